@@ -1,0 +1,195 @@
+//! A private Postgres.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use nix::sys::signal::Signal;
+use tokio::time::{Instant, sleep};
+
+use super::process::{self, Process, free_port, give, run_to_end};
+use crate::ledger;
+
+/// How long a start may take, recovery after a crash included.
+const START_LIMIT: Duration = Duration::from_secs(60);
+/// How often it is looked at meanwhile.
+const START_EVERY: Duration = Duration::from_millis(20);
+const USER: &str = "tally";
+
+/// Whether commits survive a power cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// As Postgres comes.
+    Full,
+    /// For tests: commits survive the end of any process, not that of the machine.
+    ProcessOnly,
+}
+
+/// A Postgres in a folder of its own, on a free port of the loopback interface.
+#[derive(Debug)]
+pub struct PrivatePostgres {
+    folder: PathBuf,
+    secret: String,
+    durability: Durability,
+    port: u16,
+    process: Option<Process>,
+}
+
+impl PrivatePostgres {
+    /// Describes it; nothing is started yet.
+    ///
+    /// # Errors
+    /// When no port is free.
+    pub fn new(folder: &Path, secret: &str, durability: Durability) -> anyhow::Result<Self> {
+        Ok(Self {
+            folder: folder.to_owned(),
+            secret: secret.to_owned(),
+            durability,
+            port: free_port()?,
+            process: None,
+        })
+    }
+
+    /// Makes the data folder unless it is there.
+    ///
+    /// # Errors
+    /// When Postgres is not installed, or the folder cannot be made.
+    pub async fn initialize(&self) -> anyhow::Result<()> {
+        if self.data().join("PG_VERSION").exists() {
+            return Ok(());
+        }
+        std::fs::create_dir_all(&self.folder)?;
+        give(&self.folder)?;
+        let password = self.folder.join("password");
+        std::fs::write(&password, &self.secret)?;
+        give(&password)?;
+        let options = [
+            format!("--pgdata={}", self.data().display()),
+            format!("--username={USER}"),
+            "--auth=scram-sha-256".to_owned(),
+            format!("--pwfile={}", password.display()),
+            "--encoding=UTF8".to_owned(),
+            "--locale=C".to_owned(),
+            "--no-sync".to_owned(),
+        ];
+        let made = run_to_end(program("initdb")?, options).await;
+        std::fs::remove_file(&password)?;
+        made
+    }
+
+    /// Starts it and waits until it answers.
+    ///
+    /// # Errors
+    /// When it does not; the end of its log is in the error.
+    pub async fn start(&mut self) -> anyhow::Result<()> {
+        self.initialize().await?;
+        let log = self.folder.join("log");
+        let mut options = vec![
+            "-D".to_owned(),
+            self.data().display().to_string(),
+            "-p".to_owned(),
+            self.port.to_string(),
+        ];
+        let mut set = |setting: &str| options.extend(["-c".to_owned(), setting.to_owned()]);
+        set("listen_addresses=127.0.0.1");
+        set("unix_socket_directories=");
+        if self.durability == Durability::ProcessOnly {
+            set("fsync=off");
+            set("shared_buffers=16MB");
+        }
+        let mut process = Process::start("Postgres", program("postgres")?, options, &log, true)?;
+        let deadline = Instant::now() + START_LIMIT;
+        while !ledger::answers(&self.url("postgres")).await {
+            if process.has_ended() || Instant::now() >= deadline {
+                bail!("Postgres did not start; {} ends with: {}", log.display(), last_lines(&log));
+            }
+            sleep(START_EVERY).await;
+        }
+        self.process = Some(process);
+        Ok(())
+    }
+
+    /// Makes a database unless it is there, and returns its URL.
+    ///
+    /// # Errors
+    /// When Postgres is away.
+    pub async fn create_database(&self, name: &str) -> anyhow::Result<String> {
+        ledger::create_database(&self.url("postgres"), name).await?;
+        Ok(self.url(name))
+    }
+
+    /// The URL of a database in it.
+    pub fn url(&self, database: &str) -> String {
+        format!("postgres://{USER}:{}@127.0.0.1:{}/{database}", self.secret, self.port)
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Stops it; open connections are ended (a fast shutdown).
+    pub async fn stop(&mut self) {
+        if let Some(process) = self.process.take() {
+            process.stop(Signal::SIGINT).await;
+        }
+    }
+
+    /// Ends it at once, as in a crash; the next start recovers (an immediate shutdown).
+    pub async fn crash(&mut self) {
+        if let Some(process) = self.process.take() {
+            process.stop(Signal::SIGQUIT).await;
+        }
+    }
+
+    fn data(&self) -> PathBuf {
+        self.folder.join("data")
+    }
+}
+
+/// One of Postgres' own programs. Debian keeps them out of PATH, in a folder a version.
+fn program(name: &str) -> anyhow::Result<PathBuf> {
+    let in_path = std::env::var_os("PATH")
+        .map(|path| std::env::split_paths(&path).map(|folder| folder.join(name)).collect::<Vec<_>>())
+        .unwrap_or_default();
+    let told = std::process::Command::new("pg_config").arg("--bindir").output().ok();
+    let told = told
+        .map(|output| PathBuf::from(String::from_utf8_lossy(&output.stdout).trim()).join(name));
+    let mut debian: Vec<PathBuf> = std::fs::read_dir("/usr/lib/postgresql")
+        .map(|folders| folders.flatten().map(|folder| folder.path().join("bin").join(name)).collect())
+        .unwrap_or_default();
+    // The newest version last in order, so first in choice.
+    debian.sort_by_key(|path| version(path));
+    in_path
+        .into_iter()
+        .chain(debian.into_iter().rev())
+        .chain(told)
+        .find(|path| path.is_file())
+        .with_context(|| format!("{name} is not installed; it comes with Debian's and Ubuntu's package postgresql"))
+}
+
+fn version(program: &Path) -> u32 {
+    let folder = program.ancestors().nth(2).and_then(Path::file_name);
+    folder.and_then(|name| name.to_str()?.parse().ok()).unwrap_or(0)
+}
+
+/// The end of a log, for an error message.
+pub(super) fn last_lines(log: &Path) -> String {
+    let text = std::fs::read_to_string(log).unwrap_or_default();
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(5)..].join(" | ")
+}
+
+/// For a test's copy of a data folder.
+impl PrivatePostgres {
+    /// Makes this one's folder a copy of another's, which must be stopped.
+    ///
+    /// # Errors
+    /// When the copy fails.
+    pub async fn copy_from(&self, other: &Self) -> anyhow::Result<()> {
+        std::fs::create_dir_all(&self.folder)?;
+        give(&self.folder)?;
+        let (from, to) = (other.data(), self.data());
+        run_to_end("cp", ["-a".as_ref(), from.as_os_str(), to.as_os_str()]).await?;
+        process::give(&to)
+    }
+}

@@ -1,0 +1,165 @@
+//! A server of our own as a child process that never outlives us.
+
+use std::ffi::OsStr;
+use std::fs::OpenOptions;
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::{Gid, Pid, Uid, User};
+use tokio::process::{Child, Command};
+use tokio::time::timeout;
+
+/// How long a server may take to stop before it is killed.
+const STOP_LIMIT: Duration = Duration::from_secs(20);
+
+/// A user that a server can run as when we are root.
+struct Unprivileged {
+    name: String,
+    uid: Uid,
+    gid: Gid,
+}
+
+/// Whom Postgres runs as: `None` when we are not root and it runs as us.
+fn unprivileged() -> anyhow::Result<Option<Unprivileged>> {
+    if !Uid::effective().is_root() {
+        return Ok(None);
+    }
+    for name in ["postgres", "nobody"] {
+        if let Some(user) = User::from_name(name)? {
+            return Ok(Some(Unprivileged { name: user.name, uid: user.uid, gid: user.gid }));
+        }
+    }
+    bail!("Postgres does not run as root, and there is neither a user postgres nor a user nobody")
+}
+
+/// Whether the user that Postgres runs as can enter this folder.
+pub fn can_enter(folder: &Path) -> anyhow::Result<bool> {
+    if unprivileged()?.is_none() {
+        return Ok(true);
+    }
+    let status = std_command("test", true)?.arg("-x").arg(folder).status()?;
+    Ok(status.success())
+}
+
+/// Gives a folder or file to the user that Postgres runs as.
+pub fn give(path: &Path) -> anyhow::Result<()> {
+    if let Some(user) = unprivileged()? {
+        std::os::unix::fs::chown(path, Some(user.uid.as_raw()), Some(user.gid.as_raw()))?;
+    }
+    Ok(())
+}
+
+/// A command, run as the unprivileged user if asked to and we are root. On Linux it
+/// gets a signal when we die, however that happens; `setpriv` is part of
+/// util-linux, and so of every Debian and Ubuntu.
+fn std_command(program: impl AsRef<OsStr>, as_unprivileged: bool) -> anyhow::Result<std::process::Command> {
+    let user = if as_unprivileged { unprivileged()? } else { None };
+    if !cfg!(target_os = "linux") {
+        if let Some(user) = user {
+            bail!("Postgres does not run as root; run this as another user than root, such as {}", user.name);
+        }
+        return Ok(std::process::Command::new(program));
+    }
+    let mut command = std::process::Command::new("setpriv");
+    command.args(["--pdeathsig", "INT"]);
+    if let Some(user) = user {
+        command.arg(format!("--reuid={}", user.uid)).arg(format!("--regid={}", user.gid));
+        command.arg("--clear-groups");
+    }
+    command.arg("--").arg(program);
+    Ok(command)
+}
+
+/// Runs a program to its end; its output is in the error if it fails.
+pub async fn run_to_end<I: AsRef<OsStr>>(
+    program: impl AsRef<OsStr>,
+    arguments: impl IntoIterator<Item = I>,
+) -> anyhow::Result<()> {
+    let mut command = std_command(&program, true)?;
+    command.args(arguments).current_dir("/");
+    let output = Command::from(command).output().await?;
+    if !output.status.success() {
+        let program = program.as_ref().to_string_lossy();
+        bail!("{program} failed: {}", String::from_utf8_lossy(&output.stderr).trim());
+    }
+    Ok(())
+}
+
+/// A running server.
+#[derive(Debug)]
+pub struct Process {
+    name: String,
+    child: Child,
+}
+
+impl Process {
+    /// Starts a server, its output appended to `log`. Call it on a thread that
+    /// lives as long as the server should: the kernel ends the server with it.
+    ///
+    /// # Errors
+    /// When the program cannot be started.
+    pub fn start<I: AsRef<OsStr>>(
+        name: &str,
+        program: impl AsRef<OsStr>,
+        arguments: impl IntoIterator<Item = I>,
+        log: &Path,
+        as_unprivileged: bool,
+    ) -> anyhow::Result<Self> {
+        let log = OpenOptions::new().create(true).append(true).open(log)?;
+        let mut command = std_command(program, as_unprivileged)?;
+        command
+            .args(arguments)
+            .current_dir("/")
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log);
+        let mut command = Command::from(command);
+        // A group of its own: the terminal's Ctrl-C is for us, and we stop the
+        // servers in their order.
+        let child = command
+            .process_group(0)
+            .kill_on_drop(true)
+            .spawn()
+            .with_context(|| format!("{name} could not be started"))?;
+        Ok(Self { name: name.to_owned(), child })
+    }
+
+    /// Whether the process has ended by itself.
+    pub fn has_ended(&mut self) -> bool {
+        !matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// Sends a signal.
+    ///
+    /// # Errors
+    /// When the process is gone.
+    pub fn signal(&self, signal: Signal) -> anyhow::Result<()> {
+        let id = self.child.id().with_context(|| format!("{} has ended", self.name))?;
+        Ok(kill(Pid::from_raw(i32::try_from(id)?), signal)?)
+    }
+
+    /// Asks the process to end, waits for it, and kills it if it takes too long.
+    pub async fn stop(mut self, signal: Signal) {
+        if self.signal(signal).is_err() {
+            return;
+        }
+        if timeout(STOP_LIMIT, self.child.wait()).await.is_err() {
+            tracing::warn!(server = self.name, limit = ?STOP_LIMIT, "did not stop, and is killed");
+            let _ = self.child.kill().await;
+        }
+    }
+
+    /// Kills the process, as a power cut would.
+    pub async fn kill(mut self) {
+        let _ = self.child.kill().await;
+    }
+}
+
+/// A port that is free now.
+pub fn free_port() -> anyhow::Result<u16> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+}

@@ -1,0 +1,120 @@
+//! A private Redis.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::bail;
+use nix::sys::signal::Signal;
+use tokio::time::{Instant, sleep};
+
+use super::postgres::last_lines;
+use super::process::{Process, free_port};
+use crate::live;
+
+/// How long a start may take, reading its append-only file included.
+const START_LIMIT: Duration = Duration::from_secs(30);
+/// How often it is looked at meanwhile.
+const START_EVERY: Duration = Duration::from_millis(10);
+
+/// A Redis in a folder of its own, on a free port of the loopback interface, with
+/// its append-only file on.
+#[derive(Debug)]
+pub struct PrivateRedis {
+    folder: PathBuf,
+    secret: String,
+    port: u16,
+    process: Option<Process>,
+}
+
+impl PrivateRedis {
+    /// Describes it; nothing is started yet.
+    ///
+    /// # Errors
+    /// When no port is free.
+    pub fn new(folder: &Path, secret: &str) -> anyhow::Result<Self> {
+        Ok(Self { folder: folder.to_owned(), secret: secret.to_owned(), port: free_port()?, process: None })
+    }
+
+    /// Starts it and waits until it answers.
+    ///
+    /// # Errors
+    /// When it does not; the end of its log is in the error.
+    pub async fn start(&mut self) -> anyhow::Result<()> {
+        std::fs::create_dir_all(&self.folder)?;
+        let log = self.folder.join("log");
+        // In a file, not in an argument, where every user of the machine could read it.
+        let configuration = self.folder.join("redis.conf");
+        std::fs::write(
+            &configuration,
+            format!(
+                "bind 127.0.0.1\nport {}\ndir \"{}\"\nrequirepass {}\nappendonly yes\nsave \"\"\nmaxmemory-policy noeviction\n",
+                self.port,
+                self.folder.display(),
+                self.secret
+            ),
+        )?;
+        let mut process = Process::start("Redis", "redis-server", [&configuration], &log, false)?;
+        let deadline = Instant::now() + START_LIMIT;
+        loop {
+            let redis = live::Redis::new(&self.url(), START_LIMIT)?;
+            if redis.ping().await.is_ok() {
+                break;
+            }
+            if process.has_ended() || Instant::now() >= deadline {
+                bail!(
+                    "Redis did not start (it comes with Debian's and Ubuntu's package redis-server); {} ends with: {}",
+                    log.display(),
+                    last_lines(&log)
+                );
+            }
+            sleep(START_EVERY).await;
+        }
+        self.process = Some(process);
+        Ok(())
+    }
+
+    pub fn url(&self) -> String {
+        format!("redis://:{}@127.0.0.1:{}/0", self.secret, self.port)
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Stops it; its data are written first.
+    pub async fn stop(&mut self) {
+        if let Some(process) = self.process.take() {
+            process.stop(Signal::SIGTERM).await;
+        }
+    }
+
+    /// Kills it.
+    pub async fn crash(&mut self) {
+        if let Some(process) = self.process.take() {
+            process.kill().await;
+        }
+    }
+
+    /// Holds it where it is: connections stay open, nothing answers.
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub fn pause(&self) -> anyhow::Result<()> {
+        self.signal(Signal::SIGSTOP)
+    }
+
+    /// Lets it go on.
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub fn resume(&self) -> anyhow::Result<()> {
+        self.signal(Signal::SIGCONT)
+    }
+
+    fn signal(&self, signal: Signal) -> anyhow::Result<()> {
+        match &self.process {
+            Some(process) => process.signal(signal),
+            None => bail!("Redis does not run"),
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! What is voted on.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::Serialize;
+
+/// An item's id: a positive 64-bit number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(transparent)]
+pub struct ItemId(i64);
+
+impl ItemId {
+    /// An id as it stands in the ledger; `None` if it is not positive.
+    pub fn new(id: i64) -> Option<Self> {
+        (id > 0).then_some(Self(id))
+    }
+
+    pub fn get(self) -> i64 {
+        self.0
+    }
+}
+
+impl fmt::Display for ItemId {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(formatter)
+    }
+}
+
+/// Accepts decimal digits only: `+1` and ` 1` are other spellings of an id, and
+/// an id has one.
+impl FromStr for ItemId {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let plain = text.bytes().all(|byte| byte.is_ascii_digit()) && !text.starts_with('0');
+        plain
+            .then(|| text.parse().ok().and_then(Self::new))
+            .flatten()
+            .ok_or(())
+    }
+}
+
+/// An item's name: 1 to 200 characters, not all of them blank, none a control
+/// character.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub struct ItemName(String);
+
+/// Why a text is no item name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidItemName {
+    #[error("name is empty; it takes 1 to {} characters", ItemName::LIMIT_CHARACTERS)]
+    Empty,
+    #[error("name has {0} characters; it takes at most {limit}", limit = ItemName::LIMIT_CHARACTERS)]
+    TooLong(usize),
+    #[error("name has a control character; it takes printable characters")]
+    Control,
+}
+
+impl ItemName {
+    /// The same limit stands in migrations/0001_item.sql.
+    pub const LIMIT_CHARACTERS: usize = 200;
+
+    /// # Errors
+    /// When the text is blank, too long, or has a control character.
+    pub fn parse(text: String) -> Result<Self, InvalidItemName> {
+        if text.trim().is_empty() {
+            return Err(InvalidItemName::Empty);
+        }
+        let characters = text.chars().count();
+        if characters > Self::LIMIT_CHARACTERS {
+            return Err(InvalidItemName::TooLong(characters));
+        }
+        if text.chars().any(char::is_control) {
+            return Err(InvalidItemName::Control);
+        }
+        Ok(Self(text))
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_item_id_is_a_positive_64_bit_number_in_plain_digits() {
+        assert_eq!("1".parse(), Ok(ItemId(1)));
+        assert_eq!("9223372036854775807".parse(), Ok(ItemId(i64::MAX)));
+        for text in ["", "0", "-1", "+1", "01", " 1", "1.0", "one", "9223372036854775808", "١"] {
+            assert_eq!(text.parse::<ItemId>(), Err(()), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn an_item_name_has_1_to_200_characters_whatever_their_bytes() {
+        assert!(ItemName::parse("é".repeat(200)).is_ok());
+        assert_eq!(ItemName::parse("é".repeat(201)), Err(InvalidItemName::TooLong(201)));
+        assert_eq!(ItemName::parse(String::new()), Err(InvalidItemName::Empty));
+        assert_eq!(ItemName::parse("  ".into()), Err(InvalidItemName::Empty));
+        assert_eq!(ItemName::parse("a\0b".into()), Err(InvalidItemName::Control));
+    }
+}

@@ -1,0 +1,106 @@
+//! The protocol's clocks: what a transaction has seen, and when a count changed.
+
+use std::fmt;
+
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+/// A Postgres transaction id (`xid8`), epoch included: it only grows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TransactionId(pub i64);
+
+/// A Postgres snapshot (`pg_current_snapshot()`), `xmin:xmax:running,running,…`.
+///
+/// A live count keeps the one that it was seeded under as its fence. `lua/count.lua`
+/// asks the same question in Lua; `tests/it/scripts.rs` holds the two together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Snapshot {
+    text: String,
+    xmin: i64,
+    xmax: i64,
+    running: Vec<i64>,
+}
+
+/// A text that is no snapshot.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no snapshot; one reads xmin:xmax:running,running")]
+pub struct InvalidSnapshot(String);
+
+impl Snapshot {
+    /// # Errors
+    /// When the text does not read `xmin:xmax:running,running,…`.
+    pub fn parse(text: &str) -> Result<Self, InvalidSnapshot> {
+        let invalid = || InvalidSnapshot(text.to_owned());
+        let mut parts = text.splitn(3, ':');
+        let mut number = || parts.next()?.parse::<i64>().ok();
+        let (xmin, xmax) = (number().ok_or_else(invalid)?, number().ok_or_else(invalid)?);
+        let running = match parts.next().ok_or_else(invalid)? {
+            "" => Vec::new(),
+            list => list
+                .split(',')
+                .map(|xid| xid.parse().map_err(|_| invalid()))
+                .collect::<Result<_, _>>()?,
+        };
+        Ok(Self { text: text.to_owned(), xmin, xmax, running })
+    }
+
+    /// Whether the effects of a *committed* transaction are visible in this snapshot.
+    pub fn sees(&self, TransactionId(xid): TransactionId) -> bool {
+        xid < self.xmin || (xid < self.xmax && !self.running.contains(&xid))
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+}
+
+/// When a live count last changed: Redis time in µs since 1970, forced to grow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Rev(i64);
+
+impl Rev {
+    pub fn from_micros(micros: i64) -> Self {
+        Self(micros)
+    }
+
+    pub fn micros(self) -> i64 {
+        self.0
+    }
+}
+
+/// RFC 3339 in UTC.
+impl fmt::Display for Rev {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = OffsetDateTime::from_unix_timestamp_nanos(i128::from(self.0) * 1000)
+            .ok()
+            .and_then(|at| at.format(&Rfc3339).ok())
+            // Beyond the year 9999, where RFC 3339 ends.
+            .unwrap_or_else(|| format!("{} µs", self.0));
+        formatter.write_str(&text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_committed_transaction_is_visible_below_xmin_or_below_xmax_and_not_running() {
+        let snapshot = Snapshot::parse("10:20:12,15").expect("a snapshot");
+        let seen: Vec<i64> = (8..23).filter(|xid| snapshot.sees(TransactionId(*xid))).collect();
+        assert_eq!(seen, [8, 9, 10, 11, 13, 14, 16, 17, 18, 19]);
+    }
+
+    #[test]
+    fn what_is_no_snapshot_is_refused() {
+        for text in ["", "1", "1:2", "a:2:", "1:b:", "1:2:x", "1:2:3,"] {
+            assert!(Snapshot::parse(text).is_err(), "{text:?}");
+        }
+        assert!(Snapshot::parse("1:2:").is_ok());
+    }
+
+    #[test]
+    fn a_rev_reads_as_utc() {
+        assert_eq!(Rev::from_micros(1_500_000).to_string(), "1970-01-01T00:00:01.5Z");
+    }
+}

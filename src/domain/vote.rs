@@ -1,0 +1,129 @@
+//! A vote, before and after the ledger has decided it.
+
+use serde::Serialize;
+
+use super::ItemId;
+
+/// Who votes: 1 to 128 bytes of UTF-8 without control characters.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(transparent)]
+pub struct VoterId(String);
+
+/// Why a text is no voter id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidVoterId {
+    #[error(
+        "voter_id is empty; it takes 1 to {} bytes, or leave it out to vote anonymously",
+        VoterId::LIMIT_BYTES
+    )]
+    Empty,
+    #[error("voter_id has {0} bytes; it takes at most {limit}", limit = VoterId::LIMIT_BYTES)]
+    TooLong(usize),
+    #[error("voter_id has a control character; it takes printable characters")]
+    Control,
+}
+
+impl VoterId {
+    /// The same limit stands in migrations/0002_vote.sql.
+    pub const LIMIT_BYTES: usize = 128;
+
+    /// # Errors
+    /// When the text is empty, too long, or has a control character.
+    pub fn parse(text: String) -> Result<Self, InvalidVoterId> {
+        if text.is_empty() {
+            return Err(InvalidVoterId::Empty);
+        }
+        if text.len() > Self::LIMIT_BYTES {
+            return Err(InvalidVoterId::TooLong(text.len()));
+        }
+        if text.chars().any(char::is_control) {
+            return Err(InvalidVoterId::Control);
+        }
+        Ok(Self(text))
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// What a vote adds to its item's count: +1 or −1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(transparent)]
+pub struct Value(i16);
+
+/// Why a number is no vote's value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("value is {0}; it takes 1 or -1")]
+pub struct InvalidValue(pub i64);
+
+impl Value {
+    pub const UP: Self = Self(1);
+    pub const DOWN: Self = Self(-1);
+
+    /// # Errors
+    /// When the number is neither 1 nor −1.
+    pub fn parse(number: i64) -> Result<Self, InvalidValue> {
+        match number {
+            1 => Ok(Self::UP),
+            -1 => Ok(Self::DOWN),
+            other => Err(InvalidValue(other)),
+        }
+    }
+
+    pub fn get(self) -> i16 {
+        self.0
+    }
+}
+
+/// A vote as it was asked for, valid in form.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewVote {
+    pub item_id: ItemId,
+    /// `None`: an anonymous vote, which always counts.
+    pub voter_id: Option<VoterId>,
+    pub value: Value,
+}
+
+/// The ledger's row for a vote.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StoredVote {
+    pub id: i64,
+    /// What the row adds to its item's count; of a repeated vote, the first one's.
+    pub value: i16,
+}
+
+/// What the ledger decided of a vote.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// A new row.
+    Accepted(StoredVote),
+    /// The voter has voted on this item before; this is that vote.
+    Repeated(StoredVote),
+    /// There is no such item.
+    UnknownItem,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_voter_id_has_1_to_128_bytes_and_no_control_characters() {
+        assert!(VoterId::parse("é".repeat(64)).is_ok());
+        assert_eq!(VoterId::parse("é".repeat(65)), Err(InvalidVoterId::TooLong(130)));
+        assert_eq!(VoterId::parse(String::new()), Err(InvalidVoterId::Empty));
+        for text in ["a\n", "\0", "\u{7f}", "\u{85}"] {
+            assert_eq!(VoterId::parse(text.into()), Err(InvalidVoterId::Control), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_value_is_1_or_minus_1() {
+        assert_eq!(Value::parse(1), Ok(Value::UP));
+        assert_eq!(Value::parse(-1), Ok(Value::DOWN));
+        for number in [0, 2, -2, i64::MAX, i64::MIN] {
+            assert_eq!(Value::parse(number), Err(InvalidValue(number)));
+        }
+    }
+}

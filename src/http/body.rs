@@ -1,0 +1,102 @@
+//! Reading what comes in: JSON bodies and ids in paths, strictly.
+
+use std::future::Future;
+use std::pin::Pin;
+
+use actix_web::dev::Payload;
+use actix_web::http::header;
+use actix_web::web::Bytes;
+use actix_web::{FromRequest, HttpMessage, HttpRequest};
+use futures_util::{StreamExt, future};
+use serde::de::DeserializeOwned;
+
+use super::BODY_LIMIT_BYTES;
+use super::error::Problem;
+use crate::domain::ItemId;
+
+/// A JSON body. An empty one reads as `{}`.
+pub struct Json<T>(pub T);
+
+impl<T: DeserializeOwned + 'static> FromRequest for Json<T> {
+    type Error = Problem;
+    type Future = Pin<Box<dyn Future<Output = Result<Self, Problem>>>>;
+
+    fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
+        let is_json = is_json(request);
+        let declared: Option<usize> = request
+            .headers()
+            .get(header::CONTENT_LENGTH)
+            .and_then(|length| length.to_str().ok())
+            .and_then(|length| length.parse().ok());
+        let payload = payload.take();
+        Box::pin(async move {
+            if declared.is_some_and(|bytes| bytes > BODY_LIMIT_BYTES) {
+                return Err(Problem::body_too_large(BODY_LIMIT_BYTES));
+            }
+            let bytes = read(payload, declared.unwrap_or(0)).await?;
+            if bytes.is_empty() {
+                return parse(b"{}").map(Self);
+            }
+            if !is_json {
+                return Err(Problem::wrong_content_type());
+            }
+            parse(&bytes).map(Self)
+        })
+    }
+}
+
+fn is_json(request: &HttpRequest) -> bool {
+    request.content_type().eq_ignore_ascii_case("application/json")
+}
+
+async fn read(mut payload: Payload, expected: usize) -> Result<Bytes, Problem> {
+    let mut body = Vec::with_capacity(expected);
+    while let Some(chunk) = payload.next().await {
+        let chunk = chunk
+            .map_err(|_| Problem::malformed("body", "The body did not arrive whole."))?;
+        // Nearly always the body comes in one piece, which needs no copy.
+        if body.is_empty() && chunk.len() == expected {
+            return Ok(chunk);
+        }
+        if body.len() + chunk.len() > BODY_LIMIT_BYTES {
+            return Err(Problem::body_too_large(BODY_LIMIT_BYTES));
+        }
+        body.extend_from_slice(&chunk);
+    }
+    Ok(body.into())
+}
+
+/// Parses JSON; what is wrong with it is told with the field where it is.
+fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
+    let mut deserializer = serde_json::Deserializer::from_slice(bytes);
+    let value = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
+        let path = error.path().to_string();
+        let message = error.into_inner().to_string();
+        // serde names an unknown field in its message, not in the path.
+        let field = match message.strip_prefix("unknown field `").and_then(|rest| rest.split('`').next()) {
+            Some(unknown) => unknown.to_owned(),
+            None if path == "." => "body".to_owned(),
+            None => path,
+        };
+        Problem::malformed(field.clone(), format!("{field}: {message}."))
+    })?;
+    deserializer
+        .end()
+        .map_err(|error| Problem::malformed("body", format!("body: {error}.")))?;
+    Ok(value)
+}
+
+/// The `{id}` of a path: a positive 64-bit number.
+pub struct PathItem(pub ItemId);
+
+impl FromRequest for PathItem {
+    type Error = Problem;
+    type Future = future::Ready<Result<Self, Problem>>;
+
+    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
+        let text = request.match_info().query("id");
+        future::ready(text.parse().map(Self).map_err(|()| {
+            Problem::malformed("id", "id: it takes a whole number from 1 to 9223372036854775807.")
+        }))
+    }
+}

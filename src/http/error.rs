@@ -1,0 +1,130 @@
+//! Errors as `application/problem+json` (RFC 9457).
+
+use actix_web::http::header::{self, HeaderValue};
+use actix_web::http::StatusCode;
+use actix_web::{HttpResponse, ResponseError};
+use serde::Serialize;
+
+use super::RETRY_AFTER_SECONDS;
+use crate::gather::CastError;
+use crate::ledger::LedgerError;
+
+/// A problem, as a client sees it: what was wrong, and what would be right. The
+/// cause is logged where it is turned into a problem, and not told.
+#[derive(Debug, thiserror::Error)]
+#[error("{title}: {detail}")]
+pub struct Problem {
+    status: StatusCode,
+    title: &'static str,
+    detail: String,
+    /// The part of the request that was wrong.
+    field: Option<String>,
+    allow: Option<&'static str>,
+}
+
+#[derive(Serialize)]
+struct Body<'a> {
+    /// No documents describe the kinds of problems: the title says all.
+    r#type: &'static str,
+    title: &'a str,
+    status: u16,
+    detail: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    field: Option<&'a str>,
+}
+
+impl Problem {
+    fn new(status: StatusCode, title: &'static str, detail: impl Into<String>) -> Self {
+        Self { status, title, detail: detail.into(), field: None, allow: None }
+    }
+
+    /// 400: the request is not of the form that is asked for.
+    pub fn malformed(field: impl Into<String>, detail: impl Into<String>) -> Self {
+        let problem = Self::new(StatusCode::BAD_REQUEST, "Malformed request", detail);
+        Self { field: Some(field.into()), ..problem }
+    }
+
+    /// 422: the form is right, a value is not.
+    pub fn invalid(field: &'static str, detail: impl Into<String>) -> Self {
+        let problem = Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid value", detail);
+        Self { field: Some(field.to_owned()), ..problem }
+    }
+
+    pub fn unknown_item(id: impl std::fmt::Display) -> Self {
+        Self::new(StatusCode::NOT_FOUND, "Unknown item", format!("There is no item {id}."))
+    }
+
+    pub fn body_too_large(limit_bytes: usize) -> Self {
+        let detail = format!("The body may have {limit_bytes} bytes at the most.");
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "Body too large", detail)
+    }
+
+    pub fn wrong_content_type() -> Self {
+        let detail = "The body must be JSON, with the header Content-Type: application/json.";
+        Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "Unsupported content type", detail)
+    }
+
+    /// 503, to be tried again after [`RETRY_AFTER_SECONDS`].
+    fn unavailable(detail: &str) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "Unavailable", detail)
+    }
+}
+
+/// Logs the cause, here and nowhere else.
+impl From<LedgerError> for Problem {
+    fn from(error: LedgerError) -> Self {
+        tracing::error!(%error, "the ledger did not answer a request");
+        Self::unavailable("The database does not answer at the moment; try again.")
+    }
+}
+
+/// The gatherer has logged the cause, once for the batch.
+impl From<CastError> for Problem {
+    fn from(error: CastError) -> Self {
+        Self::unavailable(match error {
+            CastError::QueueFull => "Too many votes are waiting; nothing was stored, try again.",
+            CastError::LedgerAway => {
+                "The database did not confirm the vote; try again. With the same voter_id it counts once."
+            }
+            CastError::Closing => "The server is shutting down; nothing was stored, try again.",
+        })
+    }
+}
+
+impl ResponseError for Problem {
+    fn status_code(&self) -> StatusCode {
+        self.status
+    }
+
+    fn error_response(&self) -> HttpResponse {
+        let mut response = HttpResponse::build(self.status);
+        if self.status == StatusCode::SERVICE_UNAVAILABLE {
+            response.insert_header((header::RETRY_AFTER, RETRY_AFTER_SECONDS));
+        }
+        if let Some(allow) = self.allow {
+            response.insert_header((header::ALLOW, HeaderValue::from_static(allow)));
+        }
+        let body = Body {
+            r#type: "about:blank",
+            title: self.title,
+            status: self.status.as_u16(),
+            detail: &self.detail,
+            field: self.field.as_deref(),
+        };
+        response
+            .insert_header((header::CONTENT_TYPE, "application/problem+json"))
+            .body(serde_json::to_string(&body).unwrap_or_default())
+    }
+}
+
+/// 404 for a path that is not in the route table.
+pub async fn not_found(request: actix_web::HttpRequest) -> Result<HttpResponse, Problem> {
+    Err(Problem::new(StatusCode::NOT_FOUND, "Not found", format!("There is nothing at {}.", request.path())))
+}
+
+/// 405 for a method that the resource does not know.
+pub fn method_not_allowed(allow: &'static str) -> Result<HttpResponse, Problem> {
+    let detail = format!("This resource takes {allow}.");
+    let problem = Problem::new(StatusCode::METHOD_NOT_ALLOWED, "Method not allowed", detail);
+    Err(Problem { allow: Some(allow), ..problem })
+}

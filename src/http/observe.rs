@@ -1,0 +1,62 @@
+//! What is seen of a request from outside its handler: its id, its log line, its
+//! time.
+
+use actix_web::Error;
+use actix_web::body::MessageBody;
+use actix_web::dev::{ServiceRequest, ServiceResponse};
+use actix_web::http::header::{HeaderName, HeaderValue};
+use actix_web::middleware::Next;
+use actix_web::HttpMessage;
+use tokio::time::Instant;
+use tracing::Span;
+use tracing_actix_web::{RequestId, RootSpanBuilder};
+
+use crate::telemetry::name;
+
+/// The request's id, in the answer and in every log line of it.
+static REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// Adds the request's id to its answer, and measures it.
+pub async fn observe(
+    request: ServiceRequest,
+    next: Next<impl MessageBody>,
+) -> Result<ServiceResponse<impl MessageBody>, Error> {
+    let started = Instant::now();
+    let id = request.extensions().get::<RequestId>().copied();
+    let mut response = next.call(request).await?;
+    if let Some(id) = id.and_then(|id| HeaderValue::from_str(&id.to_string()).ok()) {
+        response.headers_mut().insert(REQUEST_ID.clone(), id);
+    }
+    // The pattern, not the path: a label must not grow with the items.
+    let route = response.request().match_pattern().unwrap_or_else(|| "unknown".to_owned());
+    let status = response.status().as_u16().to_string();
+    metrics::histogram!(name::HTTP_SECONDS, "route" => route, "status" => status)
+        .record(started.elapsed().as_secs_f64());
+    Ok(response)
+}
+
+/// The span that every log line of a request stands in. At `debug`, so that a
+/// vote costs no span unless someone wants to see it.
+pub struct RequestSpan;
+
+impl RootSpanBuilder for RequestSpan {
+    fn on_request_start(request: &ServiceRequest) -> Span {
+        let id = request.extensions().get::<RequestId>().copied();
+        tracing::debug_span!(
+            "request",
+            id = %id.map(|id| id.to_string()).unwrap_or_default(),
+            method = %request.method(),
+            path = request.path(),
+            status = tracing::field::Empty,
+        )
+    }
+
+    fn on_request_end<B: MessageBody>(span: Span, outcome: &Result<ServiceResponse<B>, Error>) {
+        let status = match outcome {
+            Ok(response) => response.status(),
+            Err(error) => error.as_response_error().status_code(),
+        };
+        span.record("status", status.as_u16());
+        tracing::debug!(parent: &span, status = status.as_u16(), "answered");
+    }
+}

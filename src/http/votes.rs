@@ -1,0 +1,67 @@
+//! `/v1/items/{id}/votes`: voting.
+
+use actix_web::{HttpResponse, web};
+use serde::{Deserialize, Serialize};
+
+use super::House;
+use super::body::{Json, PathItem};
+use super::error::Problem;
+use crate::domain::{ItemId, NewVote, Value, VoterId};
+use crate::gather::Cast;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct VoteBody {
+    /// Who votes; without it the vote is anonymous and always counts.
+    voter_id: Option<String>,
+    /// 1 or −1; 1 when left out.
+    value: Option<i64>,
+}
+
+#[derive(Serialize)]
+struct Answer<'a> {
+    vote_id: i64,
+    item_id: ItemId,
+    voter_id: Option<&'a str>,
+    value: i16,
+    /// The live count; null while Redis is away.
+    vote_count: Option<i64>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    repeated: bool,
+}
+
+/// 201 for a new vote, 200 for a repeated one.
+pub async fn cast(
+    house: web::Data<House>,
+    id: PathItem,
+    body: Json<VoteBody>,
+) -> Result<HttpResponse, Problem> {
+    let item_id = id.0;
+    let voter_id = body
+        .0
+        .voter_id
+        .map(VoterId::parse)
+        .transpose()
+        .map_err(|error| Problem::invalid("voter_id", format!("{error}.")))?;
+    let value = body
+        .0
+        .value
+        .map_or(Ok(Value::UP), Value::parse)
+        .map_err(|error| Problem::invalid("value", format!("{error}.")))?;
+    let vote = NewVote { item_id, voter_id: voter_id.clone(), value };
+    let (vote, vote_count, repeated) = match house.gatherer.cast(vote).await? {
+        Cast::Accepted { vote, vote_count } => (vote, vote_count, false),
+        Cast::Repeated { vote, vote_count } => (vote, vote_count, true),
+        Cast::UnknownItem => return Err(Problem::unknown_item(item_id)),
+    };
+    let answer = Answer {
+        vote_id: vote.id,
+        item_id,
+        voter_id: voter_id.as_ref().map(VoterId::as_str),
+        value: vote.value,
+        vote_count,
+        repeated,
+    };
+    let mut response = if repeated { HttpResponse::Ok() } else { HttpResponse::Created() };
+    Ok(response.json(answer))
+}

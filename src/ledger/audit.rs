@@ -1,0 +1,184 @@
+//! What the audit asks of Postgres.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use super::{Ledger, LedgerError};
+use crate::domain::{ItemId, Rev};
+
+/// How many vote ids one transaction of the audit folds: it holds its items' row
+/// locks for as long, and the flush waits for them.
+pub const FOLD_LIMIT_IDS: i64 = 1_000_000;
+/// How long the audit waits for the transactions that hold the ledger to end.
+pub const DECIDE_LIMIT: Duration = Duration::from_secs(30);
+/// How often it looks whether they have.
+const DECIDE_EVERY: Duration = Duration::from_millis(5);
+
+/// What the audit knows of an item from Postgres, all under one snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AuditRow {
+    pub item_id: ItemId,
+    pub saved_count: i64,
+    /// When the saved count last changed; 0 µs if it was never saved.
+    pub counted_at: Rev,
+    pub exact_count: i64,
+    /// The sum of the votes above 0 that may still be in flight.
+    pub young_up: i64,
+    /// The sum, without its sign, of the votes below 0 that may still be in flight.
+    pub young_down: i64,
+}
+
+/// How far the watermark is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Folded {
+    /// Every vote with an id up to this one is in its item's audited count.
+    pub watermark: i64,
+    /// How many votes those are.
+    pub votes: i64,
+}
+
+impl Ledger {
+    /// A vote id up to which every id is decided: committed, or never to be.
+    ///
+    /// The sequence is read first. Whoever drew an id up to its last value has
+    /// held a lock on `vote` since before it drew, so once all who hold that lock
+    /// now have ended, those ids are decided. Blocks nobody.
+    ///
+    /// # Errors
+    /// When Postgres is away, or a transaction does not end in time.
+    pub async fn safe_vote_id(&self) -> Result<i64, LedgerError> {
+        let last = sqlx::query!("select last_value, is_called from vote_id_seq")
+            .fetch_one(&self.pool)
+            .await?;
+        let safe = if last.is_called { last.last_value } else { last.last_value - 1 };
+        self.wait_for_writers().await?;
+        Ok(safe)
+    }
+
+    /// Waits until every transaction that is writing votes now has ended.
+    ///
+    /// # Errors
+    /// When Postgres is away, or a transaction does not end in time.
+    pub async fn wait_for_writers(&self) -> Result<(), LedgerError> {
+        let deadline = Instant::now() + DECIDE_LIMIT;
+        let mut writers = self.writers().await?;
+        while !writers.is_empty() {
+            if Instant::now() >= deadline {
+                return Err(LedgerError::Undecided(DECIDE_LIMIT));
+            }
+            sleep(DECIDE_EVERY).await;
+            let still = self.writers().await?;
+            writers.retain(|writer| still.contains(writer));
+        }
+        Ok(())
+    }
+
+    /// The transactions that hold the lock which every insert into `vote` takes.
+    async fn writers(&self) -> Result<Vec<String>, LedgerError> {
+        Ok(sqlx::query_scalar!(
+            r#"select distinct virtualtransaction as "writer!"
+               from pg_locks
+               where locktype = 'relation' and relation = 'vote'::regclass
+                 and database = (select oid from pg_database where datname = current_database())
+                 and mode = 'RowExclusiveLock' and granted"#
+        )
+        .fetch_all(&self.pool)
+        .await?)
+    }
+
+    /// Adds one portion of the votes between the watermark and `safe_vote_id` to
+    /// their items' audited counts, and moves the watermark, in one transaction.
+    /// Votes younger than `in_flight_limit` stay beyond the watermark, where
+    /// [`Ledger::audit_page`] sees how young they are. Returns `None` when nothing
+    /// is left to fold.
+    ///
+    /// # Errors
+    /// When Postgres is away or too slow; the watermark then stays.
+    pub async fn fold_votes(
+        &self,
+        safe_vote_id: i64,
+        in_flight_limit: Duration,
+    ) -> Result<Option<Folded>, LedgerError> {
+        let mut transaction = self.pool.begin().await?;
+        // The lock makes a second audit wait, then find the watermark moved.
+        let watermark = sqlx::query_scalar!("select vote_id from watermark for no key update")
+            .fetch_one(&mut *transaction)
+            .await?;
+        let end = safe_vote_id.min(watermark.saturating_add(FOLD_LIMIT_IDS));
+        let first_young = sqlx::query_scalar!(
+            r#"select id from vote
+               where id > $1 and id <= $2
+                 and created_at > statement_timestamp() - make_interval(secs => $3)
+               order by id limit 1"#,
+            watermark,
+            end,
+            in_flight_limit.as_secs_f64()
+        )
+        .fetch_optional(&mut *transaction)
+        .await?;
+        let end = first_young.map_or(end, |id| id - 1);
+        if end <= watermark {
+            return Ok(None);
+        }
+        let votes = sqlx::query_file_scalar!("src/ledger/sql/fold_votes.sql", watermark, end)
+            .fetch_one(&mut *transaction)
+            .await?;
+        let moved = sqlx::query!(
+            "update watermark set vote_id = $1, votes = votes + $2 returning vote_id, votes",
+            end,
+            votes
+        )
+        .fetch_one(&mut *transaction)
+        .await?;
+        transaction.commit().await?;
+        Ok(Some(Folded { watermark: moved.vote_id, votes: moved.votes }))
+    }
+
+    /// How many votes the ledger holds: those below the watermark were counted
+    /// when it passed them, the rest are counted now.
+    ///
+    /// # Errors
+    /// When Postgres is away or too slow.
+    pub async fn vote_total(&self) -> Result<i64, LedgerError> {
+        Ok(sqlx::query_scalar!(
+            r#"select votes + (select count(*) from vote where id > watermark.vote_id) as "votes!"
+               from watermark"#
+        )
+        .fetch_one(&self.pool)
+        .await?)
+    }
+
+    /// What the audit compares with the live counts of these items, which it must
+    /// have read *before*. Each id may be given once.
+    ///
+    /// # Errors
+    /// When Postgres is away or too slow.
+    pub async fn audit_page(
+        &self,
+        items: &[ItemId],
+        in_flight_limit: Duration,
+    ) -> Result<Vec<AuditRow>, LedgerError> {
+        let ids: Vec<i64> = items.iter().map(|item| item.get()).collect();
+        let rows = sqlx::query_file!(
+            "src/ledger/sql/audit_page.sql",
+            &ids,
+            in_flight_limit.as_secs_f64()
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        Ok(rows
+            .iter()
+            .filter_map(|row| {
+                Some(AuditRow {
+                    item_id: ItemId::new(row.item_id)?,
+                    saved_count: row.saved_count,
+                    counted_at: Rev::from_micros(row.counted_at),
+                    exact_count: row.exact_count,
+                    young_up: row.young_up,
+                    young_down: row.young_down,
+                })
+            })
+            .collect())
+    }
+}

@@ -1,0 +1,153 @@
+//! Postgres, the database of record. All SQL is in this room.
+
+mod audit;
+mod counts;
+mod items;
+mod votes;
+
+use std::time::Duration;
+
+use sqlx::migrate::{Migrate, MigrateError, Migrator};
+use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions};
+use sqlx::{Connection, Executor};
+
+pub use audit::{AuditRow, Folded};
+pub use items::Item;
+pub use votes::{Inserted, InsertError, VoteWriter};
+
+static MIGRATIONS: Migrator = sqlx::migrate!();
+
+/// How long one statement of the server may run before Postgres cancels it.
+pub const SERVER_STATEMENT_LIMIT: Duration = Duration::from_secs(5);
+/// How long one statement of the sync worker or an operator's command may run:
+/// the audit reads millions of votes in one.
+pub const WORKER_STATEMENT_LIMIT: Duration = Duration::from_secs(120);
+/// How long a new connection may take.
+pub const CONNECT_LIMIT: Duration = Duration::from_secs(2);
+/// How long a caller waits for one of the pool's connections.
+pub const ACQUIRE_LIMIT: Duration = Duration::from_secs(3);
+/// Connections in the pool, besides those of the vote writers.
+pub const POOL_LIMIT_CONNECTIONS: u32 = 8;
+
+/// What Postgres is asked to do differently for each of Tally's connections.
+/// - `enable_seqscan`: no statement here ought to read a whole table, yet the
+///   planner cannot know how little lies beyond the watermark and would.
+/// - `jit`: it would be compiled for the huge cost that the line above stands for.
+const SESSION_OPTIONS: [(&str, &str); 2] = [("enable_seqscan", "off"), ("jit", "off")];
+
+/// What the ledger cannot do, or could not.
+#[derive(Debug, thiserror::Error)]
+pub enum LedgerError {
+    #[error("Postgres: {0}")]
+    Postgres(#[from] sqlx::Error),
+    #[error("migrating Postgres: {0}")]
+    Migrate(#[from] MigrateError),
+    #[error("DATABASE_URL: {0}")]
+    Url(#[source] sqlx::Error),
+    #[error("Postgres did not answer within {0:?}")]
+    Late(Duration),
+    #[error("Postgres answered with what is no snapshot: {0}")]
+    Snapshot(#[from] crate::domain::InvalidSnapshot),
+    #[error("a transaction has held the ledger for over {0:?}; the audit needs it to end")]
+    Undecided(Duration),
+}
+
+/// How far the database's migrations are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Migrations {
+    /// All that this program knows of have run.
+    Done,
+    /// Some are still to be run: `tally migrate`.
+    Pending,
+}
+
+/// The ledger. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Ledger {
+    pool: PgPool,
+    options: PgConnectOptions,
+    statement_limit: Duration,
+}
+
+impl Ledger {
+    /// Describes the connection; none is made until one is needed.
+    /// `role` is what Postgres shows as the application's name.
+    ///
+    /// # Errors
+    /// When the URL is none of Postgres.
+    pub fn new(database_url: &str, role: &str, statement_limit: Duration) -> Result<Self, LedgerError> {
+        let options: PgConnectOptions = database_url.parse().map_err(LedgerError::Url)?;
+        let options = options
+            .application_name(role)
+            .options(SESSION_OPTIONS)
+            .options([("statement_timeout", format!("{}ms", statement_limit.as_millis()))]);
+        let pool = PgPoolOptions::new()
+            .max_connections(POOL_LIMIT_CONNECTIONS)
+            .acquire_timeout(ACQUIRE_LIMIT)
+            .connect_lazy_with(options.clone());
+        Ok(Self { pool, options, statement_limit })
+    }
+
+    /// A connection of its own for one lane of the gatherer.
+    pub fn writer(&self) -> VoteWriter {
+        VoteWriter::new(self.options.clone(), self.statement_limit)
+    }
+
+    /// Runs the migrations that have not run yet. Safe to run several at once.
+    ///
+    /// # Errors
+    /// When Postgres is away, or a migration that has run was changed since.
+    pub async fn migrate(&self) -> Result<(), LedgerError> {
+        Ok(MIGRATIONS.run(&self.pool).await?)
+    }
+
+    /// Whether Postgres answers, and how far its migrations are.
+    ///
+    /// # Errors
+    /// When Postgres is away.
+    pub async fn migrations(&self) -> Result<Migrations, LedgerError> {
+        let mut connection = self.pool.acquire().await?;
+        let done = match connection.list_applied_migrations().await {
+            Ok(applied) => MIGRATIONS
+                .iter()
+                .all(|known| applied.iter().any(|one| one.version == known.version)),
+            // The table of migrations is not there: none has run.
+            Err(MigrateError::Execute(sqlx::Error::Database(_))) => false,
+            Err(error) => return Err(error.into()),
+        };
+        Ok(if done { Migrations::Done } else { Migrations::Pending })
+    }
+
+    /// Ends all connections of the pool.
+    pub async fn close(&self) {
+        self.pool.close().await;
+    }
+}
+
+/// Whether a Postgres answers at this URL.
+pub async fn answers(database_url: &str) -> bool {
+    let connecting = PgConnection::connect(database_url);
+    matches!(tokio::time::timeout(CONNECT_LIMIT, connecting).await, Ok(Ok(_)))
+}
+
+/// Makes a database unless it is there; `name` may have letters and underscores only.
+///
+/// # Errors
+/// When Postgres is away.
+pub async fn create_database(admin_url: &str, name: &str) -> Result<(), LedgerError> {
+    let is_plain = name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
+    if !is_plain {
+        return Err(sqlx::Error::Configuration(format!("{name:?} is no plain database name").into()).into());
+    }
+    let mut connection = PgConnection::connect(admin_url).await?;
+    let exists = sqlx::query_scalar!(
+        r#"select exists (select from pg_database where datname = $1) as "exists!""#,
+        name
+    )
+    .fetch_one(&mut connection)
+    .await?;
+    if !exists {
+        connection.execute(format!("create database {name}").as_str()).await?;
+    }
+    Ok(())
+}

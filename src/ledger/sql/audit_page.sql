@@ -1,0 +1,24 @@
+-- What the audit compares with the live counts, for the items $1 (each id once).
+-- $2: for how many seconds a vote may be in flight, counted from its batch's start.
+select item.id            as "item_id!",
+       item.vote_count    as "saved_count!",
+       coalesce((extract(epoch from item.counted_at) * 1000000)::bigint, 0) as "counted_at!",
+       (item.audited_count + coalesce(tail.sum, 0))::bigint                  as "exact_count!",
+       coalesce(tail.young_up, 0)::bigint   as "young_up!",
+       coalesce(tail.young_down, 0)::bigint as "young_down!"
+from item
+left join (
+    select vote.item_id,
+           sum(vote.value) as sum,
+           sum(vote.value) filter (where young and vote.value > 0) as young_up,
+           -sum(vote.value) filter (where young and vote.value < 0) as young_down
+    from unnest($1::bigint[]) as given (id)
+    join vote on vote.item_id = given.id
+    cross join lateral (
+        select vote.created_at > statement_timestamp() - make_interval(secs => $2::float8) as young
+    ) as age
+    where vote.id > (select vote_id from watermark)
+    group by vote.item_id
+) as tail on tail.item_id = item.id
+where item.id = any($1::bigint[])
+order by item.id

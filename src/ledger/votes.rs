@@ -1,0 +1,161 @@
+//! Storing votes.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use sqlx::Connection;
+use sqlx::postgres::{PgConnectOptions, PgConnection};
+
+use super::{CONNECT_LIMIT, LedgerError};
+use crate::domain::{NewVote, Outcome, StoredVote, TransactionId};
+
+/// How much longer than the statement limit the writer waits for an answer, so
+/// that Postgres' own cancellation, which is certain, comes first.
+const ANSWER_MARGIN: Duration = Duration::from_secs(1);
+
+/// What became of a batch.
+#[derive(Debug)]
+pub struct Inserted {
+    /// The batch's transaction, committed.
+    pub transaction: TransactionId,
+    /// One for each vote, in the order given.
+    pub outcomes: Vec<Outcome>,
+}
+
+/// Why a batch has no outcome.
+#[derive(Debug, thiserror::Error)]
+pub enum InsertError {
+    /// Nothing was stored, for certain.
+    #[error("{0}")]
+    NotStored(#[source] LedgerError),
+    /// The batch may have been stored, or may still be.
+    #[error("{0} (the batch may have been stored)")]
+    Unknown(#[source] LedgerError),
+}
+
+/// Stores batches of votes over a connection of its own, which is thrown away
+/// after any doubt about its state.
+#[derive(Debug)]
+pub struct VoteWriter {
+    options: PgConnectOptions,
+    answer_limit: Duration,
+    connection: Option<PgConnection>,
+}
+
+impl VoteWriter {
+    pub(super) fn new(options: PgConnectOptions, statement_limit: Duration) -> Self {
+        Self { options, answer_limit: statement_limit + ANSWER_MARGIN, connection: None }
+    }
+
+    /// Stores a batch in one autocommitted statement, or nothing of it.
+    ///
+    /// # Errors
+    /// Says whether the batch may have been stored after all.
+    pub async fn insert(&mut self, votes: &[NewVote]) -> Result<Inserted, InsertError> {
+        // Taken out, and put back only after a clean end: a connection whose
+        // statement failed or was given up is never used again.
+        let mut connection = match self.connection.take() {
+            Some(connection) => connection,
+            None => self.connect().await.map_err(InsertError::NotStored)?,
+        };
+        // The statement's own transaction has ended when this returns: sqlx reads
+        // on to ReadyForQuery, which Postgres sends after the commit.
+        match tokio::time::timeout(self.answer_limit, insert(&mut connection, votes)).await {
+            Ok(Ok(inserted)) => {
+                self.connection = Some(connection);
+                Ok(inserted)
+            }
+            Ok(Err(error)) if is_certain(&error) => Err(InsertError::NotStored(error.into())),
+            Ok(Err(error)) => Err(InsertError::Unknown(error.into())),
+            Err(_) => Err(InsertError::Unknown(LedgerError::Late(self.answer_limit))),
+        }
+    }
+
+    async fn connect(&self) -> Result<PgConnection, LedgerError> {
+        let connecting = PgConnection::connect_with(&self.options);
+        match tokio::time::timeout(CONNECT_LIMIT, connecting).await {
+            Ok(connected) => Ok(connected?),
+            Err(_) => Err(LedgerError::Late(CONNECT_LIMIT)),
+        }
+    }
+}
+
+/// Whether the error says that the statement had no effect: Postgres reported it
+/// and goes on. Class 57P is Postgres going away, which may come after a commit.
+fn is_certain(error: &sqlx::Error) -> bool {
+    error
+        .as_database_error()
+        .is_some_and(|error| !error.code().is_some_and(|code| code.starts_with("57P")))
+}
+
+async fn insert(connection: &mut PgConnection, votes: &[NewVote]) -> Result<Inserted, sqlx::Error> {
+    let item_ids: Vec<i64> = votes.iter().map(|vote| vote.item_id.get()).collect();
+    let voter_ids: Vec<Option<&str>> =
+        votes.iter().map(|vote| vote.voter_id.as_ref().map(|voter| voter.as_str())).collect();
+    let values: Vec<i16> = votes.iter().map(|vote| vote.value.get()).collect();
+    let batch = sqlx::query_file!(
+        "src/ledger/sql/insert_votes.sql",
+        &item_ids,
+        &voter_ids as &[Option<&str>],
+        &values
+    )
+    .fetch_one(&mut *connection)
+    .await?;
+
+    let all_inserted = batch.inserted.len() == votes.len();
+    let inserted: HashSet<i64> =
+        if all_inserted { HashSet::new() } else { batch.inserted.into_iter().collect() };
+    let mut outcomes: Vec<Option<Outcome>> = batch
+        .candidates
+        .iter()
+        .zip(&values)
+        .map(|(id, value)| match id {
+            None => Some(Outcome::UnknownItem),
+            Some(id) if all_inserted || inserted.contains(id) => {
+                Some(Outcome::Accepted(StoredVote { id: *id, value: *value }))
+            }
+            Some(_) => None,
+        })
+        .collect();
+    let repeated = batch.repeated_ids.iter().zip(&batch.repeated_values);
+    for (position, (id, value)) in batch.repeated_positions.iter().zip(repeated) {
+        if let Some(outcome) = usize::try_from(position - 1).ok().and_then(|at| outcomes.get_mut(at)) {
+            *outcome = Some(Outcome::Repeated(StoredVote { id: *id, value: *value }));
+        }
+    }
+    if outcomes.iter().any(Option::is_none) {
+        find_first_votes(connection, &item_ids, &voter_ids, &mut outcomes).await?;
+    }
+    let outcomes = outcomes
+        .into_iter()
+        .collect::<Option<Vec<_>>>()
+        .ok_or_else(|| sqlx::Error::Protocol("a repeated vote has no first vote".to_owned()))?;
+    Ok(Inserted { transaction: TransactionId(batch.xid), outcomes })
+}
+
+/// Finds the first votes of repeats that the batch's own snapshot could not see:
+/// they stand in the same batch, or were committed while it ran.
+async fn find_first_votes(
+    connection: &mut PgConnection,
+    item_ids: &[i64],
+    voter_ids: &[Option<&str>],
+    outcomes: &mut [Option<Outcome>],
+) -> Result<(), sqlx::Error> {
+    let open: Vec<usize> = (0..outcomes.len()).filter(|at| outcomes[*at].is_none()).collect();
+    let items: Vec<i64> = open.iter().map(|at| item_ids[*at]).collect();
+    let voters: Vec<Option<&str>> = open.iter().map(|at| voter_ids[*at]).collect();
+    let rows = sqlx::query_file!(
+        "src/ledger/sql/first_votes.sql",
+        &items,
+        &voters as &[Option<&str>]
+    )
+    .fetch_all(connection)
+    .await?;
+    for row in rows {
+        let at = usize::try_from(row.position - 1).ok().and_then(|at| open.get(at));
+        if let Some(at) = at {
+            outcomes[*at] = Some(Outcome::Repeated(StoredVote { id: row.id, value: row.value }));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,35 @@
+//! Every key that Tally uses in Redis.
+
+use crate::domain::ItemId;
+
+/// All counters, for SCAN.
+pub const COUNTER_PATTERN: &str = "item:{*}";
+/// Which run of which Redis the counters belong to (a string, see `epoch`).
+pub const EPOCH: &str = "tally:epoch";
+/// Where the walk that several workers share is (a string: a SCAN cursor).
+pub const WALK: &str = "tally:walk";
+
+/// An item's hash. The braces keep all of an item's keys in one Cluster slot.
+pub fn counter(item: ItemId) -> String {
+    format!("item:{{{item}}}")
+}
+
+/// The item of a counter's key; `None` for a key of someone else's.
+pub fn item_of(key: &str) -> Option<ItemId> {
+    key.strip_prefix("item:{")?.strip_suffix('}')?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_counters_key_leads_back_to_its_item() {
+        let item = ItemId::new(42).expect("positive");
+        assert_eq!(counter(item), "item:{42}");
+        assert_eq!(item_of("item:{42}"), Some(item));
+        for key in ["item:42", "item:{}", "item:{x}", "item:{-1}", "tally:epoch", "item:{42}:x"] {
+            assert_eq!(item_of(key), None, "{key}");
+        }
+    }
+}

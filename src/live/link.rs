@@ -1,0 +1,355 @@
+//! The server's link to Redis: one shared connection, a circuit that opens when
+//! it fails, the doubts that are left behind, and the healer that closes it.
+//!
+//! A call that failed may have been applied. It is never sent again: its items go
+//! into the doubts, and the healer invalidates them before the circuit closes.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
+
+use redis::Value;
+use redis::aio::MultiplexedConnection;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep, sleep_until};
+
+use super::counters::{fresh_token, invalidate};
+use super::scripts::{self, Call, text};
+use super::{LEASE_LIMIT, LiveError, Redis, keys};
+use crate::domain::{CountDelta, ExactCount, ItemId, TransactionId};
+use crate::telemetry::name;
+
+/// How often the healer tries a Redis that is away: from the first, doubling, to
+/// the second.
+const RETRY_FIRST: Duration = Duration::from_millis(20);
+const RETRY_LAST: Duration = Duration::from_millis(1000);
+/// How many doubts one pipeline invalidates.
+const HEAL_LIMIT_ITEMS: usize = 1000;
+/// How many doubts are kept. Beyond it they are dropped, said so in the log, and
+/// left for the epoch check or the audit to find.
+pub const DOUBTS_LIMIT_ITEMS: usize = 1_000_000;
+
+/// What `lua/count.lua` answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Counted {
+    /// The live count, the batch in it.
+    Count(i64),
+    /// There is no live count; this lease entitles to seed one.
+    Miss { lease: String },
+}
+
+/// Items whose live count may be wrong, each with the time from when on
+/// invalidating it helps.
+#[derive(Debug, Default)]
+pub struct Doubts {
+    due: HashMap<ItemId, Instant>,
+}
+
+impl Doubts {
+    fn add(&mut self, items: impl IntoIterator<Item = ItemId>, due: Instant) {
+        for item in items {
+            if self.due.len() >= DOUBTS_LIMIT_ITEMS && !self.due.contains_key(&item) {
+                tracing::error!(limit = DOUBTS_LIMIT_ITEMS, "too many doubtful items: left for the audit");
+                metrics::counter!(name::DOUBTS_DROPPED).increment(1);
+                continue;
+            }
+            let entry = self.due.entry(item).or_insert(due);
+            *entry = (*entry).max(due);
+        }
+    }
+
+    fn ready(&self, now: Instant) -> Vec<ItemId> {
+        self.due
+            .iter()
+            .filter(|(_, due)| **due <= now)
+            .map(|(item, _)| *item)
+            .take(HEAL_LIMIT_ITEMS)
+            .collect()
+    }
+
+    fn next_due(&self) -> Option<Instant> {
+        self.due.values().min().copied()
+    }
+}
+
+struct State {
+    /// `None`: the circuit is open.
+    connection: RwLock<Option<MultiplexedConnection>>,
+    doubts: Mutex<Doubts>,
+    wake_healer: Notify,
+    redis: Redis,
+}
+
+/// The link. Cheap to clone.
+#[derive(Clone)]
+pub struct Link {
+    state: Arc<State>,
+}
+
+impl Link {
+    /// Opens the link and starts its healer, which makes the first connection. The
+    /// healer ends with the runtime.
+    pub fn open(redis: Redis) -> Self {
+        let state = Arc::new(State {
+            connection: RwLock::new(None),
+            doubts: Mutex::default(),
+            wake_healer: Notify::new(),
+            redis,
+        });
+        tokio::spawn(heal(Arc::downgrade(&state)));
+        Self { state }
+    }
+
+    /// Whether the circuit is closed: Redis answered when it was last asked.
+    pub fn is_closed(&self) -> bool {
+        read(&self.state.connection).is_some()
+    }
+
+    /// Adds a batch to its items' live counts; each item may be given once. On any
+    /// failure the items are doubted and the circuit opens.
+    ///
+    /// # Errors
+    /// When Redis is away or answers with an error.
+    pub async fn count(
+        &self,
+        deltas: &[CountDelta],
+        transaction: TransactionId,
+    ) -> Result<Vec<Counted>, LiveError> {
+        let nonce = fresh_token();
+        let lease_limit_ms = LEASE_LIMIT.as_millis().to_string();
+        let calls: Vec<Call<4>> = deltas
+            .iter()
+            .map(|one| Call {
+                key: keys::counter(one.item_id),
+                arguments: [
+                    one.delta.to_string(),
+                    transaction.0.to_string(),
+                    nonce.clone(),
+                    lease_limit_ms.clone(),
+                ],
+            })
+            .collect();
+        let items = || deltas.iter().filter(|one| one.delta != 0).map(|one| one.item_id);
+        let replies = match self.connection() {
+            Ok(mut connection) => match scripts::COUNT.call(&mut connection, &calls).await {
+                Ok(replies) => replies,
+                Err(error) => {
+                    self.doubt_and_open(items(), &error);
+                    return Err(error);
+                }
+            },
+            Err(error) => {
+                self.doubt(items());
+                return Err(error);
+            }
+        };
+        let counted: Result<Vec<Counted>, LiveError> = replies.into_iter().map(counted).collect();
+        if let Err(error) = &counted {
+            self.doubt_and_open(items(), error);
+        }
+        counted
+    }
+
+    /// Seeds missing live counts under their leases. Returns for each whether it
+    /// was seeded; where not, go back to [`Link::count`].
+    ///
+    /// # Errors
+    /// When Redis is away or answers with an error. The items are not doubted: a
+    /// late seed is still bound to its lease.
+    pub async fn seed(&self, seeds: &[(ExactCount, String)]) -> Result<Vec<bool>, LiveError> {
+        let calls: Vec<Call<4>> = seeds
+            .iter()
+            .map(|(exact, lease)| Call {
+                key: keys::counter(exact.item_id),
+                arguments: [
+                    exact.count.to_string(),
+                    exact.snapshot.as_str().to_owned(),
+                    lease.clone(),
+                    exact.counted_at.micros().to_string(),
+                ],
+            })
+            .collect();
+        let mut connection = self.connection()?;
+        let replies = match scripts::SEED.call(&mut connection, &calls).await {
+            Ok(replies) => replies,
+            Err(error) => {
+                self.open_circuit(&error);
+                return Err(error);
+            }
+        };
+        replies
+            .into_iter()
+            .map(|reply| match text(&reply) {
+                Some("SEEDED") => Ok(true),
+                Some("RETRY") => Ok(false),
+                _ => Err(scripts::SEED.unexpected(reply)),
+            })
+            .collect()
+    }
+
+    /// The live counts of these items, `None` where there is none.
+    ///
+    /// # Errors
+    /// When Redis is away or answers with an error.
+    pub async fn read(&self, items: &[ItemId]) -> Result<Vec<Option<i64>>, LiveError> {
+        if items.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut pipeline = redis::Pipeline::with_capacity(items.len());
+        for item in items {
+            pipeline.hget(keys::counter(*item), "count");
+        }
+        let mut connection = self.connection()?;
+        match pipeline.query_async(&mut connection).await {
+            Ok(counts) => Ok(counts),
+            Err(error) => {
+                let error = error.into();
+                self.open_circuit(&error);
+                Err(error)
+            }
+        }
+    }
+
+    /// Doubts these items: they will be invalidated as soon as Redis answers.
+    pub fn doubt(&self, items: impl IntoIterator<Item = ItemId>) {
+        self.doubt_from(items, Instant::now());
+    }
+
+    /// Doubts these items from a time on, for a change that may come until then.
+    pub fn doubt_from(&self, items: impl IntoIterator<Item = ItemId>, due: Instant) {
+        self.doubts().add(items, due);
+        self.state.wake_healer.notify_one();
+    }
+
+    /// How many items are doubted.
+    pub fn doubt_total(&self) -> usize {
+        self.doubts().due.len()
+    }
+
+    fn doubts(&self) -> MutexGuard<'_, Doubts> {
+        lock(&self.state.doubts)
+    }
+
+    fn connection(&self) -> Result<MultiplexedConnection, LiveError> {
+        read(&self.state.connection).clone().ok_or(LiveError::Away)
+    }
+
+    fn doubt_and_open(&self, items: impl IntoIterator<Item = ItemId>, error: &LiveError) {
+        self.doubts().add(items, Instant::now());
+        self.open_circuit(error);
+    }
+
+    fn open_circuit(&self, error: &LiveError) {
+        open_circuit(&self.state, error);
+    }
+}
+
+fn open_circuit(state: &State, error: &LiveError) {
+    let was_closed = write(&state.connection).take().is_some();
+    if was_closed {
+        tracing::warn!(%error, "Redis failed: voting goes on without live counts");
+        metrics::gauge!(name::REDIS_AVAILABLE).set(0.0);
+        metrics::counter!(name::REDIS_FAILURES).increment(1);
+    }
+    state.wake_healer.notify_one();
+}
+
+/// Closes the circuit when Redis answers, and invalidates what was doubted. Ends
+/// when the last [`Link`] is gone.
+async fn heal(state: std::sync::Weak<State>) {
+    let mut retry = RETRY_FIRST;
+    loop {
+        let Some(link) = state.upgrade() else { return };
+        let next = match heal_once(&link).await {
+            Ok(next) => {
+                retry = RETRY_FIRST;
+                next
+            }
+            Err(error) => {
+                open_circuit(&link, &error);
+                tracing::debug!(%error, ?retry, "Redis is still away");
+                let at = Instant::now() + retry;
+                retry = (retry * 2).min(RETRY_LAST);
+                drop(link);
+                sleep_until(at).await;
+                continue;
+            }
+        };
+        // Looks again when told to, when the next doubt is due, and now and then
+        // to see whether the link is gone.
+        let idle = sleep(RETRY_LAST);
+        let wake = link.wake_healer.notified();
+        tokio::select! {
+            () = wake => {}
+            () = idle => {}
+            () = sleep_until(next.unwrap_or_else(|| Instant::now() + RETRY_LAST)) => {}
+        }
+    }
+}
+
+/// Returns when the next doubt is due.
+async fn heal_once(state: &State) -> Result<Option<Instant>, LiveError> {
+    let closed = read(&state.connection).clone();
+    let mut connection = match &closed {
+        Some(connection) => connection.clone(),
+        None => {
+            let pooled = state.redis.pool.get().await?;
+            let mut connection = deadpool_redis::Connection::take(pooled);
+            redis::cmd("PING").exec_async(&mut connection).await?;
+            connection
+        }
+    };
+    loop {
+        let now = Instant::now();
+        let (ready, taken) = {
+            let doubts = lock(&state.doubts);
+            let ready = doubts.ready(now);
+            let taken: Vec<_> = ready.iter().map(|item| (*item, doubts.due[item])).collect();
+            if ready.is_empty() {
+                // Still under the lock, so no doubt slips in between. One that comes
+                // after it wakes the healer again.
+                if closed.is_none() {
+                    *write(&state.connection) = Some(connection);
+                    metrics::gauge!(name::REDIS_AVAILABLE).set(1.0);
+                    tracing::info!("Redis answers: live counts are back");
+                }
+                return Ok(doubts.next_due());
+            }
+            (ready, taken)
+        };
+        invalidate(&mut connection, &ready).await?;
+        metrics::counter!(name::INVALIDATIONS, "why" => "doubt").increment(ready.len() as u64);
+        let mut doubts = lock(&state.doubts);
+        for (item, due) in taken {
+            // A doubt that was renewed while its item was being invalidated stays.
+            if doubts.due.get(&item) == Some(&due) {
+                doubts.due.remove(&item);
+            }
+        }
+    }
+}
+
+fn counted(reply: Value) -> Result<Counted, LiveError> {
+    match &reply {
+        Value::Int(count) => Ok(Counted::Count(*count)),
+        Value::Array(parts) => match (parts.first().and_then(text), parts.get(1).and_then(text)) {
+            (Some("MISS"), Some(lease)) => Ok(Counted::Miss { lease: lease.to_owned() }),
+            _ => Err(scripts::COUNT.unexpected(reply)),
+        },
+        _ => Err(scripts::COUNT.unexpected(reply)),
+    }
+}
+
+// A panic while one of these was held cannot leave them half changed, so the
+// poison carries no news.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn read<T>(lock: &RwLock<T>) -> std::sync::RwLockReadGuard<'_, T> {
+    lock.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn write<T>(lock: &RwLock<T>) -> std::sync::RwLockWriteGuard<'_, T> {
+    lock.write().unwrap_or_else(PoisonError::into_inner)
+}

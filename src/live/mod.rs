@@ -1,0 +1,111 @@
+//! Redis: the live counts. All Redis is in this room, every key is named in
+//! `keys`, every script in `scripts`.
+
+mod counters;
+mod epoch;
+mod keys;
+mod link;
+mod scripts;
+mod walk;
+
+use std::time::Duration;
+
+use deadpool_redis::{Manager, Pool, PoolError, Runtime};
+use redis::io::tcp::TcpSettings;
+use redis::{AsyncConnectionConfig, ConnectionInfo, IntoConnectionInfo, RedisError, Value};
+
+pub use counters::{Counter, Counters, Expired, Marked, Recounted};
+pub use link::{Counted, DOUBTS_LIMIT_ITEMS, Link};
+pub use walk::Page;
+
+/// How long a new connection may take.
+pub const CONNECT_LIMIT: Duration = Duration::from_millis(500);
+/// How long the server waits for an answer before it doubts. The same as the
+/// redis crate's default; a healthy Redis answers a pipeline in a millisecond.
+pub const SERVER_ANSWER_LIMIT: Duration = Duration::from_millis(500);
+/// How long the sync worker waits: nobody is waiting for it.
+pub const WORKER_ANSWER_LIMIT: Duration = Duration::from_secs(5);
+/// How long a caller waits for one of the pool's connections.
+pub const ACQUIRE_LIMIT: Duration = Duration::from_secs(2);
+/// Connections in the pool.
+pub const POOL_LIMIT_CONNECTIONS: usize = 4;
+/// How long a lease entitles its holders to seed. Longer than a batch's read of
+/// the exact counts and a seed may take; a batch that is later starts again.
+pub const LEASE_LIMIT: Duration = Duration::from_secs(10);
+
+/// What Redis cannot do, or could not.
+#[derive(Debug, thiserror::Error)]
+pub enum LiveError {
+    /// The call failed, or its answer did not come in time: it may have been applied.
+    #[error("Redis: {0}")]
+    Redis(#[from] RedisError),
+    #[error("no connection to Redis: {0}")]
+    Pool(#[from] PoolError),
+    #[error("REDIS_URL: {0}")]
+    Url(#[source] RedisError),
+    #[error("Redis is away; it is being tried in the background")]
+    Away,
+    /// A reply that the script's header does not name.
+    #[error("script {script} answered {reply:?}")]
+    Reply { script: &'static str, reply: Value },
+}
+
+/// Where Redis is, and connections to it.
+#[derive(Clone)]
+pub struct Redis {
+    pool: Pool,
+}
+
+impl Redis {
+    /// Describes the connection; none is made until one is needed.
+    ///
+    /// # Errors
+    /// When the URL is none of Redis.
+    pub fn new(redis_url: &str, answer_limit: Duration) -> Result<Self, LiveError> {
+        let info = redis_url.into_connection_info().map_err(LiveError::Url)?;
+        let info = without_delay(info);
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(CONNECT_LIMIT))
+            .set_response_timeout(Some(answer_limit));
+        let manager = Manager::new_with_config(info, config).map_err(LiveError::Url)?;
+        let pool = Pool::builder(manager)
+            .max_size(POOL_LIMIT_CONNECTIONS)
+            .wait_timeout(Some(ACQUIRE_LIMIT))
+            .create_timeout(Some(ACQUIRE_LIMIT))
+            .recycle_timeout(Some(ACQUIRE_LIMIT))
+            .runtime(Runtime::Tokio1)
+            .build()
+            .map_err(|_| LiveError::Away)?;
+        Ok(Self { pool })
+    }
+
+    /// Whether Redis answers.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub async fn ping(&self) -> Result<(), LiveError> {
+        let mut connection = self.pool.get().await?;
+        Ok(redis::cmd("PING").query_async(&mut *connection).await?)
+    }
+
+    /// A warning for the operator if Redis is set to throw counts away when its
+    /// memory is full; `None` when it is not, or will not say.
+    ///
+    /// # Errors
+    /// When Redis is away.
+    pub async fn eviction_policy(&self) -> Result<Option<String>, LiveError> {
+        let mut connection = self.pool.get().await?;
+        let answer: Result<Vec<String>, RedisError> = redis::cmd("CONFIG")
+            .arg("GET")
+            .arg("maxmemory-policy")
+            .query_async(&mut *connection)
+            .await;
+        Ok(answer.ok().and_then(|pair| pair.into_iter().nth(1)))
+    }
+}
+
+/// redis 1.x leaves Nagle's algorithm on by default; the median of small calls
+/// more than halves without it.
+fn without_delay(info: ConnectionInfo) -> ConnectionInfo {
+    info.set_tcp_settings(TcpSettings::default().set_nodelay(true))
+}

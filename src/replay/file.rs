@@ -1,0 +1,162 @@
+//! Reading a file of votes.
+
+use std::collections::HashMap;
+use std::io::BufRead;
+
+use crate::domain::{ItemName, Value, VoterId};
+
+/// Which columns hold what, counted from 1; 0 where there is none.
+#[derive(Clone, Copy, Debug)]
+pub struct Columns {
+    pub voter: usize,
+    pub item: usize,
+    pub value: usize,
+}
+
+/// A file of votes, held so that ten million of them fit in a gigabyte.
+#[derive(Debug, Default)]
+pub struct Votes {
+    /// The names of the items, each once, in the order of their first votes.
+    pub items: Vec<String>,
+    pub bad_lines: usize,
+    lines: Vec<Line>,
+}
+
+#[derive(Debug)]
+struct Line {
+    item: u32,
+    voter: Option<Box<str>>,
+    value: Value,
+}
+
+/// One vote of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Vote<'a> {
+    /// Which of [`Votes::items`].
+    pub item: usize,
+    pub voter: Option<&'a str>,
+    pub value: Value,
+}
+
+impl Votes {
+    pub fn len(&self) -> usize {
+        self.lines.len()
+    }
+
+    pub fn get(&self, at: usize) -> Option<Vote<'_>> {
+        self.lines.get(at).map(|line| Vote {
+            item: line.item as usize,
+            voter: line.voter.as_deref(),
+            value: line.value,
+        })
+    }
+}
+
+/// Reads votes, one a line. Blank lines and those that begin with # are left out;
+/// a bad line is told to `complain`, with its number from 1 on, and left out too.
+///
+/// # Errors
+/// When the input cannot be read.
+pub fn read(
+    mut input: impl BufRead,
+    columns: Columns,
+    mut complain: impl FnMut(usize, &str),
+) -> std::io::Result<Votes> {
+    let mut votes = Votes::default();
+    let mut known: HashMap<String, u32> = HashMap::new();
+    let mut bytes = Vec::new();
+    for number in 1.. {
+        bytes.clear();
+        if input.read_until(b'\n', &mut bytes)? == 0 {
+            break;
+        }
+        let parsed = match std::str::from_utf8(&bytes) {
+            Ok(text) if text.trim().is_empty() || text.starts_with('#') => continue,
+            Ok(text) => parse(text, columns),
+            Err(_) => Err("it is not UTF-8".to_owned()),
+        };
+        match parsed {
+            Ok((item, voter, value)) => {
+                let next = u32::try_from(known.len()).unwrap_or(u32::MAX);
+                let item = *known.entry(item).or_insert_with_key(|name| {
+                    votes.items.push(name.clone());
+                    next
+                });
+                votes.lines.push(Line { item, voter, value });
+            }
+            Err(why) => {
+                votes.bad_lines += 1;
+                complain(number, &why);
+            }
+        }
+    }
+    Ok(votes)
+}
+
+fn parse(line: &str, columns: Columns) -> Result<(String, Option<Box<str>>, Value), String> {
+    // A comma anywhere makes it a line of commas, whose fields may hold spaces.
+    let fields: Vec<&str> = if line.contains(',') {
+        line.split(',').map(str::trim).collect()
+    } else {
+        line.split_whitespace().collect()
+    };
+    let field = |column: usize, what: &str| {
+        fields.get(column - 1).copied().ok_or_else(|| {
+            format!("the {what} should be in column {column}, but there are {}", fields.len())
+        })
+    };
+    let item = ItemName::parse(field(columns.item, "item")?.to_owned()).map_err(|error| error.to_string())?;
+    let voter = match columns.voter {
+        0 => None,
+        column => {
+            let voter = VoterId::parse(field(column, "voter")?.to_owned()).map_err(|error| error.to_string())?;
+            Some(voter.as_str().into())
+        }
+    };
+    let value = match columns.value {
+        0 => Value::UP,
+        column => {
+            let text = field(column, "value")?;
+            let number = text.parse().map_err(|_| format!("value is {text:?}; it takes 1 or -1"))?;
+            Value::parse(number).map_err(|error| error.to_string())?
+        }
+    };
+    Ok((item.as_str().to_owned(), voter, value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read_text(text: &[u8], voter: usize, item: usize, value: usize) -> (Votes, Vec<(usize, String)>) {
+        let mut bad = Vec::new();
+        let columns = Columns { voter, item, value };
+        let votes = read(text, columns, |line, why| bad.push((line, why.to_owned()))).expect("memory reads");
+        (votes, bad)
+    }
+
+    #[test]
+    fn columns_are_separated_by_white_space_or_by_commas() {
+        let (votes, bad) = read_text(b"ada\tx\n# a comment\n\nbob  y\neve,a long name\nada,y\n", 1, 2, 0);
+        assert_eq!(bad, []);
+        assert_eq!(votes.items, ["x", "y", "a long name"]);
+        let all: Vec<_> = (0..votes.len()).filter_map(|at| votes.get(at)).map(|vote| (vote.voter, vote.item)).collect();
+        assert_eq!(all, [(Some("ada"), 0), (Some("bob"), 1), (Some("eve"), 2), (Some("ada"), 1)]);
+    }
+
+    #[test]
+    fn a_bad_line_is_told_with_its_number_and_does_not_stop_the_rest() {
+        let (votes, bad) = read_text(b"ada x 1\nbob\neve y 2\n\xff z 1\ndan y -1\nkim z up", 1, 2, 3);
+        let lines: Vec<usize> = bad.iter().map(|(line, _)| *line).collect();
+        assert_eq!(lines, [2, 3, 4, 6]);
+        assert!(bad[0].1.contains("column 2") && bad[1].1.contains("1 or -1"), "{bad:?}");
+        assert_eq!((votes.len(), votes.bad_lines), (2, 4));
+        assert_eq!(votes.get(1).map(|vote| vote.value), Some(Value::DOWN));
+    }
+
+    #[test]
+    fn without_a_voter_column_votes_are_anonymous() {
+        let (votes, _) = read_text(b"x\nx\n", 0, 1, 0);
+        assert_eq!(votes.get(1), Some(Vote { item: 0, voter: None, value: Value::UP }));
+    }
+}

@@ -1,0 +1,154 @@
+//! `tally replay FILE`: casts a file of votes over HTTP, and says what came of it.
+//!
+//! Knows the server only as any client does.
+
+mod client;
+mod file;
+mod report;
+
+use std::io::{BufRead, BufReader};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use indicatif::{ProgressBar, ProgressStyle};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until};
+
+use crate::config;
+use client::Client;
+use file::{Columns, Votes};
+pub use report::Report;
+
+/// How many bad lines are shown; the rest is counted.
+const SHOWN_LIMIT_LINES: usize = 20;
+
+/// Casts the file and prints the report. Returns whether every line became a
+/// stored vote.
+///
+/// # Errors
+/// When the file cannot be read, or the server is not there at all.
+pub async fn run(settings: config::Replay) -> anyhow::Result<bool> {
+    let votes = read(&settings)?;
+    let clients: Vec<Client> = settings
+        .url
+        .iter()
+        .map(|url| Client::new(url, settings.connections))
+        .collect::<Result<_, _>>()?;
+    if votes.len() == 0 {
+        bail!("{} holds no vote that could be cast", settings.file.display());
+    }
+    let votes = Arc::new(votes);
+    let clients = Arc::new(clients);
+    let items = Arc::new(find_items(&votes, &clients, settings.connections).await?);
+    let report = cast(&votes, &items, &clients, &settings).await?;
+    print!("{report}");
+    Ok(votes.bad_lines == 0 && report.is_clean())
+}
+
+fn read(settings: &config::Replay) -> anyhow::Result<Votes> {
+    let columns = Columns { voter: settings.voter, item: settings.item, value: settings.value };
+    let input: Box<dyn BufRead> = if settings.file.as_os_str() == "-" {
+        Box::new(std::io::stdin().lock())
+    } else {
+        let file = std::fs::File::open(&settings.file)
+            .with_context(|| format!("cannot open {}", settings.file.display()))?;
+        Box::new(BufReader::new(file))
+    };
+    let mut shown = 0;
+    let votes = file::read(input, columns, |line, why| {
+        shown += 1;
+        if shown <= SHOWN_LIMIT_LINES {
+            eprintln!("line {line}: {why}");
+        }
+    })
+    .with_context(|| format!("cannot read {}", settings.file.display()))?;
+    if shown > SHOWN_LIMIT_LINES {
+        eprintln!("… and {} more bad lines", shown - SHOWN_LIMIT_LINES);
+    }
+    Ok(votes)
+}
+
+/// The id of each item of the file, made where there is none of its name.
+async fn find_items(
+    votes: &Arc<Votes>,
+    clients: &Arc<Vec<Client>>,
+    connections: usize,
+) -> anyhow::Result<Vec<i64>> {
+    let total = votes.items.len();
+    let bar = progress(total, "items");
+    let next = Arc::new(AtomicUsize::new(0));
+    let mut tasks: JoinSet<anyhow::Result<Vec<(usize, i64)>>> = JoinSet::new();
+    for number in 0..connections.min(total) {
+        let (votes, clients, next, bar) =
+            (Arc::clone(votes), Arc::clone(clients), Arc::clone(&next), bar.clone());
+        tasks.spawn(async move {
+            let mut found = Vec::new();
+            loop {
+                let at = next.fetch_add(1, Ordering::Relaxed);
+                let Some(name) = votes.items.get(at) else { return Ok(found) };
+                found.push((at, clients[number % clients.len()].find_or_create_item(name).await?));
+                bar.inc(1);
+            }
+        });
+    }
+    let mut ids = vec![0; total];
+    while let Some(ended) = tasks.join_next().await {
+        for (at, id) in ended?? {
+            ids[at] = id;
+        }
+    }
+    bar.finish_and_clear();
+    Ok(ids)
+}
+
+async fn cast(
+    votes: &Arc<Votes>,
+    items: &Arc<Vec<i64>>,
+    clients: &Arc<Vec<Client>>,
+    settings: &config::Replay,
+) -> anyhow::Result<Report> {
+    let bar = progress(votes.len(), "votes");
+    let next = Arc::new(AtomicUsize::new(0));
+    let started = Instant::now();
+    let mut tasks: JoinSet<anyhow::Result<Report>> = JoinSet::new();
+    for number in 0..settings.connections.min(votes.len()) {
+        let (votes, items, clients) = (Arc::clone(votes), Arc::clone(items), Arc::clone(clients));
+        let (next, bar, rate) = (Arc::clone(&next), bar.clone(), settings.rate);
+        tasks.spawn(async move {
+            let client = &clients[number % clients.len()];
+            let mut report = Report::new()?;
+            loop {
+                let at = next.fetch_add(1, Ordering::Relaxed);
+                let Some(vote) = votes.get(at) else { return Ok(report) };
+                let due = match rate {
+                    // An open loop: due at its time, however late its turn comes.
+                    Some(rate) => {
+                        let due = started + Duration::from_secs_f64(at as f64 / rate);
+                        sleep_until(due).await;
+                        due
+                    }
+                    None => Instant::now(),
+                };
+                let outcome = client.cast(items[vote.item], vote.voter, vote.value).await;
+                report.add(outcome, due.elapsed());
+                bar.inc(1);
+            }
+        });
+    }
+    let mut total = Report::new()?;
+    while let Some(ended) = tasks.join_next().await {
+        total.merge(ended??)?;
+    }
+    total.took = started.elapsed();
+    bar.finish_and_clear();
+    Ok(total)
+}
+
+/// A progress bar on standard error; none where that is no terminal.
+fn progress(total: usize, what: &'static str) -> ProgressBar {
+    let template = format!("{{bar:40}} {{pos}} of {{len}} {what}, {{per_sec}}, {{eta}} left");
+    let style = ProgressStyle::with_template(&template).unwrap_or_else(|_| ProgressStyle::default_bar());
+    ProgressBar::new(total as u64).with_style(style)
+}

@@ -1,0 +1,17 @@
+//! Ctrl-C and SIGTERM.
+
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Resolves at the first Ctrl-C or SIGTERM.
+///
+/// # Errors
+/// When the process cannot listen to signals.
+pub async fn requested() -> std::io::Result<()> {
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    tokio::select! {
+        _ = interrupt.recv() => tracing::info!("interrupted: shutting down"),
+        _ = terminate.recv() => tracing::info!("terminated: shutting down"),
+    }
+    Ok(())
+}

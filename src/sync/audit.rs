@@ -1,0 +1,263 @@
+//! Proving the counts against the ledger.
+//!
+//! The audit first moves the watermark, then compares page by page: it peeks the
+//! live counts, then reads the exact counts under one snapshot. Whatever a live
+//! count held when it was peeked was committed by then, so it may differ from the
+//! exact count only by votes in flight: stored, but not counted yet. Those are
+//! young. A count outside what its young votes allow is wrong for certain.
+
+use std::fmt;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use super::{SyncError, Worker};
+use crate::domain::ItemId;
+use crate::ledger::AuditRow;
+use crate::live::Counter;
+use crate::telemetry::name;
+
+/// How often the audit looks again at counts that votes in flight may explain,
+/// and how long it waits in between. On a system at rest they come right at once.
+const LOOKS_LIMIT: usize = 5;
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// How many wrong items the log names one by one.
+const NAMED_LIMIT_ITEMS: usize = 20;
+
+/// What to do with what is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Repair {
+    /// Only report it.
+    No,
+    /// Invalidate it: the next walk recounts it.
+    Yes,
+}
+
+/// What an audit found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AuditReport {
+    /// Items compared.
+    pub items: usize,
+    /// Votes in the ledger.
+    pub votes: i64,
+    /// Items whose live and saved counts are exact, or will be once what is
+    /// unsaved is flushed and what is doubted recounted.
+    pub right_items: usize,
+    /// Items that differ by no more than their votes in flight.
+    pub in_flight_items: usize,
+    /// Items that a recount is asked for already.
+    pub doubted_items: usize,
+    /// Items whose live or saved count is wrong.
+    pub wrong_items: usize,
+    /// By how many votes they are wrong, without signs.
+    pub wrong_votes: u64,
+    /// Items that were invalidated for it.
+    pub repaired_items: usize,
+}
+
+impl fmt::Display for AuditReport {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(out, "checked   {:>10} items, {} votes", self.items, self.votes)?;
+        writeln!(out, "right     {:>10} items", self.right_items)?;
+        writeln!(out, "in flight {:>10} items: they differ by no more than votes on their way", self.in_flight_items)?;
+        writeln!(out, "doubted   {:>10} items: a sync worker will recount them", self.doubted_items)?;
+        writeln!(out, "wrong     {:>10} items, by {} votes", self.wrong_items, self.wrong_votes)?;
+        writeln!(out, "repaired  {:>10} items", self.repaired_items)
+    }
+}
+
+/// What the comparison says of one item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    Right,
+    InFlight,
+    Doubted,
+    Wrong { by: u64 },
+}
+
+impl Worker {
+    /// One full audit.
+    ///
+    /// # Errors
+    /// When a store is away. The watermark keeps what it was moved.
+    pub async fn audit(&self, repair: Repair) -> Result<AuditReport, SyncError> {
+        let started = Instant::now();
+        self.fold().await?;
+        let mut report = AuditReport { votes: self.ledger.vote_total().await?, ..AuditReport::default() };
+        let mut after = 0;
+        loop {
+            let limit = i64::try_from(self.limits.audit_page).unwrap_or(i64::MAX);
+            let items = self.ledger.item_ids(after, limit).await?;
+            let Some(last) = items.last() else { break };
+            after = last.get();
+            self.audit_page(items, repair, &mut report).await?;
+        }
+        metrics::histogram!(name::AUDIT_SECONDS).record(started.elapsed().as_secs_f64());
+        metrics::counter!(name::AUDIT_WRONG_ITEMS).increment(report.wrong_items as u64);
+        metrics::counter!(name::AUDIT_WRONG_VOTES).increment(report.wrong_votes);
+        let now = std::time::UNIX_EPOCH.elapsed().unwrap_or_default();
+        metrics::gauge!(name::AUDIT_LAST).set(now.as_secs_f64());
+        Ok(report)
+    }
+
+    /// Moves the watermark up to the votes that may still be in flight.
+    async fn fold(&self) -> Result<(), SyncError> {
+        let safe = self.ledger.safe_vote_id().await?;
+        while let Some(folded) = self.ledger.fold_votes(safe, self.limits.in_flight_limit).await? {
+            tracing::debug!(watermark = folded.watermark, votes = folded.votes, "the watermark moved");
+        }
+        Ok(())
+    }
+
+    async fn audit_page(
+        &self,
+        mut items: Vec<ItemId>,
+        repair: Repair,
+        report: &mut AuditReport,
+    ) -> Result<(), SyncError> {
+        report.items += items.len();
+        let mut wrong = Vec::new();
+        for look in 1..=LOOKS_LIMIT {
+            let compared = self.compare(&items).await?;
+            let mut again = Vec::new();
+            for (row, verdict) in compared {
+                match verdict {
+                    Verdict::Right => report.right_items += 1,
+                    Verdict::Doubted => report.doubted_items += 1,
+                    Verdict::InFlight => again.push(row.item_id),
+                    Verdict::Wrong { by } => {
+                        report.wrong_votes += by;
+                        wrong.push((row, by));
+                    }
+                }
+            }
+            items = again;
+            if items.is_empty() {
+                break;
+            }
+            if look < LOOKS_LIMIT {
+                sleep(LOOK_EVERY).await;
+            }
+        }
+        report.in_flight_items += items.len();
+        report.wrong_items += wrong.len();
+        for (row, by) in wrong.iter().take(NAMED_LIMIT_ITEMS) {
+            tracing::error!(item = %row.item_id, by, exact = row.exact_count, saved = row.saved_count, "a count is wrong");
+        }
+        if repair == Repair::Yes && !wrong.is_empty() {
+            let items: Vec<ItemId> = wrong.iter().map(|(row, _)| row.item_id).collect();
+            self.counters.invalidate(&items).await?;
+            metrics::counter!(name::INVALIDATIONS, "why" => "audit").increment(items.len() as u64);
+            report.repaired_items += items.len();
+        }
+        Ok(())
+    }
+
+    /// Compares items with their counters. The counters are peeked first.
+    async fn compare(&self, items: &[ItemId]) -> Result<Vec<(AuditRow, Verdict)>, SyncError> {
+        let counters = self.counters.peek(items).await?;
+        let rows = self.ledger.audit_page(items, self.limits.in_flight_limit).await?;
+        // Both come in the order of ids; items are never deleted, so they pair up.
+        Ok(rows
+            .into_iter()
+            .zip(&counters)
+            .map(|(row, counter)| (row, verdict(&row, counter)))
+            .collect())
+    }
+}
+
+/// Pure: what a row and a counter that was peeked before it say.
+fn verdict(row: &AuditRow, counter: &Counter) -> Verdict {
+    let exact = row.exact_count;
+    // What a count may be while its young votes are on their way.
+    let plausible = exact - row.young_up..=exact + row.young_down;
+    let judge = |count: i64| {
+        if count == exact {
+            Verdict::Right
+        } else if plausible.contains(&count) {
+            Verdict::InFlight
+        } else {
+            Verdict::Wrong { by: count.abs_diff(exact) }
+        }
+    };
+    match counter.count {
+        // A recount will write the item; there is no count that could be wrong.
+        None if counter.recount.is_some() => Verdict::Doubted,
+        // Without a live count the saved count is the count.
+        None => judge(row.saved_count),
+        Some((count, rev)) => {
+            // What is marked as saved must be what the item holds, unless it was
+            // written again since.
+            let lost = counter.saved == Some(rev)
+                && (row.counted_at < rev || (row.counted_at == rev && row.saved_count != count));
+            match judge(count) {
+                Verdict::Right if lost => Verdict::Wrong { by: row.saved_count.abs_diff(count) },
+                verdict => verdict,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::Rev;
+
+    fn row(exact_count: i64, saved_count: i64, counted_at: i64, young: (i64, i64)) -> AuditRow {
+        AuditRow {
+            item_id: ItemId::new(1).expect("positive"),
+            saved_count,
+            counted_at: Rev::from_micros(counted_at),
+            exact_count,
+            young_up: young.0,
+            young_down: young.1,
+        }
+    }
+
+    fn counter(count: Option<(i64, i64)>, saved: Option<i64>, recount: bool) -> Counter {
+        Counter {
+            item_id: ItemId::new(1).expect("positive"),
+            now: Rev::from_micros(1000),
+            count: count.map(|(count, rev)| (count, Rev::from_micros(rev))),
+            saved: saved.map(Rev::from_micros),
+            seeded: count.map(|_| Rev::from_micros(1)),
+            recount: recount.then(|| "token".to_owned()),
+        }
+    }
+
+    #[test]
+    fn a_live_count_may_differ_only_by_its_votes_in_flight() {
+        let live = |count| counter(Some((count, 10)), None, false);
+        // 10 in the ledger, of which 3 up and 1 down are young.
+        let row = row(10, 0, 0, (3, 1));
+        assert_eq!(verdict(&row, &live(10)), Verdict::Right);
+        for count in [7, 8, 9, 11] {
+            assert_eq!(verdict(&row, &live(count)), Verdict::InFlight, "{count}");
+        }
+        assert_eq!(verdict(&row, &live(6)), Verdict::Wrong { by: 4 });
+        assert_eq!(verdict(&row, &live(12)), Verdict::Wrong { by: 2 });
+    }
+
+    #[test]
+    fn without_a_live_count_the_saved_count_must_be_exact() {
+        let none = counter(None, None, false);
+        assert_eq!(verdict(&row(10, 10, 5, (0, 0)), &none), Verdict::Right);
+        assert_eq!(verdict(&row(10, 9, 5, (1, 0)), &none), Verdict::InFlight);
+        assert_eq!(verdict(&row(10, 9, 5, (0, 0)), &none), Verdict::Wrong { by: 1 });
+        assert_eq!(verdict(&row(10, 9, 5, (0, 0)), &counter(None, None, true)), Verdict::Doubted);
+    }
+
+    #[test]
+    fn what_is_marked_as_saved_must_stand_in_the_item() {
+        let saved = counter(Some((10, 20)), Some(20), false);
+        assert_eq!(verdict(&row(10, 10, 20, (0, 0)), &saved), Verdict::Right);
+        assert_eq!(verdict(&row(10, 7, 20, (0, 0)), &saved), Verdict::Wrong { by: 3 });
+        // The item went back behind what was saved: Postgres was restored, say.
+        assert_eq!(verdict(&row(10, 7, 19, (0, 0)), &saved), Verdict::Wrong { by: 3 });
+        // The item was written since the peek.
+        assert_eq!(verdict(&row(10, 7, 21, (0, 0)), &saved), Verdict::Right);
+        // An unsaved count says nothing of the item yet.
+        let unsaved = counter(Some((10, 20)), Some(15), false);
+        assert_eq!(verdict(&row(10, 7, 15, (0, 0)), &unsaved), Verdict::Right);
+    }
+}

@@ -1,0 +1,68 @@
+//! After Redis restarted, failed over or lost its data, nothing in it is certain.
+
+use super::{SyncError, Worker};
+use crate::domain::ItemId;
+use crate::telemetry::name;
+
+impl Worker {
+    /// If this is another epoch than the counters were last made sure of in:
+    /// invalidates every counter that is there (a replica may have missed its last
+    /// increments), and has every item recounted whose counter is gone and whose
+    /// saved count is not exact (an unsaved count was lost). Returns how many
+    /// counters and items that were, `None` in the same epoch.
+    ///
+    /// # Errors
+    /// When a store is away. The epoch is entered only at the very end, so the
+    /// next try does all of it again.
+    pub async fn enter_epoch(&self) -> Result<Option<usize>, SyncError> {
+        let current = self.counters.current_epoch().await?;
+        let known = self.counters.known_epoch().await?;
+        if known.as_deref() == Some(current.as_str()) {
+            return Ok(None);
+        }
+        let mut doubted = 0;
+        let mut cursor = 0;
+        loop {
+            let page = self.counters.scan(cursor, self.limits.flush_page).await?;
+            self.counters.invalidate(&page.items).await?;
+            doubted += page.items.len();
+            cursor = page.next;
+            if cursor == 0 {
+                break;
+            }
+        }
+        let mut after = 0;
+        loop {
+            let limit = i64::try_from(self.limits.audit_page).unwrap_or(i64::MAX);
+            let items = self.ledger.item_ids(after, limit).await?;
+            let Some(last) = items.last() else { break };
+            after = last.get();
+            let rows = self.ledger.audit_page(&items, self.limits.in_flight_limit).await?;
+            let behind: Vec<ItemId> = rows
+                .iter()
+                .filter(|row| row.saved_count != row.exact_count)
+                .map(|row| row.item_id)
+                .collect();
+            // Those with a live count will be flushed; invalidating the rest is
+            // enough, and creates the token that has them recounted.
+            let lost: Vec<ItemId> = self
+                .counters
+                .peek(&behind)
+                .await?
+                .into_iter()
+                .filter(|counter| counter.count.is_none() && counter.recount.is_none())
+                .map(|counter| counter.item_id)
+                .collect();
+            self.counters.invalidate(&lost).await?;
+            doubted += lost.len();
+        }
+        self.counters.enter_epoch(&current).await?;
+        metrics::counter!(name::INVALIDATIONS, "why" => "epoch").increment(doubted as u64);
+        metrics::counter!(name::EPOCHS).increment(1);
+        match known {
+            Some(_) => tracing::warn!(doubted, "Redis restarted or failed over: its counts are counted afresh"),
+            None => tracing::warn!(doubted, "Redis is new or has lost its data: what was lost is counted afresh"),
+        }
+        Ok(Some(doubted))
+    }
+}

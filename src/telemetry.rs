@@ -1,0 +1,163 @@
+//! Logs and metrics: how they are set up, and what each metric is called.
+
+use std::net::SocketAddr;
+
+use clap::ValueEnum;
+use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
+use tracing_subscriber::EnvFilter;
+
+/// How a log line is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    #[default]
+    Text,
+    Json,
+}
+
+/// What is logged when RUST_LOG is not set.
+const DEFAULT_FILTER: &str = "info";
+
+/// Starts logging, and warns of variables that look like settings and are none
+/// (`config::unknown_variables`).
+///
+/// # Errors
+/// When RUST_LOG is no filter.
+pub fn start(format: LogFormat, unknown_variables: &[String]) -> anyhow::Result<()> {
+    init_logs(format)?;
+    for variable in unknown_variables {
+        tracing::warn!(variable, "names no setting of Tally; is it misspelt?");
+    }
+    Ok(())
+}
+
+/// Logs to standard error, in the given format, filtered by RUST_LOG.
+///
+/// # Errors
+/// When RUST_LOG is no filter.
+fn init_logs(format: LogFormat) -> anyhow::Result<()> {
+    let filter = match std::env::var("RUST_LOG") {
+        Ok(text) if !text.trim().is_empty() => EnvFilter::try_new(&text)
+            .map_err(|error| anyhow::anyhow!("RUST_LOG is {text:?}, which is no filter: {error}; one reads info,tally=debug"))?,
+        _ => EnvFilter::new(DEFAULT_FILTER),
+    };
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    match format {
+        LogFormat::Text => builder.init(),
+        LogFormat::Json => builder.json().flatten_event(true).init(),
+    }
+    Ok(())
+}
+
+/// The names of all metrics. Those that count end in `_total`, durations are in seconds.
+pub mod name {
+    /// Votes by `outcome`: accepted, repeated, unknown_item, refused (the queue was
+    /// full), failed (the ledger did not store them).
+    pub const VOTES: &str = "tally_votes_total";
+    /// Votes in one batch.
+    pub const BATCH_VOTES: &str = "tally_batch_votes";
+    /// Votes that wait for a batch.
+    pub const QUEUE_DEPTH: &str = "tally_queue_depth_votes";
+    /// HTTP requests, by `route` and `status`.
+    pub const HTTP_SECONDS: &str = "tally_http_request_seconds";
+    /// From a vote's entry into the queue to its answer.
+    pub const VOTE_SECONDS: &str = "tally_vote_seconds";
+    /// One batch's statement in Postgres.
+    pub const LEDGER_SECONDS: &str = "tally_ledger_insert_seconds";
+    /// One batch's pipeline in Redis.
+    pub const LIVE_SECONDS: &str = "tally_live_count_seconds";
+    /// Live counts that were missing when a batch came to add to them.
+    pub const MISSES: &str = "tally_live_misses_total";
+    /// Live counts seeded.
+    pub const SEEDS: &str = "tally_live_seeds_total";
+    /// Live counts thrown away, by `why`: doubt, age, epoch, audit.
+    pub const INVALIDATIONS: &str = "tally_live_invalidations_total";
+    /// Items that could not even be doubted; see `live::DOUBTS_LIMIT_ITEMS`.
+    pub const DOUBTS_DROPPED: &str = "tally_live_doubts_dropped_total";
+    /// 1 while Redis answers the server, else 0.
+    pub const REDIS_AVAILABLE: &str = "tally_redis_available";
+    /// How often Redis stopped answering the server.
+    pub const REDIS_FAILURES: &str = "tally_redis_failures_total";
+    /// Counts written behind to their items.
+    pub const FLUSHED: &str = "tally_flushed_counts_total";
+    /// Counts dropped because they were saved and idle.
+    pub const EXPIRED: &str = "tally_expired_counts_total";
+    /// Counts written from the ledger.
+    pub const RECOUNTED: &str = "tally_recounted_counts_total";
+    /// One walk over all counters.
+    pub const WALK_SECONDS: &str = "tally_walk_seconds";
+    /// How long the oldest unsaved count may have been unsaved, at the last walk.
+    pub const OLDEST_UNSAVED_SECONDS: &str = "tally_oldest_unsaved_seconds";
+    /// How often the counters were found in another epoch.
+    pub const EPOCHS: &str = "tally_epoch_changes_total";
+    /// Passes of the worker that failed, by `job`: flush, audit.
+    pub const JOB_FAILURES: &str = "tally_job_failures_total";
+    /// One audit.
+    pub const AUDIT_SECONDS: &str = "tally_audit_seconds";
+    /// Items the audit found wrong, ever. 0 unless something failed.
+    pub const AUDIT_WRONG_ITEMS: &str = "tally_audit_wrong_items_total";
+    /// By how many votes they were wrong, ever.
+    pub const AUDIT_WRONG_VOTES: &str = "tally_audit_wrong_votes_total";
+    /// When the last audit ended, seconds since 1970.
+    pub const AUDIT_LAST: &str = "tally_audit_last_timestamp_seconds";
+}
+
+/// Bounds of the histograms of durations, in seconds: from half a millisecond to
+/// the longest that anything here may wait.
+const SECONDS_BOUNDS: [f64; 14] =
+    [0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0];
+/// Bounds of the histogram of batch sizes, in votes.
+const BATCH_BOUNDS: [f64; 11] =
+    [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0];
+
+fn builder() -> Result<PrometheusBuilder, BuildError> {
+    PrometheusBuilder::new()
+        .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &SECONDS_BOUNDS)?
+        .set_buckets_for_metric(Matcher::Full(name::BATCH_VOTES.to_owned()), &BATCH_BOUNDS)
+}
+
+/// Starts gathering metrics; the handle renders them for `GET /metrics`.
+///
+/// # Errors
+/// When metrics are gathered already.
+pub fn init_metrics() -> anyhow::Result<PrometheusHandle> {
+    let handle = builder()?.install_recorder()?;
+    describe();
+    Ok(handle)
+}
+
+/// Starts gathering metrics and serves them at `http://{listen}/metrics`, for a
+/// program that has no HTTP of its own.
+///
+/// # Errors
+/// When metrics are gathered already, or the address cannot be listened on.
+pub fn serve_metrics(listen: SocketAddr) -> anyhow::Result<()> {
+    builder()?.with_http_listener(listen).install()?;
+    describe();
+    Ok(())
+}
+
+/// Counters that an operator watches start at 0, not at their first event.
+fn describe() {
+    for outcome in ["accepted", "repeated", "unknown_item", "refused", "failed"] {
+        metrics::counter!(name::VOTES, "outcome" => outcome).absolute(0);
+    }
+    for counter in [
+        name::MISSES,
+        name::SEEDS,
+        name::REDIS_FAILURES,
+        name::FLUSHED,
+        name::EXPIRED,
+        name::RECOUNTED,
+        name::EPOCHS,
+        name::AUDIT_WRONG_ITEMS,
+        name::AUDIT_WRONG_VOTES,
+    ] {
+        metrics::counter!(counter).absolute(0);
+    }
+    metrics::describe_counter!(name::VOTES, "Votes by outcome.");
+    metrics::describe_histogram!(name::BATCH_VOTES, "Votes in one batch.");
+    metrics::describe_gauge!(name::QUEUE_DEPTH, "Votes that wait for a batch.");
+    metrics::describe_counter!(name::AUDIT_WRONG_ITEMS, "Items the audit found wrong; 0 unless something failed.");
+    metrics::describe_counter!(name::AUDIT_WRONG_VOTES, "By how many votes they were wrong.");
+    metrics::describe_gauge!(name::OLDEST_UNSAVED_SECONDS, "How long the oldest unsaved count may have been unsaved.");
+}
