@@ -1,5 +1,6 @@
 //! Logs and metrics: how they are set up, and what each metric is called.
 
+use std::io::IsTerminal;
 use std::net::SocketAddr;
 
 use clap::ValueEnum;
@@ -15,7 +16,7 @@ pub enum LogFormat {
 }
 
 /// What is logged when RUST_LOG is not set.
-const DEFAULT_FILTER: &str = "info";
+const DEFAULT_FILTER: &str = "info,actix_server=warn,tokio_cron_scheduler=warn";
 
 /// Starts logging, and warns of variables that look like settings and are none
 /// (`config::unknown_variables`).
@@ -40,7 +41,9 @@ fn init_logs(format: LogFormat) -> anyhow::Result<()> {
             .map_err(|error| anyhow::anyhow!("RUST_LOG is {text:?}, which is no filter: {error}; one reads info,tally=debug"))?,
         _ => EnvFilter::new(DEFAULT_FILTER),
     };
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let builder = tracing_subscriber::fmt().with_env_filter(filter)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(std::io::stderr);
     match format {
         LogFormat::Text => builder.init(),
         LogFormat::Json => builder.json().flatten_event(true).init(),

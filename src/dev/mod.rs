@@ -155,7 +155,10 @@ impl Stores {
 
 /// The folder itself, or one that Postgres can reach as well: it refuses to run as
 /// root, and the user that it runs as may have no way into root's folders.
-fn usable_folder(folder: &Path) -> anyhow::Result<PathBuf> {
+///
+/// # Errors
+/// When neither can be made.
+pub fn usable_folder(folder: &Path) -> anyhow::Result<PathBuf> {
     if process::can_enter(folder)? {
         return Ok(folder.to_owned());
     }

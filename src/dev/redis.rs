@@ -1,5 +1,8 @@
 //! A private Redis.
 
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -42,16 +45,22 @@ impl PrivateRedis {
     pub async fn start(&mut self) -> anyhow::Result<()> {
         std::fs::create_dir_all(&self.folder)?;
         let log = self.folder.join("log");
-        // In a file, not in an argument, where every user of the machine could read it.
+        // In a file that is ours alone: every user of the machine can read arguments.
         let configuration = self.folder.join("redis.conf");
-        std::fs::write(
-            &configuration,
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&configuration)?;
+        file.write_all(
             format!(
                 "bind 127.0.0.1\nport {}\ndir \"{}\"\nrequirepass {}\nappendonly yes\nsave \"\"\nmaxmemory-policy noeviction\n",
                 self.port,
                 self.folder.display(),
                 self.secret
-            ),
+            )
+            .as_bytes(),
         )?;
         let mut process = Process::start("Redis", "redis-server", [&configuration], &log, false)?;
         let deadline = Instant::now() + START_LIMIT;

@@ -1,0 +1,171 @@
+//! The protocol's sharp corners, step by step: what each piece is there for
+//! (DESIGN, section 7), on the real scripts and the real SQL.
+
+use tally::domain::{CountDelta, ExactCount, ItemId, NewVote, TransactionId, Value};
+use tally::ledger::Ledger;
+use tally::live::{self, Counted, Link, Redis};
+
+use crate::helpers::eventually;
+use crate::helpers::stores::Stores;
+use crate::helpers::tally::{counters, ledger, limits};
+
+/// One item, and the steps of a handler and a worker in whatever order a test likes.
+struct Steps {
+    ledger: Ledger,
+    link: Link,
+    worker: tally::sync::Worker,
+    item: ItemId,
+    stores: Stores,
+}
+
+impl Steps {
+    async fn start() -> Self {
+        let stores = Stores::start().await;
+        let ledger = ledger(&stores.database_url);
+        let redis = Redis::new(&stores.redis_url(), live::SERVER_ANSWER_LIMIT).expect("a URL");
+        let link = Link::open(redis);
+        eventually("the link is there", async || link.is_closed().then_some(())).await;
+        let name = tally::domain::ItemName::parse("x".to_owned()).expect("a name");
+        let item = ledger.create_item(&name).await.expect("an item").id;
+        let worker = tally::sync::Worker::new(ledger.clone(), counters(&stores.redis_url()), limits());
+        Self { ledger, link, worker, item, stores }
+    }
+
+    async fn commit(&self) -> TransactionId {
+        let vote = NewVote { item_id: self.item, voter_id: None, value: Value::UP };
+        self.ledger.writer().insert(&[vote]).await.expect("an insert").transaction
+    }
+
+    async fn count(&self, transaction: TransactionId) -> Counted {
+        let delta = CountDelta { item_id: self.item, delta: 1 };
+        self.link.count(&[delta], transaction).await.expect("Redis answers").remove(0)
+    }
+
+    async fn lease(&self, transaction: TransactionId) -> String {
+        match self.count(transaction).await {
+            Counted::Miss { lease } => lease,
+            Counted::Count(count) => panic!("there is a count: {count}"),
+        }
+    }
+
+    async fn snapshot(&self) -> ExactCount {
+        self.ledger.exact_counts(&[self.item]).await.expect("counts").remove(0)
+    }
+
+    async fn seed(&self, exact: ExactCount, lease: &str) -> bool {
+        self.link.seed(&[(exact, lease.to_owned())]).await.expect("Redis answers")[0]
+    }
+
+    async fn saved(&self) -> i64 {
+        self.ledger.item(self.item).await.expect("Postgres").expect("the item").saved_count
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_fence_keeps_a_seeded_vote_from_being_added_again() {
+    let steps = Steps::start().await;
+    // A commits, leases; B commits; A reads (sees both), seeds 2; B adds 1.
+    let a = steps.commit().await;
+    let lease = steps.lease(a).await;
+    let b = steps.commit().await;
+    assert!(steps.seed(steps.snapshot().await, &lease).await);
+    assert_eq!(steps.count(b).await, Counted::Count(2));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_fence_lets_a_vote_through_that_the_seed_had_not_seen() {
+    let steps = Steps::start().await;
+    let a = steps.commit().await;
+    let lease = steps.lease(a).await;
+    let exact = steps.snapshot().await;
+    let b = steps.commit().await;
+    assert!(steps.seed(exact, &lease).await);
+    assert_eq!(steps.count(b).await, Counted::Count(2));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_lease_keeps_a_late_seed_from_bringing_an_old_count_back() {
+    let steps = Steps::start().await;
+    // A leases, reads 1; B commits, seeds 2; the worker flushes, marks, expires; A seeds.
+    let a = steps.commit().await;
+    let lease = steps.lease(a).await;
+    let old = steps.snapshot().await;
+    let b = steps.commit().await;
+    let same = steps.lease(b).await;
+    assert_eq!(same, lease, "B shares A's lease");
+    assert!(steps.seed(steps.snapshot().await, &same).await);
+    let worker = tally::sync::Worker::new(
+        steps.ledger.clone(),
+        counters(&steps.stores.redis_url()),
+        tally::sync::Limits { retention: std::time::Duration::ZERO, ..limits() },
+    );
+    worker.flush().await.expect("a flush");
+    assert_eq!(worker.flush().await.expect("a flush").expired, 1);
+    assert!(!steps.seed(old, &lease).await, "A must go back to count");
+    assert_eq!(steps.saved().await, 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_invalidation_keeps_a_seed_from_before_it_out() {
+    let steps = Steps::start().await;
+    let a = steps.commit().await;
+    let lease = steps.lease(a).await;
+    let old = steps.snapshot().await;
+    counters(&steps.stores.redis_url()).invalidate(&[steps.item]).await.expect("Redis answers");
+    assert!(!steps.seed(old, &lease).await);
+    // The second round comes through.
+    let lease = steps.lease(a).await;
+    assert!(steps.seed(steps.snapshot().await, &lease).await);
+    assert_eq!(steps.count(a).await, Counted::Count(1), "and is not added to itself");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wiped_lease_is_worth_nothing() {
+    let steps = Steps::start().await;
+    let a = steps.commit().await;
+    let lease = steps.lease(a).await;
+    let old = steps.snapshot().await;
+    let mut redis = steps.stores.redis_connection().await;
+    let () = redis::cmd("FLUSHALL").query_async(&mut redis).await.expect("Redis answers");
+    let b = steps.commit().await;
+    let fresh = steps.lease(b).await;
+    assert!(!steps.seed(old, &lease).await);
+    assert!(steps.seed(steps.snapshot().await, &fresh).await);
+    assert_eq!(steps.count(a).await, Counted::Count(2));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lost_scripts_are_loaded_again_in_the_middle_of_a_batch() {
+    let steps = Steps::start().await;
+    let a = steps.commit().await;
+    let lease = steps.lease(a).await;
+    let mut redis = steps.stores.redis_connection().await;
+    let () = redis::cmd("SCRIPT").arg("FLUSH").query_async(&mut redis).await.expect("Redis answers");
+    assert!(steps.seed(steps.snapshot().await, &lease).await);
+    let () = redis::cmd("SCRIPT").arg("FLUSH").query_async(&mut redis).await.expect("Redis answers");
+    let b = steps.commit().await;
+    assert_eq!(steps.count(b).await, Counted::Count(2));
+    let () = redis::cmd("SCRIPT").arg("FLUSH").query_async(&mut redis).await.expect("Redis answers");
+    assert_eq!(steps.worker.flush().await.expect("a flush").flushed, 1);
+    assert_eq!(steps.saved().await, 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_recount_and_a_flush_of_the_same_item_end_in_the_exact_count_in_either_order() {
+    let steps = Steps::start().await;
+    let a = steps.commit().await;
+    let counters = counters(&steps.stores.redis_url());
+    counters.invalidate(&[steps.item]).await.expect("Redis answers");
+    let lease = steps.lease(a).await;
+    assert!(steps.seed(steps.snapshot().await, &lease).await);
+    // The item has an unsaved live count and a recount token at once. The recount
+    // writes a later counted_at than the count's rev, which must not keep the
+    // count from being marked.
+    let report = steps.worker.flush_to_rest().await.expect("a flush");
+    assert!(report.recounted == 1 && report.flushed >= 1, "{report:?}");
+    assert!(steps.worker.flush().await.expect("a flush").is_at_rest());
+    let b = steps.commit().await;
+    assert_eq!(steps.count(b).await, Counted::Count(2));
+    steps.worker.flush_to_rest().await.expect("a flush");
+    assert_eq!(steps.saved().await, 2);
+}

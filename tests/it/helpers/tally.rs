@@ -1,0 +1,171 @@
+//! All of Tally within the test's own process: a server on a free port, and a
+//! worker whose steps the test takes.
+
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use metrics_exporter_prometheus::PrometheusHandle;
+use reqwest::{Response, StatusCode};
+use serde_json::{Value, json};
+use sqlx::PgPool;
+use tally::domain::{ItemId, ItemName};
+use tally::http::Server;
+use tally::ledger::{self, Ledger};
+use tally::live::{self, Counters, Redis};
+use tally::sync::{Limits, Worker};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use super::stores::Stores;
+
+pub struct Tally {
+    pub stores: Stores,
+    pub base: String,
+    pub http: reqwest::Client,
+    pub ledger: Ledger,
+    pub counters: Counters,
+    pub pool: PgPool,
+    stop: Option<oneshot::Sender<()>>,
+    server: JoinHandle<anyhow::Result<()>>,
+}
+
+/// Limits under which nothing happens unless the test wants it.
+pub fn limits() -> Limits {
+    Limits {
+        flush_page: 100,
+        retention: Duration::from_secs(3600),
+        max_age: Duration::from_secs(3600),
+        in_flight_limit: Duration::from_millis(1),
+        audit_page: 100,
+    }
+}
+
+pub fn metrics() -> PrometheusHandle {
+    static HANDLE: OnceLock<PrometheusHandle> = OnceLock::new();
+    HANDLE.get_or_init(|| tally::telemetry::init_metrics().expect("metrics start once")).clone()
+}
+
+pub fn ledger(url: &str) -> Ledger {
+    Ledger::new(url, "test", ledger::WORKER_STATEMENT_LIMIT).expect("a URL")
+}
+
+pub fn counters(url: &str) -> Counters {
+    Counters::new(Redis::new(url, live::WORKER_ANSWER_LIMIT).expect("a URL"))
+}
+
+impl Tally {
+    pub async fn start() -> Self {
+        let stores = Stores::start().await;
+        let server = Server::bind(
+            "127.0.0.1:0".parse().expect("an address"),
+            Duration::from_secs(10),
+            Ledger::new(&stores.database_url, "test server", ledger::SERVER_STATEMENT_LIMIT).expect("a URL"),
+            Redis::new(&stores.redis_url(), live::SERVER_ANSWER_LIMIT).expect("a URL"),
+            metrics(),
+        )
+        .expect("a free port");
+        let base = format!("http://{}", server.address().expect("an address"));
+        let (stop, stopped) = oneshot::channel();
+        let server = tokio::spawn(server.run(async {
+            let _ = stopped.await;
+        }));
+        let tally = Self {
+            base,
+            http: reqwest::Client::builder().no_proxy().build().expect("a client"),
+            ledger: ledger(&stores.database_url),
+            counters: counters(&stores.redis_url()),
+            pool: stores.pool(),
+            stores,
+            stop: Some(stop),
+            server,
+        };
+        // Live counts are there from the start, not from the link's first connection on.
+        tally.wait_until_ready("ready").await;
+        tally
+    }
+
+    pub async fn wait_until_ready(&self, status: &str) {
+        super::eventually(&format!("/health/ready says {status}"), async || {
+            let answer = self.get("/health/ready").await;
+            (answer.1["status"] == status).then_some(())
+        })
+        .await;
+    }
+
+    pub fn worker(&self) -> Worker {
+        self.worker_with(limits())
+    }
+
+    pub fn worker_with(&self, limits: Limits) -> Worker {
+        Worker::new(self.ledger.clone(), self.counters.clone(), limits)
+    }
+
+    pub async fn item(&self, name: &str) -> ItemId {
+        let name = ItemName::parse(name.to_owned()).expect("a name");
+        self.ledger.create_item(&name).await.expect("an item").id
+    }
+
+    pub async fn get(&self, path: &str) -> (StatusCode, Value) {
+        let response = self.http.get(format!("{}{path}", self.base)).send().await.expect("an answer");
+        (response.status(), response.json().await.expect("JSON"))
+    }
+
+    pub async fn post(&self, path: &str, body: &Value) -> (StatusCode, Value) {
+        let response = self.post_raw(path, "application/json", body.to_string()).await;
+        (response.status(), response.json().await.expect("JSON"))
+    }
+
+    pub async fn post_raw(&self, path: &str, content_type: &str, body: impl Into<reqwest::Body>) -> Response {
+        self.http
+            .post(format!("{}{path}", self.base))
+            .header("content-type", content_type)
+            .body(body)
+            .send()
+            .await
+            .expect("an answer")
+    }
+
+    pub async fn vote(&self, item: ItemId, voter: &str) -> (StatusCode, Value) {
+        self.post(&format!("/v1/items/{item}/votes"), &json!({ "voter_id": voter })).await
+    }
+
+    /// An anonymous vote of this value; it must be accepted. Returns the live count.
+    pub async fn add(&self, item: ItemId, value: i64) -> Option<i64> {
+        let (status, answer) = self.post(&format!("/v1/items/{item}/votes"), &json!({ "value": value })).await;
+        assert_eq!(status, StatusCode::CREATED, "{answer}");
+        answer["vote_count"].as_i64()
+    }
+
+    pub async fn live_count(&self, item: ItemId) -> Option<i64> {
+        let counter = self.counters.peek(&[item]).await.expect("Redis answers").remove(0);
+        counter.count.map(|(count, _)| count)
+    }
+
+    pub async fn saved_count(&self, item: ItemId) -> i64 {
+        self.ledger.item(item).await.expect("Postgres answers").expect("the item").saved_count
+    }
+
+    pub async fn ledger_sum(&self, item: ItemId) -> i64 {
+        sqlx::query_scalar("select coalesce(sum(value), 0)::bigint from vote where item_id = $1")
+            .bind(item.get())
+            .fetch_one(&self.pool)
+            .await
+            .expect("Postgres answers")
+    }
+
+    /// Invariant 2, for one item, once nothing moves any more.
+    pub async fn assert_exact_at_rest(&self, item: ItemId) {
+        self.worker().flush_to_rest().await.expect("a flush");
+        let truth = self.ledger_sum(item).await;
+        assert_eq!(self.saved_count(item).await, truth, "saved count of item {item}");
+        if let Some(live) = self.live_count(item).await {
+            assert_eq!(live, truth, "live count of item {item}");
+        }
+    }
+
+    /// Stops the server as SIGTERM would.
+    pub async fn stop(&mut self) {
+        drop(self.stop.take());
+        (&mut self.server).await.expect("the server ends").expect("the server ends well");
+    }
+}

@@ -1,0 +1,174 @@
+//! Stores that go away, stall and come back, under the running server.
+
+use reqwest::StatusCode;
+use serde_json::{Value, json};
+
+use crate::helpers::eventually;
+use crate::helpers::tally::Tally;
+
+/// Votes go on until one is answered with a live count again.
+async fn counts_are_back(tally: &Tally, item: tally::domain::ItemId) {
+    eventually("live counts are back", async || tally.add(item, 1).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn voting_goes_on_without_redis_and_is_exact_when_it_returns() {
+    let mut tally = Tally::start().await;
+    let item = tally.item("x").await;
+    tally.add(item, 1).await;
+    tally.stores.redis.crash().await;
+    for _ in 0..20 {
+        assert_eq!(tally.add(item, 1).await, None, "stored, and not counted");
+    }
+    let (status, answer) = tally.get(&format!("/v1/items/{item}")).await;
+    assert_eq!((status, &answer["vote_count"]), (StatusCode::OK, &json!(0)), "from Postgres");
+    tally.wait_until_ready("degraded").await;
+    assert_eq!(tally.get("/health/ready").await.1["redis"], "away");
+    tally.stores.redis.start().await.expect("Redis starts");
+    tally.wait_until_ready("ready").await;
+    // The count from before the outage is back from the append-only file, and too
+    // low: it must have been thrown away before anything is added to it.
+    assert_eq!(tally.add(item, 1).await, Some(22));
+    tally.assert_exact_at_rest(item).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_timed_out_is_doubted_and_not_sent_again() {
+    let tally = Tally::start().await;
+    let item = tally.item("x").await;
+    tally.add(item, 1).await;
+    // Redis takes the call in and answers nobody until it goes on; then it applies
+    // it, after the server has given up.
+    tally.stores.redis.pause().expect("Redis runs");
+    assert_eq!(tally.add(item, 1).await, None);
+    assert_eq!(tally.add(item, 1).await, None);
+    tally.stores.redis.resume().expect("Redis runs");
+    counts_are_back(&tally, item).await;
+    assert_eq!(tally.live_count(item).await, Some(tally.ledger_sum(item).await));
+    tally.assert_exact_at_rest(item).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn redis_wiped_under_votes_costs_no_vote() {
+    let tally = Tally::start().await;
+    let items = [tally.item("x").await, tally.item("y").await];
+    let mut redis = tally.stores.redis_connection().await;
+    for round in 0..60 {
+        if round % 5 == 0 {
+            let () = redis::cmd("FLUSHALL").query_async(&mut redis).await.expect("Redis answers");
+        }
+        let votes = (0..8).map(|voter| tally.add(items[voter % 2], 1));
+        futures_util::future::join_all(votes).await;
+    }
+    let worker = tally.worker();
+    worker.enter_epoch().await.expect("an epoch");
+    for item in items {
+        tally.assert_exact_at_rest(item).await;
+        assert_eq!(tally.saved_count(item).await, 240);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_postgres_a_vote_is_refused_and_nothing_is_half_done() {
+    let mut tally = Tally::start().await;
+    let item = tally.item("x").await;
+    tally.vote(item, "ada").await;
+    tally.stores.postgres.crash().await;
+    let body = json!({ "voter_id": "bob" }).to_string();
+    let response = tally.post_raw(&format!("/v1/items/{item}/votes"), "application/json", body).await;
+    assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(response.headers()["retry-after"], "1");
+    let problem: Value = response.json().await.expect("JSON");
+    assert!(!problem.to_string().contains("refused"), "the cause is not told: {problem}");
+    let (status, ready) = tally.get("/health/ready").await;
+    assert_eq!((status, &ready["postgres"]), (StatusCode::SERVICE_UNAVAILABLE, &json!("away")));
+    let (status, _) = tally.get(&format!("/v1/items/{item}")).await;
+    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(tally.get("/health/live").await.0, StatusCode::OK);
+    tally.stores.postgres.start().await.expect("Postgres starts");
+    eventually("bob's vote is stored", async || {
+        (tally.vote(item, "bob").await.0 == StatusCode::CREATED).then_some(())
+    })
+    .await;
+    assert_eq!(tally.vote(item, "bob").await.0, StatusCode::OK);
+    assert_eq!(tally.ledger_sum(item).await, 2);
+    tally.assert_exact_at_rest(item).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_of_unknown_outcome_leaves_its_items_doubted() {
+    let tally = Tally::start().await;
+    let item = tally.item("x").await;
+    tally.add(item, 1).await;
+    // A statement that is cut off while it waits: Postgres ends its connection.
+    let mut blocker = tally.pool.begin().await.expect("a transaction");
+    sqlx::query("lock table vote in share row exclusive mode").execute(&mut *blocker).await.expect("a lock");
+    let path = format!("{}/v1/items/{item}/votes", tally.base);
+    let waiting = tokio::spawn(tally.http.post(path).send());
+    eventually("the batch waits for the lock, and is cut off", async || {
+        let cut: Vec<bool> = sqlx::query_scalar(
+            "select pg_terminate_backend(pid) from pg_stat_activity
+             where application_name = 'test server' and wait_event_type = 'Lock'",
+        )
+        .fetch_all(&tally.pool)
+        .await
+        .ok()?;
+        (!cut.is_empty()).then_some(())
+    })
+    .await;
+    let response = waiting.await.expect("no panic").expect("an answer");
+    assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
+    blocker.rollback().await.expect("a rollback");
+    // Once the statement's limit has passed, the live count is thrown away.
+    eventually("the doubt is settled", async || tally.live_count(item).await.is_none().then_some(())).await;
+    assert_eq!(tally.add(item, 1).await, Some(2));
+    tally.assert_exact_at_rest(item).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn before_the_migrations_ready_says_so() {
+    let tally = Tally::start().await;
+    sqlx::query("delete from _sqlx_migrations").execute(&tally.pool).await.expect("a delete");
+    let (status, ready) = tally.get("/health/ready").await;
+    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!((&ready["migrations"], &ready["postgres"]), (&json!("pending"), &json!("ready")));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn when_postgres_stalls_the_queue_is_bounded_and_the_rest_is_told_to_come_back() {
+    let tally = Tally::start().await;
+    let item = tally.item("x").await;
+    tally.add(item, 1).await;
+    let mut blocker = tally.pool.begin().await.expect("a transaction");
+    sqlx::query("lock table vote in share row exclusive mode").execute(&mut *blocker).await.expect("a lock");
+    let redis = tally::live::Redis::new(&tally.stores.redis_url(), tally::live::SERVER_ANSWER_LIMIT).expect("a URL");
+    let link = tally::live::Link::open(redis);
+    let (gatherer, lanes) = tally::gather::start(&tally.ledger, &link);
+    let vote = || tally::domain::NewVote { item_id: item, voter_id: None, value: tally::domain::Value::UP };
+    let limit = tally::gather::QUEUE_LIMIT_VOTES + tally::gather::LANES * tally::gather::BATCH_LIMIT_VOTES;
+    let votes: Vec<_> = (0..limit + 100)
+        .map(|_| {
+            let (gatherer, vote) = (gatherer.clone(), vote());
+            tokio::spawn(async move { gatherer.cast(vote).await })
+        })
+        .collect();
+    eventually("some are refused", async || {
+        votes.iter().any(tokio::task::JoinHandle::is_finished).then_some(())
+    })
+    .await;
+    assert!(gatherer.depth() <= tally::gather::QUEUE_LIMIT_VOTES);
+    blocker.rollback().await.expect("a rollback");
+    let (mut stored, mut refused) = (1, 0);
+    for vote in votes {
+        match vote.await.expect("no panic") {
+            Ok(_) => stored += 1,
+            Err(tally::gather::CastError::QueueFull) => refused += 1,
+            Err(other) => panic!("{other}"),
+        }
+    }
+    assert!(refused >= 100, "{refused} were refused");
+    drop(gatherer);
+    lanes.finish().await;
+    assert_eq!(tally.ledger_sum(item).await, stored);
+    tally.assert_exact_at_rest(item).await;
+}

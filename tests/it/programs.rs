@@ -1,0 +1,271 @@
+//! The real programs as real processes: settings, signals, kills, several at once.
+
+use nix::sys::signal::Signal;
+use reqwest::StatusCode;
+use serde_json::json;
+
+use crate::helpers::eventually;
+use crate::helpers::programs::{Program, SYNC_WORKER, TALLY, command, run, text};
+use crate::helpers::stores::Stores;
+
+/// Everyone votes on every item, over both servers in turn.
+fn votes(voters: usize, items: usize) -> String {
+    (0..voters)
+        .flat_map(|voter| (0..items).map(move |item| format!("voter{voter} item{item}\n")))
+        .collect()
+}
+
+async fn replay(stores: &Stores, file: &str, urls: &str) -> (Option<i32>, String) {
+    let path = stores.folder().join("votes.txt");
+    std::fs::write(&path, file).expect("a file");
+    let mut replay = command(TALLY, None);
+    replay.arg("replay").arg(&path).args(["--url", urls, "--connections", "32"]);
+    let output = run(replay).await;
+    (output.status.code(), text(&output.stdout) + &text(&output.stderr))
+}
+
+async fn saved(stores: &Stores) -> (i64, i64) {
+    sqlx::query_as("select count(*), coalesce(sum(vote_count), 0)::bigint from item where name like 'item%'")
+        .fetch_one(&stores.pool())
+        .await
+        .expect("Postgres answers")
+}
+
+async fn rows(stores: &Stores) -> i64 {
+    sqlx::query_scalar("select count(*) from vote").fetch_one(&stores.pool()).await.expect("Postgres answers")
+}
+
+async fn audit(stores: &Stores, arguments: &[&str]) -> (Option<i32>, String) {
+    let mut audit = command(TALLY, Some(stores));
+    audit.arg("audit").args(arguments);
+    let output = run(audit).await;
+    (output.status.code(), text(&output.stdout) + &text(&output.stderr))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wrong_setting_ends_either_program_at_start_with_one_line_that_names_it() {
+    for (program, arguments, variable, value) in [
+        (TALLY, vec!["serve"], "TALLY_LISTEN", "nowhere"),
+        (TALLY, vec!["serve"], "DATABASE_URL", "mysql://x"),
+        (TALLY, vec!["serve"], "REDIS_URL", "x"),
+        (TALLY, vec!["serve"], "RUST_LOG", "tally=loud"),
+        (TALLY, vec!["audit"], "TALLY_IN_FLIGHT_LIMIT", "soon"),
+        (SYNC_WORKER, vec![], "TALLY_RETENTION", "-1s"),
+        (SYNC_WORKER, vec![], "TALLY_FLUSH_EVERY", "0s"),
+        (SYNC_WORKER, vec![], "TALLY_AUDIT_CRON", "often"),
+        (SYNC_WORKER, vec![], "TALLY_LOG_FORMAT", "xml"),
+        (SYNC_WORKER, vec!["--once"], "DATABASE_URL", ""),
+    ] {
+        let mut command = command(program, None);
+        command
+            .args(arguments)
+            .env("DATABASE_URL", "postgres://127.0.0.1:1/x")
+            .env("REDIS_URL", "redis://127.0.0.1:1/0")
+            .env(variable, value);
+        let output = run(command).await;
+        let errors = text(&output.stderr);
+        assert!(!output.status.success(), "{variable}={value}");
+        assert!(errors.trim().lines().count() == 1 && errors.contains(variable), "{variable}={value}: {errors}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_missing_setting_and_an_unknown_command_are_one_line_too() {
+    for arguments in [vec!["serve"], vec!["migrate"], vec!["dance"], vec!["replay"], vec!["serve", "--loud"]] {
+        let mut command = command(TALLY, None);
+        command.args(&arguments);
+        let output = run(command).await;
+        let errors = text(&output.stderr);
+        assert!(!output.status.success());
+        assert_eq!(errors.trim().lines().count(), 1, "{arguments:?}: {errors}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_misspelt_setting_is_warned_of() {
+    let stores = Stores::start().await;
+    let mut command = command(SYNC_WORKER, Some(&stores));
+    command.arg("--once").env("TALLY_RETENTOIN", "10s");
+    let output = run(command).await;
+    assert!(output.status.success());
+    assert!(text(&output.stderr).contains("TALLY_RETENTOIN"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn migrate_may_be_run_again_and_by_several_at_once() {
+    let stores = Stores::start().await;
+    stores.postgres.create_database("fresh").await.expect("a database");
+    let migrate = || {
+        let mut command = command(TALLY, None);
+        command.arg("migrate").env("DATABASE_URL", stores.postgres.url("fresh"));
+        run(command)
+    };
+    let (one, other) = tokio::join!(migrate(), migrate());
+    assert!(one.status.success() && other.status.success(), "{}", text(&other.stderr));
+    assert!(migrate().await.status.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn serve_migrates_at_start_if_asked() {
+    let stores = Stores::start().await;
+    let fresh = stores.postgres.create_database("fresh").await.expect("a database");
+    let mut serve = command(TALLY, Some(&stores));
+    serve
+        .arg("serve")
+        .env("DATABASE_URL", fresh)
+        .env("TALLY_MIGRATE", "true")
+        .env("TALLY_LISTEN", "127.0.0.1:0")
+        .env("TALLY_LOG_FORMAT", "json");
+    let server = Program::start(serve, stores.folder(), "server.log");
+    let line = server.wait_for_line("listening").await;
+    let line: serde_json::Value = serde_json::from_str(&line).expect("a JSON line");
+    let base = format!("http://{}", line["address"].as_str().expect("an address"));
+    eventually("it is ready", async || {
+        let answer = reqwest::get(format!("{base}/health/ready")).await.ok()?;
+        (answer.status() == StatusCode::OK).then_some(())
+    })
+    .await;
+    server.signal(Signal::SIGTERM);
+    assert_eq!(server.wait().await, Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn once_flushes_and_audits_and_exits_with_0_only_when_nothing_was_wrong() {
+    let stores = Stores::start().await;
+    let (_server, base) = Program::server(&stores, "server.log").await;
+    let (code, output) = replay(&stores, &votes(20, 5), &base).await;
+    assert_eq!(code, Some(0), "{output}");
+    let once = || {
+        let mut command = command(SYNC_WORKER, Some(&stores));
+        command.arg("--once").env("TALLY_IN_FLIGHT_LIMIT", "1ms");
+        run(command)
+    };
+    let output = once().await;
+    assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
+    assert_eq!(saved(&stores).await, (5, 100));
+    sqlx::query("update item set vote_count = 7 where name = 'item3'").execute(&stores.pool()).await.expect("an update");
+    assert_eq!(audit(&stores, &["--in-flight-limit", "1ms"]).await.0, Some(1), "audit alone only tells");
+    let output = once().await;
+    assert_eq!(output.status.code(), Some(1), "once tells and repairs");
+    assert_eq!(saved(&stores).await, (5, 100));
+    assert_eq!(audit(&stores, &["--in-flight-limit", "1ms"]).await.0, Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn audit_with_repair_mends_what_is_wrong() {
+    let stores = Stores::start().await;
+    let (_server, base) = Program::server(&stores, "server.log").await;
+    replay(&stores, &votes(10, 3), &base).await;
+    let mut redis = stores.redis_connection().await;
+    let () = redis::cmd("HINCRBY").arg("item:{1}").arg("count").arg(5).query_async(&mut redis).await.expect("Redis");
+    let short = ["--in-flight-limit", "1ms"];
+    let (code, report) = audit(&stores, &short).await;
+    assert!(code == Some(1) && report.contains("by 5 votes"), "{report}");
+    let (code, report) = audit(&stores, &["--repair", short[0], short[1]]).await;
+    assert_eq!(code, Some(1), "{report}");
+    assert_eq!(audit(&stores, &short).await.0, Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_worker_flushes_at_sigterm_and_exits_with_0() {
+    let stores = Stores::start().await;
+    let (_server, base) = Program::server(&stores, "server.log").await;
+    // Its flushes are an hour apart: only the last one can have done it.
+    let worker = Program::worker(&stores, "worker.log", &[("TALLY_FLUSH_EVERY", "1h")]);
+    worker.wait_for_line("syncing").await;
+    eventually("its first walk is over", async || {
+        let mut redis = stores.redis_connection().await;
+        redis::cmd("EXISTS").arg("tally:walk").query_async::<bool>(&mut redis).await.ok()?.then_some(())
+    })
+    .await;
+    replay(&stores, &votes(10, 3), &base).await;
+    assert_eq!(saved(&stores).await, (3, 0));
+    worker.signal(Signal::SIGTERM);
+    assert_eq!(worker.wait().await, Some(0));
+    assert_eq!(saved(&stores).await, (3, 30));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_servers_and_two_workers_are_exact_through_wipes_kills_and_expiry() {
+    let stores = Stores::start().await;
+    let (first, one) = Program::server(&stores, "server1.log").await;
+    let (_second, other) = Program::server(&stores, "server2.log").await;
+    let settings = [
+        ("TALLY_FLUSH_EVERY", "20ms"),
+        ("TALLY_RETENTION", "1ms"),
+        ("TALLY_AUDIT_CRON", "* * * * * *"),
+        ("TALLY_IN_FLIGHT_LIMIT", "3s"),
+    ];
+    let worker = Program::worker(&stores, "worker1.log", &settings);
+    let _other_worker = Program::worker(&stores, "worker2.log", &settings);
+    let (voters, items) = (400, 20);
+    let file = votes(voters, items);
+    let both = format!("{one},{other}");
+    let disturb = async {
+        // In the middle of it: Redis loses everything, twice, and a worker dies.
+        for part in [1, 2] {
+            eventually("some votes are cast", async || (rows(&stores).await > part * 1000).then_some(())).await;
+            let mut redis = stores.redis_connection().await;
+            let () = redis::cmd("FLUSHALL").query_async(&mut redis).await.expect("Redis answers");
+        }
+        worker.kill().await;
+    };
+    let ((code, output), ()) = tokio::join!(replay(&stores, &file, &both), disturb);
+    assert_eq!(code, Some(0), "{output}");
+    let total = i64::try_from(voters * items).expect("a number");
+    assert_eq!(rows(&stores).await, total);
+    eventually("the items have it all", async || {
+        (saved(&stores).await == (20, total)).then_some(())
+    })
+    .await;
+    // A server dies as well; every vote that it had acknowledged is there.
+    first.kill().await;
+    let (code, output) = replay(&stores, &file, &other).await;
+    assert!(code == Some(0) && output.contains(&format!("repeated {total:>10}")), "{output}");
+    assert_eq!(rows(&stores).await, total);
+    let (code, report) = audit(&stores, &["--in-flight-limit", "1ms"]).await;
+    assert_eq!(code, Some(0), "{report}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_killed_server_had_stored_but_not_counted_is_found_by_the_audit() {
+    let stores = Stores::start().await;
+    let (server, base) = Program::server(&stores, "server.log").await;
+    let http = reqwest::Client::new();
+    let made = http.post(format!("{base}/v1/items")).json(&json!({ "name": "item" })).send().await.expect("an answer");
+    assert_eq!(made.status(), StatusCode::CREATED);
+    let votes = format!("{base}/v1/items/1/votes");
+    let vote = || http.post(&votes).json(&json!({})).send();
+    assert_eq!(vote().await.expect("an answer").status(), StatusCode::CREATED);
+    // Redis stands still: the vote is committed, its count is on its way. Then the
+    // server dies, and its doubt with it.
+    stores.redis.pause().expect("Redis runs");
+    let waiting = tokio::spawn(vote());
+    eventually("the vote is stored", async || (rows(&stores).await == 2).then_some(())).await;
+    server.kill().await;
+    assert!(waiting.await.expect("no panic").is_err(), "never acknowledged");
+    stores.redis.resume().expect("Redis runs");
+    let settings = [("TALLY_AUDIT_CRON", "* * * * * *"), ("TALLY_IN_FLIGHT_LIMIT", "1s")];
+    let _worker = Program::worker(&stores, "worker.log", &settings);
+    eventually("the item has both", async || (saved(&stores).await == (1, 2)).then_some(())).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_workers_metrics_can_be_read() {
+    let stores = Stores::start().await;
+    let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|one| one.local_addr()).expect("a port").port();
+    let listen = format!("127.0.0.1:{port}");
+    let _worker = Program::worker(
+        &stores,
+        "worker.log",
+        &[("TALLY_WORKER_METRICS_LISTEN", &listen), ("TALLY_AUDIT_CRON", "* * * * * *")],
+    );
+    eventually("the metrics tell of an audit", async || {
+        let text = reqwest::get(format!("http://{listen}/metrics")).await.ok()?.text().await.ok()?;
+        (text.contains("tally_audit_wrong_items_total 0")
+            && text.contains("tally_oldest_unsaved_seconds")
+            && text.contains("tally_audit_last_timestamp_seconds"))
+        .then_some(())
+    })
+    .await;
+}
