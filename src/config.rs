@@ -28,7 +28,12 @@ pub struct Stores {
 #[derive(Args, Clone, Debug)]
 pub struct Server {
     /// Address and port to listen on; port 0 takes a free one
-    #[arg(long, env = "TALLY_LISTEN", default_value = "127.0.0.1:8080", value_name = "ADDRESS:PORT")]
+    #[arg(
+        long,
+        env = "TALLY_LISTEN",
+        default_value = "127.0.0.1:8080",
+        value_name = "ADDRESS:PORT"
+    )]
     pub listen: SocketAddr,
 
     /// How long a shutdown waits for requests under way
@@ -56,7 +61,12 @@ pub struct Worker {
     pub max_age: Duration,
 
     /// When to audit, as six cron fields, seconds first, in UTC
-    #[arg(long, env = "TALLY_AUDIT_CRON", default_value = "0 * * * * *", value_name = "CRON")]
+    #[arg(
+        long,
+        env = "TALLY_AUDIT_CRON",
+        default_value = "0 * * * * *",
+        value_name = "CRON"
+    )]
     pub audit_cron: Cron,
 
     #[command(flatten)]
@@ -84,7 +94,14 @@ pub struct Audit {
 #[derive(Args, Clone, Debug)]
 pub struct Logs {
     /// How log lines are written; RUST_LOG says which
-    #[arg(long, env = "TALLY_LOG_FORMAT", value_enum, default_value_t, global = true, value_name = "FORMAT")]
+    #[arg(
+        long,
+        env = "TALLY_LOG_FORMAT",
+        value_enum,
+        default_value_t,
+        global = true,
+        value_name = "FORMAT"
+    )]
     pub log_format: LogFormat,
 }
 
@@ -108,6 +125,8 @@ pub enum Command {
     Migrate(Migrate),
     /// Cast a file of votes over HTTP
     Replay(Replay),
+    /// Ask whether a server or worker is well, for health checks: exit code 0 if so
+    Health(Health),
     /// Prove the counts against the ledger; exit code 0 only when nothing is wrong
     Audit(AuditCommand),
 }
@@ -127,15 +146,32 @@ pub struct Serve {
 #[derive(Args)]
 pub struct Dev {
     /// Use this Postgres instead of a private one
-    #[arg(long, env = "DATABASE_URL", hide_env_values = true, value_name = "URL", requires = "redis_url")]
+    #[arg(
+        long,
+        env = "DATABASE_URL",
+        hide_env_values = true,
+        value_name = "URL",
+        requires = "redis_url"
+    )]
     pub database_url: Option<String>,
 
     /// Use this Redis instead of a private one
-    #[arg(long, env = "REDIS_URL", hide_env_values = true, value_name = "URL", requires = "database_url")]
+    #[arg(
+        long,
+        env = "REDIS_URL",
+        hide_env_values = true,
+        value_name = "URL",
+        requires = "database_url"
+    )]
     pub redis_url: Option<String>,
 
     /// Where the private Postgres and Redis keep their data
-    #[arg(long, env = "TALLY_DEV_FOLDER", default_value = ".tally", value_name = "FOLDER")]
+    #[arg(
+        long,
+        env = "TALLY_DEV_FOLDER",
+        default_value = ".tally",
+        value_name = "FOLDER"
+    )]
     pub folder: PathBuf,
 
     #[command(flatten)]
@@ -163,6 +199,19 @@ pub struct AuditCommand {
     pub repair: bool,
 }
 
+/// `tally health`.
+#[derive(Args)]
+pub struct Health {
+    /// What to ask: a server's /health/ready, a worker's /metrics
+    #[arg(
+        long,
+        default_value = "http://127.0.0.1:8080/health/ready",
+        value_name = "URL"
+    )]
+    pub url: reqwest::Url,
+}
+
+/// `tally replay`.
 #[derive(Args)]
 pub struct Replay {
     /// The file of votes, one a line, columns separated by white space or commas;
@@ -170,7 +219,13 @@ pub struct Replay {
     pub file: PathBuf,
 
     /// Where the server is; several, separated by commas, are used in turn
-    #[arg(long, env = "TALLY_URL", default_value = "http://127.0.0.1:8080", value_delimiter = ',', value_name = "URL")]
+    #[arg(
+        long,
+        env = "TALLY_URL",
+        default_value = "http://127.0.0.1:8080",
+        value_delimiter = ',',
+        value_name = "URL"
+    )]
     pub url: Vec<reqwest::Url>,
 
     /// Which column names the voter, counted from 1; 0: all votes are anonymous
@@ -248,7 +303,9 @@ impl FromStr for Cron {
 /// A duration above 0, like `500ms`, `10s`, `10m`.
 fn duration(text: &str) -> Result<Duration, String> {
     match humantime::parse_duration(text) {
-        Ok(duration) if duration.is_zero() => Err("it takes a duration above 0, like 500ms, 10s, 10m".to_owned()),
+        Ok(duration) if duration.is_zero() => {
+            Err("it takes a duration above 0, like 500ms, 10s, 10m".to_owned())
+        }
         Ok(duration) => Ok(duration),
         Err(_) => Err("it takes a duration like 500ms, 10s, 10m".to_owned()),
     }
@@ -311,10 +368,16 @@ pub fn read<P: Parser + CommandFactory>() -> P {
 fn one_line(error: &clap::Error, command: &clap::Command) -> String {
     let text = error.render().to_string();
     let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
-    let mut line = lines.next().unwrap_or_default().trim_start_matches("error: ").to_owned();
+    let mut line = lines
+        .next()
+        .unwrap_or_default()
+        .trim_start_matches("error: ")
+        .to_owned();
     // A list, such as that of missing arguments, follows its headline.
     if line.ends_with(':') {
-        let list: Vec<&str> = lines.take_while(|line| line.starts_with("--") || line.starts_with('<')).collect();
+        let list: Vec<&str> = lines
+            .take_while(|line| line.starts_with("--") || line.starts_with('<'))
+            .collect();
         line = format!("{line} {}", list.join(", "));
     }
     let named = error.context().find_map(|(kind, value)| match (kind, value) {
@@ -322,9 +385,16 @@ fn one_line(error: &clap::Error, command: &clap::Command) -> String {
         (ContextKind::InvalidArg, ContextValue::Strings(all)) => Some(all.clone()),
         _ => None,
     });
-    let variables: Vec<String> =
-        named.unwrap_or_default().iter().filter_map(|flag| variable_of(command, flag)).collect();
-    if variables.is_empty() { line } else { format!("{line} (environment: {})", variables.join(", ")) }
+    let variables: Vec<String> = named
+        .unwrap_or_default()
+        .iter()
+        .filter_map(|flag| variable_of(command, flag))
+        .collect();
+    if variables.is_empty() {
+        line
+    } else {
+        format!("{line} (environment: {})", variables.join(", "))
+    }
 }
 
 /// The environment variable of the argument that clap shows as `flag`.
@@ -360,7 +430,13 @@ mod tests {
 
     fn complaint(arguments: &[&str]) -> String {
         let error = match SyncWorker::try_parse_from(
-            ["sync-worker", "--database-url=postgres://x/y", "--redis-url=redis://z"].iter().chain(arguments),
+            [
+                "sync-worker",
+                "--database-url=postgres://x/y",
+                "--redis-url=redis://z",
+            ]
+            .iter()
+            .chain(arguments),
         ) {
             Ok(_) => panic!("{arguments:?} was accepted"),
             Err(error) => error,
@@ -377,11 +453,31 @@ mod tests {
     #[test]
     fn a_wrong_setting_is_one_line_that_names_flag_and_variable_and_says_what_would_be_right() {
         for (argument, flag, variable, right) in [
-            ("--flush-every=0s", "--flush-every", "TALLY_FLUSH_EVERY", "above 0"),
+            (
+                "--flush-every=0s",
+                "--flush-every",
+                "TALLY_FLUSH_EVERY",
+                "above 0",
+            ),
             ("--retention=soon", "--retention", "TALLY_RETENTION", "10m"),
-            ("--audit-cron=* * * * *", "--audit-cron", "TALLY_AUDIT_CRON", "six fields"),
-            ("--audit-cron=x * * * * *", "--audit-cron", "TALLY_AUDIT_CRON", "six fields"),
-            ("--flush-page=0", "--flush-page", "TALLY_FLUSH_PAGE", "1 to 100000"),
+            (
+                "--audit-cron=* * * * *",
+                "--audit-cron",
+                "TALLY_AUDIT_CRON",
+                "six fields",
+            ),
+            (
+                "--audit-cron=x * * * * *",
+                "--audit-cron",
+                "TALLY_AUDIT_CRON",
+                "six fields",
+            ),
+            (
+                "--flush-page=0",
+                "--flush-page",
+                "TALLY_FLUSH_PAGE",
+                "1 to 100000",
+            ),
         ] {
             let line = complaint(&[argument]);
             assert!(!line.contains('\n'), "{line}");

@@ -33,8 +33,14 @@ pub const SEED_LIMIT: Duration = Duration::from_secs(4);
 /// A vote's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cast {
-    Accepted { vote: StoredVote, vote_count: Option<i64> },
-    Repeated { vote: StoredVote, vote_count: Option<i64> },
+    Accepted {
+        vote: StoredVote,
+        vote_count: Option<i64>,
+    },
+    Repeated {
+        vote: StoredVote,
+        vote_count: Option<i64>,
+    },
     UnknownItem,
 }
 
@@ -87,7 +93,11 @@ pub fn start(ledger: &Ledger, link: &Link) -> (Gatherer, Lanes) {
     let waiting = Arc::new(Mutex::new(waiting));
     let mut tasks = JoinSet::new();
     for _ in 0..LANES {
-        let lane = Lane { writer: ledger.writer(), ledger: ledger.clone(), link: link.clone() };
+        let lane = Lane {
+            writer: ledger.writer(),
+            ledger: ledger.clone(),
+            link: link.clone(),
+        };
         tasks.spawn(lane.run(Arc::clone(&waiting)));
     }
     (Gatherer { queue }, Lanes { tasks })
@@ -101,7 +111,11 @@ impl Gatherer {
     /// When the queue is full, the ledger away, or the server shutting down.
     pub async fn cast(&self, vote: NewVote) -> Result<Cast, CastError> {
         let (answer, answered) = oneshot::channel();
-        let waiting = Waiting { vote, since: Instant::now(), answer };
+        let waiting = Waiting {
+            vote,
+            since: Instant::now(),
+            answer,
+        };
         self.queue.try_send(waiting).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => {
                 metrics::counter!(name::VOTES, "outcome" => "refused").increment(1);
@@ -140,12 +154,17 @@ impl Lane {
 
     /// Stores a batch, counts it, and answers every vote in it.
     async fn settle(&mut self, batch: Vec<Waiting>) {
-        let (votes, answers): (Vec<NewVote>, Vec<_>) =
-            batch.into_iter().map(|one| (one.vote, (one.since, one.answer))).unzip();
+        let (votes, answers): (Vec<NewVote>, Vec<_>) = batch
+            .into_iter()
+            .map(|one| (one.vote, (one.since, one.answer)))
+            .unzip();
         let started = Instant::now();
         let inserted = self.writer.insert(&votes).await;
         metrics::histogram!(name::LEDGER_SECONDS).record(started.elapsed().as_secs_f64());
-        let Inserted { transaction, outcomes } = match inserted {
+        let Inserted {
+            transaction,
+            outcomes,
+        } = match inserted {
             Ok(inserted) => inserted,
             Err(error) => {
                 tracing::error!(%error, votes = votes.len(), "a batch of votes was not stored");
@@ -153,7 +172,8 @@ impl Lane {
                     // The batch may be committed yet and nobody will count it. Postgres
                     // ends a statement within its limit; from then on a seed is exact.
                     let items = votes.iter().map(|vote| vote.item_id);
-                    self.link.doubt_from(items, Instant::now() + SERVER_STATEMENT_LIMIT);
+                    self.link
+                        .doubt_from(items, Instant::now() + SERVER_STATEMENT_LIMIT);
                 }
                 metrics::counter!(name::VOTES, "outcome" => "failed").increment(votes.len() as u64);
                 for (_, answer) in answers {
@@ -181,7 +201,9 @@ impl Lane {
             }
             // On failure the link has doubted the items; the votes are acknowledged
             // without a count.
-            let Ok(counted) = self.link.count(&open, transaction).await else { return };
+            let Ok(counted) = self.link.count(&open, transaction).await else {
+                return;
+            };
             let mut missing = HashMap::new();
             for (delta, counted) in open.iter().zip(counted) {
                 match counted {
@@ -211,7 +233,8 @@ impl Lane {
             }
         }
         // Someone else may have seeded these from before this batch's commit.
-        self.link.doubt(open.iter().filter(|one| one.delta != 0).map(|one| one.item_id));
+        self.link
+            .doubt(open.iter().filter(|one| one.delta != 0).map(|one| one.item_id));
     }
 
     /// Reads the exact counts of the missing items and seeds them. Returns those
@@ -268,7 +291,11 @@ impl Settled {
                 metrics::counter!(name::VOTES, "outcome" => outcome).increment(total);
             }
         }
-        Self { outcomes, answers: answers.into_iter().map(Some).collect(), positions }
+        Self {
+            outcomes,
+            answers: answers.into_iter().map(Some).collect(),
+            positions,
+        }
     }
 
     /// What the batch adds to each item. An item with repeats alone adds 0, to be read.
@@ -288,7 +315,10 @@ impl Settled {
                         Outcome::UnknownItem => {}
                     }
                 }
-                known.then_some(CountDelta { item_id: *item_id, delta })
+                known.then_some(CountDelta {
+                    item_id: *item_id,
+                    delta,
+                })
             })
             .collect()
     }

@@ -21,6 +21,9 @@ pub mod sync;
 /// The HTTP interface: the route table, a file a resource, problem+json errors.
 pub mod http;
 
+/// A client of the HTTP interface, for `replay` and for health checks.
+pub mod client;
+
 /// `tally replay`: casts a file of votes over HTTP.
 pub mod replay;
 

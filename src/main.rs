@@ -6,7 +6,7 @@ use tally::config::{self, Command};
 use tally::http::Server;
 use tally::ledger::{self, Ledger};
 use tally::live::{self, Counters, Redis};
-use tally::{dev, replay, shutdown, sync, telemetry};
+use tally::{client, dev, replay, shutdown, sync, telemetry};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -22,6 +22,7 @@ async fn main() -> ExitCode {
         Command::Dev(settings) => dev::run(settings).await.map(|()| true),
         Command::Migrate(settings) => migrate(&settings).await.map(|()| true),
         Command::Replay(settings) => replay::run(settings).await,
+        Command::Health(settings) => health(&settings).await,
         Command::Audit(settings) => audit(settings).await,
     };
     match done {
@@ -31,9 +32,8 @@ async fn main() -> ExitCode {
     }
 }
 
-/// One line with the whole chain of causes.
 fn fail(error: &anyhow::Error) -> ExitCode {
-    eprintln!("tally: {error:#}");
+    eprintln!("tally: {}", telemetry::one_line(error));
     ExitCode::FAILURE
 }
 
@@ -65,9 +65,18 @@ async fn serve(settings: config::Serve) -> anyhow::Result<()> {
         .await
 }
 
+async fn health(settings: &config::Health) -> anyhow::Result<bool> {
+    let (is_well, answer) = client::ask(&settings.url).await?;
+    println!("{answer}");
+    Ok(is_well)
+}
+
 async fn migrate(settings: &config::Migrate) -> anyhow::Result<()> {
-    let ledger =
-        Ledger::new(&settings.database_url, "tally migrate", ledger::WORKER_STATEMENT_LIMIT)?;
+    let ledger = Ledger::new(
+        &settings.database_url,
+        "tally migrate",
+        ledger::WORKER_STATEMENT_LIMIT,
+    )?;
     ledger.migrate().await?;
     println!("the database is up to date");
     Ok(())
@@ -83,7 +92,11 @@ async fn audit(settings: config::AuditCommand) -> anyhow::Result<bool> {
         Counters::new(Redis::new(&settings.stores.redis_url, live::WORKER_ANSWER_LIMIT)?),
         (&settings.audit).into(),
     );
-    let repair = if settings.repair { sync::Repair::Yes } else { sync::Repair::No };
+    let repair = if settings.repair {
+        sync::Repair::Yes
+    } else {
+        sync::Repair::No
+    };
     let report = worker.audit(repair).await?;
     if report.repaired_items > 0 {
         worker.flush_to_rest().await?;

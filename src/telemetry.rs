@@ -15,6 +15,21 @@ pub enum LogFormat {
     Json,
 }
 
+/// An error and its causes in one line. Some errors tell their cause themselves,
+/// which is then not told again.
+pub fn one_line(error: &anyhow::Error) -> String {
+    let mut line = String::new();
+    for cause in error.chain() {
+        let text = cause.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
+        if line.is_empty() {
+            line = text;
+        } else if !line.contains(&text) {
+            line = format!("{line}: {text}");
+        }
+    }
+    line
+}
+
 /// What is logged when RUST_LOG is not set.
 const DEFAULT_FILTER: &str = "info,actix_server=warn,tokio_cron_scheduler=warn";
 
@@ -37,11 +52,13 @@ pub fn start(format: LogFormat, unknown_variables: &[String]) -> anyhow::Result<
 /// When RUST_LOG is no filter.
 fn init_logs(format: LogFormat) -> anyhow::Result<()> {
     let filter = match std::env::var("RUST_LOG") {
-        Ok(text) if !text.trim().is_empty() => EnvFilter::try_new(&text)
-            .map_err(|error| anyhow::anyhow!("RUST_LOG is {text:?}, which is no filter: {error}; one reads info,tally=debug"))?,
+        Ok(text) if !text.trim().is_empty() => EnvFilter::try_new(&text).map_err(|error| {
+            anyhow::anyhow!("RUST_LOG is {text:?}, which is no filter: {error}; one reads info,tally=debug")
+        })?,
         _ => EnvFilter::new(DEFAULT_FILTER),
     };
-    let builder = tracing_subscriber::fmt().with_env_filter(filter)
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
         .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr);
     match format {
@@ -106,11 +123,11 @@ pub mod name {
 
 /// Bounds of the histograms of durations, in seconds: from half a millisecond to
 /// the longest that anything here may wait.
-const SECONDS_BOUNDS: [f64; 14] =
-    [0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0];
+const SECONDS_BOUNDS: [f64; 14] = [
+    0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0,
+];
 /// Bounds of the histogram of batch sizes, in votes.
-const BATCH_BOUNDS: [f64; 11] =
-    [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0];
+const BATCH_BOUNDS: [f64; 11] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0];
 
 fn builder() -> Result<PrometheusBuilder, BuildError> {
     PrometheusBuilder::new()
@@ -160,7 +177,13 @@ fn describe() {
     metrics::describe_counter!(name::VOTES, "Votes by outcome.");
     metrics::describe_histogram!(name::BATCH_VOTES, "Votes in one batch.");
     metrics::describe_gauge!(name::QUEUE_DEPTH, "Votes that wait for a batch.");
-    metrics::describe_counter!(name::AUDIT_WRONG_ITEMS, "Items the audit found wrong; 0 unless something failed.");
+    metrics::describe_counter!(
+        name::AUDIT_WRONG_ITEMS,
+        "Items the audit found wrong; 0 unless something failed."
+    );
     metrics::describe_counter!(name::AUDIT_WRONG_VOTES, "By how many votes they were wrong.");
-    metrics::describe_gauge!(name::OLDEST_UNSAVED_SECONDS, "How long the oldest unsaved count may have been unsaved.");
+    metrics::describe_gauge!(
+        name::OLDEST_UNSAVED_SECONDS,
+        "How long the oldest unsaved count may have been unsaved."
+    );
 }

@@ -17,7 +17,7 @@ async fn main() -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
-            eprintln!("sync-worker: {error:#}");
+            eprintln!("sync-worker: {}", telemetry::one_line(&error));
             ExitCode::FAILURE
         }
     }
@@ -40,14 +40,20 @@ async fn run(settings: config::SyncWorker) -> anyhow::Result<bool> {
     );
     if settings.once {
         let (flushed, audit) = worker.once().await?;
-        println!("flushed {}, expired {}, recounted {}", flushed.flushed, flushed.expired, flushed.recounted);
+        println!(
+            "flushed {}, expired {}, recounted {}",
+            flushed.flushed, flushed.expired, flushed.recounted
+        );
         print!("{audit}");
         return Ok(audit.wrong_items == 0);
     }
     if let Ok(Some(policy)) = redis.eviction_policy().await
         && policy != "noeviction"
     {
-        tracing::warn!(policy, "this Redis throws counts away when its memory is full; set maxmemory-policy noeviction");
+        tracing::warn!(
+            policy,
+            "this Redis throws counts away when its memory is full; set maxmemory-policy noeviction"
+        );
     }
     tracing::info!(every = ?settings.worker.flush_every, audit = %settings.worker.audit_cron, "syncing");
     let stop = async {

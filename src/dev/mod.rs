@@ -24,7 +24,12 @@ use crate::live::{self, Counters, Redis};
 use crate::{shutdown, sync, telemetry};
 
 /// The items that a first start adds, so that there is something to vote on.
-const DEMO_ITEMS: [&str; 4] = ["Tabs", "Spaces", "Both, on the same line", "Whatever the formatter says"];
+const DEMO_ITEMS: [&str; 4] = [
+    "Tabs",
+    "Spaces",
+    "Both, on the same line",
+    "Whatever the formatter says",
+];
 
 /// Runs everything until Ctrl-C or SIGTERM, then stops everything.
 ///
@@ -90,7 +95,8 @@ async fn serve(
 
 fn greet(address: std::net::SocketAddr, stores: &Stores) {
     let base = format!("http://{address}");
-    println!("
+    println!(
+        "
 Tally is at {base}/
 
   curl -s {base}/v1/items
@@ -99,7 +105,14 @@ Tally is at {base}/
 
   psql '{}'      reports: select * from item;
   Ctrl-C stops all of it{}.
-", stores.database_url, if stores.private.is_some() { format!("; the data stay in {}", stores.folder.display()) } else { String::new() });
+",
+        stores.database_url,
+        if stores.private.is_some() {
+            format!("; the data stay in {}", stores.folder.display())
+        } else {
+            String::new()
+        }
+    );
 }
 
 /// The stores, private or given.
@@ -128,7 +141,10 @@ impl Stores {
         let folder = usable_folder(&settings.folder.canonicalize()?)?;
         let lock = File::create(folder.join("lock"))?;
         if lock.try_lock().is_err() {
-            bail!("another tally dev is running in {}; stop it, or give this one another folder with TALLY_DEV_FOLDER", folder.display());
+            bail!(
+                "another tally dev is running in {}; stop it, or give this one another folder with TALLY_DEV_FOLDER",
+                folder.display()
+            );
         }
         let secret = secret(&folder.join("secret"))?;
         let mut postgres = PrivatePostgres::new(&folder.join("postgres"), &secret, Durability::Full)?;
@@ -169,7 +185,11 @@ pub fn usable_folder(folder: &Path) -> anyhow::Result<PathBuf> {
         .collect();
     let other = Path::new("/var/tmp").join(format!("tally{name}"));
     std::fs::create_dir_all(&other)?;
-    eprintln!("Postgres, which does not run as root, cannot reach {}; its data are in {}", folder.display(), other.display());
+    eprintln!(
+        "Postgres, which does not run as root, cannot reach {}; its data are in {}",
+        folder.display(),
+        other.display()
+    );
     Ok(other)
 }
 
@@ -179,7 +199,11 @@ fn secret(file: &Path) -> anyhow::Result<String> {
         return Ok(secret);
     }
     let secret = format!("{:032x}", rand::random::<u128>());
-    let mut made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(file)?;
+    let mut made = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(file)?;
     made.write_all(secret.as_bytes())?;
     Ok(secret)
 }

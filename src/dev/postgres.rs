@@ -101,7 +101,11 @@ impl PrivatePostgres {
         let deadline = Instant::now() + START_LIMIT;
         while !ledger::answers(&self.url("postgres")).await {
             if process.has_ended() || Instant::now() >= deadline {
-                bail!("Postgres did not start; {} ends with: {}", log.display(), last_lines(&log));
+                bail!(
+                    "Postgres did not start; {} ends with: {}",
+                    log.display(),
+                    last_lines(&log)
+                );
             }
             sleep(START_EVERY).await;
         }
@@ -120,11 +124,15 @@ impl PrivatePostgres {
 
     /// The URL of a database in it.
     pub fn url(&self, database: &str) -> String {
-        format!("postgres://{USER}:{}@127.0.0.1:{}/{database}", self.secret, self.port)
+        format!(
+            "postgres://{USER}:{}@127.0.0.1:{}/{database}",
+            self.secret, self.port
+        )
     }
 
-    pub fn port(&self) -> u16 {
-        self.port
+    /// The process id of its first process, the parent of all others.
+    pub fn process_id(&self) -> Option<u32> {
+        self.process.as_ref().and_then(Process::id)
     }
 
     /// Stops it; open connections are ended (a fast shutdown).
@@ -149,13 +157,24 @@ impl PrivatePostgres {
 /// One of Postgres' own programs. Debian keeps them out of PATH, in a folder a version.
 fn program(name: &str) -> anyhow::Result<PathBuf> {
     let in_path = std::env::var_os("PATH")
-        .map(|path| std::env::split_paths(&path).map(|folder| folder.join(name)).collect::<Vec<_>>())
+        .map(|path| {
+            std::env::split_paths(&path)
+                .map(|folder| folder.join(name))
+                .collect::<Vec<_>>()
+        })
         .unwrap_or_default();
-    let told = std::process::Command::new("pg_config").arg("--bindir").output().ok();
-    let told = told
-        .map(|output| PathBuf::from(String::from_utf8_lossy(&output.stdout).trim()).join(name));
+    let told = std::process::Command::new("pg_config")
+        .arg("--bindir")
+        .output()
+        .ok();
+    let told = told.map(|output| PathBuf::from(String::from_utf8_lossy(&output.stdout).trim()).join(name));
     let mut debian: Vec<PathBuf> = std::fs::read_dir("/usr/lib/postgresql")
-        .map(|folders| folders.flatten().map(|folder| folder.path().join("bin").join(name)).collect())
+        .map(|folders| {
+            folders
+                .flatten()
+                .map(|folder| folder.path().join("bin").join(name))
+                .collect()
+        })
         .unwrap_or_default();
     // The newest version last in order, so first in choice.
     debian.sort_by_key(|path| version(path));
@@ -164,7 +183,9 @@ fn program(name: &str) -> anyhow::Result<PathBuf> {
         .chain(debian.into_iter().rev())
         .chain(told)
         .find(|path| path.is_file())
-        .with_context(|| format!("{name} is not installed; it comes with Debian's and Ubuntu's package postgresql"))
+        .with_context(|| {
+            format!("{name} is not installed; it comes with Debian's and Ubuntu's package postgresql")
+        })
 }
 
 fn version(program: &Path) -> u32 {

@@ -30,7 +30,11 @@ fn unprivileged() -> anyhow::Result<Option<Unprivileged>> {
     }
     for name in ["postgres", "nobody"] {
         if let Some(user) = User::from_name(name)? {
-            return Ok(Some(Unprivileged { name: user.name, uid: user.uid, gid: user.gid }));
+            return Ok(Some(Unprivileged {
+                name: user.name,
+                uid: user.uid,
+                gid: user.gid,
+            }));
         }
     }
     bail!("Postgres does not run as root, and there is neither a user postgres nor a user nobody")
@@ -60,14 +64,19 @@ fn std_command(program: impl AsRef<OsStr>, as_unprivileged: bool) -> anyhow::Res
     let user = if as_unprivileged { unprivileged()? } else { None };
     if !cfg!(target_os = "linux") {
         if let Some(user) = user {
-            bail!("Postgres does not run as root; run this as another user than root, such as {}", user.name);
+            bail!(
+                "Postgres does not run as root; run this as another user than root, such as {}",
+                user.name
+            );
         }
         return Ok(std::process::Command::new(program));
     }
     let mut command = std::process::Command::new("setpriv");
     command.args(["--pdeathsig", "INT"]);
     if let Some(user) = user {
-        command.arg(format!("--reuid={}", user.uid)).arg(format!("--regid={}", user.gid));
+        command
+            .arg(format!("--reuid={}", user.uid))
+            .arg(format!("--regid={}", user.gid));
         command.arg("--clear-groups");
     }
     command.arg("--").arg(program);
@@ -84,7 +93,10 @@ pub async fn run_to_end<I: AsRef<OsStr>>(
     let output = Command::from(command).output().await?;
     if !output.status.success() {
         let program = program.as_ref().to_string_lossy();
-        bail!("{program} failed: {}", String::from_utf8_lossy(&output.stderr).trim());
+        bail!(
+            "{program} failed: {}",
+            String::from_utf8_lossy(&output.stderr).trim()
+        );
     }
     Ok(())
 }
@@ -125,7 +137,10 @@ impl Process {
             .kill_on_drop(true)
             .spawn()
             .with_context(|| format!("{name} could not be started"))?;
-        Ok(Self { name: name.to_owned(), child })
+        Ok(Self {
+            name: name.to_owned(),
+            child,
+        })
     }
 
     /// Whether the process has ended by itself.
@@ -133,12 +148,20 @@ impl Process {
         !matches!(self.child.try_wait(), Ok(None))
     }
 
+    /// The process' id; `None` once it has ended.
+    pub fn id(&self) -> Option<u32> {
+        self.child.id()
+    }
+
     /// Sends a signal.
     ///
     /// # Errors
     /// When the process is gone.
     pub fn signal(&self, signal: Signal) -> anyhow::Result<()> {
-        let id = self.child.id().with_context(|| format!("{} has ended", self.name))?;
+        let id = self
+            .child
+            .id()
+            .with_context(|| format!("{} has ended", self.name))?;
         Ok(kill(Pid::from_raw(i32::try_from(id)?), signal)?)
     }
 

@@ -35,7 +35,12 @@ impl PrivateRedis {
     /// # Errors
     /// When no port is free.
     pub fn new(folder: &Path, secret: &str) -> anyhow::Result<Self> {
-        Ok(Self { folder: folder.to_owned(), secret: secret.to_owned(), port: free_port()?, process: None })
+        Ok(Self {
+            folder: folder.to_owned(),
+            secret: secret.to_owned(),
+            port: free_port()?,
+            process: None,
+        })
     }
 
     /// Starts it and waits until it answers.
@@ -82,12 +87,14 @@ impl PrivateRedis {
         Ok(())
     }
 
+    /// Its URL, password included.
     pub fn url(&self) -> String {
         format!("redis://:{}@127.0.0.1:{}/0", self.secret, self.port)
     }
 
-    pub fn port(&self) -> u16 {
-        self.port
+    /// Its process id.
+    pub fn process_id(&self) -> Option<u32> {
+        self.process.as_ref().and_then(Process::id)
     }
 
     /// Stops it; its data are written first.

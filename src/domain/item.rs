@@ -91,7 +91,18 @@ mod tests {
     fn an_item_id_is_a_positive_64_bit_number_in_plain_digits() {
         assert_eq!("1".parse(), Ok(ItemId(1)));
         assert_eq!("9223372036854775807".parse(), Ok(ItemId(i64::MAX)));
-        for text in ["", "0", "-1", "+1", "01", " 1", "1.0", "one", "9223372036854775808", "١"] {
+        for text in [
+            "",
+            "0",
+            "-1",
+            "+1",
+            "01",
+            " 1",
+            "1.0",
+            "one",
+            "9223372036854775808",
+            "١",
+        ] {
             assert_eq!(text.parse::<ItemId>(), Err(()), "{text:?}");
         }
     }
@@ -99,7 +110,10 @@ mod tests {
     #[test]
     fn an_item_name_has_1_to_200_characters_whatever_their_bytes() {
         assert!(ItemName::parse("é".repeat(200)).is_ok());
-        assert_eq!(ItemName::parse("é".repeat(201)), Err(InvalidItemName::TooLong(201)));
+        assert_eq!(
+            ItemName::parse("é".repeat(201)),
+            Err(InvalidItemName::TooLong(201))
+        );
         assert_eq!(ItemName::parse(String::new()), Err(InvalidItemName::Empty));
         assert_eq!(ItemName::parse("  ".into()), Err(InvalidItemName::Empty));
         assert_eq!(ItemName::parse("a\0b".into()), Err(InvalidItemName::Control));

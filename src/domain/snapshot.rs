@@ -41,7 +41,12 @@ impl Snapshot {
                 .map(|xid| xid.parse().map_err(|_| invalid()))
                 .collect::<Result<_, _>>()?,
         };
-        Ok(Self { text: text.to_owned(), xmin, xmax, running })
+        Ok(Self {
+            text: text.to_owned(),
+            xmin,
+            xmax,
+            running,
+        })
     }
 
     /// Whether the effects of a *committed* transaction are visible in this snapshot.

@@ -114,7 +114,11 @@ mod tests {
         assert_eq!(VoterId::parse("é".repeat(65)), Err(InvalidVoterId::TooLong(130)));
         assert_eq!(VoterId::parse(String::new()), Err(InvalidVoterId::Empty));
         for text in ["a\n", "\0", "\u{7f}", "\u{85}"] {
-            assert_eq!(VoterId::parse(text.into()), Err(InvalidVoterId::Control), "{text:?}");
+            assert_eq!(
+                VoterId::parse(text.into()),
+                Err(InvalidVoterId::Control),
+                "{text:?}"
+            );
         }
     }
 

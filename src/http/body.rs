@@ -52,8 +52,7 @@ fn is_json(request: &HttpRequest) -> bool {
 async fn read(mut payload: Payload, expected: usize) -> Result<Bytes, Problem> {
     let mut body = Vec::with_capacity(expected);
     while let Some(chunk) = payload.next().await {
-        let chunk = chunk
-            .map_err(|_| Problem::malformed("body", "The body did not arrive whole."))?;
+        let chunk = chunk.map_err(|_| Problem::malformed("body", "The body did not arrive whole."))?;
         // Nearly always the body comes in one piece, which needs no copy.
         if body.is_empty() && chunk.len() == expected {
             return Ok(chunk);
@@ -73,9 +72,12 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
         let path = error.path().to_string();
         let message = error.into_inner().to_string();
         // serde names an unknown field in its message, not in the path.
-        let field = match message.strip_prefix("unknown field `").and_then(|rest| rest.split('`').next()) {
+        let field = match message
+            .strip_prefix("unknown field `")
+            .and_then(|rest| rest.split('`').next())
+        {
             Some(unknown) => unknown.to_owned(),
-            None if path == "." => "body".to_owned(),
+            None if path == "." || path == "?" => "body".to_owned(),
             None => path,
         };
         Problem::malformed(field.clone(), format!("{field}: {message}."))

@@ -1,7 +1,7 @@
 //! Errors as `application/problem+json` (RFC 9457).
 
-use actix_web::http::header::{self, HeaderValue};
 use actix_web::http::StatusCode;
+use actix_web::http::header::{self, HeaderValue};
 use actix_web::{HttpResponse, ResponseError};
 use serde::Serialize;
 
@@ -35,23 +35,39 @@ struct Body<'a> {
 
 impl Problem {
     fn new(status: StatusCode, title: &'static str, detail: impl Into<String>) -> Self {
-        Self { status, title, detail: detail.into(), field: None, allow: None }
+        Self {
+            status,
+            title,
+            detail: detail.into(),
+            field: None,
+            allow: None,
+        }
     }
 
     /// 400: the request is not of the form that is asked for.
     pub fn malformed(field: impl Into<String>, detail: impl Into<String>) -> Self {
         let problem = Self::new(StatusCode::BAD_REQUEST, "Malformed request", detail);
-        Self { field: Some(field.into()), ..problem }
+        Self {
+            field: Some(field.into()),
+            ..problem
+        }
     }
 
     /// 422: the form is right, a value is not.
     pub fn invalid(field: &'static str, detail: impl Into<String>) -> Self {
         let problem = Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid value", detail);
-        Self { field: Some(field.to_owned()), ..problem }
+        Self {
+            field: Some(field.to_owned()),
+            ..problem
+        }
     }
 
     pub fn unknown_item(id: impl std::fmt::Display) -> Self {
-        Self::new(StatusCode::NOT_FOUND, "Unknown item", format!("There is no item {id}."))
+        Self::new(
+            StatusCode::NOT_FOUND,
+            "Unknown item",
+            format!("There is no item {id}."),
+        )
     }
 
     pub fn body_too_large(limit_bytes: usize) -> Self {
@@ -61,7 +77,11 @@ impl Problem {
 
     pub fn wrong_content_type() -> Self {
         let detail = "The body must be JSON, with the header Content-Type: application/json.";
-        Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "Unsupported content type", detail)
+        Self::new(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "Unsupported content type",
+            detail,
+        )
     }
 
     /// 503, to be tried again after [`RETRY_AFTER_SECONDS`].
@@ -119,12 +139,19 @@ impl ResponseError for Problem {
 
 /// 404 for a path that is not in the route table.
 pub async fn not_found(request: actix_web::HttpRequest) -> Result<HttpResponse, Problem> {
-    Err(Problem::new(StatusCode::NOT_FOUND, "Not found", format!("There is nothing at {}.", request.path())))
+    Err(Problem::new(
+        StatusCode::NOT_FOUND,
+        "Not found",
+        format!("There is nothing at {}.", request.path()),
+    ))
 }
 
 /// 405 for a method that the resource does not know.
 pub fn method_not_allowed(allow: &'static str) -> Result<HttpResponse, Problem> {
     let detail = format!("This resource takes {allow}.");
     let problem = Problem::new(StatusCode::METHOD_NOT_ALLOWED, "Method not allowed", detail);
-    Err(Problem { allow: Some(allow), ..problem })
+    Err(Problem {
+        allow: Some(allow),
+        ..problem
+    })
 }

@@ -34,15 +34,25 @@ struct Ready {
 /// not as it should be. Without Redis voting goes on, so that alone is `degraded`
 /// with 200: a load balancer must not turn voters away for it.
 pub async fn ready(house: web::Data<House>) -> HttpResponse {
-    let (migrations, ping) =
-        tokio::join!(timeout(PROBE_LIMIT, house.ledger.migrations()), timeout(PROBE_LIMIT, house.redis.ping()));
+    let (migrations, ping) = tokio::join!(
+        timeout(PROBE_LIMIT, house.ledger.migrations()),
+        timeout(PROBE_LIMIT, house.redis.ping())
+    );
     let (postgres, migrations) = match migrations {
         Ok(Ok(Migrations::Done)) => ("ready", "ready"),
         Ok(Ok(Migrations::Pending)) => ("ready", "pending"),
         Ok(Err(_)) | Err(_) => ("away", "unknown"),
     };
-    let redis = if matches!(ping, Ok(Ok(()))) && house.link.is_closed() { "ready" } else { "away" };
-    let parts = [("Postgres", postgres), ("Redis", redis), ("migrations", migrations)];
+    let redis = if matches!(ping, Ok(Ok(()))) && house.link.is_closed() {
+        "ready"
+    } else {
+        "away"
+    };
+    let parts = [
+        ("Postgres", postgres),
+        ("Redis", redis),
+        ("migrations", migrations),
+    ];
     let missing: Vec<String> = parts
         .iter()
         .filter(|(_, state)| *state != "ready")
@@ -51,7 +61,13 @@ pub async fn ready(house: web::Data<House>) -> HttpResponse {
     let detail = (!missing.is_empty()).then(|| missing.join(", "));
     if postgres == "ready" && migrations == "ready" {
         let status = if redis == "ready" { "ready" } else { "degraded" };
-        return HttpResponse::Ok().json(Ready { status, postgres, redis, migrations, detail });
+        return HttpResponse::Ok().json(Ready {
+            status,
+            postgres,
+            redis,
+            migrations,
+            detail,
+        });
     }
     // problem+json, whose own `status` is the number.
     let problem = serde_json::json!({

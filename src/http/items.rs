@@ -67,8 +67,7 @@ fn body(item: &Item, live: Option<i64>) -> ItemBody<'_> {
 }
 
 pub async fn create(house: web::Data<House>, new: Json<NewItem>) -> Result<HttpResponse, Problem> {
-    let name = ItemName::parse(new.0.name)
-        .map_err(|error| Problem::invalid("name", format!("{error}.")))?;
+    let name = ItemName::parse(new.0.name).map_err(|error| Problem::invalid("name", format!("{error}.")))?;
     let item = house.ledger.create_item(&name).await?;
     Ok(HttpResponse::Created()
         .insert_header((header::LOCATION, format!("/v1/items/{}", item.id)))
@@ -76,15 +75,16 @@ pub async fn create(house: web::Data<House>, new: Json<NewItem>) -> Result<HttpR
 }
 
 pub async fn show(house: web::Data<House>, id: PathItem) -> Result<HttpResponse, Problem> {
-    let item = house.ledger.item(id.0).await?.ok_or_else(|| Problem::unknown_item(id.0))?;
+    let item = house
+        .ledger
+        .item(id.0)
+        .await?
+        .ok_or_else(|| Problem::unknown_item(id.0))?;
     let live = live_counts(&house, &[item.id]).await.pop().flatten();
     Ok(HttpResponse::Ok().json(body(&item, live)))
 }
 
-pub async fn list(
-    house: web::Data<House>,
-    query: Query<ListQuery>,
-) -> Result<HttpResponse, Problem> {
+pub async fn list(house: web::Data<House>, query: Query<ListQuery>) -> Result<HttpResponse, Problem> {
     let ListQuery { after, limit, name } = query.0;
     let limit = limit.unwrap_or(PAGE_DEFAULT_ITEMS);
     if !(1..=PAGE_LIMIT_ITEMS).contains(&limit) {
@@ -93,12 +93,19 @@ pub async fn list(
     }
     // PostgreSQL's text holds no NUL, so no item has such a name.
     let name = name.map(|name| name.replace('\0', "\u{fffd}"));
-    let items = house.ledger.items(after.unwrap_or(0), limit, name.as_deref()).await?;
+    let items = house
+        .ledger
+        .items(after.unwrap_or(0), limit, name.as_deref())
+        .await?;
     let ids: Vec<ItemId> = items.iter().map(|item| item.id).collect();
     let live = live_counts(&house, &ids).await;
     let is_full = i64::try_from(items.len()) == Ok(limit);
     Ok(HttpResponse::Ok().json(ListBody {
-        items: items.iter().zip(live).map(|(item, live)| body(item, live)).collect(),
+        items: items
+            .iter()
+            .zip(live)
+            .map(|(item, live)| body(item, live))
+            .collect(),
         next_after: items.last().filter(|_| is_full).map(|item| item.id),
     }))
 }

@@ -67,7 +67,13 @@ impl Server {
     ) -> anyhow::Result<Self> {
         let listener = TcpListener::bind(listen)
             .map_err(|error| anyhow::anyhow!("TALLY_LISTEN: cannot listen on {listen}: {error}"))?;
-        Ok(Self { listener, ledger, redis, metrics, shutdown_limit })
+        Ok(Self {
+            listener,
+            ledger,
+            redis,
+            metrics,
+            shutdown_limit,
+        })
     }
 
     /// The address, its port filled in.
@@ -116,7 +122,10 @@ impl Server {
         running.await??;
         // The last gatherer goes with the house; the lanes then end.
         drop(house);
-        if tokio::time::timeout(self.shutdown_limit, lanes.finish()).await.is_err() {
+        if tokio::time::timeout(self.shutdown_limit, lanes.finish())
+            .await
+            .is_err()
+        {
             tracing::error!(limit = ?self.shutdown_limit, "some votes were not settled in time");
         }
         Ok(())

@@ -2,11 +2,11 @@
 //! time.
 
 use actix_web::Error;
+use actix_web::HttpMessage;
 use actix_web::body::MessageBody;
 use actix_web::dev::{ServiceRequest, ServiceResponse};
 use actix_web::http::header::{HeaderName, HeaderValue};
 use actix_web::middleware::Next;
-use actix_web::HttpMessage;
 use tokio::time::Instant;
 use tracing::Span;
 use tracing_actix_web::{RequestId, RootSpanBuilder};
@@ -28,7 +28,10 @@ pub async fn observe(
         response.headers_mut().insert(REQUEST_ID.clone(), id);
     }
     // The pattern, not the path: a label must not grow with the items.
-    let route = response.request().match_pattern().unwrap_or_else(|| "unknown".to_owned());
+    let route = response
+        .request()
+        .match_pattern()
+        .unwrap_or_else(|| "unknown".to_owned());
     let status = response.status().as_u16().to_string();
     metrics::histogram!(name::HTTP_SECONDS, "route" => route, "status" => status)
         .record(started.elapsed().as_secs_f64());

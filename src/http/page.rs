@@ -4,8 +4,7 @@ use actix_web::HttpResponse;
 use actix_web::http::header;
 
 /// Everything the page loads comes from here.
-const CONTENT_SECURITY_POLICY: &str =
-    "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src data:; \
+const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src data:; \
      form-action 'none'; frame-ancestors 'none'; base-uri 'none'";
 
 fn file(content_type: &'static str, text: &'static str) -> HttpResponse {

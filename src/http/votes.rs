@@ -48,7 +48,11 @@ pub async fn cast(
         .value
         .map_or(Ok(Value::UP), Value::parse)
         .map_err(|error| Problem::invalid("value", format!("{error}.")))?;
-    let vote = NewVote { item_id, voter_id: voter_id.clone(), value };
+    let vote = NewVote {
+        item_id,
+        voter_id: voter_id.clone(),
+        value,
+    };
     let (vote, vote_count, repeated) = match house.gatherer.cast(vote).await? {
         Cast::Accepted { vote, vote_count } => (vote, vote_count, false),
         Cast::Repeated { vote, vote_count } => (vote, vote_count, true),
@@ -62,6 +66,10 @@ pub async fn cast(
         vote_count,
         repeated,
     };
-    let mut response = if repeated { HttpResponse::Ok() } else { HttpResponse::Created() };
+    let mut response = if repeated {
+        HttpResponse::Ok()
+    } else {
+        HttpResponse::Created()
+    };
     Ok(response.json(answer))
 }

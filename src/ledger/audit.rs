@@ -51,7 +51,11 @@ impl Ledger {
         let last = sqlx::query!("select last_value, is_called from vote_id_seq")
             .fetch_one(&self.pool)
             .await?;
-        let safe = if last.is_called { last.last_value } else { last.last_value - 1 };
+        let safe = if last.is_called {
+            last.last_value
+        } else {
+            last.last_value - 1
+        };
         self.wait_for_writers().await?;
         Ok(safe)
     }
@@ -132,7 +136,10 @@ impl Ledger {
         .fetch_one(&mut *transaction)
         .await?;
         transaction.commit().await?;
-        Ok(Some(Folded { watermark: moved.vote_id, votes: moved.votes }))
+        Ok(Some(Folded {
+            watermark: moved.vote_id,
+            votes: moved.votes,
+        }))
     }
 
     /// How many votes the ledger holds: those below the watermark were counted

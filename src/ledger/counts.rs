@@ -15,7 +15,9 @@ impl Ledger {
             .fetch_all(&self.pool)
             .await?;
         // All rows carry the same snapshot: parse it once.
-        let Some(first) = rows.first() else { return Ok(Vec::new()) };
+        let Some(first) = rows.first() else {
+            return Ok(Vec::new());
+        };
         let snapshot = Snapshot::parse(&first.snapshot)?;
         Ok(rows
             .iter()

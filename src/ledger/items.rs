@@ -75,12 +75,7 @@ impl Ledger {
     ///
     /// # Errors
     /// When Postgres is away.
-    pub async fn items(
-        &self,
-        after: i64,
-        limit: i64,
-        name: Option<&str>,
-    ) -> Result<Vec<Item>, LedgerError> {
+    pub async fn items(&self, after: i64, limit: i64, name: Option<&str>) -> Result<Vec<Item>, LedgerError> {
         // Two statements: with `name is null or name = $3` in one, the planner
         // could use neither index well.
         let rows = match name {

@@ -13,7 +13,7 @@ use sqlx::{Connection, Executor};
 
 pub use audit::{AuditRow, Folded};
 pub use items::Item;
-pub use votes::{Inserted, InsertError, VoteWriter};
+pub use votes::{InsertError, Inserted, VoteWriter};
 
 static MIGRATIONS: Migrator = sqlx::migrate!();
 
@@ -50,7 +50,7 @@ pub enum LedgerError {
     Postgres(#[from] sqlx::Error),
     #[error("migrating Postgres: {0}")]
     Migrate(#[from] MigrateError),
-    #[error("DATABASE_URL: {0}")]
+    #[error("DATABASE_URL: {0}; it takes postgres://user:password@host:port/database")]
     Url(#[source] sqlx::Error),
     #[error("Postgres did not answer within {0:?}")]
     Late(Duration),
@@ -84,6 +84,14 @@ impl Ledger {
     /// # Errors
     /// When the URL is none of Postgres.
     pub fn new(database_url: &str, role: &str, statement_limit: Duration) -> Result<Self, LedgerError> {
+        // sqlx takes any scheme for Postgres' own.
+        if !["postgres://", "postgresql://"]
+            .iter()
+            .any(|scheme| database_url.starts_with(scheme))
+        {
+            let why = "it is no URL of Postgres";
+            return Err(LedgerError::Url(sqlx::Error::Configuration(why.into())));
+        }
         let options: PgConnectOptions = database_url.parse().map_err(LedgerError::Url)?;
         let options = options
             .application_name(role)
@@ -93,7 +101,11 @@ impl Ledger {
             .max_connections(POOL_LIMIT_CONNECTIONS)
             .acquire_timeout(ACQUIRE_LIMIT)
             .connect_lazy_with(options.clone().options([POOL_PLANS]));
-        Ok(Self { pool, options, statement_limit })
+        Ok(Self {
+            pool,
+            options,
+            statement_limit,
+        })
     }
 
     /// A connection of its own for one lane of the gatherer.
@@ -123,7 +135,11 @@ impl Ledger {
             Err(MigrateError::Execute(sqlx::Error::Database(_))) => false,
             Err(error) => return Err(error.into()),
         };
-        Ok(if done { Migrations::Done } else { Migrations::Pending })
+        Ok(if done {
+            Migrations::Done
+        } else {
+            Migrations::Pending
+        })
     }
 
     /// Ends all connections of the pool.
@@ -155,7 +171,9 @@ pub async fn create_database(admin_url: &str, name: &str) -> Result<(), LedgerEr
     .fetch_one(&mut connection)
     .await?;
     if !exists {
-        connection.execute(format!("create database {name}").as_str()).await?;
+        connection
+            .execute(format!("create database {name}").as_str())
+            .await?;
     }
     Ok(())
 }

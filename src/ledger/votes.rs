@@ -44,7 +44,11 @@ pub struct VoteWriter {
 
 impl VoteWriter {
     pub(super) fn new(options: PgConnectOptions, statement_limit: Duration) -> Self {
-        Self { options, answer_limit: statement_limit + ANSWER_MARGIN, connection: None }
+        Self {
+            options,
+            answer_limit: statement_limit + ANSWER_MARGIN,
+            connection: None,
+        }
     }
 
     /// Stores a batch in one autocommitted statement, or nothing of it.
@@ -90,8 +94,10 @@ fn is_certain(error: &sqlx::Error) -> bool {
 
 async fn insert(connection: &mut PgConnection, votes: &[NewVote]) -> Result<Inserted, sqlx::Error> {
     let item_ids: Vec<i64> = votes.iter().map(|vote| vote.item_id.get()).collect();
-    let voter_ids: Vec<Option<&str>> =
-        votes.iter().map(|vote| vote.voter_id.as_ref().map(|voter| voter.as_str())).collect();
+    let voter_ids: Vec<Option<&str>> = votes
+        .iter()
+        .map(|vote| vote.voter_id.as_ref().map(|voter| voter.as_str()))
+        .collect();
     let values: Vec<i16> = votes.iter().map(|vote| vote.value.get()).collect();
     let batch = sqlx::query_file!(
         "src/ledger/sql/insert_votes.sql",
@@ -103,24 +109,34 @@ async fn insert(connection: &mut PgConnection, votes: &[NewVote]) -> Result<Inse
     .await?;
 
     let all_inserted = batch.inserted.len() == votes.len();
-    let inserted: HashSet<i64> =
-        if all_inserted { HashSet::new() } else { batch.inserted.into_iter().collect() };
+    let inserted: HashSet<i64> = if all_inserted {
+        HashSet::new()
+    } else {
+        batch.inserted.into_iter().collect()
+    };
     let mut outcomes: Vec<Option<Outcome>> = batch
         .candidates
         .iter()
         .zip(&values)
         .map(|(id, value)| match id {
             None => Some(Outcome::UnknownItem),
-            Some(id) if all_inserted || inserted.contains(id) => {
-                Some(Outcome::Accepted(StoredVote { id: *id, value: *value }))
-            }
+            Some(id) if all_inserted || inserted.contains(id) => Some(Outcome::Accepted(StoredVote {
+                id: *id,
+                value: *value,
+            })),
             Some(_) => None,
         })
         .collect();
     let repeated = batch.repeated_ids.iter().zip(&batch.repeated_values);
     for (position, (id, value)) in batch.repeated_positions.iter().zip(repeated) {
-        if let Some(outcome) = usize::try_from(position - 1).ok().and_then(|at| outcomes.get_mut(at)) {
-            *outcome = Some(Outcome::Repeated(StoredVote { id: *id, value: *value }));
+        if let Some(outcome) = usize::try_from(position - 1)
+            .ok()
+            .and_then(|at| outcomes.get_mut(at))
+        {
+            *outcome = Some(Outcome::Repeated(StoredVote {
+                id: *id,
+                value: *value,
+            }));
         }
     }
     if outcomes.iter().any(Option::is_none) {
@@ -130,7 +146,10 @@ async fn insert(connection: &mut PgConnection, votes: &[NewVote]) -> Result<Inse
         .into_iter()
         .collect::<Option<Vec<_>>>()
         .ok_or_else(|| sqlx::Error::Protocol("a repeated vote has no first vote".to_owned()))?;
-    Ok(Inserted { transaction: TransactionId(batch.xid), outcomes })
+    Ok(Inserted {
+        transaction: TransactionId(batch.xid),
+        outcomes,
+    })
 }
 
 /// Finds the first votes of repeats that the batch's own snapshot could not see:
@@ -154,7 +173,10 @@ async fn find_first_votes(
     for row in rows {
         let at = usize::try_from(row.position - 1).ok().and_then(|at| open.get(at));
         if let Some(at) = at {
-            outcomes[*at] = Some(Outcome::Repeated(StoredVote { id: row.id, value: row.value }));
+            outcomes[*at] = Some(Outcome::Repeated(StoredVote {
+                id: row.id,
+                value: row.value,
+            }));
         }
     }
     Ok(())

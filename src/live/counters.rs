@@ -35,7 +35,8 @@ impl Counter {
 
     /// Whether the count was seeded `limit` ago or earlier.
     pub fn is_older_than(&self, limit: Duration) -> bool {
-        self.seeded.is_some_and(|seeded| elapsed(seeded, self.now) >= limit)
+        self.seeded
+            .is_some_and(|seeded| elapsed(seeded, self.now) >= limit)
     }
 }
 
@@ -83,11 +84,20 @@ impl Counters {
         if items.is_empty() {
             return Ok(Vec::new());
         }
-        let calls: Vec<Call<0>> =
-            items.iter().map(|item| Call { key: keys::counter(*item), arguments: [] }).collect();
+        let calls: Vec<Call<0>> = items
+            .iter()
+            .map(|item| Call {
+                key: keys::counter(*item),
+                arguments: [],
+            })
+            .collect();
         let mut connection = self.redis.pool.get().await?;
         let replies = scripts::PEEK.call(&mut *connection, &calls).await?;
-        items.iter().zip(replies).map(|(item, reply)| counter(*item, reply)).collect()
+        items
+            .iter()
+            .zip(replies)
+            .map(|(item, reply)| counter(*item, reply))
+            .collect()
     }
 
     /// Marks counts as saved, each only if its rev is still the given one.
@@ -197,7 +207,10 @@ pub(super) async fn invalidate(
 ) -> Result<(), LiveError> {
     let calls: Vec<Call<1>> = items
         .iter()
-        .map(|item| Call { key: keys::counter(*item), arguments: [fresh_token()] })
+        .map(|item| Call {
+            key: keys::counter(*item),
+            arguments: [fresh_token()],
+        })
         .collect();
     for reply in scripts::INVALIDATE.call(connection, &calls).await? {
         if text(&reply) != Some("INVALIDATED") {
@@ -213,16 +226,22 @@ pub(super) fn fresh_token() -> String {
 }
 
 fn counter(item_id: ItemId, reply: Value) -> Result<Counter, LiveError> {
-    let Value::Array(parts) = &reply else { return Err(scripts::PEEK.unexpected(reply)) };
+    let Value::Array(parts) = &reply else {
+        return Err(scripts::PEEK.unexpected(reply));
+    };
     let number = |at: usize| match parts.get(at) {
         Some(Value::Int(number)) => Some(*number),
         _ => None,
     };
-    let Some(now) = number(0) else { return Err(scripts::PEEK.unexpected(reply)) };
+    let Some(now) = number(0) else {
+        return Err(scripts::PEEK.unexpected(reply));
+    };
     Ok(Counter {
         item_id,
         now: Rev::from_micros(now),
-        count: number(1).zip(number(2)).map(|(count, rev)| (count, Rev::from_micros(rev))),
+        count: number(1)
+            .zip(number(2))
+            .map(|(count, rev)| (count, Rev::from_micros(rev))),
         saved: number(3).map(Rev::from_micros),
         seeded: number(4).map(Rev::from_micros),
         recount: parts.get(5).and_then(text).map(str::to_owned),

@@ -12,12 +12,20 @@ impl Counters {
     /// When Redis is away.
     pub async fn current_epoch(&self) -> Result<String, LiveError> {
         let mut connection = self.redis.pool.get().await?;
-        let server: InfoDict =
-            redis::cmd("INFO").arg("server").query_async(&mut *connection).await?;
-        let replication: InfoDict =
-            redis::cmd("INFO").arg("replication").query_async(&mut *connection).await?;
+        let server: InfoDict = redis::cmd("INFO")
+            .arg("server")
+            .query_async(&mut *connection)
+            .await?;
+        let replication: InfoDict = redis::cmd("INFO")
+            .arg("replication")
+            .query_async(&mut *connection)
+            .await?;
         let part = |info: &InfoDict, name: &str| info.get::<String>(name).unwrap_or_default();
-        Ok(format!("{}:{}", part(&server, "run_id"), part(&replication, "master_replid")))
+        Ok(format!(
+            "{}:{}",
+            part(&server, "run_id"),
+            part(&replication, "master_replid")
+        ))
     }
 
     /// The epoch that the counters were last made sure of; `None` when Redis has
@@ -27,7 +35,10 @@ impl Counters {
     /// When Redis is away.
     pub async fn known_epoch(&self) -> Result<Option<String>, LiveError> {
         let mut connection = self.redis.pool.get().await?;
-        Ok(redis::cmd("GET").arg(keys::EPOCH).query_async(&mut *connection).await?)
+        Ok(redis::cmd("GET")
+            .arg(keys::EPOCH)
+            .query_async(&mut *connection)
+            .await?)
     }
 
     /// Notes that every counter has been made sure of in this epoch.
@@ -36,6 +47,10 @@ impl Counters {
     /// When Redis is away.
     pub async fn enter_epoch(&self, epoch: &str) -> Result<(), LiveError> {
         let mut connection = self.redis.pool.get().await?;
-        Ok(redis::cmd("SET").arg(keys::EPOCH).arg(epoch).exec_async(&mut *connection).await?)
+        Ok(redis::cmd("SET")
+            .arg(keys::EPOCH)
+            .arg(epoch)
+            .exec_async(&mut *connection)
+            .await?)
     }
 }

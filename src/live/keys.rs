@@ -28,7 +28,14 @@ mod tests {
         let item = ItemId::new(42).expect("positive");
         assert_eq!(counter(item), "item:{42}");
         assert_eq!(item_of("item:{42}"), Some(item));
-        for key in ["item:42", "item:{}", "item:{x}", "item:{-1}", "tally:epoch", "item:{42}:x"] {
+        for key in [
+            "item:42",
+            "item:{}",
+            "item:{x}",
+            "item:{-1}",
+            "tally:epoch",
+            "item:{42}:x",
+        ] {
             assert_eq!(item_of(key), None, "{key}");
         }
     }

@@ -49,7 +49,10 @@ impl Doubts {
     fn add(&mut self, items: impl IntoIterator<Item = ItemId>, due: Instant) {
         for item in items {
             if self.due.len() >= DOUBTS_LIMIT_ITEMS && !self.due.contains_key(&item) {
-                tracing::error!(limit = DOUBTS_LIMIT_ITEMS, "too many doubtful items: left for the audit");
+                tracing::error!(
+                    limit = DOUBTS_LIMIT_ITEMS,
+                    "too many doubtful items: left for the audit"
+                );
                 metrics::counter!(name::DOUBTS_DROPPED).increment(1);
                 continue;
             }
@@ -333,7 +336,9 @@ fn counted(reply: Value) -> Result<Counted, LiveError> {
     match &reply {
         Value::Int(count) => Ok(Counted::Count(*count)),
         Value::Array(parts) => match (parts.first().and_then(text), parts.get(1).and_then(text)) {
-            (Some("MISS"), Some(lease)) => Ok(Counted::Miss { lease: lease.to_owned() }),
+            (Some("MISS"), Some(lease)) => Ok(Counted::Miss {
+                lease: lease.to_owned(),
+            }),
             _ => Err(scripts::COUNT.unexpected(reply)),
         },
         _ => Err(scripts::COUNT.unexpected(reply)),

@@ -41,7 +41,7 @@ pub enum LiveError {
     Redis(#[from] RedisError),
     #[error("no connection to Redis: {0}")]
     Pool(#[from] PoolError),
-    #[error("REDIS_URL: {0}")]
+    #[error("REDIS_URL: {0}; it takes redis://user:password@host:port/number")]
     Url(#[source] RedisError),
     #[error("Redis is away; it is being tried in the background")]
     Away,

@@ -64,9 +64,15 @@ impl Script {
             return Ok(Vec::new());
         }
         let mut replies = self.send(connection, calls.iter()).await?;
-        let lost: Vec<usize> = (0..replies.len()).filter(|at| is_unknown_script(&replies[*at])).collect();
+        let lost: Vec<usize> = (0..replies.len())
+            .filter(|at| is_unknown_script(&replies[*at]))
+            .collect();
         if !lost.is_empty() {
-            redis::cmd("SCRIPT").arg("LOAD").arg(self.code).exec_async(connection).await?;
+            redis::cmd("SCRIPT")
+                .arg("LOAD")
+                .arg(self.code)
+                .exec_async(connection)
+                .await?;
             let again = self.send(connection, lost.iter().map(|at| &calls[*at])).await?;
             for (at, reply) in lost.into_iter().zip(again) {
                 replies[at] = reply;
@@ -74,7 +80,7 @@ impl Script {
         }
         replies
             .into_iter()
-            .map(|reply| reply.extract_error().map_err(|error| LiveError::Redis(error.into())))
+            .map(|reply| reply.extract_error().map_err(|error| LiveError::Redis(error)))
             .collect()
     }
 
@@ -86,7 +92,11 @@ impl Script {
         let count = calls.len();
         let mut pipeline = Pipeline::with_capacity(count);
         for call in calls {
-            let command = pipeline.cmd("EVALSHA").arg(self.hash.as_str()).arg(1).arg(&call.key);
+            let command = pipeline
+                .cmd("EVALSHA")
+                .arg(self.hash.as_str())
+                .arg(1)
+                .arg(&call.key);
             for argument in &call.arguments {
                 command.arg(argument);
             }
@@ -98,7 +108,10 @@ impl Script {
 
     /// The error for a reply that this script's header does not name.
     pub(super) fn unexpected(&self, reply: Value) -> LiveError {
-        LiveError::Reply { script: self.name, reply }
+        LiveError::Reply {
+            script: self.name,
+            reply,
+        }
     }
 }
 

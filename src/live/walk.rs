@@ -46,7 +46,10 @@ impl Counters {
     pub async fn claim_page(&self, size: usize) -> Result<Option<Page>, LiveError> {
         let cursor: Option<u64> = {
             let mut connection = self.redis.pool.get().await?;
-            redis::cmd("GET").arg(keys::WALK).query_async(&mut *connection).await?
+            redis::cmd("GET")
+                .arg(keys::WALK)
+                .query_async(&mut *connection)
+                .await?
         };
         let cursor = cursor.unwrap_or(0);
         let page = self.scan(cursor, size).await?;

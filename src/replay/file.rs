@@ -102,14 +102,18 @@ fn parse(line: &str, columns: Columns) -> Result<(String, Option<Box<str>>, Valu
     };
     let field = |column: usize, what: &str| {
         fields.get(column - 1).copied().ok_or_else(|| {
-            format!("the {what} should be in column {column}, but there are {}", fields.len())
+            format!(
+                "the {what} should be in column {column}, but there are {}",
+                fields.len()
+            )
         })
     };
     let item = ItemName::parse(field(columns.item, "item")?.to_owned()).map_err(|error| error.to_string())?;
     let voter = match columns.voter {
         0 => None,
         column => {
-            let voter = VoterId::parse(field(column, "voter")?.to_owned()).map_err(|error| error.to_string())?;
+            let voter =
+                VoterId::parse(field(column, "voter")?.to_owned()).map_err(|error| error.to_string())?;
             Some(voter.as_str().into())
         }
     };
@@ -117,7 +121,9 @@ fn parse(line: &str, columns: Columns) -> Result<(String, Option<Box<str>>, Valu
         0 => Value::UP,
         column => {
             let text = field(column, "value")?;
-            let number = text.parse().map_err(|_| format!("value is {text:?}; it takes 1 or -1"))?;
+            let number = text
+                .parse()
+                .map_err(|_| format!("value is {text:?}; it takes 1 or -1"))?;
             Value::parse(number).map_err(|error| error.to_string())?
         }
     };
@@ -137,11 +143,27 @@ mod tests {
 
     #[test]
     fn columns_are_separated_by_white_space_or_by_commas() {
-        let (votes, bad) = read_text(b"ada\tx\n# a comment\n\nbob  y\neve,a long name\nada,y\n", 1, 2, 0);
+        let (votes, bad) = read_text(
+            b"ada\tx\n# a comment\n\nbob  y\neve,a long name\nada,y\n",
+            1,
+            2,
+            0,
+        );
         assert_eq!(bad, []);
         assert_eq!(votes.items, ["x", "y", "a long name"]);
-        let all: Vec<_> = (0..votes.len()).filter_map(|at| votes.get(at)).map(|vote| (vote.voter, vote.item)).collect();
-        assert_eq!(all, [(Some("ada"), 0), (Some("bob"), 1), (Some("eve"), 2), (Some("ada"), 1)]);
+        let all: Vec<_> = (0..votes.len())
+            .filter_map(|at| votes.get(at))
+            .map(|vote| (vote.voter, vote.item))
+            .collect();
+        assert_eq!(
+            all,
+            [
+                (Some("ada"), 0),
+                (Some("bob"), 1),
+                (Some("eve"), 2),
+                (Some("ada"), 1)
+            ]
+        );
     }
 
     #[test]
@@ -149,7 +171,10 @@ mod tests {
         let (votes, bad) = read_text(b"ada x 1\nbob\neve y 2\n\xff z 1\ndan y -1\nkim z up", 1, 2, 3);
         let lines: Vec<usize> = bad.iter().map(|(line, _)| *line).collect();
         assert_eq!(lines, [2, 3, 4, 6]);
-        assert!(bad[0].1.contains("column 2") && bad[1].1.contains("1 or -1"), "{bad:?}");
+        assert!(
+            bad[0].1.contains("column 2") && bad[1].1.contains("1 or -1"),
+            "{bad:?}"
+        );
         assert_eq!((votes.len(), votes.bad_lines), (2, 4));
         assert_eq!(votes.get(1).map(|vote| vote.value), Some(Value::DOWN));
     }
@@ -157,6 +182,13 @@ mod tests {
     #[test]
     fn without_a_voter_column_votes_are_anonymous() {
         let (votes, _) = read_text(b"x\nx\n", 0, 1, 0);
-        assert_eq!(votes.get(1), Some(Vote { item: 0, voter: None, value: Value::UP }));
+        assert_eq!(
+            votes.get(1),
+            Some(Vote {
+                item: 0,
+                voter: None,
+                value: Value::UP
+            })
+        );
     }
 }

@@ -2,7 +2,6 @@
 //!
 //! Knows the server only as any client does.
 
-mod client;
 mod file;
 mod report;
 
@@ -16,8 +15,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
+use crate::client::Client;
 use crate::config;
-use client::Client;
 use file::{Columns, Votes};
 pub use report::Report;
 
@@ -48,7 +47,11 @@ pub async fn run(settings: config::Replay) -> anyhow::Result<bool> {
 }
 
 fn read(settings: &config::Replay) -> anyhow::Result<Votes> {
-    let columns = Columns { voter: settings.voter, item: settings.item, value: settings.value };
+    let columns = Columns {
+        voter: settings.voter,
+        item: settings.item,
+        value: settings.value,
+    };
     let input: Box<dyn BufRead> = if settings.file.as_os_str() == "-" {
         Box::new(std::io::stdin().lock())
     } else {
@@ -81,14 +84,23 @@ async fn find_items(
     let next = Arc::new(AtomicUsize::new(0));
     let mut tasks: JoinSet<anyhow::Result<Vec<(usize, i64)>>> = JoinSet::new();
     for number in 0..connections.min(total) {
-        let (votes, clients, next, bar) =
-            (Arc::clone(votes), Arc::clone(clients), Arc::clone(&next), bar.clone());
+        let (votes, clients, next, bar) = (
+            Arc::clone(votes),
+            Arc::clone(clients),
+            Arc::clone(&next),
+            bar.clone(),
+        );
         tasks.spawn(async move {
             let mut found = Vec::new();
             loop {
                 let at = next.fetch_add(1, Ordering::Relaxed);
-                let Some(name) = votes.items.get(at) else { return Ok(found) };
-                found.push((at, clients[number % clients.len()].find_or_create_item(name).await?));
+                let Some(name) = votes.items.get(at) else {
+                    return Ok(found);
+                };
+                found.push((
+                    at,
+                    clients[number % clients.len()].find_or_create_item(name).await?,
+                ));
                 bar.inc(1);
             }
         });
@@ -121,7 +133,9 @@ async fn cast(
             let mut report = Report::new()?;
             loop {
                 let at = next.fetch_add(1, Ordering::Relaxed);
-                let Some(vote) = votes.get(at) else { return Ok(report) };
+                let Some(vote) = votes.get(at) else {
+                    return Ok(report);
+                };
                 let due = match rate {
                     // An open loop: due at its time, however late its turn comes.
                     Some(rate) => {

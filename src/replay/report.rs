@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-use super::client::Outcome;
+use crate::client::Outcome;
 
 /// Latencies are kept to three digits, up to an hour.
 const LATENCY_DIGITS: u8 = 3;
@@ -49,7 +49,8 @@ impl Report {
     }
 
     pub fn add(&mut self, outcome: Outcome, latency: Duration) {
-        self.latencies_us.saturating_record(u64::try_from(latency.as_micros()).unwrap_or(u64::MAX));
+        self.latencies_us
+            .saturating_record(u64::try_from(latency.as_micros()).unwrap_or(u64::MAX));
         match outcome {
             Outcome::Accepted => self.accepted += 1,
             Outcome::Repeated => self.repeated += 1,
@@ -94,11 +95,19 @@ impl fmt::Display for Report {
             writeln!(out, "  {times} × {reason}")?;
         }
         let seconds = self.took.as_secs_f64();
-        writeln!(out, "{total} in {seconds:.2} s: {:.0} a second", total as f64 / seconds.max(1e-9))?;
+        writeln!(
+            out,
+            "{total} in {seconds:.2} s: {:.0} a second",
+            total as f64 / seconds.max(1e-9)
+        )?;
         writeln!(out, "\nlatency, from when each vote was due")?;
-        for (label, quantile) in
-            [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999), ("max", 1.0)]
-        {
+        for (label, quantile) in [
+            ("p50", 0.5),
+            ("p90", 0.9),
+            ("p99", 0.99),
+            ("p99.9", 0.999),
+            ("max", 1.0),
+        ] {
             let ms = self.latencies_us.value_at_quantile(quantile) as f64 / 1000.0;
             writeln!(out, "  {label:<6} {ms:>10.2} ms")?;
         }
@@ -111,7 +120,11 @@ impl fmt::Display for Report {
         writeln!(out)?;
         for (limit_us, votes) in bars {
             let bar = "█".repeat(usize::try_from(votes * BAR_WIDTH / longest).unwrap_or(0));
-            writeln!(out, "  up to {:>9.2} ms {votes:>9} {bar}", (limit_us + 1) as f64 / 1000.0)?;
+            writeln!(
+                out,
+                "  up to {:>9.2} ms {votes:>9} {bar}",
+                (limit_us + 1) as f64 / 1000.0
+            )?;
         }
         Ok(())
     }

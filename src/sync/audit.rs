@@ -59,9 +59,21 @@ impl fmt::Display for AuditReport {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(out, "checked   {:>10} items, {} votes", self.items, self.votes)?;
         writeln!(out, "right     {:>10} items", self.right_items)?;
-        writeln!(out, "in flight {:>10} items: they differ by no more than votes on their way", self.in_flight_items)?;
-        writeln!(out, "doubted   {:>10} items: a sync worker will recount them", self.doubted_items)?;
-        writeln!(out, "wrong     {:>10} items, by {} votes", self.wrong_items, self.wrong_votes)?;
+        writeln!(
+            out,
+            "in flight {:>10} items: they differ by no more than votes on their way",
+            self.in_flight_items
+        )?;
+        writeln!(
+            out,
+            "doubted   {:>10} items: a sync worker will recount them",
+            self.doubted_items
+        )?;
+        writeln!(
+            out,
+            "wrong     {:>10} items, by {} votes",
+            self.wrong_items, self.wrong_votes
+        )?;
         writeln!(out, "repaired  {:>10} items", self.repaired_items)
     }
 }
@@ -83,7 +95,10 @@ impl Worker {
     pub async fn audit(&self, repair: Repair) -> Result<AuditReport, SyncError> {
         let started = Instant::now();
         self.fold().await?;
-        let mut report = AuditReport { votes: self.ledger.vote_total().await?, ..AuditReport::default() };
+        let mut report = AuditReport {
+            votes: self.ledger.vote_total().await?,
+            ..AuditReport::default()
+        };
         let mut after = 0;
         loop {
             let limit = i64::try_from(self.limits.audit_page).unwrap_or(i64::MAX);
@@ -104,7 +119,11 @@ impl Worker {
     async fn fold(&self) -> Result<(), SyncError> {
         let safe = self.ledger.safe_vote_id().await?;
         while let Some(folded) = self.ledger.fold_votes(safe, self.limits.in_flight_limit).await? {
-            tracing::debug!(watermark = folded.watermark, votes = folded.votes, "the watermark moved");
+            tracing::debug!(
+                watermark = folded.watermark,
+                votes = folded.votes,
+                "the watermark moved"
+            );
         }
         Ok(())
     }
@@ -177,7 +196,9 @@ fn verdict(row: &AuditRow, counter: &Counter) -> Verdict {
         } else if plausible.contains(&count) {
             Verdict::InFlight
         } else {
-            Verdict::Wrong { by: count.abs_diff(exact) }
+            Verdict::Wrong {
+                by: count.abs_diff(exact),
+            }
         }
     };
     match counter.count {
@@ -191,7 +212,9 @@ fn verdict(row: &AuditRow, counter: &Counter) -> Verdict {
             let lost = counter.saved == Some(rev)
                 && (row.counted_at < rev || (row.counted_at == rev && row.saved_count != count));
             match judge(count) {
-                Verdict::Right if lost => Verdict::Wrong { by: row.saved_count.abs_diff(count) },
+                Verdict::Right if lost => Verdict::Wrong {
+                    by: row.saved_count.abs_diff(count),
+                },
                 verdict => verdict,
             }
         }
@@ -244,7 +267,10 @@ mod tests {
         assert_eq!(verdict(&row(10, 10, 5, (0, 0)), &none), Verdict::Right);
         assert_eq!(verdict(&row(10, 9, 5, (1, 0)), &none), Verdict::InFlight);
         assert_eq!(verdict(&row(10, 9, 5, (0, 0)), &none), Verdict::Wrong { by: 1 });
-        assert_eq!(verdict(&row(10, 9, 5, (0, 0)), &counter(None, None, true)), Verdict::Doubted);
+        assert_eq!(
+            verdict(&row(10, 9, 5, (0, 0)), &counter(None, None, true)),
+            Verdict::Doubted
+        );
     }
 
     #[test]

@@ -37,7 +37,10 @@ impl Worker {
             let items = self.ledger.item_ids(after, limit).await?;
             let Some(last) = items.last() else { break };
             after = last.get();
-            let rows = self.ledger.audit_page(&items, self.limits.in_flight_limit).await?;
+            let rows = self
+                .ledger
+                .audit_page(&items, self.limits.in_flight_limit)
+                .await?;
             let behind: Vec<ItemId> = rows
                 .iter()
                 .filter(|row| row.saved_count != row.exact_count)
@@ -60,8 +63,14 @@ impl Worker {
         metrics::counter!(name::INVALIDATIONS, "why" => "epoch").increment(doubted as u64);
         metrics::counter!(name::EPOCHS).increment(1);
         match known {
-            Some(_) => tracing::warn!(doubted, "Redis restarted or failed over: its counts are counted afresh"),
-            None => tracing::warn!(doubted, "Redis is new or has lost its data: what was lost is counted afresh"),
+            Some(_) => tracing::warn!(
+                doubted,
+                "Redis restarted or failed over: its counts are counted afresh"
+            ),
+            None => tracing::warn!(
+                doubted,
+                "Redis is new or has lost its data: what was lost is counted afresh"
+            ),
         }
         Ok(Some(doubted))
     }

@@ -103,7 +103,10 @@ impl Worker {
     /// As [`Worker::flush`].
     pub async fn flush_page(&self, page: &Page) -> Result<FlushReport, SyncError> {
         let counters = self.counters.peek(&page.items).await?;
-        let mut report = FlushReport { counters: counters.len(), ..FlushReport::default() };
+        let mut report = FlushReport {
+            counters: counters.len(),
+            ..FlushReport::default()
+        };
         self.save(&counters, &mut report).await?;
         self.recount(&counters, &mut report).await?;
         self.drop_idle_and_old(&counters, &mut report).await?;
@@ -117,7 +120,11 @@ impl Worker {
             .filter_map(|one| {
                 let (count, rev) = one.unsaved()?;
                 report.oldest_unsaved = report.oldest_unsaved.max(since(rev, one.now));
-                Some(CountToSave { item_id: one.item_id, count, rev })
+                Some(CountToSave {
+                    item_id: one.item_id,
+                    count,
+                    rev,
+                })
             })
             .collect();
         if unsaved.is_empty() {
@@ -170,17 +177,19 @@ impl Worker {
         let exact = self.ledger.exact_counts(&items).await?;
         // The token was peeked before the ledger was read, and at that time the
         // count is written: a change that the ledger did not show yet is later.
-        let times: HashMap<ItemId, Rev> =
-            doubted.iter().map(|(item, _, now)| (*item, *now)).collect();
+        let times: HashMap<ItemId, Rev> = doubted.iter().map(|(item, _, now)| (*item, *now)).collect();
         let counts: Vec<CountToSave> = exact
             .iter()
             .filter_map(|one| {
                 let rev = *times.get(&one.item_id)?;
-                Some(CountToSave { item_id: one.item_id, count: one.count, rev })
+                Some(CountToSave {
+                    item_id: one.item_id,
+                    count: one.count,
+                    rev,
+                })
             })
             .collect();
-        let written: HashSet<ItemId> =
-            self.ledger.save_counts(&counts).await?.into_iter().collect();
+        let written: HashSet<ItemId> = self.ledger.save_counts(&counts).await?.into_iter().collect();
         // An item that does not exist has nothing to be written. One that is ahead of
         // its recount keeps its token, and comes again with the next walk.
         let known: HashSet<ItemId> = exact.iter().map(|one| one.item_id).collect();

@@ -60,6 +60,10 @@ impl From<&config::Worker> for Limits {
 
 impl Worker {
     pub fn new(ledger: Ledger, counters: Counters, limits: Limits) -> Self {
-        Self { ledger, counters, limits }
+        Self {
+            ledger,
+            counters,
+            limits,
+        }
     }
 }

@@ -47,8 +47,12 @@ pub async fn run(
     }
     match timeout(settings.last_flush_limit, worker.flush()).await {
         Ok(Ok(report)) => tracing::info!(flushed = report.flushed, "flushed a last time"),
-        Ok(Err(error)) => tracing::warn!(%error, "the last flush failed: another worker, or the next start, will do it"),
-        Err(_) => tracing::warn!(limit = ?settings.last_flush_limit, "the last flush took too long and was left"),
+        Ok(Err(error)) => {
+            tracing::warn!(%error, "the last flush failed: another worker, or the next start, will do it")
+        }
+        Err(_) => {
+            tracing::warn!(limit = ?settings.last_flush_limit, "the last flush took too long and was left")
+        }
     }
     Ok(())
 }
@@ -105,7 +109,10 @@ fn log_audit(report: &AuditReport) {
     if report.wrong_items == 0 {
         tracing::debug!(?report, "audited");
     } else {
-        tracing::error!(?report, "the audit found wrong counts, and had them counted afresh");
+        tracing::error!(
+            ?report,
+            "the audit found wrong counts, and had them counted afresh"
+        );
     }
 }
 

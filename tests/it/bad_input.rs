@@ -8,10 +8,17 @@ use crate::helpers::tally::Tally;
 async fn assert_problem(response: reqwest::Response, status: StatusCode, part: &str) {
     let url = response.url().clone();
     assert_eq!(response.status(), status, "{url}");
-    assert_eq!(response.headers()["content-type"], "application/problem+json", "{url}");
+    assert_eq!(
+        response.headers()["content-type"],
+        "application/problem+json",
+        "{url}"
+    );
     let problem: Value = response.json().await.expect("JSON");
     assert_eq!(problem["status"], status.as_u16());
-    assert!(problem["title"].is_string() && problem["type"].is_string(), "{problem}");
+    assert!(
+        problem["title"].is_string() && problem["type"].is_string(),
+        "{problem}"
+    );
     let text = problem.to_string();
     assert!(text.contains(part), "{text} should contain {part:?}");
 }
@@ -63,7 +70,9 @@ async fn a_body_without_a_length_is_cut_off_at_the_limit_as_well() {
     let item = tally.item("x").await;
     let chunks = (0..20).map(|_| Ok::<_, std::io::Error>(vec![b' '; 1024]));
     let body = reqwest::Body::wrap_stream(futures_util::stream::iter(chunks));
-    let response = tally.post_raw(&format!("/v1/items/{item}/votes"), "application/json", body).await;
+    let response = tally
+        .post_raw(&format!("/v1/items/{item}/votes"), "application/json", body)
+        .await;
     assert_problem(response, StatusCode::PAYLOAD_TOO_LARGE, "16384 bytes").await;
 }
 
@@ -71,12 +80,20 @@ async fn a_body_without_a_length_is_cut_off_at_the_limit_as_well() {
 async fn a_wrong_content_type_is_415() {
     let tally = Tally::start().await;
     let item = tally.item("x").await;
-    for content_type in ["text/plain", "application/x-www-form-urlencoded", "application/jsonx"] {
-        let response = tally.post_raw(&format!("/v1/items/{item}/votes"), content_type, "{}").await;
+    for content_type in [
+        "text/plain",
+        "application/x-www-form-urlencoded",
+        "application/jsonx",
+    ] {
+        let response = tally
+            .post_raw(&format!("/v1/items/{item}/votes"), content_type, "{}")
+            .await;
         assert_problem(response, StatusCode::UNSUPPORTED_MEDIA_TYPE, "application/json").await;
     }
     let charset = "application/json; charset=utf-8";
-    let response = tally.post_raw(&format!("/v1/items/{item}/votes"), charset, "{}").await;
+    let response = tally
+        .post_raw(&format!("/v1/items/{item}/votes"), charset, "{}")
+        .await;
     assert_eq!(response.status(), StatusCode::CREATED);
 }
 
@@ -112,5 +129,8 @@ async fn a_bad_query_is_refused() {
         assert_problem(response, StatusCode::from_u16(status).expect("a status"), part).await;
     }
     // A name that no text of Postgres can hold names nothing.
-    assert_eq!(tally.get("/v1/items?name=%00").await.1["items"], serde_json::json!([]));
+    assert_eq!(
+        tally.get("/v1/items?name=%00").await.1["items"],
+        serde_json::json!([])
+    );
 }

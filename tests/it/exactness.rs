@@ -28,17 +28,39 @@ impl Steps {
         let name = tally::domain::ItemName::parse("x".to_owned()).expect("a name");
         let item = ledger.create_item(&name).await.expect("an item").id;
         let worker = tally::sync::Worker::new(ledger.clone(), counters(&stores.redis_url()), limits());
-        Self { ledger, link, worker, item, stores }
+        Self {
+            ledger,
+            link,
+            worker,
+            item,
+            stores,
+        }
     }
 
     async fn commit(&self) -> TransactionId {
-        let vote = NewVote { item_id: self.item, voter_id: None, value: Value::UP };
-        self.ledger.writer().insert(&[vote]).await.expect("an insert").transaction
+        let vote = NewVote {
+            item_id: self.item,
+            voter_id: None,
+            value: Value::UP,
+        };
+        self.ledger
+            .writer()
+            .insert(&[vote])
+            .await
+            .expect("an insert")
+            .transaction
     }
 
     async fn count(&self, transaction: TransactionId) -> Counted {
-        let delta = CountDelta { item_id: self.item, delta: 1 };
-        self.link.count(&[delta], transaction).await.expect("Redis answers").remove(0)
+        let delta = CountDelta {
+            item_id: self.item,
+            delta: 1,
+        };
+        self.link
+            .count(&[delta], transaction)
+            .await
+            .expect("Redis answers")
+            .remove(0)
     }
 
     async fn lease(&self, transaction: TransactionId) -> String {
@@ -49,15 +71,27 @@ impl Steps {
     }
 
     async fn snapshot(&self) -> ExactCount {
-        self.ledger.exact_counts(&[self.item]).await.expect("counts").remove(0)
+        self.ledger
+            .exact_counts(&[self.item])
+            .await
+            .expect("counts")
+            .remove(0)
     }
 
     async fn seed(&self, exact: ExactCount, lease: &str) -> bool {
-        self.link.seed(&[(exact, lease.to_owned())]).await.expect("Redis answers")[0]
+        self.link
+            .seed(&[(exact, lease.to_owned())])
+            .await
+            .expect("Redis answers")[0]
     }
 
     async fn saved(&self) -> i64 {
-        self.ledger.item(self.item).await.expect("Postgres").expect("the item").saved_count
+        self.ledger
+            .item(self.item)
+            .await
+            .expect("Postgres")
+            .expect("the item")
+            .saved_count
     }
 }
 
@@ -97,7 +131,10 @@ async fn the_lease_keeps_a_late_seed_from_bringing_an_old_count_back() {
     let worker = tally::sync::Worker::new(
         steps.ledger.clone(),
         counters(&steps.stores.redis_url()),
-        tally::sync::Limits { retention: std::time::Duration::ZERO, ..limits() },
+        tally::sync::Limits {
+            retention: std::time::Duration::ZERO,
+            ..limits()
+        },
     );
     worker.flush().await.expect("a flush");
     assert_eq!(worker.flush().await.expect("a flush").expired, 1);
@@ -111,12 +148,19 @@ async fn an_invalidation_keeps_a_seed_from_before_it_out() {
     let a = steps.commit().await;
     let lease = steps.lease(a).await;
     let old = steps.snapshot().await;
-    counters(&steps.stores.redis_url()).invalidate(&[steps.item]).await.expect("Redis answers");
+    counters(&steps.stores.redis_url())
+        .invalidate(&[steps.item])
+        .await
+        .expect("Redis answers");
     assert!(!steps.seed(old, &lease).await);
     // The second round comes through.
     let lease = steps.lease(a).await;
     assert!(steps.seed(steps.snapshot().await, &lease).await);
-    assert_eq!(steps.count(a).await, Counted::Count(1), "and is not added to itself");
+    assert_eq!(
+        steps.count(a).await,
+        Counted::Count(1),
+        "and is not added to itself"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -126,7 +170,10 @@ async fn a_wiped_lease_is_worth_nothing() {
     let lease = steps.lease(a).await;
     let old = steps.snapshot().await;
     let mut redis = steps.stores.redis_connection().await;
-    let () = redis::cmd("FLUSHALL").query_async(&mut redis).await.expect("Redis answers");
+    let () = redis::cmd("FLUSHALL")
+        .query_async(&mut redis)
+        .await
+        .expect("Redis answers");
     let b = steps.commit().await;
     let fresh = steps.lease(b).await;
     assert!(!steps.seed(old, &lease).await);
@@ -140,12 +187,24 @@ async fn lost_scripts_are_loaded_again_in_the_middle_of_a_batch() {
     let a = steps.commit().await;
     let lease = steps.lease(a).await;
     let mut redis = steps.stores.redis_connection().await;
-    let () = redis::cmd("SCRIPT").arg("FLUSH").query_async(&mut redis).await.expect("Redis answers");
+    let () = redis::cmd("SCRIPT")
+        .arg("FLUSH")
+        .query_async(&mut redis)
+        .await
+        .expect("Redis answers");
     assert!(steps.seed(steps.snapshot().await, &lease).await);
-    let () = redis::cmd("SCRIPT").arg("FLUSH").query_async(&mut redis).await.expect("Redis answers");
+    let () = redis::cmd("SCRIPT")
+        .arg("FLUSH")
+        .query_async(&mut redis)
+        .await
+        .expect("Redis answers");
     let b = steps.commit().await;
     assert_eq!(steps.count(b).await, Counted::Count(2));
-    let () = redis::cmd("SCRIPT").arg("FLUSH").query_async(&mut redis).await.expect("Redis answers");
+    let () = redis::cmd("SCRIPT")
+        .arg("FLUSH")
+        .query_async(&mut redis)
+        .await
+        .expect("Redis answers");
     assert_eq!(steps.worker.flush().await.expect("a flush").flushed, 1);
     assert_eq!(steps.saved().await, 2);
 }

@@ -7,7 +7,11 @@ use crate::helpers::tally::ledger;
 
 fn vote(item: ItemId, voter: Option<&str>) -> NewVote {
     let voter_id = voter.map(|voter| VoterId::parse(voter.to_owned()).expect("a voter"));
-    NewVote { item_id: item, voter_id, value: Value::UP }
+    NewVote {
+        item_id: item,
+        voter_id,
+        value: Value::UP,
+    }
 }
 
 fn words(outcomes: &[Outcome]) -> Vec<&'static str> {
@@ -43,13 +47,26 @@ async fn a_batch_is_decided_vote_by_vote_in_its_order() {
         vote(x, None),
     ];
     let second = writer.insert(&batch).await.expect("an insert");
-    assert_eq!(words(&second.outcomes), ["accepted", "unknown", "repeated", "accepted", "repeated", "accepted"]);
+    assert_eq!(
+        words(&second.outcomes),
+        [
+            "accepted", "unknown", "repeated", "accepted", "repeated", "accepted"
+        ]
+    );
     let id = |outcome: Outcome| match outcome {
         Outcome::Accepted(vote) | Outcome::Repeated(vote) => vote.id,
         Outcome::UnknownItem => 0,
     };
-    assert_eq!(id(second.outcomes[2]), id(first.outcomes[0]), "a repeat names the first vote");
-    assert_eq!(id(second.outcomes[4]), id(second.outcomes[0]), "in the same batch as well");
+    assert_eq!(
+        id(second.outcomes[2]),
+        id(first.outcomes[0]),
+        "a repeat names the first vote"
+    );
+    assert_eq!(
+        id(second.outcomes[4]),
+        id(second.outcomes[0]),
+        "in the same batch as well"
+    );
     assert!(second.transaction > first.transaction);
 }
 
@@ -61,7 +78,12 @@ async fn two_batches_of_the_same_voters_at_once_store_each_vote_once() {
     for round in 0..30 {
         let batch = |reverse: bool| {
             let mut votes: Vec<NewVote> = (0..100)
-                .map(|voter| vote(if voter % 2 == 0 { x } else { y }, Some(&format!("{round}-{voter}"))))
+                .map(|voter| {
+                    vote(
+                        if voter % 2 == 0 { x } else { y },
+                        Some(&format!("{round}-{voter}")),
+                    )
+                })
                 .collect();
             // In opposite orders, which would deadlock if the statement kept them.
             if reverse {
@@ -72,9 +94,25 @@ async fn two_batches_of_the_same_voters_at_once_store_each_vote_once() {
         let (mut one, mut other) = (ledger.writer(), ledger.writer());
         let (forth, back) = (batch(false), batch(true));
         let (one, other) = tokio::join!(one.insert(&forth), other.insert(&back));
-        let outcomes = [one.expect("an insert").outcomes, other.expect("an insert").outcomes].concat();
-        assert_eq!(words(&outcomes).iter().filter(|word| **word == "accepted").count(), 100);
-        assert_eq!(words(&outcomes).iter().filter(|word| **word == "repeated").count(), 100);
+        let outcomes = [
+            one.expect("an insert").outcomes,
+            other.expect("an insert").outcomes,
+        ]
+        .concat();
+        assert_eq!(
+            words(&outcomes)
+                .iter()
+                .filter(|word| **word == "accepted")
+                .count(),
+            100
+        );
+        assert_eq!(
+            words(&outcomes)
+                .iter()
+                .filter(|word| **word == "repeated")
+                .count(),
+            100
+        );
     }
 }
 
@@ -83,7 +121,11 @@ async fn the_ledger_is_append_only_and_items_are_permanent() {
     let stores = Stores::start().await;
     let ledger = ledger(&stores.database_url);
     let x = item(&ledger).await;
-    ledger.writer().insert(&[vote(x, Some("ada"))]).await.expect("an insert");
+    ledger
+        .writer()
+        .insert(&[vote(x, Some("ada"))])
+        .await
+        .expect("an insert");
     let pool = stores.pool();
     for statement in [
         "update vote set value = 2",
@@ -96,7 +138,10 @@ async fn the_ledger_is_append_only_and_items_are_permanent() {
         "insert into item (name) values ('')",
         "insert into watermark (one) values (false)",
     ] {
-        assert!(sqlx::query(statement).execute(&pool).await.is_err(), "{statement}");
+        assert!(
+            sqlx::query(statement).execute(&pool).await.is_err(),
+            "{statement}"
+        );
     }
 }
 
@@ -106,7 +151,11 @@ async fn an_exact_count_comes_with_a_snapshot_that_sees_its_votes() {
     let ledger = ledger(&stores.database_url);
     let x = item(&ledger).await;
     let before = ledger.exact_counts(&[x]).await.expect("counts").remove(0);
-    let inserted = ledger.writer().insert(&[vote(x, None), vote(x, None)]).await.expect("an insert");
+    let inserted = ledger
+        .writer()
+        .insert(&[vote(x, None), vote(x, None)])
+        .await
+        .expect("an insert");
     let after = ledger.exact_counts(&[x]).await.expect("counts").remove(0);
     assert_eq!((before.count, after.count), (0, 2));
     assert!(!before.snapshot.sees(inserted.transaction));
@@ -120,15 +169,35 @@ async fn a_count_is_saved_only_forward_in_counted_at() {
     let ledger = ledger(&stores.database_url);
     let x = item(&ledger).await;
     let save = async |count, rev| {
-        let one = CountToSave { item_id: x, count, rev: Rev::from_micros(rev) };
+        let one = CountToSave {
+            item_id: x,
+            count,
+            rev: Rev::from_micros(rev),
+        };
         let saved = ledger.save_counts(&[one]).await.expect("a save");
         let item = ledger.item(x).await.expect("Postgres").expect("the item");
-        (saved.contains(&x), item.saved_count, item.counted_at.map(Rev::micros))
+        (
+            saved.contains(&x),
+            item.saved_count,
+            item.counted_at.map(Rev::micros),
+        )
     };
     let micros = 1_795_222_231_361_714;
-    assert_eq!(save(5, micros).await, (true, 5, Some(micros)), "to the microsecond");
-    assert_eq!(save(4, micros - 1).await, (false, 5, Some(micros)), "an older one is turned away");
-    assert_eq!(save(5, micros - 1).await, (true, 5, Some(micros)), "the same count is saved already");
+    assert_eq!(
+        save(5, micros).await,
+        (true, 5, Some(micros)),
+        "to the microsecond"
+    );
+    assert_eq!(
+        save(4, micros - 1).await,
+        (false, 5, Some(micros)),
+        "an older one is turned away"
+    );
+    assert_eq!(
+        save(5, micros - 1).await,
+        (true, 5, Some(micros)),
+        "the same count is saved already"
+    );
     assert_eq!(save(6, micros).await, (true, 6, Some(micros)));
     assert_eq!(save(7, micros + 1).await, (true, 7, Some(micros + 1)));
 }
@@ -141,7 +210,11 @@ async fn the_watermark_waits_for_a_transaction_that_drew_an_earlier_id() {
     // A transaction that has drawn id 1 and is slow to commit, and a later vote that is not.
     let pool = stores.pool();
     let mut slow = pool.begin().await.expect("a transaction");
-    sqlx::query("insert into vote (item_id) values ($1)").bind(x.get()).execute(&mut *slow).await.expect("a row");
+    sqlx::query("insert into vote (item_id) values ($1)")
+        .bind(x.get())
+        .execute(&mut *slow)
+        .await
+        .expect("a row");
     ledger.writer().insert(&[vote(x, None)]).await.expect("an insert");
     let waiting = tokio::spawn({
         let ledger = ledger.clone();
@@ -152,10 +225,20 @@ async fn the_watermark_waits_for_a_transaction_that_drew_an_earlier_id() {
     slow.commit().await.expect("a commit");
     let safe = waiting.await.expect("no panic").expect("a safe id");
     assert_eq!(safe, 2);
-    let folded = ledger.fold_votes(safe, std::time::Duration::ZERO).await.expect("a fold").expect("votes");
+    let folded = ledger
+        .fold_votes(safe, std::time::Duration::ZERO)
+        .await
+        .expect("a fold")
+        .expect("votes");
     assert_eq!((folded.watermark, folded.votes), (2, 2));
     assert_eq!(ledger.exact_counts(&[x]).await.expect("counts")[0].count, 2);
-    assert_eq!(ledger.fold_votes(safe, std::time::Duration::ZERO).await.expect("a fold"), None);
+    assert_eq!(
+        ledger
+            .fold_votes(safe, std::time::Duration::ZERO)
+            .await
+            .expect("a fold"),
+        None
+    );
 }
 
 #[tokio::test]
@@ -169,13 +252,19 @@ async fn exact_counts_stay_exact_while_audits_fold_the_votes_under_them() {
         async move {
             for _ in 0..100 {
                 let safe = ledger.safe_vote_id().await.expect("a safe id");
-                ledger.fold_votes(safe, std::time::Duration::ZERO).await.expect("a fold");
+                ledger
+                    .fold_votes(safe, std::time::Duration::ZERO)
+                    .await
+                    .expect("a fold");
             }
         }
     });
     let mut stored = 0;
     while !folding.is_finished() {
-        writer.insert(&[vote(x, None), vote(x, None), vote(x, None)]).await.expect("an insert");
+        writer
+            .insert(&[vote(x, None), vote(x, None), vote(x, None)])
+            .await
+            .expect("an insert");
         stored += 3;
         assert_eq!(ledger.exact_counts(&[x]).await.expect("counts")[0].count, stored);
     }

@@ -2,9 +2,12 @@
 //!
 //! Every test has a Postgres and a Redis of its own, started from `helpers::stores`.
 
+#![allow(clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
 mod helpers;
 
 mod bad_input;
+mod deployment;
 mod dev;
 mod exactness;
 mod ledger;

@@ -21,7 +21,11 @@ async fn voting_goes_on_without_redis_and_is_exact_when_it_returns() {
         assert_eq!(tally.add(item, 1).await, None, "stored, and not counted");
     }
     let (status, answer) = tally.get(&format!("/v1/items/{item}")).await;
-    assert_eq!((status, &answer["vote_count"]), (StatusCode::OK, &json!(0)), "from Postgres");
+    assert_eq!(
+        (status, &answer["vote_count"]),
+        (StatusCode::OK, &json!(0)),
+        "from Postgres"
+    );
     tally.wait_until_ready("degraded").await;
     assert_eq!(tally.get("/health/ready").await.1["redis"], "away");
     tally.stores.redis.start().await.expect("Redis starts");
@@ -55,7 +59,10 @@ async fn redis_wiped_under_votes_costs_no_vote() {
     let mut redis = tally.stores.redis_connection().await;
     for round in 0..60 {
         if round % 5 == 0 {
-            let () = redis::cmd("FLUSHALL").query_async(&mut redis).await.expect("Redis answers");
+            let () = redis::cmd("FLUSHALL")
+                .query_async(&mut redis)
+                .await
+                .expect("Redis answers");
         }
         let votes = (0..8).map(|voter| tally.add(items[voter % 2], 1));
         futures_util::future::join_all(votes).await;
@@ -75,13 +82,21 @@ async fn without_postgres_a_vote_is_refused_and_nothing_is_half_done() {
     tally.vote(item, "ada").await;
     tally.stores.postgres.crash().await;
     let body = json!({ "voter_id": "bob" }).to_string();
-    let response = tally.post_raw(&format!("/v1/items/{item}/votes"), "application/json", body).await;
+    let response = tally
+        .post_raw(&format!("/v1/items/{item}/votes"), "application/json", body)
+        .await;
     assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
     assert_eq!(response.headers()["retry-after"], "1");
     let problem: Value = response.json().await.expect("JSON");
-    assert!(!problem.to_string().contains("refused"), "the cause is not told: {problem}");
+    assert!(
+        !problem.to_string().contains("refused"),
+        "the cause is not told: {problem}"
+    );
     let (status, ready) = tally.get("/health/ready").await;
-    assert_eq!((status, &ready["postgres"]), (StatusCode::SERVICE_UNAVAILABLE, &json!("away")));
+    assert_eq!(
+        (status, &ready["postgres"]),
+        (StatusCode::SERVICE_UNAVAILABLE, &json!("away"))
+    );
     let (status, _) = tally.get(&format!("/v1/items/{item}")).await;
     assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
     assert_eq!(tally.get("/health/live").await.0, StatusCode::OK);
@@ -102,7 +117,10 @@ async fn a_batch_of_unknown_outcome_leaves_its_items_doubted() {
     tally.add(item, 1).await;
     // A statement that is cut off while it waits: Postgres ends its connection.
     let mut blocker = tally.pool.begin().await.expect("a transaction");
-    sqlx::query("lock table vote in share row exclusive mode").execute(&mut *blocker).await.expect("a lock");
+    sqlx::query("lock table vote in share row exclusive mode")
+        .execute(&mut *blocker)
+        .await
+        .expect("a lock");
     let path = format!("{}/v1/items/{item}/votes", tally.base);
     let waiting = tokio::spawn(tally.http.post(path).send());
     eventually("the batch waits for the lock, and is cut off", async || {
@@ -120,7 +138,10 @@ async fn a_batch_of_unknown_outcome_leaves_its_items_doubted() {
     assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
     blocker.rollback().await.expect("a rollback");
     // Once the statement's limit has passed, the live count is thrown away.
-    eventually("the doubt is settled", async || tally.live_count(item).await.is_none().then_some(())).await;
+    eventually("the doubt is settled", async || {
+        tally.live_count(item).await.is_none().then_some(())
+    })
+    .await;
     assert_eq!(tally.add(item, 1).await, Some(2));
     tally.assert_exact_at_rest(item).await;
 }
@@ -128,10 +149,16 @@ async fn a_batch_of_unknown_outcome_leaves_its_items_doubted() {
 #[tokio::test(flavor = "multi_thread")]
 async fn before_the_migrations_ready_says_so() {
     let tally = Tally::start().await;
-    sqlx::query("delete from _sqlx_migrations").execute(&tally.pool).await.expect("a delete");
+    sqlx::query("delete from _sqlx_migrations")
+        .execute(&tally.pool)
+        .await
+        .expect("a delete");
     let (status, ready) = tally.get("/health/ready").await;
     assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
-    assert_eq!((&ready["migrations"], &ready["postgres"]), (&json!("pending"), &json!("ready")));
+    assert_eq!(
+        (&ready["migrations"], &ready["postgres"]),
+        (&json!("pending"), &json!("ready"))
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -140,11 +167,19 @@ async fn when_postgres_stalls_the_queue_is_bounded_and_the_rest_is_told_to_come_
     let item = tally.item("x").await;
     tally.add(item, 1).await;
     let mut blocker = tally.pool.begin().await.expect("a transaction");
-    sqlx::query("lock table vote in share row exclusive mode").execute(&mut *blocker).await.expect("a lock");
-    let redis = tally::live::Redis::new(&tally.stores.redis_url(), tally::live::SERVER_ANSWER_LIMIT).expect("a URL");
+    sqlx::query("lock table vote in share row exclusive mode")
+        .execute(&mut *blocker)
+        .await
+        .expect("a lock");
+    let redis =
+        tally::live::Redis::new(&tally.stores.redis_url(), tally::live::SERVER_ANSWER_LIMIT).expect("a URL");
     let link = tally::live::Link::open(redis);
     let (gatherer, lanes) = tally::gather::start(&tally.ledger, &link);
-    let vote = || tally::domain::NewVote { item_id: item, voter_id: None, value: tally::domain::Value::UP };
+    let vote = || tally::domain::NewVote {
+        item_id: item,
+        voter_id: None,
+        value: tally::domain::Value::UP,
+    };
     let limit = tally::gather::QUEUE_LIMIT_VOTES + tally::gather::LANES * tally::gather::BATCH_LIMIT_VOTES;
     let votes: Vec<_> = (0..limit + 100)
         .map(|_| {
@@ -153,7 +188,10 @@ async fn when_postgres_stalls_the_queue_is_bounded_and_the_rest_is_told_to_come_
         })
         .collect();
     eventually("some are refused", async || {
-        votes.iter().any(tokio::task::JoinHandle::is_finished).then_some(())
+        votes
+            .iter()
+            .any(tokio::task::JoinHandle::is_finished)
+            .then_some(())
     })
     .await;
     assert!(gatherer.depth() <= tally::gather::QUEUE_LIMIT_VOTES);

@@ -19,7 +19,10 @@ async fn replay(stores: &Stores, file: &str, urls: &str) -> (Option<i32>, String
     let path = stores.folder().join("votes.txt");
     std::fs::write(&path, file).expect("a file");
     let mut replay = command(TALLY, None);
-    replay.arg("replay").arg(&path).args(["--url", urls, "--connections", "32"]);
+    replay
+        .arg("replay")
+        .arg(&path)
+        .args(["--url", urls, "--connections", "32"]);
     let output = run(replay).await;
     (output.status.code(), text(&output.stdout) + &text(&output.stderr))
 }
@@ -32,7 +35,10 @@ async fn saved(stores: &Stores) -> (i64, i64) {
 }
 
 async fn rows(stores: &Stores) -> i64 {
-    sqlx::query_scalar("select count(*) from vote").fetch_one(&stores.pool()).await.expect("Postgres answers")
+    sqlx::query_scalar("select count(*) from vote")
+        .fetch_one(&stores.pool())
+        .await
+        .expect("Postgres answers")
 }
 
 async fn audit(stores: &Stores, arguments: &[&str]) -> (Option<i32>, String) {
@@ -65,13 +71,22 @@ async fn a_wrong_setting_ends_either_program_at_start_with_one_line_that_names_i
         let output = run(command).await;
         let errors = text(&output.stderr);
         assert!(!output.status.success(), "{variable}={value}");
-        assert!(errors.trim().lines().count() == 1 && errors.contains(variable), "{variable}={value}: {errors}");
+        assert!(
+            errors.trim().lines().count() == 1 && errors.contains(variable),
+            "{variable}={value}: {errors}"
+        );
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_missing_setting_and_an_unknown_command_are_one_line_too() {
-    for arguments in [vec!["serve"], vec!["migrate"], vec!["dance"], vec!["replay"], vec!["serve", "--loud"]] {
+    for arguments in [
+        vec!["serve"],
+        vec!["migrate"],
+        vec!["dance"],
+        vec!["replay"],
+        vec!["serve", "--loud"],
+    ] {
         let mut command = command(TALLY, None);
         command.args(&arguments);
         let output = run(command).await;
@@ -94,21 +109,35 @@ async fn a_misspelt_setting_is_warned_of() {
 #[tokio::test(flavor = "multi_thread")]
 async fn migrate_may_be_run_again_and_by_several_at_once() {
     let stores = Stores::start().await;
-    stores.postgres.create_database("fresh").await.expect("a database");
+    stores
+        .postgres
+        .create_database("fresh")
+        .await
+        .expect("a database");
     let migrate = || {
         let mut command = command(TALLY, None);
-        command.arg("migrate").env("DATABASE_URL", stores.postgres.url("fresh"));
+        command
+            .arg("migrate")
+            .env("DATABASE_URL", stores.postgres.url("fresh"));
         run(command)
     };
     let (one, other) = tokio::join!(migrate(), migrate());
-    assert!(one.status.success() && other.status.success(), "{}", text(&other.stderr));
+    assert!(
+        one.status.success() && other.status.success(),
+        "{}",
+        text(&other.stderr)
+    );
     assert!(migrate().await.status.success());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn serve_migrates_at_start_if_asked() {
     let stores = Stores::start().await;
-    let fresh = stores.postgres.create_database("fresh").await.expect("a database");
+    let fresh = stores
+        .postgres
+        .create_database("fresh")
+        .await
+        .expect("a database");
     let mut serve = command(TALLY, Some(&stores));
     serve
         .arg("serve")
@@ -141,10 +170,22 @@ async fn once_flushes_and_audits_and_exits_with_0_only_when_nothing_was_wrong() 
         run(command)
     };
     let output = once().await;
-    assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}{}",
+        text(&output.stdout),
+        text(&output.stderr)
+    );
     assert_eq!(saved(&stores).await, (5, 100));
-    sqlx::query("update item set vote_count = 7 where name = 'item3'").execute(&stores.pool()).await.expect("an update");
-    assert_eq!(audit(&stores, &["--in-flight-limit", "1ms"]).await.0, Some(1), "audit alone only tells");
+    sqlx::query("update item set vote_count = 7 where name = 'item3'")
+        .execute(&stores.pool())
+        .await
+        .expect("an update");
+    assert_eq!(
+        audit(&stores, &["--in-flight-limit", "1ms"]).await.0,
+        Some(1),
+        "audit alone only tells"
+    );
     let output = once().await;
     assert_eq!(output.status.code(), Some(1), "once tells and repairs");
     assert_eq!(saved(&stores).await, (5, 100));
@@ -157,7 +198,13 @@ async fn audit_with_repair_mends_what_is_wrong() {
     let (_server, base) = Program::server(&stores, "server.log").await;
     replay(&stores, &votes(10, 3), &base).await;
     let mut redis = stores.redis_connection().await;
-    let () = redis::cmd("HINCRBY").arg("item:{1}").arg("count").arg(5).query_async(&mut redis).await.expect("Redis");
+    let () = redis::cmd("HINCRBY")
+        .arg("item:{1}")
+        .arg("count")
+        .arg(5)
+        .query_async(&mut redis)
+        .await
+        .expect("Redis");
     let short = ["--in-flight-limit", "1ms"];
     let (code, report) = audit(&stores, &short).await;
     assert!(code == Some(1) && report.contains("by 5 votes"), "{report}");
@@ -175,7 +222,12 @@ async fn the_worker_flushes_at_sigterm_and_exits_with_0() {
     worker.wait_for_line("syncing").await;
     eventually("its first walk is over", async || {
         let mut redis = stores.redis_connection().await;
-        redis::cmd("EXISTS").arg("tally:walk").query_async::<bool>(&mut redis).await.ok()?.then_some(())
+        redis::cmd("EXISTS")
+            .arg("tally:walk")
+            .query_async::<bool>(&mut redis)
+            .await
+            .ok()?
+            .then_some(())
     })
     .await;
     replay(&stores, &votes(10, 3), &base).await;
@@ -204,9 +256,15 @@ async fn two_servers_and_two_workers_are_exact_through_wipes_kills_and_expiry() 
     let disturb = async {
         // In the middle of it: Redis loses everything, twice, and a worker dies.
         for part in [1, 2] {
-            eventually("some votes are cast", async || (rows(&stores).await > part * 1000).then_some(())).await;
+            eventually("some votes are cast", async || {
+                (rows(&stores).await > part * 1000).then_some(())
+            })
+            .await;
             let mut redis = stores.redis_connection().await;
-            let () = redis::cmd("FLUSHALL").query_async(&mut redis).await.expect("Redis answers");
+            let () = redis::cmd("FLUSHALL")
+                .query_async(&mut redis)
+                .await
+                .expect("Redis answers");
         }
         worker.kill().await;
     };
@@ -221,7 +279,10 @@ async fn two_servers_and_two_workers_are_exact_through_wipes_kills_and_expiry() 
     // A server dies as well; every vote that it had acknowledged is there.
     first.kill().await;
     let (code, output) = replay(&stores, &file, &other).await;
-    assert!(code == Some(0) && output.contains(&format!("repeated {total:>10}")), "{output}");
+    assert!(
+        code == Some(0) && output.contains(&format!("repeated {total:>10}")),
+        "{output}"
+    );
     assert_eq!(rows(&stores).await, total);
     let (code, report) = audit(&stores, &["--in-flight-limit", "1ms"]).await;
     assert_eq!(code, Some(0), "{report}");
@@ -232,7 +293,12 @@ async fn what_a_killed_server_had_stored_but_not_counted_is_found_by_the_audit()
     let stores = Stores::start().await;
     let (server, base) = Program::server(&stores, "server.log").await;
     let http = reqwest::Client::new();
-    let made = http.post(format!("{base}/v1/items")).json(&json!({ "name": "item" })).send().await.expect("an answer");
+    let made = http
+        .post(format!("{base}/v1/items"))
+        .json(&json!({ "name": "item" }))
+        .send()
+        .await
+        .expect("an answer");
     assert_eq!(made.status(), StatusCode::CREATED);
     let votes = format!("{base}/v1/items/1/votes");
     let vote = || http.post(&votes).json(&json!({})).send();
@@ -241,27 +307,47 @@ async fn what_a_killed_server_had_stored_but_not_counted_is_found_by_the_audit()
     // server dies, and its doubt with it.
     stores.redis.pause().expect("Redis runs");
     let waiting = tokio::spawn(vote());
-    eventually("the vote is stored", async || (rows(&stores).await == 2).then_some(())).await;
+    eventually("the vote is stored", async || {
+        (rows(&stores).await == 2).then_some(())
+    })
+    .await;
     server.kill().await;
     assert!(waiting.await.expect("no panic").is_err(), "never acknowledged");
     stores.redis.resume().expect("Redis runs");
-    let settings = [("TALLY_AUDIT_CRON", "* * * * * *"), ("TALLY_IN_FLIGHT_LIMIT", "1s")];
+    let settings = [
+        ("TALLY_AUDIT_CRON", "* * * * * *"),
+        ("TALLY_IN_FLIGHT_LIMIT", "1s"),
+    ];
     let _worker = Program::worker(&stores, "worker.log", &settings);
-    eventually("the item has both", async || (saved(&stores).await == (1, 2)).then_some(())).await;
+    eventually("the item has both", async || {
+        (saved(&stores).await == (1, 2)).then_some(())
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_workers_metrics_can_be_read() {
     let stores = Stores::start().await;
-    let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|one| one.local_addr()).expect("a port").port();
+    let port = std::net::TcpListener::bind("127.0.0.1:0")
+        .and_then(|one| one.local_addr())
+        .expect("a port")
+        .port();
     let listen = format!("127.0.0.1:{port}");
     let _worker = Program::worker(
         &stores,
         "worker.log",
-        &[("TALLY_WORKER_METRICS_LISTEN", &listen), ("TALLY_AUDIT_CRON", "* * * * * *")],
+        &[
+            ("TALLY_WORKER_METRICS_LISTEN", &listen),
+            ("TALLY_AUDIT_CRON", "* * * * * *"),
+        ],
     );
     eventually("the metrics tell of an audit", async || {
-        let text = reqwest::get(format!("http://{listen}/metrics")).await.ok()?.text().await.ok()?;
+        let text = reqwest::get(format!("http://{listen}/metrics"))
+            .await
+            .ok()?
+            .text()
+            .await
+            .ok()?;
         (text.contains("tally_audit_wrong_items_total 0")
             && text.contains("tally_oldest_unsaved_seconds")
             && text.contains("tally_audit_last_timestamp_seconds"))

@@ -9,24 +9,38 @@ async fn replay(tally: &Tally, file: &str, options: &[&str]) -> (Option<i32>, St
     let path: PathBuf = tally.stores.folder().join("votes.txt");
     std::fs::write(&path, file).expect("a file");
     let mut command = command(TALLY, None);
-    command.arg("replay").arg(&path).args(["--url", &tally.base]).args(options);
+    command
+        .arg("replay")
+        .arg(&path)
+        .args(["--url", &tally.base])
+        .args(options);
     let output = run(command).await;
     (output.status.code(), text(&output.stdout), text(&output.stderr))
 }
 
 fn has(report: &str, word: &str, number: u32) -> bool {
-    report.lines().any(|line| line.split_whitespace().eq([word, &number.to_string()]))
+    report
+        .lines()
+        .any(|line| line.split_whitespace().eq([word, &number.to_string()]))
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_is_cast_once_and_the_second_time_is_all_repeats() {
     let tally = Tally::start().await;
-    let file: String = (0..500).map(|vote| format!("voter{}\titem{}\n", vote / 10, vote % 10)).collect();
+    let file: String = (0..500)
+        .map(|vote| format!("voter{}\titem{}\n", vote / 10, vote % 10))
+        .collect();
     let (code, report, errors) = replay(&tally, &file, &["--connections", "8"]).await;
     assert_eq!(code, Some(0), "{report}{errors}");
-    assert!(has(&report, "accepted", 500) && has(&report, "failed", 0) && report.contains("p99"), "{report}");
+    assert!(
+        has(&report, "accepted", 500) && has(&report, "failed", 0) && report.contains("p99"),
+        "{report}"
+    );
     let (code, report, _) = replay(&tally, &file, &[]).await;
-    assert!(code == Some(0) && has(&report, "accepted", 0) && has(&report, "repeated", 500), "{report}");
+    assert!(
+        code == Some(0) && has(&report, "accepted", 0) && has(&report, "repeated", 500),
+        "{report}"
+    );
     tally.worker().flush_to_rest().await.expect("a flush");
     let (items, votes): (i64, i64) = sqlx::query_as("select count(*), sum(vote_count)::bigint from item")
         .fetch_one(&tally.pool)
@@ -62,13 +76,25 @@ async fn bad_lines_are_named_and_the_rest_is_cast() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_server_or_a_file_it_says_so_in_one_line() {
-    let tally = Tally::start().await;
-    let (code, _, errors) = replay(&tally, "ada x\n", &["--url", "http://127.0.0.1:1"]).await;
-    assert_eq!(code, Some(1));
-    assert!(errors.lines().count() == 1 && errors.contains("http://127.0.0.1:1"), "{errors}");
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(file.path(), "ada x\n").expect("a file");
+    let mut away = command(TALLY, None);
+    away.arg("replay")
+        .arg(file.path())
+        .args(["--url", "http://127.0.0.1:1"]);
+    let output = run(away).await;
+    let errors = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        errors.lines().count() == 1 && errors.contains("http://127.0.0.1:1"),
+        "{errors}"
+    );
     let mut missing = command(TALLY, None);
     missing.args(["replay", "/nowhere/votes.txt"]);
     let output = run(missing).await;
     let errors = text(&output.stderr);
-    assert!(output.status.code() == Some(1) && errors.lines().count() == 1, "{errors}");
+    assert!(
+        output.status.code() == Some(1) && errors.lines().count() == 1,
+        "{errors}"
+    );
 }

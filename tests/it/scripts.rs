@@ -42,7 +42,10 @@ struct Peeked {
 impl Scripts {
     async fn start() -> Self {
         let stores = Stores::start().await;
-        Self { connection: stores.redis_connection().await, _stores: stores }
+        Self {
+            connection: stores.redis_connection().await,
+            _stores: stores,
+        }
     }
 
     async fn run(&mut self, code: &str, arguments: &[&str]) -> Value {
@@ -51,7 +54,9 @@ impl Scripts {
         for argument in arguments {
             call.arg(*argument);
         }
-        call.invoke_async(&mut self.connection).await.expect("the script runs")
+        call.invoke_async(&mut self.connection)
+            .await
+            .expect("the script runs")
     }
 
     async fn word(&mut self, code: &str, arguments: &[&str]) -> String {
@@ -92,7 +97,14 @@ impl Scripts {
     async fn peek(&mut self) -> Peeked {
         let (now, count, rev, saved, seeded, recount) =
             redis::from_redis_value(self.run(script!("peek"), &[]).await).expect("six parts");
-        Peeked { now, count, rev, saved, seeded, recount }
+        Peeked {
+            now,
+            count,
+            rev,
+            saved,
+            seeded,
+            recount,
+        }
     }
 
     async fn rev(&mut self) -> i64 {
@@ -104,7 +116,8 @@ impl Scripts {
     }
 
     async fn expire(&mut self, rev: i64, retention_us: i64) -> String {
-        self.word(script!("expire"), &[&rev.to_string(), &retention_us.to_string()]).await
+        self.word(script!("expire"), &[&rev.to_string(), &retention_us.to_string()])
+            .await
     }
 
     async fn invalidate(&mut self, token: &str) -> String {
@@ -133,7 +146,10 @@ impl Scripts {
 async fn count_leases_a_missing_count_and_gives_the_same_lease_to_all() {
     let mut scripts = Scripts::start().await;
     let first = scripts.count(1, 100).await;
-    assert!(matches!(&first, Counted::Miss(lease) if lease.ends_with(":nonce")), "{first:?}");
+    assert!(
+        matches!(&first, Counted::Miss(lease) if lease.ends_with(":nonce")),
+        "{first:?}"
+    );
     assert_eq!(scripts.count(1, 101).await, first);
     assert_eq!(scripts.names().await, ["lease"]);
     let ttl = scripts.time_to_live_ms().await;
@@ -144,21 +160,45 @@ async fn count_leases_a_missing_count_and_gives_the_same_lease_to_all() {
 async fn count_replaces_a_lease_that_is_older_than_its_limit_even_beside_a_recount_token() {
     let mut scripts = Scripts::start().await;
     scripts.invalidate("token").await;
-    let () = scripts.connection.hset(KEY, "lease", "1000000:old").await.expect("a hash");
+    let () = scripts
+        .connection
+        .hset(KEY, "lease", "1000000:old")
+        .await
+        .expect("a hash");
     let fresh = scripts.lease().await;
     assert!(fresh.ends_with(":nonce"), "{fresh}");
-    assert_eq!(scripts.time_to_live_ms().await, -1, "a recount token never goes away by itself");
+    assert_eq!(
+        scripts.time_to_live_ms().await,
+        -1,
+        "a recount token never goes away by itself"
+    );
 }
 
 #[tokio::test]
 async fn count_adds_a_batch_the_fence_has_not_seen_and_skips_one_it_has() {
     let mut scripts = Scripts::start().await;
     let rev = scripts.seeded().await;
-    assert_eq!(scripts.count(1, 99).await, Counted::Count(5), "below xmin: in the seed already");
-    assert_eq!(scripts.count(1, 104).await, Counted::Count(5), "below xmax, not running: in the seed");
+    assert_eq!(
+        scripts.count(1, 99).await,
+        Counted::Count(5),
+        "below xmin: in the seed already"
+    );
+    assert_eq!(
+        scripts.count(1, 104).await,
+        Counted::Count(5),
+        "below xmax, not running: in the seed"
+    );
     assert_eq!(scripts.rev().await, rev, "what is skipped changes nothing");
-    assert_eq!(scripts.count(2, 105).await, Counted::Count(7), "was running: not in the seed");
-    assert_eq!(scripts.count(-3, 110).await, Counted::Count(4), "xmax: not in the seed");
+    assert_eq!(
+        scripts.count(2, 105).await,
+        Counted::Count(7),
+        "was running: not in the seed"
+    );
+    assert_eq!(
+        scripts.count(-3, 110).await,
+        Counted::Count(4),
+        "xmax: not in the seed"
+    );
     assert!(scripts.rev().await > rev);
 }
 
@@ -225,14 +265,26 @@ async fn seed_puts_the_rev_above_the_items_counted_at() {
 async fn peek_tells_all_and_changes_nothing() {
     let mut scripts = Scripts::start().await;
     let nothing = scripts.peek().await;
-    assert_eq!((nothing.count, nothing.rev, nothing.saved, nothing.seeded, nothing.recount), (None, None, None, None, None));
+    assert_eq!(
+        (
+            nothing.count,
+            nothing.rev,
+            nothing.saved,
+            nothing.seeded,
+            nothing.recount
+        ),
+        (None, None, None, None, None)
+    );
     assert_eq!(scripts.time_to_live_ms().await, -2, "peeking makes no key");
     scripts.invalidate("token").await;
     let rev = scripts.seeded().await;
     scripts.mark_saved(rev).await;
     let before = scripts.fields().await;
     let all = scripts.peek().await;
-    assert_eq!((all.count, all.rev, all.saved, all.recount.as_deref()), (Some(5), Some(rev), Some(rev), Some("token")));
+    assert_eq!(
+        (all.count, all.rev, all.saved, all.recount.as_deref()),
+        (Some(5), Some(rev), Some(rev), Some("token"))
+    );
     assert!(all.seeded.is_some_and(|seeded| seeded <= all.now));
     assert_eq!(scripts.fields().await, before);
 }
@@ -257,7 +309,11 @@ async fn expire_drops_only_what_is_saved_unchanged_and_idle() {
     let rev = scripts.seeded().await;
     assert_eq!(scripts.expire(rev, 0).await, "KEPT", "not saved");
     scripts.mark_saved(rev).await;
-    assert_eq!(scripts.expire(rev, 3_600_000_000).await, "KEPT", "not idle for long enough");
+    assert_eq!(
+        scripts.expire(rev, 3_600_000_000).await,
+        "KEPT",
+        "not idle for long enough"
+    );
     assert_eq!(scripts.expire(rev - 1, 0).await, "KEPT", "another rev was peeked");
     scripts.count(1, 200).await;
     assert_eq!(scripts.expire(rev, 0).await, "KEPT", "changed since it was saved");
@@ -287,7 +343,11 @@ async fn invalidate_drops_count_and_lease_and_asks_for_a_recount_that_stays() {
     let lease = scripts.lease().await;
     assert_eq!(scripts.invalidate("second").await, "INVALIDATED");
     assert_eq!(scripts.peek().await.recount.as_deref(), Some("second"));
-    assert_eq!(scripts.seed(9, "1:1:", &lease, 0).await, "RETRY", "the lease was from before the doubt");
+    assert_eq!(
+        scripts.seed(9, "1:1:", &lease, 0).await,
+        "RETRY",
+        "the lease was from before the doubt"
+    );
     assert_eq!(scripts.time_to_live_ms().await, -1);
 }
 

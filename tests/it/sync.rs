@@ -17,9 +17,18 @@ async fn command(tally: &Tally, words: &[&str]) {
 }
 
 async fn unsaved(tally: &Tally, item: ItemId) -> CountToSave {
-    let counter = tally.counters.peek(&[item]).await.expect("Redis answers").remove(0);
+    let counter = tally
+        .counters
+        .peek(&[item])
+        .await
+        .expect("Redis answers")
+        .remove(0);
     let (count, rev) = counter.unsaved().expect("an unsaved count");
-    CountToSave { item_id: item, count, rev }
+    CountToSave {
+        item_id: item,
+        count,
+        rev,
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -93,7 +102,11 @@ async fn equal_counts_of_different_revs_are_not_mistaken_for_each_other() {
     let written = one.write(&[first]).await.expect("a write");
     let second = unsaved(&tally, item).await;
     tally.add(item, -1).await;
-    assert_eq!(one.mark(&[first], &written).await.expect("a mark"), 0, "1 again, but another 1");
+    assert_eq!(
+        one.mark(&[first], &written).await.expect("a mark"),
+        0,
+        "1 again, but another 1"
+    );
     other.write(&[second]).await.expect("a write");
     tally.assert_exact_at_rest(item).await;
 }
@@ -103,7 +116,10 @@ async fn a_saved_and_idle_count_expires_and_comes_back_with_the_next_vote() {
     let tally = Tally::start().await;
     let item = tally.item("x").await;
     tally.add(item, 1).await;
-    let worker = tally.worker_with(Limits { retention: Duration::ZERO, ..limits() });
+    let worker = tally.worker_with(Limits {
+        retention: Duration::ZERO,
+        ..limits()
+    });
     assert_eq!(worker.flush().await.expect("a flush").expired, 0, "flushed first");
     assert_eq!(worker.flush().await.expect("a flush").expired, 1);
     assert_eq!(tally.live_count(item).await, None);
@@ -114,12 +130,19 @@ async fn a_saved_and_idle_count_expires_and_comes_back_with_the_next_vote() {
 #[tokio::test(flavor = "multi_thread")]
 async fn votes_that_race_with_expiry_are_all_counted_once() {
     let tally = Tally::start().await;
-    let items = [tally.item("x").await, tally.item("y").await, tally.item("z").await];
+    let items = [
+        tally.item("x").await,
+        tally.item("y").await,
+        tally.item("z").await,
+    ];
     // Two workers that expire whatever they have flushed, as fast as they can.
     let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
     let workers: Vec<_> = (0..2)
         .map(|_| {
-            let worker = tally.worker_with(Limits { retention: Duration::ZERO, ..limits() });
+            let worker = tally.worker_with(Limits {
+                retention: Duration::ZERO,
+                ..limits()
+            });
             let stop = std::sync::Arc::clone(&stop);
             tokio::spawn(async move {
                 let mut expired = 0;
@@ -132,7 +155,10 @@ async fn votes_that_race_with_expiry_are_all_counted_once() {
         .collect();
     for round in 0..100 {
         let votes = items.iter().flat_map(|item| {
-            [tally.add(*item, 1), tally.add(*item, if round % 3 == 0 { -1 } else { 1 })]
+            [
+                tally.add(*item, 1),
+                tally.add(*item, if round % 3 == 0 { -1 } else { 1 }),
+            ]
         });
         for count in futures_util::future::join_all(votes).await {
             assert!(count.is_some());
@@ -156,7 +182,10 @@ async fn a_count_beyond_its_maximum_age_is_thrown_away_and_counted_afresh() {
     tally.add(item, 1).await;
     // An error that nothing else would find while the item is busy.
     command(&tally, &["HINCRBY", &format!("item:{{{item}}}"), "count", "5"]).await;
-    let worker = tally.worker_with(Limits { max_age: Duration::ZERO, ..limits() });
+    let worker = tally.worker_with(Limits {
+        max_age: Duration::ZERO,
+        ..limits()
+    });
     assert_eq!(worker.flush().await.expect("a flush").aged, 1);
     tally.assert_exact_at_rest(item).await;
     assert_eq!(tally.add(item, 1).await, Some(2));
@@ -170,7 +199,10 @@ async fn an_invalidated_count_is_recounted_from_the_ledger() {
     tally.counters.invalidate(&[item]).await.expect("Redis answers");
     let report = tally.worker().flush().await.expect("a flush");
     assert_eq!((report.recounted, report.uncounted), (1, 0));
-    assert_eq!((tally.saved_count(item).await, tally.live_count(item).await), (1, None));
+    assert_eq!(
+        (tally.saved_count(item).await, tally.live_count(item).await),
+        (1, None)
+    );
     assert!(tally.worker().flush().await.expect("a flush").is_at_rest());
 }
 
@@ -178,7 +210,11 @@ async fn an_invalidated_count_is_recounted_from_the_ledger() {
 async fn a_recount_token_of_an_unknown_item_is_cleared() {
     let tally = Tally::start().await;
     let nowhere = ItemId::new(12345).expect("positive");
-    tally.counters.invalidate(&[nowhere]).await.expect("Redis answers");
+    tally
+        .counters
+        .invalidate(&[nowhere])
+        .await
+        .expect("Redis answers");
     assert_eq!(tally.worker().flush().await.expect("a flush").recounted, 1);
     assert!(tally.worker().flush().await.expect("a flush").is_at_rest());
 }
@@ -199,11 +235,17 @@ async fn two_workers_share_one_walk_without_missing_a_counter() {
         items.push(tally.item(&format!("item {number}")).await);
     }
     futures_util::future::join_all(items.iter().map(|item| tally.add(*item, 1))).await;
-    let small = Limits { flush_page: 10, ..limits() };
+    let small = Limits {
+        flush_page: 10,
+        ..limits()
+    };
     let (one, other) = (tally.worker_with(small.clone()), tally.worker_with(small));
     let (one, other) = tokio::join!(one.flush_shared(), other.flush_shared());
     let (one, other) = (one.expect("a flush"), other.expect("a flush"));
-    assert!(one.flushed > 0 && other.flushed > 0, "both took part: {one:?} {other:?}");
+    assert!(
+        one.flushed > 0 && other.flushed > 0,
+        "both took part: {one:?} {other:?}"
+    );
     let saved: i64 = sqlx::query_scalar("select sum(vote_count)::bigint from item")
         .fetch_one(&tally.pool)
         .await
@@ -220,7 +262,10 @@ async fn the_audit_finds_nothing_wrong_when_nothing_failed_and_moves_the_waterma
     }
     tally.worker().flush().await.expect("a flush");
     let report = tally.worker().audit(Repair::Yes).await.expect("an audit");
-    assert_eq!((report.items, report.votes, report.right_items, report.wrong_items), (1, 10, 1, 0));
+    assert_eq!(
+        (report.items, report.votes, report.right_items, report.wrong_items),
+        (1, 10, 1, 0)
+    );
     let again = tally.worker().audit(Repair::Yes).await.expect("an audit");
     assert_eq!((again.votes, again.wrong_items), (10, 0));
     let (watermark, votes): (i64, i64) = sqlx::query_as("select vote_id, votes from watermark")
@@ -243,11 +288,22 @@ async fn the_audit_finds_and_repairs_a_live_count_that_is_wrong_either_way() {
         // Votes are in flight for 1 ms here, so this one is no excuse for long.
         tokio::time::sleep(limits().in_flight_limit).await;
         let found = tally.worker().audit(Repair::No).await.expect("an audit");
-        assert_eq!((found.wrong_items, found.wrong_votes), (1, wrong.parse::<i64>().expect("a number").unsigned_abs()));
+        assert_eq!(
+            (found.wrong_items, found.wrong_votes),
+            (1, wrong.parse::<i64>().expect("a number").unsigned_abs())
+        );
         let repaired = tally.worker().audit(Repair::Yes).await.expect("an audit");
         assert_eq!(repaired.repaired_items, 1);
         tally.assert_exact_at_rest(item).await;
-        assert_eq!(tally.worker().audit(Repair::No).await.expect("an audit").wrong_items, 0);
+        assert_eq!(
+            tally
+                .worker()
+                .audit(Repair::No)
+                .await
+                .expect("an audit")
+                .wrong_items,
+            0
+        );
     }
 }
 
@@ -257,12 +313,24 @@ async fn the_audit_finds_a_saved_count_that_someone_changed() {
     let (with_live, without) = (tally.item("x").await, tally.item("y").await);
     tally.add(with_live, 1).await;
     tally.worker().flush().await.expect("a flush");
-    sqlx::query("update item set vote_count = 42").execute(&tally.pool).await.expect("an update");
+    sqlx::query("update item set vote_count = 42")
+        .execute(&tally.pool)
+        .await
+        .expect("an update");
     tokio::time::sleep(limits().in_flight_limit).await;
     let found = tally.worker().audit(Repair::Yes).await.expect("an audit");
-    assert_eq!((found.wrong_items, found.wrong_votes, found.repaired_items), (2, 41 + 42, 2));
+    assert_eq!(
+        (found.wrong_items, found.wrong_votes, found.repaired_items),
+        (2, 41 + 42, 2)
+    );
     tally.worker().flush_to_rest().await.expect("a flush");
-    assert_eq!((tally.saved_count(with_live).await, tally.saved_count(without).await), (1, 0));
+    assert_eq!(
+        (
+            tally.saved_count(with_live).await,
+            tally.saved_count(without).await
+        ),
+        (1, 0)
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -272,13 +340,23 @@ async fn the_audit_takes_votes_in_flight_for_what_they_are() {
     tally.add(item, 1).await;
     // A vote that is stored and will never be counted, as after a kill -9 between
     // the two. While it is young it may still be on its way.
-    sqlx::query("insert into vote (item_id) values ($1)").bind(item.get()).execute(&tally.pool).await.expect("a row");
-    let patient = tally.worker_with(Limits { in_flight_limit: Duration::from_secs(3600), ..limits() });
+    sqlx::query("insert into vote (item_id) values ($1)")
+        .bind(item.get())
+        .execute(&tally.pool)
+        .await
+        .expect("a row");
+    let patient = tally.worker_with(Limits {
+        in_flight_limit: Duration::from_secs(3600),
+        ..limits()
+    });
     let report = patient.audit(Repair::Yes).await.expect("an audit");
     assert_eq!((report.in_flight_items, report.wrong_items), (1, 0));
     tokio::time::sleep(limits().in_flight_limit).await;
     let report = tally.worker().audit(Repair::Yes).await.expect("an audit");
-    assert_eq!((report.in_flight_items, report.wrong_items, report.wrong_votes), (0, 1, 1));
+    assert_eq!(
+        (report.in_flight_items, report.wrong_items, report.wrong_votes),
+        (0, 1, 1)
+    );
     tally.assert_exact_at_rest(item).await;
 }
 
@@ -286,7 +364,12 @@ async fn the_audit_takes_votes_in_flight_for_what_they_are() {
 async fn audits_under_voting_find_nothing_wrong() {
     let tally = Tally::start().await;
     let items = [tally.item("x").await, tally.item("y").await];
-    let patient = || tally.worker_with(Limits { in_flight_limit: Duration::from_secs(60), ..limits() });
+    let patient = || {
+        tally.worker_with(Limits {
+            in_flight_limit: Duration::from_secs(60),
+            ..limits()
+        })
+    };
     let (auditing, flushing) = (patient(), patient());
     let audits = tokio::spawn(async move {
         for _ in 0..3 {
@@ -312,7 +395,11 @@ async fn after_redis_lost_its_data_unsaved_counts_are_written_from_the_ledger() 
     let (x, y) = (tally.item("x").await, tally.item("y").await);
     let worker = tally.worker();
     worker.enter_epoch().await.expect("an epoch");
-    assert_eq!(worker.enter_epoch().await.expect("an epoch"), None, "the same epoch");
+    assert_eq!(
+        worker.enter_epoch().await.expect("an epoch"),
+        None,
+        "the same epoch"
+    );
     tally.add(x, 1).await;
     tally.add(y, 1).await;
     command(&tally, &["FLUSHALL"]).await;
@@ -327,11 +414,15 @@ async fn after_redis_lost_its_data_unsaved_counts_are_written_from_the_ledger() 
 async fn after_a_restart_of_redis_every_count_is_counted_afresh() {
     let mut tally = Tally::start().await;
     let item = tally.item("x").await;
-    tally.add(item, 1).await;
     tally.worker().enter_epoch().await.expect("an epoch");
+    tally.add(item, 1).await;
     tally.stores.redis.stop().await;
     tally.stores.redis.start().await.expect("Redis starts");
-    assert_eq!(tally.live_count(item).await, Some(1), "its append-only file brought it back");
+    assert_eq!(
+        tally.live_count(item).await,
+        Some(1),
+        "its append-only file brought it back"
+    );
     assert!(tally.worker().enter_epoch().await.expect("an epoch").is_some());
     assert_eq!(tally.live_count(item).await, None);
     tally.assert_exact_at_rest(item).await;

@@ -14,7 +14,10 @@ async fn an_item_is_made_read_and_listed() {
     let id = made["id"].as_i64().expect("an id");
     let expected = json!({ "id": id, "name": "Tabs", "vote_count": 0, "saved": { "vote_count": 0, "counted_at": null } });
     assert_eq!(made, expected);
-    assert_eq!(tally.get(&format!("/v1/items/{id}")).await, (StatusCode::OK, expected.clone()));
+    assert_eq!(
+        tally.get(&format!("/v1/items/{id}")).await,
+        (StatusCode::OK, expected.clone())
+    );
     let (_, list) = tally.get("/v1/items").await;
     assert_eq!(list, json!({ "items": [expected], "next_after": null }));
 }
@@ -48,9 +51,14 @@ async fn the_same_voter_again_gets_the_first_vote_and_changes_nothing() {
     let item = tally.item("x").await;
     let (_, first) = tally.vote(item, "ada").await;
     let path = format!("/v1/items/{item}/votes");
-    let (status, again) = tally.post(&path, &json!({ "voter_id": "ada", "value": -1 })).await;
+    let (status, again) = tally
+        .post(&path, &json!({ "voter_id": "ada", "value": -1 }))
+        .await;
     assert_eq!(status, StatusCode::OK);
-    assert_eq!((&again["vote_id"], &again["repeated"]), (&first["vote_id"], &json!(true)));
+    assert_eq!(
+        (&again["vote_id"], &again["repeated"]),
+        (&first["vote_id"], &json!(true))
+    );
     assert_eq!((&again["vote_count"], &again["value"]), (&json!(1), &json!(1)));
     // Another item is another vote.
     let other = tally.item("y").await;
@@ -64,7 +72,10 @@ async fn a_repeat_seeds_a_missing_live_count() {
     let item = tally.item("x").await;
     tally.vote(item, "ada").await;
     let mut redis = tally.stores.redis_connection().await;
-    let () = redis::cmd("FLUSHALL").query_async(&mut redis).await.expect("Redis answers");
+    let () = redis::cmd("FLUSHALL")
+        .query_async(&mut redis)
+        .await
+        .expect("Redis answers");
     assert_eq!(tally.vote(item, "ada").await.1["vote_count"], 1);
 }
 
@@ -77,7 +88,10 @@ async fn an_anonymous_vote_always_counts_with_an_empty_body_too() {
         let response = tally.post_raw(&path, "application/json", body).await;
         assert_eq!(response.status(), StatusCode::CREATED);
         let answer: Value = response.json().await.expect("JSON");
-        assert_eq!((&answer["vote_count"], &answer["voter_id"]), (&json!(count), &Value::Null));
+        assert_eq!(
+            (&answer["vote_count"], &answer["voter_id"]),
+            (&json!(count), &Value::Null)
+        );
     }
 }
 
@@ -96,9 +110,16 @@ async fn one_voter_in_many_requests_at_once_has_one_vote() {
     let tally = Tally::start().await;
     let item = tally.item("x").await;
     let answers = futures_util::future::join_all((0..200).map(|_| tally.vote(item, "ada"))).await;
-    let created = answers.iter().filter(|(status, _)| *status == StatusCode::CREATED).count();
+    let created = answers
+        .iter()
+        .filter(|(status, _)| *status == StatusCode::CREATED)
+        .count();
     assert_eq!(created, 1);
-    assert!(answers.iter().all(|(_, answer)| answer["vote_id"] == answers[0].1["vote_id"]));
+    assert!(
+        answers
+            .iter()
+            .all(|(_, answer)| answer["vote_id"] == answers[0].1["vote_id"])
+    );
     assert_eq!(tally.ledger_sum(item).await, 1);
     tally.assert_exact_at_rest(item).await;
 }
@@ -124,11 +145,20 @@ async fn an_item_without_a_live_count_is_answered_from_postgres() {
     tally.add(item, 1).await;
     tally.worker().flush().await.expect("a flush");
     let mut redis = tally.stores.redis_connection().await;
-    let () = redis::cmd("FLUSHALL").query_async(&mut redis).await.expect("Redis answers");
+    let () = redis::cmd("FLUSHALL")
+        .query_async(&mut redis)
+        .await
+        .expect("Redis answers");
     let (_, answer) = tally.get(&format!("/v1/items/{item}")).await;
-    assert_eq!((&answer["vote_count"], &answer["saved"]["vote_count"]), (&json!(1), &json!(1)));
+    assert_eq!(
+        (&answer["vote_count"], &answer["saved"]["vote_count"]),
+        (&json!(1), &json!(1))
+    );
     let counted_at = answer["saved"]["counted_at"].as_str().expect("a time");
-    assert!(counted_at.starts_with("20") && counted_at.ends_with('Z'), "{counted_at}");
+    assert!(
+        counted_at.starts_with("20") && counted_at.ends_with('Z'),
+        "{counted_at}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -141,12 +171,23 @@ async fn the_list_goes_on_from_page_to_page_and_finds_by_name() {
     let mut after = json!(0);
     while !after.is_null() {
         let (_, page) = tally.get(&format!("/v1/items?limit=2&after={after}")).await;
-        ids.extend(page["items"].as_array().expect("items").iter().map(|item| item["id"].clone()));
+        ids.extend(
+            page["items"]
+                .as_array()
+                .expect("items")
+                .iter()
+                .map(|item| item["id"].clone()),
+        );
         after = page["next_after"].clone();
     }
     assert_eq!(ids, [1, 2, 3, 4, 5].map(Value::from));
     let (_, named) = tally.get("/v1/items?name=a&limit=2").await;
-    let named: Vec<_> = named["items"].as_array().expect("items").iter().map(|item| &item["id"]).collect();
+    let named: Vec<_> = named["items"]
+        .as_array()
+        .expect("items")
+        .iter()
+        .map(|item| &item["id"])
+        .collect();
     assert_eq!(named, [1, 3]);
 }
 
@@ -156,10 +197,20 @@ async fn every_answer_carries_a_request_id_and_the_metrics_count_votes_by_outcom
     let item = tally.item("x").await;
     tally.vote(item, "ada").await;
     tally.vote(item, "ada").await;
-    let response = tally.post_raw("/v1/items/999/votes", "application/json", "{}").await;
+    let response = tally
+        .post_raw("/v1/items/999/votes", "application/json", "{}")
+        .await;
     assert!(response.headers().contains_key("x-request-id"));
     eventually("the metrics have the votes", async || {
-        let text = tally.http.get(format!("{}/metrics", tally.base)).send().await.ok()?.text().await.ok()?;
+        let text = tally
+            .http
+            .get(format!("{}/metrics", tally.base))
+            .send()
+            .await
+            .ok()?
+            .text()
+            .await
+            .ok()?;
         let has = |line: &str| text.lines().any(|one| one.starts_with(line));
         (has(r#"tally_votes_total{outcome="accepted"}"#)
             && has(r#"tally_votes_total{outcome="repeated"}"#)
@@ -176,13 +227,28 @@ async fn every_answer_carries_a_request_id_and_the_metrics_count_votes_by_outcom
 #[tokio::test(flavor = "multi_thread")]
 async fn the_page_loads_nothing_from_elsewhere() {
     let tally = Tally::start().await;
-    for (path, kind) in [("/", "text/html"), ("/page.css", "text/css"), ("/page.js", "text/javascript")] {
-        let response = tally.http.get(format!("{}{path}", tally.base)).send().await.expect("an answer");
+    for (path, kind) in [
+        ("/", "text/html"),
+        ("/page.css", "text/css"),
+        ("/page.js", "text/javascript"),
+    ] {
+        let response = tally
+            .http
+            .get(format!("{}{path}", tally.base))
+            .send()
+            .await
+            .expect("an answer");
         assert_eq!(response.status(), StatusCode::OK);
-        let content_type = response.headers()["content-type"].to_str().expect("text").to_owned();
+        let content_type = response.headers()["content-type"]
+            .to_str()
+            .expect("text")
+            .to_owned();
         assert!(content_type.starts_with(kind), "{path}: {content_type}");
         assert!(response.headers().contains_key("content-security-policy"));
-        assert!(!response.text().await.expect("text").contains("https://"), "{path}");
+        assert!(
+            !response.text().await.expect("text").contains("https://"),
+            "{path}"
+        );
     }
 }
 

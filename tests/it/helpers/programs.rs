@@ -29,7 +29,9 @@ pub fn command(program: &str, stores: Option<&Stores>) -> Command {
         }
     }
     if let Some(stores) = stores {
-        command.env("DATABASE_URL", &stores.database_url).env("REDIS_URL", stores.redis_url());
+        command
+            .env("DATABASE_URL", &stores.database_url)
+            .env("REDIS_URL", stores.redis_url());
     }
     command
 }
@@ -62,7 +64,12 @@ impl Program {
         command.arg("serve").env("TALLY_LISTEN", "127.0.0.1:0");
         let program = Self::start(command, stores.folder(), name);
         let line = program.wait_for_line("address=").await;
-        let address = line.split("address=").nth(1).expect("an address").trim().to_owned();
+        let address = line
+            .split("address=")
+            .nth(1)
+            .expect("an address")
+            .trim()
+            .to_owned();
         let base = format!("http://{address}");
         eventually("the server is ready", async || {
             let answer = reqwest::get(format!("{base}/health/ready")).await.ok()?;
@@ -86,13 +93,22 @@ impl Program {
 
     pub async fn wait_for_line(&self, part: &str) -> String {
         eventually(&format!("the output has {part:?}"), async || {
-            self.output().lines().find(|line| line.contains(part)).map(str::to_owned)
+            self.output()
+                .lines()
+                .find(|line| line.contains(part))
+                .map(str::to_owned)
         })
         .await
     }
 
     pub fn id(&self) -> Pid {
-        Pid::from_raw(self.child.id().expect("it runs").try_into().expect("a process id"))
+        Pid::from_raw(
+            self.child
+                .id()
+                .expect("it runs")
+                .try_into()
+                .expect("a process id"),
+        )
     }
 
     pub fn signal(&self, signal: Signal) {

@@ -32,8 +32,8 @@ async fn template() -> PrivatePostgres {
     std::fs::create_dir_all(&folder).expect("a folder for the template");
     let lock = File::create(folder.join("lock")).expect("a lock");
     lock.lock().expect("the lock");
-    let mut template = PrivatePostgres::new(&folder.join("postgres"), SECRET, Durability::ProcessOnly)
-        .expect("a free port");
+    let mut template =
+        PrivatePostgres::new(&folder.join("postgres"), SECRET, Durability::ProcessOnly).expect("a free port");
     let done = folder.join("done");
     // A template of other migrations is made anew.
     let made_of = migrations();
@@ -52,27 +52,44 @@ async fn template() -> PrivatePostgres {
 
 fn migrations() -> String {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("migrations");
-    let mut files: Vec<PathBuf> =
-        std::fs::read_dir(folder).expect("migrations").flatten().map(|file| file.path()).collect();
+    let mut files: Vec<PathBuf> = std::fs::read_dir(folder)
+        .expect("migrations")
+        .flatten()
+        .map(|file| file.path())
+        .collect();
     files.sort();
-    files.iter().map(|file| std::fs::read_to_string(file).expect("a migration")).collect()
+    files
+        .iter()
+        .map(|file| std::fs::read_to_string(file).expect("a migration"))
+        .collect()
 }
 
 impl Stores {
     pub async fn start() -> Self {
-        let folder = tempfile::Builder::new().prefix("stores-").tempdir_in(base()).expect("a folder");
+        let folder = tempfile::Builder::new()
+            .prefix("stores-")
+            .tempdir_in(base())
+            .expect("a folder");
         // tempfile makes it ours alone; Postgres may run as someone else.
         let open = std::fs::Permissions::from_mode(0o755);
         std::fs::set_permissions(folder.path(), open).expect("permissions");
         let mut postgres =
             PrivatePostgres::new(&folder.path().join("postgres"), SECRET, Durability::ProcessOnly)
                 .expect("a free port");
-        postgres.copy_from(&template().await).await.expect("a copy of the template");
+        postgres
+            .copy_from(&template().await)
+            .await
+            .expect("a copy of the template");
         postgres.start().await.expect("Postgres starts");
         let mut redis = PrivateRedis::new(&folder.path().join("redis"), SECRET).expect("a free port");
         redis.start().await.expect("Redis starts");
         let database_url = postgres.url("tally");
-        Self { postgres, redis, database_url, folder }
+        Self {
+            postgres,
+            redis,
+            database_url,
+            folder,
+        }
     }
 
     pub fn folder(&self) -> &Path {
@@ -85,7 +102,10 @@ impl Stores {
 
     /// A pool for a test's own look into the tables.
     pub fn pool(&self) -> PgPool {
-        PgPoolOptions::new().max_connections(2).connect_lazy(&self.database_url).expect("a URL")
+        PgPoolOptions::new()
+            .max_connections(2)
+            .connect_lazy(&self.database_url)
+            .expect("a URL")
     }
 
     /// A connection for a test's own look into Redis.

@@ -42,7 +42,9 @@ pub fn limits() -> Limits {
 
 pub fn metrics() -> PrometheusHandle {
     static HANDLE: OnceLock<PrometheusHandle> = OnceLock::new();
-    HANDLE.get_or_init(|| tally::telemetry::init_metrics().expect("metrics start once")).clone()
+    HANDLE
+        .get_or_init(|| tally::telemetry::init_metrics().expect("metrics start once"))
+        .clone()
 }
 
 pub fn ledger(url: &str) -> Ledger {
@@ -59,7 +61,12 @@ impl Tally {
         let server = Server::bind(
             "127.0.0.1:0".parse().expect("an address"),
             Duration::from_secs(10),
-            Ledger::new(&stores.database_url, "test server", ledger::SERVER_STATEMENT_LIMIT).expect("a URL"),
+            Ledger::new(
+                &stores.database_url,
+                "test server",
+                ledger::SERVER_STATEMENT_LIMIT,
+            )
+            .expect("a URL"),
             Redis::new(&stores.redis_url(), live::SERVER_ANSWER_LIMIT).expect("a URL"),
             metrics(),
         )
@@ -106,7 +113,12 @@ impl Tally {
     }
 
     pub async fn get(&self, path: &str) -> (StatusCode, Value) {
-        let response = self.http.get(format!("{}{path}", self.base)).send().await.expect("an answer");
+        let response = self
+            .http
+            .get(format!("{}{path}", self.base))
+            .send()
+            .await
+            .expect("an answer");
         (response.status(), response.json().await.expect("JSON"))
     }
 
@@ -126,23 +138,36 @@ impl Tally {
     }
 
     pub async fn vote(&self, item: ItemId, voter: &str) -> (StatusCode, Value) {
-        self.post(&format!("/v1/items/{item}/votes"), &json!({ "voter_id": voter })).await
+        self.post(&format!("/v1/items/{item}/votes"), &json!({ "voter_id": voter }))
+            .await
     }
 
     /// An anonymous vote of this value; it must be accepted. Returns the live count.
     pub async fn add(&self, item: ItemId, value: i64) -> Option<i64> {
-        let (status, answer) = self.post(&format!("/v1/items/{item}/votes"), &json!({ "value": value })).await;
+        let (status, answer) = self
+            .post(&format!("/v1/items/{item}/votes"), &json!({ "value": value }))
+            .await;
         assert_eq!(status, StatusCode::CREATED, "{answer}");
         answer["vote_count"].as_i64()
     }
 
     pub async fn live_count(&self, item: ItemId) -> Option<i64> {
-        let counter = self.counters.peek(&[item]).await.expect("Redis answers").remove(0);
+        let counter = self
+            .counters
+            .peek(&[item])
+            .await
+            .expect("Redis answers")
+            .remove(0);
         counter.count.map(|(count, _)| count)
     }
 
     pub async fn saved_count(&self, item: ItemId) -> i64 {
-        self.ledger.item(item).await.expect("Postgres answers").expect("the item").saved_count
+        self.ledger
+            .item(item)
+            .await
+            .expect("Postgres answers")
+            .expect("the item")
+            .saved_count
     }
 
     pub async fn ledger_sum(&self, item: ItemId) -> i64 {
@@ -166,6 +191,9 @@ impl Tally {
     /// Stops the server as SIGTERM would.
     pub async fn stop(&mut self) {
         drop(self.stop.take());
-        (&mut self.server).await.expect("the server ends").expect("the server ends well");
+        (&mut self.server)
+            .await
+            .expect("the server ends")
+            .expect("the server ends well");
     }
 }

@@ -1,4 +1,4 @@
-//! A client of Tally's HTTP interface.
+//! A client of Tally's HTTP interface. It knows the server only as any client does.
 
 use std::time::Duration;
 
@@ -23,6 +23,27 @@ pub enum Outcome {
     Failed(String),
 }
 
+/// How long a health check waits.
+const HEALTH_LIMIT: Duration = Duration::from_secs(3);
+
+/// Asks a URL once: whether the answer is a success, and its body.
+///
+/// # Errors
+/// When there is no answer.
+pub async fn ask(url: &Url) -> anyhow::Result<(bool, String)> {
+    let client = reqwest::Client::builder()
+        .timeout(HEALTH_LIMIT)
+        .no_proxy()
+        .build()?;
+    let response = client
+        .get(url.clone())
+        .send()
+        .await
+        .with_context(|| format!("no answer from {url}"))?;
+    Ok((response.status().is_success(), response.text().await?))
+}
+
+/// A client of one server.
 #[derive(Clone)]
 pub struct Client {
     http: reqwest::Client,
@@ -53,6 +74,8 @@ struct Problem {
 }
 
 impl Client {
+    /// Makes no connection yet; `connections` are kept open at the most.
+    ///
     /// # Errors
     /// When the URL is not an http:// one.
     pub fn new(base: &Url, connections: usize) -> anyhow::Result<Self> {
@@ -65,7 +88,10 @@ impl Client {
             .no_proxy()
             .pool_max_idle_per_host(connections)
             .build()?;
-        Ok(Self { http, base: base.clone() })
+        Ok(Self {
+            http,
+            base: base.clone(),
+        })
     }
 
     /// The id of the oldest item of this name, which is made if there is none.
@@ -75,7 +101,10 @@ impl Client {
     pub async fn find_or_create_item(&self, name: &str) -> anyhow::Result<i64> {
         let url = self.base.join("/v1/items")?;
         let away = || format!("no answer from {}; is Tally running there?", self.base);
-        let found = self.http.get(url.clone()).query(&[("name", name), ("limit", "1")]);
+        let found = self
+            .http
+            .get(url.clone())
+            .query(&[("name", name), ("limit", "1")]);
         let found = found.send().await.with_context(away)?;
         let list: List = expect(found, StatusCode::OK).await?.json().await?;
         if let Some(item) = list.items.first() {
@@ -93,7 +122,10 @@ impl Client {
             Ok(url) => url,
             Err(error) => return Outcome::Failed(error.to_string()),
         };
-        let body = VoteBody { voter_id: voter, value: value.get() };
+        let body = VoteBody {
+            voter_id: voter,
+            value: value.get(),
+        };
         match self.http.post(url).json(&body).send().await {
             Ok(response) => match response.status() {
                 // The body is read to its end: the connection is used again.

@@ -1,0 +1,30 @@
+# Tally's server and sync worker in one small image.
+
+FROM rust:1-bookworm AS build
+WORKDIR /build
+# The dependencies first: they change seldom, and this layer is kept.
+COPY Cargo.toml Cargo.lock ./
+RUN mkdir -p src/bin benches tests/it \
+ && echo 'fn main() {}' | tee src/main.rs src/bin/sync-worker.rs benches/compare.rs tests/it/main.rs >/dev/null \
+ && touch src/lib.rs \
+ && cargo build --release --locked --bins \
+ && rm -rf src benches tests
+COPY .cargo .cargo
+COPY .sqlx .sqlx
+COPY benches benches
+COPY lua lua
+COPY migrations migrations
+COPY src src
+COPY tests tests
+RUN touch src/lib.rs src/main.rs src/bin/sync-worker.rs \
+ && cargo build --release --locked --bins
+
+FROM debian:bookworm-slim
+RUN useradd --system --no-create-home --shell /usr/sbin/nologin tally
+COPY --from=build /build/target/release/tally /build/target/release/sync-worker /usr/local/bin/
+USER tally
+ENV TALLY_LISTEN=0.0.0.0:8080 TALLY_LOG_FORMAT=json
+EXPOSE 8080
+HEALTHCHECK --interval=10s --timeout=3s --start-period=20s \
+    CMD ["tally", "health", "--url", "http://127.0.0.1:8080/health/ready"]
+CMD ["tally", "serve"]
