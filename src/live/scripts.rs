@@ -80,7 +80,7 @@ impl Script {
         }
         replies
             .into_iter()
-            .map(|reply| reply.extract_error().map_err(|error| LiveError::Redis(error)))
+            .map(|reply| reply.extract_error().map_err(LiveError::Redis))
             .collect()
     }
 
