@@ -115,6 +115,7 @@ pub struct Tally {
     pub command: Command,
 }
 
+/// What `tally` can be asked to do.
 #[derive(Subcommand)]
 pub enum Command {
     /// Run the server
@@ -131,6 +132,7 @@ pub enum Command {
     Audit(AuditCommand),
 }
 
+/// `tally serve`.
 #[derive(Args)]
 pub struct Serve {
     #[command(flatten)]
@@ -143,6 +145,7 @@ pub struct Serve {
     pub migrate: bool,
 }
 
+/// `tally dev`.
 #[derive(Args)]
 pub struct Dev {
     /// Use this Postgres instead of a private one
@@ -180,6 +183,7 @@ pub struct Dev {
     pub worker: Worker,
 }
 
+/// `tally migrate`.
 #[derive(Args)]
 pub struct Migrate {
     /// Postgres, the database of record: postgres://user:password@host:port/database
@@ -187,6 +191,7 @@ pub struct Migrate {
     pub database_url: String,
 }
 
+/// `tally audit`.
 #[derive(Args)]
 pub struct AuditCommand {
     #[command(flatten)]
@@ -274,6 +279,7 @@ pub struct SyncWorker {
 pub struct Cron(String);
 
 impl Cron {
+    /// The six fields.
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -67,7 +67,7 @@ async fn serve(settings: config::Serve) -> anyhow::Result<()> {
 
 async fn health(settings: &config::Health) -> anyhow::Result<bool> {
     let (is_well, answer) = client::ask(&settings.url).await?;
-    println!("{answer}");
+    telemetry::print(format_args!("{answer}\n"));
     Ok(is_well)
 }
 
@@ -78,7 +78,7 @@ async fn migrate(settings: &config::Migrate) -> anyhow::Result<()> {
         ledger::WORKER_STATEMENT_LIMIT,
     )?;
     ledger.migrate().await?;
-    println!("the database is up to date");
+    telemetry::print("the database is up to date\n");
     Ok(())
 }
 
@@ -101,6 +101,6 @@ async fn audit(settings: config::AuditCommand) -> anyhow::Result<bool> {
     if report.repaired_items > 0 {
         worker.flush_to_rest().await?;
     }
-    print!("{report}");
+    telemetry::print(report);
     Ok(report.wrong_items == 0)
 }

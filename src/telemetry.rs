@@ -30,6 +30,13 @@ pub fn one_line(error: &anyhow::Error) -> String {
     line
 }
 
+/// Prints a command's result. Whoever stopped reading (`| head`) is not told.
+pub fn print(text: impl std::fmt::Display) {
+    use std::io::Write;
+    let mut out = std::io::stdout().lock();
+    let _ = write!(out, "{text}").and_then(|()| out.flush());
+}
+
 /// What is logged when RUST_LOG is not set.
 const DEFAULT_FILTER: &str = "info,actix_server=warn,tokio_cron_scheduler=warn";
 

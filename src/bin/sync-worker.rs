@@ -40,11 +40,11 @@ async fn run(settings: config::SyncWorker) -> anyhow::Result<bool> {
     );
     if settings.once {
         let (flushed, audit) = worker.once().await?;
-        println!(
-            "flushed {}, expired {}, recounted {}",
+        telemetry::print(format_args!(
+            "flushed {}, expired {}, recounted {}
+{audit}",
             flushed.flushed, flushed.expired, flushed.recounted
-        );
-        print!("{audit}");
+        ));
         return Ok(audit.wrong_items == 0);
     }
     if let Ok(Some(policy)) = redis.eviction_policy().await

@@ -95,7 +95,7 @@ async fn serve(
 
 fn greet(address: std::net::SocketAddr, stores: &Stores) {
     let base = format!("http://{address}");
-    println!(
+    telemetry::print(format_args!(
         "
 Tally is at {base}/
 
@@ -112,7 +112,7 @@ Tally is at {base}/
         } else {
             String::new()
         }
-    );
+    ));
 }
 
 /// The stores, private or given.

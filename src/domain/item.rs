@@ -16,6 +16,7 @@ impl ItemId {
         (id > 0).then_some(Self(id))
     }
 
+    /// The number.
     pub fn get(self) -> i64 {
         self.0
     }
@@ -78,6 +79,7 @@ impl ItemName {
         Ok(Self(text))
     }
 
+    /// The text.
     pub fn as_str(&self) -> &str {
         &self.0
     }

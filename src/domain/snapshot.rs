@@ -54,6 +54,7 @@ impl Snapshot {
         xid < self.xmin || (xid < self.xmax && !self.running.contains(&xid))
     }
 
+    /// As Postgres wrote it.
     pub fn as_str(&self) -> &str {
         &self.text
     }
@@ -64,10 +65,12 @@ impl Snapshot {
 pub struct Rev(i64);
 
 impl Rev {
+    /// From µs since 1970.
     pub fn from_micros(micros: i64) -> Self {
         Self(micros)
     }
 
+    /// µs since 1970.
     pub fn micros(self) -> i64 {
         self.0
     }

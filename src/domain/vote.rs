@@ -42,6 +42,7 @@ impl VoterId {
         Ok(Self(text))
     }
 
+    /// The text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -58,7 +59,9 @@ pub struct Value(i16);
 pub struct InvalidValue(pub i64);
 
 impl Value {
+    /// +1
     pub const UP: Self = Self(1);
+    /// −1
     pub const DOWN: Self = Self(-1);
 
     /// # Errors
@@ -71,6 +74,7 @@ impl Value {
         }
     }
 
+    /// 1 or −1.
     pub fn get(self) -> i16 {
         self.0
     }

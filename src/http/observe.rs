@@ -33,6 +33,12 @@ pub async fn observe(
         .match_pattern()
         .unwrap_or_else(|| "unknown".to_owned());
     let status = response.status().as_u16().to_string();
+    if response.status().is_server_error() {
+        // The cause is logged where it was met, maybe once for a whole batch.
+        let (method, path) = (response.request().method(), response.request().path());
+        let id = id.map(|id| id.to_string()).unwrap_or_default();
+        tracing::warn!(request_id = id, %method, path, status, "a request was not served");
+    }
     metrics::histogram!(name::HTTP_SECONDS, "route" => route, "status" => status)
         .record(started.elapsed().as_secs_f64());
     Ok(response)

@@ -72,6 +72,7 @@ pub struct Counters {
 }
 
 impl Counters {
+    /// Over connections of this Redis' pool.
     pub fn new(redis: Redis) -> Self {
         Self { redis }
     }

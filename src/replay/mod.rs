@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
 use crate::client::Client;
-use crate::config;
+use crate::{config, telemetry};
 use file::{Columns, Votes};
 pub use report::Report;
 
@@ -42,7 +42,7 @@ pub async fn run(settings: config::Replay) -> anyhow::Result<bool> {
     let clients = Arc::new(clients);
     let items = Arc::new(find_items(&votes, &clients, settings.connections).await?);
     let report = cast(&votes, &items, &clients, &settings).await?;
-    print!("{report}");
+    telemetry::print(&report);
     Ok(votes.bad_lines == 0 && report.is_clean())
 }
 

@@ -29,6 +29,8 @@ pub struct Report {
 }
 
 impl Report {
+    /// Nothing cast yet.
+    ///
     /// # Errors
     /// Never, with the bounds above.
     pub fn new() -> anyhow::Result<Self> {
@@ -48,6 +50,7 @@ impl Report {
         self.refused == 0 && self.failed == 0
     }
 
+    /// Notes one vote.
     pub fn add(&mut self, outcome: Outcome, latency: Duration) {
         self.latencies_us
             .saturating_record(u64::try_from(latency.as_micros()).unwrap_or(u64::MAX));
@@ -65,6 +68,10 @@ impl Report {
         }
     }
 
+    /// Adds another's totals and latencies.
+    ///
+    /// # Errors
+    /// Never: the histograms have the same bounds.
     pub fn merge(&mut self, other: Self) -> anyhow::Result<()> {
         self.accepted += other.accepted;
         self.repeated += other.repeated;

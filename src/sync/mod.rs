@@ -59,6 +59,7 @@ impl From<&config::Worker> for Limits {
 }
 
 impl Worker {
+    /// A worker that does nothing until a step is called, or [`run`].
     pub fn new(ledger: Ledger, counters: Counters, limits: Limits) -> Self {
         Self {
             ledger,
