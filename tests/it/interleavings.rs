@@ -4,7 +4,8 @@
 //! (in a copy of its script or statement) a violation must be found: a search that
 //! cannot fail shows nothing.
 //!
-//! `TALLY_TEST_INTERLEAVINGS=20000 cargo nextest run interleavings` is the long run;
+//! `TALLY_TEST_INTERLEAVINGS=20000 cargo nextest run --profile long interleavings_of` is
+//! the long run;
 //! `TALLY_TEST_SEED` begins it elsewhere.
 
 use std::sync::Arc;

@@ -159,6 +159,7 @@ by("add").addEventListener("submit", (event) => {
       show(item.id, item.vote_count);
       by("none").hidden = true;
       say(`${brief(item.name)} is added.`);
+      document.activeElement?.closest("#add")?.scrollIntoView({ block: "nearest" }); // for the next one
     } catch (error) {
       say(`The new item was not confirmed: ${error.message}`);
     }
