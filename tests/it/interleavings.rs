@@ -1,5 +1,6 @@
 //! The protocol's steps, on the real scripts and the real SQL, in orders drawn from
-//! a seed: 2 to 4 votes (+1 and −1), two workers, invalidations and wipes. At each
+//! a seed: 2 to 4 votes (+1 and −1), two workers, invalidations and wipes, while the
+//! audit moves the watermark underneath. At each
 //! rest the invariants are checked. And with a piece of the protocol taken away
 //! (in a copy of its script or statement) a violation must be found: a search that
 //! cannot fail shows nothing.
@@ -10,6 +11,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
@@ -20,6 +22,7 @@ use sqlx::Row;
 use sqlx::postgres::{PgPool, PgPoolOptions};
 
 use crate::helpers::stores::Stores;
+use crate::helpers::tally::ledger;
 
 /// How many interleavings an ordinary test run takes.
 const INTERLEAVINGS: u64 = 600;
@@ -31,6 +34,8 @@ const PARALLEL: usize = 8;
 const PEEKS_LIMIT: usize = 4;
 /// How many steps it may take to come to rest after the last one was drawn.
 const SETTLE_LIMIT: usize = 20;
+/// After how many interleavings the audit moves the watermark, under the others.
+const FOLD_EVERY: u64 = 25;
 const LEASE_LIMIT_MS: i64 = 10_000;
 
 /// A piece of the protocol that can be taken away (DESIGN, section 7).
@@ -463,6 +468,7 @@ async fn search(without: Without, limit: u64) -> (u64, Option<String>) {
         .await
         .expect("Postgres answers");
     let redis = stores.redis_connection().await;
+    let ledger = ledger(&stores.database_url);
     let first: u64 = std::env::var("TALLY_TEST_SEED")
         .ok()
         .and_then(|seed| seed.parse().ok())
@@ -470,6 +476,7 @@ async fn search(without: Without, limit: u64) -> (u64, Option<String>) {
     let next = Arc::new(AtomicU64::new(0));
     let tasks: Vec<_> = (0..PARALLEL)
         .map(|_| {
+            let ledger = ledger.clone();
             let (pieces, postgres, redis, next) = (
                 Arc::clone(&pieces),
                 postgres.clone(),
@@ -481,6 +488,10 @@ async fn search(without: Without, limit: u64) -> (u64, Option<String>) {
                     let number = next.fetch_add(1, Ordering::Relaxed);
                     if number >= limit {
                         return None;
+                    }
+                    if number % FOLD_EVERY == 0 {
+                        let safe = ledger.safe_vote_id().await.expect("a safe id");
+                        ledger.fold_votes(safe, Duration::ZERO).await.expect("a fold");
                     }
                     let item = Item::new(Arc::clone(&pieces), redis.clone(), postgres.clone()).await;
                     if let Err(failure) = play(first + number, item).await {
