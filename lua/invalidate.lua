@@ -6,8 +6,8 @@
 -- Reply
 --   'INVALIDATED'  there is no count and no lease, and the recount token is set
 local key = KEYS[1]
--- The lease goes too: its snapshot may be older than the doubt.
-redis.call('HDEL', key, 'count', 'rev', 'saved', 'fence', 'seeded', 'lease')
+-- The lease goes too: its snapshot may be older than the doubt. And whatever else
+-- someone has put there, of whatever type.
+redis.call('DEL', key)
 redis.call('HSET', key, 'recount', ARGV[1])
-redis.call('PERSIST', key)
 return 'INVALIDATED'

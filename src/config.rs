@@ -141,7 +141,7 @@ pub struct Serve {
     pub server: Server,
 
     /// Bring the database's tables up to date first
-    #[arg(long, env = "TALLY_MIGRATE")]
+    #[arg(long, env = "TALLY_MIGRATE", value_parser = clap::builder::BoolishValueParser::new())]
     pub migrate: bool,
 }
 
@@ -309,6 +309,10 @@ impl FromStr for Cron {
 /// A duration above 0, like `500ms`, `10s`, `10m`.
 fn duration(text: &str) -> Result<Duration, String> {
     match humantime::parse_duration(text) {
+        Ok(duration) if duration > DURATION_LIMIT => Err(format!(
+            "it takes at most {} days",
+            DURATION_LIMIT.as_secs() / 86_400
+        )),
         Ok(duration) if duration.is_zero() => {
             Err("it takes a duration above 0, like 500ms, 10s, 10m".to_owned())
         }
@@ -317,6 +321,8 @@ fn duration(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// The longest duration of any setting; Postgres and Redis can reckon with it.
+pub const DURATION_LIMIT: Duration = Duration::from_secs(10 * 365 * 86_400);
 /// The largest page of the walk or the audit: a larger one would hold row locks
 /// for too long, and gains nothing.
 pub const PAGE_LIMIT: usize = 100_000;
@@ -379,6 +385,13 @@ fn one_line(error: &clap::Error, command: &clap::Command) -> String {
         .unwrap_or_default()
         .trim_start_matches("error: ")
         .to_owned();
+    if let Some(values) = text
+        .lines()
+        .map(str::trim)
+        .find(|line| line.starts_with("[possible values"))
+    {
+        line = format!("{line} {values}");
+    }
     // A list, such as that of missing arguments, follows its headline.
     if line.ends_with(':') {
         let list: Vec<&str> = lines
@@ -406,8 +419,12 @@ fn one_line(error: &clap::Error, command: &clap::Command) -> String {
 /// The environment variable of the argument that clap shows as `flag`.
 fn variable_of(command: &clap::Command, flag: &str) -> Option<String> {
     let long = flag.trim_start_matches("--").split([' ', '=']).next()?;
+    // Two subcommands may have a flag of the same name: the one in use counts.
+    let used = std::env::args()
+        .nth(1)
+        .and_then(|name| command.find_subcommand(name));
     std::iter::once(command)
-        .chain(command.get_subcommands())
+        .chain(used)
         .flat_map(clap::Command::get_arguments)
         .find(|argument| argument.get_long() == Some(long))
         .and_then(|argument| argument.get_env())

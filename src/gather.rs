@@ -277,16 +277,20 @@ impl Settled {
     fn new(votes: &[NewVote], outcomes: Vec<Outcome>, answers: Vec<Answer>) -> Self {
         let outcomes: Vec<_> = votes.iter().map(|vote| vote.item_id).zip(outcomes).collect();
         let mut positions: HashMap<ItemId, Vec<usize>> = HashMap::new();
-        let mut totals = [0_u64; 3];
+        let mut totals = [0_u64; 4];
         for (at, (item, outcome)) in outcomes.iter().enumerate() {
             totals[match outcome {
                 Outcome::Accepted(_) => 0,
                 Outcome::Repeated(_) => 1,
                 Outcome::UnknownItem => 2,
+                Outcome::Unread => 3,
             }] += 1;
             positions.entry(*item).or_default().push(at);
         }
-        for (outcome, total) in ["accepted", "repeated", "unknown_item"].into_iter().zip(totals) {
+        for (outcome, total) in ["accepted", "repeated", "unknown_item", "failed"]
+            .into_iter()
+            .zip(totals)
+        {
             if total > 0 {
                 metrics::counter!(name::VOTES, "outcome" => outcome).increment(total);
             }
@@ -312,7 +316,7 @@ impl Settled {
                             delta += i64::from(vote.value);
                         }
                         Outcome::Repeated(_) => known = true,
-                        Outcome::UnknownItem => {}
+                        Outcome::UnknownItem | Outcome::Unread => {}
                     }
                 }
                 known.then_some(CountDelta {
@@ -345,10 +349,11 @@ impl Settled {
 fn send((since, answer): Answer, outcome: Outcome, vote_count: Option<i64>) {
     metrics::histogram!(name::VOTE_SECONDS).record(since.elapsed().as_secs_f64());
     let cast = match outcome {
-        Outcome::Accepted(vote) => Cast::Accepted { vote, vote_count },
-        Outcome::Repeated(vote) => Cast::Repeated { vote, vote_count },
-        Outcome::UnknownItem => Cast::UnknownItem,
+        Outcome::Accepted(vote) => Ok(Cast::Accepted { vote, vote_count }),
+        Outcome::Repeated(vote) => Ok(Cast::Repeated { vote, vote_count }),
+        Outcome::UnknownItem => Ok(Cast::UnknownItem),
+        Outcome::Unread => Err(CastError::LedgerAway),
     };
     // Whoever no longer waits needs no answer; the vote counts all the same.
-    let _ = answer.send(Ok(cast));
+    let _ = answer.send(cast);
 }

@@ -2,6 +2,15 @@
 
 use tokio::signal::unix::{SignalKind, signal};
 
+/// Resolves when the terminal is closed, for a program that belongs to it.
+///
+/// # Errors
+/// When the process cannot listen to signals.
+pub async fn hung_up() -> std::io::Result<()> {
+    signal(SignalKind::hangup())?.recv().await;
+    Ok(())
+}
+
 /// Resolves at the first Ctrl-C or SIGTERM.
 ///
 /// # Errors

@@ -3,6 +3,8 @@
 use std::io::IsTerminal;
 use std::net::SocketAddr;
 
+use anyhow::Context;
+
 use clap::ValueEnum;
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 use tracing_subscriber::EnvFilter;
@@ -37,8 +39,10 @@ pub fn print(text: impl std::fmt::Display) {
     let _ = write!(out, "{text}").and_then(|()| out.flush());
 }
 
-/// What is logged when RUST_LOG is not set.
-const DEFAULT_FILTER: &str = "info,actix_server=warn,tokio_cron_scheduler=warn";
+/// What is logged when RUST_LOG is not set. actix_http logs each malformed request as
+/// an error, with which anyone could fill the log.
+const DEFAULT_FILTER: &str =
+    "info,actix_server=warn,tokio_cron_scheduler=warn,actix_http::h1::dispatcher=off";
 
 /// Starts logging, and warns of variables that look like settings and are none
 /// (`config::unknown_variables`).
@@ -158,7 +162,10 @@ pub fn init_metrics() -> anyhow::Result<PrometheusHandle> {
 /// # Errors
 /// When metrics are gathered already, or the address cannot be listened on.
 pub fn serve_metrics(listen: SocketAddr) -> anyhow::Result<()> {
-    builder()?.with_http_listener(listen).install()?;
+    builder()?
+        .with_http_listener(listen)
+        .install()
+        .with_context(|| format!("TALLY_WORKER_METRICS_LISTEN: cannot listen on {listen}"))?;
     describe();
     Ok(())
 }

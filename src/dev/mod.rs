@@ -37,8 +37,32 @@ const DEMO_ITEMS: [&str; 4] = [
 /// When a part cannot be started.
 pub async fn run(settings: config::Dev) -> anyhow::Result<()> {
     let metrics = telemetry::init_metrics()?;
-    let stores = Stores::start(&settings).await?;
-    let started = serve(&settings, &stores, metrics).await;
+    // Heard from the first moment on, so that a Ctrl-C while the stores start
+    // finds someone who stops them.
+    let (stop, mut stopped) = tokio::sync::watch::channel(false);
+    tokio::spawn(async move {
+        let heard = tokio::select! {
+            heard = shutdown::requested() => heard,
+            heard = shutdown::hung_up() => heard,
+        };
+        if let Err(error) = heard {
+            tracing::error!(%error, "cannot listen to signals");
+        }
+        stop.send_replace(true);
+    });
+    let stores = {
+        let mut stopped = stopped.clone();
+        tokio::select! {
+            stores = Stores::start(&settings) => stores?,
+            // What has been started is killed as it is dropped.
+            _ = stopped.wait_for(|stopped| *stopped) => return Ok(()),
+        }
+    };
+    let started = serve(&settings, &stores, metrics, async {
+        // A sender that is gone means stop as well.
+        let _ = stopped.wait_for(|stopped| *stopped).await;
+    })
+    .await;
     // Whatever happened, no process is left behind.
     stores.stop().await;
     started
@@ -48,6 +72,7 @@ async fn serve(
     settings: &config::Dev,
     stores: &Stores,
     metrics: metrics_exporter_prometheus::PrometheusHandle,
+    stop: impl Future<Output = ()>,
 ) -> anyhow::Result<()> {
     let (database_url, redis_url) = (&stores.database_url, &stores.redis_url);
     let ledger = Ledger::new(database_url, "tally dev server", ledger::SERVER_STATEMENT_LIMIT)?;
@@ -80,13 +105,7 @@ async fn serve(
     });
 
     greet(address, stores);
-    let served = server
-        .run(async {
-            if let Err(error) = shutdown::requested().await {
-                tracing::error!(%error, "cannot listen to signals");
-            }
-        })
-        .await;
+    let served = server.run(stop).await;
     // The server first, so that the worker's last flush has all votes.
     drop(stop_worker);
     working.await??;

@@ -1,5 +1,8 @@
 //! A private Postgres.
 
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -60,11 +63,25 @@ impl PrivatePostgres {
         }
         std::fs::create_dir_all(&self.folder)?;
         give(&self.folder)?;
+        // Made beside its place and then renamed: what a start that was cut off has
+        // left half done is not taken for a database.
+        let fresh = self.folder.join("data.new");
         let password = self.folder.join("password");
-        std::fs::write(&password, &self.secret)?;
+        if fresh.exists() {
+            std::fs::remove_dir_all(&fresh)?;
+        }
+        if password.exists() {
+            std::fs::remove_file(&password)?;
+        }
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&password)?;
+        file.write_all(self.secret.as_bytes())?;
         give(&password)?;
         let options = [
-            format!("--pgdata={}", self.data().display()),
+            format!("--pgdata={}", fresh.display()),
             format!("--username={USER}"),
             "--auth=scram-sha-256".to_owned(),
             format!("--pwfile={}", password.display()),
@@ -74,7 +91,8 @@ impl PrivatePostgres {
         ];
         let made = run_to_end(program("initdb")?, options).await;
         std::fs::remove_file(&password)?;
-        made
+        made?;
+        Ok(std::fs::rename(fresh, self.data())?)
     }
 
     /// Starts it and waits until it answers.
@@ -83,6 +101,7 @@ impl PrivatePostgres {
     /// When it does not; the end of its log is in the error.
     pub async fn start(&mut self) -> anyhow::Result<()> {
         self.initialize().await?;
+        self.wait_for_predecessor().await;
         let log = self.folder.join("log");
         let mut options = vec![
             "-D".to_owned(),
@@ -111,6 +130,20 @@ impl PrivatePostgres {
         }
         self.process = Some(process);
         Ok(())
+    }
+
+    /// A Postgres whose owner was killed takes a moment to end, and until then
+    /// nobody else can have its folder.
+    async fn wait_for_predecessor(&self) {
+        let deadline = Instant::now() + START_LIMIT;
+        let runs = || {
+            let note = std::fs::read_to_string(self.data().join("postmaster.pid")).ok()?;
+            let name = std::fs::read_to_string(format!("/proc/{}/comm", note.lines().next()?.trim())).ok()?;
+            (name.trim() == "postgres").then_some(())
+        };
+        while runs().is_some() && Instant::now() < deadline {
+            sleep(START_EVERY).await;
+        }
     }
 
     /// Makes a database unless it is there, and returns its URL.

@@ -106,6 +106,8 @@ pub enum Outcome {
     Repeated(StoredVote),
     /// There is no such item.
     UnknownItem,
+    /// A repeat, so nothing was stored for it; which vote it repeats could not be read.
+    Unread,
 }
 
 #[cfg(test)]

@@ -9,9 +9,10 @@ use actix_web::web::Bytes;
 use actix_web::{FromRequest, HttpMessage, HttpRequest};
 use futures_util::{StreamExt, future};
 use serde::de::DeserializeOwned;
+use tokio::time::timeout;
 
-use super::BODY_LIMIT_BYTES;
 use super::error::Problem;
+use super::{BODY_LIMIT, BODY_LIMIT_BYTES};
 use crate::domain::ItemId;
 
 /// A JSON body. An empty one reads as `{}`.
@@ -23,6 +24,7 @@ impl<T: DeserializeOwned + 'static> FromRequest for Json<T> {
 
     fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
         let is_json = is_json(request);
+        let is_encoded = request.headers().contains_key(header::CONTENT_ENCODING);
         let declared: Option<usize> = request
             .headers()
             .get(header::CONTENT_LENGTH)
@@ -33,7 +35,12 @@ impl<T: DeserializeOwned + 'static> FromRequest for Json<T> {
             if declared.is_some_and(|bytes| bytes > BODY_LIMIT_BYTES) {
                 return Err(Problem::body_too_large(BODY_LIMIT_BYTES));
             }
-            let bytes = read(payload, declared.unwrap_or(0)).await?;
+            if is_encoded {
+                return Err(Problem::wrong_content_type());
+            }
+            let bytes = timeout(BODY_LIMIT, read(payload, declared.unwrap_or(0)))
+                .await
+                .map_err(|_| Problem::body_too_slow(BODY_LIMIT))??;
             if bytes.is_empty() {
                 return parse(b"{}").map(Self);
             }
@@ -67,6 +74,13 @@ async fn read(mut payload: Payload, expected: usize) -> Result<Bytes, Problem> {
 
 /// Parses JSON; what is wrong with it is told with the field where it is.
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
+    // serde would take an array for an object, its values in the order of the fields.
+    if bytes.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[') {
+        return Err(Problem::malformed(
+            "body",
+            "body: it is an array; it takes an object.",
+        ));
+    }
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
     let value = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
         let path = error.path().to_string();

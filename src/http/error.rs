@@ -75,8 +75,13 @@ impl Problem {
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "Body too large", detail)
     }
 
+    pub fn body_too_slow(limit: std::time::Duration) -> Self {
+        let detail = format!("The body must arrive within {} s.", limit.as_secs());
+        Self::new(StatusCode::REQUEST_TIMEOUT, "Request timeout", detail)
+    }
+
     pub fn wrong_content_type() -> Self {
-        let detail = "The body must be JSON, with the header Content-Type: application/json.";
+        let detail = "The body must be plain JSON, with the header Content-Type: application/json.";
         Self::new(
             StatusCode::UNSUPPORTED_MEDIA_TYPE,
             "Unsupported content type",

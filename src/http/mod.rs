@@ -25,7 +25,9 @@ use error::{method_not_allowed, not_found};
 
 /// How large a request's body may be.
 pub const BODY_LIMIT_BYTES: usize = 16 * 1024;
-/// How long a client may take to send a request's head.
+/// How long a client may take to send a request's body.
+pub const BODY_LIMIT: Duration = Duration::from_secs(5);
+/// How long a client may take to send its first request's head.
 pub const HEAD_LIMIT: Duration = Duration::from_secs(10);
 /// How long a connection may stay open without a request.
 pub const KEEP_ALIVE_LIMIT: Duration = Duration::from_secs(75);
@@ -95,7 +97,7 @@ impl Server {
         let house = House {
             gatherer,
             ledger: self.ledger,
-            link,
+            link: link.clone(),
             redis: self.redis,
             metrics: self.metrics,
         };
@@ -127,6 +129,15 @@ impl Server {
             .is_err()
         {
             tracing::error!(limit = ?self.shutdown_limit, "some votes were not settled in time");
+        }
+        if tokio::time::timeout(self.shutdown_limit, link.settled())
+            .await
+            .is_err()
+        {
+            tracing::warn!(
+                items = link.doubt_total(),
+                "doubtful counts are left for the epoch check or the audit"
+            );
         }
         Ok(())
     }

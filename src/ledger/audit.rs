@@ -91,6 +91,25 @@ impl Ledger {
         .await?)
     }
 
+    /// A token that stays the same until Postgres crashes or fails over; see
+    /// migrations/0004_recovery.sql.
+    ///
+    /// # Errors
+    /// When Postgres is away.
+    pub async fn recovery_token(&self) -> Result<String, LedgerError> {
+        loop {
+            let token = sqlx::query_scalar!("select token from recovery")
+                .fetch_optional(&self.pool)
+                .await?;
+            if let Some(token) = token {
+                return Ok(token);
+            }
+            sqlx::query!("insert into recovery default values on conflict do nothing")
+                .execute(&self.pool)
+                .await?;
+        }
+    }
+
     /// Adds one portion of the votes between the watermark and `safe_vote_id` to
     /// their items' audited counts, and moves the watermark, in one transaction.
     /// Votes younger than `in_flight_limit` stay beyond the watermark, where

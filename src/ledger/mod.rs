@@ -29,6 +29,10 @@ pub const ACQUIRE_LIMIT: Duration = Duration::from_secs(3);
 /// Connections in the pool, besides those of the vote writers.
 pub const POOL_LIMIT_CONNECTIONS: u32 = 8;
 
+/// How long a transaction may stand idle before Postgres ends it. The audit's holds
+/// row locks that every flush waits for, and its worker may be stopped or cut off.
+const IDLE_TRANSACTION_LIMIT: Duration = Duration::from_secs(5);
+
 /// What Postgres is asked to do differently for each of Tally's connections.
 /// - `enable_seqscan`: no statement here ought to read a whole table, yet the
 ///   planner cannot know how little lies beyond the watermark and would.
@@ -46,7 +50,7 @@ const WRITER_PLANS: (&str, &str) = ("plan_cache_mode", "force_generic_plan");
 /// What the ledger cannot do, or could not.
 #[derive(Debug, thiserror::Error)]
 pub enum LedgerError {
-    #[error("Postgres: {0}")]
+    #[error("Postgres (DATABASE_URL): {0}")]
     Postgres(#[from] sqlx::Error),
     #[error("migrating Postgres: {0}")]
     Migrate(#[from] MigrateError),
@@ -93,10 +97,13 @@ impl Ledger {
             return Err(LedgerError::Url(sqlx::Error::Configuration(why.into())));
         }
         let options: PgConnectOptions = database_url.parse().map_err(LedgerError::Url)?;
-        let options = options
-            .application_name(role)
-            .options(SESSION_OPTIONS)
-            .options([("statement_timeout", format!("{}ms", statement_limit.as_millis()))]);
+        let options = options.application_name(role).options(SESSION_OPTIONS).options([
+            ("statement_timeout", format!("{}ms", statement_limit.as_millis())),
+            (
+                "idle_in_transaction_session_timeout",
+                format!("{}ms", IDLE_TRANSACTION_LIMIT.as_millis()),
+            ),
+        ]);
         let pool = PgPoolOptions::new()
             .max_connections(POOL_LIMIT_CONNECTIONS)
             .acquire_timeout(ACQUIRE_LIMIT)

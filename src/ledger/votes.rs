@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use sqlx::Connection;
 use sqlx::postgres::{PgConnectOptions, PgConnection};
+use tokio::time::timeout;
 
 use super::{CONNECT_LIMIT, LedgerError};
-use crate::domain::{NewVote, Outcome, StoredVote, TransactionId};
+use crate::domain::{NewVote, Outcome, StoredVote, TransactionId, VoterId};
 
 /// How much longer than the statement limit the writer waits for an answer, so
 /// that Postgres' own cancellation, which is certain, comes first.
@@ -64,20 +65,46 @@ impl VoteWriter {
         };
         // The statement's own transaction has ended when this returns: sqlx reads
         // on to ReadyForQuery, which Postgres sends after the commit.
-        match tokio::time::timeout(self.answer_limit, insert(&mut connection, votes)).await {
-            Ok(Ok(inserted)) => {
-                self.connection = Some(connection);
-                Ok(inserted)
+        let Batch {
+            transaction,
+            mut outcomes,
+        } = match timeout(self.answer_limit, insert(&mut connection, votes)).await {
+            Ok(Ok(batch)) => batch,
+            Ok(Err(error)) if is_certain(&error) => return Err(InsertError::NotStored(error.into())),
+            Ok(Err(error)) => return Err(InsertError::Unknown(error.into())),
+            Err(_) => return Err(InsertError::Unknown(LedgerError::Late(self.answer_limit))),
+        };
+        // From here on the batch is committed, and must be counted whatever comes.
+        let looked_up = if outcomes.contains(&None) {
+            match timeout(
+                self.answer_limit,
+                find_first_votes(&mut connection, votes, &mut outcomes),
+            )
+            .await
+            {
+                Ok(looked_up) => looked_up.map_err(LedgerError::from),
+                Err(_) => Err(LedgerError::Late(self.answer_limit)),
             }
-            Ok(Err(error)) if is_certain(&error) => Err(InsertError::NotStored(error.into())),
-            Ok(Err(error)) => Err(InsertError::Unknown(error.into())),
-            Err(_) => Err(InsertError::Unknown(LedgerError::Late(self.answer_limit))),
+        } else {
+            Ok(())
+        };
+        match looked_up {
+            Ok(()) => self.connection = Some(connection),
+            Err(error) => tracing::error!(%error, "which votes some repeats repeat could not be read"),
         }
+        let outcomes = outcomes
+            .into_iter()
+            .map(|one| one.unwrap_or(Outcome::Unread))
+            .collect();
+        Ok(Inserted {
+            transaction,
+            outcomes,
+        })
     }
 
     async fn connect(&self) -> Result<PgConnection, LedgerError> {
         let connecting = PgConnection::connect_with(&self.options);
-        match tokio::time::timeout(CONNECT_LIMIT, connecting).await {
+        match timeout(CONNECT_LIMIT, connecting).await {
             Ok(connected) => Ok(connected?),
             Err(_) => Err(LedgerError::Late(CONNECT_LIMIT)),
         }
@@ -92,12 +119,19 @@ fn is_certain(error: &sqlx::Error) -> bool {
         .is_some_and(|error| !error.code().is_some_and(|code| code.starts_with("57P")))
 }
 
-async fn insert(connection: &mut PgConnection, votes: &[NewVote]) -> Result<Inserted, sqlx::Error> {
-    let item_ids: Vec<i64> = votes.iter().map(|vote| vote.item_id.get()).collect();
-    let voter_ids: Vec<Option<&str>> = votes
-        .iter()
-        .map(|vote| vote.voter_id.as_ref().map(|voter| voter.as_str()))
-        .collect();
+/// A committed batch; an outcome is `None` for a repeat whose first vote the
+/// batch's own snapshot could not see.
+struct Batch {
+    transaction: TransactionId,
+    outcomes: Vec<Option<Outcome>>,
+}
+
+fn item_and_voter(vote: &NewVote) -> (i64, Option<&str>) {
+    (vote.item_id.get(), vote.voter_id.as_ref().map(VoterId::as_str))
+}
+
+async fn insert(connection: &mut PgConnection, votes: &[NewVote]) -> Result<Batch, sqlx::Error> {
+    let (item_ids, voter_ids): (Vec<i64>, Vec<Option<&str>>) = votes.iter().map(item_and_voter).unzip();
     let values: Vec<i16> = votes.iter().map(|vote| vote.value.get()).collect();
     let batch = sqlx::query_file!(
         "src/ledger/sql/insert_votes.sql",
@@ -105,7 +139,7 @@ async fn insert(connection: &mut PgConnection, votes: &[NewVote]) -> Result<Inse
         &voter_ids as &[Option<&str>],
         &values
     )
-    .fetch_one(&mut *connection)
+    .fetch_one(connection)
     .await?;
 
     let all_inserted = batch.inserted.len() == votes.len();
@@ -129,40 +163,29 @@ async fn insert(connection: &mut PgConnection, votes: &[NewVote]) -> Result<Inse
         .collect();
     let repeated = batch.repeated_ids.iter().zip(&batch.repeated_values);
     for (position, (id, value)) in batch.repeated_positions.iter().zip(repeated) {
-        if let Some(outcome) = usize::try_from(position - 1)
-            .ok()
-            .and_then(|at| outcomes.get_mut(at))
-        {
+        if let Some(outcome) = at(*position).and_then(|at| outcomes.get_mut(at)) {
             *outcome = Some(Outcome::Repeated(StoredVote {
                 id: *id,
                 value: *value,
             }));
         }
     }
-    if outcomes.iter().any(Option::is_none) {
-        find_first_votes(connection, &item_ids, &voter_ids, &mut outcomes).await?;
-    }
-    let outcomes = outcomes
-        .into_iter()
-        .collect::<Option<Vec<_>>>()
-        .ok_or_else(|| sqlx::Error::Protocol("a repeated vote has no first vote".to_owned()))?;
-    Ok(Inserted {
+    Ok(Batch {
         transaction: TransactionId(batch.xid),
         outcomes,
     })
 }
 
-/// Finds the first votes of repeats that the batch's own snapshot could not see:
-/// they stand in the same batch, or were committed while it ran.
+/// Finds the first votes of the repeats without an outcome: they stand in the same
+/// batch, or were committed while it ran.
 async fn find_first_votes(
     connection: &mut PgConnection,
-    item_ids: &[i64],
-    voter_ids: &[Option<&str>],
+    votes: &[NewVote],
     outcomes: &mut [Option<Outcome>],
 ) -> Result<(), sqlx::Error> {
     let open: Vec<usize> = (0..outcomes.len()).filter(|at| outcomes[*at].is_none()).collect();
-    let items: Vec<i64> = open.iter().map(|at| item_ids[*at]).collect();
-    let voters: Vec<Option<&str>> = open.iter().map(|at| voter_ids[*at]).collect();
+    let (items, voters): (Vec<i64>, Vec<Option<&str>>) =
+        open.iter().map(|at| item_and_voter(&votes[*at])).unzip();
     let rows = sqlx::query_file!(
         "src/ledger/sql/first_votes.sql",
         &items,
@@ -171,13 +194,17 @@ async fn find_first_votes(
     .fetch_all(connection)
     .await?;
     for row in rows {
-        let at = usize::try_from(row.position - 1).ok().and_then(|at| open.get(at));
-        if let Some(at) = at {
-            outcomes[*at] = Some(Outcome::Repeated(StoredVote {
+        if let Some(open) = at(row.position).and_then(|at| open.get(at)) {
+            outcomes[*open] = Some(Outcome::Repeated(StoredVote {
                 id: row.id,
                 value: row.value,
             }));
         }
     }
     Ok(())
+}
+
+/// SQL counts positions from 1.
+fn at(position: i64) -> Option<usize> {
+    usize::try_from(position - 1).ok()
 }

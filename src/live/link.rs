@@ -224,6 +224,13 @@ impl Link {
         self.state.wake_healer.notify_one();
     }
 
+    /// Waits until no item is doubted.
+    pub async fn settled(&self) {
+        while self.doubt_total() > 0 {
+            sleep(RETRY_FIRST).await;
+        }
+    }
+
     /// How many items are doubted.
     pub fn doubt_total(&self) -> usize {
         self.doubts().due.len()

@@ -37,9 +37,9 @@ pub const LEASE_LIMIT: Duration = Duration::from_secs(10);
 #[derive(Debug, thiserror::Error)]
 pub enum LiveError {
     /// The call failed, or its answer did not come in time: it may have been applied.
-    #[error("Redis: {0}")]
+    #[error("Redis (REDIS_URL): {0}")]
     Redis(#[from] RedisError),
-    #[error("no connection to Redis: {0}")]
+    #[error("no connection to Redis (REDIS_URL): {0}")]
     Pool(#[from] PoolError),
     #[error("REDIS_URL: {0}; it takes redis://user:password@host:port/number")]
     Url(#[source] RedisError),

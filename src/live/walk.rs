@@ -29,6 +29,9 @@ impl Counters {
             .arg(keys::COUNTER_PATTERN)
             .arg("COUNT")
             .arg(size)
+            // A key of another type is not ours.
+            .arg("TYPE")
+            .arg("hash")
             .query_async(&mut *connection)
             .await?;
         let mut items: Vec<ItemId> = keys.iter().filter_map(|key| keys::item_of(key)).collect();

@@ -1,4 +1,5 @@
 //! After Redis restarted, failed over or lost its data, nothing in it is certain.
+//! After Postgres crashed or failed over, the fences in it are not.
 
 use super::{SyncError, Worker};
 use crate::domain::ItemId;
@@ -15,7 +16,11 @@ impl Worker {
     /// When a store is away. The epoch is entered only at the very end, so the
     /// next try does all of it again.
     pub async fn enter_epoch(&self) -> Result<Option<usize>, SyncError> {
-        let current = self.counters.current_epoch().await?;
+        let (redis, postgres) = (
+            self.counters.current_epoch().await?,
+            self.ledger.recovery_token().await?,
+        );
+        let current = format!("{redis}:{postgres}");
         let known = self.counters.known_epoch().await?;
         if known.as_deref() == Some(current.as_str()) {
             return Ok(None);
@@ -65,7 +70,7 @@ impl Worker {
         match known {
             Some(_) => tracing::warn!(
                 doubted,
-                "Redis restarted or failed over: its counts are counted afresh"
+                "Redis or Postgres restarted or failed over: all is counted afresh"
             ),
             None => tracing::warn!(
                 doubted,

@@ -181,7 +181,9 @@ impl Worker {
         let counts: Vec<CountToSave> = exact
             .iter()
             .filter_map(|one| {
-                let rev = *times.get(&one.item_id)?;
+                // Not behind what was saved when the ledger was read, even if this
+                // Redis' clock is: the exact count has all of that in it.
+                let rev = one.counted_at.max(*times.get(&one.item_id)?);
                 Some(CountToSave {
                     item_id: one.item_id,
                     count: one.count,
@@ -190,8 +192,8 @@ impl Worker {
             })
             .collect();
         let written: HashSet<ItemId> = self.ledger.save_counts(&counts).await?.into_iter().collect();
-        // An item that does not exist has nothing to be written. One that is ahead of
-        // its recount keeps its token, and comes again with the next walk.
+        // An item that does not exist has nothing to be written. One that was saved
+        // since the ledger was read keeps its token, and comes again with the next walk.
         let known: HashSet<ItemId> = exact.iter().map(|one| one.item_id).collect();
         let tokens: Vec<(ItemId, String)> = doubted
             .into_iter()
@@ -218,7 +220,7 @@ impl Worker {
         let expired = self.counters.expire(&idle, self.limits.retention).await?;
         report.expired += expired.iter().filter(|one| **one == Expired::Expired).count();
 
-        // Only what was saved when it was peeked: the rest gets its flush first.
+        // Also what is not saved yet: its recount token has it written.
         let old: Vec<ItemId> = counters
             .iter()
             .filter(|one| one.is_older_than(self.limits.max_age))

@@ -34,7 +34,9 @@ async fn bad_input_gets_a_problem_that_names_what_was_wrong_and_stores_nothing()
     let cases: &[(&str, &str, u16, &str)] = &[
         ("/v1/items/999/votes", "{}", 404, "item 999"),
         (&votes, "{", 400, "body"),
-        (&votes, "[]", 400, "body"),
+        (&votes, "[]", 400, "array"),
+        (&votes, r#" ["ada",1]"#, 400, "array"),
+        ("/v1/items", r#"["x"]"#, 400, "array"),
         (&votes, "{} {}", 400, "body"),
         (&votes, r#"{"voter_id":7}"#, 400, "voter_id"),
         (&votes, r#"{"value":"up"}"#, 400, "value"),
@@ -74,6 +76,22 @@ async fn a_body_without_a_length_is_cut_off_at_the_limit_as_well() {
         .post_raw(&format!("/v1/items/{item}/votes"), "application/json", body)
         .await;
     assert_problem(response, StatusCode::PAYLOAD_TOO_LARGE, "16384 bytes").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_that_does_not_arrive_is_given_up() {
+    let tally = Tally::start().await;
+    let item = tally.item("x").await;
+    // Half a body, and then nothing.
+    let stream = futures_util::stream::once(async { Ok::<_, std::io::Error>("{") });
+    let body = reqwest::Body::wrap_stream(futures_util::StreamExt::chain(
+        stream,
+        futures_util::stream::pending(),
+    ));
+    let response = tally
+        .post_raw(&format!("/v1/items/{item}/votes"), "application/json", body)
+        .await;
+    assert_problem(response, StatusCode::REQUEST_TIMEOUT, "within 5 s").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -108,6 +108,35 @@ async fn dev_serves_keeps_its_data_over_a_restart_and_leaves_no_process_behind()
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn dev_stopped_while_it_starts_leaves_nothing_that_a_next_start_minds() {
+    let folder = folder();
+    let mark = folder.path().to_string_lossy().into_owned();
+    let data = folder.path().join("data");
+    // At three stages of the first start: initdb has begun, is done, Redis is there.
+    for stage in ["postgres/data.new", "postgres/data", "redis"] {
+        let mut dev = command(TALLY, None);
+        dev.arg("dev")
+            .arg("--folder")
+            .arg(&data)
+            .env("TALLY_LISTEN", "127.0.0.1:0");
+        let program = Program::start(dev, folder.path(), "stopped.log");
+        eventually(&format!("{stage} is there"), async || {
+            data.join(stage).exists().then_some(())
+        })
+        .await;
+        program.signal(Signal::SIGINT);
+        assert_eq!(program.wait().await, Some(0));
+        eventually("no process is left", async || {
+            processes_with(&mark).is_empty().then_some(())
+        })
+        .await;
+    }
+    let (program, _) = start(folder.path(), "last.log").await;
+    program.signal(Signal::SIGINT);
+    assert_eq!(program.wait().await, Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn dev_uses_given_stores_instead_of_its_own() {
     let stores = Stores::start().await;
     let mut dev = command(TALLY, Some(&stores));

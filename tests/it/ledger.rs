@@ -21,6 +21,7 @@ fn words(outcomes: &[Outcome]) -> Vec<&'static str> {
             Outcome::Accepted(_) => "accepted",
             Outcome::Repeated(_) => "repeated",
             Outcome::UnknownItem => "unknown",
+            Outcome::Unread => "unread",
         })
         .collect()
 }
@@ -55,7 +56,7 @@ async fn a_batch_is_decided_vote_by_vote_in_its_order() {
     );
     let id = |outcome: Outcome| match outcome {
         Outcome::Accepted(vote) | Outcome::Repeated(vote) => vote.id,
-        Outcome::UnknownItem => 0,
+        Outcome::UnknownItem | Outcome::Unread => 0,
     };
     assert_eq!(
         id(second.outcomes[2]),
@@ -68,6 +69,29 @@ async fn a_batch_is_decided_vote_by_vote_in_its_order() {
         "in the same batch as well"
     );
     assert!(second.transaction > first.transaction);
+}
+
+#[tokio::test]
+async fn a_batch_is_told_as_stored_even_if_what_its_repeats_repeat_cannot_be_read() {
+    let stores = Stores::start().await;
+    let ledger = ledger(&stores.database_url);
+    let x = item(&ledger).await;
+    // Whatever comes after an insert on the same connection finds no table.
+    sqlx::raw_sql(
+        "create function hide() returns trigger language plpgsql as
+         $$ begin perform set_config('search_path', 'nowhere', false); return null; end $$;
+         create trigger hide after insert on vote for each statement execute function hide()",
+    )
+    .execute(&stores.pool())
+    .await
+    .expect("a trigger");
+    let mut writer = ledger.writer();
+    let batch = [vote(x, Some("ada")), vote(x, Some("ada")), vote(x, None)];
+    let inserted = writer.insert(&batch).await.expect("it is committed");
+    assert_eq!(words(&inserted.outcomes), ["accepted", "unread", "accepted"]);
+    // The next batch gets a connection that is in order.
+    let again = writer.insert(&[vote(x, Some("ada"))]).await.expect("an insert");
+    assert_eq!(words(&again.outcomes), ["repeated"]);
 }
 
 #[tokio::test]

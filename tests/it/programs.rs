@@ -289,6 +289,47 @@ async fn two_servers_and_two_workers_are_exact_through_wipes_kills_and_expiry() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_stands_still_in_the_middle_of_an_audit_does_not_stop_the_others() {
+    let stores = Stores::start().await;
+    let (_server, base) = Program::server(&stores, "server.log").await;
+    replay(&stores, "ada item\nbob item\n", &base).await;
+    // Its audit moves the watermark and comes to wait for the item's row.
+    let pool = stores.pool();
+    let mut blocker = pool.begin().await.expect("a transaction");
+    sqlx::query("select from item for no key update")
+        .execute(&mut *blocker)
+        .await
+        .expect("a lock");
+    let settings = [
+        ("TALLY_AUDIT_CRON", "* * * * * *"),
+        ("TALLY_IN_FLIGHT_LIMIT", "1ms"),
+        ("TALLY_FLUSH_EVERY", "1h"),
+    ];
+    let stopped = Program::worker(&stores, "stopped.log", &settings);
+    eventually("its audit waits", async || {
+        let waiting: i64 = sqlx::query_scalar(
+            "select count(*) from pg_stat_activity
+             where wait_event_type = 'Lock' and query like '-- Adds the votes%'",
+        )
+        .fetch_one(&pool)
+        .await
+        .ok()?;
+        (waiting > 0).then_some(())
+    })
+    .await;
+    stopped.signal(Signal::SIGSTOP);
+    blocker.rollback().await.expect("a rollback");
+    // Now it holds the rows, in a transaction that nobody goes on with.
+    let _other = Program::worker(&stores, "other.log", &[("TALLY_FLUSH_EVERY", "50ms")]);
+    replay(&stores, "eve item\n", &base).await;
+    eventually("the other one flushes", async || {
+        (saved(&stores).await == (1, 3)).then_some(())
+    })
+    .await;
+    stopped.signal(Signal::SIGCONT);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_a_killed_server_had_stored_but_not_counted_is_found_by_the_audit() {
     let stores = Stores::start().await;
     let (server, base) = Program::server(&stores, "server.log").await;

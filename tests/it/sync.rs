@@ -5,6 +5,7 @@ use std::time::Duration;
 use tally::domain::{CountToSave, ItemId};
 use tally::sync::{Limits, Repair};
 
+use crate::helpers::eventually;
 use crate::helpers::tally::{Tally, counters, ledger, limits};
 
 async fn command(tally: &Tally, words: &[&str]) {
@@ -426,6 +427,66 @@ async fn after_a_restart_of_redis_every_count_is_counted_afresh() {
     assert!(tally.worker().enter_epoch().await.expect("an epoch").is_some());
     assert_eq!(tally.live_count(item).await, None);
     tally.assert_exact_at_rest(item).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_a_crash_of_postgres_every_count_is_counted_afresh_and_not_after_a_clean_restart() {
+    let mut tally = Tally::start().await;
+    let item = tally.item("x").await;
+    tally.worker().enter_epoch().await.expect("an epoch");
+    tally.add(item, 1).await;
+    tally.stores.postgres.stop().await;
+    tally.stores.postgres.start().await.expect("Postgres starts");
+    let epoch = async |tally: &Tally| {
+        eventually("Postgres answers the worker", async || {
+            tally.worker().enter_epoch().await.ok()
+        })
+        .await
+    };
+    assert_eq!(epoch(&tally).await, None);
+    // Transaction ids that were not on disk are drawn again: the fence cannot be trusted.
+    tally.stores.postgres.crash().await;
+    tally.stores.postgres.start().await.expect("Postgres starts");
+    assert!(epoch(&tally).await.is_some());
+    assert_eq!(tally.live_count(item).await, None);
+    eventually("voting goes on", async || {
+        (tally.vote(item, "ada").await.0.is_success()).then_some(())
+    })
+    .await;
+    tally.assert_exact_at_rest(item).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_recount_is_written_even_when_the_clock_of_redis_is_behind() {
+    let tally = Tally::start().await;
+    let item = tally.item("x").await;
+    tally.add(item, 1).await;
+    tally.worker().flush().await.expect("a flush");
+    // As after a failover to a Redis whose clock is an hour behind.
+    sqlx::query("update item set counted_at = counted_at + interval '1 hour', vote_count = 9")
+        .execute(&tally.pool)
+        .await
+        .expect("an update");
+    tally.counters.invalidate(&[item]).await.expect("Redis answers");
+    assert_eq!(tally.worker().flush().await.expect("a flush").recounted, 1);
+    assert_eq!(tally.saved_count(item).await, 1);
+    assert_eq!(tally.add(item, 1).await, Some(2));
+    tally.assert_exact_at_rest(item).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_of_another_type_in_a_counters_place_is_thrown_away_with_the_next_vote() {
+    let tally = Tally::start().await;
+    let (item, other) = (tally.item("x").await, tally.item("y").await);
+    command(&tally, &["SET", &format!("item:{{{item}}}"), "theirs"]).await;
+    assert_eq!(tally.add(item, 1).await, None);
+    eventually("live counts are back, for all", async || {
+        tally.add(item, 1).await?;
+        tally.add(other, 1).await
+    })
+    .await;
+    tally.assert_exact_at_rest(item).await;
+    tally.assert_exact_at_rest(other).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
