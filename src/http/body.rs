@@ -85,12 +85,12 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     let value = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
         let path = error.path().to_string();
         let message = error.into_inner().to_string();
-        // serde names an unknown field in its message, not in the path.
-        let field = match message
-            .strip_prefix("unknown field `")
-            .and_then(|rest| rest.split('`').next())
-        {
-            Some(unknown) => unknown.to_owned(),
+        // serde names an unknown or a missing field in its message, not in the path.
+        let named = ["unknown field `", "missing field `"]
+            .iter()
+            .find_map(|start| message.strip_prefix(start)?.split('`').next());
+        let field = match named {
+            Some(named) => named.to_owned(),
             None if path == "." || path == "?" => "body".to_owned(),
             None => path,
         };

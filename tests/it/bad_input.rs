@@ -19,6 +19,10 @@ async fn assert_problem(response: reqwest::Response, status: StatusCode, part: &
         problem["title"].is_string() && problem["type"].is_string(),
         "{problem}"
     );
+    // A field is named by its own name, so that a form can show it there.
+    if [400, 422].contains(&status.as_u16()) {
+        assert!(problem["field"].is_string(), "{problem}");
+    }
     let text = problem.to_string();
     assert!(text.contains(part), "{text} should contain {part:?}");
 }
@@ -38,10 +42,10 @@ async fn bad_input_gets_a_problem_that_names_what_was_wrong_and_stores_nothing()
         (&votes, r#" ["ada",1]"#, 400, "array"),
         ("/v1/items", r#"["x"]"#, 400, "array"),
         (&votes, "{} {}", 400, "body"),
-        (&votes, r#"{"voter_id":7}"#, 400, "voter_id"),
+        (&votes, r#"{"voter_id":7}"#, 400, r#""field":"voter_id""#),
         (&votes, r#"{"value":"up"}"#, 400, "value"),
         (&votes, r#"{"value":1.5}"#, 400, "value"),
-        (&votes, r#"{"votr_id":"ada"}"#, 400, "votr_id"),
+        (&votes, r#"{"votr_id":"ada"}"#, 400, r#""field":"votr_id""#),
         ("/v1/items/0/votes", "{}", 400, "id"),
         ("/v1/items/-1/votes", "{}", 400, "id"),
         ("/v1/items/x/votes", "{}", 400, "id"),
@@ -54,7 +58,7 @@ async fn bad_input_gets_a_problem_that_names_what_was_wrong_and_stores_nothing()
         ("/v1/items", r#"{"name":""}"#, 422, "name"),
         ("/v1/items", &long_name, 422, "201 characters"),
         ("/v1/items", r#"{"name":"a\u0000"}"#, 422, "control"),
-        ("/v1/items", "{}", 400, "name"),
+        ("/v1/items", "{}", 400, r#""field":"name""#),
         ("/v1/items", r#"{"name":"x","colour":"red"}"#, 400, "colour"),
         ("/nowhere", "{}", 404, "/nowhere"),
     ];
