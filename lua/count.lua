@@ -28,8 +28,10 @@ local held = redis.call('HMGET', key, 'count', 'rev', 'fence')
 if held[1] then
   -- The seed's snapshot saw these votes already: adding them would count them twice.
   if delta == 0 or visible(held[3]) then return tonumber(held[1]) end
-  redis.call('HSET', key, 'rev', string.format('%.0f', math.max(tonumber(held[2]) + 1, now)))
-  return redis.call('HINCRBY', key, 'count', ARGV[1])
+  local count = tonumber(held[1]) + delta
+  redis.call('HSET', key, 'count', string.format('%.0f', count),
+    'rev', string.format('%.0f', math.max(tonumber(held[2]) + 1, now)))
+  return count
 end
 
 -- A lease reads <µs when taken>:<nonce>.

@@ -24,6 +24,10 @@ create table vote (
 create unique index vote_once on vote (item_id, voter_id, change_number)
     where voter_id is not null;
 
+-- An item's votes beyond the watermark, to seed or recount it: without this, every
+-- batch with one missing live count would read all votes since the last audit.
+create index vote_of_item on vote (item_id, id) include (value);
+
 create function vote_is_append_only() returns trigger language plpgsql as $$
 begin
     raise exception 'the ledger is append-only: votes are never updated or deleted'

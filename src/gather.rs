@@ -95,7 +95,6 @@ pub fn start(ledger: &Ledger, link: &Link) -> (Gatherer, Lanes) {
     for _ in 0..LANES {
         let lane = Lane {
             writer: ledger.writer(),
-            ledger: ledger.clone(),
             link: link.clone(),
         };
         tasks.spawn(lane.run(Arc::clone(&waiting)));
@@ -135,7 +134,6 @@ impl Gatherer {
 
 struct Lane {
     writer: VoteWriter,
-    ledger: Ledger,
     link: Link,
 }
 
@@ -192,7 +190,7 @@ impl Lane {
 
     /// Counts a committed batch, seeding what is missing. The votes of a live
     /// count that is there are answered before the missing ones are seeded.
-    async fn count(&self, settled: &mut Settled, transaction: TransactionId) {
+    async fn count(&mut self, settled: &mut Settled, transaction: TransactionId) {
         let mut open = settled.deltas();
         let deadline = Instant::now() + SEED_LIMIT;
         for _ in 0..SEED_LIMIT_ROUNDS {
@@ -240,15 +238,16 @@ impl Lane {
     /// Reads the exact counts of the missing items and seeds them. Returns those
     /// that this call seeded.
     async fn seed(
-        &self,
+        &mut self,
         missing: &[CountDelta],
         mut leases: HashMap<ItemId, String>,
         deadline: Instant,
     ) -> anyhow::Result<HashMap<ItemId, i64>> {
         let items: Vec<ItemId> = missing.iter().map(|one| one.item_id).collect();
         let limit = deadline.saturating_duration_since(Instant::now());
-        // Reading under a time limit is safe: nothing is left half done.
-        let exact = timeout(limit, self.ledger.exact_counts(&items)).await??;
+        // Reading under a time limit is safe: the writer has taken its connection out,
+        // which is thrown away if this is given up.
+        let exact = timeout(limit, self.writer.exact_counts(&items)).await??;
         let seeds: Vec<_> = exact
             .into_iter()
             .filter_map(|exact| leases.remove(&exact.item_id).map(|lease| (exact, lease)))

@@ -7,8 +7,9 @@ use sqlx::Connection;
 use sqlx::postgres::{PgConnectOptions, PgConnection};
 use tokio::time::timeout;
 
+use super::counts::exact_counts;
 use super::{CONNECT_LIMIT, LedgerError};
-use crate::domain::{NewVote, Outcome, StoredVote, TransactionId, VoterId};
+use crate::domain::{ExactCount, ItemId, NewVote, Outcome, StoredVote, TransactionId, VoterId};
 
 /// How much longer than the statement limit the writer waits for an answer, so
 /// that Postgres' own cancellation, which is certain, comes first.
@@ -100,6 +101,24 @@ impl VoteWriter {
             transaction,
             outcomes,
         })
+    }
+
+    /// The exact counts of these items, all under one snapshot, over the same
+    /// connection: between two batches it is free. Each id may be given once.
+    ///
+    /// # Errors
+    /// When Postgres is away or too slow.
+    pub async fn exact_counts(&mut self, items: &[ItemId]) -> Result<Vec<ExactCount>, LedgerError> {
+        let mut connection = match self.connection.take() {
+            Some(connection) => connection,
+            None => self.connect().await?,
+        };
+        let counts = match timeout(self.answer_limit, exact_counts(&mut connection, items)).await {
+            Ok(counts) => counts?,
+            Err(_) => return Err(LedgerError::Late(self.answer_limit)),
+        };
+        self.connection = Some(connection);
+        Ok(counts)
     }
 
     async fn connect(&self) -> Result<PgConnection, LedgerError> {

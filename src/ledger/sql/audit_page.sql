@@ -7,18 +7,16 @@ select item.id            as "item_id!",
        coalesce(tail.young_up, 0)::bigint   as "young_up!",
        coalesce(tail.young_down, 0)::bigint as "young_down!"
 from item
-left join (
-    select vote.item_id,
-           sum(vote.value) as sum,
+cross join lateral (
+    select sum(vote.value) as sum,
            sum(vote.value) filter (where young and vote.value > 0) as young_up,
            -sum(vote.value) filter (where young and vote.value < 0) as young_down
-    from unnest($1::bigint[]) as given (id)
-    join vote on vote.item_id = given.id
+    from vote
     cross join lateral (
         select vote.created_at > statement_timestamp() - make_interval(secs => $2::float8) as young
     ) as age
-    where vote.id > (select vote_id from watermark)
-    group by vote.item_id
-) as tail on tail.item_id = item.id
+    where vote.item_id = item.id
+      and vote.id > (select vote_id from watermark)
+) as tail
 where item.id = any($1::bigint[])
 order by item.id
