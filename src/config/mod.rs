@@ -1,0 +1,279 @@
+//! Every setting: a flag, an environment variable, a default. `--help` prints this
+//! file's docstrings.
+
+mod read;
+mod values;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+
+pub use read::{read, unknown_variables};
+pub use values::{Cron, DURATION_LIMIT, PAGE_LIMIT, REPLAY_LIMIT_COLUMNS, REPLAY_LIMIT_CONNECTIONS};
+use values::{column, connections, duration, page, rate};
+
+use crate::telemetry::LogFormat;
+
+/// Where the stores are.
+#[derive(Args, Clone)]
+pub struct Stores {
+    /// Postgres, the database of record: postgres://user:password@host:port/database
+    #[arg(long, env = "DATABASE_URL", hide_env_values = true, value_name = "URL")]
+    pub database_url: String,
+
+    /// Redis, for the live counts: redis://user:password@host:port/number
+    #[arg(long, env = "REDIS_URL", hide_env_values = true, value_name = "URL")]
+    pub redis_url: String,
+}
+
+/// Settings of the server.
+#[derive(Args, Clone, Debug)]
+pub struct Server {
+    /// Address and port to listen on; port 0 takes a free one
+    #[arg(
+        long,
+        env = "TALLY_LISTEN",
+        default_value = "127.0.0.1:8080",
+        value_name = "ADDRESS:PORT"
+    )]
+    pub listen: SocketAddr,
+
+    /// How long a shutdown waits for requests under way
+    #[arg(long, env = "TALLY_SHUTDOWN_LIMIT", default_value = "10s", value_parser = duration, value_name = "DURATION")]
+    pub shutdown_limit: Duration,
+}
+
+/// Settings of the sync worker.
+#[derive(Args, Clone, Debug)]
+pub struct Worker {
+    /// How often the live counts are walked and written behind
+    #[arg(long, env = "TALLY_FLUSH_EVERY", default_value = "1s", value_parser = duration, value_name = "DURATION")]
+    pub flush_every: Duration,
+
+    /// How many counters one page of the walk holds, about
+    #[arg(long, env = "TALLY_FLUSH_PAGE", default_value_t = 1000, value_parser = page, value_name = "COUNTERS")]
+    pub flush_page: usize,
+
+    /// How long a saved live count stays after its last change
+    #[arg(long, env = "TALLY_RETENTION", default_value = "10m", value_parser = duration, value_name = "DURATION")]
+    pub retention: Duration,
+
+    /// How long a live count may live, busy or not, before it is seeded afresh
+    #[arg(long, env = "TALLY_MAX_AGE", default_value = "1h", value_parser = duration, value_name = "DURATION")]
+    pub max_age: Duration,
+
+    /// When to audit, as six cron fields, seconds first, in UTC
+    #[arg(
+        long,
+        env = "TALLY_AUDIT_CRON",
+        default_value = "0 * * * * *",
+        value_name = "CRON"
+    )]
+    pub audit_cron: Cron,
+
+    #[command(flatten)]
+    pub audit: Audit,
+
+    /// How long the last flush may take after SIGTERM
+    #[arg(long, env = "TALLY_LAST_FLUSH_LIMIT", default_value = "20s", value_parser = duration, value_name = "DURATION")]
+    pub last_flush_limit: Duration,
+}
+
+/// Settings of the audit.
+#[derive(Args, Clone, Debug)]
+pub struct Audit {
+    /// How long a vote may be between its batch's beginning and its live count; the
+    /// audit takes a count that is off by younger votes for right
+    #[arg(long, env = "TALLY_IN_FLIGHT_LIMIT", default_value = "15s", value_parser = duration, value_name = "DURATION")]
+    pub in_flight_limit: Duration,
+
+    /// How many items one page of the audit holds
+    #[arg(long, env = "TALLY_AUDIT_PAGE", default_value_t = 10_000, value_parser = page, value_name = "ITEMS")]
+    pub audit_page: usize,
+}
+
+/// How logs are written.
+#[derive(Args, Clone, Debug)]
+pub struct Logs {
+    /// How log lines are written; RUST_LOG says which
+    #[arg(
+        long,
+        env = "TALLY_LOG_FORMAT",
+        value_enum,
+        default_value_t,
+        global = true,
+        value_name = "FORMAT"
+    )]
+    pub log_format: LogFormat,
+}
+
+/// Counts votes exactly: every vote a row in Postgres, counted at once in Redis
+#[derive(Parser)]
+#[command(name = "tally", version, propagate_version = true)]
+pub struct Tally {
+    #[command(flatten)]
+    pub logs: Logs,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What `tally` can be asked to do.
+#[derive(Subcommand)]
+pub enum Command {
+    /// Run the server
+    Serve(Serve),
+    /// Run all of Tally on this machine: private Postgres and Redis, server and worker
+    Dev(Dev),
+    /// Bring the database's tables up to date
+    Migrate(Migrate),
+    /// Cast a file of votes over HTTP
+    Replay(Replay),
+    /// Ask whether a server or worker is well, for health checks: exit code 0 if so
+    Health(Health),
+    /// Prove the counts against the ledger; exit code 0 only when nothing is wrong
+    Audit(AuditCommand),
+}
+
+/// `tally serve`.
+#[derive(Args)]
+pub struct Serve {
+    #[command(flatten)]
+    pub stores: Stores,
+    #[command(flatten)]
+    pub server: Server,
+
+    /// Bring the database's tables up to date first
+    #[arg(long, env = "TALLY_MIGRATE", value_parser = clap::builder::BoolishValueParser::new())]
+    pub migrate: bool,
+}
+
+/// `tally dev`.
+#[derive(Args)]
+pub struct Dev {
+    /// Use this Postgres instead of a private one
+    #[arg(
+        long,
+        env = "DATABASE_URL",
+        hide_env_values = true,
+        value_name = "URL",
+        requires = "redis_url"
+    )]
+    pub database_url: Option<String>,
+
+    /// Use this Redis instead of a private one
+    #[arg(
+        long,
+        env = "REDIS_URL",
+        hide_env_values = true,
+        value_name = "URL",
+        requires = "database_url"
+    )]
+    pub redis_url: Option<String>,
+
+    /// Where the private Postgres and Redis keep their data
+    #[arg(
+        long,
+        env = "TALLY_DEV_FOLDER",
+        default_value = ".tally",
+        value_name = "FOLDER"
+    )]
+    pub folder: PathBuf,
+
+    #[command(flatten)]
+    pub server: Server,
+    #[command(flatten)]
+    pub worker: Worker,
+}
+
+/// `tally migrate`.
+#[derive(Args)]
+pub struct Migrate {
+    /// Postgres, the database of record: postgres://user:password@host:port/database
+    #[arg(long, env = "DATABASE_URL", hide_env_values = true, value_name = "URL")]
+    pub database_url: String,
+}
+
+/// `tally audit`.
+#[derive(Args)]
+pub struct AuditCommand {
+    #[command(flatten)]
+    pub stores: Stores,
+    #[command(flatten)]
+    pub audit: Audit,
+
+    /// Have what is wrong thrown away and counted afresh
+    #[arg(long)]
+    pub repair: bool,
+}
+
+/// `tally health`.
+#[derive(Args)]
+pub struct Health {
+    /// What to ask: a server's /health/ready, a worker's /metrics
+    #[arg(
+        long,
+        default_value = "http://127.0.0.1:8080/health/ready",
+        value_name = "URL"
+    )]
+    pub url: reqwest::Url,
+}
+
+/// `tally replay`.
+#[derive(Args)]
+pub struct Replay {
+    /// The file of votes, one a line, columns separated by white space or commas;
+    /// lines that begin with # are left out; - reads standard input
+    pub file: PathBuf,
+
+    /// Where the server is; several, separated by commas, are used in turn
+    #[arg(
+        long,
+        env = "TALLY_URL",
+        default_value = "http://127.0.0.1:8080",
+        value_delimiter = ',',
+        value_name = "URL"
+    )]
+    pub url: Vec<reqwest::Url>,
+
+    /// Which column names the voter, counted from 1; 0: all votes are anonymous
+    #[arg(long, default_value_t = 1, value_name = "COLUMN")]
+    pub voter: usize,
+
+    /// Which column names the item, counted from 1
+    #[arg(long, default_value_t = 2, value_parser = column, value_name = "COLUMN")]
+    pub item: usize,
+
+    /// Which column holds the value, 1 or -1, counted from 1; 0: all are 1
+    #[arg(long, default_value_t = 0, value_name = "COLUMN")]
+    pub value: usize,
+
+    /// How many requests are under way at once
+    #[arg(long, default_value_t = 64, value_parser = connections, value_name = "NUMBER")]
+    pub connections: usize,
+
+    /// Cast at this fixed rate, whether or not the answers keep up (an open loop)
+    #[arg(long, value_parser = rate, value_name = "VOTES_PER_SECOND")]
+    pub rate: Option<f64>,
+}
+
+/// Writes live counts behind to their items, and audits them
+#[derive(Parser)]
+#[command(name = "sync-worker", version)]
+pub struct SyncWorker {
+    #[command(flatten)]
+    pub logs: Logs,
+    #[command(flatten)]
+    pub stores: Stores,
+    #[command(flatten)]
+    pub worker: Worker,
+
+    /// One full flush and audit, then exit: 0 only when nothing was wrong
+    #[arg(long)]
+    pub once: bool,
+
+    /// Serve metrics at http://ADDRESS:PORT/metrics
+    #[arg(long, env = "TALLY_WORKER_METRICS_LISTEN", value_name = "ADDRESS:PORT")]
+    pub metrics_listen: Option<SocketAddr>,
+}

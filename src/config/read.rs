@@ -1,0 +1,160 @@
+//! Reading the settings, and telling in one line what is wrong with one.
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{CommandFactory, Parser};
+
+use super::{SyncWorker, Tally};
+
+/// Reads the settings from the command line and the environment. A wrong one ends
+/// the program with one line that names it, and exit code 2.
+pub fn read<P: Parser + CommandFactory>() -> P {
+    match P::try_parse() {
+        Ok(settings) => settings,
+        Err(error) => match error.kind() {
+            ErrorKind::DisplayHelp
+            | ErrorKind::DisplayVersion
+            | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => error.exit(),
+            _ => {
+                let command = P::command();
+                eprintln!("{}: {}", command.get_name(), one_line(&error, &command));
+                std::process::exit(2);
+            }
+        },
+    }
+}
+
+/// clap's message in one line, with the environment variable's name where the
+/// setting has one.
+fn one_line(error: &clap::Error, command: &clap::Command) -> String {
+    let text = error.render().to_string();
+    let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let mut line = lines
+        .next()
+        .unwrap_or_default()
+        .trim_start_matches("error: ")
+        .to_owned();
+    if let Some(values) = text
+        .lines()
+        .map(str::trim)
+        .find(|line| line.starts_with("[possible values"))
+    {
+        line = format!("{line} {values}");
+    }
+    // A list, such as that of missing arguments, follows its headline.
+    if line.ends_with(':') {
+        let list: Vec<&str> = lines
+            .take_while(|line| line.starts_with("--") || line.starts_with('<'))
+            .collect();
+        line = format!("{line} {}", list.join(", "));
+    }
+    let named = error.context().find_map(|(kind, value)| match (kind, value) {
+        (ContextKind::InvalidArg, ContextValue::String(one)) => Some(vec![one.clone()]),
+        (ContextKind::InvalidArg, ContextValue::Strings(all)) => Some(all.clone()),
+        _ => None,
+    });
+    let variables: Vec<String> = named
+        .unwrap_or_default()
+        .iter()
+        .filter_map(|flag| variable_of(command, flag))
+        .collect();
+    if variables.is_empty() {
+        line
+    } else {
+        format!("{line} (environment: {})", variables.join(", "))
+    }
+}
+
+/// The environment variable of the argument that clap shows as `flag`.
+fn variable_of(command: &clap::Command, flag: &str) -> Option<String> {
+    let long = flag.trim_start_matches("--").split([' ', '=']).next()?;
+    // Two subcommands may have a flag of the same name: the one in use counts.
+    let used = std::env::args()
+        .nth(1)
+        .and_then(|name| command.find_subcommand(name));
+    std::iter::once(command)
+        .chain(used)
+        .flat_map(clap::Command::get_arguments)
+        .find(|argument| argument.get_long() == Some(long))
+        .and_then(|argument| argument.get_env())
+        .map(|variable| variable.to_string_lossy().into_owned())
+}
+
+/// The variables that begin with TALLY_ and name no setting: misspelt, most likely.
+pub fn unknown_variables() -> Vec<String> {
+    let commands = [Tally::command(), SyncWorker::command()];
+    let known: Vec<String> = commands
+        .iter()
+        .flat_map(|command| std::iter::once(command).chain(command.get_subcommands()))
+        .flat_map(clap::Command::get_arguments)
+        .filter_map(|argument| argument.get_env())
+        .map(|variable| variable.to_string_lossy().into_owned())
+        .collect();
+    std::env::vars_os()
+        .filter_map(|(variable, _)| variable.into_string().ok())
+        .filter(|variable| variable.starts_with("TALLY_") && !known.contains(variable))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn complaint(arguments: &[&str]) -> String {
+        let error = match SyncWorker::try_parse_from(
+            [
+                "sync-worker",
+                "--database-url=postgres://x/y",
+                "--redis-url=redis://z",
+            ]
+            .iter()
+            .chain(arguments),
+        ) {
+            Ok(_) => panic!("{arguments:?} was accepted"),
+            Err(error) => error,
+        };
+        one_line(&error, &SyncWorker::command())
+    }
+
+    #[test]
+    fn the_definitions_of_both_programs_hold_together() {
+        Tally::command().debug_assert();
+        SyncWorker::command().debug_assert();
+    }
+
+    #[test]
+    fn a_wrong_setting_is_one_line_that_names_flag_and_variable_and_says_what_would_be_right() {
+        for (argument, flag, variable, right) in [
+            (
+                "--flush-every=0s",
+                "--flush-every",
+                "TALLY_FLUSH_EVERY",
+                "above 0",
+            ),
+            ("--retention=soon", "--retention", "TALLY_RETENTION", "10m"),
+            (
+                "--audit-cron=* * * * *",
+                "--audit-cron",
+                "TALLY_AUDIT_CRON",
+                "six fields",
+            ),
+            (
+                "--audit-cron=x * * * * *",
+                "--audit-cron",
+                "TALLY_AUDIT_CRON",
+                "six fields",
+            ),
+            (
+                "--flush-page=0",
+                "--flush-page",
+                "TALLY_FLUSH_PAGE",
+                "1 to 100000",
+            ),
+        ] {
+            let line = complaint(&[argument]);
+            assert!(!line.contains('\n'), "{line}");
+            for part in [flag, variable, right] {
+                assert!(line.contains(part), "{line} should contain {part}");
+            }
+        }
+    }
+}

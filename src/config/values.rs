@@ -1,0 +1,92 @@
+//! How the settings' values are read, and what their limits are.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// A cron expression of six fields, seconds first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cron(String);
+
+impl Cron {
+    /// The six fields.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Cron {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+impl FromStr for Cron {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = |why: &str| format!("{why}; it takes six fields, seconds first, like 0 * * * * *");
+        let fields = text.split_whitespace().count();
+        if fields != 6 {
+            return Err(wrong(&format!("it has {fields} fields")));
+        }
+        // The scheduler's own parser decides.
+        tokio_cron_scheduler::Job::new(text, |_, _| {}).map_err(|_| wrong("it is no cron expression"))?;
+        Ok(Self(text.to_owned()))
+    }
+}
+
+/// A duration above 0, like `500ms`, `10s`, `10m`.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    match humantime::parse_duration(text) {
+        Ok(duration) if duration > DURATION_LIMIT => Err(format!(
+            "it takes at most {} days",
+            DURATION_LIMIT.as_secs() / 86_400
+        )),
+        Ok(duration) if duration.is_zero() => {
+            Err("it takes a duration above 0, like 500ms, 10s, 10m".to_owned())
+        }
+        Ok(duration) => Ok(duration),
+        Err(_) => Err("it takes a duration like 500ms, 10s, 10m".to_owned()),
+    }
+}
+
+/// The longest duration of any setting; Postgres and Redis can reckon with it.
+pub const DURATION_LIMIT: Duration = Duration::from_secs(10 * 365 * 86_400);
+/// The largest page of the walk or the audit: a larger one would hold row locks
+/// for too long, and gains nothing.
+pub const PAGE_LIMIT: usize = 100_000;
+/// The most requests `tally replay` has under way at once.
+pub const REPLAY_LIMIT_CONNECTIONS: usize = 4096;
+/// The most columns a file of votes may have.
+pub const REPLAY_LIMIT_COLUMNS: usize = 1000;
+
+/// The size of a page.
+pub fn page(text: &str) -> Result<usize, String> {
+    whole(text, PAGE_LIMIT)
+}
+
+/// A number of connections.
+pub fn connections(text: &str) -> Result<usize, String> {
+    whole(text, REPLAY_LIMIT_CONNECTIONS)
+}
+
+/// A column of a file, counted from 1.
+pub fn column(text: &str) -> Result<usize, String> {
+    whole(text, REPLAY_LIMIT_COLUMNS)
+}
+
+fn whole(text: &str, limit: usize) -> Result<usize, String> {
+    text.parse()
+        .ok()
+        .filter(|number| (1..=limit).contains(number))
+        .ok_or_else(|| format!("it takes a whole number from 1 to {limit}"))
+}
+
+/// A rate in votes a second.
+pub fn rate(text: &str) -> Result<f64, String> {
+    text.parse()
+        .ok()
+        .filter(|rate: &f64| rate.is_finite() && *rate >= 0.1 && *rate <= 1_000_000.0)
+        .ok_or_else(|| "it takes a number from 0.1 to 1000000".to_owned())
+}
