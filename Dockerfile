@@ -5,7 +5,7 @@ WORKDIR /build
 # The dependencies first: they change seldom, and this layer is kept.
 COPY Cargo.toml Cargo.lock ./
 RUN mkdir -p src/bin benches tests/it \
- && echo 'fn main() {}' | tee src/main.rs src/bin/sync-worker.rs benches/compare.rs tests/it/main.rs >/dev/null \
+ && echo 'fn main() {}' | tee src/main.rs src/bin/sync-worker.rs benches/compare.rs benches/connections.rs tests/it/main.rs >/dev/null \
  && touch src/lib.rs \
  && cargo build --release --locked --bins \
  && rm -rf src benches tests

@@ -1,7 +1,8 @@
 //! Tally: a write-behind vote counting service.
 //!
-//! A guided tour, from the inside out. Imports point upwards in this list, never
-//! down: `http` → `gather` → `ledger`, `live`; `sync` → `ledger`, `live`.
+//! A guided tour, from the inside out. Imports point upwards in this list:
+//! `http` → `gather` → `ledger`, `live`; `sync` → `ledger`, `live`. The last three,
+//! `config`, `telemetry` and `shutdown`, are for everyone.
 
 /// Pure rules and types: items, votes, snapshots. No I/O.
 pub mod domain;
@@ -36,5 +37,5 @@ pub mod config;
 /// Logs and metrics: how they are set up and what they are called.
 pub mod telemetry;
 
-/// Ctrl-C and SIGTERM.
+/// Ctrl-C, SIGTERM, and a terminal that is closed.
 pub mod shutdown;

@@ -41,8 +41,7 @@ pub fn print(text: impl std::fmt::Display) {
 
 /// What is logged when RUST_LOG is not set. actix_http logs each malformed request as
 /// an error, with which anyone could fill the log.
-const DEFAULT_FILTER: &str =
-    "info,actix_server=warn,tokio_cron_scheduler=warn,actix_http::h1::dispatcher=off";
+const DEFAULT_FILTER: &str = "info,actix_server=warn,tokio_cron_scheduler=warn,actix_http::h1::dispatcher=off,sqlx::postgres::notice=warn";
 
 /// Starts logging, and warns of variables that look like settings and are none
 /// (`config::unknown_variables`).
@@ -82,7 +81,7 @@ fn init_logs(format: LogFormat) -> anyhow::Result<()> {
 /// The names of all metrics. Those that count end in `_total`, durations are in seconds.
 pub mod name {
     /// Votes by `outcome`: accepted, repeated, unknown_item, refused (the queue was
-    /// full), failed (the ledger did not store them).
+    /// full), failed (the ledger did not confirm them).
     pub const VOTES: &str = "tally_votes_total";
     /// Votes in one batch.
     pub const BATCH_VOTES: &str = "tally_batch_votes";

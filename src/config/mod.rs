@@ -253,7 +253,8 @@ pub struct Replay {
     #[arg(long, default_value_t = 64, value_parser = connections, value_name = "NUMBER")]
     pub connections: usize,
 
-    /// Cast at this fixed rate, whether or not the answers keep up (an open loop)
+    /// Cast at this fixed rate, as far as --connections allow; latency counts from
+    /// when each vote was due, however late its turn comes (an open loop)
     #[arg(long, value_parser = rate, value_name = "VOTES_PER_SECOND")]
     pub rate: Option<f64>,
 }

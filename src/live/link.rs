@@ -93,6 +93,8 @@ impl Link {
     /// Opens the link and starts its healer, which makes the first connection. The
     /// healer ends with the runtime.
     pub fn open(redis: Redis) -> Self {
+        // Until the healer has been there, Redis counts as away.
+        metrics::gauge!(name::REDIS_AVAILABLE).set(0.0);
         let state = Arc::new(State {
             connection: RwLock::new(None),
             doubts: Mutex::default(),

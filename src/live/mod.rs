@@ -88,8 +88,8 @@ impl Redis {
         Ok(redis::cmd("PING").query_async(&mut *connection).await?)
     }
 
-    /// A warning for the operator if Redis is set to throw counts away when its
-    /// memory is full; `None` when it is not, or will not say.
+    /// What Redis does when its memory is full (`maxmemory-policy`); `None` when it
+    /// will not say.
     ///
     /// # Errors
     /// When Redis is away.

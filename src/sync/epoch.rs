@@ -72,6 +72,7 @@ impl Worker {
                 doubted,
                 "Redis or Postgres restarted or failed over: all is counted afresh"
             ),
+            None if doubted == 0 => tracing::info!("the first epoch of this Redis"),
             None => tracing::warn!(
                 doubted,
                 "Redis is new or has lost its data: what was lost is counted afresh"

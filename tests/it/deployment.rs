@@ -28,6 +28,22 @@ async fn every_setting_that_the_deployment_files_name_is_one() {
     }
 }
 
+#[test]
+fn the_first_layer_of_the_image_has_a_stand_in_for_every_target() {
+    let (dockerfile, manifest) = (file("Dockerfile"), file("Cargo.toml"));
+    let stand_ins = dockerfile
+        .lines()
+        .find(|line| line.contains("tee "))
+        .expect("the stand-ins");
+    for bench in manifest.split("[[bench]]").skip(1) {
+        let name = bench.split('"').nth(1).expect("a name");
+        assert!(
+            stand_ins.contains(&format!("benches/{name}.rs")),
+            "{name}: Cargo would refuse the manifest"
+        );
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_health_checks_tell_a_server_that_is_well_from_one_that_is_not() {
     let mut stores = Stores::start().await;

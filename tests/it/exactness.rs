@@ -1,5 +1,5 @@
 //! The protocol's sharp corners, step by step: what each piece is there for
-//! (DESIGN, section 7), on the real scripts and the real SQL.
+//! (ARCHITECTURE, "What always holds"), on the real scripts and the real SQL.
 
 use tally::domain::{CountDelta, ExactCount, ItemId, NewVote, TransactionId, Value};
 use tally::ledger::Ledger;

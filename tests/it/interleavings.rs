@@ -38,7 +38,7 @@ const SETTLE_LIMIT: usize = 20;
 const FOLD_EVERY: u64 = 25;
 const LEASE_LIMIT_MS: i64 = 10_000;
 
-/// A piece of the protocol that can be taken away (DESIGN, section 7).
+/// A piece of the protocol that can be taken away (ARCHITECTURE, "What always holds").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Without {
     Nothing,

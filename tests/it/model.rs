@@ -5,7 +5,7 @@
 
 use std::collections::{HashSet, VecDeque};
 
-/// A piece that can be taken away (DESIGN, section 7).
+/// A piece that can be taken away (ARCHITECTURE, "What always holds").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Without {
     Nothing,

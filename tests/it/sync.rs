@@ -76,7 +76,7 @@ async fn a_mark_that_comes_late_does_not_mark_what_came_since() {
 async fn two_workers_flushing_one_counter_out_of_order_keep_the_newer_count() {
     let tally = Tally::start().await;
     let item = tally.item("x").await;
-    // DESIGN's trace against the guard: worker 1 peeks 2; −1; worker 2 peeks 1 and
+    // The trace against the guard: worker 1 peeks 2; −1; worker 2 peeks 1 and
     // writes it; worker 1 writes 2; worker 2 marks.
     tally.add(item, 1).await;
     tally.add(item, 1).await;
@@ -95,7 +95,7 @@ async fn two_workers_flushing_one_counter_out_of_order_keep_the_newer_count() {
 async fn equal_counts_of_different_revs_are_not_mistaken_for_each_other() {
     let tally = Tally::start().await;
     let item = tally.item("x").await;
-    // DESIGN's trace against comparing values: 1, then 2, then 1 again.
+    // The trace against comparing values: 1, then 2, then 1 again.
     tally.add(item, 1).await;
     let (one, other) = (tally.worker(), tally.worker());
     let first = unsaved(&tally, item).await;
