@@ -6,7 +6,7 @@ CARGO := cargo
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint bench queries prepare
+.PHONY: help run test lint bench chaos queries prepare
 
 help: ## Say what can be made
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 18
@@ -28,6 +28,9 @@ lint: prepare ## Check the format, the lints and the deployment files
 bench: prepare ## Compare Tally with one transaction a vote, in one run
 	$(CARGO) build --quiet --release --locked --bins
 	$(CARGO) bench --quiet --locked --bench compare
+
+chaos: prepare ## Break everything at random and check every vote: ROUNDS=100, SEED=7, FAULT='Redis killed'
+	@$(CARGO) test --quiet --locked --test chaos -- rounds
 
 queries: prepare ## Check the queries against a database and note their types in .sqlx
 	scripts/queries

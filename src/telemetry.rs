@@ -99,8 +99,10 @@ pub mod name {
     pub const MISSES: &str = "tally_live_misses_total";
     /// Live counts seeded.
     pub const SEEDS: &str = "tally_live_seeds_total";
-    /// Live counts thrown away, by `why`: doubt, age, epoch, audit.
+    /// Live counts thrown away, by `why`: doubt, age, epoch, departure, audit.
     pub const INVALIDATIONS: &str = "tally_live_invalidations_total";
+    /// Items whose live count this server doubts and has not yet invalidated.
+    pub const DOUBTS: &str = "tally_live_doubts_items";
     /// Items that could not even be doubted; see `live::DOUBTS_LIMIT_ITEMS`.
     pub const DOUBTS_DROPPED: &str = "tally_live_doubts_dropped_total";
     /// 1 while Redis answers the server, else 0.
@@ -117,6 +119,10 @@ pub mod name {
     pub const WALK_SECONDS: &str = "tally_walk_seconds";
     /// How long the oldest unsaved count may have been unsaved, at the last walk.
     pub const OLDEST_UNSAVED_SECONDS: &str = "tally_oldest_unsaved_seconds";
+    /// Counts that this worker's last walk left unsaved.
+    pub const UNSAVED: &str = "tally_unsaved_counts";
+    /// Items that this worker's last walk left to be recounted.
+    pub const DOUBTED: &str = "tally_doubted_counts";
     /// How often the counters were found in another epoch.
     pub const EPOCHS: &str = "tally_epoch_changes_total";
     /// Passes of the worker that failed, by `job`: flush, audit.
@@ -127,6 +133,11 @@ pub mod name {
     pub const AUDIT_WRONG_ITEMS: &str = "tally_audit_wrong_items_total";
     /// By how many votes they were wrong, ever.
     pub const AUDIT_WRONG_VOTES: &str = "tally_audit_wrong_votes_total";
+    /// Items of the last audit, by `verdict`: right, in_flight, doubted, wrong.
+    pub const AUDIT_ITEMS: &str = "tally_audit_items";
+    /// By how many votes the counts that the last audit found wrong were wrong. 0
+    /// unless something failed.
+    pub const AUDIT_DRIFT: &str = "tally_audit_drift_votes";
     /// When the last audit ended, seconds since 1970.
     pub const AUDIT_LAST: &str = "tally_audit_last_timestamp_seconds";
 }
@@ -178,6 +189,7 @@ fn describe() {
         name::MISSES,
         name::SEEDS,
         name::REDIS_FAILURES,
+        name::DOUBTS_DROPPED,
         name::FLUSHED,
         name::EXPIRED,
         name::RECOUNTED,
@@ -187,6 +199,12 @@ fn describe() {
     ] {
         metrics::counter!(counter).absolute(0);
     }
+    for why in ["doubt", "age", "epoch", "departure", "audit"] {
+        metrics::counter!(name::INVALIDATIONS, "why" => why).absolute(0);
+    }
+    for job in ["flush", "audit"] {
+        metrics::counter!(name::JOB_FAILURES, "job" => job).absolute(0);
+    }
     metrics::describe_counter!(name::VOTES, "Votes by outcome.");
     metrics::describe_histogram!(name::BATCH_VOTES, "Votes in one batch.");
     metrics::describe_gauge!(name::QUEUE_DEPTH, "Votes that wait for a batch.");
@@ -195,6 +213,10 @@ fn describe() {
         "Items the audit found wrong; 0 unless something failed."
     );
     metrics::describe_counter!(name::AUDIT_WRONG_VOTES, "By how many votes they were wrong.");
+    metrics::describe_gauge!(
+        name::AUDIT_DRIFT,
+        "Votes by which counts were wrong at the last audit; 0 unless something failed."
+    );
     metrics::describe_gauge!(
         name::OLDEST_UNSAVED_SECONDS,
         "How long the oldest unsaved count may have been unsaved."

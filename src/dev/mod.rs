@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 
 pub use postgres::{Durability, PrivatePostgres};
-pub use process::Process;
+pub use process::{Process, free_port};
 pub use redis::PrivateRedis;
 
 use crate::config;

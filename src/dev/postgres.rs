@@ -163,6 +163,11 @@ impl PrivatePostgres {
         )
     }
 
+    /// Its port on the loopback interface.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
     /// The process id of its first process, the parent of all others.
     pub fn process_id(&self) -> Option<u32> {
         self.process.as_ref().and_then(Process::id)
@@ -180,6 +185,37 @@ impl PrivatePostgres {
         if let Some(process) = self.process.take() {
             process.stop(Signal::SIGQUIT).await;
         }
+    }
+
+    /// Kills all of its processes where they stand, as a machine that goes down does;
+    /// the next start recovers.
+    pub async fn kill(&mut self) {
+        if let Some(process) = self.process.take() {
+            // The first one first, so that it starts no others.
+            let members = process.family();
+            process.kill().await;
+            for member in members {
+                let _ = nix::sys::signal::kill(member, Signal::SIGKILL);
+            }
+        }
+    }
+
+    /// Sends a signal to all of its processes, the first one first.
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub fn signal_all(&self, signal: Signal) -> anyhow::Result<()> {
+        let process = self.process.as_ref().context("Postgres does not run")?;
+        process.signal(signal)?;
+        for member in process.family() {
+            let _ = nix::sys::signal::kill(member, signal);
+        }
+        Ok(())
+    }
+
+    /// Whether it was started and has not ended since.
+    pub fn runs(&mut self) -> bool {
+        self.process.as_mut().is_some_and(|process| !process.has_ended())
     }
 
     fn data(&self) -> PathBuf {

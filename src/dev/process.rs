@@ -153,6 +153,17 @@ impl Process {
         self.child.id()
     }
 
+    /// The processes that this one has started and that are its children still.
+    pub fn family(&self) -> Vec<Pid> {
+        let Some(id) = self.id() else { return Vec::new() };
+        let children = format!("/proc/{id}/task/{id}/children");
+        std::fs::read_to_string(children)
+            .unwrap_or_default()
+            .split_whitespace()
+            .filter_map(|child| child.parse().ok().map(Pid::from_raw))
+            .collect()
+    }
+
     /// Sends a signal.
     ///
     /// # Errors
@@ -182,7 +193,20 @@ impl Process {
     }
 }
 
+/// Where ports are taken from: below those that Linux gives to outgoing connections
+/// (net.ipv4.ip_local_port_range), which could take a server's port while it restarts.
+const PORTS: std::ops::Range<u16> = 10_000..32_000;
+/// How many ports are tried before giving up.
+const PORT_LIMIT_TRIES: usize = 1000;
+
 /// A port that is free now.
+///
+/// # Errors
+/// When none was found.
 pub fn free_port() -> anyhow::Result<u16> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+    let tried = || rand::random_range(PORTS);
+    std::iter::repeat_with(tried)
+        .take(PORT_LIMIT_TRIES)
+        .find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok())
+        .with_context(|| format!("no free port was found in {PORT_LIMIT_TRIES} tries"))
 }

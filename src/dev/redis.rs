@@ -92,6 +92,11 @@ impl PrivateRedis {
         format!("redis://:{}@127.0.0.1:{}/0", self.secret, self.port)
     }
 
+    /// Its port on the loopback interface.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
     /// Its process id.
     pub fn process_id(&self) -> Option<u32> {
         self.process.as_ref().and_then(Process::id)

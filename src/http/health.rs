@@ -43,7 +43,7 @@ pub async fn ready(house: web::Data<House>) -> HttpResponse {
         Ok(Ok(Migrations::Pending)) => ("ready", "pending"),
         Ok(Err(_)) | Err(_) => ("away", "unknown"),
     };
-    let redis = if matches!(ping, Ok(Ok(()))) && house.link.is_closed() {
+    let redis = if matches!(ping, Ok(Ok(()))) && house.link.answers() {
         "ready"
     } else {
         "away"
@@ -88,6 +88,7 @@ pub async fn ready(house: web::Data<House>) -> HttpResponse {
 /// Prometheus' text format.
 pub async fn metrics(house: web::Data<House>) -> HttpResponse {
     metrics::gauge!(name::QUEUE_DEPTH).set(house.gatherer.depth() as f64);
+    metrics::gauge!(name::DOUBTS).set(house.link.doubt_total() as f64);
     house.metrics.run_upkeep();
     HttpResponse::Ok()
         .insert_header((header::CONTENT_TYPE, "text/plain; version=0.0.4"))

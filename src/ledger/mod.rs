@@ -3,6 +3,7 @@
 mod audit;
 mod counts;
 mod items;
+mod lanes;
 mod votes;
 
 use std::time::Duration;
@@ -46,6 +47,13 @@ const POOL_PLANS: (&str, &str) = ("plan_cache_mode", "force_custom_plan");
 /// The writers' statement has one good plan, whatever the tables hold. Making it
 /// takes as long as running it, so it is made once a connection.
 const WRITER_PLANS: (&str, &str) = ("plan_cache_mode", "force_generic_plan");
+/// A server whose machine is lost says no goodbye; Postgres finds out after
+/// 5 s + 3 × 2 s, closes its lanes' connections, and a sync worker sees that.
+const WRITER_KEEPALIVE: [(&str, &str); 3] = [
+    ("tcp_keepalives_idle", "5"),
+    ("tcp_keepalives_interval", "2"),
+    ("tcp_keepalives_count", "3"),
+];
 
 /// What the ledger cannot do, or could not.
 #[derive(Debug, thiserror::Error)]
@@ -117,7 +125,12 @@ impl Ledger {
 
     /// A connection of its own for one lane of the gatherer.
     pub fn writer(&self) -> VoteWriter {
-        VoteWriter::new(self.options.clone().options([WRITER_PLANS]), self.statement_limit)
+        let options = self
+            .options
+            .clone()
+            .options([WRITER_PLANS])
+            .options(WRITER_KEEPALIVE);
+        VoteWriter::new(options, self.statement_limit)
     }
 
     /// Runs the migrations that have not run yet. Safe to run several at once.

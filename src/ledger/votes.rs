@@ -8,7 +8,7 @@ use sqlx::postgres::{PgConnectOptions, PgConnection};
 use tokio::time::timeout;
 
 use super::counts::exact_counts;
-use super::{CONNECT_LIMIT, LedgerError};
+use super::{CONNECT_LIMIT, LedgerError, lanes};
 use crate::domain::{ExactCount, ItemId, NewVote, Outcome, StoredVote, TransactionId, VoterId};
 
 /// How much longer than the statement limit the writer waits for an answer, so
@@ -122,7 +122,13 @@ impl VoteWriter {
     }
 
     async fn connect(&self) -> Result<PgConnection, LedgerError> {
-        let connecting = PgConnection::connect_with(&self.options);
+        let connecting = async {
+            let name = lanes::fresh_name();
+            let options = self.options.clone().application_name(&name);
+            let mut connection = PgConnection::connect_with(&options).await?;
+            lanes::announce(&mut connection, &name).await?;
+            Ok::<_, sqlx::Error>(connection)
+        };
         match timeout(CONNECT_LIMIT, connecting).await {
             Ok(connected) => Ok(connected?),
             Err(_) => Err(LedgerError::Late(CONNECT_LIMIT)),

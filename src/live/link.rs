@@ -106,7 +106,7 @@ impl Link {
     }
 
     /// Whether the circuit is closed: Redis answered when it was last asked.
-    pub fn is_closed(&self) -> bool {
+    pub fn answers(&self) -> bool {
         read(&self.state.connection).is_some()
     }
 

@@ -110,6 +110,15 @@ impl Worker {
         metrics::histogram!(name::AUDIT_SECONDS).record(started.elapsed().as_secs_f64());
         metrics::counter!(name::AUDIT_WRONG_ITEMS).increment(report.wrong_items as u64);
         metrics::counter!(name::AUDIT_WRONG_VOTES).increment(report.wrong_votes);
+        for (verdict, items) in [
+            ("right", report.right_items),
+            ("in_flight", report.in_flight_items),
+            ("doubted", report.doubted_items),
+            ("wrong", report.wrong_items),
+        ] {
+            metrics::gauge!(name::AUDIT_ITEMS, "verdict" => verdict).set(items as f64);
+        }
+        metrics::gauge!(name::AUDIT_DRIFT).set(report.wrong_votes as f64);
         let now = std::time::UNIX_EPOCH.elapsed().unwrap_or_default();
         metrics::gauge!(name::AUDIT_LAST).set(now.as_secs_f64());
         Ok(report)

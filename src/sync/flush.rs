@@ -247,6 +247,8 @@ fn measure(report: &FlushReport, started: Instant) {
     metrics::counter!(name::FLUSHED).increment(report.flushed as u64);
     metrics::counter!(name::EXPIRED).increment(report.expired as u64);
     metrics::counter!(name::RECOUNTED).increment(report.recounted as u64);
+    metrics::gauge!(name::UNSAVED).set(report.unsaved as f64);
+    metrics::gauge!(name::DOUBTED).set((report.uncounted + report.aged) as f64);
     metrics::gauge!(name::OLDEST_UNSAVED_SECONDS).set(report.oldest_unsaved.as_secs_f64());
     if !report.is_at_rest() {
         tracing::debug!(?report, "walked");

@@ -5,6 +5,7 @@
 //! their time. Several workers may run at once.
 
 mod audit;
+mod departure;
 mod epoch;
 mod flush;
 mod schedule;

@@ -60,6 +60,7 @@ pub async fn run(
 /// What the worker does at each tick.
 async fn pass(worker: &Worker) -> Result<FlushReport, SyncError> {
     worker.enter_epoch().await?;
+    worker.settle_departures().await?;
     worker.flush_shared().await
 }
 

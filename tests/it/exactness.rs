@@ -24,7 +24,7 @@ impl Steps {
         let ledger = ledger(&stores.database_url);
         let redis = Redis::new(&stores.redis_url(), live::SERVER_ANSWER_LIMIT).expect("a URL");
         let link = Link::open(redis);
-        eventually("the link is there", async || link.is_closed().then_some(())).await;
+        eventually("the link is there", async || link.answers().then_some(())).await;
         let name = tally::domain::ItemName::parse("x".to_owned()).expect("a name");
         let item = ledger.create_item(&name).await.expect("an item").id;
         let worker = tally::sync::Worker::new(ledger.clone(), counters(&stores.redis_url()), limits());

@@ -1,0 +1,73 @@
+//! The lanes' connections: who stores votes, and who has gone.
+
+use std::time::Duration;
+
+use sqlx::postgres::PgConnection;
+
+use super::{Ledger, LedgerError};
+use crate::domain::ItemId;
+
+/// How many departed lanes are looked at in one pass.
+const DEPARTED_LIMIT_LANES: i64 = 1000;
+
+/// A name for a new connection, unlike that of any other. Postgres keeps the first
+/// 63 bytes of an application's name.
+pub(super) fn fresh_name() -> String {
+    format!("tally lane {:032x}", rand::random::<u128>())
+}
+
+/// Notes this connection, before its first vote.
+pub(super) async fn announce(connection: &mut PgConnection, name: &str) -> Result<(), sqlx::Error> {
+    sqlx::query!("insert into lane (name) values ($1)", name)
+        .execute(connection)
+        .await?;
+    Ok(())
+}
+
+impl Ledger {
+    /// The lanes whose connection is gone: whatever they committed is decided, and
+    /// what they had not counted by then they never will.
+    ///
+    /// # Errors
+    /// When Postgres is away.
+    pub async fn departed_lanes(&self) -> Result<Vec<String>, LedgerError> {
+        // A lane's connection is in pg_stat_activity before its row is here, and the
+        // rows are read first.
+        Ok(sqlx::query_scalar!(
+            "select name from lane
+             where name not in (select application_name from pg_stat_activity where application_name is not null)
+             limit $1",
+            DEPARTED_LIMIT_LANES
+        )
+        .fetch_all(&self.pool)
+        .await?)
+    }
+
+    /// Forgets departed lanes, once nothing of theirs is left to be counted.
+    ///
+    /// # Errors
+    /// When Postgres is away.
+    pub async fn forget_lanes(&self, names: &[String]) -> Result<(), LedgerError> {
+        sqlx::query!("delete from lane where name = any($1)", names)
+            .execute(&self.pool)
+            .await?;
+        Ok(())
+    }
+
+    /// The items with a vote that is younger than `age`, which may not be above the
+    /// audit's in-flight limit: votes that old lie beyond the watermark.
+    ///
+    /// # Errors
+    /// When Postgres is away or too slow.
+    pub async fn items_voted_within(&self, age: Duration) -> Result<Vec<ItemId>, LedgerError> {
+        let ids = sqlx::query_scalar!(
+            "select distinct item_id from vote
+             where id > (select vote_id from watermark)
+               and created_at > statement_timestamp() - make_interval(secs => $1)",
+            age.as_secs_f64()
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        Ok(ids.into_iter().filter_map(ItemId::new).collect())
+    }
+}

@@ -1,0 +1,182 @@
+//! Whether nothing was lost and nothing counted twice: the clients' records against
+//! the ledger, the ledger against the items and the live counts.
+
+use std::collections::{HashMap, HashSet};
+
+use redis::aio::MultiplexedConnection;
+use sqlx::PgPool;
+
+use crate::clients::Records;
+
+/// How many findings are written out one by one.
+const NAMED_LIMIT: usize = 20;
+
+/// What a check has found.
+#[derive(Clone, Debug, Default)]
+pub struct Verdict {
+    /// Votes that were acknowledged, each once.
+    pub acknowledged: u64,
+    /// Acknowledged votes without their row, and votes of the ledger that a count lacks.
+    pub lost: u64,
+    /// Rows above one for a vote, rows that nobody asked for, and votes that a count
+    /// has beyond the ledger's.
+    pub counted_twice: u64,
+    /// In words.
+    pub findings: Vec<String>,
+}
+
+impl Verdict {
+    fn find(&mut self, finding: String) {
+        if self.findings.len() < NAMED_LIMIT {
+            self.findings.push(finding);
+        }
+    }
+}
+
+/// One item's three counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counts {
+    pub item: i64,
+    pub ledger: i64,
+    pub saved: i64,
+    /// `None`: there is no live count, which is as good.
+    pub live: Option<i64>,
+}
+
+impl Counts {
+    fn are_exact(&self) -> bool {
+        self.saved == self.ledger && self.live.is_none_or(|live| live == self.ledger)
+    }
+}
+
+/// The three counts of every item.
+///
+/// # Errors
+/// When a store does not answer.
+pub async fn counts(owner: &PgPool, redis: &mut MultiplexedConnection) -> anyhow::Result<Vec<Counts>> {
+    let rows: Vec<(i64, i64, i64)> = sqlx::query_as(
+        "select item.id, item.vote_count, coalesce(votes.sum, 0)::bigint
+         from item
+         left join (select item_id, sum(value) as sum from vote group by item_id) as votes
+           on votes.item_id = item.id
+         order by item.id",
+    )
+    .fetch_all(owner)
+    .await?;
+    let mut pipeline = redis::pipe();
+    for (item, ..) in &rows {
+        pipeline.cmd("HGET").arg(format!("item:{{{item}}}")).arg("count");
+    }
+    let live: Vec<Option<i64>> = pipeline.query_async(redis).await?;
+    Ok(rows
+        .into_iter()
+        .zip(live)
+        .map(|((item, saved, ledger), live)| Counts {
+            item,
+            ledger,
+            saved,
+            live,
+        })
+        .collect())
+}
+
+/// Whether live = saved = ledger for every item.
+pub fn are_exact(counts: &[Counts]) -> bool {
+    counts.iter().all(Counts::are_exact)
+}
+
+/// Compares everything with everything.
+///
+/// # Errors
+/// When Postgres does not answer.
+pub async fn verdict(records: &Records, counts: &[Counts], owner: &PgPool) -> anyhow::Result<Verdict> {
+    let mut verdict = Verdict::default();
+    compare_rows(records, owner, &mut verdict).await?;
+    for one in counts.iter().filter(|one| !one.are_exact()) {
+        verdict.find(format!("{one:?}"));
+        for count in [Some(one.saved), one.live].into_iter().flatten() {
+            if count < one.ledger {
+                verdict.lost += one.ledger.abs_diff(count);
+            } else {
+                verdict.counted_twice += count.abs_diff(one.ledger);
+            }
+        }
+    }
+    Ok(verdict)
+}
+
+type Row = (i64, i64, Option<String>, i16);
+
+async fn compare_rows(records: &Records, owner: &PgPool, verdict: &mut Verdict) -> anyhow::Result<()> {
+    let rows: Vec<Row> = sqlx::query_as("select id, item_id, voter_id, value from vote")
+        .fetch_all(owner)
+        .await?;
+    let by_id: HashMap<i64, &Row> = rows.iter().map(|row| (row.0, row)).collect();
+
+    // Every acknowledged vote has exactly its row.
+    let mut taken = HashSet::new();
+    let mut voters: HashMap<(i64, &str), i16> = HashMap::new();
+    let mut anonymous: HashMap<(i64, i16), u64> = HashMap::new();
+    for vote in &records.votes {
+        let ids: HashSet<i64> = vote.acknowledged.iter().copied().collect();
+        match &vote.voter {
+            Some(voter) => {
+                voters.insert((vote.item, voter), vote.value);
+                verdict.acknowledged += u64::from(!ids.is_empty());
+                if ids.is_empty() && vote.requests > 0 {
+                    verdict.find(format!("never acknowledged, though all was healed: {vote:?}"));
+                }
+                if ids.len() > 1 {
+                    verdict.counted_twice += ids.len() as u64 - 1;
+                    verdict.find(format!("acknowledged as several votes: {vote:?}"));
+                }
+            }
+            None => {
+                *anonymous.entry((vote.item, vote.value)).or_default() += vote.requests;
+                verdict.acknowledged += vote.acknowledged.len() as u64;
+                if ids.len() < vote.acknowledged.len() {
+                    verdict.lost += (vote.acknowledged.len() - ids.len()) as u64;
+                    verdict.find(format!("two votes were acknowledged as one: {vote:?}"));
+                }
+            }
+        }
+        for id in ids {
+            let is_there = by_id
+                .get(&id)
+                .is_some_and(|row| (row.1, &row.2, row.3) == (vote.item, &vote.voter, vote.value));
+            if !is_there || !taken.insert(id) {
+                verdict.lost += 1;
+                verdict.find(format!(
+                    "acknowledged as vote {id}, which is not its row: {vote:?}"
+                ));
+            }
+        }
+    }
+
+    // Every row has its request.
+    let mut seen = HashSet::new();
+    let mut anonymous_rows: HashMap<(i64, i16), u64> = HashMap::new();
+    for (id, item, voter, value) in &rows {
+        match voter {
+            Some(voter) => {
+                if !seen.insert((*item, voter.as_str())) {
+                    verdict.counted_twice += 1;
+                    verdict.find(format!("{voter} has two rows on item {item}"));
+                }
+                if voters.get(&(*item, voter.as_str())) != Some(value) {
+                    verdict.counted_twice += 1;
+                    verdict.find(format!("nobody asked for row {id}: {voter} on item {item}"));
+                }
+            }
+            None => *anonymous_rows.entry((*item, *value)).or_default() += 1,
+        }
+    }
+    for (key, rows) in anonymous_rows {
+        let asked = anonymous.get(&key).copied().unwrap_or_default();
+        if rows > asked {
+            verdict.counted_twice += rows - asked;
+            verdict.find(format!("{rows} anonymous rows for {asked} requests of {key:?}"));
+        }
+    }
+    Ok(())
+}

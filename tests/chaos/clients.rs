@@ -1,0 +1,228 @@
+//! Clients that keep their own record of what they asked and what was acknowledged.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use reqwest::StatusCode;
+use serde::Deserialize;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+
+/// Of all requests, how many are sent twice on purpose, to both servers at once.
+const TWICE: f64 = 0.12;
+/// Of all votes, how many are anonymous, and so never sent again on failure.
+const ANONYMOUS: f64 = 0.1;
+/// Of all votes, how many go to the first item.
+const HOT: f64 = 0.5;
+/// Of all votes, how many are −1.
+const DOWN: f64 = 0.2;
+/// How many unanswered votes a client gathers before it casts no new ones.
+const OPEN_LIMIT_VOTES: usize = 200;
+/// How long all clients may take to have the rest acknowledged once all is healed.
+const REST_LIMIT: Duration = Duration::from_secs(60);
+
+/// A vote, how often it was sent, and the vote ids it was acknowledged with.
+#[derive(Clone, Debug)]
+pub struct Record {
+    pub item: i64,
+    pub voter: Option<String>,
+    pub value: i16,
+    pub requests: u64,
+    pub acknowledged: Vec<i64>,
+}
+
+/// What the clients have seen.
+#[derive(Debug, Default)]
+pub struct Records {
+    pub votes: Vec<Record>,
+    /// Answers that Tally must never give.
+    pub wrong_answers: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct Answer {
+    vote_id: i64,
+    item_id: i64,
+    voter_id: Option<String>,
+    value: i16,
+}
+
+enum Reply {
+    Acknowledged(Answer),
+    /// Refused, or nobody knows.
+    Open,
+    Wrong(String),
+}
+
+/// The running clients.
+pub struct Clients {
+    running: JoinSet<Records>,
+    over: watch::Sender<bool>,
+    acknowledged: Arc<AtomicU64>,
+}
+
+impl Clients {
+    /// Starts casting votes on the items 1 to `items` over all servers.
+    pub fn start(seed: u64, clients: usize, items: i64, servers: &[String]) -> Self {
+        let over = watch::Sender::new(false);
+        let acknowledged = Arc::new(AtomicU64::new(0));
+        let mut running = JoinSet::new();
+        for number in 0..clients {
+            let client = Client {
+                number,
+                items,
+                servers: servers.to_vec(),
+                random: StdRng::seed_from_u64(seed ^ ((number as u64 + 1) << 32)),
+                http: reqwest::Client::new(),
+                over: over.subscribe(),
+                acknowledged: Arc::clone(&acknowledged),
+                records: Records::default(),
+            };
+            running.spawn(client.run());
+        }
+        Self {
+            running,
+            over,
+            acknowledged,
+        }
+    }
+
+    /// Votes acknowledged so far, each once.
+    pub fn acknowledged(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.acknowledged)
+    }
+
+    /// Casts no new votes, has the open ones acknowledged, and hands the records over.
+    pub async fn finish(mut self) -> anyhow::Result<Records> {
+        self.over.send_replace(true);
+        let mut all = Records::default();
+        while let Some(one) = self.running.join_next().await {
+            let one = one?;
+            all.votes.extend(one.votes);
+            all.wrong_answers.extend(one.wrong_answers);
+        }
+        Ok(all)
+    }
+}
+
+struct Client {
+    number: usize,
+    items: i64,
+    servers: Vec<String>,
+    random: StdRng,
+    http: reqwest::Client,
+    over: watch::Receiver<bool>,
+    acknowledged: Arc<AtomicU64>,
+    records: Records,
+}
+
+impl Client {
+    async fn run(mut self) -> Records {
+        // Votes of a known voter that nobody has acknowledged yet.
+        let mut open: Vec<usize> = Vec::new();
+        let mut rest_ends = None;
+        loop {
+            let over = *self.over.borrow();
+            if over {
+                let ends = *rest_ends.get_or_insert(Instant::now() + REST_LIMIT);
+                if open.is_empty() || Instant::now() > ends {
+                    return self.records;
+                }
+            }
+            let again = over || open.len() >= OPEN_LIMIT_VOTES || self.random.random_bool(0.3);
+            let at = if again && !open.is_empty() {
+                open.swap_remove(self.random.random_range(0..open.len()))
+            } else {
+                self.new_vote()
+            };
+            if !self.cast(at).await {
+                open.push(at);
+                sleep(Duration::from_millis(self.random.random_range(5..50))).await;
+            }
+            sleep(Duration::from_millis(self.random.random_range(0..4))).await;
+        }
+    }
+
+    fn new_vote(&mut self) -> usize {
+        let at = self.records.votes.len();
+        let voter = (!self.random.random_bool(ANONYMOUS)).then(|| format!("voter-{}-{at}", self.number));
+        let item = if self.random.random_bool(HOT) {
+            1
+        } else {
+            self.random.random_range(1..=self.items)
+        };
+        let value = if self.random.random_bool(DOWN) { -1 } else { 1 };
+        self.records.votes.push(Record {
+            item,
+            voter,
+            value,
+            requests: 0,
+            acknowledged: Vec::new(),
+        });
+        at
+    }
+
+    /// Sends a vote once or twice. Whether it is done with: acknowledged, or
+    /// anonymous and so not to be sent again.
+    async fn cast(&mut self, at: usize) -> bool {
+        let first = self.random.random_range(0..self.servers.len());
+        let limit = Duration::from_millis(self.random.random_range(1000..8000));
+        let vote = self.records.votes[at].clone();
+        let replies = if self.random.random_bool(TWICE) {
+            let second = (first + 1) % self.servers.len();
+            let (one, other) = tokio::join!(
+                self.post(&self.servers[first], &vote, limit),
+                self.post(&self.servers[second], &vote, limit)
+            );
+            vec![one, other]
+        } else {
+            vec![self.post(&self.servers[first], &vote, limit).await]
+        };
+        let record = &mut self.records.votes[at];
+        let was_acknowledged = !record.acknowledged.is_empty();
+        record.requests += replies.len() as u64;
+        for reply in replies {
+            match reply {
+                Reply::Acknowledged(answer) => {
+                    if (answer.item_id, answer.voter_id.as_ref(), answer.value)
+                        != (vote.item, vote.voter.as_ref(), vote.value)
+                    {
+                        self.records
+                            .wrong_answers
+                            .push(format!("{vote:?} was answered as another vote"));
+                    }
+                    if vote.voter.is_none() || !was_acknowledged && record.acknowledged.is_empty() {
+                        self.acknowledged.fetch_add(1, Ordering::Relaxed);
+                    }
+                    record.acknowledged.push(answer.vote_id);
+                }
+                Reply::Open => {}
+                Reply::Wrong(why) => self.records.wrong_answers.push(why),
+            }
+        }
+        record.voter.is_none() || !record.acknowledged.is_empty()
+    }
+
+    async fn post(&self, server: &str, vote: &Record, limit: Duration) -> Reply {
+        let url = format!("{server}/v1/items/{}/votes", vote.item);
+        let body = serde_json::json!({ "voter_id": vote.voter, "value": vote.value });
+        let Ok(response) = self.http.post(url).json(&body).timeout(limit).send().await else {
+            return Reply::Open;
+        };
+        match response.status() {
+            StatusCode::CREATED | StatusCode::OK => match response.bytes().await {
+                Ok(bytes) => match serde_json::from_slice(&bytes) {
+                    Ok(answer) => Reply::Acknowledged(answer),
+                    Err(error) => Reply::Wrong(format!("an acknowledgement that is none: {error}")),
+                },
+                Err(_) => Reply::Open,
+            },
+            StatusCode::SERVICE_UNAVAILABLE if response.headers().contains_key("retry-after") => Reply::Open,
+            status => Reply::Wrong(format!("{vote:?} was answered {status}")),
+        }
+    }
+}

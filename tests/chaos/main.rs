@@ -1,0 +1,184 @@
+//! Chaos: real processes, real stores, a schedule of faults drawn from a seed, and
+//! clients that know what was acknowledged. `make chaos` plays many rounds; among
+//! the other tests two rounds with fixed seeds are played, which together have
+//! every fault.
+
+#![allow(clippy::expect_used, reason = "a test fails by panicking")]
+
+mod check;
+mod clients;
+mod cluster;
+mod programs;
+mod proxy;
+mod report;
+mod rest;
+mod round;
+mod schedule;
+mod stores;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use libtest_mimic::{Arguments, Failed, Trial};
+use tokio::task::JoinSet;
+
+use report::Report;
+use round::Round;
+use schedule::Fault;
+
+/// How many rounds are played at once: they mostly wait.
+const ROUNDS_AT_ONCE: usize = 2;
+/// The seeds of the short run.
+const SHORT_RUN: std::ops::Range<u64> = 0..2;
+const DEFAULT_ROUNDS: u64 = 10;
+
+fn main() -> ExitCode {
+    own_mounts();
+    if std::env::args().nth(1).as_deref() == Some("rounds") {
+        return match runtime().and_then(|runtime| runtime.block_on(rounds())) {
+            Ok(true) => ExitCode::SUCCESS,
+            Ok(false) => ExitCode::FAILURE,
+            Err(error) => {
+                eprintln!("chaos: {error:#}");
+                ExitCode::FAILURE
+            }
+        };
+    }
+    let short = Trial::test("every_fault_of_a_short_run_leaves_all_counts_exact", || {
+        let runtime = runtime().map_err(|error| Failed::from(error.to_string()))?;
+        runtime
+            .block_on(short_run())
+            .map_err(|error| Failed::from(format!("{error:#}")))
+    });
+    libtest_mimic::run(&Arguments::from_args(), vec![short]).exit_code()
+}
+
+/// The small disks that are mounted go with this process, however it ends. Before
+/// any thread is started, since each has its own view of the mounts.
+fn own_mounts() {
+    use nix::mount::{MsFlags, mount};
+    use nix::sched::{CloneFlags, unshare};
+    if nix::unistd::Uid::effective().is_root() && unshare(CloneFlags::CLONE_NEWNS).is_ok() {
+        let none: Option<&str> = None;
+        let _ = mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none);
+    }
+}
+
+fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
+    Ok(tokio::runtime::Builder::new_multi_thread().enable_all().build()?)
+}
+
+/// Where rounds live and the results go.
+fn folder(name: &str) -> anyhow::Result<PathBuf> {
+    let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/chaos");
+    let folder = target.join(name);
+    if folder.exists() {
+        std::fs::remove_dir_all(&folder)?;
+    }
+    std::fs::create_dir_all(&folder)?;
+    tally::dev::usable_folder(&folder.canonicalize()?)
+}
+
+async fn short_run() -> anyhow::Result<()> {
+    let mut report = Report::default();
+    let mut failures = Vec::new();
+    play(SHORT_RUN, None, &folder("short")?, |round, folder| {
+        if !round.is_exact() {
+            failures.push(report::failure(&round, folder));
+        }
+        report.add(round);
+    })
+    .await?;
+    println!("{}", report.table());
+    if !failures.is_empty() {
+        bail!(failures.join("\n"));
+    }
+    Ok(())
+}
+
+/// A number of the environment.
+fn number(name: &str) -> anyhow::Result<Option<u64>> {
+    match std::env::var(name) {
+        Ok(text) if !text.is_empty() => {
+            let number = text.parse();
+            Ok(Some(number.with_context(|| {
+                format!("{name} is {text:?}; it takes a whole number, such as 7")
+            })?))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// `make chaos`: `ROUNDS` rounds with the seeds from `SEED` on, of one `FAULT` alone
+/// if it is given. Whether all were exact.
+async fn rounds() -> anyhow::Result<bool> {
+    let seed = number("SEED")?;
+    let rounds = number("ROUNDS")?.unwrap_or(if seed.is_some() { 1 } else { DEFAULT_ROUNDS });
+    let first = seed.unwrap_or(0);
+    let only = match std::env::var("FAULT") {
+        Ok(name) if !name.is_empty() => Some(Fault::named(&name).with_context(|| {
+            let names: Vec<&str> = Fault::ALL.iter().map(|fault| fault.name()).collect();
+            format!("FAULT is {name:?}; it takes one of: {}", names.join("; "))
+        })?),
+        _ => None,
+    };
+    let folder = folder("rounds")?;
+    let mut report = Report::default();
+    let bar = report::progress(rounds);
+    play(first..first + rounds, only, &folder, |round, folder| {
+        if !round.is_exact() {
+            bar.suspend(|| eprintln!("{}", report::failure(&round, folder)));
+        }
+        report.add(round);
+        bar.set_message(report.line());
+        bar.inc(1);
+    })
+    .await?;
+    bar.finish_and_clear();
+    println!("{}", report.table());
+    let results = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/chaos/results.json");
+    report.write(&results)?;
+    println!("target/chaos/results.json has it all");
+    Ok(report.not_exact() == 0)
+}
+
+/// Plays the rounds of these seeds, a few at once. Keeps the folders of those that
+/// failed.
+async fn play(
+    seeds: std::ops::Range<u64>,
+    only: Option<Fault>,
+    folder: &Path,
+    mut ended: impl FnMut(Round, &Path),
+) -> anyhow::Result<()> {
+    let template = std::sync::Arc::new(stores::template(folder).await?);
+    let mut seeds = seeds;
+    let mut playing = JoinSet::new();
+    loop {
+        while playing.len() < ROUNDS_AT_ONCE
+            && let Some(seed) = seeds.next()
+        {
+            let (template, folder) = (template.clone(), folder.join(format!("seed-{seed}")));
+            playing.spawn(async move {
+                let schedule = schedule::draw(seed, only);
+                let round = round::play(&schedule, &folder, &template).await;
+                (round, folder)
+            });
+        }
+        let Some(played) = playing.join_next().await else {
+            return Ok(());
+        };
+        let (round, folder) = played?;
+        let round = round?;
+        ended_and_tidied(round, &folder, &mut ended)?;
+    }
+}
+
+fn ended_and_tidied(round: Round, folder: &Path, ended: &mut impl FnMut(Round, &Path)) -> anyhow::Result<()> {
+    let is_exact = round.is_exact();
+    ended(round, folder);
+    if is_exact {
+        std::fs::remove_dir_all(folder)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,200 @@
+//! A breakable TCP proxy before a store, one for each program and store.
+
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+
+use anyhow::Context;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinSet;
+
+/// How much is carried at once.
+const BUFFER_BYTES: usize = 64 * 1024;
+
+/// What happens to bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Flow {
+    /// They pass.
+    Open,
+    /// They wait; connections stay open.
+    Stalled,
+    /// Requests pass. The first byte of an answer cuts its connection.
+    RepliesLost,
+}
+
+#[derive(Clone, Debug)]
+struct State {
+    flow: Flow,
+    /// Connections of an older number are cut.
+    cuts: u64,
+    /// The store's port: it changes when the store fails over.
+    port: u16,
+}
+
+/// Stops a connection when a request holds a certain text.
+struct Trap {
+    text: Vec<u8>,
+    /// Whether that request is let through before the trap says so.
+    lets_through: bool,
+    sprung: Arc<Notify>,
+}
+
+/// The proxy. It ends when dropped.
+pub struct Proxy {
+    port: u16,
+    state: watch::Sender<State>,
+    trap: Arc<watch::Sender<Option<Arc<Trap>>>>,
+    _accepting: JoinSet<()>,
+}
+
+impl Proxy {
+    /// Listens on a free port before the store on `port`.
+    pub async fn start(port: u16) -> anyhow::Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, tally::dev::free_port()?)).await?;
+        let own_port = listener.local_addr()?.port();
+        let state = watch::Sender::new(State {
+            flow: Flow::Open,
+            cuts: 0,
+            port,
+        });
+        let trap = Arc::new(watch::Sender::new(None));
+        let mut accepting = JoinSet::new();
+        accepting.spawn(accept(listener, state.subscribe(), Arc::clone(&trap)));
+        Ok(Self {
+            port: own_port,
+            state,
+            trap,
+            _accepting: accepting,
+        })
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Cuts every connection; new ones may be made at once.
+    pub fn cut(&self) {
+        self.state.send_modify(|state| state.cuts += 1);
+    }
+
+    /// Sends new connections to another port, and cuts the old ones.
+    pub fn point_to(&self, port: u16) {
+        self.state.send_modify(|state| {
+            state.port = port;
+            state.cuts += 1;
+        });
+    }
+
+    pub fn stall(&self) {
+        self.state.send_modify(|state| state.flow = Flow::Stalled);
+    }
+
+    pub fn lose_replies(&self) {
+        self.state.send_modify(|state| state.flow = Flow::RepliesLost);
+    }
+
+    pub fn open(&self) {
+        self.state.send_modify(|state| state.flow = Flow::Open);
+    }
+
+    /// Waits until a request with this text comes by. It is let through or held; if
+    /// held, it goes on when [`Proxy::release`] is called.
+    pub async fn spring(&self, text: &str, lets_through: bool) {
+        let sprung = Arc::new(Notify::new());
+        self.trap.send_replace(Some(Arc::new(Trap {
+            text: text.as_bytes().to_vec(),
+            lets_through,
+            sprung: Arc::clone(&sprung),
+        })));
+        sprung.notified().await;
+    }
+
+    /// Takes the trap away.
+    pub fn release(&self) {
+        self.trap.send_replace(None);
+    }
+}
+
+async fn accept(
+    listener: TcpListener,
+    state: watch::Receiver<State>,
+    trap: Arc<watch::Sender<Option<Arc<Trap>>>>,
+) {
+    let mut carrying = JoinSet::new();
+    loop {
+        tokio::select! {
+            Some(_) = carrying.join_next(), if !carrying.is_empty() => {}
+            accepted = listener.accept() => {
+                // Out of sockets, say: the client sees its connection fail.
+                let Ok((client, _)) = accepted else { continue };
+                carrying.spawn(carry(client, state.clone(), trap.subscribe()));
+            }
+        }
+    }
+}
+
+/// One connection's whole life. Dropping both ends tells both sides.
+async fn carry(client: TcpStream, state: watch::Receiver<State>, trap: watch::Receiver<Option<Arc<Trap>>>) {
+    let mut cuts = state.clone();
+    let (born, port) = {
+        let state = state.borrow();
+        (state.cuts, state.port)
+    };
+    let carried = async {
+        let store = TcpStream::connect((Ipv4Addr::LOCALHOST, port))
+            .await
+            .context("the store is down")?;
+        client.set_nodelay(true)?;
+        store.set_nodelay(true)?;
+        let (client_reader, client_writer) = client.into_split();
+        let (store_reader, store_writer) = store.into_split();
+        // Either side's end is the connection's end.
+        tokio::select! {
+            ended = pass(client_reader, store_writer, state.clone(), Some(trap)) => ended,
+            ended = pass(store_reader, client_writer, state.clone(), None) => ended,
+        }
+    };
+    tokio::select! {
+        _ = carried => {}
+        _ = cuts.wait_for(|state| state.cuts != born) => {}
+    }
+}
+
+/// Carries bytes one way: requests, if there is a trap to look for, else answers.
+async fn pass(
+    mut from: impl AsyncRead + Unpin,
+    mut to: impl AsyncWrite + Unpin,
+    mut state: watch::Receiver<State>,
+    mut trap: Option<watch::Receiver<Option<Arc<Trap>>>>,
+) -> anyhow::Result<()> {
+    let mut buffer = vec![0; BUFFER_BYTES];
+    loop {
+        let read = from.read(&mut buffer).await?;
+        let bytes = &buffer[..read];
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let flow = state.wait_for(|state| state.flow != Flow::Stalled).await?.flow;
+        if flow == Flow::RepliesLost && trap.is_none() {
+            return Ok(());
+        }
+        let set = trap.as_ref().and_then(|trap| trap.borrow().clone());
+        if let (Some(set), Some(trap)) = (set, &mut trap)
+            && contains(bytes, &set.text)
+        {
+            if set.lets_through {
+                to.write_all(bytes).await?;
+                set.sprung.notify_one();
+                continue;
+            }
+            set.sprung.notify_one();
+            trap.wait_for(Option::is_none).await?;
+        }
+        to.write_all(bytes).await?;
+    }
+}
+
+fn contains(bytes: &[u8], text: &[u8]) -> bool {
+    bytes.windows(text.len()).any(|window| window == text)
+}

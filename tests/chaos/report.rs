@@ -1,0 +1,197 @@
+//! What the rounds have shown: the progress line, the table, results.json.
+
+use std::path::Path;
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::{Value, json};
+
+use crate::round::Round;
+use crate::schedule::Fault;
+
+/// All rounds so far.
+#[derive(Default)]
+pub struct Report {
+    rounds: Vec<Round>,
+}
+
+/// One line of the table.
+struct Row {
+    name: &'static str,
+    injected: usize,
+    acknowledged: u64,
+    lost: u64,
+    counted_twice: u64,
+    seconds: Vec<f64>,
+}
+
+impl Report {
+    pub fn add(&mut self, round: Round) {
+        self.rounds.push(round);
+    }
+
+    fn sum(&self, of: impl Fn(&Round) -> u64) -> u64 {
+        self.rounds.iter().map(of).sum()
+    }
+
+    pub fn not_exact(&self) -> usize {
+        self.rounds.iter().filter(|round| !round.is_exact()).count()
+    }
+
+    /// The progress line's text.
+    pub fn line(&self) -> String {
+        format!(
+            "{} faults, {} votes acknowledged, {} lost, {} counted twice, {} rounds not exact",
+            self.sum(|round| round.injected.len() as u64),
+            self.sum(|round| round.verdict.acknowledged),
+            self.sum(|round| round.verdict.lost),
+            self.sum(|round| round.verdict.counted_twice),
+            self.not_exact(),
+        )
+    }
+
+    fn rows(&self) -> Vec<Row> {
+        Fault::ALL
+            .iter()
+            .map(|fault| {
+                let with: Vec<&Round> = self
+                    .rounds
+                    .iter()
+                    .filter(|round| round.injected.iter().any(|one| one.fault == *fault))
+                    .collect();
+                let injected = with
+                    .iter()
+                    .flat_map(|round| &round.injected)
+                    .filter(|one| one.fault == *fault);
+                Row {
+                    name: fault.name(),
+                    injected: injected.clone().count(),
+                    acknowledged: injected.map(|one| one.acknowledged).sum(),
+                    lost: with.iter().map(|round| round.verdict.lost).sum(),
+                    counted_twice: with.iter().map(|round| round.verdict.counted_twice).sum(),
+                    seconds: seconds(with.iter().copied()),
+                }
+            })
+            .collect()
+    }
+
+    /// The table, a line a fault. A round's losses and its time to exact are told at
+    /// each of its faults.
+    pub fn table(&self) -> String {
+        let mut text = format!(
+            "{:<50} {:>8} {:>13} {:>5} {:>8} {:>8} {:>8}\n",
+            "", "", "acknowledged", "", "counted", "s until", "exact"
+        );
+        text += &format!(
+            "{:<50} {:>8} {:>13} {:>5} {:>8} {:>8} {:>8}\n",
+            "fault", "injected", "meanwhile", "lost", "twice", "median", "worst"
+        );
+        for row in self.rows() {
+            text += &format!(
+                "{:<50} {:>8} {:>13} {:>5} {:>8} {:>8} {:>8}\n",
+                row.name,
+                row.injected,
+                row.acknowledged,
+                row.lost,
+                row.counted_twice,
+                shown(median(&row.seconds)),
+                shown(row.seconds.last().copied()),
+            );
+        }
+        let all = seconds(self.rounds.iter());
+        text += &format!(
+            "{} rounds, {}; exact again after {} s (median), {} s (worst)\n",
+            self.rounds.len(),
+            self.line(),
+            shown(median(&all)),
+            shown(all.last().copied()),
+        );
+        text
+    }
+
+    /// Writes results.json.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn write(&self, path: &Path) -> anyhow::Result<()> {
+        let all = seconds(self.rounds.iter());
+        let rows: Vec<Value> = self
+            .rows()
+            .iter()
+            .map(|row| {
+                json!({
+                    "fault": row.name,
+                    "injected": row.injected,
+                    "acknowledged": row.acknowledged,
+                    "lost": row.lost,
+                    "counted_twice": row.counted_twice,
+                    "median_seconds_to_exact": median(&row.seconds),
+                    "worst_seconds_to_exact": row.seconds.last(),
+                })
+            })
+            .collect();
+        let rounds: Vec<Value> = self
+            .rounds
+            .iter()
+            .map(|round| {
+                json!({
+                    "seed": round.seed,
+                    "faults": round.injected.iter().map(|one| one.fault.name()).collect::<Vec<_>>(),
+                    "acknowledged": round.verdict.acknowledged,
+                    "seconds_to_exact": round.exact_after.as_ref().map(Duration::as_secs_f64),
+                    "problems": round.problems,
+                })
+            })
+            .collect();
+        let results = json!({
+            "rounds": self.rounds.len(),
+            "faults": self.sum(|round| round.injected.len() as u64),
+            "acknowledged": self.sum(|round| round.verdict.acknowledged),
+            "lost": self.sum(|round| round.verdict.lost),
+            "counted_twice": self.sum(|round| round.verdict.counted_twice),
+            "rounds_not_exact": self.not_exact(),
+            "median_seconds_to_exact": median(&all),
+            "worst_seconds_to_exact": all.last(),
+            "rows": rows,
+            "each_round": rounds,
+        });
+        Ok(std::fs::write(path, serde_json::to_string_pretty(&results)?)?)
+    }
+}
+
+/// The rounds' times to exact, sorted.
+fn seconds<'a>(rounds: impl Iterator<Item = &'a Round>) -> Vec<f64> {
+    let mut seconds: Vec<f64> = rounds
+        .filter_map(|round| round.exact_after.as_ref().map(Duration::as_secs_f64))
+        .collect();
+    seconds.sort_by(f64::total_cmp);
+    seconds
+}
+
+fn median(sorted: &[f64]) -> Option<f64> {
+    sorted.get(sorted.len() / 2).copied()
+}
+
+fn shown(seconds: Option<f64>) -> String {
+    seconds.map_or_else(|| "-".to_owned(), |seconds| format!("{seconds:.2}"))
+}
+
+/// A round that failed, for whoever wants to see it again.
+pub fn failure(round: &Round, folder: &Path) -> String {
+    format!(
+        "round with SEED={} is not exact; its logs are in {}\n  {}",
+        round.seed,
+        folder.display(),
+        round.problems.join("\n  ")
+    )
+}
+
+/// The progress line; on no terminal it is left out.
+pub fn progress(rounds: u64) -> ProgressBar {
+    let bar = ProgressBar::new(rounds);
+    if let Ok(style) = ProgressStyle::with_template("{pos}/{len} rounds {bar:20} {elapsed} {msg}") {
+        bar.set_style(style);
+    }
+    bar.enable_steady_tick(Duration::from_secs(1));
+    bar
+}

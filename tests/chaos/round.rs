@@ -1,0 +1,138 @@
+//! One round: load and faults, healing, rest, and the check.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tally::dev::PrivatePostgres;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, sleep_until};
+
+use crate::check::{self, Verdict};
+use crate::clients::{Clients, Records};
+use crate::cluster::Cluster;
+use crate::rest;
+use crate::schedule::{Fault, LOAD, Schedule};
+
+/// One fault of a round, as it went.
+#[derive(Clone, Copy, Debug)]
+pub struct Injected {
+    pub fault: Fault,
+    /// Votes that were acknowledged while it lasted.
+    pub acknowledged: u64,
+}
+
+/// What a round has shown.
+#[derive(Debug)]
+pub struct Round {
+    pub seed: u64,
+    pub injected: Vec<Injected>,
+    pub verdict: Verdict,
+    /// From the end of the last fault until every count was exact, all votes that
+    /// were still open sent again in between. `None`: it never was.
+    pub exact_after: Option<Duration>,
+    /// What must not happen, in words; empty for a round that is right.
+    pub problems: Vec<String>,
+}
+
+impl Round {
+    pub fn is_exact(&self) -> bool {
+        self.problems.is_empty()
+    }
+}
+
+/// Plays a schedule in `folder`, which is left behind for whoever reads its logs.
+///
+/// # Errors
+/// When the stores cannot be set up. What goes wrong later is in the round.
+pub async fn play(schedule: &Schedule, folder: &Path, template: &PrivatePostgres) -> anyhow::Result<Round> {
+    let cluster = Arc::new(Cluster::start(folder, template, &schedule.settings).await?);
+    std::fs::write(folder.join("schedule.txt"), format!("{schedule:#?}\n"))?;
+    let mut round = Round {
+        seed: schedule.seed,
+        injected: Vec::new(),
+        verdict: Verdict::default(),
+        exact_after: None,
+        problems: Vec::new(),
+    };
+    let played = load_and_heal(schedule, &cluster, &mut round).await;
+    if let Err(error) = played {
+        round.problems.push(format!("{error:#}"));
+    }
+    if !round.is_exact() {
+        cluster.postgres.lock().await.keep_log(folder);
+    }
+    cluster.stop().await;
+    Ok(round)
+}
+
+async fn load_and_heal(schedule: &Schedule, cluster: &Arc<Cluster>, round: &mut Round) -> anyhow::Result<()> {
+    let began = Instant::now();
+    let settings = &schedule.settings;
+    let clients = Clients::start(schedule.seed, settings.clients, settings.items, &cluster.urls);
+    let acknowledged = clients.acknowledged();
+    let mut faults = JoinSet::new();
+    for step in &schedule.steps {
+        let (step, cluster, acknowledged) = (step.clone(), Arc::clone(cluster), Arc::clone(&acknowledged));
+        faults.spawn(async move {
+            sleep_until(began + step.at).await;
+            let before = acknowledged.load(Ordering::Relaxed);
+            let injected = cluster.inject(&step).await;
+            let during = acknowledged.load(Ordering::Relaxed) - before;
+            (step.fault, injected, during)
+        });
+    }
+    while let Some(ended) = faults.join_next().await {
+        match ended? {
+            (fault, Ok(true), acknowledged) => round.injected.push(Injected { fault, acknowledged }),
+            (_, Ok(false), _) => {}
+            (fault, Err(error), _) => round.problems.push(format!("{}: {error:#}", fault.name())),
+        }
+    }
+    sleep_until(began + LOAD).await;
+    // Every fault has healed what it hurt.
+    let healed = Instant::now();
+    let records = clients.finish().await?;
+    round.exact_after = until_exact(cluster, healed).await;
+    if round.exact_after.is_none() {
+        round.problems.push("it never was exact again".to_owned());
+    }
+    if let Err(error) = rest::wait(cluster).await {
+        round.problems.push(format!("{error:#}"));
+    }
+    judge(cluster, &records, round).await?;
+    Ok(())
+}
+
+/// Waits until all counts are exact; how long that was from `healed` on.
+async fn until_exact(cluster: &Cluster, healed: Instant) -> Option<Duration> {
+    let owner = cluster.postgres.lock().await.owner();
+    let mut redis = cluster.redis.lock().await.connection().await.ok()?;
+    while healed.elapsed() < rest::REST_LIMIT {
+        let counts = check::counts(&owner, &mut redis).await;
+        if counts.is_ok_and(|counts| check::are_exact(&counts)) {
+            return Some(healed.elapsed());
+        }
+        sleep(rest::LOOK_EVERY).await;
+    }
+    None
+}
+
+/// The system says that it is at rest: now all must be right, and stay so.
+async fn judge(cluster: &Cluster, records: &Records, round: &mut Round) -> anyhow::Result<()> {
+    let owner = cluster.postgres.lock().await.owner();
+    let mut redis = cluster.redis.lock().await.connection().await?;
+    let counts = check::counts(&owner, &mut redis).await?;
+    round.verdict = check::verdict(records, &counts, &owner).await?;
+    round.problems.extend(round.verdict.findings.iter().cloned());
+    round
+        .problems
+        .extend(records.wrong_answers.iter().take(10).cloned());
+    for checked in [cluster.expect_all_running().await, cluster.audit().await] {
+        if let Err(error) = checked {
+            round.problems.push(format!("{error:#}"));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,234 @@
+//! What goes wrong in a round, and when: drawn from the round's seed alone.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use rand::rngs::StdRng;
+use rand::seq::{IndexedRandom, SliceRandom};
+use rand::{Rng, SeedableRng};
+
+/// For how long votes are cast and faults begin.
+pub const LOAD: Duration = Duration::from_secs(9);
+/// Servers, and workers.
+pub const PAIR: usize = 2;
+/// Longer than any deadline of a sync worker: its answer from Redis and its idle
+/// transaction have 5 s (`live::WORKER_ANSWER_LIMIT`, `ledger::IDLE_TRANSACTION_LIMIT`).
+const PAST_EVERY_DEADLINE: Duration = Duration::from_millis(6500);
+
+/// How long a target has to itself between two faults, at the least.
+const BETWEEN: Duration = Duration::from_millis(300);
+
+macro_rules! faults {
+    ($($fault:ident: $name:literal),* $(,)?) => {
+        /// Everything that is made to go wrong.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum Fault { $($fault),* }
+
+        impl Fault {
+            pub const ALL: &[Fault] = &[$(Fault::$fault),*];
+
+            /// As the table and `FAULT=` call it.
+            pub fn name(self) -> &'static str {
+                match self { $(Fault::$fault => $name),* }
+            }
+        }
+    };
+}
+
+faults! {
+    ServerKilled: "server killed",
+    ServerRestarted: "server restarted in order",
+    ServerStopped: "server stopped for a while",
+    WorkerKilled: "worker killed",
+    WorkerKilledBeforeMark: "worker killed between write and mark",
+    WorkerRestarted: "worker restarted in order",
+    WorkerStopped: "worker stopped for a while",
+    WorkerAsleep: "worker asleep in mid-flush past every deadline",
+    RedisKilled: "Redis killed",
+    RedisStopped: "Redis stopped for a while",
+    RedisEmpty: "Redis restarted empty",
+    RedisOlder: "Redis restarted from an older snapshot",
+    RedisFailover: "Redis failed over to a replica that lagged",
+    RedisWiped: "Redis wiped while it runs",
+    RedisScriptsFlushed: "Redis scripts flushed",
+    RedisFull: "Redis out of memory",
+    RedisCut: "connections to Redis cut",
+    RedisStalled: "connections to Redis stalled",
+    RedisReplyLost: "replies of Redis lost",
+    PostgresKilled: "Postgres killed",
+    PostgresBackendKilled: "a process of Postgres killed",
+    PostgresImmediate: "Postgres restarted in immediate mode",
+    PostgresStopped: "Postgres stopped for a while",
+    PostgresFull: "Postgres' disk full",
+    PostgresNoConnections: "Postgres out of connections",
+    PostgresCut: "connections to Postgres cut",
+    PostgresStalled: "connections to Postgres stalled",
+    PostgresReplyLost: "replies of Postgres lost",
+}
+
+/// What a fault is done to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Target {
+    Server,
+    Worker,
+    Redis,
+    RedisLinks,
+    Postgres,
+    PostgresLinks,
+}
+
+impl Fault {
+    fn target(self) -> Target {
+        match self {
+            Self::ServerKilled | Self::ServerRestarted | Self::ServerStopped => Target::Server,
+            Self::WorkerKilled
+            | Self::WorkerKilledBeforeMark
+            | Self::WorkerRestarted
+            | Self::WorkerStopped
+            | Self::WorkerAsleep => Target::Worker,
+            Self::RedisKilled
+            | Self::RedisStopped
+            | Self::RedisEmpty
+            | Self::RedisOlder
+            | Self::RedisFailover
+            | Self::RedisWiped
+            | Self::RedisScriptsFlushed
+            | Self::RedisFull => Target::Redis,
+            Self::RedisCut | Self::RedisStalled | Self::RedisReplyLost => Target::RedisLinks,
+            Self::PostgresKilled
+            | Self::PostgresBackendKilled
+            | Self::PostgresImmediate
+            | Self::PostgresStopped
+            | Self::PostgresFull
+            | Self::PostgresNoConnections => Target::Postgres,
+            Self::PostgresCut | Self::PostgresStalled | Self::PostgresReplyLost => Target::PostgresLinks,
+        }
+    }
+
+    /// The fault of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|fault| fault.name() == name)
+    }
+
+    /// Those that wait for the worker to come to a certain point, and may miss it.
+    const AT_A_POINT: [Self; 2] = [Self::WorkerKilledBeforeMark, Self::WorkerAsleep];
+
+    fn lasting(self, random: &mut StdRng) -> Duration {
+        let milliseconds = match self {
+            Self::WorkerAsleep => return PAST_EVERY_DEADLINE,
+            // Both sides of the server's limits: 500 ms for Redis, 6 s for Postgres.
+            Self::RedisStopped | Self::RedisStalled => random.random_range(100..2000),
+            Self::PostgresStopped | Self::PostgresStalled => {
+                *[200, 800, 2000, 6500].choose(random).unwrap_or(&200)
+            }
+            Self::PostgresNoConnections | Self::PostgresFull => random.random_range(300..2500),
+            _ => random.random_range(50..1200),
+        };
+        Duration::from_millis(milliseconds)
+    }
+}
+
+/// One fault of a round.
+#[derive(Clone, Debug)]
+pub struct Step {
+    /// When it begins, from the round's beginning on.
+    pub at: Duration,
+    pub fault: Fault,
+    /// Which server or worker: 0 or 1.
+    pub which: usize,
+    /// How long it lasts: down, stopped, stalled.
+    pub lasting: Duration,
+    /// Whose connections are hurt: one program's, or all if it is `None`.
+    pub link: Option<usize>,
+}
+
+/// How the programs are set in a round, and what is voted on.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub items: i64,
+    pub clients: usize,
+    pub flush_every: &'static str,
+    pub flush_page: &'static str,
+    pub retention: &'static str,
+    pub max_age: &'static str,
+}
+
+/// A round's whole plan.
+#[derive(Clone, Debug)]
+pub struct Schedule {
+    pub seed: u64,
+    pub settings: Settings,
+    pub steps: Vec<Step>,
+}
+
+/// Draws a round's plan. Two rounds with seeds 2n and 2n+1 together have every
+/// fault at least once, so that of many rounds each fault gets its share; `only`
+/// has one fault alone, several times.
+pub fn draw(seed: u64, only: Option<Fault>) -> Schedule {
+    let mut random = StdRng::seed_from_u64(seed);
+    let settings = Settings {
+        items: *[20, 100, 400].choose(&mut random).unwrap_or(&100),
+        clients: random.random_range(12..=24),
+        flush_every: pick(&["50ms", "200ms", "1s"], &mut random),
+        flush_page: pick(&["7", "100", "1000"], &mut random),
+        retention: pick(&["1ms", "300ms", "10m"], &mut random),
+        max_age: pick(&["700ms", "3s", "1h"], &mut random),
+    };
+    let mut faults = match only {
+        Some(fault) => vec![fault; 3],
+        None => dealt(seed, &mut random),
+    };
+    faults.shuffle(&mut random);
+    let latest = u64::try_from(LOAD.as_millis()).unwrap_or(u64::MAX) * 9 / 10;
+    let mut steps: Vec<Step> = faults
+        .into_iter()
+        .map(|fault| Step {
+            at: Duration::from_millis(random.random_range(300..latest)),
+            fault,
+            which: random.random_range(0..PAIR),
+            lasting: fault.lasting(&mut random),
+            link: random.random_bool(0.6).then(|| random.random_range(0..2 * PAIR)),
+        })
+        .collect();
+    steps.sort_by_key(|step| step.at);
+    take_turns(&mut steps);
+    Schedule {
+        seed,
+        settings,
+        steps,
+    }
+}
+
+/// Two faults of one kind of target do not overlap; those of different ones do.
+fn take_turns(steps: &mut [Step]) {
+    let mut free_from: HashMap<(Target, usize), Duration> = HashMap::new();
+    for step in steps {
+        let target = step.fault.target();
+        let which = match target {
+            Target::Server | Target::Worker => step.which,
+            _ => 0,
+        };
+        let free_from = free_from.entry((target, which)).or_default();
+        step.at = step.at.max(*free_from);
+        *free_from = step.at + step.lasting + BETWEEN;
+    }
+}
+
+/// Half of all faults, the other half going to the neighbouring seed, and a few more.
+fn dealt(seed: u64, random: &mut StdRng) -> Vec<Fault> {
+    let mut deck = Fault::ALL.to_vec();
+    deck.shuffle(&mut StdRng::seed_from_u64(seed / 2));
+    let half = deck.len() / 2;
+    let mut hand = if seed.is_multiple_of(2) {
+        deck[..half].to_vec()
+    } else {
+        deck[half..].to_vec()
+    };
+    hand.extend(Fault::ALL.choose(random));
+    hand.extend(Fault::AT_A_POINT.choose(random));
+    hand
+}
+
+fn pick(from: &[&'static str], random: &mut StdRng) -> &'static str {
+    from.choose(random).copied().unwrap_or_default()
+}
