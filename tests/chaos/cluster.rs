@@ -119,7 +119,7 @@ impl Cluster {
                 ("TALLY_FLUSH_PAGE", settings.flush_page),
                 ("TALLY_RETENTION", settings.retention),
                 ("TALLY_MAX_AGE", settings.max_age),
-                ("TALLY_AUDIT_CRON", "* * * * * *"),
+                ("TALLY_AUDIT_CRON", settings.audit_cron),
                 ("TALLY_LAST_FLUSH_LIMIT", SHUTDOWN_LIMIT),
             ] {
                 variables.push((name, value.to_owned()));

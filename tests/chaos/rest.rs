@@ -12,21 +12,40 @@ use crate::cluster::Cluster;
 /// TALLY_IN_FLIGHT_LIMIT (15 s); twice that, and time for a busy machine.
 pub const REST_LIMIT: Duration = Duration::from_secs(60);
 pub const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// The first audit to end may have begun before the last vote.
-const AUDITS: usize = 2;
+/// How many walks, and audits, must have ended: the first may have begun earlier.
+const PASSES: usize = 2;
+
+/// What a worker has said so far: each new value of a metric that every pass changes.
+#[derive(Default)]
+struct Passes {
+    seen: Vec<String>,
+}
+
+impl Passes {
+    /// Whether enough passes have ended since the first look.
+    fn are_enough(&mut self, value: Option<&String>) -> bool {
+        if let Some(value) = value
+            && self.seen.last() != Some(value)
+        {
+            self.seen.push(value.clone());
+        }
+        self.seen.len() > PASSES
+    }
+}
 
 /// At rest, by its own figures: every server is ready and doubts nothing; every
-/// worker has left nothing unsaved and nothing to recount, and its audit, begun
-/// after this call, has found every item right.
+/// worker has left nothing unsaved and nothing to recount, and if it audits, has
+/// found every item right; all of it begun after this call.
 ///
 /// # Errors
 /// What the last figures were, if that does not come true.
-pub async fn wait(cluster: &Cluster) -> anyhow::Result<()> {
+pub async fn wait(cluster: &Cluster, audits: bool) -> anyhow::Result<()> {
     let http = reqwest::Client::new();
     let deadline = Instant::now() + REST_LIMIT;
-    let mut audits: Vec<Vec<String>> = vec![Vec::new(); cluster.worker_urls.len()];
+    let mut workers: Vec<(Passes, Passes)> = Vec::new();
+    workers.resize_with(cluster.worker_urls.len(), Default::default);
     loop {
-        let why = match look(&http, cluster, &mut audits).await {
+        let why = match look(&http, cluster, &mut workers, audits).await {
             Ok(None) => return Ok(()),
             Ok(Some(why)) => why,
             Err(error) => format!("{error:#}"),
@@ -42,50 +61,51 @@ pub async fn wait(cluster: &Cluster) -> anyhow::Result<()> {
 async fn look(
     http: &reqwest::Client,
     cluster: &Cluster,
-    audits: &mut [Vec<String>],
+    workers: &mut [(Passes, Passes)],
+    audits: bool,
 ) -> anyhow::Result<Option<String>> {
     for url in &cluster.urls {
-        let ready = http
-            .get(format!("{url}/health/ready"))
-            .send()
-            .await?
-            .text()
-            .await?;
+        let ready = http.get(format!("{url}/health/ready")).send().await?.text().await?;
         if !ready.contains(r#""status":"ready""#) {
             return Ok(Some(format!("{url} is not ready: {ready}")));
         }
         let metrics = metrics(http, &format!("{url}/metrics")).await?;
-        for name in ["tally_live_doubts_items", "tally_queue_depth_votes"] {
-            if metrics.get(name).is_none_or(|value| value != "0") {
-                return Ok(Some(format!("{url} has {name} {:?}", metrics.get(name))));
-            }
+        if let Some(why) = is_above_0(
+            &metrics,
+            &["tally_live_doubts_items", "tally_queue_depth_votes"],
+        ) {
+            return Ok(Some(format!("{url}: {why}")));
         }
     }
-    for (url, audits) in cluster.worker_urls.iter().zip(audits) {
+    for (url, (walked, audited)) in cluster.worker_urls.iter().zip(workers) {
         let metrics = metrics(http, url).await?;
-        if let Some(audit) = metrics.get("tally_audit_last_timestamp_seconds")
-            && audits.last() != Some(audit)
-        {
-            audits.push(audit.clone());
+        let walked = walked.are_enough(metrics.get("tally_walk_seconds_count"));
+        let audited = audited.are_enough(metrics.get("tally_audit_last_timestamp_seconds"));
+        if !walked || audits && !audited {
+            return Ok(Some(format!("{url}: no walk or no audit has ended since")));
         }
-        // The first one seen is from before.
-        if audits.len() <= AUDITS {
-            return Ok(Some(format!("{url} has not audited since")));
+        let mut names = vec!["tally_unsaved_counts", "tally_doubted_counts"];
+        if audits {
+            names.extend([
+                r#"tally_audit_items{verdict="in_flight"}"#,
+                r#"tally_audit_items{verdict="doubted"}"#,
+                r#"tally_audit_items{verdict="wrong"}"#,
+                "tally_audit_drift_votes",
+            ]);
         }
-        for name in [
-            "tally_unsaved_counts",
-            "tally_doubted_counts",
-            r#"tally_audit_items{verdict="in_flight"}"#,
-            r#"tally_audit_items{verdict="doubted"}"#,
-            r#"tally_audit_items{verdict="wrong"}"#,
-            "tally_audit_drift_votes",
-        ] {
-            if metrics.get(name).is_none_or(|value| value != "0") {
-                return Ok(Some(format!("{url} has {name} {:?}", metrics.get(name))));
-            }
+        if let Some(why) = is_above_0(&metrics, &names) {
+            return Ok(Some(format!("{url}: {why}")));
         }
     }
     Ok(None)
+}
+
+fn is_above_0(metrics: &HashMap<String, String>, names: &[&str]) -> Option<String> {
+    names
+        .iter()
+        .map(|name| (name, metrics.get(*name)))
+        .find(|(_, value)| value.is_none_or(|value| value != "0"))
+        .map(|(name, value)| format!("{name} is {value:?}"))
 }
 
 /// Every metric by its name and labels.

@@ -13,7 +13,7 @@ use crate::check::{self, Verdict};
 use crate::clients::{Clients, Records};
 use crate::cluster::Cluster;
 use crate::rest;
-use crate::schedule::{Fault, LOAD, Schedule};
+use crate::schedule::{AUDIT_OFTEN, Fault, LOAD, Schedule};
 
 /// One fault of a round, as it went.
 #[derive(Clone, Copy, Debug)]
@@ -98,7 +98,7 @@ async fn load_and_heal(schedule: &Schedule, cluster: &Arc<Cluster>, round: &mut 
     if round.exact_after.is_none() {
         round.problems.push("it never was exact again".to_owned());
     }
-    if let Err(error) = rest::wait(cluster).await {
+    if let Err(error) = rest::wait(cluster, settings.audit_cron == AUDIT_OFTEN).await {
         round.problems.push(format!("{error:#}"));
     }
     judge(cluster, &records, round).await?;
