@@ -185,7 +185,7 @@ impl Cluster {
             Fault::RedisReplyLost => hurt(&self.redis_links, step, Proxy::lose_replies).await,
 
             Fault::PostgresKilled => self.postgres.lock().await.killed(lasting).await?,
-            Fault::PostgresBackendKilled => self.postgres.lock().await.process_killed().await?,
+            Fault::PostgresBackendKilled => return self.postgres.lock().await.process_killed().await,
             Fault::PostgresImmediate => {
                 let mut postgres = self.postgres.lock().await;
                 postgres.restarted_immediately(lasting).await?;

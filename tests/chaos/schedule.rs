@@ -191,7 +191,7 @@ pub struct Schedule {
 pub fn draw(seed: u64, only: Option<Fault>) -> Schedule {
     let mut random = StdRng::seed_from_u64(seed);
     let settings = Settings {
-        items: *[20, 100, 400].choose(&mut random).unwrap_or(&100),
+        items: *[20, 400, 5000].choose(&mut random).unwrap_or(&100),
         clients: random.random_range(12..=24),
         flush_every: pick(&["50ms", "200ms", "1s"], &mut random),
         flush_page: pick(&["7", "100", "1000"], &mut random),

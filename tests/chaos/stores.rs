@@ -102,18 +102,20 @@ impl Postgres {
     }
 
     /// One process is killed; Postgres then ends all others and recovers by itself.
-    pub async fn process_killed(&mut self) -> anyhow::Result<()> {
-        let process: i32 = sqlx::query_scalar(
+    /// Returns whether there was one.
+    pub async fn process_killed(&mut self) -> anyhow::Result<bool> {
+        let process: Option<i32> = sqlx::query_scalar(
             "select pid from pg_stat_activity
              where backend_type = 'client backend' and pid <> pg_backend_pid() and usename = 'program'
              order by random() limit 1",
         )
-        .fetch_one(&self.owner)
+        .fetch_optional(&self.owner)
         .await?;
+        let Some(process) = process else { return Ok(false) };
         nix::sys::signal::kill(nix::unistd::Pid::from_raw(process), Signal::SIGKILL)?;
         // It starts again by itself; if it does not, that is a store that is down.
         sleep(Duration::from_millis(100)).await;
-        self.answers_again().await
+        self.answers_again().await.map(|()| true)
     }
 
     /// Every connection of the programs is ended, and none is let in.
