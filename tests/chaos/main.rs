@@ -1,6 +1,6 @@
 //! Chaos: real processes, real stores, a schedule of faults drawn from a seed, and
 //! clients that know what was acknowledged. `make chaos` plays many rounds; among
-//! the other tests two rounds with fixed seeds are played, which together have
+//! the other tests four rounds with fixed seeds are played, which together have
 //! every fault.
 
 #![allow(clippy::expect_used, reason = "a test fails by panicking")]
@@ -30,7 +30,7 @@ use schedule::Fault;
 /// How many rounds are played at once: they mostly wait.
 const ROUNDS_AT_ONCE: usize = 2;
 /// The seeds of the short run.
-const SHORT_RUN: std::ops::Range<u64> = 0..2;
+const SHORT_RUN: std::ops::Range<u64> = 0..4;
 const DEFAULT_ROUNDS: u64 = 10;
 
 fn main() -> ExitCode {
