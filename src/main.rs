@@ -77,8 +77,8 @@ async fn migrate(settings: &config::Migrate) -> anyhow::Result<()> {
         "tally migrate",
         ledger::WORKER_STATEMENT_LIMIT,
     )?;
-    ledger.migrate().await?;
-    telemetry::print("the database is up to date\n");
+    let roles = ledger.migrate().await?;
+    telemetry::print(format_args!("the database is up to date; {roles}\n"));
     Ok(())
 }
 

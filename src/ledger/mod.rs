@@ -3,6 +3,7 @@
 mod audit;
 mod counts;
 mod items;
+mod roles;
 mod votes;
 
 use std::time::Duration;
@@ -13,6 +14,7 @@ use sqlx::{Connection, Executor};
 
 pub use audit::{AuditRow, Folded};
 pub use items::Item;
+pub use roles::{Role, Roles, create_logins};
 pub use votes::{InsertError, Inserted, VoteWriter};
 
 static MIGRATIONS: Migrator = sqlx::migrate!();
@@ -120,12 +122,18 @@ impl Ledger {
         VoteWriter::new(self.options.clone().options([WRITER_PLANS]), self.statement_limit)
     }
 
-    /// Runs the migrations that have not run yet. Safe to run several at once.
+    /// Runs the migrations that have not run yet, then grants the roles. Safe to
+    /// run several at once. A login that may not make roles is told so in the log.
     ///
     /// # Errors
     /// When Postgres is away, or a migration that has run was changed since.
-    pub async fn migrate(&self) -> Result<(), LedgerError> {
-        Ok(MIGRATIONS.run(&self.pool).await?)
+    pub async fn migrate(&self) -> Result<Roles, LedgerError> {
+        MIGRATIONS.run(&self.pool).await?;
+        let roles = self.grant_roles().await?;
+        if let Roles::Refused(_) = roles {
+            tracing::warn!("{roles}");
+        }
+        Ok(roles)
     }
 
     /// Whether Postgres answers, and how far its migrations are.
@@ -155,6 +163,11 @@ impl Ledger {
     }
 }
 
+/// Whether a name can stand in any statement as it is.
+fn is_plain(name: &str) -> bool {
+    name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
+}
+
 /// Whether a Postgres answers at this URL.
 pub async fn answers(database_url: &str) -> bool {
     let connecting = PgConnection::connect(database_url);
@@ -166,8 +179,7 @@ pub async fn answers(database_url: &str) -> bool {
 /// # Errors
 /// When Postgres is away.
 pub async fn create_database(admin_url: &str, name: &str) -> Result<(), LedgerError> {
-    let is_plain = name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
-    if !is_plain {
+    if !is_plain(name) {
         return Err(sqlx::Error::Configuration(format!("{name:?} is no plain database name").into()).into());
     }
     let mut connection = PgConnection::connect(admin_url).await?;

@@ -16,6 +16,7 @@ mod model;
 mod outages;
 mod programs;
 mod replay;
+mod roles;
 mod scripts;
 mod sync;
 mod voting;

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use sqlx::PgPool;
 use tally::domain::{ItemId, ItemName};
 use tally::http::Server;
-use tally::ledger::{self, Ledger};
+use tally::ledger::{self, Ledger, Role};
 use tally::live::{self, Counters, Redis};
 use tally::sync::{Limits, Worker};
 use tokio::sync::oneshot;
@@ -22,7 +22,9 @@ pub struct Tally {
     pub stores: Stores,
     pub base: String,
     pub http: reqwest::Client,
+    /// With the login that owns the tables; server and worker have their own.
     pub ledger: Ledger,
+    worker_ledger: Ledger,
     pub counters: Counters,
     pub pool: PgPool,
     stop: Option<oneshot::Sender<()>>,
@@ -62,7 +64,7 @@ impl Tally {
             "127.0.0.1:0".parse().expect("an address"),
             Duration::from_secs(10),
             Ledger::new(
-                &stores.database_url,
+                &stores.login_url(Role::Server),
                 "test server",
                 ledger::SERVER_STATEMENT_LIMIT,
             )
@@ -80,6 +82,7 @@ impl Tally {
             base,
             http: reqwest::Client::builder().no_proxy().build().expect("a client"),
             ledger: ledger(&stores.database_url),
+            worker_ledger: ledger(&stores.login_url(Role::Worker)),
             counters: counters(&stores.redis_url()),
             pool: stores.pool(),
             stores,
@@ -104,7 +107,7 @@ impl Tally {
     }
 
     pub fn worker_with(&self, limits: Limits) -> Worker {
-        Worker::new(self.ledger.clone(), self.counters.clone(), limits)
+        Worker::new(self.worker_ledger.clone(), self.counters.clone(), limits)
     }
 
     pub async fn item(&self, name: &str) -> ItemId {
