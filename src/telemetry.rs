@@ -89,6 +89,10 @@ pub mod name {
     pub const QUEUE_DEPTH: &str = "tally_queue_depth_votes";
     /// HTTP requests, by `route` and `status`.
     pub const HTTP_SECONDS: &str = "tally_http_request_seconds";
+    /// Connections of clients that are open.
+    pub const CONNECTIONS: &str = "tally_connections";
+    /// Connections of clients that were turned away for want of room.
+    pub const CONNECTIONS_REFUSED: &str = "tally_connections_refused_total";
     /// From a vote's entry into the queue to its answer.
     pub const VOTE_SECONDS: &str = "tally_vote_seconds";
     /// One batch's statement in Postgres.
@@ -175,6 +179,7 @@ fn describe() {
         metrics::counter!(name::VOTES, "outcome" => outcome).absolute(0);
     }
     for counter in [
+        name::CONNECTIONS_REFUSED,
         name::MISSES,
         name::SEEDS,
         name::REDIS_FAILURES,

@@ -11,8 +11,11 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 
 pub use read::{read, unknown_variables};
-pub use values::{Cron, DURATION_LIMIT, PAGE_LIMIT, REPLAY_LIMIT_COLUMNS, REPLAY_LIMIT_CONNECTIONS};
-use values::{column, connections, duration, page, rate};
+pub use values::{
+    Cron, DURATION_LIMIT, PAGE_LIMIT, REPLAY_LIMIT_COLUMNS, REPLAY_LIMIT_CONNECTIONS,
+    SERVED_LIMIT_CONNECTIONS,
+};
+use values::{column, connections, duration, page, rate, served};
 
 use crate::telemetry::LogFormat;
 
@@ -43,6 +46,10 @@ pub struct Server {
     /// How long a shutdown waits for requests under way
     #[arg(long, env = "TALLY_SHUTDOWN_LIMIT", default_value = "10s", value_parser = duration, value_name = "DURATION")]
     pub shutdown_limit: Duration,
+
+    /// How many connections are served at once; who comes beyond that gets 503
+    #[arg(long, env = "TALLY_CONNECTIONS_LIMIT", default_value_t = crate::http::CONNECTIONS_LIMIT, value_parser = served, value_name = "CONNECTIONS")]
+    pub connections_limit: usize,
 }
 
 /// Settings of the sync worker.

@@ -58,6 +58,9 @@ pub const DURATION_LIMIT: Duration = Duration::from_secs(10 * 365 * 86_400);
 pub const PAGE_LIMIT: usize = 100_000;
 /// The most requests `tally replay` has under way at once.
 pub const REPLAY_LIMIT_CONNECTIONS: usize = 4096;
+/// The most connections that a server can be told to serve at once: each may hold up
+/// to 160 KiB of what its client sends.
+pub const SERVED_LIMIT_CONNECTIONS: usize = 1_000_000;
 /// The most columns a file of votes may have.
 pub const REPLAY_LIMIT_COLUMNS: usize = 1000;
 
@@ -69,6 +72,11 @@ pub fn page(text: &str) -> Result<usize, String> {
 /// A number of connections.
 pub fn connections(text: &str) -> Result<usize, String> {
     whole(text, REPLAY_LIMIT_CONNECTIONS)
+}
+
+/// How many connections are served at once.
+pub fn served(text: &str) -> Result<usize, String> {
+    whole(text, SERVED_LIMIT_CONNECTIONS)
 }
 
 /// A column of a file, counted from 1.

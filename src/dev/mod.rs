@@ -18,7 +18,7 @@ pub use redis::PrivateRedis;
 
 use crate::config;
 use crate::domain::ItemName;
-use crate::http::Server;
+use crate::http::{Limits, Server};
 use crate::ledger::{self, Ledger, Role};
 use crate::live::{self, Counters, Redis};
 use crate::{shutdown, sync, telemetry};
@@ -104,7 +104,8 @@ async fn serve(
         ledger,
         redis,
         metrics,
-    )?;
+    )?
+    .limited_to(Limits::with_connections(settings.server.connections_limit));
     let address = server.address()?;
 
     let worker = sync::Worker::new(

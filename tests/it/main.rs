@@ -12,6 +12,7 @@ mod dev;
 mod exactness;
 mod interleavings;
 mod ledger;
+mod limits;
 mod model;
 mod outages;
 mod programs;

@@ -9,7 +9,7 @@ use reqwest::{Response, StatusCode};
 use serde_json::{Value, json};
 use sqlx::PgPool;
 use tally::domain::{ItemId, ItemName};
-use tally::http::Server;
+use tally::http::{self, Server};
 use tally::ledger::{self, Ledger, Role};
 use tally::live::{self, Counters, Redis};
 use tally::sync::{Limits, Worker};
@@ -59,6 +59,11 @@ pub fn counters(url: &str) -> Counters {
 
 impl Tally {
     pub async fn start() -> Self {
+        Self::start_limited_to(http::Limits::with_connections(http::CONNECTIONS_LIMIT)).await
+    }
+
+    /// With other limits on its clients.
+    pub async fn start_limited_to(limits: http::Limits) -> Self {
         let stores = Stores::start().await;
         let server = Server::bind(
             "127.0.0.1:0".parse().expect("an address"),
@@ -72,7 +77,8 @@ impl Tally {
             Redis::new(&stores.redis_url(), live::SERVER_ANSWER_LIMIT).expect("a URL"),
             metrics(),
         )
-        .expect("a free port");
+        .expect("a free port")
+        .limited_to(limits);
         let base = format!("http://{}", server.address().expect("an address"));
         let (stop, stopped) = oneshot::channel();
         let server = tokio::spawn(server.run(async {
