@@ -67,6 +67,9 @@ fn init_logs(format: LogFormat) -> anyhow::Result<()> {
         })?,
         _ => EnvFilter::new(DEFAULT_FILTER),
     };
+    // It would tell the values of parameters that it does not know; the ledger tells
+    // their names.
+    let filter = filter.add_directive("sqlx_postgres::options::parse=off".parse()?);
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(std::io::stderr().is_terminal())

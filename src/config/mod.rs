@@ -15,7 +15,7 @@ pub use values::{
     Cron, DURATION_LIMIT, PAGE_LIMIT, REPLAY_LIMIT_COLUMNS, REPLAY_LIMIT_CONNECTIONS,
     SERVED_LIMIT_CONNECTIONS,
 };
-use values::{column, connections, duration, page, rate, served};
+use values::{column, connections, duration, page, rate, served, store_url};
 
 use crate::telemetry::LogFormat;
 
@@ -23,11 +23,11 @@ use crate::telemetry::LogFormat;
 #[derive(Args, Clone)]
 pub struct Stores {
     /// Postgres, the database of record: postgres://user:password@host:port/database
-    #[arg(long, env = "DATABASE_URL", hide_env_values = true, value_name = "URL")]
+    #[arg(long, env = "DATABASE_URL", hide_env_values = true, value_parser = store_url, value_name = "URL")]
     pub database_url: String,
 
     /// Redis, for the live counts: redis://user:password@host:port/number
-    #[arg(long, env = "REDIS_URL", hide_env_values = true, value_name = "URL")]
+    #[arg(long, env = "REDIS_URL", hide_env_values = true, value_parser = store_url, value_name = "URL")]
     pub redis_url: String,
 }
 
@@ -164,6 +164,7 @@ pub struct Dev {
         long,
         env = "DATABASE_URL",
         hide_env_values = true,
+        value_parser = store_url,
         value_name = "URL",
         requires = "redis_url"
     )]
@@ -174,6 +175,7 @@ pub struct Dev {
         long,
         env = "REDIS_URL",
         hide_env_values = true,
+        value_parser = store_url,
         value_name = "URL",
         requires = "database_url"
     )]
@@ -198,7 +200,7 @@ pub struct Dev {
 #[derive(Args)]
 pub struct Migrate {
     /// Postgres, the database of record: postgres://user:password@host:port/database
-    #[arg(long, env = "DATABASE_URL", hide_env_values = true, value_name = "URL")]
+    #[arg(long, env = "DATABASE_URL", hide_env_values = true, value_parser = store_url, value_name = "URL")]
     pub database_url: String,
 }
 
@@ -238,6 +240,7 @@ pub struct Replay {
     #[arg(
         long,
         env = "TALLY_URL",
+        hide_env_values = true,
         default_value = "http://127.0.0.1:8080",
         value_delimiter = ',',
         value_name = "URL"

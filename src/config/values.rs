@@ -36,6 +36,23 @@ impl FromStr for Cron {
     }
 }
 
+/// The URL of a store. A password with a bare `/`, `?` or `#` would end the URL's host
+/// part, and the rest of it would be taken for a database's name or a parameter, which
+/// logs and errors may tell. So it is turned away at once.
+pub fn store_url(text: &str) -> Result<String, String> {
+    let after_scheme = text.split_once("://").map_or("", |(_, rest)| rest);
+    let after_host = after_scheme
+        .find(['/', '?', '#'])
+        .map_or("", |end| &after_scheme[end..]);
+    if after_host.contains('@') {
+        return Err(
+            "there is an @ after its host; in user and password, / is written %2F, ? %3F, # %23, @ %40"
+                .to_owned(),
+        );
+    }
+    Ok(text.to_owned())
+}
+
 /// A duration above 0, like `500ms`, `10s`, `10m`.
 pub fn duration(text: &str) -> Result<Duration, String> {
     match humantime::parse_duration(text) {

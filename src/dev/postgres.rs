@@ -29,7 +29,6 @@ pub enum Durability {
 }
 
 /// A Postgres in a folder of its own, on a free port of the loopback interface.
-#[derive(Debug)]
 pub struct PrivatePostgres {
     folder: PathBuf,
     secret: String,
@@ -38,6 +37,17 @@ pub struct PrivatePostgres {
     process: Option<Process>,
     /// Of the logins, one a role, in the order of [`Role::ALL`]; drawn anew each time.
     passwords: [String; 3],
+}
+
+/// Without its passwords.
+impl std::fmt::Debug for PrivatePostgres {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("PrivatePostgres")
+            .field("folder", &self.folder)
+            .field("port", &self.port)
+            .field("process", &self.process)
+            .finish_non_exhaustive()
+    }
 }
 
 impl PrivatePostgres {

@@ -76,11 +76,20 @@ pub enum Migrations {
 }
 
 /// The ledger. Cheap to clone.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Ledger {
     pool: PgPool,
     options: PgConnectOptions,
     statement_limit: Duration,
+}
+
+/// sqlx's options would show their password.
+impl std::fmt::Debug for Ledger {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("Ledger")
+            .field("pool", &self.pool)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Ledger {
@@ -98,6 +107,7 @@ impl Ledger {
             let why = "it is no URL of Postgres";
             return Err(LedgerError::Url(sqlx::Error::Configuration(why.into())));
         }
+        warn_of_unknown_parameters(database_url);
         let options: PgConnectOptions = database_url.parse().map_err(LedgerError::Url)?;
         let options = options.application_name(role).options(SESSION_OPTIONS).options([
             ("statement_timeout", format!("{}ms", statement_limit.as_millis())),
@@ -160,6 +170,44 @@ impl Ledger {
     /// Ends all connections of the pool.
     pub async fn close(&self) {
         self.pool.close().await;
+    }
+}
+
+/// The parameters that sqlx knows in a URL; `options[…]` besides.
+const URL_PARAMETERS: [&str; 18] = [
+    "sslmode",
+    "ssl-mode",
+    "sslrootcert",
+    "ssl-root-cert",
+    "ssl-ca",
+    "sslcert",
+    "ssl-cert",
+    "sslkey",
+    "ssl-key",
+    "statement-cache-capacity",
+    "host",
+    "hostaddr",
+    "port",
+    "dbname",
+    "user",
+    "password",
+    "application_name",
+    "options",
+];
+
+/// Says which parameters of the URL are left out. sqlx would say it with their values,
+/// which may be a misspelt password; `telemetry` turns that line off.
+fn warn_of_unknown_parameters(database_url: &str) {
+    let query = database_url.split_once('?').map_or("", |(_, query)| query);
+    let query = query.split('#').next().unwrap_or_default();
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        let parameter = pair.split('=').next().unwrap_or_default();
+        if !URL_PARAMETERS.contains(&parameter) && !parameter.starts_with("options[") {
+            tracing::warn!(
+                parameter,
+                "DATABASE_URL: this parameter is not known, and is left out"
+            );
+        }
     }
 }
 

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use sqlx::postgres::PgConnection;
-use sqlx::{Connection, Executor};
+use sqlx::postgres::{PgConnectOptions, PgConnection};
+use sqlx::{ConnectOptions, Connection, Executor};
 use tokio::time::sleep;
 
 use super::{Ledger, LedgerError};
@@ -106,7 +106,14 @@ fn is_collision(error: &dyn sqlx::error::DatabaseError) -> bool {
 /// # Errors
 /// When Postgres is away, or the roles were not made.
 pub async fn create_logins(admin_url: &str, logins: &[(Role, &str, &str)]) -> Result<(), LedgerError> {
-    let mut connection = PgConnection::connect(admin_url).await?;
+    // The passwords stand in the statements: sqlx is not to log them, nor is Postgres.
+    let options: PgConnectOptions = admin_url.parse()?;
+    let options = options.disable_statement_logging().options([
+        ("log_statement", "none"),
+        ("log_min_duration_statement", "-1"),
+        ("log_min_error_statement", "panic"),
+    ]);
+    let mut connection = PgConnection::connect_with(&options).await?;
     for (role, login, password) in logins {
         if !super::is_plain(login) {
             return Err(sqlx::Error::Configuration(format!("{login:?} is no plain login").into()).into());

@@ -19,5 +19,6 @@ mod programs;
 mod replay;
 mod roles;
 mod scripts;
+mod secrets;
 mod sync;
 mod voting;
