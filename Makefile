@@ -20,10 +20,11 @@ test: prepare ## Run all tests, each on a Postgres and a Redis of its own
 	then $(CARGO) nextest run --locked; \
 	else $(CARGO) test --locked; fi
 
-lint: prepare ## Check the format, the lints and the deployment files
+lint: prepare ## Check the format, the lints, the deployment files and the dependencies
 	$(CARGO) fmt --check
 	$(CARGO) clippy --locked --all-targets -- --deny warnings
 	scripts/check-deployment
+	scripts/dependencies
 
 bench: prepare ## Compare Tally with one transaction a vote, in one run
 	$(CARGO) build --quiet --release --locked --bins
