@@ -2,7 +2,7 @@
 //! file's docstrings.
 
 mod read;
-mod values;
+pub(crate) mod values;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

@@ -8,6 +8,8 @@ mod health;
 mod items;
 mod observe;
 mod page;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod parsing;
 mod query;
 mod votes;
 
