@@ -6,7 +6,8 @@ CARGO := cargo
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint bench chaos queries prepare
+SECONDS ?= 10
+.PHONY: help run test lint fuzz bench chaos queries prepare
 
 help: ## Say what can be made
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 18
@@ -20,10 +21,14 @@ test: prepare ## Run all tests, each on a Postgres and a Redis of its own
 	then $(CARGO) nextest run --locked; \
 	else $(CARGO) test --locked; fi
 
-lint: prepare ## Check the format, the lints and the deployment files
+lint: prepare ## Check the format, the lints, the deployment files and the dependencies
 	$(CARGO) fmt --check
 	$(CARGO) clippy --locked --all-targets -- --deny warnings
 	scripts/check-deployment
+	scripts/dependencies
+
+fuzz: prepare ## Look for input that breaks a parser, SECONDS=10 a target
+	scripts/fuzz $(SECONDS)
 
 bench: prepare ## Compare Tally with one transaction a vote, in one run
 	$(CARGO) build --quiet --release --locked --bins

@@ -39,7 +39,7 @@ pub async fn ask(url: &Url) -> anyhow::Result<(bool, String)> {
         .get(url.clone())
         .send()
         .await
-        .with_context(|| format!("no answer from {url}"))?;
+        .with_context(|| format!("no answer from {}", public(url)))?;
     Ok((response.status().is_success(), response.text().await?))
 }
 
@@ -80,7 +80,7 @@ impl Client {
     /// When the URL is not an http:// one.
     pub fn new(base: &Url, connections: usize) -> anyhow::Result<Self> {
         if base.scheme() != "http" || base.cannot_be_a_base() {
-            bail!("--url is {base}; it takes http://host:port");
+            bail!("--url is {}; it takes http://host:port", public(base));
         }
         let http = reqwest::Client::builder()
             .timeout(REQUEST_LIMIT)
@@ -100,7 +100,7 @@ impl Client {
     /// When the server does not do it.
     pub async fn find_or_create_item(&self, name: &str) -> anyhow::Result<i64> {
         let url = self.base.join("/v1/items")?;
-        let away = || format!("no answer from {}; is Tally running there?", self.base);
+        let away = || format!("no answer from {}; is Tally running there?", public(&self.base));
         let found = self
             .http
             .get(url.clone())
@@ -149,7 +149,7 @@ async fn expect(response: reqwest::Response, status: StatusCode) -> anyhow::Resu
     if response.status() == status {
         return Ok(response);
     }
-    let (url, got) = (response.url().clone(), response.status());
+    let (url, got) = (public(response.url()), response.status());
     bail!("{url} answered {got}: {}", problem(response).await)
 }
 
@@ -160,6 +160,15 @@ async fn problem(response: reqwest::Response) -> String {
         Ok(Problem { title, detail }) => format!("{} {}", status.as_u16(), detail.unwrap_or(title)),
         Err(_) => status.to_string(),
     }
+}
+
+/// A URL as it may be told: without user and password.
+fn public(url: &Url) -> Url {
+    let mut url = url.clone();
+    // A URL that can have neither has neither.
+    let _ = url.set_username("");
+    let _ = url.set_password(None);
+    url
 }
 
 /// The innermost cause: the outer ones repeat the URL.

@@ -39,3 +39,7 @@ pub mod telemetry;
 
 /// Ctrl-C, SIGTERM, and a terminal that is closed.
 pub mod shutdown;
+
+/// What must hold for each parser of outside input; for the tests and the fuzz targets.
+#[cfg(any(test, fuzzing))]
+pub mod properties;

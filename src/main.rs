@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use tally::config::{self, Command};
-use tally::http::Server;
+use tally::http::{Limits, Server};
 use tally::ledger::{self, Ledger};
 use tally::live::{self, Counters, Redis};
 use tally::{client, dev, replay, shutdown, sync, telemetry};
@@ -54,7 +54,8 @@ async fn serve(settings: config::Serve) -> anyhow::Result<()> {
         ledger,
         redis,
         metrics,
-    )?;
+    )?
+    .limited_to(Limits::with_connections(settings.server.connections_limit));
     tracing::info!(address = %server.address()?, "listening");
     server
         .run(async {
@@ -77,8 +78,8 @@ async fn migrate(settings: &config::Migrate) -> anyhow::Result<()> {
         "tally migrate",
         ledger::WORKER_STATEMENT_LIMIT,
     )?;
-    ledger.migrate().await?;
-    telemetry::print("the database is up to date\n");
+    let roles = ledger.migrate().await?;
+    telemetry::print(format_args!("the database is up to date; {roles}\n"));
     Ok(())
 }
 

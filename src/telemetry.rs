@@ -67,6 +67,9 @@ fn init_logs(format: LogFormat) -> anyhow::Result<()> {
         })?,
         _ => EnvFilter::new(DEFAULT_FILTER),
     };
+    // It would tell the values of parameters that it does not know; the ledger tells
+    // their names.
+    let filter = filter.add_directive("sqlx_postgres::options::parse=off".parse()?);
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(std::io::stderr().is_terminal())
@@ -89,6 +92,10 @@ pub mod name {
     pub const QUEUE_DEPTH: &str = "tally_queue_depth_votes";
     /// HTTP requests, by `route` and `status`.
     pub const HTTP_SECONDS: &str = "tally_http_request_seconds";
+    /// Connections of clients that are open.
+    pub const CONNECTIONS: &str = "tally_connections";
+    /// Connections of clients that were turned away for want of room.
+    pub const CONNECTIONS_REFUSED: &str = "tally_connections_refused_total";
     /// From a vote's entry into the queue to its answer.
     pub const VOTE_SECONDS: &str = "tally_vote_seconds";
     /// One batch's statement in Postgres.
@@ -186,6 +193,7 @@ fn describe() {
         metrics::counter!(name::VOTES, "outcome" => outcome).absolute(0);
     }
     for counter in [
+        name::CONNECTIONS_REFUSED,
         name::MISSES,
         name::SEEDS,
         name::REDIS_FAILURES,

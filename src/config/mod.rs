@@ -2,7 +2,7 @@
 //! file's docstrings.
 
 mod read;
-mod values;
+pub(crate) mod values;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -11,8 +11,11 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 
 pub use read::{read, unknown_variables};
-pub use values::{Cron, DURATION_LIMIT, PAGE_LIMIT, REPLAY_LIMIT_COLUMNS, REPLAY_LIMIT_CONNECTIONS};
-use values::{column, connections, duration, page, rate};
+pub use values::{
+    Cron, DURATION_LIMIT, PAGE_LIMIT, REPLAY_LIMIT_COLUMNS, REPLAY_LIMIT_CONNECTIONS,
+    SERVED_LIMIT_CONNECTIONS,
+};
+use values::{column, connections, duration, page, rate, served, store_url};
 
 use crate::telemetry::LogFormat;
 
@@ -20,11 +23,11 @@ use crate::telemetry::LogFormat;
 #[derive(Args, Clone)]
 pub struct Stores {
     /// Postgres, the database of record: postgres://user:password@host:port/database
-    #[arg(long, env = "DATABASE_URL", hide_env_values = true, value_name = "URL")]
+    #[arg(long, env = "DATABASE_URL", hide_env_values = true, value_parser = store_url, value_name = "URL")]
     pub database_url: String,
 
     /// Redis, for the live counts: redis://user:password@host:port/number
-    #[arg(long, env = "REDIS_URL", hide_env_values = true, value_name = "URL")]
+    #[arg(long, env = "REDIS_URL", hide_env_values = true, value_parser = store_url, value_name = "URL")]
     pub redis_url: String,
 }
 
@@ -43,6 +46,10 @@ pub struct Server {
     /// How long a shutdown waits for requests under way
     #[arg(long, env = "TALLY_SHUTDOWN_LIMIT", default_value = "10s", value_parser = duration, value_name = "DURATION")]
     pub shutdown_limit: Duration,
+
+    /// How many connections are served at once; who comes beyond that gets 503
+    #[arg(long, env = "TALLY_CONNECTIONS_LIMIT", default_value_t = crate::http::CONNECTIONS_LIMIT, value_parser = served, value_name = "CONNECTIONS")]
+    pub connections_limit: usize,
 }
 
 /// Settings of the sync worker.
@@ -157,6 +164,7 @@ pub struct Dev {
         long,
         env = "DATABASE_URL",
         hide_env_values = true,
+        value_parser = store_url,
         value_name = "URL",
         requires = "redis_url"
     )]
@@ -167,6 +175,7 @@ pub struct Dev {
         long,
         env = "REDIS_URL",
         hide_env_values = true,
+        value_parser = store_url,
         value_name = "URL",
         requires = "database_url"
     )]
@@ -191,7 +200,7 @@ pub struct Dev {
 #[derive(Args)]
 pub struct Migrate {
     /// Postgres, the database of record: postgres://user:password@host:port/database
-    #[arg(long, env = "DATABASE_URL", hide_env_values = true, value_name = "URL")]
+    #[arg(long, env = "DATABASE_URL", hide_env_values = true, value_parser = store_url, value_name = "URL")]
     pub database_url: String,
 }
 
@@ -231,6 +240,7 @@ pub struct Replay {
     #[arg(
         long,
         env = "TALLY_URL",
+        hide_env_values = true,
         default_value = "http://127.0.0.1:8080",
         value_delimiter = ',',
         value_name = "URL"

@@ -16,17 +16,41 @@ pub fn read<P: Parser + CommandFactory>() -> P {
             | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => error.exit(),
             _ => {
                 let command = P::command();
-                eprintln!("{}: {}", command.get_name(), one_line(&error, &command));
+                let line = one_line(&error, &command, &secrets());
+                eprintln!("{}: {line}", command.get_name());
                 std::process::exit(2);
             }
         },
     }
 }
 
+/// What must not be told: the stores' URLs, wherever on the command line they may
+/// have been put by mistake, and any other URL with a user in it. The longest first,
+/// so that none is left in part.
+fn secrets() -> Vec<String> {
+    let arguments = std::env::args().skip(1).flat_map(|argument| {
+        let value = argument.split_once('=').map(|(_, value)| value.to_owned());
+        value.into_iter().chain([argument])
+    });
+    let listed = ["DATABASE_URL", "REDIS_URL", "TALLY_URL"]
+        .iter()
+        .filter_map(|variable| std::env::var(variable).ok());
+    let mut secrets: Vec<String> = arguments
+        .filter(|argument| argument.contains('@'))
+        .chain(listed)
+        .filter(|secret| !secret.is_empty())
+        .collect();
+    secrets.sort_unstable_by_key(|secret| std::cmp::Reverse(secret.len()));
+    secrets
+}
+
 /// clap's message in one line, with the environment variable's name where the
-/// setting has one.
-fn one_line(error: &clap::Error, command: &clap::Command) -> String {
-    let text = error.render().to_string();
+/// setting has one, and without these secrets.
+fn one_line(error: &clap::Error, command: &clap::Command, secrets: &[String]) -> String {
+    let mut text = error.render().to_string();
+    for secret in secrets {
+        text = text.replace(secret, "…");
+    }
     let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let mut line = lines
         .next()
@@ -112,7 +136,7 @@ mod tests {
             Ok(_) => panic!("{arguments:?} was accepted"),
             Err(error) => error,
         };
-        one_line(&error, &SyncWorker::command())
+        one_line(&error, &SyncWorker::command(), &[])
     }
 
     #[test]

@@ -36,6 +36,23 @@ impl FromStr for Cron {
     }
 }
 
+/// The URL of a store. A password with a bare `/`, `?` or `#` would end the URL's host
+/// part, and the rest of it would be taken for a database's name or a parameter, which
+/// logs and errors may tell. So it is turned away at once.
+pub fn store_url(text: &str) -> Result<String, String> {
+    let after_scheme = text.split_once("://").map_or("", |(_, rest)| rest);
+    let after_host = after_scheme
+        .find(['/', '?', '#'])
+        .map_or("", |end| &after_scheme[end..]);
+    if after_host.contains('@') {
+        return Err(
+            "there is an @ after its host; in user and password, / is written %2F, ? %3F, # %23, @ %40"
+                .to_owned(),
+        );
+    }
+    Ok(text.to_owned())
+}
+
 /// A duration above 0, like `500ms`, `10s`, `10m`.
 pub fn duration(text: &str) -> Result<Duration, String> {
     match humantime::parse_duration(text) {
@@ -58,6 +75,9 @@ pub const DURATION_LIMIT: Duration = Duration::from_secs(10 * 365 * 86_400);
 pub const PAGE_LIMIT: usize = 100_000;
 /// The most requests `tally replay` has under way at once.
 pub const REPLAY_LIMIT_CONNECTIONS: usize = 4096;
+/// The most connections that a server can be told to serve at once: each may hold up
+/// to 160 KiB of what its client sends.
+pub const SERVED_LIMIT_CONNECTIONS: usize = 1_000_000;
 /// The most columns a file of votes may have.
 pub const REPLAY_LIMIT_COLUMNS: usize = 1000;
 
@@ -69,6 +89,11 @@ pub fn page(text: &str) -> Result<usize, String> {
 /// A number of connections.
 pub fn connections(text: &str) -> Result<usize, String> {
     whole(text, REPLAY_LIMIT_CONNECTIONS)
+}
+
+/// How many connections are served at once.
+pub fn served(text: &str) -> Result<usize, String> {
+    whole(text, SERVED_LIMIT_CONNECTIONS)
 }
 
 /// A column of a file, counted from 1.

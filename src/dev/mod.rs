@@ -18,8 +18,8 @@ pub use redis::PrivateRedis;
 
 use crate::config;
 use crate::domain::ItemName;
-use crate::http::Server;
-use crate::ledger::{self, Ledger};
+use crate::http::{Limits, Server};
+use crate::ledger::{self, Ledger, Role};
 use crate::live::{self, Counters, Redis};
 use crate::{shutdown, sync, telemetry};
 
@@ -30,6 +30,9 @@ const DEMO_ITEMS: [&str; 4] = [
     "Both, on the same line",
     "Whatever the formatter says",
 ];
+
+/// The database in the private Postgres.
+const DATABASE: &str = "tally";
 
 /// Runs everything until Ctrl-C or SIGTERM, then stops everything.
 ///
@@ -74,9 +77,21 @@ async fn serve(
     metrics: metrics_exporter_prometheus::PrometheusHandle,
     stop: impl Future<Output = ()>,
 ) -> anyhow::Result<()> {
-    let (database_url, redis_url) = (&stores.database_url, &stores.redis_url);
-    let ledger = Ledger::new(database_url, "tally dev server", ledger::SERVER_STATEMENT_LIMIT)?;
-    ledger.migrate().await?;
+    let redis_url = &stores.redis_url;
+    let owner = Ledger::new(
+        &stores.database_url,
+        "tally dev migrate",
+        ledger::WORKER_STATEMENT_LIMIT,
+    )?;
+    owner.migrate().await?;
+    owner.close().await;
+    // As in earnest: the server and the worker may do what each has to, and no more.
+    let logins = stores.log_in().await?;
+    let ledger = Ledger::new(
+        &logins.server_url,
+        "tally dev server",
+        ledger::SERVER_STATEMENT_LIMIT,
+    )?;
     if ledger.item_ids(0, 1).await?.is_empty() {
         for name in DEMO_ITEMS {
             ledger.create_item(&ItemName::parse(name.to_owned())?).await?;
@@ -89,11 +104,16 @@ async fn serve(
         ledger,
         redis,
         metrics,
-    )?;
+    )?
+    .limited_to(Limits::with_connections(settings.server.connections_limit));
     let address = server.address()?;
 
     let worker = sync::Worker::new(
-        Ledger::new(database_url, "tally dev worker", ledger::WORKER_STATEMENT_LIMIT)?,
+        Ledger::new(
+            &logins.worker_url,
+            "tally dev worker",
+            ledger::WORKER_STATEMENT_LIMIT,
+        )?,
         Counters::new(Redis::new(redis_url, live::WORKER_ANSWER_LIMIT)?),
         (&settings.worker).into(),
     );
@@ -104,7 +124,7 @@ async fn serve(
         sync::run(worker, &worker_settings, async { drop(worker_stopped.await) }).await
     });
 
-    greet(address, stores);
+    greet(address, stores, &logins);
     let served = server.run(stop).await;
     // The server first, so that the worker's last flush has all votes.
     drop(stop_worker);
@@ -112,7 +132,7 @@ async fn serve(
     served
 }
 
-fn greet(address: std::net::SocketAddr, stores: &Stores) {
+fn greet(address: std::net::SocketAddr, stores: &Stores, logins: &Logins) {
     let base = format!("http://{address}");
     telemetry::print(format_args!(
         "
@@ -122,16 +142,24 @@ Tally is at {base}/
   curl -s {base}/v1/items/1/votes -H 'content-type: application/json' -d '{{\"voter_id\":\"ada\"}}'
   curl -s {base}/v1/items/1
 
-  psql '{}'      reports: select * from item;
+  {}      reports: select * from item;
   Ctrl-C stops all of it{}.
 ",
-        stores.database_url,
+        logins.psql,
         if stores.private.is_some() {
             format!("; the data stay in {}", stores.folder.display())
         } else {
             String::new()
         }
     ));
+}
+
+/// How each part logs in to Postgres.
+struct Logins {
+    server_url: String,
+    worker_url: String,
+    /// A command for reports; it shows no password.
+    psql: String,
 }
 
 /// The stores, private or given.
@@ -169,7 +197,7 @@ impl Stores {
         let mut postgres = PrivatePostgres::new(&folder.join("postgres"), &secret, Durability::Full)?;
         let mut redis = PrivateRedis::new(&folder.join("redis"), &secret)?;
         postgres.start().await?;
-        let database_url = postgres.create_database("tally").await?;
+        let database_url = postgres.create_database(DATABASE).await?;
         redis.start().await?;
         Ok(Self {
             database_url,
@@ -177,6 +205,27 @@ impl Stores {
             folder,
             private: Some((postgres, redis)),
             _lock: Some(lock),
+        })
+    }
+
+    /// In a private Postgres each part has a login of its own; one that was given
+    /// is used as it was given.
+    async fn log_in(&self) -> anyhow::Result<Logins> {
+        let Some((postgres, _)) = &self.private else {
+            return Ok(Logins {
+                server_url: self.database_url.clone(),
+                worker_url: self.database_url.clone(),
+                psql: "psql \"$DATABASE_URL\"".to_owned(),
+            });
+        };
+        postgres.create_logins().await?;
+        let (psql, password) = postgres.psql(Role::Report, DATABASE);
+        let file = self.folder.join("pgpass");
+        write_secret(&file, &password)?;
+        Ok(Logins {
+            server_url: postgres.login_url(Role::Server, DATABASE),
+            worker_url: postgres.login_url(Role::Worker, DATABASE),
+            psql: format!("PGPASSFILE='{}' {psql}", file.display()),
         })
     }
 
@@ -218,11 +267,20 @@ fn secret(file: &Path) -> anyhow::Result<String> {
         return Ok(secret);
     }
     let secret = format!("{:032x}", rand::random::<u128>());
+    write_secret(file, &secret)?;
+    Ok(secret)
+}
+
+/// Writes a file that only we can read.
+fn write_secret(file: &Path, text: &str) -> anyhow::Result<()> {
+    match std::fs::remove_file(file) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
+        _ => {}
+    }
     let mut made = OpenOptions::new()
         .write(true)
         .create_new(true)
         .mode(0o600)
         .open(file)?;
-    made.write_all(secret.as_bytes())?;
-    Ok(secret)
+    Ok(made.write_all(text.as_bytes())?)
 }

@@ -11,7 +11,7 @@ use nix::sys::signal::Signal;
 use tokio::time::{Instant, sleep};
 
 use super::process::{self, Process, free_port, give, run_to_end};
-use crate::ledger;
+use crate::ledger::{self, Role};
 
 /// How long a start may take, recovery after a crash included.
 const START_LIMIT: Duration = Duration::from_secs(60);
@@ -29,13 +29,25 @@ pub enum Durability {
 }
 
 /// A Postgres in a folder of its own, on a free port of the loopback interface.
-#[derive(Debug)]
 pub struct PrivatePostgres {
     folder: PathBuf,
     secret: String,
     durability: Durability,
     port: u16,
     process: Option<Process>,
+    /// Of the logins, one a role, in the order of [`Role::ALL`]; drawn anew each time.
+    passwords: [String; 3],
+}
+
+/// Without its passwords.
+impl std::fmt::Debug for PrivatePostgres {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("PrivatePostgres")
+            .field("folder", &self.folder)
+            .field("port", &self.port)
+            .field("process", &self.process)
+            .finish_non_exhaustive()
+    }
 }
 
 impl PrivatePostgres {
@@ -50,6 +62,7 @@ impl PrivatePostgres {
             durability,
             port: free_port()?,
             process: None,
+            passwords: Role::ALL.map(|_| format!("{:032x}", rand::random::<u128>())),
         })
     }
 
@@ -168,6 +181,49 @@ impl PrivatePostgres {
         self.port
     }
 
+    /// Makes a login for each role, in a database that is migrated; only this
+    /// [`PrivatePostgres`] knows their passwords.
+    ///
+    /// # Errors
+    /// When Postgres is away.
+    pub async fn create_logins(&self) -> anyhow::Result<()> {
+        let logins: Vec<_> = Role::ALL
+            .into_iter()
+            .zip(&self.passwords)
+            .map(|(role, password)| (role, login(role), password.as_str()))
+            .collect();
+        Ok(ledger::create_logins(&self.url("postgres"), &logins).await?)
+    }
+
+    /// The URL of a database in it, for the login with this role.
+    pub fn login_url(&self, role: Role, database: &str) -> String {
+        format!(
+            "postgres://{}:{}@127.0.0.1:{}/{database}",
+            login(role),
+            self.password(role),
+            self.port
+        )
+    }
+
+    /// How `psql` logs in with this role, and the line of its password file that
+    /// goes with it, so that no password stands in a command.
+    pub fn psql(&self, role: Role, database: &str) -> (String, String) {
+        let login = login(role);
+        (
+            format!("psql -h 127.0.0.1 -p {} -U {login} {database}", self.port),
+            format!("127.0.0.1:*:{database}:{login}:{}\n", self.password(role)),
+        )
+    }
+
+    fn password(&self, role: Role) -> &str {
+        let [server, worker, report] = &self.passwords;
+        match role {
+            Role::Server => server,
+            Role::Worker => worker,
+            Role::Report => report,
+        }
+    }
+
     /// The process id of its first process, the parent of all others.
     pub fn process_id(&self) -> Option<u32> {
         self.process.as_ref().and_then(Process::id)
@@ -220,6 +276,15 @@ impl PrivatePostgres {
 
     fn data(&self) -> PathBuf {
         self.folder.join("data")
+    }
+}
+
+/// The login with this role.
+fn login(role: Role) -> &'static str {
+    match role {
+        Role::Server => "server",
+        Role::Worker => "worker",
+        Role::Report => "report",
     }
 }
 

@@ -21,12 +21,22 @@ const START_EVERY: Duration = Duration::from_millis(10);
 
 /// A Redis in a folder of its own, on a free port of the loopback interface, with
 /// its append-only file on.
-#[derive(Debug)]
 pub struct PrivateRedis {
     folder: PathBuf,
     secret: String,
     port: u16,
     process: Option<Process>,
+}
+
+/// Without its password.
+impl std::fmt::Debug for PrivateRedis {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("PrivateRedis")
+            .field("folder", &self.folder)
+            .field("port", &self.port)
+            .field("process", &self.process)
+            .finish_non_exhaustive()
+    }
 }
 
 impl PrivateRedis {

@@ -41,10 +41,7 @@ impl<T: DeserializeOwned + 'static> FromRequest for Json<T> {
             let bytes = timeout(BODY_LIMIT, read(payload, declared.unwrap_or(0)))
                 .await
                 .map_err(|_| Problem::body_too_slow(BODY_LIMIT))??;
-            if bytes.is_empty() {
-                return parse(b"{}").map(Self);
-            }
-            if !is_json {
+            if !bytes.is_empty() && !is_json {
                 return Err(Problem::wrong_content_type());
             }
             parse(&bytes).map(Self)
@@ -73,7 +70,8 @@ async fn read(mut payload: Payload, expected: usize) -> Result<Bytes, Problem> {
 }
 
 /// Parses JSON; what is wrong with it is told with the field where it is.
-fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
+pub(super) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
+    let bytes = if bytes.is_empty() { b"{}" } else { bytes };
     // serde would take an array for an object, its values in the order of the fields.
     if bytes.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[') {
         return Err(Problem::malformed(

@@ -54,6 +54,38 @@ struct ListBody<'a> {
     next_after: Option<ItemId>,
 }
 
+impl NewItem {
+    /// The name that is asked for, if it is one.
+    pub(super) fn into_name(self) -> Result<ItemName, Problem> {
+        ItemName::parse(self.name).map_err(|error| Problem::invalid("name", format!("{error}.")))
+    }
+}
+
+/// A page of the list, as it is asked for.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Page {
+    pub after: i64,
+    pub limit: i64,
+    pub name: Option<String>,
+}
+
+impl ListQuery {
+    /// The page that is asked for, if its limit is right.
+    pub(super) fn into_page(self) -> Result<Page, Problem> {
+        let limit = self.limit.unwrap_or(PAGE_DEFAULT_ITEMS);
+        if !(1..=PAGE_LIMIT_ITEMS).contains(&limit) {
+            let detail = format!("limit is {limit}; it takes 1 to {PAGE_LIMIT_ITEMS}.");
+            return Err(Problem::invalid("limit", detail));
+        }
+        Ok(Page {
+            after: self.after.unwrap_or(0),
+            limit,
+            // PostgreSQL's text holds no NUL, so no item has such a name.
+            name: self.name.map(|name| name.replace('\0', "\u{fffd}")),
+        })
+    }
+}
+
 fn body(item: &Item, live: Option<i64>) -> ItemBody<'_> {
     ItemBody {
         id: item.id,
@@ -67,7 +99,7 @@ fn body(item: &Item, live: Option<i64>) -> ItemBody<'_> {
 }
 
 pub async fn create(house: web::Data<House>, new: Json<NewItem>) -> Result<HttpResponse, Problem> {
-    let name = ItemName::parse(new.0.name).map_err(|error| Problem::invalid("name", format!("{error}.")))?;
+    let name = new.0.into_name()?;
     let item = house.ledger.create_item(&name).await?;
     Ok(HttpResponse::Created()
         .insert_header((header::LOCATION, format!("/v1/items/{}", item.id)))
@@ -85,18 +117,8 @@ pub async fn show(house: web::Data<House>, id: PathItem) -> Result<HttpResponse,
 }
 
 pub async fn list(house: web::Data<House>, query: Query<ListQuery>) -> Result<HttpResponse, Problem> {
-    let ListQuery { after, limit, name } = query.0;
-    let limit = limit.unwrap_or(PAGE_DEFAULT_ITEMS);
-    if !(1..=PAGE_LIMIT_ITEMS).contains(&limit) {
-        let detail = format!("limit is {limit}; it takes 1 to {PAGE_LIMIT_ITEMS}.");
-        return Err(Problem::invalid("limit", detail));
-    }
-    // PostgreSQL's text holds no NUL, so no item has such a name.
-    let name = name.map(|name| name.replace('\0', "\u{fffd}"));
-    let items = house
-        .ledger
-        .items(after.unwrap_or(0), limit, name.as_deref())
-        .await?;
+    let Page { after, limit, name } = query.0.into_page()?;
+    let items = house.ledger.items(after, limit, name.as_deref()).await?;
     let ids: Vec<ItemId> = items.iter().map(|item| item.id).collect();
     let live = live_counts(&house, &ids).await;
     let is_full = i64::try_from(items.len()) == Ok(limit);

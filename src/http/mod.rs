@@ -2,37 +2,50 @@
 //! its own. Handlers know no SQL and no Redis.
 
 mod body;
+mod connection;
 mod error;
 mod health;
 mod items;
 mod observe;
 mod page;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod parsing;
 mod query;
 mod votes;
 
 use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 
+use actix_http::HttpService;
+use actix_http::error::DispatchError;
+use actix_server::Server as Listening;
+use actix_service::{ServiceFactoryExt, fn_service, map_config};
+use actix_web::dev::AppConfig;
 use actix_web::middleware::from_fn;
-use actix_web::{App, HttpServer, web};
+use actix_web::{App, web};
 use metrics_exporter_prometheus::PrometheusHandle;
+use tokio::net::{TcpSocket, TcpStream};
 use tracing_actix_web::TracingLogger;
 
 use crate::gather::{self, Gatherer};
 use crate::ledger::Ledger;
 use crate::live::{Link, Redis};
+pub use connection::{ANSWER_LIMIT, HEAD_LIMIT, KEEP_ALIVE_LIMIT, Limits};
+use connection::{
+    BACKLOG_LIMIT_CONNECTIONS, Connection, DISCONNECT_LIMIT, Places, REFUSAL_LIMIT_CONNECTIONS_PER_THREAD,
+};
 use error::{method_not_allowed, not_found};
 
 /// How large a request's body may be.
 pub const BODY_LIMIT_BYTES: usize = 16 * 1024;
 /// How long a client may take to send a request's body.
 pub const BODY_LIMIT: Duration = Duration::from_secs(5);
-/// How long a client may take to send its first request's head.
-pub const HEAD_LIMIT: Duration = Duration::from_secs(10);
-/// How long a connection may stay open without a request.
-pub const KEEP_ALIVE_LIMIT: Duration = Duration::from_secs(75);
-/// Connections each worker thread serves at once.
-pub const CONNECTIONS_LIMIT_PER_THREAD: usize = 8192;
+/// How many headers a request may have, and how many bytes its head: actix-http's own
+/// limits, which cannot be set. Beyond them it answers 431.
+pub const HEAD_LIMIT_HEADERS: usize = 96;
+pub const HEAD_LIMIT_BYTES: usize = 128 * 1024;
+/// Connections that are served at once, unless TALLY_CONNECTIONS_LIMIT says otherwise.
+pub const CONNECTIONS_LIMIT: usize = 8192;
 /// What a client that was turned away should wait.
 pub const RETRY_AFTER_SECONDS: u64 = 1;
 
@@ -53,10 +66,11 @@ pub struct Server {
     redis: Redis,
     metrics: PrometheusHandle,
     shutdown_limit: Duration,
+    limits: Limits,
 }
 
 impl Server {
-    /// Takes the address.
+    /// Takes the address. Call it within a runtime of tokio.
     ///
     /// # Errors
     /// When the address is taken or not this machine's.
@@ -67,7 +81,7 @@ impl Server {
         redis: Redis,
         metrics: PrometheusHandle,
     ) -> anyhow::Result<Self> {
-        let listener = TcpListener::bind(listen)
+        let listener = listen_on(listen)
             .map_err(|error| anyhow::anyhow!("TALLY_LISTEN: cannot listen on {listen}: {error}"))?;
         Ok(Self {
             listener,
@@ -75,7 +89,15 @@ impl Server {
             redis,
             metrics,
             shutdown_limit,
+            limits: Limits::with_connections(CONNECTIONS_LIMIT),
         })
+    }
+
+    /// With other limits on its clients.
+    #[must_use]
+    pub fn limited_to(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
     }
 
     /// The address, its port filled in.
@@ -101,21 +123,9 @@ impl Server {
             redis: self.redis,
             metrics: self.metrics,
         };
-        let shared = house.clone();
-        let server = HttpServer::new(move || {
-            App::new()
-                .app_data(web::Data::new(shared.clone()))
-                .wrap(from_fn(observe::observe))
-                .wrap(TracingLogger::<observe::RequestSpan>::new())
-                .configure(routes)
-        })
-        .client_request_timeout(HEAD_LIMIT)
-        .keep_alive(KEEP_ALIVE_LIMIT)
-        .max_connections(CONNECTIONS_LIMIT_PER_THREAD)
-        .shutdown_timeout(self.shutdown_limit.as_secs().max(1))
-        .disable_signals()
-        .listen(self.listener)?
-        .run();
+        let threads = std::thread::available_parallelism().map_or(2, usize::from);
+        let limits = self.limits.within_open_files(threads);
+        let server = listening(self.listener, house.clone(), limits, threads, self.shutdown_limit)?;
 
         let handle = server.handle();
         let running = tokio::spawn(server);
@@ -141,6 +151,72 @@ impl Server {
         }
         Ok(())
     }
+}
+
+/// Takes an address, with a longer queue of connections to accept than std asks for.
+fn listen_on(address: SocketAddr) -> std::io::Result<TcpListener> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4()?,
+        SocketAddr::V6(_) => TcpSocket::new_v6()?,
+    };
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG_LIMIT_CONNECTIONS)?.into_std()
+}
+
+/// The server with its routes, over connections of our own kind: what actix-web's
+/// HttpServer does, but for that.
+fn listening(
+    listener: TcpListener,
+    house: House,
+    limits: Limits,
+    threads: usize,
+    shutdown_limit: Duration,
+) -> std::io::Result<Listening> {
+    let places = Places::new(limits.connections);
+    let builder = Listening::build()
+        .workers(threads)
+        .max_concurrent_connections(
+            limits.connections.div_ceil(threads) + REFUSAL_LIMIT_CONNECTIONS_PER_THREAD,
+        )
+        .shutdown_timeout(shutdown_limit.as_secs().max(1))
+        .disable_signals();
+    let stopping = builder.graceful_shutdown_signal();
+    let service = move || {
+        let app = App::new()
+            .app_data(web::Data::new(house.clone()))
+            .wrap(from_fn(observe::observe))
+            .wrap(TracingLogger::<observe::RequestSpan>::new())
+            .configure(routes);
+        let stopping = stopping.clone();
+        let http = HttpService::build()
+            .client_request_timeout(limits.head)
+            .client_disconnect_timeout(DISCONNECT_LIMIT)
+            .keep_alive(limits.keep_alive)
+            // Idle connections are closed when the server stops.
+            .graceful_shutdown_signal(move || {
+                let stopping = stopping.clone();
+                async move { stopping.notified().await }
+            })
+            .on_connect_ext(|connection: &Connection, data| {
+                data.insert(connection.activity());
+            })
+            .h1(map_config(app, |()| AppConfig::default()));
+        let places = places.clone();
+        fn_service(move |stream: TcpStream| {
+            let places = places.clone();
+            async move {
+                let address = stream.peer_addr().ok();
+                match Connection::admit(stream, &places, limits).await {
+                    Some(connection) => Ok((connection, address)),
+                    // It has been answered.
+                    None => Err(DispatchError::DisconnectTimeout),
+                }
+            }
+        })
+        .and_then(http)
+    };
+    Ok(builder.listen("http", listener, service)?.run())
 }
 
 /// The route table.

@@ -1,6 +1,8 @@
 //! What is seen of a request from outside its handler: its id, its log line, its
 //! time.
 
+use std::rc::Rc;
+
 use actix_web::Error;
 use actix_web::HttpMessage;
 use actix_web::body::MessageBody;
@@ -11,6 +13,7 @@ use tokio::time::Instant;
 use tracing::Span;
 use tracing_actix_web::{RequestId, RootSpanBuilder};
 
+use super::connection::Activity;
 use crate::telemetry::name;
 
 /// The request's id, in the answer and in every log line of it.
@@ -22,6 +25,8 @@ pub async fn observe(
     next: Next<impl MessageBody>,
 ) -> Result<ServiceResponse<impl MessageBody>, Error> {
     let started = Instant::now();
+    // Until it is answered, its connection may be silent.
+    let _under_way = request.conn_data::<Rc<Activity>>().map(Activity::begin);
     let id = request.extensions().get::<RequestId>().copied();
     let mut response = next.call(request).await?;
     if let Some(id) = id.and_then(|id| HeaderValue::from_str(&id.to_string()).ok()) {

@@ -15,13 +15,18 @@ impl<T: DeserializeOwned> FromRequest for Query<T> {
     type Future = future::Ready<Result<Self, Problem>>;
 
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
-        let parsed = web::Query::<T>::from_query(request.query_string());
-        future::ready(parsed.map(|query| Self(query.into_inner())).map_err(|error| {
-            let message = match error {
-                actix_web::error::QueryPayloadError::Deserialize(error) => error.to_string(),
-                other => other.to_string(),
-            };
-            Problem::malformed("query", format!("query: {message}."))
-        }))
+        future::ready(parse(request.query_string()).map(Self))
     }
+}
+
+/// Parses a query string; what is wrong with it is told.
+pub(super) fn parse<T: DeserializeOwned>(query: &str) -> Result<T, Problem> {
+    let parsed = web::Query::<T>::from_query(query);
+    parsed.map(web::Query::into_inner).map_err(|error| {
+        let message = match error {
+            actix_web::error::QueryPayloadError::Deserialize(error) => error.to_string(),
+            other => other.to_string(),
+        };
+        Problem::malformed("query", format!("query: {message}."))
+    })
 }

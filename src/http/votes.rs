@@ -30,6 +30,26 @@ struct Answer<'a> {
     repeated: bool,
 }
 
+impl VoteBody {
+    /// The vote that is asked for, if its values are right.
+    pub(super) fn into_vote(self, item_id: ItemId) -> Result<NewVote, Problem> {
+        let voter_id = self
+            .voter_id
+            .map(VoterId::parse)
+            .transpose()
+            .map_err(|error| Problem::invalid("voter_id", format!("{error}.")))?;
+        let value = self
+            .value
+            .map_or(Ok(Value::UP), Value::parse)
+            .map_err(|error| Problem::invalid("value", format!("{error}.")))?;
+        Ok(NewVote {
+            item_id,
+            voter_id,
+            value,
+        })
+    }
+}
+
 /// 201 for a new vote, 200 for a repeated one.
 pub async fn cast(
     house: web::Data<House>,
@@ -37,22 +57,8 @@ pub async fn cast(
     body: Json<VoteBody>,
 ) -> Result<HttpResponse, Problem> {
     let item_id = id.0;
-    let voter_id = body
-        .0
-        .voter_id
-        .map(VoterId::parse)
-        .transpose()
-        .map_err(|error| Problem::invalid("voter_id", format!("{error}.")))?;
-    let value = body
-        .0
-        .value
-        .map_or(Ok(Value::UP), Value::parse)
-        .map_err(|error| Problem::invalid("value", format!("{error}.")))?;
-    let vote = NewVote {
-        item_id,
-        voter_id: voter_id.clone(),
-        value,
-    };
+    let vote = body.0.into_vote(item_id)?;
+    let voter_id = vote.voter_id.clone();
     let (vote, vote_count, repeated) = match house.gatherer.cast(vote).await? {
         Cast::Accepted { vote, vote_count } => (vote, vote_count, false),
         Cast::Repeated { vote, vote_count } => (vote, vote_count, true),

@@ -4,6 +4,7 @@ mod audit;
 mod counts;
 mod items;
 mod lanes;
+mod roles;
 mod votes;
 
 use std::time::Duration;
@@ -14,6 +15,7 @@ use sqlx::{Connection, Executor};
 
 pub use audit::{AuditRow, Folded};
 pub use items::Item;
+pub use roles::{Role, Roles, create_logins};
 pub use votes::{InsertError, Inserted, VoteWriter};
 
 static MIGRATIONS: Migrator = sqlx::migrate!();
@@ -82,11 +84,20 @@ pub enum Migrations {
 }
 
 /// The ledger. Cheap to clone.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Ledger {
     pool: PgPool,
     options: PgConnectOptions,
     statement_limit: Duration,
+}
+
+/// sqlx's options would show their password.
+impl std::fmt::Debug for Ledger {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("Ledger")
+            .field("pool", &self.pool)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Ledger {
@@ -104,6 +115,7 @@ impl Ledger {
             let why = "it is no URL of Postgres";
             return Err(LedgerError::Url(sqlx::Error::Configuration(why.into())));
         }
+        warn_of_unknown_parameters(database_url);
         let options: PgConnectOptions = database_url.parse().map_err(LedgerError::Url)?;
         let options = options.application_name(role).options(SESSION_OPTIONS).options([
             ("statement_timeout", format!("{}ms", statement_limit.as_millis())),
@@ -133,12 +145,18 @@ impl Ledger {
         VoteWriter::new(options, self.statement_limit)
     }
 
-    /// Runs the migrations that have not run yet. Safe to run several at once.
+    /// Runs the migrations that have not run yet, then grants the roles. Safe to
+    /// run several at once. A login that may not make roles is told so in the log.
     ///
     /// # Errors
     /// When Postgres is away, or a migration that has run was changed since.
-    pub async fn migrate(&self) -> Result<(), LedgerError> {
-        Ok(MIGRATIONS.run(&self.pool).await?)
+    pub async fn migrate(&self) -> Result<Roles, LedgerError> {
+        MIGRATIONS.run(&self.pool).await?;
+        let roles = self.grant_roles().await?;
+        if let Roles::Refused(_) = roles {
+            tracing::warn!("{roles}");
+        }
+        Ok(roles)
     }
 
     /// Whether Postgres answers, and how far its migrations are.
@@ -168,6 +186,49 @@ impl Ledger {
     }
 }
 
+/// The parameters that sqlx knows in a URL; `options[…]` besides.
+const URL_PARAMETERS: [&str; 18] = [
+    "sslmode",
+    "ssl-mode",
+    "sslrootcert",
+    "ssl-root-cert",
+    "ssl-ca",
+    "sslcert",
+    "ssl-cert",
+    "sslkey",
+    "ssl-key",
+    "statement-cache-capacity",
+    "host",
+    "hostaddr",
+    "port",
+    "dbname",
+    "user",
+    "password",
+    "application_name",
+    "options",
+];
+
+/// Says which parameters of the URL are left out. sqlx would say it with their values,
+/// which may be a misspelt password; `telemetry` turns that line off.
+fn warn_of_unknown_parameters(database_url: &str) {
+    let query = database_url.split_once('?').map_or("", |(_, query)| query);
+    let query = query.split('#').next().unwrap_or_default();
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        let parameter = pair.split('=').next().unwrap_or_default();
+        if !URL_PARAMETERS.contains(&parameter) && !parameter.starts_with("options[") {
+            tracing::warn!(
+                parameter,
+                "DATABASE_URL: this parameter is not known, and is left out"
+            );
+        }
+    }
+}
+
+/// Whether a name can stand in any statement as it is.
+fn is_plain(name: &str) -> bool {
+    name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
+}
+
 /// Whether a Postgres answers at this URL.
 pub async fn answers(database_url: &str) -> bool {
     let connecting = PgConnection::connect(database_url);
@@ -179,8 +240,7 @@ pub async fn answers(database_url: &str) -> bool {
 /// # Errors
 /// When Postgres is away.
 pub async fn create_database(admin_url: &str, name: &str) -> Result<(), LedgerError> {
-    let is_plain = name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
-    if !is_plain {
+    if !is_plain(name) {
         return Err(sqlx::Error::Configuration(format!("{name:?} is no plain database name").into()).into());
     }
     let mut connection = PgConnection::connect(admin_url).await?;

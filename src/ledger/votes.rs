@@ -37,11 +37,19 @@ pub enum InsertError {
 
 /// Stores batches of votes over a connection of its own, which is thrown away
 /// after any doubt about its state.
-#[derive(Debug)]
 pub struct VoteWriter {
     options: PgConnectOptions,
     answer_limit: Duration,
     connection: Option<PgConnection>,
+}
+
+/// sqlx's options would show their password.
+impl std::fmt::Debug for VoteWriter {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("VoteWriter")
+            .field("connection", &self.connection)
+            .finish_non_exhaustive()
+    }
 }
 
 impl VoteWriter {

@@ -3,7 +3,7 @@
 
 mod counters;
 mod epoch;
-mod keys;
+pub(crate) mod keys;
 mod link;
 mod scripts;
 mod walk;

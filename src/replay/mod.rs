@@ -2,7 +2,7 @@
 //!
 //! Knows the server only as any client does.
 
-mod file;
+pub(crate) mod file;
 mod report;
 
 use std::io::{BufRead, BufReader};

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use crate::helpers::programs::{Program, SYNC_WORKER, TALLY, command, run, text};
 use crate::helpers::stores::Stores;
+use tally::ledger::Role;
 
 fn file(name: &str) -> String {
     std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).expect("the file")
@@ -64,4 +65,59 @@ async fn the_health_checks_tell_a_server_that_is_well_from_one_that_is_not() {
     let mut nowhere = command(TALLY, None);
     nowhere.args(["health", "--url", "http://127.0.0.1:1/"]);
     assert_eq!(run(nowhere).await.status.code(), Some(1));
+}
+
+/// As docker-compose.yml does it: the owner migrates, psql makes the logins, and each
+/// program uses its own.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_script_that_makes_the_logins_may_be_run_again_and_changes_their_passwords() {
+    let stores = Stores::start().await;
+    let owner = stores.database_url.clone();
+    let address = owner.rsplit_once('@').expect("a host").1.to_owned();
+    // Those that the test's own helpers made.
+    sqlx::raw_sql("drop role server; drop role worker; drop role report")
+        .execute(&stores.pool())
+        .await
+        .expect("they are there");
+    for round in ["first'", "second"] {
+        let mut script = command("psql", None);
+        script
+            .arg(&owner)
+            .arg("--file")
+            .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/logins.sql"));
+        for part in ["SERVER", "WORKER", "REPORT"] {
+            script.env(format!("{part}_PASSWORD"), format!("{round}{part}"));
+        }
+        let output = run(script).await;
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let password = round.replace('\'', "%27");
+        for (login, part, role) in [
+            ("server", "SERVER", Role::Server),
+            ("worker", "WORKER", Role::Worker),
+            ("report", "REPORT", Role::Report),
+        ] {
+            let url = format!("postgres://{login}:{password}{part}@{address}");
+            let mut connection: sqlx::PgConnection =
+                sqlx::Connection::connect(&url).await.expect("it logs in");
+            let is_member: bool = sqlx::query_scalar("select pg_has_role($1, 'usage')")
+                .bind(role.name())
+                .fetch_one(&mut connection)
+                .await
+                .expect("Postgres answers");
+            assert!(is_member, "{login}");
+        }
+    }
+}
+
+#[test]
+fn each_program_of_the_compose_file_has_a_login_of_its_own() {
+    let compose = file("docker-compose.yml");
+    let login_of = |service: &str| {
+        let part = compose.split(&format!("\n  {service}:")).nth(1).expect(service);
+        let url = part.split("postgres://").nth(1).expect("a URL");
+        url.split(':').next().expect("a login").to_owned()
+    };
+    assert_eq!(login_of("migrate"), "tally");
+    assert_eq!(login_of("server"), "server");
+    assert_eq!(login_of("sync-worker-1"), "worker");
 }

@@ -144,6 +144,8 @@ async fn dev_uses_given_stores_instead_of_its_own() {
     dev.arg("dev")
         .arg("--folder")
         .arg(&data)
+        // It migrates as well, so it is given the owner's login.
+        .env("DATABASE_URL", &stores.database_url)
         .env("TALLY_LISTEN", "127.0.0.1:0");
     let program = Program::start(dev, stores.folder(), "dev.log");
     program.wait_for_line("Tally is at").await;

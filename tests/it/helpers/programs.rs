@@ -9,6 +9,7 @@ use tokio::process::{Child, Command};
 
 use super::eventually;
 use super::stores::Stores;
+use tally::ledger::Role;
 
 pub const TALLY: &str = env!("CARGO_BIN_EXE_tally");
 pub const SYNC_WORKER: &str = env!("CARGO_BIN_EXE_sync-worker");
@@ -19,8 +20,15 @@ pub struct Program {
     log: std::path::PathBuf,
 }
 
-/// A command in an environment of its own, with the stores in it.
+/// A command in an environment of its own, with the stores in it. Both programs log
+/// in to Postgres with the role that they have in earnest: the server's where
+/// `tally serve` is meant, the worker's for all else that works on the stores.
 pub fn command(program: &str, stores: Option<&Stores>) -> Command {
+    command_as(program, stores.map(|stores| (stores, Role::Worker)))
+}
+
+/// A command with the stores in its environment, and a role.
+pub fn command_as(program: &str, stores: Option<(&Stores, Role)>) -> Command {
     let mut command = Command::new(program);
     command.env_clear().kill_on_drop(true).stdin(Stdio::null());
     for kept in ["PATH", "HOME"] {
@@ -28,9 +36,9 @@ pub fn command(program: &str, stores: Option<&Stores>) -> Command {
             command.env(kept, value);
         }
     }
-    if let Some(stores) = stores {
+    if let Some((stores, role)) = stores {
         command
-            .env("DATABASE_URL", &stores.database_url)
+            .env("DATABASE_URL", stores.login_url(role))
             .env("REDIS_URL", stores.redis_url());
     }
     command
@@ -60,7 +68,7 @@ impl Program {
 
     /// A server on a free port; returns its base URL as well.
     pub async fn server(stores: &Stores, name: &str) -> (Self, String) {
-        let mut command = command(TALLY, Some(stores));
+        let mut command = command_as(TALLY, Some((stores, Role::Server)));
         command.arg("serve").env("TALLY_LISTEN", "127.0.0.1:0");
         let program = Self::start(command, stores.folder(), name);
         let line = program.wait_for_line("address=").await;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use sqlx::PgPool;
 use sqlx::postgres::PgPoolOptions;
 use tally::dev::{Durability, PrivatePostgres, PrivateRedis, usable_folder};
-use tally::ledger::{self, Ledger};
+use tally::ledger::{self, Ledger, Role};
 use tempfile::TempDir;
 
 const SECRET: &str = "a-test-has-no-secrets";
@@ -15,6 +15,7 @@ const SECRET: &str = "a-test-has-no-secrets";
 pub struct Stores {
     pub postgres: PrivatePostgres,
     pub redis: PrivateRedis,
+    /// Of the login that owns the tables: for migrations and a test's own look.
     pub database_url: String,
     folder: TempDir,
 }
@@ -35,8 +36,8 @@ async fn template() -> PrivatePostgres {
     let mut template =
         PrivatePostgres::new(&folder.join("postgres"), SECRET, Durability::ProcessOnly).expect("a free port");
     let done = folder.join("done");
-    // A template of other migrations is made anew.
-    let made_of = migrations();
+    // A template of other migrations, or of other grants, is made anew.
+    let made_of = migrations() + include_str!("../../../src/ledger/sql/roles.sql");
     if std::fs::read_to_string(&done).ok().as_deref() != Some(made_of.as_str()) {
         let _ = std::fs::remove_dir_all(folder.join("postgres"));
         template.start().await.expect("Postgres starts");
@@ -81,6 +82,7 @@ impl Stores {
             .await
             .expect("a copy of the template");
         postgres.start().await.expect("Postgres starts");
+        postgres.create_logins().await.expect("logins");
         let mut redis = PrivateRedis::new(&folder.path().join("redis"), SECRET).expect("a free port");
         redis.start().await.expect("Redis starts");
         let database_url = postgres.url("tally");
@@ -94,6 +96,11 @@ impl Stores {
 
     pub fn folder(&self) -> &Path {
         self.folder.path()
+    }
+
+    /// The URL of the login with this role, which may do what that role may.
+    pub fn login_url(&self, role: Role) -> String {
+        self.postgres.login_url(role, "tally")
     }
 
     pub fn redis_url(&self) -> String {

@@ -9,8 +9,8 @@ use reqwest::{Response, StatusCode};
 use serde_json::{Value, json};
 use sqlx::PgPool;
 use tally::domain::{ItemId, ItemName};
-use tally::http::Server;
-use tally::ledger::{self, Ledger};
+use tally::http::{self, Server};
+use tally::ledger::{self, Ledger, Role};
 use tally::live::{self, Counters, Redis};
 use tally::sync::{Limits, Worker};
 use tokio::sync::oneshot;
@@ -22,7 +22,9 @@ pub struct Tally {
     pub stores: Stores,
     pub base: String,
     pub http: reqwest::Client,
+    /// With the login that owns the tables; server and worker have their own.
     pub ledger: Ledger,
+    worker_ledger: Ledger,
     pub counters: Counters,
     pub pool: PgPool,
     stop: Option<oneshot::Sender<()>>,
@@ -57,12 +59,17 @@ pub fn counters(url: &str) -> Counters {
 
 impl Tally {
     pub async fn start() -> Self {
+        Self::start_limited_to(http::Limits::with_connections(http::CONNECTIONS_LIMIT)).await
+    }
+
+    /// With other limits on its clients.
+    pub async fn start_limited_to(limits: http::Limits) -> Self {
         let stores = Stores::start().await;
         let server = Server::bind(
             "127.0.0.1:0".parse().expect("an address"),
             Duration::from_secs(10),
             Ledger::new(
-                &stores.database_url,
+                &stores.login_url(Role::Server),
                 "test server",
                 ledger::SERVER_STATEMENT_LIMIT,
             )
@@ -70,7 +77,8 @@ impl Tally {
             Redis::new(&stores.redis_url(), live::SERVER_ANSWER_LIMIT).expect("a URL"),
             metrics(),
         )
-        .expect("a free port");
+        .expect("a free port")
+        .limited_to(limits);
         let base = format!("http://{}", server.address().expect("an address"));
         let (stop, stopped) = oneshot::channel();
         let server = tokio::spawn(server.run(async {
@@ -80,6 +88,7 @@ impl Tally {
             base,
             http: reqwest::Client::builder().no_proxy().build().expect("a client"),
             ledger: ledger(&stores.database_url),
+            worker_ledger: ledger(&stores.login_url(Role::Worker)),
             counters: counters(&stores.redis_url()),
             pool: stores.pool(),
             stores,
@@ -104,7 +113,7 @@ impl Tally {
     }
 
     pub fn worker_with(&self, limits: Limits) -> Worker {
-        Worker::new(self.ledger.clone(), self.counters.clone(), limits)
+        Worker::new(self.worker_ledger.clone(), self.counters.clone(), limits)
     }
 
     pub async fn item(&self, name: &str) -> ItemId {

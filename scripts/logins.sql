@@ -1,0 +1,21 @@
+-- Makes the logins that server, workers and reports use, each with its role, or gives
+-- them these passwords if they are there. Run it as the owner, after `tally migrate`:
+--   SERVER_PASSWORD=… WORKER_PASSWORD=… REPORT_PASSWORD=… psql … --file scripts/logins.sql
+\set ON_ERROR_STOP on
+\getenv server_password SERVER_PASSWORD
+\getenv worker_password WORKER_PASSWORD
+\getenv report_password REPORT_PASSWORD
+
+-- The statements stand in no log with their passwords.
+set log_statement = 'none';
+set log_min_duration_statement = -1;
+set log_min_error_statement = 'panic';
+
+select format('create role %I login in role %I', login, role)
+from (values ('server', 'tally_server'), ('worker', 'tally_worker'), ('report', 'tally_report'))
+     as wanted (login, role)
+where not exists (select from pg_roles where rolname = login)
+\gexec
+alter role server password :'server_password';
+alter role worker password :'worker_password';
+alter role report password :'report_password';

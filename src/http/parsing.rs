@@ -1,0 +1,55 @@
+//! The parsers of requests by themselves, for `crate::properties`.
+
+use actix_web::ResponseError;
+use actix_web::body::MessageBody;
+use actix_web::http::header;
+
+use super::error::Problem;
+use super::items::{ListQuery, NewItem};
+use super::votes::VoteBody;
+use super::{body, query};
+use crate::domain::{ItemId, ItemName, NewVote};
+
+pub use super::items::{PAGE_LIMIT_ITEMS, Page};
+
+/// What a client is answered when its request is turned away.
+#[derive(Debug)]
+pub struct Refusal {
+    pub status: u16,
+    pub content_type: String,
+    pub body: Vec<u8>,
+}
+
+impl From<Problem> for Refusal {
+    fn from(problem: Problem) -> Self {
+        let response = problem.error_response();
+        let content_type = response.headers().get(header::CONTENT_TYPE);
+        Self {
+            status: response.status().as_u16(),
+            content_type: content_type
+                .and_then(|value| value.to_str().ok())
+                .unwrap_or_default()
+                .to_owned(),
+            body: response
+                .into_body()
+                .try_into_bytes()
+                .map(Into::into)
+                .unwrap_or_default(),
+        }
+    }
+}
+
+/// Reads the body of `POST /v1/items/{id}/votes`.
+pub fn vote(item_id: ItemId, bytes: &[u8]) -> Result<NewVote, Refusal> {
+    Ok(body::parse::<VoteBody>(bytes)?.into_vote(item_id)?)
+}
+
+/// Reads the body of `POST /v1/items`.
+pub fn item(bytes: &[u8]) -> Result<ItemName, Refusal> {
+    Ok(body::parse::<NewItem>(bytes)?.into_name()?)
+}
+
+/// Reads the query of `GET /v1/items`.
+pub fn list(text: &str) -> Result<Page, Refusal> {
+    Ok(query::parse::<ListQuery>(text)?.into_page()?)
+}

@@ -1,0 +1,394 @@
+//! What must hold for each parser of outside input, whatever it is given: none ever
+//! panics, what it takes is within its limits and reads the same when it is written
+//! out again, and what it turns away is told in a proper answer.
+//!
+//! `fuzz/` looks for a counterexample to each for as long as it is let; the test
+//! below tries a fixed number of inputs.
+
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a property fails by panicking, here and under libFuzzer"
+)]
+
+use std::str::FromStr;
+
+use serde_json::json;
+
+use crate::config::{Cron, DURATION_LIMIT, values};
+use crate::domain::{ItemId, ItemName, Snapshot, TransactionId, VoterId};
+use crate::http::parsing::{self, PAGE_LIMIT_ITEMS, Refusal};
+use crate::ledger::Ledger;
+use crate::live::{Redis, keys};
+use crate::replay::file::{self, Columns, Vote};
+
+/// One property, and the folder of `fuzz/seeds` with inputs to begin with.
+pub type Property = (&'static str, fn(&[u8]));
+
+/// All of them; each is a fuzz target of the same name.
+pub const ALL: [Property; 9] = [
+    ("vote_body", vote_body),
+    ("item_body", item_body),
+    ("list_query", list_query),
+    ("item_id", item_id),
+    ("snapshot", snapshot),
+    ("replay_file", replay_file),
+    ("settings", settings),
+    ("store_url", store_url),
+    ("redis_key", redis_key),
+];
+
+/// A refusal is a client's fault, and told as RFC 9457 has it.
+fn is_proper(refusal: &Refusal) {
+    assert!((400..500).contains(&refusal.status), "{refusal:?}");
+    assert_eq!(refusal.content_type, "application/problem+json");
+    let problem: serde_json::Value = serde_json::from_slice(&refusal.body).expect("JSON");
+    assert_eq!(problem["status"], refusal.status);
+    for part in ["type", "title", "detail", "field"] {
+        assert!(problem[part].is_string(), "{problem}");
+    }
+}
+
+/// The body of a vote.
+pub fn vote_body(bytes: &[u8]) {
+    let item = ItemId::new(1).expect("positive");
+    let vote = match parsing::vote(item, bytes) {
+        Ok(vote) => vote,
+        Err(refusal) => return is_proper(&refusal),
+    };
+    assert!([1, -1].contains(&vote.value.get()));
+    if let Some(voter) = &vote.voter_id {
+        is_printable(voter.as_str(), voter.as_str().len(), VoterId::LIMIT_BYTES);
+    }
+    if !bytes.is_empty() {
+        let object: serde_json::Value = serde_json::from_slice(bytes).expect("what is taken is JSON");
+        assert!(object.is_object(), "{object}");
+    }
+    let again = json!({
+        "voter_id": vote.voter_id.as_ref().map(VoterId::as_str),
+        "value": vote.value.get(),
+    });
+    let again = parsing::vote(item, again.to_string().as_bytes()).expect("it was taken before");
+    assert_eq!(again, vote);
+}
+
+/// The body of a new item.
+pub fn item_body(bytes: &[u8]) {
+    let name = match parsing::item(bytes) {
+        Ok(name) => name,
+        Err(refusal) => return is_proper(&refusal),
+    };
+    is_printable(
+        name.as_str(),
+        name.as_str().chars().count(),
+        ItemName::LIMIT_CHARACTERS,
+    );
+    let again = json!({ "name": name.as_str() });
+    let again = parsing::item(again.to_string().as_bytes()).expect("it was taken before");
+    assert_eq!(again, name);
+}
+
+/// PostgreSQL takes it, and so do logs and terminals.
+fn is_printable(text: &str, length: usize, limit: usize) {
+    assert!((1..=limit).contains(&length), "{length}");
+    assert!(!text.chars().any(char::is_control), "{text:?}");
+}
+
+/// The query of the list of items.
+pub fn list_query(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else {
+        return;
+    };
+    match parsing::list(text) {
+        Ok(page) => {
+            assert!((1..=PAGE_LIMIT_ITEMS).contains(&page.limit), "{page:?}");
+            assert!(!page.name.is_some_and(|name| name.contains('\0')));
+        }
+        Err(refusal) => is_proper(&refusal),
+    }
+}
+
+/// An item's id in a path.
+pub fn item_id(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else {
+        return;
+    };
+    match text.parse::<ItemId>() {
+        Ok(id) => {
+            assert!(id.get() > 0);
+            // One spelling an id.
+            assert_eq!(id.to_string(), text);
+        }
+        Err(()) => {
+            let number = text.parse::<i64>();
+            assert!(
+                !number.is_ok_and(|id| id > 0 && id.to_string() == text),
+                "{text:?}"
+            );
+        }
+    }
+}
+
+/// A snapshot of Postgres.
+pub fn snapshot(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else {
+        return;
+    };
+    let Ok(snapshot) = Snapshot::parse(text) else {
+        return;
+    };
+    // As it goes to Redis, where `lua/count.lua` reads it.
+    assert_eq!(snapshot.as_str(), text);
+    // Read once more, as Postgres' manual tells it.
+    let parts: Vec<&str> = text.split(':').collect();
+    let [xmin, xmax, running] = parts[..] else {
+        panic!("{text:?} has other than three parts");
+    };
+    let number = |text: &str| i128::from_str(text).expect("a number");
+    let (xmin, xmax) = (number(xmin), number(xmax));
+    let running: Vec<i128> = running
+        .split(',')
+        .filter(|xid| !xid.is_empty())
+        .map(number)
+        .collect();
+    let interesting = running.iter().copied().chain([xmin, xmax, 0]);
+    for xid in interesting.flat_map(|xid| [xid - 1, xid, xid + 1]) {
+        let Ok(asked) = i64::try_from(xid) else { continue };
+        let is_seen = if xid < xmin {
+            true
+        } else if xid >= xmax {
+            false
+        } else {
+            !running.contains(&xid)
+        };
+        assert_eq!(snapshot.sees(TransactionId(asked)), is_seen, "{text:?} {xid}");
+    }
+}
+
+/// A file of votes; its first byte says which columns hold what.
+pub fn replay_file(bytes: &[u8]) {
+    let Some((choice, text)) = bytes.split_first() else {
+        return;
+    };
+    let choice = usize::from(*choice);
+    let columns = Columns {
+        voter: choice % 4,
+        item: 1 + choice / 4 % 3,
+        value: choice / 12 % 4,
+    };
+    let mut bad = Vec::new();
+    let votes = file::read(text, columns, |line, _| bad.push(line)).expect("memory reads");
+    let lines = text.split(|byte| *byte == b'\n').count();
+    assert_eq!(bad.len(), votes.bad_lines);
+    assert!(votes.len() + bad.len() <= lines);
+    assert!(bad.is_sorted() && bad.iter().all(|line| (1..=lines).contains(line)));
+    // Written out, one column each, they read the same. The value first, so that no
+    // line begins with a voter's #.
+    let all: Vec<Vote<'_>> = (0..votes.len()).filter_map(|at| votes.get(at)).collect();
+    let mut again = String::new();
+    for vote in &all {
+        let voter = vote.voter.unwrap_or("-");
+        let item = &votes.items[vote.item];
+        again += &format!("{},{voter},{item}\n", vote.value.get());
+    }
+    let columns = Columns {
+        voter: if columns.voter == 0 { 0 } else { 2 },
+        item: 3,
+        value: 1,
+    };
+    let again = file::read(again.as_bytes(), columns, |line, why| panic!("{line}: {why}"));
+    let again = again.expect("memory reads");
+    assert_eq!(again.items, votes.items);
+    let again: Vec<Vote<'_>> = (0..again.len()).filter_map(|at| again.get(at)).collect();
+    assert_eq!(again, all);
+}
+
+/// Durations, times of the audit, and numbers.
+pub fn settings(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else {
+        return;
+    };
+    if let Ok(duration) = values::duration(text) {
+        assert!(!duration.is_zero() && duration <= DURATION_LIMIT);
+        let again = humantime::format_duration(duration).to_string();
+        assert_eq!(values::duration(&again), Ok(duration));
+    }
+    if let Ok(cron) = text.parse::<Cron>() {
+        assert_eq!(cron.to_string(), text);
+        // The scheduler takes what the setting took.
+        tokio_cron_scheduler::Job::new(cron.as_str(), |_, _| {}).expect("a job");
+    }
+    if let Ok(page) = values::page(text) {
+        assert!((1..=values::PAGE_LIMIT).contains(&page));
+    }
+    if let Ok(connections) = values::served(text) {
+        assert!((1..=values::SERVED_LIMIT_CONNECTIONS).contains(&connections));
+    }
+    if let Ok(rate) = values::rate(text) {
+        assert!(rate.is_finite() && rate > 0.0);
+    }
+}
+
+/// The URLs of the stores: what is wrong with one is told without its password.
+pub fn store_url(bytes: &[u8]) {
+    /// Like no other part of a URL or of a message.
+    const SECRET: &str = "qX7zW9";
+    let Ok(text) = std::str::from_utf8(bytes) else {
+        return;
+    };
+    // A pool wants a runtime, even one that never connects.
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .expect("a runtime");
+    let _entered = runtime.enter();
+    let text = text.replace("SECRET", SECRET);
+    let limit = std::time::Duration::from_secs(1);
+    let told = match values::store_url(&text) {
+        Err(why) => vec![why],
+        Ok(url) => [
+            Ledger::new(&url, "properties", limit)
+                .map_err(|error| format!("{error} {error:?}"))
+                .map(|ledger| format!("{ledger:?}")),
+            Redis::new(&url, limit)
+                .map_err(|error| format!("{error} {error:?}"))
+                .map(|_| String::new()),
+        ]
+        .into_iter()
+        .map(|made| made.unwrap_or_else(|error| error))
+        .collect(),
+    };
+    // Only what stands between the scheme's colon and the last @ can be a password.
+    let has_password = text
+        .rsplit_once('@')
+        .and_then(|(before, _)| before.split_once("://"))
+        .is_some_and(|(_, user)| user.contains(SECRET));
+    if has_password && text.matches(SECRET).count() == 1 {
+        for line in told {
+            assert!(!line.contains(SECRET), "{text:?}: {line}");
+        }
+    }
+}
+
+/// A key of Redis: whoever shares it may have keys of any form.
+pub fn redis_key(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else {
+        return;
+    };
+    if let Some(item) = keys::item_of(text) {
+        assert_eq!(keys::counter(item), text);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use rand::rngs::StdRng;
+    use rand::seq::IndexedRandom;
+    use rand::{Rng, SeedableRng};
+
+    use super::*;
+
+    /// How many inputs each property is tried with.
+    const LIMIT_INPUTS: u64 = 20_000;
+    /// How many changes make an input of a seed, at the most.
+    const LIMIT_CHANGES: usize = 8;
+    /// What parsers stumble over.
+    const TOKENS: [&[u8]; 24] = [
+        b"\0",
+        b"\xff",
+        b"\n",
+        b"\"",
+        b"\\u0000",
+        b"\\ud800",
+        b"{",
+        b"}",
+        b"[",
+        b":",
+        b",",
+        b"-",
+        b"+",
+        b"%",
+        b"%00",
+        b"@",
+        b"#",
+        b"9223372036854775808",
+        b"-1",
+        b"1e400",
+        b"null",
+        b"/",
+        b"?",
+        " \u{85}é".as_bytes(),
+    ];
+
+    fn seeds(name: &str) -> Vec<Vec<u8>> {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("fuzz/seeds")
+            .join(name);
+        let mut files: Vec<_> = std::fs::read_dir(&folder)
+            .unwrap_or_else(|error| panic!("{}: {error}", folder.display()))
+            .flatten()
+            .map(|file| file.path())
+            .collect();
+        files.sort();
+        files
+            .iter()
+            .map(|file| std::fs::read(file).expect("a seed"))
+            .collect()
+    }
+
+    /// A seed with some bytes added, left out or changed.
+    fn input(seeds: &[Vec<u8>], random: &mut StdRng) -> Vec<u8> {
+        let mut bytes = seeds.choose(random).cloned().unwrap_or_default();
+        for _ in 0..random.random_range(0..=LIMIT_CHANGES) {
+            let at = random.random_range(0..=bytes.len());
+            match random.random_range(0..4) {
+                0 => {
+                    let token = TOKENS.choose(random).copied().unwrap_or_default();
+                    bytes.splice(at..at, token.iter().copied());
+                }
+                1 => bytes.truncate(at),
+                2 if at < bytes.len() => bytes[at] = random.random(),
+                _ if at < bytes.len() => {
+                    bytes.remove(at);
+                }
+                _ => bytes.push(random.random()),
+            }
+        }
+        bytes
+    }
+
+    #[test]
+    fn every_property_holds_for_its_seeds_and_for_changes_of_them() {
+        for (name, property) in ALL {
+            let seeds = seeds(name);
+            assert!(!seeds.is_empty(), "{name} has seeds");
+            for seed in &seeds {
+                property(seed);
+            }
+            for number in 0..LIMIT_INPUTS {
+                let bytes = input(&seeds, &mut StdRng::seed_from_u64(number));
+                let held = std::panic::catch_unwind(|| property(&bytes));
+                assert!(
+                    held.is_ok(),
+                    "{name} does not hold for {:?}",
+                    String::from_utf8_lossy(&bytes)
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn every_property_has_a_fuzz_target_and_every_target_a_property() {
+        let manifest = include_str!("../fuzz/Cargo.toml");
+        let mut targets: Vec<&str> = manifest
+            .split("[[bin]]")
+            .skip(1)
+            .filter_map(|part| part.split('"').nth(1))
+            .collect();
+        let mut names = ALL.map(|(name, _)| name);
+        targets.sort_unstable();
+        names.sort_unstable();
+        assert_eq!(targets, names);
+    }
+}

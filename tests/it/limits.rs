@@ -1,0 +1,276 @@
+//! What a slow, greedy or silent client may hold of the server: a while, and then no
+//! more. The limits are shortened here; what they are in earnest is in `http`.
+
+use std::time::Duration;
+
+use serde_json::json;
+use tally::http::{CONNECTIONS_LIMIT, HEAD_LIMIT_BYTES, HEAD_LIMIT_HEADERS, Limits};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::sleep;
+
+use crate::helpers::eventually;
+use crate::helpers::tally::Tally;
+
+/// Above half a second, by which actix-http's clock may be late.
+const SHORT: Duration = Duration::from_secs(1);
+const ASK: &str = "GET /health/live HTTP/1.1\r\nhost: x\r\n\r\n";
+
+fn limits() -> Limits {
+    Limits::with_connections(CONNECTIONS_LIMIT)
+}
+
+async fn connect(tally: &Tally) -> TcpStream {
+    let address = tally.base.trim_start_matches("http://");
+    TcpStream::connect(address).await.expect("it listens")
+}
+
+/// Reads to the end of the connection; a reset is an end as well.
+async fn rest(stream: &mut TcpStream) -> String {
+    let mut bytes = Vec::new();
+    let _ = stream.read_to_end(&mut bytes).await;
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Sends a request and reads its answer, which ends with `end`.
+async fn ask(stream: &mut TcpStream, request: &str, end: &str) -> String {
+    stream.write_all(request.as_bytes()).await.expect("it reads");
+    let mut answer = String::new();
+    let mut bytes = [0; 4096];
+    while !answer.ends_with(end) {
+        let count = stream.read(&mut bytes).await.expect("it answers");
+        assert!(count > 0, "it closed after {answer:?}");
+        answer += &String::from_utf8_lossy(&bytes[..count]);
+    }
+    answer
+}
+
+/// Whether a new connection is answered, and not refused; all of the answer is read.
+async fn is_served(stream: &mut TcpStream) -> bool {
+    // A refused one may be closed before it has written.
+    let _ = stream.write_all(ASK.as_bytes()).await;
+    let mut bytes = [0; 12];
+    if stream.read_exact(&mut bytes).await.is_err() || bytes != *b"HTTP/1.1 200" {
+        return false;
+    }
+    ask(stream, "", "}").await;
+    true
+}
+
+/// Sends a byte now and then, until the other side has closed.
+async fn drip(stream: &mut TcpStream) -> String {
+    let (mut reader, mut writer) = stream.split();
+    let mut bytes = Vec::new();
+    let dripping = async {
+        while writer.write_all(b"x").await.is_ok() {
+            sleep(SHORT / 10).await;
+        }
+    };
+    let reading = async {
+        let _ = reader.read_to_end(&mut bytes).await;
+    };
+    tokio::select! {
+        () = reading => {}
+        () = dripping => {}
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_head_that_does_not_arrive_is_given_up_be_it_the_first_or_a_later_one() {
+    let tally = Tally::start_limited_to(Limits {
+        head: SHORT,
+        ..limits()
+    })
+    .await;
+    // Nothing at all; the beginning of a head; a head that drips in.
+    let mut silent = connect(&tally).await;
+    assert!(rest(&mut silent).await.starts_with("HTTP/1.1 408 "));
+    let mut begun = connect(&tally).await;
+    begun.write_all(b"GET /health/li").await.expect("it reads");
+    assert!(rest(&mut begun).await.starts_with("HTTP/1.1 408 "));
+    let mut dripped = connect(&tally).await;
+    dripped
+        .write_all(b"GET / HTTP/1.1\r\nx: ")
+        .await
+        .expect("it reads");
+    assert!(drip(&mut dripped).await.starts_with("HTTP/1.1 408 "));
+
+    // The same once a request was answered.
+    for drips in [false, true] {
+        let mut kept = connect(&tally).await;
+        let answer = ask(&mut kept, ASK, "}").await;
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+        kept.write_all(b"GET / HTTP/1.1\r\nx: ").await.expect("it reads");
+        let end = if drips {
+            drip(&mut kept).await
+        } else {
+            rest(&mut kept).await
+        };
+        assert!(end.starts_with("HTTP/1.1 408 "), "{end}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_without_a_request_is_closed_and_one_with_requests_is_kept() {
+    let tally = Tally::start_limited_to(Limits {
+        keep_alive: SHORT,
+        ..limits()
+    })
+    .await;
+    let mut idle = connect(&tally).await;
+    let mut busy = connect(&tally).await;
+    ask(&mut idle, ASK, "}").await;
+    // Until the idle one is closed, and then once more: the busy one is served.
+    loop {
+        ask(&mut busy, ASK, "}").await;
+        let mut bytes = [0; 1];
+        match idle.try_read(&mut bytes) {
+            Ok(0) => break,
+            Ok(_) => panic!("nothing was asked"),
+            Err(_) => sleep(SHORT / 10).await,
+        }
+    }
+    ask(&mut busy, ASK, "}").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_is_being_answered_has_all_the_time_that_its_stores_take() {
+    let tally = Tally::start_limited_to(Limits {
+        head: SHORT,
+        keep_alive: SHORT,
+        answer: SHORT,
+        ..limits()
+    })
+    .await;
+    let item = tally.item("x").await;
+    let mut blocker = tally.pool.begin().await.expect("a transaction");
+    sqlx::query("lock table vote in share row exclusive mode")
+        .execute(&mut *blocker)
+        .await
+        .expect("a lock");
+    let mut voter = connect(&tally).await;
+    let vote = format!("POST /v1/items/{item}/votes HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n");
+    voter.write_all(vote.as_bytes()).await.expect("it reads");
+    // Two connections that came later have been given up, one after the other.
+    for _ in 0..2 {
+        let mut later = connect(&tally).await;
+        assert!(rest(&mut later).await.starts_with("HTTP/1.1 408 "));
+    }
+    blocker.rollback().await.expect("a rollback");
+    let answer = ask(&mut voter, "", "}").await;
+    assert!(answer.starts_with("HTTP/1.1 201 "), "{answer}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_head_beyond_its_limits_gets_431_and_one_within_them_is_served() {
+    let tally = Tally::start().await;
+    let headers = |count: usize, bytes: usize| {
+        let lines: String = (1..count)
+            .map(|at| format!("x-{at}: {}\r\n", "y".repeat(bytes)))
+            .collect();
+        format!("GET /health/live HTTP/1.1\r\nhost: x\r\n{lines}\r\n")
+    };
+    for head in [
+        headers(HEAD_LIMIT_HEADERS, 10),
+        headers(10, HEAD_LIMIT_BYTES / 11),
+    ] {
+        let answer = ask(&mut connect(&tally).await, &head, "}").await;
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    }
+    for head in [
+        headers(HEAD_LIMIT_HEADERS + 1, 10),
+        headers(2, HEAD_LIMIT_BYTES + 1000),
+    ] {
+        let mut greedy = connect(&tally).await;
+        // It may have closed before all was written.
+        let _ = greedy.write_all(head.as_bytes()).await;
+        let answer = rest(&mut greedy).await;
+        assert!(answer.starts_with("HTTP/1.1 431 "), "{answer}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn beyond_the_limit_of_connections_a_client_is_told_to_come_back() {
+    let mut tally = Tally::start_limited_to(Limits::with_connections(3)).await;
+    // Those of the test's own HTTP client are closed first.
+    tally.http = reqwest::Client::new();
+    let mut served = Vec::new();
+    while served.len() < 3 {
+        let mut stream = connect(&tally).await;
+        if is_served(&mut stream).await {
+            served.push(stream);
+        }
+    }
+    // Whether it has sent its request already, or not.
+    for request in ["", ASK] {
+        let mut refused = connect(&tally).await;
+        refused.write_all(request.as_bytes()).await.expect("it reads");
+        let answer = rest(&mut refused).await;
+        assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
+        assert!(answer.contains("\r\nretry-after: 1\r\n"), "{answer}");
+        let body = answer.split("\r\n\r\n").nth(1).expect("a body");
+        let problem: serde_json::Value = serde_json::from_str(body).expect("JSON");
+        assert_eq!(problem["status"], 503);
+    }
+    // Those that were served still are; and one that leaves makes room.
+    let answer = ask(&mut served[0], ASK, "}").await;
+    assert!(answer.contains("HTTP/1.1 200 "), "{answer}");
+    drop(served.pop());
+    eventually("there is room again", async || {
+        is_served(&mut connect(&tally).await).await.then_some(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_does_not_read_its_answers_is_closed_on() {
+    let mut tally = Tally::start_limited_to(Limits {
+        answer: SHORT,
+        connections: 1,
+        ..limits()
+    })
+    .await;
+    tally.http = reqwest::Client::new();
+    let name = "x".repeat(200);
+    sqlx::query("insert into item (name) select $1 from generate_series(1, 1000)")
+        .bind(&name)
+        .execute(&tally.pool)
+        .await
+        .expect("items");
+    // Far more than the buffers of both sides hold, and never read.
+    let list = "GET /v1/items?limit=1000 HTTP/1.1\r\nhost: x\r\n\r\n".repeat(200);
+    let mut deaf = eventually("the first connection has left", async || {
+        let mut stream = connect(&tally).await;
+        stream.write_all(list.as_bytes()).await.ok()?;
+        let mut bytes = [0; 12];
+        stream.read_exact(&mut bytes).await.ok()?;
+        (bytes == *b"HTTP/1.1 200").then_some(stream)
+    })
+    .await;
+    eventually("its place is free", async || {
+        is_served(&mut connect(&tally).await).await.then_some(())
+    })
+    .await;
+    let got = rest(&mut deaf).await;
+    assert!(got.len() < 200 * 1000 * 200, "it got {} bytes", got.len());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_that_drips_in_gets_408_and_stores_nothing() {
+    let tally = Tally::start().await;
+    let item = tally.item("x").await;
+    let mut slow = connect(&tally).await;
+    let head = format!(
+        "POST /v1/items/{item}/votes HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 1000\r\n\r\n{{"
+    );
+    slow.write_all(head.as_bytes()).await.expect("it reads");
+    let answer = drip(&mut slow).await;
+    assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
+    assert!(answer.contains("The body must arrive within"), "{answer}");
+    assert_eq!(tally.ledger_sum(item).await, 0);
+    assert_eq!(
+        tally.post(&format!("/v1/items/{item}/votes"), &json!({})).await.0,
+        201
+    );
+}

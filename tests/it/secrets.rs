@@ -1,0 +1,265 @@
+//! Passwords stand in no log, no error, no answer: whatever is wrong with them, with
+//! their URLs or with what they open, and however much is logged.
+
+use std::process::Output;
+
+use serde_json::json;
+use tally::ledger::Role;
+use tokio::process::Command;
+
+use crate::helpers::eventually;
+use crate::helpers::programs::{Program, SYNC_WORKER, TALLY, command, run, text};
+use crate::helpers::stores::Stores;
+
+/// Everything of ours, and what the libraries say when they are debugged.
+const LOUD: &str = "debug,tally=trace,sync_worker=trace";
+
+/// As they are, and as they stand in a URL.
+const PASSWORD: &str = "Pg'$e\"crét %s;7zQ";
+const PASSWORD_IN_URL: &str = "Pg%27$e%22cr%C3%A9t%20%25s%3B7zQ";
+const REDIS_PASSWORD: &str = "rEd!s\\s3cret,9kW";
+const REDIS_PASSWORD_IN_URL: &str = "rEd!s%5Cs3cret%2C9kW";
+
+/// A part of each, which no encoding, quoting or cutting changes; and a voter.
+const PARTS: [&str; 4] = ["7zQ", "9kW", "s3cret", "very-private-voter"];
+
+fn assert_silent(what: &str, said: &str) {
+    for part in PARTS {
+        assert!(!said.contains(part), "{what} tells {part}: {said}");
+    }
+}
+
+fn loud(program: &str, arguments: &[&str], database_url: &str, redis_url: &str) -> Command {
+    let mut command = command(program, None);
+    command
+        .args(arguments)
+        .env("RUST_LOG", LOUD)
+        .env("DATABASE_URL", database_url)
+        .env("REDIS_URL", redis_url)
+        .env("TALLY_LISTEN", "127.0.0.1:0")
+        .env("TALLY_FLUSH_EVERY", "50ms")
+        .env("TALLY_AUDIT_CRON", "* * * * * *");
+    command
+}
+
+fn said(output: &Output) -> String {
+    text(&output.stdout) + &text(&output.stderr)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn running_programs_tell_no_secret_while_all_is_well_and_while_stores_fail() {
+    let mut stores = Stores::start().await;
+    let address = stores.database_url.rsplit_once('@').expect("a host").1.to_owned();
+    let pool = stores.pool();
+    for role in [Role::Server, Role::Worker] {
+        let statement: String =
+            sqlx::query_scalar("select format('create role %I login password %L in role %I', $1, $2, $3)")
+                .bind(format!("secret_{}", role.name()))
+                .bind(PASSWORD)
+                .bind(role.name())
+                .fetch_one(&pool)
+                .await
+                .expect("Postgres answers");
+        sqlx::raw_sql(&statement).execute(&pool).await.expect("a login");
+    }
+    let mut redis = stores.redis_connection().await;
+    let () = redis::cmd("CONFIG")
+        .arg(&["SET", "requirepass", REDIS_PASSWORD])
+        .query_async(&mut redis)
+        .await
+        .expect("Redis answers");
+    let redis_address = stores.redis_url().rsplit_once('@').expect("a host").1.to_owned();
+    let redis_url = format!("redis://:{REDIS_PASSWORD_IN_URL}@{redis_address}");
+    let url = |role: Role| format!("postgres://secret_{}:{PASSWORD_IN_URL}@{address}", role.name());
+
+    let serve = loud(TALLY, &["serve"], &url(Role::Server), &redis_url);
+    let server = Program::start(serve, stores.folder(), "server.log");
+    let worker = loud(SYNC_WORKER, &[], &url(Role::Worker), &redis_url);
+    let worker = Program::start(worker, stores.folder(), "worker.log");
+    let line = server.wait_for_line("listening").await;
+    let base = format!(
+        "http://{}",
+        line.split("address=").nth(1).expect("an address").trim()
+    );
+    let http = reqwest::Client::new();
+    let get = async |path: &str| {
+        let answer = http.get(format!("{base}{path}")).send().await.expect("an answer");
+        format!(
+            "{:?} {}",
+            answer.headers().clone(),
+            answer.text().await.expect("a body")
+        )
+    };
+    let post = async |path: &str, body: serde_json::Value| {
+        let answer = http.post(format!("{base}{path}")).json(&body).send();
+        answer.await.expect("an answer").text().await.expect("a body")
+    };
+    // It works with them: a vote is stored and counted, and written behind.
+    post("/v1/items", json!({ "name": "x" })).await;
+    let vote = || post("/v1/items/1/votes", json!({ "voter_id": "very-private-voter" }));
+    eventually("a vote is counted", async || {
+        vote().await.contains("\"vote_count\":1").then_some(())
+    })
+    .await;
+    eventually("it is written behind", async || {
+        let saved: i64 = sqlx::query_scalar("select vote_count from item")
+            .fetch_one(&pool)
+            .await
+            .ok()?;
+        (saved == 1).then_some(())
+    })
+    .await;
+    let paths = [
+        "/",
+        "/v1/items",
+        "/health/live",
+        "/health/ready",
+        "/metrics",
+        "/nothing",
+    ];
+    for path in paths {
+        assert_silent(path, &get(path).await);
+    }
+    // Each store turns the programs' passwords away, and then is gone.
+    for role in [Role::Server, Role::Worker] {
+        let statement = format!("alter role secret_{} password 'other'", role.name());
+        sqlx::raw_sql(&statement).execute(&pool).await.expect("a change");
+    }
+    sqlx::raw_sql("select pg_terminate_backend(pid) from pg_stat_activity where usename like 'secret%'")
+        .execute(&pool)
+        .await
+        .expect("Postgres answers");
+    for name in ["server", "worker"] {
+        let program = if name == "server" { &server } else { &worker };
+        eventually(&format!("the {name} is turned away"), async || {
+            let _ = vote().await;
+            program
+                .output()
+                .contains("password authentication failed")
+                .then_some(())
+        })
+        .await;
+    }
+    for path in paths {
+        assert_silent(path, &get(path).await);
+    }
+    stores.postgres.crash().await;
+    stores.redis.crash().await;
+    eventually("both are away", async || {
+        let ready = get("/health/ready").await;
+        (ready.contains("Postgres: away") && ready.contains("Redis: away")).then_some(())
+    })
+    .await;
+    for path in paths {
+        assert_silent(path, &get(path).await);
+    }
+    assert_silent("a vote", &post("/v1/items/1/votes", json!({})).await);
+    assert_silent("the server's log", &server.output());
+    assert_silent("the worker's log", &worker.output());
+    assert!(
+        server.output().contains("TRACE") || server.output().contains("DEBUG"),
+        "it is loud"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn commands_with_wrong_or_unreachable_or_malformed_urls_tell_no_secret() {
+    let stores = Stores::start().await;
+    let (database_url, redis_url) = (&stores.database_url, &stores.redis_url());
+    let address = database_url.rsplit_once('@').expect("a host").1;
+    let redis_address = redis_url.rsplit_once('@').expect("a host").1;
+    let secret = PASSWORD_IN_URL;
+    let databases = [
+        format!("postgres://tally:{secret}@{address}"),
+        format!("postgres://nobody:{secret}@{address}"),
+        format!("postgres://tally:{secret}@127.0.0.1:1/tally"),
+        format!("postgres://tally:{secret}@no.such.host.invalid/tally"),
+        format!("postgres://tally:{secret}@{address}?sslmode=require"),
+        format!("postgres://{address}?passwrod=s3cret"),
+        format!("postgres://tally:{secret}@host:port/tally"),
+        format!("postgres://tally:pa/s3cret@{address}"),
+        format!("postgres://tally:1/s3cret@{address}"),
+        format!("postgres://tally:1?s3cret@{address}"),
+        format!("postgres://tally:1?host=s3cret@{address}"),
+        format!("postgres://tally:1#s3cret@{address}"),
+        format!("postgres://tally:%zz%ff{secret}@{address}"),
+        format!("postgres://tally:{PASSWORD}@{address}"),
+        format!("mysql://tally:{secret}@{address}"),
+        format!("postgres:tally:{secret}@{address}"),
+        format!("tally:{secret}@{address}"),
+        "s3cret".to_owned(),
+        "s3cret\npostgres://x".to_owned(),
+    ];
+    for url in &databases {
+        for (program, arguments) in [
+            (TALLY, vec!["migrate"]),
+            (TALLY, vec!["audit"]),
+            (SYNC_WORKER, vec!["--once"]),
+        ] {
+            let output = run(loud(program, &arguments, url, redis_url)).await;
+            let said = said(&output);
+            assert!(!output.status.success() && !said.is_empty(), "{url}: {said}");
+            assert_silent(&format!("{arguments:?} with {url}"), &said);
+        }
+    }
+    let secret = REDIS_PASSWORD_IN_URL;
+    for url in [
+        format!("redis://:{secret}@{redis_address}"),
+        format!("redis://s3cret:{secret}@{redis_address}"),
+        format!("redis://:{secret}@127.0.0.1:1/0"),
+        format!("redis://:{secret}@no.such.host.invalid/0"),
+        format!("redis://:{secret}@{redis_address}x"),
+        format!("redis://:1/s3cret@{redis_address}"),
+        format!("redis://:1?protocol=s3cret@{redis_address}"),
+        format!("redis://:{secret}@host:port/0"),
+        format!("rediss://:{secret}@{redis_address}"),
+        format!("http://:{secret}@{redis_address}"),
+        format!(":{secret}@{redis_address}"),
+        "s3cret".to_owned(),
+    ] {
+        let output = run(loud(SYNC_WORKER, &["--once"], database_url, &url)).await;
+        let said = said(&output);
+        assert!(!output.status.success() && !said.is_empty(), "{url}: {said}");
+        assert_silent(&format!("the worker with {url}"), &said);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_line_that_cannot_be_read_is_not_repeated_with_its_secrets_nor_is_help() {
+    let url = format!("postgres://tally:{PASSWORD_IN_URL}@127.0.0.1:1/x");
+    let api = "http://user:s3cret@127.0.0.1:1";
+    let arguments: &[&[&str]] = &[
+        &["serve", &url],
+        &["serve", "--databse-url", &url],
+        &["serve", &format!("--databse-url={url}")],
+        &["serve", "--listen", &url],
+        &["migrate", "--database-url", &format!("{url}/@")],
+        &["migrate", &format!("--database-url={url}/@")],
+        &["migrate", "--redis-url", &url],
+        &[&url],
+        &["replay", "/dev/null", "--url", &format!("{api}:x")],
+        &["replay", "/dev/null", "--url", &format!("https{}", &api[4..])],
+        &["health", "--url", api],
+        &["health", "--url", &format!("{api}:x")],
+        &["--help"],
+        &["serve", "--help"],
+        &["dev", "--help"],
+        &["replay", "--help"],
+    ];
+    for arguments in arguments {
+        let mut command = loud(TALLY, arguments, &url, "redis://:s3cret@127.0.0.1:1/0");
+        command.env("TALLY_URL", api);
+        let said = said(&run(command).await);
+        assert!(!said.is_empty(), "{arguments:?}");
+        assert_silent(&format!("{arguments:?}"), &said);
+    }
+    // A file with a vote, so that it asks the server.
+    let folder = tempfile::tempdir().expect("a folder");
+    let votes = folder.path().join("votes");
+    std::fs::write(&votes, "ada x\n").expect("a file");
+    let mut replay = command(TALLY, None);
+    replay.arg("replay").arg(&votes).env("TALLY_URL", api);
+    let said = said(&run(replay).await);
+    assert!(said.contains("no answer from"), "{said}");
+    assert_silent("replay", &said);
+}
