@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use tally::dev::{PrivatePostgres, free_port};
+use tally::ledger::Role;
 use tokio::sync::Mutex;
 use tokio::time::{sleep, timeout};
 
@@ -102,7 +103,7 @@ impl Cluster {
         };
         for number in 0..PAIR {
             let listen = format!("127.0.0.1:{}", free_port()?);
-            let mut variables = cluster.stores(number);
+            let mut variables = cluster.stores(Role::Server, number).await;
             variables.push(("TALLY_LISTEN", listen.clone()));
             variables.push(("TALLY_SHUTDOWN_LIMIT", SHUTDOWN_LIMIT.to_owned()));
             let name = format!("server-{}", number + 1);
@@ -112,7 +113,7 @@ impl Cluster {
         }
         for number in 0..PAIR {
             let listen = format!("127.0.0.1:{}", free_port()?);
-            let mut variables = cluster.stores(PAIR + number);
+            let mut variables = cluster.stores(Role::Worker, PAIR + number).await;
             for (name, value) in [
                 ("TALLY_WORKER_METRICS_LISTEN", listen.as_str()),
                 ("TALLY_FLUSH_EVERY", settings.flush_every),
@@ -133,11 +134,12 @@ impl Cluster {
     }
 
     /// The variables that send a program to its own proxies.
-    fn stores(&self, at: usize) -> Vec<(&'static str, String)> {
+    async fn stores(&self, role: Role, at: usize) -> Vec<(&'static str, String)> {
+        let postgres = self.postgres.lock().await;
         vec![
             (
                 "DATABASE_URL",
-                Postgres::program_url(self.postgres_links.port(at)),
+                postgres.login_url(role, self.postgres_links.port(at)),
             ),
             ("REDIS_URL", Redis::program_url(self.redis_links.port(at))),
             (
@@ -260,15 +262,13 @@ impl Cluster {
         self.postgres.lock().await.stop().await;
     }
 
-    /// The owner's URL of the database past every proxy, and that of Redis, for
-    /// `tally audit`.
-    pub async fn audit_variables(&self) -> Vec<(&'static str, String)> {
+    /// The stores past every proxy, for `tally audit`.
+    async fn audit_variables(&self) -> Vec<(&'static str, String)> {
+        let postgres = self.postgres.lock().await;
+        let redis = self.redis.lock().await;
         vec![
-            (
-                "DATABASE_URL",
-                Postgres::program_url(self.postgres.lock().await.port()),
-            ),
-            ("REDIS_URL", Redis::program_url(self.redis.lock().await.port())),
+            ("DATABASE_URL", postgres.login_url(Role::Worker, postgres.port())),
+            ("REDIS_URL", Redis::program_url(redis.port())),
         ]
     }
 

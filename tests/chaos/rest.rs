@@ -65,15 +65,17 @@ async fn look(
     audits: bool,
 ) -> anyhow::Result<Option<String>> {
     for url in &cluster.urls {
-        let ready = http.get(format!("{url}/health/ready")).send().await?.text().await?;
+        let ready = http
+            .get(format!("{url}/health/ready"))
+            .send()
+            .await?
+            .text()
+            .await?;
         if !ready.contains(r#""status":"ready""#) {
             return Ok(Some(format!("{url} is not ready: {ready}")));
         }
         let metrics = metrics(http, &format!("{url}/metrics")).await?;
-        if let Some(why) = is_above_0(
-            &metrics,
-            &["tally_live_doubts_items", "tally_queue_depth_votes"],
-        ) {
+        if let Some(why) = is_above_0(&metrics, &["tally_live_doubts_items", "tally_queue_depth_votes"]) {
             return Ok(Some(format!("{url}: {why}")));
         }
     }

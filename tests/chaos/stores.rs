@@ -12,6 +12,7 @@ use redis::aio::MultiplexedConnection;
 use sqlx::postgres::{PgConnection, PgPool, PgPoolOptions};
 use sqlx::{Connection, Executor};
 use tally::dev::{Durability, PrivatePostgres, PrivateRedis};
+use tally::ledger::Role;
 use tokio::time::{Instant, sleep};
 
 const SECRET: &str = "chaos-has-no-secrets";
@@ -32,14 +33,6 @@ pub async fn template(folder: &Path) -> anyhow::Result<PrivatePostgres> {
     let mut owner = PgConnection::connect(&url).await?;
     // The write-ahead log must fit onto the small disk.
     owner.execute("alter system set max_wal_size = '96MB'").await?;
-    // The programs are no superusers: they meet the limits that superusers do not.
-    owner
-        .execute(
-            "create role program login password 'chaos-has-no-secrets';
-             grant select, insert, update, delete on all tables in schema public to program;
-             grant usage, select on all sequences in schema public to program;",
-        )
-        .await?;
     owner.close().await?;
     template.stop().await;
     Ok(template)
@@ -59,6 +52,8 @@ impl Postgres {
         let mut server = PrivatePostgres::new(&place, SECRET, Durability::Full)?;
         server.copy_from(template).await?;
         server.start().await?;
+        // The programs are no superusers: they meet the limits that superusers do not.
+        server.create_logins().await?;
         let owner = PgPoolOptions::new()
             .max_connections(2)
             .connect_lazy(&server.url("tally"))?;
@@ -78,9 +73,12 @@ impl Postgres {
         self.disk.is_some()
     }
 
-    /// The URL for a program, over its proxy.
-    pub fn program_url(port: u16) -> String {
-        format!("postgres://program:{SECRET}@127.0.0.1:{port}/tally")
+    /// The URL of the login with this role, on the port of a proxy or on its own.
+    pub fn login_url(&self, role: Role, port: u16) -> String {
+        let own = format!(":{}/", self.server.port());
+        self.server
+            .login_url(role, "tally")
+            .replace(&own, &format!(":{port}/"))
     }
 
     pub async fn killed(&mut self, lasting: Duration) -> anyhow::Result<()> {
@@ -106,7 +104,7 @@ impl Postgres {
     pub async fn process_killed(&mut self) -> anyhow::Result<bool> {
         let process: Option<i32> = sqlx::query_scalar(
             "select pid from pg_stat_activity
-             where backend_type = 'client backend' and pid <> pg_backend_pid() and usename = 'program'
+             where backend_type = 'client backend' and usename <> 'tally'
              order by random() limit 1",
         )
         .fetch_optional(&self.owner)
@@ -121,12 +119,12 @@ impl Postgres {
     /// Every connection of the programs is ended, and none is let in.
     pub async fn without_connections(&mut self, lasting: Duration) -> anyhow::Result<()> {
         let mut owner = self.owner.acquire().await?;
-        owner.execute("alter role program connection limit 0").await?;
+        owner.execute("alter database tally connection limit 0").await?;
         owner
-            .execute("select pg_terminate_backend(pid) from pg_stat_activity where usename = 'program'")
+            .execute("select pg_terminate_backend(pid) from pg_stat_activity where usename <> 'tally'")
             .await?;
         sleep(lasting).await;
-        owner.execute("alter role program connection limit -1").await?;
+        owner.execute("alter database tally connection limit -1").await?;
         Ok(())
     }
 
