@@ -13,6 +13,7 @@ mod votes;
 use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 
+use actix_web::dev;
 use actix_web::middleware::from_fn;
 use actix_web::{App, HttpServer, web};
 use metrics_exporter_prometheus::PrometheusHandle;
@@ -22,6 +23,12 @@ use crate::gather::{self, Gatherer};
 use crate::ledger::Ledger;
 use crate::live::{Link, Redis};
 use error::{method_not_allowed, not_found};
+
+// For the bench, which answers the same requests over other ways of storing votes.
+pub use body::{Json, PathItem};
+pub use error::Problem;
+pub use items::item_answer;
+pub use votes::{VoteBody, vote_answer};
 
 /// How large a request's body may be.
 pub const BODY_LIMIT_BYTES: usize = 16 * 1024;
@@ -102,20 +109,9 @@ impl Server {
             metrics: self.metrics,
         };
         let shared = house.clone();
-        let server = HttpServer::new(move || {
-            App::new()
-                .app_data(web::Data::new(shared.clone()))
-                .wrap(from_fn(observe::observe))
-                .wrap(TracingLogger::<observe::RequestSpan>::new())
-                .configure(routes)
-        })
-        .client_request_timeout(HEAD_LIMIT)
-        .keep_alive(KEEP_ALIVE_LIMIT)
-        .max_connections(CONNECTIONS_LIMIT_PER_THREAD)
-        .shutdown_timeout(self.shutdown_limit.as_secs().max(1))
-        .disable_signals()
-        .listen(self.listener)?
-        .run();
+        let server = start(self.listener, self.shutdown_limit, move |app| {
+            app.app_data(web::Data::new(shared.clone())).configure(routes);
+        })?;
 
         let handle = server.handle();
         let running = tokio::spawn(server);
@@ -141,6 +137,32 @@ impl Server {
         }
         Ok(())
     }
+}
+
+/// Starts a server for these routes, with Tally's limits and what is seen of each
+/// request around them.
+///
+/// # Errors
+/// When the address cannot be listened on.
+pub fn start(
+    listener: TcpListener,
+    shutdown_limit: Duration,
+    routes: impl Fn(&mut web::ServiceConfig) + Clone + Send + 'static,
+) -> std::io::Result<dev::Server> {
+    let server = HttpServer::new(move || {
+        App::new()
+            .wrap(from_fn(observe::observe))
+            .wrap(TracingLogger::<observe::RequestSpan>::new())
+            .configure(&routes)
+    })
+    .client_request_timeout(HEAD_LIMIT)
+    .keep_alive(KEEP_ALIVE_LIMIT)
+    .max_connections(CONNECTIONS_LIMIT_PER_THREAD)
+    .shutdown_timeout(shutdown_limit.as_secs().max(1))
+    .disable_signals()
+    .listen(listener)?
+    .run();
+    Ok(server)
 }
 
 /// The route table.
