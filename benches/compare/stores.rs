@@ -26,17 +26,24 @@ pub struct Stores {
 pub struct Template {
     pub name: &'static str,
     pub items: i64,
-    /// Votes in the ledger, spread evenly over the items.
-    pub votes: i64,
-    /// Whether they are in the items' audited counts, so before the watermark.
+    /// Each item's exact count.
+    pub count: i64,
+    /// Whether the ledger has rows for it; if not, an audit has had it all along.
+    pub in_ledger: bool,
+    /// Whether it is in the items' audited counts, so before the watermark.
     pub audited: bool,
-    /// Whether they are in the items' saved counts.
+    /// Whether it is in the items' saved counts.
     pub saved: bool,
 }
 
 impl Template {
-    pub fn votes_per_item(&self) -> i64 {
-        self.votes / self.items
+    /// How many votes are in the ledger.
+    pub fn votes(&self) -> i64 {
+        if self.in_ledger { self.items * self.count } else { 0 }
+    }
+
+    pub fn saved_count(&self) -> i64 {
+        if self.saved { self.count } else { 0 }
     }
 }
 
@@ -120,7 +127,7 @@ impl Stores {
             .fetch_one(&self.admin)
             .await
             .expect("a version");
-        let strategy = if version >= 150_000 && template.votes + template.items > 100_000 {
+        let strategy = if version >= 150_000 && template.votes() + template.items > 100_000 {
             "strategy file_copy"
         } else {
             ""
@@ -173,12 +180,18 @@ impl Stores {
             .envs(self.environment(&url)))
         .await;
         let mut connection = PgConnection::connect(&url).await.expect("a connection");
-        sqlx::query("insert into item (name) select 'item ' || n from generate_series(1, $1) n")
-            .bind(template.items)
-            .execute(&mut connection)
-            .await
-            .expect("items");
-        if template.votes > 0 {
+        sqlx::query(
+            "insert into item (name, audited_count, vote_count, counted_at)
+             select 'item ' || n, $2, $3, case when $3 > 0 then now() - interval '1 hour' end
+             from generate_series(1, $1) n",
+        )
+        .bind(template.items)
+        .bind(if template.audited { template.count } else { 0 })
+        .bind(template.saved_count())
+        .execute(&mut connection)
+        .await
+        .expect("items");
+        if template.in_ledger {
             fill_votes(&mut connection, template).await;
         }
         // As autovacuum would leave it.
@@ -248,7 +261,7 @@ async fn fill_votes(connection: &mut PgConnection, template: &Template) {
          select 1 + n % $1, now() - interval '1 day' from generate_series(0, $2 - 1) n",
     )
     .bind(template.items)
-    .bind(template.votes)
+    .bind(template.votes())
     .execute(&mut *connection)
     .await
     .expect("votes");
@@ -258,21 +271,9 @@ async fn fill_votes(connection: &mut PgConnection, template: &Template) {
             .await
             .expect("an index more");
     }
-    if template.saved {
-        sqlx::query("update item set vote_count = $1, counted_at = now() - interval '1 hour'")
-            .bind(template.votes_per_item())
-            .execute(&mut *connection)
-            .await
-            .expect("counts");
-    }
     if template.audited {
-        sqlx::query("update item set audited_count = $1")
-            .bind(template.votes_per_item())
-            .execute(&mut *connection)
-            .await
-            .expect("counts");
         sqlx::query("update watermark set vote_id = (select max(id) from vote), votes = $1")
-            .bind(template.votes)
+            .bind(template.votes())
             .execute(&mut *connection)
             .await
             .expect("a watermark");

@@ -12,7 +12,7 @@ use crate::load::{Load, Mix, Outcome, Pace, Requests};
 use crate::measure::CpuEach;
 use crate::servers::{Audits, Servers};
 use crate::settings::Settings;
-use crate::stores::{Database, Stores};
+use crate::stores::{Database, Stores, Template};
 use crate::workloads::Case;
 
 /// What part of its own maximum a contender is under when its latency is measured.
@@ -134,7 +134,7 @@ pub async fn measure(
     let stopped = servers.stop(stores, &database).await;
     let checked = match (failed, stopped) {
         (Some(fault), _) | (None, Err(fault)) => Err(fault),
-        (None, Ok(())) => check(stores, &database, case, acknowledged).await,
+        (None, Ok(())) => check(stores, &database, case.contender, &case.template, acknowledged).await,
     };
     stores.drop(database).await;
 
@@ -145,7 +145,7 @@ pub async fn measure(
         round,
         connections: case.connections,
         servers: case.servers,
-        ledger_rows: case.template.votes,
+        ledger_rows: case.template.votes(),
         votes,
         votes_per_second: votes as f64 / closed.measured.as_secs_f64(),
         requests_per_second,
@@ -166,10 +166,11 @@ pub async fn measure(
 pub async fn check(
     stores: &Stores,
     database: &Database,
-    case: &Case,
+    contender: Contender,
+    template: &Template,
     acknowledged: u64,
 ) -> Result<(), String> {
-    if case.contender == Contender::Ceiling {
+    if contender == Contender::Ceiling {
         return Ok(());
     }
     let rows: i64 = sqlx::query_scalar("select count(*) from vote where id > $1")
@@ -180,8 +181,8 @@ pub async fn check(
     if u64::try_from(rows) != Ok(acknowledged) {
         return Err(format!("{acknowledged} votes acknowledged, {rows} rows"));
     }
-    let wrong = if case.contender == Contender::Recipe {
-        wrong_counts_of_recipe(stores, database, case.template.items).await
+    let wrong = if contender == Contender::Recipe {
+        wrong_counts_of_recipe(stores, database, template.items).await
     } else {
         // Each item's count is what it began with and the rows since.
         sqlx::query_scalar(
@@ -191,7 +192,7 @@ pub async fn check(
              where item.vote_count <> $2 + coalesce(new.sum, 0)",
         )
         .bind(database.first_votes)
-        .bind(if case.template.saved { case.template.votes_per_item() } else { 0 })
+        .bind(template.saved_count())
         .fetch_one(&database.pool)
         .await
         .expect("a count")

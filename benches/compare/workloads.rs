@@ -7,10 +7,10 @@ use crate::settings::Settings;
 use crate::stores::Template;
 
 pub const ITEMS: i64 = 10_000;
-/// Votes in the ledger of the workloads that do not begin with an empty one.
-pub const LEDGER_VOTES: i64 = 10_000_000;
+/// Votes in a full ledger: ten million, and fewer when it must be quick.
+const LEDGER_VOTES: i64 = 10_000_000;
 const QUICK_LEDGER_VOTES: i64 = 1_000_000;
-const CONNECTIONS: usize = 256;
+pub const CONNECTIONS: usize = 256;
 
 /// One way of asking one contender.
 #[derive(Clone, Debug)]
@@ -34,20 +34,24 @@ pub struct Workload {
     pub cases: Vec<Case>,
 }
 
+/// Items without votes.
 pub fn empty() -> Template {
     Template {
         name: "empty_ledger",
         items: ITEMS,
-        votes: 0,
+        count: 0,
+        in_ledger: true,
         audited: true,
         saved: true,
     }
 }
 
+/// Items with many votes each, all of them audited and saved.
 pub fn full(settings: &Settings) -> Template {
+    let votes = if settings.quick { QUICK_LEDGER_VOTES } else { LEDGER_VOTES };
     Template {
         name: "full_ledger",
-        votes: if settings.quick { QUICK_LEDGER_VOTES } else { LEDGER_VOTES },
+        count: votes / ITEMS,
         ..empty()
     }
 }
