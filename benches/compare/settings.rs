@@ -19,7 +19,7 @@ pub struct Settings {
     pub rounds: usize,
     /// `RUN_SECONDS=4`: how long a run is measured.
     pub run: Duration,
-    /// `WARM_UP_SECONDS=1`: how long it runs before that.
+    /// `WARM_UP_SECONDS=1`: how long it runs before that; twice as long over many items.
     pub warm_up: Duration,
 }
 

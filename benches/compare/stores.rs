@@ -191,7 +191,7 @@ impl Stores {
         .execute(&mut connection)
         .await
         .expect("items");
-        if template.in_ledger {
+        if template.votes() > 0 {
             fill_votes(&mut connection, template).await;
         }
         // As autovacuum would leave it.

@@ -8,7 +8,7 @@ use serde::Serialize;
 use tokio::time::sleep;
 
 use crate::contenders::{Contender, recipe_key};
-use crate::load::{Load, Mix, Outcome, Pace, Requests};
+use crate::load::{Load, Mix, Outcome, Pace, Requests, Spread};
 use crate::measure::CpuEach;
 use crate::servers::{Audits, Servers};
 use crate::settings::Settings;
@@ -105,7 +105,10 @@ pub async fn measure(
     };
 
     let load = start(Pace::Closed, 2 * number);
-    sleep(settings.warm_up).await;
+    // Many items take longer until most of them have been voted on once, and Tally's
+    // counters are seeded. The same for every contender.
+    let warm_up = if case.spread == Spread::Hot { 1 } else { 2 } * settings.warm_up;
+    sleep(warm_up).await;
     let (wal_before, before) = (stores.wal_bytes().await, processes.cpu());
     load.measure();
     sleep(settings.run).await;
