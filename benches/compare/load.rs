@@ -71,14 +71,10 @@ impl Requests {
         let mut random = SmallRng::seed_from_u64(1);
         let draws = match spread {
             Spread::Hot => vec![0],
-            Spread::Uniform => (0..DRAWS)
-                .map(|_| random.random_range(0..number(used)))
-                .collect(),
+            Spread::Uniform => (0..DRAWS).map(|_| random.random_range(0..number(used))).collect(),
             Spread::Zipf => {
                 let weights = WeightedIndex::new((1..=used).map(|rank| 1.0 / rank as f64)).expect("weights");
-                (0..DRAWS)
-                    .map(|_| number(weights.sample(&mut random)))
-                    .collect()
+                (0..DRAWS).map(|_| number(weights.sample(&mut random))).collect()
             }
         };
         let body = if voter_ids {
@@ -286,9 +282,7 @@ impl Generator {
                     .expect("a timer");
                 // Edge-triggered, so that it need not be read.
                 let flags = EpollFlags::EPOLLIN | EpollFlags::EPOLLET;
-                epoll
-                    .add(&timer, EpollEvent::new(flags, TIMER))
-                    .expect("epoll");
+                epoll.add(&timer, EpollEvent::new(flags, TIMER)).expect("epoll");
                 Some(Duration::from_secs_f64(1.0 / per_second))
             }
         };

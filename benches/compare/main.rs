@@ -19,6 +19,7 @@
 mod contenders;
 mod load;
 mod measure;
+mod plot;
 mod report;
 mod servers;
 mod settings;
@@ -56,7 +57,9 @@ async fn main() -> ExitCode {
     let worker_workloads: Vec<&str> = worker::WORKLOADS
         .iter()
         .map(|(name, _)| *name)
-        .filter(|name| settings.contenders.contains(&contenders::Contender::Tally) && settings.includes(name, true))
+        .filter(|name| {
+            settings.contenders.contains(&contenders::Contender::Tally) && settings.includes(name, true)
+        })
         .collect();
     let runs = settings.rounds
         * (workloads.iter().map(|one| one.cases.len()).sum::<usize>() + worker_workloads.len());
@@ -80,19 +83,30 @@ async fn main() -> ExitCode {
     bench.bar.finish_and_clear();
     bench.stores.stop().await;
     bench.report.finish(&workloads);
+    plot::write(&bench.report, &workloads);
 
     let faults = bench.report.faults();
     for fault in &faults {
         eprintln!("not verified: {fault}");
     }
-    if faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if faults.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
 }
 
 /// The workloads that are to run, with those contenders that are.
 fn chosen(settings: &Settings) -> Vec<Workload> {
     let workloads = workloads::all(settings);
     let worker = worker::WORKLOADS.iter().map(|(name, _)| *name);
-    settings.check(&workloads.iter().map(|one| one.name).chain(worker).collect::<Vec<_>>());
+    settings.check(
+        &workloads
+            .iter()
+            .map(|one| one.name)
+            .chain(worker)
+            .collect::<Vec<_>>(),
+    );
     workloads
         .into_iter()
         .filter(|one| settings.includes(one.name, one.in_quick))

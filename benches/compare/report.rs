@@ -224,7 +224,8 @@ fn table_line(line: &Line) -> String {
         line.cpu.redis,
         line.cpu.sum(),
         line.cpu.generator,
-        line.wal_bytes.map_or(String::new(), |bytes| format!("{bytes:.0}")),
+        line.wal_bytes
+            .map_or(String::new(), |bytes| format!("{bytes:.0}")),
         line.fault
             .as_ref()
             .map_or(String::new(), |fault| format!("  NOT VERIFIED: {fault}")),

@@ -61,7 +61,9 @@ impl Servers {
                 command
             } else {
                 let mut command = Command::new(std::env::current_exe().expect("this program"));
-                command.env(contenders::VARIABLE, contender.name());
+                command
+                    .env(contenders::VARIABLE, contender.name())
+                    .env(contenders::SERVERS, servers.to_string());
                 command
             };
             command.env(contenders::LISTEN, address.to_string());
@@ -148,7 +150,11 @@ async fn wait_until_ready(address: SocketAddr, contender: Contender) {
             if text.contains("\"ready\"") {
                 break;
             }
-            assert!(Instant::now() < deadline, "{} is not ready: {text}", contender.name());
+            assert!(
+                Instant::now() < deadline,
+                "{} is not ready: {text}",
+                contender.name()
+            );
             sleep(START_EVERY).await;
         }
     }

@@ -39,7 +39,11 @@ pub struct Template {
 impl Template {
     /// How many votes are in the ledger.
     pub fn votes(&self) -> i64 {
-        if self.in_ledger { self.items * self.count } else { 0 }
+        if self.in_ledger {
+            self.items * self.count
+        } else {
+            0
+        }
     }
 
     pub fn saved_count(&self) -> i64 {

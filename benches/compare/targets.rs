@@ -113,7 +113,10 @@ pub fn all(report: &Report) -> Vec<Target> {
         .unwrap_or(0);
     targets.push(Target::new(
         if ledger > 0 {
-            format!("{} million rows in the ledger: rate against an empty one", ledger / 1_000_000)
+            format!(
+                "{} million rows in the ledger: rate against an empty one",
+                ledger / 1_000_000
+            )
         } else {
             "10 million rows in the ledger: rate against an empty one".to_owned()
         },
@@ -134,7 +137,9 @@ pub fn all(report: &Report) -> Vec<Target> {
         "Redis wiped under full load: seconds to 90% of the rate, exact",
         false,
         2.0,
-        worker("reseed", &|row| Some(if row.verified { row.seconds } else { f64::INFINITY })),
+        worker("reseed", &|row| {
+            Some(if row.verified { row.seconds } else { f64::INFINITY })
+        }),
     ));
     targets.push(Target::new(
         "flush: changed counters a second",
@@ -164,7 +169,9 @@ pub fn all(report: &Report) -> Vec<Target> {
         "voting under the audit: rate against before",
         true,
         0.9,
-        worker("audit", &|row| Some(row.votes_per_second? / row.votes_per_second_before?)),
+        worker("audit", &|row| {
+            Some(row.votes_per_second? / row.votes_per_second_before?)
+        }),
     ));
     targets
 }
@@ -179,7 +186,9 @@ fn ratio(
     figure: &dyn Fn(&Row) -> Option<f64>,
 ) -> Option<f64> {
     median(report.rows(workload, one).filter_map(|row| {
-        let other = report.rows(workload, other).find(|other| other.round == row.round)?;
+        let other = report
+            .rows(workload, other)
+            .find(|other| other.round == row.round)?;
         Some(figure(row)? / figure(other)?)
     }))
 }

@@ -83,14 +83,7 @@ pub async fn measure(
     settings: &Settings,
 ) -> Row {
     let database = stores.database(&case.template).await;
-    let servers = Servers::start(
-        stores,
-        &database,
-        case.contender,
-        case.servers,
-        Audits::Scheduled,
-    )
-    .await;
+    let servers = Servers::start(stores, &database, case.contender, case.servers, Audits::Scheduled).await;
     let processes = servers.processes(stores);
     let items = usize::try_from(case.template.items).expect("items");
     let requests = Arc::new(Requests::render(items, case.spread, case.mix, case.voter_ids));
@@ -128,7 +121,10 @@ pub async fn measure(
         None
     };
 
-    let loads: Vec<&Outcome> = [&closed].into_iter().chain(open.as_ref().map(|(_, open)| open)).collect();
+    let loads: Vec<&Outcome> = [&closed]
+        .into_iter()
+        .chain(open.as_ref().map(|(_, open)| open))
+        .collect();
     let acknowledged: u64 = loads.iter().map(|load| load.acknowledged_votes).sum();
     let failed = loads.iter().find_map(|load| {
         let why = load.first_failure.as_ref()?;

@@ -162,7 +162,11 @@ pub async fn flush_and_sweep(stores: &Stores, round: usize, settings: &Settings)
             ..processes.cpu().since(before)
         };
         let wal_bytes = stores.wal_bytes().await - wal_before;
-        let done = if workload == "flush" { step.flushed } else { step.counters } as u64;
+        let done = if workload == "flush" {
+            step.flushed
+        } else {
+            step.counters
+        } as u64;
         let expected = u64::try_from(template.items).expect("a number");
         let unsaved: i64 = sqlx::query_scalar("select count(*) from item where vote_count <> $1")
             .bind(template.count)
@@ -258,7 +262,11 @@ async fn fill_page(link: &Link, ledger: &Ledger, page: &[ItemId]) {
         })
         .collect();
     let seeded = link.seed(&seeds).await.expect("seeds");
-    assert_eq!(seeded.iter().filter(|seeded| **seeded).count(), page.len(), "all are seeded");
+    assert_eq!(
+        seeded.iter().filter(|seeded| **seeded).count(),
+        page.len(),
+        "all are seeded"
+    );
 }
 
 /// Tally under full voting load over all items.
@@ -376,8 +384,7 @@ pub async fn audit(stores: &Stores, round: usize, number: u32, settings: &Settin
     let before = voting.rate(settings.run).await;
     let (votes, started) = (voting.load.acknowledged_votes(), Instant::now());
     let step = step(stores, &database, "audit").await;
-    let during =
-        (voting.load.acknowledged_votes() - votes) as f64 / started.elapsed().as_secs_f64();
+    let during = (voting.load.acknowledged_votes() - votes) as f64 / started.elapsed().as_secs_f64();
     let audited: i64 = sqlx::query_scalar("select votes from watermark")
         .fetch_one(&database.pool)
         .await

@@ -48,7 +48,11 @@ pub fn empty() -> Template {
 
 /// Items with many votes each, all of them audited and saved.
 pub fn full(settings: &Settings) -> Template {
-    let votes = if settings.quick { QUICK_LEDGER_VOTES } else { LEDGER_VOTES };
+    let votes = if settings.quick {
+        QUICK_LEDGER_VOTES
+    } else {
+        LEDGER_VOTES
+    };
     Template {
         name: "full_ledger",
         count: votes / ITEMS,
@@ -98,7 +102,13 @@ pub fn all(settings: &Settings) -> Vec<Workload> {
         quick(workload(
             "hot",
             "one hot item",
-            each(Case { open_loop: true, ..hot.clone() }, &everyone),
+            each(
+                Case {
+                    open_loop: true,
+                    ..hot.clone()
+                },
+                &everyone,
+            ),
         )),
         quick(workload(
             "uniform",

@@ -70,11 +70,7 @@ pub async fn cast(
 ///
 /// # Errors
 /// When there is no such item.
-pub fn vote_answer(
-    item_id: ItemId,
-    voter_id: Option<&VoterId>,
-    cast: Cast,
-) -> Result<HttpResponse, Problem> {
+pub fn vote_answer(item_id: ItemId, voter_id: Option<&VoterId>, cast: Cast) -> Result<HttpResponse, Problem> {
     let (vote, vote_count, repeated) = match cast {
         Cast::Accepted { vote, vote_count } => (vote, vote_count, false),
         Cast::Repeated { vote, vote_count } => (vote, vote_count, true),

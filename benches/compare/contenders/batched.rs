@@ -77,9 +77,7 @@ impl BatchedTransaction {
         let (queue, waiting) = mpsc::channel(QUEUE_LIMIT_VOTES);
         let waiting = Arc::new(Mutex::new(waiting));
         for _ in 0..LANES {
-            let connection = PgConnection::connect_with(&options)
-                .await
-                .expect("a connection");
+            let connection = PgConnection::connect_with(&options).await.expect("a connection");
             tokio::spawn(lane(connection, Arc::clone(&waiting)));
         }
         Self { queue, reads }
@@ -106,8 +104,8 @@ async fn lane(mut connection: PgConnection, queue: Arc<Mutex<mpsc::Receiver<Wait
         match stored {
             Ok(casts) => {
                 for (waiting, cast) in batch.drain(..).zip(casts) {
-                    let cast = cast
-                        .ok_or_else(|| anyhow::anyhow!("a repeated vote, which the bench never casts"));
+                    let cast =
+                        cast.ok_or_else(|| anyhow::anyhow!("a repeated vote, which the bench never casts"));
                     let _ = waiting.answer.send(cast);
                 }
             }

@@ -25,6 +25,12 @@ pub const VARIABLE: &str = "TALLY_BENCH_CONTENDER";
 /// Where it listens: the same variable as Tally's.
 pub const LISTEN: &str = "TALLY_LISTEN";
 
+/// Among how many servers it shares Postgres' connections.
+pub const SERVERS: &str = "TALLY_BENCH_SERVERS";
+/// Postgres connections of a contender that needs one a vote, its servers together;
+/// more made it no faster.
+const CONNECTIONS: u32 = 64;
+
 /// In the order in which they take their turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -127,16 +133,26 @@ fn failed(error: &anyhow::Error) -> HttpResponse {
     HttpResponse::InternalServerError().body(format!("{error:#}"))
 }
 
+/// This server's part of the connections.
+fn connections() -> u32 {
+    let servers: u32 = std::env::var(SERVERS)
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .expect(SERVERS);
+    CONNECTIONS.div_ceil(servers)
+}
+
 fn database_url() -> String {
     std::env::var("DATABASE_URL").expect("DATABASE_URL")
 }
 
 /// The row of an item, for the contenders whose count stands in it.
 async fn item_row(pool: &sqlx::PgPool, id: ItemId) -> anyhow::Result<(Item, Option<i64>)> {
-    let (name, saved_count): (String, i64) = sqlx::query_as("select name, vote_count from item where id = $1")
-        .bind(id.get())
-        .fetch_one(pool)
-        .await?;
+    let (name, saved_count): (String, i64) =
+        sqlx::query_as("select name, vote_count from item where id = $1")
+            .bind(id.get())
+            .fetch_one(pool)
+            .await?;
     let item = Item {
         id,
         name,

@@ -12,10 +12,8 @@ use tally::domain::{ItemId, NewVote, StoredVote, VoterId};
 use tally::gather::Cast;
 use tally::ledger::Item;
 
-use super::{VoteStore, database_url};
+use super::{VoteStore, connections, database_url};
 
-/// Postgres connections.
-const CONNECTIONS: u32 = 64;
 /// So that a busy machine fails no vote.
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 
@@ -36,8 +34,8 @@ pub struct Recipe {
 impl Recipe {
     pub async fn connect() -> Self {
         let pool = PgPoolOptions::new()
-            .max_connections(CONNECTIONS)
-            .min_connections(CONNECTIONS)
+            .max_connections(connections())
+            .min_connections(connections())
             .test_before_acquire(false)
             .acquire_timeout(Duration::from_secs(60))
             .connect(&database_url())

@@ -7,10 +7,7 @@ use tally::domain::{ItemId, NewVote, StoredVote, VoterId};
 use tally::gather::Cast;
 use tally::ledger::Item;
 
-use super::{VoteStore, database_url, item_row};
-
-/// Postgres connections; more made it no faster.
-const CONNECTIONS: u32 = 64;
+use super::{VoteStore, connections, database_url, item_row};
 
 #[derive(Clone)]
 pub struct Transaction {
@@ -20,8 +17,8 @@ pub struct Transaction {
 impl Transaction {
     pub async fn connect() -> Self {
         let pool = PgPoolOptions::new()
-            .max_connections(CONNECTIONS)
-            .min_connections(CONNECTIONS)
+            .max_connections(connections())
+            .min_connections(connections())
             .test_before_acquire(false)
             .acquire_timeout(Duration::from_secs(60))
             .connect(&database_url())
