@@ -18,6 +18,7 @@
 
 mod contenders;
 mod load;
+mod machine;
 mod measure;
 mod plot;
 mod report;

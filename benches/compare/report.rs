@@ -61,6 +61,18 @@ impl Report {
             println!("{}", target_line(target));
         }
         write_json("targets.json", &targets);
+        if let Some(busiest) = self
+            .voting
+            .iter()
+            .max_by(|one, other| one.generator_busy.total_cmp(&other.generator_busy))
+        {
+            println!(
+                "\nThe load generator's one thread was busy for at most {:.0}% of a run ({}, {}).",
+                busiest.generator_busy * 100.0,
+                busiest.workload,
+                busiest.contender.name()
+            );
+        }
     }
 
     /// A workload's cases, each by its contender and how full its ledger is, in the

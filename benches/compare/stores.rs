@@ -1,5 +1,6 @@
 //! The bench's own Postgres and Redis, and the databases that runs begin with.
 
+use std::fs::File;
 use std::path::Path;
 use std::process::Stdio;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,6 +9,8 @@ use sqlx::Connection;
 use sqlx::postgres::{PgConnection, PgPool, PgPoolOptions};
 use tally::dev::{Durability, PrivatePostgres, PrivateRedis, usable_folder};
 use tokio::process::Command;
+
+use crate::machine::Machine;
 
 const SECRET: &str = "bench";
 /// What `create database … template` and a checkpoint may make the next run wait for.
@@ -19,6 +22,8 @@ pub struct Stores {
     pub redis: PrivateRedis,
     admin: PgPool,
     made: AtomicUsize,
+    /// Held for as long as the folder is in use.
+    _lock: File,
 }
 
 /// A database that runs begin with, and what is in it.
@@ -64,11 +69,17 @@ impl Stores {
     pub async fn start() -> Self {
         let base = Path::new(env!("CARGO_TARGET_TMPDIR"));
         std::fs::create_dir_all(base).expect("a folder");
-        let folder = usable_folder(&base.canonicalize().expect("a folder"))
-            .expect("a folder")
-            .join("bench");
+        let base = usable_folder(&base.canonicalize().expect("a folder")).expect("a folder");
+        let lock = File::create(base.join("bench.lock")).expect("a lock");
+        assert!(
+            lock.try_lock().is_ok(),
+            "another bench runs in {}",
+            base.display()
+        );
+        let folder = base.join("bench");
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(&folder).expect("a folder");
+        let machine = Machine::measure(&folder);
         let mut postgres =
             PrivatePostgres::new(&folder.join("postgres"), SECRET, Durability::Full).expect("a free port");
         postgres.start().await.expect("Postgres starts");
@@ -87,12 +98,30 @@ impl Stores {
                 .expect("a setting");
             assert_eq!(set, wanted, "{name}");
         }
-        Self {
+        let stores = Self {
             postgres,
             redis,
             admin,
             made: AtomicUsize::new(0),
-        }
+            _lock: lock,
+        };
+        machine.tell(&stores.versions().await);
+        stores
+    }
+
+    /// What the stores say they are.
+    async fn versions(&self) -> String {
+        let postgres: String = sqlx::query_scalar("select current_setting('server_version')")
+            .fetch_one(&self.admin)
+            .await
+            .expect("a version");
+        let info: redis::InfoDict = redis::cmd("INFO")
+            .arg("server")
+            .query_async(&mut self.redis_connection().await)
+            .await
+            .expect("Redis answers");
+        let redis: String = info.get("redis_version").expect("a version");
+        format!("PostgreSQL {postgres}, Redis {redis}")
     }
 
     pub async fn stop(mut self) {

@@ -10,7 +10,7 @@ use tokio::time::sleep;
 use crate::contenders::{Contender, recipe_key};
 use crate::load::{Load, Mix, Outcome, Pace, Requests, Spread};
 use crate::measure::CpuEach;
-use crate::servers::{Audits, Servers};
+use crate::servers::Servers;
 use crate::settings::Settings;
 use crate::stores::{Database, Stores, Template};
 use crate::workloads::Case;
@@ -40,6 +40,9 @@ pub struct Row {
     /// Null when the workload has no votes.
     pub cpu_us_per_vote: Option<CpuEach>,
     pub cpu_us_per_request: CpuEach,
+    /// For what part of the closed loop the generator's thread was busy: near 1, it is
+    /// what limits.
+    pub generator_busy: f64,
     pub wal_bytes_per_vote: Option<f64>,
     /// Acknowledged votes = rows = counts, item by item; of the ceiling, that no
     /// request failed.
@@ -83,7 +86,7 @@ pub async fn measure(
     settings: &Settings,
 ) -> Row {
     let database = stores.database(&case.template).await;
-    let servers = Servers::start(stores, &database, case.contender, case.servers, Audits::Scheduled).await;
+    let servers = Servers::start(stores, &database, case.contender, case.servers).await;
     let processes = servers.processes(stores);
     let items = usize::try_from(case.template.items).expect("items");
     let requests = Arc::new(Requests::render(items, case.spread, case.mix, case.voter_ids));
@@ -155,6 +158,7 @@ pub async fn measure(
         }),
         cpu_us_per_vote: (case.mix != Mix::Reads).then(|| cpu.each(closed.cpu, votes)),
         cpu_us_per_request: cpu.each(closed.cpu, closed.requests),
+        generator_busy: closed.cpu.as_secs_f64() / closed.measured.as_secs_f64(),
         wal_bytes_per_vote: (case.mix != Mix::Reads).then(|| wal_bytes as f64 / votes as f64),
         verified: checked.is_ok(),
         fault: checked.err(),

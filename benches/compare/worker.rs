@@ -20,7 +20,7 @@ use tokio::time::{Instant, sleep};
 use crate::contenders::Contender;
 use crate::load::{Load, Mix, Pace, Requests, Spread};
 use crate::measure::{Cpu, CpuEach, Processes};
-use crate::servers::{Audits, Servers, run_with};
+use crate::servers::{Servers, run_with};
 use crate::settings::Settings;
 use crate::stores::{Database, Stores, Template};
 use crate::voting::check;
@@ -277,7 +277,7 @@ struct Voting {
 
 impl Voting {
     async fn start(stores: &Stores, database: &Database, number: u32) -> Self {
-        let servers = Servers::start(stores, database, Contender::Tally, 1, Audits::None).await;
+        let servers = Servers::start(stores, database, Contender::Tally, 1).await;
         let items = usize::try_from(ITEMS).expect("items");
         let requests = Arc::new(Requests::render(items, Spread::Uniform, Mix::Votes, false));
         let load = Load::start(&servers.addresses, CONNECTIONS, requests, Pace::Closed, number);
