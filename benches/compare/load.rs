@@ -3,6 +3,7 @@
 //! no further than needed, since the generator shares the machine with what it
 //! measures.
 
+use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
@@ -224,7 +225,8 @@ struct Generator {
     first_voter: u64,
     scratch: Vec<u8>,
     under_way: usize,
-    idle: Vec<usize>,
+    /// Whoever has been idle for longest sends next, so that all connections are used.
+    idle: VecDeque<usize>,
     outcome: Outcome,
 }
 
@@ -238,7 +240,7 @@ impl Generator {
     ) -> Self {
         let latency_us = Histogram::new_with_bounds(1, LATENCY_LIMIT_US, 3).expect("a histogram");
         Self {
-            idle: (0..connections.len()).rev().collect(),
+            idle: (0..connections.len()).collect(),
             connections,
             requests,
             pace,
@@ -295,7 +297,7 @@ impl Generator {
         let mut buffer = vec![0_u8; 64 * 1024];
         if between.is_none() {
             let now = Instant::now();
-            while let Some(at) = self.idle.pop() {
+            while let Some(at) = self.idle.pop_front() {
                 self.send(at, now);
             }
         }
@@ -338,13 +340,13 @@ impl Generator {
                 if between.is_none() && ended.is_none() {
                     self.send(at, now);
                 } else {
-                    self.idle.push(at);
+                    self.idle.push_back(at);
                 }
             }
             if let Some(between) = between {
                 let now = ended.unwrap_or_else(Instant::now);
                 while next_due <= now {
-                    let Some(at) = self.idle.pop() else { break };
+                    let Some(at) = self.idle.pop_front() else { break };
                     self.send(at, next_due);
                     next_due += between;
                 }
