@@ -163,7 +163,8 @@ impl Bench {
         for round in 0..self.settings.rounds {
             for name in workloads {
                 self.bar.set_message((*name).to_owned());
-                let (stores, number, settings) = (&self.stores, 2 * self.number, &self.settings);
+                let (stores, number, settings) =
+                    (&self.stores, voting::LOADS_LIMIT * self.number, &self.settings);
                 let rows: Vec<WorkerRow> = match *name {
                     "reseed" => vec![worker::reseed(stores, round, number, settings).await],
                     "audit" => vec![worker::audit(stores, round, number, settings).await],

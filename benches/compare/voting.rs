@@ -17,6 +17,8 @@ use crate::workloads::Case;
 
 /// What part of its own maximum a contender is under when its latency is measured.
 const OPEN_LOOP_PART: f64 = 0.5;
+/// How many loads a run may have, each with voter ids of its own.
+pub const LOADS_LIMIT: u32 = 4;
 /// How many counts of the recipe are read at once.
 const PAGE_COUNTS: i64 = 1000;
 
@@ -89,33 +91,40 @@ pub async fn measure(
     let servers = Servers::start(stores, &database, case.contender, case.servers).await;
     let processes = servers.processes(stores);
     let items = usize::try_from(case.template.items).expect("items");
-    let requests = Arc::new(Requests::render(items, case.spread, case.mix, case.voter_ids));
-    let start = |pace, number| {
+    let start = |mix, pace, part| {
+        let requests = Requests::render(items, case.spread, mix, case.voter_ids);
         Load::start(
             &servers.addresses,
             case.connections,
-            Arc::clone(&requests),
+            Arc::new(requests),
             pace,
-            number,
+            LOADS_LIMIT * number + part,
         )
     };
-
-    let load = start(Pace::Closed, 2 * number);
     // Many items take longer until most of them have been voted on once, and Tally's
     // counters are seeded. The same for every contender.
     let warm_up = if case.spread == Spread::Hot { 1 } else { 2 } * settings.warm_up;
+    // Only counts that have been voted on are live.
+    let voted = if case.mix == Mix::Reads {
+        let load = start(Mix::Votes, Pace::Closed, 0);
+        sleep(warm_up).await;
+        Some(load.stop().await)
+    } else {
+        None
+    };
+    let load = start(case.mix, Pace::Closed, 1);
     sleep(warm_up).await;
     let (wal_before, before) = (stores.wal_bytes().await, processes.cpu());
     load.measure();
     sleep(settings.run).await;
     let cpu = processes.cpu().since(before);
-    let closed = load.stop().await;
     let wal_bytes = stores.wal_bytes().await - wal_before;
+    let closed = load.stop().await;
     let requests_per_second = closed.requests as f64 / closed.measured.as_secs_f64();
 
     let open = if case.open_loop && requests_per_second > 0.0 {
         let per_second = requests_per_second * OPEN_LOOP_PART;
-        let load = start(Pace::Open { per_second }, 2 * number + 1);
+        let load = start(case.mix, Pace::Open { per_second }, 2);
         sleep(settings.warm_up.min(Duration::from_millis(500))).await;
         load.measure();
         sleep(settings.run).await;
@@ -127,6 +136,7 @@ pub async fn measure(
     let loads: Vec<&Outcome> = [&closed]
         .into_iter()
         .chain(open.as_ref().map(|(_, open)| open))
+        .chain(&voted)
         .collect();
     let acknowledged: u64 = loads.iter().map(|load| load.acknowledged_votes).sum();
     let failed = loads.iter().find_map(|load| {

@@ -30,7 +30,7 @@ use crate::workloads::{CONNECTIONS, ITEMS, empty, full};
 pub const VARIABLE: &str = "TALLY_BENCH_STEP";
 
 const COUNTERS: i64 = 1_000_000;
-const QUICK_COUNTERS: i64 = 200_000;
+const QUICK_COUNTERS: i64 = 100_000;
 /// How many counters are seeded at once when Redis is filled, and how many such
 /// pages are under way.
 const FILL_PAGE: i64 = 1000;

@@ -82,6 +82,14 @@ pub fn all(settings: &Settings) -> Vec<Workload> {
             .collect()
     };
     let everyone = Contender::ALL;
+    // When it must be quick, only those that a target compares.
+    let chosen = |in_quick: &[Contender], in_full: &[Contender]| {
+        if settings.quick {
+            in_quick.to_vec()
+        } else {
+            in_full.to_vec()
+        }
+    };
     use Contender::{BatchedTransaction, Ceiling, Recipe, Tally, Transaction};
     let hot = base.clone();
     let uniform = Case {
@@ -140,7 +148,10 @@ pub fn all(settings: &Settings) -> Vec<Workload> {
                     servers: 3,
                     ..hot.clone()
                 },
-                &[Ceiling, BatchedTransaction, Recipe, Tally],
+                &chosen(
+                    &[BatchedTransaction, Tally],
+                    &[Ceiling, BatchedTransaction, Recipe, Tally],
+                ),
             ),
         )),
         workload(
@@ -217,7 +228,7 @@ pub fn all(settings: &Settings) -> Vec<Workload> {
                     mix: Mix::Reads,
                     ..uniform.clone()
                 },
-                &[Ceiling, Transaction, Recipe, Tally],
+                &chosen(&[Ceiling, Tally], &[Ceiling, Transaction, Recipe, Tally]),
             ),
         )),
         // Both ledgers within one workload, so that they take turns.
@@ -231,7 +242,7 @@ pub fn all(settings: &Settings) -> Vec<Workload> {
                         template: full(settings),
                         ..uniform
                     },
-                    &[Transaction, BatchedTransaction, Tally],
+                    &chosen(&[Tally], &[Transaction, BatchedTransaction, Tally]),
                 ),
             ]
             .concat(),
