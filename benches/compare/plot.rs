@@ -29,6 +29,8 @@ fn colour(contender: Contender) -> &'static str {
 
 struct Bar {
     contender: Contender,
+    /// In its ledger.
+    rows: i64,
     label: String,
     line: Line,
 }
@@ -59,6 +61,7 @@ pub fn write(report: &Report, workloads: &[Workload]) {
                     let line = median_row(&rows);
                     Bar {
                         contender: case.0,
+                        rows: case.1,
                         label: format!("{}, {}", workload.about, line.name),
                         line,
                     }
@@ -181,6 +184,15 @@ fn panel(svg: &mut String, groups: &[Group], title: &str, heights: fn(&Line) -> 
                         upper - 3.0,
                     );
                 }
+            }
+            if bar.rows > 0 {
+                let _ = writeln!(
+                    svg,
+                    r#"<text x="{:.1}" y="{:.1}" font-size="9" text-anchor="middle" fill="white">{} rows</text>"#,
+                    x + slot / 2.0,
+                    bottom - 4.0,
+                    number(bar.rows as f64)
+                );
             }
             x += slot;
         }
