@@ -1,7 +1,7 @@
 //! The bench's own Postgres and Redis, and the databases that runs begin with.
 
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -22,6 +22,7 @@ pub struct Stores {
     pub redis: PrivateRedis,
     admin: PgPool,
     made: AtomicUsize,
+    folder: PathBuf,
     /// Held for as long as the folder is in use.
     _lock: File,
 }
@@ -103,6 +104,7 @@ impl Stores {
             redis,
             admin,
             made: AtomicUsize::new(0),
+            folder,
             _lock: lock,
         };
         machine.tell(&stores.versions().await);
@@ -128,6 +130,8 @@ impl Stores {
         self.admin.close().await;
         self.redis.stop().await;
         self.postgres.stop().await;
+        // The prepared databases take gigabytes.
+        let _ = std::fs::remove_dir_all(&self.folder);
     }
 
     /// Both stores' addresses, as the programs take them.
