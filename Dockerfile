@@ -4,8 +4,8 @@ FROM rust:1-bookworm AS build
 WORKDIR /build
 # The dependencies first: they change seldom, and this layer is kept.
 COPY Cargo.toml Cargo.lock ./
-RUN mkdir -p src/bin benches tests/it \
- && echo 'fn main() {}' | tee src/main.rs src/bin/sync-worker.rs benches/compare.rs benches/connections.rs tests/it/main.rs >/dev/null \
+RUN mkdir -p src/bin benches/compare tests/it \
+ && echo 'fn main() {}' | tee src/main.rs src/bin/sync-worker.rs benches/compare/main.rs benches/connections.rs tests/it/main.rs >/dev/null \
  && touch src/lib.rs \
  && cargo build --release --locked --bins \
  && rm -rf src benches tests

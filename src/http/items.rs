@@ -113,7 +113,12 @@ pub async fn show(house: web::Data<House>, id: PathItem) -> Result<HttpResponse,
         .await?
         .ok_or_else(|| Problem::unknown_item(id.0))?;
     let live = live_counts(&house, &[item.id]).await.pop().flatten();
-    Ok(HttpResponse::Ok().json(body(&item, live)))
+    Ok(item_answer(&item, live))
+}
+
+/// The answer to a read of one item, with its live count if there is one.
+pub fn item_answer(item: &Item, live: Option<i64>) -> HttpResponse {
+    HttpResponse::Ok().json(body(item, live))
 }
 
 pub async fn list(house: web::Data<House>, query: Query<ListQuery>) -> Result<HttpResponse, Problem> {

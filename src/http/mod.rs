@@ -36,6 +36,12 @@ use connection::{
 };
 use error::{method_not_allowed, not_found};
 
+// For the bench, which answers the same requests over other ways of storing votes.
+pub use body::{Json, PathItem};
+pub use error::Problem;
+pub use items::item_answer;
+pub use votes::{VoteBody, vote_answer};
+
 /// How large a request's body may be.
 pub const BODY_LIMIT_BYTES: usize = 16 * 1024;
 /// How long a client may take to send a request's body.
@@ -123,9 +129,10 @@ impl Server {
             redis: self.redis,
             metrics: self.metrics,
         };
-        let threads = std::thread::available_parallelism().map_or(2, usize::from);
-        let limits = self.limits.within_open_files(threads);
-        let server = listening(self.listener, house.clone(), limits, threads, self.shutdown_limit)?;
+        let shared = house.clone();
+        let server = start(self.listener, self.limits, self.shutdown_limit, move |app| {
+            app.app_data(web::Data::new(shared.clone())).configure(routes);
+        })?;
 
         let handle = server.handle();
         let running = tokio::spawn(server);
@@ -164,15 +171,20 @@ fn listen_on(address: SocketAddr) -> std::io::Result<TcpListener> {
     socket.listen(BACKLOG_LIMIT_CONNECTIONS)?.into_std()
 }
 
-/// The server with its routes, over connections of our own kind: what actix-web's
-/// HttpServer does, but for that.
-fn listening(
+/// Starts a server for these routes, with Tally's limits, and with what is seen of
+/// each request around them; over connections of our own kind, but for which this is
+/// what actix-web's HttpServer does.
+///
+/// # Errors
+/// When the address cannot be listened on.
+pub fn start(
     listener: TcpListener,
-    house: House,
     limits: Limits,
-    threads: usize,
     shutdown_limit: Duration,
+    routes: impl Fn(&mut web::ServiceConfig) + Clone + Send + 'static,
 ) -> std::io::Result<Listening> {
+    let threads = std::thread::available_parallelism().map_or(2, usize::from);
+    let limits = limits.within_open_files(threads);
     let places = Places::new(limits.connections);
     let builder = Listening::build()
         .workers(threads)
@@ -184,10 +196,9 @@ fn listening(
     let stopping = builder.graceful_shutdown_signal();
     let service = move || {
         let app = App::new()
-            .app_data(web::Data::new(house.clone()))
             .wrap(from_fn(observe::observe))
             .wrap(TracingLogger::<observe::RequestSpan>::new())
-            .configure(routes);
+            .configure(&routes);
         let stopping = stopping.clone();
         let http = HttpService::build()
             .client_request_timeout(limits.head)

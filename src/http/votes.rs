@@ -9,6 +9,7 @@ use super::error::Problem;
 use crate::domain::{ItemId, NewVote, Value, VoterId};
 use crate::gather::Cast;
 
+/// What a vote's request holds.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VoteBody {
@@ -31,8 +32,11 @@ struct Answer<'a> {
 }
 
 impl VoteBody {
-    /// The vote that is asked for, if its values are right.
-    pub(super) fn into_vote(self, item_id: ItemId) -> Result<NewVote, Problem> {
+    /// The vote that is asked for.
+    ///
+    /// # Errors
+    /// When a value is not allowed.
+    pub fn into_vote(self, item_id: ItemId) -> Result<NewVote, Problem> {
         let voter_id = self
             .voter_id
             .map(VoterId::parse)
@@ -50,16 +54,24 @@ impl VoteBody {
     }
 }
 
-/// 201 for a new vote, 200 for a repeated one.
+/// What became of a vote.
 pub async fn cast(
     house: web::Data<House>,
     id: PathItem,
     body: Json<VoteBody>,
 ) -> Result<HttpResponse, Problem> {
-    let item_id = id.0;
-    let vote = body.0.into_vote(item_id)?;
-    let voter_id = vote.voter_id.clone();
-    let (vote, vote_count, repeated) = match house.gatherer.cast(vote).await? {
+    let vote = body.0.into_vote(id.0)?;
+    // The batch takes the vote; its voter is told in the answer.
+    let (item_id, voter_id) = (vote.item_id, vote.voter_id.clone());
+    vote_answer(item_id, voter_id.as_ref(), house.gatherer.cast(vote).await?)
+}
+
+/// The answer to a vote: 201 for a new one, 200 for a repeated one.
+///
+/// # Errors
+/// When there is no such item.
+pub fn vote_answer(item_id: ItemId, voter_id: Option<&VoterId>, cast: Cast) -> Result<HttpResponse, Problem> {
+    let (vote, vote_count, repeated) = match cast {
         Cast::Accepted { vote, vote_count } => (vote, vote_count, false),
         Cast::Repeated { vote, vote_count } => (vote, vote_count, true),
         Cast::UnknownItem => return Err(Problem::unknown_item(item_id)),
@@ -67,7 +79,7 @@ pub async fn cast(
     let answer = Answer {
         vote_id: vote.id,
         item_id,
-        voter_id: voter_id.as_ref().map(VoterId::as_str),
+        voter_id: voter_id.map(VoterId::as_str),
         value: vote.value,
         vote_count,
         repeated,

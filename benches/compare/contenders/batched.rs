@@ -1,0 +1,155 @@
+//! Batched transactions: group commit without Redis. Lanes take whatever votes
+//! wait; one statement inserts them and updates their items. Durable and exact: the
+//! best that SQL alone can do.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use sqlx::Connection;
+use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions};
+use tally::domain::{ItemId, NewVote, StoredVote, VoterId};
+use tally::gather::{BATCH_LIMIT_VOTES, Cast, LANES, QUEUE_LIMIT_VOTES};
+use tally::ledger::Item;
+use tokio::sync::{Mutex, mpsc, oneshot};
+
+use super::{VoteStore, database_url, item_row};
+
+const READ_CONNECTIONS: u32 = 8;
+
+/// $1 item ids, $2 voter ids, $3 values; the answer has an array entry a vote.
+const STORE: &str = "
+with candidate as materialized (
+    select position, item_id, voter_id, value, nextval('vote_id_seq') as id
+    from unnest($1::bigint[], $2::text[], $3::smallint[]) with ordinality
+         as given (item_id, voter_id, value, position)
+), held as materialized (
+    -- In the order of ids, so that no two batches wait for each other in a circle.
+    select item.id from item
+    where item.id = any($1::bigint[])
+    order by item.id
+    for no key update
+), inserted as (
+    insert into vote (id, item_id, voter_id, value)
+    overriding system value
+    select candidate.id, item_id, voter_id, value
+    from candidate join held on held.id = candidate.item_id
+    order by item_id, voter_id
+    on conflict (item_id, voter_id, change_number) where voter_id is not null do nothing
+    returning id, item_id, value
+), counted as (
+    update item set vote_count = item.vote_count + total.sum
+    from (select item_id, sum(value) as sum from inserted group by item_id) as total
+    where item.id = total.item_id
+    returning item.id, item.vote_count
+)
+select array(select id from candidate order by position),
+       array(select id from inserted),
+       array(select vote_count
+             from candidate left join counted on counted.id = candidate.item_id
+             order by position)";
+
+struct Waiting {
+    vote: NewVote,
+    answer: oneshot::Sender<anyhow::Result<Cast>>,
+}
+
+#[derive(Clone)]
+pub struct BatchedTransaction {
+    queue: mpsc::Sender<Waiting>,
+    reads: PgPool,
+}
+
+impl BatchedTransaction {
+    pub async fn connect() -> Self {
+        let options: PgConnectOptions = database_url().parse().expect("a URL");
+        let reads = PgPoolOptions::new()
+            .max_connections(READ_CONNECTIONS)
+            .test_before_acquire(false)
+            .connect_with(options.clone())
+            .await
+            .expect("a connection");
+        // What Tally's own writers are set to, for the same reasons.
+        let options = options.options([
+            ("enable_seqscan", "off"),
+            ("jit", "off"),
+            ("plan_cache_mode", "force_generic_plan"),
+        ]);
+        let (queue, waiting) = mpsc::channel(QUEUE_LIMIT_VOTES);
+        let waiting = Arc::new(Mutex::new(waiting));
+        for _ in 0..LANES {
+            let connection = PgConnection::connect_with(&options).await.expect("a connection");
+            tokio::spawn(lane(connection, Arc::clone(&waiting)));
+        }
+        Self { queue, reads }
+    }
+}
+
+impl VoteStore for BatchedTransaction {
+    async fn cast(&self, vote: NewVote) -> anyhow::Result<Cast> {
+        let (answer, answered) = oneshot::channel();
+        self.queue.try_send(Waiting { vote, answer })?;
+        answered.await?
+    }
+
+    async fn item(&self, id: ItemId) -> anyhow::Result<(Item, Option<i64>)> {
+        item_row(&self.reads, id).await
+    }
+}
+
+async fn lane(mut connection: PgConnection, queue: Arc<Mutex<mpsc::Receiver<Waiting>>>) {
+    let mut batch = Vec::with_capacity(BATCH_LIMIT_VOTES);
+    while queue.lock().await.recv_many(&mut batch, BATCH_LIMIT_VOTES).await > 0 {
+        let votes: Vec<&NewVote> = batch.iter().map(|one| &one.vote).collect();
+        let stored = store(&mut connection, &votes).await;
+        match stored {
+            Ok(casts) => {
+                for (waiting, cast) in batch.drain(..).zip(casts) {
+                    let cast =
+                        cast.ok_or_else(|| anyhow::anyhow!("a repeated vote, which the bench never casts"));
+                    let _ = waiting.answer.send(cast);
+                }
+            }
+            Err(error) => {
+                let error = error.to_string();
+                for waiting in batch.drain(..) {
+                    let _ = waiting.answer.send(Err(anyhow::anyhow!(error.clone())));
+                }
+            }
+        }
+    }
+}
+
+/// Stores a batch; `None` for a repeat.
+async fn store(connection: &mut PgConnection, votes: &[&NewVote]) -> Result<Vec<Option<Cast>>, sqlx::Error> {
+    let items: Vec<i64> = votes.iter().map(|vote| vote.item_id.get()).collect();
+    let voters: Vec<Option<&str>> = votes
+        .iter()
+        .map(|vote| vote.voter_id.as_ref().map(VoterId::as_str))
+        .collect();
+    let values: Vec<i16> = votes.iter().map(|vote| vote.value.get()).collect();
+    let (ids, inserted, counts): (Vec<i64>, Vec<i64>, Vec<Option<i64>>) = sqlx::query_as(STORE)
+        .bind(&items)
+        .bind(&voters)
+        .bind(&values)
+        .fetch_one(connection)
+        .await?;
+    let all_inserted = inserted.len() == votes.len();
+    let inserted: HashSet<i64> = if all_inserted {
+        HashSet::new()
+    } else {
+        inserted.into_iter().collect()
+    };
+    Ok(ids
+        .into_iter()
+        .zip(counts)
+        .zip(values)
+        .map(|((id, count), value)| match count {
+            None => Some(Cast::UnknownItem),
+            Some(_) if !all_inserted && !inserted.contains(&id) => None,
+            Some(count) => Some(Cast::Accepted {
+                vote: StoredVote { id, value },
+                vote_count: Some(count),
+            }),
+        })
+        .collect())
+}

@@ -1,0 +1,36 @@
+//! The ceiling: the same server, parsing and answering the same, storing nothing.
+
+use tally::domain::{ItemId, NewVote, StoredVote};
+use tally::gather::Cast;
+use tally::ledger::Item;
+
+use super::VoteStore;
+
+#[derive(Clone)]
+pub struct Ceiling;
+
+// Numbers as long as those of a running system, so that the answers are too.
+const VOTE_ID: i64 = 1_234_567;
+const COUNT: i64 = 123_456;
+
+impl VoteStore for Ceiling {
+    async fn cast(&self, vote: NewVote) -> anyhow::Result<Cast> {
+        Ok(Cast::Accepted {
+            vote: StoredVote {
+                id: VOTE_ID,
+                value: vote.value.get(),
+            },
+            vote_count: Some(COUNT),
+        })
+    }
+
+    async fn item(&self, id: ItemId) -> anyhow::Result<(Item, Option<i64>)> {
+        let item = Item {
+            id,
+            name: "item".to_owned(),
+            saved_count: COUNT,
+            counted_at: None,
+        };
+        Ok((item, Some(COUNT)))
+    }
+}

@@ -1,0 +1,168 @@
+//! What is compared: five ways of storing votes. All but Tally itself answer the
+//! same requests through the same HTTP server as Tally's (`tally::http::start`),
+//! each as a process of its own: this program, started again.
+
+mod batched;
+mod ceiling;
+mod recipe;
+mod transaction;
+
+pub use recipe::key as recipe_key;
+
+use std::net::TcpListener;
+use std::time::Duration;
+
+use actix_web::{HttpResponse, web};
+use serde::Serialize;
+use tally::domain::{ItemId, NewVote};
+use tally::gather::Cast;
+use tally::http::{self, Json, PathItem, Problem, VoteBody, item_answer, vote_answer};
+use tally::ledger::Item;
+use tally::telemetry;
+
+/// Says to this program, started again, which contender to be.
+pub const VARIABLE: &str = "TALLY_BENCH_CONTENDER";
+/// Where it listens: the same variable as Tally's.
+pub const LISTEN: &str = "TALLY_LISTEN";
+
+/// Among how many servers it shares Postgres' connections.
+pub const SERVERS: &str = "TALLY_BENCH_SERVERS";
+/// Postgres connections of a contender that needs one a vote, its servers together;
+/// more made it no faster.
+const CONNECTIONS: u32 = 64;
+
+/// In the order in which they take their turns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Contender {
+    /// The same server, which parses and answers the same and stores nothing.
+    Ceiling,
+    /// An insert and an update in one transaction a vote.
+    Transaction,
+    /// Group commit: one statement a batch inserts the votes and updates the items.
+    BatchedTransaction,
+    /// One INSERT and one EVALSHA a vote.
+    Recipe,
+    /// The shipped server, with its worker.
+    Tally,
+}
+
+impl Contender {
+    pub const ALL: [Self; 5] = [
+        Self::Ceiling,
+        Self::Transaction,
+        Self::BatchedTransaction,
+        Self::Recipe,
+        Self::Tally,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ceiling => "ceiling",
+            Self::Transaction => "transaction",
+            Self::BatchedTransaction => "batched_transaction",
+            Self::Recipe => "recipe",
+            Self::Tally => "tally",
+        }
+    }
+
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|one| one.name() == name)
+    }
+}
+
+/// A way of storing votes.
+trait VoteStore: Clone + Send + 'static {
+    /// Stores and counts a vote; durable once this returns, if it ever is.
+    fn cast(&self, vote: NewVote) -> impl Future<Output = anyhow::Result<Cast>>;
+
+    /// An item and its live count, if that is kept elsewhere.
+    fn item(&self, id: ItemId) -> impl Future<Output = anyhow::Result<(Item, Option<i64>)>>;
+}
+
+/// Is a contender until it is killed.
+pub async fn serve(name: &str) {
+    telemetry::start(telemetry::LogFormat::Text, &[]).expect("a filter");
+    // As `tally serve` does: the server measures each request.
+    telemetry::init_metrics().expect("the first recorder");
+    match Contender::named(name) {
+        Some(Contender::Ceiling) => answer_with(ceiling::Ceiling).await,
+        Some(Contender::Transaction) => answer_with(transaction::Transaction::connect().await).await,
+        Some(Contender::BatchedTransaction) => {
+            answer_with(batched::BatchedTransaction::connect().await).await;
+        }
+        Some(Contender::Recipe) => answer_with(recipe::Recipe::connect().await).await,
+        Some(Contender::Tally) | None => panic!("{VARIABLE}: {name} is no contender of this program"),
+    }
+}
+
+async fn answer_with<S: VoteStore>(store: S) {
+    let listen = std::env::var(LISTEN).expect(LISTEN);
+    let listener = TcpListener::bind(listen).expect("a free port");
+    http::start(
+        listener,
+        http::Limits::with_connections(http::CONNECTIONS_LIMIT),
+        Duration::from_secs(1),
+        move |app| {
+            app.app_data(web::Data::new(store.clone()))
+                .service(web::resource("/v1/items/{id}").route(web::get().to(item::<S>)))
+                .service(web::resource("/v1/items/{id}/votes").route(web::post().to(cast::<S>)));
+        },
+    )
+    .expect("a server")
+    .await
+    .expect("a server");
+}
+
+async fn cast<S: VoteStore>(
+    store: web::Data<S>,
+    id: PathItem,
+    body: Json<VoteBody>,
+) -> Result<HttpResponse, Problem> {
+    let vote = body.0.into_vote(id.0)?;
+    let (item_id, voter_id) = (vote.item_id, vote.voter_id.clone());
+    match store.cast(vote).await {
+        Ok(cast) => vote_answer(item_id, voter_id.as_ref(), cast),
+        Err(error) => Ok(failed(&error)),
+    }
+}
+
+async fn item<S: VoteStore>(store: web::Data<S>, id: PathItem) -> HttpResponse {
+    match store.item(id.0).await {
+        Ok((item, live)) => item_answer(&item, live),
+        Err(error) => failed(&error),
+    }
+}
+
+fn failed(error: &anyhow::Error) -> HttpResponse {
+    HttpResponse::InternalServerError().body(format!("{error:#}"))
+}
+
+/// This server's part of the connections.
+fn connections() -> u32 {
+    let servers: u32 = std::env::var(SERVERS)
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .expect(SERVERS);
+    CONNECTIONS.div_ceil(servers)
+}
+
+fn database_url() -> String {
+    std::env::var("DATABASE_URL").expect("DATABASE_URL")
+}
+
+/// The row of an item, for the contenders whose count stands in it.
+async fn item_row(pool: &sqlx::PgPool, id: ItemId) -> anyhow::Result<(Item, Option<i64>)> {
+    let (name, saved_count): (String, i64) =
+        sqlx::query_as("select name, vote_count from item where id = $1")
+            .bind(id.get())
+            .fetch_one(pool)
+            .await?;
+    let item = Item {
+        id,
+        name,
+        saved_count,
+        counted_at: None,
+    };
+    Ok((item, None))
+}

@@ -1,0 +1,188 @@
+//! Tally against every other way of counting votes, in one run.
+//!
+//! `make bench`, or `cargo bench --bench compare`; `settings` says what can be
+//! chosen. The bench starts its own Postgres (durable) and Redis. The contenders, each
+//! a process of its own, take turns, A B C A B C, each time on a fresh database. One
+//! thread of this program is the load; its CPU time is told apart. After each run,
+//! acknowledged votes = rows = counts is checked, item by item.
+//!
+//! The table goes to the terminal, a row a run to target/bench/results.json, what
+//! became of the targets to target/bench/targets.json, a plot to
+//! target/bench/plot.svg.
+
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a bench that cannot go on stops"
+)]
+
+mod contenders;
+mod load;
+mod machine;
+mod measure;
+mod plot;
+mod report;
+mod servers;
+mod settings;
+mod stores;
+mod targets;
+mod voting;
+mod worker;
+mod workloads;
+
+use std::process::ExitCode;
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use report::Report;
+use settings::Settings;
+use stores::Stores;
+use worker::WorkerRow;
+use workloads::Workload;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    if let Ok(name) = std::env::var(contenders::VARIABLE) {
+        contenders::serve(&name).await;
+        return ExitCode::SUCCESS;
+    }
+    if let Ok(name) = std::env::var(worker::VARIABLE) {
+        worker::take_step(&name).await;
+        return ExitCode::SUCCESS;
+    }
+    let settings = Settings::read();
+    let workloads = chosen(&settings);
+    let worker_workloads: Vec<&str> = worker::WORKLOADS
+        .iter()
+        .map(|(name, _)| *name)
+        .filter(|name| {
+            settings.contenders.contains(&contenders::Contender::Tally) && settings.includes(name, true)
+        })
+        .collect();
+    let runs = settings.rounds
+        * (workloads.iter().map(|one| one.cases.len()).sum::<usize>() + worker_workloads.len());
+    let bar = ProgressBar::new(runs as u64).with_style(
+        ProgressStyle::with_template("{elapsed_precise} {wide_bar} {pos}/{len} {msg}").expect("a template"),
+    );
+    println!(
+        "{runs} runs: {} rounds of {:?} a run after {:?} of warm-up",
+        settings.rounds, settings.run, settings.warm_up
+    );
+
+    let mut bench = Bench {
+        stores: Stores::start().await,
+        report: Report::default(),
+        number: 0,
+        bar,
+        settings,
+    };
+    bench.vote(&workloads).await;
+    bench.work(&worker_workloads).await;
+    bench.bar.finish_and_clear();
+    bench.stores.stop().await;
+    bench.report.finish(&workloads);
+    plot::write(&bench.report, &workloads);
+
+    let faults = bench.report.faults();
+    for fault in &faults {
+        eprintln!("not verified: {fault}");
+    }
+    if faults.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
+/// The workloads that are to run, with those contenders that are.
+fn chosen(settings: &Settings) -> Vec<Workload> {
+    let workloads = workloads::all(settings);
+    let worker = worker::WORKLOADS.iter().map(|(name, _)| *name);
+    settings.check(
+        &workloads
+            .iter()
+            .map(|one| one.name)
+            .chain(worker)
+            .collect::<Vec<_>>(),
+    );
+    workloads
+        .into_iter()
+        .filter(|one| settings.includes(one.name, one.in_quick))
+        .map(|mut one| {
+            one.cases
+                .retain(|case| settings.contenders.contains(&case.contender));
+            one
+        })
+        .filter(|one| !one.cases.is_empty())
+        .collect()
+}
+
+struct Bench {
+    stores: Stores,
+    report: Report,
+    /// Runs so far.
+    number: u32,
+    bar: ProgressBar,
+    settings: Settings,
+}
+
+impl Bench {
+    /// The contenders, in turn.
+    async fn vote(&mut self, workloads: &[Workload]) {
+        for workload in workloads {
+            self.bar.suspend(|| report::title(workload));
+            for round in 0..self.settings.rounds {
+                for case in &workload.cases {
+                    self.bar
+                        .set_message(format!("{} {}", workload.name, case.contender.name()));
+                    let row = voting::measure(
+                        &self.stores,
+                        case,
+                        workload.name,
+                        round,
+                        self.number,
+                        &self.settings,
+                    )
+                    .await;
+                    self.bar.suspend(|| println!("{}", report::voting_line(&row)));
+                    self.report.voting.push(row);
+                    self.ran();
+                }
+            }
+        }
+    }
+
+    /// The worker's own.
+    async fn work(&mut self, workloads: &[&str]) {
+        if !workloads.is_empty() {
+            self.bar.suspend(|| println!("\nThe sync worker"));
+        }
+        for round in 0..self.settings.rounds {
+            for name in workloads {
+                self.bar.set_message((*name).to_owned());
+                let (stores, number, settings) =
+                    (&self.stores, voting::LOADS_LIMIT * self.number, &self.settings);
+                let rows: Vec<WorkerRow> = match *name {
+                    "reseed" => vec![worker::reseed(stores, round, number, settings).await],
+                    "audit" => vec![worker::audit(stores, round, number, settings).await],
+                    "sweep" if workloads.contains(&"flush") => Vec::new(),
+                    _ => worker::flush_and_sweep(stores, round, settings).await,
+                };
+                for row in rows {
+                    self.bar.suspend(|| println!("{}", report::worker_line(&row)));
+                    self.report.worker.push(row);
+                }
+                self.ran();
+            }
+        }
+    }
+
+    fn ran(&mut self) {
+        self.number += 1;
+        self.bar.inc(1);
+        self.report.write();
+    }
+}

@@ -1,0 +1,111 @@
+//! What a run costs: CPU time by process, and bytes of Postgres' write-ahead log.
+
+use std::time::Duration;
+
+use nix::time::{ClockId, clock_gettime};
+use nix::unistd::Pid;
+use serde::Serialize;
+
+/// The processes that a run is measured by.
+pub struct Processes {
+    pub servers: Vec<u32>,
+    pub worker: Option<u32>,
+    pub postgres: u32,
+    pub redis: u32,
+}
+
+/// CPU time by process.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Cpu {
+    pub server: Duration,
+    pub worker: Duration,
+    pub postgres: Duration,
+    pub redis: Duration,
+}
+
+impl Processes {
+    pub fn cpu(&self) -> Cpu {
+        Cpu {
+            server: self.servers.iter().map(|id| process(*id)).sum(),
+            worker: self.worker.map(process).unwrap_or_default(),
+            postgres: family(self.postgres),
+            redis: family(self.redis),
+        }
+    }
+}
+
+impl Cpu {
+    pub fn since(self, before: Self) -> Self {
+        Self {
+            server: self.server.saturating_sub(before.server),
+            worker: self.worker.saturating_sub(before.worker),
+            postgres: self.postgres.saturating_sub(before.postgres),
+            redis: self.redis.saturating_sub(before.redis),
+        }
+    }
+
+    pub fn each(self, generator: Duration, count: u64) -> CpuEach {
+        let each = |cpu: Duration| cpu.as_secs_f64() * 1e6 / count as f64;
+        CpuEach {
+            server: each(self.server),
+            worker: each(self.worker),
+            postgres: each(self.postgres),
+            redis: each(self.redis),
+            generator: each(generator),
+        }
+    }
+}
+
+/// CPU µs by process, for each vote (or request, or counter).
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct CpuEach {
+    pub server: f64,
+    /// Tally's sync worker; counted as the server's in all sums.
+    pub worker: f64,
+    pub postgres: f64,
+    pub redis: f64,
+    /// The load generator: in no sum.
+    pub generator: f64,
+}
+
+impl CpuEach {
+    /// All but the generator's.
+    pub fn sum(&self) -> f64 {
+        self.server + self.worker + self.postgres + self.redis
+    }
+}
+
+/// The CPU time of a process, threads that have ended included.
+pub fn process(id: u32) -> Duration {
+    let id = Pid::from_raw(i32::try_from(id).expect("an id"));
+    // A process that ends while all are looked at counts for nothing here, and its
+    // parent counts it as waited for.
+    ClockId::pid_cpu_clock_id(id)
+        .and_then(clock_gettime)
+        .map(Duration::from)
+        .unwrap_or_default()
+}
+
+/// The CPU time of a process, of its children, and of those it has waited for.
+fn family(parent: u32) -> Duration {
+    let children: Duration = std::fs::read_dir("/proc")
+        .expect("/proc")
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .filter(|id| stat(*id).is_some_and(|(of, _)| of == parent))
+        .map(process)
+        .sum();
+    let waited = stat(parent).map(|(_, waited)| waited).unwrap_or_default();
+    process(parent) + children + waited
+}
+
+/// A process' parent, and the CPU time of children that it has waited for.
+fn stat(id: u32) -> Option<(u32, Duration)> {
+    let text = std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
+    // The name in brackets may hold spaces; fields are counted from behind it.
+    let fields: Vec<&str> = text.rsplit_once(") ")?.1.split(' ').collect();
+    let ticks = |at: usize| fields.get(at)?.parse::<u64>().ok();
+    // Linux has told user space of 100 ticks a second for as long as it runs on PCs.
+    let waited = Duration::from_millis((ticks(13)? + ticks(14)?) * 10);
+    Some((fields.get(1)?.parse().ok()?, waited))
+}

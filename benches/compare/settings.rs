@@ -1,0 +1,90 @@
+//! What the caller chooses, by environment variables.
+
+use std::fmt::Display;
+use std::str::FromStr;
+use std::time::Duration;
+
+use crate::contenders::Contender;
+
+/// What to run, and for how long.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// `QUICK=1`: a few workloads, once, in less than three minutes.
+    pub quick: bool,
+    /// `WORKLOADS=hot,flush`: only these.
+    pub workloads: Option<Vec<String>>,
+    /// `CONTENDERS=ceiling,tally`: only these.
+    pub contenders: Vec<Contender>,
+    /// `ROUNDS=3`: how often the contenders take their turns.
+    pub rounds: usize,
+    /// `RUN_SECONDS=3`: how long a run is measured.
+    pub run: Duration,
+    /// `WARM_UP_SECONDS=1`: how long it runs before that; twice as long over many items.
+    pub warm_up: Duration,
+}
+
+impl Settings {
+    pub fn read() -> Self {
+        let quick = variable::<u8>("QUICK").is_some_and(|value| value != 0);
+        let contenders = list("CONTENDERS").map_or(Contender::ALL.to_vec(), |names| {
+            names
+                .iter()
+                .map(|name| {
+                    Contender::named(name).unwrap_or_else(|| {
+                        let all = Contender::ALL.map(Contender::name).join(", ");
+                        stop(&format!("CONTENDERS: {name} is none of {all}"))
+                    })
+                })
+                .collect()
+        });
+        Self {
+            quick,
+            workloads: list("WORKLOADS"),
+            contenders,
+            rounds: variable("ROUNDS").unwrap_or(if quick { 1 } else { 3 }).max(1),
+            run: Duration::from_secs_f64(variable("RUN_SECONDS").unwrap_or(if quick { 1.5 } else { 3.0 })),
+            warm_up: Duration::from_secs_f64(variable("WARM_UP_SECONDS").unwrap_or(1.0)),
+        }
+    }
+
+    /// Whether a workload is to run; one that is named runs even if it is not among
+    /// the quick ones.
+    pub fn includes(&self, name: &str, in_quick: bool) -> bool {
+        match &self.workloads {
+            Some(names) => names.iter().any(|one| one == name),
+            None => in_quick || !self.quick,
+        }
+    }
+
+    /// Stops at a workload that is not there.
+    pub fn check(&self, known: &[&str]) {
+        for name in self.workloads.iter().flatten() {
+            if !known.contains(&name.as_str()) {
+                stop(&format!("WORKLOADS: {name} is none of {}", known.join(", ")));
+            }
+        }
+    }
+}
+
+fn list(name: &str) -> Option<Vec<String>> {
+    let text = std::env::var(name).ok()?;
+    let names: Vec<String> = text
+        .split([',', ' '])
+        .filter(|one| !one.is_empty())
+        .map(str::to_owned)
+        .collect();
+    (!names.is_empty()).then_some(names)
+}
+
+fn variable<T: FromStr<Err: Display>>(name: &str) -> Option<T> {
+    let text = std::env::var(name).ok().filter(|text| !text.is_empty())?;
+    match text.parse() {
+        Ok(value) => Some(value),
+        Err(error) => stop(&format!("{name} is {text:?}: {error}")),
+    }
+}
+
+fn stop(why: &str) -> ! {
+    eprintln!("{why}");
+    std::process::exit(2)
+}

@@ -1,0 +1,247 @@
+//! One run of one contender under one workload.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use serde::Serialize;
+use tokio::time::sleep;
+
+use crate::contenders::{Contender, recipe_key};
+use crate::load::{Load, Mix, Outcome, Pace, Requests, Spread};
+use crate::measure::CpuEach;
+use crate::servers::Servers;
+use crate::settings::Settings;
+use crate::stores::{Database, Stores, Template};
+use crate::workloads::Case;
+
+/// What part of its own maximum a contender is under when its latency is measured.
+const OPEN_LOOP_PART: f64 = 0.5;
+/// How many loads a run may have, each with voter ids of its own.
+pub const LOADS_LIMIT: u32 = 4;
+/// How many counts of the recipe are read at once.
+const PAGE_COUNTS: i64 = 1000;
+
+/// A run's results, as they stand in results.json.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    pub workload: &'static str,
+    pub contender: Contender,
+    pub round: usize,
+    pub connections: usize,
+    pub servers: usize,
+    pub ledger_rows: i64,
+    pub votes: u64,
+    pub votes_per_second: f64,
+    /// Votes and reads.
+    pub requests_per_second: f64,
+    /// Each connection sends as soon as it is answered.
+    pub closed_loop_ms: Latency,
+    /// At half of the contender's own maximum, from when each request was due.
+    pub open_loop_ms: Option<OpenLatency>,
+    /// Null when the workload has no votes.
+    pub cpu_us_per_vote: Option<CpuEach>,
+    pub cpu_us_per_request: CpuEach,
+    /// For what part of the closed loop the generator's thread was busy: near 1, it is
+    /// what limits.
+    pub generator_busy: f64,
+    pub wal_bytes_per_vote: Option<f64>,
+    /// Acknowledged votes = rows = counts, item by item; of the ceiling, that no
+    /// request failed.
+    pub verified: bool,
+    /// Why not.
+    pub fault: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Latency {
+    pub p50: f64,
+    pub p99: f64,
+    pub p99_9: f64,
+}
+
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct OpenLatency {
+    pub requests_per_second: f64,
+    #[serde(flatten)]
+    pub latency: Latency,
+}
+
+impl Latency {
+    fn of(histogram: &Histogram<u64>) -> Self {
+        let ms = |part| histogram.value_at_quantile(part) as f64 / 1000.0;
+        Self {
+            p50: ms(0.5),
+            p99: ms(0.99),
+            p99_9: ms(0.999),
+        }
+    }
+}
+
+/// Runs a case. `number` is this run's, unlike any other's.
+pub async fn measure(
+    stores: &Stores,
+    case: &Case,
+    workload: &'static str,
+    round: usize,
+    number: u32,
+    settings: &Settings,
+) -> Row {
+    let database = stores.database(&case.template).await;
+    let servers = Servers::start(stores, &database, case.contender, case.servers).await;
+    let processes = servers.processes(stores);
+    let items = usize::try_from(case.template.items).expect("items");
+    let start = |mix, pace, part| {
+        let requests = Requests::render(items, case.spread, mix, case.voter_ids);
+        Load::start(
+            &servers.addresses,
+            case.connections,
+            Arc::new(requests),
+            pace,
+            LOADS_LIMIT * number + part,
+        )
+    };
+    // Many items take longer until most of them have been voted on once, and Tally's
+    // counters are seeded. The same for every contender.
+    let warm_up = if case.spread == Spread::Hot { 1 } else { 2 } * settings.warm_up;
+    // Only counts that have been voted on are live.
+    let voted = if case.mix == Mix::Reads {
+        let load = start(Mix::Votes, Pace::Closed, 0);
+        sleep(warm_up).await;
+        Some(load.stop().await)
+    } else {
+        None
+    };
+    let load = start(case.mix, Pace::Closed, 1);
+    sleep(warm_up).await;
+    let (wal_before, before) = (stores.wal_bytes().await, processes.cpu());
+    load.measure();
+    sleep(settings.run).await;
+    let cpu = processes.cpu().since(before);
+    let wal_bytes = stores.wal_bytes().await - wal_before;
+    let closed = load.stop().await;
+    let requests_per_second = closed.requests as f64 / closed.measured.as_secs_f64();
+
+    let open = if case.open_loop && requests_per_second > 0.0 {
+        let per_second = requests_per_second * OPEN_LOOP_PART;
+        let load = start(case.mix, Pace::Open { per_second }, 2);
+        sleep(settings.warm_up.min(Duration::from_millis(500))).await;
+        load.measure();
+        sleep(settings.run).await;
+        Some((per_second, load.stop().await))
+    } else {
+        None
+    };
+
+    let loads: Vec<&Outcome> = [&closed]
+        .into_iter()
+        .chain(open.as_ref().map(|(_, open)| open))
+        .chain(&voted)
+        .collect();
+    let acknowledged: u64 = loads.iter().map(|load| load.acknowledged_votes).sum();
+    let failed = loads.iter().find_map(|load| {
+        let why = load.first_failure.as_ref()?;
+        Some(format!("{} requests failed, the first: {why}", load.failures))
+    });
+    let stopped = servers.stop(stores, &database).await;
+    let checked = match (failed, stopped) {
+        (Some(fault), _) | (None, Err(fault)) => Err(fault),
+        (None, Ok(())) => check(stores, &database, case.contender, &case.template, acknowledged).await,
+    };
+    stores.drop(database).await;
+
+    let votes = closed.votes;
+    Row {
+        workload,
+        contender: case.contender,
+        round,
+        connections: case.connections,
+        servers: case.servers,
+        ledger_rows: case.template.votes(),
+        votes,
+        votes_per_second: votes as f64 / closed.measured.as_secs_f64(),
+        requests_per_second,
+        closed_loop_ms: Latency::of(&closed.latency_us),
+        open_loop_ms: open.as_ref().map(|(per_second, open)| OpenLatency {
+            requests_per_second: *per_second,
+            latency: Latency::of(&open.latency_us),
+        }),
+        cpu_us_per_vote: (case.mix != Mix::Reads).then(|| cpu.each(closed.cpu, votes)),
+        cpu_us_per_request: cpu.each(closed.cpu, closed.requests),
+        generator_busy: closed.cpu.as_secs_f64() / closed.measured.as_secs_f64(),
+        wal_bytes_per_vote: (case.mix != Mix::Reads).then(|| wal_bytes as f64 / votes as f64),
+        verified: checked.is_ok(),
+        fault: checked.err(),
+    }
+}
+
+/// Whether what was acknowledged is what is stored and what is counted.
+pub async fn check(
+    stores: &Stores,
+    database: &Database,
+    contender: Contender,
+    template: &Template,
+    acknowledged: u64,
+) -> Result<(), String> {
+    if contender == Contender::Ceiling {
+        return Ok(());
+    }
+    let rows: i64 = sqlx::query_scalar("select count(*) from vote where id > $1")
+        .bind(database.first_votes)
+        .fetch_one(&database.pool)
+        .await
+        .expect("a count");
+    if u64::try_from(rows) != Ok(acknowledged) {
+        return Err(format!("{acknowledged} votes acknowledged, {rows} rows"));
+    }
+    let wrong = if contender == Contender::Recipe {
+        wrong_counts_of_recipe(stores, database, template.items).await
+    } else {
+        // Each item's count is what it began with and the rows since.
+        sqlx::query_scalar(
+            "select count(*) from item
+             left join (select item_id, sum(value) as sum from vote where id > $1 group by item_id) as new
+                    on new.item_id = item.id
+             where item.vote_count <> $2 + coalesce(new.sum, 0)",
+        )
+        .bind(database.first_votes)
+        .bind(template.saved_count())
+        .fetch_one(&database.pool)
+        .await
+        .expect("a count")
+    };
+    if wrong > 0 {
+        return Err(format!("{wrong} items have a wrong count"));
+    }
+    Ok(())
+}
+
+async fn wrong_counts_of_recipe(stores: &Stores, database: &Database, items: i64) -> i64 {
+    let sums: std::collections::HashMap<i64, i64> =
+        sqlx::query_as("select item_id, sum(value)::bigint from vote where id > $1 group by item_id")
+            .bind(database.first_votes)
+            .fetch_all(&database.pool)
+            .await
+            .expect("sums")
+            .into_iter()
+            .collect();
+    let mut connection = stores.redis_connection().await;
+    let mut wrong = 0;
+    let mut first = 1;
+    while first <= items {
+        let page: Vec<i64> = (first..=items.min(first + PAGE_COUNTS - 1)).collect();
+        first += PAGE_COUNTS;
+        let keys: Vec<String> = page.iter().map(|item| recipe_key(*item)).collect();
+        let counts: Vec<Option<i64>> = redis::cmd("MGET")
+            .arg(keys)
+            .query_async(&mut connection)
+            .await
+            .expect("counts");
+        wrong += page
+            .iter()
+            .zip(counts)
+            .filter(|(item, count)| count.unwrap_or(0) != sums.get(item).copied().unwrap_or(0))
+            .count() as i64;
+    }
+    wrong
+}

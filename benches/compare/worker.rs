@@ -1,0 +1,421 @@
+//! The sync worker's bench: what it writes, walks and audits, and what that costs
+//! the voters. Its steps run in a process of their own, with the settings that
+//! `sync-worker` comes with.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Parser;
+use nix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
+use tally::config;
+use tally::domain::{CountDelta, ExactCount, ItemId, TransactionId};
+use tally::ledger::{self, Ledger};
+use tally::live::{self, Counted, Counters, Link, Redis};
+use tally::sync::{Repair, Worker};
+use tokio::process::Command;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+
+use crate::contenders::Contender;
+use crate::load::{Load, Mix, Pace, Requests, Spread};
+use crate::measure::{Cpu, CpuEach, Processes};
+use crate::servers::{Servers, run_with};
+use crate::settings::Settings;
+use crate::stores::{Database, Stores, Template};
+use crate::voting::check;
+use crate::workloads::{CONNECTIONS, ITEMS, empty, full};
+
+/// Says to this program, started again, which step of the worker to take.
+pub const VARIABLE: &str = "TALLY_BENCH_STEP";
+
+const COUNTERS: i64 = 1_000_000;
+const QUICK_COUNTERS: i64 = 100_000;
+/// How many counters are seeded at once when Redis is filled, and how many such
+/// pages are under way.
+const FILL_PAGE: i64 = 1000;
+const FILL_PAGES_UNDER_WAY: i64 = 4;
+/// How long voting is watched after Redis was wiped.
+const WATCH: Duration = Duration::from_secs(6);
+/// How often it is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// The rate is back from when on it is at this part of what it was, for this long.
+const BACK_PART: f64 = 0.9;
+const BACK_FOR: Duration = Duration::from_secs(1);
+/// How long the first seeds of a full ledger may take.
+const SEED_LIMIT: Duration = Duration::from_secs(60);
+
+/// What is measured, in its order.
+pub const WORKLOADS: [(&str, &str); 4] = [
+    ("flush", "the worker writes changed counters to their items"),
+    ("sweep", "the worker walks saved counters"),
+    ("reseed", "Redis is wiped under full voting load, 10,000 items"),
+    ("audit", "the worker audits votes under full voting load"),
+];
+
+/// A run's results, as they stand in results.json.
+#[derive(Clone, Debug, Serialize)]
+pub struct WorkerRow {
+    pub workload: &'static str,
+    pub contender: Contender,
+    pub round: usize,
+    pub connections: usize,
+    pub servers: usize,
+    /// Counters written or walked, votes audited, or counters to be seeded.
+    pub count: u64,
+    pub seconds: f64,
+    pub count_per_second: f64,
+    /// Null where other load ran at the same time.
+    pub cpu_us_each: Option<CpuEach>,
+    pub wal_bytes_each: Option<f64>,
+    pub redis_bytes_per_counter: Option<f64>,
+    /// The voters' rate before, and while this was done.
+    pub votes_per_second_before: Option<f64>,
+    pub votes_per_second: Option<f64>,
+    pub verified: bool,
+    pub fault: Option<String>,
+}
+
+/// What a step has done, as its process tells it.
+#[derive(Deserialize, Serialize)]
+struct Step {
+    seconds: f64,
+    cpu_us: u64,
+    counters: usize,
+    flushed: usize,
+    at_rest: bool,
+    wrong_items: usize,
+}
+
+/// Takes one step of the worker and tells what it did.
+pub async fn take_step(name: &str) {
+    let settings = config::SyncWorker::parse_from(["sync-worker"]);
+    let worker = Worker::new(
+        Ledger::new(
+            &settings.stores.database_url,
+            "tally bench",
+            ledger::WORKER_STATEMENT_LIMIT,
+        )
+        .expect("a URL"),
+        Counters::new(Redis::new(&settings.stores.redis_url, live::WORKER_ANSWER_LIMIT).expect("a URL")),
+        (&settings.worker).into(),
+    );
+    let cpu = || {
+        clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID)
+            .map(Duration::from)
+            .expect("a clock")
+    };
+    let (started, before) = (Instant::now(), cpu());
+    let mut step = Step {
+        seconds: 0.0,
+        cpu_us: 0,
+        counters: 0,
+        flushed: 0,
+        at_rest: true,
+        wrong_items: 0,
+    };
+    if name == "audit" {
+        step.wrong_items = worker.audit(Repair::No).await.expect("an audit").wrong_items;
+    } else {
+        let report = worker.flush_shared().await.expect("a walk");
+        step.counters = report.counters;
+        step.flushed = report.flushed;
+        step.at_rest = report.is_at_rest();
+    }
+    step.seconds = started.elapsed().as_secs_f64();
+    step.cpu_us = u64::try_from((cpu() - before).as_micros()).expect("less");
+    println!("{}", serde_json::to_string(&step).expect("JSON"));
+}
+
+async fn step(stores: &Stores, database: &Database, name: &str) -> Step {
+    let mut command = Command::new(std::env::current_exe().expect("this program"));
+    let printed = run_with(stores, database, command.env(VARIABLE, name)).await;
+    serde_json::from_str(&printed).expect("what the step tells")
+}
+
+/// Flushes counters that have all changed, then walks them once more. A row each.
+pub async fn flush_and_sweep(stores: &Stores, round: usize, settings: &Settings) -> Vec<WorkerRow> {
+    let template = Template {
+        name: "counters",
+        items: if settings.quick { QUICK_COUNTERS } else { COUNTERS },
+        count: 7,
+        in_ledger: false,
+        audited: true,
+        saved: false,
+    };
+    let database = stores.database(&template).await;
+    let bytes_before = stores.redis_bytes().await;
+    fill(stores, &database, template.items).await;
+
+    let mut rows = Vec::new();
+    for workload in ["flush", "sweep"] {
+        let processes = Processes {
+            servers: Vec::new(),
+            worker: None,
+            postgres: stores.postgres.process_id().expect("it runs"),
+            redis: stores.redis.process_id().expect("it runs"),
+        };
+        let (wal_before, before) = (stores.wal_bytes().await, processes.cpu());
+        let step = step(stores, &database, workload).await;
+        let cpu = Cpu {
+            worker: Duration::from_micros(step.cpu_us),
+            ..processes.cpu().since(before)
+        };
+        let wal_bytes = stores.wal_bytes().await - wal_before;
+        let done = if workload == "flush" {
+            step.flushed
+        } else {
+            step.counters
+        } as u64;
+        let expected = u64::try_from(template.items).expect("a number");
+        let unsaved: i64 = sqlx::query_scalar("select count(*) from item where vote_count <> $1")
+            .bind(template.count)
+            .fetch_one(&database.pool)
+            .await
+            .expect("a count");
+        // SCAN may return a counter twice.
+        let is_whole = match workload {
+            "flush" => done == expected,
+            _ => done >= expected && step.at_rest,
+        };
+        let fault = (!is_whole || unsaved > 0)
+            .then(|| format!("{done} of {expected} counters, {unsaved} items without their count"));
+        rows.push(WorkerRow {
+            workload,
+            contender: Contender::Tally,
+            round,
+            connections: 0,
+            servers: 0,
+            count: done,
+            seconds: step.seconds,
+            count_per_second: done as f64 / step.seconds,
+            cpu_us_each: Some(cpu.each(Duration::ZERO, done)),
+            wal_bytes_each: Some(wal_bytes as f64 / done as f64),
+            // After the flush each counter has all of its fields.
+            redis_bytes_per_counter: Some(
+                (stores.redis_bytes().await - bytes_before) as f64 / template.items as f64,
+            ),
+            votes_per_second_before: None,
+            votes_per_second: None,
+            verified: fault.is_none(),
+            fault,
+        });
+    }
+    stores.drop(database).await;
+    rows
+}
+
+/// Seeds a counter for every item, as the server does: lease, exact count, seed.
+async fn fill(stores: &Stores, database: &Database, items: i64) {
+    let redis = Redis::new(&stores.redis.url(), live::WORKER_ANSWER_LIMIT).expect("a URL");
+    let link = Link::open(redis);
+    while !link.answers() {
+        sleep(LOOK_EVERY).await;
+    }
+    let ledger = Ledger::new(&database.url, "tally bench", ledger::WORKER_STATEMENT_LIMIT).expect("a URL");
+    let mut tasks = JoinSet::new();
+    for task in 0..FILL_PAGES_UNDER_WAY {
+        let (link, ledger) = (link.clone(), ledger.clone());
+        tasks.spawn(async move {
+            let mut first = 1 + task * FILL_PAGE;
+            while first <= items {
+                let page: Vec<ItemId> = (first..=items.min(first + FILL_PAGE - 1))
+                    .filter_map(ItemId::new)
+                    .collect();
+                fill_page(&link, &ledger, &page).await;
+                first += FILL_PAGES_UNDER_WAY * FILL_PAGE;
+            }
+        });
+    }
+    while let Some(ended) = tasks.join_next().await {
+        ended.expect("all are seeded");
+    }
+    ledger.close().await;
+}
+
+async fn fill_page(link: &Link, ledger: &Ledger, page: &[ItemId]) {
+    let deltas: Vec<CountDelta> = page
+        .iter()
+        .map(|item| CountDelta {
+            item_id: *item,
+            delta: 0,
+        })
+        .collect();
+    // A delta of 0 is read alone: no transaction is asked about.
+    let counted = link.count(&deltas, TransactionId(3)).await.expect("leases");
+    let mut leases: std::collections::HashMap<ItemId, String> = page
+        .iter()
+        .zip(counted)
+        .filter_map(|(item, counted)| match counted {
+            Counted::Miss { lease } => Some((*item, lease)),
+            Counted::Count(_) => None,
+        })
+        .collect();
+    let seeds: Vec<(ExactCount, String)> = ledger
+        .exact_counts(page)
+        .await
+        .expect("exact counts")
+        .into_iter()
+        .filter_map(|exact| {
+            let lease = leases.remove(&exact.item_id)?;
+            Some((exact, lease))
+        })
+        .collect();
+    let seeded = link.seed(&seeds).await.expect("seeds");
+    assert_eq!(
+        seeded.iter().filter(|seeded| **seeded).count(),
+        page.len(),
+        "all are seeded"
+    );
+}
+
+/// Tally under full voting load over all items.
+struct Voting {
+    servers: Servers,
+    load: Load,
+}
+
+impl Voting {
+    async fn start(stores: &Stores, database: &Database, number: u32) -> Self {
+        let servers = Servers::start(stores, database, Contender::Tally, 1).await;
+        let items = usize::try_from(ITEMS).expect("items");
+        let requests = Arc::new(Requests::render(items, Spread::Uniform, Mix::Votes, false));
+        let load = Load::start(&servers.addresses, CONNECTIONS, requests, Pace::Closed, number);
+        let voting = Self { servers, load };
+        let deadline = Instant::now() + SEED_LIMIT;
+        // Until nearly every counter is there.
+        loop {
+            let keys: i64 = redis::cmd("DBSIZE")
+                .query_async(&mut stores.redis_connection().await)
+                .await
+                .expect("Redis answers");
+            if keys >= ITEMS {
+                break;
+            }
+            assert!(Instant::now() < deadline, "the counters are not seeded");
+            sleep(LOOK_EVERY).await;
+        }
+        voting
+    }
+
+    /// Votes a second, over some time.
+    async fn rate(&self, over: Duration) -> f64 {
+        let (votes, started) = (self.load.acknowledged_votes(), Instant::now());
+        sleep(over).await;
+        (self.load.acknowledged_votes() - votes) as f64 / started.elapsed().as_secs_f64()
+    }
+
+    async fn stop(self, stores: &Stores, database: &Database, template: &Template) -> Result<(), String> {
+        let outcome = self.load.stop().await;
+        self.servers.stop(stores, database).await?;
+        if let Some(why) = outcome.first_failure {
+            return Err(format!("{} requests failed, the first: {why}", outcome.failures));
+        }
+        check(
+            stores,
+            database,
+            Contender::Tally,
+            template,
+            outcome.acknowledged_votes,
+        )
+        .await
+    }
+}
+
+/// Wipes Redis under full load: how long until the rate is back, and all is exact.
+pub async fn reseed(stores: &Stores, round: usize, number: u32, settings: &Settings) -> WorkerRow {
+    let template = empty();
+    let database = stores.database(&template).await;
+    let voting = Voting::start(stores, &database, number).await;
+    sleep(settings.warm_up).await;
+    let before = voting.rate(settings.run).await;
+
+    stores.flush_redis().await;
+    let wiped = Instant::now();
+    let mut looks = vec![(Duration::ZERO, voting.load.acknowledged_votes())];
+    while wiped.elapsed() < WATCH + BACK_FOR {
+        sleep(LOOK_EVERY).await;
+        looks.push((wiped.elapsed(), voting.load.acknowledged_votes()));
+    }
+    let back = looks.iter().enumerate().find_map(|(at, (from, votes))| {
+        let (until, then) = looks[at..].iter().find(|(until, _)| *until >= *from + BACK_FOR)?;
+        let rate = (then - votes) as f64 / (*until - *from).as_secs_f64();
+        (rate >= BACK_PART * before).then_some(*from)
+    });
+    let (last, votes) = looks.last().copied().expect("a look");
+    let during = (votes - looks[0].1) as f64 / last.as_secs_f64();
+    let stopped = voting.stop(stores, &database, &template).await;
+    stores.drop(database).await;
+
+    let seconds = back.unwrap_or(WATCH).as_secs_f64();
+    let fault = stopped.err().or_else(|| {
+        back.is_none()
+            .then(|| format!("the rate was not back within {WATCH:?}"))
+    });
+    WorkerRow {
+        workload: "reseed",
+        contender: Contender::Tally,
+        round,
+        connections: CONNECTIONS,
+        servers: 1,
+        count: u64::try_from(ITEMS).expect("a number"),
+        seconds,
+        count_per_second: ITEMS as f64 / seconds.max(LOOK_EVERY.as_secs_f64()),
+        cpu_us_each: None,
+        wal_bytes_each: None,
+        redis_bytes_per_counter: None,
+        votes_per_second_before: Some(before),
+        votes_per_second: Some(during),
+        verified: fault.is_none(),
+        fault,
+    }
+}
+
+/// Audits a ledger of which nothing was audited yet, under full load.
+pub async fn audit(stores: &Stores, round: usize, number: u32, settings: &Settings) -> WorkerRow {
+    let template = Template {
+        name: "unaudited_ledger",
+        audited: false,
+        ..full(settings)
+    };
+    let database = stores.database(&template).await;
+    let voting = Voting::start(stores, &database, number).await;
+    sleep(settings.warm_up).await;
+    let before = voting.rate(settings.run).await;
+    let (votes, started) = (voting.load.acknowledged_votes(), Instant::now());
+    let step = step(stores, &database, "audit").await;
+    let during = (voting.load.acknowledged_votes() - votes) as f64 / started.elapsed().as_secs_f64();
+    let audited: i64 = sqlx::query_scalar("select votes from watermark")
+        .fetch_one(&database.pool)
+        .await
+        .expect("a watermark");
+    let stopped = voting.stop(stores, &database, &template).await;
+    stores.drop(database).await;
+
+    let fault = stopped.err().or_else(|| {
+        (step.wrong_items > 0 || audited < template.votes()).then(|| {
+            format!(
+                "{audited} of {} votes audited, {} items wrong",
+                template.votes(),
+                step.wrong_items
+            )
+        })
+    });
+    WorkerRow {
+        workload: "audit",
+        contender: Contender::Tally,
+        round,
+        connections: CONNECTIONS,
+        servers: 1,
+        count: u64::try_from(audited).expect("a number"),
+        seconds: step.seconds,
+        count_per_second: audited as f64 / step.seconds,
+        cpu_us_each: None,
+        wal_bytes_each: None,
+        redis_bytes_per_counter: None,
+        votes_per_second_before: Some(before),
+        votes_per_second: Some(during),
+        verified: fault.is_none(),
+        fault,
+    }
+}
