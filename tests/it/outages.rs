@@ -126,7 +126,7 @@ async fn a_batch_of_unknown_outcome_leaves_its_items_doubted() {
     eventually("the batch waits for the lock, and is cut off", async || {
         let cut: Vec<bool> = sqlx::query_scalar(
             "select pg_terminate_backend(pid) from pg_stat_activity
-             where application_name = 'test server' and wait_event_type = 'Lock'",
+             where application_name like 'tally lane %' and wait_event_type = 'Lock'",
         )
         .fetch_all(&tally.pool)
         .await
