@@ -33,7 +33,7 @@ fuzz: prepare ## Look for input that breaks a parser, SECONDS=10 a target
 bench: prepare ## Compare Tally with other ways of counting votes; QUICK=1 in three minutes
 	$(CARGO) bench --locked --bench compare
 
-chaos: prepare ## Break everything at random and check every vote: ROUNDS=100, SEED=7, FAULT='Redis killed'
+chaos: prepare ## Break everything at random and check every vote: ROUNDS=100, SEED=7, FAULT='Redis killed', SCENARIO=overload or redis-gone
 	@$(CARGO) test --quiet --locked --test chaos -- rounds
 
 queries: prepare ## Check the queries against a database and note their types in .sqlx

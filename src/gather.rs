@@ -21,8 +21,11 @@ use crate::telemetry::name;
 pub const LANES: usize = 2;
 /// Votes in one batch, at the most.
 pub const BATCH_LIMIT_VOTES: usize = 1024;
-/// Votes that may wait for a batch, at the most.
-pub const QUEUE_LIMIT_VOTES: usize = 16 * 1024;
+/// Votes that may wait for a batch, at the most. Four batches: whoever would wait
+/// longer is better told so at once. Below the connections that a server takes
+/// (`http::CONNECTIONS_LIMIT`), each of which waits for one answer at a time, or it
+/// would never be reached.
+pub const QUEUE_LIMIT_VOTES: usize = 4 * BATCH_LIMIT_VOTES;
 /// How often a batch goes round count, exact counts and seed before it gives a
 /// missing live count up. Each further round means that someone else has seeded
 /// or invalidated it in the meantime.

@@ -242,6 +242,13 @@ impl Cluster {
         slept.map(|()| is_there)
     }
 
+    /// Makes Postgres slow for every program: each answer comes so much later.
+    pub fn slow_postgres(&self, by: Duration) {
+        for proxy in &self.postgres_links.proxies {
+            proxy.delay_answers(by);
+        }
+    }
+
     /// Everything stands and every connection is open; a program that is gone was
     /// not ended by a fault.
     ///

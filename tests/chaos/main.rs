@@ -8,11 +8,13 @@
 mod check;
 mod clients;
 mod cluster;
+mod load;
 mod programs;
 mod proxy;
 mod report;
 mod rest;
 mod round;
+mod scenarios;
 mod schedule;
 mod stores;
 
@@ -111,8 +113,13 @@ fn number(name: &str) -> anyhow::Result<Option<u64>> {
 }
 
 /// `make chaos`: `ROUNDS` rounds with the seeds from `SEED` on, of one `FAULT` alone
-/// if it is given. Whether all were exact.
+/// if it is given; or a `SCENARIO`. Whether all were exact.
 async fn rounds() -> anyhow::Result<bool> {
+    if let Ok(scenario) = std::env::var("SCENARIO")
+        && !scenario.is_empty()
+    {
+        return scenarios::play(&scenario, &folder("scenario")?).await;
+    }
     let seed = number("SEED")?;
     let rounds = number("ROUNDS")?.unwrap_or(if seed.is_some() { 1 } else { DEFAULT_ROUNDS });
     let first = seed.unwrap_or(0);

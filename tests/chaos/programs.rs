@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 use nix::sys::signal::Signal;
 use tally::dev::Process;
 use tokio::time::{Instant, sleep};
@@ -115,6 +115,23 @@ impl Program {
             bail!("{} ended by itself", self.name);
         }
         Ok(())
+    }
+
+    /// The most memory that it has ever held, in MiB (VmHWM), and what it holds (VmRSS).
+    ///
+    /// # Errors
+    /// When it does not run, or the system does not tell.
+    pub fn memory_mib(&self) -> anyhow::Result<(u64, u64)> {
+        let id = self.process.as_ref().and_then(Process::id).context("it runs")?;
+        let status = std::fs::read_to_string(format!("/proc/{id}/status"))?;
+        let kib = |name: &str| {
+            let line = status.lines().find(|line| line.starts_with(name))?;
+            line.split_whitespace().nth(1)?.parse::<u64>().ok()
+        };
+        Ok((
+            kib("VmHWM:").context("VmHWM")? / 1024,
+            kib("VmRSS:").context("VmRSS")? / 1024,
+        ))
     }
 
     pub async fn kill(&mut self) {

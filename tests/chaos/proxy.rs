@@ -2,12 +2,14 @@
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
+use tokio::time::sleep;
 
 /// How much is carried at once.
 const BUFFER_BYTES: usize = 64 * 1024;
@@ -30,6 +32,8 @@ struct State {
     cuts: u64,
     /// The store's port: it changes when the store fails over.
     port: u16,
+    /// How late each answer comes.
+    answers_late_by: Duration,
 }
 
 /// Stops a connection when a request holds a certain text.
@@ -57,6 +61,7 @@ impl Proxy {
             flow: Flow::Open,
             cuts: 0,
             port,
+            answers_late_by: Duration::ZERO,
         });
         let trap = Arc::new(watch::Sender::new(None));
         let mut accepting = JoinSet::new();
@@ -92,6 +97,11 @@ impl Proxy {
 
     pub fn lose_replies(&self) {
         self.state.send_modify(|state| state.flow = Flow::RepliesLost);
+    }
+
+    /// Makes the store slow: each answer comes so much later.
+    pub fn delay_answers(&self, by: Duration) {
+        self.state.send_modify(|state| state.answers_late_by = by);
     }
 
     pub fn open(&self) {
@@ -175,7 +185,13 @@ async fn pass(
         if bytes.is_empty() {
             return Ok(());
         }
-        let flow = state.wait_for(|state| state.flow != Flow::Stalled).await?.flow;
+        let (flow, late_by) = {
+            let state = state.wait_for(|state| state.flow != Flow::Stalled).await?;
+            (state.flow, state.answers_late_by)
+        };
+        if trap.is_none() && !late_by.is_zero() {
+            sleep(late_by).await;
+        }
         if flow == Flow::RepliesLost && trap.is_none() {
             return Ok(());
         }
