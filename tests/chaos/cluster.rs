@@ -1,6 +1,7 @@
 //! Two servers, two sync workers, both stores, a proxy before each store for each
 //! program; and every fault, done to them.
 
+use std::net::Ipv4Addr;
 use std::path::Path;
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -22,6 +23,17 @@ const POINT_LIMIT: Duration = Duration::from_secs(4);
 /// What the worker's requests hold when it peeks, and when it marks.
 static PEEK: LazyLock<String> = LazyLock::new(|| hash(include_str!("../../lua/peek.lua")));
 static MARK: LazyLock<String> = LazyLock::new(|| hash(include_str!("../../lua/mark_saved.lua")));
+
+/// An address of the loopback network for one cluster alone, where the system has
+/// more than one: while a program is down, nobody else takes its port.
+fn own_address() -> Ipv4Addr {
+    if cfg!(target_os = "linux") {
+        let mut part = || rand::random_range(1..=254);
+        Ipv4Addr::new(127, part(), part(), part())
+    } else {
+        Ipv4Addr::LOCALHOST
+    }
+}
 
 fn hash(script: &str) -> String {
     redis::Script::new(script).get_hash().to_owned()
@@ -101,8 +113,9 @@ impl Cluster {
             postgres_links,
             redis_links,
         };
+        let address = own_address();
         for number in 0..PAIR {
-            let listen = format!("127.0.0.1:{}", free_port()?);
+            let listen = format!("{address}:{}", free_port()?);
             let mut variables = cluster.stores(Role::Server, number).await;
             variables.push(("TALLY_LISTEN", listen.clone()));
             variables.push(("TALLY_SHUTDOWN_LIMIT", SHUTDOWN_LIMIT.to_owned()));
@@ -112,7 +125,7 @@ impl Cluster {
             cluster.urls.push(format!("http://{listen}"));
         }
         for number in 0..PAIR {
-            let listen = format!("127.0.0.1:{}", free_port()?);
+            let listen = format!("{address}:{}", free_port()?);
             let mut variables = cluster.stores(Role::Worker, PAIR + number).await;
             for (name, value) in [
                 ("TALLY_WORKER_METRICS_LISTEN", listen.as_str()),
