@@ -28,7 +28,7 @@ static MARK: LazyLock<String> = LazyLock::new(|| hash(include_str!("../../lua/ma
 /// more than one: while a program is down, nobody else takes its port.
 fn own_address() -> Ipv4Addr {
     if cfg!(target_os = "linux") {
-        let mut part = || rand::random_range(1..=254);
+        let part = || rand::random_range(1..=254);
         Ipv4Addr::new(127, part(), part(), part())
     } else {
         Ipv4Addr::LOCALHOST
