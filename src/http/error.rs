@@ -6,7 +6,7 @@ use actix_web::{HttpResponse, ResponseError};
 use serde::Serialize;
 
 use super::RETRY_AFTER_SECONDS;
-use crate::gather::CastError;
+use crate::gather::{CastError, ReadError};
 use crate::ledger::LedgerError;
 
 /// A problem, as a client sees it: what was wrong, and what would be right. The
@@ -112,6 +112,17 @@ impl From<CastError> for Problem {
                 "The database did not confirm the vote; try again. With the same voter_id it counts once."
             }
             CastError::Closing => "The server is shutting down; nothing was stored, try again.",
+        })
+    }
+}
+
+/// The gatherer has logged the cause, once for the batch.
+impl From<ReadError> for Problem {
+    fn from(error: ReadError) -> Self {
+        Self::unavailable(match error {
+            ReadError::QueueFull => "Too many reads are waiting; try again.",
+            ReadError::LedgerAway => "The database does not answer at the moment; try again.",
+            ReadError::Closing => "The server is shutting down; try again.",
         })
     }
 }

@@ -107,13 +107,9 @@ pub async fn create(house: web::Data<House>, new: Json<NewItem>) -> Result<HttpR
 }
 
 pub async fn show(house: web::Data<House>, id: PathItem) -> Result<HttpResponse, Problem> {
-    let item = house
-        .ledger
-        .item(id.0)
-        .await?
-        .ok_or_else(|| Problem::unknown_item(id.0))?;
-    let live = live_counts(&house, &[item.id]).await.pop().flatten();
-    Ok(item_answer(&item, live))
+    let read = house.gatherer.read(id.0).await?;
+    let read = read.ok_or_else(|| Problem::unknown_item(id.0))?;
+    Ok(item_answer(&read.item, read.live_count))
 }
 
 /// The answer to a read of one item, with its live count if there is one.

@@ -53,21 +53,22 @@ impl Ledger {
         Ok(row.try_into()?)
     }
 
-    /// The item with this id, if there is one.
+    /// Those of these items that exist, in no order. Each id may be given once.
     ///
     /// # Errors
     /// When Postgres is away.
-    pub async fn item(&self, id: ItemId) -> Result<Option<Item>, LedgerError> {
-        let row = sqlx::query_as!(
+    pub async fn items_by_id(&self, ids: &[ItemId]) -> Result<Vec<Item>, LedgerError> {
+        let ids: Vec<i64> = ids.iter().map(|id| id.get()).collect();
+        let rows = sqlx::query_as!(
             Row,
             r#"select id, name, vote_count,
                       (extract(epoch from counted_at) * 1000000)::bigint as counted_at
-               from item where id = $1"#,
-            id.get()
+               from item where id = any($1)"#,
+            &ids
         )
-        .fetch_optional(&self.pool)
+        .fetch_all(&self.pool)
         .await?;
-        Ok(row.map(Item::try_from).transpose()?)
+        Ok(rows.into_iter().map(Item::try_from).collect::<Result<_, _>>()?)
     }
 
     /// Up to `limit` items with ids above `after`, in the order of their ids;

@@ -10,7 +10,8 @@ impl Worker {
     /// invalidates every counter that is there (a replica may have missed its last
     /// increments), and has every item recounted whose counter is gone and whose
     /// saved count is not exact (an unsaved count was lost). Returns how many
-    /// counters and items that were, `None` in the same epoch.
+    /// counters and items that were, `None` in the same epoch, or when the worker is
+    /// stopping: the next one then does all of it.
     ///
     /// # Errors
     /// When a store is away. The epoch is entered only at the very end, so the
@@ -41,6 +42,9 @@ impl Worker {
             let limit = i64::try_from(self.limits.audit_page).unwrap_or(i64::MAX);
             let items = self.ledger.item_ids(after, limit).await?;
             let Some(last) = items.last() else { break };
+            if self.is_stopping() {
+                return Ok(None);
+            }
             after = last.get();
             let rows = self
                 .ledger

@@ -89,7 +89,7 @@ impl Worker {
             };
             behind = 0;
             report.add(&self.flush_page(&page).await?);
-            if page.next == 0 {
+            if page.next == 0 || self.is_stopping() {
                 break;
             }
         }

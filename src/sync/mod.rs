@@ -10,6 +10,8 @@ mod epoch;
 mod flush;
 mod schedule;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 pub use audit::{AuditReport, Repair};
@@ -35,6 +37,8 @@ pub struct Worker {
     ledger: Ledger,
     counters: Counters,
     limits: Limits,
+    /// Shared by its clones: a pass that sees it ends with its page.
+    stopping: Arc<AtomicBool>,
 }
 
 /// A worker's periods and sizes; `config::Worker` documents each.
@@ -66,6 +70,15 @@ impl Worker {
             ledger,
             counters,
             limits,
+            stopping: Arc::default(),
         }
+    }
+
+    fn stop(&self) {
+        self.stopping.store(true, Ordering::Relaxed);
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Relaxed)
     }
 }

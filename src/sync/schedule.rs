@@ -39,8 +39,19 @@ pub async fn run(
             () = &mut stop => break,
             _ = ticks.tick() => {}
         }
-        // A pass is never cut off between its write and its mark.
-        note(pass(&worker).await, &mut failing_since);
+        let mut passing = pin!(pass(&worker));
+        let passed = tokio::select! {
+            passed = &mut passing => passed,
+            () = &mut stop => {
+                // A pass is never cut off in a page: not between its write and its
+                // mark, and not in the making of a transaction, which would leave its
+                // connection in one (sqlx issue 4385) for the last flush.
+                worker.stop();
+                note(passing.await, &mut failing_since);
+                break;
+            }
+        };
+        note(passed, &mut failing_since);
     }
     if let Err(error) = scheduler.shutdown().await {
         tracing::warn!(%error, "the schedule did not end");

@@ -30,7 +30,7 @@ use round::Round;
 use schedule::Fault;
 
 /// How many rounds are played at once: they mostly wait.
-const ROUNDS_AT_ONCE: usize = 2;
+const ROUNDS_AT_ONCE: usize = 3;
 /// The seeds of the short run.
 const SHORT_RUN: std::ops::Range<u64> = 0..4;
 const DEFAULT_ROUNDS: u64 = 10;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use nix::sys::signal::Signal;
 use tally::dev::Process;
 use tokio::time::{Instant, sleep};
@@ -81,18 +81,23 @@ impl Program {
     /// Asks it to stop, as a deployment does, and starts it again.
     pub async fn restarted(&mut self, lasting: Duration) -> anyhow::Result<()> {
         self.expect_running()?;
+        let mut stopped = Ok(());
         if let Some(mut process) = self.process.take() {
             process.signal(Signal::SIGTERM)?;
             let deadline = Instant::now() + STOP_LIMIT;
-            while !process.has_ended() {
+            while !process.has_ended() && stopped.is_ok() {
                 if Instant::now() > deadline {
-                    bail!("{} did not stop within {STOP_LIMIT:?} of SIGTERM", self.name);
+                    stopped = Err(anyhow!(
+                        "{} did not stop within {STOP_LIMIT:?} of SIGTERM",
+                        self.name
+                    ));
                 }
                 sleep(LOOK_EVERY).await;
             }
         }
         sleep(lasting).await;
-        self.begin()
+        self.begin()?;
+        stopped
     }
 
     /// Holds it where it is.

@@ -87,10 +87,10 @@ impl Steps {
 
     async fn saved(&self) -> i64 {
         self.ledger
-            .item(self.item)
+            .items_by_id(&[self.item])
             .await
             .expect("Postgres")
-            .expect("the item")
+            .remove(0)
             .saved_count
     }
 }

@@ -199,7 +199,7 @@ async fn a_count_is_saved_only_forward_in_counted_at() {
             rev: Rev::from_micros(rev),
         };
         let saved = ledger.save_counts(&[one]).await.expect("a save");
-        let item = ledger.item(x).await.expect("Postgres").expect("the item");
+        let item = ledger.items_by_id(&[x]).await.expect("Postgres").remove(0);
         (
             saved.contains(&x),
             item.saved_count,

@@ -238,6 +238,26 @@ async fn the_worker_flushes_at_sigterm_and_exits_with_0() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_worker_stops_at_sigterm_without_ending_a_long_walk() {
+    let stores = Stores::start().await;
+    let (_server, base) = Program::server(&stores, "server.log").await;
+    let items = 2000;
+    let (code, output) = replay(&stores, &votes(1, items), &base).await;
+    assert_eq!(code, Some(0), "{output}");
+    // A page is one counter, and the last flush has no time.
+    let settings = [("TALLY_FLUSH_PAGE", "1"), ("TALLY_LAST_FLUSH_LIMIT", "1ms")];
+    let worker = Program::worker(&stores, "worker.log", &settings);
+    eventually("its walk is under way", async || {
+        (saved(&stores).await.1 > 0).then_some(())
+    })
+    .await;
+    worker.signal(Signal::SIGTERM);
+    assert_eq!(worker.wait().await, Some(0));
+    let (_, written) = saved(&stores).await;
+    assert!(written < i64::try_from(items).expect("a number"), "{written}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn two_servers_and_two_workers_are_exact_through_wipes_kills_and_expiry() {
     let stores = Stores::start().await;
     let (first, one) = Program::server(&stores, "server1.log").await;

@@ -15,8 +15,9 @@ cross join lateral (
     cross join lateral (
         select vote.created_at > statement_timestamp() - make_interval(secs => $2::float8) as young
     ) as age
-    where vote.item_id = item.id
-      and vote.id > (select vote_id from watermark)
+    -- One range of the index vote_of_item; see exact_counts.sql.
+    where (vote.item_id, vote.id) > (item.id, (select vote_id from watermark))
+      and (vote.item_id, vote.id) <= (item.id, 9223372036854775807)
 ) as tail
 where item.id = any($1::bigint[])
 order by item.id

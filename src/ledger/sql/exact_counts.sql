@@ -3,12 +3,13 @@
 -- and the votes beyond the watermark agree.
 select item.id as "item_id!",
        item.audited_count + coalesce((
-           -- A subquery, so that it is one range of the index vote_of_item an item,
-           -- whenever it was planned.
+           -- One range of the index vote_of_item an item, whenever this was planned.
+           -- With plain comparisons, a plan from the time when the table was empty
+           -- may read all votes beyond the watermark by their id, for each item.
            select sum(vote.value)
            from vote
-           where vote.item_id = item.id
-             and vote.id > (select vote_id from watermark)
+           where (vote.item_id, vote.id) > (item.id, (select vote_id from watermark))
+             and (vote.item_id, vote.id) <= (item.id, 9223372036854775807)
        ), 0)::bigint as "count!",
        coalesce((extract(epoch from counted_at) * 1000000)::bigint, 0) as "counted_at!",
        pg_current_snapshot()::text as "snapshot!"

@@ -172,10 +172,10 @@ impl Tally {
 
     pub async fn saved_count(&self, item: ItemId) -> i64 {
         self.ledger
-            .item(item)
+            .items_by_id(&[item])
             .await
             .expect("Postgres answers")
-            .expect("the item")
+            .remove(0)
             .saved_count
     }
 

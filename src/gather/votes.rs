@@ -1,18 +1,14 @@
-//! Group commit. Votes wait in one bounded queue; each lane takes whatever is
-//! waiting, stores it with one statement, counts it with one pipeline, answers,
-//! and comes back for more. No timer: an idle system adds no delay, a busy one
-//! makes large batches.
+//! Votes: each batch is stored with one statement and counted with one pipeline.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{Mutex, mpsc, oneshot};
-use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
 use crate::domain::{CountDelta, ItemId, NewVote, Outcome, StoredVote, TransactionId};
-use crate::ledger::{InsertError, Inserted, Ledger, SERVER_STATEMENT_LIMIT, VoteWriter};
+use crate::ledger::{InsertError, Inserted, SERVER_STATEMENT_LIMIT, VoteWriter};
 use crate::live::{Counted, Link};
 use crate::telemetry::name;
 
@@ -62,86 +58,21 @@ pub enum CastError {
     Closing,
 }
 
-struct Waiting {
-    vote: NewVote,
-    since: Instant,
-    answer: oneshot::Sender<Result<Cast, CastError>>,
+/// A vote in the queue.
+pub(super) struct Waiting {
+    pub vote: NewVote,
+    pub since: Instant,
+    pub answer: oneshot::Sender<Result<Cast, CastError>>,
 }
 
-/// Where votes are handed in. Cheap to clone; the lanes end when all are gone.
-#[derive(Clone)]
-pub struct Gatherer {
-    queue: mpsc::Sender<Waiting>,
-}
-
-/// The running lanes.
-pub struct Lanes {
-    tasks: JoinSet<()>,
-}
-
-impl Lanes {
-    /// Waits until every gathered vote is answered. Drop all [`Gatherer`]s first.
-    pub async fn finish(mut self) {
-        while let Some(ended) = self.tasks.join_next().await {
-            if let Err(error) = ended {
-                tracing::error!(%error, "a lane of the gatherer failed");
-            }
-        }
-    }
-}
-
-/// Starts the lanes on the current runtime.
-pub fn start(ledger: &Ledger, link: &Link) -> (Gatherer, Lanes) {
-    let (queue, waiting) = mpsc::channel(QUEUE_LIMIT_VOTES);
-    let waiting = Arc::new(Mutex::new(waiting));
-    let mut tasks = JoinSet::new();
-    for _ in 0..LANES {
-        let lane = Lane {
-            writer: ledger.writer(),
-            link: link.clone(),
-        };
-        tasks.spawn(lane.run(Arc::clone(&waiting)));
-    }
-    (Gatherer { queue }, Lanes { tasks })
-}
-
-impl Gatherer {
-    /// Hands a vote in and waits for its answer. Giving up waiting does not take
-    /// the vote back: its batch goes on.
-    ///
-    /// # Errors
-    /// When the queue is full, the ledger away, or the server shutting down.
-    pub async fn cast(&self, vote: NewVote) -> Result<Cast, CastError> {
-        let (answer, answered) = oneshot::channel();
-        let waiting = Waiting {
-            vote,
-            since: Instant::now(),
-            answer,
-        };
-        self.queue.try_send(waiting).map_err(|error| match error {
-            mpsc::error::TrySendError::Full(_) => {
-                metrics::counter!(name::VOTES, "outcome" => "refused").increment(1);
-                CastError::QueueFull
-            }
-            mpsc::error::TrySendError::Closed(_) => CastError::Closing,
-        })?;
-        // A lane drops an answer only by failing, which says nothing of the vote.
-        answered.await.unwrap_or(Err(CastError::LedgerAway))
-    }
-
-    /// How many votes wait for a batch.
-    pub fn depth(&self) -> usize {
-        self.queue.max_capacity() - self.queue.capacity()
-    }
-}
-
-struct Lane {
-    writer: VoteWriter,
-    link: Link,
+/// Takes batch after batch, until the queue is closed.
+pub(super) struct Lane {
+    pub writer: VoteWriter,
+    pub link: Link,
 }
 
 impl Lane {
-    async fn run(mut self, queue: Arc<Mutex<mpsc::Receiver<Waiting>>>) {
+    pub async fn run(mut self, queue: Arc<Mutex<mpsc::Receiver<Waiting>>>) {
         let mut batch = Vec::with_capacity(BATCH_LIMIT_VOTES);
         loop {
             let taken = queue.lock().await.recv_many(&mut batch, BATCH_LIMIT_VOTES).await;
