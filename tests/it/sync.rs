@@ -505,3 +505,34 @@ async fn counters_and_ledger_of_another_worker_are_the_same() {
     assert!(one.expect("a flush").flushed + other.expect("a flush").flushed >= 1);
     tally.assert_exact_at_rest(item).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_servers_connections_that_are_gone_have_its_newest_votes_counted_afresh_and_live_ones_do_not() {
+    let tally = Tally::start().await;
+    let item = tally.item("x").await;
+    tally.add(item, 1).await;
+    let worker = tally.worker_with(Limits {
+        in_flight_limit: Duration::from_secs(60),
+        ..limits()
+    });
+    let settled = worker.settle_departures().await.expect("the stores answer");
+    assert_eq!(settled, None, "the server lives");
+    assert_eq!(tally.live_count(item).await, Some(1));
+    // As after the end of the server's machine, but for the server itself.
+    sqlx::query(
+        "select pg_terminate_backend(pid) from pg_stat_activity where application_name like 'tally lane %'",
+    )
+    .execute(&tally.pool)
+    .await
+    .expect("Postgres answers");
+    let settled = eventually("the end is seen", async || {
+        worker.settle_departures().await.expect("the stores answer")
+    })
+    .await;
+    assert_eq!(settled, 1, "the item with a vote in flight");
+    assert_eq!(tally.live_count(item).await, None);
+    worker.flush_to_rest().await.expect("a flush");
+    assert_eq!(tally.saved_count(item).await, 1);
+    let settled = worker.settle_departures().await.expect("the stores answer");
+    assert_eq!(settled, None, "a lane departs once");
+}

@@ -273,3 +273,35 @@ async fn stopping_answers_what_was_gathered_and_leaves_it_counted() {
     assert_eq!(tally.ledger_sum(item).await, accepted);
     tally.assert_exact_at_rest(item).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reads_that_wait_together_are_each_answered_with_their_own_item() {
+    let tally = Tally::start().await;
+    let mut items = Vec::new();
+    for number in 1..=20 {
+        let item = tally.item(&format!("item {number}")).await;
+        for _ in 0..number {
+            tally.add(item, 1).await;
+        }
+        items.push((item, number));
+    }
+    // Many at once, some of them for the same item, some for one that is not there.
+    let reads = (0..200).map(|at| {
+        let (tally, items) = (&tally, &items);
+        async move {
+            if at % 10 == 9 {
+                let (status, _) = tally.get("/v1/items/999999").await;
+                assert_eq!(status, StatusCode::NOT_FOUND);
+                return;
+            }
+            let (item, number) = items[at % items.len()];
+            let (status, answer) = tally.get(&format!("/v1/items/{item}")).await;
+            assert_eq!(status, StatusCode::OK);
+            assert_eq!(
+                (&answer["id"], &answer["name"], &answer["vote_count"]),
+                (&json!(item), &json!(format!("item {number}")), &json!(number))
+            );
+        }
+    });
+    futures_util::future::join_all(reads).await;
+}
