@@ -1,48 +1,63 @@
--- count: add one committed batch's votes to an item's live count.
+-- count: add one committed batch's votes to its items' live counts.
 --
--- KEYS[1]  the item's hash, item:{<id>}
--- ARGV[1]  delta: the sum of the batch's votes on this item, a whole number.
---          0 only reads: it changes nothing, yet leases a missing count.
--- ARGV[2]  xid: the batch's transaction id, committed; decimal
--- ARGV[3]  nonce: makes a fresh lease unique
--- ARGV[4]  lease_limit_ms: a lease that is older may be replaced
+-- KEYS     the items' hashes, item:{<id>}, each once
+-- ARGV[1]  xid: the batch's transaction id, committed; decimal
+-- ARGV[2]  nonce: makes a fresh lease unique
+-- ARGV[3]  lease_limit_ms: a lease that is older may be replaced
+-- ARGV[3 + k]  delta of KEYS[k]: the sum of the batch's votes on this item, a whole
+--          number. 0 only reads: it changes nothing, yet leases a missing count.
 --
--- Replies
+-- Reply: for each key, in order
 --   an integer         the live count, these votes in it
 --   {'MISS', lease}    there is no count; who holds this lease may seed one
-local key, delta, xid = KEYS[1], tonumber(ARGV[1]), tonumber(ARGV[2])
+local call, format = redis.call, string.format
+local xid, nonce, lease_limit_ms = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3])
 
 -- The fence is a snapshot, xmin:xmax:running,running. A committed xid is visible
--- in it when below xmin, or when below xmax and not among the running.
+-- in it when below xmin, or when below xmax and not among the running. Of one in
+-- which nothing ran there is only the one number that was both.
 local function visible(fence)
+  local quiet = tonumber(fence)
+  if quiet then return xid < quiet end
   local xmin, xmax, running = string.match(fence, '^(%d+):(%d+):(.*)$')
-  if xid < tonumber(xmin) then return true end
   if xid >= tonumber(xmax) then return false end
-  return not string.find(',' .. running .. ',', ',' .. ARGV[2] .. ',', 1, true)
+  if xid < tonumber(xmin) then return true end
+  return not string.find(',' .. running .. ',', ',' .. ARGV[1] .. ',', 1, true)
 end
 
-local clock = redis.call('TIME')
+local clock = call('TIME')
 local now = clock[1] * 1000000 + clock[2]
-local held = redis.call('HMGET', key, 'count', 'rev', 'fence')
-
-if held[1] then
-  -- The seed's snapshot saw these votes already: adding them would count them twice.
-  if delta == 0 or visible(held[3]) then return tonumber(held[1]) end
-  local count = tonumber(held[1]) + delta
-  redis.call('HSET', key, 'count', string.format('%.0f', count),
-    'rev', string.format('%.0f', math.max(tonumber(held[2]) + 1, now)))
-  return count
-end
-
+local now_text = format('%.0f', now)
 -- A lease reads <µs when taken>:<nonce>.
-local lease = redis.call('HGET', key, 'lease')
-local limit_ms = tonumber(ARGV[4])
-if lease then
-  local age = now - tonumber(string.match(lease, '^%d+'))
-  if age >= 0 and age < limit_ms * 1000 then return {'MISS', lease} end
+local fresh_lease = now_text .. ':' .. nonce
+
+local function miss(key)
+  local lease = call('HGET', key, 'lease')
+  if lease then
+    local age = now - tonumber(string.match(lease, '^%d+'))
+    if age >= 0 and age < lease_limit_ms * 1000 then return {'MISS', lease} end
+  end
+  call('HSET', key, 'lease', fresh_lease)
+  -- A lease goes away by itself; a recount token beside it must not.
+  if call('HEXISTS', key, 'recount') == 0 then call('PEXPIRE', key, lease_limit_ms) end
+  return {'MISS', fresh_lease}
 end
-lease = string.format('%.0f:%s', now, ARGV[3])
-redis.call('HSET', key, 'lease', lease)
--- A lease goes away by itself; a recount token beside it must not.
-if redis.call('HEXISTS', key, 'recount') == 0 then redis.call('PEXPIRE', key, limit_ms) end
-return {'MISS', lease}
+
+local replies = {}
+for k, key in ipairs(KEYS) do
+  local held = call('HMGET', key, 'count', 'rev', 'fence')
+  if held[1] then
+    local count, delta = tonumber(held[1]), tonumber(ARGV[3 + k])
+    -- The seed's snapshot saw these votes already: adding them would count them twice.
+    if delta ~= 0 and not visible(held[3]) then
+      count = count + delta
+      local rev, rev_text = tonumber(held[2]), now_text
+      if rev >= now then rev_text = format('%.0f', rev + 1) end
+      call('HSET', key, 'count', format('%.0f', count), 'rev', rev_text)
+    end
+    replies[k] = count
+  else
+    replies[k] = miss(key)
+  end
+end
+return replies

@@ -1,11 +1,19 @@
--- mark_saved: note that a live count has been written to its item.
+-- mark_saved: note that live counts have been written to their items.
 --
--- KEYS[1]  the item's hash, item:{<id>}
--- ARGV[1]  rev: the rev that was peeked before the write, µs
+-- KEYS     the items' hashes, item:{<id>}, each once
+-- ARGV[k]  rev of KEYS[k]: the one that was peeked before the write, µs
 --
--- Replies
+-- Reply: for each key, in order
 --   'SAVED'    the count has not changed since it was peeked
 --   'CHANGED'  it has, or it is gone: nothing is marked
-if redis.call('HGET', KEYS[1], 'rev') ~= ARGV[1] then return 'CHANGED' end
-redis.call('HSET', KEYS[1], 'saved', ARGV[1])
-return 'SAVED'
+local call = redis.call
+local replies = {}
+for k, key in ipairs(KEYS) do
+  if call('HGET', key, 'rev') == ARGV[k] then
+    call('HSET', key, 'saved', ARGV[k])
+    replies[k] = 'SAVED'
+  else
+    replies[k] = 'CHANGED'
+  end
+end
+return replies

@@ -137,8 +137,6 @@ pub fn snapshot(bytes: &[u8]) {
     let Ok(snapshot) = Snapshot::parse(text) else {
         return;
     };
-    // As it goes to Redis, where `lua/count.lua` reads it.
-    assert_eq!(snapshot.as_str(), text);
     // Read once more, as Postgres' manual tells it.
     let parts: Vec<&str> = text.split(':').collect();
     let [xmin, xmax, running] = parts[..] else {
@@ -146,6 +144,9 @@ pub fn snapshot(bytes: &[u8]) {
     };
     let number = |text: &str| i128::from_str(text).expect("a number");
     let (xmin, xmax) = (number(xmin), number(xmax));
+    // As it goes to Redis, where `lua/count.lua` reads it.
+    let is_quiet = running.is_empty() && xmin == xmax;
+    assert_eq!(snapshot.fence(), if is_quiet { parts[0] } else { text });
     let running: Vec<i128> = running
         .split(',')
         .filter(|xid| !xid.is_empty())
@@ -275,7 +276,7 @@ pub fn redis_key(bytes: &[u8]) {
         return;
     };
     if let Some(item) = keys::item_of(text) {
-        assert_eq!(keys::counter(item), text);
+        assert_eq!(keys::CounterKey(item).to_string(), text);
     }
 }
 

@@ -54,9 +54,15 @@ impl Snapshot {
         xid < self.xmin || (xid < self.xmax && !self.running.contains(&xid))
     }
 
-    /// As Postgres wrote it.
-    pub fn as_str(&self) -> &str {
-        &self.text
+    /// The text that a live count keeps as its fence: as Postgres wrote it, or, when
+    /// nothing was running, the one number that then says it all. Redis keeps a
+    /// number in half the bytes.
+    pub fn fence(&self) -> &str {
+        if self.running.is_empty() && self.xmin == self.xmax {
+            self.text.split(':').next().unwrap_or(&self.text)
+        } else {
+            &self.text
+        }
     }
 }
 

@@ -1,12 +1,15 @@
 //! What the sync worker does with counters, over connections of the pool.
 
-use super::scripts::{self, Call, text};
-use super::{LEASE_LIMIT, LiveError, Redis, keys};
-use crate::domain::{ItemId, Rev};
-use redis::Value;
 use std::time::Duration;
 
-/// An item's hash as `lua/peek.lua` tells it.
+use redis::{Pipeline, RedisError, Value};
+
+use super::keys::CounterKey;
+use super::scripts::{self, text};
+use super::{LEASE_LIMIT_MS, LiveError, Redis};
+use crate::domain::{ItemId, Rev};
+
+/// What the worker needs to know of an item's hash.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counter {
     pub item_id: ItemId,
@@ -16,6 +19,7 @@ pub struct Counter {
     pub count: Option<(i64, Rev)>,
     /// The rev last saved.
     pub saved: Option<Rev>,
+    /// When it was seeded, to the second.
     pub seeded: Option<Rev>,
     /// The recount token, if a recount is asked for.
     pub recount: Option<String>,
@@ -78,6 +82,8 @@ impl Counters {
     }
 
     /// What these items' hashes hold; an item without a hash has no count and no token.
+    /// Each hash is read whole, but one after the other. No script: one would take
+    /// Redis four times as long.
     ///
     /// # Errors
     /// When Redis is away.
@@ -85,19 +91,25 @@ impl Counters {
         if items.is_empty() {
             return Ok(Vec::new());
         }
-        let calls: Vec<Call<0>> = items
-            .iter()
-            .map(|item| Call {
-                key: keys::counter(*item),
-                arguments: [],
-            })
-            .collect();
+        let mut pipeline = Pipeline::with_capacity(items.len() + 1);
+        // The time first: it may be earlier than what is read after it, never later.
+        // Then a count looks younger than it is, and is dropped or aged later.
+        pipeline.cmd("TIME");
+        for item in items {
+            pipeline.cmd("HMGET").arg(CounterKey(*item)).arg(&FIELDS);
+        }
         let mut connection = self.redis.pool.get().await?;
-        let replies = scripts::PEEK.call(&mut *connection, &calls).await?;
+        let mut replies: std::vec::IntoIter<Value> = pipeline
+            .query_async::<Vec<Value>>(&mut *connection)
+            .await?
+            .into_iter();
+        let (seconds, micros): (i64, i64) =
+            redis::from_redis_value(replies.next().unwrap_or(Value::Nil)).map_err(RedisError::from)?;
+        let now = Rev::from_micros(seconds * 1_000_000 + micros);
         items
             .iter()
             .zip(replies)
-            .map(|(item, reply)| counter(*item, reply))
+            .map(|(item, reply)| counter(*item, now, &reply))
             .collect()
     }
 
@@ -109,15 +121,18 @@ impl Counters {
         if counts.is_empty() {
             return Ok(Vec::new());
         }
-        let calls: Vec<Call<1>> = counts
-            .iter()
-            .map(|(item, rev)| Call {
-                key: keys::counter(*item),
-                arguments: [rev.micros().to_string()],
-            })
-            .collect();
         let mut connection = self.redis.pool.get().await?;
-        let replies = scripts::MARK_SAVED.call(&mut *connection, &calls).await?;
+        let replies = scripts::MARK_SAVED
+            .call(
+                &mut *connection,
+                counts,
+                |(item, _)| CounterKey(*item),
+                |_| {},
+                |command, (_, rev)| {
+                    command.arg(rev.micros());
+                },
+            )
+            .await?;
         replies
             .into_iter()
             .map(|reply| match text(&reply) {
@@ -140,16 +155,21 @@ impl Counters {
         if counts.is_empty() {
             return Ok(Vec::new());
         }
-        let retention_us = retention.as_micros().to_string();
-        let calls: Vec<Call<2>> = counts
-            .iter()
-            .map(|(item, rev)| Call {
-                key: keys::counter(*item),
-                arguments: [rev.micros().to_string(), retention_us.clone()],
-            })
-            .collect();
+        let retention_us = u64::try_from(retention.as_micros()).unwrap_or(u64::MAX);
         let mut connection = self.redis.pool.get().await?;
-        let replies = scripts::EXPIRE.call(&mut *connection, &calls).await?;
+        let replies = scripts::EXPIRE
+            .call(
+                &mut *connection,
+                counts,
+                |(item, _)| CounterKey(*item),
+                |command| {
+                    command.arg(retention_us);
+                },
+                |command, (_, rev)| {
+                    command.arg(rev.micros());
+                },
+            )
+            .await?;
         replies
             .into_iter()
             .map(|reply| match text(&reply) {
@@ -180,16 +200,20 @@ impl Counters {
         if tokens.is_empty() {
             return Ok(Vec::new());
         }
-        let lease_limit_ms = LEASE_LIMIT.as_millis().to_string();
-        let calls: Vec<Call<2>> = tokens
-            .iter()
-            .map(|(item, token)| Call {
-                key: keys::counter(*item),
-                arguments: [token.clone(), lease_limit_ms.clone()],
-            })
-            .collect();
         let mut connection = self.redis.pool.get().await?;
-        let replies = scripts::RECOUNTED.call(&mut *connection, &calls).await?;
+        let replies = scripts::RECOUNTED
+            .call(
+                &mut *connection,
+                tokens,
+                |(item, _)| CounterKey(*item),
+                |command| {
+                    command.arg(LEASE_LIMIT_MS);
+                },
+                |command, (_, token)| {
+                    command.arg(token);
+                },
+            )
+            .await?;
         replies
             .into_iter()
             .map(|reply| match text(&reply) {
@@ -206,14 +230,18 @@ pub(super) async fn invalidate(
     connection: &mut impl redis::aio::ConnectionLike,
     items: &[ItemId],
 ) -> Result<(), LiveError> {
-    let calls: Vec<Call<1>> = items
-        .iter()
-        .map(|item| Call {
-            key: keys::counter(*item),
-            arguments: [fresh_token()],
-        })
-        .collect();
-    for reply in scripts::INVALIDATE.call(connection, &calls).await? {
+    let replies = scripts::INVALIDATE
+        .call(
+            connection,
+            items,
+            |item| CounterKey(*item),
+            |_| {},
+            |command, _| {
+                command.arg(fresh_token());
+            },
+        )
+        .await?;
+    for reply in replies {
         if text(&reply) != Some("INVALIDATED") {
             return Err(scripts::INVALIDATE.unexpected(reply));
         }
@@ -226,25 +254,28 @@ pub(super) fn fresh_token() -> String {
     format!("{:016x}", rand::random::<u64>())
 }
 
-fn counter(item_id: ItemId, reply: Value) -> Result<Counter, LiveError> {
-    let Value::Array(parts) = &reply else {
-        return Err(scripts::PEEK.unexpected(reply));
+/// The fields that a [`Counter`] is read from, in the order in which [`counter`]
+/// takes them.
+const FIELDS: [&str; 5] = ["count", "rev", "saved", "seeded", "recount"];
+
+fn counter(item_id: ItemId, now: Rev, reply: &Value) -> Result<Counter, LiveError> {
+    let Value::Array(fields) = reply else {
+        return Err(LiveError::Reply {
+            name: "HMGET",
+            reply: reply.clone(),
+        });
     };
-    let number = |at: usize| match parts.get(at) {
-        Some(Value::Int(number)) => Some(*number),
-        _ => None,
-    };
-    let Some(now) = number(0) else {
-        return Err(scripts::PEEK.unexpected(reply));
-    };
+    let field = |at: usize| fields.get(at).and_then(text);
+    let number = |at: usize| field(at)?.parse::<i64>().ok();
     Ok(Counter {
         item_id,
-        now: Rev::from_micros(now),
-        count: number(1)
-            .zip(number(2))
+        now,
+        count: number(0)
+            .zip(number(1))
             .map(|(count, rev)| (count, Rev::from_micros(rev))),
-        saved: number(3).map(Rev::from_micros),
-        seeded: number(4).map(Rev::from_micros),
-        recount: parts.get(5).and_then(text).map(str::to_owned),
+        saved: number(2).map(Rev::from_micros),
+        // Kept in whole seconds, for Redis' memory.
+        seeded: number(3).map(|seconds| Rev::from_micros(seconds.saturating_mul(1_000_000))),
+        recount: field(4).map(str::to_owned),
     })
 }

@@ -1,5 +1,9 @@
 //! Every key that Tally uses in Redis.
 
+use std::fmt;
+
+use redis::{RedisWrite, ToRedisArgs};
+
 use crate::domain::ItemId;
 
 /// All counters, for SCAN.
@@ -9,10 +13,25 @@ pub const EPOCH: &str = "tally:epoch";
 /// Where the walk that several workers share is (a string: a SCAN cursor).
 pub const WALK: &str = "tally:walk";
 
-/// An item's hash. The braces keep all of an item's keys in one Cluster slot.
-pub fn counter(item: ItemId) -> String {
-    format!("item:{{{item}}}")
+/// An item's hash, `item:{<id>}`. The braces keep all of an item's keys in one
+/// Cluster slot.
+#[derive(Clone, Copy, Debug)]
+pub struct CounterKey(pub ItemId);
+
+impl fmt::Display for CounterKey {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "item:{{{}}}", self.0)
+    }
 }
+
+/// Written straight into the command: a batch has a key for each of its items.
+impl ToRedisArgs for CounterKey {
+    fn write_redis_args<W: ?Sized + RedisWrite>(&self, out: &mut W) {
+        out.write_arg_fmt(self);
+    }
+}
+
+impl redis::ToSingleRedisArg for CounterKey {}
 
 /// The item of a counter's key; `None` for a key of someone else's.
 pub fn item_of(key: &str) -> Option<ItemId> {
@@ -26,7 +45,7 @@ mod tests {
     #[test]
     fn a_counters_key_leads_back_to_its_item() {
         let item = ItemId::new(42).expect("positive");
-        assert_eq!(counter(item), "item:{42}");
+        assert_eq!(CounterKey(item).to_string(), "item:{42}");
         assert_eq!(item_of("item:{42}"), Some(item));
         for key in [
             "item:42",

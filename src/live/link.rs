@@ -14,8 +14,9 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::counters::{fresh_token, invalidate};
-use super::scripts::{self, Call, text};
-use super::{LEASE_LIMIT, LiveError, Redis, keys};
+use super::keys::CounterKey;
+use super::scripts::{self, text};
+use super::{LEASE_LIMIT_MS, LiveError, Redis};
 use crate::domain::{CountDelta, ExactCount, ItemId, TransactionId};
 use crate::telemetry::name;
 
@@ -121,28 +122,28 @@ impl Link {
         transaction: TransactionId,
     ) -> Result<Vec<Counted>, LiveError> {
         let nonce = fresh_token();
-        let lease_limit_ms = LEASE_LIMIT.as_millis().to_string();
-        let calls: Vec<Call<4>> = deltas
-            .iter()
-            .map(|one| Call {
-                key: keys::counter(one.item_id),
-                arguments: [
-                    one.delta.to_string(),
-                    transaction.0.to_string(),
-                    nonce.clone(),
-                    lease_limit_ms.clone(),
-                ],
-            })
-            .collect();
         let items = || deltas.iter().filter(|one| one.delta != 0).map(|one| one.item_id);
         let replies = match self.connection() {
-            Ok(mut connection) => match scripts::COUNT.call(&mut connection, &calls).await {
-                Ok(replies) => replies,
-                Err(error) => {
-                    self.doubt_and_open(items(), &error);
-                    return Err(error);
+            Ok(mut connection) => {
+                let replies = scripts::COUNT.call(
+                    &mut connection,
+                    deltas,
+                    |one| CounterKey(one.item_id),
+                    |command| {
+                        command.arg(transaction.0).arg(&nonce).arg(LEASE_LIMIT_MS);
+                    },
+                    |command, one| {
+                        command.arg(one.delta);
+                    },
+                );
+                match replies.await {
+                    Ok(replies) => replies,
+                    Err(error) => {
+                        self.doubt_and_open(items(), &error);
+                        return Err(error);
+                    }
                 }
-            },
+            }
             Err(error) => {
                 self.doubt(items());
                 return Err(error);
@@ -162,20 +163,21 @@ impl Link {
     /// When Redis is away or answers with an error. The items are not doubted: a
     /// late seed is still bound to its lease.
     pub async fn seed(&self, seeds: &[(ExactCount, String)]) -> Result<Vec<bool>, LiveError> {
-        let calls: Vec<Call<4>> = seeds
-            .iter()
-            .map(|(exact, lease)| Call {
-                key: keys::counter(exact.item_id),
-                arguments: [
-                    exact.count.to_string(),
-                    exact.snapshot.as_str().to_owned(),
-                    lease.clone(),
-                    exact.counted_at.micros().to_string(),
-                ],
-            })
-            .collect();
         let mut connection = self.connection()?;
-        let replies = match scripts::SEED.call(&mut connection, &calls).await {
+        let replies = scripts::SEED.call(
+            &mut connection,
+            seeds,
+            |(exact, _)| CounterKey(exact.item_id),
+            |_| {},
+            |command, (exact, lease)| {
+                command
+                    .arg(exact.count)
+                    .arg(exact.snapshot.fence())
+                    .arg(lease)
+                    .arg(exact.counted_at.micros());
+            },
+        );
+        let replies = match replies.await {
             Ok(replies) => replies,
             Err(error) => {
                 self.open_circuit(&error);
@@ -202,7 +204,7 @@ impl Link {
         }
         let mut pipeline = redis::Pipeline::with_capacity(items.len());
         for item in items {
-            pipeline.hget(keys::counter(*item), "count");
+            pipeline.hget(CounterKey(*item), "count");
         }
         let mut connection = self.connection()?;
         match pipeline.query_async(&mut connection).await {

@@ -16,6 +16,7 @@ use redis::{AsyncConnectionConfig, ConnectionInfo, IntoConnectionInfo, RedisErro
 
 pub use counters::{Counter, Counters, Expired, Marked, Recounted};
 pub use link::{Counted, DOUBTS_LIMIT_ITEMS, Link};
+pub use scripts::CALL_LIMIT_KEYS;
 pub use walk::Page;
 
 /// How long a new connection may take.
@@ -31,7 +32,7 @@ pub const ACQUIRE_LIMIT: Duration = Duration::from_secs(2);
 pub const POOL_LIMIT_CONNECTIONS: usize = 4;
 /// How long a lease entitles its holders to seed. Longer than a batch's read of
 /// the exact counts and a seed may take; a batch that is later starts again.
-pub const LEASE_LIMIT: Duration = Duration::from_secs(10);
+pub const LEASE_LIMIT_MS: u64 = 10_000;
 
 /// What Redis cannot do, or could not.
 #[derive(Debug, thiserror::Error)]
@@ -45,9 +46,9 @@ pub enum LiveError {
     Url(#[source] RedisError),
     #[error("Redis is away; it is being tried in the background")]
     Away,
-    /// A reply that the script's header does not name.
-    #[error("script {script} answered {reply:?}")]
-    Reply { script: &'static str, reply: Value },
+    /// A reply that the script's header, or the command, does not name.
+    #[error("{name} answered {reply:?}")]
+    Reply { name: &'static str, reply: Value },
 }
 
 /// Where Redis is, and connections to it.

@@ -1,10 +1,11 @@
-//! The Lua scripts, and how they are called: many in one pipeline, by their hash,
-//! loaded again when Redis has lost them.
+//! The Lua scripts, and how they are called: for many keys in one call, in several
+//! calls of a pipeline if there are very many, by their hash, loaded again when Redis
+//! has lost them.
 
 use std::sync::LazyLock;
 
 use redis::aio::ConnectionLike;
-use redis::{Pipeline, Value};
+use redis::{Cmd, Pipeline, ToRedisArgs, Value};
 
 use super::LiveError;
 
@@ -32,7 +33,6 @@ macro_rules! scripts {
 scripts! {
     COUNT = "count",
     SEED = "seed",
-    PEEK = "peek",
     MARK_SAVED = "mark_saved",
     EXPIRE = "expire",
     INVALIDATE = "invalidate",
@@ -40,30 +40,95 @@ scripts! {
     ADVANCE = "advance",
 }
 
-/// One call of a script: its key and its arguments.
-#[derive(Clone, Debug)]
-pub struct Call<const ARGUMENTS: usize> {
-    pub key: String,
-    pub arguments: [String; ARGUMENTS],
-}
+/// How many keys one call works on. Redis serves nobody else meanwhile: about a
+/// millisecond at 4.5 µs a key, which is what `count.lua` takes.
+pub const CALL_LIMIT_KEYS: usize = 256;
 
 impl Script {
-    /// Calls this script once for each of `calls`, in one pipeline, and returns
-    /// their replies in order. A call that Redis turned away for not knowing the
-    /// script, and only such a call, is sent again after loading it.
+    /// Calls this script for the keys of all `entries`, which come in its header's
+    /// order: the arguments they share, then those of each entry. Returns a reply for
+    /// each entry, in order. A call that Redis turned away for not knowing the script,
+    /// and only such a call, is sent again after loading it.
     ///
     /// # Errors
     /// When the pipeline fails as a whole, or any call answers with an error: any
-    /// of them may have been applied then.
-    pub async fn call<const ARGUMENTS: usize>(
+    /// of them may have been applied then, for some of its keys.
+    pub async fn call<Entry, Key: ToRedisArgs>(
         &self,
         connection: &mut impl ConnectionLike,
-        calls: &[Call<ARGUMENTS>],
+        entries: &[Entry],
+        key: impl Fn(&Entry) -> Key,
+        shared: impl Fn(&mut Cmd),
+        own: impl Fn(&mut Cmd, &Entry),
     ) -> Result<Vec<Value>, LiveError> {
-        if calls.is_empty() {
+        let calls = entries.len().div_ceil(CALL_LIMIT_KEYS);
+        let entries_of = |at: usize| {
+            let from = at * CALL_LIMIT_KEYS;
+            &entries[from..entries.len().min(from + CALL_LIMIT_KEYS)]
+        };
+        let command = |at: usize| {
+            let entries = entries_of(at);
+            let mut command = self.command(entries.len());
+            for entry in entries {
+                command.arg(key(entry));
+            }
+            shared(&mut command);
+            for entry in entries {
+                own(&mut command, entry);
+            }
+            command
+        };
+        let mut replies = Vec::with_capacity(entries.len());
+        for (at, reply) in self
+            .invoke(connection, calls, command)
+            .await?
+            .into_iter()
+            .enumerate()
+        {
+            match reply {
+                Value::Array(of_call) if of_call.len() == entries_of(at).len() => replies.extend(of_call),
+                other => return Err(self.unexpected(other)),
+            }
+        }
+        Ok(replies)
+    }
+
+    /// Calls this script for one key. For a script that replies for one.
+    ///
+    /// # Errors
+    /// When the call fails; it may have been applied.
+    pub async fn call_one(
+        &self,
+        connection: &mut impl ConnectionLike,
+        key: &str,
+        arguments: impl ToRedisArgs,
+    ) -> Result<Value, LiveError> {
+        let command = |_| {
+            let mut command = self.command(1);
+            command.arg(key).arg(&arguments);
+            command
+        };
+        let reply = self.invoke(connection, 1, command).await?.pop();
+        reply.ok_or_else(|| self.unexpected(Value::Nil))
+    }
+
+    fn command(&self, keys: usize) -> Cmd {
+        let mut command = redis::cmd("EVALSHA");
+        command.arg(self.hash.as_str()).arg(keys);
+        command
+    }
+
+    /// Sends calls 0 to `calls` and, once, those that met a Redis without the script.
+    async fn invoke(
+        &self,
+        connection: &mut impl ConnectionLike,
+        calls: usize,
+        command: impl Fn(usize) -> Cmd,
+    ) -> Result<Vec<Value>, LiveError> {
+        if calls == 0 {
             return Ok(Vec::new());
         }
-        let mut replies = self.send(connection, calls.iter()).await?;
+        let mut replies = send(connection, (0..calls).map(&command)).await?;
         let lost: Vec<usize> = (0..replies.len())
             .filter(|at| is_unknown_script(&replies[*at]))
             .collect();
@@ -73,7 +138,7 @@ impl Script {
                 .arg(self.code)
                 .exec_async(connection)
                 .await?;
-            let again = self.send(connection, lost.iter().map(|at| &calls[*at])).await?;
+            let again = send(connection, lost.iter().map(|at| command(*at))).await?;
             for (at, reply) in lost.into_iter().zip(again) {
                 replies[at] = reply;
             }
@@ -84,35 +149,27 @@ impl Script {
             .collect()
     }
 
-    async fn send<'a, const ARGUMENTS: usize>(
-        &self,
-        connection: &mut impl ConnectionLike,
-        calls: impl ExactSizeIterator<Item = &'a Call<ARGUMENTS>>,
-    ) -> Result<Vec<Value>, LiveError> {
-        let count = calls.len();
-        let mut pipeline = Pipeline::with_capacity(count);
-        for call in calls {
-            let command = pipeline
-                .cmd("EVALSHA")
-                .arg(self.hash.as_str())
-                .arg(1)
-                .arg(&call.key);
-            for argument in &call.arguments {
-                command.arg(argument);
-            }
-        }
-        // The connection's own method: `query_async` would turn the first error
-        // into the whole answer, and which calls were turned away would be lost.
-        Ok(connection.req_packed_commands(&pipeline, 0, count).await?)
-    }
-
     /// The error for a reply that this script's header does not name.
     pub(super) fn unexpected(&self, reply: Value) -> LiveError {
         LiveError::Reply {
-            script: self.name,
+            name: self.name,
             reply,
         }
     }
+}
+
+async fn send(
+    connection: &mut impl ConnectionLike,
+    commands: impl ExactSizeIterator<Item = Cmd>,
+) -> Result<Vec<Value>, LiveError> {
+    let count = commands.len();
+    let mut pipeline = Pipeline::with_capacity(count);
+    for command in commands {
+        pipeline.add_command(command);
+    }
+    // The connection's own method: `query_async` would turn the first error
+    // into the whole answer, and which calls were turned away would be lost.
+    Ok(connection.req_packed_commands(&pipeline, 0, count).await?)
 }
 
 fn is_unknown_script(reply: &Value) -> bool {

@@ -1,8 +1,6 @@
 //! Walking all counters with a SCAN cursor, alone or shared among workers.
 
-use redis::Value;
-
-use super::scripts::{self, Call, text};
+use super::scripts::{self, text};
 use super::{Counters, LiveError, keys};
 use crate::domain::ItemId;
 
@@ -56,16 +54,14 @@ impl Counters {
         };
         let cursor = cursor.unwrap_or(0);
         let page = self.scan(cursor, size).await?;
-        let call = Call {
-            key: keys::WALK.to_owned(),
-            arguments: [cursor.to_string(), page.next.to_string()],
-        };
         let mut connection = self.redis.pool.get().await?;
-        let reply = scripts::ADVANCE.call(&mut *connection, &[call]).await?.pop();
-        match reply.as_ref().and_then(text) {
+        let reply = scripts::ADVANCE
+            .call_one(&mut *connection, keys::WALK, &[cursor, page.next])
+            .await?;
+        match text(&reply) {
             Some("CLAIMED") => Ok(Some(page)),
             Some("TAKEN") => Ok(None),
-            _ => Err(scripts::ADVANCE.unexpected(reply.unwrap_or(Value::Nil))),
+            _ => Err(scripts::ADVANCE.unexpected(reply)),
         }
     }
 }

@@ -21,8 +21,12 @@ use crate::stores::{Postgres, Redis};
 const POINT_LIMIT: Duration = Duration::from_secs(4);
 
 /// What the worker's requests hold when it peeks, and when it marks.
-static PEEK: LazyLock<String> = LazyLock::new(|| hash(include_str!("../../lua/peek.lua")));
-static MARK: LazyLock<String> = LazyLock::new(|| hash(include_str!("../../lua/mark_saved.lua")));
+const PEEK: &str = "\r\nHMGET\r\n";
+static MARK: LazyLock<String> = LazyLock::new(|| {
+    redis::Script::new(include_str!("../../lua/mark_saved.lua"))
+        .get_hash()
+        .to_owned()
+});
 
 /// An address of the loopback network for one cluster alone, where the system has
 /// more than one: while a program is down, nobody else takes its port.
@@ -33,10 +37,6 @@ fn own_address() -> Ipv4Addr {
     } else {
         Ipv4Addr::LOCALHOST
     }
-}
-
-fn hash(script: &str) -> String {
-    redis::Script::new(script).get_hash().to_owned()
 }
 
 pub struct Cluster {
@@ -244,7 +244,7 @@ impl Cluster {
         worker.expect_running()?;
         let link = &self.redis_links.proxies[PAIR + step.which];
         let has_peeked = step.link.is_some();
-        let point = if has_peeked { &PEEK } else { &MARK };
+        let point = if has_peeked { PEEK } else { MARK.as_str() };
         let is_there = timeout(POINT_LIMIT, link.spring(point, has_peeked)).await.is_ok();
         let slept = if is_there {
             worker.stopped(step.lasting).await

@@ -20,6 +20,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{Script, Value};
 use sqlx::Row;
 use sqlx::postgres::{PgPool, PgPoolOptions};
+use tally::domain::Snapshot;
 
 use crate::helpers::stores::Stores;
 use crate::helpers::tally::ledger;
@@ -52,7 +53,6 @@ enum Without {
 struct Pieces {
     count: Script,
     seed: Script,
-    peek: Script,
     mark_saved: Script,
     expire: Script,
     invalidate: Script,
@@ -77,8 +77,8 @@ impl Pieces {
         let mut save_counts = include_str!("../../src/ledger/sql/save_counts.sql").to_owned();
         match piece {
             Without::Nothing => {}
-            Without::Fence => count = cut(&count, "delta == 0 or visible(held[3])", "delta == 0"),
-            Without::Lease => seed = cut(&seed, "held[1] or held[2] ~= ARGV[3]", "held[1]"),
+            Without::Fence => count = cut(&count, "delta ~= 0 and not visible(held[3])", "delta ~= 0"),
+            Without::Lease => seed = cut(&seed, "held[1] or held[2] ~= lease", "held[1]"),
             Without::CountedAtGuard => {
                 save_counts = cut(
                     &save_counts,
@@ -88,18 +88,17 @@ impl Pieces {
             }
             // Compares the count that was written, not its rev.
             Without::Rev => {
-                mark_saved = cut(&mark_saved, "'rev') ~= ARGV[1]", "'count') ~= ARGV[1]");
+                mark_saved = cut(&mark_saved, "'rev') == ARGV[k]", "'count') == ARGV[k]");
                 mark_saved = cut(
                     &mark_saved,
-                    "redis.call('HSET', KEYS[1], 'saved', ARGV[1])",
-                    "redis.call('HSET', KEYS[1], 'saved', redis.call('HGET', KEYS[1], 'rev'))",
+                    "call('HSET', key, 'saved', ARGV[k])",
+                    "call('HSET', key, 'saved', call('HGET', key, 'rev'))",
                 );
             }
         }
         Self {
             count: Script::new(&count),
             seed: Script::new(&seed),
-            peek: Script::new(include_str!("../../lua/peek.lua")),
             mark_saved: Script::new(&mark_saved),
             expire: Script::new(include_str!("../../lua/expire.lua")),
             invalidate: Script::new(include_str!("../../lua/invalidate.lua")),
@@ -181,13 +180,15 @@ impl Item {
         }
     }
 
+    /// Its reply for the item's key.
     async fn script(&mut self, script: fn(&Pieces) -> &Script, arguments: &[String]) -> Value {
         let pieces = Arc::clone(&self.pieces);
         let mut call = script(&pieces).key(&self.key);
         for argument in arguments {
             call.arg(argument);
         }
-        call.invoke_async(&mut self.redis).await.expect("the script runs")
+        let [reply]: [Value; 1] = call.invoke_async(&mut self.redis).await.expect("the script runs");
+        reply
     }
 
     /// A handler's next step; returns the one after it.
@@ -207,10 +208,10 @@ impl Item {
                 self.tokens += 1;
                 let nonce = self.tokens.to_string();
                 let arguments = [
-                    delta.to_string(),
                     xid.to_string(),
                     nonce,
                     LEASE_LIMIT_MS.to_string(),
+                    delta.to_string(),
                 ];
                 match self.script(|pieces| &pieces.count, &arguments).await {
                     Value::Int(_) => Handler::Done,
@@ -228,7 +229,10 @@ impl Item {
             Handler::Seed { xid, lease, exact } => {
                 let arguments = [
                     exact.count.to_string(),
-                    exact.snapshot,
+                    Snapshot::parse(&exact.snapshot)
+                        .expect("a snapshot")
+                        .fence()
+                        .to_owned(),
                     lease,
                     exact.counted_at.to_string(),
                 ];
@@ -273,7 +277,7 @@ impl Item {
                 Worker::Peek
             }
             Worker::Expire { rev } => {
-                self.script(|pieces| &pieces.expire, &[rev.to_string(), "0".to_owned()])
+                self.script(|pieces| &pieces.expire, &["0".to_owned(), rev.to_string()])
                     .await;
                 Worker::Peek
             }
@@ -290,7 +294,7 @@ impl Item {
                 }
             }
             Worker::ClearToken { token } => {
-                self.script(|pieces| &pieces.recounted, &[token, LEASE_LIMIT_MS.to_string()])
+                self.script(|pieces| &pieces.recounted, &[LEASE_LIMIT_MS.to_string(), token])
                     .await;
                 Worker::Peek
             }
@@ -298,11 +302,18 @@ impl Item {
     }
 
     async fn peek(&mut self) -> Peeked {
-        let value = self.script(|pieces| &pieces.peek, &[]).await;
-        let (now, count, rev, saved, _, recount): (i64, Option<i64>, Option<i64>, _, Option<i64>, _) =
-            redis::from_redis_value(value).expect("six parts");
+        let mut pipeline = redis::pipe();
+        pipeline.cmd("TIME");
+        pipeline.hmget(&self.key, &["count", "rev", "saved"]);
+        pipeline.hget(&self.key, "recount");
+        type Numbers = (Option<i64>, Option<i64>, Option<i64>);
+        let ((seconds, micros), (count, rev, saved), recount): ((i64, i64), Numbers, _) = pipeline
+            .atomic()
+            .query_async(&mut self.redis)
+            .await
+            .expect("Redis answers");
         Peeked {
-            now,
+            now: seconds * 1_000_000 + micros,
             count: count.zip(rev),
             saved,
             recount,

@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncCommands, Value};
-use tally::domain::{Snapshot, TransactionId};
+use redis::{AsyncCommands, FromRedisValue, Value};
+use tally::domain::{ItemId, Rev, Snapshot, TransactionId};
+use tally::live::{CALL_LIMIT_KEYS, Marked};
 
 use crate::helpers::stores::Stores;
+use crate::helpers::tally::counters;
 
 macro_rules! script {
     ($name:literal) => {
@@ -20,7 +22,7 @@ const LEASE_LIMIT_MS: &str = "10000";
 /// The scripts on one key of one Redis.
 struct Scripts {
     connection: MultiplexedConnection,
-    _stores: Stores,
+    stores: Stores,
 }
 
 #[derive(Debug, PartialEq)]
@@ -29,14 +31,13 @@ enum Counted {
     Miss(String),
 }
 
-#[derive(Debug, PartialEq)]
-struct Peeked {
-    now: i64,
-    count: Option<i64>,
-    rev: Option<i64>,
-    saved: Option<i64>,
-    seeded: Option<i64>,
-    recount: Option<String>,
+fn counted(reply: Value) -> Counted {
+    if let Value::Int(count) = reply {
+        return Counted::Count(count);
+    }
+    let (word, lease): (String, String) = redis::from_redis_value(reply).expect("a miss");
+    assert_eq!(word, "MISS");
+    Counted::Miss(lease)
 }
 
 impl Scripts {
@@ -44,13 +45,17 @@ impl Scripts {
         let stores = Stores::start().await;
         Self {
             connection: stores.redis_connection().await,
-            _stores: stores,
+            stores,
         }
     }
 
-    async fn run(&mut self, code: &str, arguments: &[&str]) -> Value {
+    /// A script's whole reply, for these keys.
+    async fn run<Reply: FromRedisValue>(&mut self, code: &str, keys: &[&str], arguments: &[&str]) -> Reply {
         let script = redis::Script::new(code);
-        let mut call = script.key(KEY);
+        let mut call = script.prepare_invoke();
+        for key in keys {
+            call.key(*key);
+        }
         for argument in arguments {
             call.arg(*argument);
         }
@@ -59,20 +64,16 @@ impl Scripts {
             .expect("the script runs")
     }
 
+    /// The reply for the one key, a word.
     async fn word(&mut self, code: &str, arguments: &[&str]) -> String {
-        redis::from_redis_value(self.run(code, arguments).await).expect("a word")
+        let [word]: [String; 1] = self.run(code, &[KEY], arguments).await;
+        word
     }
 
     async fn count(&mut self, delta: i64, xid: i64) -> Counted {
-        let arguments = [&delta.to_string(), &xid.to_string(), "nonce", LEASE_LIMIT_MS];
-        match self.run(script!("count"), &arguments).await {
-            Value::Int(count) => Counted::Count(count),
-            other => {
-                let (word, lease): (String, String) = redis::from_redis_value(other).expect("a miss");
-                assert_eq!(word, "MISS");
-                Counted::Miss(lease)
-            }
-        }
+        let arguments = [&xid.to_string(), "nonce", LEASE_LIMIT_MS, &delta.to_string()];
+        let [reply]: [Value; 1] = self.run(script!("count"), &[KEY], &arguments).await;
+        counted(reply)
     }
 
     async fn lease(&mut self) -> String {
@@ -94,21 +95,20 @@ impl Scripts {
         self.rev().await
     }
 
-    async fn peek(&mut self) -> Peeked {
-        let (now, count, rev, saved, seeded, recount) =
-            redis::from_redis_value(self.run(script!("peek"), &[]).await).expect("six parts");
-        Peeked {
-            now,
-            count,
-            rev,
-            saved,
-            seeded,
-            recount,
-        }
+    async fn now(&mut self) -> i64 {
+        let (seconds, micros): (i64, i64) = redis::cmd("TIME")
+            .query_async(&mut self.connection)
+            .await
+            .expect("the time");
+        seconds * 1_000_000 + micros
+    }
+
+    async fn field<Field: FromRedisValue>(&mut self, name: &str) -> Option<Field> {
+        self.connection.hget(KEY, name).await.expect("a field")
     }
 
     async fn rev(&mut self) -> i64 {
-        self.peek().await.rev.expect("a rev")
+        self.field("rev").await.expect("a rev")
     }
 
     async fn mark_saved(&mut self, rev: i64) -> String {
@@ -116,7 +116,7 @@ impl Scripts {
     }
 
     async fn expire(&mut self, rev: i64, retention_us: i64) -> String {
-        self.word(script!("expire"), &[&rev.to_string(), &retention_us.to_string()])
+        self.word(script!("expire"), &[&retention_us.to_string(), &rev.to_string()])
             .await
     }
 
@@ -125,7 +125,7 @@ impl Scripts {
     }
 
     async fn recounted(&mut self, token: &str) -> String {
-        self.word(script!("recounted"), &[token, LEASE_LIMIT_MS]).await
+        self.word(script!("recounted"), &[LEASE_LIMIT_MS, token]).await
     }
 
     async fn fields(&mut self) -> BTreeMap<String, String> {
@@ -228,7 +228,7 @@ async fn count_of_nothing_reads_and_does_not_keep_the_count_alive() {
 async fn count_forces_the_rev_to_grow_when_the_clock_does_not() {
     let mut scripts = Scripts::start().await;
     scripts.seeded().await;
-    let ahead = scripts.peek().await.now + 3_600_000_000;
+    let ahead = scripts.now().await + 3_600_000_000;
     let () = scripts.connection.hset(KEY, "rev", ahead).await.expect("a hash");
     scripts.count(1, 200).await;
     assert_eq!(scripts.rev().await, ahead + 1);
@@ -249,44 +249,16 @@ async fn seed_says_retry_when_there_is_a_count_or_the_lease_is_another() {
     assert_eq!(scripts.seed(9, "1:1:", "another", 0).await, "RETRY");
     assert_eq!(scripts.seed(5, "1:1:", &lease, 0).await, "SEEDED");
     assert_eq!(scripts.seed(9, "1:1:", &lease, 0).await, "RETRY");
-    assert_eq!(scripts.peek().await.count, Some(5));
+    assert_eq!(scripts.field::<i64>("count").await, Some(5));
 }
 
 #[tokio::test]
 async fn seed_puts_the_rev_above_the_items_counted_at() {
     let mut scripts = Scripts::start().await;
     let lease = scripts.lease().await;
-    let ahead = scripts.peek().await.now + 3_600_000_000;
+    let ahead = scripts.now().await + 3_600_000_000;
     scripts.seed(5, "1:1:", &lease, ahead).await;
     assert_eq!(scripts.rev().await, ahead + 1);
-}
-
-#[tokio::test]
-async fn peek_tells_all_and_changes_nothing() {
-    let mut scripts = Scripts::start().await;
-    let nothing = scripts.peek().await;
-    assert_eq!(
-        (
-            nothing.count,
-            nothing.rev,
-            nothing.saved,
-            nothing.seeded,
-            nothing.recount
-        ),
-        (None, None, None, None, None)
-    );
-    assert_eq!(scripts.time_to_live_ms().await, -2, "peeking makes no key");
-    scripts.invalidate("token").await;
-    let rev = scripts.seeded().await;
-    scripts.mark_saved(rev).await;
-    let before = scripts.fields().await;
-    let all = scripts.peek().await;
-    assert_eq!(
-        (all.count, all.rev, all.saved, all.recount.as_deref()),
-        (Some(5), Some(rev), Some(rev), Some("token"))
-    );
-    assert!(all.seeded.is_some_and(|seeded| seeded <= all.now));
-    assert_eq!(scripts.fields().await, before);
 }
 
 #[tokio::test]
@@ -295,7 +267,7 @@ async fn mark_saved_marks_only_the_rev_that_was_peeked() {
     let rev = scripts.seeded().await;
     scripts.count(1, 200).await;
     assert_eq!(scripts.mark_saved(rev).await, "CHANGED");
-    assert_eq!(scripts.peek().await.saved, None);
+    assert_eq!(scripts.field::<i64>("saved").await, None);
     let rev = scripts.rev().await;
     assert_eq!(scripts.mark_saved(rev).await, "SAVED");
     scripts.invalidate("token").await;
@@ -342,7 +314,10 @@ async fn invalidate_drops_count_and_lease_and_asks_for_a_recount_that_stays() {
     assert_eq!(scripts.names().await, ["recount"]);
     let lease = scripts.lease().await;
     assert_eq!(scripts.invalidate("second").await, "INVALIDATED");
-    assert_eq!(scripts.peek().await.recount.as_deref(), Some("second"));
+    assert_eq!(
+        scripts.field::<String>("recount").await.as_deref(),
+        Some("second")
+    );
     assert_eq!(
         scripts.seed(9, "1:1:", &lease, 0).await,
         "RETRY",
@@ -375,9 +350,178 @@ async fn recounted_lets_a_lease_beside_the_token_go_away_again() {
 #[tokio::test]
 async fn advance_gives_each_page_to_one_worker() {
     let mut scripts = Scripts::start().await;
-    let code = script!("advance");
-    assert_eq!(scripts.word(code, &["0", "17"]).await, "CLAIMED");
-    assert_eq!(scripts.word(code, &["0", "17"]).await, "TAKEN");
-    assert_eq!(scripts.word(code, &["17", "0"]).await, "CLAIMED");
-    assert_eq!(scripts.word(code, &["0", "17"]).await, "CLAIMED");
+    for (from, to, word) in [
+        ("0", "17", "CLAIMED"),
+        ("0", "17", "TAKEN"),
+        ("17", "0", "CLAIMED"),
+        ("0", "17", "CLAIMED"),
+    ] {
+        let reply: String = scripts.run(script!("advance"), &[KEY], &[from, to]).await;
+        assert_eq!(reply, word, "from {from} to {to}");
+    }
+}
+
+#[tokio::test]
+async fn count_and_the_ledgers_types_agree_on_a_fence_under_which_nothing_ran() {
+    let mut scripts = Scripts::start().await;
+    let snapshot = Snapshot::parse("100:100:").expect("a snapshot");
+    assert_eq!(snapshot.fence(), "100");
+    let lease = scripts.lease().await;
+    scripts.seed(0, snapshot.fence(), &lease, 0).await;
+    let mut count = 0;
+    for xid in 97..103 {
+        count += i64::from(!snapshot.sees(TransactionId(xid)));
+        assert_eq!(scripts.count(1, xid).await, Counted::Count(count), "xid {xid}");
+    }
+}
+
+/// Each script, called for keys of different kinds, replies for each in order.
+#[tokio::test]
+async fn a_call_for_several_keys_treats_each_as_a_call_for_it_alone() {
+    const SEEDED: &str = "item:{1}";
+    const ABSENT: &str = "item:{2}";
+    const DOUBTED: &str = "item:{3}";
+    let keys = [SEEDED, ABSENT, DOUBTED];
+    let mut scripts = Scripts::start().await;
+    scripts.seeded().await;
+    let words: Vec<String> = scripts
+        .run(script!("invalidate"), &[ABSENT, DOUBTED], &["token 2", "token 3"])
+        .await;
+    assert_eq!(words, ["INVALIDATED", "INVALIDATED"]);
+    let tokens: Vec<String> = scripts
+        .run(
+            script!("recounted"),
+            &[ABSENT, DOUBTED],
+            &[LEASE_LIMIT_MS, "token 2", "another"],
+        )
+        .await;
+    assert_eq!(tokens, ["RECOUNTED", "CHANGED"]);
+
+    let replies: Vec<Value> = scripts
+        .run(
+            script!("count"),
+            &keys,
+            &["200", "nonce", LEASE_LIMIT_MS, "1", "10", "100"],
+        )
+        .await;
+    let replies: Vec<Counted> = replies.into_iter().map(counted).collect();
+    let [Counted::Count(6), Counted::Miss(lease_2), Counted::Miss(lease_3)] = &replies[..] else {
+        panic!("{replies:?}");
+    };
+
+    #[rustfmt::skip]
+    let seeds = [
+        "9", "1", lease_2, "0",
+        "20", "1", lease_2, "0",
+        "30", "1:2:1", lease_3, "0",
+    ];
+    let words: Vec<String> = scripts.run(script!("seed"), &keys, &seeds).await;
+    assert_eq!(words, ["RETRY", "SEEDED", "SEEDED"]);
+    let mut counts = Vec::new();
+    let mut revs: Vec<String> = Vec::new();
+    for key in keys {
+        let (count, rev): (i64, String) = scripts
+            .connection
+            .hmget(key, &["count", "rev"])
+            .await
+            .expect("a count");
+        counts.push(count);
+        revs.push(rev);
+    }
+    assert_eq!(counts, [6, 20, 30]);
+
+    let marks = [revs[0].as_str(), "1", revs[2].as_str()];
+    let words: Vec<String> = scripts.run(script!("mark_saved"), &keys, &marks).await;
+    assert_eq!(words, ["SAVED", "CHANGED", "SAVED"]);
+    let words: Vec<String> = scripts
+        .run(script!("expire"), &keys, &["0", &revs[0], &revs[1], &revs[2]])
+        .await;
+    assert_eq!(words, ["EXPIRED", "KEPT", "EXPIRED"]);
+}
+
+/// The counters' own calls, over more items than one call takes, on a Redis that has
+/// lost every script.
+#[tokio::test]
+async fn many_items_are_answered_in_order_also_by_a_redis_that_lost_the_scripts() {
+    let stores = Stores::start().await;
+    let mut connection = stores.redis_connection().await;
+    let counters = counters(&stores.redis_url());
+    let items: Vec<ItemId> = (1..=i64::try_from(2 * CALL_LIMIT_KEYS + 1).expect("a number"))
+        .map(|id| ItemId::new(id).expect("positive"))
+        .collect();
+    let mut fill = redis::pipe();
+    for item in &items {
+        fill.hset_multiple(
+            format!("item:{{{item}}}"),
+            &[("count", item.get() * 10), ("rev", item.get())],
+        );
+    }
+    let () = fill.query_async(&mut connection).await.expect("Redis answers");
+    let () = redis::cmd("SCRIPT")
+        .arg("FLUSH")
+        .query_async(&mut connection)
+        .await
+        .expect("Redis answers");
+
+    let is_even = |item: &ItemId| item.get() % 2 == 0;
+    let marks: Vec<(ItemId, Rev)> = items
+        .iter()
+        .map(|item| {
+            (
+                *item,
+                Rev::from_micros(if is_even(item) { item.get() } else { 0 }),
+            )
+        })
+        .collect();
+    let marked = counters.mark_saved(&marks).await.expect("Redis answers");
+    assert_eq!(marked.len(), items.len());
+    for (item, marked) in items.iter().zip(marked) {
+        assert_eq!(marked == Marked::Saved, is_even(item), "item {item}");
+    }
+    for (item, counter) in items
+        .iter()
+        .zip(counters.peek(&items).await.expect("Redis answers"))
+    {
+        let rev = Rev::from_micros(item.get());
+        assert_eq!(
+            (counter.item_id, counter.count),
+            (*item, Some((item.get() * 10, rev)))
+        );
+        assert_eq!(counter.saved, is_even(item).then_some(rev));
+    }
+}
+
+#[tokio::test]
+async fn peek_tells_all_and_changes_nothing() {
+    let mut scripts = Scripts::start().await;
+    let counters = counters(&scripts.stores.redis_url());
+    let item = ItemId::new(1).expect("positive");
+    let [nothing] = &counters.peek(&[item]).await.expect("Redis answers")[..] else {
+        panic!("one item, one answer");
+    };
+    assert_eq!(
+        (
+            nothing.count,
+            nothing.saved,
+            nothing.seeded,
+            nothing.recount.as_ref()
+        ),
+        (None, None, None, None)
+    );
+    assert_eq!(scripts.time_to_live_ms().await, -2, "peeking makes no key");
+    scripts.invalidate("token").await;
+    let rev = scripts.seeded().await;
+    scripts.mark_saved(rev).await;
+    let before = scripts.fields().await;
+    let [all] = &counters.peek(&[item]).await.expect("Redis answers")[..] else {
+        panic!("one item, one answer");
+    };
+    let rev = Rev::from_micros(rev);
+    assert_eq!(
+        (all.count, all.saved, all.recount.as_deref()),
+        (Some((5, rev)), Some(rev), Some("token"))
+    );
+    assert!(all.seeded.is_some_and(|seeded| seeded <= all.now));
+    assert!(rev <= all.now);
+    assert_eq!(scripts.fields().await, before);
 }
