@@ -4,14 +4,13 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use tokio::sync::{Mutex, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 
+use super::take;
 use crate::domain::ItemId;
 use crate::ledger::{Item, Ledger};
 use crate::live::Link;
 
-/// Batches of reads under way at once.
-pub const READ_LANES: usize = 2;
 /// Reads in one batch, at the most.
 pub const READ_BATCH_LIMIT_ITEMS: usize = 1024;
 /// Reads that may wait for a batch, at the most; as for votes.
@@ -48,17 +47,9 @@ pub(super) struct Lane {
 }
 
 impl Lane {
-    pub async fn run(self, queue: Arc<Mutex<mpsc::Receiver<Waiting>>>) {
+    pub async fn run(self, mut queue: mpsc::Receiver<Waiting>) {
         let mut batch = Vec::with_capacity(READ_BATCH_LIMIT_ITEMS);
-        loop {
-            let taken = queue
-                .lock()
-                .await
-                .recv_many(&mut batch, READ_BATCH_LIMIT_ITEMS)
-                .await;
-            if taken == 0 {
-                return;
-            }
+        while take(&mut queue, &mut batch, READ_BATCH_LIMIT_ITEMS).await > 0 {
             self.answer(&mut batch).await;
         }
     }

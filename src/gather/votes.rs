@@ -1,20 +1,17 @@
 //! Votes: each batch is stored with one statement and counted with one pipeline.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{Mutex, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout};
 
+use super::take;
 use crate::domain::{CountDelta, ItemId, NewVote, Outcome, StoredVote, TransactionId};
 use crate::ledger::{InsertError, Inserted, SERVER_STATEMENT_LIMIT, VoteWriter};
 use crate::live::{Counted, Link};
 use crate::telemetry::name;
 
-/// Batches in flight at once. Two proved best on two cores: one is being stored
-/// while the other is being counted and answered.
-pub const LANES: usize = 2;
 /// Votes in one batch, at the most.
 pub const BATCH_LIMIT_VOTES: usize = 1024;
 /// Votes that may wait for a batch, at the most. Four batches: whoever would wait
@@ -65,49 +62,122 @@ pub(super) struct Waiting {
     pub answer: oneshot::Sender<Result<Cast, CastError>>,
 }
 
+/// What a lane measures, looked up once.
+struct Figures {
+    depth: metrics::Gauge,
+    batch_votes: metrics::Histogram,
+    ledger_seconds: metrics::Histogram,
+    live_seconds: metrics::Histogram,
+    vote_seconds: metrics::Histogram,
+    accepted: metrics::Counter,
+    repeated: metrics::Counter,
+    unknown_item: metrics::Counter,
+    failed: metrics::Counter,
+}
+
+impl Figures {
+    fn new(depth: metrics::Gauge) -> Self {
+        let votes = |outcome| metrics::counter!(name::VOTES, "outcome" => outcome);
+        Self {
+            depth,
+            batch_votes: metrics::histogram!(name::BATCH_VOTES),
+            ledger_seconds: metrics::histogram!(name::LEDGER_SECONDS),
+            live_seconds: metrics::histogram!(name::LIVE_SECONDS),
+            vote_seconds: metrics::histogram!(name::VOTE_SECONDS),
+            accepted: votes("accepted"),
+            repeated: votes("repeated"),
+            unknown_item: votes("unknown_item"),
+            failed: votes("failed"),
+        }
+    }
+}
+
 /// Takes batch after batch, until the queue is closed.
 pub(super) struct Lane {
-    pub writer: VoteWriter,
-    pub link: Link,
+    writer: VoteWriter,
+    link: Link,
+    figures: Figures,
+}
+
+/// Doubts a batch that its lane does not get to settle: it may be stored, and nobody
+/// would count it.
+struct Unsettled<'a> {
+    link: Link,
+    votes: &'a [NewVote],
+    is_settled: bool,
+}
+
+impl Unsettled<'_> {
+    fn settled(mut self) {
+        self.is_settled = true;
+    }
+}
+
+impl Drop for Unsettled<'_> {
+    fn drop(&mut self) {
+        if !self.is_settled {
+            doubt_from_decided(&self.link, self.votes);
+        }
+    }
+}
+
+/// The batch may be committed yet and nobody will count it. Postgres ends a statement
+/// within its limit; from then on a seed is exact.
+fn doubt_from_decided(link: &Link, votes: &[NewVote]) {
+    let items = votes.iter().map(|vote| vote.item_id);
+    link.doubt_from(items, Instant::now() + SERVER_STATEMENT_LIMIT);
 }
 
 impl Lane {
-    pub async fn run(mut self, queue: Arc<Mutex<mpsc::Receiver<Waiting>>>) {
+    pub fn new(writer: VoteWriter, link: Link, depth: metrics::Gauge) -> Self {
+        Self {
+            writer,
+            link,
+            figures: Figures::new(depth),
+        }
+    }
+
+    pub async fn run(mut self, mut queue: mpsc::Receiver<Waiting>) {
         let mut batch = Vec::with_capacity(BATCH_LIMIT_VOTES);
         loop {
-            let taken = queue.lock().await.recv_many(&mut batch, BATCH_LIMIT_VOTES).await;
+            let taken = take(&mut queue, &mut batch, BATCH_LIMIT_VOTES).await;
             if taken == 0 {
                 return;
             }
-            metrics::histogram!(name::BATCH_VOTES).record(taken as f64);
-            self.settle(std::mem::take(&mut batch)).await;
+            self.figures.depth.decrement(taken as f64);
+            self.figures.batch_votes.record(taken as f64);
+            self.settle(&mut batch).await;
         }
     }
 
     /// Stores a batch, counts it, and answers every vote in it.
-    async fn settle(&mut self, batch: Vec<Waiting>) {
+    async fn settle(&mut self, batch: &mut Vec<Waiting>) {
         let (votes, answers): (Vec<NewVote>, Vec<_>) = batch
-            .into_iter()
+            .drain(..)
             .map(|one| (one.vote, (one.since, one.answer)))
             .unzip();
+        let unsettled = Unsettled {
+            link: self.link.clone(),
+            votes: &votes,
+            is_settled: false,
+        };
         let started = Instant::now();
         let inserted = self.writer.insert(&votes).await;
-        metrics::histogram!(name::LEDGER_SECONDS).record(started.elapsed().as_secs_f64());
+        self.figures
+            .ledger_seconds
+            .record(started.elapsed().as_secs_f64());
         let Inserted {
             transaction,
             outcomes,
         } = match inserted {
             Ok(inserted) => inserted,
             Err(error) => {
+                unsettled.settled();
                 tracing::error!(%error, votes = votes.len(), "a batch of votes was not stored");
                 if matches!(error, InsertError::Unknown(_)) {
-                    // The batch may be committed yet and nobody will count it. Postgres
-                    // ends a statement within its limit; from then on a seed is exact.
-                    let items = votes.iter().map(|vote| vote.item_id);
-                    self.link
-                        .doubt_from(items, Instant::now() + SERVER_STATEMENT_LIMIT);
+                    doubt_from_decided(&self.link, &votes);
                 }
-                metrics::counter!(name::VOTES, "outcome" => "failed").increment(votes.len() as u64);
+                self.figures.failed.increment(votes.len() as u64);
                 for (_, answer) in answers {
                     // Whoever no longer waits needs no answer.
                     let _ = answer.send(Err(CastError::LedgerAway));
@@ -116,10 +186,12 @@ impl Lane {
             }
         };
         let mut settled = Settled::new(&votes, outcomes, answers);
+        self.figures.note(&settled);
         let started = Instant::now();
         self.count(&mut settled, transaction).await;
-        metrics::histogram!(name::LIVE_SECONDS).record(started.elapsed().as_secs_f64());
-        settled.answer_rest();
+        unsettled.settled();
+        self.figures.live_seconds.record(started.elapsed().as_secs_f64());
+        settled.answer_rest(&self.figures);
     }
 
     /// Counts a committed batch, seeding what is missing. The votes of a live
@@ -139,7 +211,7 @@ impl Lane {
             let mut missing = HashMap::new();
             for (delta, counted) in open.iter().zip(counted) {
                 match counted {
-                    Counted::Count(count) => settled.answer(delta.item_id, Some(count)),
+                    Counted::Count(count) => settled.answer(delta.item_id, count, &self.figures),
                     Counted::Miss { lease } => {
                         missing.insert(delta.item_id, lease);
                     }
@@ -154,7 +226,7 @@ impl Lane {
                 Ok(seeded) => {
                     metrics::counter!(name::SEEDS).increment(seeded.len() as u64);
                     for (item, count) in &seeded {
-                        settled.answer(*item, Some(*count));
+                        settled.answer(*item, *count, &self.figures);
                     }
                     open.retain(|delta| !seeded.contains_key(&delta.item_id));
                 }
@@ -200,50 +272,31 @@ type Answer = (Instant, oneshot::Sender<Result<Cast, CastError>>);
 
 /// A stored batch, and the answers it still owes.
 struct Settled {
-    outcomes: Vec<(ItemId, Outcome)>,
-    answers: Vec<Option<Answer>>,
-    /// For each item, where its votes stand in the batch.
-    positions: HashMap<ItemId, Vec<usize>>,
+    /// In the order of items.
+    votes: Vec<(ItemId, Outcome, Option<Answer>)>,
 }
 
 impl Settled {
     fn new(votes: &[NewVote], outcomes: Vec<Outcome>, answers: Vec<Answer>) -> Self {
-        let outcomes: Vec<_> = votes.iter().map(|vote| vote.item_id).zip(outcomes).collect();
-        let mut positions: HashMap<ItemId, Vec<usize>> = HashMap::new();
-        let mut totals = [0_u64; 4];
-        for (at, (item, outcome)) in outcomes.iter().enumerate() {
-            totals[match outcome {
-                Outcome::Accepted(_) => 0,
-                Outcome::Repeated(_) => 1,
-                Outcome::UnknownItem => 2,
-                Outcome::Unread => 3,
-            }] += 1;
-            positions.entry(*item).or_default().push(at);
-        }
-        for (outcome, total) in ["accepted", "repeated", "unknown_item", "failed"]
-            .into_iter()
-            .zip(totals)
-        {
-            if total > 0 {
-                metrics::counter!(name::VOTES, "outcome" => outcome).increment(total);
-            }
-        }
-        Self {
-            outcomes,
-            answers: answers.into_iter().map(Some).collect(),
-            positions,
-        }
+        let mut votes: Vec<_> = votes
+            .iter()
+            .zip(outcomes)
+            .zip(answers)
+            .map(|((vote, outcome), answer)| (vote.item_id, outcome, Some(answer)))
+            .collect();
+        votes.sort_by_key(|(item, ..)| *item);
+        Self { votes }
     }
 
     /// What the batch adds to each item. An item with repeats alone adds 0, to be read.
     fn deltas(&self) -> Vec<CountDelta> {
-        self.positions
-            .iter()
-            .filter_map(|(item_id, positions)| {
+        self.votes
+            .chunk_by(|(one, ..), (other, ..)| one == other)
+            .filter_map(|of_item| {
                 let mut known = false;
                 let mut delta = 0;
-                for at in positions {
-                    match self.outcomes[*at].1 {
+                for (_, outcome, _) in of_item {
+                    match outcome {
                         Outcome::Accepted(vote) => {
                             known = true;
                             delta += i64::from(vote.value);
@@ -253,7 +306,7 @@ impl Settled {
                     }
                 }
                 known.then_some(CountDelta {
-                    item_id: *item_id,
+                    item_id: of_item[0].0,
                     delta,
                 })
             })
@@ -261,26 +314,49 @@ impl Settled {
     }
 
     /// Answers all votes on an item.
-    fn answer(&mut self, item: ItemId, vote_count: Option<i64>) {
-        for at in self.positions.get(&item).into_iter().flatten() {
-            if let Some(answer) = self.answers[*at].take() {
-                send(answer, self.outcomes[*at].1, vote_count);
+    fn answer(&mut self, item: ItemId, vote_count: i64, figures: &Figures) {
+        let first = self.votes.partition_point(|(one, ..)| *one < item);
+        for (_, outcome, answer) in self.votes[first..]
+            .iter_mut()
+            .take_while(|(one, ..)| *one == item)
+        {
+            if let Some(answer) = answer.take() {
+                send(answer, *outcome, Some(vote_count), figures);
             }
         }
     }
 
     /// Answers every vote that is still waiting: without a count.
-    fn answer_rest(self) {
-        for (answer, (_, outcome)) in self.answers.into_iter().zip(self.outcomes) {
+    fn answer_rest(self, figures: &Figures) {
+        for (_, outcome, answer) in self.votes {
             if let Some(answer) = answer {
-                send(answer, outcome, None);
+                send(answer, outcome, None, figures);
             }
         }
     }
 }
 
-fn send((since, answer): Answer, outcome: Outcome, vote_count: Option<i64>) {
-    metrics::histogram!(name::VOTE_SECONDS).record(since.elapsed().as_secs_f64());
+impl Figures {
+    /// What became of a stored batch.
+    fn note(&self, settled: &Settled) {
+        let mut totals = [0_u64; 4];
+        for (_, outcome, _) in &settled.votes {
+            totals[match outcome {
+                Outcome::Accepted(_) => 0,
+                Outcome::Repeated(_) => 1,
+                Outcome::UnknownItem => 2,
+                Outcome::Unread => 3,
+            }] += 1;
+        }
+        let counters = [&self.accepted, &self.repeated, &self.unknown_item, &self.failed];
+        for (counter, total) in counters.into_iter().zip(totals) {
+            counter.increment(total);
+        }
+    }
+}
+
+fn send((since, answer): Answer, outcome: Outcome, vote_count: Option<i64>, figures: &Figures) {
+    figures.vote_seconds.record(since.elapsed().as_secs_f64());
     let cast = match outcome {
         Outcome::Accepted(vote) => Ok(Cast::Accepted { vote, vote_count }),
         Outcome::Repeated(vote) => Ok(Cast::Repeated { vote, vote_count }),

@@ -87,7 +87,6 @@ pub async fn ready(house: web::Data<House>) -> HttpResponse {
 
 /// Prometheus' text format.
 pub async fn metrics(house: web::Data<House>) -> HttpResponse {
-    metrics::gauge!(name::QUEUE_DEPTH).set(house.gatherer.depth() as f64);
     metrics::gauge!(name::DOUBTS).set(house.link.doubt_total() as f64);
     house.metrics.run_upkeep();
     HttpResponse::Ok()

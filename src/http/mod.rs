@@ -56,7 +56,6 @@ pub const CONNECTIONS_LIMIT: usize = 8192;
 pub const RETRY_AFTER_SECONDS: u64 = 1;
 
 /// What the handlers work with.
-#[derive(Clone)]
 pub(crate) struct House {
     gatherer: Gatherer,
     ledger: Ledger,
@@ -121,32 +120,28 @@ impl Server {
     /// When the server cannot be started.
     pub async fn run(self, stop: impl Future<Output = ()>) -> anyhow::Result<()> {
         let link = Link::open(self.redis.clone());
-        let (gatherer, lanes) = gather::start(&self.ledger, &link);
-        let house = House {
-            gatherer,
-            ledger: self.ledger,
-            link: link.clone(),
-            redis: self.redis,
-            metrics: self.metrics,
+        let shared = link.clone();
+        // Once on each thread that serves.
+        let routes = move |app: &mut web::ServiceConfig| {
+            let house = House {
+                gatherer: gather::start(&self.ledger, &shared, threads()),
+                ledger: self.ledger.clone(),
+                link: shared.clone(),
+                redis: self.redis.clone(),
+                metrics: self.metrics.clone(),
+            };
+            app.app_data(web::Data::new(house)).configure(routes);
         };
-        let shared = house.clone();
-        let server = start(self.listener, self.limits, self.shutdown_limit, move |app| {
-            app.app_data(web::Data::new(shared.clone())).configure(routes);
-        })?;
+        let server = start(self.listener, self.limits, self.shutdown_limit, routes)?;
 
         let handle = server.handle();
         let running = tokio::spawn(server);
         stop.await;
         handle.stop(true).await;
+        // Each thread has answered what it had gathered: requests end before it does.
+        // Only batches that nobody waits for any more may have been cut off; those
+        // are among the doubts.
         running.await??;
-        // The last gatherer goes with the house; the lanes then end.
-        drop(house);
-        if tokio::time::timeout(self.shutdown_limit, lanes.finish())
-            .await
-            .is_err()
-        {
-            tracing::error!(limit = ?self.shutdown_limit, "some votes were not settled in time");
-        }
         if tokio::time::timeout(self.shutdown_limit, link.settled())
             .await
             .is_err()
@@ -158,6 +153,11 @@ impl Server {
         }
         Ok(())
     }
+}
+
+/// How many threads serve requests, each with connections, lanes and batches of its own.
+pub fn threads() -> usize {
+    std::thread::available_parallelism().map_or(2, usize::from)
 }
 
 /// Takes an address, with a longer queue of connections to accept than std asks for.
@@ -183,7 +183,7 @@ pub fn start(
     shutdown_limit: Duration,
     routes: impl Fn(&mut web::ServiceConfig) + Clone + Send + 'static,
 ) -> std::io::Result<Listening> {
-    let threads = std::thread::available_parallelism().map_or(2, usize::from);
+    let threads = threads();
     let limits = limits.within_open_files(threads);
     let places = Places::new(limits.connections);
     let builder = Listening::build()
@@ -198,6 +198,7 @@ pub fn start(
         let app = App::new()
             .wrap(from_fn(observe::observe))
             .wrap(TracingLogger::<observe::RequestSpan>::new())
+            .app_data(observe::Route::new("unknown"))
             .configure(&routes);
         let stopping = stopping.clone();
         let http = HttpService::build()
@@ -237,17 +238,19 @@ fn routes(app: &mut web::ServiceConfig) {
         ($path:literal, allow = $allow:literal, $($method:ident => $handler:path),+ $(,)?) => {
             app.service(
                 web::resource($path)
+                    .app_data(observe::Route::new($path))
                     $(.route(web::$method().to($handler)))+
                     .default_service(web::to(|| async { method_not_allowed($allow) })),
             );
         };
     }
+    // The first that fits is taken, so those that are asked for most come first.
+    resource!("/v1/items/{id}/votes", allow = "POST", post => votes::cast);
+    resource!("/v1/items/{id}", allow = "GET, HEAD", get => items::show, head => items::show);
+    resource!("/v1/items", allow = "GET, HEAD, POST", get => items::list, head => items::list, post => items::create);
     resource!("/", allow = "GET, HEAD", get => page::html, head => page::html);
     resource!("/page.css", allow = "GET, HEAD", get => page::css, head => page::css);
     resource!("/page.js", allow = "GET, HEAD", get => page::script, head => page::script);
-    resource!("/v1/items", allow = "GET, HEAD, POST", get => items::list, head => items::list, post => items::create);
-    resource!("/v1/items/{id}", allow = "GET, HEAD", get => items::show, head => items::show);
-    resource!("/v1/items/{id}/votes", allow = "POST", post => votes::cast);
     resource!("/health/live", allow = "GET, HEAD", get => health::live, head => health::live);
     resource!("/health/ready", allow = "GET, HEAD", get => health::ready, head => health::ready);
     resource!("/metrics", allow = "GET, HEAD", get => health::metrics, head => health::metrics);

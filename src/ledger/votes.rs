@@ -152,8 +152,7 @@ fn is_certain(error: &sqlx::Error) -> bool {
         .is_some_and(|error| !error.code().is_some_and(|code| code.starts_with("57P")))
 }
 
-/// A committed batch; an outcome is `None` for a repeat whose first vote the
-/// batch's own snapshot could not see.
+/// A committed batch; an outcome is `None` for a repeat.
 struct Batch {
     transaction: TransactionId,
     outcomes: Vec<Option<Outcome>>,
@@ -164,53 +163,108 @@ fn item_and_voter(vote: &NewVote) -> (i64, Option<&str>) {
 }
 
 async fn insert(connection: &mut PgConnection, votes: &[NewVote]) -> Result<Batch, sqlx::Error> {
-    let (item_ids, voter_ids): (Vec<i64>, Vec<Option<&str>>) = votes.iter().map(item_and_voter).unzip();
-    let values: Vec<i16> = votes.iter().map(|vote| vote.value.get()).collect();
+    let mut items: Vec<i64> = votes.iter().map(|vote| vote.item_id.get()).collect();
+    items.sort_unstable();
+    items.dedup();
+    if votes.iter().all(|vote| vote.voter_id.is_none()) {
+        insert_anonymous(connection, votes, &items).await
+    } else {
+        insert_any(connection, votes, &items).await
+    }
+}
+
+/// Votes without voters: nothing can be repeated.
+async fn insert_anonymous(
+    connection: &mut PgConnection,
+    votes: &[NewVote],
+    items: &[i64],
+) -> Result<Batch, sqlx::Error> {
+    let (item_ids, values): (Vec<i64>, Vec<i16>) = votes
+        .iter()
+        .map(|vote| (vote.item_id.get(), vote.value.get()))
+        .unzip();
     let batch = sqlx::query_file!(
-        "src/ledger/sql/insert_votes.sql",
+        "src/ledger/sql/insert_anonymous_votes.sql",
         &item_ids,
-        &voter_ids as &[Option<&str>],
-        &values
+        &values,
+        items
     )
     .fetch_one(connection)
     .await?;
-
-    let all_inserted = batch.inserted.len() == votes.len();
-    let inserted: HashSet<i64> = if all_inserted {
+    let all_known = batch.known.len() == items.len();
+    let known: HashSet<i64> = if all_known {
         HashSet::new()
     } else {
-        batch.inserted.into_iter().collect()
+        batch.known.into_iter().collect()
     };
-    let mut outcomes: Vec<Option<Outcome>> = batch
-        .candidates
+    let mut inserted = batch.inserted;
+    // They are in order already; this only makes sure.
+    inserted.sort_unstable();
+    let mut ids = inserted.into_iter();
+    let outcomes = votes
         .iter()
-        .zip(&values)
-        .map(|(id, value)| match id {
-            None => Some(Outcome::UnknownItem),
-            Some(id) if all_inserted || inserted.contains(id) => Some(Outcome::Accepted(StoredVote {
-                id: *id,
-                value: *value,
-            })),
-            Some(_) => None,
+        .map(|vote| {
+            if !all_known && !known.contains(&vote.item_id.get()) {
+                return Some(Outcome::UnknownItem);
+            }
+            // Never without an id: as many were inserted as have a known item.
+            ids.next().map(|id| {
+                Outcome::Accepted(StoredVote {
+                    id,
+                    value: vote.value.get(),
+                })
+            })
         })
         .collect();
-    let repeated = batch.repeated_ids.iter().zip(&batch.repeated_values);
-    for (position, (id, value)) in batch.repeated_positions.iter().zip(repeated) {
-        if let Some(outcome) = at(*position).and_then(|at| outcomes.get_mut(at)) {
-            *outcome = Some(Outcome::Repeated(StoredVote {
-                id: *id,
-                value: *value,
-            }));
-        }
-    }
     Ok(Batch {
         transaction: TransactionId(batch.xid),
         outcomes,
     })
 }
 
-/// Finds the first votes of the repeats without an outcome: they stand in the same
-/// batch, or were committed while it ran.
+async fn insert_any(
+    connection: &mut PgConnection,
+    votes: &[NewVote],
+    items: &[i64],
+) -> Result<Batch, sqlx::Error> {
+    let (item_ids, voter_ids): (Vec<i64>, Vec<Option<&str>>) = votes.iter().map(item_and_voter).unzip();
+    let values: Vec<i16> = votes.iter().map(|vote| vote.value.get()).collect();
+    let batch = sqlx::query_file!(
+        "src/ledger/sql/insert_votes.sql",
+        &item_ids,
+        &voter_ids as &[Option<&str>],
+        &values,
+        items
+    )
+    .fetch_one(connection)
+    .await?;
+    let all_inserted = batch.inserted.len() == votes.len();
+    let inserted: HashSet<i64> = if all_inserted {
+        HashSet::new()
+    } else {
+        batch.inserted.into_iter().collect()
+    };
+    let outcomes = batch
+        .candidates
+        .iter()
+        .zip(values)
+        .map(|(id, value)| match id {
+            None => Some(Outcome::UnknownItem),
+            Some(id) if all_inserted || inserted.contains(id) => {
+                Some(Outcome::Accepted(StoredVote { id: *id, value }))
+            }
+            Some(_) => None,
+        })
+        .collect();
+    Ok(Batch {
+        transaction: TransactionId(batch.xid),
+        outcomes,
+    })
+}
+
+/// Finds the first votes of the repeats: they were committed before the batch or while
+/// it ran, or stand in it. A statement of its own, since no snapshot of the batch's own
+/// statement sees them all.
 async fn find_first_votes(
     connection: &mut PgConnection,
     votes: &[NewVote],

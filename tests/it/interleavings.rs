@@ -103,7 +103,7 @@ impl Pieces {
             expire: Script::new(include_str!("../../lua/expire.lua")),
             invalidate: Script::new(include_str!("../../lua/invalidate.lua")),
             recounted: Script::new(include_str!("../../lua/recounted.lua")),
-            insert_votes: include_str!("../../src/ledger/sql/insert_votes.sql"),
+            insert_votes: include_str!("../../src/ledger/sql/insert_anonymous_votes.sql"),
             exact_counts: include_str!("../../src/ledger/sql/exact_counts.sql"),
             save_counts,
             marks_by_value: piece == Without::Rev,
@@ -197,8 +197,8 @@ impl Item {
             Handler::Commit => {
                 let row = sqlx::query(self.pieces.insert_votes)
                     .bind(vec![self.id])
-                    .bind(vec![None::<String>])
                     .bind(vec![i16::try_from(delta).expect("1 or -1")])
+                    .bind(vec![self.id])
                     .fetch_one(&self.postgres)
                     .await
                     .expect("an insert");

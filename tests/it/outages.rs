@@ -174,13 +174,13 @@ async fn when_postgres_stalls_the_queue_is_bounded_and_the_rest_is_told_to_come_
     let redis =
         tally::live::Redis::new(&tally.stores.redis_url(), tally::live::SERVER_ANSWER_LIMIT).expect("a URL");
     let link = tally::live::Link::open(redis);
-    let (gatherer, lanes) = tally::gather::start(&tally.ledger, &link);
+    let gatherer = tally::gather::start(&tally.ledger, &link, 1);
     let vote = || tally::domain::NewVote {
         item_id: item,
         voter_id: None,
         value: tally::domain::Value::UP,
     };
-    let limit = tally::gather::QUEUE_LIMIT_VOTES + tally::gather::LANES * tally::gather::BATCH_LIMIT_VOTES;
+    let limit = tally::gather::QUEUE_LIMIT_VOTES + tally::gather::BATCH_LIMIT_VOTES;
     let votes: Vec<_> = (0..limit + 100)
         .map(|_| {
             let (gatherer, vote) = (gatherer.clone(), vote());
@@ -205,8 +205,6 @@ async fn when_postgres_stalls_the_queue_is_bounded_and_the_rest_is_told_to_come_
         }
     }
     assert!(refused >= 100, "{refused} were refused");
-    drop(gatherer);
-    lanes.finish().await;
     assert_eq!(tally.ledger_sum(item).await, stored);
     tally.assert_exact_at_rest(item).await;
 }

@@ -2,21 +2,20 @@
 //! wait; one statement inserts them and updates their items. Durable and exact: the
 //! best that SQL alone can do.
 
-use std::collections::HashSet;
-use std::sync::Arc;
+use std::collections::{HashMap, HashSet};
 
 use sqlx::Connection;
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions};
 use tally::domain::{ItemId, NewVote, StoredVote, VoterId};
-use tally::gather::{BATCH_LIMIT_VOTES, Cast, LANES, QUEUE_LIMIT_VOTES};
+use tally::gather::{BATCH_LIMIT_VOTES, Cast, QUEUE_LIMIT_VOTES, take};
 use tally::ledger::Item;
-use tokio::sync::{Mutex, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 
 use super::{VoteStore, database_url, item_row};
 
 const READ_CONNECTIONS: u32 = 8;
 
-/// $1 item ids, $2 voter ids, $3 values; the answer has an array entry a vote.
+/// $1 item ids, $2 voter ids, $3 values, one array entry a vote; $4 the items, each once.
 const STORE: &str = "
 with candidate as materialized (
     select position, item_id, voter_id, value, nextval('vote_id_seq') as id
@@ -25,14 +24,15 @@ with candidate as materialized (
 ), held as materialized (
     -- In the order of ids, so that no two batches wait for each other in a circle.
     select item.id from item
-    where item.id = any($1::bigint[])
+    where item.id = any($4::bigint[])
     order by item.id
     for no key update
 ), inserted as (
     insert into vote (id, item_id, voter_id, value)
     overriding system value
-    select candidate.id, item_id, voter_id, value
-    from candidate join held on held.id = candidate.item_id
+    select id, item_id, voter_id, value
+    from candidate
+    where item_id = any((select array(select id from held))::bigint[])
     order by item_id, voter_id
     on conflict (item_id, voter_id, change_number) where voter_id is not null do nothing
     returning id, item_id, value
@@ -44,43 +44,63 @@ with candidate as materialized (
 )
 select array(select id from candidate order by position),
        array(select id from inserted),
-       array(select vote_count
-             from candidate left join counted on counted.id = candidate.item_id
-             order by position)";
+       array(select id from counted),
+       array(select vote_count from counted)";
+
+/// The same for votes without voters, as Tally has it: $1 item ids, $2 values, $3 the
+/// items, each once.
+const STORE_ANONYMOUS: &str = "
+with held as materialized (
+    select item.id from item
+    where item.id = any($3::bigint[])
+    order by item.id
+    for no key update
+), inserted as (
+    insert into vote (item_id, value)
+    select item_id, value
+    from unnest($1::bigint[], $2::smallint[]) as given (item_id, value)
+    where item_id = any((select array(select id from held))::bigint[])
+    returning id, item_id, value
+), counted as (
+    update item set vote_count = item.vote_count + total.sum
+    from (select item_id, sum(value) as sum from inserted group by item_id) as total
+    where item.id = total.item_id
+    returning item.id, item.vote_count
+)
+select array(select id from inserted),
+       array(select id from counted),
+       array(select vote_count from counted)";
 
 struct Waiting {
     vote: NewVote,
     answer: oneshot::Sender<anyhow::Result<Cast>>,
 }
 
-#[derive(Clone)]
+/// For reads of items.
+pub async fn connect() -> PgPool {
+    PgPoolOptions::new()
+        .max_connections(READ_CONNECTIONS)
+        .test_before_acquire(false)
+        .connect(&database_url())
+        .await
+        .expect("a connection")
+}
+
+/// One thread's.
 pub struct BatchedTransaction {
     queue: mpsc::Sender<Waiting>,
     reads: PgPool,
 }
 
 impl BatchedTransaction {
-    pub async fn connect() -> Self {
-        let options: PgConnectOptions = database_url().parse().expect("a URL");
-        let reads = PgPoolOptions::new()
-            .max_connections(READ_CONNECTIONS)
-            .test_before_acquire(false)
-            .connect_with(options.clone())
-            .await
-            .expect("a connection");
-        // What Tally's own writers are set to, for the same reasons.
-        let options = options.options([
-            ("enable_seqscan", "off"),
-            ("jit", "off"),
-            ("plan_cache_mode", "force_generic_plan"),
-        ]);
+    /// Starts a lane on the current thread, as Tally does.
+    pub fn start(reads: &PgPool) -> Self {
         let (queue, waiting) = mpsc::channel(QUEUE_LIMIT_VOTES);
-        let waiting = Arc::new(Mutex::new(waiting));
-        for _ in 0..LANES {
-            let connection = PgConnection::connect_with(&options).await.expect("a connection");
-            tokio::spawn(lane(connection, Arc::clone(&waiting)));
+        tokio::spawn(lane(waiting));
+        Self {
+            queue,
+            reads: reads.clone(),
         }
-        Self { queue, reads }
     }
 }
 
@@ -96,9 +116,17 @@ impl VoteStore for BatchedTransaction {
     }
 }
 
-async fn lane(mut connection: PgConnection, queue: Arc<Mutex<mpsc::Receiver<Waiting>>>) {
+async fn lane(mut queue: mpsc::Receiver<Waiting>) {
+    let options: PgConnectOptions = database_url().parse().expect("a URL");
+    // What Tally's own writers are set to, for the same reasons.
+    let options = options.options([
+        ("enable_seqscan", "off"),
+        ("jit", "off"),
+        ("plan_cache_mode", "force_generic_plan"),
+    ]);
+    let mut connection = PgConnection::connect_with(&options).await.expect("a connection");
     let mut batch = Vec::with_capacity(BATCH_LIMIT_VOTES);
-    while queue.lock().await.recv_many(&mut batch, BATCH_LIMIT_VOTES).await > 0 {
+    while take(&mut queue, &mut batch, BATCH_LIMIT_VOTES).await > 0 {
         let votes: Vec<&NewVote> = batch.iter().map(|one| &one.vote).collect();
         let stored = store(&mut connection, &votes).await;
         match stored {
@@ -122,17 +150,40 @@ async fn lane(mut connection: PgConnection, queue: Arc<Mutex<mpsc::Receiver<Wait
 /// Stores a batch; `None` for a repeat.
 async fn store(connection: &mut PgConnection, votes: &[&NewVote]) -> Result<Vec<Option<Cast>>, sqlx::Error> {
     let items: Vec<i64> = votes.iter().map(|vote| vote.item_id.get()).collect();
+    let values: Vec<i16> = votes.iter().map(|vote| vote.value.get()).collect();
+    let mut distinct = items.clone();
+    distinct.sort_unstable();
+    distinct.dedup();
+    if votes.iter().all(|vote| vote.voter_id.is_none()) {
+        let (ids, counted, counts): (Vec<i64>, Vec<i64>, Vec<i64>) = sqlx::query_as(STORE_ANONYMOUS)
+            .bind(&items)
+            .bind(&values)
+            .bind(&distinct)
+            .fetch_one(connection)
+            .await?;
+        let counts: HashMap<i64, i64> = counted.into_iter().zip(counts).collect();
+        let mut ids = ids.into_iter();
+        return Ok(items
+            .iter()
+            .zip(values)
+            .map(|(item, value)| match counts.get(item) {
+                None => Some(Cast::UnknownItem),
+                Some(count) => ids.next().map(|id| accepted(id, value, *count)),
+            })
+            .collect());
+    }
     let voters: Vec<Option<&str>> = votes
         .iter()
         .map(|vote| vote.voter_id.as_ref().map(VoterId::as_str))
         .collect();
-    let values: Vec<i16> = votes.iter().map(|vote| vote.value.get()).collect();
-    let (ids, inserted, counts): (Vec<i64>, Vec<i64>, Vec<Option<i64>>) = sqlx::query_as(STORE)
+    let (ids, inserted, counted, counts): (Vec<i64>, Vec<i64>, Vec<i64>, Vec<i64>) = sqlx::query_as(STORE)
         .bind(&items)
         .bind(&voters)
         .bind(&values)
+        .bind(&distinct)
         .fetch_one(connection)
         .await?;
+    let counts: HashMap<i64, i64> = counted.into_iter().zip(counts).collect();
     let all_inserted = inserted.len() == votes.len();
     let inserted: HashSet<i64> = if all_inserted {
         HashSet::new()
@@ -141,15 +192,19 @@ async fn store(connection: &mut PgConnection, votes: &[&NewVote]) -> Result<Vec<
     };
     Ok(ids
         .into_iter()
-        .zip(counts)
+        .zip(items)
         .zip(values)
-        .map(|((id, count), value)| match count {
+        .map(|((id, item), value)| match counts.get(&item) {
             None => Some(Cast::UnknownItem),
             Some(_) if !all_inserted && !inserted.contains(&id) => None,
-            Some(count) => Some(Cast::Accepted {
-                vote: StoredVote { id, value },
-                vote_count: Some(count),
-            }),
+            Some(count) => Some(accepted(id, value, *count)),
         })
         .collect())
+}
+
+fn accepted(id: i64, value: i16, count: i64) -> Cast {
+    Cast::Accepted {
+        vote: StoredVote { id, value },
+        vote_count: Some(count),
+    }
 }

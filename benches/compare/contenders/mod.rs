@@ -72,7 +72,7 @@ impl Contender {
 }
 
 /// A way of storing votes.
-trait VoteStore: Clone + Send + 'static {
+trait VoteStore: 'static {
     /// Stores and counts a vote; durable once this returns, if it ever is.
     fn cast(&self, vote: NewVote) -> impl Future<Output = anyhow::Result<Cast>>;
 
@@ -86,17 +86,25 @@ pub async fn serve(name: &str) {
     // As `tally serve` does: the server measures each request.
     telemetry::init_metrics().expect("the first recorder");
     match Contender::named(name) {
-        Some(Contender::Ceiling) => answer_with(ceiling::Ceiling).await,
-        Some(Contender::Transaction) => answer_with(transaction::Transaction::connect().await).await,
-        Some(Contender::BatchedTransaction) => {
-            answer_with(batched::BatchedTransaction::connect().await).await;
+        Some(Contender::Ceiling) => answer_with(|| ceiling::Ceiling).await,
+        Some(Contender::Transaction) => {
+            let store = transaction::Transaction::connect().await;
+            answer_with(move || store.clone()).await;
         }
-        Some(Contender::Recipe) => answer_with(recipe::Recipe::connect().await).await,
+        Some(Contender::BatchedTransaction) => {
+            let pool = batched::connect().await;
+            answer_with(move || batched::BatchedTransaction::start(&pool)).await;
+        }
+        Some(Contender::Recipe) => {
+            let store = recipe::Recipe::connect().await;
+            answer_with(move || store.clone()).await;
+        }
         Some(Contender::Tally) | None => panic!("{VARIABLE}: {name} is no contender of this program"),
     }
 }
 
-async fn answer_with<S: VoteStore>(store: S) {
+/// `store` is called once on each thread that serves.
+async fn answer_with<S: VoteStore>(store: impl Fn() -> S + Clone + Send + 'static) {
     let listen = std::env::var(LISTEN).expect(LISTEN);
     let listener = TcpListener::bind(listen).expect("a free port");
     http::start(
@@ -104,9 +112,10 @@ async fn answer_with<S: VoteStore>(store: S) {
         http::Limits::with_connections(http::CONNECTIONS_LIMIT),
         Duration::from_secs(1),
         move |app| {
-            app.app_data(web::Data::new(store.clone()))
-                .service(web::resource("/v1/items/{id}").route(web::get().to(item::<S>)))
-                .service(web::resource("/v1/items/{id}/votes").route(web::post().to(cast::<S>)));
+            // In the order of Tally's own routes.
+            app.app_data(web::Data::new(store()))
+                .service(web::resource("/v1/items/{id}/votes").route(web::post().to(cast::<S>)))
+                .service(web::resource("/v1/items/{id}").route(web::get().to(item::<S>)));
         },
     )
     .expect("a server")
