@@ -49,7 +49,7 @@ pub fn start(ledger: &Ledger, link: &Link, gatherers: usize) -> Gatherer {
     tokio::spawn(lane.run(waiting));
     let (reads, waiting) = mpsc::channel(READ_QUEUE_LIMIT_READS.div_ceil(gatherers));
     let lane = reads::Lane {
-        ledger: ledger.clone(),
+        reader: ledger.item_reader(),
         link: link.clone(),
     };
     tokio::spawn(lane.run(waiting));

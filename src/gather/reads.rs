@@ -8,7 +8,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::take;
 use crate::domain::ItemId;
-use crate::ledger::{Item, Ledger};
+use crate::ledger::{Item, ItemReader};
 use crate::live::Link;
 
 /// Reads in one batch, at the most.
@@ -42,12 +42,12 @@ pub(super) struct Waiting {
 
 /// Takes batch after batch, until the queue is closed.
 pub(super) struct Lane {
-    pub ledger: Ledger,
+    pub reader: ItemReader,
     pub link: Link,
 }
 
 impl Lane {
-    pub async fn run(self, mut queue: mpsc::Receiver<Waiting>) {
+    pub async fn run(mut self, mut queue: mpsc::Receiver<Waiting>) {
         let mut batch = Vec::with_capacity(READ_BATCH_LIMIT_ITEMS);
         while take(&mut queue, &mut batch, READ_BATCH_LIMIT_ITEMS).await > 0 {
             self.answer(&mut batch).await;
@@ -55,11 +55,11 @@ impl Lane {
     }
 
     /// Answers every read of a batch, and leaves it empty.
-    async fn answer(&self, batch: &mut Vec<Waiting>) {
+    async fn answer(&mut self, batch: &mut Vec<Waiting>) {
         let mut items: Vec<ItemId> = batch.iter().map(|one| one.item).collect();
         items.sort_unstable();
         items.dedup();
-        let (rows, counts) = tokio::join!(self.ledger.items_by_id(&items), self.link.read(&items));
+        let (rows, counts) = tokio::join!(self.reader.read(&items), self.link.read(&items));
         let rows = match rows {
             Ok(rows) => rows,
             Err(error) => {

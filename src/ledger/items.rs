@@ -1,6 +1,10 @@
 //! Items: made once, read often.
 
-use super::{Ledger, LedgerError};
+use sqlx::postgres::PgConnection;
+use tokio::time::timeout;
+
+use super::own::{OwnConnection, is_gone};
+use super::{ANSWER_MARGIN, KEPT_PLANS, Ledger, LedgerError};
 use crate::domain::{ItemId, ItemName, Rev};
 
 /// An item as it stands in Postgres.
@@ -53,22 +57,12 @@ impl Ledger {
         Ok(row.try_into()?)
     }
 
-    /// Those of these items that exist, in no order. Each id may be given once.
-    ///
-    /// # Errors
-    /// When Postgres is away.
-    pub async fn items_by_id(&self, ids: &[ItemId]) -> Result<Vec<Item>, LedgerError> {
-        let ids: Vec<i64> = ids.iter().map(|id| id.get()).collect();
-        let rows = sqlx::query_as!(
-            Row,
-            r#"select id, name, vote_count,
-                      (extract(epoch from counted_at) * 1000000)::bigint as counted_at
-               from item where id = any($1)"#,
-            &ids
-        )
-        .fetch_all(&self.pool)
-        .await?;
-        Ok(rows.into_iter().map(Item::try_from).collect::<Result<_, _>>()?)
+    /// Reads items over a connection of its own.
+    pub fn item_reader(&self) -> ItemReader {
+        let options = self.options.clone().options([KEPT_PLANS]);
+        ItemReader {
+            connection: OwnConnection::new(options, self.statement_limit + ANSWER_MARGIN),
+        }
     }
 
     /// Up to `limit` items with ids above `after`, in the order of their ids;
@@ -123,4 +117,72 @@ impl Ledger {
         .await?;
         Ok(ids.into_iter().filter_map(ItemId::new).collect())
     }
+}
+
+/// Reads items by their ids, many at once, over a connection of its own: lent from the
+/// pool, each batch would first be planned and its connection asked how it is.
+pub struct ItemReader {
+    connection: OwnConnection,
+}
+
+impl ItemReader {
+    /// Those of these items that exist, in no order. Each id may be given once.
+    ///
+    /// # Errors
+    /// When Postgres is away or too slow.
+    pub async fn read(&mut self, ids: &[ItemId]) -> Result<Vec<Item>, LedgerError> {
+        let ids: Vec<i64> = ids.iter().map(|id| id.get()).collect();
+        let found = loop {
+            let (mut connection, was_kept) = self.connection.take().await?;
+            let limit = self.connection.answer_limit;
+            match timeout(limit, find(&mut connection, &ids)).await {
+                Ok(Ok(found)) => {
+                    self.connection.keep(connection);
+                    break found;
+                }
+                // Postgres was restarted, say. Reading again does no harm.
+                Ok(Err(error)) if was_kept && is_gone(&error) => {}
+                Ok(Err(error)) => return Err(error.into()),
+                Err(_) => return Err(LedgerError::Late(limit)),
+            }
+        };
+        let columns = found.names.unwrap_or_default().into_iter();
+        let columns = columns
+            .zip(found.vote_counts.unwrap_or_default())
+            .zip(found.counted_at.unwrap_or_default());
+        let ids = found.ids.unwrap_or_default();
+        let rows = ids.into_iter().zip(columns);
+        Ok(rows
+            .map(|(id, ((name, vote_count), counted_at))| {
+                Item::try_from(Row {
+                    id,
+                    name,
+                    vote_count,
+                    counted_at,
+                })
+            })
+            .collect::<Result<_, _>>()?)
+    }
+}
+
+/// Items, a column each; `None` when there is none of them.
+struct Columns {
+    ids: Option<Vec<i64>>,
+    names: Option<Vec<String>>,
+    vote_counts: Option<Vec<i64>>,
+    counted_at: Option<Vec<Option<i64>>>,
+}
+
+/// One row of arrays: a row an item would cost more to take in than to read.
+async fn find(connection: &mut PgConnection, ids: &[i64]) -> Result<Columns, sqlx::Error> {
+    sqlx::query_as!(
+        Columns,
+        r#"select array_agg(id) as ids, array_agg(name) as names, array_agg(vote_count) as vote_counts,
+                  array_agg((extract(epoch from counted_at) * 1000000)::bigint)
+                      as "counted_at: Vec<Option<i64>>"
+           from item where id = any($1)"#,
+        ids
+    )
+    .fetch_one(connection)
+    .await
 }

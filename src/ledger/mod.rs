@@ -4,6 +4,7 @@ mod audit;
 mod counts;
 mod items;
 mod lanes;
+mod own;
 mod roles;
 mod votes;
 
@@ -14,7 +15,7 @@ use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions};
 use sqlx::{Connection, Executor};
 
 pub use audit::{AuditRow, Folded};
-pub use items::Item;
+pub use items::{Item, ItemReader};
 pub use roles::{Role, Roles, create_logins};
 pub use votes::{InsertError, Inserted, VoteWriter};
 
@@ -29,7 +30,10 @@ pub const WORKER_STATEMENT_LIMIT: Duration = Duration::from_secs(120);
 pub const CONNECT_LIMIT: Duration = Duration::from_secs(2);
 /// How long a caller waits for one of the pool's connections.
 pub const ACQUIRE_LIMIT: Duration = Duration::from_secs(3);
-/// Connections in the pool, besides those of the vote writers.
+/// How much longer than its statement limit a lane waits for an answer, so that
+/// Postgres' own cancellation, which is certain, comes first.
+const ANSWER_MARGIN: Duration = Duration::from_secs(1);
+/// Connections in the pool, besides those of the lanes.
 pub const POOL_LIMIT_CONNECTIONS: u32 = 8;
 
 /// How long a transaction may stand idle before Postgres ends it. The audit's holds
@@ -53,9 +57,9 @@ const SESSION_OPTIONS: [(&str, &str); 3] = [
 /// from nothing to millions of rows, and a plan that was kept from the first minute
 /// was seen to make a replay of repeats eight times slower than one of new votes.
 const POOL_PLANS: (&str, &str) = ("plan_cache_mode", "force_custom_plan");
-/// The writers' statement has one good plan, whatever the tables hold. Making it
+/// The lanes' statements have one good plan each, whatever the tables hold. Making it
 /// takes as long as running it, so it is made once a connection.
-const WRITER_PLANS: (&str, &str) = ("plan_cache_mode", "force_generic_plan");
+const KEPT_PLANS: (&str, &str) = ("plan_cache_mode", "force_generic_plan");
 /// A server whose machine is lost says no goodbye; Postgres finds out after
 /// 5 s + 3 × 2 s, closes its lanes' connections, and a sync worker sees that.
 const WRITER_KEEPALIVE: [(&str, &str); 3] = [
@@ -147,7 +151,7 @@ impl Ledger {
         let options = self
             .options
             .clone()
-            .options([WRITER_PLANS])
+            .options([KEPT_PLANS])
             .options(WRITER_KEEPALIVE);
         VoteWriter::new(options, self.statement_limit)
     }

@@ -8,12 +8,8 @@ use sqlx::postgres::{PgConnectOptions, PgConnection};
 use tokio::time::timeout;
 
 use super::counts::exact_counts;
-use super::{CONNECT_LIMIT, LedgerError, lanes};
+use super::{ANSWER_MARGIN, CONNECT_LIMIT, LedgerError, lanes};
 use crate::domain::{ExactCount, ItemId, NewVote, Outcome, StoredVote, TransactionId, VoterId};
-
-/// How much longer than the statement limit the writer waits for an answer, so
-/// that Postgres' own cancellation, which is certain, comes first.
-const ANSWER_MARGIN: Duration = Duration::from_secs(1);
 
 /// What became of a batch.
 #[derive(Debug)]

@@ -87,7 +87,8 @@ impl Steps {
 
     async fn saved(&self) -> i64 {
         self.ledger
-            .items_by_id(&[self.item])
+            .item_reader()
+            .read(&[self.item])
             .await
             .expect("Postgres")
             .remove(0)

@@ -203,7 +203,7 @@ async fn a_count_is_saved_only_forward_in_counted_at() {
             rev: Rev::from_micros(rev),
         };
         let saved = ledger.save_counts(&[one]).await.expect("a save");
-        let item = ledger.items_by_id(&[x]).await.expect("Postgres").remove(0);
+        let item = ledger.item_reader().read(&[x]).await.expect("Postgres").remove(0);
         (
             saved.contains(&x),
             item.saved_count,
@@ -298,4 +298,24 @@ async fn exact_counts_stay_exact_while_audits_fold_the_votes_under_them() {
     }
     folding.await.expect("no panic");
     assert_eq!(ledger.vote_total().await.expect("a total"), stored);
+}
+
+#[tokio::test]
+async fn a_reader_whose_connection_was_ended_reads_on_over_another() {
+    let stores = Stores::start().await;
+    let ledger = ledger(&stores.database_url);
+    let x = item(&ledger).await;
+    let mut reader = ledger.item_reader();
+    assert_eq!(reader.read(&[x]).await.expect("an item").len(), 1);
+    let ended: i64 = sqlx::query_scalar(
+        "select count(*) filter (where pg_terminate_backend(pid))
+         from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()",
+    )
+    .fetch_one(&stores.pool())
+    .await
+    .expect("Postgres answers");
+    assert!(ended > 0);
+    assert_eq!(reader.read(&[x]).await.expect("an item").len(), 1);
+    let unknown = ItemId::new(i64::MAX).expect("positive");
+    assert!(reader.read(&[unknown]).await.expect("no item").is_empty());
 }

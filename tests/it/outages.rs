@@ -208,3 +208,58 @@ async fn when_postgres_stalls_the_queue_is_bounded_and_the_rest_is_told_to_come_
     assert_eq!(tally.ledger_sum(item).await, stored);
     tally.assert_exact_at_rest(item).await;
 }
+
+/// A thread of the server that ends takes its lane with it, in the middle of a batch if
+/// nobody waits for it any more.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lane_that_ends_with_its_thread_leaves_what_it_may_have_stored_to_be_counted_afresh() {
+    let tally = Tally::start().await;
+    let item = tally.item("x").await;
+    let redis =
+        tally::live::Redis::new(&tally.stores.redis_url(), tally::live::SERVER_ANSWER_LIMIT).expect("a URL");
+    let link = tally::live::Link::open(redis);
+    let thread = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    let gatherer = {
+        let _inside = thread.enter();
+        tally::gather::start(&tally.ledger, &link, 1)
+    };
+    let vote = || tally::domain::NewVote {
+        item_id: item,
+        voter_id: None,
+        value: tally::domain::Value::UP,
+    };
+    gatherer.cast(vote()).await.expect("a vote");
+    let mut blocker = tally.pool.begin().await.expect("a transaction");
+    sqlx::query("lock table vote in share row exclusive mode")
+        .execute(&mut *blocker)
+        .await
+        .expect("a lock");
+    let vote = vote();
+    thread.spawn(async move { gatherer.cast(vote).await });
+    eventually("the batch waits for the table", async || {
+        let waits: bool = sqlx::query_scalar(
+            "select exists (select from pg_locks where relation = 'vote'::regclass and not granted)",
+        )
+        .fetch_one(&tally.pool)
+        .await
+        .expect("Postgres answers");
+        waits.then_some(())
+    })
+    .await;
+    thread.shutdown_background();
+    eventually("its item is doubted", async || {
+        (link.doubt_total() == 1).then_some(())
+    })
+    .await;
+    blocker.rollback().await.expect("a rollback");
+    eventually("the vote is stored all the same", async || {
+        (tally.ledger_sum(item).await == 2).then_some(())
+    })
+    .await;
+    link.settled().await;
+    tally.assert_exact_at_rest(item).await;
+}

@@ -172,7 +172,8 @@ impl Tally {
 
     pub async fn saved_count(&self, item: ItemId) -> i64 {
         self.ledger
-            .items_by_id(&[item])
+            .item_reader()
+            .read(&[item])
             .await
             .expect("Postgres answers")
             .remove(0)
