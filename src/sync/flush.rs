@@ -7,6 +7,7 @@ use tokio::time::Instant;
 
 use super::{SyncError, Worker};
 use crate::domain::{CountToSave, ItemId, Rev};
+use crate::ledger::Saved;
 use crate::live::{Counter, Expired, Marked, Page, Recounted};
 use crate::telemetry::name;
 
@@ -142,7 +143,7 @@ impl Worker {
     ///
     /// # Errors
     /// When Postgres is away.
-    pub async fn write(&self, counts: &[CountToSave]) -> Result<Vec<ItemId>, SyncError> {
+    pub async fn write(&self, counts: &[CountToSave]) -> Result<Saved, SyncError> {
         Ok(self.ledger.save_counts(counts).await?)
     }
 
@@ -151,11 +152,10 @@ impl Worker {
     ///
     /// # Errors
     /// When Redis is away.
-    pub async fn mark(&self, counts: &[CountToSave], written: &[ItemId]) -> Result<usize, SyncError> {
-        let written: HashSet<ItemId> = written.iter().copied().collect();
+    pub async fn mark(&self, counts: &[CountToSave], written: &Saved) -> Result<usize, SyncError> {
         let marks: Vec<(ItemId, Rev)> = counts
             .iter()
-            .filter(|one| written.contains(&one.item_id))
+            .filter(|one| written.contains(one.item_id))
             .map(|one| (one.item_id, one.rev))
             .collect();
         let marked = self.counters.mark_saved(&marks).await?;
@@ -191,13 +191,13 @@ impl Worker {
                 })
             })
             .collect();
-        let written: HashSet<ItemId> = self.ledger.save_counts(&counts).await?.into_iter().collect();
+        let written = self.ledger.save_counts(&counts).await?;
         // An item that does not exist has nothing to be written. One that was saved
         // since the ledger was read keeps its token, and comes again with the next walk.
         let known: HashSet<ItemId> = exact.iter().map(|one| one.item_id).collect();
         let tokens: Vec<(ItemId, String)> = doubted
             .into_iter()
-            .filter(|(item, ..)| written.contains(item) || !known.contains(item))
+            .filter(|(item, ..)| !known.contains(item) || written.contains(*item))
             .map(|(item, token, _)| (item, token))
             .collect();
         let cleared = self.counters.recounted(&tokens).await?;
