@@ -167,6 +167,7 @@ impl Bench {
                     (&self.stores, voting::LOADS_LIMIT * self.number, &self.settings);
                 let rows: Vec<WorkerRow> = match *name {
                     "reseed" => vec![worker::reseed(stores, round, number, settings).await],
+                    "audit_idle" => vec![worker::audit_idle(stores, round, settings).await],
                     "audit" => vec![worker::audit(stores, round, number, settings).await],
                     "sweep" if workloads.contains(&"flush") => Vec::new(),
                     _ => worker::flush_and_sweep(stores, round, settings).await,

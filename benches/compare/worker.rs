@@ -46,10 +46,11 @@ const BACK_FOR: Duration = Duration::from_secs(1);
 const SEED_LIMIT: Duration = Duration::from_secs(60);
 
 /// What is measured, in its order.
-pub const WORKLOADS: [(&str, &str); 4] = [
+pub const WORKLOADS: [(&str, &str); 5] = [
     ("flush", "the worker writes changed counters to their items"),
     ("sweep", "the worker walks saved counters"),
     ("reseed", "Redis is wiped under full voting load, 10,000 items"),
+    ("audit_idle", "the worker audits votes while nobody votes"),
     ("audit", "the worker audits votes under full voting load"),
 ];
 
@@ -69,7 +70,8 @@ pub struct WorkerRow {
     pub cpu_us_each: Option<CpuEach>,
     pub wal_bytes_each: Option<f64>,
     pub redis_bytes_per_counter: Option<f64>,
-    /// The voters' rate before, and while this was done.
+    /// The voters' rate before (of the audit, the mean of before and after), and while
+    /// this was done.
     pub votes_per_second_before: Option<f64>,
     pub votes_per_second: Option<f64>,
     pub verified: bool,
@@ -371,13 +373,73 @@ pub async fn reseed(stores: &Stores, round: usize, number: u32, settings: &Setti
     }
 }
 
-/// Audits a ledger of which nothing was audited yet, under full load.
-pub async fn audit(stores: &Stores, round: usize, number: u32, settings: &Settings) -> WorkerRow {
-    let template = Template {
+/// Old votes that no audit has seen.
+fn unaudited(settings: &Settings) -> Template {
+    Template {
         name: "unaudited_ledger",
         audited: false,
         ..full(settings)
+    }
+}
+
+/// How many votes the audit has had, and what is wrong with that.
+async fn audited(database: &Database, template: &Template, step: &Step) -> (i64, Option<String>) {
+    let audited: i64 = sqlx::query_scalar("select votes from watermark")
+        .fetch_one(&database.pool)
+        .await
+        .expect("a watermark");
+    let fault = (step.wrong_items > 0 || audited < template.votes()).then(|| {
+        format!(
+            "{audited} of {} votes audited, {} items wrong",
+            template.votes(),
+            step.wrong_items
+        )
+    });
+    (audited, fault)
+}
+
+/// Audits a ledger of which nothing was audited yet, while nobody votes.
+pub async fn audit_idle(stores: &Stores, round: usize, settings: &Settings) -> WorkerRow {
+    let template = unaudited(settings);
+    let database = stores.database(&template).await;
+    let processes = Processes {
+        servers: Vec::new(),
+        worker: None,
+        postgres: stores.postgres.process_id().expect("it runs"),
+        redis: stores.redis.process_id().expect("it runs"),
     };
+    let (wal_before, before) = (stores.wal_bytes().await, processes.cpu());
+    let step = step(stores, &database, "audit").await;
+    let cpu = Cpu {
+        worker: Duration::from_micros(step.cpu_us),
+        ..processes.cpu().since(before)
+    };
+    let wal_bytes = stores.wal_bytes().await - wal_before;
+    let (audited, fault) = audited(&database, &template, &step).await;
+    stores.drop(database).await;
+    let count = u64::try_from(audited).expect("a number");
+    WorkerRow {
+        workload: "audit_idle",
+        contender: Contender::Tally,
+        round,
+        connections: 0,
+        servers: 0,
+        count,
+        seconds: step.seconds,
+        count_per_second: audited as f64 / step.seconds,
+        cpu_us_each: Some(cpu.each(Duration::ZERO, count)),
+        wal_bytes_each: Some(wal_bytes as f64 / audited as f64),
+        redis_bytes_per_counter: None,
+        votes_per_second_before: None,
+        votes_per_second: None,
+        verified: fault.is_none(),
+        fault,
+    }
+}
+
+/// Audits a ledger of which nothing was audited yet, under full load.
+pub async fn audit(stores: &Stores, round: usize, number: u32, settings: &Settings) -> WorkerRow {
+    let template = unaudited(settings);
     let database = stores.database(&template).await;
     let voting = Voting::start(stores, &database, number).await;
     sleep(settings.warm_up).await;
@@ -385,22 +447,13 @@ pub async fn audit(stores: &Stores, round: usize, number: u32, settings: &Settin
     let (votes, started) = (voting.load.acknowledged_votes(), Instant::now());
     let step = step(stores, &database, "audit").await;
     let during = (voting.load.acknowledged_votes() - votes) as f64 / started.elapsed().as_secs_f64();
-    let audited: i64 = sqlx::query_scalar("select votes from watermark")
-        .fetch_one(&database.pool)
-        .await
-        .expect("a watermark");
+    // An audit that rests for the voters takes a while, in which the ledger grows.
+    let before = f64::midpoint(before, voting.rate(settings.run).await);
+    let (audited, fault) = audited(&database, &template, &step).await;
     let stopped = voting.stop(stores, &database, &template).await;
     stores.drop(database).await;
 
-    let fault = stopped.err().or_else(|| {
-        (step.wrong_items > 0 || audited < template.votes()).then(|| {
-            format!(
-                "{audited} of {} votes audited, {} items wrong",
-                template.votes(),
-                step.wrong_items
-            )
-        })
-    });
+    let fault = stopped.err().or(fault);
     WorkerRow {
         workload: "audit",
         contender: Contender::Tally,

@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use sqlx::postgres::PgConnection;
 use tokio::time::{Instant, sleep};
 
 use super::{Ledger, LedgerError};
 use crate::domain::{ItemId, Rev};
 
-/// How many vote ids one transaction of the audit folds: it holds its items' row
-/// locks for as long, and the flush waits for them.
+/// How many vote ids one transaction of the audit folds at the most: it holds its
+/// items' row locks for as long, and the flush waits for them.
 pub const FOLD_LIMIT_IDS: i64 = 1_000_000;
 /// How long the audit waits for the transactions that hold the ledger to end.
 pub const DECIDE_LIMIT: Duration = Duration::from_secs(30);
@@ -36,6 +37,10 @@ pub struct Folded {
     pub watermark: i64,
     /// How many votes those are.
     pub votes: i64,
+    /// The last vote id that has been drawn by now.
+    pub drawn: i64,
+    /// Whether the vote beyond the watermark is too young to be folded.
+    pub is_young_next: bool,
 }
 
 impl Ledger {
@@ -110,11 +115,11 @@ impl Ledger {
         }
     }
 
-    /// Adds one portion of the votes between the watermark and `safe_vote_id` to
-    /// their items' audited counts, and moves the watermark, in one transaction.
-    /// Votes younger than `in_flight_limit` stay beyond the watermark, where
-    /// [`Ledger::audit_page`] sees how young they are. Returns `None` when nothing
-    /// is left to fold.
+    /// Adds one portion of the votes between the watermark and `safe_vote_id`, up to
+    /// `limit_ids` ids, to their items' audited counts, and moves the watermark, in one
+    /// transaction. Votes younger than `in_flight_limit` stay beyond the watermark,
+    /// where [`Ledger::audit_page`] sees how young they are. Returns `None` when
+    /// nothing is left to fold.
     ///
     /// # Errors
     /// When Postgres is away or too slow; the watermark then stays.
@@ -122,35 +127,51 @@ impl Ledger {
         &self,
         safe_vote_id: i64,
         in_flight_limit: Duration,
+        limit_ids: i64,
     ) -> Result<Option<Folded>, LedgerError> {
+        let in_flight_secs = in_flight_limit.as_secs_f64();
         let mut transaction = self.pool.begin().await?;
         // The lock makes a second audit wait, then find the watermark moved.
         let watermark = sqlx::query_scalar!("select vote_id from watermark for no key update")
             .fetch_one(&mut *transaction)
             .await?;
-        let end = safe_vote_id.min(watermark.saturating_add(FOLD_LIMIT_IDS));
-        let first_young = sqlx::query_scalar!(
-            r#"select id from vote
-               where id > $1 and id <= $2
-                 and created_at > statement_timestamp() - make_interval(secs => $3)
-               order by id limit 1"#,
-            watermark,
-            end,
-            in_flight_limit.as_secs_f64()
-        )
-        .fetch_optional(&mut *transaction)
-        .await?;
-        let end = first_young.map_or(end, |id| id - 1);
+        let mut end = safe_vote_id.min(watermark.saturating_add(limit_ids.min(FOLD_LIMIT_IDS)));
         if end <= watermark {
             return Ok(None);
         }
-        let votes = sqlx::query_file_scalar!("src/ledger/sql/fold_votes.sql", watermark, end)
-            .fetch_one(&mut *transaction)
+        let mut portion = fold_portion(&mut transaction, watermark, end, in_flight_secs).await?;
+        let mut is_young_next = false;
+        if portion.is_young {
+            // Ids and ages are not in the same order: a batch may draw its ids long
+            // after it began. So it is looked for, in the one portion that needs it.
+            // A vote that is old enough by now was too young a moment ago: no matter.
+            let first_young = sqlx::query_scalar!(
+                r#"select id from vote
+                   where id > $1 and id <= $2
+                     and created_at > statement_timestamp() - make_interval(secs => $3)
+                   order by id limit 1"#,
+                watermark,
+                end,
+                in_flight_secs
+            )
+            .fetch_optional(&mut *transaction)
             .await?;
+            is_young_next = first_young.is_some();
+            end = first_young.map_or(end, |id| id - 1);
+            if end <= watermark {
+                return Ok(None);
+            }
+            portion = fold_portion(&mut transaction, watermark, end, in_flight_secs).await?;
+            // Younger than a moment ago: the clock was set back. The next audit will do.
+            if portion.is_young {
+                return Ok(None);
+            }
+        }
         let moved = sqlx::query!(
-            "update watermark set vote_id = $1, votes = votes + $2 returning vote_id, votes",
+            r#"update watermark set vote_id = $1, votes = votes + $2
+               returning vote_id, votes, (select last_value from vote_id_seq) as "drawn!""#,
             end,
-            votes
+            portion.votes
         )
         .fetch_one(&mut *transaction)
         .await?;
@@ -158,6 +179,8 @@ impl Ledger {
         Ok(Some(Folded {
             watermark: moved.vote_id,
             votes: moved.votes,
+            drawn: moved.drawn,
+            is_young_next,
         }))
     }
 
@@ -207,4 +230,28 @@ impl Ledger {
             })
             .collect())
     }
+}
+
+/// What became of a portion: how many votes it has, and whether none of them was
+/// folded because one is too young.
+struct Portion {
+    votes: i64,
+    is_young: bool,
+}
+
+async fn fold_portion(
+    connection: &mut PgConnection,
+    after: i64,
+    end: i64,
+    in_flight_secs: f64,
+) -> Result<Portion, sqlx::Error> {
+    sqlx::query_file_as!(
+        Portion,
+        "src/ledger/sql/fold_votes.sql",
+        after,
+        end,
+        in_flight_secs
+    )
+    .fetch_one(connection)
+    .await
 }

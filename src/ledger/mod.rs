@@ -14,7 +14,8 @@ use sqlx::migrate::{Migrate, MigrateError, Migrator};
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions};
 use sqlx::{Connection, Executor};
 
-pub use audit::{AuditRow, Folded};
+pub use audit::{AuditRow, FOLD_LIMIT_IDS, Folded};
+pub use counts::Saved;
 pub use items::{Item, ItemReader};
 pub use roles::{Role, Roles, create_logins};
 pub use votes::{InsertError, Inserted, VoteWriter};

@@ -21,6 +21,7 @@ use redis::{Script, Value};
 use sqlx::Row;
 use sqlx::postgres::{PgPool, PgPoolOptions};
 use tally::domain::Snapshot;
+use tally::ledger::FOLD_LIMIT_IDS;
 
 use crate::helpers::stores::Stores;
 use crate::helpers::tally::ledger;
@@ -82,7 +83,7 @@ impl Pieces {
             Without::CountedAtGuard => {
                 save_counts = cut(
                     &save_counts,
-                    "and (held.held_rev is null or held.held_rev <= held.rev)",
+                    "and (item.counted_at is null or item.counted_at <= given.counted_at)",
                     "",
                 );
             }
@@ -334,13 +335,21 @@ impl Item {
     }
 
     async fn save(&self, count: i64, rev: i64) -> bool {
-        !sqlx::query(&self.pieces.save_counts)
-            .bind(vec![self.id])
-            .bind(vec![count])
-            .bind(vec![rev])
+        let query = |text| {
+            sqlx::query(text)
+                .bind(vec![self.id])
+                .bind(vec![count])
+                .bind(vec![rev])
+        };
+        let written = query(&self.pieces.save_counts).execute(&self.postgres).await;
+        if written.expect("a save").rows_affected() > 0 {
+            return true;
+        }
+        let held = include_str!("../../src/ledger/sql/held_counts.sql");
+        !query(held)
             .fetch_all(&self.postgres)
             .await
-            .expect("a save")
+            .expect("a look")
             .is_empty()
     }
 
@@ -502,7 +511,10 @@ async fn search(without: Without, limit: u64) -> (u64, Option<String>) {
                     }
                     if number % FOLD_EVERY == 0 {
                         let safe = ledger.safe_vote_id().await.expect("a safe id");
-                        ledger.fold_votes(safe, Duration::ZERO).await.expect("a fold");
+                        ledger
+                            .fold_votes(safe, Duration::ZERO, FOLD_LIMIT_IDS)
+                            .await
+                            .expect("a fold");
                     }
                     let item = Item::new(Arc::clone(&pieces), redis.clone(), postgres.clone()).await;
                     if let Err(failure) = play(first + number, item).await {

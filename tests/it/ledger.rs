@@ -1,6 +1,7 @@
 //! What the database itself holds in place.
 
 use tally::domain::{CountToSave, ItemId, NewVote, Outcome, Rev, TransactionId, Value, VoterId};
+use tally::ledger::FOLD_LIMIT_IDS;
 
 use crate::helpers::stores::Stores;
 use crate::helpers::tally::ledger;
@@ -205,7 +206,7 @@ async fn a_count_is_saved_only_forward_in_counted_at() {
         let saved = ledger.save_counts(&[one]).await.expect("a save");
         let item = ledger.item_reader().read(&[x]).await.expect("Postgres").remove(0);
         (
-            saved.contains(&x),
+            saved.contains(x),
             item.saved_count,
             item.counted_at.map(Rev::micros),
         )
@@ -228,6 +229,175 @@ async fn a_count_is_saved_only_forward_in_counted_at() {
     );
     assert_eq!(save(6, micros).await, (true, 6, Some(micros)));
     assert_eq!(save(7, micros + 1).await, (true, 7, Some(micros + 1)));
+}
+
+/// Makes this many items and returns their ids.
+async fn items(pool: &sqlx::PgPool, number: i64) -> Vec<ItemId> {
+    let ids: Vec<i64> =
+        sqlx::query_scalar("insert into item (name) select 'x' from generate_series(1, $1) returning id")
+            .bind(number)
+            .fetch_all(pool)
+            .await
+            .expect("items");
+    ids.into_iter().filter_map(ItemId::new).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_workers_that_save_the_same_items_in_opposite_orders_both_succeed_and_the_newest_stays() {
+    let stores = Stores::start().await;
+    let ledger = ledger(&stores.database_url);
+    let items = items(&stores.pool(), 1000).await;
+    let counts = |rev: i64| -> Vec<CountToSave> {
+        let of_item = |item: &ItemId| CountToSave {
+            item_id: *item,
+            count: rev,
+            rev: Rev::from_micros(rev),
+        };
+        items.iter().map(of_item).collect()
+    };
+    for round in 0..20 {
+        let (older, mut newer) = (counts(1 + 2 * round), counts(2 + 2 * round));
+        newer.reverse();
+        let (older, newer) = tokio::join!(ledger.save_counts(&older), ledger.save_counts(&newer));
+        older.expect("a save");
+        let newer = newer.expect("a save");
+        assert!(items.iter().all(|item| newer.contains(*item)));
+        let newest: i64 = sqlx::query_scalar("select count(*) from item where vote_count = $1")
+            .bind(2 + 2 * round)
+            .fetch_one(&stores.pool())
+            .await
+            .expect("a count");
+        assert_eq!(newest, 1000, "an older count came after a newer one");
+    }
+}
+
+#[tokio::test]
+async fn of_a_page_only_what_is_now_held_is_told_as_saved() {
+    let stores = Stores::start().await;
+    let ledger = ledger(&stores.database_url);
+    let items = items(&stores.pool(), 3).await;
+    let count = |at: usize, count, rev| CountToSave {
+        item_id: items[at],
+        count,
+        rev: Rev::from_micros(rev),
+    };
+    let first = [count(0, 5, 20), count(1, 5, 20)];
+    ledger.save_counts(&first).await.expect("a save");
+    let nowhere = CountToSave {
+        item_id: ItemId::new(999).expect("positive"),
+        ..count(0, 5, 10)
+    };
+    // The first is older and differs, the second older and the same, the third new.
+    let page = [count(0, 4, 10), count(1, 5, 10), count(2, 7, 10), nowhere];
+    let saved = ledger.save_counts(&page).await.expect("a save");
+    let saved: Vec<bool> = page.iter().map(|one| saved.contains(one.item_id)).collect();
+    assert_eq!(saved, [false, true, true, false]);
+}
+
+#[tokio::test]
+async fn a_page_of_counts_is_saved_by_one_index_lookup_an_item() {
+    let stores = Stores::start().await;
+    let pool = stores.pool();
+    let explain = format!("explain {}", include_str!("../../src/ledger/sql/save_counts.sql"));
+    items(&pool, 20_000).await;
+    let mut connection = pool.acquire().await.expect("a connection");
+    sqlx::raw_sql(
+        "analyze item; set enable_seqscan = off; set enable_bitmapscan = off;
+         set plan_cache_mode = force_custom_plan",
+    )
+    .execute(&mut *connection)
+    .await
+    .expect("settings");
+    let page: Vec<i64> = (1..=10_000).collect();
+    let plan: Vec<String> = sqlx::query_scalar(&explain)
+        .bind(&page)
+        .bind(&page)
+        .bind(&page)
+        .persistent(false)
+        .fetch_all(&mut *connection)
+        .await
+        .expect("a plan");
+    let plan = plan.join("\n");
+    assert!(plan.contains("Nested Loop"), "{plan}");
+    assert!(plan.contains("Index Cond: (id = given.id)"), "{plan}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn saves_and_folds_that_race_for_the_same_items_lose_nothing_of_each_other() {
+    let stores = Stores::start().await;
+    let ledger = ledger(&stores.database_url);
+    let pool = stores.pool();
+    let items = items(&pool, 200).await;
+    let saving = tokio::spawn({
+        let (ledger, items) = (ledger.clone(), items.clone());
+        async move {
+            for rev in 1..=200 {
+                let of_item = |item: &ItemId| CountToSave {
+                    item_id: *item,
+                    count: rev,
+                    rev: Rev::from_micros(rev),
+                };
+                let page: Vec<CountToSave> = items.iter().rev().map(of_item).collect();
+                ledger.save_counts(&page).await.expect("a save");
+            }
+        }
+    });
+    let mut rounds = 0;
+    while !saving.is_finished() {
+        sqlx::query("insert into vote (item_id) select id from item")
+            .execute(&pool)
+            .await
+            .expect("votes");
+        rounds += 1;
+        let safe = ledger.safe_vote_id().await.expect("a safe id");
+        // In portions that end in the midst of the items.
+        while ledger
+            .fold_votes(safe, std::time::Duration::ZERO, 70)
+            .await
+            .expect("a fold")
+            .is_some()
+        {}
+    }
+    saving.await.expect("no panic");
+    let wrong: i64 =
+        sqlx::query_scalar("select count(*) from item where audited_count <> $1 or vote_count <> 200")
+            .bind(rounds)
+            .fetch_one(&pool)
+            .await
+            .expect("a count");
+    assert_eq!(wrong, 0);
+}
+
+#[tokio::test]
+async fn a_young_vote_in_the_middle_of_a_portion_stops_the_fold_before_it() {
+    let stores = Stores::start().await;
+    let ledger = ledger(&stores.database_url);
+    let x = item(&ledger).await;
+    // The fourth is of a batch that began late and drew its id early.
+    sqlx::query(
+        "insert into vote (item_id, created_at)
+         select $1, now() - case when n = 4 then interval '1 minute' else interval '1 day' end
+         from generate_series(1, 9) n",
+    )
+    .bind(x.get())
+    .execute(&stores.pool())
+    .await
+    .expect("votes");
+    let safe = ledger.safe_vote_id().await.expect("a safe id");
+    let fold = async |in_flight_secs, limit_ids| {
+        let in_flight_limit = std::time::Duration::from_secs(in_flight_secs);
+        let folded = ledger
+            .fold_votes(safe, in_flight_limit, limit_ids)
+            .await
+            .expect("a fold");
+        folded.map(|folded| (folded.watermark, folded.votes, folded.is_young_next))
+    };
+    assert_eq!(fold(3600, 2).await, Some((2, 2, false)), "a portion without it");
+    assert_eq!(fold(3600, 7).await, Some((3, 3, true)));
+    assert_eq!(fold(3600, 7).await, None, "it is still young");
+    assert_eq!(ledger.exact_counts(&[x]).await.expect("counts")[0].count, 9);
+    assert_eq!(fold(1, 7).await, Some((9, 9, false)), "it is not any more");
+    assert_eq!(ledger.exact_counts(&[x]).await.expect("counts")[0].count, 9);
 }
 
 #[tokio::test]
@@ -254,7 +424,7 @@ async fn the_watermark_waits_for_a_transaction_that_drew_an_earlier_id() {
     let safe = waiting.await.expect("no panic").expect("a safe id");
     assert_eq!(safe, 2);
     let folded = ledger
-        .fold_votes(safe, std::time::Duration::ZERO)
+        .fold_votes(safe, std::time::Duration::ZERO, FOLD_LIMIT_IDS)
         .await
         .expect("a fold")
         .expect("votes");
@@ -262,7 +432,7 @@ async fn the_watermark_waits_for_a_transaction_that_drew_an_earlier_id() {
     assert_eq!(ledger.exact_counts(&[x]).await.expect("counts")[0].count, 2);
     assert_eq!(
         ledger
-            .fold_votes(safe, std::time::Duration::ZERO)
+            .fold_votes(safe, std::time::Duration::ZERO, FOLD_LIMIT_IDS)
             .await
             .expect("a fold"),
         None
@@ -281,7 +451,7 @@ async fn exact_counts_stay_exact_while_audits_fold_the_votes_under_them() {
             for _ in 0..100 {
                 let safe = ledger.safe_vote_id().await.expect("a safe id");
                 ledger
-                    .fold_votes(safe, std::time::Duration::ZERO)
+                    .fold_votes(safe, std::time::Duration::ZERO, FOLD_LIMIT_IDS)
                     .await
                     .expect("a fold");
             }

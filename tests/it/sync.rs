@@ -85,7 +85,8 @@ async fn two_workers_flushing_one_counter_out_of_order_keep_the_newer_count() {
     tally.add(item, -1).await;
     let newer = unsaved(&tally, item).await;
     let written = other.write(&[newer]).await.expect("a write");
-    assert_eq!(one.write(&[older]).await.expect("a write"), [], "turned away");
+    let turned_away = !one.write(&[older]).await.expect("a write").contains(item);
+    assert!(turned_away);
     assert_eq!(other.mark(&[newer], &written).await.expect("a mark"), 1);
     assert_eq!(tally.saved_count(item).await, 1);
     tally.assert_exact_at_rest(item).await;

@@ -1,21 +1,26 @@
--- Adds the votes with $1 < id <= $2 to their items' audited counts.
--- Returns how many votes that were.
+-- Adds the votes with $1 < id <= $2 to their items' audited counts, unless one of
+-- them is younger than $3 seconds: then it adds none.
+-- Returns how many votes that were, and whether one is too young.
 with summed as materialized (
-    select item_id, sum(value)::bigint as sum, count(*)::bigint as votes
+    select item_id, sum(value)::bigint as sum, count(*)::bigint as votes, max(created_at) as newest
     from vote
     where id > $1::bigint and id <= $2::bigint
     group by item_id
-), held as materialized (
-    -- In the order in which the flush locks them.
-    select item.id, summed.sum
+), portion as materialized (
+    select coalesce(sum(votes), 0)::bigint as votes,
+           -- In the pass that sums: to look for young votes first took a third more.
+           coalesce(max(newest) > statement_timestamp() - make_interval(secs => $3::float8), false)
+               as is_young
     from summed
-    join item on item.id = summed.item_id
-    order by item.id
-    for no key update of item
 ), written as (
     update item
-    set audited_count = item.audited_count + held.sum
-    from held
-    where item.id = held.id
+    set audited_count = item.audited_count + given.sum
+    from (
+        select item_id, sum from summed
+        where not (select is_young from portion)
+        -- In the order in which the flush locks them.
+        order by item_id
+    ) as given
+    where item.id = given.item_id
 )
-select coalesce(sum(votes), 0)::bigint as "votes!" from summed
+select votes as "votes!", is_young as "is_young!" from portion

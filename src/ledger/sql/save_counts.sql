@@ -1,25 +1,18 @@
 -- Writes counts behind to their items, only forward in counted_at.
--- $1 item ids, $2 counts, $3 revs (µs). Returns the items whose saved count is
--- now the given one.
-with held as materialized (
+-- $1 item ids, each once; $2 counts; $3 revs (µs).
+update item
+set vote_count = given.vote_count,
+    counted_at = given.counted_at
+from (
+    select id, vote_count, timestamptz 'epoch' + rev * interval '1 microsecond' as counted_at
+    -- Behind a subquery the arrays' lengths are not known, and are taken for short:
+    -- the plan is one index lookup an item. For 10,000 of a million items the planner
+    -- would read the whole index, which took 16 µs an item instead of 6.
+    from unnest((select $1::bigint[]), (select $2::bigint[]), (select $3::bigint[]))
+         as given (id, vote_count, rev)
     -- Two workers lock the rows in one order, so that neither waits in a circle.
-    select item.id, item.vote_count as held_count, given.vote_count,
-           (extract(epoch from item.counted_at) * 1000000)::bigint as held_rev, given.rev
-    from unnest($1::bigint[], $2::bigint[], $3::bigint[]) as given (id, vote_count, rev)
-    join item on item.id = given.id
-    order by item.id
-    for no key update of item
-), written as (
-    update item
-    set vote_count = held.vote_count,
-        counted_at = timestamptz 'epoch' + held.rev * interval '1 microsecond'
-    from held
-    where item.id = held.id
-      and (held.held_rev is null or held.held_rev <= held.rev)
-    returning item.id
-)
-select id as "id!" from written
-union all
--- A recount came first and wrote the same: saved all the same, and without this
--- the count would be tried and turned away until its next vote.
-select id from held where held_rev > rev and held_count = vote_count
+    order by id
+) as given
+where item.id = given.id
+  -- Asked once more of the row as it is when another worker has just written it.
+  and (item.counted_at is null or item.counted_at <= given.counted_at)
