@@ -10,12 +10,16 @@
 mod reads;
 mod votes;
 
-use tokio::sync::{mpsc, oneshot};
+use std::sync::Arc;
+
+use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio::task::yield_now;
 use tokio::time::Instant;
 
 pub use reads::{ItemRead, READ_BATCH_LIMIT_ITEMS, READ_QUEUE_LIMIT_READS, ReadError};
-pub use votes::{BATCH_LIMIT_VOTES, Cast, CastError, QUEUE_LIMIT_VOTES, SEED_LIMIT, SEED_LIMIT_ROUNDS};
+pub use votes::{
+    BATCH_LIMIT_VOTES, Cast, CastError, LANES_PER_THREAD, QUEUE_LIMIT_VOTES, SEED_LIMIT, SEED_LIMIT_ROUNDS,
+};
 
 use crate::domain::{ItemId, NewVote};
 use crate::ledger::Ledger;
@@ -45,8 +49,11 @@ pub struct Gatherer {
 pub fn start(ledger: &Ledger, link: &Link, gatherers: usize) -> Gatherer {
     let depth = metrics::gauge!(name::QUEUE_DEPTH);
     let (votes, waiting) = mpsc::channel(QUEUE_LIMIT_VOTES.div_ceil(gatherers));
-    let lane = votes::Lane::new(ledger.writer(), link.clone(), depth.clone());
-    tokio::spawn(lane.run(waiting));
+    let waiting = Arc::new(Mutex::new(waiting));
+    for _ in 0..LANES_PER_THREAD {
+        let lane = votes::Lane::new(ledger.writer(), link.clone(), depth.clone());
+        tokio::spawn(lane.run(Arc::clone(&waiting)));
+    }
     let (reads, waiting) = mpsc::channel(READ_QUEUE_LIMIT_READS.div_ceil(gatherers));
     let lane = reads::Lane {
         reader: ledger.item_reader(),

@@ -1,9 +1,10 @@
 //! Votes: each batch is stored with one statement and counted with one pipeline.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio::time::{Instant, timeout};
 
 use super::take;
@@ -12,6 +13,9 @@ use crate::ledger::{InsertError, Inserted, SERVER_STATEMENT_LIMIT, VoteWriter};
 use crate::live::{Counted, Link};
 use crate::telemetry::name;
 
+/// Lanes of one thread. They take turns at storing, so that batches are as large as with
+/// one; while a lane counts and answers, the other stores.
+pub const LANES_PER_THREAD: usize = 2;
 /// Votes in one batch, at the most.
 pub const BATCH_LIMIT_VOTES: usize = 1024;
 /// Votes that may wait for a batch, at the most. Four batches: whoever would wait
@@ -137,61 +141,71 @@ impl Lane {
         }
     }
 
-    pub async fn run(mut self, mut queue: mpsc::Receiver<Waiting>) {
+    pub async fn run(mut self, queue: Arc<Mutex<mpsc::Receiver<Waiting>>>) {
         let mut batch = Vec::with_capacity(BATCH_LIMIT_VOTES);
         loop {
-            let taken = take(&mut queue, &mut batch, BATCH_LIMIT_VOTES).await;
+            // Held until the batch is stored: taken before, the next would be smaller.
+            let mut turn = queue.lock().await;
+            let taken = take(&mut turn, &mut batch, BATCH_LIMIT_VOTES).await;
             if taken == 0 {
                 return;
             }
             self.figures.depth.decrement(taken as f64);
             self.figures.batch_votes.record(taken as f64);
-            self.settle(&mut batch).await;
+            let (votes, answers): (Vec<NewVote>, Vec<_>) = batch
+                .drain(..)
+                .map(|one| (one.vote, (one.since, one.answer)))
+                .unzip();
+            let unsettled = Unsettled {
+                link: self.link.clone(),
+                votes: &votes,
+                is_settled: false,
+            };
+            let inserted = self.store(&votes).await;
+            drop(turn);
+            match inserted {
+                Ok(inserted) => {
+                    self.settle(
+                        Settled::new(&votes, inserted.outcomes, answers),
+                        inserted.transaction,
+                    )
+                    .await;
+                }
+                Err(error) => self.fail(&votes, answers, &error),
+            }
+            unsettled.settled();
         }
     }
 
-    /// Stores a batch, counts it, and answers every vote in it.
-    async fn settle(&mut self, batch: &mut Vec<Waiting>) {
-        let (votes, answers): (Vec<NewVote>, Vec<_>) = batch
-            .drain(..)
-            .map(|one| (one.vote, (one.since, one.answer)))
-            .unzip();
-        let unsettled = Unsettled {
-            link: self.link.clone(),
-            votes: &votes,
-            is_settled: false,
-        };
+    async fn store(&mut self, votes: &[NewVote]) -> Result<Inserted, InsertError> {
         let started = Instant::now();
-        let inserted = self.writer.insert(&votes).await;
+        let inserted = self.writer.insert(votes).await;
         self.figures
             .ledger_seconds
             .record(started.elapsed().as_secs_f64());
-        let Inserted {
-            transaction,
-            outcomes,
-        } = match inserted {
-            Ok(inserted) => inserted,
-            Err(error) => {
-                unsettled.settled();
-                tracing::error!(%error, votes = votes.len(), "a batch of votes was not stored");
-                if matches!(error, InsertError::Unknown(_)) {
-                    doubt_from_decided(&self.link, &votes);
-                }
-                self.figures.failed.increment(votes.len() as u64);
-                for (_, answer) in answers {
-                    // Whoever no longer waits needs no answer.
-                    let _ = answer.send(Err(CastError::LedgerAway));
-                }
-                return;
-            }
-        };
-        let mut settled = Settled::new(&votes, outcomes, answers);
+        inserted
+    }
+
+    /// Counts a stored batch, and answers every vote in it.
+    async fn settle(&mut self, mut settled: Settled, transaction: TransactionId) {
         self.figures.note(&settled);
         let started = Instant::now();
         self.count(&mut settled, transaction).await;
-        unsettled.settled();
         self.figures.live_seconds.record(started.elapsed().as_secs_f64());
         settled.answer_rest(&self.figures);
+    }
+
+    /// Answers a batch that was not stored, or not for certain.
+    fn fail(&self, votes: &[NewVote], answers: Vec<Answer>, error: &InsertError) {
+        tracing::error!(%error, votes = votes.len(), "a batch of votes was not stored");
+        if matches!(error, InsertError::Unknown(_)) {
+            doubt_from_decided(&self.link, votes);
+        }
+        self.figures.failed.increment(votes.len() as u64);
+        for (_, answer) in answers {
+            // Whoever no longer waits needs no answer.
+            let _ = answer.send(Err(CastError::LedgerAway));
+        }
     }
 
     /// Counts a committed batch, seeding what is missing. The votes of a live

@@ -5,6 +5,7 @@ use std::time::Duration;
 use sqlx::postgres::PgConnection;
 use tokio::time::{Instant, sleep};
 
+use super::counts::{DEADLOCK_LIMIT_TRIES, is_deadlock};
 use super::{Ledger, LedgerError};
 use crate::domain::{ItemId, Rev};
 
@@ -124,6 +125,25 @@ impl Ledger {
     /// # Errors
     /// When Postgres is away or too slow; the watermark then stays.
     pub async fn fold_votes(
+        &self,
+        safe_vote_id: i64,
+        in_flight_limit: Duration,
+        limit_ids: i64,
+    ) -> Result<Option<Folded>, LedgerError> {
+        let mut tries = 1;
+        loop {
+            match self.try_fold(safe_vote_id, in_flight_limit, limit_ids).await {
+                // It waited for a flush in a circle. Nothing of it is left.
+                Err(LedgerError::Postgres(error)) if is_deadlock(&error) && tries < DEADLOCK_LIMIT_TRIES => {
+                    tracing::debug!(tries, "a deadlock with a flush: folding again");
+                    tries += 1;
+                }
+                folded => return folded,
+            }
+        }
+    }
+
+    async fn try_fold(
         &self,
         safe_vote_id: i64,
         in_flight_limit: Duration,

@@ -35,7 +35,7 @@ impl Ledger {
                 Ok(done) => break done.rows_affected(),
                 // Rows are locked in the order of ids, which rules it out as long as
                 // the plan keeps that order. To write a count twice is the same as once.
-                Err(error) if is_deadlock(&error) && tries < SAVE_LIMIT_TRIES => {
+                Err(error) if is_deadlock(&error) && tries < DEADLOCK_LIMIT_TRIES => {
                     tracing::debug!(tries, "a deadlock among workers: writing again");
                     tries += 1;
                 }
@@ -55,8 +55,8 @@ impl Ledger {
     }
 }
 
-/// How often a page of counts is written when others wait for it in a circle.
-const SAVE_LIMIT_TRIES: u32 = 5;
+/// How often a statement over many items is tried when others wait for it in a circle.
+pub(super) const DEADLOCK_LIMIT_TRIES: u32 = 5;
 
 /// Which items hold the counts that were given for them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,7 +76,7 @@ impl Saved {
 }
 
 /// Whether Postgres ended a statement because others waited for it, and it for them.
-fn is_deadlock(error: &sqlx::Error) -> bool {
+pub(super) fn is_deadlock(error: &sqlx::Error) -> bool {
     const DEADLOCK_DETECTED: &str = "40P01";
     error
         .as_database_error()

@@ -29,7 +29,7 @@ const VOTING_LIMIT_IDS_PER_SECOND: f64 = 1000.0;
 const VOTING_PORTION_IDS: i64 = 100_000;
 /// How many times as long as a portion took the audit rests after it while voters are
 /// at work. On two cores they kept two thirds of their rate while an audit did not rest.
-const REST_TIMES: u32 = 4;
+const REST_TIMES: u32 = 6;
 /// How many wrong items the log names one by one.
 const NAMED_LIMIT_ITEMS: usize = 20;
 
