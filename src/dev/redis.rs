@@ -14,15 +14,16 @@ use super::postgres::last_lines;
 use super::process::{Process, free_port};
 use crate::live;
 
-/// How long a start may take, reading its append-only file included.
+/// How long a start may take, reading its append-only file, if it has one, included.
 const START_LIMIT: Duration = Duration::from_secs(30);
 /// How often it is looked at meanwhile.
 const START_EVERY: Duration = Duration::from_millis(10);
 
-/// A Redis in a folder of its own, on a free port of the loopback interface, with
-/// its append-only file on.
+/// A Redis in a folder of its own, on a free port of the loopback interface. It keeps
+/// nothing on disk: after a restart Tally counts everything afresh, whatever came back.
 pub struct PrivateRedis {
     folder: PathBuf,
+    is_persistent: bool,
     secret: String,
     port: u16,
     process: Option<Process>,
@@ -47,10 +48,19 @@ impl PrivateRedis {
     pub fn new(folder: &Path, secret: &str) -> anyhow::Result<Self> {
         Ok(Self {
             folder: folder.to_owned(),
+            is_persistent: false,
             secret: secret.to_owned(),
             port: free_port()?,
             process: None,
         })
+    }
+
+    /// With its append-only file: it comes back from a crash with counts that are up to
+    /// a second old, which the tests need.
+    #[must_use]
+    pub fn persistent(mut self) -> Self {
+        self.is_persistent = true;
+        self
     }
 
     /// Starts it and waits until it answers.
@@ -70,10 +80,11 @@ impl PrivateRedis {
             .open(&configuration)?;
         file.write_all(
             format!(
-                "bind 127.0.0.1\nport {}\ndir \"{}\"\nrequirepass {}\nappendonly yes\nsave \"\"\nmaxmemory-policy noeviction\n",
+                "bind 127.0.0.1\nport {}\ndir \"{}\"\nrequirepass {}\nappendonly {}\nsave \"\"\nmaxmemory-policy noeviction\n",
                 self.port,
                 self.folder.display(),
-                self.secret
+                self.secret,
+                if self.is_persistent { "yes" } else { "no" }
             )
             .as_bytes(),
         )?;

@@ -221,7 +221,7 @@ struct Server {
 
 impl Server {
     async fn start(folder: PathBuf) -> anyhow::Result<Self> {
-        let mut server = PrivateRedis::new(&folder, SECRET)?;
+        let mut server = PrivateRedis::new(&folder, SECRET)?.persistent();
         server.start().await?;
         Ok(Self { server, folder })
     }

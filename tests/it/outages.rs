@@ -232,7 +232,11 @@ async fn a_lane_that_ends_with_its_thread_leaves_what_it_may_have_stored_to_be_c
         voter_id: None,
         value: tally::domain::Value::UP,
     };
-    gatherer.cast(vote()).await.expect("a vote");
+    // In turns: each lane then knows its statement, which it could not prepare below.
+    for _ in 0..tally::gather::LANES_PER_THREAD {
+        gatherer.cast(vote()).await.expect("a vote");
+    }
+    let stored = i64::try_from(tally::gather::LANES_PER_THREAD).expect("a number") + 1;
     let mut blocker = tally.pool.begin().await.expect("a transaction");
     sqlx::query("lock table vote in share row exclusive mode")
         .execute(&mut *blocker)
@@ -257,7 +261,7 @@ async fn a_lane_that_ends_with_its_thread_leaves_what_it_may_have_stored_to_be_c
     .await;
     blocker.rollback().await.expect("a rollback");
     eventually("the vote is stored all the same", async || {
-        (tally.ledger_sum(item).await == 2).then_some(())
+        (tally.ledger_sum(item).await == stored).then_some(())
     })
     .await;
     link.settled().await;

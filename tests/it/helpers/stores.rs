@@ -83,7 +83,9 @@ impl Stores {
             .expect("a copy of the template");
         postgres.start().await.expect("Postgres starts");
         postgres.create_logins().await.expect("logins");
-        let mut redis = PrivateRedis::new(&folder.path().join("redis"), SECRET).expect("a free port");
+        let mut redis = PrivateRedis::new(&folder.path().join("redis"), SECRET)
+            .expect("a free port")
+            .persistent();
         redis.start().await.expect("Redis starts");
         let database_url = postgres.url("tally");
         Self {
