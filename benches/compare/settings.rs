@@ -17,7 +17,7 @@ pub struct Settings {
     pub contenders: Vec<Contender>,
     /// `ROUNDS=3`: how often the contenders take their turns.
     pub rounds: usize,
-    /// `RUN_SECONDS=3`: how long a run is measured.
+    /// `RUN_SECONDS=2`: how long a run is measured.
     pub run: Duration,
     /// `WARM_UP_SECONDS=1`: how long it runs before that; twice as long over many items.
     pub warm_up: Duration,
@@ -42,7 +42,7 @@ impl Settings {
             workloads: list("WORKLOADS"),
             contenders,
             rounds: variable("ROUNDS").unwrap_or(if quick { 1 } else { 3 }).max(1),
-            run: Duration::from_secs_f64(variable("RUN_SECONDS").unwrap_or(if quick { 1.5 } else { 3.0 })),
+            run: Duration::from_secs_f64(variable("RUN_SECONDS").unwrap_or(if quick { 1.5 } else { 2.0 })),
             warm_up: Duration::from_secs_f64(variable("WARM_UP_SECONDS").unwrap_or(1.0)),
         }
     }

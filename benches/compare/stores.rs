@@ -4,6 +4,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use sqlx::Connection;
 use sqlx::postgres::{PgConnection, PgPool, PgPoolOptions};
@@ -12,6 +13,8 @@ use tokio::process::Command;
 
 use crate::machine::Machine;
 
+/// How long Redis may take: to forget a million counters needs most of a second.
+const REDIS_ANSWER_LIMIT: Duration = Duration::from_secs(30);
 const SECRET: &str = "bench";
 /// What `create database … template` and a checkpoint may make the next run wait for.
 const ADMIN_CONNECTIONS: u32 = 2;
@@ -252,7 +255,9 @@ impl Stores {
     pub async fn redis_connection(&self) -> redis::aio::MultiplexedConnection {
         redis::Client::open(self.redis.url())
             .expect("a URL")
-            .get_multiplexed_async_connection()
+            .get_multiplexed_async_connection_with_config(
+                &redis::AsyncConnectionConfig::new().set_response_timeout(Some(REDIS_ANSWER_LIMIT)),
+            )
             .await
             .expect("Redis answers")
     }

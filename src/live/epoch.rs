@@ -1,7 +1,11 @@
 //! Whether this is still the Redis, in the run, that the counters were written to.
 
+use std::time::Duration;
+
 use redis::InfoDict;
 
+use super::counters::fresh_token;
+use super::scripts::{self, text};
 use super::{Counters, LiveError, keys};
 
 impl Counters {
@@ -41,16 +45,48 @@ impl Counters {
             .await?)
     }
 
-    /// Notes that every counter has been made sure of in this epoch.
+    /// Marks that a worker begins to make sure of every counter. The mark goes with
+    /// the data: see [`Counters::enter_epoch`].
     ///
     /// # Errors
     /// When Redis is away.
-    pub async fn enter_epoch(&self, epoch: &str) -> Result<(), LiveError> {
+    pub async fn begin_epoch(&self) -> Result<Entering, LiveError> {
+        let mark = format!("{}{}", keys::ENTERING, fresh_token());
         let mut connection = self.redis.pool.get().await?;
-        Ok(redis::cmd("SET")
-            .arg(keys::EPOCH)
-            .arg(epoch)
+        redis::cmd("SET")
+            .arg(&mark)
+            .arg("")
+            .arg("EX")
+            .arg(ENTERING_LIMIT.as_secs())
             .exec_async(&mut *connection)
-            .await?)
+            .await?;
+        Ok(Entering { mark })
+    }
+
+    /// Notes that every counter has been made sure of in this epoch; unless Redis was
+    /// wiped since that was begun, which neither its run nor its replication tells.
+    /// Returns whether the epoch is entered.
+    ///
+    /// # Errors
+    /// When Redis is away.
+    pub async fn enter_epoch(&self, epoch: &str, entering: Entering) -> Result<bool, LiveError> {
+        let mut connection = self.redis.pool.get().await?;
+        let reply = scripts::ENTER_EPOCH
+            .call_once(&mut *connection, &[keys::EPOCH, &entering.mark], epoch)
+            .await?;
+        match text(&reply) {
+            Some("ENTERED") => Ok(true),
+            Some("LOST") => Ok(false),
+            _ => Err(scripts::ENTER_EPOCH.unexpected(reply)),
+        }
     }
 }
+
+/// A worker's mark in Redis, while it makes sure of every counter.
+#[derive(Debug)]
+pub struct Entering {
+    mark: String,
+}
+
+/// How long that may take. It only clears away the marks of workers that died.
+const ENTERING_LIMIT: Duration = Duration::from_secs(24 * 3600);

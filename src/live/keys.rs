@@ -10,6 +10,9 @@ use crate::domain::ItemId;
 pub const COUNTER_PATTERN: &str = "item:{*}";
 /// Which run of which Redis the counters belong to (a string, see `epoch`).
 pub const EPOCH: &str = "tally:epoch";
+/// What the marks of workers that are entering an epoch begin with (strings, see
+/// `epoch`).
+pub const ENTERING: &str = "tally:entering:";
 /// Where the walk that several workers share is (a string: a SCAN cursor).
 pub const WALK: &str = "tally:walk";
 

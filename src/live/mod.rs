@@ -15,6 +15,7 @@ use redis::io::tcp::TcpSettings;
 use redis::{AsyncConnectionConfig, ConnectionInfo, IntoConnectionInfo, RedisError, Value};
 
 pub use counters::{Counter, Counters, Expired, Marked, Recounted};
+pub use epoch::Entering;
 pub use link::{Counted, DOUBTS_LIMIT_ITEMS, Link};
 pub use scripts::CALL_LIMIT_KEYS;
 pub use walk::Page;

@@ -38,6 +38,7 @@ scripts! {
     INVALIDATE = "invalidate",
     RECOUNTED = "recounted",
     ADVANCE = "advance",
+    ENTER_EPOCH = "enter_epoch",
 }
 
 /// How many keys one call works on. Redis serves nobody else meanwhile: about a
@@ -93,19 +94,20 @@ impl Script {
         Ok(replies)
     }
 
-    /// Calls this script for one key. For a script that replies for one.
+    /// Calls this script once, for these keys. For a script that does not reply for
+    /// each.
     ///
     /// # Errors
     /// When the call fails; it may have been applied.
-    pub async fn call_one(
+    pub async fn call_once(
         &self,
         connection: &mut impl ConnectionLike,
-        key: &str,
+        keys: &[&str],
         arguments: impl ToRedisArgs,
     ) -> Result<Value, LiveError> {
         let command = |_| {
-            let mut command = self.command(1);
-            command.arg(key).arg(&arguments);
+            let mut command = self.command(keys.len());
+            command.arg(keys).arg(&arguments);
             command
         };
         let reply = self.invoke(connection, 1, command).await?.pop();

@@ -56,7 +56,7 @@ impl Counters {
         let page = self.scan(cursor, size).await?;
         let mut connection = self.redis.pool.get().await?;
         let reply = scripts::ADVANCE
-            .call_one(&mut *connection, keys::WALK, &[cursor, page.next])
+            .call_once(&mut *connection, &[keys::WALK], &[cursor, page.next])
             .await?;
         match text(&reply) {
             Some("CLAIMED") => Ok(Some(page)),

@@ -11,7 +11,7 @@ impl Worker {
     /// increments), and has every item recounted whose counter is gone and whose
     /// saved count is not exact (an unsaved count was lost). Returns how many
     /// counters and items that were, `None` in the same epoch, or when the worker is
-    /// stopping: the next one then does all of it.
+    /// stopping or Redis was wiped meanwhile: the next one then does all of it.
     ///
     /// # Errors
     /// When a store is away. The epoch is entered only at the very end, so the
@@ -26,6 +26,8 @@ impl Worker {
         if known.as_deref() == Some(current.as_str()) {
             return Ok(None);
         }
+        // Before the first counter is looked at: a wipe from here on takes it away.
+        let entering = self.counters.begin_epoch().await?;
         let mut doubted = 0;
         let mut cursor = 0;
         loop {
@@ -68,7 +70,10 @@ impl Worker {
             self.counters.invalidate(&lost).await?;
             doubted += lost.len();
         }
-        self.counters.enter_epoch(&current).await?;
+        if !self.counters.enter_epoch(&current, entering).await? {
+            tracing::warn!("Redis lost its data while it was made sure of: the next tick begins again");
+            return Ok(None);
+        }
         metrics::counter!(name::INVALIDATIONS, "why" => "epoch").increment(doubted as u64);
         metrics::counter!(name::EPOCHS).increment(1);
         match known {

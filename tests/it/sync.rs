@@ -537,3 +537,31 @@ async fn a_servers_connections_that_are_gone_have_its_newest_votes_counted_afres
     let settled = worker.settle_departures().await.expect("the stores answer");
     assert_eq!(settled, None, "a lane departs once");
 }
+
+/// A wipe changes neither Redis' run nor its replication. One that comes while a worker
+/// makes sure of every counter must not be taken for done by it.
+#[tokio::test(flavor = "multi_thread")]
+async fn redis_wiped_while_an_epoch_is_entered_is_entered_anew() {
+    let tally = Tally::start().await;
+    let item = tally.item("x").await;
+    tally.add(item, 1).await;
+    let epoch = tally.counters.current_epoch().await.expect("Redis answers");
+    let entering = tally.counters.begin_epoch().await.expect("Redis answers");
+    // The worker has seen a live count here, which the walk would save; then it is gone.
+    command(&tally, &["FLUSHALL"]).await;
+    let entered = tally.counters.enter_epoch(&epoch, entering).await;
+    assert!(!entered.expect("Redis answers"));
+    assert_eq!(tally.counters.known_epoch().await.expect("Redis answers"), None);
+
+    let worker = tally.worker();
+    assert_eq!(worker.enter_epoch().await.expect("the stores answer"), Some(1));
+    worker.flush().await.expect("a flush");
+    assert_eq!(tally.saved_count(item).await, 1);
+    let mut redis = tally.stores.redis_connection().await;
+    let marks: Vec<String> = redis::cmd("KEYS")
+        .arg("tally:entering:*")
+        .query_async(&mut redis)
+        .await
+        .expect("Redis answers");
+    assert!(marks.is_empty(), "{marks:?}");
+}
