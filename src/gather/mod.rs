@@ -46,12 +46,13 @@ pub struct Gatherer {
 ///
 /// A lane that ends with its runtime leaves its batch to the link's doubts: what it
 /// had stored is counted afresh.
-pub fn start(ledger: &Ledger, link: &Link, gatherers: usize) -> Gatherer {
+/// `alive` is dropped when the last lane for votes has ended.
+pub fn start(ledger: &Ledger, link: &Link, gatherers: usize, alive: Option<mpsc::Sender<()>>) -> Gatherer {
     let depth = metrics::gauge!(name::QUEUE_DEPTH);
     let (votes, waiting) = mpsc::channel(QUEUE_LIMIT_VOTES.div_ceil(gatherers));
     let waiting = Arc::new(Mutex::new(waiting));
     for _ in 0..LANES_PER_THREAD {
-        let lane = votes::Lane::new(ledger.writer(), link.clone(), depth.clone());
+        let lane = votes::Lane::new(ledger.writer(), link.clone(), depth.clone(), alive.clone());
         tokio::spawn(lane.run(Arc::clone(&waiting)));
     }
     let (reads, waiting) = mpsc::channel(READ_QUEUE_LIMIT_READS.div_ceil(gatherers));

@@ -101,6 +101,8 @@ pub(super) struct Lane {
     writer: VoteWriter,
     link: Link,
     figures: Figures,
+    /// Held until it ends, its last batch doubted if it was cut off.
+    _alive: Option<mpsc::Sender<()>>,
 }
 
 /// Doubts a batch that its lane does not get to settle: it may be stored, and nobody
@@ -133,11 +135,17 @@ fn doubt_from_decided(link: &Link, votes: &[NewVote]) {
 }
 
 impl Lane {
-    pub fn new(writer: VoteWriter, link: Link, depth: metrics::Gauge) -> Self {
+    pub fn new(
+        writer: VoteWriter,
+        link: Link,
+        depth: metrics::Gauge,
+        alive: Option<mpsc::Sender<()>>,
+    ) -> Self {
         Self {
             writer,
             link,
             figures: Figures::new(depth),
+            _alive: alive,
         }
     }
 

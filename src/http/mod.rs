@@ -25,6 +25,7 @@ use actix_web::middleware::from_fn;
 use actix_web::{App, web};
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::net::{TcpSocket, TcpStream};
+use tokio::sync::mpsc;
 use tracing_actix_web::TracingLogger;
 
 use crate::gather::{self, Gatherer};
@@ -52,6 +53,9 @@ pub const HEAD_LIMIT_HEADERS: usize = 96;
 pub const HEAD_LIMIT_BYTES: usize = 128 * 1024;
 /// Connections that are served at once, unless TALLY_CONNECTIONS_LIMIT says otherwise.
 pub const CONNECTIONS_LIMIT: usize = 8192;
+/// Threads that serve requests, at the most. Each has three connections to Postgres of
+/// its own: two lanes for votes, one for reads.
+pub const THREADS_LIMIT: usize = 8;
 /// What a client that was turned away should wait.
 pub const RETRY_AFTER_SECONDS: u64 = 1;
 
@@ -121,10 +125,13 @@ impl Server {
     pub async fn run(self, stop: impl Future<Output = ()>) -> anyhow::Result<()> {
         let link = Link::open(self.redis.clone());
         let shared = link.clone();
+        // Each lane holds a sender; when all are gone, so are the lanes.
+        let (lanes, mut lanes_ended) = mpsc::channel::<()>(1);
+        let of_lanes = lanes.downgrade();
         // Once on each thread that serves.
         let routes = move |app: &mut web::ServiceConfig| {
             let house = House {
-                gatherer: gather::start(&self.ledger, &shared, threads()),
+                gatherer: gather::start(&self.ledger, &shared, threads(), of_lanes.upgrade()),
                 ledger: self.ledger.clone(),
                 link: shared.clone(),
                 redis: self.redis.clone(),
@@ -138,10 +145,16 @@ impl Server {
         let running = tokio::spawn(server);
         stop.await;
         handle.stop(true).await;
-        // Each thread has answered what it had gathered: requests end before it does.
-        // Only batches that nobody waits for any more may have been cut off; those
-        // are among the doubts.
         running.await??;
+        // Each thread has answered what it had gathered, unless that took too long, and
+        // its lanes end with it. A batch that is cut off then is among the doubts.
+        drop(lanes);
+        if tokio::time::timeout(self.shutdown_limit, lanes_ended.recv())
+            .await
+            .is_err()
+        {
+            tracing::error!(limit = ?self.shutdown_limit, "some votes were not settled in time");
+        }
         if tokio::time::timeout(self.shutdown_limit, link.settled())
             .await
             .is_err()
@@ -157,7 +170,9 @@ impl Server {
 
 /// How many threads serve requests, each with connections, lanes and batches of its own.
 pub fn threads() -> usize {
-    std::thread::available_parallelism().map_or(2, usize::from)
+    std::thread::available_parallelism()
+        .map_or(2, usize::from)
+        .min(THREADS_LIMIT)
 }
 
 /// Takes an address, with a longer queue of connections to accept than std asks for.

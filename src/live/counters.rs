@@ -13,7 +13,7 @@ use crate::domain::{ItemId, Rev};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counter {
     pub item_id: ItemId,
-    /// Redis' time when it was read.
+    /// Redis' time just after it was read.
     pub now: Rev,
     /// The live count and its rev; `None` if there is no count.
     pub count: Option<(i64, Rev)>,
@@ -92,19 +92,17 @@ impl Counters {
             return Ok(Vec::new());
         }
         let mut pipeline = Pipeline::with_capacity(items.len() + 1);
-        // The time first: it may be earlier than what is read after it, never later.
-        // Then a count looks younger than it is, and is dropped or aged later.
-        pipeline.cmd("TIME");
         for item in items {
             pipeline.cmd("HMGET").arg(CounterKey(*item)).arg(&FIELDS);
         }
+        // The time last, since others come in between: a recount writes with it as its
+        // rev, which must be above that of any count that was thrown away before its
+        // token was read. Another worker may still hold such a count.
+        pipeline.cmd("TIME");
         let mut connection = self.redis.pool.get().await?;
-        let mut replies: std::vec::IntoIter<Value> = pipeline
-            .query_async::<Vec<Value>>(&mut *connection)
-            .await?
-            .into_iter();
-        let (seconds, micros): (i64, i64) =
-            redis::from_redis_value(replies.next().unwrap_or(Value::Nil)).map_err(RedisError::from)?;
+        let mut replies: Vec<Value> = pipeline.query_async(&mut *connection).await?;
+        let time = replies.pop().unwrap_or(Value::Nil);
+        let (seconds, micros): (i64, i64) = redis::from_redis_value(time).map_err(RedisError::from)?;
         let now = Rev::from_micros(seconds * 1_000_000 + micros);
         items
             .iter()
@@ -274,8 +272,18 @@ fn counter(item_id: ItemId, now: Rev, reply: &Value) -> Result<Counter, LiveErro
             .zip(number(1))
             .map(|(count, rev)| (count, Rev::from_micros(rev))),
         saved: number(2).map(Rev::from_micros),
-        // Kept in whole seconds, for Redis' memory.
-        seeded: number(3).map(|seconds| Rev::from_micros(seconds.saturating_mul(1_000_000))),
+        seeded: number(3).map(seeded),
         recount: field(4).map(str::to_owned),
+    })
+}
+
+/// When a count was seeded. Kept in whole seconds, for Redis' memory; a counter that was
+/// made by a Tally before that has µs, which as seconds would be far in the future.
+fn seeded(kept: i64) -> Rev {
+    const LAST_SECOND: i64 = 1_000_000_000_000;
+    Rev::from_micros(if kept < LAST_SECOND {
+        kept.saturating_mul(1_000_000)
+    } else {
+        kept
     })
 }

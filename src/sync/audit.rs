@@ -30,6 +30,8 @@ const VOTING_PORTION_IDS: i64 = 100_000;
 /// How many times as long as a portion took the audit rests after it while voters are
 /// at work. On two cores they kept two thirds of their rate while an audit did not rest.
 const REST_TIMES: u32 = 6;
+/// How long it rests at the most: what took long may have waited for a lock.
+const REST_LIMIT: Duration = Duration::from_secs(1);
 /// How many wrong items the log names one by one.
 const NAMED_LIMIT_ITEMS: usize = 20;
 
@@ -235,7 +237,7 @@ fn pace(drawn_ids: i64, over: Duration, took: Duration) -> Pace {
     if drawn_ids as f64 > VOTING_LIMIT_IDS_PER_SECOND * over.as_secs_f64() {
         Pace {
             portion_ids: VOTING_PORTION_IDS,
-            rest: took.saturating_mul(REST_TIMES),
+            rest: took.saturating_mul(REST_TIMES).min(REST_LIMIT),
         }
     } else {
         Pace {
@@ -314,6 +316,7 @@ mod tests {
         let busy = pace(501, over, took);
         assert_eq!(busy.rest, took * REST_TIMES);
         assert!(busy.portion_ids < FOLD_LIMIT_IDS);
+        assert_eq!(pace(501, over, Duration::from_secs(60)).rest, REST_LIMIT);
         for drawn in [0, 1, 500] {
             let idle = pace(drawn, over, took);
             assert_eq!((idle.rest, idle.portion_ids), (Duration::ZERO, FOLD_LIMIT_IDS));

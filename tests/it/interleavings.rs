@@ -133,23 +133,41 @@ struct Exact {
 #[derive(Clone, Debug)]
 enum Worker {
     Peek,
-    Write { count: i64, rev: i64 },
-    Mark { count: i64, rev: i64 },
-    Expire { rev: i64 },
-    ReadExact { token: String, now: i64 },
-    WriteExact { token: String, now: i64, count: i64 },
-    ClearToken { token: String },
+    /// The time comes after the fields, and others may come in between.
+    ReadTime(Fields),
+    Write {
+        count: i64,
+        rev: i64,
+    },
+    Mark {
+        count: i64,
+        rev: i64,
+    },
+    Expire {
+        rev: i64,
+    },
+    ReadExact {
+        token: String,
+        now: i64,
+    },
+    WriteExact {
+        token: String,
+        now: i64,
+        count: i64,
+    },
+    ClearToken {
+        token: String,
+    },
 }
 
-#[derive(Debug)]
-struct Peeked {
-    now: i64,
+#[derive(Clone, Debug)]
+struct Fields {
     count: Option<(i64, i64)>,
     saved: Option<i64>,
     recount: Option<String>,
 }
 
-impl Peeked {
+impl Fields {
     fn is_saved(&self) -> bool {
         self.count.is_none_or(|(_, rev)| self.saved == Some(rev))
     }
@@ -253,14 +271,12 @@ impl Item {
     /// A worker's next step; returns the one after it.
     async fn work(&mut self, worker: Worker) -> Worker {
         match worker {
-            Worker::Peek => {
-                let peeked = self.peek().await;
-                match (peeked.recount, peeked.count) {
-                    (Some(token), _) => Worker::ReadExact {
-                        token,
-                        now: peeked.now,
-                    },
-                    (None, Some((_, rev))) if peeked.saved == Some(rev) => Worker::Expire { rev },
+            Worker::Peek => Worker::ReadTime(self.peek().await),
+            Worker::ReadTime(fields) => {
+                let now = self.now().await;
+                match (fields.recount, fields.count) {
+                    (Some(token), _) => Worker::ReadExact { token, now },
+                    (None, Some((_, rev))) if fields.saved == Some(rev) => Worker::Expire { rev },
                     (None, Some((count, rev))) => Worker::Write { count, rev },
                     (None, None) => Worker::Peek,
                 }
@@ -302,23 +318,27 @@ impl Item {
         }
     }
 
-    async fn peek(&mut self) -> Peeked {
-        let mut pipeline = redis::pipe();
-        pipeline.cmd("TIME");
-        pipeline.hmget(&self.key, &["count", "rev", "saved"]);
-        pipeline.hget(&self.key, "recount");
-        type Numbers = (Option<i64>, Option<i64>, Option<i64>);
-        let ((seconds, micros), (count, rev, saved), recount): ((i64, i64), Numbers, _) = pipeline
-            .atomic()
-            .query_async(&mut self.redis)
-            .await
-            .expect("Redis answers");
-        Peeked {
-            now: seconds * 1_000_000 + micros,
+    async fn peek(&mut self) -> Fields {
+        let (count, rev, saved, recount): (Option<i64>, Option<i64>, Option<i64>, Option<String>) =
+            redis::cmd("HMGET")
+                .arg(&self.key)
+                .arg(&["count", "rev", "saved", "recount"])
+                .query_async(&mut self.redis)
+                .await
+                .expect("Redis answers");
+        Fields {
             count: count.zip(rev),
             saved,
             recount,
         }
+    }
+
+    async fn now(&mut self) -> i64 {
+        let (seconds, micros): (i64, i64) = redis::cmd("TIME")
+            .query_async(&mut self.redis)
+            .await
+            .expect("Redis answers");
+        seconds * 1_000_000 + micros
     }
 
     async fn exact(&self) -> Exact {

@@ -174,7 +174,7 @@ async fn when_postgres_stalls_the_queue_is_bounded_and_the_rest_is_told_to_come_
     let redis =
         tally::live::Redis::new(&tally.stores.redis_url(), tally::live::SERVER_ANSWER_LIMIT).expect("a URL");
     let link = tally::live::Link::open(redis);
-    let gatherer = tally::gather::start(&tally.ledger, &link, 1);
+    let gatherer = tally::gather::start(&tally.ledger, &link, 1, None);
     let vote = || tally::domain::NewVote {
         item_id: item,
         voter_id: None,
@@ -225,7 +225,7 @@ async fn a_lane_that_ends_with_its_thread_leaves_what_it_may_have_stored_to_be_c
         .expect("a runtime");
     let gatherer = {
         let _inside = thread.enter();
-        tally::gather::start(&tally.ledger, &link, 1)
+        tally::gather::start(&tally.ledger, &link, 1, None)
     };
     let vote = || tally::domain::NewVote {
         item_id: item,
