@@ -3,6 +3,7 @@
 mod audit;
 mod counts;
 mod items;
+mod known;
 mod lanes;
 mod own;
 mod roles;

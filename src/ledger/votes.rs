@@ -8,6 +8,7 @@ use sqlx::postgres::{PgConnectOptions, PgConnection};
 use tokio::time::timeout;
 
 use super::counts::exact_counts;
+use super::known::KnownItems;
 use super::{ANSWER_MARGIN, CONNECT_LIMIT, LedgerError, lanes};
 use crate::domain::{ExactCount, ItemId, NewVote, Outcome, StoredVote, TransactionId, VoterId};
 
@@ -36,14 +37,21 @@ pub enum InsertError {
 pub struct VoteWriter {
     options: PgConnectOptions,
     answer_limit: Duration,
-    connection: Option<PgConnection>,
+    kept: Option<Lane>,
+}
+
+/// A lane's connection, and what it has seen over it.
+#[derive(Debug)]
+struct Lane {
+    connection: PgConnection,
+    known: KnownItems,
 }
 
 /// sqlx's options would show their password.
 impl std::fmt::Debug for VoteWriter {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         out.debug_struct("VoteWriter")
-            .field("connection", &self.connection)
+            .field("kept", &self.kept)
             .finish_non_exhaustive()
     }
 }
@@ -53,7 +61,7 @@ impl VoteWriter {
         Self {
             options,
             answer_limit: statement_limit + ANSWER_MARGIN,
-            connection: None,
+            kept: None,
         }
     }
 
@@ -64,8 +72,8 @@ impl VoteWriter {
     pub async fn insert(&mut self, votes: &[NewVote]) -> Result<Inserted, InsertError> {
         // Taken out, and put back only after a clean end: a connection whose
         // statement failed or was given up is never used again.
-        let mut connection = match self.connection.take() {
-            Some(connection) => connection,
+        let mut lane = match self.kept.take() {
+            Some(lane) => lane,
             None => self.connect().await.map_err(InsertError::NotStored)?,
         };
         // The statement's own transaction has ended when this returns: sqlx reads
@@ -73,7 +81,7 @@ impl VoteWriter {
         let Batch {
             transaction,
             mut outcomes,
-        } = match timeout(self.answer_limit, insert(&mut connection, votes)).await {
+        } = match timeout(self.answer_limit, insert(&mut lane, votes)).await {
             Ok(Ok(batch)) => batch,
             Ok(Err(error)) if is_certain(&error) => return Err(InsertError::NotStored(error.into())),
             Ok(Err(error)) => return Err(InsertError::Unknown(error.into())),
@@ -83,7 +91,7 @@ impl VoteWriter {
         let looked_up = if outcomes.contains(&None) {
             match timeout(
                 self.answer_limit,
-                find_first_votes(&mut connection, votes, &mut outcomes),
+                find_first_votes(&mut lane.connection, votes, &mut outcomes),
             )
             .await
             {
@@ -94,7 +102,7 @@ impl VoteWriter {
             Ok(())
         };
         match looked_up {
-            Ok(()) => self.connection = Some(connection),
+            Ok(()) => self.kept = Some(lane),
             Err(error) => tracing::error!(%error, "which votes some repeats repeat could not be read"),
         }
         let outcomes = outcomes
@@ -113,25 +121,28 @@ impl VoteWriter {
     /// # Errors
     /// When Postgres is away or too slow.
     pub async fn exact_counts(&mut self, items: &[ItemId]) -> Result<Vec<ExactCount>, LedgerError> {
-        let mut connection = match self.connection.take() {
-            Some(connection) => connection,
+        let mut lane = match self.kept.take() {
+            Some(lane) => lane,
             None => self.connect().await?,
         };
-        let counts = match timeout(self.answer_limit, exact_counts(&mut connection, items)).await {
+        let counts = match timeout(self.answer_limit, exact_counts(&mut lane.connection, items)).await {
             Ok(counts) => counts?,
             Err(_) => return Err(LedgerError::Late(self.answer_limit)),
         };
-        self.connection = Some(connection);
+        self.kept = Some(lane);
         Ok(counts)
     }
 
-    async fn connect(&self) -> Result<PgConnection, LedgerError> {
+    async fn connect(&self) -> Result<Lane, LedgerError> {
         let connecting = async {
             let name = lanes::fresh_name();
             let options = self.options.clone().application_name(&name);
             let mut connection = PgConnection::connect_with(&options).await?;
             lanes::announce(&mut connection, &name).await?;
-            Ok::<_, sqlx::Error>(connection)
+            Ok::<_, sqlx::Error>(Lane {
+                connection,
+                known: KnownItems::default(),
+            })
         };
         match timeout(CONNECT_LIMIT, connecting).await {
             Ok(connected) => Ok(connected?),
@@ -158,23 +169,18 @@ fn item_and_voter(vote: &NewVote) -> (i64, Option<&str>) {
     (vote.item_id.get(), vote.voter_id.as_ref().map(VoterId::as_str))
 }
 
-async fn insert(connection: &mut PgConnection, votes: &[NewVote]) -> Result<Batch, sqlx::Error> {
-    let mut items: Vec<i64> = votes.iter().map(|vote| vote.item_id.get()).collect();
-    items.sort_unstable();
-    items.dedup();
+async fn insert(lane: &mut Lane, votes: &[NewVote]) -> Result<Batch, sqlx::Error> {
+    let items = votes.iter().map(|vote| vote.item_id.get());
+    let unknown = lane.known.unknown_among(items);
     if votes.iter().all(|vote| vote.voter_id.is_none()) {
-        insert_anonymous(connection, votes, &items).await
+        insert_anonymous(lane, votes, &unknown).await
     } else {
-        insert_any(connection, votes, &items).await
+        insert_any(lane, votes, &unknown).await
     }
 }
 
 /// Votes without voters: nothing can be repeated.
-async fn insert_anonymous(
-    connection: &mut PgConnection,
-    votes: &[NewVote],
-    items: &[i64],
-) -> Result<Batch, sqlx::Error> {
+async fn insert_anonymous(lane: &mut Lane, votes: &[NewVote], unknown: &[i64]) -> Result<Batch, sqlx::Error> {
     let (item_ids, values): (Vec<i64>, Vec<i16>) = votes
         .iter()
         .map(|vote| (vote.item_id.get(), vote.value.get()))
@@ -183,16 +189,12 @@ async fn insert_anonymous(
         "src/ledger/sql/insert_anonymous_votes.sql",
         &item_ids,
         &values,
-        items
+        unknown
     )
-    .fetch_one(connection)
+    .fetch_one(&mut lane.connection)
     .await?;
-    let all_known = batch.known.len() == items.len();
-    let known: HashSet<i64> = if all_known {
-        HashSet::new()
-    } else {
-        batch.known.into_iter().collect()
-    };
+    lane.known.add(&batch.found);
+    let absent = Absent::new(unknown, &batch.found);
     let mut inserted = batch.inserted;
     // They are in order already; this only makes sure.
     inserted.sort_unstable();
@@ -200,10 +202,10 @@ async fn insert_anonymous(
     let outcomes = votes
         .iter()
         .map(|vote| {
-            if !all_known && !known.contains(&vote.item_id.get()) {
+            if absent.contains(vote.item_id) {
                 return Some(Outcome::UnknownItem);
             }
-            // Never without an id: as many were inserted as have a known item.
+            // Never without an id: as many were inserted as have an item.
             ids.next().map(|id| {
                 Outcome::Accepted(StoredVote {
                     id,
@@ -218,11 +220,25 @@ async fn insert_anonymous(
     })
 }
 
-async fn insert_any(
-    connection: &mut PgConnection,
-    votes: &[NewVote],
-    items: &[i64],
-) -> Result<Batch, sqlx::Error> {
+/// The items of a batch that do not exist.
+struct Absent(HashSet<i64>);
+
+impl Absent {
+    /// Those that were looked for and not found.
+    fn new(unknown: &[i64], found: &[i64]) -> Self {
+        if found.len() == unknown.len() {
+            return Self(HashSet::new());
+        }
+        let found: HashSet<&i64> = found.iter().collect();
+        Self(unknown.iter().filter(|id| !found.contains(id)).copied().collect())
+    }
+
+    fn contains(&self, item: ItemId) -> bool {
+        !self.0.is_empty() && self.0.contains(&item.get())
+    }
+}
+
+async fn insert_any(lane: &mut Lane, votes: &[NewVote], unknown: &[i64]) -> Result<Batch, sqlx::Error> {
     let (item_ids, voter_ids): (Vec<i64>, Vec<Option<&str>>) = votes.iter().map(item_and_voter).unzip();
     let values: Vec<i16> = votes.iter().map(|vote| vote.value.get()).collect();
     let batch = sqlx::query_file!(
@@ -230,10 +246,11 @@ async fn insert_any(
         &item_ids,
         &voter_ids as &[Option<&str>],
         &values,
-        items
+        unknown
     )
-    .fetch_one(connection)
+    .fetch_one(&mut lane.connection)
     .await?;
+    lane.known.add(&batch.found);
     let all_inserted = batch.inserted.len() == votes.len();
     let inserted: HashSet<i64> = if all_inserted {
         HashSet::new()

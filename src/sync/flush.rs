@@ -65,8 +65,9 @@ const GATHER_LIMIT: Duration = Duration::from_millis(250);
 /// of whom then waited 13 ms instead of 6 (10,000 items changing all the time, half of
 /// what two cores can do).
 const GENTLE_FOR: Duration = Duration::from_millis(500);
-/// How many counters it then gathers at the most.
-const GENTLE_LIMIT_COUNTERS: usize = 1000;
+/// How many counters it then passes on at once. With 1,000, one in a hundred voters waited
+/// 10.6 ms, with 250 between 7.4 and 8.5, with 100 no less.
+const GENTLE_LIMIT_COUNTERS: usize = 250;
 /// How many times as long as their writing took it rests after it.
 const REST_TIMES: u32 = 3;
 /// How many pages, or gathered counters, may wait for the next part of the walk. One is
@@ -94,6 +95,18 @@ impl Walk {
             GATHER_LIMIT_COUNTERS
         }
     }
+}
+
+/// Passes all of them on, no more at once than the walk takes now. False when nobody
+/// takes them: a later part has failed, which says so itself.
+async fn pass_on(busy: &mut Vec<Counter>, walk: Walk, gathered: &mpsc::Sender<Vec<Counter>>) -> bool {
+    while !busy.is_empty() {
+        let rest = busy.split_off(busy.len().min(walk.gather_limit_counters()));
+        if gathered.send(std::mem::replace(busy, rest)).await.is_err() {
+            return false;
+        }
+    }
+    true
 }
 
 /// Counts that were written to their items, and are still to be marked.
@@ -211,16 +224,13 @@ impl Worker {
             if busy.is_empty() {
                 begun = Instant::now();
             } else if busy.len() >= walk.gather_limit_counters() || begun.elapsed() >= GATHER_LIMIT {
-                if gathered.send(std::mem::take(&mut busy)).await.is_err() {
+                if !pass_on(&mut busy, walk, &gathered).await {
                     break;
                 }
                 begun = Instant::now();
             }
         }
-        if !busy.is_empty() {
-            // Nobody takes it when a later part has failed, which says so itself.
-            let _ = gathered.send(busy).await;
-        }
+        pass_on(&mut busy, walk, &gathered).await;
         Ok((counters, oldest_unsaved))
     }
 

@@ -489,3 +489,58 @@ async fn a_reader_whose_connection_was_ended_reads_on_over_another() {
     let unknown = ItemId::new(i64::MAX).expect("positive");
     assert!(reader.read(&[unknown]).await.expect("no item").is_empty());
 }
+
+#[tokio::test]
+async fn an_item_that_was_not_there_takes_votes_over_the_same_connection_once_it_is() {
+    let stores = Stores::start().await;
+    let ledger = ledger(&stores.database_url);
+    let x = item(&ledger).await;
+    let y = ItemId::new(x.get() + 1).expect("positive");
+    let mut writer = ledger.writer();
+    for voter in [None, Some("ada")] {
+        let batch = [vote(y, voter), vote(x, voter), vote(y, None)];
+        let before = writer.insert(&batch).await.expect("an insert");
+        assert_eq!(words(&before.outcomes), ["unknown", "accepted", "unknown"]);
+    }
+    assert_eq!(item(&ledger).await, y);
+    let nowhere = ItemId::new(999).expect("positive");
+    for voter in [None, Some("bob")] {
+        // Known, not yet known, and not there at all.
+        let batch = [vote(x, voter), vote(y, voter), vote(nowhere, voter)];
+        let after = writer.insert(&batch).await.expect("an insert");
+        assert_eq!(words(&after.outcomes), ["accepted", "accepted", "unknown"]);
+        assert_eq!(after.outcomes.len(), 3);
+    }
+    let counts = ledger.exact_counts(&[x, y]).await.expect("counts");
+    assert_eq!(counts.iter().map(|one| one.count).sum::<i64>(), 6);
+}
+
+/// What takes a database's place after a failover or a restore may lack an item.
+#[tokio::test]
+async fn what_is_known_of_items_ends_with_the_connection() {
+    let stores = Stores::start().await;
+    let ledger = ledger(&stores.database_url);
+    let x = item(&ledger).await;
+    let mut writer = ledger.writer();
+    writer.insert(&[vote(x, None)]).await.expect("an insert");
+    let pool = stores.pool();
+    sqlx::raw_sql(
+        "alter table item disable trigger item_is_permanent; delete from item;
+         alter table item enable trigger item_is_permanent",
+    )
+    .execute(&pool)
+    .await
+    .expect("no item");
+    sqlx::raw_sql(
+        "select pg_terminate_backend(pid) from pg_stat_activity where application_name like 'tally lane %'",
+    )
+    .execute(&pool)
+    .await
+    .expect("no connection");
+    writer.insert(&[vote(x, None)]).await.expect_err("it was ended");
+    for voter in [None, Some("ada")] {
+        let inserted = writer.insert(&[vote(x, voter)]).await.expect("an insert");
+        assert_eq!(words(&inserted.outcomes), ["unknown"]);
+    }
+    assert_eq!(ledger.vote_total().await.expect("a total"), 1);
+}

@@ -1,13 +1,14 @@
 -- One batch of votes: stores what may be stored, and says what became of each.
 -- $1 item ids, $2 voter ids (null: anonymous), $3 values, one array entry a vote;
--- $4 the items of $1, each once.
-with known as materialized (
+-- $4 those items of $1 that the caller does not yet know to exist, each once.
+with found as materialized (
     -- As in insert_anonymous_votes.sql.
     select array(select id from item where id = any($4::bigint[])) as ids
 ), candidate as materialized (
     -- An id for each vote whose item exists; a repeated vote's id goes unused.
     select given.position, given.item_id, given.voter_id, given.value,
-           case when given.item_id = any((select ids from known)::bigint[])
+           case when given.item_id <> all($4::bigint[])
+                  or given.item_id = any((select ids from found)::bigint[])
                 then nextval('vote_id_seq') end as id
     from unnest($1::bigint[], $2::text[], $3::smallint[]) with ordinality
          as given (item_id, voter_id, value, position)
@@ -24,5 +25,6 @@ with known as materialized (
 -- One row of arrays: a row a vote would cost more to send than to insert. What is
 -- among the candidates and was not inserted is a repeat; see first_votes.sql.
 select pg_current_xact_id()::text::bigint                 as "xid!",
+       (select ids from found)                            as "found!: Vec<i64>",
        array(select id from candidate order by position)  as "candidates!: Vec<Option<i64>>",
        array(select id from inserted)                     as "inserted!: Vec<i64>"
