@@ -130,10 +130,11 @@ impl Server {
         let of_lanes = lanes.downgrade();
         // Once on each thread that serves.
         let routes = move |app: &mut web::ServiceConfig| {
+            let link = shared.with_own_connection();
             let house = House {
-                gatherer: gather::start(&self.ledger, &shared, threads(), of_lanes.upgrade()),
+                gatherer: gather::start(&self.ledger, &link, threads(), of_lanes.upgrade()),
                 ledger: self.ledger.clone(),
-                link: shared.clone(),
+                link,
                 redis: self.redis.clone(),
                 metrics: self.metrics.clone(),
             };

@@ -1,10 +1,12 @@
-//! The server's link to Redis: one shared connection, a circuit that opens when
-//! it fails, the doubts that are left behind, and the healer that closes it.
+//! The server's link to Redis: a connection for each thread, a circuit that opens for
+//! all of them when one fails, the doubts that are left behind, and the healer that
+//! closes it.
 //!
 //! A call that failed may have been applied. It is never sent again: its items go
 //! into the doubts, and the healer invalidates them before the circuit closes.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -76,39 +78,70 @@ impl Doubts {
     }
 }
 
+/// What the healer keeps while Redis answers.
+#[derive(Clone)]
+struct Closed {
+    /// How often the circuit has been closed. A connection from before it was opened
+    /// is not used again.
+    generation: u64,
+    /// The healer's own connection.
+    connection: MultiplexedConnection,
+}
+
 struct State {
     /// `None`: the circuit is open.
-    connection: RwLock<Option<MultiplexedConnection>>,
+    circuit: RwLock<Option<Closed>>,
+    /// The next generation.
+    closings: AtomicU64,
     doubts: Mutex<Doubts>,
     wake_healer: Notify,
     redis: Redis,
 }
 
-/// The link. Cheap to clone.
+/// A connection, and the generation of the circuit that it was made in.
+type Own = Option<(u64, MultiplexedConnection)>;
+
+/// The link. Cheap to clone; clones share a connection.
 #[derive(Clone)]
 pub struct Link {
     state: Arc<State>,
+    /// Shared by the tasks of one thread: what they write travels together, and none
+    /// of them has to wake another thread for it.
+    own: Arc<tokio::sync::Mutex<Own>>,
 }
 
 impl Link {
-    /// Opens the link and starts its healer, which makes the first connection. The
-    /// healer ends with the runtime.
+    /// Opens the link and starts its healer, which ends with the runtime.
     pub fn open(redis: Redis) -> Self {
         // Until the healer has been there, Redis counts as away.
         metrics::gauge!(name::REDIS_AVAILABLE).set(0.0);
         let state = Arc::new(State {
-            connection: RwLock::new(None),
+            circuit: RwLock::new(None),
+            closings: AtomicU64::new(0),
             doubts: Mutex::default(),
             wake_healer: Notify::new(),
             redis,
         });
         tokio::spawn(heal(Arc::downgrade(&state)));
-        Self { state }
+        Self {
+            state,
+            own: Arc::default(),
+        }
+    }
+
+    /// The same link, over a connection of its own. Whichever runtime first uses it
+    /// drives that connection.
+    #[must_use]
+    pub fn with_own_connection(&self) -> Self {
+        Self {
+            state: Arc::clone(&self.state),
+            own: Arc::default(),
+        }
     }
 
     /// Whether the circuit is closed: Redis answered when it was last asked.
     pub fn answers(&self) -> bool {
-        read(&self.state.connection).is_some()
+        read(&self.state.circuit).is_some()
     }
 
     /// Adds a batch to its items' live counts; each item may be given once. On any
@@ -123,9 +156,10 @@ impl Link {
     ) -> Result<Vec<Counted>, LiveError> {
         let nonce = fresh_token();
         let items = || deltas.iter().filter(|one| one.delta != 0).map(|one| one.item_id);
-        let replies = match self.connection() {
-            Ok(mut connection) => {
-                let replies = scripts::COUNT.call(
+        let replies = async {
+            let mut connection = self.connection().await?;
+            scripts::COUNT
+                .call(
                     &mut connection,
                     deltas,
                     |one| CounterKey(one.item_id),
@@ -135,17 +169,13 @@ impl Link {
                     |command, one| {
                         command.arg(one.delta);
                     },
-                );
-                match replies.await {
-                    Ok(replies) => replies,
-                    Err(error) => {
-                        self.doubt_and_open(items(), &error);
-                        return Err(error);
-                    }
-                }
-            }
+                )
+                .await
+        };
+        let replies = match replies.await {
+            Ok(replies) => replies,
             Err(error) => {
-                self.doubt(items());
+                self.doubt_and_open(items(), &error);
                 return Err(error);
             }
         };
@@ -163,20 +193,24 @@ impl Link {
     /// When Redis is away or answers with an error. The items are not doubted: a
     /// late seed is still bound to its lease.
     pub async fn seed(&self, seeds: &[(ExactCount, String)]) -> Result<Vec<bool>, LiveError> {
-        let mut connection = self.connection()?;
-        let replies = scripts::SEED.call(
-            &mut connection,
-            seeds,
-            |(exact, _)| CounterKey(exact.item_id),
-            |_| {},
-            |command, (exact, lease)| {
-                command
-                    .arg(exact.count)
-                    .arg(exact.snapshot.fence())
-                    .arg(lease)
-                    .arg(exact.counted_at.micros());
-            },
-        );
+        let replies = async {
+            let mut connection = self.connection().await?;
+            scripts::SEED
+                .call(
+                    &mut connection,
+                    seeds,
+                    |(exact, _)| CounterKey(exact.item_id),
+                    |_| {},
+                    |command, (exact, lease)| {
+                        command
+                            .arg(exact.count)
+                            .arg(exact.snapshot.fence())
+                            .arg(lease)
+                            .arg(exact.counted_at.micros());
+                    },
+                )
+                .await
+        };
         let replies = match replies.await {
             Ok(replies) => replies,
             Err(error) => {
@@ -206,15 +240,15 @@ impl Link {
         for item in items {
             pipeline.hget(CounterKey(*item), "count");
         }
-        let mut connection = self.connection()?;
-        match pipeline.query_async(&mut connection).await {
-            Ok(counts) => Ok(counts),
-            Err(error) => {
-                let error = error.into();
-                self.open_circuit(&error);
-                Err(error)
-            }
+        let counts = async {
+            let mut connection = self.connection().await?;
+            Ok(pipeline.query_async(&mut connection).await?)
+        };
+        let counts = counts.await;
+        if let Err(error) = &counts {
+            self.open_circuit(error);
         }
+        counts
     }
 
     /// Doubts these items: they will be invalidated as soon as Redis answers.
@@ -244,8 +278,20 @@ impl Link {
         lock(&self.state.doubts)
     }
 
-    fn connection(&self) -> Result<MultiplexedConnection, LiveError> {
-        read(&self.state.connection).clone().ok_or(LiveError::Away)
+    /// This handle's connection; a new one if the circuit was open since it was made.
+    async fn connection(&self) -> Result<MultiplexedConnection, LiveError> {
+        let generation = read(&self.state.circuit).as_ref().map(|closed| closed.generation);
+        let generation = generation.ok_or(LiveError::Away)?;
+        // Held while it connects: whoever comes meanwhile uses the same one.
+        let mut own = self.own.lock().await;
+        if let Some((of, connection)) = &*own
+            && *of >= generation
+        {
+            return Ok(connection.clone());
+        }
+        let connection = self.state.redis.connect().await?;
+        *own = Some((generation, connection.clone()));
+        Ok(connection)
     }
 
     fn doubt_and_open(&self, items: impl IntoIterator<Item = ItemId>, error: &LiveError) {
@@ -259,7 +305,8 @@ impl Link {
 }
 
 fn open_circuit(state: &State, error: &LiveError) {
-    let was_closed = write(&state.connection).take().is_some();
+    // Whoever found it open has nothing to say of a circuit that may be closed by now.
+    let was_closed = !matches!(error, LiveError::Away) && write(&state.circuit).take().is_some();
     if was_closed {
         tracing::warn!(%error, "Redis failed: voting goes on without live counts");
         metrics::gauge!(name::REDIS_AVAILABLE).set(0.0);
@@ -303,12 +350,11 @@ async fn heal(state: std::sync::Weak<State>) {
 
 /// Returns when the next doubt is due.
 async fn heal_once(state: &State) -> Result<Option<Instant>, LiveError> {
-    let closed = read(&state.connection).clone();
+    let closed = read(&state.circuit).clone();
     let mut connection = match &closed {
-        Some(connection) => connection.clone(),
+        Some(closed) => closed.connection.clone(),
         None => {
-            let pooled = state.redis.pool.get().await?;
-            let mut connection = deadpool_redis::Connection::take(pooled);
+            let mut connection = state.redis.connect().await?;
             redis::cmd("PING").exec_async(&mut connection).await?;
             connection
         }
@@ -323,7 +369,11 @@ async fn heal_once(state: &State) -> Result<Option<Instant>, LiveError> {
                 // Still under the lock, so no doubt slips in between. One that comes
                 // after it wakes the healer again.
                 if closed.is_none() {
-                    *write(&state.connection) = Some(connection);
+                    let generation = state.closings.fetch_add(1, Ordering::Relaxed);
+                    *write(&state.circuit) = Some(Closed {
+                        generation,
+                        connection,
+                    });
                     metrics::gauge!(name::REDIS_AVAILABLE).set(1.0);
                     tracing::info!("Redis answers: live counts are back");
                 }

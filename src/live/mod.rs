@@ -11,8 +11,9 @@ mod walk;
 use std::time::Duration;
 
 use deadpool_redis::{Manager, Pool, PoolError, Runtime};
+use redis::aio::MultiplexedConnection;
 use redis::io::tcp::TcpSettings;
-use redis::{AsyncConnectionConfig, ConnectionInfo, IntoConnectionInfo, RedisError, Value};
+use redis::{AsyncConnectionConfig, Client, ConnectionInfo, IntoConnectionInfo, RedisError, Value};
 
 pub use counters::{Counter, Counters, Expired, Marked, Recounted};
 pub use epoch::Entering;
@@ -56,6 +57,8 @@ pub enum LiveError {
 #[derive(Clone)]
 pub struct Redis {
     pool: Pool,
+    client: Client,
+    config: AsyncConnectionConfig,
 }
 
 impl Redis {
@@ -69,7 +72,8 @@ impl Redis {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(CONNECT_LIMIT))
             .set_response_timeout(Some(answer_limit));
-        let manager = Manager::new_with_config(info, config).map_err(LiveError::Url)?;
+        let client = Client::open(info.clone()).map_err(LiveError::Url)?;
+        let manager = Manager::new_with_config(info, config.clone()).map_err(LiveError::Url)?;
         let pool = Pool::builder(manager)
             .max_size(POOL_LIMIT_CONNECTIONS)
             .wait_timeout(Some(ACQUIRE_LIMIT))
@@ -78,7 +82,18 @@ impl Redis {
             .runtime(Runtime::Tokio1)
             .build()
             .map_err(|_| LiveError::Away)?;
-        Ok(Self { pool })
+        Ok(Self { pool, client, config })
+    }
+
+    /// A new connection, not of the pool. The runtime that this is called on drives it.
+    ///
+    /// # Errors
+    /// When Redis is away.
+    async fn connect(&self) -> Result<MultiplexedConnection, RedisError> {
+        let config = &self.config;
+        self.client
+            .get_multiplexed_async_connection_with_config(config)
+            .await
     }
 
     /// Whether Redis answers.
