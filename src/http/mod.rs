@@ -54,7 +54,7 @@ pub const HEAD_LIMIT_BYTES: usize = 128 * 1024;
 /// Connections that are served at once, unless TALLY_CONNECTIONS_LIMIT says otherwise.
 pub const CONNECTIONS_LIMIT: usize = 8192;
 /// Threads that serve requests, at the most. Each has three connections to Postgres of
-/// its own: two lanes for votes, one for reads.
+/// its own, two lanes for votes and one for reads, and one to Redis.
 pub const THREADS_LIMIT: usize = 8;
 /// What a client that was turned away should wait.
 pub const RETRY_AFTER_SECONDS: u64 = 1;

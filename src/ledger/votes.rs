@@ -37,12 +37,11 @@ pub enum InsertError {
 pub struct VoteWriter {
     options: PgConnectOptions,
     answer_limit: Duration,
-    kept: Option<Lane>,
+    kept: Option<LaneConnection>,
 }
 
 /// A lane's connection, and what it has seen over it.
-#[derive(Debug)]
-struct Lane {
+struct LaneConnection {
     connection: PgConnection,
     known: KnownItems,
 }
@@ -51,7 +50,7 @@ struct Lane {
 impl std::fmt::Debug for VoteWriter {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         out.debug_struct("VoteWriter")
-            .field("kept", &self.kept)
+            .field("is_connected", &self.kept.is_some())
             .finish_non_exhaustive()
     }
 }
@@ -133,15 +132,15 @@ impl VoteWriter {
         Ok(counts)
     }
 
-    async fn connect(&self) -> Result<Lane, LedgerError> {
+    async fn connect(&self) -> Result<LaneConnection, LedgerError> {
         let connecting = async {
             let name = lanes::fresh_name();
             let options = self.options.clone().application_name(&name);
             let mut connection = PgConnection::connect_with(&options).await?;
             lanes::announce(&mut connection, &name).await?;
-            Ok::<_, sqlx::Error>(Lane {
+            Ok::<_, sqlx::Error>(LaneConnection {
                 connection,
-                known: KnownItems::default(),
+                known: KnownItems::new(),
             })
         };
         match timeout(CONNECT_LIMIT, connecting).await {
@@ -169,7 +168,7 @@ fn item_and_voter(vote: &NewVote) -> (i64, Option<&str>) {
     (vote.item_id.get(), vote.voter_id.as_ref().map(VoterId::as_str))
 }
 
-async fn insert(lane: &mut Lane, votes: &[NewVote]) -> Result<Batch, sqlx::Error> {
+async fn insert(lane: &mut LaneConnection, votes: &[NewVote]) -> Result<Batch, sqlx::Error> {
     let items = votes.iter().map(|vote| vote.item_id.get());
     let unknown = lane.known.unknown_among(items);
     if votes.iter().all(|vote| vote.voter_id.is_none()) {
@@ -180,7 +179,11 @@ async fn insert(lane: &mut Lane, votes: &[NewVote]) -> Result<Batch, sqlx::Error
 }
 
 /// Votes without voters: nothing can be repeated.
-async fn insert_anonymous(lane: &mut Lane, votes: &[NewVote], unknown: &[i64]) -> Result<Batch, sqlx::Error> {
+async fn insert_anonymous(
+    lane: &mut LaneConnection,
+    votes: &[NewVote],
+    unknown: &[i64],
+) -> Result<Batch, sqlx::Error> {
     let (item_ids, values): (Vec<i64>, Vec<i16>) = votes
         .iter()
         .map(|vote| (vote.item_id.get(), vote.value.get()))
@@ -238,7 +241,11 @@ impl Absent {
     }
 }
 
-async fn insert_any(lane: &mut Lane, votes: &[NewVote], unknown: &[i64]) -> Result<Batch, sqlx::Error> {
+async fn insert_any(
+    lane: &mut LaneConnection,
+    votes: &[NewVote],
+    unknown: &[i64],
+) -> Result<Batch, sqlx::Error> {
     let (item_ids, voter_ids): (Vec<i64>, Vec<Option<&str>>) = votes.iter().map(item_and_voter).unzip();
     let values: Vec<i16> = votes.iter().map(|vote| vote.value.get()).collect();
     let batch = sqlx::query_file!(

@@ -13,7 +13,7 @@ use std::time::Duration;
 use redis::Value;
 use redis::aio::MultiplexedConnection;
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::counters::{fresh_token, invalidate};
 use super::keys::CounterKey;
@@ -28,6 +28,11 @@ const RETRY_FIRST: Duration = Duration::from_millis(20);
 const RETRY_LAST: Duration = Duration::from_millis(1000);
 /// How many doubts one pipeline invalidates.
 const HEAL_LIMIT_ITEMS: usize = 1000;
+/// How many passes over the doubts a healer makes before it has those wait who would add
+/// to them: many threads that find the circuit open leave more in a pass than it clears.
+const HEAL_LIMIT_OPEN_PASSES: usize = 10;
+/// How long they wait at the most; then they go on without Redis.
+const GATE_LIMIT: Duration = Duration::from_millis(250);
 /// How many doubts are kept. Beyond it they are dropped, said so in the log, and
 /// left for the epoch check or the audit to find.
 pub const DOUBTS_LIMIT_ITEMS: usize = 1_000_000;
@@ -78,24 +83,35 @@ impl Doubts {
     }
 }
 
-/// What the healer keeps while Redis answers.
-#[derive(Clone)]
-struct Closed {
-    /// How often the circuit has been closed. A connection from before it was opened
-    /// is not used again.
-    generation: u64,
-    /// The healer's own connection.
-    connection: MultiplexedConnection,
-}
-
 struct State {
-    /// `None`: the circuit is open.
-    circuit: RwLock<Option<Closed>>,
+    /// While Redis answers: how often the circuit had been closed before. A connection
+    /// of an earlier generation is not used again. `None`: the circuit is open.
+    generation: RwLock<Option<u64>>,
     /// The next generation.
-    closings: AtomicU64,
+    next_generation: AtomicU64,
     doubts: Mutex<Doubts>,
     wake_healer: Notify,
+    /// Held by a healer that does not come to an end of the doubts: until the circuit is
+    /// closed, whoever finds it open waits here instead of leaving further ones.
+    gate: tokio::sync::RwLock<()>,
     redis: Redis,
+}
+
+impl State {
+    fn generation(&self) -> Option<u64> {
+        *self.generation.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set_generation(&self, generation: Option<u64>) {
+        *self.generation.write().unwrap_or_else(PoisonError::into_inner) = generation;
+    }
+}
+
+/// Why a call has no reply, and in which generation it failed; `None`: it found the
+/// circuit open.
+struct Failed {
+    generation: Option<u64>,
+    error: LiveError,
 }
 
 /// A connection, and the generation of the circuit that it was made in.
@@ -116,10 +132,11 @@ impl Link {
         // Until the healer has been there, Redis counts as away.
         metrics::gauge!(name::REDIS_AVAILABLE).set(0.0);
         let state = Arc::new(State {
-            circuit: RwLock::new(None),
-            closings: AtomicU64::new(0),
+            generation: RwLock::new(None),
+            next_generation: AtomicU64::new(0),
             doubts: Mutex::default(),
             wake_healer: Notify::new(),
+            gate: tokio::sync::RwLock::default(),
             redis,
         });
         tokio::spawn(heal(Arc::downgrade(&state)));
@@ -141,7 +158,7 @@ impl Link {
 
     /// Whether the circuit is closed: Redis answered when it was last asked.
     pub fn answers(&self) -> bool {
-        read(&self.state.circuit).is_some()
+        self.state.generation().is_some()
     }
 
     /// Adds a batch to its items' live counts; each item may be given once. On any
@@ -156,34 +173,25 @@ impl Link {
     ) -> Result<Vec<Counted>, LiveError> {
         let nonce = fresh_token();
         let items = || deltas.iter().filter(|one| one.delta != 0).map(|one| one.item_id);
-        let replies = async {
-            let mut connection = self.connection().await?;
-            scripts::COUNT
-                .call(
-                    &mut connection,
-                    deltas,
-                    |one| CounterKey(one.item_id),
-                    |command| {
-                        command.arg(transaction.0).arg(&nonce).arg(LEASE_LIMIT_MS);
-                    },
-                    |command, one| {
-                        command.arg(one.delta);
-                    },
-                )
-                .await
-        };
-        let replies = match replies.await {
-            Ok(replies) => replies,
-            Err(error) => {
-                self.doubt_and_open(items(), &error);
-                return Err(error);
-            }
-        };
-        let counted: Result<Vec<Counted>, LiveError> = replies.into_iter().map(counted).collect();
-        if let Err(error) = &counted {
-            self.doubt_and_open(items(), error);
-        }
-        counted
+        let counted = self.call(async |mut connection| {
+            let replies = scripts::COUNT.call(
+                &mut connection,
+                deltas,
+                |one| CounterKey(one.item_id),
+                |command| {
+                    command.arg(transaction.0).arg(&nonce).arg(LEASE_LIMIT_MS);
+                },
+                |command, one| {
+                    command.arg(one.delta);
+                },
+            );
+            replies.await?.into_iter().map(counted).collect()
+        });
+        counted.await.map_err(|failed| {
+            // Before the circuit opens, so that it does not close without them.
+            self.doubts().add(items(), Instant::now());
+            self.open_circuit(failed)
+        })
     }
 
     /// Seeds missing live counts under their leases. Returns for each whether it
@@ -193,39 +201,23 @@ impl Link {
     /// When Redis is away or answers with an error. The items are not doubted: a
     /// late seed is still bound to its lease.
     pub async fn seed(&self, seeds: &[(ExactCount, String)]) -> Result<Vec<bool>, LiveError> {
-        let replies = async {
-            let mut connection = self.connection().await?;
-            scripts::SEED
-                .call(
-                    &mut connection,
-                    seeds,
-                    |(exact, _)| CounterKey(exact.item_id),
-                    |_| {},
-                    |command, (exact, lease)| {
-                        command
-                            .arg(exact.count)
-                            .arg(exact.snapshot.fence())
-                            .arg(lease)
-                            .arg(exact.counted_at.micros());
-                    },
-                )
-                .await
-        };
-        let replies = match replies.await {
-            Ok(replies) => replies,
-            Err(error) => {
-                self.open_circuit(&error);
-                return Err(error);
-            }
-        };
-        replies
-            .into_iter()
-            .map(|reply| match text(&reply) {
-                Some("SEEDED") => Ok(true),
-                Some("RETRY") => Ok(false),
-                _ => Err(scripts::SEED.unexpected(reply)),
-            })
-            .collect()
+        let seeded = self.call(async |mut connection| {
+            let replies = scripts::SEED.call(
+                &mut connection,
+                seeds,
+                |(exact, _)| CounterKey(exact.item_id),
+                |_| {},
+                |command, (exact, lease)| {
+                    command
+                        .arg(exact.count)
+                        .arg(exact.snapshot.fence())
+                        .arg(lease)
+                        .arg(exact.counted_at.micros());
+                },
+            );
+            replies.await?.into_iter().map(seeded).collect()
+        });
+        seeded.await.map_err(|failed| self.open_circuit(failed))
     }
 
     /// The live counts of these items, `None` where there is none.
@@ -240,15 +232,8 @@ impl Link {
         for item in items {
             pipeline.hget(CounterKey(*item), "count");
         }
-        let counts = async {
-            let mut connection = self.connection().await?;
-            Ok(pipeline.query_async(&mut connection).await?)
-        };
-        let counts = counts.await;
-        if let Err(error) = &counts {
-            self.open_circuit(error);
-        }
-        counts
+        let counts = self.call(async |mut connection| Ok(pipeline.query_async(&mut connection).await?));
+        counts.await.map_err(|failed| self.open_circuit(failed))
     }
 
     /// Doubts these items: they will be invalidated as soon as Redis answers.
@@ -278,35 +263,67 @@ impl Link {
         lock(&self.state.doubts)
     }
 
-    /// This handle's connection; a new one if the circuit was open since it was made.
-    async fn connection(&self) -> Result<MultiplexedConnection, LiveError> {
-        let generation = read(&self.state.circuit).as_ref().map(|closed| closed.generation);
-        let generation = generation.ok_or(LiveError::Away)?;
-        // Held while it connects: whoever comes meanwhile uses the same one.
-        let mut own = self.own.lock().await;
-        if let Some((of, connection)) = &*own
-            && *of >= generation
-        {
-            return Ok(connection.clone());
+    /// Calls Redis over this handle's connection.
+    async fn call<Reply>(
+        &self,
+        call: impl AsyncFnOnce(MultiplexedConnection) -> Result<Reply, LiveError>,
+    ) -> Result<Reply, Failed> {
+        let (generation, connection) = self.connection().await?;
+        call(connection).await.map_err(|error| Failed {
+            generation: Some(generation),
+            error,
+        })
+    }
+
+    /// This handle's connection and its generation; a new one if the circuit was open
+    /// since it was made.
+    async fn connection(&self) -> Result<(u64, MultiplexedConnection), Failed> {
+        if self.state.generation().is_none() {
+            // Whether the gate opened or the time is over shows below.
+            let _ = timeout(GATE_LIMIT, self.state.gate.read()).await;
         }
-        let connection = self.state.redis.connect().await?;
-        *own = Some((generation, connection.clone()));
-        Ok(connection)
+        // Held while it connects: whoever comes meanwhile uses the same connection. The
+        // generation is asked for after that, so that they do not all try one by one
+        // what has just failed.
+        let mut own = self.own.lock().await;
+        let generation = self.state.generation();
+        let away = Failed {
+            generation,
+            error: LiveError::Away,
+        };
+        let current = generation.ok_or(away)?;
+        if let Some((of, connection)) = &*own
+            && *of == current
+        {
+            return Ok((current, connection.clone()));
+        }
+        // Given up first: there may be no room for both.
+        *own = None;
+        match self.state.redis.connect().await {
+            Ok(connection) => {
+                *own = Some((current, connection.clone()));
+                Ok((current, connection))
+            }
+            Err(error) => Err(Failed {
+                generation,
+                error: error.into(),
+            }),
+        }
     }
 
-    fn doubt_and_open(&self, items: impl IntoIterator<Item = ItemId>, error: &LiveError) {
-        self.doubts().add(items, Instant::now());
-        self.open_circuit(error);
-    }
-
-    fn open_circuit(&self, error: &LiveError) {
-        open_circuit(&self.state, error);
+    fn open_circuit(&self, Failed { generation, error }: Failed) -> LiveError {
+        open_circuit(&self.state, generation, &error);
+        error
     }
 }
 
-fn open_circuit(state: &State, error: &LiveError) {
-    // Whoever found it open has nothing to say of a circuit that may be closed by now.
-    let was_closed = !matches!(error, LiveError::Away) && write(&state.circuit).take().is_some();
+/// Opens the circuit of this generation, if it is still closed: a call that fails late
+/// says nothing of a connection that was made since.
+fn open_circuit(state: &State, generation: Option<u64>, error: &LiveError) {
+    let was_closed = {
+        let mut closed = state.generation.write().unwrap_or_else(PoisonError::into_inner);
+        generation.is_some() && *closed == generation && closed.take().is_some()
+    };
     if was_closed {
         tracing::warn!(%error, "Redis failed: voting goes on without live counts");
         metrics::gauge!(name::REDIS_AVAILABLE).set(0.0);
@@ -327,7 +344,7 @@ async fn heal(state: std::sync::Weak<State>) {
                 next
             }
             Err(error) => {
-                open_circuit(&link, &error);
+                open_circuit(&link, link.generation(), &error);
                 tracing::debug!(%error, ?retry, "Redis is still away");
                 let at = Instant::now() + retry;
                 retry = (retry * 2).min(RETRY_LAST);
@@ -350,39 +367,43 @@ async fn heal(state: std::sync::Weak<State>) {
 
 /// Returns when the next doubt is due.
 async fn heal_once(state: &State) -> Result<Option<Instant>, LiveError> {
-    let closed = read(&state.circuit).clone();
-    let mut connection = match &closed {
-        Some(closed) => closed.connection.clone(),
-        None => {
-            let mut connection = state.redis.connect().await?;
-            redis::cmd("PING").exec_async(&mut connection).await?;
-            connection
+    let is_closed = state.generation().is_some();
+    if is_closed {
+        let doubts = lock(&state.doubts);
+        if doubts.ready(Instant::now()).is_empty() {
+            return Ok(doubts.next_due());
         }
-    };
+    }
+    // A fresh one each time: one that was kept might be to a Redis that is no longer
+    // the one at this address.
+    let mut connection = state.redis.connect().await?;
+    redis::cmd("PING").exec_async(&mut connection).await?;
+    let mut gate = None;
+    let mut passes = 0;
     loop {
-        let now = Instant::now();
-        let (ready, taken) = {
+        if passes == HEAL_LIMIT_OPEN_PASSES && !is_closed {
+            gate = Some(state.gate.write().await);
+        }
+        let taken: Vec<(ItemId, Instant)> = {
             let doubts = lock(&state.doubts);
-            let ready = doubts.ready(now);
-            let taken: Vec<_> = ready.iter().map(|item| (*item, doubts.due[item])).collect();
+            let ready = doubts.ready(Instant::now());
             if ready.is_empty() {
                 // Still under the lock, so no doubt slips in between. One that comes
                 // after it wakes the healer again.
-                if closed.is_none() {
-                    let generation = state.closings.fetch_add(1, Ordering::Relaxed);
-                    *write(&state.circuit) = Some(Closed {
-                        generation,
-                        connection,
-                    });
+                if !is_closed {
+                    let generation = state.next_generation.fetch_add(1, Ordering::Relaxed);
+                    state.set_generation(Some(generation));
                     metrics::gauge!(name::REDIS_AVAILABLE).set(1.0);
                     tracing::info!("Redis answers: live counts are back");
                 }
+                drop(gate);
                 return Ok(doubts.next_due());
             }
-            (ready, taken)
+            ready.iter().map(|item| (*item, doubts.due[item])).collect()
         };
-        invalidate(&mut connection, &ready).await?;
-        metrics::counter!(name::INVALIDATIONS, "why" => "doubt").increment(ready.len() as u64);
+        let items: Vec<ItemId> = taken.iter().map(|(item, _)| *item).collect();
+        invalidate(&mut connection, &items).await?;
+        metrics::counter!(name::INVALIDATIONS, "why" => "doubt").increment(items.len() as u64);
         let mut doubts = lock(&state.doubts);
         for (item, due) in taken {
             // A doubt that was renewed while its item was being invalidated stays.
@@ -390,6 +411,7 @@ async fn heal_once(state: &State) -> Result<Option<Instant>, LiveError> {
                 doubts.due.remove(&item);
             }
         }
+        passes += 1;
     }
 }
 
@@ -406,16 +428,16 @@ fn counted(reply: Value) -> Result<Counted, LiveError> {
     }
 }
 
+fn seeded(reply: Value) -> Result<bool, LiveError> {
+    match text(&reply) {
+        Some("SEEDED") => Ok(true),
+        Some("RETRY") => Ok(false),
+        _ => Err(scripts::SEED.unexpected(reply)),
+    }
+}
+
 // A panic while one of these was held cannot leave them half changed, so the
 // poison carries no news.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn read<T>(lock: &RwLock<T>) -> std::sync::RwLockReadGuard<'_, T> {
-    lock.read().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn write<T>(lock: &RwLock<T>) -> std::sync::RwLockWriteGuard<'_, T> {
-    lock.write().unwrap_or_else(PoisonError::into_inner)
 }

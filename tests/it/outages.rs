@@ -267,3 +267,73 @@ async fn a_lane_that_ends_with_its_thread_leaves_what_it_may_have_stored_to_be_c
     link.settled().await;
     tally.assert_exact_at_rest(item).await;
 }
+
+fn link(tally: &Tally) -> tally::live::Link {
+    let redis =
+        tally::live::Redis::new(&tally.stores.redis_url(), tally::live::SERVER_ANSWER_LIMIT).expect("a URL");
+    tally::live::Link::open(redis)
+}
+
+/// Each of them finds the circuit open and leaves a doubt, again and again: a healer that
+/// only waited for a moment without doubts would never close it.
+#[tokio::test]
+async fn redis_is_back_in_use_even_if_those_who_miss_it_never_pause() {
+    let tally = Tally::start().await;
+    let item = tally.item("x").await;
+    let link = link(&tally);
+    let batches: Vec<_> = (0..50)
+        .map(|_| {
+            let link = link.clone();
+            let delta = tally::domain::CountDelta {
+                item_id: item,
+                delta: 1,
+            };
+            tokio::spawn(async move {
+                while link
+                    .count(&[delta], tally::domain::TransactionId(1))
+                    .await
+                    .is_err()
+                {
+                    tokio::task::yield_now().await;
+                }
+            })
+        })
+        .collect();
+    for batch in batches {
+        batch.await.expect("no panic");
+    }
+    assert!(link.answers());
+    link.settled().await;
+}
+
+#[tokio::test]
+async fn who_waits_for_a_connection_that_is_not_made_does_not_try_it_again_one_by_one() {
+    let tally = Tally::start().await;
+    let item = tally.item("x").await;
+    let link = link(&tally);
+    eventually("the link is there", async || link.answers().then_some(())).await;
+    let mut redis = tally.stores.redis_connection().await;
+    // Longer than any test takes; Redis is ended with the test.
+    redis::cmd("CLIENT")
+        .arg("PAUSE")
+        .arg(600_000)
+        .exec_async(&mut redis)
+        .await
+        .expect("a pause");
+    let thread = link.with_own_connection();
+    let reads: Vec<_> = (0..40)
+        .map(|_| {
+            let thread = thread.clone();
+            tokio::spawn(async move { thread.read(&[item]).await })
+        })
+        .collect();
+    let mut tried = 0;
+    for read in reads {
+        match read.await.expect("no panic").expect_err("Redis does not answer") {
+            tally::live::LiveError::Away => {}
+            _ => tried += 1,
+        }
+    }
+    assert_eq!(tried, 1);
+    assert!(!link.answers());
+}

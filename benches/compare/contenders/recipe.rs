@@ -2,11 +2,12 @@
 //! count is not exact once a process or Redis fails between the two. What writes its
 //! counts back to the items is left out, in its favour.
 
+use std::cell::RefCell;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::TcpSettings;
-use redis::{AsyncConnectionConfig, Client, IntoConnectionInfo, Script};
+use redis::{AsyncConnectionConfig, Client, IntoConnectionInfo, RedisResult, Script};
 use sqlx::postgres::{PgPool, PgPoolOptions};
 use tally::domain::{ItemId, NewVote, StoredVote, VoterId};
 use tally::gather::Cast;
@@ -22,12 +23,16 @@ pub fn key(item: i64) -> String {
     format!("recipe:{item}")
 }
 
+thread_local! {
+    /// One for each thread that serves, as Tally has them: a shared one, which
+    /// `benches/connections.rs` shows to be faster than a pool.
+    static REDIS: RefCell<Option<MultiplexedConnection>> = const { RefCell::new(None) };
+}
+
 #[derive(Clone)]
 pub struct Recipe {
     pool: PgPool,
-    /// One shared connection, which `benches/connections.rs` shows to be faster
-    /// than a pool.
-    redis: MultiplexedConnection,
+    redis: Client,
     script: Script,
 }
 
@@ -46,14 +51,22 @@ impl Recipe {
             .into_connection_info()
             .expect("a URL")
             .set_tcp_settings(TcpSettings::default().set_nodelay(true));
-        let config = AsyncConnectionConfig::new().set_response_timeout(Some(ANSWER_LIMIT));
-        let redis = Client::open(info)
-            .expect("a URL")
-            .get_multiplexed_async_connection_with_config(&config)
-            .await
-            .expect("Redis answers");
+        let redis = Client::open(info).expect("a URL");
         let script = Script::new("return redis.call('INCRBY', KEYS[1], ARGV[1])");
         Self { pool, redis, script }
+    }
+
+    async fn redis(&self) -> RedisResult<MultiplexedConnection> {
+        if let Some(connection) = REDIS.with_borrow(Option::clone) {
+            return Ok(connection);
+        }
+        let config = AsyncConnectionConfig::new().set_response_timeout(Some(ANSWER_LIMIT));
+        let connection = self
+            .redis
+            .get_multiplexed_async_connection_with_config(&config)
+            .await?;
+        REDIS.set(Some(connection.clone()));
+        Ok(connection)
     }
 }
 
@@ -76,7 +89,7 @@ impl VoteStore for Recipe {
             .script
             .key(key(vote.item_id.get()))
             .arg(vote.value.get())
-            .invoke_async(&mut self.redis.clone())
+            .invoke_async(&mut self.redis().await?)
             .await?;
         Ok(Cast::Accepted {
             vote: StoredVote {
@@ -90,7 +103,7 @@ impl VoteStore for Recipe {
     async fn item(&self, id: ItemId) -> anyhow::Result<(Item, Option<i64>)> {
         let count: Option<i64> = redis::cmd("GET")
             .arg(key(id.get()))
-            .query_async(&mut self.redis.clone())
+            .query_async(&mut self.redis().await?)
             .await?;
         // The name would come from a cache; none is asked, in its favour.
         let item = Item {
