@@ -171,9 +171,7 @@ async fn when_postgres_stalls_the_queue_is_bounded_and_the_rest_is_told_to_come_
         .execute(&mut *blocker)
         .await
         .expect("a lock");
-    let redis =
-        tally::live::Redis::new(&tally.stores.redis_url(), tally::live::SERVER_ANSWER_LIMIT).expect("a URL");
-    let link = tally::live::Link::open(redis);
+    let link = link(&tally);
     let gatherer = tally::gather::start(&tally.ledger, &link, 1, None);
     let vote = || tally::domain::NewVote {
         item_id: item,
@@ -215,9 +213,7 @@ async fn when_postgres_stalls_the_queue_is_bounded_and_the_rest_is_told_to_come_
 async fn a_lane_that_ends_with_its_thread_leaves_what_it_may_have_stored_to_be_counted_afresh() {
     let tally = Tally::start().await;
     let item = tally.item("x").await;
-    let redis =
-        tally::live::Redis::new(&tally.stores.redis_url(), tally::live::SERVER_ANSWER_LIMIT).expect("a URL");
-    let link = tally::live::Link::open(redis);
+    let link = link(&tally);
     let thread = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()
