@@ -1,7 +1,6 @@
 //! The load: many connections, each with at most one request under way, driven by
-//! one thread over epoll. The requests are rendered beforehand and the answers read
-//! no further than needed, since the generator shares the machine with what it
-//! measures.
+//! one thread over epoll. The answers are read no further than needed, since the
+//! generator shares the machine with what it measures.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
@@ -16,12 +15,9 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId as TimerClock, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 use nix::time::{ClockId, clock_gettime};
-use rand::distr::{Distribution, weighted::WeightedIndex};
-use rand::rngs::SmallRng;
-use rand::{Rng, SeedableRng};
 
-/// Items drawn beforehand, again and again in the same order.
-const DRAWS: usize = 1 << 20;
+use crate::requests::Requests;
+
 /// How often an open loop looks whether a request is due.
 const DUE_EVERY: Duration = Duration::from_micros(100);
 /// How often a generator that waits for answers looks whether it should stop.
@@ -31,78 +27,6 @@ const DRAIN_LIMIT: Duration = Duration::from_secs(20);
 /// The slowest request that is told from slower ones.
 const LATENCY_LIMIT_US: u64 = 60_000_000;
 const TIMER: u64 = u64::MAX;
-
-/// Which items are voted on.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Spread {
-    /// Always the first.
-    Hot,
-    /// All of them alike.
-    Uniform,
-    /// The n-th one n times more seldom than the first (Zipf's law).
-    Zipf,
-}
-
-/// Which of the requests are votes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mix {
-    Votes,
-    NineReadsToAVote,
-    Reads,
-}
-
-/// The requests, rendered.
-pub struct Requests {
-    /// One of each an item.
-    votes: Vec<Vec<u8>>,
-    reads: Vec<Vec<u8>>,
-    /// Items in the order in which they are asked for.
-    draws: Vec<u32>,
-    mix: Mix,
-    voter_ids: bool,
-}
-
-/// How many digits a voter id ends with.
-const VOTER_DIGITS: usize = 16;
-
-impl Requests {
-    pub fn render(items: usize, spread: Spread, mix: Mix, voter_ids: bool) -> Self {
-        let used = if spread == Spread::Hot { 1 } else { items };
-        // The same draws in every run, for every contender.
-        let mut random = SmallRng::seed_from_u64(1);
-        let draws = match spread {
-            Spread::Hot => vec![0],
-            Spread::Uniform => (0..DRAWS).map(|_| random.random_range(0..number(used))).collect(),
-            Spread::Zipf => {
-                let weights = WeightedIndex::new((1..=used).map(|rank| 1.0 / rank as f64)).expect("weights");
-                (0..DRAWS).map(|_| number(weights.sample(&mut random))).collect()
-            }
-        };
-        let body = if voter_ids {
-            format!(r#"{{"voter_id":"voter-{}"}}"#, "0".repeat(VOTER_DIGITS))
-        } else {
-            "{}".to_owned()
-        };
-        let vote = |item: usize| {
-            format!(
-                "POST /v1/items/{item}/votes HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
-                body.len()
-            )
-        };
-        let read = |item: usize| format!("GET /v1/items/{item} HTTP/1.1\r\nhost: bench\r\n\r\n");
-        Self {
-            votes: (1..=used).map(|item| vote(item).into_bytes()).collect(),
-            reads: (1..=used).map(|item| read(item).into_bytes()).collect(),
-            draws,
-            mix,
-            voter_ids,
-        }
-    }
-}
-
-fn number(count: usize) -> u32 {
-    u32::try_from(count).expect("fewer items")
-}
 
 /// When requests are sent.
 #[derive(Clone, Copy, Debug)]
@@ -359,32 +283,12 @@ impl Generator {
     }
 
     fn send(&mut self, at: usize, due: Instant) {
-        let requests = &*self.requests;
-        let item = requests.draws[(self.sent % requests.draws.len() as u64) as usize] as usize;
-        let is_vote = match requests.mix {
-            Mix::Votes => true,
-            Mix::NineReadsToAVote => self.sent.is_multiple_of(10),
-            Mix::Reads => false,
-        };
+        let voter = self.first_voter + self.sent;
+        let request = self.requests.nth(self.sent, voter, &mut self.scratch);
         let connection = &mut self.connections[at];
-        let written = if !is_vote {
-            connection.stream.write(&requests.reads[item])
-        } else if requests.voter_ids {
-            // Scattered over the index, as voters' ids are, and never the same twice.
-            let voter = (self.first_voter + self.sent).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-            self.scratch.clear();
-            self.scratch.extend_from_slice(&requests.votes[item]);
-            // The digits end two characters before the body does.
-            let end = self.scratch.len() - 2;
-            for (place, digit) in self.scratch[end - VOTER_DIGITS..end].iter_mut().enumerate() {
-                *digit = b"0123456789abcdef"[(voter >> (4 * place) & 15) as usize];
-            }
-            connection.stream.write(&self.scratch)
-        } else {
-            connection.stream.write(&requests.votes[item])
-        };
+        let written = connection.stream.write(request.text);
         connection.due = due;
-        connection.is_vote = is_vote;
+        connection.is_vote = request.is_vote;
         connection.is_busy = true;
         self.sent += 1;
         self.under_way += 1;

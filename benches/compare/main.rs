@@ -22,6 +22,7 @@ mod machine;
 mod measure;
 mod plot;
 mod report;
+mod requests;
 mod servers;
 mod settings;
 mod stores;

@@ -8,8 +8,9 @@ use serde::Serialize;
 use tokio::time::sleep;
 
 use crate::contenders::{Contender, recipe_key};
-use crate::load::{Load, Mix, Outcome, Pace, Requests, Spread};
+use crate::load::{Load, Outcome, Pace};
 use crate::measure::CpuEach;
+use crate::requests::{Mix, Requests, Spread};
 use crate::servers::Servers;
 use crate::settings::Settings;
 use crate::stores::{Database, Stores, Template};

@@ -18,8 +18,9 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 use crate::contenders::Contender;
-use crate::load::{Load, Mix, Pace, Requests, Spread};
+use crate::load::{Load, Pace};
 use crate::measure::{Cpu, CpuEach, Processes};
+use crate::requests::{Mix, Requests, Spread};
 use crate::servers::{Servers, run_with};
 use crate::settings::Settings;
 use crate::stores::{Database, Stores, Template};

@@ -2,7 +2,7 @@
 //! connections, anonymous votes, one server, an empty ledger.
 
 use crate::contenders::Contender;
-use crate::load::{Mix, Spread};
+use crate::requests::{Mix, Spread};
 use crate::settings::Settings;
 use crate::stores::Template;
 
