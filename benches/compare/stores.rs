@@ -197,6 +197,20 @@ impl Stores {
         }
     }
 
+    /// Makes each sync of the write-ahead log take longer, for whoever connects to the
+    /// database from now on. Postgres then waits in the place of the sync, with the
+    /// others that wait to commit behind it (`commit_delay`).
+    pub async fn delay_syncs(&self, database: &Database, delay: Duration) {
+        if delay.is_zero() {
+            return;
+        }
+        // By default it waits only while five other transactions are at work.
+        for (name, value) in [("commit_delay", delay.as_micros()), ("commit_siblings", 0)] {
+            self.execute(&format!("alter database {} set {name} = {value}", database.name))
+                .await;
+        }
+    }
+
     /// Throws a run's database away.
     pub async fn drop(&self, database: Database) {
         database.pool.close().await;

@@ -32,6 +32,7 @@ pub struct Row {
     pub connections: usize,
     pub servers: usize,
     pub ledger_rows: i64,
+    pub sync_delay_ms: f64,
     pub votes: u64,
     pub votes_per_second: f64,
     /// Votes and reads.
@@ -89,6 +90,7 @@ pub async fn measure(
     settings: &Settings,
 ) -> Row {
     let database = stores.database(&case.template).await;
+    stores.delay_syncs(&database, case.sync_delay).await;
     let servers = Servers::start(stores, &database, case.contender, case.servers).await;
     let processes = servers.processes(stores);
     let items = usize::try_from(case.template.items).expect("items");
@@ -159,6 +161,7 @@ pub async fn measure(
         connections: case.connections,
         servers: case.servers,
         ledger_rows: case.template.votes(),
+        sync_delay_ms: case.sync_delay.as_secs_f64() * 1000.0,
         votes,
         votes_per_second: votes as f64 / closed.measured.as_secs_f64(),
         requests_per_second,

@@ -1,6 +1,8 @@
 //! What is asked of the contenders: named workloads around one base of 256
 //! connections, anonymous votes, one server, an empty ledger.
 
+use std::time::Duration;
+
 use crate::contenders::Contender;
 use crate::requests::{Mix, Spread};
 use crate::settings::Settings;
@@ -11,6 +13,9 @@ pub const ITEMS: i64 = 10_000;
 const LEDGER_VOTES: i64 = 10_000_000;
 const QUICK_LEDGER_VOTES: i64 = 1_000_000;
 pub const CONNECTIONS: usize = 256;
+/// By how much syncs are longer where they are slow. On one machine, Postgres' own
+/// `commit_delay` does what a slower disk or a synchronous standby would.
+const SLOW_SYNC: Duration = Duration::from_millis(2);
 
 /// One way of asking one contender.
 #[derive(Clone, Debug)]
@@ -22,6 +27,8 @@ pub struct Case {
     pub connections: usize,
     pub servers: usize,
     pub template: Template,
+    /// How much longer each sync of Postgres' write-ahead log takes.
+    pub sync_delay: Duration,
     /// Whether latency is measured at half of the contender's own maximum too.
     pub open_loop: bool,
 }
@@ -70,6 +77,7 @@ pub fn all(settings: &Settings) -> Vec<Workload> {
         connections: CONNECTIONS,
         servers: 1,
         template: empty(),
+        sync_delay: Duration::ZERO,
         open_loop: false,
     };
     let each = |case: Case, contenders: &[Contender]| -> Vec<Case> {
@@ -163,6 +171,29 @@ pub fn all(settings: &Settings) -> Vec<Workload> {
                     ..uniform.clone()
                 },
                 &[Ceiling, BatchedTransaction, Tally],
+            ),
+        ),
+        workload(
+            "hot_slow_sync",
+            "one hot item, syncs take 2 ms longer",
+            each(
+                Case {
+                    sync_delay: SLOW_SYNC,
+                    ..hot.clone()
+                },
+                &[Transaction, BatchedTransaction, Recipe, Tally],
+            ),
+        ),
+        workload(
+            "hot_three_servers_slow_sync",
+            "one hot item, three servers, syncs take 2 ms longer",
+            each(
+                Case {
+                    servers: 3,
+                    sync_delay: SLOW_SYNC,
+                    ..hot.clone()
+                },
+                &[BatchedTransaction, Recipe, Tally],
             ),
         ),
         workload(
