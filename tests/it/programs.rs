@@ -159,6 +159,20 @@ async fn serve_migrates_at_start_if_asked() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_starts_without_redis_says_so_and_finds_it_later() {
+    let mut stores = Stores::start().await;
+    stores.redis.stop().await;
+    let mut serve = command(TALLY, Some(&stores));
+    serve.arg("serve").env("TALLY_LISTEN", "127.0.0.1:0");
+    let server = Program::start(serve, stores.folder(), "server.log");
+    server.wait_for_line("voting begins without live counts").await;
+    stores.redis.start().await.expect("Redis starts");
+    server.wait_for_line("live counts are back").await;
+    server.signal(Signal::SIGTERM);
+    assert_eq!(server.wait().await, Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn once_flushes_and_audits_and_exits_with_0_only_when_nothing_was_wrong() {
     let stores = Stores::start().await;
     let (_server, base) = Program::server(&stores, "server.log").await;
