@@ -1,0 +1,203 @@
+//! Batches of votes: what is stored, told and refused, and what a connection remembers.
+
+use tally::domain::{ItemId, NewVote, Outcome};
+
+use super::{item, vote, words};
+use crate::helpers::stores::Stores;
+use crate::helpers::tally::ledger;
+
+#[tokio::test]
+async fn a_batch_is_decided_vote_by_vote_in_its_order() {
+    let stores = Stores::start().await;
+    let ledger = ledger(&stores.database_url);
+    let x = item(&ledger).await;
+    let nowhere = ItemId::new(999).expect("positive");
+    let mut writer = ledger.writer();
+    let first = writer.insert(&[vote(x, Some("ada"))]).await.expect("an insert");
+    let batch = [
+        vote(x, Some("bob")),
+        vote(nowhere, Some("bob")),
+        vote(x, Some("ada")),
+        vote(x, None),
+        vote(x, Some("bob")),
+        vote(x, None),
+    ];
+    let second = writer.insert(&batch).await.expect("an insert");
+    assert_eq!(
+        words(&second.outcomes),
+        [
+            "accepted", "unknown", "repeated", "accepted", "repeated", "accepted"
+        ]
+    );
+    let id = |outcome: Outcome| match outcome {
+        Outcome::Accepted(vote) | Outcome::Repeated(vote) => vote.id,
+        Outcome::UnknownItem | Outcome::Unread => 0,
+    };
+    assert_eq!(
+        id(second.outcomes[2]),
+        id(first.outcomes[0]),
+        "a repeat names the first vote"
+    );
+    assert_eq!(
+        id(second.outcomes[4]),
+        id(second.outcomes[0]),
+        "in the same batch as well"
+    );
+    assert!(second.transaction > first.transaction);
+}
+
+#[tokio::test]
+async fn a_batch_is_told_as_stored_even_if_what_its_repeats_repeat_cannot_be_read() {
+    let stores = Stores::start().await;
+    let ledger = ledger(&stores.database_url);
+    let x = item(&ledger).await;
+    // Whatever comes after an insert on the same connection finds no table.
+    sqlx::raw_sql(
+        "create function hide() returns trigger language plpgsql as
+         $$ begin perform set_config('search_path', 'nowhere', false); return null; end $$;
+         create trigger hide after insert on vote for each statement execute function hide()",
+    )
+    .execute(&stores.pool())
+    .await
+    .expect("a trigger");
+    let mut writer = ledger.writer();
+    let batch = [vote(x, Some("ada")), vote(x, Some("ada")), vote(x, None)];
+    let inserted = writer.insert(&batch).await.expect("it is committed");
+    assert_eq!(words(&inserted.outcomes), ["accepted", "unread", "accepted"]);
+    // The next batch gets a connection that is in order.
+    sqlx::raw_sql("drop trigger hide on vote")
+        .execute(&stores.pool())
+        .await
+        .expect("no trigger");
+    let again = writer.insert(&[vote(x, Some("ada"))]).await.expect("an insert");
+    assert_eq!(words(&again.outcomes), ["repeated"]);
+}
+
+#[tokio::test]
+async fn two_batches_of_the_same_voters_at_once_store_each_vote_once() {
+    let stores = Stores::start().await;
+    let ledger = ledger(&stores.database_url);
+    let (x, y) = (item(&ledger).await, item(&ledger).await);
+    for round in 0..30 {
+        let batch = |reverse: bool| {
+            let mut votes: Vec<NewVote> = (0..100)
+                .map(|voter| {
+                    vote(
+                        if voter % 2 == 0 { x } else { y },
+                        Some(&format!("{round}-{voter}")),
+                    )
+                })
+                .collect();
+            // In opposite orders, which would deadlock if the statement kept them.
+            if reverse {
+                votes.reverse();
+            }
+            votes
+        };
+        let (mut one, mut other) = (ledger.writer(), ledger.writer());
+        let (forth, back) = (batch(false), batch(true));
+        let (one, other) = tokio::join!(one.insert(&forth), other.insert(&back));
+        let outcomes = [
+            one.expect("an insert").outcomes,
+            other.expect("an insert").outcomes,
+        ]
+        .concat();
+        assert_eq!(
+            words(&outcomes)
+                .iter()
+                .filter(|word| **word == "accepted")
+                .count(),
+            100
+        );
+        assert_eq!(
+            words(&outcomes)
+                .iter()
+                .filter(|word| **word == "repeated")
+                .count(),
+            100
+        );
+    }
+}
+
+#[tokio::test]
+async fn the_ledger_is_append_only_and_items_are_permanent() {
+    let stores = Stores::start().await;
+    let ledger = ledger(&stores.database_url);
+    let x = item(&ledger).await;
+    ledger
+        .writer()
+        .insert(&[vote(x, Some("ada"))])
+        .await
+        .expect("an insert");
+    let pool = stores.pool();
+    for statement in [
+        "update vote set value = 2",
+        "delete from vote",
+        "truncate vote",
+        "delete from item",
+        "truncate item",
+        "update item set id = default",
+        "insert into vote (item_id, value) values (1, 0)",
+        "insert into item (name) values ('')",
+        "insert into watermark (one) values (false)",
+    ] {
+        assert!(
+            sqlx::query(statement).execute(&pool).await.is_err(),
+            "{statement}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn an_item_that_was_not_there_takes_votes_over_the_same_connection_once_it_is() {
+    let stores = Stores::start().await;
+    let ledger = ledger(&stores.database_url);
+    let x = item(&ledger).await;
+    let y = ItemId::new(x.get() + 1).expect("positive");
+    let mut writer = ledger.writer();
+    for voter in [None, Some("ada")] {
+        let batch = [vote(y, voter), vote(x, voter), vote(y, None)];
+        let before = writer.insert(&batch).await.expect("an insert");
+        assert_eq!(words(&before.outcomes), ["unknown", "accepted", "unknown"]);
+    }
+    assert_eq!(item(&ledger).await, y);
+    let nowhere = ItemId::new(999).expect("positive");
+    for voter in [None, Some("bob")] {
+        // Known, not yet known, and not there at all.
+        let batch = [vote(x, voter), vote(y, voter), vote(nowhere, voter)];
+        let after = writer.insert(&batch).await.expect("an insert");
+        assert_eq!(words(&after.outcomes), ["accepted", "accepted", "unknown"]);
+    }
+    let counts = ledger.exact_counts(&[x, y]).await.expect("counts");
+    assert_eq!(counts.iter().map(|one| one.count).sum::<i64>(), 6);
+}
+
+/// What takes a database's place after a failover or a restore may lack an item.
+#[tokio::test]
+async fn what_is_known_of_items_ends_with_the_connection() {
+    let stores = Stores::start().await;
+    let ledger = ledger(&stores.database_url);
+    let x = item(&ledger).await;
+    let mut writer = ledger.writer();
+    writer.insert(&[vote(x, None)]).await.expect("an insert");
+    let pool = stores.pool();
+    sqlx::raw_sql(
+        "alter table item disable trigger item_is_permanent; delete from item;
+         alter table item enable trigger item_is_permanent",
+    )
+    .execute(&pool)
+    .await
+    .expect("no item");
+    sqlx::raw_sql(
+        "select pg_terminate_backend(pid) from pg_stat_activity where application_name like 'tally lane %'",
+    )
+    .execute(&pool)
+    .await
+    .expect("no connection");
+    writer.insert(&[vote(x, None)]).await.expect_err("it was ended");
+    for voter in [None, Some("ada")] {
+        let inserted = writer.insert(&[vote(x, voter)]).await.expect("an insert");
+        assert_eq!(words(&inserted.outcomes), ["unknown"]);
+    }
+    assert_eq!(ledger.vote_total().await.expect("a total"), 1);
+}

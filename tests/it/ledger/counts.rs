@@ -1,0 +1,167 @@
+//! Exact counts read, and live counts saved to their items.
+
+use tally::domain::{CountToSave, ItemId, Rev, TransactionId};
+
+use super::{item, items, vote};
+use crate::helpers::stores::Stores;
+use crate::helpers::tally::ledger;
+
+#[tokio::test]
+async fn an_exact_count_comes_with_a_snapshot_that_sees_its_votes() {
+    let stores = Stores::start().await;
+    let ledger = ledger(&stores.database_url);
+    let x = item(&ledger).await;
+    let before = ledger.exact_counts(&[x]).await.expect("counts").remove(0);
+    let inserted = ledger
+        .writer()
+        .insert(&[vote(x, None), vote(x, None)])
+        .await
+        .expect("an insert");
+    let after = ledger.exact_counts(&[x]).await.expect("counts").remove(0);
+    assert_eq!((before.count, after.count), (0, 2));
+    assert!(!before.snapshot.sees(inserted.transaction));
+    assert!(after.snapshot.sees(inserted.transaction));
+    assert!(after.snapshot.sees(TransactionId(1)));
+}
+
+#[tokio::test]
+async fn a_reader_whose_connection_was_ended_reads_on_over_another() {
+    let stores = Stores::start().await;
+    let ledger = ledger(&stores.database_url);
+    let x = item(&ledger).await;
+    let mut reader = ledger.item_reader();
+    assert_eq!(reader.read(&[x]).await.expect("an item").len(), 1);
+    let ended: i64 = sqlx::query_scalar(
+        "select count(*) filter (where pg_terminate_backend(pid))
+         from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()",
+    )
+    .fetch_one(&stores.pool())
+    .await
+    .expect("Postgres answers");
+    assert!(ended > 0);
+    assert_eq!(reader.read(&[x]).await.expect("an item").len(), 1);
+    let unknown = ItemId::new(i64::MAX).expect("positive");
+    assert!(reader.read(&[unknown]).await.expect("no item").is_empty());
+}
+
+#[tokio::test]
+async fn a_count_is_saved_only_forward_in_counted_at() {
+    let stores = Stores::start().await;
+    let ledger = ledger(&stores.database_url);
+    let x = item(&ledger).await;
+    let save = async |count, rev| {
+        let one = CountToSave {
+            item_id: x,
+            count,
+            rev: Rev::from_micros(rev),
+        };
+        let saved = ledger.save_counts(&[one]).await.expect("a save");
+        let item = ledger.item_reader().read(&[x]).await.expect("Postgres").remove(0);
+        (
+            saved.contains(x),
+            item.saved_count,
+            item.counted_at.map(Rev::micros),
+        )
+    };
+    let micros = 1_795_222_231_361_714;
+    assert_eq!(
+        save(5, micros).await,
+        (true, 5, Some(micros)),
+        "to the microsecond"
+    );
+    assert_eq!(
+        save(4, micros - 1).await,
+        (false, 5, Some(micros)),
+        "an older one is turned away"
+    );
+    assert_eq!(
+        save(5, micros - 1).await,
+        (true, 5, Some(micros)),
+        "the same count is saved already"
+    );
+    assert_eq!(save(6, micros).await, (true, 6, Some(micros)));
+    assert_eq!(save(7, micros + 1).await, (true, 7, Some(micros + 1)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_workers_that_save_the_same_items_in_opposite_orders_both_succeed_and_the_newest_stays() {
+    let stores = Stores::start().await;
+    let ledger = ledger(&stores.database_url);
+    let items = items(&stores.pool(), 1000).await;
+    let counts = |rev: i64| -> Vec<CountToSave> {
+        let of_item = |item: &ItemId| CountToSave {
+            item_id: *item,
+            count: rev,
+            rev: Rev::from_micros(rev),
+        };
+        items.iter().map(of_item).collect()
+    };
+    for round in 0..20 {
+        let (older, mut newer) = (counts(1 + 2 * round), counts(2 + 2 * round));
+        newer.reverse();
+        let (older, newer) = tokio::join!(ledger.save_counts(&older), ledger.save_counts(&newer));
+        older.expect("a save");
+        let newer = newer.expect("a save");
+        assert!(items.iter().all(|item| newer.contains(*item)));
+        let newest: i64 = sqlx::query_scalar("select count(*) from item where vote_count = $1")
+            .bind(2 + 2 * round)
+            .fetch_one(&stores.pool())
+            .await
+            .expect("a count");
+        assert_eq!(newest, 1000, "an older count came after a newer one");
+    }
+}
+
+#[tokio::test]
+async fn of_a_page_only_what_is_now_held_is_told_as_saved() {
+    let stores = Stores::start().await;
+    let ledger = ledger(&stores.database_url);
+    let items = items(&stores.pool(), 3).await;
+    let count = |at: usize, count, rev| CountToSave {
+        item_id: items[at],
+        count,
+        rev: Rev::from_micros(rev),
+    };
+    let first = [count(0, 5, 20), count(1, 5, 20)];
+    ledger.save_counts(&first).await.expect("a save");
+    let nowhere = CountToSave {
+        item_id: ItemId::new(999).expect("positive"),
+        ..count(0, 5, 10)
+    };
+    // The first is older and differs, the second older and the same, the third new.
+    let page = [count(0, 4, 10), count(1, 5, 10), count(2, 7, 10), nowhere];
+    let saved = ledger.save_counts(&page).await.expect("a save");
+    let saved: Vec<bool> = page.iter().map(|one| saved.contains(one.item_id)).collect();
+    assert_eq!(saved, [false, true, true, false]);
+}
+
+#[tokio::test]
+async fn a_page_of_counts_is_saved_by_one_index_lookup_an_item() {
+    let stores = Stores::start().await;
+    let pool = stores.pool();
+    let explain = format!(
+        "explain {}",
+        include_str!("../../../src/ledger/sql/save_counts.sql")
+    );
+    items(&pool, 20_000).await;
+    let mut connection = pool.acquire().await.expect("a connection");
+    sqlx::raw_sql(
+        "analyze item; set enable_seqscan = off; set enable_bitmapscan = off;
+         set plan_cache_mode = force_custom_plan",
+    )
+    .execute(&mut *connection)
+    .await
+    .expect("settings");
+    let page: Vec<i64> = (1..=10_000).collect();
+    let plan: Vec<String> = sqlx::query_scalar(&explain)
+        .bind(&page)
+        .bind(&page)
+        .bind(&page)
+        .persistent(false)
+        .fetch_all(&mut *connection)
+        .await
+        .expect("a plan");
+    let plan = plan.join("\n");
+    assert!(plan.contains("Nested Loop"), "{plan}");
+    assert!(plan.contains("Index Cond: (id = given.id)"), "{plan}");
+}
