@@ -2,14 +2,20 @@
 -- them these passwords if they are there. Run it as the owner, after `tally migrate`:
 --   SERVER_PASSWORD=… WORKER_PASSWORD=… REPORT_PASSWORD=… psql … --file scripts/logins.sql
 \set ON_ERROR_STOP on
-\getenv server_password SERVER_PASSWORD
-\getenv worker_password WORKER_PASSWORD
-\getenv report_password REPORT_PASSWORD
 
 -- The statements stand in no log with their passwords.
 set log_statement = 'none';
 set log_min_duration_statement = -1;
 set log_min_error_statement = 'panic';
+
+-- Not by getenv, which psql has only since 15. A variable that is not set reads empty.
+\set server_password `printenv SERVER_PASSWORD`
+\set worker_password `printenv WORKER_PASSWORD`
+\set report_password `printenv REPORT_PASSWORD`
+select '' in (:'server_password', :'worker_password', :'report_password') as is_missing \gset
+\if :is_missing
+do $$ begin raise 'set SERVER_PASSWORD, WORKER_PASSWORD and REPORT_PASSWORD'; end $$;
+\endif
 
 select format('create role %I login in role %I', login, role)
 from (values ('server', 'tally_server'), ('worker', 'tally_worker'), ('report', 'tally_report'))

@@ -1,8 +1,8 @@
 //! Tally: a write-behind vote counting service.
 //!
 //! A guided tour, from the inside out. Imports point upwards in this list:
-//! `http` → `gather` → `ledger`, `live`; `sync` → `ledger`, `live`. The last three,
-//! `config`, `telemetry` and `shutdown`, are for everyone.
+//! `http` → `gather` → `ledger`, `live`; `sync` → `ledger`, `live`. `config`,
+//! `telemetry` and `shutdown` are for everyone.
 
 /// Pure rules and types: items, votes, snapshots. No I/O.
 pub mod domain;

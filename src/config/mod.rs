@@ -43,7 +43,8 @@ pub struct Server {
     )]
     pub listen: SocketAddr,
 
-    /// How long a shutdown waits for requests under way
+    /// How long a shutdown waits for requests under way (whole seconds), for gathered votes
+    /// and for doubtful counts, each
     #[arg(long, env = "TALLY_SHUTDOWN_LIMIT", default_value = "10s", value_parser = duration, value_name = "DURATION")]
     pub shutdown_limit: Duration,
 
@@ -133,7 +134,7 @@ pub enum Command {
     Serve(Serve),
     /// Run all of Tally on this machine: private Postgres and Redis, server and worker
     Dev(Dev),
-    /// Bring the database's tables up to date
+    /// Bring the database's tables up to date, and grant the roles
     Migrate(Migrate),
     /// Cast a file of votes over HTTP
     Replay(Replay),

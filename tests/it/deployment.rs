@@ -110,6 +110,25 @@ async fn the_script_that_makes_the_logins_may_be_run_again_and_changes_their_pas
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn the_script_that_makes_the_logins_stops_at_a_missing_password() {
+    let stores = Stores::start().await;
+    let mut script = command("psql", None);
+    script
+        .arg(&stores.database_url)
+        .arg("--file")
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/logins.sql"))
+        .envs([("SERVER_PASSWORD", "one"), ("REPORT_PASSWORD", "another")])
+        .env_remove("WORKER_PASSWORD");
+    let output = run(script).await;
+    let said = text(&output.stderr);
+    assert!(
+        !output.status.success() && said.contains("WORKER_PASSWORD"),
+        "{said}"
+    );
+    assert!(!said.contains("another"), "{said}");
+}
+
 #[test]
 fn each_program_of_the_compose_file_has_a_login_of_its_own() {
     let compose = file("docker-compose.yml");
