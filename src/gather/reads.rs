@@ -1,15 +1,16 @@
-//! Reads of single items: each batch is one statement and one pipeline, however many
-//! ask, and an item that many ask for is read once.
+//! Reads of single items: each batch is one pipeline and at most two statements, however
+//! many ask, and an item that many ask for is read once. A count that is saved stands in
+//! its item as it is in Redis, so where the item's name is known too, Postgres has nothing
+//! to add.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot};
 
 use super::take;
 use crate::domain::ItemId;
-use crate::ledger::{Item, ItemReader};
-use crate::live::Link;
+use crate::ledger::{Item, ItemReader, LedgerError};
+use crate::live::{Link, LiveCount};
 
 /// Reads in one batch, at the most.
 pub const READ_BATCH_LIMIT_ITEMS: usize = 1024;
@@ -59,34 +60,67 @@ impl Lane {
         let mut items: Vec<ItemId> = batch.iter().map(|one| one.item).collect();
         items.sort_unstable();
         items.dedup();
-        let (rows, counts) = tokio::join!(self.reader.read(&items), self.link.read(&items));
-        let rows = match rows {
-            Ok(rows) => rows,
-            Err(error) => {
-                tracing::error!(%error, reads = batch.len(), "the ledger did not answer reads of items");
-                for one in batch.drain(..) {
-                    // Whoever no longer waits needs no answer.
-                    let _ = one.answer.send(Err(ReadError::LedgerAway));
-                }
-                return;
-            }
-        };
-        // None at all while Redis is away: the link has logged that.
-        let counts: HashMap<ItemId, i64> = items
-            .iter()
-            .zip(counts.unwrap_or_default())
-            .filter_map(|(item, count)| Some((*item, count?)))
-            .collect();
-        let reads: HashMap<ItemId, ItemRead> = rows
-            .into_iter()
-            .map(|item| {
-                let live_count = counts.get(&item.id).copied();
-                let item = Arc::new(item);
-                (item.id, ItemRead { item, live_count })
-            })
-            .collect();
+        let mut reads: Vec<Option<ItemRead>> = vec![None; items.len()];
+        let ended = self.read(&items, &mut reads).await;
+        if let Err(error) = &ended {
+            tracing::error!(%error, reads = batch.len(), "the ledger did not answer reads of items");
+        }
         for one in batch.drain(..) {
-            let _ = one.answer.send(Ok(reads.get(&one.item).cloned()));
+            let read = items
+                .binary_search(&one.item)
+                .ok()
+                .and_then(|at| reads[at].clone());
+            let answer = match (read, &ended) {
+                (None, Err(_)) => Err(ReadError::LedgerAway),
+                (read, _) => Ok(read),
+            };
+            // Whoever no longer waits needs no answer.
+            let _ = one.answer.send(answer);
         }
     }
+
+    /// Fills in those of these items that exist. They are in order, each of them once.
+    ///
+    /// # Errors
+    /// When Postgres is away; what could be read without it is filled in.
+    async fn read(&mut self, items: &[ItemId], reads: &mut [Option<ItemRead>]) -> Result<(), LedgerError> {
+        let names = self.reader.known_names(items);
+        let is_new = |at: &usize| names[*at].is_none();
+        let new: Vec<ItemId> = (0..items.len()).filter(is_new).map(|at| items[at]).collect();
+        let (found, counts) = tokio::join!(self.reader.read(&new), self.link.read(items));
+        // None at all while Redis is away: the link has logged that.
+        let counts = counts.unwrap_or_else(|_| vec![None; items.len()]);
+        let mut unsaved = Vec::new();
+        for (at, name) in names.into_iter().enumerate() {
+            let Some(name) = name else { continue };
+            reads[at] = saved(items[at], name, counts[at]);
+            if reads[at].is_none() {
+                unsaved.push(items[at]);
+            }
+        }
+        for item in found?.into_iter().chain(self.reader.read(&unsaved).await?) {
+            if let Ok(at) = items.binary_search(&item.id) {
+                reads[at] = Some(ItemRead {
+                    item: Arc::new(item),
+                    live_count: counts[at].map(|live| live.count),
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// An item whose live count is saved, as it stands in Postgres.
+fn saved(id: ItemId, name: Arc<str>, live: Option<LiveCount>) -> Option<ItemRead> {
+    let LiveCount { count, saved } = live?;
+    let item = Item {
+        id,
+        name,
+        saved_count: count,
+        counted_at: Some(saved?),
+    };
+    Some(ItemRead {
+        item: Arc::new(item),
+        live_count: Some(count),
+    })
 }

@@ -136,7 +136,7 @@ pub async fn list(house: web::Data<House>, query: Query<ListQuery>) -> Result<Ht
 /// The live counts, none at all while Redis is away: the link has logged that.
 async fn live_counts(house: &House, items: &[ItemId]) -> Vec<Option<i64>> {
     match house.link.read(items).await {
-        Ok(counts) => counts,
+        Ok(counts) => counts.into_iter().map(|one| Some(one?.count)).collect(),
         Err(_) => vec![None; items.len()],
     }
 }

@@ -1,17 +1,23 @@
 //! Items: made once, read often.
 
+use std::sync::Arc;
+
 use sqlx::postgres::PgConnection;
 use tokio::time::timeout;
 
+use super::known::KnownItems;
 use super::own::{OwnConnection, is_gone};
 use super::{ANSWER_MARGIN, KEPT_PLANS, Ledger, LedgerError};
 use crate::domain::{ItemId, ItemName, Rev};
+
+/// How many items' names a reader remembers, at the most: a few megabytes for each.
+const NAMES_LIMIT_ITEMS: usize = 50_000;
 
 /// An item as it stands in Postgres.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Item {
     pub id: ItemId,
-    pub name: String,
+    pub name: Arc<str>,
     /// The saved count.
     pub saved_count: i64,
     /// When the saved count's last change was; `None` if it was never saved.
@@ -33,7 +39,7 @@ impl TryFrom<Row> for Item {
             .ok_or_else(|| sqlx::Error::Decode(format!("item id {} is not positive", row.id).into()))?;
         Ok(Self {
             id,
-            name: row.name,
+            name: row.name.into(),
             saved_count: row.vote_count,
             counted_at: row.counted_at.map(Rev::from_micros),
         })
@@ -62,6 +68,7 @@ impl Ledger {
         let options = self.options.clone().options([KEPT_PLANS]);
         ItemReader {
             connection: OwnConnection::new(options, self.statement_limit + ANSWER_MARGIN),
+            names: KnownItems::new(NAMES_LIMIT_ITEMS),
         }
     }
 
@@ -123,17 +130,31 @@ impl Ledger {
 /// pool, each batch would first be planned and its connection asked how it is.
 pub struct ItemReader {
     connection: OwnConnection,
+    /// As they were read over this connection.
+    names: KnownItems<Arc<str>>,
 }
 
 impl ItemReader {
+    /// The names of these items, in their order, of those that were read not long ago.
+    pub fn known_names(&mut self, ids: &[ItemId]) -> Vec<Option<Arc<str>>> {
+        let names = self.names.of(ids.iter().map(|id| id.get()));
+        names.into_iter().map(|name| name.cloned()).collect()
+    }
+
     /// Those of these items that exist, in no order. Each id may be given once.
     ///
     /// # Errors
     /// When Postgres is away or too slow.
     pub async fn read(&mut self, ids: &[ItemId]) -> Result<Vec<Item>, LedgerError> {
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
         let ids: Vec<i64> = ids.iter().map(|id| id.get()).collect();
         let found = loop {
             let (mut connection, was_kept) = self.connection.take().await?;
+            if !was_kept {
+                self.names.clear();
+            }
             let limit = self.connection.answer_limit;
             match timeout(limit, find(&mut connection, &ids)).await {
                 Ok(Ok(found)) => {
@@ -152,7 +173,7 @@ impl ItemReader {
             .zip(found.counted_at.unwrap_or_default());
         let ids = found.ids.unwrap_or_default();
         let rows = ids.into_iter().zip(columns);
-        Ok(rows
+        let items = rows
             .map(|(id, ((name, vote_count), counted_at))| {
                 Item::try_from(Row {
                     id,
@@ -161,7 +182,10 @@ impl ItemReader {
                     counted_at,
                 })
             })
-            .collect::<Result<_, _>>()?)
+            .collect::<Result<Vec<_>, _>>()?;
+        let names = items.iter().map(|item| (item.id.get(), Arc::clone(&item.name)));
+        self.names.add(names);
+        Ok(items)
     }
 }
 

@@ -12,6 +12,9 @@ use super::known::KnownItems;
 use super::{ANSWER_MARGIN, CONNECT_LIMIT, LedgerError, lanes};
 use crate::domain::{ExactCount, ItemId, NewVote, Outcome, StoredVote, TransactionId, VoterId};
 
+/// How many items a lane's connection remembers, at the most: a good megabyte for each.
+const KNOWN_LIMIT_ITEMS: usize = 100_000;
+
 /// What became of a batch.
 #[derive(Debug)]
 pub struct Inserted {
@@ -140,7 +143,7 @@ impl VoteWriter {
             lanes::announce(&mut connection, &name).await?;
             Ok::<_, sqlx::Error>(LaneConnection {
                 connection,
-                known: KnownItems::new(),
+                known: KnownItems::new(KNOWN_LIMIT_ITEMS),
             })
         };
         match timeout(CONNECT_LIMIT, connecting).await {
@@ -196,7 +199,7 @@ async fn insert_anonymous(
     )
     .fetch_one(&mut lane.connection)
     .await?;
-    lane.known.add(&batch.found);
+    lane.known.add(batch.found.iter().map(|id| (*id, ())));
     let absent = Absent::new(unknown, &batch.found);
     let mut inserted = batch.inserted;
     // They are in order already; this only makes sure.
@@ -257,7 +260,7 @@ async fn insert_any(
     )
     .fetch_one(&mut lane.connection)
     .await?;
-    lane.known.add(&batch.found);
+    lane.known.add(batch.found.iter().map(|id| (*id, ())));
     let all_inserted = batch.inserted.len() == votes.len();
     let inserted: HashSet<i64> = if all_inserted {
         HashSet::new()

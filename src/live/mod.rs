@@ -17,7 +17,7 @@ use redis::{AsyncConnectionConfig, Client, ConnectionInfo, IntoConnectionInfo, R
 
 pub use counters::{Counter, Counters, Expired, Marked, Recounted};
 pub use epoch::Entering;
-pub use link::{Counted, DOUBTS_LIMIT_ITEMS, Link};
+pub use link::{Counted, DOUBTS_LIMIT_ITEMS, Link, LiveCount};
 pub use scripts::CALL_LIMIT_KEYS;
 pub use walk::Page;
 

@@ -27,7 +27,7 @@ impl VoteStore for Ceiling {
     async fn item(&self, id: ItemId) -> anyhow::Result<(Item, Option<i64>)> {
         let item = Item {
             id,
-            name: "item".to_owned(),
+            name: "item".into(),
             saved_count: COUNT,
             counted_at: None,
         };

@@ -169,7 +169,7 @@ async fn item_row(pool: &sqlx::PgPool, id: ItemId) -> anyhow::Result<(Item, Opti
             .await?;
     let item = Item {
         id,
-        name,
+        name: name.into(),
         saved_count,
         counted_at: None,
     };

@@ -108,7 +108,7 @@ impl VoteStore for Recipe {
         // The name would come from a cache; none is asked, in its favour.
         let item = Item {
             id,
-            name: "item".to_owned(),
+            name: "item".into(),
             saved_count: 0,
             counted_at: None,
         };

@@ -21,7 +21,7 @@ use super::counters::fresh_token;
 use super::keys::CounterKey;
 use super::scripts::{self, text};
 use super::{LEASE_LIMIT_MS, LiveError, Redis};
-use crate::domain::{CountDelta, ExactCount, ItemId, TransactionId};
+use crate::domain::{CountDelta, ExactCount, ItemId, Rev, TransactionId};
 use circuit::{Circuit, Generation};
 pub use doubts::DOUBTS_LIMIT_ITEMS;
 use doubts::Doubts;
@@ -39,6 +39,15 @@ pub enum Counted {
     Count(i64),
     /// There is no live count; this lease entitles to seed one.
     Miss { lease: String },
+}
+
+/// A live count, as a reader sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LiveCount {
+    pub count: i64,
+    /// The rev under which exactly this count stands in its item; `None` if it is not
+    /// marked as saved.
+    pub saved: Option<Rev>,
 }
 
 /// What all handles of a link share.
@@ -167,16 +176,26 @@ impl Link {
     ///
     /// # Errors
     /// When Redis is away or answers with an error.
-    pub async fn read(&self, items: &[ItemId]) -> Result<Vec<Option<i64>>, LiveError> {
+    pub async fn read(&self, items: &[ItemId]) -> Result<Vec<Option<LiveCount>>, LiveError> {
         if items.is_empty() {
             return Ok(Vec::new());
         }
         let mut pipeline = redis::Pipeline::with_capacity(items.len());
         for item in items {
-            pipeline.hget(CounterKey(*item), "count");
+            pipeline
+                .cmd("HMGET")
+                .arg(CounterKey(*item))
+                .arg(&["count", "rev", "saved"]);
         }
-        let counts = self.call(async |mut connection| Ok(pipeline.query_async(&mut connection).await?));
-        counts.await.map_err(|failed| self.open_circuit(failed))
+        let fields = self.call(async |mut connection| Ok(pipeline.query_async(&mut connection).await?));
+        let fields: Vec<[Option<i64>; 3]> = fields.await.map_err(|failed| self.open_circuit(failed))?;
+        let counts = fields.into_iter().map(|[count, rev, saved]| {
+            Some(LiveCount {
+                count: count?,
+                saved: saved.filter(|saved| rev == Some(*saved)).map(Rev::from_micros),
+            })
+        });
+        Ok(counts.collect())
     }
 
     /// Doubts these items: they will be invalidated as soon as Redis answers.
