@@ -97,19 +97,23 @@ impl Ledger {
         .await?)
     }
 
-    /// A token that stays the same until Postgres crashes or fails over; see
-    /// migrations/0004_recovery.sql.
+    /// A token that stays the same until Postgres crashes, fails over, or is another one
+    /// that was restored from a dump; see migrations/0004_recovery.sql and
+    /// 0007_recovery_drawn_by.sql.
     ///
     /// # Errors
     /// When Postgres is away.
     pub async fn recovery_token(&self) -> Result<String, LedgerError> {
         loop {
-            let token = sqlx::query_scalar!("select token from recovery")
+            let token = sqlx::query_scalar!("select token from recovery where xmin = drawn_by::xid")
                 .fetch_optional(&self.pool)
                 .await?;
             if let Some(token) = token {
                 return Ok(token);
             }
+            sqlx::query!("delete from recovery where xmin <> drawn_by::xid")
+                .execute(&self.pool)
+                .await?;
             sqlx::query!("insert into recovery default values on conflict do nothing")
                 .execute(&self.pool)
                 .await?;

@@ -9,6 +9,8 @@ use crate::domain::ItemId;
 
 /// How many departed lanes are looked at in one pass.
 const DEPARTED_LIMIT_LANES: i64 = 1000;
+/// How often a lane is noted as idle, at the most.
+const NOTE_EVERY: Duration = Duration::from_secs(1);
 
 /// A name for a new connection, unlike that of any other. Postgres keeps the first
 /// 63 bytes of an application's name.
@@ -25,6 +27,29 @@ pub(super) async fn announce(connection: &mut PgConnection, name: &str) -> Resul
 }
 
 impl Ledger {
+    /// Notes which lanes have no vote under way now. What such a lane had committed by
+    /// then it counts within a batch's time, if it lives that long.
+    ///
+    /// # Errors
+    /// When Postgres is away.
+    pub async fn note_idle_lanes(&self) -> Result<(), LedgerError> {
+        // From its first vote to the end of its commit a batch holds this lock.
+        sqlx::query!(
+            "update lane set idle_at = statement_timestamp()
+             from pg_stat_activity as session
+             where session.application_name = lane.name
+               and lane.idle_at < statement_timestamp() - make_interval(secs => $1)
+               and not exists (
+                   select from pg_locks
+                   where pg_locks.pid = session.pid and pg_locks.relation = 'vote'::regclass
+                     and pg_locks.mode = 'RowExclusiveLock')",
+            NOTE_EVERY.as_secs_f64()
+        )
+        .execute(&self.pool)
+        .await?;
+        Ok(())
+    }
+
     /// The lanes whose connection is gone: whatever they committed is decided, and
     /// what they had not counted by then they never will.
     ///
@@ -54,17 +79,24 @@ impl Ledger {
         Ok(())
     }
 
-    /// The items with a vote that is younger than `age`, which may not be above the
-    /// audit's in-flight limit: votes that old lie beyond the watermark.
+    /// The items with a vote that one of these departed lanes may have left uncounted:
+    /// made no longer than `before` ahead of the last look that found all of them idle.
+    /// What the audit has summed is not looked at, since that audit compared it too.
     ///
     /// # Errors
     /// When Postgres is away or too slow.
-    pub async fn items_voted_within(&self, age: Duration) -> Result<Vec<ItemId>, LedgerError> {
+    pub async fn items_left_by(
+        &self,
+        departed: &[String],
+        before: Duration,
+    ) -> Result<Vec<ItemId>, LedgerError> {
         let ids = sqlx::query_scalar!(
             "select distinct item_id from vote
              where id > (select vote_id from watermark)
-               and created_at > statement_timestamp() - make_interval(secs => $1)",
-            age.as_secs_f64()
+               and created_at > (select min(idle_at) from lane where name = any($1))
+                              - make_interval(secs => $2)",
+            departed,
+            before.as_secs_f64()
         )
         .fetch_all(&self.pool)
         .await?;

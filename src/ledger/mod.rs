@@ -63,11 +63,14 @@ const POOL_PLANS: (&str, &str) = ("plan_cache_mode", "force_custom_plan");
 /// takes as long as running it, so it is made once a connection.
 const KEPT_PLANS: (&str, &str) = ("plan_cache_mode", "force_generic_plan");
 /// A server whose machine is lost says no goodbye; Postgres finds out after
-/// 5 s + 3 × 2 s, closes its lanes' connections, and a sync worker sees that.
-const WRITER_KEEPALIVE: [(&str, &str); 3] = [
+/// 5 s + 3 × 2 s, closes its lanes' connections, and a sync worker sees that. While an
+/// answer is on its way no such probes are sent, and the system would repeat it for a
+/// quarter of an hour; the last line ends that after 11 s too.
+const WRITER_KEEPALIVE: [(&str, &str); 4] = [
     ("tcp_keepalives_idle", "5"),
     ("tcp_keepalives_interval", "2"),
     ("tcp_keepalives_count", "3"),
+    ("tcp_user_timeout", "11000"),
 ];
 
 /// What the ledger cannot do, or could not.

@@ -6,13 +6,15 @@
 //! exact count only by votes in flight: stored, but not counted yet. Those are
 //! young. A count outside what its young votes allow is wrong for certain.
 
+use std::cmp::Ordering::{Equal, Greater, Less};
+use std::collections::HashMap;
 use std::fmt;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
 use super::{SyncError, Worker};
-use crate::domain::ItemId;
+use crate::domain::{ItemId, Rev};
 use crate::ledger::{AuditRow, FOLD_LIMIT_IDS};
 use crate::live::Counter;
 use crate::telemetry::name;
@@ -95,7 +97,15 @@ enum Verdict {
     Right,
     InFlight,
     Doubted,
-    Wrong { by: u64 },
+    /// The item was written with a later rev than that of the count that is marked as
+    /// saved: since the peek, unless the next look finds the same.
+    Ahead {
+        of: Rev,
+        by: u64,
+    },
+    Wrong {
+        by: u64,
+    },
 }
 
 impl Worker {
@@ -173,6 +183,7 @@ impl Worker {
     ) -> Result<(), SyncError> {
         report.items += items.len();
         let mut wrong = Vec::new();
+        let mut ahead: HashMap<ItemId, Rev> = HashMap::new();
         for look in 1..=LOOKS_LIMIT {
             let compared = self.compare(&items).await?;
             let mut again = Vec::new();
@@ -181,6 +192,13 @@ impl Worker {
                     Verdict::Right => report.right_items += 1,
                     Verdict::Doubted => report.doubted_items += 1,
                     Verdict::InFlight => again.push(row.item_id),
+                    // Nothing was under way: a worker's late write, over a count from
+                    // before a failover to a Redis whose clock is behind.
+                    Verdict::Ahead { of, by } if ahead.insert(row.item_id, of) == Some(of) => {
+                        report.wrong_votes += by;
+                        wrong.push((row, by));
+                    }
+                    Verdict::Ahead { .. } => again.push(row.item_id),
                     Verdict::Wrong { by } => {
                         report.wrong_votes += by;
                         wrong.push((row, by));
@@ -268,25 +286,25 @@ fn verdict(row: &AuditRow, counter: &Counter) -> Verdict {
         None if counter.recount.is_some() => Verdict::Doubted,
         // Without a live count the saved count is the count.
         None => judge(row.saved_count),
-        Some((count, rev)) => {
-            // What is marked as saved must be what the item holds, unless it was
-            // written again since.
-            let lost = counter.saved == Some(rev)
-                && (row.counted_at < rev || (row.counted_at == rev && row.saved_count != count));
-            match judge(count) {
-                Verdict::Right if lost => Verdict::Wrong {
-                    by: row.saved_count.abs_diff(count),
-                },
-                verdict => verdict,
+        Some((count, rev)) => match judge(count) {
+            // What is marked as saved must be what the item holds.
+            Verdict::Right if counter.saved == Some(rev) => {
+                let by = row.saved_count.abs_diff(count);
+                match row.counted_at.cmp(&rev) {
+                    Equal | Greater if by == 0 => Verdict::Right,
+                    Greater => Verdict::Ahead { of: rev, by },
+                    // Or the item went back behind what was saved: Postgres was restored.
+                    Equal | Less => Verdict::Wrong { by },
+                }
             }
-        }
+            verdict => verdict,
+        },
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::Rev;
 
     fn row(exact_count: i64, saved_count: i64, counted_at: i64, young: (i64, i64)) -> AuditRow {
         AuditRow {
@@ -357,8 +375,15 @@ mod tests {
         assert_eq!(verdict(&row(10, 7, 20, (0, 0)), &saved), Verdict::Wrong { by: 3 });
         // The item went back behind what was saved: Postgres was restored, say.
         assert_eq!(verdict(&row(10, 7, 19, (0, 0)), &saved), Verdict::Wrong { by: 3 });
-        // The item was written since the peek.
-        assert_eq!(verdict(&row(10, 7, 21, (0, 0)), &saved), Verdict::Right);
+        // The item was written since the peek, or late.
+        assert_eq!(
+            verdict(&row(10, 7, 21, (0, 0)), &saved),
+            Verdict::Ahead {
+                of: Rev::from_micros(20),
+                by: 3
+            }
+        );
+        assert_eq!(verdict(&row(10, 10, 21, (0, 0)), &saved), Verdict::Right);
         // An unsaved count says nothing of the item yet.
         let unsaved = counter(Some((10, 20)), Some(15), false);
         assert_eq!(verdict(&row(10, 7, 15, (0, 0)), &unsaved), Verdict::Right);

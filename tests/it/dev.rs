@@ -113,15 +113,22 @@ async fn dev_stopped_while_it_starts_leaves_nothing_that_a_next_start_minds() {
     let mark = folder.path().to_string_lossy().into_owned();
     let data = folder.path().join("data");
     // At three stages of the first start: initdb has begun, is done, Redis is there.
-    for stage in ["postgres/data.new", "postgres/data", "redis"] {
+    // What is looked for may be over before it is seen, but for the last.
+    for stage in [
+        &["postgres/data.new", "postgres/data"][..],
+        &["postgres/data"],
+        &["redis"],
+    ] {
+        // An earlier start may have come as far.
+        let _ = std::fs::remove_dir_all(data.join("redis"));
         let mut dev = command(TALLY, None);
         dev.arg("dev")
             .arg("--folder")
             .arg(&data)
             .env("TALLY_LISTEN", "127.0.0.1:0");
         let program = Program::start(dev, folder.path(), "stopped.log");
-        eventually(&format!("{stage} is there"), async || {
-            data.join(stage).exists().then_some(())
+        eventually(&format!("{stage:?} is there"), async || {
+            stage.iter().any(|one| data.join(one).exists()).then_some(())
         })
         .await;
         program.signal(Signal::SIGINT);

@@ -211,7 +211,6 @@ async fn each_role_is_refused_what_is_not_its_own() {
                 "select nextval('vote_id_seq')",
                 "insert into watermark default values",
                 "delete from watermark",
-                "delete from recovery",
                 "update recovery set token = 'mine'",
                 "insert into recovery (token) values ('mine')",
                 "select * from _sqlx_migrations",

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use tally::domain::{CountToSave, ItemId};
+use tally::domain::{CountToSave, ItemId, Rev};
 use tally::sync::{Limits, Repair};
 
 use crate::helpers::eventually;
@@ -548,6 +548,123 @@ async fn a_servers_connections_that_are_gone_have_its_newest_votes_counted_afres
     assert_eq!(tally.saved_count(item).await, 1);
     let settled = worker.settle_departures().await.expect("the stores answer");
     assert_eq!(settled, None, "a lane departs once");
+}
+
+/// Redis was away, say, or no worker ran, for longer than a vote may be in flight.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_dead_server_left_uncounted_is_found_however_late_anyone_looks() {
+    let tally = Tally::start().await;
+    let (old, left) = (tally.item("old").await, tally.item("left").await);
+    for item in [old, left] {
+        tally.add(item, 1).await;
+    }
+    let minutes_ago = async |item: ItemId, minutes: i32| {
+        sqlx::query("insert into vote (item_id, created_at) values ($1, now() - make_interval(mins => $2))")
+            .bind(item.get())
+            .bind(minutes)
+            .execute(&tally.pool)
+            .await
+            .expect("a vote that nobody counts");
+    };
+    minutes_ago(old, 9).await;
+    minutes_ago(left, 5).await;
+    sqlx::raw_sql(
+        "set session_replication_role = replica;
+         insert into lane (name, idle_at) values ('tally lane of the dead', now() - interval '7 minutes');
+         update vote set created_at = now() - interval '9 minutes' where created_at > now() - interval '1 minute'",
+    )
+    .execute(&mut tally.stores.pool().acquire().await.expect("a connection").detach())
+    .await
+    .expect("a lane that is gone");
+    let worker = tally.worker_with(Limits {
+        in_flight_limit: Duration::from_secs(60),
+        ..limits()
+    });
+    let settled = worker.settle_departures().await.expect("the stores answer");
+    assert_eq!(settled, Some(1), "not the one from long before the lane was idle");
+    assert_eq!(tally.live_count(left).await, None);
+    assert_eq!(tally.live_count(old).await, Some(1));
+}
+
+/// A commit can hang for longer than any statement may take, and come through.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lane_is_not_taken_for_idle_while_a_vote_of_its_is_under_way() {
+    let tally = Tally::start().await;
+    let item = tally.item("x").await;
+    let pool = tally.stores.pool();
+    let mut lane = pool.acquire().await.expect("a connection").detach();
+    sqlx::raw_sql(
+        "set application_name = 'tally lane that hangs';
+         insert into lane (name, idle_at) values ('tally lane that hangs', now() - interval '7 minutes')",
+    )
+    .execute(&mut lane)
+    .await
+    .expect("a lane");
+    let worker = tally.worker();
+    let idle_for_minutes = async || -> f64 {
+        worker.settle_departures().await.expect("the stores answer");
+        sqlx::query_scalar(
+            "select extract(epoch from now() - idle_at)::float8 / 60 from lane where name = 'tally lane that hangs'",
+        )
+        .fetch_one(&tally.pool)
+        .await
+        .expect("Postgres answers")
+    };
+    let vote = format!("begin; insert into vote (item_id) values ({item})");
+    sqlx::raw_sql(&vote).execute(&mut lane).await.expect("a vote");
+    assert!(idle_for_minutes().await >= 7.0);
+    sqlx::raw_sql("commit")
+        .execute(&mut lane)
+        .await
+        .expect("a commit");
+    assert!(idle_for_minutes().await < 7.0);
+}
+
+/// Such a dump takes the token along, and neither snapshots nor fences from before it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_postgres_restored_from_a_dump_is_another_epoch() {
+    let tally = Tally::start().await;
+    let item = tally.item("x").await;
+    tally.add(item, 1).await;
+    let worker = tally.worker();
+    worker.enter_epoch().await.expect("the stores answer");
+    assert_eq!(worker.enter_epoch().await.expect("the stores answer"), None);
+    let token = tally.ledger.recovery_token().await.expect("Postgres answers");
+    // As a restore does: another transaction writes the same row.
+    sqlx::query("update recovery set token = token")
+        .execute(&tally.pool)
+        .await
+        .expect("Postgres answers");
+    assert_eq!(worker.enter_epoch().await.expect("the stores answer"), Some(1));
+    assert_eq!(tally.live_count(item).await, None, "counted afresh");
+    let redrawn = tally.ledger.recovery_token().await.expect("Postgres answers");
+    assert_ne!(redrawn, token);
+    assert_eq!(worker.enter_epoch().await.expect("the stores answer"), None);
+}
+
+/// A worker stalls with a count in its hands, Redis fails over to one whose clock is
+/// behind, and the count is written when all is over.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_audit_finds_a_late_write_that_is_ahead_of_a_slower_clock() {
+    let tally = Tally::start().await;
+    let item = tally.item("x").await;
+    tally.add(item, 1).await;
+    let worker = tally.worker();
+    let rev = unsaved(&tally, item).await.rev;
+    worker.flush_to_rest().await.expect("a flush");
+    tokio::time::sleep(limits().in_flight_limit).await;
+    let late = CountToSave {
+        item_id: item,
+        count: 5,
+        rev: Rev::from_micros(rev.micros() + 1_000_000),
+    };
+    worker.write(&[late]).await.expect("Postgres answers");
+    let report = worker.audit(Repair::Yes).await.expect("an audit");
+    assert_eq!((report.wrong_items, report.wrong_votes), (1, 4));
+    worker.flush_to_rest().await.expect("a flush");
+    assert_eq!(tally.saved_count(item).await, 1);
+    let report = worker.audit(Repair::No).await.expect("an audit");
+    assert_eq!(report.right_items, 1);
 }
 
 /// A wipe changes neither Redis' run nor its replication. One that comes while a worker

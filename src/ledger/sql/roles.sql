@@ -53,10 +53,10 @@ grant select (id, item_id, value, created_at) on vote to tally_worker;
 -- How far ids have been drawn.
 grant select on sequence vote_id_seq to tally_worker;
 grant select (vote_id, votes), update (vote_id, votes) on watermark to tally_worker;
--- Its row is always the default one.
-grant select (token), insert (one) on recovery to tally_worker;
--- It finds those that are gone, and forgets them.
-grant select (name), delete on lane to tally_worker;
+-- Its row is always the default one. The whole table, for the row's xmin.
+grant select, insert (one), delete on recovery to tally_worker;
+-- It notes those that are idle, finds those that are gone, and forgets them.
+grant select (name, idle_at), update (idle_at), delete on lane to tally_worker;
 
 -- Reports: read what was voted on and every vote.
 grant select on item, vote to tally_report;

@@ -47,12 +47,12 @@ impl Circuit {
 
     /// Begins the next generation.
     pub fn close(&self) {
-        {
-            let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
-            inner.is_closed = true;
-            inner.closings += 1;
-        }
+        let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
+        inner.is_closed = true;
+        inner.closings += 1;
+        // Still under the lock, or it might be set after what comes next.
         metrics::gauge!(name::REDIS_AVAILABLE).set(1.0);
+        drop(inner);
         tracing::info!("Redis answers: live counts are back");
     }
 
@@ -65,9 +65,9 @@ impl Circuit {
                 return;
             }
             inner.is_closed = false;
+            metrics::gauge!(name::REDIS_AVAILABLE).set(0.0);
         }
         tracing::warn!(%error, "Redis failed: voting goes on without live counts");
-        metrics::gauge!(name::REDIS_AVAILABLE).set(0.0);
         metrics::counter!(name::REDIS_FAILURES).increment(1);
     }
 }

@@ -27,7 +27,6 @@ pub(super) async fn run(state: Weak<State>) {
     let mut is_first = true;
     loop {
         let Some(link) = state.upgrade() else { return };
-        let generation = link.circuit.generation();
         match heal(&link).await {
             Ok(next) => {
                 retry = RETRY_FIRST;
@@ -40,7 +39,7 @@ pub(super) async fn run(state: Weak<State>) {
                 }
             }
             Err(error) => {
-                if let Some(generation) = generation {
+                if let Some(generation) = link.circuit.generation() {
                     link.circuit.open(generation, &error);
                 } else if is_first {
                     tracing::warn!(%error, "Redis does not answer: voting begins without live counts");
@@ -57,11 +56,13 @@ pub(super) async fn run(state: Weak<State>) {
     }
 }
 
-/// Invalidates all that is due, and closes the circuit if it was open. Returns when the
+/// Invalidates all that is due, and closes the circuit if it is open. Returns when the
 /// next doubt is due.
 async fn heal(state: &State) -> Result<Option<Instant>, LiveError> {
-    let is_closed = state.circuit.generation().is_some();
-    if is_closed && let Ready::None { next } = state.doubts.ready(|| {}) {
+    let is_open = || state.circuit.generation().is_none();
+    if !is_open()
+        && let Ready::None { next } = state.doubts.ready(|| {})
+    {
         return Ok(next);
     }
     // A fresh one each time: one that was kept might be to a Redis that is no longer
@@ -71,13 +72,14 @@ async fn heal(state: &State) -> Result<Option<Instant>, LiveError> {
     let mut gate = None;
     let mut passes = 0;
     loop {
-        if passes == HEAL_LIMIT_OPEN_PASSES && !is_closed {
+        // The circuit may open in the meantime.
+        if passes >= HEAL_LIMIT_OPEN_PASSES && gate.is_none() && is_open() {
             gate = Some(state.gate.write().await);
         }
         // Closed while no doubt can slip in. One that comes after it wakes the healer
         // again.
         let close = || {
-            if !is_closed {
+            if is_open() {
                 state.circuit.close();
             }
         };

@@ -83,7 +83,10 @@ impl Stores {
             .expect("a copy of the template");
         postgres.start().await.expect("Postgres starts");
         postgres.create_logins().await.expect("logins");
-        let mut redis = PrivateRedis::new(&folder.path().join("redis"), SECRET)
+        // Of its own: should two tests draw one port, neither takes the other's Redis for
+        // its own.
+        let secret = format!("{SECRET}-{:016x}", rand::random::<u64>());
+        let mut redis = PrivateRedis::new(&folder.path().join("redis"), &secret)
             .expect("a free port")
             .persistent();
         redis.start().await.expect("Redis starts");

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use sqlx::PgPool;
 use tally::domain::{ItemId, ItemName};
 use tally::http::{self, Server};
-use tally::ledger::{self, Ledger, Role};
+use tally::ledger::{self, Item, Ledger, Role};
 use tally::live::{self, Counters, Redis};
 use tally::sync::{Limits, Worker};
 use tokio::sync::oneshot;
@@ -171,13 +171,17 @@ impl Tally {
     }
 
     pub async fn saved_count(&self, item: ItemId) -> i64 {
+        self.saved(item).await.saved_count
+    }
+
+    /// The item as it stands in Postgres.
+    pub async fn saved(&self, item: ItemId) -> Item {
         self.ledger
             .item_reader()
             .read(&[item])
             .await
             .expect("Postgres answers")
             .remove(0)
-            .saved_count
     }
 
     pub async fn ledger_sum(&self, item: ItemId) -> i64 {

@@ -103,8 +103,11 @@ async fn the_watermark_waits_for_a_transaction_that_drew_an_earlier_id() {
         let ledger = ledger.clone();
         async move { ledger.safe_vote_id().await }
     });
-    tokio::task::yield_now().await;
-    assert!(!waiting.is_finished());
+    // Long enough for it to have looked, more than once.
+    for _ in 0..20 {
+        ledger.vote_total().await.expect("Postgres answers");
+        assert!(!waiting.is_finished());
+    }
     slow.commit().await.expect("a commit");
     let safe = waiting.await.expect("no panic").expect("a safe id");
     assert_eq!(safe, 2);
