@@ -10,7 +10,8 @@ use super::own::{OwnConnection, is_gone};
 use super::{ANSWER_MARGIN, KEPT_PLANS, Ledger, LedgerError};
 use crate::domain::{ItemId, ItemName, Rev};
 
-/// How many items' names a reader remembers, at the most: a few megabytes for each.
+/// How many items' names a reader remembers, at the most: a few megabytes for each, 40
+/// where all names are as long as they may be.
 const NAMES_LIMIT_ITEMS: usize = 50_000;
 
 /// An item as it stands in Postgres.

@@ -9,8 +9,10 @@ use crate::domain::ItemId;
 
 /// How many departed lanes are looked at in one pass.
 const DEPARTED_LIMIT_LANES: i64 = 1000;
-/// How often a lane is noted as idle, at the most.
-const NOTE_EVERY: Duration = Duration::from_secs(1);
+/// How often a lane is noted as idle, at the most. Longer than a connection whose client
+/// is gone may look idle (`WRITER_KEEPALIVE`: 11 s, and what probes are late): of the two
+/// times that are kept, one is then from before its end.
+const NOTE_EVERY: Duration = Duration::from_secs(15);
 
 /// A name for a new connection, unlike that of any other. Postgres keeps the first
 /// 63 bytes of an application's name.
@@ -35,10 +37,10 @@ impl Ledger {
     pub async fn note_idle_lanes(&self) -> Result<(), LedgerError> {
         // From its first vote to the end of its commit a batch holds this lock.
         sqlx::query!(
-            "update lane set idle_at = statement_timestamp()
+            "update lane set idle_at = noted_at, noted_at = statement_timestamp()
              from pg_stat_activity as session
              where session.application_name = lane.name
-               and lane.idle_at < statement_timestamp() - make_interval(secs => $1)
+               and lane.noted_at < statement_timestamp() - make_interval(secs => $1)
                and not exists (
                    select from pg_locks
                    where pg_locks.pid = session.pid and pg_locks.relation = 'vote'::regclass
@@ -80,8 +82,9 @@ impl Ledger {
     }
 
     /// The items with a vote that one of these departed lanes may have left uncounted:
-    /// made no longer than `before` ahead of the last look that found all of them idle.
-    /// What the audit has summed is not looked at, since that audit compared it too.
+    /// made no longer than `before` ahead of a time at which all of them were idle, and
+    /// alive. What the audit has summed is not looked at: no audit sums without having
+    /// settled departures, with Redis there to compare with.
     ///
     /// # Errors
     /// When Postgres is away or too slow.

@@ -115,6 +115,10 @@ impl Worker {
     /// When a store is away. The watermark keeps what it was moved.
     pub async fn audit(&self, repair: Repair) -> Result<AuditReport, SyncError> {
         let started = Instant::now();
+        // Departures look for votes beyond the watermark only. So it does not move while
+        // there is no Redis to have them counted afresh in, or to compare them with.
+        self.counters.known_epoch().await?;
+        self.settle_departures().await?;
         self.fold().await?;
         let mut report = AuditReport {
             votes: self.ledger.vote_total().await?,

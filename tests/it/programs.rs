@@ -265,7 +265,11 @@ async fn the_worker_stops_at_sigterm_without_ending_a_long_walk() {
         .await
         .expect("locks");
     // A page is one counter, and the last flush has no time.
-    let settings = [("TALLY_FLUSH_PAGE", "1"), ("TALLY_LAST_FLUSH_LIMIT", "1ms")];
+    let settings = [
+        ("TALLY_FLUSH_PAGE", "1"),
+        ("TALLY_LAST_FLUSH_LIMIT", "1ms"),
+        ("TALLY_AUDIT_CRON", "0 0 0 1 1 *"),
+    ];
     let worker = Program::worker(&stores, "worker.log", &settings);
     eventually("its walk waits for the items", async || {
         let waits: bool = sqlx::query_scalar("select exists (select from pg_locks where not granted)")

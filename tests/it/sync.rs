@@ -586,6 +586,31 @@ async fn what_a_dead_server_left_uncounted_is_found_however_late_anyone_looks() 
     assert_eq!(tally.live_count(old).await, Some(1));
 }
 
+/// The minute's audit comes while Redis is away: what it sums no departure looks at.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_audit_sums_nothing_while_there_is_no_redis_to_compare_with() {
+    let mut tally = Tally::start().await;
+    let item = tally.item("x").await;
+    tally.add(item, 1).await;
+    let watermark = async || -> i64 {
+        sqlx::query_scalar("select vote_id from watermark")
+            .fetch_one(&tally.pool)
+            .await
+            .expect("Postgres answers")
+    };
+    tokio::time::sleep(limits().in_flight_limit).await;
+    let worker = tally.worker();
+    tally.stores.redis.crash().await;
+    assert!(worker.audit(Repair::Yes).await.is_err());
+    assert_eq!(watermark().await, 0);
+    tally.stores.redis.start().await.expect("Redis starts");
+    eventually("the worker reaches Redis again", async || {
+        worker.audit(Repair::Yes).await.ok()
+    })
+    .await;
+    assert_eq!(watermark().await, 1);
+}
+
 /// A commit can hang for longer than any statement may take, and come through.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lane_is_not_taken_for_idle_while_a_vote_of_its_is_under_way() {
@@ -595,16 +620,16 @@ async fn a_lane_is_not_taken_for_idle_while_a_vote_of_its_is_under_way() {
     let mut lane = pool.acquire().await.expect("a connection").detach();
     sqlx::raw_sql(
         "set application_name = 'tally lane that hangs';
-         insert into lane (name, idle_at) values ('tally lane that hangs', now() - interval '7 minutes')",
+         insert into lane (name, noted_at) values ('tally lane that hangs', now() - interval '7 minutes')",
     )
     .execute(&mut lane)
     .await
     .expect("a lane");
     let worker = tally.worker();
-    let idle_for_minutes = async || -> f64 {
+    let noted_before_minutes = async || -> f64 {
         worker.settle_departures().await.expect("the stores answer");
         sqlx::query_scalar(
-            "select extract(epoch from now() - idle_at)::float8 / 60 from lane where name = 'tally lane that hangs'",
+            "select extract(epoch from now() - noted_at)::float8 / 60 from lane where name = 'tally lane that hangs'",
         )
         .fetch_one(&tally.pool)
         .await
@@ -612,12 +637,12 @@ async fn a_lane_is_not_taken_for_idle_while_a_vote_of_its_is_under_way() {
     };
     let vote = format!("begin; insert into vote (item_id) values ({item})");
     sqlx::raw_sql(&vote).execute(&mut lane).await.expect("a vote");
-    assert!(idle_for_minutes().await >= 7.0);
+    assert!(noted_before_minutes().await >= 7.0);
     sqlx::raw_sql("commit")
         .execute(&mut lane)
         .await
         .expect("a commit");
-    assert!(idle_for_minutes().await < 7.0);
+    assert!(noted_before_minutes().await < 7.0);
 }
 
 /// Such a dump takes the token along, and neither snapshots nor fences from before it.

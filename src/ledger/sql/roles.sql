@@ -56,7 +56,7 @@ grant select (vote_id, votes), update (vote_id, votes) on watermark to tally_wor
 -- Its row is always the default one. The whole table, for the row's xmin.
 grant select, insert (one), delete on recovery to tally_worker;
 -- It notes those that are idle, finds those that are gone, and forgets them.
-grant select (name, idle_at), update (idle_at), delete on lane to tally_worker;
+grant select (name, noted_at, idle_at), update (noted_at, idle_at), delete on lane to tally_worker;
 
 -- Reports: read what was voted on and every vote.
 grant select on item, vote to tally_report;
