@@ -196,14 +196,12 @@ impl Worker {
                     Verdict::Right => report.right_items += 1,
                     Verdict::Doubted => report.doubted_items += 1,
                     Verdict::InFlight => again.push(row.item_id),
-                    // Nothing was under way: a worker's late write, over a count from
-                    // before a failover to a Redis whose clock is behind.
-                    Verdict::Ahead { of, by } if ahead.insert(row.item_id, of) == Some(of) => {
-                        report.wrong_votes += by;
-                        wrong.push((row, by));
+                    Verdict::Ahead { of, .. } if ahead.insert(row.item_id, of) != Some(of) => {
+                        again.push(row.item_id);
                     }
-                    Verdict::Ahead { .. } => again.push(row.item_id),
-                    Verdict::Wrong { by } => {
+                    // Ahead for the second time, nothing was under way: a worker's late
+                    // write of a count from before a failover to a slower clock.
+                    Verdict::Ahead { by, .. } | Verdict::Wrong { by } => {
                         report.wrong_votes += by;
                         wrong.push((row, by));
                     }

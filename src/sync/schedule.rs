@@ -136,6 +136,7 @@ impl Worker {
     /// When a store is away.
     pub async fn once(&self) -> Result<(FlushReport, AuditReport), SyncError> {
         self.enter_epoch().await?;
+        // The audit would do it as well, and leave the recounts to a next walk.
         self.settle_departures().await?;
         let mut total = self.flush_to_rest().await?;
         let audit = self.audit(Repair::Yes).await?;

@@ -10,6 +10,7 @@ use tokio::net::TcpStream;
 use tokio::time::sleep;
 
 use crate::helpers::eventually;
+use crate::helpers::stores::{LOCK_VOTES, blocker};
 use crate::helpers::tally::Tally;
 
 /// Above half a second, by which actix-http's clock may be late.
@@ -146,11 +147,7 @@ async fn a_request_that_is_being_answered_has_all_the_time_that_its_stores_take(
     })
     .await;
     let item = tally.item("x").await;
-    let mut blocker = tally.pool.begin().await.expect("a transaction");
-    sqlx::query("lock table vote in share row exclusive mode")
-        .execute(&mut *blocker)
-        .await
-        .expect("a lock");
+    let blocker = blocker(&tally.pool, LOCK_VOTES).await;
     let mut voter = connect(&tally).await;
     let vote = format!("POST /v1/items/{item}/votes HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n");
     voter.write_all(vote.as_bytes()).await.expect("it reads");

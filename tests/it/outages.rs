@@ -4,6 +4,7 @@ use reqwest::StatusCode;
 use serde_json::{Value, json};
 
 use crate::helpers::eventually;
+use crate::helpers::stores::{LOCK_VOTES, blocker, until_blocked};
 use crate::helpers::tally::Tally;
 
 /// Votes go on until one is answered with a live count again.
@@ -148,11 +149,7 @@ async fn a_batch_of_unknown_outcome_leaves_its_items_doubted() {
     let item = tally.item("x").await;
     tally.add(item, 1).await;
     // A statement that is cut off while it waits: Postgres ends its connection.
-    let mut blocker = tally.pool.begin().await.expect("a transaction");
-    sqlx::query("lock table vote in share row exclusive mode")
-        .execute(&mut *blocker)
-        .await
-        .expect("a lock");
+    let blocker = blocker(&tally.pool, LOCK_VOTES).await;
     let path = format!("{}/v1/items/{item}/votes", tally.base);
     let waiting = tokio::spawn(tally.http.post(path).send());
     eventually("the batch waits for the lock, and is cut off", async || {
@@ -198,11 +195,7 @@ async fn when_postgres_stalls_the_queue_is_bounded_and_the_rest_is_told_to_come_
     let tally = Tally::start().await;
     let item = tally.item("x").await;
     tally.add(item, 1).await;
-    let mut blocker = tally.pool.begin().await.expect("a transaction");
-    sqlx::query("lock table vote in share row exclusive mode")
-        .execute(&mut *blocker)
-        .await
-        .expect("a lock");
+    let blocker = blocker(&tally.pool, LOCK_VOTES).await;
     let link = link(&tally);
     let gatherer = tally::gather::start(&tally.ledger, &link, 1, None);
     let vote = || tally::domain::NewVote {
@@ -264,23 +257,10 @@ async fn a_lane_that_ends_with_its_thread_leaves_what_it_may_have_stored_to_be_c
         gatherer.cast(vote()).await.expect("a vote");
     }
     let stored = i64::try_from(tally::gather::LANES_PER_THREAD).expect("a number") + 1;
-    let mut blocker = tally.pool.begin().await.expect("a transaction");
-    sqlx::query("lock table vote in share row exclusive mode")
-        .execute(&mut *blocker)
-        .await
-        .expect("a lock");
+    let blocker = blocker(&tally.pool, LOCK_VOTES).await;
     let vote = vote();
     thread.spawn(async move { gatherer.cast(vote).await });
-    eventually("the batch waits for the table", async || {
-        let waits: bool = sqlx::query_scalar(
-            "select exists (select from pg_locks where relation = 'vote'::regclass and not granted)",
-        )
-        .fetch_one(&tally.pool)
-        .await
-        .expect("Postgres answers");
-        waits.then_some(())
-    })
-    .await;
+    until_blocked(&tally.pool, "").await;
     thread.shutdown_background();
     eventually("its item is doubted", async || {
         (link.doubt_total() == 1).then_some(())

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::helpers::eventually;
 use crate::helpers::programs::{Program, SYNC_WORKER, TALLY, command, run, text};
-use crate::helpers::stores::Stores;
+use crate::helpers::stores::{Stores, blocker, until_blocked};
 
 /// Everyone votes on every item, over both servers in turn.
 fn votes(voters: usize, items: usize) -> String {
@@ -259,11 +259,7 @@ async fn the_worker_stops_at_sigterm_without_ending_a_long_walk() {
     let (code, output) = replay(&stores, &votes(1, items), &base).await;
     assert_eq!(code, Some(0), "{output}");
     let pool = stores.pool();
-    let mut blocker = pool.begin().await.expect("a transaction");
-    sqlx::query("select from item for update")
-        .execute(&mut *blocker)
-        .await
-        .expect("locks");
+    let blocker = blocker(&pool, "select from item for update").await;
     // A page is one counter, and the last flush has no time.
     let settings = [
         ("TALLY_FLUSH_PAGE", "1"),
@@ -271,14 +267,7 @@ async fn the_worker_stops_at_sigterm_without_ending_a_long_walk() {
         ("TALLY_AUDIT_CRON", "0 0 0 1 1 *"),
     ];
     let worker = Program::worker(&stores, "worker.log", &settings);
-    eventually("its walk waits for the items", async || {
-        let waits: bool = sqlx::query_scalar("select exists (select from pg_locks where not granted)")
-            .fetch_one(&pool)
-            .await
-            .ok()?;
-        waits.then_some(())
-    })
-    .await;
+    until_blocked(&pool, "-- Writes counts").await;
     worker.signal(Signal::SIGTERM);
     worker.wait_for_line("terminated").await;
     blocker.rollback().await.expect("a rollback");
@@ -347,29 +336,15 @@ async fn a_worker_that_stands_still_in_the_middle_of_an_audit_does_not_stop_the_
     replay(&stores, "ada item\nbob item\n", &base).await;
     // Its audit moves the watermark and comes to wait for the item's row.
     let pool = stores.pool();
-    let mut blocker = pool.begin().await.expect("a transaction");
-    sqlx::query("select from item for no key update")
-        .execute(&mut *blocker)
-        .await
-        .expect("a lock");
+    let blocker = blocker(&pool, "select from item for no key update").await;
     let settings = [
         ("TALLY_AUDIT_CRON", "* * * * * *"),
         ("TALLY_IN_FLIGHT_LIMIT", "1ms"),
         ("TALLY_FLUSH_EVERY", "1h"),
     ];
     let stopped = Program::worker(&stores, "stopped.log", &settings);
-    eventually("its audit waits", async || {
-        let waiting: i64 = sqlx::query_scalar(
-            "select count(*) from pg_stat_activity
-             where wait_event_type = 'Lock' and query like '-- Adds the votes%'",
-        )
-        .fetch_one(&pool)
-        .await
-        .ok()?;
-        (waiting > 0).then_some(())
-    })
-    .await;
-    stopped.signal(Signal::SIGSTOP);
+    until_blocked(&pool, "-- Adds the votes").await;
+    stopped.freeze().await;
     blocker.rollback().await.expect("a rollback");
     // Now it holds the rows, in a transaction that nobody goes on with.
     let _other = Program::worker(&stores, "other.log", &[("TALLY_FLUSH_EVERY", "50ms")]);
@@ -402,21 +377,10 @@ async fn what_a_killed_server_had_stored_but_not_counted_is_counted_once_its_con
     // The vote waits for one like it. Meanwhile the server is stopped; so the vote is
     // committed, and the server dies before it can count it.
     let pool = stores.pool();
-    let mut blocker = pool.begin().await.expect("a transaction");
-    sqlx::query("insert into vote (item_id, voter_id) values (1, 'ada')")
-        .execute(&mut *blocker)
-        .await
-        .expect("a vote");
+    let blocker = blocker(&pool, "insert into vote (item_id, voter_id) values (1, 'ada')").await;
     let waiting = tokio::spawn(vote());
-    eventually("the vote waits", async || {
-        let waits: bool = sqlx::query_scalar("select exists (select from pg_locks where not granted)")
-            .fetch_one(&pool)
-            .await
-            .ok()?;
-        waits.then_some(())
-    })
-    .await;
-    server.signal(Signal::SIGSTOP);
+    until_blocked(&pool, "").await;
+    server.freeze().await;
     blocker.rollback().await.expect("a rollback");
     eventually("the vote is stored", async || {
         (rows(&stores).await == 1).then_some(())

@@ -131,7 +131,7 @@ async fn votes_flushes_audits_recounts_and_epochs_work_with_each_program_under_i
     saved(2).await;
     // A wrong count: the audit finds it, and has it recounted. A vote first, so that
     // there is a live count, and no worker that drops it meanwhile.
-    worker.signal(Signal::SIGSTOP);
+    worker.freeze().await;
     assert_eq!(vote(json!({})).await.1["vote_count"], 3);
     let () = redis::cmd("HINCRBY")
         .arg(&["item:{1}", "count", "5"])

@@ -123,6 +123,26 @@ impl Program {
         kill(self.id(), signal).expect("it runs");
     }
 
+    /// Stops it where it is, and waits until each of its threads stands still: until then
+    /// some go on.
+    pub async fn freeze(&self) {
+        self.signal(Signal::SIGSTOP);
+        let tasks = format!("/proc/{}/task", self.id());
+        let stands_still = |task: std::fs::DirEntry| {
+            let stat = std::fs::read_to_string(task.path().join("stat")).expect("a thread");
+            // The state comes after the name, which ends with the last parenthesis.
+            stat.rsplit_once(") ")
+                .is_some_and(|(_, rest)| rest.starts_with('T'))
+        };
+        eventually("every thread stands still", async || {
+            let mut threads = std::fs::read_dir(&tasks).expect("it runs");
+            threads
+                .all(|task| stands_still(task.expect("a thread")))
+                .then_some(())
+        })
+        .await;
+    }
+
     /// Waits for the end; returns the exit code, `None` after a signal.
     pub async fn wait(mut self) -> Option<i32> {
         self.child.wait().await.expect("an end").code()

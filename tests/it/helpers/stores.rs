@@ -4,8 +4,8 @@ use std::fs::File;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use sqlx::PgPool;
 use sqlx::postgres::PgPoolOptions;
+use sqlx::{PgPool, Postgres, Transaction};
 use tally::dev::{Durability, PrivatePostgres, PrivateRedis, usable_folder};
 use tally::ledger::{self, Ledger, Role};
 use tempfile::TempDir;
@@ -128,4 +128,34 @@ impl Stores {
             .await
             .expect("Redis answers")
     }
+}
+
+/// Keeps all others from the whole ledger, as a [`blocker`].
+pub const LOCK_VOTES: &str = "lock table vote in share row exclusive mode";
+
+/// Runs a statement in a transaction of its own: whoever needs what it has locked waits
+/// until that is rolled back.
+pub async fn blocker(pool: &PgPool, statement: &str) -> Transaction<'static, Postgres> {
+    let mut blocker = pool.begin().await.expect("a transaction");
+    sqlx::query(statement)
+        .execute(&mut *blocker)
+        .await
+        .expect("a lock");
+    blocker
+}
+
+/// Waits until a statement that begins like this one waits for a lock.
+pub async fn until_blocked(pool: &PgPool, statement: &str) {
+    super::eventually(&format!("{statement:?} waits for a lock"), async || {
+        let waits: bool = sqlx::query_scalar(
+            "select exists (select from pg_stat_activity
+                            where wait_event_type = 'Lock' and starts_with(query, $1))",
+        )
+        .bind(statement)
+        .fetch_one(pool)
+        .await
+        .ok()?;
+        waits.then_some(())
+    })
+    .await;
 }

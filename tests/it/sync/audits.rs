@@ -1,0 +1,170 @@
+//! The audit: what it finds, what it takes for in flight, and what it repairs.
+
+use std::time::Duration;
+
+use tally::domain::{CountToSave, Rev};
+use tally::sync::{Limits, Repair};
+
+use super::{command, unsaved};
+use crate::helpers::tally::{Tally, limits};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_audit_finds_nothing_wrong_when_nothing_failed_and_moves_the_watermark() {
+    let tally = Tally::start().await;
+    let item = tally.item("x").await;
+    for _ in 0..10 {
+        tally.add(item, 1).await;
+    }
+    tally.worker().flush().await.expect("a flush");
+    let report = tally.worker().audit(Repair::Yes).await.expect("an audit");
+    assert_eq!(
+        (report.items, report.votes, report.right_items, report.wrong_items),
+        (1, 10, 1, 0)
+    );
+    let again = tally.worker().audit(Repair::Yes).await.expect("an audit");
+    assert_eq!((again.votes, again.wrong_items), (10, 0));
+    let (watermark, votes): (i64, i64) = sqlx::query_as("select vote_id, votes from watermark")
+        .fetch_one(&tally.pool)
+        .await
+        .expect("the watermark");
+    assert!(watermark > 0 && votes > 0 && votes <= 10, "{watermark} {votes}");
+    tally.add(item, 1).await;
+    tally.assert_exact_at_rest(item).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_audit_finds_and_repairs_a_live_count_that_is_wrong_either_way() {
+    let tally = Tally::start().await;
+    for wrong in ["3", "-2"] {
+        let item = tally.item(wrong).await;
+        tally.add(item, 1).await;
+        tally.worker().flush().await.expect("a flush");
+        command(&tally, &["HINCRBY", &format!("item:{{{item}}}"), "count", wrong]).await;
+        // Votes are in flight for 1 ms here, so this one is no excuse for long.
+        tokio::time::sleep(limits().in_flight_limit).await;
+        let found = tally.worker().audit(Repair::No).await.expect("an audit");
+        assert_eq!(
+            (found.wrong_items, found.wrong_votes),
+            (1, wrong.parse::<i64>().expect("a number").unsigned_abs())
+        );
+        let repaired = tally.worker().audit(Repair::Yes).await.expect("an audit");
+        assert_eq!(repaired.repaired_items, 1);
+        tally.assert_exact_at_rest(item).await;
+        assert_eq!(
+            tally
+                .worker()
+                .audit(Repair::No)
+                .await
+                .expect("an audit")
+                .wrong_items,
+            0
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_audit_finds_a_saved_count_that_someone_changed() {
+    let tally = Tally::start().await;
+    let (with_live, without) = (tally.item("x").await, tally.item("y").await);
+    tally.add(with_live, 1).await;
+    tally.worker().flush().await.expect("a flush");
+    sqlx::query("update item set vote_count = 42")
+        .execute(&tally.pool)
+        .await
+        .expect("an update");
+    tokio::time::sleep(limits().in_flight_limit).await;
+    let found = tally.worker().audit(Repair::Yes).await.expect("an audit");
+    assert_eq!(
+        (found.wrong_items, found.wrong_votes, found.repaired_items),
+        (2, 41 + 42, 2)
+    );
+    tally.worker().flush_to_rest().await.expect("a flush");
+    assert_eq!(
+        (
+            tally.saved_count(with_live).await,
+            tally.saved_count(without).await
+        ),
+        (1, 0)
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_audit_takes_votes_in_flight_for_what_they_are() {
+    let tally = Tally::start().await;
+    let item = tally.item("x").await;
+    tally.add(item, 1).await;
+    // A vote that is stored and will never be counted, as after a kill -9 between
+    // the two. While it is young it may still be on its way.
+    sqlx::query("insert into vote (item_id) values ($1)")
+        .bind(item.get())
+        .execute(&tally.pool)
+        .await
+        .expect("a row");
+    let patient = tally.worker_with(Limits {
+        in_flight_limit: Duration::from_secs(3600),
+        ..limits()
+    });
+    let report = patient.audit(Repair::Yes).await.expect("an audit");
+    assert_eq!((report.in_flight_items, report.wrong_items), (1, 0));
+    tokio::time::sleep(limits().in_flight_limit).await;
+    let report = tally.worker().audit(Repair::Yes).await.expect("an audit");
+    assert_eq!(
+        (report.in_flight_items, report.wrong_items, report.wrong_votes),
+        (0, 1, 1)
+    );
+    tally.assert_exact_at_rest(item).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn audits_under_voting_find_nothing_wrong() {
+    let tally = Tally::start().await;
+    let items = [tally.item("x").await, tally.item("y").await];
+    let patient = || {
+        tally.worker_with(Limits {
+            in_flight_limit: Duration::from_secs(60),
+            ..limits()
+        })
+    };
+    let (auditing, flushing) = (patient(), patient());
+    let audits = tokio::spawn(async move {
+        for _ in 0..3 {
+            let report = auditing.audit(Repair::Yes).await.expect("an audit");
+            assert_eq!(report.wrong_items, 0, "{report:?}");
+            flushing.flush_shared().await.expect("a flush");
+        }
+    });
+    let mut value = 1;
+    while !audits.is_finished() {
+        futures_util::future::join_all(items.iter().map(|item| tally.add(*item, value))).await;
+        value = -value;
+    }
+    audits.await.expect("nothing wrong");
+    for item in items {
+        tally.assert_exact_at_rest(item).await;
+    }
+}
+
+/// A worker stalls with a count in its hands, Redis fails over to one whose clock is
+/// behind, and the count is written when all is over.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_audit_finds_a_late_write_that_is_ahead_of_a_slower_clock() {
+    let tally = Tally::start().await;
+    let item = tally.item("x").await;
+    tally.add(item, 1).await;
+    let worker = tally.worker();
+    let rev = unsaved(&tally, item).await.rev;
+    worker.flush_to_rest().await.expect("a flush");
+    tokio::time::sleep(limits().in_flight_limit).await;
+    let late = CountToSave {
+        item_id: item,
+        count: 5,
+        rev: Rev::from_micros(rev.micros() + 1_000_000),
+    };
+    worker.write(&[late]).await.expect("Postgres answers");
+    let report = worker.audit(Repair::Yes).await.expect("an audit");
+    assert_eq!((report.wrong_items, report.wrong_votes), (1, 4));
+    worker.flush_to_rest().await.expect("a flush");
+    assert_eq!(tally.saved_count(item).await, 1);
+    let report = worker.audit(Repair::No).await.expect("an audit");
+    assert_eq!(report.right_items, 1);
+}

@@ -1,0 +1,121 @@
+//! After Redis or Postgres lost something: everything is counted afresh.
+
+use super::command;
+use crate::helpers::eventually;
+use crate::helpers::tally::Tally;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_redis_lost_its_data_unsaved_counts_are_written_from_the_ledger() {
+    let tally = Tally::start().await;
+    let (x, y) = (tally.item("x").await, tally.item("y").await);
+    let worker = tally.worker();
+    worker.enter_epoch().await.expect("an epoch");
+    assert_eq!(
+        worker.enter_epoch().await.expect("an epoch"),
+        None,
+        "the same epoch"
+    );
+    tally.add(x, 1).await;
+    tally.add(y, 1).await;
+    command(&tally, &["FLUSHALL"]).await;
+    // y gets a new live count, x has none.
+    tally.add(y, 1).await;
+    assert_eq!(worker.enter_epoch().await.expect("an epoch"), Some(2));
+    worker.flush_to_rest().await.expect("a flush");
+    assert_eq!((tally.saved_count(x).await, tally.saved_count(y).await), (1, 2));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_a_restart_of_redis_every_count_is_counted_afresh() {
+    let mut tally = Tally::start().await;
+    let item = tally.item("x").await;
+    tally.worker().enter_epoch().await.expect("an epoch");
+    tally.add(item, 1).await;
+    tally.stores.redis.stop().await;
+    tally.stores.redis.start().await.expect("Redis starts");
+    assert_eq!(
+        tally.live_count(item).await,
+        Some(1),
+        "its append-only file brought it back"
+    );
+    assert!(tally.worker().enter_epoch().await.expect("an epoch").is_some());
+    assert_eq!(tally.live_count(item).await, None);
+    tally.assert_exact_at_rest(item).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_a_crash_of_postgres_every_count_is_counted_afresh_and_not_after_a_clean_restart() {
+    let mut tally = Tally::start().await;
+    let item = tally.item("x").await;
+    tally.worker().enter_epoch().await.expect("an epoch");
+    tally.add(item, 1).await;
+    tally.stores.postgres.stop().await;
+    tally.stores.postgres.start().await.expect("Postgres starts");
+    let epoch = async |tally: &Tally| {
+        eventually("Postgres answers the worker", async || {
+            tally.worker().enter_epoch().await.ok()
+        })
+        .await
+    };
+    assert_eq!(epoch(&tally).await, None);
+    // Transaction ids that were not on disk are drawn again: the fence cannot be trusted.
+    tally.stores.postgres.crash().await;
+    tally.stores.postgres.start().await.expect("Postgres starts");
+    assert!(epoch(&tally).await.is_some());
+    assert_eq!(tally.live_count(item).await, None);
+    eventually("voting goes on", async || {
+        (tally.vote(item, "ada").await.0.is_success()).then_some(())
+    })
+    .await;
+    tally.assert_exact_at_rest(item).await;
+}
+
+/// Such a dump takes the token along, and neither snapshots nor fences from before it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_postgres_restored_from_a_dump_is_another_epoch() {
+    let tally = Tally::start().await;
+    let item = tally.item("x").await;
+    tally.add(item, 1).await;
+    let worker = tally.worker();
+    worker.enter_epoch().await.expect("the stores answer");
+    assert_eq!(worker.enter_epoch().await.expect("the stores answer"), None);
+    let token = tally.ledger.recovery_token().await.expect("Postgres answers");
+    // As a restore does: another transaction writes the same row.
+    sqlx::query("update recovery set token = token")
+        .execute(&tally.pool)
+        .await
+        .expect("Postgres answers");
+    assert_eq!(worker.enter_epoch().await.expect("the stores answer"), Some(1));
+    assert_eq!(tally.live_count(item).await, None, "counted afresh");
+    let redrawn = tally.ledger.recovery_token().await.expect("Postgres answers");
+    assert_ne!(redrawn, token);
+    assert_eq!(worker.enter_epoch().await.expect("the stores answer"), None);
+}
+
+/// A wipe changes neither Redis' run nor its replication. One that comes while a worker
+/// makes sure of every counter must not be taken for done by it.
+#[tokio::test(flavor = "multi_thread")]
+async fn redis_wiped_while_an_epoch_is_entered_is_entered_anew() {
+    let tally = Tally::start().await;
+    let item = tally.item("x").await;
+    tally.add(item, 1).await;
+    let epoch = tally.counters.current_epoch().await.expect("Redis answers");
+    let entering = tally.counters.begin_epoch().await.expect("Redis answers");
+    // The worker has seen a live count here, which the walk would save; then it is gone.
+    command(&tally, &["FLUSHALL"]).await;
+    let entered = tally.counters.enter_epoch(&epoch, entering).await;
+    assert!(!entered.expect("Redis answers"));
+    assert_eq!(tally.counters.known_epoch().await.expect("Redis answers"), None);
+
+    let worker = tally.worker();
+    assert_eq!(worker.enter_epoch().await.expect("the stores answer"), Some(1));
+    worker.flush().await.expect("a flush");
+    assert_eq!(tally.saved_count(item).await, 1);
+    let mut redis = tally.stores.redis_connection().await;
+    let marks: Vec<String> = redis::cmd("KEYS")
+        .arg("tally:entering:*")
+        .query_async(&mut redis)
+        .await
+        .expect("Redis answers");
+    assert!(marks.is_empty(), "{marks:?}");
+}

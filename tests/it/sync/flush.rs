@@ -1,0 +1,295 @@
+//! The walk: writing, marking, expiring, ageing and recounting, one by one and in races.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tally::domain::ItemId;
+use tally::sync::Limits;
+
+use super::{command, unsaved};
+use crate::helpers::eventually;
+use crate::helpers::tally::{Tally, counters, ledger, limits};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flush_writes_what_changed_and_marks_it() {
+    let tally = Tally::start().await;
+    let (x, y) = (tally.item("x").await, tally.item("y").await);
+    tally.add(x, 1).await;
+    tally.add(x, 1).await;
+    tally.add(y, -1).await;
+    let report = tally.worker().flush().await.expect("a flush");
+    assert_eq!((report.counters, report.flushed, report.unsaved), (2, 2, 0));
+    assert_eq!((tally.saved_count(x).await, tally.saved_count(y).await), (2, -1));
+    assert!(tally.worker().flush().await.expect("a flush").is_at_rest());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_stopped_between_write_and_mark_leaves_a_count_that_is_saved_again() {
+    let tally = Tally::start().await;
+    let item = tally.item("x").await;
+    tally.add(item, 1).await;
+    let count = unsaved(&tally, item).await;
+    tally.worker().write(&[count]).await.expect("a write");
+    // The mark never comes. A vote later, another worker finds all as it should be.
+    tally.add(item, 1).await;
+    let report = tally.worker().flush().await.expect("a flush");
+    assert_eq!(report.flushed, 1);
+    assert_eq!(tally.saved_count(item).await, 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mark_that_comes_late_does_not_mark_what_came_since() {
+    let tally = Tally::start().await;
+    let item = tally.item("x").await;
+    tally.add(item, 1).await;
+    let count = unsaved(&tally, item).await;
+    let worker = tally.worker();
+    let written = worker.write(&[count]).await.expect("a write");
+    tally.add(item, 1).await;
+    assert_eq!(worker.mark(&[count], &written).await.expect("a mark"), 0);
+    tally.assert_exact_at_rest(item).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_workers_flushing_one_counter_out_of_order_keep_the_newer_count() {
+    let tally = Tally::start().await;
+    let item = tally.item("x").await;
+    // The trace against the guard: worker 1 peeks 2; −1; worker 2 peeks 1 and
+    // writes it; worker 1 writes 2; worker 2 marks.
+    tally.add(item, 1).await;
+    tally.add(item, 1).await;
+    let (one, other) = (tally.worker(), tally.worker());
+    let older = unsaved(&tally, item).await;
+    tally.add(item, -1).await;
+    let newer = unsaved(&tally, item).await;
+    let written = other.write(&[newer]).await.expect("a write");
+    let turned_away = !one.write(&[older]).await.expect("a write").contains(item);
+    assert!(turned_away);
+    assert_eq!(other.mark(&[newer], &written).await.expect("a mark"), 1);
+    assert_eq!(tally.saved_count(item).await, 1);
+    tally.assert_exact_at_rest(item).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn equal_counts_of_different_revs_are_not_mistaken_for_each_other() {
+    let tally = Tally::start().await;
+    let item = tally.item("x").await;
+    // The trace against comparing values: 1, then 2, then 1 again.
+    tally.add(item, 1).await;
+    let (one, other) = (tally.worker(), tally.worker());
+    let first = unsaved(&tally, item).await;
+    tally.add(item, 1).await;
+    let written = one.write(&[first]).await.expect("a write");
+    let second = unsaved(&tally, item).await;
+    tally.add(item, -1).await;
+    assert_eq!(
+        one.mark(&[first], &written).await.expect("a mark"),
+        0,
+        "1 again, but another 1"
+    );
+    other.write(&[second]).await.expect("a write");
+    tally.assert_exact_at_rest(item).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_saved_and_idle_count_expires_and_comes_back_with_the_next_vote() {
+    let tally = Tally::start().await;
+    let item = tally.item("x").await;
+    tally.add(item, 1).await;
+    let worker = tally.worker_with(Limits {
+        retention: Duration::ZERO,
+        ..limits()
+    });
+    assert_eq!(worker.flush().await.expect("a flush").expired, 0, "flushed first");
+    assert_eq!(worker.flush().await.expect("a flush").expired, 1);
+    assert_eq!(tally.live_count(item).await, None);
+    assert_eq!(tally.add(item, 1).await, Some(2));
+    tally.assert_exact_at_rest(item).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn votes_that_race_with_expiry_are_all_counted_once() {
+    let tally = Tally::start().await;
+    let items = [
+        tally.item("x").await,
+        tally.item("y").await,
+        tally.item("z").await,
+    ];
+    // Two workers that expire whatever they have flushed, as fast as they can.
+    let stop = Arc::new(AtomicBool::new(false));
+    let expired = Arc::new(AtomicUsize::new(0));
+    let workers: Vec<_> = (0..2)
+        .map(|_| {
+            let worker = tally.worker_with(Limits {
+                retention: Duration::ZERO,
+                ..limits()
+            });
+            let (stop, expired) = (Arc::clone(&stop), Arc::clone(&expired));
+            tokio::spawn(async move {
+                while !stop.load(Ordering::Relaxed) {
+                    let report = worker.flush_shared().await.expect("a flush");
+                    expired.fetch_add(report.expired, Ordering::Relaxed);
+                }
+            })
+        })
+        .collect();
+    for round in 0..100 {
+        let before = expired.load(Ordering::Relaxed);
+        let votes = items.iter().flat_map(|item| {
+            [
+                tally.add(*item, 1),
+                tally.add(*item, if round % 3 == 0 { -1 } else { 1 }),
+            ]
+        });
+        for count in futures_util::future::join_all(votes).await {
+            assert!(count.is_some());
+        }
+        // A round in ten rests until something has expired, so that votes meet missing
+        // counters however slow a store is.
+        if round % 10 == 0 {
+            eventually("a resting counter expires", async || {
+                (expired.load(Ordering::Relaxed) > before).then_some(())
+            })
+            .await;
+        }
+    }
+    stop.store(true, Ordering::Relaxed);
+    for worker in workers {
+        worker.await.expect("no panic");
+    }
+    for item in items {
+        tally.assert_exact_at_rest(item).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_count_beyond_its_maximum_age_is_thrown_away_and_counted_afresh() {
+    let tally = Tally::start().await;
+    let item = tally.item("x").await;
+    tally.add(item, 1).await;
+    // An error that nothing else would find while the item is busy.
+    command(&tally, &["HINCRBY", &format!("item:{{{item}}}"), "count", "5"]).await;
+    let worker = tally.worker_with(Limits {
+        max_age: Duration::ZERO,
+        ..limits()
+    });
+    assert_eq!(worker.flush().await.expect("a flush").aged, 1);
+    tally.assert_exact_at_rest(item).await;
+    assert_eq!(tally.add(item, 1).await, Some(2));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_invalidated_count_is_recounted_from_the_ledger() {
+    let tally = Tally::start().await;
+    let item = tally.item("x").await;
+    tally.add(item, 1).await;
+    tally.counters.invalidate(&[item]).await.expect("Redis answers");
+    let report = tally.worker().flush().await.expect("a flush");
+    assert_eq!((report.recounted, report.uncounted), (1, 0));
+    assert_eq!(
+        (tally.saved_count(item).await, tally.live_count(item).await),
+        (1, None)
+    );
+    assert!(tally.worker().flush().await.expect("a flush").is_at_rest());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_recount_token_of_an_unknown_item_is_cleared() {
+    let tally = Tally::start().await;
+    let nowhere = ItemId::new(12345).expect("positive");
+    tally
+        .counters
+        .invalidate(&[nowhere])
+        .await
+        .expect("Redis answers");
+    assert_eq!(tally.worker().flush().await.expect("a flush").recounted, 1);
+    assert!(tally.worker().flush().await.expect("a flush").is_at_rest());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_of_others_are_left_alone() {
+    let tally = Tally::start().await;
+    command(&tally, &["SET", "item:{x}", "theirs"]).await;
+    command(&tally, &["SET", "session:1", "theirs"]).await;
+    assert_eq!(tally.worker().flush().await.expect("a flush").counters, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_workers_share_one_walk_without_missing_a_counter() {
+    let tally = Tally::start().await;
+    let mut items = Vec::new();
+    for number in 0..300 {
+        items.push(tally.item(&format!("item {number}")).await);
+    }
+    let small = Limits {
+        flush_page: 10,
+        ..limits()
+    };
+    let (one, other) = (tally.worker_with(small.clone()), tally.worker_with(small));
+    let mut votes = 0;
+    // One worker may take every page of a walk; not of every walk.
+    eventually("both workers take part in a walk", async || {
+        futures_util::future::join_all(items.iter().map(|item| tally.add(*item, 1))).await;
+        votes += 300;
+        let (one, other) = tokio::join!(one.flush_shared(), other.flush_shared());
+        let (one, other) = (one.expect("a flush"), other.expect("a flush"));
+        let saved: i64 = sqlx::query_scalar("select sum(vote_count)::bigint from item")
+            .fetch_one(&tally.pool)
+            .await
+            .expect("Postgres answers");
+        assert_eq!(saved, votes, "{one:?} {other:?}");
+        (one.flushed > 0 && other.flushed > 0).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_recount_is_written_even_when_the_clock_of_redis_is_behind() {
+    let tally = Tally::start().await;
+    let item = tally.item("x").await;
+    tally.add(item, 1).await;
+    tally.worker().flush().await.expect("a flush");
+    // As after a failover to a Redis whose clock is an hour behind.
+    sqlx::query("update item set counted_at = counted_at + interval '1 hour', vote_count = 9")
+        .execute(&tally.pool)
+        .await
+        .expect("an update");
+    tally.counters.invalidate(&[item]).await.expect("Redis answers");
+    assert_eq!(tally.worker().flush().await.expect("a flush").recounted, 1);
+    assert_eq!(tally.saved_count(item).await, 1);
+    assert_eq!(tally.add(item, 1).await, Some(2));
+    tally.assert_exact_at_rest(item).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_of_another_type_in_a_counters_place_is_thrown_away_with_the_next_vote() {
+    let tally = Tally::start().await;
+    let (item, other) = (tally.item("x").await, tally.item("y").await);
+    command(&tally, &["SET", &format!("item:{{{item}}}"), "theirs"]).await;
+    assert_eq!(tally.add(item, 1).await, None);
+    eventually("live counts are back, for all", async || {
+        tally.add(item, 1).await?;
+        tally.add(other, 1).await
+    })
+    .await;
+    tally.assert_exact_at_rest(item).await;
+    tally.assert_exact_at_rest(other).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn counters_and_ledger_of_another_worker_are_the_same() {
+    // Two workers as two processes would be: nothing shared but the stores.
+    let tally = Tally::start().await;
+    let item = tally.item("x").await;
+    let other = tally::sync::Worker::new(
+        ledger(&tally.stores.database_url),
+        counters(&tally.stores.redis_url()),
+        limits(),
+    );
+    tally.add(item, 1).await;
+    let (one, other) = (tally.worker(), other);
+    let (one, other) = tokio::join!(one.flush(), other.flush());
+    assert!(one.expect("a flush").flushed + other.expect("a flush").flushed >= 1);
+    tally.assert_exact_at_rest(item).await;
+}

@@ -1,0 +1,34 @@
+//! The sync worker's steps, each by itself and in races.
+
+mod audits;
+mod departures;
+mod epochs;
+mod flush;
+
+use tally::domain::{CountToSave, ItemId};
+
+use crate::helpers::tally::Tally;
+
+async fn command(tally: &Tally, words: &[&str]) {
+    let mut redis = tally.stores.redis_connection().await;
+    let mut command = redis::cmd(words[0]);
+    for word in &words[1..] {
+        command.arg(*word);
+    }
+    let _: redis::Value = command.query_async(&mut redis).await.expect("Redis answers");
+}
+
+async fn unsaved(tally: &Tally, item: ItemId) -> CountToSave {
+    let counter = tally
+        .counters
+        .peek(&[item])
+        .await
+        .expect("Redis answers")
+        .remove(0);
+    let (count, rev) = counter.unsaved().expect("an unsaved count");
+    CountToSave {
+        item_id: item,
+        count,
+        rev,
+    }
+}
