@@ -111,7 +111,7 @@ async fn measure(way: &Way, tasks: usize, commands: usize) -> f64 {
             tokio::spawn(async move {
                 let mut pipeline = Pipeline::with_capacity(commands);
                 for item in 0..commands {
-                    pipeline.hincr(format!("item:{{{task}-{item}}}"), "count", 1);
+                    pipeline.hincr(format!("tally:{{{task}-{item}}}"), "count", 1);
                 }
                 let mut done = 0;
                 while started.elapsed() < RUN {

@@ -1,6 +1,6 @@
--- advance: claim the next page of the walk that several sync workers share.
+-- advance: claim the next page of the scan that several sync workers share.
 --
--- KEYS[1]  the walk's cursor, tally:walk
+-- KEYS[1]  the scan's cursor, <prefix>scan
 -- ARGV[1]  from: the cursor that the page was scanned from
 -- ARGV[2]  to: the cursor that the page ended at
 --

@@ -1,6 +1,6 @@
 -- count: add one committed batch's votes to its items' live counts.
 --
--- KEYS     the items' hashes, item:{<id>}, each once
+-- KEYS     the items' hashes, <prefix>{<item id>}, each once
 -- ARGV[1]  xid: the batch's transaction id, committed; decimal
 -- ARGV[2]  nonce: makes a fresh lease unique
 -- ARGV[3]  lease_limit_ms: a lease that is older may be replaced
@@ -38,22 +38,22 @@ local function miss(key)
     if age >= 0 and age < lease_limit_ms * 1000 then return {'MISS', lease} end
   end
   call('HSET', key, 'lease', fresh_lease)
-  -- A lease goes away by itself; a recount token beside it must not.
-  if call('HEXISTS', key, 'recount') == 0 then call('PEXPIRE', key, lease_limit_ms) end
+  -- A lease goes away by itself; a rebuild request beside it must not.
+  if call('HEXISTS', key, 'rebuild') == 0 then call('PEXPIRE', key, lease_limit_ms) end
   return {'MISS', fresh_lease}
 end
 
 local replies = {}
 for k, key in ipairs(KEYS) do
-  local held = call('HMGET', key, 'count', 'rev', 'fence')
+  local held = call('HMGET', key, 'count', 'rev', 'snap')
   if held[1] then
     local count, delta = tonumber(held[1]), tonumber(ARGV[3 + k])
     -- The seed's snapshot saw these votes already: adding them would count them twice.
     if delta ~= 0 and not visible(held[3]) then
       count = count + delta
-      local rev, rev_text = tonumber(held[2]), now_text
-      if rev >= now then rev_text = format('%.0f', rev + 1) end
-      call('HSET', key, 'count', format('%.0f', count), 'rev', rev_text)
+      local revision, revision_text = tonumber(held[2]), now_text
+      if revision >= now then revision_text = format('%.0f', revision + 1) end
+      call('HSET', key, 'count', format('%.0f', count), 'rev', revision_text)
     end
     replies[k] = count
   else

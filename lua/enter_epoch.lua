@@ -1,9 +1,9 @@
 -- enter_epoch: note that every counter has been made sure of, unless Redis lost its
 -- data meanwhile.
 --
--- KEYS[1]  the known epoch, tally:epoch
+-- KEYS[1]  the known epoch, <prefix>epoch
 -- KEYS[2]  the mark that was made before the first counter was looked at,
---          tally:entering:<nonce>
+--          <prefix>entering:<nonce>
 -- ARGV[1]  the epoch
 --
 -- Replies

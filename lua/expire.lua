@@ -1,8 +1,8 @@
 -- expire: drop live counts that are saved and idle (compare and delete).
 --
--- KEYS     the items' hashes, item:{<id>}, each once
+-- KEYS     the items' hashes, <prefix>{<item id>}, each once
 -- ARGV[1]  retention_us: how long a count stays after its last change, µs
--- ARGV[1 + k]  rev of KEYS[k]: the one that was peeked, µs
+-- ARGV[1 + k]  revision of KEYS[k]: the one that was read, µs
 --
 -- Reply: for each key, in order
 --   'EXPIRED'  the count is gone
@@ -13,11 +13,11 @@ local now = clock[1] * 1000000 + clock[2]
 
 local replies = {}
 for k, key in ipairs(KEYS) do
-  local rev = ARGV[1 + k]
+  local revision = ARGV[1 + k]
   local held = call('HMGET', key, 'rev', 'saved')
-  if held[1] == rev and held[2] == rev and tonumber(rev) + tonumber(ARGV[1]) <= now then
-    -- Field by field: a recount token beside the count stays.
-    call('HDEL', key, 'count', 'rev', 'saved', 'fence', 'seeded')
+  if held[1] == revision and held[2] == revision and tonumber(revision) + tonumber(ARGV[1]) <= now then
+    -- Field by field: a rebuild request beside the count stays.
+    call('HDEL', key, 'count', 'rev', 'saved', 'snap', 'seeded')
     replies[k] = 'EXPIRED'
   else
     replies[k] = 'KEPT'

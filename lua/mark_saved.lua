@@ -1,10 +1,10 @@
 -- mark_saved: note that live counts have been written to their items.
 --
--- KEYS     the items' hashes, item:{<id>}, each once
--- ARGV[k]  rev of KEYS[k]: the one that was peeked before the write, µs
+-- KEYS     the items' hashes, <prefix>{<item id>}, each once
+-- ARGV[k]  revision of KEYS[k]: the one that was read before the write, µs
 --
 -- Reply: for each key, in order
---   'SAVED'    the count has not changed since it was peeked
+--   'SAVED'    the count has not changed since it was read
 --   'CHANGED'  it has, or it is gone: nothing is marked
 local call = redis.call
 local replies = {}

@@ -1,6 +1,6 @@
 -- seed: create missing live counts from exact counts of the ledger.
 --
--- KEYS     the items' hashes, item:{<id>}, each once
+-- KEYS     the items' hashes, <prefix>{<item id>}, each once
 -- ARGV     four for each key, in order:
 --   count       the item's exact count
 --   fence       the snapshot that the count was read under, xmin:xmax:running,running;
@@ -26,8 +26,8 @@ for k, key in ipairs(KEYS) do
   else
     -- Above counted_at even if this Redis' clock is behind the one that set it,
     -- or the item could not be saved until the clock has caught up.
-    local rev = string.format('%.0f', math.max(now, tonumber(counted_at) + 1))
-    call('HSET', key, 'count', count, 'rev', rev, 'fence', fence, 'seeded', seeded)
+    local revision = string.format('%.0f', math.max(now, tonumber(counted_at) + 1))
+    call('HSET', key, 'count', count, 'rev', revision, 'snap', fence, 'seeded', seeded)
     call('HDEL', key, 'lease', 'saved')
     call('PERSIST', key)
     replies[k] = 'SEEDED'

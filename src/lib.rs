@@ -1,38 +1,47 @@
 //! Tally: a write-behind vote counting service.
 //!
-//! A guided tour, from the inside out. Imports point upwards in this list:
-//! `http` → `gather` → `ledger`, `live`; `sync` → `ledger`, `live`. `config`,
-//! `telemetry` and `shutdown` are for everyone.
+//! A guided tour, from the outside in. A module imports only from modules below it in this
+//! list, and there is no circle.
 
-/// Pure rules and types: items, votes, snapshots. No I/O.
-pub mod domain;
+/// Wiring: settings → ledger and Redis → server or worker → run → stop.
+pub mod app;
 
-/// Postgres: the ledger, the items, exact counts, the audit's sums. All SQL is here.
-pub mod ledger;
+/// Every setting, as a flag and as an environment variable. Only `app` and the binaries
+/// read it.
+pub mod config;
 
-/// Redis: keys, scripts, live counts, the link and its circuit. All Redis is here.
-pub mod live;
-
-/// Group commit: many waiting votes, one statement, one pipeline.
-pub mod gather;
-
-/// The sync worker: flush, expire, age, recount, audit, epoch, and their schedule.
-pub mod sync;
-
-/// The HTTP interface: the route table, a file a resource, problem+json errors.
+/// The HTTP interface: the route table, a handler file a resource, problem+json errors.
 pub mod http;
 
-/// A client of the HTTP interface, for `replay` and for health checks.
-pub mod client;
+/// Votes: the queue, the batch writers, and how a batch gets into the live counts.
+pub mod votes;
+
+/// Counts as a reader sees them: an item with its live count.
+pub mod counts;
+
+/// Batching: many waiting requests, one call to the stores.
+pub mod batching;
+
+/// The sync worker: flush, expire, evict by age, rebuild, audit, epoch, and their schedule.
+pub mod sync;
 
 /// `tally replay`: casts a file of votes over HTTP.
 pub mod replay;
 
-/// Private Postgres and Redis for `tally dev` and the tests.
+/// A client of the HTTP interface, for `replay` and for health checks.
+pub mod client;
+
+/// A private Postgres and a private Redis, for `tally dev` and the tests.
 pub mod dev;
 
-/// Every setting, as a flag and as an environment variable.
-pub mod config;
+/// Postgres: the ledger, the items, exact counts, the audit's sums. All SQL is here.
+pub mod ledger;
+
+/// Redis: keys, scripts, live counts. All Redis is here.
+pub mod live;
+
+/// Pure rules and types: items, votes, snapshots, revisions. No I/O.
+pub mod domain;
 
 /// Logs and metrics: how they are set up and what they are called.
 pub mod telemetry;

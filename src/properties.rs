@@ -1,6 +1,6 @@
 //! What must hold for each parser of outside input, whatever it is given: none ever
 //! panics, what it takes is within its limits and reads the same when it is written
-//! out again, and what it turns away is told in a proper answer.
+//! out again, and what it turns away is reported in a proper answer.
 //!
 //! `fuzz/` looks for a counterexample to each for as long as it is let; the test
 //! below tries a fixed number of inputs.
@@ -18,8 +18,8 @@ use serde_json::json;
 use crate::config::{Cron, DURATION_LIMIT, values};
 use crate::domain::{ItemId, ItemName, Snapshot, TransactionId, VoterId};
 use crate::http::parsing::{self, PAGE_LIMIT_ITEMS, Refusal};
-use crate::ledger::Ledger;
-use crate::live::{Redis, keys};
+use crate::ledger::ServerLedger;
+use crate::live::{KeyPrefix, Redis};
 use crate::replay::file::{self, Columns, Vote};
 
 /// One property, and the folder of `fuzz/seeds` with inputs to begin with.
@@ -146,7 +146,7 @@ pub fn snapshot(bytes: &[u8]) {
     let (xmin, xmax) = (number(xmin), number(xmax));
     // As it goes to Redis, where `lua/count.lua` reads it.
     let is_quiet = running.is_empty() && xmin == xmax;
-    assert_eq!(snapshot.fence(), if is_quiet { parts[0] } else { text });
+    assert_eq!(snapshot.compact(), if is_quiet { parts[0] } else { text });
     let running: Vec<i128> = running
         .split(',')
         .filter(|xid| !xid.is_empty())
@@ -230,7 +230,7 @@ pub fn settings(bytes: &[u8]) {
     }
 }
 
-/// The URLs of the stores: what is wrong with one is told without its password.
+/// The URLs of the stores: what is wrong with one is reported without its password.
 pub fn store_url(bytes: &[u8]) {
     /// Like no other part of a URL or of a message.
     const SECRET: &str = "qX7zW9";
@@ -247,10 +247,10 @@ pub fn store_url(bytes: &[u8]) {
     let told = match values::store_url(&text) {
         Err(why) => vec![why],
         Ok(url) => [
-            Ledger::new(&url, "properties", limit)
+            ServerLedger::new(&url, "properties")
                 .map_err(|error| format!("{error} {error:?}"))
                 .map(|ledger| format!("{ledger:?}")),
-            Redis::new(&url, limit)
+            Redis::new(&url, &KeyPrefix::default(), limit)
                 .map_err(|error| format!("{error} {error:?}"))
                 .map(|_| String::new()),
         ]
@@ -275,8 +275,9 @@ pub fn redis_key(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else {
         return;
     };
-    if let Some(item) = keys::item_of(text) {
-        assert_eq!(keys::CounterKey(item).to_string(), text);
+    let keys = KeyPrefix::default();
+    if let Some(item) = keys.item_of(text) {
+        assert_eq!(keys.counter(item).to_string(), text);
     }
 }
 

@@ -24,3 +24,11 @@ pub async fn requested() -> std::io::Result<()> {
     }
     Ok(())
 }
+
+/// Resolves at the first Ctrl-C or SIGTERM; at once, and says so, when the process cannot
+/// listen to signals.
+pub async fn requested_or_deaf() {
+    if let Err(error) = requested().await {
+        tracing::error!(%error, "cannot listen to signals");
+    }
+}

@@ -18,7 +18,7 @@ pub enum LogFormat {
 }
 
 /// An error and its causes in one line. Some errors tell their cause themselves,
-/// which is then not told again.
+/// which is then not reported again.
 pub fn one_line(error: &anyhow::Error) -> String {
     let mut line = String::new();
     for cause in error.chain() {
@@ -32,7 +32,23 @@ pub fn one_line(error: &anyhow::Error) -> String {
     line
 }
 
-/// Prints a command's result. Whoever stopped reading (`| head`) is not told.
+/// Runs a program to its end. Its exit code is 0 if all was well; an error is one line on
+/// standard error.
+pub async fn exit_code(
+    program: &str,
+    run: impl Future<Output = anyhow::Result<bool>>,
+) -> std::process::ExitCode {
+    match run.await {
+        Ok(true) => std::process::ExitCode::SUCCESS,
+        Ok(false) => std::process::ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("{program}: {}", one_line(&error));
+            std::process::ExitCode::FAILURE
+        }
+    }
+}
+
+/// Prints a command's result. Whoever stopped reading (`| head`) is not reported.
 pub fn print(text: impl std::fmt::Display) {
     use std::io::Write;
     let mut out = std::io::stdout().lock();
@@ -94,7 +110,7 @@ pub mod name {
     pub const HTTP_SECONDS: &str = "tally_http_request_seconds";
     /// Connections of clients that are open.
     pub const CONNECTIONS: &str = "tally_connections";
-    /// Connections of clients that were turned away for want of room.
+    /// Connections of clients that were turned away for want of module.
     pub const CONNECTIONS_REFUSED: &str = "tally_connections_refused_total";
     /// From a vote's entry into the queue to its answer.
     pub const VOTE_SECONDS: &str = "tally_vote_seconds";
@@ -106,12 +122,12 @@ pub mod name {
     pub const MISSES: &str = "tally_live_misses_total";
     /// Live counts seeded.
     pub const SEEDS: &str = "tally_live_seeds_total";
-    /// Live counts thrown away, by `why`: doubt, age, epoch, departure, audit.
+    /// Live counts thrown away, by `why`: suspect, age, epoch, crashed-writer recovery, audit.
     pub const INVALIDATIONS: &str = "tally_live_invalidations_total";
-    /// Items whose live count this server doubts and has not yet invalidated.
-    pub const DOUBTS: &str = "tally_live_doubts_items";
-    /// Items that could not even be doubted; see `live::DOUBTS_LIMIT_ITEMS`.
-    pub const DOUBTS_DROPPED: &str = "tally_live_doubts_dropped_total";
+    /// Items whose live count this server suspects and has not yet invalidated.
+    pub const SUSPECTS: &str = "tally_suspect_items";
+    /// Items that could not even be suspect; see `live::SUSPECTS_LIMIT_ITEMS`.
+    pub const SUSPECTS_DROPPED: &str = "tally_suspect_items_dropped_total";
     /// 1 while Redis answers the server, else 0.
     pub const REDIS_AVAILABLE: &str = "tally_redis_available";
     /// How often Redis stopped answering the server.
@@ -121,15 +137,15 @@ pub mod name {
     /// Counts dropped because they were saved and idle.
     pub const EXPIRED: &str = "tally_expired_counts_total";
     /// Counts written from the ledger.
-    pub const RECOUNTED: &str = "tally_recounted_counts_total";
-    /// One walk over all counters.
-    pub const WALK_SECONDS: &str = "tally_walk_seconds";
-    /// How long the oldest unsaved count may have been unsaved, at the last walk.
+    pub const REBUILT: &str = "tally_rebuilt_counts_total";
+    /// One scan over all counters.
+    pub const SCAN_SECONDS: &str = "tally_scan_seconds";
+    /// How long the oldest unsaved count may have been unsaved, at the last scan.
     pub const OLDEST_UNSAVED_SECONDS: &str = "tally_oldest_unsaved_seconds";
-    /// Counts that this worker's last walk left unsaved.
+    /// Counts that this worker's last scan left unsaved.
     pub const UNSAVED: &str = "tally_unsaved_counts";
-    /// Items that this worker's last walk left to be recounted.
-    pub const DOUBTED: &str = "tally_doubted_counts";
+    /// Items that this worker's last scan left to be rebuilt.
+    pub const REBUILDS_WAITING: &str = "tally_rebuilds_waiting_items";
     /// How often the counters were found in another epoch.
     pub const EPOCHS: &str = "tally_epoch_changes_total";
     /// Passes of the worker that failed, by `job`: flush, audit.
@@ -140,7 +156,7 @@ pub mod name {
     pub const AUDIT_WRONG_ITEMS: &str = "tally_audit_wrong_items_total";
     /// By how many votes they were wrong, ever.
     pub const AUDIT_WRONG_VOTES: &str = "tally_audit_wrong_votes_total";
-    /// Items of the last audit, by `verdict`: right, in_flight, doubted, wrong.
+    /// Items of the last audit, by `verdict`: right, in_flight, suspect, wrong.
     pub const AUDIT_ITEMS: &str = "tally_audit_items";
     /// By how many votes the counts that the last audit found wrong were wrong. 0
     /// unless something failed.
@@ -163,21 +179,21 @@ fn builder() -> Result<PrometheusBuilder, BuildError> {
         .set_buckets_for_metric(Matcher::Full(name::BATCH_VOTES.to_owned()), &BATCH_BOUNDS)
 }
 
-/// Starts gathering metrics; the handle renders them for `GET /metrics`.
+/// Starts collecting metrics; the handle renders them for `GET /metrics`.
 ///
 /// # Errors
-/// When metrics are gathered already.
+/// When metrics are collected already.
 pub fn init_metrics() -> anyhow::Result<PrometheusHandle> {
     let handle = builder()?.install_recorder()?;
     describe();
     Ok(handle)
 }
 
-/// Starts gathering metrics and serves them at `http://{listen}/metrics`, for a
+/// Starts collecting metrics and serves them at `http://{listen}/metrics`, for a
 /// program that has no HTTP of its own.
 ///
 /// # Errors
-/// When metrics are gathered already, or the address cannot be listened on.
+/// When metrics are collected already, or the address cannot be listened on.
 pub fn serve_metrics(listen: SocketAddr) -> anyhow::Result<()> {
     builder()?
         .with_http_listener(listen)
@@ -197,17 +213,17 @@ fn describe() {
         name::MISSES,
         name::SEEDS,
         name::REDIS_FAILURES,
-        name::DOUBTS_DROPPED,
+        name::SUSPECTS_DROPPED,
         name::FLUSHED,
         name::EXPIRED,
-        name::RECOUNTED,
+        name::REBUILT,
         name::EPOCHS,
         name::AUDIT_WRONG_ITEMS,
         name::AUDIT_WRONG_VOTES,
     ] {
         metrics::counter!(counter).absolute(0);
     }
-    for why in ["doubt", "age", "epoch", "departure", "audit"] {
+    for why in ["suspect", "age", "epoch", "crashed_writer", "audit"] {
         metrics::counter!(name::INVALIDATIONS, "why" => why).absolute(0);
     }
     for job in ["flush", "audit"] {

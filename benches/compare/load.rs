@@ -24,7 +24,7 @@ const DUE_EVERY: Duration = Duration::from_micros(100);
 const PHASE_EVERY_MS: u16 = 10;
 /// How long the requests under way at the end may take.
 const DRAIN_LIMIT: Duration = Duration::from_secs(20);
-/// The slowest request that is told from slower ones.
+/// The slowest request that is reported from slower ones.
 const LATENCY_LIMIT_US: u64 = 60_000_000;
 const TIMER: u64 = u64::MAX;
 

@@ -1,9 +1,9 @@
 //! Tally against every other way of counting votes, in one run.
 //!
 //! `make bench`, or `cargo bench --bench compare`; `settings` says what can be
-//! chosen. The bench starts its own Postgres (durable) and Redis. The contenders, each
+//! chosen. The bench starts its own Postgres (durable) and Redis. The systems, each
 //! a process of its own, take turns, A B C A B C, each time on a fresh database. One
-//! thread of this program is the load; its CPU time is told apart. After each run,
+//! thread of this program is the load; its CPU time is reported apart. After each run,
 //! acknowledged votes = rows = counts is checked, item by item.
 //!
 //! The table goes to the terminal, a row a run to target/bench/results.json, what
@@ -16,7 +16,6 @@
     reason = "a bench that cannot go on stops"
 )]
 
-mod contenders;
 mod load;
 mod machine;
 mod measure;
@@ -26,6 +25,7 @@ mod requests;
 mod servers;
 mod settings;
 mod stores;
+mod systems;
 mod targets;
 mod voting;
 mod worker;
@@ -46,8 +46,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    if let Ok(name) = std::env::var(contenders::VARIABLE) {
-        contenders::serve(&name).await;
+    if let Ok(name) = std::env::var(systems::VARIABLE) {
+        systems::serve(&name).await;
         return ExitCode::SUCCESS;
     }
     if let Ok(name) = std::env::var(worker::VARIABLE) {
@@ -59,9 +59,7 @@ async fn main() -> ExitCode {
     let worker_workloads: Vec<&str> = worker::WORKLOADS
         .iter()
         .map(|(name, _)| *name)
-        .filter(|name| {
-            settings.contenders.contains(&contenders::Contender::Tally) && settings.includes(name, true)
-        })
+        .filter(|name| settings.systems.contains(&systems::System::Tally) && settings.includes(name, true))
         .collect();
     let runs = settings.rounds
         * (workloads.iter().map(|one| one.cases.len()).sum::<usize>() + worker_workloads.len());
@@ -98,7 +96,7 @@ async fn main() -> ExitCode {
     }
 }
 
-/// The workloads that are to run, with those contenders that are.
+/// The workloads that are to run, with those systems that are.
 fn chosen(settings: &Settings) -> Vec<Workload> {
     let workloads = workloads::all(settings);
     let worker = worker::WORKLOADS.iter().map(|(name, _)| *name);
@@ -113,8 +111,7 @@ fn chosen(settings: &Settings) -> Vec<Workload> {
         .into_iter()
         .filter(|one| settings.includes(one.name, one.in_quick))
         .map(|mut one| {
-            one.cases
-                .retain(|case| settings.contenders.contains(&case.contender));
+            one.cases.retain(|case| settings.systems.contains(&case.system));
             one
         })
         .filter(|one| !one.cases.is_empty())
@@ -131,14 +128,14 @@ struct Bench {
 }
 
 impl Bench {
-    /// The contenders, in turn.
+    /// The systems, in turn.
     async fn vote(&mut self, workloads: &[Workload]) {
         for workload in workloads {
             self.bar.suspend(|| report::title(workload));
             for round in 0..self.settings.rounds {
                 for case in &workload.cases {
                     self.bar
-                        .set_message(format!("{} {}", workload.name, case.contender.name()));
+                        .set_message(format!("{} {}", workload.name, case.system.name()));
                     let row = voting::measure(
                         &self.stores,
                         case,

@@ -1,10 +1,10 @@
 //! The plot: votes a second, CPU time a vote, and latency at half load, of each
-//! contender under each workload, as bars in an SVG file.
+//! system under each workload, as bars in an SVG file.
 
 use std::fmt::Write;
 
-use crate::contenders::Contender;
 use crate::report::{Line, Report, folder, median_row};
+use crate::systems::System;
 use crate::voting::Row;
 use crate::workloads::Workload;
 
@@ -16,19 +16,19 @@ const PANEL_HEIGHT: f64 = 260.0;
 /// Below each panel: the workloads' names and air.
 const PANEL_GAP: f64 = 90.0;
 
-/// A colour for each contender; distinct in grey and to the colour-blind.
-fn colour(contender: Contender) -> &'static str {
-    match contender {
-        Contender::Ceiling => "#bbbbbb",
-        Contender::Transaction => "#cc3311",
-        Contender::BatchedTransaction => "#ee9944",
-        Contender::Recipe => "#0077bb",
-        Contender::Tally => "#117733",
+/// A colour for each system; distinct in grey and to the colour-blind.
+fn colour(system: System) -> &'static str {
+    match system {
+        System::NoOp => "#bbbbbb",
+        System::Transaction => "#cc3311",
+        System::BatchedTransaction => "#ee9944",
+        System::Recipe => "#0077bb",
+        System::Tally => "#117733",
     }
 }
 
 struct Bar {
-    contender: Contender,
+    system: System,
     /// In its ledger.
     rows: i64,
     label: String,
@@ -60,7 +60,7 @@ pub fn write(report: &Report, workloads: &[Workload]) {
                     let rows: Vec<&Row> = report.rows(workload.name, case).collect();
                     let line = median_row(&rows);
                     Bar {
-                        contender: case.0,
+                        system: case.0,
                         rows: case.1,
                         label: format!("{}, {}", workload.about, line.name),
                         line,
@@ -86,7 +86,7 @@ fn draw(groups: &[Group]) -> String {
             |line| vec![(line.cpu.sum(), 1.0)],
         ),
         (
-            "latency p99, ms: closed loop pale, open loop at half of the contender's own maximum dark (logarithmic)",
+            "latency p99, ms: closed loop pale, open loop at half of the system's own maximum dark (logarithmic)",
             |line| {
                 let closed = (line.closed.p99, 0.35);
                 let open = line.open.as_ref().map(|open| (open.p99, 1.0));
@@ -103,9 +103,9 @@ fn draw(groups: &[Group]) -> String {
 "##
     );
     let mut x = LEFT;
-    for contender in Contender::ALL {
-        let name = contender.name().replace('_', " ");
-        let colour = colour(contender);
+    for system in System::ALL {
+        let name = system.name().replace('_', " ");
+        let colour = colour(system);
         let _ = writeln!(
             svg,
             r#"<rect x="{x:.0}" y="68" width="14" height="14" fill="{colour}"/><text x="{:.0}" y="80">{name}</text>"#,
@@ -173,7 +173,7 @@ fn panel(svg: &mut String, groups: &[Group], title: &str, heights: fn(&Line) -> 
                     x + inset,
                     slot - 2.0 * inset,
                     bottom - upper,
-                    colour(bar.contender),
+                    colour(bar.system),
                     escape(&bar.label),
                 );
                 if slot > 15.0 {

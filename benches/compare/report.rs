@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use crate::contenders::Contender;
 use crate::measure::CpuEach;
+use crate::systems::System;
 use crate::targets::{self, Target};
 use crate::voting::{Latency, Row};
 use crate::worker::WorkerRow;
@@ -70,17 +70,17 @@ impl Report {
                 "\nThe load generator's one thread was busy for at most {:.0}% of a run ({}, {}).",
                 busiest.generator_busy * 100.0,
                 busiest.workload,
-                busiest.contender.name()
+                busiest.system.name()
             );
         }
     }
 
-    /// A workload's cases, each by its contender and how full its ledger is, in the
+    /// A workload's cases, each by its system and how full its ledger is, in the
     /// order in which they took their turns.
-    pub fn cases(&self, workload: &str) -> Vec<(Contender, i64)> {
+    pub fn cases(&self, workload: &str) -> Vec<(System, i64)> {
         let mut cases = Vec::new();
         for row in self.voting.iter().filter(|row| row.workload == workload) {
-            let case = (row.contender, row.ledger_rows);
+            let case = (row.system, row.ledger_rows);
             if !cases.contains(&case) {
                 cases.push(case);
             }
@@ -92,10 +92,10 @@ impl Report {
     pub fn rows<'a>(
         &'a self,
         workload: &'a str,
-        (contender, ledger_rows): (Contender, i64),
+        (system, ledger_rows): (System, i64),
     ) -> impl Iterator<Item = &'a Row> {
         self.voting.iter().filter(move |row| {
-            row.workload == workload && row.contender == contender && row.ledger_rows == ledger_rows
+            row.workload == workload && row.system == system && row.ledger_rows == ledger_rows
         })
     }
 
@@ -103,7 +103,7 @@ impl Report {
     pub fn faults(&self) -> Vec<String> {
         let voting = self.voting.iter().filter_map(|row| {
             let fault = row.fault.as_ref()?;
-            Some(format!("{} {}: {fault}", row.workload, row.contender.name()))
+            Some(format!("{} {}: {fault}", row.workload, row.system.name()))
         });
         let worker = self
             .worker
@@ -142,8 +142,8 @@ pub struct Line {
     pub fault: Option<String>,
 }
 
-fn case_name(contender: Contender, ledger_rows: i64) -> String {
-    let name = contender.name().replace('_', " ");
+fn case_name(system: System, ledger_rows: i64) -> String {
+    let name = system.name().replace('_', " ");
     match ledger_rows {
         0 => name,
         rows => format!("{name}, {} M rows", rows / 1_000_000),
@@ -163,7 +163,7 @@ pub fn median_row(rows: &[&Row]) -> Line {
         )
     };
     Line {
-        name: case_name(rows[0].contender, rows[0].ledger_rows),
+        name: case_name(rows[0].system, rows[0].ledger_rows),
         requests_per_second: of(|row| row.requests_per_second),
         closed: Latency {
             p50: of(|row| row.closed_loop_ms.p50),

@@ -50,7 +50,7 @@ const VOTER_DIGITS: usize = 16;
 impl Requests {
     pub fn render(items: usize, spread: Spread, mix: Mix, voter_ids: bool) -> Self {
         let used = if spread == Spread::Hot { 1 } else { items };
-        // The same draws in every run, for every contender.
+        // The same draws in every run, for every system.
         let mut random = SmallRng::seed_from_u64(1);
         let draws = match spread {
             Spread::Hot => vec![0],

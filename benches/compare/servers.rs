@@ -1,4 +1,4 @@
-//! The contenders' processes.
+//! The systems' processes.
 
 use std::net::SocketAddr;
 use std::process::Stdio;
@@ -8,9 +8,9 @@ use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep};
 
-use crate::contenders::{self, Contender};
 use crate::measure::Processes;
 use crate::stores::{Database, Stores, run};
+use crate::systems::{self, System};
 
 /// How long a server may take until it answers.
 const START_LIMIT: Duration = Duration::from_secs(30);
@@ -20,20 +20,20 @@ const START_EVERY: Duration = Duration::from_millis(20);
 /// voters is measured by a workload of its own.
 const AUDIT_CRON: &str = "0 0 0 29 2 *";
 
-/// A contender that runs: its servers, and Tally's worker.
+/// A system that runs: its servers, and Tally's worker.
 pub struct Servers {
-    contender: Contender,
+    system: System,
     servers: Vec<Child>,
     worker: Option<Child>,
     pub addresses: Vec<SocketAddr>,
 }
 
 impl Servers {
-    /// Starts a contender and waits until it answers.
-    pub async fn start(stores: &Stores, database: &Database, contender: Contender, servers: usize) -> Self {
+    /// Starts a system and waits until it answers.
+    pub async fn start(stores: &Stores, database: &Database, system: System, servers: usize) -> Self {
         let environment = stores.environment(&database.url);
         let mut started = Self {
-            contender,
+            system,
             servers: Vec::new(),
             worker: None,
             addresses: Vec::new(),
@@ -42,28 +42,28 @@ impl Servers {
             let address = std::net::TcpListener::bind("127.0.0.1:0")
                 .and_then(|one| one.local_addr())
                 .expect("a port");
-            let mut command = if contender == Contender::Tally {
+            let mut command = if system == System::Tally {
                 let mut command = Command::new(env!("CARGO_BIN_EXE_tally"));
                 command.arg("serve");
                 command
             } else {
                 let mut command = Command::new(std::env::current_exe().expect("this program"));
                 command
-                    .env(contenders::VARIABLE, contender.name())
-                    .env(contenders::SERVERS, servers.to_string());
+                    .env(systems::VARIABLE, system.name())
+                    .env(systems::SERVERS, servers.to_string());
                 command
             };
-            command.env(contenders::LISTEN, address.to_string());
+            command.env(systems::LISTEN, address.to_string());
             started.servers.push(spawn(command.envs(environment.clone())));
             started.addresses.push(address);
         }
-        if contender == Contender::Tally {
+        if system == System::Tally {
             let mut command = Command::new(env!("CARGO_BIN_EXE_sync-worker"));
             command.env("TALLY_AUDIT_CRON", AUDIT_CRON);
             started.worker = Some(spawn(command.envs(environment)));
         }
         for address in &started.addresses {
-            wait_until_ready(*address, contender).await;
+            wait_until_ready(*address, system).await;
         }
         started
     }
@@ -84,7 +84,7 @@ impl Servers {
         for child in self.servers.iter_mut().chain(&mut self.worker) {
             child.kill().await.expect("it runs");
         }
-        if self.contender != Contender::Tally {
+        if self.system != System::Tally {
             return Ok(());
         }
         let output = Command::new(env!("CARGO_BIN_EXE_sync-worker"))
@@ -117,16 +117,16 @@ fn spawn(command: &mut Command) -> Child {
         .expect("it starts")
 }
 
-async fn wait_until_ready(address: SocketAddr, contender: Contender) {
+async fn wait_until_ready(address: SocketAddr, system: System) {
     let deadline = Instant::now() + START_LIMIT;
     loop {
-        assert!(Instant::now() < deadline, "{} does not answer", contender.name());
+        assert!(Instant::now() < deadline, "{} does not answer", system.name());
         if TcpStream::connect(address).await.is_ok() {
             break;
         }
         sleep(START_EVERY).await;
     }
-    if contender == Contender::Tally {
+    if system == System::Tally {
         // Only once it has reached Redis does it count there.
         let url = format!("http://{address}/health/ready");
         loop {
@@ -138,7 +138,7 @@ async fn wait_until_ready(address: SocketAddr, contender: Contender) {
             assert!(
                 Instant::now() < deadline,
                 "{} is not ready: {text}",
-                contender.name()
+                system.name()
             );
             sleep(START_EVERY).await;
         }

@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::contenders::Contender;
+use crate::systems::System;
 
 /// What to run, and for how long.
 #[derive(Clone, Debug)]
@@ -13,9 +13,9 @@ pub struct Settings {
     pub quick: bool,
     /// `WORKLOADS=hot,flush`: only these.
     pub workloads: Option<Vec<String>>,
-    /// `CONTENDERS=ceiling,tally`: only these.
-    pub contenders: Vec<Contender>,
-    /// `ROUNDS=3`: how often the contenders take their turns.
+    /// `SYSTEMS=no-op baseline,tally`: only these.
+    pub systems: Vec<System>,
+    /// `ROUNDS=3`: how often the systems take their turns.
     pub rounds: usize,
     /// `RUN_SECONDS=2`: how long a run is measured.
     pub run: Duration,
@@ -26,13 +26,13 @@ pub struct Settings {
 impl Settings {
     pub fn read() -> Self {
         let quick = variable::<u8>("QUICK").is_some_and(|value| value != 0);
-        let contenders = list("CONTENDERS").map_or(Contender::ALL.to_vec(), |names| {
+        let systems = list("SYSTEMS").map_or(System::ALL.to_vec(), |names| {
             names
                 .iter()
                 .map(|name| {
-                    Contender::named(name).unwrap_or_else(|| {
-                        let all = Contender::ALL.map(Contender::name).join(", ");
-                        stop(&format!("CONTENDERS: {name} is none of {all}"))
+                    System::named(name).unwrap_or_else(|| {
+                        let all = System::ALL.map(System::name).join(", ");
+                        stop(&format!("SYSTEMS: {name} is none of {all}"))
                     })
                 })
                 .collect()
@@ -40,7 +40,7 @@ impl Settings {
         Self {
             quick,
             workloads: list("WORKLOADS"),
-            contenders,
+            systems,
             rounds: variable("ROUNDS").unwrap_or(if quick { 1 } else { 3 }).max(1),
             run: Duration::from_secs_f64(variable("RUN_SECONDS").unwrap_or(if quick { 1.5 } else { 2.0 })),
             warm_up: Duration::from_secs_f64(variable("WARM_UP_SECONDS").unwrap_or(1.0)),

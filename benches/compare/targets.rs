@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-use crate::contenders::Contender::{self, BatchedTransaction, Ceiling, Recipe, Tally, Transaction};
 use crate::report::{Report, median};
+use crate::systems::System::{self, BatchedTransaction, NoOp, Recipe, Tally, Transaction};
 use crate::voting::Row;
 
 /// One target.
@@ -47,7 +47,7 @@ pub fn all(report: &Report) -> Vec<Target> {
     let rate = |row: &Row| Some(row.requests_per_second);
     let cpu = |row: &Row| Some(row.cpu_us_per_vote?.sum());
     let p99_at_half = |row: &Row| Some(row.open_loop_ms.as_ref()?.latency.p99);
-    let ratio = |workload, other: Contender, figure: &dyn Fn(&Row) -> Option<f64>| {
+    let ratio = |workload, other: System, figure: &dyn Fn(&Row) -> Option<f64>| {
         ratio(report, workload, (Tally, 0), (other, 0), figure)
     };
     let mut targets = Vec::new();
@@ -55,12 +55,12 @@ pub fn all(report: &Report) -> Vec<Target> {
         (
             "hot",
             "hot item",
-            [(Transaction, 30.0), (Recipe, 8.0), (Ceiling, 0.70)],
+            [(Transaction, 30.0), (Recipe, 8.0), (NoOp, 0.70)],
         ),
         (
             "uniform",
             "10,000 items",
-            [(Transaction, 9.0), (Recipe, 6.0), (Ceiling, 0.55)],
+            [(Transaction, 9.0), (Recipe, 6.0), (NoOp, 0.55)],
         ),
     ] {
         for (other, bound) in bounds {
@@ -85,17 +85,17 @@ pub fn all(report: &Report) -> Vec<Target> {
     }
     for (workload, about, bound) in [("hot", "hot item", 2.5), ("uniform", "10,000 items", 3.5)] {
         targets.push(Target::new(
-            format!("{about}: CPU a vote against the ceiling's"),
+            format!("{about}: CPU a vote against the no-op baseline's"),
             false,
             bound,
-            ratio(workload, Ceiling, &cpu),
+            ratio(workload, NoOp, &cpu),
         ));
     }
     targets.push(Target::new(
-        "reads of a live count: rate against the ceiling",
+        "reads of a live count: rate against the no-op baseline",
         true,
         0.8,
-        ratio("reads", Ceiling, &rate),
+        ratio("reads", NoOp, &rate),
     ));
     for (workload, about) in [("hot", "hot item"), ("uniform", "10,000 items")] {
         targets.push(Target::new(
@@ -181,8 +181,8 @@ pub fn all(report: &Report) -> Vec<Target> {
 fn ratio(
     report: &Report,
     workload: &str,
-    one: (Contender, i64),
-    other: (Contender, i64),
+    one: (System, i64),
+    other: (System, i64),
     figure: &dyn Fn(&Row) -> Option<f64>,
 ) -> Option<f64> {
     median(report.rows(workload, one).filter_map(|row| {

@@ -1,4 +1,4 @@
-//! One run of one contender under one workload.
+//! One run of one system under one workload.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,16 +7,16 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 use tokio::time::sleep;
 
-use crate::contenders::{Contender, recipe_key};
 use crate::load::{Load, Outcome, Pace};
 use crate::measure::CpuEach;
 use crate::requests::{Mix, Requests, Spread};
 use crate::servers::Servers;
 use crate::settings::Settings;
 use crate::stores::{Database, Stores, Template};
+use crate::systems::{System, recipe_key};
 use crate::workloads::Case;
 
-/// What part of its own maximum a contender is under when its latency is measured.
+/// What part of its own maximum a system is under when its latency is measured.
 const OPEN_LOOP_PART: f64 = 0.5;
 /// How many loads a run may have, each with voter ids of its own.
 pub const LOADS_LIMIT: u32 = 4;
@@ -27,7 +27,7 @@ const PAGE_COUNTS: i64 = 1000;
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
     pub workload: &'static str,
-    pub contender: Contender,
+    pub system: System,
     pub round: usize,
     pub connections: usize,
     pub servers: usize,
@@ -39,7 +39,7 @@ pub struct Row {
     pub requests_per_second: f64,
     /// Each connection sends as soon as it is answered.
     pub closed_loop_ms: Latency,
-    /// At half of the contender's own maximum, from when each request was due.
+    /// At half of the system's own maximum, from when each request was due.
     pub open_loop_ms: Option<OpenLatency>,
     /// Null when the workload has no votes.
     pub cpu_us_per_vote: Option<CpuEach>,
@@ -48,7 +48,7 @@ pub struct Row {
     /// what limits.
     pub generator_busy: f64,
     pub wal_bytes_per_vote: Option<f64>,
-    /// Acknowledged votes = rows = counts, item by item; of the ceiling, that no
+    /// Acknowledged votes = rows = counts, item by item; of the no-op baseline, that no
     /// request failed.
     pub verified: bool,
     /// Why not.
@@ -91,7 +91,7 @@ pub async fn measure(
 ) -> Row {
     let database = stores.database(&case.template).await;
     stores.delay_syncs(&database, case.sync_delay).await;
-    let servers = Servers::start(stores, &database, case.contender, case.servers).await;
+    let servers = Servers::start(stores, &database, case.system, case.servers).await;
     let processes = servers.processes(stores);
     let items = usize::try_from(case.template.items).expect("items");
     let start = |mix, pace, part| {
@@ -105,7 +105,7 @@ pub async fn measure(
         )
     };
     // Many items take longer until most of them have been voted on once, and Tally's
-    // counters are seeded. The same for every contender.
+    // counters are seeded. The same for every system.
     let warm_up = if case.spread == Spread::Hot { 1 } else { 2 } * settings.warm_up;
     // Only counts that have been voted on are live.
     let voted = if case.mix == Mix::Reads {
@@ -149,14 +149,14 @@ pub async fn measure(
     let stopped = servers.stop(stores, &database).await;
     let checked = match (failed, stopped) {
         (Some(fault), _) | (None, Err(fault)) => Err(fault),
-        (None, Ok(())) => check(stores, &database, case.contender, &case.template, acknowledged).await,
+        (None, Ok(())) => check(stores, &database, case.system, &case.template, acknowledged).await,
     };
     stores.drop(database).await;
 
     let votes = closed.votes;
     Row {
         workload,
-        contender: case.contender,
+        system: case.system,
         round,
         connections: case.connections,
         servers: case.servers,
@@ -183,11 +183,11 @@ pub async fn measure(
 pub async fn check(
     stores: &Stores,
     database: &Database,
-    contender: Contender,
+    system: System,
     template: &Template,
     acknowledged: u64,
 ) -> Result<(), String> {
-    if contender == Contender::Ceiling {
+    if system == System::NoOp {
         return Ok(());
     }
     let rows: i64 = sqlx::query_scalar("select count(*) from vote where id > $1")
@@ -198,7 +198,7 @@ pub async fn check(
     if u64::try_from(rows) != Ok(acknowledged) {
         return Err(format!("{acknowledged} votes acknowledged, {rows} rows"));
     }
-    let wrong = if contender == Contender::Recipe {
+    let wrong = if system == System::Recipe {
         wrong_counts_of_recipe(stores, database, template.items).await
     } else {
         // Each item's count is what it began with and the rows since.

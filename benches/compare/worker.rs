@@ -1,4 +1,4 @@
-//! The sync worker's bench: what it writes, walks and audits, and what that costs
+//! The sync worker's bench: what it writes, scans and audits, and what that costs
 //! the voters. Its steps run in a process of their own, with the settings that
 //! `sync-worker` comes with.
 
@@ -8,22 +8,24 @@ use std::time::Duration;
 use clap::Parser;
 use nix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
+use tally::app::{self, StoreUrls};
 use tally::config;
-use tally::domain::{CountDelta, ExactCount, ItemId, TransactionId};
-use tally::ledger::{self, Ledger};
-use tally::live::{self, Counted, Counters, Link, Redis};
-use tally::sync::{Repair, Worker};
+use tally::domain::{CountDelta, ItemId, TransactionId};
+use tally::ledger::WorkerLedger;
+use tally::live::{self, KeyPrefix, LiveCounts, Redis};
+use tally::sync::Repair;
+use tally::votes::Counting;
 use tokio::process::Command;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use crate::contenders::Contender;
 use crate::load::{Load, Pace};
 use crate::measure::{Cpu, CpuEach, Processes};
 use crate::requests::{Mix, Requests, Spread};
 use crate::servers::{Servers, run_with};
 use crate::settings::Settings;
 use crate::stores::{Database, Stores, Template};
+use crate::systems::System;
 use crate::voting::check;
 use crate::workloads::{CONNECTIONS, ITEMS, empty, full};
 
@@ -49,7 +51,7 @@ const SEED_LIMIT: Duration = Duration::from_secs(60);
 /// What is measured, in its order.
 pub const WORKLOADS: [(&str, &str); 5] = [
     ("flush", "the worker writes changed counters to their items"),
-    ("sweep", "the worker walks saved counters"),
+    ("sweep", "the worker scans saved counters"),
     ("reseed", "Redis is wiped under full voting load, 10,000 items"),
     ("audit_idle", "the worker audits votes while nobody votes"),
     ("audit", "the worker audits votes under full voting load"),
@@ -59,11 +61,11 @@ pub const WORKLOADS: [(&str, &str); 5] = [
 #[derive(Clone, Debug, Serialize)]
 pub struct WorkerRow {
     pub workload: &'static str,
-    pub contender: Contender,
+    pub system: System,
     pub round: usize,
     pub connections: usize,
     pub servers: usize,
-    /// Counters written or walked, votes audited, or counters to be seeded.
+    /// Counters written or scanned, votes audited, or counters to be seeded.
     pub count: u64,
     pub seconds: f64,
     pub count_per_second: f64,
@@ -86,23 +88,19 @@ struct Step {
     cpu_us: u64,
     counters: usize,
     flushed: usize,
-    at_rest: bool,
+    is_quiescent: bool,
     wrong_items: usize,
 }
 
 /// Takes one step of the worker and tells what it did.
 pub async fn take_step(name: &str) {
     let settings = config::SyncWorker::parse_from(["sync-worker"]);
-    let worker = Worker::new(
-        Ledger::new(
-            &settings.stores.database_url,
-            "tally bench",
-            ledger::WORKER_STATEMENT_LIMIT,
-        )
-        .expect("a URL"),
-        Counters::new(Redis::new(&settings.stores.redis_url, live::WORKER_ANSWER_LIMIT).expect("a URL")),
+    let worker = app::worker(
+        &StoreUrls::from(&settings.stores),
         (&settings.worker).into(),
-    );
+        "tally bench",
+    )
+    .expect("URLs");
     let cpu = || {
         clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID)
             .map(Duration::from)
@@ -114,16 +112,16 @@ pub async fn take_step(name: &str) {
         cpu_us: 0,
         counters: 0,
         flushed: 0,
-        at_rest: true,
+        is_quiescent: true,
         wrong_items: 0,
     };
     if name == "audit" {
         step.wrong_items = worker.audit(Repair::No).await.expect("an audit").wrong_items;
     } else {
-        let report = worker.flush_shared().await.expect("a walk");
+        let report = worker.flush_shared().await.expect("a scan");
         step.counters = report.counters;
         step.flushed = report.flushed;
-        step.at_rest = report.is_at_rest();
+        step.is_quiescent = report.is_quiescent();
     }
     step.seconds = started.elapsed().as_secs_f64();
     step.cpu_us = u64::try_from((cpu() - before).as_micros()).expect("less");
@@ -136,7 +134,7 @@ async fn step(stores: &Stores, database: &Database, name: &str) -> Step {
     serde_json::from_str(&printed).expect("what the step tells")
 }
 
-/// Flushes counters that have all changed, then walks them once more. A row each.
+/// Flushes counters that have all changed, then scans them once more. A row each.
 pub async fn flush_and_sweep(stores: &Stores, round: usize, settings: &Settings) -> Vec<WorkerRow> {
     let template = Template {
         name: "counters",
@@ -179,13 +177,13 @@ pub async fn flush_and_sweep(stores: &Stores, round: usize, settings: &Settings)
         // SCAN may return a counter twice.
         let is_whole = match workload {
             "flush" => done == expected,
-            _ => done >= expected && step.at_rest,
+            _ => done >= expected && step.is_quiescent,
         };
         let fault = (!is_whole || unsaved > 0)
             .then(|| format!("{done} of {expected} counters, {unsaved} items without their count"));
         rows.push(WorkerRow {
             workload,
-            contender: Contender::Tally,
+            system: System::Tally,
             round,
             connections: 0,
             servers: 0,
@@ -210,22 +208,27 @@ pub async fn flush_and_sweep(stores: &Stores, round: usize, settings: &Settings)
 
 /// Seeds a counter for every item, as the server does: lease, exact count, seed.
 async fn fill(stores: &Stores, database: &Database, items: i64) {
-    let redis = Redis::new(&stores.redis.url(), live::WORKER_ANSWER_LIMIT).expect("a URL");
-    let link = Link::open(redis);
-    while !link.answers() {
+    let redis = Redis::new(
+        &stores.redis.url(),
+        &KeyPrefix::default(),
+        live::WORKER_ANSWER_LIMIT,
+    )
+    .expect("a URL");
+    let live_counts = LiveCounts::open(redis);
+    while !live_counts.answers() {
         sleep(LOOK_EVERY).await;
     }
-    let ledger = Ledger::new(&database.url, "tally bench", ledger::WORKER_STATEMENT_LIMIT).expect("a URL");
+    let ledger = WorkerLedger::new(&database.url, "tally bench").expect("a URL");
     let mut tasks = JoinSet::new();
     for task in 0..FILL_PAGES_UNDER_WAY {
-        let (link, ledger) = (link.clone(), ledger.clone());
+        let (live_counts, ledger) = (live_counts.clone(), ledger.clone());
         tasks.spawn(async move {
             let mut first = 1 + task * FILL_PAGE;
             while first <= items {
                 let page: Vec<ItemId> = (first..=items.min(first + FILL_PAGE - 1))
                     .filter_map(ItemId::new)
                     .collect();
-                fill_page(&link, &ledger, &page).await;
+                fill_page(&live_counts, &ledger, &page).await;
                 first += FILL_PAGES_UNDER_WAY * FILL_PAGE;
             }
         });
@@ -236,7 +239,7 @@ async fn fill(stores: &Stores, database: &Database, items: i64) {
     ledger.close().await;
 }
 
-async fn fill_page(link: &Link, ledger: &Ledger, page: &[ItemId]) {
+async fn fill_page(live_counts: &LiveCounts, ledger: &WorkerLedger, page: &[ItemId]) {
     let deltas: Vec<CountDelta> = page
         .iter()
         .map(|item| CountDelta {
@@ -245,26 +248,11 @@ async fn fill_page(link: &Link, ledger: &Ledger, page: &[ItemId]) {
         })
         .collect();
     // A delta of 0 is read alone: no transaction is asked about.
-    let counted = link.count(&deltas, TransactionId(3)).await.expect("leases");
-    let mut leases: std::collections::HashMap<ItemId, String> = page
-        .iter()
-        .zip(counted)
-        .filter_map(|(item, counted)| match counted {
-            Counted::Miss { lease } => Some((*item, lease)),
-            Counted::Count(_) => None,
-        })
-        .collect();
-    let seeds: Vec<(ExactCount, String)> = ledger
-        .exact_counts(page)
-        .await
-        .expect("exact counts")
-        .into_iter()
-        .filter_map(|exact| {
-            let lease = leases.remove(&exact.item_id)?;
-            Some((exact, lease))
-        })
-        .collect();
-    let seeded = link.seed(&seeds).await.expect("seeds");
+    let mut counting = Counting::new(TransactionId(3), deltas.clone());
+    let replies = live_counts.count(&deltas, counting.transaction()).await;
+    counting.counted(replies.expect("leases"));
+    let seeds = counting.seeds(ledger.exact_counts(page).await.expect("exact counts"));
+    let seeded = live_counts.seed(&seeds).await.expect("seeds");
     assert_eq!(
         seeded.iter().filter(|seeded| **seeded).count(),
         page.len(),
@@ -280,7 +268,7 @@ struct Voting {
 
 impl Voting {
     async fn start(stores: &Stores, database: &Database, number: u32) -> Self {
-        let servers = Servers::start(stores, database, Contender::Tally, 1).await;
+        let servers = Servers::start(stores, database, System::Tally, 1).await;
         let items = usize::try_from(ITEMS).expect("items");
         let requests = Arc::new(Requests::render(items, Spread::Uniform, Mix::Votes, false));
         let load = Load::start(&servers.addresses, CONNECTIONS, requests, Pace::Closed, number);
@@ -317,7 +305,7 @@ impl Voting {
         check(
             stores,
             database,
-            Contender::Tally,
+            System::Tally,
             template,
             outcome.acknowledged_votes,
         )
@@ -357,7 +345,7 @@ pub async fn reseed(stores: &Stores, round: usize, number: u32, settings: &Setti
     });
     WorkerRow {
         workload: "reseed",
-        contender: Contender::Tally,
+        system: System::Tally,
         round,
         connections: CONNECTIONS,
         servers: 1,
@@ -421,7 +409,7 @@ pub async fn audit_idle(stores: &Stores, round: usize, settings: &Settings) -> W
     let count = u64::try_from(audited).expect("a number");
     WorkerRow {
         workload: "audit_idle",
-        contender: Contender::Tally,
+        system: System::Tally,
         round,
         connections: 0,
         servers: 0,
@@ -457,7 +445,7 @@ pub async fn audit(stores: &Stores, round: usize, number: u32, settings: &Settin
     let fault = stopped.err().or(fault);
     WorkerRow {
         workload: "audit",
-        contender: Contender::Tally,
+        system: System::Tally,
         round,
         connections: CONNECTIONS,
         servers: 1,

@@ -1,12 +1,12 @@
-//! What is asked of the contenders: named workloads around one base of 256
+//! What is asked of the systems: named workloads around one base of 256
 //! connections, anonymous votes, one server, an empty ledger.
 
 use std::time::Duration;
 
-use crate::contenders::Contender;
 use crate::requests::{Mix, Spread};
 use crate::settings::Settings;
 use crate::stores::Template;
+use crate::systems::System;
 
 pub const ITEMS: i64 = 10_000;
 /// Votes in a full ledger: ten million, and fewer when it must be quick.
@@ -17,10 +17,10 @@ pub const CONNECTIONS: usize = 256;
 /// `commit_delay` does what a slower disk or a synchronous standby would.
 const SLOW_SYNC: Duration = Duration::from_millis(2);
 
-/// One way of asking one contender.
+/// One way of asking one system.
 #[derive(Clone, Debug)]
 pub struct Case {
-    pub contender: Contender,
+    pub system: System,
     pub spread: Spread,
     pub mix: Mix,
     pub voter_ids: bool,
@@ -29,7 +29,7 @@ pub struct Case {
     pub template: Template,
     /// How much longer each sync of Postgres' write-ahead log takes.
     pub sync_delay: Duration,
-    /// Whether latency is measured at half of the contender's own maximum too.
+    /// Whether latency is measured at half of the system's own maximum too.
     pub open_loop: bool,
 }
 
@@ -70,7 +70,7 @@ pub fn full(settings: &Settings) -> Template {
 /// Every workload of votes, in the order in which they run.
 pub fn all(settings: &Settings) -> Vec<Workload> {
     let base = Case {
-        contender: Contender::Tally,
+        system: System::Tally,
         spread: Spread::Hot,
         mix: Mix::Votes,
         voter_ids: false,
@@ -80,25 +80,25 @@ pub fn all(settings: &Settings) -> Vec<Workload> {
         sync_delay: Duration::ZERO,
         open_loop: false,
     };
-    let each = |case: Case, contenders: &[Contender]| -> Vec<Case> {
-        contenders
+    let each = |case: Case, systems: &[System]| -> Vec<Case> {
+        systems
             .iter()
-            .map(|contender| Case {
-                contender: *contender,
+            .map(|system| Case {
+                system: *system,
                 ..case.clone()
             })
             .collect()
     };
-    let everyone = Contender::ALL;
+    let everyone = System::ALL;
     // When it must be quick, only those that a target compares.
-    let chosen = |in_quick: &[Contender], in_full: &[Contender]| {
+    let chosen = |in_quick: &[System], in_full: &[System]| {
         if settings.quick {
             in_quick.to_vec()
         } else {
             in_full.to_vec()
         }
     };
-    use Contender::{BatchedTransaction, Ceiling, Recipe, Tally, Transaction};
+    use System::{BatchedTransaction, NoOp, Recipe, Tally, Transaction};
     let hot = base.clone();
     let uniform = Case {
         spread: Spread::Uniform,
@@ -158,7 +158,7 @@ pub fn all(settings: &Settings) -> Vec<Workload> {
                 },
                 &chosen(
                     &[BatchedTransaction, Tally],
-                    &[Ceiling, BatchedTransaction, Recipe, Tally],
+                    &[NoOp, BatchedTransaction, Recipe, Tally],
                 ),
             ),
         )),
@@ -170,7 +170,7 @@ pub fn all(settings: &Settings) -> Vec<Workload> {
                     servers: 3,
                     ..uniform.clone()
                 },
-                &[Ceiling, BatchedTransaction, Tally],
+                &[NoOp, BatchedTransaction, Tally],
             ),
         ),
         workload(
@@ -248,7 +248,7 @@ pub fn all(settings: &Settings) -> Vec<Workload> {
                     mix: Mix::NineReadsToAVote,
                     ..uniform.clone()
                 },
-                &[Ceiling, Transaction, Recipe, Tally],
+                &[NoOp, Transaction, Recipe, Tally],
             ),
         ),
         quick(workload(
@@ -259,7 +259,7 @@ pub fn all(settings: &Settings) -> Vec<Workload> {
                     mix: Mix::Reads,
                     ..uniform.clone()
                 },
-                &chosen(&[Ceiling, Tally], &[Ceiling, Transaction, Recipe, Tally]),
+                &chosen(&[NoOp, Tally], &[NoOp, Transaction, Recipe, Tally]),
             ),
         )),
         // Both ledgers within one workload, so that they take turns.

@@ -17,7 +17,12 @@ pub use values::{
 };
 use values::{column, connections, duration, page, rate, served, store_url};
 
+use crate::http::limits::CONNECTIONS_LIMIT;
+use crate::live::KeyPrefix;
 use crate::telemetry::LogFormat;
+
+/// Counters on a page of the scan, about, unless TALLY_FLUSH_PAGE says otherwise.
+pub const FLUSH_PAGE_DEFAULT_COUNTERS: usize = 1000;
 
 /// Where the stores are.
 #[derive(Args, Clone)]
@@ -29,6 +34,17 @@ pub struct Stores {
     /// Redis, for the live counts: redis://user:password@host:port/number
     #[arg(long, env = "REDIS_URL", hide_env_values = true, value_parser = store_url, value_name = "URL")]
     pub redis_url: String,
+
+    #[command(flatten)]
+    pub keys: Keys,
+}
+
+/// What the keys in Redis are called.
+#[derive(Args, Clone, Debug)]
+pub struct Keys {
+    /// What every key in Redis begins with, the same for all programs of one Tally
+    #[arg(long, env = "TALLY_KEY_PREFIX", default_value_t, value_name = "PREFIX")]
+    pub key_prefix: KeyPrefix,
 }
 
 /// Settings of the server.
@@ -43,32 +59,32 @@ pub struct Server {
     )]
     pub listen: SocketAddr,
 
-    /// How long a shutdown waits for requests under way (whole seconds), for gathered votes
-    /// and for doubtful counts, each
+    /// How long a shutdown waits for requests under way (whole seconds), for collected votes
+    /// and for suspect counts, each
     #[arg(long, env = "TALLY_SHUTDOWN_LIMIT", default_value = "10s", value_parser = duration, value_name = "DURATION")]
     pub shutdown_limit: Duration,
 
     /// How many connections are served at once; who comes beyond that gets 503
-    #[arg(long, env = "TALLY_CONNECTIONS_LIMIT", default_value_t = crate::http::CONNECTIONS_LIMIT, value_parser = served, value_name = "CONNECTIONS")]
+    #[arg(long, env = "TALLY_CONNECTIONS_LIMIT", default_value_t = CONNECTIONS_LIMIT, value_parser = served, value_name = "CONNECTIONS")]
     pub connections_limit: usize,
 }
 
 /// Settings of the sync worker.
 #[derive(Args, Clone, Debug)]
 pub struct Worker {
-    /// How often the live counts are walked and written behind
+    /// How often the live counts are scanned and written behind
     #[arg(long, env = "TALLY_FLUSH_EVERY", default_value = "1s", value_parser = duration, value_name = "DURATION")]
     pub flush_every: Duration,
 
-    /// How many counters one page of the walk holds, about
-    #[arg(long, env = "TALLY_FLUSH_PAGE", default_value_t = 1000, value_parser = page, value_name = "COUNTERS")]
+    /// How many counters one page of the scan holds, about
+    #[arg(long, env = "TALLY_FLUSH_PAGE", default_value_t = FLUSH_PAGE_DEFAULT_COUNTERS, value_parser = page, value_name = "COUNTERS")]
     pub flush_page: usize,
 
     /// How long a saved live count stays after its last change
     #[arg(long, env = "TALLY_RETENTION", default_value = "10m", value_parser = duration, value_name = "DURATION")]
     pub retention: Duration,
 
-    /// How long a live count may live, busy or not, before it is seeded afresh
+    /// How long a live count may live, busy or not, before it is seeded again
     #[arg(long, env = "TALLY_MAX_AGE", default_value = "1h", value_parser = duration, value_name = "DURATION")]
     pub max_age: Duration,
 
@@ -93,7 +109,7 @@ pub struct Worker {
 #[derive(Args, Clone, Debug)]
 pub struct Audit {
     /// How long a vote may be between its batch's beginning and its live count; the
-    /// audit takes a count that is off by younger votes for right
+    /// audit takes a count that is off by newer votes for right
     #[arg(long, env = "TALLY_IN_FLIGHT_LIMIT", default_value = "15s", value_parser = duration, value_name = "DURATION")]
     pub in_flight_limit: Duration,
 
@@ -192,6 +208,8 @@ pub struct Dev {
     pub folder: PathBuf,
 
     #[command(flatten)]
+    pub keys: Keys,
+    #[command(flatten)]
     pub server: Server,
     #[command(flatten)]
     pub worker: Worker,
@@ -213,7 +231,7 @@ pub struct AuditCommand {
     #[command(flatten)]
     pub audit: Audit,
 
-    /// Have what is wrong thrown away and counted afresh
+    /// Have what is wrong thrown away and rebuilt
     #[arg(long)]
     pub repair: bool,
 }

@@ -70,8 +70,8 @@ pub fn duration(text: &str) -> Result<Duration, String> {
 
 /// The longest duration of any setting; Postgres and Redis can reckon with it.
 pub const DURATION_LIMIT: Duration = Duration::from_secs(10 * 365 * 86_400);
-/// The largest page of the walk or the audit: a larger one gains nothing, and a
-/// recount of it would hold row locks for too long.
+/// The largest page of the scan or the audit: a larger one gains nothing, and a
+/// rebuild of it would hold row locks for too long.
 pub const PAGE_LIMIT: usize = 100_000;
 /// The most requests `tally replay` has under way at once.
 pub const REPLAY_LIMIT_CONNECTIONS: usize = 4096;

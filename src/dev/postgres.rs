@@ -162,7 +162,7 @@ impl PrivatePostgres {
     /// Makes a database unless it is there, and returns its URL.
     ///
     /// # Errors
-    /// When Postgres is away.
+    /// When Postgres is unavailable.
     pub async fn create_database(&self, name: &str) -> anyhow::Result<String> {
         ledger::create_database(&self.url("postgres"), name).await?;
         Ok(self.url(name))
@@ -185,7 +185,7 @@ impl PrivatePostgres {
     /// [`PrivatePostgres`] knows their passwords.
     ///
     /// # Errors
-    /// When Postgres is away.
+    /// When Postgres is unavailable.
     pub async fn create_logins(&self) -> anyhow::Result<()> {
         let logins: Vec<_> = Role::ALL
             .into_iter()

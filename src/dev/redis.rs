@@ -20,7 +20,7 @@ const START_LIMIT: Duration = Duration::from_secs(30);
 const START_EVERY: Duration = Duration::from_millis(10);
 
 /// A Redis in a folder of its own, on a free port of the loopback interface. It keeps
-/// nothing on disk: after a restart Tally counts everything afresh, whatever came back.
+/// nothing on disk: after a restart Tally rebuilds everything, whatever came back.
 pub struct PrivateRedis {
     folder: PathBuf,
     is_persistent: bool,
@@ -91,7 +91,7 @@ impl PrivateRedis {
         let mut process = Process::start("Redis", "redis-server", [&configuration], &log, false)?;
         let deadline = Instant::now() + START_LIMIT;
         loop {
-            let redis = live::Redis::new(&self.url(), START_LIMIT)?;
+            let redis = live::Redis::new(&self.url(), &live::KeyPrefix::default(), START_LIMIT)?;
             if redis.ping().await.is_ok() {
                 break;
             }

@@ -1,14 +1,14 @@
 //! Counts on their way between the ledger, the live counts and the items.
 
-use super::{ItemId, Rev, Snapshot};
+use super::{ItemId, Revision, Snapshot};
 
 /// An item's exact count, and the snapshot that it was read under.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExactCount {
     pub item_id: ItemId,
     pub count: i64,
-    /// When the item's saved count last changed; 0 µs if it was never saved.
-    pub counted_at: Rev,
+    /// The revision of the item's saved count; `None` if it was never saved.
+    pub counted_at: Option<Revision>,
     pub snapshot: Snapshot,
 }
 
@@ -17,7 +17,7 @@ pub struct ExactCount {
 pub struct CountToSave {
     pub item_id: ItemId,
     pub count: i64,
-    pub rev: Rev,
+    pub revision: Revision,
 }
 
 /// What a batch adds to one item.

@@ -2,8 +2,11 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use serde::Serialize;
+
+use super::Revision;
 
 /// An item's id: a positive 64-bit number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
@@ -83,6 +86,17 @@ impl ItemName {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+}
+
+/// An item as it stands in Postgres.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Item {
+    pub id: ItemId,
+    pub name: Arc<str>,
+    /// The saved count.
+    pub saved_count: i64,
+    /// The revision of the saved count; `None` if it was never saved.
+    pub counted_at: Option<Revision>,
 }
 
 #[cfg(test)]

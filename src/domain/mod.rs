@@ -1,11 +1,13 @@
-//! Pure rules and types, shared by every room. No I/O.
+//! Pure rules and types, shared by every module. No I/O.
 
 mod count;
 mod item;
+mod revision;
 mod snapshot;
 mod vote;
 
 pub use count::{CountDelta, CountToSave, ExactCount};
-pub use item::{InvalidItemName, ItemId, ItemName};
-pub use snapshot::{InvalidSnapshot, Rev, Snapshot, TransactionId};
-pub use vote::{InvalidValue, InvalidVoterId, NewVote, Outcome, StoredVote, Value, VoterId};
+pub use item::{InvalidItemName, Item, ItemId, ItemName};
+pub use revision::{RedisTime, Revision};
+pub use snapshot::{InvalidSnapshot, Snapshot, TransactionId};
+pub use vote::{InvalidValue, InvalidVoterId, NewVote, StoredVote, Value, VoteId, VoteOutcome, VoterId};

@@ -1,9 +1,4 @@
-//! The protocol's clocks: what a transaction has seen, and when a count changed.
-
-use std::fmt;
-
-use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
+//! What a Postgres transaction has seen.
 
 /// A Postgres transaction id (`xid8`), epoch included: it only grows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -11,7 +6,7 @@ pub struct TransactionId(pub i64);
 
 /// A Postgres snapshot (`pg_current_snapshot()`), `xmin:xmax:running,running,…`.
 ///
-/// A live count keeps the one that it was seeded under as its fence. `lua/count.lua`
+/// A live count keeps the snapshot that it was seeded under, its visibility snapshot. `lua/count.lua`
 /// asks the same question in Lua; `tests/it/scripts.rs` holds the two together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
@@ -54,43 +49,15 @@ impl Snapshot {
         xid < self.xmin || (xid < self.xmax && !self.running.contains(&xid))
     }
 
-    /// The text that a live count keeps as its fence: as Postgres wrote it, or, when
-    /// nothing was running, the one number that then says it all. Redis keeps a
-    /// number in half the bytes.
-    pub fn fence(&self) -> &str {
+    /// The text that a live count keeps: as Postgres wrote it, or, when nothing was
+    /// running, the one number that then says it all. Redis keeps a number in half the
+    /// bytes.
+    pub fn compact(&self) -> &str {
         if self.running.is_empty() && self.xmin == self.xmax {
             self.text.split(':').next().unwrap_or(&self.text)
         } else {
             &self.text
         }
-    }
-}
-
-/// When a live count last changed: Redis time in µs since 1970, forced to grow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Rev(i64);
-
-impl Rev {
-    /// From µs since 1970.
-    pub fn from_micros(micros: i64) -> Self {
-        Self(micros)
-    }
-
-    /// µs since 1970.
-    pub fn micros(self) -> i64 {
-        self.0
-    }
-}
-
-/// RFC 3339 in UTC.
-impl fmt::Display for Rev {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = OffsetDateTime::from_unix_timestamp_nanos(i128::from(self.0) * 1000)
-            .ok()
-            .and_then(|at| at.format(&Rfc3339).ok())
-            // Beyond the year 9999, where RFC 3339 ends.
-            .unwrap_or_else(|| format!("{} µs", self.0));
-        formatter.write_str(&text)
     }
 }
 
@@ -111,10 +78,5 @@ mod tests {
             assert!(Snapshot::parse(text).is_err(), "{text:?}");
         }
         assert!(Snapshot::parse("1:2:").is_ok());
-    }
-
-    #[test]
-    fn a_rev_reads_as_utc() {
-        assert_eq!(Rev::from_micros(1_500_000).to_string(), "1970-01-01T00:00:01.5Z");
     }
 }

@@ -1,5 +1,7 @@
 //! A vote, before and after the ledger has decided it.
 
+use std::fmt;
+
 use serde::Serialize;
 
 use super::ItemId;
@@ -89,17 +91,41 @@ pub struct NewVote {
     pub value: Value,
 }
 
+/// A vote's id in the ledger: drawn from one sequence, so later votes mostly have higher
+/// ids. 0 stands before all votes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(transparent)]
+pub struct VoteId(i64);
+
+impl VoteId {
+    /// An id as it stands in the ledger.
+    pub fn new(id: i64) -> Self {
+        Self(id)
+    }
+
+    /// The number.
+    pub fn get(self) -> i64 {
+        self.0
+    }
+}
+
+impl fmt::Display for VoteId {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(formatter)
+    }
+}
+
 /// The ledger's row for a vote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoredVote {
-    pub id: i64,
+    pub id: VoteId,
     /// What the row adds to its item's count; of a repeated vote, the first one's.
     pub value: i16,
 }
 
 /// What the ledger decided of a vote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum VoteOutcome {
     /// A new row.
     Accepted(StoredVote),
     /// The voter has voted on this item before; this is that vote.
@@ -107,7 +133,7 @@ pub enum Outcome {
     /// There is no such item.
     UnknownItem,
     /// A repeat, so nothing was stored for it; which vote it repeats could not be read.
-    Unread,
+    UnresolvedRepeat,
 }
 
 #[cfg(test)]

@@ -18,27 +18,17 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep_until, timeout};
 
+use super::limits::{
+    ANSWER_LIMIT, DISCONNECT_LIMIT, HEAD_LIMIT, KEEP_ALIVE_LIMIT, REFUSAL_LIMIT_CONNECTIONS_PER_THREAD,
+};
 use crate::telemetry::name;
 
-/// How long a client may take to send a request's head.
-pub const HEAD_LIMIT: Duration = Duration::from_secs(10);
-/// How long a connection may stay open without a request.
-pub const KEEP_ALIVE_LIMIT: Duration = Duration::from_secs(75);
-/// How long a client may leave an answer unread that does not fit into the buffers.
-pub const ANSWER_LIMIT: Duration = Duration::from_secs(30);
-/// How long a client that is closed on may take to close as well.
-pub const DISCONNECT_LIMIT: Duration = Duration::from_secs(1);
-/// How many connections may wait to be accepted.
-pub const BACKLOG_LIMIT_CONNECTIONS: u32 = 1024;
-/// How many connections a thread may hold above all that are served: they are being
-/// told that there is no room. Beyond that no more are accepted.
-pub const REFUSAL_LIMIT_CONNECTIONS_PER_THREAD: usize = 64;
-/// How much is read of a request that is refused for want of room.
+/// How much is read of a request that is refused for lack of a free connection.
 const REFUSAL_LIMIT_BYTES: usize = 64 * 1024;
 /// Files that are not connections of clients: logs, the stores, the runtime's own.
 const FILES_RESERVED: u64 = 128;
 
-/// The answer for want of room. Written by hand, since no request has been read.
+/// The answer for lack of a free connection. Written by hand, since no request has been read.
 const NO_ROOM: &str = concat!(
     "HTTP/1.1 503 Service Unavailable\r\n",
     "content-type: application/problem+json\r\n",
@@ -54,7 +44,7 @@ const TOO_SLOW: &str = "HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\ncon
 
 /// What a client may take of the server. The constants say what is what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct ClientLimits {
     pub head: Duration,
     pub keep_alive: Duration,
     pub answer: Duration,
@@ -62,7 +52,7 @@ pub struct Limits {
     pub connections: usize,
 }
 
-impl Limits {
+impl ClientLimits {
     /// The constants, and this many connections.
     pub fn with_connections(connections: usize) -> Self {
         Self {
@@ -75,7 +65,7 @@ impl Limits {
 
     /// Raises the process' limit on open files as far as it may, and lowers the
     /// number of connections to what that allows: out of files, the server could not
-    /// even tell a client that there is no room.
+    /// even tell a client that there is no free connection.
     pub fn within_open_files(mut self, threads: usize) -> Self {
         use nix::sys::resource::{Resource, getrlimit, setrlimit};
         let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else {
@@ -88,9 +78,9 @@ impl Limits {
         if soft < wanted && setrlimit(Resource::RLIMIT_NOFILE, wanted.min(hard), hard).is_ok() {
             files = wanted.min(hard);
         }
-        let room = usize::try_from(files.saturating_sub(reserved)).unwrap_or(usize::MAX);
-        if room < self.connections {
-            self.connections = room.max(1);
+        let free = usize::try_from(files.saturating_sub(reserved)).unwrap_or(usize::MAX);
+        if free < self.connections {
+            self.connections = free.max(1);
             tracing::warn!(
                 connections = self.connections,
                 files,
@@ -184,7 +174,7 @@ impl Activity {
 
     /// Until when what is waited for must come; `None` while a request is answered:
     /// bodies and stores have limits of their own.
-    fn deadline(&self, limits: &Limits) -> Option<Instant> {
+    fn deadline(&self, limits: &ClientLimits) -> Option<Instant> {
         if self.requests.get() > 0 {
             return None;
         }
@@ -210,22 +200,22 @@ impl Drop for UnderWay {
 pub struct Connection {
     stream: TcpStream,
     activity: Rc<Activity>,
-    limits: Limits,
+    limits: ClientLimits,
     /// Wakes the connection at its deadline, or earlier: it is moved only when it
     /// would ring too late, so that a busy connection costs no timer a request.
     alarm: Pin<Box<Sleep>>,
     /// Since when the client has not read what was written.
-    unread_since: Option<Instant>,
-    unread_alarm: Option<Pin<Box<Sleep>>>,
+    unresolved_since: Option<Instant>,
+    unresolved_alarm: Option<Pin<Box<Sleep>>>,
     /// Nothing more is read of it.
     is_given_up: bool,
     _place: Place,
 }
 
 impl Connection {
-    /// Takes a new connection in; `None` if there is no room, which the client is
+    /// Takes a new connection in; `None` if there is no free connection, which the client is
     /// told.
-    pub async fn admit(stream: TcpStream, places: &Places, limits: Limits) -> Option<Self> {
+    pub async fn admit(stream: TcpStream, places: &Places, limits: ClientLimits) -> Option<Self> {
         let Some(place) = places.take() else {
             metrics::counter!(name::CONNECTIONS_REFUSED).increment(1);
             // Nobody waits for its outcome, and it must end soon.
@@ -237,8 +227,8 @@ impl Connection {
             activity: Rc::new(Activity::new()),
             limits,
             alarm: Box::pin(sleep_until(Instant::now() + limits.head)),
-            unread_since: None,
-            unread_alarm: None,
+            unresolved_since: None,
+            unresolved_alarm: None,
             is_given_up: false,
             _place: place,
         })
@@ -269,7 +259,7 @@ impl Connection {
     /// Tells the client why, if that can be done at once.
     fn give_up(&mut self) {
         let is_head = matches!(self.activity.waiting.get(), Waiting::Head(_));
-        if is_head && self.unread_since.is_none() {
+        if is_head && self.unresolved_since.is_none() {
             let _ = self.stream.try_write(TOO_SLOW.as_bytes());
         }
         self.is_given_up = true;
@@ -278,14 +268,14 @@ impl Connection {
     /// What a write says of the client's reading.
     fn note_write(&mut self, context: &mut Context<'_>, is_all: bool) -> Result<(), io::Error> {
         if is_all {
-            self.unread_since = None;
-            self.unread_alarm = None;
+            self.unresolved_since = None;
+            self.unresolved_alarm = None;
             return Ok(());
         }
-        let since = *self.unread_since.get_or_insert_with(Instant::now);
+        let since = *self.unresolved_since.get_or_insert_with(Instant::now);
         let deadline = since + self.limits.answer;
         let alarm = self
-            .unread_alarm
+            .unresolved_alarm
             .get_or_insert_with(|| Box::pin(sleep_until(deadline)));
         if alarm.as_mut().poll(context).is_ready() {
             return Err(io::Error::new(
@@ -297,7 +287,7 @@ impl Connection {
     }
 }
 
-/// Tells a client that there is no room. What it has sent is read first: closing on
+/// Tells a client that there is no free connection. What it has sent is read first: closing on
 /// unread bytes would reset the connection, and the answer would be lost with it.
 async fn refuse(mut stream: TcpStream) -> io::Result<()> {
     stream.write_all(NO_ROOM.as_bytes()).await?;

@@ -4,13 +4,13 @@ use actix_web::ResponseError;
 use actix_web::body::MessageBody;
 use actix_web::http::header;
 
-use super::error::Problem;
-use super::items::{ListQuery, NewItem};
-use super::votes::VoteBody;
-use super::{body, query};
+use super::extract::{body, query};
+use super::handlers::items::{ListQuery, NewItem};
+use super::handlers::votes::VoteBody;
+use super::problem::Problem;
 use crate::domain::{ItemId, ItemName, NewVote};
 
-pub use super::items::{PAGE_LIMIT_ITEMS, Page};
+pub use super::handlers::items::{ListPage, PAGE_LIMIT_ITEMS};
 
 /// What a client is answered when its request is turned away.
 #[derive(Debug)]
@@ -50,6 +50,6 @@ pub fn item(bytes: &[u8]) -> Result<ItemName, Refusal> {
 }
 
 /// Reads the query of `GET /v1/items`.
-pub fn list(text: &str) -> Result<Page, Refusal> {
+pub fn list(text: &str) -> Result<ListPage, Refusal> {
     Ok(query::parse::<ListQuery>(text)?.into_page()?)
 }

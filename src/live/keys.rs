@@ -1,64 +1,159 @@
-//! Every key that Tally uses in Redis.
+//! Every key that Tally uses in Redis. Each begins with a prefix (setting
+//! `TALLY_KEY_PREFIX`), so that several Tallys, or other applications, can share a Redis.
+//!
+//! | key | type | holds |
+//! |---|---|---|
+//! | `<prefix>{<item id>}` | hash | an item's counter, see [`super::counter`] |
+//! | `<prefix>epoch` | string | the epoch that the counters belong to |
+//! | `<prefix>entering:<nonce>` | string | the mark of a worker that is entering an epoch |
+//! | `<prefix>scan` | string | the SCAN cursor that several workers share |
 
 use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
 
 use redis::{RedisWrite, ToRedisArgs};
 
 use crate::domain::ItemId;
 
-/// All counters, for SCAN.
-pub const COUNTER_PATTERN: &str = "item:{*}";
-/// Which run of which Redis the counters belong to (a string, see `epoch`).
-pub const EPOCH: &str = "tally:epoch";
-/// What the marks of workers that are entering an epoch begin with (strings, see
-/// `epoch`).
-pub const ENTERING: &str = "tally:entering:";
-/// Where the walk that several workers share is (a string: a SCAN cursor).
-pub const WALK: &str = "tally:walk";
+/// What every key of one Tally begins with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyPrefix(Arc<str>);
 
-/// An item's hash, `item:{<id>}`. The braces keep all of an item's keys in one
-/// Cluster slot.
-#[derive(Clone, Copy, Debug)]
-pub struct CounterKey(pub ItemId);
+/// Why a text is no prefix of keys.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("it takes 1 to {} letters, digits and : . _ -", KeyPrefix::LIMIT_BYTES)]
+pub struct InvalidKeyPrefix;
 
-impl fmt::Display for CounterKey {
+impl KeyPrefix {
+    /// Each byte of it is stored with each counter.
+    pub const LIMIT_BYTES: usize = 32;
+    /// Unless `TALLY_KEY_PREFIX` says otherwise.
+    pub const DEFAULT: &str = "tally:";
+
+    /// An item's counter. The braces are a Cluster's hash tag: all keys of an item would
+    /// lie in one slot.
+    pub fn counter(&self, item: ItemId) -> CounterKey<'_> {
+        CounterKey { prefix: self, item }
+    }
+
+    /// All counters, for SCAN. No character of a prefix means anything in a pattern.
+    pub fn counters_pattern(&self) -> String {
+        format!("{}{{*}}", self.0)
+    }
+
+    /// Which epoch the counters belong to.
+    pub fn epoch(&self) -> String {
+        format!("{}epoch", self.0)
+    }
+
+    /// The mark of a worker that is entering an epoch.
+    pub fn entering(&self, nonce: &str) -> String {
+        format!("{}entering:{nonce}", self.0)
+    }
+
+    /// Where the scan that several workers share is.
+    pub fn scan(&self) -> String {
+        format!("{}scan", self.0)
+    }
+
+    /// The item of a counter's key; `None` for any other key.
+    pub fn item_of(&self, key: &str) -> Option<ItemId> {
+        let id = key.strip_prefix(&*self.0)?.strip_prefix('{')?;
+        id.strip_suffix('}')?.parse().ok()
+    }
+}
+
+impl Default for KeyPrefix {
+    fn default() -> Self {
+        Self(Self::DEFAULT.into())
+    }
+}
+
+impl fmt::Display for KeyPrefix {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "item:{{{}}}", self.0)
+        out.write_str(&self.0)
+    }
+}
+
+impl FromStr for KeyPrefix {
+    type Err = InvalidKeyPrefix;
+
+    fn from_str(text: &str) -> Result<Self, InvalidKeyPrefix> {
+        // No brace, which would be a Cluster's hash tag, and nothing that means something
+        // in a SCAN pattern.
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b":._-".contains(&byte);
+        if (1..=Self::LIMIT_BYTES).contains(&text.len()) && text.bytes().all(is_plain) {
+            Ok(Self(text.into()))
+        } else {
+            Err(InvalidKeyPrefix)
+        }
+    }
+}
+
+/// The key of an item's counter: `<prefix>{<item id>}`.
+#[derive(Clone, Copy, Debug)]
+pub struct CounterKey<'a> {
+    prefix: &'a KeyPrefix,
+    item: ItemId,
+}
+
+impl fmt::Display for CounterKey<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}{{{}}}", self.prefix, self.item)
     }
 }
 
 /// Written straight into the command: a batch has a key for each of its items.
-impl ToRedisArgs for CounterKey {
+impl ToRedisArgs for CounterKey<'_> {
     fn write_redis_args<W: ?Sized + RedisWrite>(&self, out: &mut W) {
         out.write_arg_fmt(self);
     }
 }
 
-impl redis::ToSingleRedisArg for CounterKey {}
-
-/// The item of a counter's key; `None` for a key of someone else's.
-pub fn item_of(key: &str) -> Option<ItemId> {
-    key.strip_prefix("item:{")?.strip_suffix('}')?.parse().ok()
-}
+impl redis::ToSingleRedisArg for CounterKey<'_> {}
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn prefix(text: &str) -> KeyPrefix {
+        text.parse().expect("a prefix")
+    }
+
     #[test]
-    fn a_counters_key_leads_back_to_its_item() {
+    fn a_counters_key_leads_back_to_its_item_and_no_other_key_does() {
+        let keys = KeyPrefix::default();
         let item = ItemId::new(42).expect("positive");
-        assert_eq!(CounterKey(item).to_string(), "item:{42}");
-        assert_eq!(item_of("item:{42}"), Some(item));
+        assert_eq!(keys.counter(item).to_string(), "tally:{42}");
+        assert_eq!(keys.item_of("tally:{42}"), Some(item));
         for key in [
-            "item:42",
-            "item:{}",
-            "item:{x}",
-            "item:{-1}",
+            "item:{42}",
+            "tally:42",
+            "tally:{}",
+            "tally:{x}",
+            "tally:{-1}",
             "tally:epoch",
-            "item:{42}:x",
+            "tally:{42}:x",
+            "other:tally:{42}",
         ] {
-            assert_eq!(item_of(key), None, "{key}");
+            assert_eq!(keys.item_of(key), None, "{key}");
         }
+    }
+
+    #[test]
+    fn two_prefixes_share_no_key_even_if_one_begins_with_the_other() {
+        let (short, long) = (prefix("a:"), prefix("a:a:"));
+        let item = ItemId::new(7).expect("positive");
+        assert_eq!(short.item_of(&long.counter(item).to_string()), None);
+        assert_eq!(long.item_of(&short.counter(item).to_string()), None);
+    }
+
+    #[test]
+    fn a_prefix_has_no_character_that_means_something_to_redis() {
+        for text in ["", "a{b}", "a*", "a?", "a[b", "a b", "ä", &"a".repeat(33)] {
+            assert_eq!(text.parse::<KeyPrefix>(), Err(InvalidKeyPrefix), "{text:?}");
+        }
+        assert_eq!(prefix("Votes-2.eu_1:").to_string(), "Votes-2.eu_1:");
     }
 }

@@ -1,128 +1,24 @@
-//! Redis: the live counts. All Redis is in this room, every key is named in
-//! `keys`, every script in `scripts`.
+//! Redis: the live counts. All Redis is here: every key is named in `keys`, every field of
+//! a counter in `counter`, every script in `scripts`.
+//!
+//! Two handles, each with only what its program does: [`LiveCounts`] for the server,
+//! [`Counters`] for the sync worker.
 
-mod counters;
-mod epoch;
+mod connect;
+mod counter;
+mod error;
 pub(crate) mod keys;
-mod link;
 mod scripts;
-mod walk;
+mod server;
+mod worker;
 
-use std::time::Duration;
-
-use deadpool_redis::{Manager, Pool, PoolError, Runtime};
-use redis::aio::MultiplexedConnection;
-use redis::io::tcp::TcpSettings;
-use redis::{AsyncConnectionConfig, Client, ConnectionInfo, IntoConnectionInfo, RedisError, Value};
-
-pub use counters::{Counter, Counters, Expired, Marked, Recounted};
-pub use epoch::Entering;
-pub use link::{Counted, DOUBTS_LIMIT_ITEMS, Link, LiveCount};
+pub use connect::{
+    ACQUIRE_LIMIT, CONNECT_LIMIT, LEASE_LIMIT_MS, POOL_LIMIT_CONNECTIONS, Redis, SERVER_ANSWER_LIMIT,
+    WORKER_ANSWER_LIMIT,
+};
+pub use counter::{COUNTER_FIELDS, Counter};
+pub use error::LiveError;
+pub use keys::{CounterKey, InvalidKeyPrefix, KeyPrefix};
 pub use scripts::CALL_LIMIT_KEYS;
-pub use walk::Page;
-
-/// How long a new connection may take.
-pub const CONNECT_LIMIT: Duration = Duration::from_millis(500);
-/// How long the server waits for an answer before it doubts. The same as the
-/// redis crate's default; a healthy Redis answers a pipeline in a millisecond.
-pub const SERVER_ANSWER_LIMIT: Duration = Duration::from_millis(500);
-/// How long the sync worker waits: nobody is waiting for it.
-pub const WORKER_ANSWER_LIMIT: Duration = Duration::from_secs(5);
-/// How long a caller waits for one of the pool's connections.
-pub const ACQUIRE_LIMIT: Duration = Duration::from_secs(2);
-/// Connections in the pool.
-pub const POOL_LIMIT_CONNECTIONS: usize = 4;
-/// How long a lease entitles its holders to seed. Longer than a batch's read of
-/// the exact counts and a seed may take; a batch that is later starts again.
-pub const LEASE_LIMIT_MS: u64 = 10_000;
-
-/// What Redis cannot do, or could not.
-#[derive(Debug, thiserror::Error)]
-pub enum LiveError {
-    /// The call failed, or its answer did not come in time: it may have been applied.
-    #[error("Redis (REDIS_URL): {0}")]
-    Redis(#[from] RedisError),
-    #[error("no connection to Redis (REDIS_URL): {0}")]
-    Pool(#[from] PoolError),
-    #[error("REDIS_URL: {0}; it takes redis://user:password@host:port/number")]
-    Url(#[source] RedisError),
-    #[error("Redis is away; it is being tried in the background")]
-    Away,
-    /// A reply that the script's header, or the command, does not name.
-    #[error("{name} answered {reply:?}")]
-    Reply { name: &'static str, reply: Value },
-}
-
-/// Where Redis is, and connections to it.
-#[derive(Clone)]
-pub struct Redis {
-    pool: Pool,
-    client: Client,
-    config: AsyncConnectionConfig,
-}
-
-impl Redis {
-    /// Describes the connection; none is made until one is needed.
-    ///
-    /// # Errors
-    /// When the URL is none of Redis.
-    pub fn new(redis_url: &str, answer_limit: Duration) -> Result<Self, LiveError> {
-        let info = redis_url.into_connection_info().map_err(LiveError::Url)?;
-        let info = without_delay(info);
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(CONNECT_LIMIT))
-            .set_response_timeout(Some(answer_limit));
-        let client = Client::open(info.clone()).map_err(LiveError::Url)?;
-        let manager = Manager::new_with_config(info, config.clone()).map_err(LiveError::Url)?;
-        let pool = Pool::builder(manager)
-            .max_size(POOL_LIMIT_CONNECTIONS)
-            .wait_timeout(Some(ACQUIRE_LIMIT))
-            .create_timeout(Some(ACQUIRE_LIMIT))
-            .recycle_timeout(Some(ACQUIRE_LIMIT))
-            .runtime(Runtime::Tokio1)
-            .build()
-            .map_err(|_| LiveError::Away)?;
-        Ok(Self { pool, client, config })
-    }
-
-    /// A new connection, not of the pool. The runtime that this is called on drives it.
-    ///
-    /// # Errors
-    /// When Redis is away.
-    async fn connect(&self) -> Result<MultiplexedConnection, RedisError> {
-        let config = &self.config;
-        self.client
-            .get_multiplexed_async_connection_with_config(config)
-            .await
-    }
-
-    /// Whether Redis answers.
-    ///
-    /// # Errors
-    /// When it does not.
-    pub async fn ping(&self) -> Result<(), LiveError> {
-        let mut connection = self.pool.get().await?;
-        Ok(redis::cmd("PING").query_async(&mut *connection).await?)
-    }
-
-    /// What Redis does when its memory is full (`maxmemory-policy`); `None` when it
-    /// will not say.
-    ///
-    /// # Errors
-    /// When Redis is away.
-    pub async fn eviction_policy(&self) -> Result<Option<String>, LiveError> {
-        let mut connection = self.pool.get().await?;
-        let answer: Result<Vec<String>, RedisError> = redis::cmd("CONFIG")
-            .arg("GET")
-            .arg("maxmemory-policy")
-            .query_async(&mut *connection)
-            .await;
-        Ok(answer.ok().and_then(|pair| pair.into_iter().nth(1)))
-    }
-}
-
-/// redis 1.x leaves Nagle's algorithm on by default; the median of small calls
-/// more than halves without it.
-fn without_delay(info: ConnectionInfo) -> ConnectionInfo {
-    info.set_tcp_settings(TcpSettings::default().set_nodelay(true))
-}
+pub use server::{Counted, LiveCount, LiveCounts, SUSPECTS_LIMIT_ITEMS, Seed};
+pub use worker::{ClearedRebuild, Counters, EpochEntry, Expired, Marked, ScanPage};

@@ -7,7 +7,8 @@ use std::sync::LazyLock;
 use redis::aio::ConnectionLike;
 use redis::{Cmd, Pipeline, ToRedisArgs, Value};
 
-use super::LiveError;
+use super::{KeyPrefix, LiveError};
+use crate::domain::ItemId;
 
 /// A script of `lua/`; each file's header is its contract.
 pub struct Script {
@@ -36,7 +37,7 @@ scripts! {
     MARK_SAVED = "mark_saved",
     EXPIRE = "expire",
     INVALIDATE = "invalidate",
-    RECOUNTED = "recounted",
+    CLEAR_REBUILD = "clear_rebuild",
     ADVANCE = "advance",
     ENTER_EPOCH = "enter_epoch",
 }
@@ -185,4 +186,34 @@ pub(super) fn text(reply: &Value) -> Option<&str> {
         Value::BulkString(bytes) => std::str::from_utf8(bytes).ok(),
         _ => None,
     }
+}
+
+/// Invalidates over a given connection: the worker's or the server's.
+pub(super) async fn invalidate(
+    connection: &mut impl ConnectionLike,
+    keys: &KeyPrefix,
+    items: &[ItemId],
+) -> Result<(), LiveError> {
+    let replies = INVALIDATE
+        .call(
+            connection,
+            items,
+            |item| keys.counter(*item),
+            |_| {},
+            |command, _| {
+                command.arg(fresh_token());
+            },
+        )
+        .await?;
+    for reply in replies {
+        if text(&reply) != Some("INVALIDATED") {
+            return Err(INVALIDATE.unexpected(reply));
+        }
+    }
+    Ok(())
+}
+
+/// A token that no other caller will ever draw.
+pub(super) fn fresh_token() -> String {
+    format!("{:016x}", rand::random::<u64>())
 }

@@ -53,7 +53,7 @@ impl Votes {
 }
 
 /// Reads votes, one a line. Blank lines and those that begin with # are left out;
-/// a bad line is told to `complain`, with its number from 1 on, and left out too.
+/// a bad line is reported to `complain`, with its number from 1 on, and left out too.
 ///
 /// # Errors
 /// When the input cannot be read.

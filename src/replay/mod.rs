@@ -6,6 +6,7 @@ pub(crate) mod file;
 mod report;
 
 use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -16,47 +17,66 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
 use crate::client::Client;
-use crate::{config, telemetry};
+use crate::telemetry;
 use file::{Columns, Votes};
 pub use report::Report;
 
 /// How many bad lines are shown; the rest is counted.
 const SHOWN_LIMIT_LINES: usize = 20;
 
+/// What to cast, and where.
+#[derive(Clone, Debug)]
+pub struct ReplayOptions {
+    /// The file; `-` is standard input.
+    pub file: PathBuf,
+    /// The servers, used in turn.
+    pub urls: Vec<reqwest::Url>,
+    /// The voter's column, counted from 1; 0: anonymous votes.
+    pub voter: usize,
+    /// The item's column, counted from 1.
+    pub item: usize,
+    /// The value's column, counted from 1; 0: all votes are 1.
+    pub value: usize,
+    /// Requests under way at once.
+    pub connections: usize,
+    /// Votes a second; as fast as the servers answer, when left out.
+    pub rate: Option<f64>,
+}
+
 /// Casts the file and prints the report. Returns whether every line became a
 /// stored vote.
 ///
 /// # Errors
 /// When the file cannot be read, or the server is not there at all.
-pub async fn run(settings: config::Replay) -> anyhow::Result<bool> {
-    let votes = read(&settings)?;
-    let clients: Vec<Client> = settings
-        .url
+pub async fn run(options: ReplayOptions) -> anyhow::Result<bool> {
+    let votes = read(&options)?;
+    let clients: Vec<Client> = options
+        .urls
         .iter()
-        .map(|url| Client::new(url, settings.connections))
+        .map(|url| Client::new(url, options.connections))
         .collect::<Result<_, _>>()?;
     if votes.len() == 0 {
-        bail!("{} holds no vote that could be cast", settings.file.display());
+        bail!("{} holds no vote that could be cast", options.file.display());
     }
     let votes = Arc::new(votes);
     let clients = Arc::new(clients);
-    let items = Arc::new(find_items(&votes, &clients, settings.connections).await?);
-    let report = cast(&votes, &items, &clients, &settings).await?;
+    let items = Arc::new(find_items(&votes, &clients, options.connections).await?);
+    let report = cast(&votes, &items, &clients, &options).await?;
     telemetry::print(&report);
     Ok(votes.bad_lines == 0 && report.is_clean())
 }
 
-fn read(settings: &config::Replay) -> anyhow::Result<Votes> {
+fn read(options: &ReplayOptions) -> anyhow::Result<Votes> {
     let columns = Columns {
-        voter: settings.voter,
-        item: settings.item,
-        value: settings.value,
+        voter: options.voter,
+        item: options.item,
+        value: options.value,
     };
-    let input: Box<dyn BufRead> = if settings.file.as_os_str() == "-" {
+    let input: Box<dyn BufRead> = if options.file.as_os_str() == "-" {
         Box::new(std::io::stdin().lock())
     } else {
-        let file = std::fs::File::open(&settings.file)
-            .with_context(|| format!("cannot open {}", settings.file.display()))?;
+        let file = std::fs::File::open(&options.file)
+            .with_context(|| format!("cannot open {}", options.file.display()))?;
         Box::new(BufReader::new(file))
     };
     let mut shown = 0;
@@ -66,7 +86,7 @@ fn read(settings: &config::Replay) -> anyhow::Result<Votes> {
             eprintln!("line {line}: {why}");
         }
     })
-    .with_context(|| format!("cannot read {}", settings.file.display()))?;
+    .with_context(|| format!("cannot read {}", options.file.display()))?;
     if shown > SHOWN_LIMIT_LINES {
         eprintln!("… and {} more bad lines", shown - SHOWN_LIMIT_LINES);
     }
@@ -119,15 +139,15 @@ async fn cast(
     votes: &Arc<Votes>,
     items: &Arc<Vec<i64>>,
     clients: &Arc<Vec<Client>>,
-    settings: &config::Replay,
+    options: &ReplayOptions,
 ) -> anyhow::Result<Report> {
     let bar = progress(votes.len(), "votes");
     let next = Arc::new(AtomicUsize::new(0));
     let started = Instant::now();
     let mut tasks: JoinSet<anyhow::Result<Report>> = JoinSet::new();
-    for number in 0..settings.connections.min(votes.len()) {
+    for number in 0..options.connections.min(votes.len()) {
         let (votes, items, clients) = (Arc::clone(votes), Arc::clone(items), Arc::clone(clients));
-        let (next, bar, rate) = (Arc::clone(&next), bar.clone(), settings.rate);
+        let (next, bar, rate) = (Arc::clone(&next), bar.clone(), options.rate);
         tasks.spawn(async move {
             let client = &clients[number % clients.len()];
             let mut report = Report::new()?;

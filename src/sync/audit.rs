@@ -1,10 +1,10 @@
 //! Proving the counts against the ledger.
 //!
-//! The audit first moves the watermark, then compares page by page: it peeks the
+//! The audit first moves the watermark, then compares page by page: it reads the
 //! live counts, then reads the exact counts under one snapshot. Whatever a live
-//! count held when it was peeked was committed by then, so it may differ from the
+//! count held when it was read was committed by then, so it may differ from the
 //! exact count only by votes in flight: stored, but not counted yet. Those are
-//! young. A count outside what its young votes allow is wrong for certain.
+//! in-flight. A count outside what its in-flight votes allow is wrong for certain.
 
 use std::cmp::Ordering::{Equal, Greater, Less};
 use std::collections::HashMap;
@@ -14,22 +14,22 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use super::{SyncError, Worker};
-use crate::domain::{ItemId, Rev};
-use crate::ledger::{AuditRow, FOLD_LIMIT_IDS};
+use crate::domain::{ItemId, Revision};
+use crate::ledger::{AuditRow, ROLL_UP_LIMIT_IDS};
 use crate::live::Counter;
 use crate::telemetry::name;
 
 /// How often the audit looks again at counts that votes in flight may explain,
-/// and how long it waits in between. On a system at rest they come right at once.
+/// and how long it waits in between. On a system when quiescent they come right at once.
 const LOOKS_LIMIT: usize = 5;
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// From how many vote ids a second on voters count as being at work. Each vote takes
 /// some 40 µs of CPU time from all parts together: below this there is room for both.
 const VOTING_LIMIT_IDS_PER_SECOND: f64 = 1000.0;
-/// How many vote ids a portion has while voters are at work, and until it is known
+/// How many vote ids a chunk has while voters are at work, and until it is known
 /// whether they are: it takes about 0.05 s of CPU time.
-const VOTING_PORTION_IDS: i64 = 100_000;
-/// How many times as long as a portion took the audit rests after it while voters are
+const VOTING_CHUNK_IDS: i64 = 100_000;
+/// How many times as long as a chunk took the audit rests after it while voters are
 /// at work. On two cores they kept two thirds of their rate while an audit did not rest.
 const REST_TIMES: u32 = 6;
 /// How long it rests at the most: what took long may have waited for a lock.
@@ -42,7 +42,7 @@ const NAMED_LIMIT_ITEMS: usize = 20;
 pub enum Repair {
     /// Only report it.
     No,
-    /// Invalidate it: the next walk recounts it.
+    /// Invalidate it: the next scan rebuilds it.
     Yes,
 }
 
@@ -54,12 +54,12 @@ pub struct AuditReport {
     /// Votes in the ledger.
     pub votes: i64,
     /// Items whose live and saved counts are exact, or will be once what is
-    /// unsaved is flushed and what is doubted recounted.
+    /// unsaved is flushed and what is suspect rebuilt.
     pub right_items: usize,
     /// Items that differ by no more than their votes in flight.
     pub in_flight_items: usize,
-    /// Items that a recount is asked for already.
-    pub doubted_items: usize,
+    /// Items that a rebuild is asked for already.
+    pub rebuilding_items: usize,
     /// Items whose live or saved count is wrong.
     pub wrong_items: usize,
     /// By how many votes they are wrong, without signs.
@@ -79,8 +79,8 @@ impl fmt::Display for AuditReport {
         )?;
         writeln!(
             out,
-            "doubted   {:>10} items: a sync worker will recount them",
-            self.doubted_items
+            "suspect   {:>10} items: a sync worker will rebuild them",
+            self.rebuilding_items
         )?;
         writeln!(
             out,
@@ -96,11 +96,11 @@ impl fmt::Display for AuditReport {
 enum Verdict {
     Right,
     InFlight,
-    Doubted,
-    /// The item was written with a later rev than that of the count that is marked as
-    /// saved: since the peek, unless the next look finds the same.
+    Rebuilding,
+    /// The item was written with a later revision than that of the count that is marked as
+    /// saved: since the read, unless the next look finds the same.
     Ahead {
-        of: Rev,
+        of: Revision,
         by: u64,
     },
     Wrong {
@@ -112,21 +112,21 @@ impl Worker {
     /// One full audit.
     ///
     /// # Errors
-    /// When a store is away. The watermark keeps what it was moved.
+    /// When a store is unavailable. The watermark keeps what it was moved.
     pub async fn audit(&self, repair: Repair) -> Result<AuditReport, SyncError> {
         let started = Instant::now();
-        // Departures look for votes beyond the watermark only. So it does not move while
-        // there is no Redis to have them counted afresh in, or to compare them with.
+        // Crashed-writer recovery look for votes beyond the watermark only. So it does not move while
+        // there is no Redis to have them rebuilt in, or to compare them with.
         self.counters.known_epoch().await?;
-        self.settle_departures().await?;
-        self.fold().await?;
+        self.recover_crashed_writers().await?;
+        self.roll_up().await?;
         let mut report = AuditReport {
             votes: self.ledger.vote_total().await?,
             ..AuditReport::default()
         };
         let mut after = 0;
         loop {
-            let limit = i64::try_from(self.limits.audit_page).unwrap_or(i64::MAX);
+            let limit = i64::try_from(self.options.audit_page).unwrap_or(i64::MAX);
             let items = self.ledger.item_ids(after, limit).await?;
             let Some(last) = items.last() else { break };
             after = last.get();
@@ -138,7 +138,7 @@ impl Worker {
         for (verdict, items) in [
             ("right", report.right_items),
             ("in_flight", report.in_flight_items),
-            ("doubted", report.doubted_items),
+            ("rebuilding", report.rebuilding_items),
             ("wrong", report.wrong_items),
         ] {
             metrics::gauge!(name::AUDIT_ITEMS, "verdict" => verdict).set(items as f64);
@@ -151,29 +151,33 @@ impl Worker {
 
     /// Moves the watermark up to the votes that may still be in flight. Leaves most of
     /// the time to voters that are at work.
-    async fn fold(&self) -> Result<(), SyncError> {
+    async fn roll_up(&self) -> Result<(), SyncError> {
         let mut looked = Instant::now();
         let safe = self.ledger.safe_vote_id().await?;
         let mut drawn = safe;
-        let mut portion_ids = VOTING_PORTION_IDS;
+        let mut chunk_ids = VOTING_CHUNK_IDS;
         loop {
             let started = Instant::now();
-            let folded = self
+            let rolled_up = self
                 .ledger
-                .fold_votes(safe, self.limits.in_flight_limit, portion_ids)
+                .roll_up_votes(safe, self.options.in_flight_limit, chunk_ids)
                 .await?;
-            let Some(folded) = folded else { break };
+            let Some(rolled_up) = rolled_up else { break };
             tracing::debug!(
-                watermark = folded.watermark,
-                votes = folded.votes,
+                watermark = %rolled_up.watermark,
+                votes = rolled_up.votes,
                 "the watermark moved"
             );
-            if folded.is_young_next || folded.watermark >= safe {
+            if rolled_up.is_next_in_flight || rolled_up.watermark >= safe {
                 break;
             }
-            let pace = pace(folded.drawn - drawn, looked.elapsed(), started.elapsed());
-            (drawn, looked) = (folded.drawn, Instant::now());
-            portion_ids = pace.portion_ids;
+            let pace = pace(
+                rolled_up.drawn.get() - drawn.get(),
+                looked.elapsed(),
+                started.elapsed(),
+            );
+            (drawn, looked) = (rolled_up.drawn, Instant::now());
+            chunk_ids = pace.chunk_ids;
             sleep(pace.rest).await;
         }
         Ok(())
@@ -187,14 +191,14 @@ impl Worker {
     ) -> Result<(), SyncError> {
         report.items += items.len();
         let mut wrong = Vec::new();
-        let mut ahead: HashMap<ItemId, Rev> = HashMap::new();
+        let mut ahead: HashMap<ItemId, Revision> = HashMap::new();
         for look in 1..=LOOKS_LIMIT {
             let compared = self.compare(&items).await?;
             let mut again = Vec::new();
             for (row, verdict) in compared {
                 match verdict {
                     Verdict::Right => report.right_items += 1,
-                    Verdict::Doubted => report.doubted_items += 1,
+                    Verdict::Rebuilding => report.rebuilding_items += 1,
                     Verdict::InFlight => again.push(row.item_id),
                     Verdict::Ahead { of, .. } if ahead.insert(row.item_id, of) != Some(of) => {
                         again.push(row.item_id);
@@ -229,10 +233,13 @@ impl Worker {
         Ok(())
     }
 
-    /// Compares items with their counters. The counters are peeked first.
+    /// Compares items with their counters. The counters are read first.
     async fn compare(&self, items: &[ItemId]) -> Result<Vec<(AuditRow, Verdict)>, SyncError> {
-        let counters = self.counters.peek(items).await?;
-        let rows = self.ledger.audit_page(items, self.limits.in_flight_limit).await?;
+        let counters = self.counters.read(items).await?;
+        let rows = self
+            .ledger
+            .audit_page(items, self.options.in_flight_limit)
+            .await?;
         // Both come in the order of ids; items are never deleted, so they pair up.
         Ok(rows
             .into_iter()
@@ -242,36 +249,36 @@ impl Worker {
     }
 }
 
-/// How the fold goes on.
+/// How the roll-up goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Pace {
-    /// How many vote ids the next portion has.
-    portion_ids: i64,
+    /// How many vote ids the next chunk has.
+    chunk_ids: i64,
     /// How long to wait before it.
     rest: Duration,
 }
 
-/// Pure: how to go on after a portion that `took` so long, when voters have drawn
+/// Pure: how to go on after a chunk that `took` so long, when voters have drawn
 /// `drawn_ids` vote ids in the time `over`.
 fn pace(drawn_ids: i64, over: Duration, took: Duration) -> Pace {
     if drawn_ids as f64 > VOTING_LIMIT_IDS_PER_SECOND * over.as_secs_f64() {
         Pace {
-            portion_ids: VOTING_PORTION_IDS,
+            chunk_ids: VOTING_CHUNK_IDS,
             rest: took.saturating_mul(REST_TIMES).min(REST_LIMIT),
         }
     } else {
         Pace {
-            portion_ids: FOLD_LIMIT_IDS,
+            chunk_ids: ROLL_UP_LIMIT_IDS,
             rest: Duration::ZERO,
         }
     }
 }
 
-/// Pure: what a row and a counter that was peeked before it say.
+/// Pure: what a row and a counter that was read before it say.
 fn verdict(row: &AuditRow, counter: &Counter) -> Verdict {
     let exact = row.exact_count;
-    // What a count may be while its young votes are on their way.
-    let plausible = exact - row.young_up..=exact + row.young_down;
+    // What a count may be while its in-flight votes are on their way.
+    let plausible = exact - row.in_flight_up..=exact + row.in_flight_down;
     let judge = |count: i64| {
         if count == exact {
             Verdict::Right
@@ -284,17 +291,17 @@ fn verdict(row: &AuditRow, counter: &Counter) -> Verdict {
         }
     };
     match counter.count {
-        // A recount will write the item; there is no count that could be wrong.
-        None if counter.recount.is_some() => Verdict::Doubted,
+        // A rebuild will write the item; there is no count that could be wrong.
+        None if counter.rebuild.is_some() => Verdict::Rebuilding,
         // Without a live count the saved count is the count.
         None => judge(row.saved_count),
-        Some((count, rev)) => match judge(count) {
+        Some((count, revision)) => match judge(count) {
             // What is marked as saved must be what the item holds.
-            Verdict::Right if counter.saved == Some(rev) => {
+            Verdict::Right if counter.saved == Some(revision) => {
                 let by = row.saved_count.abs_diff(count);
-                match row.counted_at.cmp(&rev) {
+                match row.counted_at.cmp(&Some(revision)) {
                     Equal | Greater if by == 0 => Verdict::Right,
-                    Greater => Verdict::Ahead { of: rev, by },
+                    Greater => Verdict::Ahead { of: revision, by },
                     // Or the item went back behind what was saved: Postgres was restored.
                     Equal | Less => Verdict::Wrong { by },
                 }
@@ -307,26 +314,27 @@ fn verdict(row: &AuditRow, counter: &Counter) -> Verdict {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::domain::RedisTime;
 
-    fn row(exact_count: i64, saved_count: i64, counted_at: i64, young: (i64, i64)) -> AuditRow {
+    fn row(exact_count: i64, saved_count: i64, counted_at: i64, in_flight: (i64, i64)) -> AuditRow {
         AuditRow {
             item_id: ItemId::new(1).expect("positive"),
             saved_count,
-            counted_at: Rev::from_micros(counted_at),
+            counted_at: (counted_at > 0).then(|| Revision::from_micros(counted_at)),
             exact_count,
-            young_up: young.0,
-            young_down: young.1,
+            in_flight_up: in_flight.0,
+            in_flight_down: in_flight.1,
         }
     }
 
-    fn counter(count: Option<(i64, i64)>, saved: Option<i64>, recount: bool) -> Counter {
+    fn counter(count: Option<(i64, i64)>, saved: Option<i64>, rebuild: bool) -> Counter {
         Counter {
             item_id: ItemId::new(1).expect("positive"),
-            now: Rev::from_micros(1000),
-            count: count.map(|(count, rev)| (count, Rev::from_micros(rev))),
-            saved: saved.map(Rev::from_micros),
-            seeded: count.map(|_| Rev::from_micros(1)),
-            recount: recount.then(|| "token".to_owned()),
+            now: RedisTime::from_micros(1000),
+            count: count.map(|(count, revision)| (count, Revision::from_micros(revision))),
+            saved: saved.map(Revision::from_micros),
+            seeded: count.map(|_| RedisTime::from_micros(1)),
+            rebuild: rebuild.then(|| "token".to_owned()),
         }
     }
 
@@ -335,11 +343,11 @@ mod tests {
         let (over, took) = (Duration::from_millis(500), Duration::from_millis(100));
         let busy = pace(501, over, took);
         assert_eq!(busy.rest, took * REST_TIMES);
-        assert!(busy.portion_ids < FOLD_LIMIT_IDS);
+        assert!(busy.chunk_ids < ROLL_UP_LIMIT_IDS);
         assert_eq!(pace(501, over, Duration::from_secs(60)).rest, REST_LIMIT);
         for drawn in [0, 1, 500] {
             let idle = pace(drawn, over, took);
-            assert_eq!((idle.rest, idle.portion_ids), (Duration::ZERO, FOLD_LIMIT_IDS));
+            assert_eq!((idle.rest, idle.chunk_ids), (Duration::ZERO, ROLL_UP_LIMIT_IDS));
         }
         // A Postgres that went back to an older state.
         assert_eq!(pace(-1, over, took).rest, Duration::ZERO);
@@ -348,7 +356,7 @@ mod tests {
     #[test]
     fn a_live_count_may_differ_only_by_its_votes_in_flight() {
         let live = |count| counter(Some((count, 10)), None, false);
-        // 10 in the ledger, of which 3 up and 1 down are young.
+        // 10 in the ledger, of which 3 up and 1 down are in-flight.
         let row = row(10, 0, 0, (3, 1));
         assert_eq!(verdict(&row, &live(10)), Verdict::Right);
         for count in [7, 8, 9, 11] {
@@ -366,7 +374,7 @@ mod tests {
         assert_eq!(verdict(&row(10, 9, 5, (0, 0)), &none), Verdict::Wrong { by: 1 });
         assert_eq!(
             verdict(&row(10, 9, 5, (0, 0)), &counter(None, None, true)),
-            Verdict::Doubted
+            Verdict::Rebuilding
         );
     }
 
@@ -377,11 +385,11 @@ mod tests {
         assert_eq!(verdict(&row(10, 7, 20, (0, 0)), &saved), Verdict::Wrong { by: 3 });
         // The item went back behind what was saved: Postgres was restored, say.
         assert_eq!(verdict(&row(10, 7, 19, (0, 0)), &saved), Verdict::Wrong { by: 3 });
-        // The item was written since the peek, or late.
+        // The item was written since the read, or late.
         assert_eq!(
             verdict(&row(10, 7, 21, (0, 0)), &saved),
             Verdict::Ahead {
-                of: Rev::from_micros(20),
+                of: Revision::from_micros(20),
                 by: 3
             }
         );

@@ -1,39 +1,43 @@
 //! After Redis restarted, failed over or lost its data, nothing in it is certain.
-//! After Postgres crashed or failed over, the fences in it are not.
+//! After Postgres crashed or failed over, the visibility snapshots in it are not.
 
 use super::{SyncError, Worker};
 use crate::domain::ItemId;
 use crate::telemetry::name;
 
+/// Which keys and fields counters have. Another layout is another epoch: what an older
+/// version of Tally left in Redis is not read.
+const COUNTER_LAYOUT: u32 = 2;
+
 impl Worker {
     /// If this is another epoch than the counters were last made sure of in:
     /// invalidates every counter that is there (a replica may have missed its last
-    /// increments), and has every item recounted whose counter is gone and whose
+    /// increments), and has every item rebuilt whose counter is gone and whose
     /// saved count is not exact (an unsaved count was lost). Returns how many
     /// counters and items that were, `None` in the same epoch, or when the worker is
     /// stopping or Redis was wiped meanwhile: the next one then does all of it.
     ///
     /// # Errors
-    /// When a store is away. The epoch is entered only at the very end, so the
+    /// When a store is unavailable. The epoch is entered only at the very end, so the
     /// next try does all of it again.
     pub async fn enter_epoch(&self) -> Result<Option<usize>, SyncError> {
         let (redis, postgres) = (
             self.counters.current_epoch().await?,
-            self.ledger.recovery_token().await?,
+            self.ledger.incarnation().await?,
         );
-        let current = format!("{redis}:{postgres}");
+        let current = format!("{COUNTER_LAYOUT}:{redis}:{postgres}");
         let known = self.counters.known_epoch().await?;
         if known.as_deref() == Some(current.as_str()) {
             return Ok(None);
         }
         // Before the first counter is looked at: a wipe from here on takes it away.
         let entering = self.counters.begin_epoch().await?;
-        let mut doubted = 0;
+        let mut suspect = 0;
         let mut cursor = 0;
         loop {
-            let page = self.counters.scan(cursor, self.limits.flush_page).await?;
+            let page = self.counters.scan(cursor, self.options.flush_page).await?;
             self.counters.invalidate(&page.items).await?;
-            doubted += page.items.len();
+            suspect += page.items.len();
             cursor = page.next;
             if cursor == 0 {
                 break;
@@ -41,7 +45,7 @@ impl Worker {
         }
         let mut after = 0;
         loop {
-            let limit = i64::try_from(self.limits.audit_page).unwrap_or(i64::MAX);
+            let limit = i64::try_from(self.options.audit_page).unwrap_or(i64::MAX);
             let items = self.ledger.item_ids(after, limit).await?;
             let Some(last) = items.last() else { break };
             if self.is_stopping() {
@@ -50,7 +54,7 @@ impl Worker {
             after = last.get();
             let rows = self
                 .ledger
-                .audit_page(&items, self.limits.in_flight_limit)
+                .audit_page(&items, self.options.in_flight_limit)
                 .await?;
             let behind: Vec<ItemId> = rows
                 .iter()
@@ -58,35 +62,35 @@ impl Worker {
                 .map(|row| row.item_id)
                 .collect();
             // Those with a live count will be flushed; invalidating the rest is
-            // enough, and creates the token that has them recounted.
+            // enough, and creates the token that has them rebuilt.
             let lost: Vec<ItemId> = self
                 .counters
-                .peek(&behind)
+                .read(&behind)
                 .await?
                 .into_iter()
-                .filter(|counter| counter.count.is_none() && counter.recount.is_none())
+                .filter(|counter| counter.count.is_none() && counter.rebuild.is_none())
                 .map(|counter| counter.item_id)
                 .collect();
             self.counters.invalidate(&lost).await?;
-            doubted += lost.len();
+            suspect += lost.len();
         }
         if !self.counters.enter_epoch(&current, entering).await? {
             tracing::warn!("Redis lost its data while it was made sure of: the next tick begins again");
             return Ok(None);
         }
-        metrics::counter!(name::INVALIDATIONS, "why" => "epoch").increment(doubted as u64);
+        metrics::counter!(name::INVALIDATIONS, "why" => "epoch").increment(suspect as u64);
         metrics::counter!(name::EPOCHS).increment(1);
         match known {
             Some(_) => tracing::warn!(
-                doubted,
-                "Redis or Postgres restarted or failed over: all is counted afresh"
+                suspect,
+                "Redis or Postgres restarted or failed over: all is rebuilt"
             ),
-            None if doubted == 0 => tracing::info!("the first epoch of this Redis"),
+            None if suspect == 0 => tracing::info!("the first epoch of this Redis"),
             None => tracing::warn!(
-                doubted,
-                "Redis is new or has lost its data: what was lost is counted afresh"
+                suspect,
+                "Redis is new or has lost its data: what was lost is rebuilt"
             ),
         }
-        Ok(Some(doubted))
+        Ok(Some(suspect))
     }
 }

@@ -1,66 +1,25 @@
-//! The walk: flush, expire, age and recount, page by page.
+//! The flush: one scan over all counters, page by page. What is unsaved is written to its
+//! item and marked saved; then what is suspect is rebuilt, and what is idle or old dropped.
 
-use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 
-use super::{SyncError, Worker};
-use crate::domain::{CountToSave, ItemId, Rev};
+use super::{FlushReport, SyncError, Worker};
+use crate::domain::CountToSave;
 use crate::ledger::Saved;
-use crate::live::{Counter, Expired, Marked, Page, Recounted};
-use crate::telemetry::name;
+use crate::live::{Counter, ScanPage};
 
-/// What a walk, or a page of it, has done.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct FlushReport {
-    /// Counters looked at.
-    pub counters: usize,
-    /// Counts written behind and marked as saved.
-    pub flushed: usize,
-    /// Counts that were still unsaved after their page: changed while they were
-    /// written, or turned away because the item is ahead.
-    pub unsaved: usize,
-    /// Counts dropped because they were saved and idle.
-    pub expired: usize,
-    /// Counts thrown away for their age.
-    pub aged: usize,
-    /// Items whose exact count was written from the ledger.
-    pub recounted: usize,
-    /// Items whose recount token is still there after their page.
-    pub uncounted: usize,
-    /// For how long the oldest unsaved count has not changed, at the most.
-    pub oldest_unsaved: Duration,
-}
-
-impl FlushReport {
-    pub(super) fn add(&mut self, page: &Self) {
-        self.counters += page.counters;
-        self.flushed += page.flushed;
-        self.unsaved += page.unsaved;
-        self.expired += page.expired;
-        self.aged += page.aged;
-        self.recounted += page.recounted;
-        self.uncounted += page.uncounted;
-        self.oldest_unsaved = self.oldest_unsaved.max(page.oldest_unsaved);
-    }
-
-    /// Whether the walk left anything to be written.
-    pub fn is_at_rest(&self) -> bool {
-        self.flushed == 0 && self.unsaved == 0 && self.aged == 0 && self.recounted == 0 && self.uncounted == 0
-    }
-}
-
-/// How many counters with something to be done are gathered before they are dealt with.
+/// How many counters with something to be done are collected before they are dealt with.
 /// Of a million items Postgres writes 1,000 at once in 8 µs each, 10,000 in 6 µs and
 /// 50,000 in 4 µs: more of them then share a page of the table, which Postgres tidies up
 /// each time it comes to it.
-const GATHER_LIMIT_COUNTERS: usize = 50_000;
-/// For how long they are gathered at the most. What changes between its peek and its
-/// mark stays unmarked, and saved counts should not wait for a long walk's end.
-const GATHER_LIMIT: Duration = Duration::from_millis(250);
-/// A scheduled walk takes its time at first: half of the second after which the next one
+const COLLECT_LIMIT_COUNTERS: usize = 50_000;
+/// For how long they are collected at the most. What changes between its read and its
+/// mark stays unmarked, and saved counts should not wait for a long scan's end.
+const COLLECT_LIMIT: Duration = Duration::from_millis(250);
+/// A scheduled scan takes its time at first: half of the second after which the next one
 /// usually begins. A burst of writes takes both cores from the voters, one in a hundred
 /// of whom then waited 13 ms instead of 6 (10,000 items changing all the time, half of
 /// what two cores can do).
@@ -70,39 +29,39 @@ const GENTLE_FOR: Duration = Duration::from_millis(500);
 const GENTLE_LIMIT_COUNTERS: usize = 250;
 /// How many times as long as their writing took it rests after it.
 const REST_TIMES: u32 = 3;
-/// How many pages, or gathered counters, may wait for the next part of the walk. One is
+/// How many pages, or collected counters, may wait for the next part of the scan. One is
 /// enough for the parts to work at the same time.
 const WAITING_LIMIT: usize = 1;
 
-/// How a walk gets its pages.
+/// How a scan gets its pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Walk {
+enum ScanMode {
     /// All of them, as fast as it can.
     Alone,
     /// With the other workers, at each tick; begun then.
     Shared { begun: Instant },
 }
 
-impl Walk {
+impl ScanMode {
     fn is_gentle(self) -> bool {
         matches!(self, Self::Shared { begun } if begun.elapsed() < GENTLE_FOR)
     }
 
-    fn gather_limit_counters(self) -> usize {
+    fn collect_limit_counters(self) -> usize {
         if self.is_gentle() {
             GENTLE_LIMIT_COUNTERS
         } else {
-            GATHER_LIMIT_COUNTERS
+            COLLECT_LIMIT_COUNTERS
         }
     }
 }
 
-/// Passes all of them on, no more at once than the walk takes now. False when nobody
+/// Passes all of them on, no more at once than the scan takes now. False when nobody
 /// takes them: a later part has failed, which says so itself.
-async fn pass_on(busy: &mut Vec<Counter>, walk: Walk, gathered: &mpsc::Sender<Vec<Counter>>) -> bool {
+async fn pass_on(busy: &mut Vec<Counter>, scan: ScanMode, collected: &mpsc::Sender<Vec<Counter>>) -> bool {
     while !busy.is_empty() {
-        let rest = busy.split_off(busy.len().min(walk.gather_limit_counters()));
-        if gathered.send(std::mem::replace(busy, rest)).await.is_err() {
+        let rest = busy.split_off(busy.len().min(scan.collect_limit_counters()));
+        if collected.send(std::mem::replace(busy, rest)).await.is_err() {
             return false;
         }
     }
@@ -111,7 +70,7 @@ async fn pass_on(busy: &mut Vec<Counter>, walk: Walk, gathered: &mpsc::Sender<Ve
 
 /// Counts that were written to their items, and are still to be marked.
 struct Written {
-    /// All counters that were gathered.
+    /// All counters that were collected.
     counters: Vec<Counter>,
     /// Those of them that were unsaved.
     counts: Vec<CountToSave>,
@@ -119,62 +78,62 @@ struct Written {
 }
 
 impl Worker {
-    /// One walk over all counters, alone.
+    /// One scan over all counters, alone.
     ///
     /// # Errors
-    /// When a store is away. What was not reached waits for the next walk.
+    /// When a store is unavailable. What was not reached waits for the next scan.
     pub async fn flush(&self) -> Result<FlushReport, SyncError> {
-        self.walk(Walk::Alone).await
+        self.scan(ScanMode::Alone).await
     }
 
-    /// One walk over all counters, shared with every worker that walks now: each
-    /// page goes to the one that claims it first. Ends with the walk, whoever ends it.
+    /// One scan over all counters, shared with every worker that scans now: each
+    /// page goes to the one that claims it first. Ends with the scan, whoever ends it.
     ///
     /// # Errors
     /// As [`Worker::flush`].
     pub async fn flush_shared(&self) -> Result<FlushReport, SyncError> {
-        self.walk(Walk::Shared {
+        self.scan(ScanMode::Shared {
             begun: Instant::now(),
         })
         .await
     }
 
-    /// The parts of a walk work at the same time, each on what the part before it has
-    /// passed on, since each waits for a store: Redis is scanned and peeked while
+    /// The parts of a scan work at the same time, each on what the part before it has
+    /// passed on, since each waits for a store: Redis is scanned and read while
     /// Postgres writes. A part that fails takes nothing more; the parts before it then
     /// stop, and those behind it end what they have. So nothing is cut off between its
     /// write and its mark.
-    async fn walk(&self, walk: Walk) -> Result<FlushReport, SyncError> {
+    async fn scan(&self, scan: ScanMode) -> Result<FlushReport, SyncError> {
         let started = Instant::now();
-        let (to_peek, pages) = mpsc::channel(WAITING_LIMIT);
-        let (to_write, gathered) = mpsc::channel(WAITING_LIMIT);
+        let (to_read, pages) = mpsc::channel(WAITING_LIMIT);
+        let (to_write, collected) = mpsc::channel(WAITING_LIMIT);
         let (to_finish, written) = mpsc::channel(WAITING_LIMIT);
-        let (scanned, peeked, wrote, finished) = tokio::join!(
-            self.find_pages(walk, to_peek),
-            self.peek_pages(walk, pages, to_write),
-            self.write_gathered(walk, gathered, to_finish),
+        let (scanned, read, wrote, finished) = tokio::join!(
+            self.find_pages(scan, to_read),
+            self.read_pages(scan, pages, to_write),
+            self.write_collected(scan, collected, to_finish),
             self.finish_written(written),
         );
         scanned?;
-        let (counters, oldest_unsaved) = peeked?;
+        let (counters, oldest_unsaved) = read?;
         wrote?;
         let report = FlushReport {
             counters,
             oldest_unsaved,
             ..finished?
         };
-        measure(&report, started);
+        report.measure(started.elapsed());
         Ok(report)
     }
 
-    /// The first part: finds pages, to the walk's end, or until this worker is to stop.
-    async fn find_pages(&self, walk: Walk, pages: mpsc::Sender<Page>) -> Result<(), SyncError> {
+    /// The first part: finds pages, to the scan's end, or until this worker is to stop.
+    async fn find_pages(&self, scan: ScanMode, pages: mpsc::Sender<ScanPage>) -> Result<(), SyncError> {
         let mut cursor = 0;
         let mut behind = 0;
         loop {
-            let page = match walk {
-                Walk::Alone => self.counters.scan(cursor, self.limits.flush_page).await?,
-                Walk::Shared { .. } => match self.counters.claim_page(self.limits.flush_page).await? {
+            let page = match scan {
+                ScanMode::Alone => self.counters.scan(cursor, self.options.flush_page).await?,
+                ScanMode::Shared { .. } => match self.counters.claim_page(self.options.flush_page).await? {
                     Some(page) => page,
                     None => {
                         // Another worker took the page. After a few of those it is doing
@@ -189,7 +148,7 @@ impl Worker {
             };
             behind = 0;
             cursor = page.next;
-            let is_last = cursor == 0 || (walk != Walk::Alone && self.is_stopping());
+            let is_last = cursor == 0 || (scan != ScanMode::Alone && self.is_stopping());
             // Nobody takes it when a later part has failed, which says so itself.
             if pages.send(page).await.is_err() || is_last {
                 return Ok(());
@@ -197,25 +156,25 @@ impl Worker {
         }
     }
 
-    /// The second part: peeks the pages' counters and gathers those with something to be
-    /// done. Returns how many were peeked, and for how long the oldest unsaved one has
+    /// The second part: reads the pages' counters and collects those with something to be
+    /// done. Returns how many were read, and for how long the oldest unsaved one has
     /// not changed.
-    async fn peek_pages(
+    async fn read_pages(
         &self,
-        walk: Walk,
-        mut pages: mpsc::Receiver<Page>,
-        gathered: mpsc::Sender<Vec<Counter>>,
+        scan: ScanMode,
+        mut pages: mpsc::Receiver<ScanPage>,
+        collected: mpsc::Sender<Vec<Counter>>,
     ) -> Result<(usize, Duration), SyncError> {
         let mut counters = 0;
         let mut oldest_unsaved = Duration::ZERO;
         let mut busy: Vec<Counter> = Vec::new();
         let mut begun = Instant::now();
         while let Some(page) = pages.recv().await {
-            let peeked = self.counters.peek(&page.items).await?;
-            counters += peeked.len();
-            for counter in peeked {
-                if let Some((_, rev)) = counter.unsaved() {
-                    oldest_unsaved = oldest_unsaved.max(since(rev, counter.now));
+            let read = self.counters.read(&page.items).await?;
+            counters += read.len();
+            for counter in read {
+                if let Some((_, revision)) = counter.unsaved() {
+                    oldest_unsaved = oldest_unsaved.max(counter.now.since_change(revision));
                 }
                 if self.has_work(&counter) {
                     busy.push(counter);
@@ -223,42 +182,42 @@ impl Worker {
             }
             if busy.is_empty() {
                 begun = Instant::now();
-            } else if busy.len() >= walk.gather_limit_counters() || begun.elapsed() >= GATHER_LIMIT {
-                if !pass_on(&mut busy, walk, &gathered).await {
+            } else if busy.len() >= scan.collect_limit_counters() || begun.elapsed() >= COLLECT_LIMIT {
+                if !pass_on(&mut busy, scan, &collected).await {
                     break;
                 }
                 begun = Instant::now();
             }
         }
-        pass_on(&mut busy, walk, &gathered).await;
+        pass_on(&mut busy, scan, &collected).await;
         Ok((counters, oldest_unsaved))
     }
 
     /// Whether there is anything to be done with a counter.
     fn has_work(&self, counter: &Counter) -> bool {
         counter.unsaved().is_some()
-            || counter.recount.is_some()
-            || counter.idle(self.limits.retention).is_some()
-            || counter.is_older_than(self.limits.max_age)
+            || counter.rebuild.is_some()
+            || self.is_idle(counter)
+            || self.is_old(counter)
     }
 
     /// The third part: writes what is unsaved to its items.
-    async fn write_gathered(
+    async fn write_collected(
         &self,
-        walk: Walk,
-        mut gathered: mpsc::Receiver<Vec<Counter>>,
+        scan: ScanMode,
+        mut collected: mpsc::Receiver<Vec<Counter>>,
         written: mpsc::Sender<Written>,
     ) -> Result<(), SyncError> {
-        while let Some(mut counters) = gathered.recv().await {
+        while let Some(mut counters) = collected.recv().await {
             keep_latest(&mut counters);
             let counts: Vec<CountToSave> = counters
                 .iter()
                 .filter_map(|one| {
-                    let (count, rev) = one.unsaved()?;
+                    let (count, revision) = one.unsaved()?;
                     Some(CountToSave {
                         item_id: one.item_id,
                         count,
-                        rev,
+                        revision,
                     })
                 })
                 .collect();
@@ -273,14 +232,14 @@ impl Worker {
             if written.send(passed_on).await.is_err() {
                 break;
             }
-            if walk.is_gentle() && !self.is_stopping() {
+            if scan.is_gentle() && !self.is_stopping() {
                 sleep(took.saturating_mul(REST_TIMES).min(GENTLE_FOR)).await;
             }
         }
         Ok(())
     }
 
-    /// The last part: marks what was written, then recounts, expires and ages, a page
+    /// The last part: marks what was written, then rebuilds, expires and ages, a page
     /// at a time.
     async fn finish_written(&self, mut written: mpsc::Receiver<Written>) -> Result<FlushReport, SyncError> {
         let mut report = FlushReport::default();
@@ -288,119 +247,21 @@ impl Worker {
             let marked = self.mark(&one.counts, &one.saved).await?;
             report.flushed += marked;
             report.unsaved += one.counts.len() - marked;
-            for page in one.counters.chunks(self.limits.flush_page) {
-                self.recount(page, &mut report).await?;
-                self.drop_idle_and_old(page, &mut report).await?;
+            for page in one.counters.chunks(self.options.flush_page) {
+                self.rebuild(page, &mut report).await?;
+                self.evict(page, &mut report).await?;
             }
         }
         Ok(report)
     }
-
-    /// The first half of a flush: counts into their items. Public for the tests,
-    /// which stop a worker between its write and its mark.
-    ///
-    /// # Errors
-    /// When Postgres is away.
-    pub async fn write(&self, counts: &[CountToSave]) -> Result<Saved, SyncError> {
-        if counts.is_empty() {
-            return Ok(Saved::All);
-        }
-        Ok(self.ledger.save_counts(counts).await?)
-    }
-
-    /// The second half: those that were written are marked, unless they have
-    /// changed. Returns how many were.
-    ///
-    /// # Errors
-    /// When Redis is away.
-    pub async fn mark(&self, counts: &[CountToSave], written: &Saved) -> Result<usize, SyncError> {
-        let marks: Vec<(ItemId, Rev)> = counts
-            .iter()
-            .filter(|one| written.contains(one.item_id))
-            .map(|one| (one.item_id, one.rev))
-            .collect();
-        let marked = self.counters.mark_saved(&marks).await?;
-        Ok(marked.iter().filter(|one| **one == Marked::Saved).count())
-    }
-
-    /// Writes the exact counts of doubted items, then clears their tokens.
-    async fn recount(&self, counters: &[Counter], report: &mut FlushReport) -> Result<(), SyncError> {
-        let doubted: Vec<(ItemId, String, Rev)> = counters
-            .iter()
-            .filter_map(|one| Some((one.item_id, one.recount.clone()?, one.now)))
-            .collect();
-        if doubted.is_empty() {
-            return Ok(());
-        }
-        let items: Vec<ItemId> = doubted.iter().map(|(item, ..)| *item).collect();
-        // Two statements, not one: an update that has to wait for a row would go on
-        // with that row's new audited_count and the old snapshot's votes.
-        let exact = self.ledger.exact_counts(&items).await?;
-        // The token was peeked before the ledger was read, and at that time the
-        // count is written: a change that the ledger did not show yet is later.
-        let times: HashMap<ItemId, Rev> = doubted.iter().map(|(item, _, now)| (*item, *now)).collect();
-        let counts: Vec<CountToSave> = exact
-            .iter()
-            .filter_map(|one| {
-                // Not behind what was saved when the ledger was read, even if this
-                // Redis' clock is: the exact count has all of that in it.
-                let rev = one.counted_at.max(*times.get(&one.item_id)?);
-                Some(CountToSave {
-                    item_id: one.item_id,
-                    count: one.count,
-                    rev,
-                })
-            })
-            .collect();
-        let written = self.ledger.save_counts(&counts).await?;
-        // An item that does not exist has nothing to be written. One that was saved
-        // since the ledger was read keeps its token, and comes again with the next walk.
-        let known: HashSet<ItemId> = exact.iter().map(|one| one.item_id).collect();
-        let tokens: Vec<(ItemId, String)> = doubted
-            .into_iter()
-            .filter(|(item, ..)| !known.contains(item) || written.contains(*item))
-            .map(|(item, token, _)| (item, token))
-            .collect();
-        let cleared = self.counters.recounted(&tokens).await?;
-        let recounted = cleared.iter().filter(|one| **one == Recounted::Recounted).count();
-        report.recounted += recounted;
-        report.uncounted += items.len() - recounted;
-        Ok(())
-    }
-
-    /// Drops counts that are saved and idle, throws away those that are too old.
-    async fn drop_idle_and_old(
-        &self,
-        counters: &[Counter],
-        report: &mut FlushReport,
-    ) -> Result<(), SyncError> {
-        let idle: Vec<(ItemId, Rev)> = counters
-            .iter()
-            .filter_map(|one| Some((one.item_id, one.idle(self.limits.retention)?)))
-            .collect();
-        let expired = self.counters.expire(&idle, self.limits.retention).await?;
-        report.expired += expired.iter().filter(|one| **one == Expired::Expired).count();
-
-        // Also what is not saved yet: its recount token has it written.
-        let old: Vec<ItemId> = counters
-            .iter()
-            .filter(|one| one.is_older_than(self.limits.max_age))
-            .filter(|one| one.idle(self.limits.retention).is_none())
-            .map(|one| one.item_id)
-            .collect();
-        self.counters.invalidate(&old).await?;
-        metrics::counter!(name::INVALIDATIONS, "why" => "age").increment(old.len() as u64);
-        report.aged += old.len();
-        Ok(())
-    }
 }
 
 /// How many pages in a row another worker may take before this one leaves the
-/// walk to it.
+/// scan to it.
 const CLAIM_LIMIT: usize = 8;
 
 /// Sorts counters by their items. SCAN may return one twice: it is kept as it was
-/// peeked last.
+/// read last.
 fn keep_latest(counters: &mut Vec<Counter>) {
     counters.sort_by_key(|one| one.item_id);
     counters.dedup_by(|later, earlier| {
@@ -412,36 +273,20 @@ fn keep_latest(counters: &mut Vec<Counter>) {
     });
 }
 
-fn since(rev: Rev, now: Rev) -> Duration {
-    Duration::from_micros(u64::try_from(now.micros() - rev.micros()).unwrap_or(0))
-}
-
-fn measure(report: &FlushReport, started: Instant) {
-    metrics::histogram!(name::WALK_SECONDS).record(started.elapsed().as_secs_f64());
-    metrics::counter!(name::FLUSHED).increment(report.flushed as u64);
-    metrics::counter!(name::EXPIRED).increment(report.expired as u64);
-    metrics::counter!(name::RECOUNTED).increment(report.recounted as u64);
-    metrics::gauge!(name::UNSAVED).set(report.unsaved as f64);
-    metrics::gauge!(name::DOUBTED).set((report.uncounted + report.aged) as f64);
-    metrics::gauge!(name::OLDEST_UNSAVED_SECONDS).set(report.oldest_unsaved.as_secs_f64());
-    if !report.is_at_rest() {
-        tracing::debug!(?report, "walked");
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::domain::{ItemId, RedisTime, Revision};
 
     #[test]
-    fn a_counter_that_was_found_twice_is_kept_as_it_was_peeked_last() {
-        let counter = |item: i64, rev: i64| Counter {
+    fn a_counter_that_was_found_twice_is_kept_as_it_was_read_last() {
+        let counter = |item: i64, revision: i64| Counter {
             item_id: ItemId::new(item).expect("positive"),
-            now: Rev::from_micros(100 + rev),
-            count: Some((rev, Rev::from_micros(rev))),
+            now: RedisTime::from_micros(100 + revision),
+            count: Some((revision, Revision::from_micros(revision))),
             saved: None,
             seeded: None,
-            recount: None,
+            rebuild: None,
         };
         let mut counters = vec![
             counter(2, 1),

@@ -1,13 +1,17 @@
 //! The sync worker: writes live counts behind to their items, drops what is saved
-//! and idle, recounts what was doubted, and proves it all against the ledger.
+//! and idle, rebuilds what was suspect, and proves it all against the ledger.
 //!
 //! Each part is a step that a caller may take by itself; `schedule` takes them in
 //! their time. Several workers may run at once.
 
 mod audit;
-mod departure;
 mod epoch;
+mod evict;
 mod flush;
+mod rebuild;
+mod recovery;
+mod report;
+mod save;
 mod schedule;
 
 use std::sync::Arc;
@@ -15,11 +19,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 pub use audit::{AuditReport, Repair};
-pub use flush::FlushReport;
-pub use schedule::run;
+pub use report::FlushReport;
+pub use schedule::{Schedule, run};
 
-use crate::config;
-use crate::ledger::{Ledger, LedgerError};
+use crate::ledger::{LedgerError, WorkerLedger};
 use crate::live::{Counters, LiveError};
 
 /// Why a step did not come to its end. Every step may be taken again.
@@ -34,42 +37,35 @@ pub enum SyncError {
 /// What a worker works on, and how.
 #[derive(Clone)]
 pub struct Worker {
-    ledger: Ledger,
+    ledger: WorkerLedger,
     counters: Counters,
-    limits: Limits,
+    options: SyncOptions,
     /// Shared by its clones: a pass that sees it ends with its page.
     stopping: Arc<AtomicBool>,
 }
 
-/// A worker's periods and sizes; `config::Worker` documents each.
+/// What a worker's steps need to know.
 #[derive(Clone, Debug)]
-pub struct Limits {
+pub struct SyncOptions {
+    /// Counters on a page of the scan, about.
     pub flush_page: usize,
-    pub retention: Duration,
-    pub max_age: Duration,
+    /// How long a saved count stays after its last change; `None`: for ever.
+    pub retention: Option<Duration>,
+    /// How long any live count stays; `None`: for ever.
+    pub max_age: Option<Duration>,
+    /// How long a vote may be between its storing and its counting.
     pub in_flight_limit: Duration,
+    /// Items on a page of the audit.
     pub audit_page: usize,
-}
-
-impl From<&config::Worker> for Limits {
-    fn from(settings: &config::Worker) -> Self {
-        Self {
-            flush_page: settings.flush_page,
-            retention: settings.retention,
-            max_age: settings.max_age,
-            in_flight_limit: settings.audit.in_flight_limit,
-            audit_page: settings.audit.audit_page,
-        }
-    }
 }
 
 impl Worker {
     /// A worker that does nothing until a step is called, or [`run`].
-    pub fn new(ledger: Ledger, counters: Counters, limits: Limits) -> Self {
+    pub fn new(ledger: WorkerLedger, counters: Counters, options: SyncOptions) -> Self {
         Self {
             ledger,
             counters,
-            limits,
+            options,
             stopping: Arc::default(),
         }
     }

@@ -8,30 +8,36 @@ use tokio::sync::Mutex;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 use tokio_cron_scheduler::{Job, JobScheduler};
 
-use super::{AuditReport, FlushReport, Limits, Repair, SyncError, Worker};
-use crate::config;
+use super::{AuditReport, FlushReport, Repair, SyncError, Worker};
 use crate::telemetry::name;
 
-/// How many walks `--once` takes to come to rest: a recount that a walk finds may
+/// How many scans `--once` takes to come to rest: a rebuild that a scan finds may
 /// leave work for the next, and votes that go on coming leave work for ever.
-const ONCE_LIMIT_WALKS: usize = 10;
+const ONCE_LIMIT_SCANS: usize = 10;
+
+/// When a worker does what.
+#[derive(Clone, Debug)]
+pub struct Schedule {
+    /// How often live counts are written behind.
+    pub flush_every: Duration,
+    /// When to audit: six cron fields, seconds first, UTC.
+    pub audit_cron: String,
+    /// How long the last flush may take.
+    pub last_flush_limit: Duration,
+}
 
 /// Runs the worker until `stop` resolves, then flushes a last time.
 ///
 /// # Errors
-/// When the schedule cannot be set up. A store that is away is waited for.
-pub async fn run(
-    worker: Worker,
-    settings: &config::Worker,
-    stop: impl Future<Output = ()>,
-) -> anyhow::Result<()> {
+/// When the schedule cannot be set up. A store that is unavailable is waited for.
+pub async fn run(worker: Worker, schedule: &Schedule, stop: impl Future<Output = ()>) -> anyhow::Result<()> {
     let mut scheduler = JobScheduler::new().await?;
-    scheduler.add(audit_job(worker.clone(), settings)?).await?;
+    scheduler.add(audit_job(worker.clone(), schedule)?).await?;
     scheduler.start().await?;
 
     let mut stop = pin!(stop);
     // Not the scheduler's: it looks at its jobs twice a second at best.
-    let mut ticks = interval(settings.flush_every);
+    let mut ticks = interval(schedule.flush_every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let mut failing_since = None;
     loop {
@@ -56,13 +62,13 @@ pub async fn run(
     if let Err(error) = scheduler.shutdown().await {
         tracing::warn!(%error, "the schedule did not end");
     }
-    match timeout(settings.last_flush_limit, worker.flush()).await {
+    match timeout(schedule.last_flush_limit, worker.flush()).await {
         Ok(Ok(report)) => tracing::info!(flushed = report.flushed, "flushed a last time"),
         Ok(Err(error)) => {
             tracing::warn!(%error, "the last flush failed: another worker, or the next start, will do it")
         }
         Err(_) => {
-            tracing::warn!(limit = ?settings.last_flush_limit, "the last flush took too long and was left")
+            tracing::warn!(limit = ?schedule.last_flush_limit, "the last flush took too long and was left")
         }
     }
     Ok(())
@@ -71,7 +77,7 @@ pub async fn run(
 /// What the worker does at each tick.
 async fn pass(worker: &Worker) -> Result<FlushReport, SyncError> {
     worker.enter_epoch().await?;
-    worker.settle_departures().await?;
+    worker.recover_crashed_writers().await?;
     worker.flush_shared().await
 }
 
@@ -90,16 +96,16 @@ fn note(passed: Result<FlushReport, SyncError>, failing_since: &mut Option<Insta
                 Instant::now()
             });
             *failing_since = Some(since);
-            // While no walk comes through, unsaved counts are at least this old.
+            // While no scan comes through, unsaved counts are at least this old.
             metrics::gauge!(name::OLDEST_UNSAVED_SECONDS).set(since.elapsed().as_secs_f64());
         }
     }
 }
 
-fn audit_job(worker: Worker, settings: &config::Worker) -> anyhow::Result<Job> {
+fn audit_job(worker: Worker, schedule: &Schedule) -> anyhow::Result<Job> {
     // The scheduler lets a slow job overlap itself; this lock does not.
     let running = Arc::new(Mutex::new(()));
-    Ok(Job::new_async(settings.audit_cron.as_str(), move |_, _| {
+    Ok(Job::new_async(schedule.audit_cron.as_str(), move |_, _| {
         let (worker, running) = (worker.clone(), Arc::clone(&running));
         Box::pin(async move {
             let Ok(_guard) = running.try_lock() else {
@@ -121,10 +127,7 @@ fn log_audit(report: &AuditReport) {
     if report.wrong_items == 0 {
         tracing::debug!(?report, "audited");
     } else {
-        tracing::error!(
-            ?report,
-            "the audit found wrong counts, and had them counted afresh"
-        );
+        tracing::error!(?report, "the audit found wrong counts, and had them rebuilt");
     }
 }
 
@@ -133,45 +136,32 @@ impl Worker {
     /// repairing what is wrong.
     ///
     /// # Errors
-    /// When a store is away.
+    /// When a store is unavailable.
     pub async fn once(&self) -> Result<(FlushReport, AuditReport), SyncError> {
         self.enter_epoch().await?;
-        // The audit would do it as well, and leave the recounts to a next walk.
-        self.settle_departures().await?;
-        let mut total = self.flush_to_rest().await?;
+        // The audit would do it as well, and leave the rebuilds to a next scan.
+        self.recover_crashed_writers().await?;
+        let mut total = self.flush_until_quiescent().await?;
         let audit = self.audit(Repair::Yes).await?;
         if audit.repaired_items > 0 {
-            total.add(&self.flush_to_rest().await?);
+            total.add(&self.flush_until_quiescent().await?);
         }
         Ok((total, audit))
     }
 
-    /// Walks until a walk finds nothing to do.
+    /// Scans until a scan finds nothing to do.
     ///
     /// # Errors
-    /// When a store is away.
-    pub async fn flush_to_rest(&self) -> Result<FlushReport, SyncError> {
+    /// When a store is unavailable.
+    pub async fn flush_until_quiescent(&self) -> Result<FlushReport, SyncError> {
         let mut total = FlushReport::default();
-        for _ in 0..ONCE_LIMIT_WALKS {
+        for _ in 0..ONCE_LIMIT_SCANS {
             let report = self.flush().await?;
             total.add(&report);
-            if report.is_at_rest() {
+            if report.is_quiescent() {
                 break;
             }
         }
         Ok(total)
-    }
-}
-
-/// The limits, for a caller that audits without a schedule.
-impl From<&config::Audit> for Limits {
-    fn from(settings: &config::Audit) -> Self {
-        Self {
-            flush_page: 1000,
-            retention: Duration::MAX,
-            max_age: Duration::MAX,
-            in_flight_limit: settings.in_flight_limit,
-            audit_page: settings.audit_page,
-        }
     }
 }

@@ -65,7 +65,7 @@ pub async fn counts(owner: &PgPool, redis: &mut MultiplexedConnection) -> anyhow
     .await?;
     let mut pipeline = redis::pipe();
     for (item, ..) in &rows {
-        pipeline.cmd("HGET").arg(format!("item:{{{item}}}")).arg("count");
+        pipeline.cmd("HGET").arg(format!("tally:{{{item}}}")).arg("count");
     }
     let live: Vec<Option<i64>> = pipeline.query_async(redis).await?;
     Ok(rows
@@ -124,7 +124,7 @@ async fn compare_rows(records: &Records, owner: &PgPool, verdict: &mut Verdict) 
                 voters.insert((vote.item, voter), vote.value);
                 verdict.acknowledged += u64::from(!ids.is_empty());
                 if ids.is_empty() && vote.requests > 0 {
-                    verdict.find(format!("never acknowledged, though all was healed: {vote:?}"));
+                    verdict.find(format!("never acknowledged, though all was repaired: {vote:?}"));
                 }
                 if ids.len() > 1 {
                     verdict.counted_twice += ids.len() as u64 - 1;

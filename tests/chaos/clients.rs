@@ -20,9 +20,9 @@ const ANONYMOUS: f64 = 0.1;
 const HOT: f64 = 0.5;
 /// Of all votes, how many are −1.
 const DOWN: f64 = 0.2;
-/// How many unanswered votes a client gathers before it casts no new ones.
+/// How many unanswered votes a client collects before it casts no new ones.
 const OPEN_LIMIT_VOTES: usize = 200;
-/// How long all clients may take to have the rest acknowledged once all is healed.
+/// How long all clients may take to have the rest acknowledged once all is repaired.
 const REST_LIMIT: Duration = Duration::from_secs(60);
 
 /// A vote, how often it was sent, and the vote ids it was acknowledged with.

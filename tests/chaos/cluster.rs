@@ -20,7 +20,7 @@ use crate::stores::{Postgres, Redis};
 /// How long a fault waits for its worker to come to the point it is to be hit at.
 const POINT_LIMIT: Duration = Duration::from_secs(4);
 
-/// What the worker's requests hold when it peeks, and when it marks.
+/// What the worker's requests hold when it reads, and when it marks.
 const PEEK: &str = "\r\nHMGET\r\n";
 static MARK: LazyLock<String> = LazyLock::new(|| {
     redis::Script::new(include_str!("../../lua/mark_saved.lua"))
@@ -78,11 +78,11 @@ impl Links {
     }
 
     /// Those that a fault hurts: one program's, or all.
-    fn hurt(&self, link: Option<usize>) -> impl Iterator<Item = &Proxy> {
+    fn hurt(&self, live_counts: Option<usize>) -> impl Iterator<Item = &Proxy> {
         self.proxies
             .iter()
             .enumerate()
-            .filter(move |(at, _)| link.is_none_or(|link| link == *at))
+            .filter(move |(at, _)| live_counts.is_none_or(|live_counts| live_counts == *at))
             .map(|(_, proxy)| proxy)
     }
 }
@@ -195,7 +195,7 @@ impl Cluster {
             Fault::RedisWiped => self.redis.lock().await.wiped().await?,
             Fault::RedisScriptsFlushed => self.redis.lock().await.scripts_flushed().await?,
             Fault::RedisFull => self.redis.lock().await.out_of_memory(lasting).await?,
-            Fault::RedisCut => self.redis_links.hurt(step.link).for_each(Proxy::cut),
+            Fault::RedisCut => self.redis_links.hurt(step.live_counts).for_each(Proxy::cut),
             Fault::RedisStalled => hurt(&self.redis_links, step, Proxy::stall).await,
             Fault::RedisReplyLost => hurt(&self.redis_links, step, Proxy::lose_replies).await,
 
@@ -212,7 +212,7 @@ impl Cluster {
                 let mut postgres = self.postgres.lock().await;
                 postgres.without_connections(lasting).await?;
             }
-            Fault::PostgresCut => self.postgres_links.hurt(step.link).for_each(Proxy::cut),
+            Fault::PostgresCut => self.postgres_links.hurt(step.live_counts).for_each(Proxy::cut),
             Fault::PostgresStalled => hurt(&self.postgres_links, step, Proxy::stall).await,
             Fault::PostgresReplyLost => hurt(&self.postgres_links, step, Proxy::lose_replies).await,
         }
@@ -224,34 +224,38 @@ impl Cluster {
     async fn kill_before_mark(&self, step: &Step) -> anyhow::Result<bool> {
         let mut worker = self.workers[step.which].lock().await;
         worker.expect_running()?;
-        let link = &self.redis_links.proxies[PAIR + step.which];
-        let is_there = timeout(POINT_LIMIT, link.spring(&MARK, false)).await.is_ok();
+        let live_counts = &self.redis_links.proxies[PAIR + step.which];
+        let is_there = timeout(POINT_LIMIT, live_counts.spring(&MARK, false))
+            .await
+            .is_ok();
         let killed = if is_there {
             // What the proxy holds back goes with its connection.
-            link.cut();
+            live_counts.cut();
             worker.killed(step.lasting).await
         } else {
             Ok(())
         };
-        link.release();
+        live_counts.release();
         killed.map(|()| is_there)
     }
 
-    /// It has peeked and knows it, or has written and not marked, and then sleeps
+    /// It has read and knows it, or has written and not marked, and then sleeps
     /// until nothing that it holds is worth anything any more.
     async fn put_to_sleep(&self, step: &Step) -> anyhow::Result<bool> {
         let mut worker = self.workers[step.which].lock().await;
         worker.expect_running()?;
-        let link = &self.redis_links.proxies[PAIR + step.which];
-        let has_peeked = step.link.is_some();
+        let live_counts = &self.redis_links.proxies[PAIR + step.which];
+        let has_peeked = step.live_counts.is_some();
         let point = if has_peeked { PEEK } else { MARK.as_str() };
-        let is_there = timeout(POINT_LIMIT, link.spring(point, has_peeked)).await.is_ok();
+        let is_there = timeout(POINT_LIMIT, live_counts.spring(point, has_peeked))
+            .await
+            .is_ok();
         let slept = if is_there {
             worker.stopped(step.lasting).await
         } else {
             Ok(())
         };
-        link.release();
+        live_counts.release();
         slept.map(|()| is_there)
     }
 
@@ -318,7 +322,7 @@ impl Cluster {
 /// be the end of another.
 async fn hurt(links: &Links, step: &Step, how: impl Fn(&Proxy)) {
     let _held = links.held.lock().await;
-    links.hurt(step.link).for_each(how);
+    links.hurt(step.live_counts).for_each(how);
     sleep(step.lasting).await;
-    links.hurt(step.link).for_each(Proxy::open);
+    links.hurt(step.live_counts).for_each(Proxy::open);
 }

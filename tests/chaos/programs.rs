@@ -12,7 +12,7 @@ pub const TALLY: &str = env!("CARGO_BIN_EXE_tally");
 pub const SYNC_WORKER: &str = env!("CARGO_BIN_EXE_sync-worker");
 
 /// What a program is told of how long it may take to stop, and how often it waits
-/// for that (requests, votes, doubts); for the worker, its last flush.
+/// for that (requests, votes, suspects); for the worker, its last flush.
 pub const SHUTDOWN_LIMIT: &str = "3s";
 /// When a stop in order has taken too long: three times the above, what the calls
 /// under way may take (6 s), and time for a busy machine.

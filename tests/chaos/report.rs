@@ -75,7 +75,7 @@ impl Report {
             .collect()
     }
 
-    /// The table, a line a fault. A round's losses and its time to exact are told at
+    /// The table, a line a fault. A round's losses and its time to exact are reported at
     /// each of its faults.
     pub fn table(&self) -> String {
         let mut text = format!(

@@ -1,4 +1,4 @@
-//! Waiting until the system itself says that it is at rest.
+//! Waiting until the system itself says that it is quiescent.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -8,11 +8,11 @@ use tokio::time::{Instant, sleep};
 
 use crate::cluster::Cluster;
 
-/// How long a healed system may take. An audit finds what nobody else has after
+/// How long a repaired system may take. An audit finds what nobody else has after
 /// TALLY_IN_FLIGHT_LIMIT (15 s); twice that, and time for a busy machine.
 pub const REST_LIMIT: Duration = Duration::from_secs(60);
 pub const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// How many walks, and audits, must have ended: the first may have begun earlier.
+/// How many scans, and audits, must have ended: the first may have begun earlier.
 const PASSES: usize = 2;
 
 /// What a worker has said so far: each new value of a metric that every pass changes.
@@ -33,8 +33,8 @@ impl Passes {
     }
 }
 
-/// At rest, by its own figures: every server is ready and doubts nothing; every
-/// worker has left nothing unsaved and nothing to recount, and if it audits, has
+/// When quiescent, by its own figures: every server is ready and suspects nothing; every
+/// worker has left nothing unsaved and nothing to rebuild, and if it audits, has
 /// found every item right; all of it begun after this call.
 ///
 /// # Errors
@@ -51,7 +51,7 @@ pub async fn wait(cluster: &Cluster, audits: bool) -> anyhow::Result<()> {
             Err(error) => format!("{error:#}"),
         };
         if Instant::now() > deadline {
-            bail!("it never said that it is at rest: {why}");
+            bail!("it never said that it is quiescent: {why}");
         }
         sleep(LOOK_EVERY).await;
     }
@@ -75,22 +75,22 @@ async fn look(
             return Ok(Some(format!("{url} is not ready: {ready}")));
         }
         let metrics = metrics(http, &format!("{url}/metrics")).await?;
-        if let Some(why) = is_above_0(&metrics, &["tally_live_doubts_items", "tally_queue_depth_votes"]) {
+        if let Some(why) = is_above_0(&metrics, &["tally_suspect_items", "tally_queue_depth_votes"]) {
             return Ok(Some(format!("{url}: {why}")));
         }
     }
-    for (url, (walked, audited)) in cluster.worker_urls.iter().zip(workers) {
+    for (url, (scanned, audited)) in cluster.worker_urls.iter().zip(workers) {
         let metrics = metrics(http, url).await?;
-        let walked = walked.are_enough(metrics.get("tally_walk_seconds_count"));
+        let scanned = scanned.are_enough(metrics.get("tally_scan_seconds_count"));
         let audited = audited.are_enough(metrics.get("tally_audit_last_timestamp_seconds"));
-        if !walked || audits && !audited {
-            return Ok(Some(format!("{url}: no walk or no audit has ended since")));
+        if !scanned || audits && !audited {
+            return Ok(Some(format!("{url}: no scan or no audit has ended since")));
         }
-        let mut names = vec!["tally_unsaved_counts", "tally_doubted_counts"];
+        let mut names = vec!["tally_unsaved_counts", "tally_rebuilds_waiting_items"];
         if audits {
             names.extend([
                 r#"tally_audit_items{verdict="in_flight"}"#,
-                r#"tally_audit_items{verdict="doubted"}"#,
+                r#"tally_audit_items{verdict="rebuilding"}"#,
                 r#"tally_audit_items{verdict="wrong"}"#,
                 "tally_audit_drift_votes",
             ]);

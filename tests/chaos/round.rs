@@ -1,4 +1,4 @@
-//! One round: load and faults, healing, rest, and the check.
+//! One round: load and faults, repairing, rest, and the check.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -56,7 +56,7 @@ pub async fn play(schedule: &Schedule, folder: &Path, template: &PrivatePostgres
         exact_after: None,
         problems: Vec::new(),
     };
-    let played = load_and_heal(schedule, &cluster, &mut round).await;
+    let played = load_and_repair(schedule, &cluster, &mut round).await;
     if let Err(error) = played {
         round.problems.push(format!("{error:#}"));
     }
@@ -67,7 +67,11 @@ pub async fn play(schedule: &Schedule, folder: &Path, template: &PrivatePostgres
     Ok(round)
 }
 
-async fn load_and_heal(schedule: &Schedule, cluster: &Arc<Cluster>, round: &mut Round) -> anyhow::Result<()> {
+async fn load_and_repair(
+    schedule: &Schedule,
+    cluster: &Arc<Cluster>,
+    round: &mut Round,
+) -> anyhow::Result<()> {
     let began = Instant::now();
     let settings = &schedule.settings;
     let clients = Clients::start(schedule.seed, settings.clients, settings.items, &cluster.urls);
@@ -91,10 +95,10 @@ async fn load_and_heal(schedule: &Schedule, cluster: &Arc<Cluster>, round: &mut 
         }
     }
     sleep_until(began + LOAD).await;
-    // Every fault has healed what it hurt.
-    let healed = Instant::now();
+    // Every fault has repaired what it hurt.
+    let repaired = Instant::now();
     let records = clients.finish().await?;
-    round.exact_after = until_exact(cluster, healed).await;
+    round.exact_after = until_exact(cluster, repaired).await;
     if round.exact_after.is_none() {
         round.problems.push("it never was exact again".to_owned());
     }
@@ -105,21 +109,21 @@ async fn load_and_heal(schedule: &Schedule, cluster: &Arc<Cluster>, round: &mut 
     Ok(())
 }
 
-/// Waits until all counts are exact; how long that was from `healed` on.
-async fn until_exact(cluster: &Cluster, healed: Instant) -> Option<Duration> {
+/// Waits until all counts are exact; how long that was from `repaired` on.
+async fn until_exact(cluster: &Cluster, repaired: Instant) -> Option<Duration> {
     let owner = cluster.postgres.lock().await.owner();
     let mut redis = cluster.redis.lock().await.connection().await.ok()?;
-    while healed.elapsed() < rest::REST_LIMIT {
+    while repaired.elapsed() < rest::REST_LIMIT {
         let counts = check::counts(&owner, &mut redis).await;
         if counts.is_ok_and(|counts| check::are_exact(&counts)) {
-            return Some(healed.elapsed());
+            return Some(repaired.elapsed());
         }
         sleep(rest::LOOK_EVERY).await;
     }
     None
 }
 
-/// The system says that it is at rest: now all must be right, and stay so.
+/// The system says that it is quiescent: now all must be right, and stay so.
 async fn judge(cluster: &Cluster, records: &Records, round: &mut Round) -> anyhow::Result<()> {
     let owner = cluster.postgres.lock().await.owner();
     let mut redis = cluster.redis.lock().await.connection().await?;

@@ -1,4 +1,4 @@
-//! Two long ordeals with figures of their own: a server at four times the load it
+//! Two long stress scenarios with figures of their own: a server at four times the load it
 //! can carry, and Redis gone for half a minute.
 
 use std::net::SocketAddr;
@@ -26,9 +26,9 @@ const OVERLOAD_TIMES: f64 = 4.0;
 /// Postgres is made so slow that the generator, on the same machine, can ask four
 /// times what the server can carry.
 const SLOW_BY: Duration = Duration::from_millis(500);
-/// Enough to fill both lanes' batches and the queue behind them (`tally::gather`).
+/// Enough to fill both batch writers' batches and the queue behind them (`tally::votes`).
 const SATURATING_CONNECTIONS: usize = 4000;
-/// More than lanes and queue hold, so that some are refused; fewer than the server
+/// More than batch writers and queue hold, so that some are refused; fewer than the server
 /// takes (`http::CONNECTIONS_LIMIT`).
 const OVERLOAD_CONNECTIONS: usize = 8000;
 /// What a server may hold in memory with all these connections and a full queue.

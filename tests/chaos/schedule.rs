@@ -105,7 +105,7 @@ impl Fault {
         }
     }
 
-    /// Whether everything is counted afresh after it.
+    /// Whether everything is rebuilt after it.
     fn begins_epoch(self) -> bool {
         matches!(
             self,
@@ -155,7 +155,7 @@ pub struct Step {
     /// How long it lasts: down, stopped, stalled.
     pub lasting: Duration,
     /// Whose connections are hurt: one program's, or all if it is `None`.
-    pub link: Option<usize>,
+    pub live_counts: Option<usize>,
 }
 
 /// How the programs are set in a round, and what is voted on.
@@ -211,7 +211,7 @@ pub fn draw(seed: u64, only: Option<Fault>) -> Schedule {
             fault,
             which: random.random_range(0..PAIR),
             lasting: fault.lasting(&mut random),
-            link: random.random_bool(0.6).then(|| random.random_range(0..2 * PAIR)),
+            live_counts: random.random_bool(0.6).then(|| random.random_range(0..2 * PAIR)),
         })
         .collect();
     steps.sort_by_key(|step| step.at);
@@ -238,7 +238,7 @@ fn take_turns(steps: &mut [Step]) {
     }
 }
 
-/// A round's faults, by its seed. What counts everything afresh (an epoch) or all
+/// A round's faults, by its seed. What rebuilds everything (an epoch) or all
 /// recent votes' items (a server's lost connections to Postgres) would hide what
 /// other faults have done, so most rounds have only some of them.
 fn dealt(seed: u64, random: &mut StdRng) -> Vec<Fault> {

@@ -27,9 +27,7 @@ pub async fn template(folder: &Path) -> anyhow::Result<PrivatePostgres> {
     let mut template = PrivatePostgres::new(&folder.join("template"), SECRET, Durability::Full)?;
     template.start().await?;
     let url = template.create_database("tally").await?;
-    let ledger = tally::ledger::Ledger::new(&url, "chaos", tally::ledger::WORKER_STATEMENT_LIMIT)?;
-    ledger.migrate().await?;
-    ledger.close().await;
+    tally::app::migrate(&url, "chaos").await?;
     let mut owner = PgConnection::connect(&url).await?;
     // The write-ahead log must fit onto the small disk.
     owner.execute("alter system set max_wal_size = '96MB'").await?;

@@ -59,7 +59,7 @@ async fn the_health_checks_tell_a_server_that_is_well_from_one_that_is_not() {
     stores.postgres.stop().await;
     let sick = health().await;
     assert!(
-        !sick.status.success() && text(&sick.stdout).contains("away"),
+        !sick.status.success() && text(&sick.stdout).contains("unavailable"),
         "{}",
         text(&sick.stdout)
     );

@@ -2,17 +2,18 @@
 //! (ARCHITECTURE, "What always holds"), on the real scripts and the real SQL.
 
 use tally::domain::{CountDelta, ExactCount, ItemId, NewVote, TransactionId, Value};
-use tally::ledger::Ledger;
-use tally::live::{self, Counted, Link, Redis};
+use tally::ledger::{ServerLedger, WorkerLedger};
+use tally::live::{self, Counted, KeyPrefix, LiveCounts, Redis, Seed};
 
 use crate::helpers::eventually;
 use crate::helpers::stores::Stores;
-use crate::helpers::tally::{counters, ledger, limits};
+use crate::helpers::tally::{counters, ledger, options, server_ledger};
 
 /// One item, and the steps of a handler and a worker in whatever order a test likes.
 struct Steps {
-    ledger: Ledger,
-    link: Link,
+    ledger: WorkerLedger,
+    server: ServerLedger,
+    live_counts: LiveCounts,
     worker: tally::sync::Worker,
     item: ItemId,
     stores: Stores,
@@ -22,15 +23,25 @@ impl Steps {
     async fn start() -> Self {
         let stores = Stores::start().await;
         let ledger = ledger(&stores.database_url);
-        let redis = Redis::new(&stores.redis_url(), live::SERVER_ANSWER_LIMIT).expect("a URL");
-        let link = Link::open(redis);
-        eventually("the link is there", async || link.answers().then_some(())).await;
+        let server = server_ledger(&stores.database_url);
+        let redis = Redis::new(
+            &stores.redis_url(),
+            &KeyPrefix::default(),
+            live::SERVER_ANSWER_LIMIT,
+        )
+        .expect("a URL");
+        let live_counts = LiveCounts::open(redis);
+        eventually("the live counts' client is there", async || {
+            live_counts.answers().then_some(())
+        })
+        .await;
         let name = tally::domain::ItemName::parse("x".to_owned()).expect("a name");
-        let item = ledger.create_item(&name).await.expect("an item").id;
-        let worker = tally::sync::Worker::new(ledger.clone(), counters(&stores.redis_url()), limits());
+        let item = server.create_item(&name).await.expect("an item").id;
+        let worker = tally::sync::Worker::new(ledger.clone(), counters(&stores.redis_url()), options());
         Self {
             ledger,
-            link,
+            server,
+            live_counts,
             worker,
             item,
             stores,
@@ -43,7 +54,7 @@ impl Steps {
             voter_id: None,
             value: Value::UP,
         };
-        self.ledger
+        self.server
             .writer()
             .insert(&[vote])
             .await
@@ -56,7 +67,7 @@ impl Steps {
             item_id: self.item,
             delta: 1,
         };
-        self.link
+        self.live_counts
             .count(&[delta], transaction)
             .await
             .expect("Redis answers")
@@ -79,14 +90,17 @@ impl Steps {
     }
 
     async fn seed(&self, exact: ExactCount, lease: &str) -> bool {
-        self.link
-            .seed(&[(exact, lease.to_owned())])
+        self.live_counts
+            .seed(&[Seed {
+                exact,
+                lease: lease.to_owned(),
+            }])
             .await
             .expect("Redis answers")[0]
     }
 
     async fn saved(&self) -> i64 {
-        self.ledger
+        self.server
             .item_reader()
             .read(&[self.item])
             .await
@@ -132,9 +146,9 @@ async fn the_lease_keeps_a_late_seed_from_bringing_an_old_count_back() {
     let worker = tally::sync::Worker::new(
         steps.ledger.clone(),
         counters(&steps.stores.redis_url()),
-        tally::sync::Limits {
-            retention: std::time::Duration::ZERO,
-            ..limits()
+        tally::sync::SyncOptions {
+            retention: Some(std::time::Duration::ZERO),
+            ..options()
         },
     );
     worker.flush().await.expect("a flush");
@@ -218,14 +232,14 @@ async fn a_recount_and_a_flush_of_the_same_item_end_in_the_exact_count_in_either
     counters.invalidate(&[steps.item]).await.expect("Redis answers");
     let lease = steps.lease(a).await;
     assert!(steps.seed(steps.snapshot().await, &lease).await);
-    // The item has an unsaved live count and a recount token at once. The recount
-    // writes a later counted_at than the count's rev, which must not keep the
+    // The item has an unsaved live count and a rebuild request at once. The rebuild
+    // writes a later counted_at than the count's revision, which must not keep the
     // count from being marked.
-    let report = steps.worker.flush_to_rest().await.expect("a flush");
-    assert!(report.recounted == 1 && report.flushed >= 1, "{report:?}");
-    assert!(steps.worker.flush().await.expect("a flush").is_at_rest());
+    let report = steps.worker.flush_until_quiescent().await.expect("a flush");
+    assert!(report.rebuilt == 1 && report.flushed >= 1, "{report:?}");
+    assert!(steps.worker.flush().await.expect("a flush").is_quiescent());
     let b = steps.commit().await;
     assert_eq!(steps.count(b).await, Counted::Count(2));
-    steps.worker.flush_to_rest().await.expect("a flush");
+    steps.worker.flush_until_quiescent().await.expect("a flush");
     assert_eq!(steps.saved().await, 2);
 }

@@ -21,7 +21,7 @@ use redis::{Script, Value};
 use sqlx::Row;
 use sqlx::postgres::{PgPool, PgPoolOptions};
 use tally::domain::Snapshot;
-use tally::ledger::FOLD_LIMIT_IDS;
+use tally::ledger::ROLL_UP_LIMIT_IDS;
 
 use crate::helpers::stores::Stores;
 use crate::helpers::tally::ledger;
@@ -32,22 +32,22 @@ const INTERLEAVINGS: u64 = 600;
 const MUTANT_LIMIT: u64 = 6000;
 /// Interleavings under way at once, each on an item of its own.
 const PARALLEL: usize = 8;
-/// How often one worker may peek in an interleaving.
-const PEEKS_LIMIT: usize = 4;
+/// How often one worker may read in an interleaving.
+const READS_LIMIT: usize = 4;
 /// How many steps it may take to come to rest after the last one was drawn.
-const SETTLE_LIMIT: usize = 20;
+const QUIESCENT_LIMIT: usize = 20;
 /// After how many interleavings the audit moves the watermark, under the others.
-const FOLD_EVERY: u64 = 25;
+const ROLL_UP_EVERY: u64 = 25;
 const LEASE_LIMIT_MS: i64 = 10_000;
 
 /// A piece of the protocol that can be taken away (ARCHITECTURE, "What always holds").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Without {
     Nothing,
-    Fence,
+    VisibilitySnapshot,
     Lease,
     CountedAtGuard,
-    Rev,
+    Revision,
 }
 
 /// The scripts and statements under test.
@@ -57,7 +57,7 @@ struct Pieces {
     mark_saved: Script,
     expire: Script,
     invalidate: Script,
-    recounted: Script,
+    clear_rebuild: Script,
     insert_votes: &'static str,
     exact_counts: &'static str,
     save_counts: String,
@@ -78,7 +78,9 @@ impl Pieces {
         let mut save_counts = include_str!("../../src/ledger/sql/save_counts.sql").to_owned();
         match piece {
             Without::Nothing => {}
-            Without::Fence => count = cut(&count, "delta ~= 0 and not visible(held[3])", "delta ~= 0"),
+            Without::VisibilitySnapshot => {
+                count = cut(&count, "delta ~= 0 and not visible(held[3])", "delta ~= 0")
+            }
             Without::Lease => seed = cut(&seed, "held[1] or held[2] ~= lease", "held[1]"),
             Without::CountedAtGuard => {
                 save_counts = cut(
@@ -87,8 +89,8 @@ impl Pieces {
                     "",
                 );
             }
-            // Compares the count that was written, not its rev.
-            Without::Rev => {
+            // Compares the count that was written, not its revision.
+            Without::Revision => {
                 mark_saved = cut(&mark_saved, "'rev') == ARGV[k]", "'count') == ARGV[k]");
                 mark_saved = cut(
                     &mark_saved,
@@ -103,11 +105,11 @@ impl Pieces {
             mark_saved: Script::new(&mark_saved),
             expire: Script::new(include_str!("../../lua/expire.lua")),
             invalidate: Script::new(include_str!("../../lua/invalidate.lua")),
-            recounted: Script::new(include_str!("../../lua/recounted.lua")),
+            clear_rebuild: Script::new(include_str!("../../lua/clear_rebuild.lua")),
             insert_votes: include_str!("../../src/ledger/sql/insert_anonymous_votes.sql"),
             exact_counts: include_str!("../../src/ledger/sql/exact_counts.sql"),
             save_counts,
-            marks_by_value: piece == Without::Rev,
+            marks_by_value: piece == Without::Revision,
         }
     }
 }
@@ -132,19 +134,19 @@ struct Exact {
 /// What a worker does next.
 #[derive(Clone, Debug)]
 enum Worker {
-    Peek,
+    Read,
     /// The time comes after the fields, and others may come in between.
     ReadTime(Fields),
     Write {
         count: i64,
-        rev: i64,
+        revision: i64,
     },
     Mark {
         count: i64,
-        rev: i64,
+        revision: i64,
     },
     Expire {
-        rev: i64,
+        revision: i64,
     },
     ReadExact {
         token: String,
@@ -155,7 +157,7 @@ enum Worker {
         now: i64,
         count: i64,
     },
-    ClearToken {
+    ClearRequest {
         token: String,
     },
 }
@@ -164,12 +166,13 @@ enum Worker {
 struct Fields {
     count: Option<(i64, i64)>,
     saved: Option<i64>,
-    recount: Option<String>,
+    rebuild: Option<String>,
 }
 
 impl Fields {
     fn is_saved(&self) -> bool {
-        self.count.is_none_or(|(_, rev)| self.saved == Some(rev))
+        self.count
+            .is_none_or(|(_, revision)| self.saved == Some(revision))
     }
 }
 
@@ -191,7 +194,7 @@ impl Item {
             .expect("an item");
         Self {
             id,
-            key: format!("item:{{{id}}}"),
+            key: format!("tally:{{{id}}}"),
             pieces,
             redis,
             postgres,
@@ -250,7 +253,7 @@ impl Item {
                     exact.count.to_string(),
                     Snapshot::parse(&exact.snapshot)
                         .expect("a snapshot")
-                        .fence()
+                        .compact()
                         .to_owned(),
                     lease,
                     exact.counted_at.to_string(),
@@ -271,32 +274,38 @@ impl Item {
     /// A worker's next step; returns the one after it.
     async fn work(&mut self, worker: Worker) -> Worker {
         match worker {
-            Worker::Peek => Worker::ReadTime(self.peek().await),
+            Worker::Read => Worker::ReadTime(self.read().await),
             Worker::ReadTime(fields) => {
                 let now = self.now().await;
-                match (fields.recount, fields.count) {
+                match (fields.rebuild, fields.count) {
                     (Some(token), _) => Worker::ReadExact { token, now },
-                    (None, Some((_, rev))) if fields.saved == Some(rev) => Worker::Expire { rev },
-                    (None, Some((count, rev))) => Worker::Write { count, rev },
-                    (None, None) => Worker::Peek,
+                    (None, Some((_, revision))) if fields.saved == Some(revision) => {
+                        Worker::Expire { revision }
+                    }
+                    (None, Some((count, revision))) => Worker::Write { count, revision },
+                    (None, None) => Worker::Read,
                 }
             }
-            Worker::Write { count, rev } => {
-                if self.save(count, rev).await {
-                    Worker::Mark { count, rev }
+            Worker::Write { count, revision } => {
+                if self.save(count, revision).await {
+                    Worker::Mark { count, revision }
                 } else {
-                    Worker::Peek
+                    Worker::Read
                 }
             }
-            Worker::Mark { count, rev } => {
-                let by = if self.pieces.marks_by_value { count } else { rev };
+            Worker::Mark { count, revision } => {
+                let by = if self.pieces.marks_by_value {
+                    count
+                } else {
+                    revision
+                };
                 self.script(|pieces| &pieces.mark_saved, &[by.to_string()]).await;
-                Worker::Peek
+                Worker::Read
             }
-            Worker::Expire { rev } => {
-                self.script(|pieces| &pieces.expire, &["0".to_owned(), rev.to_string()])
+            Worker::Expire { revision } => {
+                self.script(|pieces| &pieces.expire, &["0".to_owned(), revision.to_string()])
                     .await;
-                Worker::Peek
+                Worker::Read
             }
             Worker::ReadExact { token, now } => Worker::WriteExact {
                 token,
@@ -305,31 +314,34 @@ impl Item {
             },
             Worker::WriteExact { token, now, count } => {
                 if self.save(count, now).await {
-                    Worker::ClearToken { token }
+                    Worker::ClearRequest { token }
                 } else {
-                    Worker::Peek
+                    Worker::Read
                 }
             }
-            Worker::ClearToken { token } => {
-                self.script(|pieces| &pieces.recounted, &[LEASE_LIMIT_MS.to_string(), token])
-                    .await;
-                Worker::Peek
+            Worker::ClearRequest { token } => {
+                self.script(
+                    |pieces| &pieces.clear_rebuild,
+                    &[LEASE_LIMIT_MS.to_string(), token],
+                )
+                .await;
+                Worker::Read
             }
         }
     }
 
-    async fn peek(&mut self) -> Fields {
-        let (count, rev, saved, recount): (Option<i64>, Option<i64>, Option<i64>, Option<String>) =
+    async fn read(&mut self) -> Fields {
+        let (count, revision, saved, rebuild): (Option<i64>, Option<i64>, Option<i64>, Option<String>) =
             redis::cmd("HMGET")
                 .arg(&self.key)
-                .arg(&["count", "rev", "saved", "recount"])
+                .arg(&["count", "rev", "saved", "rebuild"])
                 .query_async(&mut self.redis)
                 .await
                 .expect("Redis answers");
         Fields {
-            count: count.zip(rev),
+            count: count.zip(revision),
             saved,
-            recount,
+            rebuild,
         }
     }
 
@@ -349,17 +361,17 @@ impl Item {
             .expect("an exact count");
         Exact {
             count: row.get(1),
-            counted_at: row.get(2),
+            counted_at: row.get::<Option<i64>, _>(2).unwrap_or(0),
             snapshot: row.get(3),
         }
     }
 
-    async fn save(&self, count: i64, rev: i64) -> bool {
+    async fn save(&self, count: i64, revision: i64) -> bool {
         let query = |text| {
             sqlx::query(text)
                 .bind(vec![self.id])
                 .bind(vec![count])
-                .bind(vec![rev])
+                .bind(vec![revision])
         };
         let written = query(&self.pieces.save_counts).execute(&self.postgres).await;
         if written.expect("a save").rows_affected() > 0 {
@@ -407,8 +419,8 @@ async fn play(seed: u64, mut item: Item) -> Result<(), String> {
         .map(|_| if random.random_bool(0.65) { 1 } else { -1 })
         .collect();
     let mut handlers: Vec<Handler> = vec![Handler::Commit; deltas.len()];
-    let mut workers = [Worker::Peek, Worker::Peek];
-    let mut peeks_left = [PEEKS_LIMIT; 2];
+    let mut workers = [Worker::Read, Worker::Read];
+    let mut reads_left = [READS_LIMIT; 2];
     let mut invalidations = random.random_range(0..=2);
     let mut wipes = u32::from(random.random_bool(0.2));
     let has_wipes = wipes > 0;
@@ -421,8 +433,8 @@ async fn play(seed: u64, mut item: Item) -> Result<(), String> {
             .collect();
         let voting = !who.is_empty();
         for at in 0..workers.len() {
-            let idle = matches!(workers[at], Worker::Peek);
-            if !idle || (voting && peeks_left[at] > 0) {
+            let idle = matches!(workers[at], Worker::Read);
+            if !idle || (voting && reads_left[at] > 0) {
                 who.push(10 + at);
             }
         }
@@ -447,8 +459,8 @@ async fn play(seed: u64, mut item: Item) -> Result<(), String> {
             10 | 11 => {
                 let at = one - 10;
                 trace.push(format!("worker {at}: {:?}", workers[at]));
-                if matches!(workers[at], Worker::Peek) {
-                    peeks_left[at] -= 1;
+                if matches!(workers[at], Worker::Read) {
+                    reads_left[at] -= 1;
                 }
                 workers[at] = item.work(workers[at].clone()).await;
             }
@@ -467,26 +479,26 @@ async fn play(seed: u64, mut item: Item) -> Result<(), String> {
         ))
     };
     let (_, truth) = item.truth().await;
-    if let Some((count, _)) = item.peek().await.count
+    if let Some((count, _)) = item.read().await.count
         && count != truth
     {
         return wrong("live count", count, truth);
     }
-    if has_wipes && item.peek().await.count.is_none() {
+    if has_wipes && item.read().await.count.is_none() {
         // What the epoch check does for a count that was lost.
         item.invalidate().await;
     }
     // A worker brings it to rest.
-    let mut worker = Worker::Peek;
-    for _ in 0..SETTLE_LIMIT {
-        let peeked = item.peek().await;
-        if matches!(worker, Worker::Peek) && peeked.is_saved() && peeked.recount.is_none() {
+    let mut worker = Worker::Read;
+    for _ in 0..QUIESCENT_LIMIT {
+        let read = item.read().await;
+        if matches!(worker, Worker::Read) && read.is_saved() && read.rebuild.is_none() {
             let (saved, truth) = item.truth().await;
             if saved != truth {
                 return wrong("saved count", saved, truth);
             }
-            return match peeked.count {
-                Some((count, _)) if count != truth => wrong("live count at rest", count, truth),
+            return match read.count {
+                Some((count, _)) if count != truth => wrong("live count when quiescent", count, truth),
                 _ => Ok(()),
             };
         }
@@ -529,12 +541,12 @@ async fn search(without: Without, limit: u64) -> (u64, Option<String>) {
                     if number >= limit {
                         return None;
                     }
-                    if number % FOLD_EVERY == 0 {
+                    if number % ROLL_UP_EVERY == 0 {
                         let safe = ledger.safe_vote_id().await.expect("a safe id");
                         ledger
-                            .fold_votes(safe, Duration::ZERO, FOLD_LIMIT_IDS)
+                            .roll_up_votes(safe, Duration::ZERO, ROLL_UP_LIMIT_IDS)
                             .await
-                            .expect("a fold");
+                            .expect("a roll-up");
                     }
                     let item = Item::new(Arc::clone(&pieces), redis.clone(), postgres.clone()).await;
                     if let Err(failure) = play(first + number, item).await {
@@ -579,7 +591,7 @@ async fn assert_found(without: Without) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn interleavings_without_the_fence_are_found_wrong() {
-    assert_found(Without::Fence).await;
+    assert_found(Without::VisibilitySnapshot).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -594,5 +606,5 @@ async fn interleavings_without_the_counted_at_guard_are_found_wrong() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn interleavings_without_the_rev_are_found_wrong() {
-    assert_found(Without::Rev).await;
+    assert_found(Without::Revision).await;
 }

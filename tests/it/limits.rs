@@ -1,10 +1,11 @@
 //! What a slow, greedy or silent client may hold of the server: a while, and then no
-//! more. The limits are shortened here; what they are in earnest is in `http`.
+//! more. The limits are shortened here; what they are in production is in `http`.
 
 use std::time::Duration;
 
 use serde_json::json;
-use tally::http::{CONNECTIONS_LIMIT, HEAD_LIMIT_BYTES, HEAD_LIMIT_HEADERS, Limits};
+use tally::http::ClientLimits;
+use tally::http::limits::{CONNECTIONS_LIMIT, HEAD_LIMIT_BYTES, HEAD_LIMIT_HEADERS};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::sleep;
@@ -17,8 +18,8 @@ use crate::helpers::tally::Tally;
 const SHORT: Duration = Duration::from_secs(1);
 const ASK: &str = "GET /health/live HTTP/1.1\r\nhost: x\r\n\r\n";
 
-fn limits() -> Limits {
-    Limits::with_connections(CONNECTIONS_LIMIT)
+fn limits() -> ClientLimits {
+    ClientLimits::with_connections(CONNECTIONS_LIMIT)
 }
 
 async fn connect(tally: &Tally) -> TcpStream {
@@ -81,7 +82,7 @@ async fn drip(stream: &mut TcpStream) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_head_that_does_not_arrive_is_given_up_be_it_the_first_or_a_later_one() {
-    let tally = Tally::start_limited_to(Limits {
+    let tally = Tally::start_limited_to(ClientLimits {
         head: SHORT,
         ..limits()
     })
@@ -116,7 +117,7 @@ async fn a_head_that_does_not_arrive_is_given_up_be_it_the_first_or_a_later_one(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_connection_without_a_request_is_closed_and_one_with_requests_is_kept() {
-    let tally = Tally::start_limited_to(Limits {
+    let tally = Tally::start_limited_to(ClientLimits {
         keep_alive: SHORT,
         ..limits()
     })
@@ -139,7 +140,7 @@ async fn a_connection_without_a_request_is_closed_and_one_with_requests_is_kept(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_that_is_being_answered_has_all_the_time_that_its_stores_take() {
-    let tally = Tally::start_limited_to(Limits {
+    let tally = Tally::start_limited_to(ClientLimits {
         head: SHORT,
         keep_alive: SHORT,
         answer: SHORT,
@@ -189,7 +190,7 @@ async fn a_head_beyond_its_limits_gets_431_and_one_within_them_is_served() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn beyond_the_limit_of_connections_a_client_is_told_to_come_back() {
-    let mut tally = Tally::start_limited_to(Limits::with_connections(3)).await;
+    let mut tally = Tally::start_limited_to(ClientLimits::with_connections(3)).await;
     // Those of the test's own HTTP client are closed first.
     tally.http = reqwest::Client::new();
     let mut served = Vec::new();
@@ -210,11 +211,11 @@ async fn beyond_the_limit_of_connections_a_client_is_told_to_come_back() {
         let problem: serde_json::Value = serde_json::from_str(body).expect("JSON");
         assert_eq!(problem["status"], 503);
     }
-    // Those that were served still are; and one that leaves makes room.
+    // Those that were served still are; and one that leaves makes module.
     let answer = ask(&mut served[0], ASK, "}").await;
     assert!(answer.contains("HTTP/1.1 200 "), "{answer}");
     drop(served.pop());
-    eventually("there is room again", async || {
+    eventually("there is module again", async || {
         is_served(&mut connect(&tally).await).await.then_some(())
     })
     .await;
@@ -222,7 +223,7 @@ async fn beyond_the_limit_of_connections_a_client_is_told_to_come_back() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_does_not_read_its_answers_is_closed_on() {
-    let mut tally = Tally::start_limited_to(Limits {
+    let mut tally = Tally::start_limited_to(ClientLimits {
         answer: SHORT,
         connections: 1,
         ..limits()

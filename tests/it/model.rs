@@ -9,10 +9,10 @@ use std::collections::{HashSet, VecDeque};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Without {
     Nothing,
-    Fence,
+    VisibilitySnapshot,
     Lease,
     CountedAtGuard,
-    Rev,
+    Revision,
 }
 
 /// Votes as a set of bits.
@@ -31,20 +31,20 @@ enum Handler {
 /// What a worker does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Worker {
-    Peek,
-    Write { count: i8, rev: u8 },
-    Mark { count: i8, rev: u8 },
-    Expire { rev: u8 },
+    Read,
+    Write { count: i8, revision: u8 },
+    Mark { count: i8, revision: u8 },
+    Expire { revision: u8 },
     ReadExact { token: u8, now: u8 },
     WriteExact { token: u8, now: u8, count: i8 },
-    ClearToken { token: u8 },
+    ClearRequest { token: u8 },
 }
 
 /// The live count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Live {
     count: i8,
-    rev: u8,
+    revision: u8,
     saved: u8,
     fence: Votes,
 }
@@ -54,7 +54,7 @@ struct State {
     committed: Votes,
     live: Option<Live>,
     lease: u8,
-    recount: u8,
+    rebuild: u8,
     /// The saved count, and its counted_at.
     saved_count: i8,
     counted_at: u8,
@@ -89,12 +89,12 @@ impl Model {
             committed: 0,
             live: None,
             lease: 0,
-            recount: 0,
+            rebuild: 0,
             saved_count: 0,
             counted_at: 0,
             now: 1,
             handlers: vec![Handler::Commit; self.deltas.len()],
-            workers: vec![Worker::Peek; self.workers],
+            workers: vec![Worker::Read; self.workers],
             invalidations: self.invalidations,
             wipes: self.wipes,
         }
@@ -113,7 +113,7 @@ impl Model {
             all.push(State {
                 live: None,
                 lease: 0,
-                recount: state.now,
+                rebuild: state.now,
                 now: state.now + 1,
                 invalidations: state.invalidations - 1,
                 ..state.clone()
@@ -123,7 +123,7 @@ impl Model {
             all.push(State {
                 live: None,
                 lease: 0,
-                recount: 0,
+                rebuild: 0,
                 wipes: state.wipes - 1,
                 ..state.clone()
             });
@@ -141,10 +141,10 @@ impl Model {
             }
             Handler::Count => match &mut next.live {
                 Some(live) => {
-                    if live.fence & bit == 0 || self.without == Without::Fence {
+                    if live.fence & bit == 0 || self.without == Without::VisibilitySnapshot {
                         live.count += self.deltas[at];
-                        live.rev = next.now.max(live.rev + 1);
-                        next.now = live.rev + 1;
+                        live.revision = next.now.max(live.revision + 1);
+                        next.now = live.revision + 1;
                     }
                     Handler::Done
                 }
@@ -162,15 +162,15 @@ impl Model {
             },
             Handler::Seed { lease, seen } => {
                 if state.live.is_none() && (state.lease == lease || self.without == Without::Lease) {
-                    let rev = state.now.max(state.counted_at + 1);
+                    let revision = state.now.max(state.counted_at + 1);
                     next.live = Some(Live {
                         count: self.sum(seen),
-                        rev,
+                        revision,
                         saved: 0,
                         fence: seen,
                     });
                     next.lease = 0;
-                    next.now = rev + 1;
+                    next.now = revision + 1;
                     Handler::Done
                 } else {
                     Handler::Count
@@ -187,38 +187,40 @@ impl Model {
             next.workers[at] = worker;
             next
         };
-        let save = |count: i8, rev: u8, then: Worker| {
-            let ahead = state.counted_at > rev && self.without != Without::CountedAtGuard;
+        let save = |count: i8, revision: u8, then: Worker| {
+            let ahead = state.counted_at > revision && self.without != Without::CountedAtGuard;
             if ahead {
                 // Saved already, if the item holds the same.
                 return vec![to(if state.saved_count == count {
                     then
                 } else {
-                    Worker::Peek
+                    Worker::Read
                 })];
             }
             vec![State {
                 saved_count: count,
-                counted_at: rev,
+                counted_at: revision,
                 ..to(then)
             }]
         };
         match state.workers[at] {
-            Worker::Peek => {
+            Worker::Read => {
                 let mut all = Vec::new();
                 if let Some(live) = state.live {
-                    all.push(to(if live.saved == live.rev {
-                        Worker::Expire { rev: live.rev }
+                    all.push(to(if live.saved == live.revision {
+                        Worker::Expire {
+                            revision: live.revision,
+                        }
                     } else {
                         Worker::Write {
                             count: live.count,
-                            rev: live.rev,
+                            revision: live.revision,
                         }
                     }));
                 }
-                if state.recount != 0 {
+                if state.rebuild != 0 {
                     let reading = Worker::ReadExact {
-                        token: state.recount,
+                        token: state.rebuild,
                         now: state.now,
                     };
                     all.push(State {
@@ -228,24 +230,26 @@ impl Model {
                 }
                 all
             }
-            Worker::Write { count, rev } => save(count, rev, Worker::Mark { count, rev }),
-            Worker::Mark { count, rev } => {
-                let mut next = to(Worker::Peek);
+            Worker::Write { count, revision } => save(count, revision, Worker::Mark { count, revision }),
+            Worker::Mark { count, revision } => {
+                let mut next = to(Worker::Read);
                 if let Some(live) = &mut next.live {
-                    let same = if self.without == Without::Rev {
+                    let same = if self.without == Without::Revision {
                         live.count == count
                     } else {
-                        live.rev == rev
+                        live.revision == revision
                     };
                     if same {
-                        live.saved = live.rev;
+                        live.saved = live.revision;
                     }
                 }
                 vec![next]
             }
-            Worker::Expire { rev } => {
-                let mut next = to(Worker::Peek);
-                next.live = next.live.filter(|live| live.rev != rev || live.saved != rev);
+            Worker::Expire { revision } => {
+                let mut next = to(Worker::Read);
+                next.live = next
+                    .live
+                    .filter(|live| live.revision != revision || live.saved != revision);
                 vec![next]
             }
             Worker::ReadExact { token, now } => {
@@ -255,11 +259,11 @@ impl Model {
                     count: self.sum(state.committed),
                 })]
             }
-            Worker::WriteExact { token, now, count } => save(count, now, Worker::ClearToken { token }),
-            Worker::ClearToken { token } => {
-                let mut next = to(Worker::Peek);
-                if next.recount == token {
-                    next.recount = 0;
+            Worker::WriteExact { token, now, count } => save(count, now, Worker::ClearRequest { token }),
+            Worker::ClearRequest { token } => {
+                let mut next = to(Worker::Read);
+                if next.rebuild == token {
+                    next.rebuild = 0;
                 }
                 vec![next]
             }
@@ -269,7 +273,7 @@ impl Model {
     /// What is wrong with a state in which nobody is in the middle of anything.
     fn violation(&self, state: &State) -> Option<String> {
         let idle = state.handlers.iter().all(|handler| *handler == Handler::Done)
-            && state.workers.iter().all(|worker| *worker == Worker::Peek);
+            && state.workers.iter().all(|worker| *worker == Worker::Read);
         if !idle {
             return None;
         }
@@ -277,10 +281,10 @@ impl Model {
         if let Some(live) = state.live.filter(|live| live.count != truth) {
             return Some(format!("live count {}, truth {truth}", live.count));
         }
-        let settled = state.recount == 0 && state.live.is_none_or(|live| live.saved == live.rev);
+        let finalized = state.rebuild == 0 && state.live.is_none_or(|live| live.saved == live.revision);
         // A wipe loses what is unsaved; the epoch check writes it, and is not in here.
         let wiped = state.wipes != self.wipes;
-        (settled && !wiped && state.saved_count != truth)
+        (finalized && !wiped && state.saved_count != truth)
             .then(|| format!("saved count {}, truth {truth}", state.saved_count))
     }
 
@@ -304,7 +308,7 @@ impl Model {
 }
 
 #[test]
-fn every_state_of_the_protocol_is_exact_at_rest() {
+fn every_state_of_the_protocol_is_exact_when_quiescent() {
     let mut total = 0;
     for (deltas, workers, invalidations, wipes) in [
         (vec![1, 1], 1, 0, 0),
@@ -336,10 +340,10 @@ fn every_state_of_the_protocol_is_exact_at_rest() {
 #[test]
 fn without_any_one_piece_the_search_finds_the_violation() {
     for (without, deltas, workers) in [
-        (Without::Fence, vec![1, 1], 1),
+        (Without::VisibilitySnapshot, vec![1, 1], 1),
         (Without::Lease, vec![1, 1], 1),
         (Without::CountedAtGuard, vec![1, 1, -1], 2),
-        (Without::Rev, vec![1, 1, -1], 2),
+        (Without::Revision, vec![1, 1, -1], 2),
     ] {
         let model = Model {
             deltas,

@@ -5,6 +5,9 @@ use serde_json::{Value, json};
 
 use crate::helpers::eventually;
 use crate::helpers::stores::{LOCK_VOTES, blocker, until_blocked};
+use tally::counts::CountReader;
+use tally::votes::VoteQueue;
+
 use crate::helpers::tally::Tally;
 
 /// Votes go on until one is answered with a live count again.
@@ -28,13 +31,13 @@ async fn voting_goes_on_without_redis_and_is_exact_when_it_returns() {
         "from Postgres"
     );
     tally.wait_until_ready("degraded").await;
-    assert_eq!(tally.get("/health/ready").await.1["redis"], "away");
+    assert_eq!(tally.get("/health/ready").await.1["redis"], "unavailable");
     tally.stores.redis.start().await.expect("Redis starts");
     tally.wait_until_ready("ready").await;
     // The count from before the outage is back from the append-only file, and too
     // low: it must have been thrown away before anything is added to it.
     assert_eq!(tally.add(item, 1).await, Some(22));
-    tally.assert_exact_at_rest(item).await;
+    tally.assert_exact_when_quiescent(item).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -50,7 +53,7 @@ async fn a_call_that_timed_out_is_doubted_and_not_sent_again() {
     tally.stores.redis.resume().expect("Redis runs");
     counts_are_back(&tally, item).await;
     assert_eq!(tally.live_count(item).await, Some(tally.ledger_sum(item).await));
-    tally.assert_exact_at_rest(item).await;
+    tally.assert_exact_when_quiescent(item).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -71,7 +74,7 @@ async fn redis_wiped_under_votes_costs_no_vote() {
     let worker = tally.worker();
     worker.enter_epoch().await.expect("an epoch");
     for item in items {
-        tally.assert_exact_at_rest(item).await;
+        tally.assert_exact_when_quiescent(item).await;
         assert_eq!(tally.saved_count(item).await, 240);
     }
 }
@@ -91,12 +94,12 @@ async fn without_postgres_a_vote_is_refused_and_nothing_is_half_done() {
     let problem: Value = response.json().await.expect("JSON");
     assert!(
         !problem.to_string().contains("refused"),
-        "the cause is not told: {problem}"
+        "the cause is not reported: {problem}"
     );
     let (status, ready) = tally.get("/health/ready").await;
     assert_eq!(
         (status, &ready["postgres"]),
-        (StatusCode::SERVICE_UNAVAILABLE, &json!("away"))
+        (StatusCode::SERVICE_UNAVAILABLE, &json!("unavailable"))
     );
     let (status, _) = tally.get(&format!("/v1/items/{item}")).await;
     assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
@@ -109,7 +112,7 @@ async fn without_postgres_a_vote_is_refused_and_nothing_is_half_done() {
     .await;
     assert_eq!(tally.vote(item, "bob").await.0, StatusCode::OK);
     assert_eq!(tally.ledger_sum(item).await, 2);
-    tally.assert_exact_at_rest(item).await;
+    tally.assert_exact_when_quiescent(item).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -120,11 +123,11 @@ async fn a_saved_count_of_an_item_that_was_read_before_is_read_without_postgres(
         tally.add(item, 1).await;
     }
     tally.worker().flush().await.expect("a flush");
-    let link = link(&tally);
-    eventually("Redis is found", async || link.answers().then_some(())).await;
+    let live_counts = live_counts(&tally);
+    eventually("Redis is found", async || live_counts.answers().then_some(())).await;
     // One thread's, so that it is the same that reads again.
-    let thread = tally::gather::start(&tally.ledger, &link, 1, None);
-    let read = async |item| thread.read(item).await.map(|read| read.expect("an item"));
+    let thread = CountReader::start(&tally.server_ledger, &live_counts, 1);
+    let read = async |item| thread.one(item).await.map(|read| read.expect("an item"));
     let from_postgres = read(item).await.expect("an answer");
     assert_eq!(
         (from_postgres.item.saved_count, from_postgres.live_count),
@@ -155,7 +158,7 @@ async fn a_batch_of_unknown_outcome_leaves_its_items_doubted() {
     eventually("the batch waits for the lock, and is cut off", async || {
         let cut: Vec<bool> = sqlx::query_scalar(
             "select pg_terminate_backend(pid) from pg_stat_activity
-             where application_name like 'tally lane %' and wait_event_type = 'Lock'",
+             where application_name like 'tally writer %' and wait_event_type = 'Lock'",
         )
         .fetch_all(&tally.pool)
         .await
@@ -167,12 +170,12 @@ async fn a_batch_of_unknown_outcome_leaves_its_items_doubted() {
     assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
     blocker.rollback().await.expect("a rollback");
     // Once the statement's limit has passed, the live count is thrown away.
-    eventually("the doubt is settled", async || {
+    eventually("the suspect is finalized", async || {
         tally.live_count(item).await.is_none().then_some(())
     })
     .await;
     assert_eq!(tally.add(item, 1).await, Some(2));
-    tally.assert_exact_at_rest(item).await;
+    tally.assert_exact_when_quiescent(item).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -196,18 +199,18 @@ async fn when_postgres_stalls_the_queue_is_bounded_and_the_rest_is_told_to_come_
     let item = tally.item("x").await;
     tally.add(item, 1).await;
     let blocker = blocker(&tally.pool, LOCK_VOTES).await;
-    let link = link(&tally);
-    let gatherer = tally::gather::start(&tally.ledger, &link, 1, None);
+    let live_counts = live_counts(&tally);
+    let queue = VoteQueue::start(&tally.server_ledger, &live_counts, 1, None);
     let vote = || tally::domain::NewVote {
         item_id: item,
         voter_id: None,
         value: tally::domain::Value::UP,
     };
-    let limit = tally::gather::QUEUE_LIMIT_VOTES + tally::gather::BATCH_LIMIT_VOTES;
+    let limit = tally::votes::QUEUE_LIMIT_VOTES + tally::votes::BATCH_LIMIT_VOTES;
     let votes: Vec<_> = (0..limit + 100)
         .map(|_| {
-            let (gatherer, vote) = (gatherer.clone(), vote());
-            tokio::spawn(async move { gatherer.cast(vote).await })
+            let (queue, vote) = (queue.clone(), vote());
+            tokio::spawn(async move { queue.cast(vote).await })
         })
         .collect();
     // Nothing else can end while Postgres stands still.
@@ -216,54 +219,54 @@ async fn when_postgres_stalls_the_queue_is_bounded_and_the_rest_is_told_to_come_
         (ended >= 100).then_some(())
     })
     .await;
-    assert!(gatherer.depth() <= tally::gather::QUEUE_LIMIT_VOTES);
+    assert!(queue.depth() <= tally::votes::QUEUE_LIMIT_VOTES);
     blocker.rollback().await.expect("a rollback");
     let (mut stored, mut refused) = (1, 0);
     for vote in votes {
         match vote.await.expect("no panic") {
             Ok(_) => stored += 1,
-            Err(tally::gather::CastError::QueueFull) => refused += 1,
+            Err(tally::votes::CastError::QueueFull) => refused += 1,
             Err(other) => panic!("{other}"),
         }
     }
     assert!(refused >= 100, "{refused} were refused");
     assert_eq!(tally.ledger_sum(item).await, stored);
-    tally.assert_exact_at_rest(item).await;
+    tally.assert_exact_when_quiescent(item).await;
 }
 
-/// A thread of the server that ends takes its lane with it, in the middle of a batch if
+/// A thread of the server that ends takes its batch writer with it, in the middle of a batch if
 /// nobody waits for it any more.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lane_that_ends_with_its_thread_leaves_what_it_may_have_stored_to_be_counted_afresh() {
+async fn a_lane_that_ends_with_its_thread_leaves_what_it_may_have_stored_to_be_rebuilt() {
     let tally = Tally::start().await;
     let item = tally.item("x").await;
-    let link = link(&tally);
+    let live_counts = live_counts(&tally);
     let thread = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()
         .build()
         .expect("a runtime");
-    let gatherer = {
+    let queue = {
         let _inside = thread.enter();
-        tally::gather::start(&tally.ledger, &link, 1, None)
+        VoteQueue::start(&tally.server_ledger, &live_counts, 1, None)
     };
     let vote = || tally::domain::NewVote {
         item_id: item,
         voter_id: None,
         value: tally::domain::Value::UP,
     };
-    // In turns: each lane then knows its statement, which it could not prepare below.
-    for _ in 0..tally::gather::LANES_PER_THREAD {
-        gatherer.cast(vote()).await.expect("a vote");
+    // In turns: each batch writer then knows its statement, which it could not prepare below.
+    for _ in 0..tally::votes::BATCH_WRITERS_PER_THREAD {
+        queue.cast(vote()).await.expect("a vote");
     }
-    let stored = i64::try_from(tally::gather::LANES_PER_THREAD).expect("a number") + 1;
+    let stored = i64::try_from(tally::votes::BATCH_WRITERS_PER_THREAD).expect("a number") + 1;
     let blocker = blocker(&tally.pool, LOCK_VOTES).await;
     let vote = vote();
-    thread.spawn(async move { gatherer.cast(vote).await });
+    thread.spawn(async move { queue.cast(vote).await });
     until_blocked(&tally.pool, "").await;
     thread.shutdown_background();
-    eventually("its item is doubted", async || {
-        (link.doubt_total() == 1).then_some(())
+    eventually("its item is suspect", async || {
+        (live_counts.suspect_total() == 1).then_some(())
     })
     .await;
     blocker.rollback().await.expect("a rollback");
@@ -271,32 +274,36 @@ async fn a_lane_that_ends_with_its_thread_leaves_what_it_may_have_stored_to_be_c
         (tally.ledger_sum(item).await == stored).then_some(())
     })
     .await;
-    link.settled().await;
-    tally.assert_exact_at_rest(item).await;
+    live_counts.repaired().await;
+    tally.assert_exact_when_quiescent(item).await;
 }
 
-fn link(tally: &Tally) -> tally::live::Link {
-    let redis =
-        tally::live::Redis::new(&tally.stores.redis_url(), tally::live::SERVER_ANSWER_LIMIT).expect("a URL");
-    tally::live::Link::open(redis)
+fn live_counts(tally: &Tally) -> tally::live::LiveCounts {
+    let redis = tally::live::Redis::new(
+        &tally.stores.redis_url(),
+        &tally::live::KeyPrefix::default(),
+        tally::live::SERVER_ANSWER_LIMIT,
+    )
+    .expect("a URL");
+    tally::live::LiveCounts::open(redis)
 }
 
-/// Each of them finds the circuit open and leaves a doubt, again and again: a healer that
-/// only waited for a moment without doubts would never close it.
+/// Each of them finds the circuit breaker open and leaves a suspect, again and again: a repair task that
+/// only waited for a moment without suspects would never close it.
 #[tokio::test]
 async fn redis_is_back_in_use_even_if_those_who_miss_it_never_pause() {
     let tally = Tally::start().await;
     let item = tally.item("x").await;
-    let link = link(&tally);
+    let live_counts = live_counts(&tally);
     let batches: Vec<_> = (0..50)
         .map(|_| {
-            let link = link.clone();
+            let live_counts = live_counts.clone();
             let delta = tally::domain::CountDelta {
                 item_id: item,
                 delta: 1,
             };
             tokio::spawn(async move {
-                while link
+                while live_counts
                     .count(&[delta], tally::domain::TransactionId(1))
                     .await
                     .is_err()
@@ -309,16 +316,19 @@ async fn redis_is_back_in_use_even_if_those_who_miss_it_never_pause() {
     for batch in batches {
         batch.await.expect("no panic");
     }
-    assert!(link.answers());
-    link.settled().await;
+    assert!(live_counts.answers());
+    live_counts.repaired().await;
 }
 
 #[tokio::test]
 async fn who_waits_for_a_connection_that_is_not_made_does_not_try_it_again_one_by_one() {
     let tally = Tally::start().await;
     let item = tally.item("x").await;
-    let link = link(&tally);
-    eventually("the link is there", async || link.answers().then_some(())).await;
+    let live_counts = live_counts(&tally);
+    eventually("the live counts' client is there", async || {
+        live_counts.answers().then_some(())
+    })
+    .await;
     let mut redis = tally.stores.redis_connection().await;
     // Longer than any test takes; Redis is ended with the test.
     redis::cmd("CLIENT")
@@ -327,7 +337,7 @@ async fn who_waits_for_a_connection_that_is_not_made_does_not_try_it_again_one_b
         .exec_async(&mut redis)
         .await
         .expect("a pause");
-    let thread = link.with_own_connection();
+    let thread = live_counts.with_own_connection();
     let reads: Vec<_> = (0..40)
         .map(|_| {
             let thread = thread.clone();
@@ -337,10 +347,10 @@ async fn who_waits_for_a_connection_that_is_not_made_does_not_try_it_again_one_b
     let mut tried = 0;
     for read in reads {
         match read.await.expect("no panic").expect_err("Redis does not answer") {
-            tally::live::LiveError::Away => {}
+            tally::live::LiveError::Unavailable => {}
             _ => tried += 1,
         }
     }
     assert_eq!(tried, 1);
-    assert!(!link.answers());
+    assert!(!live_counts.answers());
 }

@@ -213,7 +213,7 @@ async fn audit_with_repair_mends_what_is_wrong() {
     replay(&stores, &votes(10, 3), &base).await;
     let mut redis = stores.redis_connection().await;
     let () = redis::cmd("HINCRBY")
-        .arg("item:{1}")
+        .arg("tally:{1}")
         .arg("count")
         .arg(5)
         .query_async(&mut redis)
@@ -234,10 +234,10 @@ async fn the_worker_flushes_at_sigterm_and_exits_with_0() {
     // Its flushes are an hour apart: only the last one can have done it.
     let worker = Program::worker(&stores, "worker.log", &[("TALLY_FLUSH_EVERY", "1h")]);
     worker.wait_for_line("syncing").await;
-    eventually("its first walk is over", async || {
+    eventually("its first scan is over", async || {
         let mut redis = stores.redis_connection().await;
         redis::cmd("EXISTS")
-            .arg("tally:walk")
+            .arg("tally:scan")
             .query_async::<bool>(&mut redis)
             .await
             .ok()?
@@ -370,7 +370,7 @@ async fn what_a_killed_server_had_stored_but_not_counted_is_counted_once_its_con
     assert_eq!(made.status(), StatusCode::CREATED);
     let votes = format!("{base}/v1/items/1/votes");
     let vote = || http.post(&votes).json(&json!({ "voter_id": "ada" })).send();
-    // An epoch that is new would have everything counted afresh anyway.
+    // An epoch that is new would have everything rebuilt anyway.
     let mut once = command(SYNC_WORKER, Some(&stores));
     once.arg("--once");
     assert!(run(once).await.status.success());

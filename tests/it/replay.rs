@@ -41,7 +41,7 @@ async fn a_file_is_cast_once_and_the_second_time_is_all_repeats() {
         code == Some(0) && has(&report, "accepted", 0) && has(&report, "repeated", 500),
         "{report}"
     );
-    tally.worker().flush_to_rest().await.expect("a flush");
+    tally.worker().flush_until_quiescent().await.expect("a flush");
     let (items, votes): (i64, i64) = sqlx::query_as("select count(*), sum(vote_count)::bigint from item")
         .fetch_one(&tally.pool)
         .await

@@ -7,12 +7,11 @@ use reqwest::StatusCode;
 use serde_json::json;
 use sqlx::postgres::PgConnection;
 use sqlx::{Connection, Executor};
-use tally::ledger::{Role, Roles};
+use tally::ledger::{OwnerLedger, Role, Roles};
 
 use crate::helpers::eventually;
 use crate::helpers::programs::{Program, TALLY, command, command_as, run, text};
 use crate::helpers::stores::Stores;
-use crate::helpers::tally::ledger;
 
 /// insufficient_privilege.
 const REFUSED: &str = "42501";
@@ -129,12 +128,12 @@ async fn votes_flushes_audits_recounts_and_epochs_work_with_each_program_under_i
         .expect("Redis answers");
     assert_eq!(vote(json!({})).await.0, StatusCode::CREATED);
     saved(2).await;
-    // A wrong count: the audit finds it, and has it recounted. A vote first, so that
+    // A wrong count: the audit finds it, and has it rebuilt. A vote first, so that
     // there is a live count, and no worker that drops it meanwhile.
     worker.freeze().await;
     assert_eq!(vote(json!({})).await.1["vote_count"], 3);
     let () = redis::cmd("HINCRBY")
-        .arg(&["item:{1}", "count", "5"])
+        .arg(&["tally:{1}", "count", "5"])
         .query_async(&mut redis)
         .await
         .expect("Redis answers");
@@ -189,7 +188,7 @@ async fn each_role_is_refused_what_is_not_its_own() {
                 "select setval('vote_id_seq', 1)",
                 "select last_value from vote_id_seq",
                 "update watermark set vote_id = 0",
-                "select * from recovery",
+                "select * from incarnation",
                 "delete from _sqlx_migrations",
                 "alter table vote disable trigger all",
                 "drop table vote",
@@ -211,8 +210,8 @@ async fn each_role_is_refused_what_is_not_its_own() {
                 "select nextval('vote_id_seq')",
                 "insert into watermark default values",
                 "delete from watermark",
-                "update recovery set token = 'mine'",
-                "insert into recovery (token) values ('mine')",
+                "update incarnation set token = 'mine'",
+                "insert into incarnation (token) values ('mine')",
                 "select * from _sqlx_migrations",
                 "alter table vote disable trigger all",
                 "create table mine (id int)",
@@ -233,7 +232,7 @@ async fn each_role_is_refused_what_is_not_its_own() {
                 "select nextval('vote_id_seq')",
                 "select setval('vote_id_seq', 1)",
                 "update watermark set vote_id = 7",
-                "insert into recovery default values",
+                "insert into incarnation default values",
                 "delete from _sqlx_migrations",
                 "select from item for update",
                 "create table mine (id int)",
@@ -379,10 +378,10 @@ async fn many_databases_of_one_cluster_may_be_migrated_at_once() {
         .cycle()
         .take(16)
         .map(|url| {
-            let ledger = ledger(url);
+            let owner = OwnerLedger::new(url, "test").expect("a URL");
             tokio::spawn(async move {
                 for _ in 0..5 {
-                    assert_eq!(ledger.migrate().await.expect("it migrates"), Roles::Granted);
+                    assert_eq!(owner.migrate().await.expect("it migrates"), Roles::Granted);
                 }
             })
         })

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncCommands, FromRedisValue, Value};
-use tally::domain::{ItemId, Rev, Snapshot, TransactionId};
+use tally::domain::{ItemId, Revision, Snapshot, TransactionId};
 use tally::live::{CALL_LIMIT_KEYS, Marked};
 
 use crate::helpers::stores::Stores;
@@ -16,7 +16,7 @@ macro_rules! script {
     };
 }
 
-const KEY: &str = "item:{1}";
+const KEY: &str = "tally:{1}";
 const LEASE_LIMIT_MS: &str = "10000";
 
 /// The scripts on one key of one Redis.
@@ -92,7 +92,7 @@ impl Scripts {
     async fn seeded(&mut self) -> i64 {
         let lease = self.lease().await;
         assert_eq!(self.seed(5, "100:110:105", &lease, 0).await, "SEEDED");
-        self.rev().await
+        self.revision().await
     }
 
     async fn now(&mut self) -> i64 {
@@ -107,25 +107,29 @@ impl Scripts {
         self.connection.hget(KEY, name).await.expect("a field")
     }
 
-    async fn rev(&mut self) -> i64 {
+    async fn revision(&mut self) -> i64 {
         self.field("rev").await.expect("a rev")
     }
 
-    async fn mark_saved(&mut self, rev: i64) -> String {
-        self.word(script!("mark_saved"), &[&rev.to_string()]).await
+    async fn mark_saved(&mut self, revision: i64) -> String {
+        self.word(script!("mark_saved"), &[&revision.to_string()]).await
     }
 
-    async fn expire(&mut self, rev: i64, retention_us: i64) -> String {
-        self.word(script!("expire"), &[&retention_us.to_string(), &rev.to_string()])
-            .await
+    async fn expire(&mut self, revision: i64, retention_us: i64) -> String {
+        self.word(
+            script!("expire"),
+            &[&retention_us.to_string(), &revision.to_string()],
+        )
+        .await
     }
 
     async fn invalidate(&mut self, token: &str) -> String {
         self.word(script!("invalidate"), &[token]).await
     }
 
-    async fn recounted(&mut self, token: &str) -> String {
-        self.word(script!("recounted"), &[LEASE_LIMIT_MS, token]).await
+    async fn clear_rebuilds(&mut self, token: &str) -> String {
+        self.word(script!("clear_rebuild"), &[LEASE_LIMIT_MS, token])
+            .await
     }
 
     async fn fields(&mut self) -> BTreeMap<String, String> {
@@ -170,14 +174,14 @@ async fn count_replaces_a_lease_that_is_older_than_its_limit_even_beside_a_recou
     assert_eq!(
         scripts.time_to_live_ms().await,
         -1,
-        "a recount token never goes away by itself"
+        "a rebuild request never goes away by itself"
     );
 }
 
 #[tokio::test]
 async fn count_adds_a_batch_the_fence_has_not_seen_and_skips_one_it_has() {
     let mut scripts = Scripts::start().await;
-    let rev = scripts.seeded().await;
+    let revision = scripts.seeded().await;
     assert_eq!(
         scripts.count(1, 99).await,
         Counted::Count(5),
@@ -188,7 +192,11 @@ async fn count_adds_a_batch_the_fence_has_not_seen_and_skips_one_it_has() {
         Counted::Count(5),
         "below xmax, not running: in the seed"
     );
-    assert_eq!(scripts.rev().await, rev, "what is skipped changes nothing");
+    assert_eq!(
+        scripts.revision().await,
+        revision,
+        "what is skipped changes nothing"
+    );
     assert_eq!(
         scripts.count(2, 105).await,
         Counted::Count(7),
@@ -199,7 +207,7 @@ async fn count_adds_a_batch_the_fence_has_not_seen_and_skips_one_it_has() {
         Counted::Count(4),
         "xmax: not in the seed"
     );
-    assert!(scripts.rev().await > rev);
+    assert!(scripts.revision().await > revision);
 }
 
 #[tokio::test]
@@ -219,9 +227,9 @@ async fn count_and_the_ledgers_types_agree_on_what_a_fence_has_seen() {
 #[tokio::test]
 async fn count_of_nothing_reads_and_does_not_keep_the_count_alive() {
     let mut scripts = Scripts::start().await;
-    let rev = scripts.seeded().await;
+    let revision = scripts.seeded().await;
     assert_eq!(scripts.count(0, 200).await, Counted::Count(5));
-    assert_eq!(scripts.rev().await, rev);
+    assert_eq!(scripts.revision().await, revision);
 }
 
 #[tokio::test]
@@ -231,14 +239,14 @@ async fn count_forces_the_rev_to_grow_when_the_clock_does_not() {
     let ahead = scripts.now().await + 3_600_000_000;
     let () = scripts.connection.hset(KEY, "rev", ahead).await.expect("a hash");
     scripts.count(1, 200).await;
-    assert_eq!(scripts.rev().await, ahead + 1);
+    assert_eq!(scripts.revision().await, ahead + 1);
 }
 
 #[tokio::test]
 async fn seed_makes_an_unsaved_count_that_stays() {
     let mut scripts = Scripts::start().await;
     scripts.seeded().await;
-    assert_eq!(scripts.names().await, ["count", "fence", "rev", "seeded"]);
+    assert_eq!(scripts.names().await, ["count", "rev", "seeded", "snap"]);
     assert_eq!(scripts.time_to_live_ms().await, -1);
 }
 
@@ -258,40 +266,48 @@ async fn seed_puts_the_rev_above_the_items_counted_at() {
     let lease = scripts.lease().await;
     let ahead = scripts.now().await + 3_600_000_000;
     scripts.seed(5, "1:1:", &lease, ahead).await;
-    assert_eq!(scripts.rev().await, ahead + 1);
+    assert_eq!(scripts.revision().await, ahead + 1);
 }
 
 #[tokio::test]
 async fn mark_saved_marks_only_the_rev_that_was_peeked() {
     let mut scripts = Scripts::start().await;
-    let rev = scripts.seeded().await;
+    let revision = scripts.seeded().await;
     scripts.count(1, 200).await;
-    assert_eq!(scripts.mark_saved(rev).await, "CHANGED");
+    assert_eq!(scripts.mark_saved(revision).await, "CHANGED");
     assert_eq!(scripts.field::<i64>("saved").await, None);
-    let rev = scripts.rev().await;
-    assert_eq!(scripts.mark_saved(rev).await, "SAVED");
+    let revision = scripts.revision().await;
+    assert_eq!(scripts.mark_saved(revision).await, "SAVED");
     scripts.invalidate("token").await;
-    assert_eq!(scripts.mark_saved(rev).await, "CHANGED");
-    assert_eq!(scripts.names().await, ["recount"], "marking makes no count");
+    assert_eq!(scripts.mark_saved(revision).await, "CHANGED");
+    assert_eq!(scripts.names().await, ["rebuild"], "marking makes no count");
 }
 
 #[tokio::test]
 async fn expire_drops_only_what_is_saved_unchanged_and_idle() {
     let mut scripts = Scripts::start().await;
-    let rev = scripts.seeded().await;
-    assert_eq!(scripts.expire(rev, 0).await, "KEPT", "not saved");
-    scripts.mark_saved(rev).await;
+    let revision = scripts.seeded().await;
+    assert_eq!(scripts.expire(revision, 0).await, "KEPT", "not saved");
+    scripts.mark_saved(revision).await;
     assert_eq!(
-        scripts.expire(rev, 3_600_000_000).await,
+        scripts.expire(revision, 3_600_000_000).await,
         "KEPT",
         "not idle for long enough"
     );
-    assert_eq!(scripts.expire(rev - 1, 0).await, "KEPT", "another rev was peeked");
+    assert_eq!(
+        scripts.expire(revision - 1, 0).await,
+        "KEPT",
+        "another revision was read"
+    );
     scripts.count(1, 200).await;
-    assert_eq!(scripts.expire(rev, 0).await, "KEPT", "changed since it was saved");
-    let rev = scripts.rev().await;
-    scripts.mark_saved(rev).await;
-    assert_eq!(scripts.expire(rev, 0).await, "EXPIRED");
+    assert_eq!(
+        scripts.expire(revision, 0).await,
+        "KEPT",
+        "changed since it was saved"
+    );
+    let revision = scripts.revision().await;
+    scripts.mark_saved(revision).await;
+    assert_eq!(scripts.expire(revision, 0).await, "EXPIRED");
     assert_eq!(scripts.time_to_live_ms().await, -2, "nothing is left");
 }
 
@@ -299,29 +315,29 @@ async fn expire_drops_only_what_is_saved_unchanged_and_idle() {
 async fn expire_leaves_a_recount_token() {
     let mut scripts = Scripts::start().await;
     scripts.invalidate("token").await;
-    let rev = scripts.seeded().await;
-    scripts.mark_saved(rev).await;
-    assert_eq!(scripts.expire(rev, 0).await, "EXPIRED");
-    assert_eq!(scripts.names().await, ["recount"]);
+    let revision = scripts.seeded().await;
+    scripts.mark_saved(revision).await;
+    assert_eq!(scripts.expire(revision, 0).await, "EXPIRED");
+    assert_eq!(scripts.names().await, ["rebuild"]);
 }
 
 #[tokio::test]
 async fn invalidate_drops_count_and_lease_and_asks_for_a_recount_that_stays() {
     let mut scripts = Scripts::start().await;
-    let rev = scripts.seeded().await;
-    scripts.mark_saved(rev).await;
+    let revision = scripts.seeded().await;
+    scripts.mark_saved(revision).await;
     assert_eq!(scripts.invalidate("first").await, "INVALIDATED");
-    assert_eq!(scripts.names().await, ["recount"]);
+    assert_eq!(scripts.names().await, ["rebuild"]);
     let lease = scripts.lease().await;
     assert_eq!(scripts.invalidate("second").await, "INVALIDATED");
     assert_eq!(
-        scripts.field::<String>("recount").await.as_deref(),
+        scripts.field::<String>("rebuild").await.as_deref(),
         Some("second")
     );
     assert_eq!(
         scripts.seed(9, "1:1:", &lease, 0).await,
         "RETRY",
-        "the lease was from before the doubt"
+        "the lease was from before the suspect"
     );
     assert_eq!(scripts.time_to_live_ms().await, -1);
 }
@@ -331,9 +347,9 @@ async fn recounted_clears_only_the_token_that_was_peeked() {
     let mut scripts = Scripts::start().await;
     scripts.invalidate("first").await;
     scripts.invalidate("second").await;
-    assert_eq!(scripts.recounted("first").await, "CHANGED");
-    assert_eq!(scripts.recounted("second").await, "RECOUNTED");
-    assert_eq!(scripts.recounted("second").await, "CHANGED");
+    assert_eq!(scripts.clear_rebuilds("first").await, "CHANGED");
+    assert_eq!(scripts.clear_rebuilds("second").await, "CLEARED");
+    assert_eq!(scripts.clear_rebuilds("second").await, "CHANGED");
     assert_eq!(scripts.time_to_live_ms().await, -2);
 }
 
@@ -343,7 +359,7 @@ async fn recounted_lets_a_lease_beside_the_token_go_away_again() {
     scripts.invalidate("token").await;
     scripts.lease().await;
     assert_eq!(scripts.time_to_live_ms().await, -1);
-    scripts.recounted("token").await;
+    scripts.clear_rebuilds("token").await;
     assert!(scripts.time_to_live_ms().await > 0);
 }
 
@@ -365,9 +381,9 @@ async fn advance_gives_each_page_to_one_worker() {
 async fn count_and_the_ledgers_types_agree_on_a_fence_under_which_nothing_ran() {
     let mut scripts = Scripts::start().await;
     let snapshot = Snapshot::parse("100:100:").expect("a snapshot");
-    assert_eq!(snapshot.fence(), "100");
+    assert_eq!(snapshot.compact(), "100");
     let lease = scripts.lease().await;
-    scripts.seed(0, snapshot.fence(), &lease, 0).await;
+    scripts.seed(0, snapshot.compact(), &lease, 0).await;
     let mut count = 0;
     for xid in 97..103 {
         count += i64::from(!snapshot.sees(TransactionId(xid)));
@@ -378,24 +394,24 @@ async fn count_and_the_ledgers_types_agree_on_a_fence_under_which_nothing_ran() 
 /// Each script, called for keys of different kinds, replies for each in order.
 #[tokio::test]
 async fn a_call_for_several_keys_treats_each_as_a_call_for_it_alone() {
-    const SEEDED: &str = "item:{1}";
-    const ABSENT: &str = "item:{2}";
-    const DOUBTED: &str = "item:{3}";
-    let keys = [SEEDED, ABSENT, DOUBTED];
+    const SEEDED: &str = "tally:{1}";
+    const ABSENT: &str = "tally:{2}";
+    const SUSPECT: &str = "tally:{3}";
+    let keys = [SEEDED, ABSENT, SUSPECT];
     let mut scripts = Scripts::start().await;
     scripts.seeded().await;
     let words: Vec<String> = scripts
-        .run(script!("invalidate"), &[ABSENT, DOUBTED], &["token 2", "token 3"])
+        .run(script!("invalidate"), &[ABSENT, SUSPECT], &["token 2", "token 3"])
         .await;
     assert_eq!(words, ["INVALIDATED", "INVALIDATED"]);
     let tokens: Vec<String> = scripts
         .run(
-            script!("recounted"),
-            &[ABSENT, DOUBTED],
+            script!("clear_rebuild"),
+            &[ABSENT, SUSPECT],
             &[LEASE_LIMIT_MS, "token 2", "another"],
         )
         .await;
-    assert_eq!(tokens, ["RECOUNTED", "CHANGED"]);
+    assert_eq!(tokens, ["CLEARED", "CHANGED"]);
 
     let replies: Vec<Value> = scripts
         .run(
@@ -418,23 +434,27 @@ async fn a_call_for_several_keys_treats_each_as_a_call_for_it_alone() {
     let words: Vec<String> = scripts.run(script!("seed"), &keys, &seeds).await;
     assert_eq!(words, ["RETRY", "SEEDED", "SEEDED"]);
     let mut counts = Vec::new();
-    let mut revs: Vec<String> = Vec::new();
+    let mut revisions: Vec<String> = Vec::new();
     for key in keys {
-        let (count, rev): (i64, String) = scripts
+        let (count, revision): (i64, String) = scripts
             .connection
             .hmget(key, &["count", "rev"])
             .await
             .expect("a count");
         counts.push(count);
-        revs.push(rev);
+        revisions.push(revision);
     }
     assert_eq!(counts, [6, 20, 30]);
 
-    let marks = [revs[0].as_str(), "1", revs[2].as_str()];
+    let marks = [revisions[0].as_str(), "1", revisions[2].as_str()];
     let words: Vec<String> = scripts.run(script!("mark_saved"), &keys, &marks).await;
     assert_eq!(words, ["SAVED", "CHANGED", "SAVED"]);
     let words: Vec<String> = scripts
-        .run(script!("expire"), &keys, &["0", &revs[0], &revs[1], &revs[2]])
+        .run(
+            script!("expire"),
+            &keys,
+            &["0", &revisions[0], &revisions[1], &revisions[2]],
+        )
         .await;
     assert_eq!(words, ["EXPIRED", "KEPT", "EXPIRED"]);
 }
@@ -452,7 +472,7 @@ async fn many_items_are_answered_in_order_also_by_a_redis_that_lost_the_scripts(
     let mut fill = redis::pipe();
     for item in &items {
         fill.hset_multiple(
-            format!("item:{{{item}}}"),
+            format!("tally:{{{item}}}"),
             &[("count", item.get() * 10), ("rev", item.get())],
         );
     }
@@ -464,12 +484,12 @@ async fn many_items_are_answered_in_order_also_by_a_redis_that_lost_the_scripts(
         .expect("Redis answers");
 
     let is_even = |item: &ItemId| item.get() % 2 == 0;
-    let marks: Vec<(ItemId, Rev)> = items
+    let marks: Vec<(ItemId, Revision)> = items
         .iter()
         .map(|item| {
             (
                 *item,
-                Rev::from_micros(if is_even(item) { item.get() } else { 0 }),
+                Revision::from_micros(if is_even(item) { item.get() } else { 0 }),
             )
         })
         .collect();
@@ -480,14 +500,14 @@ async fn many_items_are_answered_in_order_also_by_a_redis_that_lost_the_scripts(
     }
     for (item, counter) in items
         .iter()
-        .zip(counters.peek(&items).await.expect("Redis answers"))
+        .zip(counters.read(&items).await.expect("Redis answers"))
     {
-        let rev = Rev::from_micros(item.get());
+        let revision = Revision::from_micros(item.get());
         assert_eq!(
             (counter.item_id, counter.count),
-            (*item, Some((item.get() * 10, rev)))
+            (*item, Some((item.get() * 10, revision)))
         );
-        assert_eq!(counter.saved, is_even(item).then_some(rev));
+        assert_eq!(counter.saved, is_even(item).then_some(revision));
     }
 }
 
@@ -496,7 +516,7 @@ async fn peek_tells_all_and_changes_nothing() {
     let mut scripts = Scripts::start().await;
     let counters = counters(&scripts.stores.redis_url());
     let item = ItemId::new(1).expect("positive");
-    let [nothing] = &counters.peek(&[item]).await.expect("Redis answers")[..] else {
+    let [nothing] = &counters.read(&[item]).await.expect("Redis answers")[..] else {
         panic!("one item, one answer");
     };
     assert_eq!(
@@ -504,24 +524,24 @@ async fn peek_tells_all_and_changes_nothing() {
             nothing.count,
             nothing.saved,
             nothing.seeded,
-            nothing.recount.as_ref()
+            nothing.rebuild.as_ref()
         ),
         (None, None, None, None)
     );
-    assert_eq!(scripts.time_to_live_ms().await, -2, "peeking makes no key");
+    assert_eq!(scripts.time_to_live_ms().await, -2, "reading makes no key");
     scripts.invalidate("token").await;
-    let rev = scripts.seeded().await;
-    scripts.mark_saved(rev).await;
+    let revision = scripts.seeded().await;
+    scripts.mark_saved(revision).await;
     let before = scripts.fields().await;
-    let [all] = &counters.peek(&[item]).await.expect("Redis answers")[..] else {
+    let [all] = &counters.read(&[item]).await.expect("Redis answers")[..] else {
         panic!("one item, one answer");
     };
-    let rev = Rev::from_micros(rev);
+    let revision = Revision::from_micros(revision);
     assert_eq!(
-        (all.count, all.saved, all.recount.as_deref()),
-        (Some((5, rev)), Some(rev), Some("token"))
+        (all.count, all.saved, all.rebuild.as_deref()),
+        (Some((5, revision)), Some(revision), Some("token"))
     );
     assert!(all.seeded.is_some_and(|seeded| seeded <= all.now));
-    assert!(rev <= all.now);
+    assert!(revision <= all.now.as_revision());
     assert_eq!(scripts.fields().await, before);
 }

@@ -145,9 +145,9 @@ async fn running_programs_tell_no_secret_while_all_is_well_and_while_stores_fail
     }
     stores.postgres.crash().await;
     stores.redis.crash().await;
-    eventually("both are away", async || {
+    eventually("both are unavailable", async || {
         let ready = get("/health/ready").await;
-        (ready.contains("Postgres: away") && ready.contains("Redis: away")).then_some(())
+        (ready.contains("Postgres: unavailable") && ready.contains("Redis: unavailable")).then_some(())
     })
     .await;
     for path in paths {

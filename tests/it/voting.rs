@@ -63,7 +63,7 @@ async fn the_same_voter_again_gets_the_first_vote_and_changes_nothing() {
     // Another item is another vote.
     let other = tally.item("y").await;
     assert_eq!(tally.vote(other, "ada").await.0, StatusCode::CREATED);
-    tally.assert_exact_at_rest(item).await;
+    tally.assert_exact_when_quiescent(item).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -102,7 +102,7 @@ async fn votes_up_and_down_add_up() {
     assert_eq!(tally.add(item, -1).await, Some(-1));
     assert_eq!(tally.add(item, -1).await, Some(-2));
     assert_eq!(tally.add(item, 1).await, Some(-1));
-    tally.assert_exact_at_rest(item).await;
+    tally.assert_exact_when_quiescent(item).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -121,7 +121,7 @@ async fn one_voter_in_many_requests_at_once_has_one_vote() {
             .all(|(_, answer)| answer["vote_id"] == answers[0].1["vote_id"])
     );
     assert_eq!(tally.ledger_sum(item).await, 1);
-    tally.assert_exact_at_rest(item).await;
+    tally.assert_exact_when_quiescent(item).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -137,7 +137,7 @@ async fn a_client_that_hangs_up_does_not_take_its_vote_or_anyone_elses_back() {
     assert!(tally.add(item, 1).await.is_some());
     // Votes that were given up go on by themselves: all of them are through after this.
     tally.stop().await;
-    tally.assert_exact_at_rest(item).await;
+    tally.assert_exact_when_quiescent(item).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -273,7 +273,7 @@ async fn stopping_answers_what_was_gathered_and_leaves_it_counted() {
         }
     }
     assert_eq!(tally.ledger_sum(item).await, accepted);
-    tally.assert_exact_at_rest(item).await;
+    tally.assert_exact_when_quiescent(item).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

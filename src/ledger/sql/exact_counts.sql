@@ -11,7 +11,7 @@ select item.id as "item_id!",
            where (vote.item_id, vote.id) > (item.id, (select vote_id from watermark))
              and (vote.item_id, vote.id) <= (item.id, 9223372036854775807)
        ), 0)::bigint as "count!",
-       coalesce((extract(epoch from counted_at) * 1000000)::bigint, 0) as "counted_at!",
+       (extract(epoch from counted_at) * 1000000)::bigint as "counted_at",
        pg_current_snapshot()::text as "snapshot!"
 from item
 where item.id = any($1::bigint[])

@@ -1,8 +1,8 @@
--- Which of these items hold the given count, as of the given rev or later.
--- $1 item ids, $2 counts, $3 revs (µs).
+-- Which of these items hold the given count, as of the given revision or later.
+-- $1 item ids, $2 counts, $3 revisions (µs).
 select item.id as "id!"
 from unnest((select $1::bigint[]), (select $2::bigint[]), (select $3::bigint[]))
-     as given (id, vote_count, rev)
+     as given (id, vote_count, revision)
 join item on item.id = given.id
 where item.vote_count = given.vote_count
-  and item.counted_at >= timestamptz 'epoch' + given.rev * interval '1 microsecond'
+  and item.counted_at >= timestamptz 'epoch' + given.revision * interval '1 microsecond'

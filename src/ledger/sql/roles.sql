@@ -28,7 +28,7 @@ begin
     execute format('grant usage on schema %I to tally_server, tally_worker, tally_report', current_schema());
 end $$;
 
-revoke all on table item, vote, watermark, recovery, lane, _sqlx_migrations from tally_server, tally_worker, tally_report;
+revoke all on table item, vote, watermark, incarnation, writer_connection, _sqlx_migrations from tally_server, tally_worker, tally_report;
 revoke all on sequence item_id_seq, vote_id_seq from tally_server, tally_worker, tally_report;
 
 -- The server: makes items, adds votes, reads exact counts to seed with. The count
@@ -40,8 +40,8 @@ grant select (id, item_id, value, change_number, voter_id),
 -- which asks for no grant.
 grant usage on sequence vote_id_seq to tally_server;
 grant select (vote_id) on watermark to tally_server;
--- It announces its lanes' connections.
-grant insert (name) on lane to tally_server;
+-- It announces its batch writers' connections.
+grant insert (name) on writer_connection to tally_server;
 -- For /health/ready.
 grant select (version, checksum) on _sqlx_migrations to tally_server;
 
@@ -54,9 +54,9 @@ grant select (id, item_id, value, created_at) on vote to tally_worker;
 grant select on sequence vote_id_seq to tally_worker;
 grant select (vote_id, votes), update (vote_id, votes) on watermark to tally_worker;
 -- Its row is always the default one. The whole table, for the row's xmin.
-grant select, insert (one), delete on recovery to tally_worker;
+grant select, insert (one), delete on incarnation to tally_worker;
 -- It notes those that are idle, finds those that are gone, and forgets them.
-grant select (name, noted_at, idle_at), update (noted_at, idle_at), delete on lane to tally_worker;
+grant select (name, noted_at, idle_at), update (noted_at, idle_at), delete on writer_connection to tally_worker;
 
 -- Reports: read what was voted on and every vote.
 grant select on item, vote to tally_report;

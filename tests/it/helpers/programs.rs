@@ -21,7 +21,7 @@ pub struct Program {
 }
 
 /// A command in an environment of its own, with the stores in it. Both programs log
-/// in to Postgres with the role that they have in earnest: the server's where
+/// in to Postgres with the role that they have in production: the server's where
 /// `tally serve` is meant, the worker's for all else that works on the stores.
 pub fn command(program: &str, stores: Option<&Stores>) -> Command {
     command_as(program, stores.map(|stores| (stores, Role::Worker)))

@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 
 use sqlx::postgres::PgPoolOptions;
 use sqlx::{PgPool, Postgres, Transaction};
+use tally::app;
 use tally::dev::{Durability, PrivatePostgres, PrivateRedis, usable_folder};
-use tally::ledger::{self, Ledger, Role};
+use tally::ledger::Role;
 use tempfile::TempDir;
 
 const SECRET: &str = "a-test-has-no-secrets";
@@ -42,9 +43,7 @@ async fn template() -> PrivatePostgres {
         let _ = std::fs::remove_dir_all(folder.join("postgres"));
         template.start().await.expect("Postgres starts");
         let url = template.create_database("tally").await.expect("a database");
-        let ledger = Ledger::new(&url, "test", ledger::WORKER_STATEMENT_LIMIT).expect("a URL");
-        ledger.migrate().await.expect("the migrations run");
-        ledger.close().await;
+        app::migrate(&url, "test").await.expect("the migrations run");
         template.stop().await;
         std::fs::write(&done, made_of).expect("a note");
     }

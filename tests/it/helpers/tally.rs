@@ -8,11 +8,13 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use reqwest::{Response, StatusCode};
 use serde_json::{Value, json};
 use sqlx::PgPool;
-use tally::domain::{ItemId, ItemName};
-use tally::http::{self, Server};
-use tally::ledger::{self, Item, Ledger, Role};
-use tally::live::{self, Counters, Redis};
-use tally::sync::{Limits, Worker};
+use tally::app::{self, StoreUrls};
+use tally::domain::{Item, ItemId, ItemName};
+use tally::http::limits::CONNECTIONS_LIMIT;
+use tally::http::{ClientLimits, ServerOptions};
+use tally::ledger::{Role, ServerLedger, WorkerLedger};
+use tally::live::{Counters, KeyPrefix};
+use tally::sync::{SyncOptions, Worker};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
@@ -23,20 +25,21 @@ pub struct Tally {
     pub base: String,
     pub http: reqwest::Client,
     /// With the login that owns the tables; server and worker have their own.
-    pub ledger: Ledger,
-    worker_ledger: Ledger,
+    pub ledger: WorkerLedger,
+    pub server_ledger: ServerLedger,
+    worker_urls: StoreUrls,
     pub counters: Counters,
     pub pool: PgPool,
     stop: Option<oneshot::Sender<()>>,
     server: JoinHandle<anyhow::Result<()>>,
 }
 
-/// Limits under which nothing happens unless the test wants it.
-pub fn limits() -> Limits {
-    Limits {
+/// Options under which nothing happens unless the test wants it.
+pub fn options() -> SyncOptions {
+    SyncOptions {
         flush_page: 100,
-        retention: Duration::from_secs(3600),
-        max_age: Duration::from_secs(3600),
+        retention: Some(Duration::from_secs(3600)),
+        max_age: Some(Duration::from_secs(3600)),
         in_flight_limit: Duration::from_millis(1),
         audit_page: 100,
     }
@@ -49,36 +52,41 @@ pub fn metrics() -> PrometheusHandle {
         .clone()
 }
 
-pub fn ledger(url: &str) -> Ledger {
-    Ledger::new(url, "test", ledger::WORKER_STATEMENT_LIMIT).expect("a URL")
+pub fn ledger(url: &str) -> WorkerLedger {
+    WorkerLedger::new(url, "test").expect("a URL")
+}
+
+pub fn server_ledger(url: &str) -> ServerLedger {
+    ServerLedger::new(url, "test").expect("a URL")
 }
 
 pub fn counters(url: &str) -> Counters {
-    Counters::new(Redis::new(url, live::WORKER_ANSWER_LIMIT).expect("a URL"))
+    app::counters(&urls("", url)).expect("a URL")
+}
+
+fn urls(database_url: &str, redis_url: &str) -> StoreUrls {
+    StoreUrls {
+        database_url: database_url.to_owned(),
+        redis_url: redis_url.to_owned(),
+        key_prefix: KeyPrefix::default(),
+    }
 }
 
 impl Tally {
     pub async fn start() -> Self {
-        Self::start_limited_to(http::Limits::with_connections(http::CONNECTIONS_LIMIT)).await
+        Self::start_limited_to(ClientLimits::with_connections(CONNECTIONS_LIMIT)).await
     }
 
     /// With other limits on its clients.
-    pub async fn start_limited_to(limits: http::Limits) -> Self {
+    pub async fn start_limited_to(clients: ClientLimits) -> Self {
         let stores = Stores::start().await;
-        let server = Server::bind(
-            "127.0.0.1:0".parse().expect("an address"),
-            Duration::from_secs(10),
-            Ledger::new(
-                &stores.login_url(Role::Server),
-                "test server",
-                ledger::SERVER_STATEMENT_LIMIT,
-            )
-            .expect("a URL"),
-            Redis::new(&stores.redis_url(), live::SERVER_ANSWER_LIMIT).expect("a URL"),
-            metrics(),
-        )
-        .expect("a free port")
-        .limited_to(limits);
+        let options = ServerOptions {
+            listen: "127.0.0.1:0".parse().expect("an address"),
+            shutdown_limit: Duration::from_secs(10),
+            clients,
+        };
+        let of_server = urls(&stores.login_url(Role::Server), &stores.redis_url());
+        let server = app::server(&of_server, options, "test server", metrics()).expect("a free port");
         let base = format!("http://{}", server.address().expect("an address"));
         let (stop, stopped) = oneshot::channel();
         let server = tokio::spawn(server.run(async {
@@ -88,14 +96,15 @@ impl Tally {
             base,
             http: reqwest::Client::builder().no_proxy().build().expect("a client"),
             ledger: ledger(&stores.database_url),
-            worker_ledger: ledger(&stores.login_url(Role::Worker)),
+            server_ledger: server_ledger(&stores.database_url),
+            worker_urls: urls(&stores.login_url(Role::Worker), &stores.redis_url()),
             counters: counters(&stores.redis_url()),
             pool: stores.pool(),
             stores,
             stop: Some(stop),
             server,
         };
-        // Live counts are there from the start, not from the link's first connection on.
+        // Live counts are there from the start, not from the live counts' client's first connection on.
         tally.wait_until_ready("ready").await;
         tally
     }
@@ -109,16 +118,16 @@ impl Tally {
     }
 
     pub fn worker(&self) -> Worker {
-        self.worker_with(limits())
+        self.worker_with(options())
     }
 
-    pub fn worker_with(&self, limits: Limits) -> Worker {
-        Worker::new(self.worker_ledger.clone(), self.counters.clone(), limits)
+    pub fn worker_with(&self, options: SyncOptions) -> Worker {
+        app::worker(&self.worker_urls, options, "test worker").expect("URLs")
     }
 
     pub async fn item(&self, name: &str) -> ItemId {
         let name = ItemName::parse(name.to_owned()).expect("a name");
-        self.ledger.create_item(&name).await.expect("an item").id
+        self.server_ledger.create_item(&name).await.expect("an item").id
     }
 
     pub async fn get(&self, path: &str) -> (StatusCode, Value) {
@@ -163,7 +172,7 @@ impl Tally {
     pub async fn live_count(&self, item: ItemId) -> Option<i64> {
         let counter = self
             .counters
-            .peek(&[item])
+            .read(&[item])
             .await
             .expect("Redis answers")
             .remove(0);
@@ -176,7 +185,7 @@ impl Tally {
 
     /// The item as it stands in Postgres.
     pub async fn saved(&self, item: ItemId) -> Item {
-        self.ledger
+        self.server_ledger
             .item_reader()
             .read(&[item])
             .await
@@ -193,8 +202,8 @@ impl Tally {
     }
 
     /// Invariant 2, for one item, once nothing moves any more.
-    pub async fn assert_exact_at_rest(&self, item: ItemId) {
-        self.worker().flush_to_rest().await.expect("a flush");
+    pub async fn assert_exact_when_quiescent(&self, item: ItemId) {
+        self.worker().flush_until_quiescent().await.expect("a flush");
         let truth = self.ledger_sum(item).await;
         assert_eq!(self.saved_count(item).await, truth, "saved count of item {item}");
         if let Some(live) = self.live_count(item).await {

@@ -1,18 +1,18 @@
 //! Batches of votes: what is stored, told and refused, and what a connection remembers.
 
-use tally::domain::{ItemId, NewVote, Outcome};
+use tally::domain::{ItemId, NewVote, VoteOutcome};
 
 use super::{item, vote, words};
 use crate::helpers::stores::Stores;
-use crate::helpers::tally::ledger;
+use crate::helpers::tally::{ledger, server_ledger};
 
 #[tokio::test]
 async fn a_batch_is_decided_vote_by_vote_in_its_order() {
     let stores = Stores::start().await;
-    let ledger = ledger(&stores.database_url);
-    let x = item(&ledger).await;
+    let server = server_ledger(&stores.database_url);
+    let x = item(&server).await;
     let nowhere = ItemId::new(999).expect("positive");
-    let mut writer = ledger.writer();
+    let mut writer = server.writer();
     let first = writer.insert(&[vote(x, Some("ada"))]).await.expect("an insert");
     let batch = [
         vote(x, Some("bob")),
@@ -29,9 +29,9 @@ async fn a_batch_is_decided_vote_by_vote_in_its_order() {
             "accepted", "unknown", "repeated", "accepted", "repeated", "accepted"
         ]
     );
-    let id = |outcome: Outcome| match outcome {
-        Outcome::Accepted(vote) | Outcome::Repeated(vote) => vote.id,
-        Outcome::UnknownItem | Outcome::Unread => 0,
+    let id = |outcome: VoteOutcome| match outcome {
+        VoteOutcome::Accepted(vote) | VoteOutcome::Repeated(vote) => vote.id.get(),
+        VoteOutcome::UnknownItem | VoteOutcome::UnresolvedRepeat => 0,
     };
     assert_eq!(
         id(second.outcomes[2]),
@@ -49,8 +49,8 @@ async fn a_batch_is_decided_vote_by_vote_in_its_order() {
 #[tokio::test]
 async fn a_batch_is_told_as_stored_even_if_what_its_repeats_repeat_cannot_be_read() {
     let stores = Stores::start().await;
-    let ledger = ledger(&stores.database_url);
-    let x = item(&ledger).await;
+    let server = server_ledger(&stores.database_url);
+    let x = item(&server).await;
     // Whatever comes after an insert on the same connection finds no table.
     sqlx::raw_sql(
         "create function hide() returns trigger language plpgsql as
@@ -60,7 +60,7 @@ async fn a_batch_is_told_as_stored_even_if_what_its_repeats_repeat_cannot_be_rea
     .execute(&stores.pool())
     .await
     .expect("a trigger");
-    let mut writer = ledger.writer();
+    let mut writer = server.writer();
     let batch = [vote(x, Some("ada")), vote(x, Some("ada")), vote(x, None)];
     let inserted = writer.insert(&batch).await.expect("it is committed");
     assert_eq!(words(&inserted.outcomes), ["accepted", "unread", "accepted"]);
@@ -76,8 +76,8 @@ async fn a_batch_is_told_as_stored_even_if_what_its_repeats_repeat_cannot_be_rea
 #[tokio::test]
 async fn two_batches_of_the_same_voters_at_once_store_each_vote_once() {
     let stores = Stores::start().await;
-    let ledger = ledger(&stores.database_url);
-    let (x, y) = (item(&ledger).await, item(&ledger).await);
+    let server = server_ledger(&stores.database_url);
+    let (x, y) = (item(&server).await, item(&server).await);
     for round in 0..30 {
         let batch = |reverse: bool| {
             let mut votes: Vec<NewVote> = (0..100)
@@ -94,7 +94,7 @@ async fn two_batches_of_the_same_voters_at_once_store_each_vote_once() {
             }
             votes
         };
-        let (mut one, mut other) = (ledger.writer(), ledger.writer());
+        let (mut one, mut other) = (server.writer(), server.writer());
         let (forth, back) = (batch(false), batch(true));
         let (one, other) = tokio::join!(one.insert(&forth), other.insert(&back));
         let outcomes = [
@@ -122,9 +122,9 @@ async fn two_batches_of_the_same_voters_at_once_store_each_vote_once() {
 #[tokio::test]
 async fn the_ledger_is_append_only_and_items_are_permanent() {
     let stores = Stores::start().await;
-    let ledger = ledger(&stores.database_url);
-    let x = item(&ledger).await;
-    ledger
+    let server = server_ledger(&stores.database_url);
+    let x = item(&server).await;
+    server
         .writer()
         .insert(&[vote(x, Some("ada"))])
         .await
@@ -152,15 +152,16 @@ async fn the_ledger_is_append_only_and_items_are_permanent() {
 async fn an_item_that_was_not_there_takes_votes_over_the_same_connection_once_it_is() {
     let stores = Stores::start().await;
     let ledger = ledger(&stores.database_url);
-    let x = item(&ledger).await;
+    let server = server_ledger(&stores.database_url);
+    let x = item(&server).await;
     let y = ItemId::new(x.get() + 1).expect("positive");
-    let mut writer = ledger.writer();
+    let mut writer = server.writer();
     for voter in [None, Some("ada")] {
         let batch = [vote(y, voter), vote(x, voter), vote(y, None)];
         let before = writer.insert(&batch).await.expect("an insert");
         assert_eq!(words(&before.outcomes), ["unknown", "accepted", "unknown"]);
     }
-    assert_eq!(item(&ledger).await, y);
+    assert_eq!(item(&server).await, y);
     let nowhere = ItemId::new(999).expect("positive");
     for voter in [None, Some("bob")] {
         // Known, not yet known, and not there at all.
@@ -177,8 +178,9 @@ async fn an_item_that_was_not_there_takes_votes_over_the_same_connection_once_it
 async fn what_is_known_of_items_ends_with_the_connection() {
     let stores = Stores::start().await;
     let ledger = ledger(&stores.database_url);
-    let x = item(&ledger).await;
-    let mut writer = ledger.writer();
+    let server = server_ledger(&stores.database_url);
+    let x = item(&server).await;
+    let mut writer = server.writer();
     writer.insert(&[vote(x, None)]).await.expect("an insert");
     let pool = stores.pool();
     sqlx::raw_sql(
@@ -189,7 +191,7 @@ async fn what_is_known_of_items_ends_with_the_connection() {
     .await
     .expect("no item");
     sqlx::raw_sql(
-        "select pg_terminate_backend(pid) from pg_stat_activity where application_name like 'tally lane %'",
+        "select pg_terminate_backend(pid) from pg_stat_activity where application_name like 'tally writer %'",
     )
     .execute(&pool)
     .await

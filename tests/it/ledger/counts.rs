@@ -1,18 +1,19 @@
 //! Exact counts read, and live counts saved to their items.
 
-use tally::domain::{CountToSave, ItemId, Rev, TransactionId};
+use tally::domain::{CountToSave, ItemId, Revision, TransactionId};
 
 use super::{item, items, vote};
 use crate::helpers::stores::Stores;
-use crate::helpers::tally::ledger;
+use crate::helpers::tally::{ledger, server_ledger};
 
 #[tokio::test]
 async fn an_exact_count_comes_with_a_snapshot_that_sees_its_votes() {
     let stores = Stores::start().await;
     let ledger = ledger(&stores.database_url);
-    let x = item(&ledger).await;
+    let server = server_ledger(&stores.database_url);
+    let x = item(&server).await;
     let before = ledger.exact_counts(&[x]).await.expect("counts").remove(0);
-    let inserted = ledger
+    let inserted = server
         .writer()
         .insert(&[vote(x, None), vote(x, None)])
         .await
@@ -27,9 +28,9 @@ async fn an_exact_count_comes_with_a_snapshot_that_sees_its_votes() {
 #[tokio::test]
 async fn a_reader_whose_connection_was_ended_reads_on_over_another() {
     let stores = Stores::start().await;
-    let ledger = ledger(&stores.database_url);
-    let x = item(&ledger).await;
-    let mut reader = ledger.item_reader();
+    let server = server_ledger(&stores.database_url);
+    let x = item(&server).await;
+    let mut reader = server.item_reader();
     assert_eq!(reader.read(&[x]).await.expect("an item").len(), 1);
     let ended: i64 = sqlx::query_scalar(
         "select count(*) filter (where pg_terminate_backend(pid))
@@ -48,19 +49,20 @@ async fn a_reader_whose_connection_was_ended_reads_on_over_another() {
 async fn a_count_is_saved_only_forward_in_counted_at() {
     let stores = Stores::start().await;
     let ledger = ledger(&stores.database_url);
-    let x = item(&ledger).await;
-    let save = async |count, rev| {
+    let server = server_ledger(&stores.database_url);
+    let x = item(&server).await;
+    let save = async |count, revision| {
         let one = CountToSave {
             item_id: x,
             count,
-            rev: Rev::from_micros(rev),
+            revision: Revision::from_micros(revision),
         };
         let saved = ledger.save_counts(&[one]).await.expect("a save");
-        let item = ledger.item_reader().read(&[x]).await.expect("Postgres").remove(0);
+        let item = server.item_reader().read(&[x]).await.expect("Postgres").remove(0);
         (
             saved.contains(x),
             item.saved_count,
-            item.counted_at.map(Rev::micros),
+            item.counted_at.map(Revision::micros),
         )
     };
     let micros = 1_795_222_231_361_714;
@@ -88,11 +90,11 @@ async fn two_workers_that_save_the_same_items_in_opposite_orders_both_succeed_an
     let stores = Stores::start().await;
     let ledger = ledger(&stores.database_url);
     let items = items(&stores.pool(), 1000).await;
-    let counts = |rev: i64| -> Vec<CountToSave> {
+    let counts = |revision: i64| -> Vec<CountToSave> {
         let of_item = |item: &ItemId| CountToSave {
             item_id: *item,
-            count: rev,
-            rev: Rev::from_micros(rev),
+            count: revision,
+            revision: Revision::from_micros(revision),
         };
         items.iter().map(of_item).collect()
     };
@@ -117,10 +119,10 @@ async fn of_a_page_only_what_is_now_held_is_told_as_saved() {
     let stores = Stores::start().await;
     let ledger = ledger(&stores.database_url);
     let items = items(&stores.pool(), 3).await;
-    let count = |at: usize, count, rev| CountToSave {
+    let count = |at: usize, count, revision| CountToSave {
         item_id: items[at],
         count,
-        rev: Rev::from_micros(rev),
+        revision: Revision::from_micros(revision),
     };
     let first = [count(0, 5, 20), count(1, 5, 20)];
     ledger.save_counts(&first).await.expect("a save");

@@ -2,9 +2,9 @@
 
 mod batches;
 mod counts;
-mod folds;
+mod roll_ups;
 
-use tally::domain::{ItemId, NewVote, Outcome, Value, VoterId};
+use tally::domain::{ItemId, NewVote, Value, VoteOutcome, VoterId};
 
 fn vote(item: ItemId, voter: Option<&str>) -> NewVote {
     let voter_id = voter.map(|voter| VoterId::parse(voter.to_owned()).expect("a voter"));
@@ -15,19 +15,19 @@ fn vote(item: ItemId, voter: Option<&str>) -> NewVote {
     }
 }
 
-fn words(outcomes: &[Outcome]) -> Vec<&'static str> {
+fn words(outcomes: &[VoteOutcome]) -> Vec<&'static str> {
     outcomes
         .iter()
         .map(|outcome| match outcome {
-            Outcome::Accepted(_) => "accepted",
-            Outcome::Repeated(_) => "repeated",
-            Outcome::UnknownItem => "unknown",
-            Outcome::Unread => "unread",
+            VoteOutcome::Accepted(_) => "accepted",
+            VoteOutcome::Repeated(_) => "repeated",
+            VoteOutcome::UnknownItem => "unknown",
+            VoteOutcome::UnresolvedRepeat => "unread",
         })
         .collect()
 }
 
-async fn item(ledger: &tally::ledger::Ledger) -> ItemId {
+async fn item(ledger: &tally::ledger::ServerLedger) -> ItemId {
     let name = tally::domain::ItemName::parse("x".to_owned()).expect("a name");
     ledger.create_item(&name).await.expect("an item").id
 }

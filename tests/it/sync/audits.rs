@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use tally::domain::{CountToSave, Rev};
-use tally::sync::{Limits, Repair};
+use tally::domain::{CountToSave, Revision};
+use tally::sync::{Repair, SyncOptions};
 
 use super::{command, unsaved};
-use crate::helpers::tally::{Tally, limits};
+use crate::helpers::tally::{Tally, options};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_audit_finds_nothing_wrong_when_nothing_failed_and_moves_the_watermark() {
@@ -29,7 +29,7 @@ async fn the_audit_finds_nothing_wrong_when_nothing_failed_and_moves_the_waterma
         .expect("the watermark");
     assert!(watermark > 0 && votes > 0 && votes <= 10, "{watermark} {votes}");
     tally.add(item, 1).await;
-    tally.assert_exact_at_rest(item).await;
+    tally.assert_exact_when_quiescent(item).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -39,9 +39,9 @@ async fn the_audit_finds_and_repairs_a_live_count_that_is_wrong_either_way() {
         let item = tally.item(wrong).await;
         tally.add(item, 1).await;
         tally.worker().flush().await.expect("a flush");
-        command(&tally, &["HINCRBY", &format!("item:{{{item}}}"), "count", wrong]).await;
+        command(&tally, &["HINCRBY", &format!("tally:{{{item}}}"), "count", wrong]).await;
         // Votes are in flight for 1 ms here, so this one is no excuse for long.
-        tokio::time::sleep(limits().in_flight_limit).await;
+        tokio::time::sleep(options().in_flight_limit).await;
         let found = tally.worker().audit(Repair::No).await.expect("an audit");
         assert_eq!(
             (found.wrong_items, found.wrong_votes),
@@ -49,7 +49,7 @@ async fn the_audit_finds_and_repairs_a_live_count_that_is_wrong_either_way() {
         );
         let repaired = tally.worker().audit(Repair::Yes).await.expect("an audit");
         assert_eq!(repaired.repaired_items, 1);
-        tally.assert_exact_at_rest(item).await;
+        tally.assert_exact_when_quiescent(item).await;
         assert_eq!(
             tally
                 .worker()
@@ -72,13 +72,13 @@ async fn the_audit_finds_a_saved_count_that_someone_changed() {
         .execute(&tally.pool)
         .await
         .expect("an update");
-    tokio::time::sleep(limits().in_flight_limit).await;
+    tokio::time::sleep(options().in_flight_limit).await;
     let found = tally.worker().audit(Repair::Yes).await.expect("an audit");
     assert_eq!(
         (found.wrong_items, found.wrong_votes, found.repaired_items),
         (2, 41 + 42, 2)
     );
-    tally.worker().flush_to_rest().await.expect("a flush");
+    tally.worker().flush_until_quiescent().await.expect("a flush");
     assert_eq!(
         (
             tally.saved_count(with_live).await,
@@ -94,25 +94,25 @@ async fn the_audit_takes_votes_in_flight_for_what_they_are() {
     let item = tally.item("x").await;
     tally.add(item, 1).await;
     // A vote that is stored and will never be counted, as after a kill -9 between
-    // the two. While it is young it may still be on its way.
+    // the two. While it is in-flight it may still be on its way.
     sqlx::query("insert into vote (item_id) values ($1)")
         .bind(item.get())
         .execute(&tally.pool)
         .await
         .expect("a row");
-    let patient = tally.worker_with(Limits {
+    let patient = tally.worker_with(SyncOptions {
         in_flight_limit: Duration::from_secs(3600),
-        ..limits()
+        ..options()
     });
     let report = patient.audit(Repair::Yes).await.expect("an audit");
     assert_eq!((report.in_flight_items, report.wrong_items), (1, 0));
-    tokio::time::sleep(limits().in_flight_limit).await;
+    tokio::time::sleep(options().in_flight_limit).await;
     let report = tally.worker().audit(Repair::Yes).await.expect("an audit");
     assert_eq!(
         (report.in_flight_items, report.wrong_items, report.wrong_votes),
         (0, 1, 1)
     );
-    tally.assert_exact_at_rest(item).await;
+    tally.assert_exact_when_quiescent(item).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -120,9 +120,9 @@ async fn audits_under_voting_find_nothing_wrong() {
     let tally = Tally::start().await;
     let items = [tally.item("x").await, tally.item("y").await];
     let patient = || {
-        tally.worker_with(Limits {
+        tally.worker_with(SyncOptions {
             in_flight_limit: Duration::from_secs(60),
-            ..limits()
+            ..options()
         })
     };
     let (auditing, flushing) = (patient(), patient());
@@ -140,7 +140,7 @@ async fn audits_under_voting_find_nothing_wrong() {
     }
     audits.await.expect("nothing wrong");
     for item in items {
-        tally.assert_exact_at_rest(item).await;
+        tally.assert_exact_when_quiescent(item).await;
     }
 }
 
@@ -152,18 +152,18 @@ async fn the_audit_finds_a_late_write_that_is_ahead_of_a_slower_clock() {
     let item = tally.item("x").await;
     tally.add(item, 1).await;
     let worker = tally.worker();
-    let rev = unsaved(&tally, item).await.rev;
-    worker.flush_to_rest().await.expect("a flush");
-    tokio::time::sleep(limits().in_flight_limit).await;
+    let revision = unsaved(&tally, item).await.revision;
+    worker.flush_until_quiescent().await.expect("a flush");
+    tokio::time::sleep(options().in_flight_limit).await;
     let late = CountToSave {
         item_id: item,
         count: 5,
-        rev: Rev::from_micros(rev.micros() + 1_000_000),
+        revision: Revision::from_micros(revision.micros() + 1_000_000),
     };
     worker.write(&[late]).await.expect("Postgres answers");
     let report = worker.audit(Repair::Yes).await.expect("an audit");
     assert_eq!((report.wrong_items, report.wrong_votes), (1, 4));
-    worker.flush_to_rest().await.expect("a flush");
+    worker.flush_until_quiescent().await.expect("a flush");
     assert_eq!(tally.saved_count(item).await, 1);
     let report = worker.audit(Repair::No).await.expect("an audit");
     assert_eq!(report.right_items, 1);

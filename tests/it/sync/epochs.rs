@@ -1,4 +1,4 @@
-//! After Redis or Postgres lost something: everything is counted afresh.
+//! After Redis or Postgres lost something: everything is rebuilt.
 
 use super::command;
 use crate::helpers::eventually;
@@ -21,12 +21,12 @@ async fn after_redis_lost_its_data_unsaved_counts_are_written_from_the_ledger() 
     // y gets a new live count, x has none.
     tally.add(y, 1).await;
     assert_eq!(worker.enter_epoch().await.expect("an epoch"), Some(2));
-    worker.flush_to_rest().await.expect("a flush");
+    worker.flush_until_quiescent().await.expect("a flush");
     assert_eq!((tally.saved_count(x).await, tally.saved_count(y).await), (1, 2));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn after_a_restart_of_redis_every_count_is_counted_afresh() {
+async fn after_a_restart_of_redis_every_count_is_rebuilt() {
     let mut tally = Tally::start().await;
     let item = tally.item("x").await;
     tally.worker().enter_epoch().await.expect("an epoch");
@@ -40,11 +40,11 @@ async fn after_a_restart_of_redis_every_count_is_counted_afresh() {
     );
     assert!(tally.worker().enter_epoch().await.expect("an epoch").is_some());
     assert_eq!(tally.live_count(item).await, None);
-    tally.assert_exact_at_rest(item).await;
+    tally.assert_exact_when_quiescent(item).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn after_a_crash_of_postgres_every_count_is_counted_afresh_and_not_after_a_clean_restart() {
+async fn after_a_crash_of_postgres_every_count_is_rebuilt_and_not_after_a_clean_restart() {
     let mut tally = Tally::start().await;
     let item = tally.item("x").await;
     tally.worker().enter_epoch().await.expect("an epoch");
@@ -67,10 +67,10 @@ async fn after_a_crash_of_postgres_every_count_is_counted_afresh_and_not_after_a
         (tally.vote(item, "ada").await.0.is_success()).then_some(())
     })
     .await;
-    tally.assert_exact_at_rest(item).await;
+    tally.assert_exact_when_quiescent(item).await;
 }
 
-/// Such a dump takes the token along, and neither snapshots nor fences from before it.
+/// Such a dump takes the token along, and neither snapshots nor visibility snapshots from before it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_postgres_restored_from_a_dump_is_another_epoch() {
     let tally = Tally::start().await;
@@ -79,15 +79,15 @@ async fn a_postgres_restored_from_a_dump_is_another_epoch() {
     let worker = tally.worker();
     worker.enter_epoch().await.expect("the stores answer");
     assert_eq!(worker.enter_epoch().await.expect("the stores answer"), None);
-    let token = tally.ledger.recovery_token().await.expect("Postgres answers");
+    let token = tally.ledger.incarnation().await.expect("Postgres answers");
     // As a restore does: another transaction writes the same row.
-    sqlx::query("update recovery set token = token")
+    sqlx::query("update incarnation set token = token")
         .execute(&tally.pool)
         .await
         .expect("Postgres answers");
     assert_eq!(worker.enter_epoch().await.expect("the stores answer"), Some(1));
-    assert_eq!(tally.live_count(item).await, None, "counted afresh");
-    let redrawn = tally.ledger.recovery_token().await.expect("Postgres answers");
+    assert_eq!(tally.live_count(item).await, None, "rebuilt");
+    let redrawn = tally.ledger.incarnation().await.expect("Postgres answers");
     assert_ne!(redrawn, token);
     assert_eq!(worker.enter_epoch().await.expect("the stores answer"), None);
 }
@@ -101,7 +101,7 @@ async fn redis_wiped_while_an_epoch_is_entered_is_entered_anew() {
     tally.add(item, 1).await;
     let epoch = tally.counters.current_epoch().await.expect("Redis answers");
     let entering = tally.counters.begin_epoch().await.expect("Redis answers");
-    // The worker has seen a live count here, which the walk would save; then it is gone.
+    // The worker has seen a live count here, which the scan would save; then it is gone.
     command(&tally, &["FLUSHALL"]).await;
     let entered = tally.counters.enter_epoch(&epoch, entering).await;
     assert!(!entered.expect("Redis answers"));

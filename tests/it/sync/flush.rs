@@ -1,15 +1,15 @@
-//! The walk: writing, marking, expiring, ageing and recounting, one by one and in races.
+//! The scan: writing, marking, expiring, ageing and recounting, one by one and in races.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tally::domain::ItemId;
-use tally::sync::Limits;
+use tally::sync::SyncOptions;
 
 use super::{command, unsaved};
 use crate::helpers::eventually;
-use crate::helpers::tally::{Tally, counters, ledger, limits};
+use crate::helpers::tally::{Tally, counters, ledger, options};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_flush_writes_what_changed_and_marks_it() {
@@ -21,7 +21,7 @@ async fn a_flush_writes_what_changed_and_marks_it() {
     let report = tally.worker().flush().await.expect("a flush");
     assert_eq!((report.counters, report.flushed, report.unsaved), (2, 2, 0));
     assert_eq!((tally.saved_count(x).await, tally.saved_count(y).await), (2, -1));
-    assert!(tally.worker().flush().await.expect("a flush").is_at_rest());
+    assert!(tally.worker().flush().await.expect("a flush").is_quiescent());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -48,14 +48,14 @@ async fn a_mark_that_comes_late_does_not_mark_what_came_since() {
     let written = worker.write(&[count]).await.expect("a write");
     tally.add(item, 1).await;
     assert_eq!(worker.mark(&[count], &written).await.expect("a mark"), 0);
-    tally.assert_exact_at_rest(item).await;
+    tally.assert_exact_when_quiescent(item).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_workers_flushing_one_counter_out_of_order_keep_the_newer_count() {
     let tally = Tally::start().await;
     let item = tally.item("x").await;
-    // The trace against the guard: worker 1 peeks 2; −1; worker 2 peeks 1 and
+    // The trace against the guard: worker 1 reads 2; −1; worker 2 reads 1 and
     // writes it; worker 1 writes 2; worker 2 marks.
     tally.add(item, 1).await;
     tally.add(item, 1).await;
@@ -68,7 +68,7 @@ async fn two_workers_flushing_one_counter_out_of_order_keep_the_newer_count() {
     assert!(turned_away);
     assert_eq!(other.mark(&[newer], &written).await.expect("a mark"), 1);
     assert_eq!(tally.saved_count(item).await, 1);
-    tally.assert_exact_at_rest(item).await;
+    tally.assert_exact_when_quiescent(item).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -89,7 +89,7 @@ async fn equal_counts_of_different_revs_are_not_mistaken_for_each_other() {
         "1 again, but another 1"
     );
     other.write(&[second]).await.expect("a write");
-    tally.assert_exact_at_rest(item).await;
+    tally.assert_exact_when_quiescent(item).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -97,15 +97,15 @@ async fn a_saved_and_idle_count_expires_and_comes_back_with_the_next_vote() {
     let tally = Tally::start().await;
     let item = tally.item("x").await;
     tally.add(item, 1).await;
-    let worker = tally.worker_with(Limits {
-        retention: Duration::ZERO,
-        ..limits()
+    let worker = tally.worker_with(SyncOptions {
+        retention: Some(Duration::ZERO),
+        ..options()
     });
     assert_eq!(worker.flush().await.expect("a flush").expired, 0, "flushed first");
     assert_eq!(worker.flush().await.expect("a flush").expired, 1);
     assert_eq!(tally.live_count(item).await, None);
     assert_eq!(tally.add(item, 1).await, Some(2));
-    tally.assert_exact_at_rest(item).await;
+    tally.assert_exact_when_quiescent(item).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -121,9 +121,9 @@ async fn votes_that_race_with_expiry_are_all_counted_once() {
     let expired = Arc::new(AtomicUsize::new(0));
     let workers: Vec<_> = (0..2)
         .map(|_| {
-            let worker = tally.worker_with(Limits {
-                retention: Duration::ZERO,
-                ..limits()
+            let worker = tally.worker_with(SyncOptions {
+                retention: Some(Duration::ZERO),
+                ..options()
             });
             let (stop, expired) = (Arc::clone(&stop), Arc::clone(&expired));
             tokio::spawn(async move {
@@ -159,23 +159,23 @@ async fn votes_that_race_with_expiry_are_all_counted_once() {
         worker.await.expect("no panic");
     }
     for item in items {
-        tally.assert_exact_at_rest(item).await;
+        tally.assert_exact_when_quiescent(item).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_count_beyond_its_maximum_age_is_thrown_away_and_counted_afresh() {
+async fn a_count_beyond_its_maximum_age_is_thrown_away_and_rebuilt() {
     let tally = Tally::start().await;
     let item = tally.item("x").await;
     tally.add(item, 1).await;
     // An error that nothing else would find while the item is busy.
-    command(&tally, &["HINCRBY", &format!("item:{{{item}}}"), "count", "5"]).await;
-    let worker = tally.worker_with(Limits {
-        max_age: Duration::ZERO,
-        ..limits()
+    command(&tally, &["HINCRBY", &format!("tally:{{{item}}}"), "count", "5"]).await;
+    let worker = tally.worker_with(SyncOptions {
+        max_age: Some(Duration::ZERO),
+        ..options()
     });
-    assert_eq!(worker.flush().await.expect("a flush").aged, 1);
-    tally.assert_exact_at_rest(item).await;
+    assert_eq!(worker.flush().await.expect("a flush").evicted, 1);
+    tally.assert_exact_when_quiescent(item).await;
     assert_eq!(tally.add(item, 1).await, Some(2));
 }
 
@@ -186,12 +186,12 @@ async fn an_invalidated_count_is_recounted_from_the_ledger() {
     tally.add(item, 1).await;
     tally.counters.invalidate(&[item]).await.expect("Redis answers");
     let report = tally.worker().flush().await.expect("a flush");
-    assert_eq!((report.recounted, report.uncounted), (1, 0));
+    assert_eq!((report.rebuilt, report.rebuilds_left), (1, 0));
     assert_eq!(
         (tally.saved_count(item).await, tally.live_count(item).await),
         (1, None)
     );
-    assert!(tally.worker().flush().await.expect("a flush").is_at_rest());
+    assert!(tally.worker().flush().await.expect("a flush").is_quiescent());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -203,14 +203,14 @@ async fn a_recount_token_of_an_unknown_item_is_cleared() {
         .invalidate(&[nowhere])
         .await
         .expect("Redis answers");
-    assert_eq!(tally.worker().flush().await.expect("a flush").recounted, 1);
-    assert!(tally.worker().flush().await.expect("a flush").is_at_rest());
+    assert_eq!(tally.worker().flush().await.expect("a flush").rebuilt, 1);
+    assert!(tally.worker().flush().await.expect("a flush").is_quiescent());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn keys_of_others_are_left_alone() {
     let tally = Tally::start().await;
-    command(&tally, &["SET", "item:{x}", "theirs"]).await;
+    command(&tally, &["SET", "tally:{x}", "theirs"]).await;
     command(&tally, &["SET", "session:1", "theirs"]).await;
     assert_eq!(tally.worker().flush().await.expect("a flush").counters, 0);
 }
@@ -222,14 +222,14 @@ async fn two_workers_share_one_walk_without_missing_a_counter() {
     for number in 0..300 {
         items.push(tally.item(&format!("item {number}")).await);
     }
-    let small = Limits {
+    let small = SyncOptions {
         flush_page: 10,
-        ..limits()
+        ..options()
     };
     let (one, other) = (tally.worker_with(small.clone()), tally.worker_with(small));
     let mut votes = 0;
-    // One worker may take every page of a walk; not of every walk.
-    eventually("both workers take part in a walk", async || {
+    // One worker may take every page of a scan; not of every scan.
+    eventually("both workers take part in a scan", async || {
         futures_util::future::join_all(items.iter().map(|item| tally.add(*item, 1))).await;
         votes += 300;
         let (one, other) = tokio::join!(one.flush_shared(), other.flush_shared());
@@ -256,25 +256,25 @@ async fn a_recount_is_written_even_when_the_clock_of_redis_is_behind() {
         .await
         .expect("an update");
     tally.counters.invalidate(&[item]).await.expect("Redis answers");
-    assert_eq!(tally.worker().flush().await.expect("a flush").recounted, 1);
+    assert_eq!(tally.worker().flush().await.expect("a flush").rebuilt, 1);
     assert_eq!(tally.saved_count(item).await, 1);
     assert_eq!(tally.add(item, 1).await, Some(2));
-    tally.assert_exact_at_rest(item).await;
+    tally.assert_exact_when_quiescent(item).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_of_another_type_in_a_counters_place_is_thrown_away_with_the_next_vote() {
     let tally = Tally::start().await;
     let (item, other) = (tally.item("x").await, tally.item("y").await);
-    command(&tally, &["SET", &format!("item:{{{item}}}"), "theirs"]).await;
+    command(&tally, &["SET", &format!("tally:{{{item}}}"), "theirs"]).await;
     assert_eq!(tally.add(item, 1).await, None);
     eventually("live counts are back, for all", async || {
         tally.add(item, 1).await?;
         tally.add(other, 1).await
     })
     .await;
-    tally.assert_exact_at_rest(item).await;
-    tally.assert_exact_at_rest(other).await;
+    tally.assert_exact_when_quiescent(item).await;
+    tally.assert_exact_when_quiescent(other).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -285,11 +285,11 @@ async fn counters_and_ledger_of_another_worker_are_the_same() {
     let other = tally::sync::Worker::new(
         ledger(&tally.stores.database_url),
         counters(&tally.stores.redis_url()),
-        limits(),
+        options(),
     );
     tally.add(item, 1).await;
     let (one, other) = (tally.worker(), other);
     let (one, other) = tokio::join!(one.flush(), other.flush());
     assert!(one.expect("a flush").flushed + other.expect("a flush").flushed >= 1);
-    tally.assert_exact_at_rest(item).await;
+    tally.assert_exact_when_quiescent(item).await;
 }

@@ -1,9 +1,9 @@
 //! The sync worker's steps, each by itself and in races.
 
 mod audits;
-mod departures;
 mod epochs;
 mod flush;
+mod recovery;
 
 use tally::domain::{CountToSave, ItemId};
 
@@ -21,14 +21,14 @@ async fn command(tally: &Tally, words: &[&str]) {
 async fn unsaved(tally: &Tally, item: ItemId) -> CountToSave {
     let counter = tally
         .counters
-        .peek(&[item])
+        .read(&[item])
         .await
         .expect("Redis answers")
         .remove(0);
-    let (count, rev) = counter.unsaved().expect("an unsaved count");
+    let (count, revision) = counter.unsaved().expect("an unsaved count");
     CountToSave {
         item_id: item,
         count,
-        rev,
+        revision,
     }
 }

@@ -1,0 +1,176 @@
+//! What is compared: five ways of storing votes. All but Tally itself answer the
+//! same requests through the same HTTP server as Tally's (`tally::http::start`),
+//! each as a process of its own: this program, started again.
+
+mod batched;
+mod no_op;
+mod recipe;
+mod transaction;
+
+pub use recipe::key as recipe_key;
+
+use std::net::TcpListener;
+use std::time::Duration;
+
+use actix_web::{HttpResponse, web};
+use serde::Serialize;
+use tally::domain::{Item, ItemId, NewVote};
+use tally::http::{self, Json, PathItem, Problem, VoteBody, item_answer, vote_answer};
+use tally::telemetry;
+use tally::votes::Cast;
+
+/// Says to this program, started again, which system to be.
+pub const VARIABLE: &str = "TALLY_BENCH_CONTENDER";
+/// Where it listens: the same variable as Tally's.
+pub const LISTEN: &str = "TALLY_LISTEN";
+
+/// Among how many servers it shares Postgres' connections.
+pub const SERVERS: &str = "TALLY_BENCH_SERVERS";
+/// Postgres connections of a system that needs one a vote, its servers together;
+/// more made it no faster.
+const CONNECTIONS: u32 = 64;
+
+/// In the order in which they take their turns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum System {
+    /// The same server, which parses and answers the same and stores nothing.
+    NoOp,
+    /// An insert and an update in one transaction a vote.
+    Transaction,
+    /// Group commit: one statement a batch inserts the votes and updates the items.
+    BatchedTransaction,
+    /// One INSERT and one EVALSHA a vote.
+    Recipe,
+    /// The shipped server, with its worker.
+    Tally,
+}
+
+impl System {
+    pub const ALL: [Self; 5] = [
+        Self::NoOp,
+        Self::Transaction,
+        Self::BatchedTransaction,
+        Self::Recipe,
+        Self::Tally,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::NoOp => "no-op",
+            Self::Transaction => "transaction",
+            Self::BatchedTransaction => "batched_transaction",
+            Self::Recipe => "recipe",
+            Self::Tally => "tally",
+        }
+    }
+
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|one| one.name() == name)
+    }
+}
+
+/// A way of storing votes.
+trait VoteStore: 'static {
+    /// Stores and counts a vote; durable once this returns, if it ever is.
+    fn cast(&self, vote: NewVote) -> impl Future<Output = anyhow::Result<Cast>>;
+
+    /// An item and its live count, if that is kept elsewhere.
+    fn item(&self, id: ItemId) -> impl Future<Output = anyhow::Result<(Item, Option<i64>)>>;
+}
+
+/// Is a system until it is killed.
+pub async fn serve(name: &str) {
+    telemetry::start(telemetry::LogFormat::Text, &[]).expect("a filter");
+    // As `tally serve` does: the server measures each request.
+    telemetry::init_metrics().expect("the first recorder");
+    match System::named(name) {
+        Some(System::NoOp) => answer_with(|| no_op::Ceiling).await,
+        Some(System::Transaction) => {
+            let store = transaction::Transaction::connect().await;
+            answer_with(move || store.clone()).await;
+        }
+        Some(System::BatchedTransaction) => {
+            let pool = batched::connect().await;
+            answer_with(move || batched::BatchedTransaction::start(&pool)).await;
+        }
+        Some(System::Recipe) => {
+            let store = recipe::Recipe::connect().await;
+            answer_with(move || store.clone()).await;
+        }
+        Some(System::Tally) | None => panic!("{VARIABLE}: {name} is no system of this program"),
+    }
+}
+
+/// `store` is called once on each thread that serves.
+async fn answer_with<S: VoteStore>(store: impl Fn() -> S + Clone + Send + 'static) {
+    let listen = std::env::var(LISTEN).expect(LISTEN);
+    let listener = TcpListener::bind(listen).expect("a free port");
+    http::start(
+        listener,
+        http::ClientLimits::with_connections(http::limits::CONNECTIONS_LIMIT),
+        Duration::from_secs(1),
+        move |app| {
+            // In the order of Tally's own routes.
+            app.app_data(web::Data::new(store()))
+                .service(web::resource("/v1/items/{id}/votes").route(web::post().to(cast::<S>)))
+                .service(web::resource("/v1/items/{id}").route(web::get().to(item::<S>)));
+        },
+    )
+    .expect("a server")
+    .await
+    .expect("a server");
+}
+
+async fn cast<S: VoteStore>(
+    store: web::Data<S>,
+    id: PathItem,
+    body: Json<VoteBody>,
+) -> Result<HttpResponse, Problem> {
+    let vote = body.0.into_vote(id.0)?;
+    let (item_id, voter_id) = (vote.item_id, vote.voter_id.clone());
+    match store.cast(vote).await {
+        Ok(cast) => vote_answer(item_id, voter_id.as_ref(), cast),
+        Err(error) => Ok(failed(&error)),
+    }
+}
+
+async fn item<S: VoteStore>(store: web::Data<S>, id: PathItem) -> HttpResponse {
+    match store.item(id.0).await {
+        Ok((item, live)) => item_answer(&item, live),
+        Err(error) => failed(&error),
+    }
+}
+
+fn failed(error: &anyhow::Error) -> HttpResponse {
+    HttpResponse::InternalServerError().body(format!("{error:#}"))
+}
+
+/// This server's part of the connections.
+fn connections() -> u32 {
+    let servers: u32 = std::env::var(SERVERS)
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .expect(SERVERS);
+    CONNECTIONS.div_ceil(servers)
+}
+
+fn database_url() -> String {
+    std::env::var("DATABASE_URL").expect("DATABASE_URL")
+}
+
+/// The row of an item, for the systems whose count stands in it.
+async fn item_row(pool: &sqlx::PgPool, id: ItemId) -> anyhow::Result<(Item, Option<i64>)> {
+    let (name, saved_count): (String, i64) =
+        sqlx::query_as("select name, vote_count from item where id = $1")
+            .bind(id.get())
+            .fetch_one(pool)
+            .await?;
+    let item = Item {
+        id,
+        name: name.into(),
+        saved_count,
+        counted_at: None,
+    };
+    Ok((item, None))
+}

@@ -1,0 +1,35 @@
+//! The no-op baseline: the same server, parsing and answering the same, storing nothing.
+
+use tally::domain::{Item, ItemId, NewVote, StoredVote, VoteId};
+use tally::votes::Cast;
+
+use super::VoteStore;
+
+#[derive(Clone)]
+pub struct Ceiling;
+
+// Numbers as long as those of a running system, so that the answers are too.
+const VOTE_ID: i64 = 1_234_567;
+const COUNT: i64 = 123_456;
+
+impl VoteStore for Ceiling {
+    async fn cast(&self, vote: NewVote) -> anyhow::Result<Cast> {
+        Ok(Cast::Accepted {
+            vote: StoredVote {
+                id: VoteId::new(VOTE_ID),
+                value: vote.value.get(),
+            },
+            vote_count: Some(COUNT),
+        })
+    }
+
+    async fn item(&self, id: ItemId) -> anyhow::Result<(Item, Option<i64>)> {
+        let item = Item {
+            id,
+            name: "item".into(),
+            saved_count: COUNT,
+            counted_at: None,
+        };
+        Ok((item, Some(COUNT)))
+    }
+}

@@ -1,0 +1,92 @@
+//! What each command does.
+
+use super::{StoreUrls, dev};
+use crate::config::{self, Command};
+use crate::live::{Redis, WORKER_ANSWER_LIMIT};
+use crate::sync::{self, Repair};
+use crate::{client, replay, shutdown, telemetry};
+
+/// Runs a command of `tally`. Returns whether all was well.
+///
+/// # Errors
+/// When it cannot be run.
+pub async fn run(command: Command) -> anyhow::Result<bool> {
+    match command {
+        Command::Serve(settings) => serve(settings).await.map(|()| true),
+        Command::Dev(settings) => dev::run(settings).await.map(|()| true),
+        Command::Migrate(settings) => migrate(&settings).await.map(|()| true),
+        Command::Replay(settings) => replay::run(settings.into()).await,
+        Command::Health(settings) => health(&settings).await,
+        Command::Audit(settings) => audit(&settings).await,
+    }
+}
+
+async fn serve(settings: config::Serve) -> anyhow::Result<()> {
+    let metrics = telemetry::init_metrics()?;
+    let stores = StoreUrls::from(&settings.stores);
+    if settings.migrate {
+        super::migrate(&stores.database_url, "tally serve").await?;
+    }
+    let server = super::server(&stores, (&settings.server).into(), "tally serve", metrics)?;
+    tracing::info!(address = %server.address()?, "listening");
+    server.run(shutdown::requested_or_deaf()).await
+}
+
+async fn health(settings: &config::Health) -> anyhow::Result<bool> {
+    let (is_well, answer) = client::ask(&settings.url).await?;
+    telemetry::print(format_args!("{answer}\n"));
+    Ok(is_well)
+}
+
+async fn migrate(settings: &config::Migrate) -> anyhow::Result<()> {
+    let roles = super::migrate(&settings.database_url, "tally migrate").await?;
+    telemetry::print(format_args!("the database is up to date; {roles}\n"));
+    Ok(())
+}
+
+async fn audit(settings: &config::AuditCommand) -> anyhow::Result<bool> {
+    let stores = StoreUrls::from(&settings.stores);
+    let worker = super::worker(&stores, (&settings.audit).into(), "tally audit")?;
+    let repair = if settings.repair { Repair::Yes } else { Repair::No };
+    let report = worker.audit(repair).await?;
+    if report.repaired_items > 0 {
+        worker.flush_until_quiescent().await?;
+    }
+    telemetry::print(report);
+    Ok(report.wrong_items == 0)
+}
+
+/// Runs `sync-worker`. Returns whether all was well.
+///
+/// # Errors
+/// When it cannot be run.
+pub async fn sync_worker(settings: config::SyncWorker) -> anyhow::Result<bool> {
+    if let Some(listen) = settings.metrics_listen {
+        telemetry::serve_metrics(listen)?;
+    }
+    let stores = StoreUrls::from(&settings.stores);
+    let worker = super::worker(&stores, (&settings.worker).into(), "tally sync-worker")?;
+    if settings.once {
+        let (flushed, audit) = worker.once().await?;
+        telemetry::print(format_args!("{flushed}{audit}"));
+        return Ok(audit.wrong_items == 0);
+    }
+    warn_of_eviction(&stores).await?;
+    tracing::info!(every = ?settings.worker.flush_every, audit = %settings.worker.audit_cron, "syncing");
+    sync::run(worker, &(&settings.worker).into(), shutdown::requested_or_deaf()).await?;
+    Ok(true)
+}
+
+/// Says so if this Redis evicts counts when its memory is full.
+async fn warn_of_eviction(stores: &StoreUrls) -> anyhow::Result<()> {
+    let redis = Redis::new(&stores.redis_url, &stores.key_prefix, WORKER_ANSWER_LIMIT)?;
+    if let Ok(Some(policy)) = redis.eviction_policy().await
+        && policy != "noeviction"
+    {
+        tracing::warn!(
+            policy,
+            "this Redis evicts counts when its memory is full; set maxmemory-policy noeviction"
+        );
+    }
+    Ok(())
+}

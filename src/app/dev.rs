@@ -1,0 +1,247 @@
+//! `tally dev`: all of Tally with one command, on a Postgres and a Redis of its own.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+
+use super::StoreUrls;
+use crate::config;
+use crate::dev::{Durability, PrivatePostgres, PrivateRedis, usable_folder};
+use crate::domain::ItemName;
+use crate::ledger::{Role, ServerLedger};
+use crate::sync::{self, Schedule};
+use crate::{shutdown, telemetry};
+
+/// The items that a first start adds, so that there is something to vote on.
+const DEMO_ITEMS: [&str; 4] = [
+    "Tabs",
+    "Spaces",
+    "Both, on the same line",
+    "Whatever the formatter says",
+];
+
+/// The database in the private Postgres.
+const DATABASE: &str = "tally";
+
+/// Runs everything until Ctrl-C or SIGTERM, then stops everything.
+///
+/// # Errors
+/// When a part cannot be started.
+pub async fn run(settings: config::Dev) -> anyhow::Result<()> {
+    let metrics = telemetry::init_metrics()?;
+    // Heard from the first moment on, so that a Ctrl-C while the stores start
+    // finds someone who stops them.
+    let (stop, mut stopped) = tokio::sync::watch::channel(false);
+    tokio::spawn(async move {
+        let heard = tokio::select! {
+            heard = shutdown::requested() => heard,
+            heard = shutdown::hung_up() => heard,
+        };
+        if let Err(error) = heard {
+            tracing::error!(%error, "cannot listen to signals");
+        }
+        stop.send_replace(true);
+    });
+    let stores = {
+        let mut stopped = stopped.clone();
+        tokio::select! {
+            stores = DevStores::start(&settings) => stores?,
+            // What has been started is killed as it is dropped.
+            _ = stopped.wait_for(|stopped| *stopped) => return Ok(()),
+        }
+    };
+    let started = serve(&settings, &stores, metrics, async {
+        // A sender that is gone means stop as well.
+        let _ = stopped.wait_for(|stopped| *stopped).await;
+    })
+    .await;
+    // Whatever happened, no process is left behind.
+    stores.stop().await;
+    started
+}
+
+async fn serve(
+    settings: &config::Dev,
+    stores: &DevStores,
+    metrics: metrics_exporter_prometheus::PrometheusHandle,
+    stop: impl Future<Output = ()>,
+) -> anyhow::Result<()> {
+    super::migrate(&stores.database_url, "tally dev migrate").await?;
+    // As in production: the server and the worker may do what each has to, and no more.
+    let logins = stores.log_in().await?;
+    let urls = |database_url: &str| StoreUrls {
+        database_url: database_url.to_owned(),
+        redis_url: stores.redis_url.clone(),
+        key_prefix: settings.keys.key_prefix.clone(),
+    };
+    add_demo_items(&logins.server_url).await?;
+    let server = super::server(
+        &urls(&logins.server_url),
+        (&settings.server).into(),
+        "tally dev server",
+        metrics,
+    )?;
+    let address = server.address()?;
+    let worker = super::worker(
+        &urls(&logins.worker_url),
+        (&settings.worker).into(),
+        "tally dev worker",
+    )?;
+    let (stop_worker, worker_stopped) = tokio::sync::oneshot::channel::<()>();
+    let schedule = Schedule::from(&settings.worker);
+    let working = tokio::spawn(async move {
+        // A sender that is gone means stop as well.
+        sync::run(worker, &schedule, async { drop(worker_stopped.await) }).await
+    });
+
+    greet(address, stores, &logins);
+    let served = server.run(stop).await;
+    // The server first, so that the worker's last flush has all votes.
+    drop(stop_worker);
+    working.await??;
+    served
+}
+
+/// Adds the demo items to a database without items.
+async fn add_demo_items(server_url: &str) -> anyhow::Result<()> {
+    let ledger = ServerLedger::new(server_url, "tally dev")?;
+    if ledger.items(0, 1, None).await?.is_empty() {
+        for name in DEMO_ITEMS {
+            ledger.create_item(&ItemName::parse(name.to_owned())?).await?;
+        }
+    }
+    ledger.close().await;
+    Ok(())
+}
+
+fn greet(address: std::net::SocketAddr, stores: &DevStores, logins: &Logins) {
+    let base = format!("http://{address}");
+    telemetry::print(format_args!(
+        "
+Tally is at {base}/
+
+  curl -s {base}/v1/items
+  curl -s {base}/v1/items/1/votes -H 'content-type: application/json' -d '{{\"voter_id\":\"ada\"}}'
+  curl -s {base}/v1/items/1
+
+  {}      reports: select * from item;
+  Ctrl-C stops all of it{}.
+",
+        logins.psql,
+        if stores.private.is_some() {
+            format!("; the data stay in {}", stores.folder.display())
+        } else {
+            String::new()
+        }
+    ));
+}
+
+/// How each part logs in to Postgres.
+struct Logins {
+    server_url: String,
+    worker_url: String,
+    /// A command for reports; it shows no password.
+    psql: String,
+}
+
+/// The stores, private or given.
+struct DevStores {
+    database_url: String,
+    redis_url: String,
+    folder: PathBuf,
+    private: Option<(PrivatePostgres, PrivateRedis)>,
+    /// Held for as long as the folder is in use.
+    _lock: Option<File>,
+}
+
+impl DevStores {
+    async fn start(settings: &config::Dev) -> anyhow::Result<Self> {
+        if let (Some(database_url), Some(redis_url)) = (&settings.database_url, &settings.redis_url) {
+            return Ok(Self {
+                database_url: database_url.clone(),
+                redis_url: redis_url.clone(),
+                folder: settings.folder.clone(),
+                private: None,
+                _lock: None,
+            });
+        }
+        std::fs::create_dir_all(&settings.folder)
+            .with_context(|| format!("TALLY_DEV_FOLDER: cannot make {}", settings.folder.display()))?;
+        let folder = usable_folder(&settings.folder.canonicalize()?)?;
+        let lock = File::create(folder.join("lock"))?;
+        if lock.try_lock().is_err() {
+            bail!(
+                "another tally dev is running in {}; stop it, or give this one another folder with TALLY_DEV_FOLDER",
+                folder.display()
+            );
+        }
+        let secret = secret(&folder.join("secret"))?;
+        let mut postgres = PrivatePostgres::new(&folder.join("postgres"), &secret, Durability::Full)?;
+        let mut redis = PrivateRedis::new(&folder.join("redis"), &secret)?;
+        postgres.start().await?;
+        let database_url = postgres.create_database(DATABASE).await?;
+        redis.start().await?;
+        Ok(Self {
+            database_url,
+            redis_url: redis.url(),
+            folder,
+            private: Some((postgres, redis)),
+            _lock: Some(lock),
+        })
+    }
+
+    /// In a private Postgres each part has a login of its own; one that was given
+    /// is used as it was given.
+    async fn log_in(&self) -> anyhow::Result<Logins> {
+        let Some((postgres, _)) = &self.private else {
+            return Ok(Logins {
+                server_url: self.database_url.clone(),
+                worker_url: self.database_url.clone(),
+                psql: "psql \"$DATABASE_URL\"".to_owned(),
+            });
+        };
+        postgres.create_logins().await?;
+        let (psql, password) = postgres.psql(Role::Report, DATABASE);
+        let file = self.folder.join("pgpass");
+        write_secret(&file, &password)?;
+        Ok(Logins {
+            server_url: postgres.login_url(Role::Server, DATABASE),
+            worker_url: postgres.login_url(Role::Worker, DATABASE),
+            psql: format!("PGPASSFILE='{}' {psql}", file.display()),
+        })
+    }
+
+    async fn stop(self) {
+        if let Some((mut postgres, mut redis)) = self.private {
+            redis.stop().await;
+            postgres.stop().await;
+        }
+    }
+}
+
+/// The password of the private stores, drawn at the first start.
+fn secret(file: &Path) -> anyhow::Result<String> {
+    if let Ok(secret) = std::fs::read_to_string(file) {
+        return Ok(secret);
+    }
+    let secret = format!("{:032x}", rand::random::<u128>());
+    write_secret(file, &secret)?;
+    Ok(secret)
+}
+
+/// Writes a file that only we can read.
+fn write_secret(file: &Path, text: &str) -> anyhow::Result<()> {
+    match std::fs::remove_file(file) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
+        _ => {}
+    }
+    let mut made = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(file)?;
+    Ok(made.write_all(text.as_bytes())?)
+}

@@ -1,0 +1,77 @@
+//! From settings to what each module takes.
+
+use super::StoreUrls;
+use crate::config;
+use crate::http::{ClientLimits, ServerOptions};
+use crate::replay::ReplayOptions;
+use crate::sync::{Schedule, SyncOptions};
+
+impl From<&config::Stores> for StoreUrls {
+    fn from(settings: &config::Stores) -> Self {
+        Self {
+            database_url: settings.database_url.clone(),
+            redis_url: settings.redis_url.clone(),
+            key_prefix: settings.keys.key_prefix.clone(),
+        }
+    }
+}
+
+impl From<&config::Server> for ServerOptions {
+    fn from(settings: &config::Server) -> Self {
+        Self {
+            listen: settings.listen,
+            shutdown_limit: settings.shutdown_limit,
+            clients: ClientLimits::with_connections(settings.connections_limit),
+        }
+    }
+}
+
+impl From<&config::Worker> for SyncOptions {
+    fn from(settings: &config::Worker) -> Self {
+        Self {
+            flush_page: settings.flush_page,
+            retention: Some(settings.retention),
+            max_age: Some(settings.max_age),
+            in_flight_limit: settings.audit.in_flight_limit,
+            audit_page: settings.audit.audit_page,
+        }
+    }
+}
+
+/// For a caller that audits without a schedule: it expires nothing, and evicts nothing by
+/// age.
+impl From<&config::Audit> for SyncOptions {
+    fn from(settings: &config::Audit) -> Self {
+        Self {
+            flush_page: config::FLUSH_PAGE_DEFAULT_COUNTERS,
+            retention: None,
+            max_age: None,
+            in_flight_limit: settings.in_flight_limit,
+            audit_page: settings.audit_page,
+        }
+    }
+}
+
+impl From<&config::Worker> for Schedule {
+    fn from(settings: &config::Worker) -> Self {
+        Self {
+            flush_every: settings.flush_every,
+            audit_cron: settings.audit_cron.to_string(),
+            last_flush_limit: settings.last_flush_limit,
+        }
+    }
+}
+
+impl From<config::Replay> for ReplayOptions {
+    fn from(settings: config::Replay) -> Self {
+        Self {
+            file: settings.file,
+            urls: settings.url,
+            voter: settings.voter,
+            item: settings.item,
+            value: settings.value,
+            connections: settings.connections,
+            rate: settings.rate,
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Reads JSON bodies.
+
+use std::future::Future;
+use std::pin::Pin;
+
+use actix_web::dev::Payload;
+use actix_web::http::header;
+use actix_web::web::Bytes;
+use actix_web::{FromRequest, HttpMessage, HttpRequest};
+use futures_util::StreamExt;
+use serde::de::DeserializeOwned;
+use tokio::time::timeout;
+
+use crate::http::limits::{BODY_LIMIT, BODY_LIMIT_BYTES};
+use crate::http::problem::Problem;
+
+/// A JSON body. An empty one reads as `{}`.
+pub struct Json<T>(pub T);
+
+impl<T: DeserializeOwned + 'static> FromRequest for Json<T> {
+    type Error = Problem;
+    type Future = Pin<Box<dyn Future<Output = Result<Self, Problem>>>>;
+
+    fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
+        let is_json = is_json(request);
+        let is_encoded = request.headers().contains_key(header::CONTENT_ENCODING);
+        let declared: Option<usize> = request
+            .headers()
+            .get(header::CONTENT_LENGTH)
+            .and_then(|length| length.to_str().ok())
+            .and_then(|length| length.parse().ok());
+        let payload = payload.take();
+        Box::pin(async move {
+            if declared.is_some_and(|bytes| bytes > BODY_LIMIT_BYTES) {
+                return Err(Problem::body_too_large(BODY_LIMIT_BYTES));
+            }
+            if is_encoded {
+                return Err(Problem::wrong_content_type());
+            }
+            let bytes = timeout(BODY_LIMIT, read(payload, declared.unwrap_or(0)))
+                .await
+                .map_err(|_| Problem::body_too_slow(BODY_LIMIT))??;
+            if !bytes.is_empty() && !is_json {
+                return Err(Problem::wrong_content_type());
+            }
+            parse(&bytes).map(Self)
+        })
+    }
+}
+
+fn is_json(request: &HttpRequest) -> bool {
+    request.content_type().eq_ignore_ascii_case("application/json")
+}
+
+async fn read(mut payload: Payload, expected: usize) -> Result<Bytes, Problem> {
+    let mut body = Vec::with_capacity(expected);
+    while let Some(chunk) = payload.next().await {
+        let chunk = chunk.map_err(|_| Problem::malformed("body", "The body did not arrive whole."))?;
+        // Nearly always the body comes in one piece, which needs no copy.
+        if body.is_empty() && chunk.len() == expected {
+            return Ok(chunk);
+        }
+        if body.len() + chunk.len() > BODY_LIMIT_BYTES {
+            return Err(Problem::body_too_large(BODY_LIMIT_BYTES));
+        }
+        body.extend_from_slice(&chunk);
+    }
+    Ok(body.into())
+}
+
+/// Parses JSON; what is wrong with it is reported with the field where it is.
+pub(in crate::http) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
+    let bytes = if bytes.is_empty() { b"{}" } else { bytes };
+    // serde would take an array for an object, its values in the order of the fields.
+    if bytes.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[') {
+        return Err(Problem::malformed(
+            "body",
+            "body: it is an array; it takes an object.",
+        ));
+    }
+    // Keeping track of the path costs more than reading: it is for what is wrong.
+    if let Ok(value) = serde_json::from_slice(bytes) {
+        return Ok(value);
+    }
+    let mut deserializer = serde_json::Deserializer::from_slice(bytes);
+    let value = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
+        let path = error.path().to_string();
+        let message = error.into_inner().to_string();
+        // serde names an unknown or a missing field in its message, not in the path.
+        let named = ["unknown field `", "missing field `"]
+            .iter()
+            .find_map(|start| message.strip_prefix(start)?.split('`').next());
+        let field = match named {
+            Some(named) => named.to_owned(),
+            None if path == "." || path == "?" => "body".to_owned(),
+            None => path,
+        };
+        Problem::malformed(field.clone(), format!("{field}: {message}."))
+    })?;
+    deserializer
+        .end()
+        .map_err(|error| Problem::malformed("body", format!("body: {error}.")))?;
+    Ok(value)
+}

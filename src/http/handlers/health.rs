@@ -1,0 +1,96 @@
+//! `/health/live`, `/health/ready`, `/metrics`.
+
+use actix_web::http::header;
+use actix_web::{HttpResponse, web};
+use serde::Serialize;
+use std::time::Duration;
+use tokio::time::timeout;
+
+use crate::http::limits::RETRY_AFTER_SECONDS;
+use crate::http::state::AppState;
+use crate::ledger::Migrations;
+use crate::telemetry::name;
+
+/// How long a probe waits for each store.
+const PROBE_LIMIT: Duration = Duration::from_secs(2);
+
+/// The process runs and answers.
+pub async fn live() -> HttpResponse {
+    HttpResponse::Ok().json(serde_json::json!({ "status": "live" }))
+}
+
+#[derive(Serialize)]
+struct Ready {
+    /// `ready`; `degraded`: votes are stored, live counts are unavailable.
+    status: &'static str,
+    postgres: &'static str,
+    /// `ready` or `unavailable`.
+    redis: &'static str,
+    migrations: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    detail: Option<String>,
+}
+
+/// Whether votes can be stored, and which of Postgres, Redis and the migrations is
+/// not as it should be. Without Redis voting goes on, so that alone is `degraded`
+/// with 200: a load balancer must not turn voters away for it.
+pub async fn ready(state: web::Data<AppState>) -> HttpResponse {
+    let (migrations, ping) = tokio::join!(
+        timeout(PROBE_LIMIT, state.ledger.migrations()),
+        timeout(PROBE_LIMIT, state.redis.ping())
+    );
+    let (postgres, migrations) = match migrations {
+        Ok(Ok(Migrations::Done)) => ("ready", "ready"),
+        Ok(Ok(Migrations::Pending)) => ("ready", "pending"),
+        Ok(Err(_)) | Err(_) => ("unavailable", "unknown"),
+    };
+    let redis = if matches!(ping, Ok(Ok(()))) && state.live_counts.answers() {
+        "ready"
+    } else {
+        "unavailable"
+    };
+    let parts = [
+        ("Postgres", postgres),
+        ("Redis", redis),
+        ("migrations", migrations),
+    ];
+    let missing: Vec<String> = parts
+        .iter()
+        .filter(|(_, state)| *state != "ready")
+        .map(|(part, state)| format!("{part}: {state}"))
+        .collect();
+    let detail = (!missing.is_empty()).then(|| missing.join(", "));
+    if postgres == "ready" && migrations == "ready" {
+        let status = if redis == "ready" { "ready" } else { "degraded" };
+        return HttpResponse::Ok().json(Ready {
+            status,
+            postgres,
+            redis,
+            migrations,
+            detail,
+        });
+    }
+    // problem+json, whose own `status` is the number.
+    let problem = serde_json::json!({
+        "type": "about:blank",
+        "title": "Not ready",
+        "status": 503,
+        "detail": detail,
+        "postgres": postgres,
+        "redis": redis,
+        "migrations": migrations,
+    });
+    HttpResponse::ServiceUnavailable()
+        .insert_header((header::RETRY_AFTER, RETRY_AFTER_SECONDS))
+        .insert_header((header::CONTENT_TYPE, "application/problem+json"))
+        .body(problem.to_string())
+}
+
+/// Prometheus' text format.
+pub async fn metrics(state: web::Data<AppState>) -> HttpResponse {
+    metrics::gauge!(name::SUSPECTS).set(state.live_counts.suspect_total() as f64);
+    state.metrics.run_upkeep();
+    HttpResponse::Ok()
+        .insert_header((header::CONTENT_TYPE, "text/plain; version=0.0.4"))
+        .body(state.metrics.render())
+}

@@ -1,0 +1,6 @@
+//! The handlers, a file a resource. They know no SQL and no Redis.
+
+pub(super) mod health;
+pub(super) mod items;
+pub(super) mod pages;
+pub(super) mod votes;

@@ -1,0 +1,29 @@
+//! The page at `/`, embedded in the binary.
+
+use actix_web::HttpResponse;
+use actix_web::http::header;
+
+/// Everything the page loads comes from here.
+const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src data:; \
+     form-action 'none'; frame-ancestors 'none'; base-uri 'none'";
+
+fn file(content_type: &'static str, text: &'static str) -> HttpResponse {
+    HttpResponse::Ok()
+        .insert_header((header::CONTENT_TYPE, content_type))
+        .insert_header((header::CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY))
+        .insert_header((header::X_CONTENT_TYPE_OPTIONS, "nosniff"))
+        .insert_header((header::CACHE_CONTROL, "no-cache"))
+        .body(text)
+}
+
+pub async fn html() -> HttpResponse {
+    file("text/html; charset=utf-8", include_str!("../pages/index.html"))
+}
+
+pub async fn css() -> HttpResponse {
+    file("text/css; charset=utf-8", include_str!("../pages/page.css"))
+}
+
+pub async fn script() -> HttpResponse {
+    file("text/javascript; charset=utf-8", include_str!("../pages/page.js"))
+}

@@ -1,0 +1,33 @@
+//! The route table.
+
+use actix_web::web;
+
+use super::handlers::{health, items, pages, votes};
+use super::observe;
+use super::problem::{method_not_allowed, not_found};
+
+/// Adds every route.
+pub(super) fn add(app: &mut web::ServiceConfig) {
+    // GET answers HEAD as well: the server leaves the body out.
+    macro_rules! resource {
+        ($path:literal, allow = $allow:literal, $($method:ident => $handler:path),+ $(,)?) => {
+            app.service(
+                web::resource($path)
+                    .app_data(observe::Route::new($path))
+                    $(.route(web::$method().to($handler)))+
+                    .default_service(web::to(|| async { method_not_allowed($allow) })),
+            );
+        };
+    }
+    // The first that fits is taken, so those that are asked for most come first.
+    resource!("/v1/items/{id}/votes", allow = "POST", post => votes::cast);
+    resource!("/v1/items/{id}", allow = "GET, HEAD", get => items::show, head => items::show);
+    resource!("/v1/items", allow = "GET, HEAD, POST", get => items::list, head => items::list, post => items::create);
+    resource!("/", allow = "GET, HEAD", get => pages::html, head => pages::html);
+    resource!("/page.css", allow = "GET, HEAD", get => pages::css, head => pages::css);
+    resource!("/page.js", allow = "GET, HEAD", get => pages::script, head => pages::script);
+    resource!("/health/live", allow = "GET, HEAD", get => health::live, head => health::live);
+    resource!("/health/ready", allow = "GET, HEAD", get => health::ready, head => health::ready);
+    resource!("/metrics", allow = "GET, HEAD", get => health::metrics, head => health::metrics);
+    app.default_service(web::to(not_found));
+}

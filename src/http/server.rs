@@ -1,0 +1,208 @@
+//! The server: listens, serves on each thread, and stops in order.
+
+use std::net::{SocketAddr, TcpListener};
+use std::time::Duration;
+
+use actix_http::HttpService;
+use actix_http::error::DispatchError;
+use actix_server::Server as Listening;
+use actix_service::{ServiceFactoryExt, fn_service, map_config};
+use actix_web::dev::AppConfig;
+use actix_web::middleware::from_fn;
+use actix_web::{App, web};
+use metrics_exporter_prometheus::PrometheusHandle;
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+use tracing_actix_web::TracingLogger;
+
+use super::connection::{ClientLimits, Connection, Places};
+use super::limits::{
+    BACKLOG_LIMIT_CONNECTIONS, DISCONNECT_LIMIT, REFUSAL_LIMIT_CONNECTIONS_PER_THREAD, THREADS_LIMIT,
+};
+use super::state::AppState;
+use super::{observe, routes};
+use crate::counts::CountReader;
+use crate::ledger::ServerLedger;
+use crate::live::{LiveCounts, Redis};
+use crate::votes::VoteQueue;
+
+/// A server that listens; [`Server::run`] makes it answer.
+pub struct Server {
+    listener: TcpListener,
+    options: ServerOptions,
+    ledger: ServerLedger,
+    redis: Redis,
+    metrics: PrometheusHandle,
+}
+
+/// Where a server listens, and its limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ServerOptions {
+    pub listen: SocketAddr,
+    /// How long a shutdown waits for each of: requests under way, votes in a queue,
+    /// suspect counts.
+    pub shutdown_limit: Duration,
+    pub clients: ClientLimits,
+}
+
+impl Server {
+    /// Takes the address. Call it within a runtime of tokio.
+    ///
+    /// # Errors
+    /// When the address is taken or not this machine's.
+    pub fn bind(
+        options: ServerOptions,
+        ledger: ServerLedger,
+        redis: Redis,
+        metrics: PrometheusHandle,
+    ) -> anyhow::Result<Self> {
+        let listen = options.listen;
+        let listener = listen_on(listen)
+            .map_err(|error| anyhow::anyhow!("TALLY_LISTEN: cannot listen on {listen}: {error}"))?;
+        Ok(Self {
+            listener,
+            options,
+            ledger,
+            redis,
+            metrics,
+        })
+    }
+
+    /// The address, its port filled in.
+    ///
+    /// # Errors
+    /// When the system does not tell.
+    pub fn address(&self) -> std::io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// Answers until `stop` resolves; then accepts no more, answers what was
+    /// collected, and returns.
+    ///
+    /// # Errors
+    /// When the server cannot be started.
+    pub async fn run(self, stop: impl Future<Output = ()>) -> anyhow::Result<()> {
+        let ServerOptions {
+            clients,
+            shutdown_limit,
+            ..
+        } = self.options;
+        let live_counts = LiveCounts::open(self.redis.clone());
+        let shared = live_counts.clone();
+        // Each batch writer holds a sender; when all senders are gone, so are the writers.
+        let (writers, mut writers_ended) = mpsc::channel::<()>(1);
+        let of_writers = writers.downgrade();
+        // Once on each thread that serves.
+        let routes = move |app: &mut web::ServiceConfig| {
+            let live_counts = shared.with_own_connection();
+            let state = AppState {
+                votes: VoteQueue::start(&self.ledger, &live_counts, threads(), of_writers.upgrade()),
+                counts: CountReader::start(&self.ledger, &live_counts, threads()),
+                ledger: self.ledger.clone(),
+                live_counts,
+                redis: self.redis.clone(),
+                metrics: self.metrics.clone(),
+            };
+            app.app_data(web::Data::new(state)).configure(routes::add);
+        };
+        let server = start(self.listener, clients, shutdown_limit, routes)?;
+
+        let handle = server.handle();
+        let running = tokio::spawn(server);
+        stop.await;
+        handle.stop(true).await;
+        running.await??;
+        // Each thread has answered the votes in its queue, unless that took too long, and
+        // its batch writers end with it. The items of a batch that is cut off are suspect.
+        drop(writers);
+        if timeout(shutdown_limit, writers_ended.recv()).await.is_err() {
+            tracing::error!(limit = ?shutdown_limit, "some batches of votes did not end in time");
+        }
+        if timeout(shutdown_limit, live_counts.repaired()).await.is_err() {
+            tracing::warn!(
+                items = live_counts.suspect_total(),
+                "suspect counts are left for the epoch check or the audit"
+            );
+        }
+        Ok(())
+    }
+}
+
+/// How many threads serve requests, each with connections, batch writers and batches of its own.
+pub fn threads() -> usize {
+    std::thread::available_parallelism()
+        .map_or(2, usize::from)
+        .min(THREADS_LIMIT)
+}
+
+/// Takes an address, with a longer queue of connections to accept than std asks for.
+fn listen_on(address: SocketAddr) -> std::io::Result<TcpListener> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4()?,
+        SocketAddr::V6(_) => TcpSocket::new_v6()?,
+    };
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG_LIMIT_CONNECTIONS)?.into_std()
+}
+
+/// Starts a server for these routes, with Tally's limits, and with what is seen of
+/// each request around them; over connections of our own kind, but for which this is
+/// what actix-web's HttpServer does.
+///
+/// # Errors
+/// When the address cannot be listened on.
+pub fn start(
+    listener: TcpListener,
+    limits: ClientLimits,
+    shutdown_limit: Duration,
+    routes: impl Fn(&mut web::ServiceConfig) + Clone + Send + 'static,
+) -> std::io::Result<Listening> {
+    let threads = threads();
+    let limits = limits.within_open_files(threads);
+    let places = Places::new(limits.connections);
+    let builder = Listening::build()
+        .workers(threads)
+        .max_concurrent_connections(
+            limits.connections.div_ceil(threads) + REFUSAL_LIMIT_CONNECTIONS_PER_THREAD,
+        )
+        .shutdown_timeout(shutdown_limit.as_secs().max(1))
+        .disable_signals();
+    let stopping = builder.graceful_shutdown_signal();
+    let service = move || {
+        let app = App::new()
+            .wrap(from_fn(observe::observe))
+            .wrap(TracingLogger::<observe::RequestSpan>::new())
+            .app_data(observe::Route::new("unknown"))
+            .configure(&routes);
+        let stopping = stopping.clone();
+        let http = HttpService::build()
+            .client_request_timeout(limits.head)
+            .client_disconnect_timeout(DISCONNECT_LIMIT)
+            .keep_alive(limits.keep_alive)
+            // Idle connections are closed when the server stops.
+            .graceful_shutdown_signal(move || {
+                let stopping = stopping.clone();
+                async move { stopping.notified().await }
+            })
+            .on_connect_ext(|connection: &Connection, data| {
+                data.insert(connection.activity());
+            })
+            .h1(map_config(app, |()| AppConfig::default()));
+        let places = places.clone();
+        fn_service(move |stream: TcpStream| {
+            let places = places.clone();
+            async move {
+                let address = stream.peer_addr().ok();
+                match Connection::admit(stream, &places, limits).await {
+                    Some(connection) => Ok((connection, address)),
+                    // It has been answered.
+                    None => Err(DispatchError::DisconnectTimeout),
+                }
+            }
+        })
+        .and_then(http)
+    };
+    Ok(builder.listen("http", listener, service)?.run())
+}

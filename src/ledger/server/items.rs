@@ -1,0 +1,190 @@
+//! Items: made once, read often.
+
+use std::sync::Arc;
+
+use sqlx::postgres::PgConnection;
+use tokio::time::timeout;
+
+use super::ServerLedger;
+use super::connection::DedicatedConnection;
+use super::item_cache::ItemCache;
+use crate::domain::{Item, ItemId, ItemName, Revision};
+use crate::ledger::LedgerError;
+use crate::ledger::connect::{ANSWER_MARGIN, KEPT_PLANS};
+use crate::ledger::error::is_disconnect;
+
+/// How many items' names a reader remembers, at the most: a few megabytes for each, 40
+/// where all names are as long as they may be.
+const NAMES_LIMIT_ITEMS: usize = 50_000;
+
+struct Row {
+    id: i64,
+    name: String,
+    vote_count: i64,
+    counted_at: Option<i64>,
+}
+
+impl TryFrom<Row> for Item {
+    type Error = sqlx::Error;
+
+    fn try_from(row: Row) -> Result<Self, sqlx::Error> {
+        let id = ItemId::new(row.id)
+            .ok_or_else(|| sqlx::Error::Decode(format!("item id {} is not positive", row.id).into()))?;
+        Ok(Self {
+            id,
+            name: row.name.into(),
+            saved_count: row.vote_count,
+            counted_at: row.counted_at.map(Revision::from_micros),
+        })
+    }
+}
+
+impl ServerLedger {
+    /// Makes an item. Its name need not be unique.
+    ///
+    /// # Errors
+    /// When Postgres is unavailable.
+    pub async fn create_item(&self, name: &ItemName) -> Result<Item, LedgerError> {
+        let row = sqlx::query_as!(
+            Row,
+            r#"insert into item (name) values ($1)
+               returning id, name, vote_count, null::bigint as counted_at"#,
+            name.as_str()
+        )
+        .fetch_one(&self.database.pool)
+        .await?;
+        Ok(row.try_into()?)
+    }
+
+    /// Reads items over a connection of its own.
+    pub fn item_reader(&self) -> ItemReader {
+        let options = self.database.options.clone().options([KEPT_PLANS]);
+        ItemReader {
+            connection: DedicatedConnection::new(options, self.database.statement_limit + ANSWER_MARGIN),
+            names: ItemCache::new(NAMES_LIMIT_ITEMS),
+        }
+    }
+
+    /// Up to `limit` items with ids above `after`, in the order of their ids;
+    /// only those named `name`, if one is given.
+    ///
+    /// # Errors
+    /// When Postgres is unavailable.
+    pub async fn items(&self, after: i64, limit: i64, name: Option<&str>) -> Result<Vec<Item>, LedgerError> {
+        // Two statements: with `name is null or name = $3` in one, the planner
+        // could use neither index well.
+        let rows = match name {
+            None => {
+                sqlx::query_as!(
+                    Row,
+                    r#"select id, name, vote_count,
+                              (extract(epoch from counted_at) * 1000000)::bigint as counted_at
+                       from item where id > $1 order by id limit $2"#,
+                    after,
+                    limit
+                )
+                .fetch_all(&self.database.pool)
+                .await?
+            }
+            Some(name) => {
+                sqlx::query_as!(
+                    Row,
+                    r#"select id, name, vote_count,
+                              (extract(epoch from counted_at) * 1000000)::bigint as counted_at
+                       from item where name = $3 and id > $1 order by id limit $2"#,
+                    after,
+                    limit,
+                    name
+                )
+                .fetch_all(&self.database.pool)
+                .await?
+            }
+        };
+        Ok(rows.into_iter().map(Item::try_from).collect::<Result<_, _>>()?)
+    }
+}
+
+/// Reads items by their ids, many at once, over a connection of its own: lent from the
+/// pool, each batch would first be planned and its connection asked how it is.
+pub struct ItemReader {
+    connection: DedicatedConnection,
+    /// As they were read over this connection.
+    names: ItemCache<Arc<str>>,
+}
+
+impl ItemReader {
+    /// The names of these items, in their order, of those that were read not long ago.
+    pub fn cached_names(&mut self, ids: &[ItemId]) -> Vec<Option<Arc<str>>> {
+        let names = self.names.of(ids.iter().map(|id| id.get()));
+        names.into_iter().map(|name| name.cloned()).collect()
+    }
+
+    /// Those of these items that exist, in no order. Each id may be given once.
+    ///
+    /// # Errors
+    /// When Postgres is unavailable or too slow.
+    pub async fn read(&mut self, ids: &[ItemId]) -> Result<Vec<Item>, LedgerError> {
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let ids: Vec<i64> = ids.iter().map(|id| id.get()).collect();
+        let found = loop {
+            let (mut connection, was_kept) = self.connection.take().await?;
+            if !was_kept {
+                self.names.clear();
+            }
+            let limit = self.connection.answer_limit;
+            match timeout(limit, find(&mut connection, &ids)).await {
+                Ok(Ok(found)) => {
+                    self.connection.keep(connection);
+                    break found;
+                }
+                // Postgres was restarted, say. Reading again does no harm.
+                Ok(Err(error)) if was_kept && is_disconnect(&error) => {}
+                Ok(Err(error)) => return Err(error.into()),
+                Err(_) => return Err(LedgerError::Timeout(limit)),
+            }
+        };
+        let columns = found.names.unwrap_or_default().into_iter();
+        let columns = columns
+            .zip(found.vote_counts.unwrap_or_default())
+            .zip(found.counted_at.unwrap_or_default());
+        let ids = found.ids.unwrap_or_default();
+        let rows = ids.into_iter().zip(columns);
+        let items = rows
+            .map(|(id, ((name, vote_count), counted_at))| {
+                Item::try_from(Row {
+                    id,
+                    name,
+                    vote_count,
+                    counted_at,
+                })
+            })
+            .collect::<Result<Vec<_>, _>>()?;
+        let names = items.iter().map(|item| (item.id.get(), Arc::clone(&item.name)));
+        self.names.add(names);
+        Ok(items)
+    }
+}
+
+/// Items, a column each; `None` when there is none of them.
+struct Columns {
+    ids: Option<Vec<i64>>,
+    names: Option<Vec<String>>,
+    vote_counts: Option<Vec<i64>>,
+    counted_at: Option<Vec<Option<i64>>>,
+}
+
+/// One row of arrays: a row an item would cost more to take in than to read.
+async fn find(connection: &mut PgConnection, ids: &[i64]) -> Result<Columns, sqlx::Error> {
+    sqlx::query_as!(
+        Columns,
+        r#"select array_agg(id) as ids, array_agg(name) as names, array_agg(vote_count) as vote_counts,
+                  array_agg((extract(epoch from counted_at) * 1000000)::bigint)
+                      as "counted_at: Vec<Option<i64>>"
+           from item where id = any($1)"#,
+        ids
+    )
+    .fetch_one(connection)
+    .await
+}

@@ -1,0 +1,75 @@
+//! What the server asks of Postgres: the role `tally_server`.
+
+mod connection;
+mod item_cache;
+mod items;
+mod votes;
+
+pub use items::ItemReader;
+pub use votes::{InsertError, Inserted, VoteWriter};
+
+use sqlx::migrate::{Migrate, MigrateError};
+
+use super::LedgerError;
+use super::connect::{Database, KEPT_PLANS, SERVER_STATEMENT_LIMIT, WRITER_KEEPALIVE};
+use super::owner::MIGRATIONS;
+
+/// How far the database's migrations are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Migrations {
+    /// All that this program knows of have run.
+    Done,
+    /// Some are still to be run: `tally migrate`.
+    Pending,
+}
+
+/// The ledger as the role `tally_server` may use it. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct ServerLedger {
+    database: Database,
+}
+
+impl ServerLedger {
+    /// Describes the connection; none is made until one is needed. Postgres shows
+    /// `application_name` to its operator.
+    ///
+    /// # Errors
+    /// When the URL is none of Postgres.
+    pub fn new(database_url: &str, application_name: &str) -> Result<Self, LedgerError> {
+        let database = Database::new(database_url, application_name, SERVER_STATEMENT_LIMIT)?;
+        Ok(Self { database })
+    }
+
+    /// A writer of votes, over a connection of its own.
+    pub fn writer(&self) -> VoteWriter {
+        let options = self.database.options.clone();
+        let options = options.options([KEPT_PLANS]).options(WRITER_KEEPALIVE);
+        VoteWriter::new(options, self.database.statement_limit)
+    }
+
+    /// Whether Postgres answers, and how far its migrations are.
+    ///
+    /// # Errors
+    /// When Postgres is unavailable.
+    pub async fn migrations(&self) -> Result<Migrations, LedgerError> {
+        let mut connection = self.database.pool.acquire().await?;
+        let done = match connection.list_applied_migrations().await {
+            Ok(applied) => MIGRATIONS
+                .iter()
+                .all(|known| applied.iter().any(|one| one.version == known.version)),
+            // The table of migrations is not there: none has run.
+            Err(MigrateError::Execute(sqlx::Error::Database(_))) => false,
+            Err(error) => return Err(error.into()),
+        };
+        Ok(if done {
+            Migrations::Done
+        } else {
+            Migrations::Pending
+        })
+    }
+
+    /// Ends all connections of the pool.
+    pub async fn close(&self) {
+        self.database.pool.close().await;
+    }
+}

@@ -1,0 +1,329 @@
+//! Storing votes.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use sqlx::Connection;
+use sqlx::postgres::{PgConnectOptions, PgConnection};
+use tokio::time::timeout;
+
+use super::item_cache::ItemCache;
+use crate::domain::{ExactCount, ItemId, NewVote, StoredVote, TransactionId, VoteId, VoteOutcome, VoterId};
+use crate::ledger::LedgerError;
+use crate::ledger::connect::{ANSWER_MARGIN, CONNECT_LIMIT};
+use crate::ledger::error::is_certain;
+use crate::ledger::exact_counts::exact_counts;
+
+/// How many items a batch writer's connection remembers, at the most: a good megabyte for each.
+const ITEM_CACHE_LIMIT_ITEMS: usize = 100_000;
+
+/// What became of a batch.
+#[derive(Debug)]
+pub struct Inserted {
+    /// The batch's transaction, committed.
+    pub transaction: TransactionId,
+    /// One for each vote, in the order given.
+    pub outcomes: Vec<VoteOutcome>,
+}
+
+/// Why a batch has no outcome.
+#[derive(Debug, thiserror::Error)]
+pub enum InsertError {
+    /// Nothing was stored, for certain.
+    #[error("{0}")]
+    NotStored(#[source] LedgerError),
+    /// The batch may have been stored, or may still be.
+    #[error("{0} (the batch may have been stored)")]
+    Unknown(#[source] LedgerError),
+}
+
+/// Stores batches of votes over a connection of its own, which is thrown away
+/// after any suspect about its state.
+pub struct VoteWriter {
+    options: PgConnectOptions,
+    answer_limit: Duration,
+    kept: Option<WriterConnection>,
+}
+
+/// A batch writer's connection, and what it has seen over it.
+struct WriterConnection {
+    connection: PgConnection,
+    known: ItemCache,
+}
+
+/// sqlx's options would show their password.
+impl std::fmt::Debug for VoteWriter {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("VoteWriter")
+            .field("is_connected", &self.kept.is_some())
+            .finish_non_exhaustive()
+    }
+}
+
+impl VoteWriter {
+    pub(super) fn new(options: PgConnectOptions, statement_limit: Duration) -> Self {
+        Self {
+            options,
+            answer_limit: statement_limit + ANSWER_MARGIN,
+            kept: None,
+        }
+    }
+
+    /// Stores a batch in one autocommitted statement, or nothing of it.
+    ///
+    /// # Errors
+    /// Says whether the batch may have been stored after all.
+    pub async fn insert(&mut self, votes: &[NewVote]) -> Result<Inserted, InsertError> {
+        // Taken out, and put back only after a clean end: a connection whose
+        // statement failed or was given up is never used again.
+        let mut writer = match self.kept.take() {
+            Some(writer) => writer,
+            None => self.connect().await.map_err(InsertError::NotStored)?,
+        };
+        // The statement's own transaction has ended when this returns: sqlx reads
+        // on to ReadyForQuery, which Postgres sends after the commit.
+        let Batch {
+            transaction,
+            mut outcomes,
+        } = match timeout(self.answer_limit, insert(&mut writer, votes)).await {
+            Ok(Ok(batch)) => batch,
+            Ok(Err(error)) if is_certain(&error) => return Err(InsertError::NotStored(error.into())),
+            Ok(Err(error)) => return Err(InsertError::Unknown(error.into())),
+            Err(_) => return Err(InsertError::Unknown(LedgerError::Timeout(self.answer_limit))),
+        };
+        // From here on the batch is committed, and must be counted whatever comes.
+        let looked_up = if outcomes.contains(&None) {
+            match timeout(
+                self.answer_limit,
+                find_first_votes(&mut writer.connection, votes, &mut outcomes),
+            )
+            .await
+            {
+                Ok(looked_up) => looked_up.map_err(LedgerError::from),
+                Err(_) => Err(LedgerError::Timeout(self.answer_limit)),
+            }
+        } else {
+            Ok(())
+        };
+        match looked_up {
+            Ok(()) => self.kept = Some(writer),
+            Err(error) => tracing::error!(%error, "which votes some repeats repeat could not be read"),
+        }
+        let outcomes = outcomes
+            .into_iter()
+            .map(|one| one.unwrap_or(VoteOutcome::UnresolvedRepeat))
+            .collect();
+        Ok(Inserted {
+            transaction,
+            outcomes,
+        })
+    }
+
+    /// The exact counts of these items, all under one snapshot, over the same
+    /// connection: between two batches it is free. Each id may be given once.
+    ///
+    /// # Errors
+    /// When Postgres is unavailable or too slow.
+    pub async fn exact_counts(&mut self, items: &[ItemId]) -> Result<Vec<ExactCount>, LedgerError> {
+        let mut writer = match self.kept.take() {
+            Some(writer) => writer,
+            None => self.connect().await?,
+        };
+        let counts = match timeout(self.answer_limit, exact_counts(&mut writer.connection, items)).await {
+            Ok(counts) => counts?,
+            Err(_) => return Err(LedgerError::Timeout(self.answer_limit)),
+        };
+        self.kept = Some(writer);
+        Ok(counts)
+    }
+
+    async fn connect(&self) -> Result<WriterConnection, LedgerError> {
+        let connecting = async {
+            let name = fresh_name();
+            let options = self.options.clone().application_name(&name);
+            let mut connection = PgConnection::connect_with(&options).await?;
+            announce(&mut connection, &name).await?;
+            Ok::<_, sqlx::Error>(WriterConnection {
+                connection,
+                known: ItemCache::new(ITEM_CACHE_LIMIT_ITEMS),
+            })
+        };
+        match timeout(CONNECT_LIMIT, connecting).await {
+            Ok(connected) => Ok(connected?),
+            Err(_) => Err(LedgerError::Timeout(CONNECT_LIMIT)),
+        }
+    }
+}
+
+/// A name for a new connection, unlike that of any other. Postgres keeps the first
+/// 63 bytes of an application's name.
+fn fresh_name() -> String {
+    format!("tally writer {:032x}", rand::random::<u128>())
+}
+
+/// Notes this connection, before its first vote.
+async fn announce(connection: &mut PgConnection, name: &str) -> Result<(), sqlx::Error> {
+    sqlx::query!("insert into writer_connection (name) values ($1)", name)
+        .execute(connection)
+        .await?;
+    Ok(())
+}
+
+/// A committed batch; an outcome is `None` for a repeat.
+struct Batch {
+    transaction: TransactionId,
+    outcomes: Vec<Option<VoteOutcome>>,
+}
+
+fn item_and_voter(vote: &NewVote) -> (i64, Option<&str>) {
+    (vote.item_id.get(), vote.voter_id.as_ref().map(VoterId::as_str))
+}
+
+async fn insert(writer: &mut WriterConnection, votes: &[NewVote]) -> Result<Batch, sqlx::Error> {
+    let items = votes.iter().map(|vote| vote.item_id.get());
+    let unknown = writer.known.unknown_among(items);
+    if votes.iter().all(|vote| vote.voter_id.is_none()) {
+        insert_anonymous(writer, votes, &unknown).await
+    } else {
+        insert_any(writer, votes, &unknown).await
+    }
+}
+
+/// Votes without voters: nothing can be repeated.
+async fn insert_anonymous(
+    writer: &mut WriterConnection,
+    votes: &[NewVote],
+    unknown: &[i64],
+) -> Result<Batch, sqlx::Error> {
+    let (item_ids, values): (Vec<i64>, Vec<i16>) = votes
+        .iter()
+        .map(|vote| (vote.item_id.get(), vote.value.get()))
+        .unzip();
+    let batch = sqlx::query_file!(
+        "src/ledger/sql/insert_anonymous_votes.sql",
+        &item_ids,
+        &values,
+        unknown
+    )
+    .fetch_one(&mut writer.connection)
+    .await?;
+    writer.known.add(batch.found.iter().map(|id| (*id, ())));
+    let absent = Absent::new(unknown, &batch.found);
+    let mut inserted = batch.inserted;
+    // They are in order already; this only makes sure.
+    inserted.sort_unstable();
+    let mut ids = inserted.into_iter();
+    let outcomes = votes
+        .iter()
+        .map(|vote| {
+            if absent.contains(vote.item_id) {
+                return Some(VoteOutcome::UnknownItem);
+            }
+            // Never without an id: as many were inserted as have an item.
+            ids.next().map(|id| {
+                VoteOutcome::Accepted(StoredVote {
+                    id: VoteId::new(id),
+                    value: vote.value.get(),
+                })
+            })
+        })
+        .collect();
+    Ok(Batch {
+        transaction: TransactionId(batch.xid),
+        outcomes,
+    })
+}
+
+/// The items of a batch that do not exist.
+struct Absent(HashSet<i64>);
+
+impl Absent {
+    /// Those that were looked for and not found.
+    fn new(unknown: &[i64], found: &[i64]) -> Self {
+        if found.len() == unknown.len() {
+            return Self(HashSet::new());
+        }
+        let found: HashSet<&i64> = found.iter().collect();
+        Self(unknown.iter().filter(|id| !found.contains(id)).copied().collect())
+    }
+
+    fn contains(&self, item: ItemId) -> bool {
+        !self.0.is_empty() && self.0.contains(&item.get())
+    }
+}
+
+async fn insert_any(
+    writer: &mut WriterConnection,
+    votes: &[NewVote],
+    unknown: &[i64],
+) -> Result<Batch, sqlx::Error> {
+    let (item_ids, voter_ids): (Vec<i64>, Vec<Option<&str>>) = votes.iter().map(item_and_voter).unzip();
+    let values: Vec<i16> = votes.iter().map(|vote| vote.value.get()).collect();
+    let batch = sqlx::query_file!(
+        "src/ledger/sql/insert_votes.sql",
+        &item_ids,
+        &voter_ids as &[Option<&str>],
+        &values,
+        unknown
+    )
+    .fetch_one(&mut writer.connection)
+    .await?;
+    writer.known.add(batch.found.iter().map(|id| (*id, ())));
+    let all_inserted = batch.inserted.len() == votes.len();
+    let inserted: HashSet<i64> = if all_inserted {
+        HashSet::new()
+    } else {
+        batch.inserted.into_iter().collect()
+    };
+    let outcomes = batch
+        .candidates
+        .iter()
+        .zip(values)
+        .map(|(id, value)| match id {
+            None => Some(VoteOutcome::UnknownItem),
+            Some(id) if all_inserted || inserted.contains(id) => Some(VoteOutcome::Accepted(StoredVote {
+                id: VoteId::new(*id),
+                value,
+            })),
+            Some(_) => None,
+        })
+        .collect();
+    Ok(Batch {
+        transaction: TransactionId(batch.xid),
+        outcomes,
+    })
+}
+
+/// Finds the first votes of the repeats: they were committed before the batch or while
+/// it ran, or stand in it. A statement of its own, since no snapshot of the batch's own
+/// statement sees them all.
+async fn find_first_votes(
+    connection: &mut PgConnection,
+    votes: &[NewVote],
+    outcomes: &mut [Option<VoteOutcome>],
+) -> Result<(), sqlx::Error> {
+    let open: Vec<usize> = (0..outcomes.len()).filter(|at| outcomes[*at].is_none()).collect();
+    let (items, voters): (Vec<i64>, Vec<Option<&str>>) =
+        open.iter().map(|at| item_and_voter(&votes[*at])).unzip();
+    let rows = sqlx::query_file!(
+        "src/ledger/sql/first_votes.sql",
+        &items,
+        &voters as &[Option<&str>]
+    )
+    .fetch_all(connection)
+    .await?;
+    for row in rows {
+        if let Some(open) = at(row.position).and_then(|at| open.get(at)) {
+            outcomes[*open] = Some(VoteOutcome::Repeated(StoredVote {
+                id: VoteId::new(row.id),
+                value: row.value,
+            }));
+        }
+    }
+    Ok(())
+}
+
+/// SQL counts positions from 1.
+fn at(position: i64) -> Option<usize> {
+    usize::try_from(position - 1).ok()
+}

@@ -1,0 +1,70 @@
+//! What the audit compares the live counts with.
+
+use std::time::Duration;
+
+use super::WorkerLedger;
+use crate::domain::{ItemId, Revision};
+use crate::ledger::LedgerError;
+
+/// What the audit knows of an item from Postgres, all under one snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AuditRow {
+    pub item_id: ItemId,
+    pub saved_count: i64,
+    /// The revision of the saved count; `None` if it was never saved.
+    pub counted_at: Option<Revision>,
+    pub exact_count: i64,
+    /// The sum of the votes above 0 that may still be in flight.
+    pub in_flight_up: i64,
+    /// The sum, without its sign, of the votes below 0 that may still be in flight.
+    pub in_flight_down: i64,
+}
+
+impl WorkerLedger {
+    /// How many votes the ledger holds: those below the watermark were counted
+    /// when it passed them, the rest are counted now.
+    ///
+    /// # Errors
+    /// When Postgres is unavailable or too slow.
+    pub async fn vote_total(&self) -> Result<i64, LedgerError> {
+        Ok(sqlx::query_scalar!(
+            r#"select votes + (select count(*) from vote where id > watermark.vote_id) as "votes!"
+               from watermark"#
+        )
+        .fetch_one(&self.database.pool)
+        .await?)
+    }
+
+    /// What the audit compares with the live counts of these items, which it must
+    /// have read *before*. Each id may be given once.
+    ///
+    /// # Errors
+    /// When Postgres is unavailable or too slow.
+    pub async fn audit_page(
+        &self,
+        items: &[ItemId],
+        in_flight_limit: Duration,
+    ) -> Result<Vec<AuditRow>, LedgerError> {
+        let ids: Vec<i64> = items.iter().map(|item| item.get()).collect();
+        let rows = sqlx::query_file!(
+            "src/ledger/sql/audit_page.sql",
+            &ids,
+            in_flight_limit.as_secs_f64()
+        )
+        .fetch_all(&self.database.pool)
+        .await?;
+        Ok(rows
+            .iter()
+            .filter_map(|row| {
+                Some(AuditRow {
+                    item_id: ItemId::new(row.item_id)?,
+                    saved_count: row.saved_count,
+                    counted_at: row.counted_at.map(Revision::from_micros),
+                    exact_count: row.exact_count,
+                    in_flight_up: row.in_flight_up,
+                    in_flight_down: row.in_flight_down,
+                })
+            })
+            .collect())
+    }
+}

@@ -1,0 +1,93 @@
+//! The batch writers' connections: who stores votes, and who has gone.
+
+use std::time::Duration;
+
+use super::WorkerLedger;
+use crate::domain::ItemId;
+use crate::ledger::LedgerError;
+
+/// How many closed batch writers are looked at in one pass.
+const CLOSED_LIMIT_WRITERS: i64 = 1000;
+/// How often a batch writer is noted as idle, at the most. Longer than a connection whose client
+/// is gone may look idle (`WRITER_KEEPALIVE`: 11 s, and what probes are late): of the two
+/// times that are kept, one is then from before its end.
+const NOTE_EVERY: Duration = Duration::from_secs(15);
+
+impl WorkerLedger {
+    /// Notes which batch writers have no vote under way now. What such a batch writer had committed by
+    /// then it counts within a batch's time, if it lives that long.
+    ///
+    /// # Errors
+    /// When Postgres is unavailable.
+    pub async fn note_idle_writers(&self) -> Result<(), LedgerError> {
+        // From its first vote to the end of its commit a batch holds this lock.
+        sqlx::query!(
+            "update writer_connection set idle_at = noted_at, noted_at = statement_timestamp()
+             from pg_stat_activity as session
+             where session.application_name = writer_connection.name
+               and writer_connection.noted_at < statement_timestamp() - make_interval(secs => $1)
+               and not exists (
+                   select from pg_locks
+                   where pg_locks.pid = session.pid and pg_locks.relation = 'vote'::regclass
+                     and pg_locks.mode = 'RowExclusiveLock')",
+            NOTE_EVERY.as_secs_f64()
+        )
+        .execute(&self.database.pool)
+        .await?;
+        Ok(())
+    }
+
+    /// The batch writers whose connection is gone: whatever they committed is decided, and
+    /// what they had not counted by then they never will.
+    ///
+    /// # Errors
+    /// When Postgres is unavailable.
+    pub async fn closed_writers(&self) -> Result<Vec<String>, LedgerError> {
+        // A batch writer's connection is in pg_stat_activity before its row is here, and the
+        // rows are read first.
+        Ok(sqlx::query_scalar!(
+            "select name from writer_connection
+             where name not in (select application_name from pg_stat_activity where application_name is not null)
+             limit $1",
+            CLOSED_LIMIT_WRITERS
+        )
+        .fetch_all(&self.database.pool)
+        .await?)
+    }
+
+    /// Forgets closed batch writers, once nothing of theirs is left to be counted.
+    ///
+    /// # Errors
+    /// When Postgres is unavailable.
+    pub async fn forget_writers(&self, names: &[String]) -> Result<(), LedgerError> {
+        sqlx::query!("delete from writer_connection where name = any($1)", names)
+            .execute(&self.database.pool)
+            .await?;
+        Ok(())
+    }
+
+    /// The items with a vote that one of these closed batch writers may have left rebuilds_left:
+    /// made no longer than `before` ahead of a time at which all of them were idle, and
+    /// alive. What the audit has summed is not looked at: no audit sums without having
+    /// finalized crashed-writer recovery, with Redis there to compare with.
+    ///
+    /// # Errors
+    /// When Postgres is unavailable or too slow.
+    pub async fn items_left_by(
+        &self,
+        closed: &[String],
+        before: Duration,
+    ) -> Result<Vec<ItemId>, LedgerError> {
+        let ids = sqlx::query_scalar!(
+            "select distinct item_id from vote
+             where id > (select vote_id from watermark)
+               and created_at > (select min(idle_at) from writer_connection where name = any($1))
+                              - make_interval(secs => $2)",
+            closed,
+            before.as_secs_f64()
+        )
+        .fetch_all(&self.database.pool)
+        .await?;
+        Ok(ids.into_iter().filter_map(ItemId::new).collect())
+    }
+}

@@ -1,0 +1,36 @@
+//! Which incarnation of Postgres this is.
+
+use super::WorkerLedger;
+use crate::ledger::LedgerError;
+
+/// How often reading the token is tried while others replace it. Each try but the last
+/// deletes a token from another database and draws a new one; workers that do so at once
+/// come to one token within two tries.
+const INCARNATION_LIMIT_TRIES: u32 = 10;
+
+impl WorkerLedger {
+    /// A token that stays the same until Postgres crashes, fails over, or is another one
+    /// that was restored from a dump; see migrations/0004_recovery.sql and
+    /// 0007_recovery_drawn_by.sql.
+    ///
+    /// # Errors
+    /// When Postgres is unavailable, or others keep replacing the token.
+    pub async fn incarnation(&self) -> Result<String, LedgerError> {
+        let pool = &self.database.pool;
+        for _ in 0..INCARNATION_LIMIT_TRIES {
+            let token = sqlx::query_scalar!("select token from incarnation where xmin = drawn_by::xid")
+                .fetch_optional(pool)
+                .await?;
+            if let Some(token) = token {
+                return Ok(token);
+            }
+            sqlx::query!("delete from incarnation where xmin <> drawn_by::xid")
+                .execute(pool)
+                .await?;
+            sqlx::query!("insert into incarnation default values on conflict do nothing")
+                .execute(pool)
+                .await?;
+        }
+        Err(LedgerError::Incarnation(INCARNATION_LIMIT_TRIES))
+    }
+}

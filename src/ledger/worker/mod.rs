@@ -1,0 +1,55 @@
+//! What the sync worker and `tally audit` ask of Postgres: the role `tally_worker`.
+
+mod audit;
+mod counts;
+mod crashed_writers;
+mod decided;
+mod incarnation;
+mod roll_up;
+
+pub use audit::AuditRow;
+pub use counts::Saved;
+pub use decided::DECIDE_LIMIT;
+pub use roll_up::{ROLL_UP_LIMIT_IDS, RolledUp};
+
+use super::LedgerError;
+use super::connect::{Database, WORKER_STATEMENT_LIMIT};
+use crate::domain::ItemId;
+
+/// The ledger as the role `tally_worker` may use it. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct WorkerLedger {
+    database: Database,
+}
+
+impl WorkerLedger {
+    /// Describes the connection; none is made until one is needed. Postgres shows
+    /// `application_name` to its operator.
+    ///
+    /// # Errors
+    /// When the URL is none of Postgres.
+    pub fn new(database_url: &str, application_name: &str) -> Result<Self, LedgerError> {
+        let database = Database::new(database_url, application_name, WORKER_STATEMENT_LIMIT)?;
+        Ok(Self { database })
+    }
+
+    /// Up to `limit` item ids above `after`, in order.
+    ///
+    /// # Errors
+    /// When Postgres is unavailable.
+    pub async fn item_ids(&self, after: i64, limit: i64) -> Result<Vec<ItemId>, LedgerError> {
+        let ids = sqlx::query_scalar!(
+            "select id from item where id > $1 order by id limit $2",
+            after,
+            limit
+        )
+        .fetch_all(&self.database.pool)
+        .await?;
+        Ok(ids.into_iter().filter_map(ItemId::new).collect())
+    }
+
+    /// Ends all connections of the pool.
+    pub async fn close(&self) {
+        self.database.pool.close().await;
+    }
+}

@@ -1,0 +1,110 @@
+//! How Tally connects to Redis.
+
+use std::time::Duration;
+
+use deadpool_redis::{Manager, Pool, Runtime};
+use redis::aio::MultiplexedConnection;
+use redis::io::tcp::TcpSettings;
+use redis::{AsyncConnectionConfig, Client, ConnectionInfo, IntoConnectionInfo, RedisError};
+
+use super::{KeyPrefix, LiveError};
+
+/// How long a new connection may take.
+pub const CONNECT_LIMIT: Duration = Duration::from_millis(500);
+/// How long the server waits for an answer before it suspects. The same as the
+/// redis crate's default; a healthy Redis answers a pipeline in a millisecond.
+pub const SERVER_ANSWER_LIMIT: Duration = Duration::from_millis(500);
+/// How long the sync worker waits: nobody is waiting for it.
+pub const WORKER_ANSWER_LIMIT: Duration = Duration::from_secs(5);
+/// How long a caller waits for one of the pool's connections.
+pub const ACQUIRE_LIMIT: Duration = Duration::from_secs(2);
+/// Connections in the pool.
+pub const POOL_LIMIT_CONNECTIONS: usize = 4;
+/// How long a lease entitles its holders to seed. Longer than a batch's read of
+/// the exact counts and a seed may take; a batch that is later starts again.
+pub const LEASE_LIMIT_MS: u64 = 10_000;
+
+/// Where Redis is, and connections to it.
+#[derive(Clone)]
+pub struct Redis {
+    pub(super) pool: Pool,
+    client: Client,
+    config: AsyncConnectionConfig,
+    keys: KeyPrefix,
+}
+
+impl Redis {
+    /// Describes the connection; none is made until one is needed.
+    ///
+    /// # Errors
+    /// When the URL is none of Redis.
+    pub fn new(redis_url: &str, prefix: &KeyPrefix, answer_limit: Duration) -> Result<Self, LiveError> {
+        let info = redis_url.into_connection_info().map_err(LiveError::Url)?;
+        let info = without_delay(info);
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(CONNECT_LIMIT))
+            .set_response_timeout(Some(answer_limit));
+        let client = Client::open(info.clone()).map_err(LiveError::Url)?;
+        let manager = Manager::new_with_config(info, config.clone()).map_err(LiveError::Url)?;
+        let pool = Pool::builder(manager)
+            .max_size(POOL_LIMIT_CONNECTIONS)
+            .wait_timeout(Some(ACQUIRE_LIMIT))
+            .create_timeout(Some(ACQUIRE_LIMIT))
+            .recycle_timeout(Some(ACQUIRE_LIMIT))
+            .runtime(Runtime::Tokio1)
+            .build()
+            .map_err(|_| LiveError::Unavailable)?;
+        Ok(Self {
+            pool,
+            client,
+            config,
+            keys: prefix.clone(),
+        })
+    }
+
+    /// A new connection, not of the pool. The runtime that this is called on drives it.
+    ///
+    /// # Errors
+    /// When Redis is unavailable.
+    pub(super) async fn connect(&self) -> Result<MultiplexedConnection, RedisError> {
+        let config = &self.config;
+        self.client
+            .get_multiplexed_async_connection_with_config(config)
+            .await
+    }
+
+    /// The names of Tally's keys.
+    pub(super) fn keys(&self) -> &KeyPrefix {
+        &self.keys
+    }
+
+    /// Whether Redis answers.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub async fn ping(&self) -> Result<(), LiveError> {
+        let mut connection = self.pool.get().await?;
+        Ok(redis::cmd("PING").query_async(&mut *connection).await?)
+    }
+
+    /// What Redis does when its memory is full (`maxmemory-policy`); `None` when it
+    /// will not say.
+    ///
+    /// # Errors
+    /// When Redis is unavailable.
+    pub async fn eviction_policy(&self) -> Result<Option<String>, LiveError> {
+        let mut connection = self.pool.get().await?;
+        let answer: Result<Vec<String>, RedisError> = redis::cmd("CONFIG")
+            .arg("GET")
+            .arg("maxmemory-policy")
+            .query_async(&mut *connection)
+            .await;
+        Ok(answer.ok().and_then(|pair| pair.into_iter().nth(1)))
+    }
+}
+
+/// redis 1.x leaves Nagle's algorithm on by default; the median of small calls
+/// more than halves without it.
+fn without_delay(info: ConnectionInfo) -> ConnectionInfo {
+    info.set_tcp_settings(TcpSettings::default().set_nodelay(true))
+}

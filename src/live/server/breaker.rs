@@ -1,0 +1,96 @@
+//! The circuit breaker: whether Redis is called at all.
+
+use std::sync::{PoisonError, RwLock};
+
+use crate::live::LiveError;
+use crate::telemetry::name;
+
+/// The time from one closing of the circuit breaker to its opening. A connection is used only in
+/// the generation that it was made in: nothing that an earlier one still sends is
+/// mistaken for an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Generation(u64);
+
+/// Closed while Redis answers, opened for all threads by the first call that fails.
+#[derive(Default)]
+pub struct CircuitBreaker {
+    inner: RwLock<Inner>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Inner {
+    is_closed: bool,
+    /// How often it has been closed.
+    closings: u64,
+}
+
+impl Inner {
+    fn generation(self) -> Option<Generation> {
+        self.is_closed.then_some(Generation(self.closings))
+    }
+}
+
+impl CircuitBreaker {
+    /// An open one: nobody has asked Redis yet.
+    pub fn new() -> Self {
+        metrics::gauge!(name::REDIS_AVAILABLE).set(0.0);
+        Self::default()
+    }
+
+    /// The current generation; `None` while the circuit breaker is open.
+    pub fn generation(&self) -> Option<Generation> {
+        self.inner
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .generation()
+    }
+
+    /// Begins the next generation.
+    pub fn close(&self) {
+        let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
+        inner.is_closed = true;
+        inner.closings += 1;
+        // Still under the lock, or it might be set after what comes next.
+        metrics::gauge!(name::REDIS_AVAILABLE).set(1.0);
+        drop(inner);
+        tracing::info!("Redis answers: live counts are back");
+    }
+
+    /// Ends the generation in which a call failed, unless it has ended already: a call
+    /// that fails late says nothing of a connection that was made since.
+    pub fn open(&self, failed: Generation, error: &LiveError) {
+        {
+            let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
+            if inner.generation() != Some(failed) {
+                return;
+            }
+            inner.is_closed = false;
+            metrics::gauge!(name::REDIS_AVAILABLE).set(0.0);
+        }
+        tracing::warn!(%error, "Redis failed: voting goes on without live counts");
+        metrics::counter!(name::REDIS_FAILURES).increment(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_of_an_earlier_generation_leaves_the_circuit_closed() {
+        let breaker = CircuitBreaker::new();
+        assert_eq!(breaker.generation(), None);
+        breaker.close();
+        let first = breaker.generation().expect("closed");
+        breaker.open(first, &LiveError::Unavailable);
+        assert_eq!(breaker.generation(), None);
+        breaker.open(first, &LiveError::Unavailable);
+        breaker.close();
+        let second = breaker.generation().expect("closed");
+        assert_ne!(first, second);
+        breaker.open(first, &LiveError::Unavailable);
+        assert_eq!(breaker.generation(), Some(second));
+        breaker.open(second, &LiveError::Unavailable);
+        assert_eq!(breaker.generation(), None);
+    }
+}

@@ -1,0 +1,130 @@
+//! The suspects: items whose live count may be wrong.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tokio::time::Instant;
+
+use crate::domain::ItemId;
+use crate::telemetry::name;
+
+/// How many suspects are kept. Beyond it they are dropped, said so in the log, and
+/// left for the epoch check or the audit to find.
+pub const SUSPECTS_LIMIT_ITEMS: usize = 1_000_000;
+/// How many of them are repaired at once, with one pipeline.
+const REPAIR_LIMIT_ITEMS: usize = 1000;
+
+/// Items whose live count may be wrong, each with the time from when on
+/// invalidating it helps.
+#[derive(Debug, Default)]
+pub struct Suspects {
+    due: Mutex<HashMap<ItemId, Instant>>,
+}
+
+/// What there is to repair.
+#[derive(Debug)]
+pub enum Ready {
+    /// Items that are due, some of them if there are many, and since when.
+    Items(Vec<(ItemId, Instant)>),
+    /// None yet: when the next one will be.
+    None { next: Option<Instant> },
+}
+
+impl Suspects {
+    /// Suspects these items from a time on, or from a later one that they have already.
+    pub fn add(&self, items: impl IntoIterator<Item = ItemId>, from: Instant) {
+        let mut due = self.lock();
+        for item in items {
+            if due.len() >= SUSPECTS_LIMIT_ITEMS && !due.contains_key(&item) {
+                tracing::error!(
+                    limit = SUSPECTS_LIMIT_ITEMS,
+                    "too many suspect items: left for the audit"
+                );
+                metrics::counter!(name::SUSPECTS_DROPPED).increment(1);
+                continue;
+            }
+            let entry = due.entry(item).or_insert(from);
+            *entry = (*entry).max(from);
+        }
+    }
+
+    /// What can be repaired now. When nothing can, `or_else` runs first, while no suspect
+    /// can be added.
+    pub fn ready(&self, or_else: impl FnOnce()) -> Ready {
+        let due = self.lock();
+        let now = Instant::now();
+        let ready: Vec<_> = due
+            .iter()
+            .filter(|(_, due)| **due <= now)
+            .map(|(item, due)| (*item, *due))
+            .take(REPAIR_LIMIT_ITEMS)
+            .collect();
+        if !ready.is_empty() {
+            return Ready::Items(ready);
+        }
+        or_else();
+        Ready::None {
+            next: due.values().min().copied(),
+        }
+    }
+
+    /// Forgets what was repaired. A suspect that was renewed in the meantime stays.
+    pub fn forget(&self, repaired: &[(ItemId, Instant)]) {
+        let mut due = self.lock();
+        for (item, since) in repaired {
+            if due.get(item) == Some(since) {
+                due.remove(item);
+            }
+        }
+    }
+
+    /// How many items are suspect.
+    pub fn total(&self) -> usize {
+        self.lock().len()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<ItemId, Instant>> {
+        // A panic while it was held cannot leave it half changed, so the poison
+        // carries no news.
+        self.due.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn item() -> ItemId {
+        ItemId::new(1).expect("positive")
+    }
+
+    #[test]
+    fn a_doubt_is_ready_when_it_is_due_and_not_before() {
+        let suspects = Suspects::default();
+        let later = Instant::now() + Duration::from_secs(3600);
+        suspects.add([item()], later);
+        let mut asked = false;
+        let ready = suspects.ready(|| asked = true);
+        assert!(
+            asked && matches!(ready, Ready::None { next: Some(next) } if next == later),
+            "{ready:?}"
+        );
+        // An earlier suspect of the same item does not bring it forward.
+        suspects.add([item()], Instant::now());
+        assert!(matches!(suspects.ready(|| {}), Ready::None { .. }));
+    }
+
+    #[test]
+    fn a_doubt_renewed_while_it_was_healed_stays() {
+        let suspects = Suspects::default();
+        suspects.add([item()], Instant::now());
+        let Ready::Items(ready) = suspects.ready(|| panic!("something is ready")) else {
+            panic!("nothing is ready");
+        };
+        suspects.add([item()], Instant::now() + Duration::from_secs(1));
+        suspects.forget(&ready);
+        assert_eq!(suspects.total(), 1);
+    }
+}

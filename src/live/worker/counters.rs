@@ -1,0 +1,181 @@
+//! What the sync worker does with counters, over connections of the pool.
+
+use std::time::Duration;
+
+use redis::{Pipeline, RedisError, Value};
+
+use super::Counters;
+use crate::domain::{ItemId, RedisTime, Revision};
+use crate::live::counter::{Counter, WORKER_FIELDS, counter};
+use crate::live::scripts::{self, text};
+use crate::live::{LEASE_LIMIT_MS, LiveError};
+
+/// Whether a count could be marked as saved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Marked {
+    Saved,
+    Changed,
+}
+
+/// Whether a count could be dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expired {
+    Expired,
+    Kept,
+}
+
+/// Whether a rebuild request could be cleared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClearedRebuild {
+    Cleared,
+    Changed,
+}
+
+impl Counters {
+    /// What these items' hashes hold; an item without a hash has no count and no token.
+    /// Each hash is read whole, but one after the other. No script: one would take
+    /// Redis four times as long.
+    ///
+    /// # Errors
+    /// When Redis is unavailable.
+    pub async fn read(&self, items: &[ItemId]) -> Result<Vec<Counter>, LiveError> {
+        if items.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut pipeline = Pipeline::with_capacity(items.len() + 1);
+        for item in items {
+            pipeline
+                .cmd("HMGET")
+                .arg(self.redis.keys().counter(*item))
+                .arg(&WORKER_FIELDS);
+        }
+        // The time last, since others come in between: a rebuild writes with it as its
+        // revision, which must be above that of any count that was thrown away before its
+        // token was read. Another worker may still hold such a count.
+        pipeline.cmd("TIME");
+        let mut connection = self.redis.pool.get().await?;
+        let mut replies: Vec<Value> = pipeline.query_async(&mut *connection).await?;
+        let time = replies.pop().unwrap_or(Value::Nil);
+        let (seconds, micros): (i64, i64) = redis::from_redis_value(time).map_err(RedisError::from)?;
+        let now = RedisTime::from_time_reply(seconds, micros);
+        items
+            .iter()
+            .zip(replies)
+            .map(|(item, reply)| counter(*item, now, &reply))
+            .collect()
+    }
+
+    /// Marks counts as saved, each only if its revision is still the given one.
+    ///
+    /// # Errors
+    /// When Redis is unavailable; any of them may have been marked.
+    pub async fn mark_saved(&self, counts: &[(ItemId, Revision)]) -> Result<Vec<Marked>, LiveError> {
+        if counts.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut connection = self.redis.pool.get().await?;
+        let replies = scripts::MARK_SAVED
+            .call(
+                &mut *connection,
+                counts,
+                |(item, _)| self.redis.keys().counter(*item),
+                |_| {},
+                |command, (_, revision)| {
+                    command.arg(revision.micros());
+                },
+            )
+            .await?;
+        replies
+            .into_iter()
+            .map(|reply| match text(&reply) {
+                Some("SAVED") => Ok(Marked::Saved),
+                Some("CHANGED") => Ok(Marked::Changed),
+                _ => Err(scripts::MARK_SAVED.unexpected(reply)),
+            })
+            .collect()
+    }
+
+    /// Drops counts, each only if it is saved under the given revision and idle.
+    ///
+    /// # Errors
+    /// When Redis is unavailable; any of them may have been dropped, which is harmless.
+    pub async fn expire(
+        &self,
+        counts: &[(ItemId, Revision)],
+        retention: Duration,
+    ) -> Result<Vec<Expired>, LiveError> {
+        if counts.is_empty() {
+            return Ok(Vec::new());
+        }
+        let retention_us = u64::try_from(retention.as_micros()).unwrap_or(u64::MAX);
+        let mut connection = self.redis.pool.get().await?;
+        let replies = scripts::EXPIRE
+            .call(
+                &mut *connection,
+                counts,
+                |(item, _)| self.redis.keys().counter(*item),
+                |command| {
+                    command.arg(retention_us);
+                },
+                |command, (_, revision)| {
+                    command.arg(revision.micros());
+                },
+            )
+            .await?;
+        replies
+            .into_iter()
+            .map(|reply| match text(&reply) {
+                Some("EXPIRED") => Ok(Expired::Expired),
+                Some("KEPT") => Ok(Expired::Kept),
+                _ => Err(scripts::EXPIRE.unexpected(reply)),
+            })
+            .collect()
+    }
+
+    /// Throws counts away and asks for rebuilds. Always safe, also twice.
+    ///
+    /// # Errors
+    /// When Redis is unavailable; any of them may have been invalidated.
+    pub async fn invalidate(&self, items: &[ItemId]) -> Result<(), LiveError> {
+        if items.is_empty() {
+            return Ok(());
+        }
+        let mut connection = self.redis.pool.get().await?;
+        scripts::invalidate(&mut *connection, self.redis.keys(), items).await
+    }
+
+    /// Clears rebuild requests, each only if it is still the given one.
+    ///
+    /// # Errors
+    /// When Redis is unavailable; any of them may have been cleared.
+    pub async fn clear_rebuilds(
+        &self,
+        tokens: &[(ItemId, String)],
+    ) -> Result<Vec<ClearedRebuild>, LiveError> {
+        if tokens.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut connection = self.redis.pool.get().await?;
+        let replies = scripts::CLEAR_REBUILD
+            .call(
+                &mut *connection,
+                tokens,
+                |(item, _)| self.redis.keys().counter(*item),
+                |command| {
+                    command.arg(LEASE_LIMIT_MS);
+                },
+                |command, (_, token)| {
+                    command.arg(token);
+                },
+            )
+            .await?;
+        replies
+            .into_iter()
+            .map(|reply| match text(&reply) {
+                Some("CLEARED") => Ok(ClearedRebuild::Cleared),
+                Some("CHANGED") => Ok(ClearedRebuild::Changed),
+                _ => Err(scripts::CLEAR_REBUILD.unexpected(reply)),
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,24 @@
+//! What the sync worker does with counters, over connections of a pool.
+
+mod counters;
+mod epoch;
+mod scan;
+
+pub use counters::{ClearedRebuild, Expired, Marked};
+pub use epoch::EpochEntry;
+pub use scan::ScanPage;
+
+use super::Redis;
+
+/// The counters of one Redis, for the sync worker. Cheap to clone.
+#[derive(Clone)]
+pub struct Counters {
+    redis: Redis,
+}
+
+impl Counters {
+    /// Over connections of this Redis' pool.
+    pub fn new(redis: Redis) -> Self {
+        Self { redis }
+    }
+}

@@ -1,0 +1,50 @@
+//! Eviction: counts that are saved and idle are dropped, those that are too old thrown out.
+
+use super::{FlushReport, SyncError, Worker};
+use crate::domain::{ItemId, Revision};
+use crate::live::{Counter, Expired};
+use crate::telemetry::name;
+
+impl Worker {
+    /// Whether a count is saved and has not changed for the retention.
+    pub(super) fn is_idle(&self, counter: &Counter) -> bool {
+        self.idle_revision(counter).is_some()
+    }
+
+    /// Whether a count was seeded as long ago as any may live, or longer.
+    pub(super) fn is_old(&self, counter: &Counter) -> bool {
+        self.options
+            .max_age
+            .is_some_and(|max_age| counter.is_older_than(max_age))
+    }
+
+    fn idle_revision(&self, counter: &Counter) -> Option<Revision> {
+        counter.idle(self.options.retention?)
+    }
+
+    /// Drops counts that are saved and idle, and invalidates those that are too old.
+    pub(super) async fn evict(
+        &self,
+        counters: &[Counter],
+        report: &mut FlushReport,
+    ) -> Result<(), SyncError> {
+        if let Some(retention) = self.options.retention {
+            let idle: Vec<(ItemId, Revision)> = counters
+                .iter()
+                .filter_map(|one| Some((one.item_id, self.idle_revision(one)?)))
+                .collect();
+            let expired = self.counters.expire(&idle, retention).await?;
+            report.expired += expired.iter().filter(|one| **one == Expired::Expired).count();
+        }
+        // Also what is not saved yet: its rebuild request has it written.
+        let old: Vec<ItemId> = counters
+            .iter()
+            .filter(|one| self.is_old(one) && !self.is_idle(one))
+            .map(|one| one.item_id)
+            .collect();
+        self.counters.invalidate(&old).await?;
+        metrics::counter!(name::INVALIDATIONS, "why" => "age").increment(old.len() as u64);
+        report.evicted += old.len();
+        Ok(())
+    }
+}

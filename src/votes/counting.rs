@@ -1,0 +1,207 @@
+//! How a stored batch gets into the live counts: count → miss → exact count → seed.
+//!
+//! This is the heart of Tally, and it does no I/O: [`Counting`] says which call comes
+//! next, its caller makes the call and hands the reply in. The server drives it over
+//! Redis and Postgres; the searches in `tests/it` drive it through every order of steps.
+
+use std::collections::{HashMap, HashSet};
+
+use crate::domain::{CountDelta, ExactCount, ItemId, TransactionId};
+use crate::live::{Counted, Seed};
+
+/// How many rounds of count, exact count and seed a batch makes before it gives a missing
+/// live count up. Each further round means that someone else has seeded or invalidated
+/// the count meanwhile.
+pub const SEED_LIMIT_ROUNDS: usize = 5;
+
+/// A committed batch on its way into the live counts of its items.
+///
+/// The rules, each of which a search in `tests/it` breaks on purpose:
+/// - An exact count is read only *after* a lease was taken, so a count that was saved and
+///   expired meanwhile cannot come back.
+/// - A seed goes only under the lease of its own round.
+/// - The batch is committed before its first count, so every exact count has it in it.
+/// - What is given up is suspect, unless the batch adds nothing to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Counting {
+    transaction: TransactionId,
+    /// What has no count yet, in the order of items.
+    open: Vec<CountDelta>,
+    /// The leases of this round's missing counts.
+    leases: HashMap<ItemId, String>,
+    rounds_left: usize,
+}
+
+/// The call that comes next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Call `count` with these deltas, then [`Counting::counted`].
+    Count(Vec<CountDelta>),
+    /// Read the exact counts of these items, then [`Counting::seeds`] and the call `seed`,
+    /// then [`Counting::seeded`].
+    Seed(Vec<ItemId>),
+    /// Every item has its count.
+    Done,
+    /// The rounds are used up: see [`Counting::give_up`].
+    GiveUp,
+}
+
+impl Counting {
+    /// A batch that was stored in this committed transaction. Each item stands in `deltas`
+    /// once; a delta of 0 only reads the count.
+    pub fn new(transaction: TransactionId, deltas: Vec<CountDelta>) -> Self {
+        Self {
+            transaction,
+            open: deltas,
+            leases: HashMap::new(),
+            rounds_left: SEED_LIMIT_ROUNDS,
+        }
+    }
+
+    /// The transaction that stored the batch.
+    pub fn transaction(&self) -> TransactionId {
+        self.transaction
+    }
+
+    /// Which call comes next.
+    pub fn step(&self) -> Step {
+        if self.open.is_empty() {
+            Step::Done
+        } else if !self.leases.is_empty() {
+            Step::Seed(self.open.iter().map(|one| one.item_id).collect())
+        } else if self.rounds_left == 0 {
+            Step::GiveUp
+        } else {
+            Step::Count(self.open.clone())
+        }
+    }
+
+    /// Takes the replies of `count`, one for each delta of [`Step::Count`]. Returns the
+    /// counts that are known now, this batch in them.
+    pub fn counted(&mut self, replies: Vec<Counted>) -> Vec<(ItemId, i64)> {
+        self.rounds_left = self.rounds_left.saturating_sub(1);
+        let mut counts = Vec::with_capacity(replies.len());
+        for (delta, reply) in self.open.iter().zip(replies) {
+            match reply {
+                Counted::Count(count) => counts.push((delta.item_id, count)),
+                Counted::Miss { lease } => {
+                    self.leases.insert(delta.item_id, lease);
+                }
+            }
+        }
+        self.open.retain(|delta| self.leases.contains_key(&delta.item_id));
+        counts
+    }
+
+    /// Takes the exact counts that were read for [`Step::Seed`]. Returns what to call
+    /// `seed` with.
+    pub fn seeds(&mut self, exact: Vec<ExactCount>) -> Vec<Seed> {
+        let mut leases = std::mem::take(&mut self.leases);
+        exact
+            .into_iter()
+            .filter_map(|exact| leases.remove(&exact.item_id).map(|lease| Seed { exact, lease }))
+            .collect()
+    }
+
+    /// Takes the replies of `seed`, one for each seed. Returns the counts that are known
+    /// now; where a seed came too late, the next round counts again.
+    pub fn seeded(&mut self, seeds: &[Seed], replies: &[bool]) -> Vec<(ItemId, i64)> {
+        let counts: Vec<(ItemId, i64)> = seeds
+            .iter()
+            .zip(replies)
+            .filter(|(_, seeded)| **seeded)
+            .map(|(seed, _)| (seed.exact.item_id, seed.exact.count))
+            .collect();
+        let known: HashSet<ItemId> = counts.iter().map(|(item, _)| *item).collect();
+        self.open.retain(|delta| !known.contains(&delta.item_id));
+        counts
+    }
+
+    /// Ends here. Returns the items whose live counts are suspect: someone else may have
+    /// seeded them from before this batch's commit.
+    pub fn give_up(self) -> impl Iterator<Item = ItemId> {
+        let suspect = self.open.into_iter().filter(|one| one.delta != 0);
+        suspect.map(|one| one.item_id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::Snapshot;
+
+    fn item(id: i64) -> ItemId {
+        ItemId::new(id).expect("positive")
+    }
+
+    fn batch(deltas: &[(i64, i64)]) -> Counting {
+        let deltas = deltas.iter().map(|(id, delta)| CountDelta {
+            item_id: item(*id),
+            delta: *delta,
+        });
+        Counting::new(TransactionId(7), deltas.collect())
+    }
+
+    fn exact(id: i64, count: i64) -> ExactCount {
+        ExactCount {
+            item_id: item(id),
+            count,
+            counted_at: None,
+            snapshot: Snapshot::parse("8:8:").expect("a snapshot"),
+        }
+    }
+
+    fn miss(lease: &str) -> Counted {
+        Counted::Miss {
+            lease: lease.to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_batch_whose_counts_are_there_is_done_after_one_call() {
+        let mut counting = batch(&[(1, 1), (2, -1)]);
+        assert!(matches!(counting.step(), Step::Count(deltas) if deltas.len() == 2));
+        let counts = counting.counted(vec![Counted::Count(5), Counted::Count(3)]);
+        assert_eq!(counts, [(item(1), 5), (item(2), 3)]);
+        assert_eq!(counting.step(), Step::Done);
+    }
+
+    #[test]
+    fn only_what_is_missing_is_seeded_each_under_its_own_lease() {
+        let mut counting = batch(&[(1, 1), (2, 1), (3, 1)]);
+        counting.counted(vec![miss("a"), Counted::Count(9), miss("c")]);
+        assert_eq!(counting.step(), Step::Seed(vec![item(1), item(3)]));
+        let seeds = counting.seeds(vec![exact(3, 30), exact(1, 10)]);
+        let leases: Vec<_> = seeds.iter().map(|seed| seed.lease.as_str()).collect();
+        assert_eq!(leases, ["c", "a"]);
+        assert_eq!(
+            counting.seeded(&seeds, &[true, true]),
+            [(item(3), 30), (item(1), 10)]
+        );
+        assert_eq!(counting.step(), Step::Done);
+    }
+
+    #[test]
+    fn a_seed_that_came_too_late_counts_again_with_no_lease_left_over() {
+        let mut counting = batch(&[(1, 1)]);
+        counting.counted(vec![miss("a")]);
+        let seeds = counting.seeds(vec![exact(1, 10)]);
+        assert!(counting.seeded(&seeds, &[false]).is_empty());
+        assert!(matches!(counting.step(), Step::Count(_)));
+        counting.counted(vec![miss("b")]);
+        assert_eq!(counting.seeds(vec![exact(1, 11)])[0].lease, "b");
+    }
+
+    #[test]
+    fn a_batch_gives_up_after_its_rounds_and_leaves_suspect_only_what_it_adds_to() {
+        let mut counting = batch(&[(1, 1), (2, 0)]);
+        for round in 0..SEED_LIMIT_ROUNDS {
+            assert!(matches!(counting.step(), Step::Count(_)), "round {round}");
+            counting.counted(vec![miss("a"), miss("b")]);
+            let seeds = counting.seeds(vec![exact(1, 1), exact(2, 1)]);
+            counting.seeded(&seeds, &[false, false]);
+        }
+        assert_eq!(counting.step(), Step::GiveUp);
+        assert_eq!(counting.give_up().collect::<Vec<_>>(), [item(1)]);
+    }
+}

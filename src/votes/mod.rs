@@ -1,0 +1,19 @@
+//! Votes: from a request to a row and a live count, many at once (group commit).
+//!
+//! - `queue`: where requests hand votes in.
+//! - `writer`: the task that stores and counts one batch after the other.
+//! - `counting`: how a stored batch gets into the live counts, missing ones included.
+//! - `batch`: a stored batch and the answers that it still owes.
+//!
+//! Each thread that serves requests has a queue and batch writers of its own. An answer
+//! then wakes its request on the same thread; to wake another thread would cost a system
+//! call a vote.
+
+mod batch;
+mod counting;
+mod queue;
+mod writer;
+
+pub use counting::{Counting, SEED_LIMIT_ROUNDS, Step};
+pub use queue::{Cast, CastError, QUEUE_LIMIT_VOTES, VoteQueue};
+pub use writer::{BATCH_LIMIT_VOTES, BATCH_WRITERS_PER_THREAD, SEED_LIMIT};

@@ -1,0 +1,138 @@
+//! The queue of votes that wait for a batch.
+
+use std::sync::Arc;
+
+use tokio::sync::{Mutex, mpsc, oneshot};
+use tokio::time::Instant;
+
+use super::writer::{BATCH_LIMIT_VOTES, BATCH_WRITERS_PER_THREAD, BatchWriter};
+use crate::domain::{NewVote, StoredVote};
+use crate::ledger::ServerLedger;
+use crate::live::LiveCounts;
+use crate::telemetry::name;
+
+/// Votes that may wait for a batch, at the most, in all queues of a server together: four
+/// batches. A voter who would wait longer is better refused at once. The limit is below
+/// the number of connections that a server takes (`http::CONNECTIONS_LIMIT`): each
+/// connection waits for one answer at a time, so a higher limit would never be reached.
+pub const QUEUE_LIMIT_VOTES: usize = 4 * BATCH_LIMIT_VOTES;
+
+/// A vote's answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cast {
+    /// The vote is stored; with its item's live count, if there is one.
+    Accepted {
+        vote: StoredVote,
+        vote_count: Option<i64>,
+    },
+    /// The voter has voted on this item before; this is that vote.
+    Repeated {
+        vote: StoredVote,
+        vote_count: Option<i64>,
+    },
+    UnknownItem,
+}
+
+/// Why a vote has no answer, and so whether the vote is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CastError {
+    /// The queue is full. Nothing was stored.
+    #[error("too many votes are waiting")]
+    QueueFull,
+    /// The server is shutting down. Nothing was stored.
+    #[error("the server is shutting down")]
+    Closing,
+    /// Postgres did not take the batch. Nothing was stored, for certain.
+    #[error("the ledger did not store the vote")]
+    NotStored,
+    /// Postgres did not confirm the batch. The vote may be stored, or may still be; if so
+    /// it counts, and the same voter's next try is a repeat.
+    #[error("the ledger did not confirm the vote")]
+    Unconfirmed,
+    /// The voter has voted on this item before, so this vote was not stored. Which vote it
+    /// repeats could not be read.
+    #[error("the ledger did not say which vote this one repeats")]
+    UnresolvedRepeat,
+}
+
+/// Where a batch writer answers a vote.
+pub(super) type Answer = oneshot::Sender<Result<Cast, CastError>>;
+
+/// A vote that waits for a batch.
+pub(super) struct QueuedVote {
+    pub vote: NewVote,
+    pub queued_at: Instant,
+    pub answer: Answer,
+}
+
+/// One thread's queue of votes. Cheap to clone. Its batch writers end when all clones are
+/// gone and every vote is answered, or with their runtime.
+#[derive(Clone)]
+pub struct VoteQueue {
+    votes: mpsc::Sender<QueuedVote>,
+    depth: metrics::Gauge,
+    refused: metrics::Counter,
+}
+
+impl VoteQueue {
+    /// Starts one queue, with its batch writers on the current runtime. `queues` of them
+    /// share [`QUEUE_LIMIT_VOTES`]. `alive` is dropped when the last batch writer has
+    /// ended.
+    ///
+    /// A batch writer that ends with its runtime leaves its batch's items suspect, so
+    /// their counts are rebuilt with whatever the batch had stored.
+    pub fn start(
+        ledger: &ServerLedger,
+        live_counts: &LiveCounts,
+        queues: usize,
+        alive: Option<mpsc::Sender<()>>,
+    ) -> Self {
+        let depth = metrics::gauge!(name::QUEUE_DEPTH);
+        let (votes, queued) = mpsc::channel(QUEUE_LIMIT_VOTES.div_ceil(queues));
+        let queued = Arc::new(Mutex::new(queued));
+        for _ in 0..BATCH_WRITERS_PER_THREAD {
+            let writer = BatchWriter::new(ledger.writer(), live_counts.clone(), depth.clone(), alive.clone());
+            tokio::spawn(writer.run(Arc::clone(&queued)));
+        }
+        Self {
+            votes,
+            depth,
+            refused: metrics::counter!(name::VOTES, "outcome" => "refused"),
+        }
+    }
+
+    /// Hands a vote in and waits for its answer. A caller that stops waiting does not take
+    /// the vote back: its batch goes on.
+    ///
+    /// # Errors
+    /// When the queue is full, Postgres fails, or the server is shutting down. The error
+    /// says whether the vote is stored.
+    pub async fn cast(&self, vote: NewVote) -> Result<Cast, CastError> {
+        let (answer, answered) = oneshot::channel();
+        let queued = QueuedVote {
+            vote,
+            queued_at: Instant::now(),
+            answer,
+        };
+        // Counted before a batch writer can take the vote and count it out again.
+        self.depth.increment(1.0);
+        self.votes.try_send(queued).map_err(|error| {
+            self.depth.decrement(1.0);
+            match error {
+                mpsc::error::TrySendError::Full(_) => {
+                    self.refused.increment(1);
+                    CastError::QueueFull
+                }
+                mpsc::error::TrySendError::Closed(_) => CastError::Closing,
+            }
+        })?;
+        // A batch writer drops an answer only when it ends early, which does not say what
+        // became of the vote.
+        answered.await.unwrap_or(Err(CastError::Unconfirmed))
+    }
+
+    /// How many votes wait here for a batch.
+    pub fn depth(&self) -> usize {
+        self.votes.max_capacity() - self.votes.capacity()
+    }
+}

@@ -1,0 +1,205 @@
+//! The batch writer: stores each batch with one statement and counts it with one
+//! pipeline.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{Mutex, mpsc};
+use tokio::time::{Instant, timeout};
+
+use super::batch::{BatchMetrics, StoredBatch};
+use super::counting::{Counting, Step};
+use super::queue::{Answer, CastError, QueuedVote};
+use crate::batching::take;
+use crate::domain::{ItemId, NewVote};
+use crate::ledger::{InsertError, Inserted, SERVER_STATEMENT_LIMIT, VoteWriter};
+use crate::live::LiveCounts;
+use crate::telemetry::name;
+
+/// Batch writers of one thread. They take turns at storing, so that batches are as large
+/// as with one; while one counts and answers, the other stores.
+pub const BATCH_WRITERS_PER_THREAD: usize = 2;
+/// Votes in one batch, at the most.
+pub const BATCH_LIMIT_VOTES: usize = 1024;
+/// How long the rounds of seeding may take in all.
+pub const SEED_LIMIT: Duration = Duration::from_secs(4);
+
+/// Takes batch after batch, until the queue is closed.
+pub(super) struct BatchWriter {
+    writer: VoteWriter,
+    live_counts: LiveCounts,
+    metrics: BatchMetrics,
+    /// Dropped when this batch writer ends, after its last batch is suspect if it was cut
+    /// off.
+    _alive: Option<mpsc::Sender<()>>,
+}
+
+/// Makes a batch suspect if its batch writer is cut off in mid-batch: the batch may be
+/// stored, and nobody would count it.
+struct UnfinishedBatch<'a> {
+    live_counts: LiveCounts,
+    votes: &'a [NewVote],
+    is_finished: bool,
+}
+
+impl UnfinishedBatch<'_> {
+    fn finish(mut self) {
+        self.is_finished = true;
+    }
+}
+
+impl Drop for UnfinishedBatch<'_> {
+    fn drop(&mut self) {
+        if !self.is_finished {
+            suspect_once_decided(&self.live_counts, self.votes);
+        }
+    }
+}
+
+/// The batch may still be committed, and nobody will count it. Postgres ends a statement
+/// within its limit; from then on a seed is exact.
+fn suspect_once_decided(live_counts: &LiveCounts, votes: &[NewVote]) {
+    let items = votes.iter().map(|vote| vote.item_id);
+    live_counts.suspect_from(items, Instant::now() + SERVER_STATEMENT_LIMIT);
+}
+
+impl BatchWriter {
+    pub fn new(
+        writer: VoteWriter,
+        live_counts: LiveCounts,
+        depth: metrics::Gauge,
+        alive: Option<mpsc::Sender<()>>,
+    ) -> Self {
+        Self {
+            writer,
+            live_counts,
+            metrics: BatchMetrics::new(depth),
+            _alive: alive,
+        }
+    }
+
+    pub async fn run(mut self, queue: Arc<Mutex<mpsc::Receiver<QueuedVote>>>) {
+        let mut queued = Vec::with_capacity(BATCH_LIMIT_VOTES);
+        loop {
+            // Held until the batch is stored: a batch that was taken before then would be
+            // smaller.
+            let mut turn = queue.lock().await;
+            let taken = take(&mut turn, &mut queued, BATCH_LIMIT_VOTES).await;
+            if taken == 0 {
+                return;
+            }
+            self.metrics.depth.decrement(taken as f64);
+            self.metrics.batch_votes.record(taken as f64);
+            let (votes, answers): (Vec<NewVote>, Vec<_>) = queued
+                .drain(..)
+                .map(|one| (one.vote, (one.queued_at, one.answer)))
+                .unzip();
+            let unfinished = UnfinishedBatch {
+                live_counts: self.live_counts.clone(),
+                votes: &votes,
+                is_finished: false,
+            };
+            let inserted = self.store(&votes).await;
+            drop(turn);
+            match inserted {
+                Ok(inserted) => self.finalize(&votes, inserted, answers).await,
+                Err(error) => self.fail(&votes, answers, &error),
+            }
+            unfinished.finish();
+        }
+    }
+
+    async fn store(&mut self, votes: &[NewVote]) -> Result<Inserted, InsertError> {
+        let started = Instant::now();
+        let inserted = self.writer.insert(votes).await;
+        self.metrics
+            .ledger_seconds
+            .record(started.elapsed().as_secs_f64());
+        inserted
+    }
+
+    /// Counts a stored batch, and answers every vote in it.
+    async fn finalize(&mut self, votes: &[NewVote], inserted: Inserted, answers: Vec<(Instant, Answer)>) {
+        let started = Instant::now();
+        let mut batch = StoredBatch::new(votes, inserted.outcomes, answers, &self.metrics);
+        let counting = Counting::new(inserted.transaction, batch.deltas());
+        count(&self.live_counts, &mut self.writer, counting, &mut batch).await;
+        self.metrics.live_seconds.record(started.elapsed().as_secs_f64());
+        batch.answer_rest();
+    }
+
+    /// Answers a batch that was not stored, or not for certain.
+    fn fail(&self, votes: &[NewVote], answers: Vec<(Instant, Answer)>, error: &InsertError) {
+        tracing::error!(%error, votes = votes.len(), "a batch of votes was not stored");
+        let refusal = match error {
+            InsertError::NotStored(_) => CastError::NotStored,
+            InsertError::Unknown(_) => {
+                suspect_once_decided(&self.live_counts, votes);
+                CastError::Unconfirmed
+            }
+        };
+        self.metrics.failed.increment(votes.len() as u64);
+        for (_, answer) in answers {
+            // A voter who no longer waits needs no answer.
+            let _ = answer.send(Err(refusal));
+        }
+    }
+}
+
+/// Counts a committed batch, and seeds the live counts that are missing. The votes of a
+/// live count that is there are answered before the missing ones are seeded.
+async fn count(
+    live_counts: &LiveCounts,
+    writer: &mut VoteWriter,
+    mut counting: Counting,
+    batch: &mut StoredBatch<'_>,
+) {
+    let deadline = Instant::now() + SEED_LIMIT;
+    loop {
+        match counting.step() {
+            Step::Done => return,
+            Step::GiveUp => break,
+            Step::Count(_) if Instant::now() >= deadline => break,
+            Step::Count(deltas) => {
+                // On failure the items are suspect already, and the votes are acknowledged
+                // without a count.
+                let Ok(replies) = live_counts.count(&deltas, counting.transaction()).await else {
+                    return;
+                };
+                batch.answer(&counting.counted(replies));
+            }
+            Step::Seed(missing) => {
+                metrics::counter!(name::MISSES).increment(missing.len() as u64);
+                match seed(live_counts, writer, &mut counting, &missing, deadline).await {
+                    Ok(counts) => {
+                        metrics::counter!(name::SEEDS).increment(counts.len() as u64);
+                        batch.answer(&counts);
+                    }
+                    Err(error) => {
+                        tracing::warn!(%error, items = missing.len(), "missing live counts were not seeded");
+                        break;
+                    }
+                }
+            }
+        }
+    }
+    live_counts.suspect(counting.give_up());
+}
+
+/// Reads the exact counts of the missing items and seeds them. Returns the counts of those
+/// that this call seeded.
+async fn seed(
+    live_counts: &LiveCounts,
+    writer: &mut VoteWriter,
+    counting: &mut Counting,
+    missing: &[ItemId],
+    deadline: Instant,
+) -> anyhow::Result<Vec<(ItemId, i64)>> {
+    let limit = deadline.saturating_duration_since(Instant::now());
+    // A time limit around a read is safe: the writer has taken its connection out, and
+    // the connection is thrown away if the read is given up.
+    let exact = timeout(limit, writer.exact_counts(missing)).await??;
+    let seeds = counting.seeds(exact);
+    let replies = live_counts.seed(&seeds).await?;
+    Ok(counting.seeded(&seeds, &replies))
+}

@@ -1,0 +1,168 @@
+//! The audit's roll-ups, while votes, saves and reads go on.
+
+use tally::domain::{CountToSave, ItemId, Revision};
+use tally::ledger::ROLL_UP_LIMIT_IDS;
+
+use super::{item, items, vote};
+use crate::helpers::stores::Stores;
+use crate::helpers::tally::{ledger, server_ledger};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn saves_and_folds_that_race_for_the_same_items_lose_nothing_of_each_other() {
+    let stores = Stores::start().await;
+    let ledger = ledger(&stores.database_url);
+    let pool = stores.pool();
+    let items = items(&pool, 200).await;
+    let saving = tokio::spawn({
+        let (ledger, items) = (ledger.clone(), items.clone());
+        async move {
+            for revision in 1..=200 {
+                let of_item = |item: &ItemId| CountToSave {
+                    item_id: *item,
+                    count: revision,
+                    revision: Revision::from_micros(revision),
+                };
+                let page: Vec<CountToSave> = items.iter().rev().map(of_item).collect();
+                ledger.save_counts(&page).await.expect("a save");
+            }
+        }
+    });
+    let mut rounds = 0;
+    while !saving.is_finished() {
+        sqlx::query("insert into vote (item_id) select id from item")
+            .execute(&pool)
+            .await
+            .expect("votes");
+        rounds += 1;
+        let safe = ledger.safe_vote_id().await.expect("a safe id");
+        // In chunks that end in the midst of the items.
+        while ledger
+            .roll_up_votes(safe, std::time::Duration::ZERO, 70)
+            .await
+            .expect("a roll-up")
+            .is_some()
+        {}
+    }
+    saving.await.expect("no panic");
+    let wrong: i64 =
+        sqlx::query_scalar("select count(*) from item where audited_count <> $1 or vote_count <> 200")
+            .bind(rounds)
+            .fetch_one(&pool)
+            .await
+            .expect("a count");
+    assert_eq!(wrong, 0);
+}
+
+#[tokio::test]
+async fn a_young_vote_in_the_middle_of_a_portion_stops_the_fold_before_it() {
+    let stores = Stores::start().await;
+    let ledger = ledger(&stores.database_url);
+    let server = server_ledger(&stores.database_url);
+    let x = item(&server).await;
+    // The fourth is of a batch that began late and drew its id early.
+    sqlx::query(
+        "insert into vote (item_id, created_at)
+         select $1, now() - case when n = 4 then interval '1 minute' else interval '1 day' end
+         from generate_series(1, 9) n",
+    )
+    .bind(x.get())
+    .execute(&stores.pool())
+    .await
+    .expect("votes");
+    let safe = ledger.safe_vote_id().await.expect("a safe id");
+    let fold = async |in_flight_secs, limit_ids| {
+        let in_flight_limit = std::time::Duration::from_secs(in_flight_secs);
+        let rolled_up = ledger
+            .roll_up_votes(safe, in_flight_limit, limit_ids)
+            .await
+            .expect("a roll-up");
+        rolled_up.map(|rolled_up| {
+            (
+                rolled_up.watermark.get(),
+                rolled_up.votes,
+                rolled_up.is_next_in_flight,
+            )
+        })
+    };
+    assert_eq!(fold(3600, 2).await, Some((2, 2, false)), "a chunk without it");
+    assert_eq!(fold(3600, 7).await, Some((3, 3, true)));
+    assert_eq!(fold(3600, 7).await, None, "it is still in-flight");
+    assert_eq!(ledger.exact_counts(&[x]).await.expect("counts")[0].count, 9);
+    assert_eq!(fold(1, 7).await, Some((9, 9, false)), "it is not any more");
+    assert_eq!(ledger.exact_counts(&[x]).await.expect("counts")[0].count, 9);
+}
+
+#[tokio::test]
+async fn the_watermark_waits_for_a_transaction_that_drew_an_earlier_id() {
+    let stores = Stores::start().await;
+    let ledger = ledger(&stores.database_url);
+    let server = server_ledger(&stores.database_url);
+    let x = item(&server).await;
+    // A transaction that has drawn id 1 and is slow to commit, and a later vote that is not.
+    let pool = stores.pool();
+    let mut slow = pool.begin().await.expect("a transaction");
+    sqlx::query("insert into vote (item_id) values ($1)")
+        .bind(x.get())
+        .execute(&mut *slow)
+        .await
+        .expect("a row");
+    server.writer().insert(&[vote(x, None)]).await.expect("an insert");
+    let waiting = tokio::spawn({
+        let ledger = ledger.clone();
+        async move { ledger.safe_vote_id().await }
+    });
+    // Long enough for it to have looked, more than once.
+    for _ in 0..20 {
+        ledger.vote_total().await.expect("Postgres answers");
+        assert!(!waiting.is_finished());
+    }
+    slow.commit().await.expect("a commit");
+    let safe = waiting.await.expect("no panic").expect("a safe id");
+    assert_eq!(safe.get(), 2);
+    let rolled_up = ledger
+        .roll_up_votes(safe, std::time::Duration::ZERO, ROLL_UP_LIMIT_IDS)
+        .await
+        .expect("a roll-up")
+        .expect("votes");
+    assert_eq!((rolled_up.watermark.get(), rolled_up.votes), (2, 2));
+    assert_eq!(ledger.exact_counts(&[x]).await.expect("counts")[0].count, 2);
+    assert_eq!(
+        ledger
+            .roll_up_votes(safe, std::time::Duration::ZERO, ROLL_UP_LIMIT_IDS)
+            .await
+            .expect("a roll-up"),
+        None
+    );
+}
+
+#[tokio::test]
+async fn exact_counts_stay_exact_while_audits_fold_the_votes_under_them() {
+    let stores = Stores::start().await;
+    let ledger = ledger(&stores.database_url);
+    let server = server_ledger(&stores.database_url);
+    let x = item(&server).await;
+    let mut writer = server.writer();
+    let rolling_up = tokio::spawn({
+        let ledger = ledger.clone();
+        async move {
+            for _ in 0..100 {
+                let safe = ledger.safe_vote_id().await.expect("a safe id");
+                ledger
+                    .roll_up_votes(safe, std::time::Duration::ZERO, ROLL_UP_LIMIT_IDS)
+                    .await
+                    .expect("a roll-up");
+            }
+        }
+    });
+    let mut stored = 0;
+    while !rolling_up.is_finished() {
+        writer
+            .insert(&[vote(x, None), vote(x, None), vote(x, None)])
+            .await
+            .expect("an insert");
+        stored += 3;
+        assert_eq!(ledger.exact_counts(&[x]).await.expect("counts")[0].count, stored);
+    }
+    rolling_up.await.expect("no panic");
+    assert_eq!(ledger.vote_total().await.expect("a total"), stored);
+}
