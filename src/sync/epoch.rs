@@ -1,5 +1,5 @@
-//! After Redis restarted, failed over or lost its data, nothing in it is certain.
-//! After Postgres crashed or failed over, the visibility snapshots in it are not.
+//! Epochs. After Redis restarted, failed over or lost its data, no live count is certain.
+//! After Postgres crashed or failed over, no visibility snapshot in Redis is.
 
 use super::{SyncError, Worker};
 use crate::domain::ItemId;
@@ -10,12 +10,12 @@ use crate::telemetry::name;
 const COUNTER_LAYOUT: u32 = 2;
 
 impl Worker {
-    /// If this is another epoch than the counters were last made sure of in:
-    /// invalidates every counter that is there (a replica may have missed its last
-    /// increments), and has every item rebuilt whose counter is gone and whose
-    /// saved count is not exact (an unsaved count was lost). Returns how many
-    /// counters and items that were, `None` in the same epoch, or when the worker is
-    /// stopping or Redis was wiped meanwhile: the next one then does all of it.
+    /// Compares the current epoch with the one that the counters belong to. In another
+    /// epoch it invalidates every counter that is there, since a replica may have missed
+    /// the last increments. It also requests a rebuild of every item whose counter is gone
+    /// and whose saved count is not exact, since an unsaved count was lost. Returns how
+    /// many counters and items that were; `None` in the same epoch, or when the worker is
+    /// stopping or Redis was wiped meanwhile. The next call then does all of it.
     ///
     /// # Errors
     /// When a store is unavailable. The epoch is entered only at the very end, so the
@@ -30,7 +30,7 @@ impl Worker {
         if known.as_deref() == Some(current.as_str()) {
             return Ok(None);
         }
-        // Before the first counter is looked at: a wipe from here on takes it away.
+        // Before the first counter is read: a wipe from here on removes this mark.
         let entering = self.counters.begin_epoch().await?;
         let mut suspect = 0;
         let mut cursor = 0;
@@ -61,8 +61,8 @@ impl Worker {
                 .filter(|row| row.saved_count != row.exact_count)
                 .map(|row| row.item_id)
                 .collect();
-            // Those with a live count will be flushed; invalidating the rest is
-            // enough, and creates the token that has them rebuilt.
+            // Those with a live count will be flushed. Invalidating the others is enough:
+            // it makes the request to rebuild them.
             let lost: Vec<ItemId> = self
                 .counters
                 .read(&behind)
@@ -75,7 +75,9 @@ impl Worker {
             suspect += lost.len();
         }
         if !self.counters.enter_epoch(&current, entering).await? {
-            tracing::warn!("Redis lost its data while it was made sure of: the next tick begins again");
+            tracing::warn!(
+                "Redis lost its data while its counters were invalidated: the next tick begins again"
+            );
             return Ok(None);
         }
         metrics::counter!(name::INVALIDATIONS, "why" => "epoch").increment(suspect as u64);
@@ -83,12 +85,12 @@ impl Worker {
         match known {
             Some(_) => tracing::warn!(
                 suspect,
-                "Redis or Postgres restarted or failed over: all is rebuilt"
+                "Redis or Postgres restarted or failed over: all counts are rebuilt"
             ),
             None if suspect == 0 => tracing::info!("the first epoch of this Redis"),
             None => tracing::warn!(
                 suspect,
-                "Redis is new or has lost its data: what was lost is rebuilt"
+                "Redis is new or has lost its data: the counts that were lost are rebuilt"
             ),
         }
         Ok(Some(suspect))

@@ -1,5 +1,6 @@
-//! The flush: one scan over all counters, page by page. What is unsaved is written to its
-//! item and marked saved; then what is suspect is rebuilt, and what is idle or old dropped.
+//! The flush: one scan over all counters, page by page. It writes unsaved counts to their
+//! items and marks them saved. Then it rebuilds counts on request, and evicts counts that
+//! are idle or old.
 
 use std::time::Duration;
 
@@ -11,26 +12,26 @@ use crate::domain::CountToSave;
 use crate::ledger::Saved;
 use crate::live::{Counter, ScanPage};
 
-/// How many counters with something to be done are collected before they are dealt with.
-/// Of a million items Postgres writes 1,000 at once in 8 µs each, 10,000 in 6 µs and
-/// 50,000 in 4 µs: more of them then share a page of the table, which Postgres tidies up
-/// each time it comes to it.
+/// How many counters with work the flush collects before it writes them. Of a million
+/// items Postgres writes 1,000 at once in 8 µs each, 10,000 in 6 µs and 50,000 in 4 µs:
+/// more of them then share a page of the table, and Postgres prunes a page each time it
+/// comes to it.
 const COLLECT_LIMIT_COUNTERS: usize = 50_000;
-/// For how long they are collected at the most. What changes between its read and its
-/// mark stays unmarked, and saved counts should not wait for a long scan's end.
+/// How long the flush collects at the most. A count that changes between its reading and
+/// its mark stays unsaved, and saved counts should not wait for the end of a long scan.
 const COLLECT_LIMIT: Duration = Duration::from_millis(250);
-/// A scheduled scan takes its time at first: half of the second after which the next one
-/// usually begins. A burst of writes takes both cores from the voters, one in a hundred
-/// of whom then waited 13 ms instead of 6 (10,000 items changing all the time, half of
-/// what two cores can do).
+/// How long a scheduled scan writes gently: half of the second after which the next scan
+/// usually begins. A burst of writes takes both cores from the voters. Then one voter in a
+/// hundred waited 13 ms instead of 6 (10,000 items changing all the time, half of what two
+/// cores can do).
 const GENTLE_FOR: Duration = Duration::from_millis(500);
-/// How many counters it then passes on at once. With 1,000, one in a hundred voters waited
-/// 10.6 ms, with 250 between 7.4 and 8.5, with 100 no less.
+/// How many counters a gentle scan writes at once. With 1,000, one voter in a hundred
+/// waited 10.6 ms, with 250 between 7.4 and 8.5, with 100 no less.
 const GENTLE_LIMIT_COUNTERS: usize = 250;
-/// How many times as long as their writing took it rests after it.
+/// How many times as long as a write took a gentle scan rests after it.
 const REST_TIMES: u32 = 3;
-/// How many pages, or collected counters, may wait for the next part of the scan. One is
-/// enough for the parts to work at the same time.
+/// How many pages, or lots of collected counters, may wait for the next part of the scan.
+/// One is enough for the parts to work at the same time.
 const WAITING_LIMIT: usize = 1;
 
 /// How a scan gets its pages.
@@ -38,7 +39,7 @@ const WAITING_LIMIT: usize = 1;
 enum ScanMode {
     /// All of them, as fast as it can.
     Alone,
-    /// With the other workers, at each tick; begun then.
+    /// Together with the other workers, at each tick; `begun` is the tick.
     Shared { begun: Instant },
 }
 
@@ -56,8 +57,8 @@ impl ScanMode {
     }
 }
 
-/// Passes all of them on, no more at once than the scan takes now. False when nobody
-/// takes them: a later part has failed, which says so itself.
+/// Passes all of them on, no more at once than the scan takes now. Returns false when
+/// nobody takes them: a later part has failed and reports it.
 async fn pass_on(busy: &mut Vec<Counter>, scan: ScanMode, collected: &mpsc::Sender<Vec<Counter>>) -> bool {
     while !busy.is_empty() {
         let rest = busy.split_off(busy.len().min(scan.collect_limit_counters()));
@@ -68,7 +69,7 @@ async fn pass_on(busy: &mut Vec<Counter>, scan: ScanMode, collected: &mpsc::Send
     true
 }
 
-/// Counts that were written to their items, and are still to be marked.
+/// Counts that were written to their items and are not marked yet.
 struct Written {
     /// All counters that were collected.
     counters: Vec<Counter>,
@@ -86,8 +87,9 @@ impl Worker {
         self.scan(ScanMode::Alone).await
     }
 
-    /// One scan over all counters, shared with every worker that scans now: each
-    /// page goes to the one that claims it first. Ends with the scan, whoever ends it.
+    /// One scan over all counters, shared with every worker that scans now: each page
+    /// goes to the worker that claims it first. Ends with the scan, whichever worker ends
+    /// the scan.
     ///
     /// # Errors
     /// As [`Worker::flush`].
@@ -99,10 +101,9 @@ impl Worker {
     }
 
     /// The parts of a scan work at the same time, each on what the part before it has
-    /// passed on, since each waits for a store: Redis is scanned and read while
-    /// Postgres writes. A part that fails takes nothing more; the parts before it then
-    /// stop, and those behind it end what they have. So nothing is cut off between its
-    /// write and its mark.
+    /// passed on: Redis is scanned and read while Postgres writes. A part that fails takes
+    /// nothing more. The parts before it then stop, and those behind it finish what they
+    /// have. So no count is cut off between its write and its mark.
     async fn scan(&self, scan: ScanMode) -> Result<FlushReport, SyncError> {
         let started = Instant::now();
         let (to_read, pages) = mpsc::channel(WAITING_LIMIT);
@@ -126,7 +127,7 @@ impl Worker {
         Ok(report)
     }
 
-    /// The first part: finds pages, to the scan's end, or until this worker is to stop.
+    /// The first part: finds pages, until the scan ends or this worker is to stop.
     async fn find_pages(&self, scan: ScanMode, pages: mpsc::Sender<ScanPage>) -> Result<(), SyncError> {
         let mut cursor = 0;
         let mut behind = 0;
@@ -136,8 +137,8 @@ impl Worker {
                 ScanMode::Shared { .. } => match self.counters.claim_page(self.options.flush_page).await? {
                     Some(page) => page,
                     None => {
-                        // Another worker took the page. After a few of those it is doing
-                        // well without this one, which comes back with its next tick.
+                        // Another worker took the page. When that happens a few times in
+                        // a row, the others do well alone until the next tick.
                         behind += 1;
                         if behind > CLAIM_LIMIT {
                             return Ok(());

@@ -1,8 +1,8 @@
-//! The sync worker: writes live counts behind to their items, drops what is saved
-//! and idle, rebuilds what was suspect, and proves it all against the ledger.
+//! The sync worker: writes live counts behind to their items, drops counts that are saved
+//! and idle, rebuilds counts on request, and proves all counts against the ledger.
 //!
-//! Each part is a step that a caller may take by itself; `schedule` takes them in
-//! their time. Several workers may run at once.
+//! Each part is a step that a caller may take by itself; `schedule` takes each at its
+//! time. Several workers may run at once.
 
 mod audit;
 mod epoch;
@@ -11,8 +11,10 @@ mod flush;
 mod rebuild;
 mod recovery;
 mod report;
+mod roll_up;
 mod save;
 mod schedule;
+mod verdict;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,7 +27,7 @@ pub use schedule::{Schedule, run};
 use crate::ledger::{LedgerError, WorkerLedger};
 use crate::live::{Counters, LiveError};
 
-/// Why a step did not come to its end. Every step may be taken again.
+/// Why a step did not end well. Every step may be taken again.
 #[derive(Debug, thiserror::Error)]
 pub enum SyncError {
     #[error(transparent)]
@@ -40,7 +42,7 @@ pub struct Worker {
     ledger: WorkerLedger,
     counters: Counters,
     options: SyncOptions,
-    /// Shared by its clones: a pass that sees it ends with its page.
+    /// Shared by its clones: a pass that sees it set ends with its page.
     stopping: Arc<AtomicBool>,
 }
 

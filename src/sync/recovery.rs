@@ -1,20 +1,21 @@
-//! After a server died: what it had stored but not counted is rebuilt.
+//! Crashed-writer recovery. A server that dies between a batch's commit and its count
+//! leaves votes that nobody counts: the counts of their items are rebuilt.
 
 use super::{SyncError, Worker};
 use crate::telemetry::name;
 
 impl Worker {
-    /// Looks for batch writers of servers whose connection to Postgres is gone. Their last
-    /// batch may be committed and not counted, so every item with a vote that may have
-    /// been in flight then is invalidated. Returns how many that were, `None` when no
-    /// batch writer has closed.
+    /// Looks for batch writers whose connection to Postgres is gone. Their last batch may be
+    /// committed and not counted, so this invalidates every item with a vote that may have
+    /// been in flight then. Returns how many items that were; `None` when no connection is
+    /// gone.
     ///
-    /// A server that stops in order, or only reconnects, is taken for a dead one:
-    /// invalidating is always safe, and nobody needs to tell the two apart.
+    /// A server that stops in order, or only reconnects, is treated as a crashed one:
+    /// invalidating is always safe, so nothing has to tell the two apart.
     ///
     /// # Errors
-    /// When a store is unavailable. The batch writers are forgotten only at the very end, so the
-    /// next try does all of it again.
+    /// When a store is unavailable. The connections are forgotten only at the very end, so
+    /// the next try does all of it again.
     pub async fn recover_crashed_writers(&self) -> Result<Option<usize>, SyncError> {
         self.ledger.note_idle_writers().await?;
         let closed = self.ledger.closed_writers().await?;
@@ -33,7 +34,7 @@ impl Worker {
         tracing::info!(
             writers = closed.len(),
             items = items.len(),
-            "connections of a server are gone: its newest votes are rebuilt"
+            "connections of a server are gone: the counts of its newest votes are rebuilt"
         );
         Ok(Some(items.len()))
     }

@@ -1,4 +1,4 @@
-//! When the worker does what.
+//! The schedule: when the worker takes which step.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use tokio_cron_scheduler::{Job, JobScheduler};
 use super::{AuditReport, FlushReport, Repair, SyncError, Worker};
 use crate::telemetry::name;
 
-/// How many scans `--once` takes to come to rest: a rebuild that a scan finds may
-/// leave work for the next, and votes that go on coming leave work for ever.
+/// How many scans `--once` makes at the most until the system is quiescent: a rebuild in
+/// one scan may leave work for the next, and votes that keep coming leave work for ever.
 const ONCE_LIMIT_SCANS: usize = 10;
 
 /// When a worker does what.
@@ -36,7 +36,7 @@ pub async fn run(worker: Worker, schedule: &Schedule, stop: impl Future<Output =
     scheduler.start().await?;
 
     let mut stop = pin!(stop);
-    // Not the scheduler's: it looks at its jobs twice a second at best.
+    // Not the scheduler's: it polls its jobs twice a second at best.
     let mut ticks = interval(schedule.flush_every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let mut failing_since = None;

@@ -1,0 +1,100 @@
+//! The roll-up: moves the watermark, at a pace that leaves most of the time to voters.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use super::{SyncError, Worker};
+use crate::ledger::ROLL_UP_LIMIT_IDS;
+
+/// From how many vote ids a second on voters count as being at work. Each vote takes
+/// some 40 µs of CPU time from all parts together: below this there is room for both.
+const VOTING_LIMIT_IDS_PER_SECOND: f64 = 1000.0;
+/// How many vote ids a chunk has while voters are at work, and until it is known
+/// whether they are: it takes about 0.05 s of CPU time.
+const VOTING_CHUNK_IDS: i64 = 100_000;
+/// How many times as long as a chunk took the audit rests after it while voters are
+/// at work. On two cores they kept two thirds of their rate while an audit did not rest.
+const REST_TIMES: u32 = 6;
+/// How long it rests at the most: what took long may have waited for a lock.
+const REST_LIMIT: Duration = Duration::from_secs(1);
+impl Worker {
+    /// Moves the watermark up to the votes that may still be in flight. Leaves most of
+    /// the time to voters that are at work.
+    pub(super) async fn roll_up(&self) -> Result<(), SyncError> {
+        let mut looked = Instant::now();
+        let safe = self.ledger.safe_vote_id().await?;
+        let mut drawn = safe;
+        let mut chunk_ids = VOTING_CHUNK_IDS;
+        loop {
+            let started = Instant::now();
+            let rolled_up = self
+                .ledger
+                .roll_up_votes(safe, self.options.in_flight_limit, chunk_ids)
+                .await?;
+            let Some(rolled_up) = rolled_up else { break };
+            tracing::debug!(
+                watermark = %rolled_up.watermark,
+                votes = rolled_up.votes,
+                "the watermark moved"
+            );
+            if rolled_up.is_next_in_flight || rolled_up.watermark >= safe {
+                break;
+            }
+            let pace = pace(
+                rolled_up.drawn.get() - drawn.get(),
+                looked.elapsed(),
+                started.elapsed(),
+            );
+            (drawn, looked) = (rolled_up.drawn, Instant::now());
+            chunk_ids = pace.chunk_ids;
+            sleep(pace.rest).await;
+        }
+        Ok(())
+    }
+}
+
+/// How the roll-up goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Pace {
+    /// How many vote ids the next chunk has.
+    chunk_ids: i64,
+    /// How long to wait before it.
+    rest: Duration,
+}
+
+/// Pure: how to go on after a chunk that `took` so long, when voters have drawn
+/// `drawn_ids` vote ids in the time `over`.
+fn pace(drawn_ids: i64, over: Duration, took: Duration) -> Pace {
+    if drawn_ids as f64 > VOTING_LIMIT_IDS_PER_SECOND * over.as_secs_f64() {
+        Pace {
+            chunk_ids: VOTING_CHUNK_IDS,
+            rest: took.saturating_mul(REST_TIMES).min(REST_LIMIT),
+        }
+    } else {
+        Pace {
+            chunk_ids: ROLL_UP_LIMIT_IDS,
+            rest: Duration::ZERO,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_fold_rests_in_proportion_while_voters_are_at_work_and_not_at_all_without_them() {
+        let (over, took) = (Duration::from_millis(500), Duration::from_millis(100));
+        let busy = pace(501, over, took);
+        assert_eq!(busy.rest, took * REST_TIMES);
+        assert!(busy.chunk_ids < ROLL_UP_LIMIT_IDS);
+        assert_eq!(pace(501, over, Duration::from_secs(60)).rest, REST_LIMIT);
+        for drawn in [0, 1, 500] {
+            let idle = pace(drawn, over, took);
+            assert_eq!((idle.rest, idle.chunk_ids), (Duration::ZERO, ROLL_UP_LIMIT_IDS));
+        }
+        // A Postgres that went back to an older state.
+        assert_eq!(pace(-1, over, took).rest, Duration::ZERO);
+    }
+}

@@ -1,0 +1,136 @@
+//! What the audit's comparison says of one item.
+
+use std::cmp::Ordering::{Equal, Greater, Less};
+
+use crate::domain::Revision;
+use crate::ledger::AuditRow;
+use crate::live::Counter;
+
+/// What the comparison says of one item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Right,
+    InFlight,
+    Rebuilding,
+    /// The item was written with a later revision than that of the count that is marked as
+    /// saved: since the read, unless the next look finds the same.
+    Ahead {
+        of: Revision,
+        by: u64,
+    },
+    Wrong {
+        by: u64,
+    },
+}
+
+/// Pure: what a row and a counter that was read before it say.
+pub(super) fn verdict(row: &AuditRow, counter: &Counter) -> Verdict {
+    let exact = row.exact_count;
+    // What a count may be while its in-flight votes are on their way.
+    let plausible = exact - row.in_flight_up..=exact + row.in_flight_down;
+    let judge = |count: i64| {
+        if count == exact {
+            Verdict::Right
+        } else if plausible.contains(&count) {
+            Verdict::InFlight
+        } else {
+            Verdict::Wrong {
+                by: count.abs_diff(exact),
+            }
+        }
+    };
+    match counter.count {
+        // A rebuild will write the item; there is no count that could be wrong.
+        None if counter.rebuild.is_some() => Verdict::Rebuilding,
+        // Without a live count the saved count is the count.
+        None => judge(row.saved_count),
+        Some((count, revision)) => match judge(count) {
+            // What is marked as saved must be what the item holds.
+            Verdict::Right if counter.saved == Some(revision) => {
+                let by = row.saved_count.abs_diff(count);
+                match row.counted_at.cmp(&Some(revision)) {
+                    Equal | Greater if by == 0 => Verdict::Right,
+                    Greater => Verdict::Ahead { of: revision, by },
+                    // Or the item went back behind what was saved: Postgres was restored.
+                    Equal | Less => Verdict::Wrong { by },
+                }
+            }
+            verdict => verdict,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::ItemId;
+    use crate::domain::RedisTime;
+
+    fn row(exact_count: i64, saved_count: i64, counted_at: i64, in_flight: (i64, i64)) -> AuditRow {
+        AuditRow {
+            item_id: ItemId::new(1).expect("positive"),
+            saved_count,
+            counted_at: (counted_at > 0).then(|| Revision::from_micros(counted_at)),
+            exact_count,
+            in_flight_up: in_flight.0,
+            in_flight_down: in_flight.1,
+        }
+    }
+
+    fn counter(count: Option<(i64, i64)>, saved: Option<i64>, rebuild: bool) -> Counter {
+        Counter {
+            item_id: ItemId::new(1).expect("positive"),
+            now: RedisTime::from_micros(1000),
+            count: count.map(|(count, revision)| (count, Revision::from_micros(revision))),
+            saved: saved.map(Revision::from_micros),
+            seeded: count.map(|_| RedisTime::from_micros(1)),
+            rebuild: rebuild.then(|| "token".to_owned()),
+        }
+    }
+
+    #[test]
+    fn a_live_count_may_differ_only_by_its_votes_in_flight() {
+        let live = |count| counter(Some((count, 10)), None, false);
+        // 10 in the ledger, of which 3 up and 1 down are in-flight.
+        let row = row(10, 0, 0, (3, 1));
+        assert_eq!(verdict(&row, &live(10)), Verdict::Right);
+        for count in [7, 8, 9, 11] {
+            assert_eq!(verdict(&row, &live(count)), Verdict::InFlight, "{count}");
+        }
+        assert_eq!(verdict(&row, &live(6)), Verdict::Wrong { by: 4 });
+        assert_eq!(verdict(&row, &live(12)), Verdict::Wrong { by: 2 });
+    }
+
+    #[test]
+    fn without_a_live_count_the_saved_count_must_be_exact() {
+        let none = counter(None, None, false);
+        assert_eq!(verdict(&row(10, 10, 5, (0, 0)), &none), Verdict::Right);
+        assert_eq!(verdict(&row(10, 9, 5, (1, 0)), &none), Verdict::InFlight);
+        assert_eq!(verdict(&row(10, 9, 5, (0, 0)), &none), Verdict::Wrong { by: 1 });
+        assert_eq!(
+            verdict(&row(10, 9, 5, (0, 0)), &counter(None, None, true)),
+            Verdict::Rebuilding
+        );
+    }
+
+    #[test]
+    fn what_is_marked_as_saved_must_stand_in_the_item() {
+        let saved = counter(Some((10, 20)), Some(20), false);
+        assert_eq!(verdict(&row(10, 10, 20, (0, 0)), &saved), Verdict::Right);
+        assert_eq!(verdict(&row(10, 7, 20, (0, 0)), &saved), Verdict::Wrong { by: 3 });
+        // The item went back behind what was saved: Postgres was restored, say.
+        assert_eq!(verdict(&row(10, 7, 19, (0, 0)), &saved), Verdict::Wrong { by: 3 });
+        // The item was written since the read, or late.
+        assert_eq!(
+            verdict(&row(10, 7, 21, (0, 0)), &saved),
+            Verdict::Ahead {
+                of: Revision::from_micros(20),
+                by: 3
+            }
+        );
+        assert_eq!(verdict(&row(10, 10, 21, (0, 0)), &saved), Verdict::Right);
+        // An unsaved count says nothing of the item yet.
+        let unsaved = counter(Some((10, 20)), Some(15), false);
+        assert_eq!(verdict(&row(10, 7, 15, (0, 0)), &unsaved), Verdict::Right);
+    }
+}
