@@ -1,8 +1,8 @@
 -- advance: claim the next page of the scan that several sync workers share.
 --
--- KEYS[1]  the scan's cursor, <prefix>scan
--- ARGV[1]  from: the cursor that the page was scanned from
--- ARGV[2]  to: the cursor that the page ended at
+-- KEYS[1]  <prefix>scan: the cursor of the shared scan; absent: 0, the scan begins
+-- ARGV[1]  from: the cursor at which the page begins
+-- ARGV[2]  to: the cursor at which the page ends
 --
 -- Replies
 --   'CLAIMED'  the page is the caller's

@@ -1,18 +1,18 @@
--- clear_rebuild: note that items' exact counts have been written.
+-- clear_rebuild: clear rebuild requests whose exact counts have been written.
 --
--- KEYS     the items' hashes, <prefix>{<item id>}, each once
--- ARGV[1]  lease_limit_ms: how long a lease beside a token may still stay
--- ARGV[1 + k]  token of KEYS[k]: the one that was read before the ledger was read
+-- KEYS         the items' hashes, <prefix>{<item id>}, each once
+-- ARGV[1]      lease_limit_ms: how long a lease beside a cleared request may stay
+-- ARGV[1 + k]  request of KEYS[k]: its token, read before the ledger was read
 --
 -- Reply: for each key, in order
---   'CLEARED'  the token is cleared
---   'CHANGED'    another suspect came since, or someone else has rebuilt
+--   'CLEARED'  the request is gone
+--   'CHANGED'  there is another request, or none: nothing is done
 local call = redis.call
 local replies = {}
 for k, key in ipairs(KEYS) do
   if call('HGET', key, 'rebuild') == ARGV[1 + k] then
     call('HDEL', key, 'rebuild')
-    -- While the token stood, a lease beside it could not be given a time to live.
+    -- While the request was there, the key had no time to live. A lease needs one.
     if call('HEXISTS', key, 'lease') == 1 then call('PEXPIRE', key, ARGV[1]) end
     replies[k] = 'CLEARED'
   else

@@ -1,25 +1,25 @@
--- count: add one committed batch's votes to its items' live counts.
+-- count: add the votes of one committed batch to the live counts of its items.
 --
--- KEYS     the items' hashes, <prefix>{<item id>}, each once
--- ARGV[1]  xid: the batch's transaction id, committed; decimal
--- ARGV[2]  nonce: makes a fresh lease unique
--- ARGV[3]  lease_limit_ms: a lease that is older may be replaced
+-- KEYS         the items' hashes, <prefix>{<item id>}, each once
+-- ARGV[1]      xid: the id of the batch's transaction, committed; decimal
+-- ARGV[2]      nonce: makes a fresh lease unique
+-- ARGV[3]      lease_limit_ms: a lease that is older is replaced
 -- ARGV[3 + k]  delta of KEYS[k]: the sum of the batch's votes on this item, a whole
---          number. 0 only reads: it changes nothing, yet leases a missing count.
+--              number. 0 only reads a count, but leases a missing one.
 --
 -- Reply: for each key, in order
---   an integer         the live count, these votes in it
---   {'MISS', lease}    there is no count; who holds this lease may seed one
+--   an integer       the live count, with these votes in it
+--   {'MISS', lease}  there is no live count; whoever has this lease may seed one
 local call, format = redis.call, string.format
 local xid, nonce, lease_limit_ms = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3])
 
--- The fence is a snapshot, xmin:xmax:running,running. A committed xid is visible
--- in it when below xmin, or when below xmax and not among the running. Of one in
--- which nothing ran there is only the one number that was both.
-local function visible(fence)
-  local quiet = tonumber(fence)
-  if quiet then return xid < quiet end
-  local xmin, xmax, running = string.match(fence, '^(%d+):(%d+):(.*)$')
+-- Whether the visibility snapshot has seen this batch. A snapshot reads
+-- xmin:xmax:running,running: it has seen a committed xid below xmin, and one below xmax
+-- that is not among the running. One number stands for a snapshot whose xmin is its xmax.
+local function visible(snapshot)
+  local only = tonumber(snapshot)
+  if only then return xid < only end
+  local xmin, xmax, running = string.match(snapshot, '^(%d+):(%d+):(.*)$')
   if xid >= tonumber(xmax) then return false end
   if xid < tonumber(xmin) then return true end
   return not string.find(',' .. running .. ',', ',' .. ARGV[1] .. ',', 1, true)
@@ -38,7 +38,7 @@ local function miss(key)
     if age >= 0 and age < lease_limit_ms * 1000 then return {'MISS', lease} end
   end
   call('HSET', key, 'lease', fresh_lease)
-  -- A lease goes away by itself; a rebuild request beside it must not.
+  -- A lease goes away by itself. A rebuild request beside it must stay.
   if call('HEXISTS', key, 'rebuild') == 0 then call('PEXPIRE', key, lease_limit_ms) end
   return {'MISS', fresh_lease}
 end
@@ -48,7 +48,7 @@ for k, key in ipairs(KEYS) do
   local held = call('HMGET', key, 'count', 'rev', 'snap')
   if held[1] then
     local count, delta = tonumber(held[1]), tonumber(ARGV[3 + k])
-    -- The seed's snapshot saw these votes already: adding them would count them twice.
+    -- A seed that has seen these votes has them in its count: do not add them twice.
     if delta ~= 0 and not visible(held[3]) then
       count = count + delta
       local revision, revision_text = tonumber(held[2]), now_text

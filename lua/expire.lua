@@ -1,12 +1,12 @@
 -- expire: drop live counts that are saved and idle (compare and delete).
 --
--- KEYS     the items' hashes, <prefix>{<item id>}, each once
--- ARGV[1]  retention_us: how long a count stays after its last change, µs
--- ARGV[1 + k]  revision of KEYS[k]: the one that was read, µs
+-- KEYS         the items' hashes, <prefix>{<item id>}, each once
+-- ARGV[1]      retention_us: how long a count stays after its last change, µs
+-- ARGV[1 + k]  revision of KEYS[k]: the one that the caller has read, µs
 --
 -- Reply: for each key, in order
 --   'EXPIRED'  the count is gone
---   'KEPT'     it changed since, is not saved, or is not idle for long enough
+--   'KEPT'     it has changed since, is not saved, or is not idle for long enough
 local call = redis.call
 local clock = call('TIME')
 local now = clock[1] * 1000000 + clock[2]

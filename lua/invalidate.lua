@@ -1,14 +1,14 @@
--- invalidate: throw suspect live counts away and ask for rebuilds. Always safe.
+-- invalidate: drop live counts and request rebuilds. Always safe.
 --
 -- KEYS     the items' hashes, <prefix>{<item id>}, each once
--- ARGV[k]  token of KEYS[k]: a fresh rebuild request
+-- ARGV[k]  request for KEYS[k]: a fresh token
 --
 -- Reply: for each key, in order
 --   'INVALIDATED'  there is no count and no lease, and the rebuild request is set
 local replies = {}
 for k, key in ipairs(KEYS) do
-  -- The lease goes too: its snapshot may be older than the suspect. And whatever else
-  -- someone has put there, of whatever type.
+  -- The lease goes too: the snapshot read under it may be older than the reason to
+  -- invalidate. So does a value of any other type that someone has put there.
   redis.call('DEL', key)
   redis.call('HSET', key, 'rebuild', ARGV[k])
   replies[k] = 'INVALIDATED'

@@ -1,4 +1,4 @@
-//! Counts on their way between the ledger, the live counts and the items.
+//! Counts that Tally moves between the ledger, Redis and the items.
 
 use super::{ItemId, Revision, Snapshot};
 
@@ -12,7 +12,7 @@ pub struct ExactCount {
     pub snapshot: Snapshot,
 }
 
-/// A count to write behind to its item.
+/// A live count or an exact count that is to be saved to its item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CountToSave {
     pub item_id: ItemId,
@@ -24,6 +24,7 @@ pub struct CountToSave {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CountDelta {
     pub item_id: ItemId,
-    /// The sum of the batch's accepted votes; 0 only reads, and leases a missing count.
+    /// The sum of the batch's accepted votes. 0 only reads the live count, but leases a missing
+    /// one.
     pub delta: i64,
 }

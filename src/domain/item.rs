@@ -1,4 +1,4 @@
-//! What is voted on.
+//! Items: what is voted on.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,7 +14,7 @@ use super::Revision;
 pub struct ItemId(i64);
 
 impl ItemId {
-    /// An id as it stands in the ledger; `None` if it is not positive.
+    /// From the ledger's number; `None` if it is not positive.
     pub fn new(id: i64) -> Option<Self> {
         (id > 0).then_some(Self(id))
     }
@@ -31,8 +31,8 @@ impl fmt::Display for ItemId {
     }
 }
 
-/// Accepts decimal digits only: `+1` and ` 1` are other spellings of an id, and
-/// an id has one.
+/// Accepts decimal digits only, without leading zeros: an id has one spelling, so `+1`, ` 1`
+/// and `01` are none.
 impl FromStr for ItemId {
     type Err = ();
 
@@ -45,13 +45,12 @@ impl FromStr for ItemId {
     }
 }
 
-/// An item's name: 1 to 200 characters, not all of them blank, none a control
-/// character.
+/// An item's name: 1 to 200 characters, not all of them blank, no control characters.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub struct ItemName(String);
 
-/// Why a text is no item name.
+/// Why a text is no item's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidItemName {
     #[error("name is empty; it takes 1 to {} characters", ItemName::LIMIT_CHARACTERS)]
@@ -63,9 +62,11 @@ pub enum InvalidItemName {
 }
 
 impl ItemName {
-    /// The same limit stands in migrations/0001_item.sql.
+    /// migrations/0001_item.sql has the same limit.
     pub const LIMIT_CHARACTERS: usize = 200;
 
+    /// Checks a name.
+    ///
     /// # Errors
     /// When the text is blank, too long, or has a control character.
     pub fn parse(text: String) -> Result<Self, InvalidItemName> {
@@ -88,7 +89,7 @@ impl ItemName {
     }
 }
 
-/// An item as it stands in Postgres.
+/// An item's row in Postgres.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Item {
     pub id: ItemId,
@@ -124,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn an_item_name_has_1_to_200_characters_whatever_their_bytes() {
+    fn an_item_name_has_1_to_200_characters_of_any_length_in_bytes() {
         assert!(ItemName::parse("é".repeat(200)).is_ok());
         assert_eq!(
             ItemName::parse("é".repeat(201)),

@@ -1,4 +1,4 @@
-//! Pure rules and types, shared by every module. No I/O.
+//! Types and rules that every module shares. No I/O.
 
 mod count;
 mod item;

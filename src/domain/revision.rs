@@ -1,4 +1,4 @@
-//! When a live count changed, and what time it is in Redis.
+//! Redis' time: the revision of a live count, and readings of the clock.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,8 +6,9 @@ use std::time::Duration;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-/// Which change of a live count: the Redis time of the change, in µs since 1970, forced to
-/// grow from each change of a count to the next. Written to `item.counted_at`.
+/// Names one change of a live count: the Redis time of the change, in µs since 1970, forced to
+/// grow from each change of a count to the next. A saved count's revision is in
+/// `item.counted_at`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Revision(i64);
 
@@ -29,13 +30,13 @@ impl fmt::Display for Revision {
         let text = OffsetDateTime::from_unix_timestamp_nanos(i128::from(self.0) * 1000)
             .ok()
             .and_then(|at| at.format(&Rfc3339).ok())
-            // Beyond the year 9999, where RFC 3339 ends.
+            // RFC 3339 ends with the year 9999.
             .unwrap_or_else(|| format!("{} µs", self.0));
         formatter.write_str(&text)
     }
 }
 
-/// A reading of Redis' clock, in µs since 1970. It may go back.
+/// A reading of Redis' clock, in µs since 1970. The clock may go back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RedisTime(i64);
 
@@ -50,22 +51,22 @@ impl RedisTime {
         Self(seconds.saturating_mul(1_000_000))
     }
 
-    /// From what the command TIME answers: seconds, and µs beyond them.
+    /// From the reply to TIME: whole seconds, and the µs beyond them.
     pub fn from_time_reply(seconds: i64, micros: i64) -> Self {
         Self(seconds.saturating_mul(1_000_000).saturating_add(micros))
     }
 
-    /// How long ago the change with this revision was; 0 if it is ahead.
+    /// The time since the change with this revision; 0 if it is later than `self`.
     pub fn since_change(self, change: Revision) -> Duration {
         self.since(Self(change.0))
     }
 
-    /// How long ago that was; 0 if it is ahead.
+    /// The time since `earlier`; 0 if it is later than `self`.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_micros(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
     }
 
-    /// A change that happens at this time.
+    /// The revision of a change at this time.
     pub fn as_revision(self) -> Revision {
         Revision(self.0)
     }
@@ -76,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_revision_reads_as_utc() {
+    fn a_revision_is_shown_in_utc() {
         assert_eq!(
             Revision::from_micros(1_500_000).to_string(),
             "1970-01-01T00:00:01.5Z"
@@ -84,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_that_is_ahead_is_no_time_ago() {
+    fn the_time_since_something_later_is_0() {
         let now = RedisTime::from_time_reply(1, 5);
         assert_eq!(
             now.since_change(Revision::from_micros(1_000_002)),

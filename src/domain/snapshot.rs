@@ -1,13 +1,14 @@
-//! What a Postgres transaction has seen.
+//! Postgres' snapshots: which transactions a statement has seen.
 
-/// A Postgres transaction id (`xid8`), epoch included: it only grows.
+/// A Postgres transaction id with its epoch (`xid8`): it only grows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TransactionId(pub i64);
 
 /// A Postgres snapshot (`pg_current_snapshot()`), `xmin:xmax:running,running,…`.
 ///
-/// A live count keeps the snapshot that it was seeded under, its visibility snapshot. `lua/count.lua`
-/// asks the same question in Lua; `tests/it/scripts.rs` holds the two together.
+/// A live count keeps the snapshot that it was seeded under: its visibility snapshot.
+/// `lua/count.lua` has the rule of [`Snapshot::sees`] in Lua; `tests/it/scripts` compares the
+/// two.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
     text: String,
@@ -18,10 +19,12 @@ pub struct Snapshot {
 
 /// A text that is no snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no snapshot; one reads xmin:xmax:running,running")]
+#[error("{0:?} is no snapshot; a snapshot reads xmin:xmax:running,running")]
 pub struct InvalidSnapshot(String);
 
 impl Snapshot {
+    /// From Postgres' text.
+    ///
     /// # Errors
     /// When the text does not read `xmin:xmax:running,running,…`.
     pub fn parse(text: &str) -> Result<Self, InvalidSnapshot> {
@@ -44,14 +47,13 @@ impl Snapshot {
         })
     }
 
-    /// Whether the effects of a *committed* transaction are visible in this snapshot.
+    /// Whether this snapshot has seen a *committed* transaction.
     pub fn sees(&self, TransactionId(xid): TransactionId) -> bool {
         xid < self.xmin || (xid < self.xmax && !self.running.contains(&xid))
     }
 
-    /// The text that a live count keeps: as Postgres wrote it, or, when nothing was
-    /// running, the one number that then says it all. Redis keeps a number in half the
-    /// bytes.
+    /// The text that a live count keeps. If xmin is xmax and nothing was running, it is that one
+    /// number, which takes Redis half the bytes; otherwise it is Postgres' own text.
     pub fn compact(&self) -> &str {
         if self.running.is_empty() && self.xmin == self.xmax {
             self.text.split(':').next().unwrap_or(&self.text)
@@ -66,14 +68,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_committed_transaction_is_visible_below_xmin_or_below_xmax_and_not_running() {
+    fn a_snapshot_sees_what_is_below_xmin_or_below_xmax_and_not_running() {
         let snapshot = Snapshot::parse("10:20:12,15").expect("a snapshot");
         let seen: Vec<i64> = (8..23).filter(|xid| snapshot.sees(TransactionId(*xid))).collect();
         assert_eq!(seen, [8, 9, 10, 11, 13, 14, 16, 17, 18, 19]);
     }
 
     #[test]
-    fn what_is_no_snapshot_is_refused() {
+    fn a_text_that_is_no_snapshot_is_refused() {
         for text in ["", "1", "1:2", "a:2:", "1:b:", "1:2:x", "1:2:3,"] {
             assert!(Snapshot::parse(text).is_err(), "{text:?}");
         }

@@ -1,4 +1,4 @@
-//! A vote, before and after the ledger has decided it.
+//! Votes, before and after they are stored.
 
 use std::fmt;
 
@@ -26,9 +26,11 @@ pub enum InvalidVoterId {
 }
 
 impl VoterId {
-    /// The same limit stands in migrations/0002_vote.sql.
+    /// migrations/0002_vote.sql has the same limit.
     pub const LIMIT_BYTES: usize = 128;
 
+    /// Checks a voter's id.
+    ///
     /// # Errors
     /// When the text is empty, too long, or has a control character.
     pub fn parse(text: String) -> Result<Self, InvalidVoterId> {
@@ -66,6 +68,8 @@ impl Value {
     /// −1
     pub const DOWN: Self = Self(-1);
 
+    /// Checks a value.
+    ///
     /// # Errors
     /// When the number is neither 1 nor −1.
     pub fn parse(number: i64) -> Result<Self, InvalidValue> {
@@ -82,7 +86,7 @@ impl Value {
     }
 }
 
-/// A vote as it was asked for, valid in form.
+/// A valid vote that is not stored yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewVote {
     pub item_id: ItemId,
@@ -91,14 +95,14 @@ pub struct NewVote {
     pub value: Value,
 }
 
-/// A vote's id in the ledger: drawn from one sequence, so later votes mostly have higher
-/// ids. 0 stands before all votes.
+/// A vote's id in the ledger. All ids come from one sequence, so later votes mostly have higher
+/// ids. 0 is before all votes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(transparent)]
 pub struct VoteId(i64);
 
 impl VoteId {
-    /// An id as it stands in the ledger.
+    /// From the ledger's number.
     pub fn new(id: i64) -> Self {
         Self(id)
     }
@@ -115,24 +119,24 @@ impl fmt::Display for VoteId {
     }
 }
 
-/// The ledger's row for a vote.
+/// A vote's row in the ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoredVote {
     pub id: VoteId,
-    /// What the row adds to its item's count; of a repeated vote, the first one's.
+    /// What the row adds to its item's count. For a repeat, this is the first vote's row.
     pub value: i16,
 }
 
-/// What the ledger decided of a vote.
+/// What became of a vote in the ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VoteOutcome {
-    /// A new row.
+    /// The vote is a new row.
     Accepted(StoredVote),
-    /// The voter has voted on this item before; this is that vote.
+    /// A repeat: the voter has voted on this item before. This is that first vote.
     Repeated(StoredVote),
-    /// There is no such item.
+    /// The item does not exist.
     UnknownItem,
-    /// A repeat, so nothing was stored for it; which vote it repeats could not be read.
+    /// An unresolved repeat: nothing was stored for it, but the first vote could not be read.
     UnresolvedRepeat,
 }
 

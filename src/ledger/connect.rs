@@ -9,47 +9,47 @@ use super::LedgerError;
 
 /// How long one statement of the server may run before Postgres cancels it.
 pub const SERVER_STATEMENT_LIMIT: Duration = Duration::from_secs(5);
-/// How long one statement of the sync worker or an operator's command may run: the audit
-/// reads millions of votes in one.
+/// How long one statement of the sync worker or of an operator's command may run. One
+/// statement of the audit reads millions of votes.
 pub const WORKER_STATEMENT_LIMIT: Duration = Duration::from_secs(120);
 /// How long a new connection may take.
 pub const CONNECT_LIMIT: Duration = Duration::from_secs(2);
 /// How long a caller waits for one of the pool's connections.
 pub const ACQUIRE_LIMIT: Duration = Duration::from_secs(3);
-/// How much longer than its statement limit a batch writer waits for an answer, so that
-/// Postgres' own cancellation, which is certain, comes first.
+/// How much longer than the statement limit a caller waits for an answer. Postgres' own
+/// cancellation then comes first, after which it is certain that nothing was stored.
 pub const ANSWER_MARGIN: Duration = Duration::from_secs(1);
-/// Connections in the pool, besides those that belong to one task each.
+/// Connections in the pool. Connections that belong to one task come on top.
 pub const POOL_LIMIT_CONNECTIONS: u32 = 8;
 
-/// How long a transaction may stand idle before Postgres ends it. The audit's holds
+/// How long a transaction may be idle before Postgres ends it. The audit's transaction holds
 /// row locks that every flush waits for, and its worker may be stopped or cut off.
 const IDLE_TRANSACTION_LIMIT: Duration = Duration::from_secs(5);
 
-/// What Postgres is asked to do differently for each of Tally's connections.
-/// - `enable_seqscan`: no statement here ought to read a whole table, yet the
-///   planner cannot know how little lies beyond the watermark and would.
-/// - `enable_bitmapscan`: an item's newest votes are a few rows that the index alone
-///   tells; reading them through a bitmap took more than twice as long (300 items with
-///   20 votes each: 5.6 ms against 2.4 ms).
-/// - `jit`: it would be compiled for the huge cost that the first line stands for.
+/// Settings of each of Tally's connections.
+/// - `enable_seqscan`: no statement here should read a whole table. The planner cannot know
+///   how few votes lie beyond the watermark, and would.
+/// - `enable_bitmapscan`: an item's newest votes are a few rows, and the index alone answers.
+///   A bitmap took more than twice as long (300 items with 20 votes each: 5.6 ms instead of
+///   2.4 ms).
+/// - `jit`: Postgres would compile for the huge cost that `enable_seqscan` pretends.
 const SESSION_OPTIONS: [(&str, &str); 3] = [
     ("enable_seqscan", "off"),
     ("enable_bitmapscan", "off"),
     ("jit", "off"),
 ];
 
-/// Plans of the pool's statements are made anew each time: what they read grows
-/// from nothing to millions of rows, and a plan that was kept from the first minute
-/// was seen to make a replay of repeats eight times slower than one of new votes.
+/// The pool's statements are planned each time. What they read grows from nothing to millions
+/// of rows: a plan that was kept from the first minute made a replay of repeats eight times
+/// slower than one of new votes.
 const POOL_PLANS: (&str, &str) = ("plan_cache_mode", "force_custom_plan");
-/// The batch writers' statements have one good plan each, whatever the tables hold. Making it
-/// takes as long as running it, so it is made once a connection.
+/// The statements of a dedicated connection have one good plan each, whatever the tables hold.
+/// To plan takes as long as to run, so each is planned once a connection.
 pub(super) const KEPT_PLANS: (&str, &str) = ("plan_cache_mode", "force_generic_plan");
-/// A server whose machine is lost says no goodbye; Postgres finds out after
-/// 5 s + 3 × 2 s, closes its batch writers' connections, and a sync worker sees that. While an
-/// answer is on its way no such probes are sent, and the system would repeat it for a
-/// quarter of an hour; the last line ends that after 11 s too.
+/// How Postgres notices a server whose machine is lost: by probes, after 5 s + 3 × 2 s. It
+/// then closes the connections of the server's batch writers, which a sync worker sees. While
+/// an answer is on its way, the system sends no probes but repeats the answer, for a quarter
+/// of an hour; `tcp_user_timeout` (ms) ends that after 11 s too.
 pub(super) const WRITER_KEEPALIVE: [(&str, &str); 4] = [
     ("tcp_keepalives_idle", "5"),
     ("tcp_keepalives_interval", "2"),
@@ -79,13 +79,13 @@ impl Database {
     /// `application_name` to its operator.
     ///
     /// # Errors
-    /// When the URL is none of Postgres.
+    /// When `database_url` is no URL of a Postgres.
     pub fn new(
         database_url: &str,
         application_name: &str,
         statement_limit: Duration,
     ) -> Result<Self, LedgerError> {
-        // sqlx takes any scheme for Postgres' own.
+        // sqlx takes any scheme.
         if !["postgres://", "postgresql://"]
             .iter()
             .any(|scheme| database_url.starts_with(scheme))
@@ -117,7 +117,7 @@ impl Database {
     }
 }
 
-/// The parameters that sqlx knows in a URL; `options[…]` besides.
+/// The parameters that sqlx knows in a URL, besides `options[…]`.
 const URL_PARAMETERS: [&str; 18] = [
     "sslmode",
     "ssl-mode",
@@ -139,8 +139,8 @@ const URL_PARAMETERS: [&str; 18] = [
     "options",
 ];
 
-/// Says which parameters of the URL are left out. sqlx would say it with their values,
-/// which may be a misspelt password; `telemetry` turns that line off.
+/// Logs which parameters of the URL are ignored. sqlx would log them with their values, one of
+/// which may be a password under a misspelt name; `telemetry` turns that line off.
 fn warn_of_unknown_parameters(database_url: &str) {
     let query = database_url.split_once('?').map_or("", |(_, query)| query);
     let query = query.split('#').next().unwrap_or_default();
@@ -149,7 +149,7 @@ fn warn_of_unknown_parameters(database_url: &str) {
         if !URL_PARAMETERS.contains(&parameter) && !parameter.starts_with("options[") {
             tracing::warn!(
                 parameter,
-                "DATABASE_URL: this parameter is not known, and is left out"
+                "DATABASE_URL: this parameter is not known, and is ignored"
             );
         }
     }

@@ -1,10 +1,10 @@
-//! What Postgres cannot do, or could not.
+//! Why a call of Postgres failed, and what that says about its effect.
 
 use std::time::Duration;
 
 use sqlx::migrate::MigrateError;
 
-/// What the ledger cannot do, or could not.
+/// Why a call of Postgres failed.
 #[derive(Debug, thiserror::Error)]
 pub enum LedgerError {
     #[error("Postgres (DATABASE_URL): {0}")]
@@ -15,15 +15,15 @@ pub enum LedgerError {
     Url(#[source] sqlx::Error),
     #[error("Postgres did not answer within {0:?}")]
     Timeout(Duration),
-    #[error("Postgres answered with what is no snapshot: {0}")]
+    #[error("Postgres answered with no valid snapshot: {0}")]
     Snapshot(#[from] crate::domain::InvalidSnapshot),
-    #[error("a transaction has held the ledger for over {0:?}; the audit needs it to end")]
+    #[error("a transaction has been writing votes for over {0:?}; the audit waits for its end")]
     Undecided(Duration),
-    #[error("Postgres' incarnation could not be read {0} times in a row: others keep replacing it")]
+    #[error("{0} tries to read Postgres' incarnation failed: others keep replacing its token")]
     Incarnation(u32),
 }
 
-/// Whether Postgres ended a statement because it and others waited for each other.
+/// Whether Postgres ended the statement because it and others waited for each other.
 pub(super) fn is_deadlock(error: &sqlx::Error) -> bool {
     const DEADLOCK_DETECTED: &str = "40P01";
     error
@@ -31,8 +31,7 @@ pub(super) fn is_deadlock(error: &sqlx::Error) -> bool {
         .is_some_and(|error| error.code().as_deref() == Some(DEADLOCK_DETECTED))
 }
 
-/// Whether the connection, not the statement, is what failed. Class 57P is Postgres
-/// shutting down.
+/// Whether the connection failed, not the statement. Class 57P: Postgres is shutting down.
 pub(super) fn is_disconnect(error: &sqlx::Error) -> bool {
     match error {
         sqlx::Error::Database(error) => error.code().is_some_and(|code| code.starts_with("57P")),
@@ -41,8 +40,8 @@ pub(super) fn is_disconnect(error: &sqlx::Error) -> bool {
     }
 }
 
-/// Whether the error says that the statement had no effect: Postgres reported it and goes
-/// on. Class 57P is Postgres shutting down, which may come after a commit.
+/// Whether it is certain that the statement had no effect: Postgres itself reported the error.
+/// Class 57P, Postgres is shutting down, is not certain: it may come after a commit.
 pub(super) fn is_certain(error: &sqlx::Error) -> bool {
     error
         .as_database_error()

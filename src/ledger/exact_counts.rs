@@ -5,7 +5,11 @@ use sqlx::PgExecutor;
 use super::LedgerError;
 use crate::domain::{ExactCount, ItemId, Revision, Snapshot};
 
-/// Reads exact counts over the pool, or over a batch writer's connection.
+/// Reads the exact counts of these items, over the pool or over a batch writer's connection.
+/// Each id may be given once; unknown items are left out.
+///
+/// # Errors
+/// When Postgres is unavailable or too slow.
 pub(super) async fn exact_counts(
     executor: impl PgExecutor<'_>,
     items: &[ItemId],
@@ -14,7 +18,7 @@ pub(super) async fn exact_counts(
     let rows = sqlx::query_file!("src/ledger/sql/exact_counts.sql", &ids)
         .fetch_all(executor)
         .await?;
-    // All rows carry the same snapshot: parse it once.
+    // All rows have the same snapshot: parse it once.
     let Some(first) = rows.first() else {
         return Ok(Vec::new());
     };

@@ -1,8 +1,9 @@
-//! Postgres, the database of record. All SQL is here, long statements in `sql/`.
+//! Postgres: the ledger, the items, and the audit's sums. All SQL is here, long statements in
+//! `sql/`.
 //!
-//! A handle for each role that logs in, with only the statements of that role:
-//! [`ServerLedger`] (`tally_server`), [`WorkerLedger`] (`tally_worker`) and
-//! [`OwnerLedger`], the login that owns the tables. `sql/roles.sql` grants the same.
+//! Each role that logs in has a handle with only its own statements: [`ServerLedger`]
+//! (`tally_server`), [`WorkerLedger`] (`tally_worker`), and [`OwnerLedger`] for the login that
+//! owns the tables. `sql/roles.sql` grants the roles what these statements need.
 
 mod connect;
 mod error;

@@ -11,17 +11,17 @@ use super::{KeyPrefix, LiveError};
 
 /// How long a new connection may take.
 pub const CONNECT_LIMIT: Duration = Duration::from_millis(500);
-/// How long the server waits for an answer before it suspects. The same as the
-/// redis crate's default; a healthy Redis answers a pipeline in a millisecond.
+/// How long the server waits for an answer before the call counts as failed. The redis
+/// crate's own default; a healthy Redis answers a pipeline in a millisecond.
 pub const SERVER_ANSWER_LIMIT: Duration = Duration::from_millis(500);
-/// How long the sync worker waits: nobody is waiting for it.
+/// How long the sync worker waits for an answer: no client waits for the worker.
 pub const WORKER_ANSWER_LIMIT: Duration = Duration::from_secs(5);
 /// How long a caller waits for one of the pool's connections.
 pub const ACQUIRE_LIMIT: Duration = Duration::from_secs(2);
 /// Connections in the pool.
 pub const POOL_LIMIT_CONNECTIONS: usize = 4;
-/// How long a lease entitles its holders to seed. Longer than a batch's read of
-/// the exact counts and a seed may take; a batch that is later starts again.
+/// How long a lease entitles its holders to seed. Longer than a batch takes for its read of the
+/// exact counts and its seed (`votes::SEED_LIMIT`); a batch that takes longer counts again.
 pub const LEASE_LIMIT_MS: u64 = 10_000;
 
 /// Where Redis is, and connections to it.
@@ -37,7 +37,7 @@ impl Redis {
     /// Describes the connection; none is made until one is needed.
     ///
     /// # Errors
-    /// When the URL is none of Redis.
+    /// When `redis_url` is no URL of a Redis.
     pub fn new(redis_url: &str, prefix: &KeyPrefix, answer_limit: Duration) -> Result<Self, LiveError> {
         let info = redis_url.into_connection_info().map_err(LiveError::Url)?;
         let info = without_delay(info);
@@ -62,7 +62,7 @@ impl Redis {
         })
     }
 
-    /// A new connection, not of the pool. The runtime that this is called on drives it.
+    /// A new connection outside of the pool. The runtime that calls this drives it.
     ///
     /// # Errors
     /// When Redis is unavailable.
@@ -88,7 +88,7 @@ impl Redis {
     }
 
     /// What Redis does when its memory is full (`maxmemory-policy`); `None` when it
-    /// will not say.
+    /// refuses to say.
     ///
     /// # Errors
     /// When Redis is unavailable.
@@ -103,8 +103,8 @@ impl Redis {
     }
 }
 
-/// redis 1.x leaves Nagle's algorithm on by default; the median of small calls
-/// more than halves without it.
+/// redis 1.x leaves Nagle's algorithm on by default. Without it, the median of small calls
+/// takes less than half as long.
 fn without_delay(info: ConnectionInfo) -> ConnectionInfo {
     info.set_tcp_settings(TcpSettings::default().set_nodelay(true))
 }

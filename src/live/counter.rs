@@ -1,19 +1,21 @@
-//! An item's counter: the one hash in Redis that everything turns on. This is its only
-//! description; `lua/` follows it, and a test holds the two together.
+//! An item's counter: the hash in Redis that holds its live count. This is the hash's only
+//! description. The scripts in `lua/` follow it, and `tests/it/scripts/hash.rs` runs them and
+//! compares what they do with this table.
 //!
-//! | field | holds | written by |
-//! |---|---|---|
-//! | `count` | the live count, an integer; absent: there is none | `seed`, `count` |
-//! | `rev` | the count's revision: Redis time of its last change, µs since 1970, forced to grow | `seed`, `count` |
-//! | `saved` | the revision that was last written to the item; equal to `rev`: the count is saved | `mark_saved` |
-//! | `snap` | the visibility snapshot: what the seed's exact count had seen, `xmin:xmax:running,…`, or one number where nothing ran | `seed` |
-//! | `seeded` | Redis time of the seed, whole seconds since 1970 | `seed` |
-//! | `lease` | entitles its holders to seed a missing count: `<µs when taken>:<nonce>` | `count` |
-//! | `rebuild` | a request to write the item's exact count from the ledger: a token | `invalidate` |
+//! | field | holds | written by | removed by |
+//! |---|---|---|---|
+//! | `count` | the live count, an integer; absent: there is none | `seed`, `count` | `expire`, `invalidate` |
+//! | `rev` | the live count's revision: Redis time of its last change, µs since 1970, forced to grow | `seed`, `count` | `expire`, `invalidate` |
+//! | `saved` | the revision that was last written to the item; equal to `rev`: the count is saved | `mark_saved` | `seed`, `expire`, `invalidate` |
+//! | `snap` | the visibility snapshot, under which the count was seeded: `xmin:xmax:running,…`, or one number where xmin is xmax and nothing was running | `seed` | `expire`, `invalidate` |
+//! | `seeded` | Redis time of the seed, whole seconds since 1970 | `seed` | `expire`, `invalidate` |
+//! | `lease` | entitles its holders to seed a missing count: `<µs when taken>:<nonce>` | `count` | `seed`, `invalidate` |
+//! | `rebuild` | a request to write the item's exact count from the ledger: a token | `invalidate` | `clear_rebuild` |
 //!
-//! `expire` removes the first five fields, `seed` the lease, `clear_rebuild` the request,
-//! and `invalidate` everything. The names are short: each is stored with each counter.
-//! Nothing but a lease gives the key a time to live, and a request takes it away again.
+//! The names are short, because each is stored with each counter.
+//!
+//! Only a lease without a rebuild request gives the key a time to live
+//! ([`LEASE_LIMIT_MS`](super::LEASE_LIMIT_MS)). A seed takes it away again.
 
 use std::time::Duration;
 
@@ -26,44 +28,48 @@ use crate::domain::{ItemId, RedisTime, Revision};
 /// All fields of a counter.
 pub const COUNTER_FIELDS: [&str; 7] = ["count", "rev", "saved", "snap", "seeded", "lease", "rebuild"];
 
-/// What the worker reads of an item's counter.
+/// What the sync worker reads of an item's counter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counter {
     pub item_id: ItemId,
-    /// Redis' time just after it was read.
+    /// Redis' time just after the hash was read.
     pub now: RedisTime,
-    /// The live count and its revision; `None` if there is no count.
+    /// The live count and its revision; `None` if there is no live count.
     pub count: Option<(i64, Revision)>,
-    /// The revision last saved.
+    /// The revision that was last saved.
     pub saved: Option<Revision>,
     /// When it was seeded, to the second.
     pub seeded: Option<RedisTime>,
-    /// The request to rebuild this count, if there is one.
+    /// The token of the rebuild request, if there is one.
     pub rebuild: Option<String>,
 }
 
 impl Counter {
-    /// The count and its revision, if they are still to be saved.
+    /// The live count and its revision, if they are not saved yet.
     pub fn unsaved(&self) -> Option<(i64, Revision)> {
         self.count.filter(|(_, revision)| self.saved != Some(*revision))
     }
 
-    /// The revision of a count that is saved and has not changed for `retention`.
+    /// The revision of the live count, if it is saved and has not changed for `retention`.
     pub fn idle(&self, retention: Duration) -> Option<Revision> {
         let (_, revision) = self.count?;
         (self.saved == Some(revision) && self.now.since_change(revision) >= retention).then_some(revision)
     }
 
-    /// Whether the count was seeded `limit` ago or earlier.
+    /// Whether the live count was seeded at least `limit` ago.
     pub fn is_older_than(&self, limit: Duration) -> bool {
         self.seeded.is_some_and(|seeded| self.now.since(seeded) >= limit)
     }
 }
 
-/// The fields that a [`Counter`] is read from, in the order in which [`counter`]
-/// takes them.
+/// The fields that [`counter`] takes, in this order.
 pub(super) const WORKER_FIELDS: [&str; 5] = ["count", "rev", "saved", "seeded", "rebuild"];
 
+/// The counter of an item, from the reply to HMGET of [`WORKER_FIELDS`]. A field that is no
+/// number where one belongs counts as absent.
+///
+/// # Errors
+/// When the reply is no array.
 pub(super) fn counter(item_id: ItemId, now: RedisTime, reply: &Value) -> Result<Counter, LiveError> {
     let Value::Array(fields) = reply else {
         return Err(LiveError::Reply {

@@ -4,9 +4,9 @@
 //! | key | type | holds |
 //! |---|---|---|
 //! | `<prefix>{<item id>}` | hash | an item's counter, see [`super::counter`] |
-//! | `<prefix>epoch` | string | the epoch that the counters belong to |
+//! | `<prefix>epoch` | string | the known epoch: the one that the counters belong to |
 //! | `<prefix>entering:<nonce>` | string | the mark of a worker that is entering an epoch |
-//! | `<prefix>scan` | string | the SCAN cursor that several workers share |
+//! | `<prefix>scan` | string | the cursor of the scan that several workers share |
 
 use std::fmt;
 use std::str::FromStr;
@@ -16,7 +16,8 @@ use redis::{RedisWrite, ToRedisArgs};
 
 use crate::domain::ItemId;
 
-/// What every key of one Tally begins with.
+/// What every key of one Tally begins with: 1 to [`KeyPrefix::LIMIT_BYTES`] letters, digits
+/// and `: . _ -`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyPrefix(Arc<str>);
 
@@ -26,23 +27,23 @@ pub struct KeyPrefix(Arc<str>);
 pub struct InvalidKeyPrefix;
 
 impl KeyPrefix {
-    /// Each byte of it is stored with each counter.
+    /// Bytes at the most: each counter's key holds the prefix.
     pub const LIMIT_BYTES: usize = 32;
     /// Unless `TALLY_KEY_PREFIX` says otherwise.
     pub const DEFAULT: &str = "tally:";
 
-    /// An item's counter. The braces are a Cluster's hash tag: all keys of an item would
-    /// lie in one slot.
+    /// An item's counter. The braces are a Cluster's hash tag: all keys of an item would lie
+    /// in one slot.
     pub fn counter(&self, item: ItemId) -> CounterKey<'_> {
         CounterKey { prefix: self, item }
     }
 
-    /// All counters, for SCAN. No character of a prefix means anything in a pattern.
+    /// All counters, for SCAN's MATCH. No character of a prefix has a meaning in a pattern.
     pub fn counters_pattern(&self) -> String {
         format!("{}{{*}}", self.0)
     }
 
-    /// Which epoch the counters belong to.
+    /// The known epoch.
     pub fn epoch(&self) -> String {
         format!("{}epoch", self.0)
     }
@@ -52,7 +53,7 @@ impl KeyPrefix {
         format!("{}entering:{nonce}", self.0)
     }
 
-    /// Where the scan that several workers share is.
+    /// The cursor of the scan that several workers share.
     pub fn scan(&self) -> String {
         format!("{}scan", self.0)
     }
@@ -80,7 +81,7 @@ impl FromStr for KeyPrefix {
     type Err = InvalidKeyPrefix;
 
     fn from_str(text: &str) -> Result<Self, InvalidKeyPrefix> {
-        // No brace, which would be a Cluster's hash tag, and nothing that means something
+        // No brace, which would be a Cluster's hash tag, and no character that has a meaning
         // in a SCAN pattern.
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b":._-".contains(&byte);
         if (1..=Self::LIMIT_BYTES).contains(&text.len()) && text.bytes().all(is_plain) {
@@ -104,7 +105,8 @@ impl fmt::Display for CounterKey<'_> {
     }
 }
 
-/// Written straight into the command: a batch has a key for each of its items.
+/// Written straight into the command, without a text of its own: a batch has a key for each
+/// of its items.
 impl ToRedisArgs for CounterKey<'_> {
     fn write_redis_args<W: ?Sized + RedisWrite>(&self, out: &mut W) {
         out.write_arg_fmt(self);
@@ -122,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_counters_key_leads_back_to_its_item_and_no_other_key_does() {
+    fn only_a_counters_key_names_an_item() {
         let keys = KeyPrefix::default();
         let item = ItemId::new(42).expect("positive");
         assert_eq!(keys.counter(item).to_string(), "tally:{42}");
@@ -142,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn two_prefixes_share_no_key_even_if_one_begins_with_the_other() {
+    fn two_tallys_share_no_counter_even_if_one_prefix_begins_with_the_other() {
         let (short, long) = (prefix("a:"), prefix("a:a:"));
         let item = ItemId::new(7).expect("positive");
         assert_eq!(short.item_of(&long.counter(item).to_string()), None);
@@ -150,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_has_no_character_that_means_something_to_redis() {
+    fn a_prefix_has_no_character_with_a_meaning_in_redis() {
         for text in ["", "a{b}", "a*", "a?", "a[b", "a b", "ä", &"a".repeat(33)] {
             assert_eq!(text.parse::<KeyPrefix>(), Err(InvalidKeyPrefix), "{text:?}");
         }

@@ -1,7 +1,7 @@
-//! Redis: the live counts. All Redis is here: every key is named in `keys`, every field of
-//! a counter in `counter`, every script in `scripts`.
+//! Redis: the live counts. All calls of Redis are here. `keys` names every key, `counter`
+//! every field of a counter, `scripts` every script.
 //!
-//! Two handles, each with only what its program does: [`LiveCounts`] for the server,
+//! Each program has a handle with only its own calls: [`LiveCounts`] for the server,
 //! [`Counters`] for the sync worker.
 
 mod connect;

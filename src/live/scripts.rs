@@ -1,6 +1,6 @@
-//! The Lua scripts, and how they are called: for many keys in one call, in several
-//! calls of a pipeline if there are very many, by their hash, loaded again when Redis
-//! has lost them.
+//! The Lua scripts, and how they are called. One call takes many keys, and a pipeline has
+//! several calls if there are very many. A call names its script by the hash; a script that
+//! Redis has lost is loaded again.
 
 use std::sync::LazyLock;
 
@@ -10,7 +10,7 @@ use redis::{Cmd, Pipeline, ToRedisArgs, Value};
 use super::{KeyPrefix, LiveError};
 use crate::domain::ItemId;
 
-/// A script of `lua/`; each file's header is its contract.
+/// A script of `lua/`. The header of its file is its contract.
 pub struct Script {
     pub name: &'static str,
     code: &'static str,
@@ -42,19 +42,19 @@ scripts! {
     ENTER_EPOCH = "enter_epoch",
 }
 
-/// How many keys one call works on. Redis serves nobody else meanwhile: about a
-/// millisecond at 4.5 µs a key, which is what `count.lua` takes.
+/// Keys in one call, at the most. Redis serves nobody else meanwhile: for about a millisecond,
+/// at the 4.5 µs a key that `count.lua` takes.
 pub const CALL_LIMIT_KEYS: usize = 256;
 
 impl Script {
-    /// Calls this script for the keys of all `entries`, which come in its header's
-    /// order: the arguments they share, then those of each entry. Returns a reply for
-    /// each entry, in order. A call that Redis turned away for not knowing the script,
-    /// and only such a call, is sent again after loading it.
+    /// Calls this script for the keys of all `entries`. The arguments come in the order of
+    /// the script's header: those that are `shared`, then the `own` of each entry. Returns a
+    /// reply for each entry, in order. A call that Redis refused because it did not know the
+    /// script, and only such a call, is sent again after the script is loaded.
     ///
     /// # Errors
-    /// When the pipeline fails as a whole, or any call answers with an error: any
-    /// of them may have been applied then, for some of its keys.
+    /// When the pipeline fails, or any call of it. Each call may then have been applied, also
+    /// to some of its keys only.
     pub async fn call<Entry, Key: ToRedisArgs>(
         &self,
         connection: &mut impl ConnectionLike,
@@ -95,8 +95,7 @@ impl Script {
         Ok(replies)
     }
 
-    /// Calls this script once, for these keys. For a script that does not reply for
-    /// each.
+    /// Calls this script once, for these keys: a script with one reply for all of them.
     ///
     /// # Errors
     /// When the call fails; it may have been applied.
@@ -121,7 +120,8 @@ impl Script {
         command
     }
 
-    /// Sends calls 0 to `calls` and, once, those that met a Redis without the script.
+    /// Sends the calls from 0 to below `calls`. Those that met a Redis without the script are
+    /// sent once more.
     async fn invoke(
         &self,
         connection: &mut impl ConnectionLike,
@@ -170,8 +170,8 @@ async fn send(
     for command in commands {
         pipeline.add_command(command);
     }
-    // The connection's own method: `query_async` would turn the first error
-    // into the whole answer, and which calls were turned away would be lost.
+    // The connection's own method: `query_async` would return the first error alone, and
+    // which calls Redis refused would be lost.
     Ok(connection.req_packed_commands(&pipeline, 0, count).await?)
 }
 
@@ -188,7 +188,10 @@ pub(super) fn text(reply: &Value) -> Option<&str> {
     }
 }
 
-/// Invalidates over a given connection: the worker's or the server's.
+/// Invalidates over this connection, the worker's or the server's.
+///
+/// # Errors
+/// When Redis is unavailable; each of the items may have been invalidated.
 pub(super) async fn invalidate(
     connection: &mut impl ConnectionLike,
     keys: &KeyPrefix,
@@ -213,7 +216,7 @@ pub(super) async fn invalidate(
     Ok(())
 }
 
-/// A token that no other caller will ever draw.
+/// A token that no other caller draws: 64 random bits in hexadecimal.
 pub(super) fn fresh_token() -> String {
     format!("{:016x}", rand::random::<u64>())
 }

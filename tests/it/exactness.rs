@@ -1,5 +1,5 @@
-//! The protocol's sharp corners, step by step: what each piece is there for
-//! (ARCHITECTURE, "What always holds"), on the real scripts and the real SQL.
+//! What each piece of the protocol is for, step by step, on the real scripts and the real
+//! SQL.
 
 use tally::domain::{CountDelta, ExactCount, ItemId, NewVote, TransactionId, Value};
 use tally::ledger::{ServerLedger, WorkerLedger};
@@ -9,7 +9,7 @@ use crate::helpers::eventually;
 use crate::helpers::stores::Stores;
 use crate::helpers::tally::{counters, ledger, options, server_ledger};
 
-/// One item, and the steps of a handler and a worker in whatever order a test likes.
+/// One item, and the steps of batches and of a worker, in any order.
 struct Steps {
     ledger: WorkerLedger,
     server: ServerLedger,
@@ -31,7 +31,7 @@ impl Steps {
         )
         .expect("a URL");
         let live_counts = LiveCounts::open(redis);
-        eventually("the live counts' client is there", async || {
+        eventually("Redis answers the server", async || {
             live_counts.answers().then_some(())
         })
         .await;
@@ -81,7 +81,7 @@ impl Steps {
         }
     }
 
-    async fn snapshot(&self) -> ExactCount {
+    async fn exact_count(&self) -> ExactCount {
         self.ledger
             .exact_counts(&[self.item])
             .await
@@ -111,38 +111,38 @@ impl Steps {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_fence_keeps_a_seeded_vote_from_being_added_again() {
+async fn a_vote_that_the_seed_has_seen_is_not_added_again() {
     let steps = Steps::start().await;
     // A commits, leases; B commits; A reads (sees both), seeds 2; B adds 1.
     let a = steps.commit().await;
     let lease = steps.lease(a).await;
     let b = steps.commit().await;
-    assert!(steps.seed(steps.snapshot().await, &lease).await);
+    assert!(steps.seed(steps.exact_count().await, &lease).await);
     assert_eq!(steps.count(b).await, Counted::Count(2));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_fence_lets_a_vote_through_that_the_seed_had_not_seen() {
+async fn a_vote_that_the_seed_has_not_seen_is_added() {
     let steps = Steps::start().await;
     let a = steps.commit().await;
     let lease = steps.lease(a).await;
-    let exact = steps.snapshot().await;
+    let exact = steps.exact_count().await;
     let b = steps.commit().await;
     assert!(steps.seed(exact, &lease).await);
     assert_eq!(steps.count(b).await, Counted::Count(2));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_lease_keeps_a_late_seed_from_bringing_an_old_count_back() {
+async fn a_late_seed_without_the_current_lease_brings_no_old_count_back() {
     let steps = Steps::start().await;
-    // A leases, reads 1; B commits, seeds 2; the worker flushes, marks, expires; A seeds.
+    // A leases and reads 1; B commits and seeds 2; the worker flushes and expires; A seeds.
     let a = steps.commit().await;
     let lease = steps.lease(a).await;
-    let old = steps.snapshot().await;
+    let old = steps.exact_count().await;
     let b = steps.commit().await;
     let same = steps.lease(b).await;
     assert_eq!(same, lease, "B shares A's lease");
-    assert!(steps.seed(steps.snapshot().await, &same).await);
+    assert!(steps.seed(steps.exact_count().await, &same).await);
     let worker = tally::sync::Worker::new(
         steps.ledger.clone(),
         counters(&steps.stores.redis_url()),
@@ -158,19 +158,19 @@ async fn the_lease_keeps_a_late_seed_from_bringing_an_old_count_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_invalidation_keeps_a_seed_from_before_it_out() {
+async fn a_seed_from_before_an_invalidation_is_refused() {
     let steps = Steps::start().await;
     let a = steps.commit().await;
     let lease = steps.lease(a).await;
-    let old = steps.snapshot().await;
+    let old = steps.exact_count().await;
     counters(&steps.stores.redis_url())
         .invalidate(&[steps.item])
         .await
         .expect("Redis answers");
     assert!(!steps.seed(old, &lease).await);
-    // The second round comes through.
+    // The second round seeds.
     let lease = steps.lease(a).await;
-    assert!(steps.seed(steps.snapshot().await, &lease).await);
+    assert!(steps.seed(steps.exact_count().await, &lease).await);
     assert_eq!(
         steps.count(a).await,
         Counted::Count(1),
@@ -179,11 +179,11 @@ async fn an_invalidation_keeps_a_seed_from_before_it_out() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_wiped_lease_is_worth_nothing() {
+async fn a_lease_from_before_a_wipe_is_refused() {
     let steps = Steps::start().await;
     let a = steps.commit().await;
     let lease = steps.lease(a).await;
-    let old = steps.snapshot().await;
+    let old = steps.exact_count().await;
     let mut redis = steps.stores.redis_connection().await;
     let () = redis::cmd("FLUSHALL")
         .query_async(&mut redis)
@@ -192,12 +192,12 @@ async fn a_wiped_lease_is_worth_nothing() {
     let b = steps.commit().await;
     let fresh = steps.lease(b).await;
     assert!(!steps.seed(old, &lease).await);
-    assert!(steps.seed(steps.snapshot().await, &fresh).await);
+    assert!(steps.seed(steps.exact_count().await, &fresh).await);
     assert_eq!(steps.count(a).await, Counted::Count(2));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn lost_scripts_are_loaded_again_in_the_middle_of_a_batch() {
+async fn lost_scripts_are_loaded_again_while_a_batch_is_counted() {
     let steps = Steps::start().await;
     let a = steps.commit().await;
     let lease = steps.lease(a).await;
@@ -207,7 +207,7 @@ async fn lost_scripts_are_loaded_again_in_the_middle_of_a_batch() {
         .query_async(&mut redis)
         .await
         .expect("Redis answers");
-    assert!(steps.seed(steps.snapshot().await, &lease).await);
+    assert!(steps.seed(steps.exact_count().await, &lease).await);
     let () = redis::cmd("SCRIPT")
         .arg("FLUSH")
         .query_async(&mut redis)
@@ -225,16 +225,16 @@ async fn lost_scripts_are_loaded_again_in_the_middle_of_a_batch() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_recount_and_a_flush_of_the_same_item_end_in_the_exact_count_in_either_order() {
+async fn a_rebuild_and_a_flush_of_the_same_item_end_in_the_exact_count() {
     let steps = Steps::start().await;
     let a = steps.commit().await;
     let counters = counters(&steps.stores.redis_url());
     counters.invalidate(&[steps.item]).await.expect("Redis answers");
     let lease = steps.lease(a).await;
-    assert!(steps.seed(steps.snapshot().await, &lease).await);
+    assert!(steps.seed(steps.exact_count().await, &lease).await);
     // The item has an unsaved live count and a rebuild request at once. The rebuild
-    // writes a later counted_at than the count's revision, which must not keep the
-    // count from being marked.
+    // writes a later counted_at than the live count's revision. The live count must be
+    // marked as saved all the same.
     let report = steps.worker.flush_until_quiescent().await.expect("a flush");
     assert!(report.rebuilt == 1 && report.flushed >= 1, "{report:?}");
     assert!(steps.worker.flush().await.expect("a flush").is_quiescent());

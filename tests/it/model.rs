@@ -46,7 +46,7 @@ struct Live {
     count: i8,
     revision: u8,
     saved: u8,
-    fence: Votes,
+    snapshot: Votes,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -141,7 +141,7 @@ impl Model {
             }
             Handler::Count => match &mut next.live {
                 Some(live) => {
-                    if live.fence & bit == 0 || self.without == Without::VisibilitySnapshot {
+                    if live.snapshot & bit == 0 || self.without == Without::VisibilitySnapshot {
                         live.count += self.deltas[at];
                         live.revision = next.now.max(live.revision + 1);
                         next.now = live.revision + 1;
@@ -167,7 +167,7 @@ impl Model {
                         count: self.sum(seen),
                         revision,
                         saved: 0,
-                        fence: seen,
+                        snapshot: seen,
                     });
                     next.lease = 0;
                     next.now = revision + 1;

@@ -1,5 +1,5 @@
-//! What the login that owns the tables does: migrations and roles. And what a private
-//! Postgres needs besides: a database and logins.
+//! The statements of the login that owns the tables: migrations and roles. A private Postgres
+//! gets its database and its logins here too.
 
 mod private;
 mod roles;
@@ -12,6 +12,7 @@ use sqlx::migrate::Migrator;
 use super::LedgerError;
 use super::connect::{Database, WORKER_STATEMENT_LIMIT};
 
+/// The files of `migrations/`.
 pub(super) static MIGRATIONS: Migrator = sqlx::migrate!();
 
 /// The ledger as the login that owns its tables may use it. Cheap to clone.
@@ -25,17 +26,17 @@ impl OwnerLedger {
     /// `application_name` to its operator.
     ///
     /// # Errors
-    /// When the URL is none of Postgres.
+    /// When `database_url` is no URL of a Postgres.
     pub fn new(database_url: &str, application_name: &str) -> Result<Self, LedgerError> {
         let database = Database::new(database_url, application_name, WORKER_STATEMENT_LIMIT)?;
         Ok(Self { database })
     }
 
-    /// Runs the migrations that have not run yet, then grants the roles. Safe to
-    /// run several at once. A login that may not make roles is reported so in the log.
+    /// Runs the migrations that have not run yet, then grants the roles. Several may do so at
+    /// once. If the login may not create roles, the log says so.
     ///
     /// # Errors
-    /// When Postgres is unavailable, or a migration that has run was changed since.
+    /// When Postgres is unavailable, or a migration was edited after it had run.
     pub async fn migrate(&self) -> Result<Roles, LedgerError> {
         MIGRATIONS.run(&self.database.pool).await?;
         let roles = self.grant_roles().await?;
@@ -45,7 +46,7 @@ impl OwnerLedger {
         Ok(roles)
     }
 
-    /// Ends all connections of the pool.
+    /// Closes all connections of the pool.
     pub async fn close(&self) {
         self.database.pool.close().await;
     }

@@ -1,4 +1,4 @@
-//! Who may do what: the roles that server, worker and reports log in with.
+//! The roles: what the logins of server, worker and reports may do.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,20 +9,20 @@ use tokio::time::sleep;
 use super::OwnerLedger;
 use crate::ledger::LedgerError;
 
-/// How often granting is tried when someone else changes the same grants meanwhile.
+/// Tries to grant while others change the same grants, at the most.
 const GRANT_LIMIT_TRIES: u32 = 10;
-/// How long it waits in between.
+/// The wait between two tries.
 const GRANT_EVERY: Duration = Duration::from_millis(50);
 
-/// What a login may do; each is a role of Postgres that cannot log in itself.
-/// `sql/roles.sql` says what each is granted.
+/// What a login may do. Each is a role in Postgres that cannot log in itself.
+/// `sql/roles.sql` lists what each is granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// `tally serve`.
     Server,
     /// `sync-worker` and `tally audit`.
     Worker,
-    /// Reports: reading only.
+    /// Reports: they only read.
     Report,
 }
 
@@ -43,10 +43,10 @@ impl Role {
 /// Whether the roles could be made and granted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Roles {
-    /// They are there and have what they need, and nothing else.
+    /// The roles exist, with exactly what they need.
     Granted,
-    /// The login that migrates may not; what Postgres said. Tally works all the
-    /// same with the login that owns the tables.
+    /// The login that migrates may not create or grant them: Postgres' own words. Tally works
+    /// without the roles, with the login that owns the tables.
     Refused(String),
 }
 
@@ -66,15 +66,15 @@ impl fmt::Display for Roles {
 }
 
 impl OwnerLedger {
-    /// Makes the roles unless they are there, and grants each what it needs. Safe
-    /// to run several at once, in one database and in several of a cluster.
+    /// Creates the roles unless they exist, and grants each what it needs. Several may do so at
+    /// once, in one database or in several of a cluster.
     ///
     /// # Errors
     /// When Postgres is unavailable.
     pub async fn grant_roles(&self) -> Result<Roles, LedgerError> {
         let mut tries = 1;
         loop {
-            // One text of several statements: one transaction, ended by its end.
+            // Several statements in one text are one transaction.
             match self.database.pool.execute(include_str!("../sql/roles.sql")).await {
                 Ok(_) => return Ok(Roles::Granted),
                 Err(sqlx::Error::Database(error)) if is_refusal(&*error) => {
@@ -90,12 +90,13 @@ impl OwnerLedger {
     }
 }
 
-/// insufficient_privilege.
+/// Whether the login may not do this: insufficient_privilege.
 fn is_refusal(error: &dyn sqlx::error::DatabaseError) -> bool {
     error.code().as_deref() == Some("42501")
 }
 
-/// "tuple concurrently updated", an internal error to Postgres, and a deadlock.
+/// Whether others changed the same at that time: "tuple concurrently updated", which is an
+/// internal error of Postgres, or a deadlock.
 fn is_collision(error: &dyn sqlx::error::DatabaseError) -> bool {
     matches!(error.code().as_deref(), Some("XX000" | "40P01"))
 }

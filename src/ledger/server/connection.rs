@@ -1,4 +1,4 @@
-//! A connection that belongs to one task.
+//! A connection that belongs to one task, for reading.
 
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use tokio::time::timeout;
 use crate::ledger::LedgerError;
 use crate::ledger::connect::CONNECT_LIMIT;
 
-/// A connection for reading. It is taken out for each statement and put back only
-/// after a clean end: thrown away after any suspect about its state.
+/// A connection for reading. It is taken for each statement and kept only after a clean end:
+/// a connection whose state is uncertain is closed.
 pub(super) struct DedicatedConnection {
     options: PgConnectOptions,
     pub answer_limit: Duration,
@@ -26,8 +26,8 @@ impl DedicatedConnection {
         }
     }
 
-    /// The connection that was kept, or a fresh one; and whether it was kept, and
-    /// may have been gone for long.
+    /// The connection that was kept, or a fresh one; and whether it was kept: a kept one may
+    /// have failed since.
     ///
     /// # Errors
     /// When Postgres is unavailable.
@@ -41,6 +41,7 @@ impl DedicatedConnection {
         }
     }
 
+    /// Keeps a connection after a clean end, for the next statement.
     pub fn keep(&mut self, connection: PgConnection) {
         self.kept = Some(connection);
     }

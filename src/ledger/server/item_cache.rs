@@ -1,18 +1,18 @@
-//! What a connection has told of items, so that Postgres need not be asked for it again
-//! with each vote or read.
+//! The item cache: what one connection has read of items, so that not every vote or read asks
+//! Postgres again.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// For how long it is remembered, at the most. An item that goes away behind our back,
-/// with a dump that is restored under a running server, say, takes no votes for longer
-/// than that; one that is renamed has its old name for no longer.
+/// How old the cache may get. An item may vanish, for example when a dump is restored under a
+/// running server: it takes votes for no longer than this. A renamed item keeps its old name
+/// for no longer.
 const ITEM_CACHE_LIMIT: Duration = Duration::from_secs(60);
 
-/// Items that were seen over one connection, with what else of them is remembered. They
-/// are never deleted (`0001_item.sql` holds that), so what was seen once is there as long
-/// as this is the same database; and after a failover or a restart of Postgres it is
-/// another connection. It must therefore never outlive its connection.
+/// Items that were read over one connection, each with a value. Items are never deleted
+/// (migrations/0001_item.sql forbids it), so an item that was read once exists for as long as
+/// this is the same database. After a failover or a restart of Postgres the connection is
+/// another one: a cache must never outlive its connection.
 #[derive(Debug)]
 pub(super) struct ItemCache<Value = ()> {
     items: HashMap<i64, Value>,
@@ -21,7 +21,7 @@ pub(super) struct ItemCache<Value = ()> {
 }
 
 impl<Value> ItemCache<Value> {
-    /// Of at most `limit_items` items.
+    /// An empty cache, for at most `limit_items` items.
     pub fn new(limit_items: usize) -> Self {
         Self {
             items: HashMap::new(),
@@ -36,20 +36,20 @@ impl<Value> ItemCache<Value> {
         self.since = Instant::now();
     }
 
-    /// Begins anew when the time is over.
+    /// Forgets all of it when the cache is too old.
     fn refresh(&mut self) {
         if self.since.elapsed() >= ITEM_CACHE_LIMIT {
             self.clear();
         }
     }
 
-    /// What is remembered of these items, in their order.
+    /// The values of these items, in their order; `None` for an item that is not cached.
     pub fn of(&mut self, items: impl Iterator<Item = i64>) -> Vec<Option<&Value>> {
         self.refresh();
         items.map(|id| self.items.get(&id)).collect()
     }
 
-    /// Those of these items that are not known, each once, in order.
+    /// The items among these that are not cached, each once, in order.
     pub fn unknown_among(&mut self, items: impl Iterator<Item = i64>) -> Vec<i64> {
         self.refresh();
         let mut unknown: Vec<i64> = items.filter(|id| !self.items.contains_key(id)).collect();
@@ -58,8 +58,8 @@ impl<Value> ItemCache<Value> {
         unknown
     }
 
-    /// Notes items that Postgres has just said to exist. Begins anew when it is
-    /// full: what is asked for often is soon back.
+    /// Adds items that were just read. A full cache forgets all of it first: what is asked for
+    /// often is soon back.
     pub fn add(&mut self, items: impl ExactSizeIterator<Item = (i64, Value)>) {
         if self.items.len() + items.len() > self.limit_items {
             self.items.clear();
@@ -74,40 +74,40 @@ mod tests {
 
     const LIMIT_ITEMS: usize = 1000;
 
-    fn add(known: &mut ItemCache, items: &[i64]) {
-        known.add(items.iter().map(|id| (*id, ())));
+    fn add(cache: &mut ItemCache, items: &[i64]) {
+        cache.add(items.iter().map(|id| (*id, ())));
     }
 
     #[test]
-    fn an_item_is_asked_for_until_it_is_known() {
-        let mut known = ItemCache::new(LIMIT_ITEMS);
-        assert_eq!(known.unknown_among([3, 1, 3, 2].into_iter()), [1, 2, 3]);
-        add(&mut known, &[1, 3]);
-        assert_eq!(known.unknown_among([3, 1, 3, 2].into_iter()), [2]);
-        assert_eq!(known.of([2, 3].into_iter()), [None, Some(&())]);
+    fn an_item_is_unknown_until_it_is_added() {
+        let mut cache = ItemCache::new(LIMIT_ITEMS);
+        assert_eq!(cache.unknown_among([3, 1, 3, 2].into_iter()), [1, 2, 3]);
+        add(&mut cache, &[1, 3]);
+        assert_eq!(cache.unknown_among([3, 1, 3, 2].into_iter()), [2]);
+        assert_eq!(cache.of([2, 3].into_iter()), [None, Some(&())]);
     }
 
     #[test]
-    fn what_was_known_for_long_is_asked_for_again() {
-        let mut known = ItemCache::new(LIMIT_ITEMS);
+    fn an_old_cache_forgets_its_items() {
+        let mut cache = ItemCache::new(LIMIT_ITEMS);
         let long_ago = || Instant::now().checked_sub(ITEM_CACHE_LIMIT).expect("an uptime");
-        add(&mut known, &[1]);
-        assert!(known.unknown_among([1].into_iter()).is_empty());
-        known.since = long_ago();
-        assert_eq!(known.unknown_among([1].into_iter()), [1]);
-        add(&mut known, &[1]);
-        assert!(known.unknown_among([1].into_iter()).is_empty());
-        known.since = long_ago();
-        assert_eq!(known.of([1].into_iter()), [None]);
+        add(&mut cache, &[1]);
+        assert!(cache.unknown_among([1].into_iter()).is_empty());
+        cache.since = long_ago();
+        assert_eq!(cache.unknown_among([1].into_iter()), [1]);
+        add(&mut cache, &[1]);
+        assert!(cache.unknown_among([1].into_iter()).is_empty());
+        cache.since = long_ago();
+        assert_eq!(cache.of([1].into_iter()), [None]);
     }
 
     #[test]
-    fn what_is_remembered_has_a_limit() {
-        let mut known = ItemCache::new(LIMIT_ITEMS);
+    fn a_full_cache_stays_within_its_limit() {
+        let mut cache = ItemCache::new(LIMIT_ITEMS);
         for id in 0..3 * LIMIT_ITEMS as i64 {
-            add(&mut known, &[id]);
-            assert!(known.items.len() <= LIMIT_ITEMS);
-            assert!(known.unknown_among([id].into_iter()).is_empty());
+            add(&mut cache, &[id]);
+            assert!(cache.items.len() <= LIMIT_ITEMS);
+            assert!(cache.unknown_among([id].into_iter()).is_empty());
         }
     }
 }

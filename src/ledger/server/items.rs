@@ -1,4 +1,4 @@
-//! Items: made once, read often.
+//! Items: created once, read often.
 
 use std::sync::Arc;
 
@@ -13,8 +13,8 @@ use crate::ledger::LedgerError;
 use crate::ledger::connect::{ANSWER_MARGIN, KEPT_PLANS};
 use crate::ledger::error::is_disconnect;
 
-/// How many items' names a reader remembers, at the most: a few megabytes for each, 40
-/// where all names are as long as they may be.
+/// Items in the cache of one reader, at the most: a few megabytes a reader, 40 MB if every
+/// name is as long as a name may be.
 const NAMES_LIMIT_ITEMS: usize = 50_000;
 
 struct Row {
@@ -40,7 +40,7 @@ impl TryFrom<Row> for Item {
 }
 
 impl ServerLedger {
-    /// Makes an item. Its name need not be unique.
+    /// Creates an item. Its name need not be unique.
     ///
     /// # Errors
     /// When Postgres is unavailable.
@@ -56,7 +56,7 @@ impl ServerLedger {
         Ok(row.try_into()?)
     }
 
-    /// Reads items over a connection of its own.
+    /// A reader of items, with a connection of its own.
     pub fn item_reader(&self) -> ItemReader {
         let options = self.database.options.clone().options([KEPT_PLANS]);
         ItemReader {
@@ -65,14 +65,14 @@ impl ServerLedger {
         }
     }
 
-    /// Up to `limit` items with ids above `after`, in the order of their ids;
-    /// only those named `name`, if one is given.
+    /// Up to `limit` items with ids above `after`, in the order of their ids; if `name` is
+    /// given, only items with this name.
     ///
     /// # Errors
     /// When Postgres is unavailable.
     pub async fn items(&self, after: i64, limit: i64, name: Option<&str>) -> Result<Vec<Item>, LedgerError> {
-        // Two statements: with `name is null or name = $3` in one, the planner
-        // could use neither index well.
+        // Two statements: for `name is null or name = $3` in one, the planner could use neither
+        // index well.
         let rows = match name {
             None => {
                 sqlx::query_as!(
@@ -104,22 +104,22 @@ impl ServerLedger {
     }
 }
 
-/// Reads items by their ids, many at once, over a connection of its own: lent from the
-/// pool, each batch would first be planned and its connection asked how it is.
+/// Reads items by their ids, many at once, over a connection of its own. Over a connection of
+/// the pool, each batch would be planned again, and the connection tested first.
 pub struct ItemReader {
     connection: DedicatedConnection,
-    /// As they were read over this connection.
+    /// Names that were read over this connection.
     names: ItemCache<Arc<str>>,
 }
 
 impl ItemReader {
-    /// The names of these items, in their order, of those that were read not long ago.
+    /// The names of these items, in their order; `None` for an item that is not in the cache.
     pub fn cached_names(&mut self, ids: &[ItemId]) -> Vec<Option<Arc<str>>> {
         let names = self.names.of(ids.iter().map(|id| id.get()));
         names.into_iter().map(|name| name.cloned()).collect()
     }
 
-    /// Those of these items that exist, in no order. Each id may be given once.
+    /// The items among these that exist, in no order. Each id may be given once.
     ///
     /// # Errors
     /// When Postgres is unavailable or too slow.
@@ -139,7 +139,7 @@ impl ItemReader {
                     self.connection.keep(connection);
                     break found;
                 }
-                // Postgres was restarted, say. Reading again does no harm.
+                // Postgres was restarted, for example. To read again does no harm.
                 Ok(Err(error)) if was_kept && is_disconnect(&error) => {}
                 Ok(Err(error)) => return Err(error.into()),
                 Err(_) => return Err(LedgerError::Timeout(limit)),
@@ -167,7 +167,7 @@ impl ItemReader {
     }
 }
 
-/// Items, a column each; `None` when there is none of them.
+/// Columns of items; `None` when no item was found.
 struct Columns {
     ids: Option<Vec<i64>>,
     names: Option<Vec<String>>,
@@ -175,7 +175,7 @@ struct Columns {
     counted_at: Option<Vec<Option<i64>>>,
 }
 
-/// One row of arrays: a row an item would cost more to take in than to read.
+/// One row of arrays: with a row for each item, to decode would cost more than to read.
 async fn find(connection: &mut PgConnection, ids: &[i64]) -> Result<Columns, sqlx::Error> {
     sqlx::query_as!(
         Columns,

@@ -1,4 +1,4 @@
-//! What the server asks of Postgres: the role `tally_server`.
+//! The server's statements: the role `tally_server`.
 
 mod connection;
 mod item_cache;
@@ -14,12 +14,12 @@ use super::LedgerError;
 use super::connect::{Database, KEPT_PLANS, SERVER_STATEMENT_LIMIT, WRITER_KEEPALIVE};
 use super::owner::MIGRATIONS;
 
-/// How far the database's migrations are.
+/// Whether the database's migrations have run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Migrations {
-    /// All that this program knows of have run.
+    /// All migrations of this program have run.
     Done,
-    /// Some are still to be run: `tally migrate`.
+    /// Some have not run yet: `tally migrate` runs them.
     Pending,
 }
 
@@ -34,20 +34,20 @@ impl ServerLedger {
     /// `application_name` to its operator.
     ///
     /// # Errors
-    /// When the URL is none of Postgres.
+    /// When `database_url` is no URL of a Postgres.
     pub fn new(database_url: &str, application_name: &str) -> Result<Self, LedgerError> {
         let database = Database::new(database_url, application_name, SERVER_STATEMENT_LIMIT)?;
         Ok(Self { database })
     }
 
-    /// A writer of votes, over a connection of its own.
+    /// A writer of votes, with a connection of its own.
     pub fn writer(&self) -> VoteWriter {
         let options = self.database.options.clone();
         let options = options.options([KEPT_PLANS]).options(WRITER_KEEPALIVE);
         VoteWriter::new(options, self.database.statement_limit)
     }
 
-    /// Whether Postgres answers, and how far its migrations are.
+    /// Whether Postgres answers, and whether its migrations have run.
     ///
     /// # Errors
     /// When Postgres is unavailable.
@@ -57,7 +57,7 @@ impl ServerLedger {
             Ok(applied) => MIGRATIONS
                 .iter()
                 .all(|known| applied.iter().any(|one| one.version == known.version)),
-            // The table of migrations is not there: none has run.
+            // There is no table of migrations: none has run.
             Err(MigrateError::Execute(sqlx::Error::Database(_))) => false,
             Err(error) => return Err(error.into()),
         };
@@ -68,7 +68,7 @@ impl ServerLedger {
         })
     }
 
-    /// Ends all connections of the pool.
+    /// Closes all connections of the pool.
     pub async fn close(&self) {
         self.database.pool.close().await;
     }

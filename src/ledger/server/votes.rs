@@ -14,7 +14,7 @@ use crate::ledger::connect::{ANSWER_MARGIN, CONNECT_LIMIT};
 use crate::ledger::error::is_certain;
 use crate::ledger::exact_counts::exact_counts;
 
-/// How many items a batch writer's connection remembers, at the most: a good megabyte for each.
+/// Items in the cache of one batch writer's connection, at the most: a good megabyte.
 const ITEM_CACHE_LIMIT_ITEMS: usize = 100_000;
 
 /// What became of a batch.
@@ -22,33 +22,33 @@ const ITEM_CACHE_LIMIT_ITEMS: usize = 100_000;
 pub struct Inserted {
     /// The batch's transaction, committed.
     pub transaction: TransactionId,
-    /// One for each vote, in the order given.
+    /// An outcome for each vote, in the order given.
     pub outcomes: Vec<VoteOutcome>,
 }
 
 /// Why a batch has no outcome.
 #[derive(Debug, thiserror::Error)]
 pub enum InsertError {
-    /// Nothing was stored, for certain.
+    /// Nothing was stored; this is certain.
     #[error("{0}")]
     NotStored(#[source] LedgerError),
-    /// The batch may have been stored, or may still be.
+    /// The batch may have been stored, or may be stored yet.
     #[error("{0} (the batch may have been stored)")]
     Unknown(#[source] LedgerError),
 }
 
-/// Stores batches of votes over a connection of its own, which is thrown away
-/// after any suspect about its state.
+/// Stores batches of votes, over a connection of its own. A connection whose state is
+/// uncertain is closed.
 pub struct VoteWriter {
     options: PgConnectOptions,
     answer_limit: Duration,
     kept: Option<WriterConnection>,
 }
 
-/// A batch writer's connection, and what it has seen over it.
+/// A batch writer's connection, and the items that were read over it.
 struct WriterConnection {
     connection: PgConnection,
-    known: ItemCache,
+    items: ItemCache,
 }
 
 /// sqlx's options would show their password.
@@ -69,19 +69,19 @@ impl VoteWriter {
         }
     }
 
-    /// Stores a batch in one autocommitted statement, or nothing of it.
+    /// Stores a batch, all of it or nothing, with one autocommitted statement.
     ///
     /// # Errors
-    /// Says whether the batch may have been stored after all.
+    /// When the batch was not stored, or possibly not: the error says which.
     pub async fn insert(&mut self, votes: &[NewVote]) -> Result<Inserted, InsertError> {
-        // Taken out, and put back only after a clean end: a connection whose
-        // statement failed or was given up is never used again.
+        // Taken, and kept again only after a clean end: a connection whose statement failed or
+        // was given up is never used again.
         let mut writer = match self.kept.take() {
             Some(writer) => writer,
             None => self.connect().await.map_err(InsertError::NotStored)?,
         };
-        // The statement's own transaction has ended when this returns: sqlx reads
-        // on to ReadyForQuery, which Postgres sends after the commit.
+        // When this returns, the statement's transaction has ended: sqlx waits for
+        // ReadyForQuery, which Postgres sends after the commit.
         let Batch {
             transaction,
             mut outcomes,
@@ -91,7 +91,7 @@ impl VoteWriter {
             Ok(Err(error)) => return Err(InsertError::Unknown(error.into())),
             Err(_) => return Err(InsertError::Unknown(LedgerError::Timeout(self.answer_limit))),
         };
-        // From here on the batch is committed, and must be counted whatever comes.
+        // From here on the batch is committed: it must be counted, whatever fails.
         let looked_up = if outcomes.contains(&None) {
             match timeout(
                 self.answer_limit,
@@ -107,7 +107,7 @@ impl VoteWriter {
         };
         match looked_up {
             Ok(()) => self.kept = Some(writer),
-            Err(error) => tracing::error!(%error, "which votes some repeats repeat could not be read"),
+            Err(error) => tracing::error!(%error, "the first votes of some repeats could not be read"),
         }
         let outcomes = outcomes
             .into_iter()
@@ -119,8 +119,9 @@ impl VoteWriter {
         })
     }
 
-    /// The exact counts of these items, all under one snapshot, over the same
-    /// connection: between two batches it is free. Each id may be given once.
+    /// The exact counts of these items, all under one snapshot. Over the same connection,
+    /// which is free between two batches. Each id may be given once; unknown items are left
+    /// out.
     ///
     /// # Errors
     /// When Postgres is unavailable or too slow.
@@ -145,7 +146,7 @@ impl VoteWriter {
             announce(&mut connection, &name).await?;
             Ok::<_, sqlx::Error>(WriterConnection {
                 connection,
-                known: ItemCache::new(ITEM_CACHE_LIMIT_ITEMS),
+                items: ItemCache::new(ITEM_CACHE_LIMIT_ITEMS),
             })
         };
         match timeout(CONNECT_LIMIT, connecting).await {
@@ -155,13 +156,13 @@ impl VoteWriter {
     }
 }
 
-/// A name for a new connection, unlike that of any other. Postgres keeps the first
-/// 63 bytes of an application's name.
+/// A name that no other connection has. Postgres keeps the first 63 bytes of an application's
+/// name.
 fn fresh_name() -> String {
     format!("tally writer {:032x}", rand::random::<u128>())
 }
 
-/// Notes this connection, before its first vote.
+/// Adds this connection to the table `writer_connection`, before its first vote.
 async fn announce(connection: &mut PgConnection, name: &str) -> Result<(), sqlx::Error> {
     sqlx::query!("insert into writer_connection (name) values ($1)", name)
         .execute(connection)
@@ -181,7 +182,7 @@ fn item_and_voter(vote: &NewVote) -> (i64, Option<&str>) {
 
 async fn insert(writer: &mut WriterConnection, votes: &[NewVote]) -> Result<Batch, sqlx::Error> {
     let items = votes.iter().map(|vote| vote.item_id.get());
-    let unknown = writer.known.unknown_among(items);
+    let unknown = writer.items.unknown_among(items);
     if votes.iter().all(|vote| vote.voter_id.is_none()) {
         insert_anonymous(writer, votes, &unknown).await
     } else {
@@ -189,7 +190,7 @@ async fn insert(writer: &mut WriterConnection, votes: &[NewVote]) -> Result<Batc
     }
 }
 
-/// Votes without voters: nothing can be repeated.
+/// Stores votes without voters: none of them can be a repeat.
 async fn insert_anonymous(
     writer: &mut WriterConnection,
     votes: &[NewVote],
@@ -207,10 +208,10 @@ async fn insert_anonymous(
     )
     .fetch_one(&mut writer.connection)
     .await?;
-    writer.known.add(batch.found.iter().map(|id| (*id, ())));
+    writer.items.add(batch.found.iter().map(|id| (*id, ())));
     let absent = Absent::new(unknown, &batch.found);
     let mut inserted = batch.inserted;
-    // They are in order already; this only makes sure.
+    // They should be in order already.
     inserted.sort_unstable();
     let mut ids = inserted.into_iter();
     let outcomes = votes
@@ -219,7 +220,7 @@ async fn insert_anonymous(
             if absent.contains(vote.item_id) {
                 return Some(VoteOutcome::UnknownItem);
             }
-            // Never without an id: as many were inserted as have an item.
+            // There is an id for each: as many rows were inserted as votes have an item.
             ids.next().map(|id| {
                 VoteOutcome::Accepted(StoredVote {
                     id: VoteId::new(id),
@@ -238,7 +239,7 @@ async fn insert_anonymous(
 struct Absent(HashSet<i64>);
 
 impl Absent {
-    /// Those that were looked for and not found.
+    /// The items that were looked for and not found.
     fn new(unknown: &[i64], found: &[i64]) -> Self {
         if found.len() == unknown.len() {
             return Self(HashSet::new());
@@ -252,6 +253,7 @@ impl Absent {
     }
 }
 
+/// Stores votes of which some have voters.
 async fn insert_any(
     writer: &mut WriterConnection,
     votes: &[NewVote],
@@ -268,7 +270,7 @@ async fn insert_any(
     )
     .fetch_one(&mut writer.connection)
     .await?;
-    writer.known.add(batch.found.iter().map(|id| (*id, ())));
+    writer.items.add(batch.found.iter().map(|id| (*id, ())));
     let all_inserted = batch.inserted.len() == votes.len();
     let inserted: HashSet<i64> = if all_inserted {
         HashSet::new()
@@ -294,9 +296,9 @@ async fn insert_any(
     })
 }
 
-/// Finds the first votes of the repeats: they were committed before the batch or while
-/// it ran, or stand in it. A statement of its own, since no snapshot of the batch's own
-/// statement sees them all.
+/// Finds the first votes that the repeats repeat. These were committed before the batch or
+/// while it ran, or are part of it. A statement of its own, since the snapshot of the batch's
+/// statement does not see them all.
 async fn find_first_votes(
     connection: &mut PgConnection,
     votes: &[NewVote],
@@ -323,7 +325,7 @@ async fn find_first_votes(
     Ok(())
 }
 
-/// SQL counts positions from 1.
+/// An index, from a position in SQL, which counts from 1.
 fn at(position: i64) -> Option<usize> {
     usize::try_from(position - 1).ok()
 }

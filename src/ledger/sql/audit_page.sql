@@ -1,5 +1,5 @@
--- What the audit compares with the live counts, for the items $1 (each id once).
--- $2: for how many seconds a vote may be in flight, counted from its batch's start.
+-- What the audit compares live counts and saved counts with, for the items $1 (each id
+-- once). $2: for how many seconds a vote may be in flight, from the begin of its batch.
 select item.id            as "item_id!",
        item.vote_count    as "saved_count!",
        (extract(epoch from item.counted_at) * 1000000)::bigint as "counted_at",

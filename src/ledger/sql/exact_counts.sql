@@ -1,11 +1,11 @@
--- The exact counts of the items $1 (each id once), and the snapshot they were
--- read under. One statement, so one snapshot: the watermark, the audited counts
--- and the votes beyond the watermark agree.
+-- The exact counts of the items $1 (each id once), and the snapshot that they are read
+-- under. One statement has one snapshot, so the watermark, the audited counts and the votes
+-- beyond the watermark agree.
 select item.id as "item_id!",
        item.audited_count + coalesce((
-           -- One range of the index vote_of_item an item, whenever this was planned.
-           -- With plain comparisons, a plan from the time when the table was empty
-           -- may read all votes beyond the watermark by their id, for each item.
+           -- One range of the index vote_of_item for each item, whenever this was planned.
+           -- With plain comparisons, a plan from the time when the table was empty may read
+           -- all votes beyond the watermark by their ids, for each item.
            select sum(vote.value)
            from vote
            where (vote.item_id, vote.id) > (item.id, (select vote_id from watermark))

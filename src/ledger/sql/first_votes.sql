@@ -7,6 +7,6 @@ cross join lateral (
     where vote.item_id = given.item_id
       and vote.voter_id = given.voter_id
       and vote.change_number = 0
-    -- As in insert_votes.sql: one index lookup a vote, whenever it was planned.
+    -- One index lookup for each vote, whenever this was planned.
     limit 1
 ) as first

@@ -1,4 +1,4 @@
--- Which of these items hold the given count, as of the given revision or later.
+-- Which of these items have the given count, under the given revision or a later one.
 -- $1 item ids, $2 counts, $3 revisions (µs).
 select item.id as "id!"
 from unnest((select $1::bigint[]), (select $2::bigint[]), (select $3::bigint[]))

@@ -1,11 +1,11 @@
--- One batch of votes: stores what may be stored, and says what became of each.
--- $1 item ids, $2 voter ids (null: anonymous), $3 values, one array entry a vote;
--- $4 those items of $1 that the caller does not yet know to exist, each once.
+-- Stores one batch of votes: all that are no repeats and whose item exists.
+-- $1 item ids, $2 voter ids (null: anonymous) and $3 values, an array entry for each vote;
+-- $4 the items of $1 that the caller's item cache lacks, each once.
 with found as materialized (
     -- As in insert_anonymous_votes.sql.
     select array(select id from item where id = any($4::bigint[])) as ids
 ), candidate as materialized (
-    -- An id for each vote whose item exists; a repeated vote's id goes unused.
+    -- An id for each vote whose item exists. A repeat's id stays unused.
     select given.position, given.item_id, given.voter_id, given.value,
            case when given.item_id <> all($4::bigint[])
                   or given.item_id = any((select ids from found)::bigint[])
@@ -16,14 +16,14 @@ with found as materialized (
     insert into vote (id, item_id, voter_id, value)
     overriding system value
     select id, item_id, voter_id, value from candidate where id is not null
-    -- Two batches that share voters take the index entries in one order, so
-    -- that neither waits for the other in a circle.
+    -- Two batches that share voters take the index entries in the same order, so that they
+    -- do not wait for each other (a deadlock).
     order by item_id, voter_id
     on conflict (item_id, voter_id, change_number) where voter_id is not null do nothing
     returning id
 )
--- One row of arrays: a row a vote would cost more to send than to insert. What is
--- among the candidates and was not inserted is a repeat; see first_votes.sql.
+-- One row of arrays: a row for each vote would cost more to send than to insert. A candidate
+-- that was not inserted is a repeat; see first_votes.sql.
 select pg_current_xact_id()::text::bigint                 as "xid!",
        (select ids from found)                            as "found!: Vec<i64>",
        array(select id from candidate order by position)  as "candidates!: Vec<Option<i64>>",

@@ -1,6 +1,6 @@
--- Adds the votes with $1 < id <= $2 to their items' audited counts, unless one of
--- them is newer than $3 seconds: then it adds none.
--- Returns how many votes that were, and whether one is too in-flight.
+-- Adds the votes with $1 < id <= $2 to their items' audited counts. If one of them is newer
+-- than $3 seconds, it may be in flight: then none is added.
+-- Returns how many votes these are, and whether one of them may be in flight.
 with summed as materialized (
     select item_id, sum(value)::bigint as sum, count(*)::bigint as votes, max(created_at) as newest
     from vote
@@ -8,7 +8,7 @@ with summed as materialized (
     group by item_id
 ), chunk as materialized (
     select coalesce(sum(votes), 0)::bigint as votes,
-           -- In the pass that sums: to look for in-flight votes first took a third more.
+           -- In the pass that sums: to look for votes in flight first took a third longer.
            coalesce(max(newest) > statement_timestamp() - make_interval(secs => $3::float8), false)
                as has_in_flight
     from summed

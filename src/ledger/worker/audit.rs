@@ -1,4 +1,4 @@
-//! What the audit compares the live counts with.
+//! What the audit compares live counts and saved counts with.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use super::WorkerLedger;
 use crate::domain::{ItemId, Revision};
 use crate::ledger::LedgerError;
 
-/// What the audit knows of an item from Postgres, all under one snapshot.
+/// An item's counts in Postgres, all under one snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AuditRow {
     pub item_id: ItemId,
@@ -14,15 +14,15 @@ pub struct AuditRow {
     /// The revision of the saved count; `None` if it was never saved.
     pub counted_at: Option<Revision>,
     pub exact_count: i64,
-    /// The sum of the votes above 0 that may still be in flight.
+    /// The sum of the votes above 0 that may be in flight.
     pub in_flight_up: i64,
-    /// The sum, without its sign, of the votes below 0 that may still be in flight.
+    /// The sum, without its sign, of the votes below 0 that may be in flight.
     pub in_flight_down: i64,
 }
 
 impl WorkerLedger {
-    /// How many votes the ledger holds: those below the watermark were counted
-    /// when it passed them, the rest are counted now.
+    /// How many votes the ledger has. Those up to the watermark were counted when it passed
+    /// them; only the rest is counted now.
     ///
     /// # Errors
     /// When Postgres is unavailable or too slow.
@@ -35,8 +35,8 @@ impl WorkerLedger {
         .await?)
     }
 
-    /// What the audit compares with the live counts of these items, which it must
-    /// have read *before*. Each id may be given once.
+    /// The counts of these items. The audit must read their live counts *before* this call.
+    /// Votes that are newer than `in_flight_limit` may be in flight. Each id may be given once.
     ///
     /// # Errors
     /// When Postgres is unavailable or too slow.

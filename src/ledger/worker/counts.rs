@@ -1,4 +1,4 @@
-//! Counts into the items.
+//! Saves counts to the items.
 
 use std::collections::HashSet;
 
@@ -8,10 +8,10 @@ use crate::ledger::LedgerError;
 use crate::ledger::error::is_deadlock;
 use crate::ledger::exact_counts::exact_counts;
 
-/// How often a statement over many items is tried when it and others wait for each other.
+/// Tries of a statement over many items that ends in a deadlock, at the most.
 pub(super) const DEADLOCK_LIMIT_TRIES: u32 = 5;
 
-/// Which items hold the counts that were given for them.
+/// Which items have the counts that were given for them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Saved {
     All,
@@ -19,7 +19,7 @@ pub enum Saved {
 }
 
 impl Saved {
-    /// Whether this item, one of those given, holds its count.
+    /// Whether this item, one of those given, has its count.
     pub fn contains(&self, item: ItemId) -> bool {
         match self {
             Self::All => true,
@@ -42,7 +42,7 @@ impl WorkerLedger {
     /// item's `counted_at`. Each item may be given once.
     ///
     /// # Errors
-    /// When Postgres is unavailable or too slow; each item then has its old or its new count.
+    /// When Postgres is unavailable or too slow. Each item then has its old or its new count.
     pub async fn save_counts(&self, counts: &[CountToSave]) -> Result<Saved, LedgerError> {
         let ids: Vec<i64> = counts.iter().map(|one| one.item_id.get()).collect();
         let values: Vec<i64> = counts.iter().map(|one| one.count).collect();
@@ -54,10 +54,10 @@ impl WorkerLedger {
                 .await;
             match saved {
                 Ok(done) => break done.rows_affected(),
-                // Rows are locked in the order of ids, which rules it out as long as
-                // the plan keeps that order. To write a count twice is the same as once.
+                // Rows are locked in the order of their ids, so there is no deadlock as long as
+                // the plan keeps that order. A count may be written twice.
                 Err(error) if is_deadlock(&error) && tries < DEADLOCK_LIMIT_TRIES => {
-                    tracing::debug!(tries, "a deadlock among workers: writing again");
+                    tracing::debug!(tries, "a deadlock among workers: saving again");
                     tries += 1;
                 }
                 Err(error) => return Err(error.into()),
@@ -66,9 +66,8 @@ impl WorkerLedger {
         if written == counts.len() as u64 {
             return Ok(Saved::All);
         }
-        // Some were turned away. Where a rebuild came first and wrote the same count,
-        // it is saved all the same; without this it would be tried, and turned away,
-        // until its next vote.
+        // Some items have a later `counted_at`. If a rebuild has written the same count, that
+        // count is saved too. Otherwise each flush would try it again, until the next vote.
         let held = sqlx::query_file_scalar!("src/ledger/sql/held_counts.sql", &ids, &values, &revisions)
             .fetch_all(&self.database.pool)
             .await?;

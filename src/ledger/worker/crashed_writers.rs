@@ -1,4 +1,5 @@
-//! The batch writers' connections: who stores votes, and who has gone.
+//! Crashed-writer recovery: which batch writers are gone, and what they may have left
+//! uncounted.
 
 use std::time::Duration;
 
@@ -6,21 +7,21 @@ use super::WorkerLedger;
 use crate::domain::ItemId;
 use crate::ledger::LedgerError;
 
-/// How many closed batch writers are looked at in one pass.
+/// Closed batch writers in one pass, at the most.
 const CLOSED_LIMIT_WRITERS: i64 = 1000;
-/// How often a batch writer is noted as idle, at the most. Longer than a connection whose client
-/// is gone may look idle (`WRITER_KEEPALIVE`: 11 s, and what probes are late): of the two
-/// times that are kept, one is then from before its end.
+/// The time between two notes of an idle batch writer, at the least. A connection whose client
+/// is gone may look idle for 11 s (`WRITER_KEEPALIVE`) and a little more. This is longer, so of
+/// the two times that are kept, one is from before the client's end.
 const NOTE_EVERY: Duration = Duration::from_secs(15);
 
 impl WorkerLedger {
-    /// Notes which batch writers have no vote under way now. What such a batch writer had committed by
-    /// then it counts within a batch's time, if it lives that long.
+    /// Notes which batch writers are storing no batch now. Such a batch writer counts what it
+    /// had committed by now within a batch's time, if it lives that long.
     ///
     /// # Errors
     /// When Postgres is unavailable.
     pub async fn note_idle_writers(&self) -> Result<(), LedgerError> {
-        // From its first vote to the end of its commit a batch holds this lock.
+        // A batch holds this lock from its first vote to the end of its commit.
         sqlx::query!(
             "update writer_connection set idle_at = noted_at, noted_at = statement_timestamp()
              from pg_stat_activity as session
@@ -37,14 +38,14 @@ impl WorkerLedger {
         Ok(())
     }
 
-    /// The batch writers whose connection is gone: whatever they committed is decided, and
-    /// what they had not counted by then they never will.
+    /// The names of batch writers whose connection is gone. All their votes are decided, and
+    /// what they have not counted they never will.
     ///
     /// # Errors
     /// When Postgres is unavailable.
     pub async fn closed_writers(&self) -> Result<Vec<String>, LedgerError> {
-        // A batch writer's connection is in pg_stat_activity before its row is here, and the
-        // rows are read first.
+        // A batch writer's connection is in pg_stat_activity before its row is in
+        // writer_connection, and the rows are read first.
         Ok(sqlx::query_scalar!(
             "select name from writer_connection
              where name not in (select application_name from pg_stat_activity where application_name is not null)
@@ -55,7 +56,7 @@ impl WorkerLedger {
         .await?)
     }
 
-    /// Forgets closed batch writers, once nothing of theirs is left to be counted.
+    /// Removes closed batch writers, after everything that they left is counted.
     ///
     /// # Errors
     /// When Postgres is unavailable.
@@ -66,10 +67,10 @@ impl WorkerLedger {
         Ok(())
     }
 
-    /// The items with a vote that one of these closed batch writers may have left rebuilds_left:
-    /// made no longer than `before` ahead of a time at which all of them were idle, and
-    /// alive. What the audit has summed is not looked at: no audit sums without having
-    /// finalized crashed-writer recovery, with Redis there to compare with.
+    /// The items with a vote that one of these closed batch writers may have left uncounted:
+    /// votes from `before` ahead of a time at which all of them were idle and alive. Votes
+    /// below the watermark are not looked at: the audit moves it only after crashed-writer
+    /// recovery, and with Redis available to compare with.
     ///
     /// # Errors
     /// When Postgres is unavailable or too slow.

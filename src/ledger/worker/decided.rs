@@ -8,17 +8,17 @@ use super::WorkerLedger;
 use crate::domain::VoteId;
 use crate::ledger::LedgerError;
 
-/// How long the audit waits for the transactions that hold the ledger to end.
+/// How long the audit waits for the transactions that are writing votes to end.
 pub const DECIDE_LIMIT: Duration = Duration::from_secs(30);
-/// How often it looks whether they have.
+/// How often it looks whether they have ended.
 const DECIDE_EVERY: Duration = Duration::from_millis(5);
 
 impl WorkerLedger {
     /// A vote id up to which every id is decided: committed, or never to be.
     ///
-    /// The sequence is read first. Whoever drew an id up to its last value has
-    /// held a lock on `vote` since before it drew, so once all who hold that lock
-    /// now have ended, those ids are decided. Blocks nobody.
+    /// The sequence is read first. A transaction takes a lock on `vote` before it draws an id.
+    /// So when all transactions that hold the lock now have ended, every id up to the
+    /// sequence's last value is decided. Blocks nobody.
     ///
     /// # Errors
     /// When Postgres is unavailable, or a transaction does not end in time.
@@ -53,7 +53,7 @@ impl WorkerLedger {
         Ok(())
     }
 
-    /// The transactions that hold the lock which every insert into `vote` takes.
+    /// The transactions that hold the lock that every insert into `vote` takes.
     async fn writers(&self) -> Result<Vec<String>, LedgerError> {
         Ok(sqlx::query_scalar!(
             r#"select distinct virtualtransaction as "writer!"

@@ -1,17 +1,16 @@
-//! Which incarnation of Postgres this is.
+//! The incarnation: a token of a Postgres that has not crashed or failed over.
 
 use super::WorkerLedger;
 use crate::ledger::LedgerError;
 
-/// How often reading the token is tried while others replace it. Each try but the last
-/// deletes a token from another database and draws a new one; workers that do so at once
-/// come to one token within two tries.
+/// Tries to read the token, at the most. A try that finds no valid token deletes the invalid
+/// one and draws a new one. Workers that do so at the same time agree on one token within two
+/// tries.
 const INCARNATION_LIMIT_TRIES: u32 = 10;
 
 impl WorkerLedger {
-    /// A token that stays the same until Postgres crashes, fails over, or is another one
-    /// that was restored from a dump; see migrations/0004_recovery.sql and
-    /// 0007_recovery_drawn_by.sql.
+    /// A token that stays the same until Postgres crashes, fails over, or is restored from a
+    /// dump; see migrations/0004_recovery.sql and 0007_recovery_drawn_by.sql.
     ///
     /// # Errors
     /// When Postgres is unavailable, or others keep replacing the token.

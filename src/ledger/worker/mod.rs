@@ -1,4 +1,4 @@
-//! What the sync worker and `tally audit` ask of Postgres: the role `tally_worker`.
+//! The statements of the sync worker and of `tally audit`: the role `tally_worker`.
 
 mod audit;
 mod counts;
@@ -27,7 +27,7 @@ impl WorkerLedger {
     /// `application_name` to its operator.
     ///
     /// # Errors
-    /// When the URL is none of Postgres.
+    /// When `database_url` is no URL of a Postgres.
     pub fn new(database_url: &str, application_name: &str) -> Result<Self, LedgerError> {
         let database = Database::new(database_url, application_name, WORKER_STATEMENT_LIMIT)?;
         Ok(Self { database })
@@ -48,7 +48,7 @@ impl WorkerLedger {
         Ok(ids.into_iter().filter_map(ItemId::new).collect())
     }
 
-    /// Ends all connections of the pool.
+    /// Closes all connections of the pool.
     pub async fn close(&self) {
         self.database.pool.close().await;
     }

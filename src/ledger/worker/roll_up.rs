@@ -1,4 +1,4 @@
-//! The roll-up: votes below the watermark, summed into their items.
+//! The roll-up: adds votes to their items' audited counts and moves the watermark past them.
 
 use std::time::Duration;
 
@@ -10,29 +10,28 @@ use crate::domain::VoteId;
 use crate::ledger::LedgerError;
 use crate::ledger::error::is_deadlock;
 
-/// How many vote ids one transaction of the roll-up takes at the most: it holds its items'
-/// row locks for as long, and the flush waits for them.
+/// Vote ids in one transaction of the roll-up, at the most. The transaction holds the row locks
+/// of its items until it ends, and the flush waits for them.
 pub const ROLL_UP_LIMIT_IDS: i64 = 1_000_000;
 
-/// How far the watermark is.
+/// How far the roll-up is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RolledUp {
     /// Every vote with an id up to this one is in its item's audited count.
     pub watermark: VoteId,
-    /// How many votes those are.
+    /// How many votes there are up to the watermark.
     pub votes: i64,
-    /// The last vote id that has been drawn by now.
+    /// The last vote id that was drawn.
     pub drawn: VoteId,
-    /// Whether the vote beyond the watermark may still be in flight.
+    /// Whether the first vote beyond the watermark may be in flight.
     pub is_next_in_flight: bool,
 }
 
 impl WorkerLedger {
-    /// Adds one chunk of the votes between the watermark and `safe_vote_id`, up to
-    /// `limit_ids` ids, to their items' audited counts, and moves the watermark, in one
-    /// transaction. Votes newer than `in_flight_limit` stay beyond the watermark,
-    /// where [`WorkerLedger::audit_page`] sees how in-flight they are. Returns `None` when
-    /// nothing is left to fold.
+    /// Rolls up one chunk of the votes between the watermark and `safe_vote_id`, up to
+    /// `limit_ids` ids, in one transaction. Votes that are newer than `in_flight_limit` stay
+    /// beyond the watermark, where [`WorkerLedger::audit_page`] sees that they may be in
+    /// flight. Returns `None` when there is nothing to roll up.
     ///
     /// # Errors
     /// When Postgres is unavailable or too slow; the watermark then stays.
@@ -45,9 +44,9 @@ impl WorkerLedger {
         let mut tries = 1;
         loop {
             match self.try_roll_up(safe_vote_id, in_flight_limit, limit_ids).await {
-                // It waited for a flush in a circle. Nothing of it is left.
+                // The transaction was rolled back: nothing of it is stored.
                 Err(LedgerError::Postgres(error)) if is_deadlock(&error) && tries < DEADLOCK_LIMIT_TRIES => {
-                    tracing::debug!(tries, "a deadlock with a flush: rolling_up again");
+                    tracing::debug!(tries, "a deadlock with a flush: rolling up again");
                     tries += 1;
                 }
                 rolled_up => return rolled_up,
@@ -76,9 +75,10 @@ impl WorkerLedger {
         let mut chunk = roll_up_chunk(&mut transaction, watermark, end, in_flight_secs).await?;
         let mut is_next_in_flight = false;
         if chunk.has_in_flight {
-            // Ids and ages are not in the same order: a batch may draw its ids long
-            // after it began. So it is looked for, in the one chunk that needs it.
-            // A vote that is old enough by now was too new a moment ago: no matter.
+            // The first vote that may be in flight must be looked for, in this chunk alone: ids
+            // and ages are not in the same order, since a batch may draw its ids long after it
+            // began. A vote that was too new a moment ago may be old enough by now, which does
+            // no harm.
             let first_in_flight = sqlx::query_scalar!(
                 r#"select id from vote
                    where id > $1 and id <= $2
@@ -96,7 +96,8 @@ impl WorkerLedger {
                 return Ok(None);
             }
             chunk = roll_up_chunk(&mut transaction, watermark, end, in_flight_secs).await?;
-            // Younger than a moment ago: the clock was set back. The next audit will do.
+            // A vote is newer than a moment ago: the clock was set back. The next audit rolls
+            // the chunk up.
             if chunk.has_in_flight {
                 return Ok(None);
             }
@@ -119,10 +120,11 @@ impl WorkerLedger {
     }
 }
 
-/// What became of a chunk: how many votes it has, and whether none of them was
-/// rolled_up because one is too in-flight.
+/// What became of a chunk.
 struct Chunk {
+    /// How many votes it has.
     votes: i64,
+    /// Whether one of them may be in flight: then none was rolled up.
     has_in_flight: bool,
 }
 

@@ -5,13 +5,13 @@ use std::sync::{PoisonError, RwLock};
 use crate::live::LiveError;
 use crate::telemetry::name;
 
-/// The time from one closing of the circuit breaker to its opening. A connection is used only in
-/// the generation that it was made in: nothing that an earlier one still sends is
-/// mistaken for an answer.
+/// The time from one closing of the circuit breaker to its next opening. A connection is used
+/// only in the generation that it was made in: a late answer over an earlier connection is
+/// never taken for a current one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Generation(u64);
 
-/// Closed while Redis answers, opened for all threads by the first call that fails.
+/// Closed while Redis answers. The first call that fails opens it for all threads.
 #[derive(Default)]
 pub struct CircuitBreaker {
     inner: RwLock<Inner>,
@@ -31,7 +31,7 @@ impl Inner {
 }
 
 impl CircuitBreaker {
-    /// An open one: nobody has asked Redis yet.
+    /// An open circuit breaker: nobody has called Redis yet.
     pub fn new() -> Self {
         metrics::gauge!(name::REDIS_AVAILABLE).set(0.0);
         Self::default()
@@ -50,14 +50,14 @@ impl CircuitBreaker {
         let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
         inner.is_closed = true;
         inner.closings += 1;
-        // Still under the lock, or it might be set after what comes next.
+        // Under the lock: otherwise a later opening could set the gauge first.
         metrics::gauge!(name::REDIS_AVAILABLE).set(1.0);
         drop(inner);
         tracing::info!("Redis answers: live counts are back");
     }
 
-    /// Ends the generation in which a call failed, unless it has ended already: a call
-    /// that fails late says nothing of a connection that was made since.
+    /// Ends the generation in which a call failed, unless it has ended already: a late failure
+    /// says nothing about the connections of a later generation.
     pub fn open(&self, failed: Generation, error: &LiveError) {
         {
             let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failure_of_an_earlier_generation_leaves_the_circuit_closed() {
+    fn a_failure_of_an_earlier_generation_leaves_the_circuit_breaker_closed() {
         let breaker = CircuitBreaker::new();
         assert_eq!(breaker.generation(), None);
         breaker.close();

@@ -1,9 +1,8 @@
-//! The server's live counts' client to Redis: a connection for each thread, a circuit breaker that opens for
-//! all of them when one fails, the suspects that are left behind, and the repair task that
-//! closes it.
+//! The server's Redis client: a connection for each thread, and a circuit breaker that opens
+//! for all threads when one call fails.
 //!
-//! A call that failed may have been applied. It is never sent again: its items go
-//! into the suspects, and the repair task invalidates them before the circuit breaker closes.
+//! Redis may have applied a call that failed. Such a call is never sent again: its items
+//! become suspects, and the repair task invalidates them before the circuit breaker closes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,25 +19,25 @@ use crate::domain::{CountDelta, ExactCount, ItemId, Revision, TransactionId};
 use crate::live::scripts::{self, fresh_token, text};
 use crate::live::{LEASE_LIMIT_MS, LiveError, Redis};
 
-/// How long those wait at the most whom a repair task keeps from leaving further suspects; then
-/// they go on without Redis.
+/// How long a caller waits for the end of back-pressure, at the most. Then it goes on without
+/// Redis.
 const BACK_PRESSURE_LIMIT: Duration = Duration::from_millis(250);
-/// How often it is looked whether the suspects are finalized.
-const QUIESCENT_EVERY: Duration = Duration::from_millis(20);
+/// How often [`LiveCounts::repaired`] looks.
+const REPAIRED_EVERY: Duration = Duration::from_millis(20);
 
 /// What `lua/count.lua` answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Counted {
-    /// The live count, the batch in it.
+    /// The live count, with the batch in it.
     Count(i64),
-    /// There is no live count; this lease entitles to seed one.
+    /// There is no live count. Whoever has this lease may seed one.
     Miss { lease: String },
 }
 
-/// A missing live count, and what entitles to seed it.
+/// What a missing live count is seeded with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seed {
-    /// Read after the lease was taken.
+    /// The exact count, read after the lease was taken.
     pub exact: ExactCount,
     pub lease: String,
 }
@@ -47,46 +46,47 @@ pub struct Seed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LiveCount {
     pub count: i64,
-    /// The revision under which exactly this count stands in its item; `None` if it is not
+    /// The revision under which this very count is saved in its item; `None` if it is not
     /// marked as saved.
     pub saved: Option<Revision>,
 }
 
-/// What all handles of a live counts' client share.
+/// What all clones of [`LiveCounts`] share, and the repair task with them.
 pub(super) struct State {
     pub breaker: CircuitBreaker,
     pub suspects: Suspects,
     pub wake_repair: Notify,
-    /// Held by a repair task that does not come to an end of the suspects: until the circuit breaker is
-    /// closed, whoever finds it open waits here instead of leaving further ones.
+    /// The repair task holds this when suspects come faster than it clears them: until the
+    /// circuit breaker closes, a caller that finds it open waits here and adds no suspects.
     pub back_pressure: tokio::sync::RwLock<()>,
     pub redis: Redis,
 }
 
-/// Why a call has no reply, and in which generation it failed; `None`: it found the
-/// circuit breaker open.
+/// A call without a reply.
 struct Failed {
+    /// The generation in which it failed; `None`: the circuit breaker was open.
     generation: Option<Generation>,
     error: LiveError,
 }
 
-/// A connection, and the generation of the circuit breaker that it was made in.
-type Own = Option<(Generation, MultiplexedConnection)>;
+/// A connection, and the generation of the circuit breaker that it was made in; `None`: there
+/// is none yet.
+type KeptConnection = Option<(Generation, MultiplexedConnection)>;
 
-/// The live counts' client. Cheap to clone; clones share a connection.
+/// The live counts, for the server. Cheap to clone; clones share a connection.
 #[derive(Clone)]
 pub struct LiveCounts {
     state: Arc<State>,
-    /// Shared by the tasks of one thread: what they write travels together, and none
-    /// of them has to wake another thread for it.
-    own: Arc<tokio::sync::Mutex<Own>>,
+    /// Shared by the tasks of one thread: what they write travels together, and none of them
+    /// wakes another thread.
+    kept: Arc<tokio::sync::Mutex<KeptConnection>>,
 }
 
 impl LiveCounts {
-    /// Opens the live counts' client and starts its repair task, which ends with the runtime.
+    /// Starts the repair task, which ends with the last clone or the runtime. Until the task has
+    /// reached Redis, the circuit breaker is open.
     pub fn open(redis: Redis) -> Self {
         let state = Arc::new(State {
-            // Until the repair task has been there, Redis counts as unavailable.
             breaker: CircuitBreaker::new(),
             suspects: Suspects::default(),
             wake_repair: Notify::new(),
@@ -96,30 +96,31 @@ impl LiveCounts {
         tokio::spawn(repair::run(Arc::downgrade(&state)));
         Self {
             state,
-            own: Arc::default(),
+            kept: Arc::default(),
         }
     }
 
-    /// The same live counts' client, over a connection of its own. Whichever runtime first uses it
+    /// The same live counts over another connection. The runtime that first uses the handle
     /// drives that connection.
     #[must_use]
     pub fn with_own_connection(&self) -> Self {
         Self {
             state: Arc::clone(&self.state),
-            own: Arc::default(),
+            kept: Arc::default(),
         }
     }
 
-    /// Whether the circuit breaker is closed: Redis answered when it was last asked.
+    /// Whether the circuit breaker is closed: Redis answered the last call.
     pub fn answers(&self) -> bool {
         self.state.breaker.generation().is_some()
     }
 
-    /// Adds a batch to its items' live counts; each item may be given once. On any
-    /// failure the items are suspect and the circuit breaker opens.
+    /// Adds a batch to the live counts of its items. Each item may be given once. Returns a
+    /// reply for each delta, in order.
     ///
     /// # Errors
-    /// When Redis is unavailable or answers with an error.
+    /// When Redis is unavailable or answers with an error. The items with a delta are then
+    /// suspects, and the circuit breaker opens.
     pub async fn count(
         &self,
         deltas: &[CountDelta],
@@ -148,12 +149,12 @@ impl LiveCounts {
         })
     }
 
-    /// Seeds missing live counts under their leases. Returns for each whether it
-    /// was seeded; where not, go back to [`LiveCounts::count`].
+    /// Seeds missing live counts under their leases. Returns for each whether it was seeded; if
+    /// not, call [`LiveCounts::count`] again.
     ///
     /// # Errors
-    /// When Redis is unavailable or answers with an error. The items are not suspect: a
-    /// late seed is still bound to its lease.
+    /// When Redis is unavailable or answers with an error. This makes no item suspect: a seed
+    /// that is applied late still needs its lease.
     pub async fn seed(&self, seeds: &[Seed]) -> Result<Vec<bool>, LiveError> {
         let seeded = self.call(async |mut connection| {
             let replies = scripts::SEED.call(
@@ -202,12 +203,13 @@ impl LiveCounts {
         Ok(counts.collect())
     }
 
-    /// Suspects these items: they will be invalidated as soon as Redis answers.
+    /// Makes these items suspect: they are invalidated as soon as Redis answers.
     pub fn suspect(&self, items: impl IntoIterator<Item = ItemId>) {
         self.suspect_from(items, Instant::now());
     }
 
-    /// Suspects these items from a time on, for a change that may come until then.
+    /// Makes these items suspect because of a change that may come until `due`: they are
+    /// invalidated then.
     pub fn suspect_from(&self, items: impl IntoIterator<Item = ItemId>, due: Instant) {
         self.state.suspects.add(items, due);
         self.state.wake_repair.notify_one();
@@ -216,7 +218,7 @@ impl LiveCounts {
     /// Waits until no item is suspect.
     pub async fn repaired(&self) {
         while self.suspect_total() > 0 {
-            sleep(QUIESCENT_EVERY).await;
+            sleep(REPAIRED_EVERY).await;
         }
     }
 
@@ -237,33 +239,33 @@ impl LiveCounts {
         })
     }
 
-    /// This handle's connection and its generation; a new one if the circuit breaker was open
-    /// since it was made.
+    /// This handle's connection and its generation. A new connection, if the circuit breaker
+    /// was open since the last one was made.
     async fn connection(&self) -> Result<(Generation, MultiplexedConnection), Failed> {
         if self.state.breaker.generation().is_none() {
-            // Whether the back-pressure opened or the time is over shows below.
+            // If the circuit breaker is still open afterwards, that shows below.
             let _ = timeout(BACK_PRESSURE_LIMIT, self.state.back_pressure.read()).await;
         }
-        // Held while it connects: whoever comes meanwhile uses the same connection. The
-        // generation is asked for after that, so that they do not all try one by one
-        // what has just failed.
-        let mut own = self.own.lock().await;
+        // Held while this connects: who waits for the lock then uses the same connection. The
+        // generation is read under the lock, so that after a failure those who waited do not
+        // try it again one by one.
+        let mut kept = self.kept.lock().await;
         let generation = self.state.breaker.generation();
-        let away = Failed {
+        let unavailable = Failed {
             generation,
             error: LiveError::Unavailable,
         };
-        let current = generation.ok_or(away)?;
-        if let Some((of, connection)) = &*own
+        let current = generation.ok_or(unavailable)?;
+        if let Some((of, connection)) = &*kept
             && *of == current
         {
             return Ok((current, connection.clone()));
         }
-        // Given up first: there may be no room for both.
-        *own = None;
+        // The old one is closed first: Redis may have no room for both.
+        *kept = None;
         match self.state.redis.connect().await {
             Ok(connection) => {
-                *own = Some((current, connection.clone()));
+                *kept = Some((current, connection.clone()));
                 Ok((current, connection))
             }
             Err(error) => Err(Failed {
@@ -273,6 +275,7 @@ impl LiveCounts {
         }
     }
 
+    /// Opens the circuit breaker, and wakes the repair task.
     fn open_breaker(&self, Failed { generation, error }: Failed) -> LiveError {
         if let Some(generation) = generation {
             self.state.breaker.open(generation, &error);

@@ -1,4 +1,9 @@
-//! The server's client of Redis.
+//! The server's Redis client.
+//!
+//! - `live_counts`: the calls, over a connection for each thread.
+//! - `breaker`: the circuit breaker, which all threads share.
+//! - `suspects`: the items whose live count may be wrong.
+//! - `repair`: the task that invalidates suspects and closes the circuit breaker.
 
 mod breaker;
 mod live_counts;

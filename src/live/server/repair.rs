@@ -1,4 +1,5 @@
-//! The repair task: brings a Redis back that was unavailable, and invalidates what is suspect.
+//! The repair task: invalidates suspects, and closes the circuit breaker when Redis answers
+//! again.
 
 use std::sync::Weak;
 use std::time::Duration;
@@ -12,37 +13,36 @@ use crate::live::LiveError;
 use crate::live::scripts::invalidate;
 use crate::telemetry::name;
 
-/// How often the repair task tries a Redis that is unavailable: from the first, doubling, to
-/// the second.
+/// How long the repair task waits between two tries of an unavailable Redis: at first, and at
+/// the most. Each wait is twice the one before.
 const RETRY_FIRST: Duration = Duration::from_millis(20);
 const RETRY_LAST: Duration = Duration::from_millis(1000);
-/// How many passes over the suspects a repair task makes before it has those wait who would add
-/// to them: many threads that find the circuit breaker open leave more in a pass than it clears.
-const REPAIR_LIMIT_OPEN_PASSES: usize = 10;
+/// Passes over the suspects before the repair task holds callers back (back-pressure): threads
+/// that find the circuit breaker open may add more suspects in a pass than the pass clears.
+const BACK_PRESSURE_AFTER_PASSES: usize = 10;
 
-/// Closes the circuit breaker when Redis answers, and invalidates what was suspect. Ends
-/// when the last [`LiveCounts`](super::LiveCounts) is gone.
-pub(super) async fn run(state: Weak<State>) {
+/// Repairs again and again. Ends when the last [`LiveCounts`](super::LiveCounts) is gone.
+pub(super) async fn run(shared: Weak<State>) {
     let mut retry = RETRY_FIRST;
     let mut is_first = true;
     loop {
-        let Some(live_counts) = state.upgrade() else {
+        let Some(state) = shared.upgrade() else {
             return;
         };
-        match repair(&live_counts).await {
+        match repair(&state).await {
             Ok(next) => {
                 retry = RETRY_FIRST;
-                // Looks again when told to, when the next suspect is due, and now and then
-                // to see whether the live counts' client is gone.
+                // Until it is woken or the next suspect is due; now and then also to see
+                // whether the last client is gone.
                 tokio::select! {
-                    () = live_counts.wake_repair.notified() => {}
+                    () = state.wake_repair.notified() => {}
                     () = sleep(RETRY_LAST) => {}
                     () = sleep_until(next.unwrap_or_else(|| Instant::now() + RETRY_LAST)) => {}
                 }
             }
             Err(error) => {
-                if let Some(generation) = live_counts.breaker.generation() {
-                    live_counts.breaker.open(generation, &error);
+                if let Some(generation) = state.breaker.generation() {
+                    state.breaker.open(generation, &error);
                 } else if is_first {
                     tracing::warn!(%error, "Redis does not answer: voting begins without live counts");
                 } else {
@@ -50,7 +50,7 @@ pub(super) async fn run(state: Weak<State>) {
                 }
                 let at = Instant::now() + retry;
                 retry = (retry * 2).min(RETRY_LAST);
-                drop(live_counts);
+                drop(state);
                 sleep_until(at).await;
             }
         }
@@ -58,8 +58,11 @@ pub(super) async fn run(state: Weak<State>) {
     }
 }
 
-/// Invalidates all that is due, and closes the circuit breaker if it is open. Returns when the
-/// next suspect is due.
+/// Invalidates every suspect that is due, and closes the circuit breaker if it is open.
+/// Returns when the next suspect is due.
+///
+/// # Errors
+/// When Redis is unavailable; the suspects stay.
 async fn repair(state: &State) -> Result<Option<Instant>, LiveError> {
     let is_open = || state.breaker.generation().is_none();
     if !is_open()
@@ -67,35 +70,34 @@ async fn repair(state: &State) -> Result<Option<Instant>, LiveError> {
     {
         return Ok(next);
     }
-    // A fresh one each time: one that was kept might be to a Redis that is no longer
-    // the one at this address.
+    // A fresh connection each time: an old one may lead to a Redis that is no longer the
+    // one at this address.
     let mut connection = state.redis.connect().await?;
     redis::cmd("PING").exec_async(&mut connection).await?;
     let mut back_pressure = None;
     let mut passes = 0;
     loop {
-        // The circuit breaker may open in the meantime.
-        if passes >= REPAIR_LIMIT_OPEN_PASSES && back_pressure.is_none() && is_open() {
+        // The circuit breaker may open between two passes.
+        if passes >= BACK_PRESSURE_AFTER_PASSES && back_pressure.is_none() && is_open() {
             back_pressure = Some(state.back_pressure.write().await);
         }
-        // Closed while no suspect can slip in. One that comes after it wakes the repair task
-        // again.
+        // Runs while no suspect can be added. A later suspect wakes this task again.
         let close = || {
             if is_open() {
                 state.breaker.close();
             }
         };
-        let suspect = match state.suspects.ready(close) {
-            Ready::Items(suspect) => suspect,
+        let ready = match state.suspects.ready(close) {
+            Ready::Items(ready) => ready,
             Ready::None { next } => {
                 drop(back_pressure);
                 return Ok(next);
             }
         };
-        let items: Vec<ItemId> = suspect.iter().map(|(item, _)| *item).collect();
+        let items: Vec<ItemId> = ready.iter().map(|(item, _)| *item).collect();
         invalidate(&mut connection, state.redis.keys(), &items).await?;
         metrics::counter!(name::INVALIDATIONS, "why" => "suspect").increment(items.len() as u64);
-        state.suspects.forget(&suspect);
+        state.suspects.forget(&ready);
         passes += 1;
     }
 }

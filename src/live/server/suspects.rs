@@ -8,37 +8,37 @@ use tokio::time::Instant;
 use crate::domain::ItemId;
 use crate::telemetry::name;
 
-/// How many suspects are kept. Beyond it they are dropped, said so in the log, and
-/// left for the epoch check or the audit to find.
+/// Suspects at the most. A further one is dropped and logged: the epoch check or the audit
+/// finds it.
 pub const SUSPECTS_LIMIT_ITEMS: usize = 1_000_000;
-/// How many of them are repaired at once, with one pipeline.
+/// Suspects that the repair task invalidates with one pipeline, at the most.
 const REPAIR_LIMIT_ITEMS: usize = 1000;
 
-/// Items whose live count may be wrong, each with the time from when on
-/// invalidating it helps.
+/// Items whose live count may be wrong. Each has a due time: a seed before it could still be
+/// wrong, so to invalidate earlier would not help.
 #[derive(Debug, Default)]
 pub struct Suspects {
     due: Mutex<HashMap<ItemId, Instant>>,
 }
 
-/// What there is to repair.
+/// What can be repaired now.
 #[derive(Debug)]
 pub enum Ready {
-    /// Items that are due, some of them if there are many, and since when.
+    /// Items that are due, with their due times; some of them if there are many.
     Items(Vec<(ItemId, Instant)>),
-    /// None yet: when the next one will be.
+    /// None is due. `next`: when the next one will be.
     None { next: Option<Instant> },
 }
 
 impl Suspects {
-    /// Suspects these items from a time on, or from a later one that they have already.
+    /// Adds these items, due at `from`. An item that is suspect already keeps the later time.
     pub fn add(&self, items: impl IntoIterator<Item = ItemId>, from: Instant) {
         let mut due = self.lock();
         for item in items {
             if due.len() >= SUSPECTS_LIMIT_ITEMS && !due.contains_key(&item) {
                 tracing::error!(
                     limit = SUSPECTS_LIMIT_ITEMS,
-                    "too many suspect items: left for the audit"
+                    "too many suspects: this one is left for the audit"
                 );
                 metrics::counter!(name::SUSPECTS_DROPPED).increment(1);
                 continue;
@@ -48,8 +48,7 @@ impl Suspects {
         }
     }
 
-    /// What can be repaired now. When nothing can, `or_else` runs first, while no suspect
-    /// can be added.
+    /// What can be repaired now. If nothing, `or_else` runs while no suspect can be added.
     pub fn ready(&self, or_else: impl FnOnce()) -> Ready {
         let due = self.lock();
         let now = Instant::now();
@@ -68,7 +67,7 @@ impl Suspects {
         }
     }
 
-    /// Forgets what was repaired. A suspect that was renewed in the meantime stays.
+    /// Removes repaired suspects. One that was added again with a later time stays.
     pub fn forget(&self, repaired: &[(ItemId, Instant)]) {
         let mut due = self.lock();
         for (item, since) in repaired {
@@ -84,8 +83,7 @@ impl Suspects {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<ItemId, Instant>> {
-        // A panic while it was held cannot leave it half changed, so the poison
-        // carries no news.
+        // No panic leaves the map half changed, so the poison means nothing.
         self.due.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -101,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_doubt_is_ready_when_it_is_due_and_not_before() {
+    fn a_suspect_is_ready_when_it_is_due_and_not_before() {
         let suspects = Suspects::default();
         let later = Instant::now() + Duration::from_secs(3600);
         suspects.add([item()], later);
@@ -111,13 +109,13 @@ mod tests {
             asked && matches!(ready, Ready::None { next: Some(next) } if next == later),
             "{ready:?}"
         );
-        // An earlier suspect of the same item does not bring it forward.
+        // An earlier time for the same item does not bring it forward.
         suspects.add([item()], Instant::now());
         assert!(matches!(suspects.ready(|| {}), Ready::None { .. }));
     }
 
     #[test]
-    fn a_doubt_renewed_while_it_was_healed_stays() {
+    fn a_suspect_that_is_added_again_while_it_is_repaired_stays() {
         let suspects = Suspects::default();
         suspects.add([item()], Instant::now());
         let Ready::Items(ready) = suspects.ready(|| panic!("something is ready")) else {

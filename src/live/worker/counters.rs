@@ -1,4 +1,4 @@
-//! What the sync worker does with counters, over connections of the pool.
+//! What the sync worker does with counters that it knows of.
 
 use std::time::Duration;
 
@@ -10,31 +10,36 @@ use crate::live::counter::{Counter, WORKER_FIELDS, counter};
 use crate::live::scripts::{self, text};
 use crate::live::{LEASE_LIMIT_MS, LiveError};
 
-/// Whether a count could be marked as saved.
+/// What `lua/mark_saved.lua` answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Marked {
+    /// The live count is marked as saved.
     Saved,
+    /// It has changed since, or is gone.
     Changed,
 }
 
-/// Whether a count could be dropped.
+/// What `lua/expire.lua` answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expired {
+    /// The live count is gone.
     Expired,
+    /// It has changed since, is not saved, or is not idle for long enough.
     Kept,
 }
 
-/// Whether a rebuild request could be cleared.
+/// What `lua/clear_rebuild.lua` answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClearedRebuild {
+    /// The request is gone.
     Cleared,
+    /// There is another request, or none.
     Changed,
 }
 
 impl Counters {
-    /// What these items' hashes hold; an item without a hash has no count and no token.
-    /// Each hash is read whole, but one after the other. No script: one would take
-    /// Redis four times as long.
+    /// The counters of these items, in their order. Each hash is read at once, but the hashes
+    /// one after the other. Not with a script: that would take Redis four times as long.
     ///
     /// # Errors
     /// When Redis is unavailable.
@@ -49,9 +54,9 @@ impl Counters {
                 .arg(self.redis.keys().counter(*item))
                 .arg(&WORKER_FIELDS);
         }
-        // The time last, since others come in between: a rebuild writes with it as its
-        // revision, which must be above that of any count that was thrown away before its
-        // token was read. Another worker may still hold such a count.
+        // The time last, since other calls come in between. A rebuild takes it as its
+        // revision, which must be above that of any count that was dropped before the
+        // request was read: another worker may still be writing such a count.
         pipeline.cmd("TIME");
         let mut connection = self.redis.pool.get().await?;
         let mut replies: Vec<Value> = pipeline.query_async(&mut *connection).await?;
@@ -65,10 +70,11 @@ impl Counters {
             .collect()
     }
 
-    /// Marks counts as saved, each only if its revision is still the given one.
+    /// Marks live counts as saved, each only if its revision is still the given one. Returns a
+    /// reply for each, in order.
     ///
     /// # Errors
-    /// When Redis is unavailable; any of them may have been marked.
+    /// When Redis is unavailable; each of them may have been marked.
     pub async fn mark_saved(&self, counts: &[(ItemId, Revision)]) -> Result<Vec<Marked>, LiveError> {
         if counts.is_empty() {
             return Ok(Vec::new());
@@ -95,10 +101,11 @@ impl Counters {
             .collect()
     }
 
-    /// Drops counts, each only if it is saved under the given revision and idle.
+    /// Drops live counts, each only if it is saved under the given revision and has not changed
+    /// for `retention`. Returns a reply for each, in order.
     ///
     /// # Errors
-    /// When Redis is unavailable; any of them may have been dropped, which is harmless.
+    /// When Redis is unavailable; each of them may have been dropped, which does no harm.
     pub async fn expire(
         &self,
         counts: &[(ItemId, Revision)],
@@ -132,10 +139,10 @@ impl Counters {
             .collect()
     }
 
-    /// Throws counts away and asks for rebuilds. Always safe, also twice.
+    /// Drops live counts and requests rebuilds. Always safe, also twice.
     ///
     /// # Errors
-    /// When Redis is unavailable; any of them may have been invalidated.
+    /// When Redis is unavailable; each of them may have been invalidated.
     pub async fn invalidate(&self, items: &[ItemId]) -> Result<(), LiveError> {
         if items.is_empty() {
             return Ok(());
@@ -144,22 +151,23 @@ impl Counters {
         scripts::invalidate(&mut *connection, self.redis.keys(), items).await
     }
 
-    /// Clears rebuild requests, each only if it is still the given one.
+    /// Clears rebuild requests, each only if its token is still the given one. Returns a reply
+    /// for each, in order.
     ///
     /// # Errors
-    /// When Redis is unavailable; any of them may have been cleared.
+    /// When Redis is unavailable; each of them may have been cleared.
     pub async fn clear_rebuilds(
         &self,
-        tokens: &[(ItemId, String)],
+        requests: &[(ItemId, String)],
     ) -> Result<Vec<ClearedRebuild>, LiveError> {
-        if tokens.is_empty() {
+        if requests.is_empty() {
             return Ok(Vec::new());
         }
         let mut connection = self.redis.pool.get().await?;
         let replies = scripts::CLEAR_REBUILD
             .call(
                 &mut *connection,
-                tokens,
+                requests,
                 |(item, _)| self.redis.keys().counter(*item),
                 |command| {
                     command.arg(LEASE_LIMIT_MS);

@@ -1,4 +1,4 @@
-//! Whether this is still the Redis, in the run, that the counters were written to.
+//! The epoch: whether Redis still has the data that was written to it.
 
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use crate::live::LiveError;
 use crate::live::scripts::{self, fresh_token, text};
 
 impl Counters {
-    /// Which run of which Redis answers: it changes when Redis restarts
-    /// (`run_id`) or fails over (`master_replid`).
+    /// Which run of which Redis answers, `<run_id>:<master_replid>`. The first part changes when
+    /// Redis restarts, the second when it fails over.
     ///
     /// # Errors
     /// When Redis is unavailable.
@@ -32,8 +32,7 @@ impl Counters {
         ))
     }
 
-    /// The epoch that the counters were last made sure of; `None` when Redis has
-    /// lost its data, or is new.
+    /// The epoch that a worker entered last; `None` when Redis is new or has lost its data.
     ///
     /// # Errors
     /// When Redis is unavailable.
@@ -45,8 +44,8 @@ impl Counters {
             .await?)
     }
 
-    /// Marks that a worker begins to make sure of every counter. The mark goes with
-    /// the data: see [`Counters::enter_epoch`].
+    /// Sets a mark, before the worker looks at the first counter. If Redis loses its data, it
+    /// loses the mark too: see [`Counters::enter_epoch`].
     ///
     /// # Errors
     /// When Redis is unavailable.
@@ -63,9 +62,9 @@ impl Counters {
         Ok(EpochEntry { mark })
     }
 
-    /// Notes that every counter has been made sure of in this epoch; unless Redis was
-    /// wiped since that was begun, which neither its run nor its replication tells.
-    /// Returns whether the epoch is entered.
+    /// Notes this epoch as the known one, after the worker went through every counter. Returns
+    /// `false`, and notes nothing, when Redis was wiped since [`Counters::begin_epoch`]: a wipe
+    /// changes neither `run_id` nor `master_replid`.
     ///
     /// # Errors
     /// When Redis is unavailable.
@@ -86,11 +85,12 @@ impl Counters {
     }
 }
 
-/// A worker's mark in Redis, while it makes sure of every counter.
+/// The mark in Redis of a worker that is entering an epoch.
 #[derive(Debug)]
 pub struct EpochEntry {
     mark: String,
 }
 
-/// How long that may take. It only clears away the marks of workers that died.
+/// How long entering an epoch may take: then Redis removes the mark. For the marks of workers
+/// that died.
 const ENTERING_LIMIT: Duration = Duration::from_secs(24 * 3600);

@@ -1,4 +1,8 @@
-//! What the sync worker does with counters, over connections of a pool.
+//! The sync worker's calls of Redis, over the connections of a pool.
+//!
+//! - `counters`: read, mark saved, expire, invalidate, clear rebuild requests.
+//! - `scan`: find all counters.
+//! - `epoch`: know whether Redis still has the data that was written to it.
 
 mod counters;
 mod epoch;

@@ -1,22 +1,22 @@
-//! Scanning all counters with a SCAN cursor, alone or shared among workers.
+//! Scans over all counters: one worker's own, or one that several workers share.
 
 use super::Counters;
 use crate::domain::ItemId;
 use crate::live::LiveError;
 use crate::live::scripts::{self, text};
 
-/// A page of the scan.
+/// A page of a scan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScanPage {
+    /// In order, each once.
     pub items: Vec<ItemId>,
-    /// Where the next page begins; 0 when this was the last.
+    /// The cursor at which the next page begins; 0 when this was the last page.
     pub next: u64,
 }
 
 impl Counters {
-    /// One page of about `size` keys from `cursor` on; the scan begins and ends at
-    /// 0. SCAN returns every counter that is there throughout the scan at least
-    /// once, some of them twice.
+    /// One page of about `size` keys from `cursor` on. A scan begins and ends at 0. It returns
+    /// every counter that is there from its begin to its end, some of them twice.
     ///
     /// # Errors
     /// When Redis is unavailable.
@@ -28,7 +28,7 @@ impl Counters {
             .arg(self.redis.keys().counters_pattern())
             .arg("COUNT")
             .arg(size)
-            // A key of another type is not ours.
+            // A key of another type is not Tally's.
             .arg("TYPE")
             .arg("hash")
             .query_async(&mut *connection)
@@ -42,12 +42,12 @@ impl Counters {
         Ok(ScanPage { items, next })
     }
 
-    /// The next page of the scan that all workers share. `None` when another
-    /// worker has claimed it in the meantime: ask again.
+    /// The next page of the scan that all workers share. `None` when another worker was first
+    /// to claim it: ask again.
     ///
     /// # Errors
-    /// When Redis is unavailable; the page may have been claimed, and then waits for the
-    /// next scan.
+    /// When Redis is unavailable. The page may have been claimed; the next scan has its
+    /// counters again.
     pub async fn claim_page(&self, size: usize) -> Result<Option<ScanPage>, LiveError> {
         let cursor: Option<u64> = {
             let mut connection = self.redis.pool.get().await?;

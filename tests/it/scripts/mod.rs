@@ -12,7 +12,7 @@ use crate::helpers::tally::counters;
 
 macro_rules! script {
     ($name:literal) => {
-        include_str!(concat!("../../lua/", $name, ".lua"))
+        include_str!(concat!("../../../lua/", $name, ".lua"))
     };
 }
 
@@ -49,7 +49,7 @@ impl Scripts {
         }
     }
 
-    /// A script's whole reply, for these keys.
+    /// A script's whole reply for these keys.
     async fn run<Reply: FromRedisValue>(&mut self, code: &str, keys: &[&str], arguments: &[&str]) -> Reply {
         let script = redis::Script::new(code);
         let mut call = script.prepare_invoke();
@@ -64,7 +64,7 @@ impl Scripts {
             .expect("the script runs")
     }
 
-    /// The reply for the one key, a word.
+    /// A script's reply for [`KEY`], a word.
     async fn word(&mut self, code: &str, arguments: &[&str]) -> String {
         let [word]: [String; 1] = self.run(code, &[KEY], arguments).await;
         word
@@ -83,12 +83,12 @@ impl Scripts {
         }
     }
 
-    async fn seed(&mut self, count: i64, fence: &str, lease: &str, counted_at: i64) -> String {
-        let arguments = [&count.to_string(), fence, lease, &counted_at.to_string()];
+    async fn seed(&mut self, count: i64, snapshot: &str, lease: &str, counted_at: i64) -> String {
+        let arguments = [&count.to_string(), snapshot, lease, &counted_at.to_string()];
         self.word(script!("seed"), &arguments).await
     }
 
-    /// A fresh count of 5 under the fence 100:110:105.
+    /// A fresh live count of 5, under the snapshot 100:110:105. Returns its revision.
     async fn seeded(&mut self) -> i64 {
         let lease = self.lease().await;
         assert_eq!(self.seed(5, "100:110:105", &lease, 0).await, "SEEDED");
@@ -108,7 +108,7 @@ impl Scripts {
     }
 
     async fn revision(&mut self) -> i64 {
-        self.field("rev").await.expect("a rev")
+        self.field("rev").await.expect("a revision")
     }
 
     async fn mark_saved(&mut self, revision: i64) -> String {
@@ -127,7 +127,7 @@ impl Scripts {
         self.word(script!("invalidate"), &[token]).await
     }
 
-    async fn clear_rebuilds(&mut self, token: &str) -> String {
+    async fn clear_rebuild(&mut self, token: &str) -> String {
         self.word(script!("clear_rebuild"), &[LEASE_LIMIT_MS, token])
             .await
     }
@@ -140,7 +140,7 @@ impl Scripts {
         self.fields().await.into_keys().collect()
     }
 
-    /// ms until the key goes away by itself; -1: never; -2: there is no key.
+    /// ms until Redis removes the key; -1: never; -2: there is no key.
     async fn time_to_live_ms(&mut self) -> i64 {
         self.connection.pttl(KEY).await.expect("a time to live")
     }
@@ -157,11 +157,11 @@ async fn count_leases_a_missing_count_and_gives_the_same_lease_to_all() {
     assert_eq!(scripts.count(1, 101).await, first);
     assert_eq!(scripts.names().await, ["lease"]);
     let ttl = scripts.time_to_live_ms().await;
-    assert!(ttl > 0 && ttl <= 10_000, "an unredeemed lease goes away: {ttl}");
+    assert!(ttl > 0 && ttl <= 10_000, "an unused lease goes away: {ttl}");
 }
 
 #[tokio::test]
-async fn count_replaces_a_lease_that_is_older_than_its_limit_even_beside_a_recount_token() {
+async fn count_replaces_a_lease_that_is_too_old_also_beside_a_rebuild_request() {
     let mut scripts = Scripts::start().await;
     scripts.invalidate("token").await;
     let () = scripts
@@ -179,7 +179,7 @@ async fn count_replaces_a_lease_that_is_older_than_its_limit_even_beside_a_recou
 }
 
 #[tokio::test]
-async fn count_adds_a_batch_the_fence_has_not_seen_and_skips_one_it_has() {
+async fn count_adds_a_batch_that_the_snapshot_has_not_seen_and_skips_one_that_it_has() {
     let mut scripts = Scripts::start().await;
     let revision = scripts.seeded().await;
     assert_eq!(
@@ -211,12 +211,12 @@ async fn count_adds_a_batch_the_fence_has_not_seen_and_skips_one_it_has() {
 }
 
 #[tokio::test]
-async fn count_and_the_ledgers_types_agree_on_what_a_fence_has_seen() {
+async fn count_and_the_domain_agree_on_what_a_snapshot_has_seen() {
     let mut scripts = Scripts::start().await;
-    let fence = "100:110:101,105,1050";
+    let text = "100:110:101,105,1050";
     let lease = scripts.lease().await;
-    scripts.seed(0, fence, &lease, 0).await;
-    let snapshot = Snapshot::parse(fence).expect("a snapshot");
+    scripts.seed(0, text, &lease, 0).await;
+    let snapshot = Snapshot::parse(text).expect("a snapshot");
     let mut count = 0;
     for xid in 95..115 {
         count += i64::from(!snapshot.sees(TransactionId(xid)));
@@ -225,7 +225,7 @@ async fn count_and_the_ledgers_types_agree_on_what_a_fence_has_seen() {
 }
 
 #[tokio::test]
-async fn count_of_nothing_reads_and_does_not_keep_the_count_alive() {
+async fn a_delta_of_0_reads_the_count_and_does_not_change_its_revision() {
     let mut scripts = Scripts::start().await;
     let revision = scripts.seeded().await;
     assert_eq!(scripts.count(0, 200).await, Counted::Count(5));
@@ -233,7 +233,7 @@ async fn count_of_nothing_reads_and_does_not_keep_the_count_alive() {
 }
 
 #[tokio::test]
-async fn count_forces_the_rev_to_grow_when_the_clock_does_not() {
+async fn count_makes_the_revision_grow_when_the_clock_does_not() {
     let mut scripts = Scripts::start().await;
     scripts.seeded().await;
     let ahead = scripts.now().await + 3_600_000_000;
@@ -243,7 +243,7 @@ async fn count_forces_the_rev_to_grow_when_the_clock_does_not() {
 }
 
 #[tokio::test]
-async fn seed_makes_an_unsaved_count_that_stays() {
+async fn seed_makes_an_unsaved_count_without_a_time_to_live() {
     let mut scripts = Scripts::start().await;
     scripts.seeded().await;
     assert_eq!(scripts.names().await, ["count", "rev", "seeded", "snap"]);
@@ -251,7 +251,7 @@ async fn seed_makes_an_unsaved_count_that_stays() {
 }
 
 #[tokio::test]
-async fn seed_says_retry_when_there_is_a_count_or_the_lease_is_another() {
+async fn seed_replies_retry_when_there_is_a_count_or_another_lease() {
     let mut scripts = Scripts::start().await;
     let lease = scripts.lease().await;
     assert_eq!(scripts.seed(9, "1:1:", "another", 0).await, "RETRY");
@@ -261,7 +261,7 @@ async fn seed_says_retry_when_there_is_a_count_or_the_lease_is_another() {
 }
 
 #[tokio::test]
-async fn seed_puts_the_rev_above_the_items_counted_at() {
+async fn seed_makes_a_revision_above_the_items_counted_at() {
     let mut scripts = Scripts::start().await;
     let lease = scripts.lease().await;
     let ahead = scripts.now().await + 3_600_000_000;
@@ -270,7 +270,7 @@ async fn seed_puts_the_rev_above_the_items_counted_at() {
 }
 
 #[tokio::test]
-async fn mark_saved_marks_only_the_rev_that_was_peeked() {
+async fn mark_saved_marks_only_the_revision_that_was_read() {
     let mut scripts = Scripts::start().await;
     let revision = scripts.seeded().await;
     scripts.count(1, 200).await;
@@ -284,7 +284,7 @@ async fn mark_saved_marks_only_the_rev_that_was_peeked() {
 }
 
 #[tokio::test]
-async fn expire_drops_only_what_is_saved_unchanged_and_idle() {
+async fn expire_drops_only_a_count_that_is_saved_unchanged_and_idle() {
     let mut scripts = Scripts::start().await;
     let revision = scripts.seeded().await;
     assert_eq!(scripts.expire(revision, 0).await, "KEPT", "not saved");
@@ -312,7 +312,7 @@ async fn expire_drops_only_what_is_saved_unchanged_and_idle() {
 }
 
 #[tokio::test]
-async fn expire_leaves_a_recount_token() {
+async fn expire_leaves_a_rebuild_request() {
     let mut scripts = Scripts::start().await;
     scripts.invalidate("token").await;
     let revision = scripts.seeded().await;
@@ -322,7 +322,7 @@ async fn expire_leaves_a_recount_token() {
 }
 
 #[tokio::test]
-async fn invalidate_drops_count_and_lease_and_asks_for_a_recount_that_stays() {
+async fn invalidate_drops_count_and_lease_and_sets_a_rebuild_request_without_a_time_to_live() {
     let mut scripts = Scripts::start().await;
     let revision = scripts.seeded().await;
     scripts.mark_saved(revision).await;
@@ -337,29 +337,29 @@ async fn invalidate_drops_count_and_lease_and_asks_for_a_recount_that_stays() {
     assert_eq!(
         scripts.seed(9, "1:1:", &lease, 0).await,
         "RETRY",
-        "the lease was from before the suspect"
+        "the lease is from before the invalidation"
     );
     assert_eq!(scripts.time_to_live_ms().await, -1);
 }
 
 #[tokio::test]
-async fn recounted_clears_only_the_token_that_was_peeked() {
+async fn clear_rebuild_clears_only_the_request_that_was_read() {
     let mut scripts = Scripts::start().await;
     scripts.invalidate("first").await;
     scripts.invalidate("second").await;
-    assert_eq!(scripts.clear_rebuilds("first").await, "CHANGED");
-    assert_eq!(scripts.clear_rebuilds("second").await, "CLEARED");
-    assert_eq!(scripts.clear_rebuilds("second").await, "CHANGED");
+    assert_eq!(scripts.clear_rebuild("first").await, "CHANGED");
+    assert_eq!(scripts.clear_rebuild("second").await, "CLEARED");
+    assert_eq!(scripts.clear_rebuild("second").await, "CHANGED");
     assert_eq!(scripts.time_to_live_ms().await, -2);
 }
 
 #[tokio::test]
-async fn recounted_lets_a_lease_beside_the_token_go_away_again() {
+async fn clear_rebuild_gives_a_lease_beside_the_request_a_time_to_live_again() {
     let mut scripts = Scripts::start().await;
     scripts.invalidate("token").await;
     scripts.lease().await;
     assert_eq!(scripts.time_to_live_ms().await, -1);
-    scripts.clear_rebuilds("token").await;
+    scripts.clear_rebuild("token").await;
     assert!(scripts.time_to_live_ms().await > 0);
 }
 
@@ -378,7 +378,7 @@ async fn advance_gives_each_page_to_one_worker() {
 }
 
 #[tokio::test]
-async fn count_and_the_ledgers_types_agree_on_a_fence_under_which_nothing_ran() {
+async fn count_and_the_domain_agree_on_a_snapshot_under_which_nothing_was_running() {
     let mut scripts = Scripts::start().await;
     let snapshot = Snapshot::parse("100:100:").expect("a snapshot");
     assert_eq!(snapshot.compact(), "100");
@@ -391,9 +391,9 @@ async fn count_and_the_ledgers_types_agree_on_a_fence_under_which_nothing_ran() 
     }
 }
 
-/// Each script, called for keys of different kinds, replies for each in order.
+/// Each script replies for each key in order, whatever the states of the keys.
 #[tokio::test]
-async fn a_call_for_several_keys_treats_each_as_a_call_for_it_alone() {
+async fn a_call_for_several_keys_treats_each_as_a_call_of_its_own() {
     const SEEDED: &str = "tally:{1}";
     const ABSENT: &str = "tally:{2}";
     const SUSPECT: &str = "tally:{3}";
@@ -459,10 +459,9 @@ async fn a_call_for_several_keys_treats_each_as_a_call_for_it_alone() {
     assert_eq!(words, ["EXPIRED", "KEPT", "EXPIRED"]);
 }
 
-/// The counters' own calls, over more items than one call takes, on a Redis that has
-/// lost every script.
+/// `Counters`, with more items than one call takes, on a Redis that has lost every script.
 #[tokio::test]
-async fn many_items_are_answered_in_order_also_by_a_redis_that_lost_the_scripts() {
+async fn many_items_get_their_replies_in_order_also_from_a_redis_that_lost_the_scripts() {
     let stores = Stores::start().await;
     let mut connection = stores.redis_connection().await;
     let counters = counters(&stores.redis_url());
@@ -512,7 +511,7 @@ async fn many_items_are_answered_in_order_also_by_a_redis_that_lost_the_scripts(
 }
 
 #[tokio::test]
-async fn peek_tells_all_and_changes_nothing() {
+async fn a_read_returns_every_field_and_changes_nothing() {
     let mut scripts = Scripts::start().await;
     let counters = counters(&scripts.stores.redis_url());
     let item = ItemId::new(1).expect("positive");
