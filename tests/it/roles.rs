@@ -252,7 +252,7 @@ async fn each_role_is_refused_what_is_not_its_own() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_reporting_role_reads_every_report_of_the_readme() {
+async fn the_reporting_role_reads_every_report_of_operating() {
     let stores = Stores::start().await;
     execute(&stores.database_url, "insert into item (name) values ('x')")
         .await
@@ -263,7 +263,7 @@ async fn the_reporting_role_reads_every_report_of_the_readme() {
     )
     .await
     .expect("a vote");
-    let reports = include_str!("../../README.md")
+    let reports = include_str!("../../docs/OPERATING.md")
         .split("```sql\n")
         .find(|part| part.starts_with("-- The ten items"))
         .and_then(|part| part.split("```").next())
