@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::helpers::programs::{Program, SYNC_WORKER, TALLY, command, run, text};
+use crate::helpers::programs::{SYNC_WORKER, TALLY, command, run, start_server, text};
 use crate::helpers::stores::Stores;
 use tally::ledger::Role;
 
@@ -49,7 +49,7 @@ fn the_first_layer_of_the_image_has_a_stand_in_for_every_target() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_health_checks_tell_a_server_that_is_well_from_one_that_is_not() {
     let mut stores = Stores::start().await;
-    let (_server, base) = Program::server(&stores, "server.log").await;
+    let (_server, base) = start_server(&stores, "server").await;
     let health = || {
         let mut command = command(TALLY, None);
         command.args(["health", "--url", &format!("{base}/health/ready")]);

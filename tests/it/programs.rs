@@ -5,7 +5,7 @@ use reqwest::StatusCode;
 use serde_json::json;
 
 use crate::helpers::eventually;
-use crate::helpers::programs::{Program, SYNC_WORKER, TALLY, command, run, text};
+use crate::helpers::programs::{SYNC_WORKER, TALLY, command, run, start, start_server, start_worker, stop, text};
 use crate::helpers::stores::{Stores, blocker, until_blocked};
 
 /// Everyone votes on every item, over both servers in turn.
@@ -145,7 +145,7 @@ async fn serve_migrates_at_start_if_asked() {
         .env("TALLY_MIGRATE", "true")
         .env("TALLY_LISTEN", "127.0.0.1:0")
         .env("TALLY_LOG_FORMAT", "json");
-    let server = Program::start(serve, stores.folder(), "server.log");
+    let server = start(serve, &stores, "server");
     let line = server.wait_for_line("listening").await;
     let line: serde_json::Value = serde_json::from_str(&line).expect("a JSON line");
     let base = format!("http://{}", line["address"].as_str().expect("an address"));
@@ -154,8 +154,7 @@ async fn serve_migrates_at_start_if_asked() {
         (answer.status() == StatusCode::OK).then_some(())
     })
     .await;
-    server.signal(Signal::SIGTERM);
-    assert_eq!(server.wait().await, Some(0));
+    stop(server, Signal::SIGTERM).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -164,18 +163,17 @@ async fn a_server_that_starts_without_redis_says_so_and_finds_it_later() {
     stores.redis.stop().await;
     let mut serve = command(TALLY, Some(&stores));
     serve.arg("serve").env("TALLY_LISTEN", "127.0.0.1:0");
-    let server = Program::start(serve, stores.folder(), "server.log");
+    let server = start(serve, &stores, "server");
     server.wait_for_line("voting begins without live counts").await;
     stores.redis.start().await.expect("Redis starts");
     server.wait_for_line("live counts are back").await;
-    server.signal(Signal::SIGTERM);
-    assert_eq!(server.wait().await, Some(0));
+    stop(server, Signal::SIGTERM).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn once_flushes_and_audits_and_exits_with_0_only_when_nothing_was_wrong() {
     let stores = Stores::start().await;
-    let (_server, base) = Program::server(&stores, "server.log").await;
+    let (_server, base) = start_server(&stores, "server").await;
     let (code, output) = replay(&stores, &votes(20, 5), &base).await;
     assert_eq!(code, Some(0), "{output}");
     let once = || {
@@ -209,7 +207,7 @@ async fn once_flushes_and_audits_and_exits_with_0_only_when_nothing_was_wrong() 
 #[tokio::test(flavor = "multi_thread")]
 async fn audit_with_repair_mends_what_is_wrong() {
     let stores = Stores::start().await;
-    let (_server, base) = Program::server(&stores, "server.log").await;
+    let (_server, base) = start_server(&stores, "server").await;
     replay(&stores, &votes(10, 3), &base).await;
     let mut redis = stores.redis_connection().await;
     let () = redis::cmd("HINCRBY")
@@ -230,9 +228,9 @@ async fn audit_with_repair_mends_what_is_wrong() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_worker_flushes_at_sigterm_and_exits_with_0() {
     let stores = Stores::start().await;
-    let (_server, base) = Program::server(&stores, "server.log").await;
+    let (_server, base) = start_server(&stores, "server").await;
     // Its flushes are an hour apart: only the last one can have done it.
-    let worker = Program::worker(&stores, "worker.log", &[("TALLY_FLUSH_EVERY", "1h")]);
+    let worker = start_worker(&stores, "worker", &[("TALLY_FLUSH_EVERY", "1h")]);
     worker.wait_for_line("syncing").await;
     eventually("its first scan is over", async || {
         let mut redis = stores.redis_connection().await;
@@ -246,15 +244,14 @@ async fn the_worker_flushes_at_sigterm_and_exits_with_0() {
     .await;
     replay(&stores, &votes(10, 3), &base).await;
     assert_eq!(saved(&stores).await, (3, 0));
-    worker.signal(Signal::SIGTERM);
-    assert_eq!(worker.wait().await, Some(0));
+    stop(worker, Signal::SIGTERM).await;
     assert_eq!(saved(&stores).await, (3, 30));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_worker_stops_at_sigterm_without_ending_a_long_walk() {
     let stores = Stores::start().await;
-    let (_server, base) = Program::server(&stores, "server.log").await;
+    let (_server, base) = start_server(&stores, "server").await;
     let items = 10_000;
     let (code, output) = replay(&stores, &votes(1, items), &base).await;
     assert_eq!(code, Some(0), "{output}");
@@ -266,9 +263,9 @@ async fn the_worker_stops_at_sigterm_without_ending_a_long_walk() {
         ("TALLY_LAST_FLUSH_LIMIT", "1ms"),
         ("TALLY_AUDIT_CRON", "0 0 0 1 1 *"),
     ];
-    let worker = Program::worker(&stores, "worker.log", &settings);
+    let mut worker = start_worker(&stores, "worker", &settings);
     until_blocked(&pool, "-- Writes counts").await;
-    worker.signal(Signal::SIGTERM);
+    worker.signal(Signal::SIGTERM).expect("it runs");
     worker.wait_for_line("terminated").await;
     blocker.rollback().await.expect("a rollback");
     assert_eq!(worker.wait().await, Some(0));
@@ -281,16 +278,16 @@ async fn the_worker_stops_at_sigterm_without_ending_a_long_walk() {
 #[tokio::test(flavor = "multi_thread")]
 async fn two_servers_and_two_workers_are_exact_through_wipes_kills_and_expiry() {
     let stores = Stores::start().await;
-    let (first, one) = Program::server(&stores, "server1.log").await;
-    let (_second, other) = Program::server(&stores, "server2.log").await;
+    let (mut first, one) = start_server(&stores, "server1").await;
+    let (_second, other) = start_server(&stores, "server2").await;
     let settings = [
         ("TALLY_FLUSH_EVERY", "20ms"),
         ("TALLY_RETENTION", "1ms"),
         ("TALLY_AUDIT_CRON", "* * * * * *"),
         ("TALLY_IN_FLIGHT_LIMIT", "3s"),
     ];
-    let worker = Program::worker(&stores, "worker1.log", &settings);
-    let _other_worker = Program::worker(&stores, "worker2.log", &settings);
+    let mut worker = start_worker(&stores, "worker1", &settings);
+    let _other_worker = start_worker(&stores, "worker2", &settings);
     let (voters, items) = (400, 20);
     let file = votes(voters, items);
     let both = format!("{one},{other}");
@@ -307,7 +304,7 @@ async fn two_servers_and_two_workers_are_exact_through_wipes_kills_and_expiry() 
                 .await
                 .expect("Redis answers");
         }
-        worker.kill().await;
+        worker.kill().await.expect("it runs");
     };
     let ((code, output), ()) = tokio::join!(replay(&stores, &file, &both), disturb);
     assert_eq!(code, Some(0), "{output}");
@@ -318,7 +315,7 @@ async fn two_servers_and_two_workers_are_exact_through_wipes_kills_and_expiry() 
     })
     .await;
     // A server dies as well; every vote that it had acknowledged is there.
-    first.kill().await;
+    first.kill().await.expect("it runs");
     let (code, output) = replay(&stores, &file, &other).await;
     assert!(
         code == Some(0) && output.contains(&format!("repeated {total:>10}")),
@@ -332,7 +329,7 @@ async fn two_servers_and_two_workers_are_exact_through_wipes_kills_and_expiry() 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_that_stands_still_in_the_middle_of_an_audit_does_not_stop_the_others() {
     let stores = Stores::start().await;
-    let (_server, base) = Program::server(&stores, "server.log").await;
+    let (_server, base) = start_server(&stores, "server").await;
     replay(&stores, "ada item\nbob item\n", &base).await;
     // Its audit moves the watermark and comes to wait for the item's row.
     let pool = stores.pool();
@@ -342,24 +339,24 @@ async fn a_worker_that_stands_still_in_the_middle_of_an_audit_does_not_stop_the_
         ("TALLY_IN_FLIGHT_LIMIT", "1ms"),
         ("TALLY_FLUSH_EVERY", "1h"),
     ];
-    let stopped = Program::worker(&stores, "stopped.log", &settings);
+    let stopped = start_worker(&stores, "stopped", &settings);
     until_blocked(&pool, "-- Adds the votes").await;
-    stopped.freeze().await;
+    stopped.freeze().await.expect("it runs");
     blocker.rollback().await.expect("a rollback");
     // Now it holds the rows, in a transaction that nobody goes on with.
-    let _other = Program::worker(&stores, "other.log", &[("TALLY_FLUSH_EVERY", "50ms")]);
+    let _other = start_worker(&stores, "other", &[("TALLY_FLUSH_EVERY", "50ms")]);
     replay(&stores, "eve item\n", &base).await;
     eventually("the other one flushes", async || {
         (saved(&stores).await == (1, 3)).then_some(())
     })
     .await;
-    stopped.signal(Signal::SIGCONT);
+    stopped.signal(Signal::SIGCONT).expect("it runs");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_killed_server_had_stored_but_not_counted_is_counted_once_its_connection_is_gone() {
     let stores = Stores::start().await;
-    let (server, base) = Program::server(&stores, "server.log").await;
+    let (mut server, base) = start_server(&stores, "server").await;
     let http = reqwest::Client::new();
     let made = http
         .post(format!("{base}/v1/items"))
@@ -380,17 +377,17 @@ async fn what_a_killed_server_had_stored_but_not_counted_is_counted_once_its_con
     let blocker = blocker(&pool, "insert into vote (item_id, voter_id) values (1, 'ada')").await;
     let waiting = tokio::spawn(vote());
     until_blocked(&pool, "").await;
-    server.freeze().await;
+    server.freeze().await.expect("it runs");
     blocker.rollback().await.expect("a rollback");
     eventually("the vote is stored", async || {
         (rows(&stores).await == 1).then_some(())
     })
     .await;
-    server.kill().await;
+    server.kill().await.expect("it runs");
     assert!(waiting.await.expect("no panic").is_err(), "never acknowledged");
     // No audit comes to its help.
     let settings = [("TALLY_AUDIT_CRON", "0 0 0 1 1 *")];
-    let _worker = Program::worker(&stores, "worker.log", &settings);
+    let _worker = start_worker(&stores, "worker", &settings);
     eventually("the item has it", async || {
         (saved(&stores).await == (1, 1)).then_some(())
     })
@@ -402,9 +399,9 @@ async fn the_workers_metrics_can_be_read() {
     let stores = Stores::start().await;
     let port = tally::dev::free_port().expect("a port");
     let listen = format!("127.0.0.1:{port}");
-    let _worker = Program::worker(
+    let _worker = start_worker(
         &stores,
-        "worker.log",
+        "worker",
         &[
             ("TALLY_WORKER_METRICS_LISTEN", &listen),
             ("TALLY_AUDIT_CRON", "* * * * * *"),

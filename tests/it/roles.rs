@@ -10,7 +10,7 @@ use sqlx::{Connection, Executor};
 use tally::ledger::{OwnerLedger, Role, Roles};
 
 use crate::helpers::eventually;
-use crate::helpers::programs::{Program, TALLY, command, command_as, run, text};
+use crate::helpers::programs::{TALLY, command, command_as, run, start, start_server, start_worker, text};
 use crate::helpers::stores::Stores;
 
 /// insufficient_privilege.
@@ -51,10 +51,10 @@ async fn migrate(url: &str) -> (bool, String) {
 #[tokio::test(flavor = "multi_thread")]
 async fn votes_flushes_audits_recounts_and_epochs_work_with_each_program_under_its_role() {
     let stores = Stores::start().await;
-    let (_server, base) = Program::server(&stores, "server.log").await;
-    let worker = Program::worker(
+    let (_server, base) = start_server(&stores, "server").await;
+    let worker = start_worker(
         &stores,
-        "worker.log",
+        "worker",
         &[
             ("TALLY_FLUSH_EVERY", "20ms"),
             ("TALLY_AUDIT_CRON", "* * * * * *"),
@@ -130,7 +130,7 @@ async fn votes_flushes_audits_recounts_and_epochs_work_with_each_program_under_i
     saved(2).await;
     // A wrong count: the audit finds it, and has it rebuilt. A vote first, so that
     // there is a live count, and no worker that drops it meanwhile.
-    worker.freeze().await;
+    worker.freeze().await.expect("it runs");
     assert_eq!(vote(json!({})).await.1["vote_count"], 3);
     let () = redis::cmd("HINCRBY")
         .arg(&["tally:{1}", "count", "5"])
@@ -152,7 +152,7 @@ async fn votes_flushes_audits_recounts_and_epochs_work_with_each_program_under_i
     );
     let repaired = audit(&[]).await;
     assert!(repaired.status.success(), "{}", text(&repaired.stdout));
-    worker.signal(Signal::SIGCONT);
+    worker.signal(Signal::SIGCONT).expect("it runs");
     assert!(
         !worker.output().contains("permission denied"),
         "{}",
@@ -316,7 +316,7 @@ async fn an_owner_that_may_not_make_roles_is_told_what_to_run_and_votes_all_the_
         .env("DATABASE_URL", &plain)
         .env("TALLY_MIGRATE", "true")
         .env("TALLY_LISTEN", "127.0.0.1:0");
-    let server = Program::start(serve, stores.folder(), "server.log");
+    let server = start(serve, &stores, "server");
     let line = server.wait_for_line("address=").await;
     assert_eq!(
         server

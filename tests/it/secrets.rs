@@ -8,7 +8,7 @@ use tally::ledger::Role;
 use tokio::process::Command;
 
 use crate::helpers::eventually;
-use crate::helpers::programs::{Program, SYNC_WORKER, TALLY, command, run, text};
+use crate::helpers::programs::{SYNC_WORKER, TALLY, command, run, start, text};
 use crate::helpers::stores::Stores;
 
 /// Everything of ours, and what the libraries say when they are debugged.
@@ -73,9 +73,9 @@ async fn running_programs_tell_no_secret_while_all_is_well_and_while_stores_fail
     let url = |role: Role| format!("postgres://secret_{}:{PASSWORD_IN_URL}@{address}", role.name());
 
     let serve = loud(TALLY, &["serve"], &url(Role::Server), &redis_url);
-    let server = Program::start(serve, stores.folder(), "server.log");
+    let server = start(serve, &stores, "server");
     let worker = loud(SYNC_WORKER, &[], &url(Role::Worker), &redis_url);
-    let worker = Program::start(worker, stores.folder(), "worker.log");
+    let worker = start(worker, &stores, "worker");
     let line = server.wait_for_line("listening").await;
     let base = format!(
         "http://{}",

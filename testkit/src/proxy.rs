@@ -1,4 +1,5 @@
-//! A breakable TCP proxy before a store, one for each program and store.
+//! A TCP proxy before a store that can break: cut, stall or delay connections, lose
+//! replies, and stop a program at a certain request.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-/// How much is carried at once.
+/// How much is forwarded at once.
 const BUFFER_BYTES: usize = 64 * 1024;
 
 /// What happens to bytes.
@@ -19,7 +20,7 @@ const BUFFER_BYTES: usize = 64 * 1024;
 enum Flow {
     /// They pass.
     Open,
-    /// They wait; connections stay open.
+    /// They wait, and connections stay open.
     Stalled,
     /// Requests pass. The first byte of an answer cuts its connection.
     RepliesLost,
@@ -28,7 +29,7 @@ enum Flow {
 #[derive(Clone, Debug)]
 struct State {
     flow: Flow,
-    /// Connections of an older number are cut.
+    /// How often connections were cut. A connection made at a lower number is cut.
     cuts: u64,
     /// The store's port: it changes when the store fails over.
     port: u16,
@@ -36,15 +37,15 @@ struct State {
     answers_late_by: Duration,
 }
 
-/// Stops a connection when a request holds a certain text.
+/// Stops a connection when a request contains a certain text.
 struct Trap {
     text: Vec<u8>,
-    /// Whether that request is let through before the trap says so.
+    /// Whether that request is forwarded before the trap reports it.
     lets_through: bool,
     sprung: Arc<Notify>,
 }
 
-/// The proxy. It ends when dropped.
+/// A proxy. It ends when dropped.
 pub struct Proxy {
     port: u16,
     state: watch::Sender<State>,
@@ -53,7 +54,10 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// Listens on a free port before the store on `port`.
+    /// Listens on a free port, and forwards to the store on `port`.
+    ///
+    /// # Errors
+    /// When no port is free.
     pub async fn start(port: u16) -> anyhow::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, tally::dev::free_port()?)).await?;
         let own_port = listener.local_addr()?.port();
@@ -91,10 +95,12 @@ impl Proxy {
         });
     }
 
+    /// Forwards nothing more until [`Proxy::open`]; connections stay open.
     pub fn stall(&self) {
         self.state.send_modify(|state| state.flow = Flow::Stalled);
     }
 
+    /// Forwards requests, and cuts a connection instead of forwarding a reply.
     pub fn lose_replies(&self) {
         self.state.send_modify(|state| state.flow = Flow::RepliesLost);
     }
@@ -104,13 +110,14 @@ impl Proxy {
         self.state.send_modify(|state| state.answers_late_by = by);
     }
 
+    /// Forwards everything again.
     pub fn open(&self) {
         self.state.send_modify(|state| state.flow = Flow::Open);
     }
 
-    /// Waits until a request with this text comes by. It is let through or held; if
-    /// held, it goes on when [`Proxy::release`] is called.
-    pub async fn spring(&self, text: &str, lets_through: bool) {
+    /// Waits until a request contains this text. That request is forwarded, or it waits
+    /// until [`Proxy::release`].
+    pub async fn trap(&self, text: &str, lets_through: bool) {
         let sprung = Arc::new(Notify::new());
         self.trap.send_replace(Some(Arc::new(Trap {
             text: text.as_bytes().to_vec(),
@@ -131,27 +138,27 @@ async fn accept(
     state: watch::Receiver<State>,
     trap: Arc<watch::Sender<Option<Arc<Trap>>>>,
 ) {
-    let mut carrying = JoinSet::new();
+    let mut forwarding = JoinSet::new();
     loop {
         tokio::select! {
-            Some(_) = carrying.join_next(), if !carrying.is_empty() => {}
+            Some(_) = forwarding.join_next(), if !forwarding.is_empty() => {}
             accepted = listener.accept() => {
-                // Out of sockets, say: the client sees its connection fail.
+                // There may be no socket left: the client sees its connection fail.
                 let Ok((client, _)) = accepted else { continue };
-                carrying.spawn(carry(client, state.clone(), trap.subscribe()));
+                forwarding.spawn(forward(client, state.clone(), trap.subscribe()));
             }
         }
     }
 }
 
-/// One connection's whole life. Dropping both ends tells both sides.
-async fn carry(client: TcpStream, state: watch::Receiver<State>, trap: watch::Receiver<Option<Arc<Trap>>>) {
+/// Serves one connection. Both sides see its end when both of its ends are dropped.
+async fn forward(client: TcpStream, state: watch::Receiver<State>, trap: watch::Receiver<Option<Arc<Trap>>>) {
     let mut cuts = state.clone();
-    let (born, port) = {
+    let (made_at, port) = {
         let state = state.borrow();
         (state.cuts, state.port)
     };
-    let carried = async {
+    let forwarded = async {
         let store = TcpStream::connect((Ipv4Addr::LOCALHOST, port))
             .await
             .context("the store is down")?;
@@ -159,19 +166,19 @@ async fn carry(client: TcpStream, state: watch::Receiver<State>, trap: watch::Re
         store.set_nodelay(true)?;
         let (client_reader, client_writer) = client.into_split();
         let (store_reader, store_writer) = store.into_split();
-        // Either side's end is the connection's end.
+        // When one side ends, the connection ends.
         tokio::select! {
             ended = pass(client_reader, store_writer, state.clone(), Some(trap)) => ended,
             ended = pass(store_reader, client_writer, state.clone(), None) => ended,
         }
     };
     tokio::select! {
-        _ = carried => {}
-        _ = cuts.wait_for(|state| state.cuts != born) => {}
+        _ = forwarded => {}
+        _ = cuts.wait_for(|state| state.cuts != made_at) => {}
     }
 }
 
-/// Carries bytes one way: requests, if there is a trap to look for, else answers.
+/// Forwards bytes one way: requests if there is a trap to look for, otherwise answers.
 async fn pass(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,

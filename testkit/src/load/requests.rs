@@ -1,11 +1,10 @@
-//! What is asked: the requests, rendered beforehand, since the generator shares the
-//! machine with what it measures.
+//! The requests of a load, rendered beforehand.
 
 use rand::distr::{Distribution, weighted::WeightedIndex};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-/// Items drawn beforehand, again and again in the same order.
+/// How many items are drawn beforehand; they are then used again and again in this order.
 const DRAWS: usize = 1 << 20;
 
 /// Which items are voted on.
@@ -13,9 +12,9 @@ const DRAWS: usize = 1 << 20;
 pub enum Spread {
     /// Always the first.
     Hot,
-    /// All of them alike.
+    /// Every item equally often.
     Uniform,
-    /// The n-th one n times more seldom than the first (Zipf's law).
+    /// The n-th item n times less often than the first (Zipf's law).
     Zipf,
 }
 
@@ -29,16 +28,16 @@ pub enum Mix {
 
 /// The requests, rendered.
 pub struct Requests {
-    /// One of each an item.
+    /// One for each item, as `reads`.
     votes: Vec<Vec<u8>>,
     reads: Vec<Vec<u8>>,
-    /// Items in the order in which they are asked for.
+    /// Items in the order in which they are used.
     draws: Vec<u32>,
     mix: Mix,
     voter_ids: bool,
 }
 
-/// One of them, as it is sent.
+/// A request as it is sent.
 pub struct Request<'a> {
     pub text: &'a [u8],
     pub is_vote: bool,
@@ -48,6 +47,7 @@ pub struct Request<'a> {
 const VOTER_DIGITS: usize = 16;
 
 impl Requests {
+    /// Renders the requests for the items 1 to `items`.
     pub fn render(items: usize, spread: Spread, mix: Mix, voter_ids: bool) -> Self {
         let used = if spread == Spread::Hot { 1 } else { items };
         // The same draws in every run, for every system.
@@ -67,11 +67,11 @@ impl Requests {
         };
         let vote = |item: usize| {
             format!(
-                "POST /v1/items/{item}/votes HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+                "POST /v1/items/{item}/votes HTTP/1.1\r\nhost: tally\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
                 body.len()
             )
         };
-        let read = |item: usize| format!("GET /v1/items/{item} HTTP/1.1\r\nhost: bench\r\n\r\n");
+        let read = |item: usize| format!("GET /v1/items/{item} HTTP/1.1\r\nhost: tally\r\n\r\n");
         Self {
             votes: (1..=used).map(|item| vote(item).into_bytes()).collect(),
             reads: (1..=used).map(|item| read(item).into_bytes()).collect(),
@@ -81,8 +81,8 @@ impl Requests {
         }
     }
 
-    /// The request of this number. A vote with a voter is made in `scratch`; `voter` is
-    /// never the same twice.
+    /// The request with this number. A vote with a voter id is made in `scratch`; `voter`
+    /// differs from call to call.
     pub fn nth<'a>(&'a self, number: u64, voter: u64, scratch: &'a mut Vec<u8>) -> Request<'a> {
         let item = self.draws[(number % self.draws.len() as u64) as usize] as usize;
         let is_vote = match self.mix {

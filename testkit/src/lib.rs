@@ -1,0 +1,15 @@
+//! What the integration tests, the chaos rounds and the benches share: private stores,
+//! the real programs as processes, load over HTTP, and a proxy that breaks connections.
+//!
+//! Cargo tells only a test or a bench where the built programs are, so a caller passes
+//! their paths.
+
+#![allow(clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+pub mod load;
+pub mod programs;
+pub mod proxy;
+pub mod stores;
+mod waiting;
+
+pub use waiting::{LOOK_EVERY, eventually, until};

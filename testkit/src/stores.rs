@@ -1,0 +1,230 @@
+//! A private Postgres, copied from a migrated template, and a private Redis.
+
+use std::fs::File;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use sqlx::PgPool;
+use sqlx::postgres::PgPoolOptions;
+use tally::app;
+use tally::dev::{Durability, PrivatePostgres, PrivateRedis, usable_folder};
+use tally::ledger::Role;
+use tempfile::TempDir;
+
+/// The password of all private stores: nothing in them is worth protecting.
+pub const SECRET: &str = "a-test-has-no-secrets";
+/// The database of a template, and of its copies.
+pub const DATABASE: &str = "tally";
+/// Connections of a test's own pool.
+const POOL_CONNECTIONS: u32 = 2;
+/// How long Redis may take to answer a test: to forget a million counters takes most of a
+/// second.
+const REDIS_ANSWER_LIMIT: Duration = Duration::from_secs(30);
+
+/// The folder `target/<name>` of the workspace, or one in its place that Postgres can
+/// enter too. It is made if it is not there.
+///
+/// # Errors
+/// When it cannot be made.
+pub fn folder(name: &str) -> anyhow::Result<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target").join(name);
+    std::fs::create_dir_all(&folder)?;
+    usable_folder(&folder.canonicalize()?)
+}
+
+/// A new folder within [`folder`], which goes when it is dropped.
+///
+/// # Errors
+/// When it cannot be made.
+pub fn temporary_folder(prefix: &str) -> anyhow::Result<TempDir> {
+    let folder = tempfile::Builder::new()
+        .prefix(prefix)
+        .tempdir_in(folder("tmp")?)?;
+    // tempfile lets only us in; Postgres may run as another user.
+    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755))?;
+    Ok(folder)
+}
+
+/// A migrated Postgres in `folder`, stopped, for others to copy: initdb takes longer than
+/// most tests. `settings` are statements that its owner runs, such as
+/// `alter system set max_wal_size = '96MB'`.
+///
+/// # Errors
+/// When Postgres does not start, or a statement fails.
+pub async fn make_template(
+    folder: &Path,
+    durability: Durability,
+    settings: &[&str],
+) -> anyhow::Result<PrivatePostgres> {
+    let mut template = PrivatePostgres::new(folder, SECRET, durability)?;
+    template.start().await?;
+    let url = template.create_database(DATABASE).await?;
+    app::migrate(&url, "testkit").await?;
+    let owner = owner_pool(&url)?;
+    for statement in settings {
+        sqlx::raw_sql(statement).execute(&owner).await?;
+    }
+    owner.close().await;
+    template.stop().await;
+    Ok(template)
+}
+
+/// Starts a copy of a template in `folder`, with a login for each role.
+///
+/// # Errors
+/// When Postgres cannot be copied or does not start.
+pub async fn start_copy(
+    template: &PrivatePostgres,
+    folder: &Path,
+    durability: Durability,
+) -> anyhow::Result<PrivatePostgres> {
+    let mut postgres = PrivatePostgres::new(folder, SECRET, durability)?;
+    postgres.copy_from(template).await?;
+    postgres.start().await?;
+    postgres.create_logins().await?;
+    Ok(postgres)
+}
+
+/// Starts a Redis in `folder` that keeps its data over a restart.
+///
+/// # Errors
+/// When it does not start.
+pub async fn start_redis(folder: &Path, secret: &str) -> anyhow::Result<PrivateRedis> {
+    let mut redis = PrivateRedis::new(folder, secret)?.persistent();
+    redis.start().await?;
+    Ok(redis)
+}
+
+/// A pool of few connections, which are made when they are needed.
+///
+/// # Errors
+/// When the URL is wrong.
+pub fn owner_pool(url: &str) -> anyhow::Result<PgPool> {
+    Ok(PgPoolOptions::new()
+        .max_connections(POOL_CONNECTIONS)
+        .connect_lazy(url)?)
+}
+
+/// A connection to Redis beside the programs'.
+///
+/// # Errors
+/// When Redis does not answer.
+pub async fn redis_connection(url: &str) -> anyhow::Result<MultiplexedConnection> {
+    let config = redis::AsyncConnectionConfig::new().set_response_timeout(Some(REDIS_ANSWER_LIMIT));
+    Ok(redis::Client::open(url)?
+        .get_multiplexed_async_connection_with_config(&config)
+        .await?)
+}
+
+/// What `INFO` says in this section.
+///
+/// # Errors
+/// When Redis does not answer.
+pub async fn redis_info(url: &str, section: &str) -> anyhow::Result<redis::InfoDict> {
+    let mut connection = redis_connection(url).await?;
+    Ok(redis::cmd("INFO")
+        .arg(section)
+        .query_async(&mut connection)
+        .await?)
+}
+
+/// The variables that tell a program where its stores are.
+pub fn environment(database_url: String, redis_url: String) -> [(&'static str, String); 2] {
+    [("DATABASE_URL", database_url), ("REDIS_URL", redis_url)]
+}
+
+/// A Postgres and a Redis for one test. They stop when dropped.
+pub struct Stores {
+    pub postgres: PrivatePostgres,
+    pub redis: PrivateRedis,
+    /// With the login that owns the tables, for migrations and the test's own queries.
+    pub database_url: String,
+    folder: TempDir,
+}
+
+impl Stores {
+    /// Starts both. Commits survive the end of any process, not that of the machine.
+    pub async fn start() -> Self {
+        let folder = temporary_folder("stores-").expect("a folder");
+        let template = kept_template().await.expect("a template");
+        let postgres = start_copy(
+            &template,
+            &folder.path().join("postgres"),
+            Durability::ProcessOnly,
+        )
+        .await
+        .expect("a copy of the template");
+        // Each Redis has a password of its own: if two tests draw one port, neither
+        // mistakes the other's Redis for its own.
+        let secret = format!("{SECRET}-{:016x}", rand::random::<u64>());
+        let redis = start_redis(&folder.path().join("redis"), &secret)
+            .await
+            .expect("Redis starts");
+        Self {
+            database_url: postgres.url(DATABASE),
+            postgres,
+            redis,
+            folder,
+        }
+    }
+
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// The URL of the login with this role, which may do what that role may.
+    pub fn login_url(&self, role: Role) -> String {
+        self.postgres.login_url(role, DATABASE)
+    }
+
+    pub fn redis_url(&self) -> String {
+        self.redis.url()
+    }
+
+    /// The variables that tell a program where the stores are, with the login of a role.
+    pub fn environment(&self, role: Role) -> [(&'static str, String); 2] {
+        environment(self.login_url(role), self.redis_url())
+    }
+
+    /// A pool for the test's own queries.
+    pub fn pool(&self) -> PgPool {
+        owner_pool(&self.database_url).expect("a URL")
+    }
+
+    /// A connection for the test's own commands.
+    pub async fn redis_connection(&self) -> MultiplexedConnection {
+        redis_connection(&self.redis_url())
+            .await
+            .expect("Redis answers")
+    }
+}
+
+/// The template of [`Stores`]. It is kept between runs, and made again after a change of
+/// the migrations or the grants. A lock lets one test process make it.
+async fn kept_template() -> anyhow::Result<PrivatePostgres> {
+    let folder = folder("tmp/template")?;
+    let lock = File::create(folder.join("lock"))?;
+    lock.lock()?;
+    let (postgres, done) = (folder.join("postgres"), folder.join("done"));
+    let made_of = migrations()? + include_str!("../../src/ledger/sql/roles.sql");
+    if std::fs::read_to_string(&done).is_ok_and(|text| text == made_of) {
+        return PrivatePostgres::new(&postgres, SECRET, Durability::ProcessOnly);
+    }
+    let _ = std::fs::remove_dir_all(&postgres);
+    let template = make_template(&postgres, Durability::ProcessOnly, &[]).await?;
+    std::fs::write(&done, made_of)?;
+    Ok(template)
+}
+
+/// The text of all migrations.
+fn migrations() -> std::io::Result<String> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../migrations");
+    let mut files: Vec<PathBuf> = std::fs::read_dir(folder)?
+        .flatten()
+        .map(|file| file.path())
+        .collect();
+    files.sort();
+    files.iter().map(std::fs::read_to_string).collect()
+}
