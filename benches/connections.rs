@@ -1,7 +1,8 @@
-//! Which connection to Redis serves which path: a pool's, or one that is shared.
+//! Compares connections to Redis from a pool with one that is shared, for reads and for
+//! batches.
 //!
-//! `cargo bench --bench connections`; each way in turn, several times over, on one
-//! Redis. Prints the median of each way.
+//! `cargo bench --bench connections`. Each kind takes its turn several times, on one Redis.
+//! Prints the median of each.
 
 #![allow(
     clippy::expect_used,
@@ -9,30 +10,30 @@
     reason = "a bench that cannot go on stops"
 )]
 
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use deadpool_redis::{Manager, Pool};
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::TcpSettings;
 use redis::{AsyncConnectionConfig, Client, IntoConnectionInfo, Pipeline};
-use tally::dev::{PrivateRedis, usable_folder};
+use tally::dev::PrivateRedis;
+use testkit::stores::{SECRET, folder};
 
 const ROUNDS: usize = 5;
 const RUN: Duration = Duration::from_secs(1);
 const READERS: usize = 64;
-const LANES: usize = 2;
+const BATCH_WRITERS: usize = 2;
 /// Items in a batch's pipeline.
 const BATCH_ITEMS: usize = 64;
 const POOL_CONNECTIONS: usize = 16;
 
 #[derive(Clone)]
-enum Way {
+enum Kind {
     Pool(Pool),
     Shared(MultiplexedConnection),
 }
 
-impl Way {
+impl Kind {
     async fn run(&self, pipeline: &Pipeline) {
         match self {
             Self::Pool(pool) => {
@@ -51,10 +52,8 @@ impl Way {
 
 #[tokio::main]
 async fn main() {
-    let base = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    std::fs::create_dir_all(base).expect("a folder");
-    let folder = usable_folder(&base.canonicalize().expect("a folder")).expect("a folder");
-    let mut redis = PrivateRedis::new(&folder.join("bench-redis"), "bench").expect("a free port");
+    let folder = folder("tmp/bench-redis").expect("a folder");
+    let mut redis = PrivateRedis::new(&folder, SECRET).expect("a free port");
     redis.start().await.expect("Redis starts");
 
     let info = |nodelay| {
@@ -79,20 +78,20 @@ async fn main() {
                 .expect("Redis answers")
         }
     };
-    let ways = [
-        ("pool", Way::Pool(pool)),
-        ("shared", Way::Shared(shared(true).await)),
-        ("shared, Nagle on", Way::Shared(shared(false).await)),
+    let kinds = [
+        ("pool", Kind::Pool(pool)),
+        ("shared", Kind::Shared(shared(true).await)),
+        ("shared, Nagle on", Kind::Shared(shared(false).await)),
     ];
 
-    for (path, tasks, commands) in [("reads", READERS, 1), ("batches", LANES, BATCH_ITEMS)] {
-        let mut rates: Vec<Vec<f64>> = vec![Vec::new(); ways.len()];
+    for (path, tasks, commands) in [("reads", READERS, 1), ("batches", BATCH_WRITERS, BATCH_ITEMS)] {
+        let mut rates: Vec<Vec<f64>> = vec![Vec::new(); kinds.len()];
         for _ in 0..ROUNDS {
-            for (rates, (_, way)) in rates.iter_mut().zip(&ways) {
-                rates.push(measure(way, tasks, commands).await);
+            for (rates, (_, kind)) in rates.iter_mut().zip(&kinds) {
+                rates.push(measure(kind, tasks, commands).await);
             }
         }
-        for (mut rates, (name, _)) in rates.into_iter().zip(&ways) {
+        for (mut rates, (name, _)) in rates.into_iter().zip(&kinds) {
             rates.sort_by(f64::total_cmp);
             println!(
                 "{path} ({tasks} tasks, {commands} commands a pipeline), {name}: {:.0} commands/s",
@@ -103,11 +102,11 @@ async fn main() {
     redis.stop().await;
 }
 
-async fn measure(way: &Way, tasks: usize, commands: usize) -> f64 {
+async fn measure(kind: &Kind, tasks: usize, commands: usize) -> f64 {
     let started = Instant::now();
     let running: Vec<_> = (0..tasks)
         .map(|task| {
-            let way = way.clone();
+            let kind = kind.clone();
             tokio::spawn(async move {
                 let mut pipeline = Pipeline::with_capacity(commands);
                 for item in 0..commands {
@@ -115,7 +114,7 @@ async fn measure(way: &Way, tasks: usize, commands: usize) -> f64 {
                 }
                 let mut done = 0;
                 while started.elapsed() < RUN {
-                    way.run(&pipeline).await;
+                    kind.run(&pipeline).await;
                     done += commands;
                 }
                 done

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// How often the disk is asked, and for how many bytes: a page of the log.
+/// How many syncs are timed, and of how many bytes: a page of the write-ahead log.
 const SYNCS: usize = 101;
 const SYNC_BYTES: usize = 8192;
 
@@ -17,7 +17,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Looks at the machine, and at the disk that a folder is on.
+    /// Measures the machine, and the disk of this folder.
     pub fn measure(folder: &Path) -> Self {
         let memory_kib: f64 = std::fs::read_to_string("/proc/meminfo")
             .ok()
@@ -36,8 +36,8 @@ impl Machine {
         }
     }
 
-    /// Says what it is, and which stores run on it.
-    pub fn tell(&self, stores: &str) {
+    /// Prints what it is, and which stores run on it.
+    pub fn print(&self, stores: &str) {
         println!(
             "{} cores, {:.0} GiB; the disk takes {:.2} ms to write and sync {SYNC_BYTES} bytes (median); {stores}",
             self.cores,
@@ -51,7 +51,7 @@ impl Machine {
 fn fsync(folder: &Path) -> Duration {
     let path = folder.join("fsync");
     let mut file = File::create(&path).expect("a file");
-    // Over space that is there already, as in the log's recycled files.
+    // The space exists already, as in the log's recycled files.
     file.write_all(&vec![1; SYNC_BYTES]).expect("a write");
     file.sync_all().expect("a sync");
     let mut times: Vec<Duration> = (0..SYNCS)

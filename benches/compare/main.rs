@@ -1,14 +1,13 @@
-//! Tally against every other way of counting votes, in one run.
+//! Compares Tally with other ways of counting votes, in one run.
 //!
-//! `make bench`, or `cargo bench --bench compare`; `settings` says what can be
-//! chosen. The bench starts its own Postgres (durable) and Redis. The systems, each
-//! a process of its own, take turns, A B C A B C, each time on a fresh database. One
-//! thread of this program is the load; its CPU time is reported apart. After each run,
-//! acknowledged votes = rows = counts is checked, item by item.
+//! `make bench`, or `cargo bench --bench compare`; `settings` has what can be chosen. The
+//! bench starts its own Postgres (durable) and Redis. Each system is a process of its own.
+//! The systems take turns, A B C A B C, each time on a fresh database. One thread of this
+//! program is the load; its CPU time is reported apart. After each run the bench checks,
+//! item by item, that acknowledged votes = rows = counts.
 //!
-//! The table goes to the terminal, a row a run to target/bench/results.json, what
-//! became of the targets to target/bench/targets.json, a plot to
-//! target/bench/plot.svg.
+//! The table goes to the terminal, one row for each run to target/bench/results.json, the
+//! targets to target/bench/targets.json, and a plot to target/bench/plot.svg.
 
 #![allow(
     clippy::expect_used,
@@ -16,12 +15,11 @@
     reason = "a bench that cannot go on stops"
 )]
 
-mod load;
 mod machine;
 mod measure;
 mod plot;
 mod report;
-mod requests;
+mod results;
 mod servers;
 mod settings;
 mod stores;
@@ -35,7 +33,7 @@ use std::process::ExitCode;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use report::Report;
+use results::Results;
 use settings::Settings;
 use stores::Stores;
 use worker::WorkerRow;
@@ -73,7 +71,7 @@ async fn main() -> ExitCode {
 
     let mut bench = Bench {
         stores: Stores::start().await,
-        report: Report::default(),
+        results: Results::default(),
         number: 0,
         bar,
         settings,
@@ -82,10 +80,12 @@ async fn main() -> ExitCode {
     bench.work(&worker_workloads).await;
     bench.bar.finish_and_clear();
     bench.stores.stop().await;
-    bench.report.finish(&workloads);
-    plot::write(&bench.report, &workloads);
+    let targets = targets::all(&bench.results);
+    results::write_json("targets.json", &targets);
+    report::finish(&bench.results, &workloads, &targets);
+    plot::write(&bench.results, &workloads);
 
-    let faults = bench.report.faults();
+    let faults = bench.results.faults();
     for fault in &faults {
         eprintln!("not verified: {fault}");
     }
@@ -96,7 +96,7 @@ async fn main() -> ExitCode {
     }
 }
 
-/// The workloads that are to run, with those systems that are.
+/// The chosen workloads, with the chosen systems.
 fn chosen(settings: &Settings) -> Vec<Workload> {
     let workloads = workloads::all(settings);
     let worker = worker::WORKLOADS.iter().map(|(name, _)| *name);
@@ -120,15 +120,15 @@ fn chosen(settings: &Settings) -> Vec<Workload> {
 
 struct Bench {
     stores: Stores,
-    report: Report,
-    /// Runs so far.
+    results: Results,
+    /// The runs so far.
     number: u32,
     bar: ProgressBar,
     settings: Settings,
 }
 
 impl Bench {
-    /// The systems, in turn.
+    /// Runs the systems in turn.
     async fn vote(&mut self, workloads: &[Workload]) {
         for workload in workloads {
             self.bar.suspend(|| report::title(workload));
@@ -146,14 +146,14 @@ impl Bench {
                     )
                     .await;
                     self.bar.suspend(|| println!("{}", report::voting_line(&row)));
-                    self.report.voting.push(row);
+                    self.results.voting.push(row);
                     self.ran();
                 }
             }
         }
     }
 
-    /// The worker's own.
+    /// Runs the worker's own workloads.
     async fn work(&mut self, workloads: &[&str]) {
         if !workloads.is_empty() {
             self.bar.suspend(|| println!("\nThe sync worker"));
@@ -172,7 +172,7 @@ impl Bench {
                 };
                 for row in rows {
                     self.bar.suspend(|| println!("{}", report::worker_line(&row)));
-                    self.report.worker.push(row);
+                    self.results.worker.push(row);
                 }
                 self.ran();
             }
@@ -182,6 +182,6 @@ impl Bench {
     fn ran(&mut self) {
         self.number += 1;
         self.bar.inc(1);
-        self.report.write();
+        self.results.write();
     }
 }

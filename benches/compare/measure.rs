@@ -1,4 +1,4 @@
-//! What a run costs: CPU time by process, and bytes of Postgres' write-ahead log.
+//! The CPU time that a run costs each process.
 
 use std::time::Duration;
 
@@ -6,12 +6,13 @@ use nix::time::{ClockId, clock_gettime};
 use nix::unistd::Pid;
 use serde::Serialize;
 
-/// The processes that a run is measured by.
+/// The processes of which a run is measured.
+#[derive(Clone, Debug)]
 pub struct Processes {
-    pub servers: Vec<u32>,
-    pub worker: Option<u32>,
-    pub postgres: u32,
-    pub redis: u32,
+    pub servers: Vec<Pid>,
+    pub worker: Option<Pid>,
+    pub postgres: Pid,
+    pub redis: Pid,
 }
 
 /// CPU time by process.
@@ -56,7 +57,7 @@ impl Cpu {
     }
 }
 
-/// CPU µs by process, for each vote (or request, or counter).
+/// CPU µs by process, for each vote, request or counter.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct CpuEach {
     pub server: f64,
@@ -76,22 +77,20 @@ impl CpuEach {
 }
 
 /// The CPU time of a process, threads that have ended included.
-pub fn process(id: u32) -> Duration {
-    let id = Pid::from_raw(i32::try_from(id).expect("an id"));
-    // A process that ends while all are looked at counts for nothing here, and its
-    // parent counts it as waited for.
+fn process(id: Pid) -> Duration {
+    // A process that ends meanwhile counts as nothing here; its parent has waited for it.
     ClockId::pid_cpu_clock_id(id)
         .and_then(clock_gettime)
         .map(Duration::from)
         .unwrap_or_default()
 }
 
-/// The CPU time of a process, of its children, and of those it has waited for.
-fn family(parent: u32) -> Duration {
+/// The CPU time of a process, of its children, and of the children it has waited for.
+fn family(parent: Pid) -> Duration {
     let children: Duration = std::fs::read_dir("/proc")
         .expect("/proc")
         .flatten()
-        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok().map(Pid::from_raw))
         .filter(|id| stat(*id).is_some_and(|(of, _)| of == parent))
         .map(process)
         .sum();
@@ -100,12 +99,12 @@ fn family(parent: u32) -> Duration {
 }
 
 /// A process' parent, and the CPU time of children that it has waited for.
-fn stat(id: u32) -> Option<(u32, Duration)> {
+fn stat(id: Pid) -> Option<(Pid, Duration)> {
     let text = std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
-    // The name in brackets may hold spaces; fields are counted from behind it.
+    // The name in parentheses may contain spaces; fields are counted from its end.
     let fields: Vec<&str> = text.rsplit_once(") ")?.1.split(' ').collect();
     let ticks = |at: usize| fields.get(at)?.parse::<u64>().ok();
-    // Linux has told user space of 100 ticks a second for as long as it runs on PCs.
+    // Linux reports 100 ticks a second to programs, whatever its own rate is.
     let waited = Duration::from_millis((ticks(13)? + ticks(14)?) * 10);
-    Some((fields.get(1)?.parse().ok()?, waited))
+    Some((Pid::from_raw(fields.get(1)?.parse().ok()?), waited))
 }

@@ -1,9 +1,10 @@
-//! The plot: votes a second, CPU time a vote, and latency at half load, of each
-//! system under each workload, as bars in an SVG file.
+//! The plot, an SVG file: bars for each system under each workload, of its votes a second,
+//! CPU time a vote, and latency at half load.
 
 use std::fmt::Write;
 
-use crate::report::{Line, Report, folder, median_row};
+use crate::report::{Line, median_row};
+use crate::results::{Results, folder};
 use crate::systems::System;
 use crate::voting::Row;
 use crate::workloads::Workload;
@@ -48,16 +49,16 @@ type Heights = Vec<(f64, f64)>;
 type Panel = (&'static str, fn(&Line) -> Heights);
 
 /// Writes target/bench/plot.svg.
-pub fn write(report: &Report, workloads: &[Workload]) {
+pub fn write(results: &Results, workloads: &[Workload]) {
     let groups: Vec<Group> = workloads
         .iter()
         .map(|workload| Group {
             name: workload.name,
-            bars: report
+            bars: results
                 .cases(workload.name)
                 .into_iter()
                 .map(|case| {
-                    let rows: Vec<&Row> = report.rows(workload.name, case).collect();
+                    let rows: Vec<&Row> = results.rows(workload.name, case).collect();
                     let line = median_row(&rows);
                     Bar {
                         system: case.0,
@@ -104,7 +105,7 @@ fn draw(groups: &[Group]) -> String {
     );
     let mut x = LEFT;
     for system in System::ALL {
-        let name = system.name().replace('_', " ");
+        let name = system.title();
         let colour = colour(system);
         let _ = writeln!(
             svg,

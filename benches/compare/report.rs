@@ -1,132 +1,38 @@
-//! What the runs showed: a line a run, then medians, then the targets.
-
-use std::path::{Path, PathBuf};
-
-use serde::Serialize;
+//! What the bench prints: a line for each run, then medians, then the targets.
 
 use crate::measure::CpuEach;
+use crate::results::{Results, median};
 use crate::systems::System;
-use crate::targets::{self, Target};
+use crate::targets::Target;
 use crate::voting::{Latency, Row};
 use crate::worker::WorkerRow;
 use crate::workloads::Workload;
 
-/// All rows so far.
-#[derive(Default)]
-pub struct Report {
-    pub voting: Vec<Row>,
-    pub worker: Vec<WorkerRow>,
-}
-
-#[derive(Serialize)]
-#[serde(untagged)]
-enum AnyRow<'a> {
-    Voting(&'a Row),
-    Worker(&'a WorkerRow),
-}
-
-/// Where the results go.
-pub fn folder() -> PathBuf {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/bench");
-    std::fs::create_dir_all(&folder).expect("a folder");
-    folder
-}
-
-impl Report {
-    /// Writes all rows. Called after each run, so that what is cut off has left its
-    /// results.
-    pub fn write(&self) {
-        let rows: Vec<AnyRow> = self
-            .voting
-            .iter()
-            .map(AnyRow::Voting)
-            .chain(self.worker.iter().map(AnyRow::Worker))
-            .collect();
-        write_json("results.json", &rows);
-    }
-
-    /// Prints the medians and the targets, and writes those.
-    pub fn finish(&self, workloads: &[Workload]) {
-        println!("\nMedians of the rounds");
-        for workload in workloads {
-            title(workload);
-            for case in self.cases(workload.name) {
-                let rows: Vec<&Row> = self.rows(workload.name, case).collect();
-                println!("{}", table_line(&median_row(&rows)));
-            }
-        }
-        let targets = targets::all(self);
-        println!("\nTargets (medians of ratios within a round)");
-        for target in &targets {
-            println!("{}", target_line(target));
-        }
-        write_json("targets.json", &targets);
-        if let Some(busiest) = self
-            .voting
-            .iter()
-            .max_by(|one, other| one.generator_busy.total_cmp(&other.generator_busy))
-        {
-            println!(
-                "\nThe load generator's one thread was busy for at most {:.0}% of a run ({}, {}).",
-                busiest.generator_busy * 100.0,
-                busiest.workload,
-                busiest.system.name()
-            );
+/// Prints the medians of the rounds, the targets, and how busy the load generator was.
+pub fn finish(results: &Results, workloads: &[Workload], targets: &[Target]) {
+    println!("\nMedians of the rounds");
+    for workload in workloads {
+        title(workload);
+        for case in results.cases(workload.name) {
+            let rows: Vec<&Row> = results.rows(workload.name, case).collect();
+            println!("{}", table_line(&median_row(&rows)));
         }
     }
-
-    /// A workload's cases, each by its system and how full its ledger is, in the
-    /// order in which they took their turns.
-    pub fn cases(&self, workload: &str) -> Vec<(System, i64)> {
-        let mut cases = Vec::new();
-        for row in self.voting.iter().filter(|row| row.workload == workload) {
-            let case = (row.system, row.ledger_rows);
-            if !cases.contains(&case) {
-                cases.push(case);
-            }
-        }
-        cases
+    println!("\nTargets (medians of ratios within a round)");
+    for target in targets {
+        println!("{}", target_line(target));
     }
-
-    /// A case's rows, in the order of rounds.
-    pub fn rows<'a>(
-        &'a self,
-        workload: &'a str,
-        (system, ledger_rows): (System, i64),
-    ) -> impl Iterator<Item = &'a Row> {
-        self.voting.iter().filter(move |row| {
-            row.workload == workload && row.system == system && row.ledger_rows == ledger_rows
-        })
-    }
-
-    /// What was not verified.
-    pub fn faults(&self) -> Vec<String> {
-        let voting = self.voting.iter().filter_map(|row| {
-            let fault = row.fault.as_ref()?;
-            Some(format!("{} {}: {fault}", row.workload, row.system.name()))
-        });
-        let worker = self
-            .worker
-            .iter()
-            .filter_map(|row| Some(format!("{}: {}", row.workload, row.fault.as_ref()?)));
-        voting.chain(worker).collect()
-    }
-}
-
-fn write_json(name: &str, value: &impl Serialize) {
-    let text = serde_json::to_string_pretty(value).expect("JSON");
-    std::fs::write(folder().join(name), text).expect("the results");
-}
-
-/// The middle one; of an even number, the mean of the two.
-pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
-    let mut values: Vec<f64> = values.into_iter().collect();
-    values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    match values.len() {
-        0 => None,
-        odd if odd % 2 == 1 => Some(values[middle]),
-        _ => Some(f64::midpoint(values[middle - 1], values[middle])),
+    let busiest = results
+        .voting
+        .iter()
+        .max_by(|one, other| one.generator_busy.total_cmp(&other.generator_busy));
+    if let Some(busiest) = busiest {
+        println!(
+            "\nThe load generator's one thread was busy for at most {:.0}% of a run ({}, {}).",
+            busiest.generator_busy * 100.0,
+            busiest.workload,
+            busiest.system.name()
+        );
     }
 }
 
@@ -136,21 +42,20 @@ pub struct Line {
     pub requests_per_second: f64,
     pub closed: Latency,
     pub open: Option<Latency>,
-    /// A vote's; a request's where the workload has no votes.
+    /// For a vote; for a request where the workload has no votes.
     pub cpu: CpuEach,
     pub wal_bytes: Option<f64>,
     pub fault: Option<String>,
 }
 
 fn case_name(system: System, ledger_rows: i64) -> String {
-    let name = system.name().replace('_', " ");
     match ledger_rows {
-        0 => name,
-        rows => format!("{name}, {} M rows", rows / 1_000_000),
+        0 => system.title(),
+        rows => format!("{}, {} M rows", system.title(), rows / 1_000_000),
     }
 }
 
-/// Each figure's own median.
+/// The median of each figure by itself.
 pub fn median_row(rows: &[&Row]) -> Line {
     let of = |figure: fn(&Row) -> f64| median(rows.iter().map(|row| figure(row))).unwrap_or(f64::NAN);
     let cpu = |row: &Row| row.cpu_us_per_vote.unwrap_or(row.cpu_us_per_request);
@@ -186,7 +91,7 @@ pub fn median_row(rows: &[&Row]) -> Line {
     }
 }
 
-/// A workload's title and the table's head.
+/// Prints a workload's title and the head of its table.
 pub fn title(workload: &Workload) {
     println!("\n{}: {}", workload.name, workload.about);
     println!(
@@ -213,7 +118,7 @@ pub fn title(workload: &Workload) {
     );
 }
 
-/// A line while the runs go on.
+/// The line of one run.
 pub fn voting_line(row: &Row) -> String {
     table_line(&median_row(&[row]))
 }
@@ -244,7 +149,7 @@ fn table_line(line: &Line) -> String {
     )
 }
 
-/// A line of the worker's bench.
+/// The line of a run of the worker.
 pub fn worker_line(row: &WorkerRow) -> String {
     let mut line = format!(
         "{:<24} {:>9} in {:.2} s: {:.0} a second",
@@ -275,13 +180,15 @@ fn target_line(target: &Target) -> String {
     let sign = if target.at_least { "≥" } else { "≤" };
     let verdict = match target.measured {
         None => "not measured".to_owned(),
-        Some(measured) if target.is_met() => format!("{:<7} met, {}", short(measured), by(target, measured)),
+        Some(measured) if target.met == Some(true) => {
+            format!("{:<7} met, {}", short(measured), by(target, measured))
+        }
         Some(measured) => format!("{:<7} MISSED, {}", short(measured), by(target, measured)),
     };
     format!("{:<68} {sign} {:<9} {verdict}", target.what, short(target.bound))
 }
 
-/// How far from its bound, as a part of it.
+/// How far the measured value is from the bound, in percent of the bound.
 fn by(target: &Target, measured: f64) -> String {
     format!("{:+.0}%", (measured / target.bound - 1.0) * 100.0)
 }

@@ -1,154 +1,130 @@
 //! The systems' processes.
 
-use std::net::SocketAddr;
-use std::process::Stdio;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
+use tally::dev::free_port;
+use testkit::programs::{Program, command, run_well, until_ready};
+use testkit::until;
 use tokio::net::TcpStream;
-use tokio::process::{Child, Command};
-use tokio::time::{Instant, sleep};
+use tokio::process::Command;
 
 use crate::measure::Processes;
-use crate::stores::{Database, Stores, run};
+use crate::stores::{Database, Stores};
 use crate::systems::{self, System};
 
-/// How long a server may take until it answers.
+const TALLY: &str = env!("CARGO_BIN_EXE_tally");
+const SYNC_WORKER: &str = env!("CARGO_BIN_EXE_sync-worker");
+/// How long a server may take to answer.
 const START_LIMIT: Duration = Duration::from_secs(30);
-const START_EVERY: Duration = Duration::from_millis(20);
-/// When the worker audits by itself: on a 29th of February. Once a minute, as it
-/// comes, would hit some runs of a few seconds and not others; what an audit costs the
-/// voters is measured by a workload of its own.
+/// When the worker audits by itself: on a 29th of February. Once a minute, as by default,
+/// would slow some runs of a few seconds and not others. A workload of its own measures
+/// what an audit costs the voters.
 const AUDIT_CRON: &str = "0 0 0 29 2 *";
 
 /// A system that runs: its servers, and Tally's worker.
 pub struct Servers {
     system: System,
-    servers: Vec<Child>,
-    worker: Option<Child>,
+    servers: Vec<Program>,
+    worker: Option<Program>,
     pub addresses: Vec<SocketAddr>,
+}
+
+/// A command for a program on a run's stores.
+fn command_on(stores: &Stores, database: &Database, program: &str) -> Command {
+    let mut command = command(program);
+    command
+        .envs(stores.environment(database))
+        .env("RUST_LOG", "error");
+    command
+}
+
+/// A command for this program, which does what `variable` asks instead of a bench.
+pub fn this_program(stores: &Stores, database: &Database, variable: &str, value: &str) -> Command {
+    let program = std::env::current_exe().expect("this program");
+    let mut command = command_on(stores, database, program.to_str().expect("a path"));
+    command.env(variable, value);
+    command
 }
 
 impl Servers {
     /// Starts a system and waits until it answers.
     pub async fn start(stores: &Stores, database: &Database, system: System, servers: usize) -> Self {
-        let environment = stores.environment(&database.url);
         let mut started = Self {
             system,
             servers: Vec::new(),
             worker: None,
             addresses: Vec::new(),
         };
-        for _ in 0..servers {
-            let address = std::net::TcpListener::bind("127.0.0.1:0")
-                .and_then(|one| one.local_addr())
-                .expect("a port");
+        for number in 0..servers {
+            let port = free_port().expect("a port");
+            let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
             let mut command = if system == System::Tally {
-                let mut command = Command::new(env!("CARGO_BIN_EXE_tally"));
+                let mut command = command_on(stores, database, TALLY);
                 command.arg("serve");
                 command
             } else {
-                let mut command = Command::new(std::env::current_exe().expect("this program"));
-                command
-                    .env(systems::VARIABLE, system.name())
-                    .env(systems::SERVERS, servers.to_string());
+                let mut command = this_program(stores, database, systems::VARIABLE, system.name());
+                command.env(systems::SERVERS, servers.to_string());
                 command
             };
             command.env(systems::LISTEN, address.to_string());
-            started.servers.push(spawn(command.envs(environment.clone())));
+            let server = Program::start(command, stores.folder(), &format!("server-{number}"));
+            started.servers.push(server.expect("it starts"));
             started.addresses.push(address);
         }
         if system == System::Tally {
-            let mut command = Command::new(env!("CARGO_BIN_EXE_sync-worker"));
+            let mut command = command_on(stores, database, SYNC_WORKER);
             command.env("TALLY_AUDIT_CRON", AUDIT_CRON);
-            started.worker = Some(spawn(command.envs(environment)));
+            let worker = Program::start(command, stores.folder(), "worker");
+            started.worker = Some(worker.expect("it starts"));
         }
-        for address in &started.addresses {
-            wait_until_ready(*address, system).await;
+        for (address, server) in started.addresses.iter().zip(&started.servers) {
+            if let Err(error) = until_answers(*address, system).await {
+                panic!("{}: {error}: {}", system.name(), server.output());
+            }
         }
         started
     }
 
-    /// What the run is measured by.
+    /// The processes of which the run is measured.
     pub fn processes(&self, stores: &Stores) -> Processes {
+        let id = |program: &Program| program.id().expect("it runs");
         Processes {
-            servers: self.servers.iter().filter_map(Child::id).collect(),
-            worker: self.worker.as_ref().and_then(Child::id),
-            postgres: stores.postgres.process_id().expect("it runs"),
-            redis: stores.redis.process_id().expect("it runs"),
+            servers: self.servers.iter().map(id).collect(),
+            worker: self.worker.as_ref().map(id),
+            ..stores.processes()
         }
     }
 
-    /// Ends it. Every vote has been answered by now, so nothing is lost by killing.
-    /// Tally's counts are then written behind and audited; says what was wrong.
+    /// Ends it. Every vote has been answered by now, so nothing is lost by killing it.
+    /// Tally's counts are then flushed and audited.
+    ///
+    /// # Errors
+    /// What the audit found wrong.
     pub async fn stop(mut self, stores: &Stores, database: &Database) -> Result<(), String> {
-        for child in self.servers.iter_mut().chain(&mut self.worker) {
-            child.kill().await.expect("it runs");
+        for program in self.servers.iter_mut().chain(&mut self.worker) {
+            program.kill().await.expect("it runs");
         }
-        if self.system != System::Tally {
-            return Ok(());
+        if self.system == System::Tally {
+            let mut once = command_on(stores, database, SYNC_WORKER);
+            once.arg("--once").env("RUST_LOG", "warn");
+            run_well(once)
+                .await
+                .map_err(|error| format!("the audit found: {error}"))?;
         }
-        let output = Command::new(env!("CARGO_BIN_EXE_sync-worker"))
-            .arg("--once")
-            .envs(stores.environment(&database.url))
-            .env("RUST_LOG", "warn")
-            .output()
-            .await
-            .expect("it runs");
-        if output.status.success() {
-            Ok(())
-        } else {
-            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
-            Err(format!(
-                "the audit says: {} {}",
-                text(&output.stdout),
-                text(&output.stderr)
-            ))
-        }
+        Ok(())
     }
 }
 
-fn spawn(command: &mut Command) -> Child {
-    command
-        .env("RUST_LOG", "error")
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .kill_on_drop(true)
-        .spawn()
-        .expect("it starts")
-}
-
-async fn wait_until_ready(address: SocketAddr, system: System) {
-    let deadline = Instant::now() + START_LIMIT;
-    loop {
-        assert!(Instant::now() < deadline, "{} does not answer", system.name());
-        if TcpStream::connect(address).await.is_ok() {
-            break;
-        }
-        sleep(START_EVERY).await;
-    }
+/// Waits until a server answers; Tally counts in Redis only once it is ready.
+async fn until_answers(address: SocketAddr, system: System) -> anyhow::Result<()> {
+    until("it takes connections", START_LIMIT, async || {
+        TcpStream::connect(address).await.ok().map(drop)
+    })
+    .await?;
     if system == System::Tally {
-        // Only once it has reached Redis does it count there.
-        let url = format!("http://{address}/health/ready");
-        loop {
-            let answer = reqwest::get(&url).await.expect("an answer");
-            let text = answer.text().await.expect("an answer");
-            if text.contains("\"ready\"") {
-                break;
-            }
-            assert!(
-                Instant::now() < deadline,
-                "{} is not ready: {text}",
-                system.name()
-            );
-            sleep(START_EVERY).await;
-        }
+        until_ready(&format!("http://{address}")).await?;
     }
-}
-
-/// Runs a program with the stores' addresses to its end; returns what it printed.
-pub async fn run_with(stores: &Stores, database: &Database, command: &mut Command) -> String {
-    run(command
-        .envs(stores.environment(&database.url))
-        .env("RUST_LOG", "error"))
-    .await
+    Ok(())
 }

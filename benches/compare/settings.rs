@@ -1,4 +1,4 @@
-//! What the caller chooses, by environment variables.
+//! What the caller chooses with environment variables.
 
 use std::fmt::Display;
 use std::str::FromStr;
@@ -13,13 +13,13 @@ pub struct Settings {
     pub quick: bool,
     /// `WORKLOADS=hot,flush`: only these.
     pub workloads: Option<Vec<String>>,
-    /// `SYSTEMS=no-op baseline,tally`: only these.
+    /// `SYSTEMS=no-op,tally`: only these.
     pub systems: Vec<System>,
     /// `ROUNDS=3`: how often the systems take their turns.
     pub rounds: usize,
     /// `RUN_SECONDS=2`: how long a run is measured.
     pub run: Duration,
-    /// `WARM_UP_SECONDS=1`: how long it runs before that; twice as long over many items.
+    /// `WARM_UP_SECONDS=1`: how long it runs before that. Twice as long over many items.
     pub warm_up: Duration,
 }
 
@@ -47,8 +47,8 @@ impl Settings {
         }
     }
 
-    /// Whether a workload is to run; one that is named runs even if it is not among
-    /// the quick ones.
+    /// Whether a workload runs. A workload in `WORKLOADS` runs even if it is not a quick
+    /// one.
     pub fn includes(&self, name: &str, in_quick: bool) -> bool {
         match &self.workloads {
             Some(names) => names.iter().any(|one| one == name),
@@ -56,11 +56,11 @@ impl Settings {
         }
     }
 
-    /// Stops at a workload that is not there.
-    pub fn check(&self, known: &[&str]) {
+    /// Stops the bench if `WORKLOADS` names one that does not exist.
+    pub fn check(&self, all: &[&str]) {
         for name in self.workloads.iter().flatten() {
-            if !known.contains(&name.as_str()) {
-                stop(&format!("WORKLOADS: {name} is none of {}", known.join(", ")));
+            if !all.contains(&name.as_str()) {
+                stop(&format!("WORKLOADS: {name} is none of {}", all.join(", ")));
             }
         }
     }

@@ -1,25 +1,21 @@
-//! The bench's own Postgres and Redis, and the databases that runs begin with.
+//! The bench's own Postgres and Redis, and the databases with which runs begin.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use nix::unistd::Pid;
 use sqlx::Connection;
-use sqlx::postgres::{PgConnection, PgPool, PgPoolOptions};
-use tally::dev::{Durability, PrivatePostgres, PrivateRedis, usable_folder};
-use tokio::process::Command;
+use sqlx::postgres::{PgConnection, PgPool};
+use tally::app;
+use tally::dev::{Durability, PrivatePostgres, PrivateRedis};
+use testkit::stores::{SECRET, environment, folder, owner_pool, redis_connection, redis_info};
 
 use crate::machine::Machine;
+use crate::measure::Processes;
 
-/// How long Redis may take: to forget a million counters needs most of a second.
-const REDIS_ANSWER_LIMIT: Duration = Duration::from_secs(30);
-const SECRET: &str = "bench";
-/// What `create database … template` and a checkpoint may make the next run wait for.
-const ADMIN_CONNECTIONS: u32 = 2;
-
-/// Postgres as it comes (fsync and synchronous_commit on) and Redis.
+/// Postgres with its default durability (fsync and synchronous_commit on), and Redis.
 pub struct Stores {
     pub postgres: PrivatePostgres,
     pub redis: PrivateRedis,
@@ -30,16 +26,16 @@ pub struct Stores {
     _lock: File,
 }
 
-/// A database that runs begin with, and what is in it.
+/// A database with which runs begin, and what is in it.
 #[derive(Clone, Copy, Debug)]
 pub struct Template {
     pub name: &'static str,
     pub items: i64,
     /// Each item's exact count.
     pub count: i64,
-    /// Whether the ledger has rows for it; if not, an audit has had it all along.
+    /// Whether the ledger has rows for it. If not, it is only in the audited counts.
     pub in_ledger: bool,
-    /// Whether it is in the items' audited counts, so before the watermark.
+    /// Whether it is in the items' audited counts, and so before the watermark.
     pub audited: bool,
     /// Whether it is in the items' saved counts.
     pub saved: bool,
@@ -60,20 +56,18 @@ impl Template {
     }
 }
 
-/// A database of a run's own.
+/// The database of one run.
 pub struct Database {
     pub name: String,
     pub url: String,
     pub pool: PgPool,
-    /// The last vote id that it began with.
+    /// The last vote id at the start.
     pub first_votes: i64,
 }
 
 impl Stores {
     pub async fn start() -> Self {
-        let base = Path::new(env!("CARGO_TARGET_TMPDIR"));
-        std::fs::create_dir_all(base).expect("a folder");
-        let base = usable_folder(&base.canonicalize().expect("a folder")).expect("a folder");
+        let base = folder("tmp").expect("a folder");
         let lock = File::create(base.join("bench.lock")).expect("a lock");
         assert!(
             lock.try_lock().is_ok(),
@@ -89,11 +83,7 @@ impl Stores {
         postgres.start().await.expect("Postgres starts");
         let mut redis = PrivateRedis::new(&folder.join("redis"), SECRET).expect("a free port");
         redis.start().await.expect("Redis starts");
-        let admin = PgPoolOptions::new()
-            .max_connections(ADMIN_CONNECTIONS)
-            .connect(&postgres.url("postgres"))
-            .await
-            .expect("a connection");
+        let admin = owner_pool(&postgres.url("postgres")).expect("a URL");
         for (name, wanted) in [("fsync", "on"), ("synchronous_commit", "on")] {
             let set: String = sqlx::query_scalar("select current_setting($1)")
                 .bind(name)
@@ -110,19 +100,17 @@ impl Stores {
             folder,
             _lock: lock,
         };
-        machine.tell(&stores.versions().await);
+        machine.print(&stores.versions().await);
         stores
     }
 
-    /// What the stores say they are.
+    /// The versions of the stores.
     async fn versions(&self) -> String {
         let postgres: String = sqlx::query_scalar("select current_setting('server_version')")
             .fetch_one(&self.admin)
             .await
             .expect("a version");
-        let info: redis::InfoDict = redis::cmd("INFO")
-            .arg("server")
-            .query_async(&mut self.redis_connection().await)
+        let info = redis_info(&self.redis.url(), "server")
             .await
             .expect("Redis answers");
         let redis: String = info.get("redis_version").expect("a version");
@@ -137,12 +125,25 @@ impl Stores {
         let _ = std::fs::remove_dir_all(&self.folder);
     }
 
-    /// Both stores' addresses, as the programs take them.
-    pub fn environment(&self, database_url: &str) -> [(&'static str, String); 2] {
-        [
-            ("DATABASE_URL", database_url.to_owned()),
-            ("REDIS_URL", self.redis.url()),
-        ]
+    /// Where the stores keep their data and the programs their logs.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// The variables that tell a program where its stores are.
+    pub fn environment(&self, database: &Database) -> [(&'static str, String); 2] {
+        environment(database.url.clone(), self.redis.url())
+    }
+
+    /// The processes of the stores, without a server or a worker.
+    pub fn processes(&self) -> Processes {
+        let pid = |id: Option<u32>| Pid::from_raw(i32::try_from(id.expect("it runs")).expect("an id"));
+        Processes {
+            servers: Vec::new(),
+            worker: None,
+            postgres: pid(self.postgres.process_id()),
+            redis: pid(self.redis.process_id()),
+        }
     }
 
     async fn exists(&self, name: &str) -> bool {
@@ -153,8 +154,8 @@ impl Stores {
             .expect("an answer")
     }
 
-    /// A fresh copy of a template, which is made first unless it is there. Redis is
-    /// emptied, and Postgres has written everything out.
+    /// A fresh copy of a template, which is made first if it does not exist. Redis is emptied,
+    /// and Postgres has written everything to disk.
     pub async fn database(&self, template: &Template) -> Database {
         if !self.exists(template.name).await {
             self.fill(template).await;
@@ -180,11 +181,7 @@ impl Stores {
         self.flush_redis().await;
         self.execute("checkpoint").await;
         let url = self.postgres.url(&name);
-        let pool = PgPoolOptions::new()
-            .max_connections(ADMIN_CONNECTIONS)
-            .connect(&url)
-            .await
-            .expect("a connection");
+        let pool = owner_pool(&url).expect("a URL");
         let first_votes = sqlx::query_scalar("select coalesce(max(id), 0) from vote")
             .fetch_one(&pool)
             .await
@@ -197,9 +194,9 @@ impl Stores {
         }
     }
 
-    /// Makes each sync of the write-ahead log take longer, for whoever connects to the
-    /// database from now on. Postgres then waits in the place of the sync, with the
-    /// others that wait to commit behind it (`commit_delay`).
+    /// Makes each sync of the write-ahead log take longer, for all later connections to the
+    /// database. Postgres then waits before the sync, and the other transactions that want
+    /// to commit wait behind it (`commit_delay`).
     pub async fn delay_syncs(&self, database: &Database, delay: Duration) {
         if delay.is_zero() {
             return;
@@ -211,7 +208,7 @@ impl Stores {
         }
     }
 
-    /// Throws a run's database away.
+    /// Drops a run's database.
     pub async fn drop(&self, database: Database) {
         database.pool.close().await;
         self.execute(&format!("drop database {} with (force)", database.name))
@@ -229,10 +226,9 @@ impl Stores {
     async fn fill(&self, template: &Template) {
         let making = format!("{}_making", template.name);
         let url = self.postgres.create_database(&making).await.expect("a database");
-        run(Command::new(env!("CARGO_BIN_EXE_tally"))
-            .arg("migrate")
-            .envs(self.environment(&url)))
-        .await;
+        app::migrate(&url, "tally bench")
+            .await
+            .expect("the migrations run");
         let mut connection = PgConnection::connect(&url).await.expect("a connection");
         sqlx::query(
             "insert into item (name, audited_count, vote_count, counted_at)
@@ -254,7 +250,7 @@ impl Stores {
             .await
             .expect("vacuum");
         connection.close().await.expect("an end");
-        // Under its name only now: what was cut off is not taken for whole.
+        // Only now under its name: a bench that was interrupted leaves no half template.
         self.execute(&format!("alter database {making} rename to {}", template.name))
             .await;
     }
@@ -267,26 +263,18 @@ impl Stores {
     }
 
     pub async fn redis_connection(&self) -> redis::aio::MultiplexedConnection {
-        redis::Client::open(self.redis.url())
-            .expect("a URL")
-            .get_multiplexed_async_connection_with_config(
-                &redis::AsyncConnectionConfig::new().set_response_timeout(Some(REDIS_ANSWER_LIMIT)),
-            )
-            .await
-            .expect("Redis answers")
+        redis_connection(&self.redis.url()).await.expect("Redis answers")
     }
 
-    /// How many bytes Redis' data take.
+    /// How many bytes Redis uses.
     pub async fn redis_bytes(&self) -> u64 {
-        let info: redis::InfoDict = redis::cmd("INFO")
-            .arg("memory")
-            .query_async(&mut self.redis_connection().await)
+        let info = redis_info(&self.redis.url(), "memory")
             .await
             .expect("Redis answers");
         info.get("used_memory").expect("a number")
     }
 
-    /// Where the write-ahead log is, in bytes.
+    /// The position in the write-ahead log, in bytes.
     pub async fn wal_bytes(&self) -> i64 {
         sqlx::query_scalar("select pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::bigint")
             .fetch_one(&self.admin)
@@ -295,8 +283,8 @@ impl Stores {
     }
 }
 
-/// Fills the ledger. The secondary indexes are dropped first and made again after,
-/// which takes half the time.
+/// Fills the ledger. The secondary indexes are dropped before and made again after, which
+/// takes half the time.
 async fn fill_votes(connection: &mut PgConnection, template: &Template) {
     let indexes: Vec<(String, String)> = sqlx::query_as(
         "select indexrelid::regclass::text, pg_get_indexdef(indexrelid) from pg_index
@@ -334,20 +322,4 @@ async fn fill_votes(connection: &mut PgConnection, template: &Template) {
             .await
             .expect("a watermark");
     }
-}
-
-/// Runs a program to its end; it must succeed. Returns what it printed.
-pub async fn run(command: &mut Command) -> String {
-    let output = command
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .output()
-        .await
-        .expect("it runs");
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    String::from_utf8_lossy(&output.stdout).into_owned()
 }

@@ -1,10 +1,11 @@
-//! What Tally is to reach, and what it reached.
+//! The targets that Tally must reach, and what it reached.
 
 use serde::Serialize;
 
-use crate::report::{Report, median};
+use crate::results::{Results, median};
 use crate::systems::System::{self, BatchedTransaction, NoOp, Recipe, Tally, Transaction};
 use crate::voting::Row;
+use crate::worker::WorkerRow;
 
 /// One target.
 #[derive(Clone, Debug, Serialize)]
@@ -13,180 +14,154 @@ pub struct Target {
     /// Whether `bound` is the least or the most that is allowed.
     pub at_least: bool,
     pub bound: f64,
-    /// The median; null when its workload did not run.
+    /// The median over the rounds; null when its workload did not run.
     pub measured: Option<f64>,
     pub met: Option<bool>,
 }
 
 impl Target {
-    fn new(what: impl Into<String>, at_least: bool, bound: f64, measured: Option<f64>) -> Self {
-        let mut target = Self {
+    fn at_least(bound: f64, what: impl Into<String>, measured: Option<f64>) -> Self {
+        Self {
             what: what.into(),
-            at_least,
+            at_least: true,
             bound,
             measured,
-            met: None,
-        };
-        target.met = measured.map(|_| target.is_met());
-        target
+            met: measured.map(|measured| measured >= bound),
+        }
     }
 
-    pub fn is_met(&self) -> bool {
-        self.measured.is_some_and(|measured| {
-            if self.at_least {
-                measured >= self.bound
-            } else {
-                measured <= self.bound
-            }
-        })
+    fn at_most(bound: f64, what: impl Into<String>, measured: Option<f64>) -> Self {
+        Self {
+            what: what.into(),
+            at_least: false,
+            bound,
+            measured,
+            met: measured.map(|measured| measured <= bound),
+        }
     }
 }
 
 /// Every target, measured or not.
-pub fn all(report: &Report) -> Vec<Target> {
+pub fn all(results: &Results) -> Vec<Target> {
+    let mut targets = against_systems(results);
+    targets.push(full_ledger(results));
+    targets.extend(of_the_worker(results));
+    targets
+}
+
+/// Tally's figures against those of the other systems.
+fn against_systems(results: &Results) -> Vec<Target> {
     let rate = |row: &Row| Some(row.requests_per_second);
     let cpu = |row: &Row| Some(row.cpu_us_per_vote?.sum());
     let p99_at_half = |row: &Row| Some(row.open_loop_ms.as_ref()?.latency.p99);
     let ratio = |workload, other: System, figure: &dyn Fn(&Row) -> Option<f64>| {
-        ratio(report, workload, (Tally, 0), (other, 0), figure)
+        ratio(results, workload, (Tally, 0), (other, 0), figure)
     };
-    let mut targets = Vec::new();
-    for (workload, about, bounds) in [
+    let rates = [
+        ("hot", "hot item", Transaction, 30.0),
+        ("hot", "hot item", Recipe, 8.0),
+        ("hot", "hot item", NoOp, 0.70),
+        ("uniform", "10,000 items", Transaction, 9.0),
+        ("uniform", "10,000 items", Recipe, 6.0),
+        ("uniform", "10,000 items", NoOp, 0.55),
+        ("hot", "hot item, one server", BatchedTransaction, 1.2),
         (
-            "hot",
-            "hot item",
-            [(Transaction, 30.0), (Recipe, 8.0), (NoOp, 0.70)],
+            "hot_three_servers",
+            "hot item, three servers",
+            BatchedTransaction,
+            3.0,
         ),
-        (
-            "uniform",
-            "10,000 items",
-            [(Transaction, 9.0), (Recipe, 6.0), (NoOp, 0.55)],
-        ),
-    ] {
-        for (other, bound) in bounds {
-            targets.push(Target::new(
-                format!("{about}: rate against {}", other.name()),
-                true,
-                bound,
-                ratio(workload, other, &rate),
-            ));
-        }
-    }
-    for (workload, about, bound) in [
-        ("hot", "hot item, one server", 1.2),
-        ("hot_three_servers", "hot item, three servers", 3.0),
-    ] {
-        targets.push(Target::new(
-            format!("{about}: rate against batched transaction"),
-            true,
-            bound,
-            ratio(workload, BatchedTransaction, &rate),
-        ));
-    }
-    for (workload, about, bound) in [("hot", "hot item", 2.5), ("uniform", "10,000 items", 3.5)] {
-        targets.push(Target::new(
-            format!("{about}: CPU a vote against the no-op baseline's"),
-            false,
-            bound,
-            ratio(workload, NoOp, &cpu),
-        ));
-    }
-    targets.push(Target::new(
-        "reads of a live count: rate against the no-op baseline",
-        true,
-        0.8,
-        ratio("reads", NoOp, &rate),
-    ));
-    for (workload, about) in [("hot", "hot item"), ("uniform", "10,000 items")] {
-        targets.push(Target::new(
-            format!("{about}: open loop p99 at half load against transaction's"),
-            false,
-            1.0,
-            ratio(workload, Transaction, &p99_at_half),
-        ));
-    }
-    let ledger = report
-        .cases("full_ledger")
+        ("reads", "reads of a live count", NoOp, 0.8),
+    ]
+    .map(|(workload, about, other, bound)| {
+        let what = format!("{about}: rate against {}", other.title());
+        Target::at_least(bound, what, ratio(workload, other, &rate))
+    });
+    let cpus =
+        [("hot", "hot item", 2.5), ("uniform", "10,000 items", 3.5)].map(|(workload, about, bound)| {
+            let what = format!("{about}: CPU a vote against the no-op baseline's");
+            Target::at_most(bound, what, ratio(workload, NoOp, &cpu))
+        });
+    let latencies = [("hot", "hot item"), ("uniform", "10,000 items")].map(|(workload, about)| {
+        let what = format!("{about}: open loop p99 at half load against transaction's");
+        Target::at_most(1.0, what, ratio(workload, Transaction, &p99_at_half))
+    });
+    rates.into_iter().chain(cpus).chain(latencies).collect()
+}
+
+/// Tally's rate over a full ledger against its rate over an empty one.
+fn full_ledger(results: &Results) -> Target {
+    let cases = results.cases("full_ledger");
+    let rows = cases
         .into_iter()
         .map(|(_, rows)| rows)
         .max()
-        .unwrap_or(0);
-    targets.push(Target::new(
-        if ledger > 0 {
-            format!(
-                "{} million rows in the ledger: rate against an empty one",
-                ledger / 1_000_000
-            )
-        } else {
-            "10 million rows in the ledger: rate against an empty one".to_owned()
-        },
-        true,
+        .filter(|rows| *rows > 0);
+    let rate = |row: &Row| Some(row.requests_per_second);
+    Target::at_least(
         0.85,
-        (self::ratio(report, "full_ledger", (Tally, ledger), (Tally, 0), &rate)).filter(|_| ledger > 0),
-    ));
-    let worker = |workload, figure: &dyn Fn(&crate::worker::WorkerRow) -> Option<f64>| {
-        median(
-            report
-                .worker
-                .iter()
-                .filter(|row| row.workload == workload)
-                .filter_map(figure),
-        )
-    };
-    targets.push(Target::new(
-        "Redis wiped under full load: seconds to 90% of the rate, exact",
-        false,
-        2.0,
-        worker("reseed", &|row| {
-            Some(if row.verified { row.seconds } else { f64::INFINITY })
-        }),
-    ));
-    targets.push(Target::new(
-        "flush: changed counters a second",
-        true,
-        150_000.0,
-        worker("flush", &|row| Some(row.count_per_second)),
-    ));
-    targets.push(Target::new(
-        "sweep: saved counters a second",
-        true,
-        1_000_000.0,
-        worker("sweep", &|row| Some(row.count_per_second)),
-    ));
-    targets.push(Target::new(
-        "Redis: bytes a counter",
-        false,
-        160.0,
-        worker("sweep", &|row| row.redis_bytes_per_counter),
-    ));
-    targets.push(Target::new(
-        "audit: votes a second, while nobody votes (while voters are at work it rests for their sake)",
-        true,
-        1_000_000.0,
-        worker("audit_idle", &|row| Some(row.count_per_second)),
-    ));
-    targets.push(Target::new(
-        "voting under the audit: rate against before",
-        true,
-        0.9,
-        worker("audit", &|row| {
-            Some(row.votes_per_second? / row.votes_per_second_before?)
-        }),
-    ));
-    targets
+        format!(
+            "{} million rows in the ledger: rate against an empty one",
+            rows.unwrap_or(10_000_000) / 1_000_000
+        ),
+        rows.and_then(|rows| ratio(results, "full_ledger", (Tally, rows), (Tally, 0), &rate)),
+    )
 }
 
-/// The median over the rounds of the ratio within a round, of one case's figure to
-/// another's.
+fn of_the_worker(results: &Results) -> [Target; 6] {
+    let worker = |workload, figure: &dyn Fn(&WorkerRow) -> Option<f64>| {
+        let rows = results.worker.iter().filter(|row| row.workload == workload);
+        median(rows.filter_map(figure))
+    };
+    let rate = |row: &WorkerRow| Some(row.count_per_second);
+    [
+        Target::at_most(
+            2.0,
+            "Redis wiped under full load: seconds to 90% of the rate, exact",
+            worker("reseed", &|row| {
+                Some(if row.verified { row.seconds } else { f64::INFINITY })
+            }),
+        ),
+        Target::at_least(
+            150_000.0,
+            "flush: changed counters a second",
+            worker("flush", &rate),
+        ),
+        Target::at_least(
+            1_000_000.0,
+            "sweep: saved counters a second",
+            worker("sweep", &rate),
+        ),
+        Target::at_most(
+            160.0,
+            "Redis: bytes a counter",
+            worker("sweep", &|row| row.redis_bytes_per_counter),
+        ),
+        Target::at_least(
+            1_000_000.0,
+            "audit: votes a second, while nobody votes (it pauses while votes are cast)",
+            worker("audit_idle", &rate),
+        ),
+        Target::at_least(
+            0.9,
+            "voting under the audit: rate against before",
+            worker("audit", &|row| {
+                Some(row.votes_per_second? / row.votes_per_second_before?)
+            }),
+        ),
+    ]
+}
+
+/// The median over the rounds of the ratio within a round: one case's figure to another's.
 fn ratio(
-    report: &Report,
+    results: &Results,
     workload: &str,
     one: (System, i64),
     other: (System, i64),
     figure: &dyn Fn(&Row) -> Option<f64>,
 ) -> Option<f64> {
-    median(report.rows(workload, one).filter_map(|row| {
-        let other = report
+    median(results.rows(workload, one).filter_map(|row| {
+        let other = results
             .rows(workload, other)
             .find(|other| other.round == row.round)?;
         Some(figure(row)? / figure(other)?)

@@ -5,20 +5,19 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use serde::Serialize;
+use testkit::load::{Load, Mix, Outcome, Pace, Requests, Spread};
 use tokio::time::sleep;
 
-use crate::load::{Load, Outcome, Pace};
 use crate::measure::CpuEach;
-use crate::requests::{Mix, Requests, Spread};
 use crate::servers::Servers;
 use crate::settings::Settings;
 use crate::stores::{Database, Stores, Template};
 use crate::systems::{System, recipe_key};
 use crate::workloads::Case;
 
-/// What part of its own maximum a system is under when its latency is measured.
+/// The part of its own maximum that a system is given when its latency is measured.
 const OPEN_LOOP_PART: f64 = 0.5;
-/// How many loads a run may have, each with voter ids of its own.
+/// How many loads a run may have. Each has voter ids of its own.
 pub const LOADS_LIMIT: u32 = 4;
 /// How many counts of the recipe are read at once.
 const PAGE_COUNTS: i64 = 1000;
@@ -39,17 +38,17 @@ pub struct Row {
     pub requests_per_second: f64,
     /// Each connection sends as soon as it is answered.
     pub closed_loop_ms: Latency,
-    /// At half of the system's own maximum, from when each request was due.
+    /// At half of the system's own maximum. A latency begins when its request was due.
     pub open_loop_ms: Option<OpenLatency>,
     /// Null when the workload has no votes.
     pub cpu_us_per_vote: Option<CpuEach>,
     pub cpu_us_per_request: CpuEach,
-    /// For what part of the closed loop the generator's thread was busy: near 1, it is
-    /// what limits.
+    /// The part of the closed loop in which the generator's thread was busy. Near 1, the
+    /// generator is the limit.
     pub generator_busy: f64,
     pub wal_bytes_per_vote: Option<f64>,
-    /// Acknowledged votes = rows = counts, item by item; of the no-op baseline, that no
-    /// request failed.
+    /// Acknowledged votes = rows = counts, item by item. Of the no-op baseline: no request
+    /// failed.
     pub verified: bool,
     /// Why not.
     pub fault: Option<String>,
@@ -80,7 +79,7 @@ impl Latency {
     }
 }
 
-/// Runs a case. `number` is this run's, unlike any other's.
+/// Runs a case. Each run has another `number`.
 pub async fn measure(
     stores: &Stores,
     case: &Case,
@@ -104,7 +103,7 @@ pub async fn measure(
             LOADS_LIMIT * number + part,
         )
     };
-    // Many items take longer until most of them have been voted on once, and Tally's
+    // With many items it takes longer until most have been voted on once and Tally's
     // counters are seeded. The same for every system.
     let warm_up = if case.spread == Spread::Hot { 1 } else { 2 } * settings.warm_up;
     // Only counts that have been voted on are live.
@@ -142,14 +141,10 @@ pub async fn measure(
         .chain(&voted)
         .collect();
     let acknowledged: u64 = loads.iter().map(|load| load.acknowledged_votes).sum();
-    let failed = loads.iter().find_map(|load| {
-        let why = load.first_failure.as_ref()?;
-        Some(format!("{} requests failed, the first: {why}", load.failures))
-    });
-    let stopped = servers.stop(stores, &database).await;
-    let checked = match (failed, stopped) {
-        (Some(fault), _) | (None, Err(fault)) => Err(fault),
-        (None, Ok(())) => check(stores, &database, case.system, &case.template, acknowledged).await,
+    let answered: Result<(), String> = loads.iter().try_for_each(|load| load.expect_all_answered());
+    let checked = match answered.and(servers.stop(stores, &database).await) {
+        Ok(()) => check(stores, &database, case.system, &case.template, acknowledged).await,
+        Err(fault) => Err(fault),
     };
     stores.drop(database).await;
 
@@ -179,7 +174,10 @@ pub async fn measure(
     }
 }
 
-/// Whether what was acknowledged is what is stored and what is counted.
+/// Compares what was acknowledged with what is stored and what is counted.
+///
+/// # Errors
+/// What differs.
 pub async fn check(
     stores: &Stores,
     database: &Database,
@@ -201,7 +199,7 @@ pub async fn check(
     let wrong = if system == System::Recipe {
         wrong_counts_of_recipe(stores, database, template.items).await
     } else {
-        // Each item's count is what it began with and the rows since.
+        // Each item's count is its count at the start and the rows since.
         sqlx::query_scalar(
             "select count(*) from item
              left join (select item_id, sum(value) as sum from vote where id > $1 group by item_id) as new

@@ -1,6 +1,6 @@
-//! The sync worker's bench: what it writes, scans and audits, and what that costs
-//! the voters. Its steps run in a process of their own, with the settings that
-//! `sync-worker` comes with.
+//! The bench of the sync worker: what it writes, scans and audits, and what that costs the
+//! voters. Its steps run in a process of their own, with the default settings of
+//! `sync-worker`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,21 +15,21 @@ use tally::ledger::WorkerLedger;
 use tally::live::{self, KeyPrefix, LiveCounts, Redis};
 use tally::sync::Repair;
 use tally::votes::Counting;
-use tokio::process::Command;
+use testkit::load::{Load, Mix, Pace, Requests, Spread};
+use testkit::programs::run_well;
+use testkit::until;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use crate::load::{Load, Pace};
-use crate::measure::{Cpu, CpuEach, Processes};
-use crate::requests::{Mix, Requests, Spread};
-use crate::servers::{Servers, run_with};
+use crate::measure::{Cpu, CpuEach};
+use crate::servers::{Servers, this_program};
 use crate::settings::Settings;
 use crate::stores::{Database, Stores, Template};
 use crate::systems::System;
 use crate::voting::check;
-use crate::workloads::{CONNECTIONS, ITEMS, empty, full};
+use crate::workloads::{CONNECTIONS, EMPTY, ITEMS, full};
 
-/// Says to this program, started again, which step of the worker to take.
+/// Tells this program, started again, which step of the worker to take.
 pub const VARIABLE: &str = "TALLY_BENCH_STEP";
 
 const COUNTERS: i64 = 1_000_000;
@@ -40,15 +40,15 @@ const FILL_PAGE: i64 = 1000;
 const FILL_PAGES_UNDER_WAY: i64 = 4;
 /// How long voting is watched after Redis was wiped.
 const WATCH: Duration = Duration::from_secs(6);
-/// How often it is looked at.
+/// How often it is checked.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// The rate is back from when on it is at this part of what it was, for this long.
+/// The rate is back when it has been at this part of what it was, for this long.
 const BACK_PART: f64 = 0.9;
 const BACK_FOR: Duration = Duration::from_secs(1);
 /// How long the first seeds of a full ledger may take.
 const SEED_LIMIT: Duration = Duration::from_secs(60);
 
-/// What is measured, in its order.
+/// What is measured, in this order.
 pub const WORKLOADS: [(&str, &str); 5] = [
     ("flush", "the worker writes changed counters to their items"),
     ("sweep", "the worker scans saved counters"),
@@ -69,11 +69,11 @@ pub struct WorkerRow {
     pub count: u64,
     pub seconds: f64,
     pub count_per_second: f64,
-    /// Null where other load ran at the same time.
+    /// Null where a load ran at the same time.
     pub cpu_us_each: Option<CpuEach>,
     pub wal_bytes_each: Option<f64>,
     pub redis_bytes_per_counter: Option<f64>,
-    /// The voters' rate before (of the audit, the mean of before and after), and while
+    /// The rate of votes before (for the audit, the mean of before and after), and while
     /// this was done.
     pub votes_per_second_before: Option<f64>,
     pub votes_per_second: Option<f64>,
@@ -81,7 +81,41 @@ pub struct WorkerRow {
     pub fault: Option<String>,
 }
 
-/// What a step has done, as its process tells it.
+impl WorkerRow {
+    /// A row without what only some workloads measure.
+    fn new(workload: &'static str, round: usize, count: u64, seconds: f64, fault: Option<String>) -> Self {
+        Self {
+            workload,
+            system: System::Tally,
+            round,
+            connections: 0,
+            servers: 0,
+            count,
+            seconds,
+            count_per_second: count as f64 / seconds,
+            cpu_us_each: None,
+            wal_bytes_each: None,
+            redis_bytes_per_counter: None,
+            votes_per_second_before: None,
+            votes_per_second: None,
+            verified: fault.is_none(),
+            fault,
+        }
+    }
+
+    /// While one server took votes at these rates.
+    fn under_load(self, before: f64, during: f64) -> Self {
+        Self {
+            connections: CONNECTIONS,
+            servers: 1,
+            votes_per_second_before: Some(before),
+            votes_per_second: Some(during),
+            ..self
+        }
+    }
+}
+
+/// What a step has done, as its process prints it.
 #[derive(Deserialize, Serialize)]
 struct Step {
     seconds: f64,
@@ -92,7 +126,7 @@ struct Step {
     wrong_items: usize,
 }
 
-/// Takes one step of the worker and tells what it did.
+/// Takes one step of the worker and prints what it did.
 pub async fn take_step(name: &str) {
     let settings = config::SyncWorker::parse_from(["sync-worker"]);
     let worker = app::worker(
@@ -128,13 +162,45 @@ pub async fn take_step(name: &str) {
     println!("{}", serde_json::to_string(&step).expect("JSON"));
 }
 
+/// Takes a step in a process of its own.
 async fn step(stores: &Stores, database: &Database, name: &str) -> Step {
-    let mut command = Command::new(std::env::current_exe().expect("this program"));
-    let printed = run_with(stores, database, command.env(VARIABLE, name)).await;
-    serde_json::from_str(&printed).expect("what the step tells")
+    let printed = run_well(this_program(stores, database, VARIABLE, name)).await;
+    serde_json::from_str(&printed.expect("the step succeeds")).expect("what the step prints")
 }
 
-/// Flushes counters that have all changed, then scans them once more. A row each.
+/// A step, and what it cost while nobody voted.
+struct Cost {
+    step: Step,
+    cpu: Cpu,
+    wal_bytes: i64,
+}
+
+async fn step_alone(stores: &Stores, database: &Database, name: &str) -> Cost {
+    let processes = stores.processes();
+    let (wal_before, before) = (stores.wal_bytes().await, processes.cpu());
+    let step = step(stores, database, name).await;
+    Cost {
+        cpu: Cpu {
+            worker: Duration::from_micros(step.cpu_us),
+            ..processes.cpu().since(before)
+        },
+        wal_bytes: stores.wal_bytes().await - wal_before,
+        step,
+    }
+}
+
+impl Cost {
+    /// Adds what the step cost for each that it did.
+    fn add_to(&self, row: WorkerRow) -> WorkerRow {
+        WorkerRow {
+            cpu_us_each: Some(self.cpu.each(Duration::ZERO, row.count)),
+            wal_bytes_each: Some(self.wal_bytes as f64 / row.count as f64),
+            ..row
+        }
+    }
+}
+
+/// Flushes counters that have all changed, then scans them once more. One row for each.
 pub async fn flush_and_sweep(stores: &Stores, round: usize, settings: &Settings) -> Vec<WorkerRow> {
     let template = Template {
         name: "counters",
@@ -150,19 +216,8 @@ pub async fn flush_and_sweep(stores: &Stores, round: usize, settings: &Settings)
 
     let mut rows = Vec::new();
     for workload in ["flush", "sweep"] {
-        let processes = Processes {
-            servers: Vec::new(),
-            worker: None,
-            postgres: stores.postgres.process_id().expect("it runs"),
-            redis: stores.redis.process_id().expect("it runs"),
-        };
-        let (wal_before, before) = (stores.wal_bytes().await, processes.cpu());
-        let step = step(stores, &database, workload).await;
-        let cpu = Cpu {
-            worker: Duration::from_micros(step.cpu_us),
-            ..processes.cpu().since(before)
-        };
-        let wal_bytes = stores.wal_bytes().await - wal_before;
+        let cost = step_alone(stores, &database, workload).await;
+        let step = &cost.step;
         let done = if workload == "flush" {
             step.flushed
         } else {
@@ -181,25 +236,12 @@ pub async fn flush_and_sweep(stores: &Stores, round: usize, settings: &Settings)
         };
         let fault = (!is_whole || unsaved > 0)
             .then(|| format!("{done} of {expected} counters, {unsaved} items without their count"));
+        let row = cost.add_to(WorkerRow::new(workload, round, done, step.seconds, fault));
+        // After the flush each counter has all of its fields.
+        let bytes = (stores.redis_bytes().await - bytes_before) as f64 / template.items as f64;
         rows.push(WorkerRow {
-            workload,
-            system: System::Tally,
-            round,
-            connections: 0,
-            servers: 0,
-            count: done,
-            seconds: step.seconds,
-            count_per_second: done as f64 / step.seconds,
-            cpu_us_each: Some(cpu.each(Duration::ZERO, done)),
-            wal_bytes_each: Some(wal_bytes as f64 / done as f64),
-            // After the flush each counter has all of its fields.
-            redis_bytes_per_counter: Some(
-                (stores.redis_bytes().await - bytes_before) as f64 / template.items as f64,
-            ),
-            votes_per_second_before: None,
-            votes_per_second: None,
-            verified: fault.is_none(),
-            fault,
+            redis_bytes_per_counter: Some(bytes),
+            ..row
         });
     }
     stores.drop(database).await;
@@ -273,35 +315,23 @@ impl Voting {
         let requests = Arc::new(Requests::render(items, Spread::Uniform, Mix::Votes, false));
         let load = Load::start(&servers.addresses, CONNECTIONS, requests, Pace::Closed, number);
         let voting = Self { servers, load };
-        let deadline = Instant::now() + SEED_LIMIT;
         // Until nearly every counter is there.
-        loop {
+        until("the counters are seeded", SEED_LIMIT, async || {
             let keys: i64 = redis::cmd("DBSIZE")
                 .query_async(&mut stores.redis_connection().await)
                 .await
-                .expect("Redis answers");
-            if keys >= ITEMS {
-                break;
-            }
-            assert!(Instant::now() < deadline, "the counters are not seeded");
-            sleep(LOOK_EVERY).await;
-        }
+                .ok()?;
+            (keys >= ITEMS).then_some(())
+        })
+        .await
+        .expect("the counters are seeded");
         voting
-    }
-
-    /// Votes a second, over some time.
-    async fn rate(&self, over: Duration) -> f64 {
-        let (votes, started) = (self.load.acknowledged_votes(), Instant::now());
-        sleep(over).await;
-        (self.load.acknowledged_votes() - votes) as f64 / started.elapsed().as_secs_f64()
     }
 
     async fn stop(self, stores: &Stores, database: &Database, template: &Template) -> Result<(), String> {
         let outcome = self.load.stop().await;
         self.servers.stop(stores, database).await?;
-        if let Some(why) = outcome.first_failure {
-            return Err(format!("{} requests failed, the first: {why}", outcome.failures));
-        }
+        outcome.expect_all_answered()?;
         check(
             stores,
             database,
@@ -315,11 +345,11 @@ impl Voting {
 
 /// Wipes Redis under full load: how long until the rate is back, and all is exact.
 pub async fn reseed(stores: &Stores, round: usize, number: u32, settings: &Settings) -> WorkerRow {
-    let template = empty();
+    let template = EMPTY;
     let database = stores.database(&template).await;
     let voting = Voting::start(stores, &database, number).await;
     sleep(settings.warm_up).await;
-    let before = voting.rate(settings.run).await;
+    let before = voting.load.rate(settings.run).await;
 
     stores.flush_redis().await;
     let wiped = Instant::now();
@@ -343,22 +373,10 @@ pub async fn reseed(stores: &Stores, round: usize, number: u32, settings: &Setti
         back.is_none()
             .then(|| format!("the rate was not back within {WATCH:?}"))
     });
+    let count = u64::try_from(ITEMS).expect("a number");
     WorkerRow {
-        workload: "reseed",
-        system: System::Tally,
-        round,
-        connections: CONNECTIONS,
-        servers: 1,
-        count: u64::try_from(ITEMS).expect("a number"),
-        seconds,
         count_per_second: ITEMS as f64 / seconds.max(LOOK_EVERY.as_secs_f64()),
-        cpu_us_each: None,
-        wal_bytes_each: None,
-        redis_bytes_per_counter: None,
-        votes_per_second_before: Some(before),
-        votes_per_second: Some(during),
-        verified: fault.is_none(),
-        fault,
+        ..WorkerRow::new("reseed", round, count, seconds, fault).under_load(before, during)
     }
 }
 
@@ -371,8 +389,8 @@ fn unaudited(settings: &Settings) -> Template {
     }
 }
 
-/// How many votes the audit has had, and what is wrong with that.
-async fn audited(database: &Database, template: &Template, step: &Step) -> (i64, Option<String>) {
+/// How many votes have been audited, and what is wrong.
+async fn audited(database: &Database, template: &Template, step: &Step) -> (u64, Option<String>) {
     let audited: i64 = sqlx::query_scalar("select votes from watermark")
         .fetch_one(&database.pool)
         .await
@@ -384,80 +402,39 @@ async fn audited(database: &Database, template: &Template, step: &Step) -> (i64,
             step.wrong_items
         )
     });
-    (audited, fault)
+    (u64::try_from(audited).expect("a number"), fault)
 }
 
-/// Audits a ledger of which nothing was audited yet, while nobody votes.
+/// Audits a ledger of which nothing has been audited, while nobody votes.
 pub async fn audit_idle(stores: &Stores, round: usize, settings: &Settings) -> WorkerRow {
     let template = unaudited(settings);
     let database = stores.database(&template).await;
-    let processes = Processes {
-        servers: Vec::new(),
-        worker: None,
-        postgres: stores.postgres.process_id().expect("it runs"),
-        redis: stores.redis.process_id().expect("it runs"),
-    };
-    let (wal_before, before) = (stores.wal_bytes().await, processes.cpu());
-    let step = step(stores, &database, "audit").await;
-    let cpu = Cpu {
-        worker: Duration::from_micros(step.cpu_us),
-        ..processes.cpu().since(before)
-    };
-    let wal_bytes = stores.wal_bytes().await - wal_before;
-    let (audited, fault) = audited(&database, &template, &step).await;
+    let cost = step_alone(stores, &database, "audit").await;
+    let (audited, fault) = audited(&database, &template, &cost.step).await;
     stores.drop(database).await;
-    let count = u64::try_from(audited).expect("a number");
-    WorkerRow {
-        workload: "audit_idle",
-        system: System::Tally,
+    cost.add_to(WorkerRow::new(
+        "audit_idle",
         round,
-        connections: 0,
-        servers: 0,
-        count,
-        seconds: step.seconds,
-        count_per_second: audited as f64 / step.seconds,
-        cpu_us_each: Some(cpu.each(Duration::ZERO, count)),
-        wal_bytes_each: Some(wal_bytes as f64 / audited as f64),
-        redis_bytes_per_counter: None,
-        votes_per_second_before: None,
-        votes_per_second: None,
-        verified: fault.is_none(),
+        audited,
+        cost.step.seconds,
         fault,
-    }
+    ))
 }
 
-/// Audits a ledger of which nothing was audited yet, under full load.
+/// Audits a ledger of which nothing has been audited, under full load.
 pub async fn audit(stores: &Stores, round: usize, number: u32, settings: &Settings) -> WorkerRow {
     let template = unaudited(settings);
     let database = stores.database(&template).await;
     let voting = Voting::start(stores, &database, number).await;
     sleep(settings.warm_up).await;
-    let before = voting.rate(settings.run).await;
+    let before = voting.load.rate(settings.run).await;
     let (votes, started) = (voting.load.acknowledged_votes(), Instant::now());
     let step = step(stores, &database, "audit").await;
     let during = (voting.load.acknowledged_votes() - votes) as f64 / started.elapsed().as_secs_f64();
-    // An audit that rests for the voters takes a while, in which the ledger grows.
-    let before = f64::midpoint(before, voting.rate(settings.run).await);
+    // The audit pauses for the voters and so takes a while, in which the ledger grows.
+    let before = f64::midpoint(before, voting.load.rate(settings.run).await);
     let (audited, fault) = audited(&database, &template, &step).await;
     let stopped = voting.stop(stores, &database, &template).await;
     stores.drop(database).await;
-
-    let fault = stopped.err().or(fault);
-    WorkerRow {
-        workload: "audit",
-        system: System::Tally,
-        round,
-        connections: CONNECTIONS,
-        servers: 1,
-        count: u64::try_from(audited).expect("a number"),
-        seconds: step.seconds,
-        count_per_second: audited as f64 / step.seconds,
-        cpu_us_each: None,
-        wal_bytes_each: None,
-        redis_bytes_per_counter: None,
-        votes_per_second_before: Some(before),
-        votes_per_second: Some(during),
-        verified: fault.is_none(),
-        fault,
-    }
+    WorkerRow::new("audit", round, audited, step.seconds, stopped.err().or(fault)).under_load(before, during)
 }

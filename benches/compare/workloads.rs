@@ -1,24 +1,25 @@
-//! What is asked of the systems: named workloads around one base of 256
-//! connections, anonymous votes, one server, an empty ledger.
+//! The workloads: around one base of 256 connections, anonymous votes, one server and an
+//! empty ledger.
 
 use std::time::Duration;
 
-use crate::requests::{Mix, Spread};
+use testkit::load::{Mix, Spread};
+
 use crate::settings::Settings;
 use crate::stores::Template;
-use crate::systems::System;
+use crate::systems::System::{self, BatchedTransaction, NoOp, Recipe, Tally, Transaction};
 
 pub const ITEMS: i64 = 10_000;
-/// Votes in a full ledger: ten million, and fewer when it must be quick.
+/// Votes in a full ledger.
 const LEDGER_VOTES: i64 = 10_000_000;
 const QUICK_LEDGER_VOTES: i64 = 1_000_000;
 pub const CONNECTIONS: usize = 256;
-/// By how much syncs are longer where they are slow. On one machine, Postgres' own
-/// `commit_delay` does what a slower disk or a synchronous standby would.
+/// How much longer a slow sync takes. On one machine, Postgres' own `commit_delay` has the
+/// effect of a slower disk or a synchronous standby.
 const SLOW_SYNC: Duration = Duration::from_millis(2);
 
-/// One way of asking one system.
-#[derive(Clone, Debug)]
+/// A load on one system.
+#[derive(Clone, Copy, Debug)]
 pub struct Case {
     pub system: System,
     pub spread: Spread,
@@ -29,7 +30,7 @@ pub struct Case {
     pub template: Template,
     /// How much longer each sync of Postgres' write-ahead log takes.
     pub sync_delay: Duration,
-    /// Whether latency is measured at half of the system's own maximum too.
+    /// Whether latency is also measured at half of the system's own maximum.
     pub open_loop: bool,
 }
 
@@ -37,21 +38,20 @@ pub struct Case {
 pub struct Workload {
     pub name: &'static str,
     pub about: &'static str,
+    /// Whether it runs under `QUICK=1`.
     pub in_quick: bool,
     pub cases: Vec<Case>,
 }
 
 /// Items without votes.
-pub fn empty() -> Template {
-    Template {
-        name: "empty_ledger",
-        items: ITEMS,
-        count: 0,
-        in_ledger: true,
-        audited: true,
-        saved: true,
-    }
-}
+pub const EMPTY: Template = Template {
+    name: "empty_ledger",
+    items: ITEMS,
+    count: 0,
+    in_ledger: true,
+    audited: true,
+    saved: true,
+};
 
 /// Items with many votes each, all of them audited and saved.
 pub fn full(settings: &Settings) -> Template {
@@ -63,220 +63,199 @@ pub fn full(settings: &Settings) -> Template {
     Template {
         name: "full_ledger",
         count: votes / ITEMS,
-        ..empty()
+        ..EMPTY
     }
 }
 
-/// Every workload of votes, in the order in which they run.
-pub fn all(settings: &Settings) -> Vec<Workload> {
-    let base = Case {
-        system: System::Tally,
-        spread: Spread::Hot,
-        mix: Mix::Votes,
-        voter_ids: false,
-        connections: CONNECTIONS,
-        servers: 1,
-        template: empty(),
-        sync_delay: Duration::ZERO,
-        open_loop: false,
-    };
-    let each = |case: Case, systems: &[System]| -> Vec<Case> {
-        systems
-            .iter()
-            .map(|system| Case {
-                system: *system,
-                ..case.clone()
-            })
-            .collect()
-    };
-    let everyone = System::ALL;
-    // When it must be quick, only those that a target compares.
-    let chosen = |in_quick: &[System], in_full: &[System]| {
-        if settings.quick {
-            in_quick.to_vec()
-        } else {
-            in_full.to_vec()
+/// The base: votes on one item.
+const HOT: Case = Case {
+    system: Tally,
+    spread: Spread::Hot,
+    mix: Mix::Votes,
+    voter_ids: false,
+    connections: CONNECTIONS,
+    servers: 1,
+    template: EMPTY,
+    sync_delay: Duration::ZERO,
+    open_loop: false,
+};
+
+/// Votes on all items.
+const UNIFORM: Case = Case {
+    spread: Spread::Uniform,
+    ..HOT
+};
+
+impl Case {
+    /// The same load on each of these systems.
+    fn on(self, systems: &[System]) -> Vec<Self> {
+        let case = |system: &System| Self {
+            system: *system,
+            ..self
+        };
+        systems.iter().map(case).collect()
+    }
+}
+
+impl Workload {
+    fn new(name: &'static str, about: &'static str, cases: Vec<Case>) -> Self {
+        Self {
+            name,
+            about,
+            in_quick: false,
+            cases,
         }
+    }
+
+    fn quick(self) -> Self {
+        Self {
+            in_quick: true,
+            ..self
+        }
+    }
+}
+
+/// Every workload of votes, in the order in which they run. Under `QUICK=1` a workload has
+/// only the systems that a target compares.
+pub fn all(settings: &Settings) -> Vec<Workload> {
+    let mut all = distributions();
+    all.extend(several_servers(settings));
+    all.extend(fewer_connections());
+    all.extend(voter_ids());
+    all.extend(reads(settings));
+    all.push(full_ledger(settings));
+    all
+}
+
+/// How the votes are spread over the items.
+fn distributions() -> Vec<Workload> {
+    let measured = |case: Case| Case {
+        open_loop: true,
+        ..case
     };
-    use System::{BatchedTransaction, NoOp, Recipe, Tally, Transaction};
-    let hot = base.clone();
-    let uniform = Case {
-        spread: Spread::Uniform,
-        ..base.clone()
-    };
-    let workload = |name, about, cases| Workload {
-        name,
-        about,
-        in_quick: false,
-        cases,
-    };
-    let quick = |workload: Workload| Workload {
-        in_quick: true,
-        ..workload
+    let zipf = Case {
+        spread: Spread::Zipf,
+        ..HOT
     };
     vec![
-        quick(workload(
-            "hot",
-            "one hot item",
-            each(
-                Case {
-                    open_loop: true,
-                    ..hot.clone()
-                },
-                &everyone,
-            ),
-        )),
-        quick(workload(
+        Workload::new("hot", "one hot item", measured(HOT).on(&System::ALL)).quick(),
+        Workload::new(
             "uniform",
             "10,000 items, all alike",
-            each(
-                Case {
-                    open_loop: true,
-                    ..uniform.clone()
-                },
-                &everyone,
-            ),
-        )),
-        workload(
-            "zipf",
-            "10,000 items by Zipf's law",
-            each(
-                Case {
-                    spread: Spread::Zipf,
-                    ..base.clone()
-                },
-                &everyone,
-            ),
-        ),
-        quick(workload(
+            measured(UNIFORM).on(&System::ALL),
+        )
+        .quick(),
+        Workload::new("zipf", "10,000 items by Zipf's law", zipf.on(&System::ALL)),
+    ]
+}
+
+/// Three servers, and slow syncs.
+fn several_servers(settings: &Settings) -> Vec<Workload> {
+    let three = |case: Case| Case { servers: 3, ..case };
+    let slow = |case: Case| Case {
+        sync_delay: SLOW_SYNC,
+        ..case
+    };
+    let compared: &[System] = if settings.quick {
+        &[BatchedTransaction, Tally]
+    } else {
+        &[NoOp, BatchedTransaction, Recipe, Tally]
+    };
+    vec![
+        Workload::new(
             "hot_three_servers",
             "one hot item, three servers",
-            each(
-                Case {
-                    servers: 3,
-                    ..hot.clone()
-                },
-                &chosen(
-                    &[BatchedTransaction, Tally],
-                    &[NoOp, BatchedTransaction, Recipe, Tally],
-                ),
-            ),
-        )),
-        workload(
+            three(HOT).on(compared),
+        )
+        .quick(),
+        Workload::new(
             "uniform_three_servers",
             "10,000 items, three servers",
-            each(
-                Case {
-                    servers: 3,
-                    ..uniform.clone()
-                },
-                &[NoOp, BatchedTransaction, Tally],
-            ),
+            three(UNIFORM).on(&[NoOp, BatchedTransaction, Tally]),
         ),
-        workload(
+        Workload::new(
             "hot_slow_sync",
             "one hot item, syncs take 2 ms longer",
-            each(
-                Case {
-                    sync_delay: SLOW_SYNC,
-                    ..hot.clone()
-                },
-                &[Transaction, BatchedTransaction, Recipe, Tally],
-            ),
+            slow(HOT).on(&[Transaction, BatchedTransaction, Recipe, Tally]),
         ),
-        workload(
+        Workload::new(
             "hot_three_servers_slow_sync",
             "one hot item, three servers, syncs take 2 ms longer",
-            each(
-                Case {
-                    servers: 3,
-                    sync_delay: SLOW_SYNC,
-                    ..hot.clone()
-                },
-                &[BatchedTransaction, Recipe, Tally],
-            ),
+            slow(three(HOT)).on(&[BatchedTransaction, Recipe, Tally]),
         ),
-        workload(
+    ]
+}
+
+fn fewer_connections() -> [Workload; 2] {
+    let few = |case: Case| Case {
+        connections: 64,
+        ..case
+    };
+    [
+        Workload::new(
             "hot_64",
             "one hot item, 64 connections",
-            each(
-                Case {
-                    connections: 64,
-                    ..hot.clone()
-                },
-                &everyone,
-            ),
+            few(HOT).on(&System::ALL),
         ),
-        workload(
+        Workload::new(
             "uniform_64",
             "10,000 items, 64 connections",
-            each(
-                Case {
-                    connections: 64,
-                    ..uniform.clone()
-                },
-                &everyone,
-            ),
+            few(UNIFORM).on(&System::ALL),
         ),
-        workload(
+    ]
+}
+
+fn voter_ids() -> [Workload; 2] {
+    let named = |case: Case| Case {
+        voter_ids: true,
+        ..case
+    };
+    [
+        Workload::new(
             "hot_voters",
             "one hot item, each vote with a voter id",
-            each(
-                Case {
-                    voter_ids: true,
-                    ..hot.clone()
-                },
-                &everyone,
-            ),
+            named(HOT).on(&System::ALL),
         ),
-        workload(
+        Workload::new(
             "uniform_voters",
             "10,000 items, each vote with a voter id",
-            each(
-                Case {
-                    voter_ids: true,
-                    ..uniform.clone()
-                },
-                &everyone,
-            ),
+            named(UNIFORM).on(&System::ALL),
         ),
-        workload(
+    ]
+}
+
+fn reads(settings: &Settings) -> [Workload; 2] {
+    let with = |mix| Case { mix, ..UNIFORM };
+    let readers = [NoOp, Transaction, Recipe, Tally];
+    let compared: &[System] = if settings.quick { &[NoOp, Tally] } else { &readers };
+    [
+        Workload::new(
             "nine_reads",
             "10,000 items, nine reads to a vote",
-            each(
-                Case {
-                    mix: Mix::NineReadsToAVote,
-                    ..uniform.clone()
-                },
-                &[NoOp, Transaction, Recipe, Tally],
-            ),
+            with(Mix::NineReadsToAVote).on(&readers),
         ),
-        quick(workload(
+        Workload::new(
             "reads",
             "10,000 items, reads alone",
-            each(
-                Case {
-                    mix: Mix::Reads,
-                    ..uniform.clone()
-                },
-                &chosen(&[NoOp, Tally], &[NoOp, Transaction, Recipe, Tally]),
-            ),
-        )),
-        // Both ledgers within one workload, so that they take turns.
-        quick(workload(
-            "full_ledger",
-            "10,000 items, millions of votes in the ledger, against none",
-            [
-                each(uniform.clone(), &[Tally]),
-                each(
-                    Case {
-                        template: full(settings),
-                        ..uniform
-                    },
-                    &chosen(&[Tally], &[Transaction, BatchedTransaction, Tally]),
-                ),
-            ]
-            .concat(),
-        )),
+            with(Mix::Reads).on(compared),
+        )
+        .quick(),
     ]
+}
+
+/// An empty and a full ledger within one workload, so that they take turns.
+fn full_ledger(settings: &Settings) -> Workload {
+    let full = Case {
+        template: full(settings),
+        ..UNIFORM
+    };
+    let compared: &[System] = if settings.quick {
+        &[Tally]
+    } else {
+        &[Transaction, BatchedTransaction, Tally]
+    };
+    let mut cases = UNIFORM.on(&[Tally]);
+    cases.extend(full.on(compared));
+    let about = "10,000 items, millions of votes in the ledger, against none";
+    Workload::new("full_ledger", about, cases).quick()
 }

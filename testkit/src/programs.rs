@@ -9,9 +9,9 @@ use anyhow::{Context, anyhow, bail};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::process::{Child, Command};
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout};
 
-use crate::{eventually, until};
+use crate::{LOOK_EVERY, eventually, until};
 
 /// How long the threads of a program may take to stop where they are.
 const FREEZE_LIMIT: Duration = Duration::from_secs(60);
@@ -164,18 +164,20 @@ impl Program {
     pub async fn freeze(&self) -> anyhow::Result<()> {
         self.signal(Signal::SIGSTOP)?;
         let tasks = format!("/proc/{}/task", self.id()?);
-        let has_stopped = |task: &std::fs::DirEntry| {
+        let has_stopped = |task: std::fs::DirEntry| {
             let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
             // The state comes after the name, which ends with the last parenthesis.
             stat.rsplit_once(") ")
                 .is_some_and(|(_, state)| state.starts_with('T'))
         };
-        let what = format!("every thread of {} has stopped", self.name);
-        until(&what, FREEZE_LIMIT, async || {
-            let threads: Vec<_> = std::fs::read_dir(&tasks).ok()?.flatten().collect();
-            threads.iter().all(has_stopped).then_some(())
-        })
-        .await
+        let deadline = Instant::now() + FREEZE_LIMIT;
+        while !std::fs::read_dir(&tasks)?.flatten().all(has_stopped) {
+            if Instant::now() >= deadline {
+                bail!("{} did not stop where it is within {FREEZE_LIMIT:?}", self.name);
+            }
+            sleep(LOOK_EVERY).await;
+        }
+        Ok(())
     }
 
     /// Kills it, as a power cut would.
@@ -198,10 +200,7 @@ impl Program {
             return Ok(ended?.code());
         }
         self.kill().await?;
-        Err(anyhow!(
-            "{} did not stop within {limit:?} of {signal}",
-            self.name
-        ))
+        Err(anyhow!("{} did not stop within {limit:?} of {signal}", self.name))
     }
 
     /// Waits for its end. Returns its exit code: `None` if a signal ended it.

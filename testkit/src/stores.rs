@@ -195,9 +195,7 @@ impl Stores {
 
     /// A connection for the test's own commands.
     pub async fn redis_connection(&self) -> MultiplexedConnection {
-        redis_connection(&self.redis_url())
-            .await
-            .expect("Redis answers")
+        redis_connection(&self.redis_url()).await.expect("Redis answers")
     }
 }
 

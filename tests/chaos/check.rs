@@ -1,5 +1,5 @@
-//! Whether nothing was lost and nothing counted twice: the clients' records against
-//! the ledger, the ledger against the items and the live counts.
+//! Checks that nothing was lost and nothing counted twice: compares the clients' records
+//! with the ledger, and the ledger with the saved and the live counts.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,15 +11,15 @@ use crate::clients::Records;
 /// How many findings are written out one by one.
 const NAMED_LIMIT: usize = 20;
 
-/// What a check has found.
+/// The result of a check.
 #[derive(Clone, Debug, Default)]
 pub struct Verdict {
     /// Votes that were acknowledged, each once.
     pub acknowledged: u64,
     /// Acknowledged votes without their row, and votes of the ledger that a count lacks.
     pub lost: u64,
-    /// Rows above one for a vote, rows that nobody asked for, and votes that a count
-    /// has beyond the ledger's.
+    /// Rows beyond the first for a vote, rows that no client asked for, and votes that a
+    /// count has beyond the ledger's.
     pub counted_twice: u64,
     /// In words.
     pub findings: Vec<String>,
@@ -39,7 +39,7 @@ pub struct Counts {
     pub item: i64,
     pub ledger: i64,
     pub saved: i64,
-    /// `None`: there is no live count, which is as good.
+    /// `None`: there is no live count, which is right as well.
     pub live: Option<i64>,
 }
 
@@ -85,7 +85,7 @@ pub fn are_exact(counts: &[Counts]) -> bool {
     counts.iter().all(Counts::are_exact)
 }
 
-/// Compares everything with everything.
+/// Compares the records with the ledger, and the counts with each other.
 ///
 /// # Errors
 /// When Postgres does not answer.
@@ -165,7 +165,7 @@ async fn compare_rows(records: &Records, owner: &PgPool, verdict: &mut Verdict) 
                 }
                 if voters.get(&(*item, voter.as_str())) != Some(value) {
                     verdict.counted_twice += 1;
-                    verdict.find(format!("nobody asked for row {id}: {voter} on item {item}"));
+                    verdict.find(format!("no client asked for row {id}: {voter} on item {item}"));
                 }
             }
             None => *anonymous_rows.entry((*item, *value)).or_default() += 1,

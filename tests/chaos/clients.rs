@@ -1,4 +1,4 @@
-//! Clients that keep their own record of what they asked and what was acknowledged.
+//! Clients that record what they asked and what was acknowledged.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,20 +12,21 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-/// Of all requests, how many are sent twice on purpose, to both servers at once.
+/// The part of all requests that is sent twice, to both servers at once.
 const TWICE: f64 = 0.12;
-/// Of all votes, how many are anonymous, and so never sent again on failure.
+/// The part of all votes that is anonymous, and so is never sent again after a failure.
 const ANONYMOUS: f64 = 0.1;
-/// Of all votes, how many go to the first item.
+/// The part of all votes that goes to the first item.
 const HOT: f64 = 0.5;
-/// Of all votes, how many are −1.
+/// The part of all votes that is −1.
 const DOWN: f64 = 0.2;
-/// How many unanswered votes a client collects before it casts no new ones.
+/// With this many votes not acknowledged, a client casts no new ones.
 const OPEN_LIMIT_VOTES: usize = 200;
-/// How long all clients may take to have the rest acknowledged once all is repaired.
-const REST_LIMIT: Duration = Duration::from_secs(60);
+/// How long all clients may take to have these votes acknowledged once all faults have
+/// ended.
+const FINISH_LIMIT: Duration = Duration::from_secs(60);
 
-/// A vote, how often it was sent, and the vote ids it was acknowledged with.
+/// A vote, how often it was sent, and the vote ids in its acknowledgements.
 #[derive(Clone, Debug)]
 pub struct Record {
     pub item: i64,
@@ -53,7 +54,7 @@ struct Answer {
 
 enum Reply {
     Acknowledged(Answer),
-    /// Refused, or nobody knows.
+    /// Refused, or not answered.
     Open,
     Wrong(String),
 }
@@ -96,7 +97,8 @@ impl Clients {
         Arc::clone(&self.acknowledged)
     }
 
-    /// Casts no new votes, has the open ones acknowledged, and hands the records over.
+    /// Casts no new votes, waits until the open ones are acknowledged, and returns the
+    /// records.
     pub async fn finish(mut self) -> anyhow::Result<Records> {
         self.over.send_replace(true);
         let mut all = Records::default();
@@ -122,13 +124,13 @@ struct Client {
 
 impl Client {
     async fn run(mut self) -> Records {
-        // Votes of a known voter that nobody has acknowledged yet.
+        // Votes with a voter id that are not acknowledged yet.
         let mut open: Vec<usize> = Vec::new();
-        let mut rest_ends = None;
+        let mut finish_by = None;
         loop {
             let over = *self.over.borrow();
             if over {
-                let ends = *rest_ends.get_or_insert(Instant::now() + REST_LIMIT);
+                let ends = *finish_by.get_or_insert(Instant::now() + FINISH_LIMIT);
                 if open.is_empty() || Instant::now() > ends {
                     return self.records;
                 }
@@ -166,8 +168,8 @@ impl Client {
         at
     }
 
-    /// Sends a vote once or twice. Whether it is done with: acknowledged, or
-    /// anonymous and so not to be sent again.
+    /// Sends a vote once or twice. Returns whether it is finished: acknowledged, or
+    /// anonymous, which is never sent again.
     async fn cast(&mut self, at: usize) -> bool {
         let first = self.random.random_range(0..self.servers.len());
         let limit = Duration::from_millis(self.random.random_range(1000..8000));
@@ -217,7 +219,7 @@ impl Client {
             StatusCode::CREATED | StatusCode::OK => match response.bytes().await {
                 Ok(bytes) => match serde_json::from_slice(&bytes) {
                     Ok(answer) => Reply::Acknowledged(answer),
-                    Err(error) => Reply::Wrong(format!("an acknowledgement that is none: {error}")),
+                    Err(error) => Reply::Wrong(format!("an acknowledgement that cannot be read: {error}")),
                 },
                 Err(_) => Reply::Open,
             },

@@ -1,18 +1,15 @@
 //! Chaos: real processes, real stores, a schedule of faults drawn from a seed, and
-//! clients that know what was acknowledged. `make chaos` plays many rounds; among
-//! the other tests four rounds with fixed seeds are played, which together have
-//! every fault.
+//! clients that record what was acknowledged. `make chaos` plays many rounds. With the
+//! other tests, four rounds with fixed seeds run, which together have every fault.
 
 #![allow(clippy::expect_used, reason = "a test fails by panicking")]
 
 mod check;
 mod clients;
 mod cluster;
-mod load;
 mod programs;
-mod proxy;
+mod quiescence;
 mod report;
-mod rest;
 mod round;
 mod scenarios;
 mod schedule;
@@ -29,7 +26,7 @@ use report::Report;
 use round::Round;
 use schedule::Fault;
 
-/// How many rounds are played at once: they mostly wait.
+/// How many rounds run at once: they mostly wait.
 const ROUNDS_AT_ONCE: usize = 3;
 /// The seeds of the short run.
 const SHORT_RUN: std::ops::Range<u64> = 0..4;
@@ -56,8 +53,8 @@ fn main() -> ExitCode {
     libtest_mimic::run(&Arguments::from_args(), vec![short]).exit_code()
 }
 
-/// The small disks that are mounted go with this process, however it ends. Before
-/// any thread is started, since each has its own view of the mounts.
+/// Makes the small disks go with this process, however it ends. Called before any thread
+/// is started, since each thread has its own view of the mounts.
 fn own_mounts() {
     use nix::mount::{MsFlags, mount};
     use nix::sched::{CloneFlags, unshare};
@@ -71,15 +68,21 @@ fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
     Ok(tokio::runtime::Builder::new_multi_thread().enable_all().build()?)
 }
 
-/// Where rounds live and the results go.
+/// An empty folder for rounds, within target/chaos.
 fn folder(name: &str) -> anyhow::Result<PathBuf> {
-    let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/chaos");
-    let folder = target.join(name);
-    if folder.exists() {
-        std::fs::remove_dir_all(&folder)?;
-    }
+    let name = format!("chaos/{name}");
+    std::fs::remove_dir_all(testkit::stores::folder(&name)?)?;
+    testkit::stores::folder(&name)
+}
+
+/// Writes a result to target/chaos.
+fn write_result(name: &str, result: &serde_json::Value) -> anyhow::Result<()> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/chaos");
     std::fs::create_dir_all(&folder)?;
-    tally::dev::usable_folder(&folder.canonicalize()?)
+    Ok(std::fs::write(
+        folder.join(name),
+        serde_json::to_string_pretty(result)?,
+    )?)
 }
 
 async fn short_run() -> anyhow::Result<()> {
@@ -99,7 +102,7 @@ async fn short_run() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A number of the environment.
+/// A whole number from the environment.
 fn number(name: &str) -> anyhow::Result<Option<u64>> {
     match std::env::var(name) {
         Ok(text) if !text.is_empty() => {
@@ -112,8 +115,8 @@ fn number(name: &str) -> anyhow::Result<Option<u64>> {
     }
 }
 
-/// `make chaos`: `ROUNDS` rounds with the seeds from `SEED` on, of one `FAULT` alone
-/// if it is given; or a `SCENARIO`. Whether all were exact.
+/// `make chaos`: `ROUNDS` rounds with the seeds from `SEED` on, with one `FAULT` alone if
+/// it is given; or a `SCENARIO`. Returns whether all were exact.
 async fn rounds() -> anyhow::Result<bool> {
     if let Ok(scenario) = std::env::var("SCENARIO")
         && !scenario.is_empty()
@@ -144,22 +147,20 @@ async fn rounds() -> anyhow::Result<bool> {
     .await?;
     bar.finish_and_clear();
     println!("{}", report.table());
-    let results = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/chaos/results.json");
-    report.write(&results)?;
-    println!("target/chaos/results.json has it all");
+    write_result("results.json", &report.results())?;
+    println!("target/chaos/results.json has every round");
     Ok(report.not_exact() == 0)
 }
 
-/// Plays the rounds of these seeds, a few at once. Keeps the folders of those that
+/// Plays the rounds of these seeds, a few at once. Keeps the folders of the rounds that
 /// failed.
 async fn play(
-    seeds: std::ops::Range<u64>,
+    mut seeds: std::ops::Range<u64>,
     only: Option<Fault>,
     folder: &Path,
     mut ended: impl FnMut(Round, &Path),
 ) -> anyhow::Result<()> {
     let template = std::sync::Arc::new(stores::template(folder).await?);
-    let mut seeds = seeds;
     let mut playing = JoinSet::new();
     loop {
         while playing.len() < ROUNDS_AT_ONCE
@@ -177,15 +178,10 @@ async fn play(
         };
         let (round, folder) = played?;
         let round = round?;
-        ended_and_tidied(round, &folder, &mut ended)?;
+        let is_exact = round.is_exact();
+        ended(round, &folder);
+        if is_exact {
+            std::fs::remove_dir_all(folder)?;
+        }
     }
-}
-
-fn ended_and_tidied(round: Round, folder: &Path, ended: &mut impl FnMut(Round, &Path)) -> anyhow::Result<()> {
-    let is_exact = round.is_exact();
-    ended(round, folder);
-    if is_exact {
-        std::fs::remove_dir_all(folder)?;
-    }
-    Ok(())
 }

@@ -1,4 +1,4 @@
-//! What the rounds have shown: the progress line, the table, results.json.
+//! The results of the rounds: the progress line, the table, results.json.
 
 use std::path::Path;
 use std::time::Duration;
@@ -75,8 +75,8 @@ impl Report {
             .collect()
     }
 
-    /// The table, a line a fault. A round's losses and its time to exact are reported at
-    /// each of its faults.
+    /// The table, one line a fault. A round's losses and its time to exact appear at each
+    /// of its faults.
     pub fn table(&self) -> String {
         let mut text = format!(
             "{:<50} {:>8} {:>13} {:>5} {:>8} {:>8} {:>8}\n",
@@ -109,11 +109,8 @@ impl Report {
         text
     }
 
-    /// Writes results.json.
-    ///
-    /// # Errors
-    /// When the file cannot be written.
-    pub fn write(&self, path: &Path) -> anyhow::Result<()> {
+    /// What results.json has.
+    pub fn results(&self) -> Value {
         let all = seconds(self.rounds.iter());
         let rows: Vec<Value> = self
             .rows()
@@ -143,7 +140,7 @@ impl Report {
                 })
             })
             .collect();
-        let results = json!({
+        json!({
             "rounds": self.rounds.len(),
             "faults": self.sum(|round| round.injected.len() as u64),
             "acknowledged": self.sum(|round| round.verdict.acknowledged),
@@ -154,8 +151,7 @@ impl Report {
             "worst_seconds_to_exact": all.last(),
             "rows": rows,
             "each_round": rounds,
-        });
-        Ok(std::fs::write(path, serde_json::to_string_pretty(&results)?)?)
+        })
     }
 }
 
@@ -176,7 +172,7 @@ fn shown(seconds: Option<f64>) -> String {
     seconds.map_or_else(|| "-".to_owned(), |seconds| format!("{seconds:.2}"))
 }
 
-/// A round that failed, for whoever wants to see it again.
+/// Describes a round that failed, and how to play it again.
 pub fn failure(round: &Round, folder: &Path) -> String {
     format!(
         "round with SEED={} is not exact; its logs are in {}\n  {}",
@@ -186,7 +182,7 @@ pub fn failure(round: &Round, folder: &Path) -> String {
     )
 }
 
-/// The progress line; on no terminal it is left out.
+/// The progress line. Without a terminal nothing is shown.
 pub fn progress(rounds: u64) -> ProgressBar {
     let bar = ProgressBar::new(rounds);
     if let Ok(style) = ProgressStyle::with_template("{pos}/{len} rounds {bar:20} {elapsed} {msg}") {

@@ -1,4 +1,4 @@
-//! One round: load and faults, repairing, rest, and the check.
+//! One round: load and faults, repair, quiescence, and the check.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use crate::check::{self, Verdict};
 use crate::clients::{Clients, Records};
 use crate::cluster::Cluster;
-use crate::rest;
+use crate::quiescence;
 use crate::schedule::{AUDIT_OFTEN, Fault, LOAD, Schedule};
 
 /// One fault of a round, as it went.
@@ -23,16 +23,16 @@ pub struct Injected {
     pub acknowledged: u64,
 }
 
-/// What a round has shown.
+/// The result of a round.
 #[derive(Debug)]
 pub struct Round {
     pub seed: u64,
     pub injected: Vec<Injected>,
     pub verdict: Verdict,
-    /// From the end of the last fault until every count was exact, all votes that
-    /// were still open sent again in between. `None`: it never was.
+    /// The time from the end of the last fault until every count was exact. In between, all
+    /// votes that were not acknowledged were sent again. `None`: it never was exact.
     pub exact_after: Option<Duration>,
-    /// What must not happen, in words; empty for a round that is right.
+    /// What must not happen, in words. Empty for a round that is right.
     pub problems: Vec<String>,
 }
 
@@ -42,10 +42,10 @@ impl Round {
     }
 }
 
-/// Plays a schedule in `folder`, which is left behind for whoever reads its logs.
+/// Plays a schedule in `folder`, which is left behind with its logs.
 ///
 /// # Errors
-/// When the stores cannot be set up. What goes wrong later is in the round.
+/// When the stores cannot be set up. A later failure is a problem of the round.
 pub async fn play(schedule: &Schedule, folder: &Path, template: &PrivatePostgres) -> anyhow::Result<Round> {
     let cluster = Arc::new(Cluster::start(folder, template, &schedule.settings).await?);
     std::fs::write(folder.join("schedule.txt"), format!("{schedule:#?}\n"))?;
@@ -95,35 +95,35 @@ async fn load_and_repair(
         }
     }
     sleep_until(began + LOAD).await;
-    // Every fault has repaired what it hurt.
+    // Every fault has ended by now.
     let repaired = Instant::now();
     let records = clients.finish().await?;
     round.exact_after = until_exact(cluster, repaired).await;
     if round.exact_after.is_none() {
         round.problems.push("it never was exact again".to_owned());
     }
-    if let Err(error) = rest::wait(cluster, settings.audit_cron == AUDIT_OFTEN).await {
+    if let Err(error) = quiescence::wait(cluster, settings.audit_cron == AUDIT_OFTEN).await {
         round.problems.push(format!("{error:#}"));
     }
     judge(cluster, &records, round).await?;
     Ok(())
 }
 
-/// Waits until all counts are exact; how long that was from `repaired` on.
+/// Waits until all counts are exact. Returns how long that was from `repaired` on.
 async fn until_exact(cluster: &Cluster, repaired: Instant) -> Option<Duration> {
     let owner = cluster.postgres.lock().await.owner();
     let mut redis = cluster.redis.lock().await.connection().await.ok()?;
-    while repaired.elapsed() < rest::REST_LIMIT {
+    while repaired.elapsed() < quiescence::QUIESCENCE_LIMIT {
         let counts = check::counts(&owner, &mut redis).await;
         if counts.is_ok_and(|counts| check::are_exact(&counts)) {
             return Some(repaired.elapsed());
         }
-        sleep(rest::LOOK_EVERY).await;
+        sleep(quiescence::LOOK_EVERY).await;
     }
     None
 }
 
-/// The system says that it is quiescent: now all must be right, and stay so.
+/// The programs report that they are quiescent: now all must be right, and stay right.
 async fn judge(cluster: &Cluster, records: &Records, round: &mut Round) -> anyhow::Result<()> {
     let owner = cluster.postgres.lock().await.owner();
     let mut redis = cluster.redis.lock().await.connection().await?;

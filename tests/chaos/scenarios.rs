@@ -1,46 +1,46 @@
-//! Two long stress scenarios with figures of their own: a server at four times the load it
-//! can carry, and Redis gone for half a minute.
+//! Two long stress scenarios with figures of their own: a server under four times the load
+//! that it can carry, and Redis unavailable for half a minute.
 
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use serde_json::{Value, json};
+use testkit::load::{Load, Mix, Outcome, Pace, Requests, Spread};
+use testkit::programs::until_ready;
 use tokio::time::{Instant, sleep};
 
 use crate::check;
 use crate::cluster::Cluster;
-use crate::load::Load;
-use crate::rest;
+use crate::quiescence::{LOOK_EVERY, QUIESCENCE_LIMIT};
 use crate::schedule::{self, Settings};
 use crate::stores;
 
 /// How long a rate is measured. A server on the slow Postgres stores less than three batches
-/// a second; over five seconds, one more or less was seen to pass for lost speed.
+/// a second. Over five seconds, one batch more or less was seen to look like lost speed.
 const MEASURE: Duration = Duration::from_secs(10);
 const OVERLOAD: Duration = Duration::from_secs(60);
 const OVERLOAD_TIMES: f64 = 4.0;
-/// Postgres is made so slow that the generator, on the same machine, can ask four
-/// times what the server can carry.
+/// Postgres is made so slow that the generator, on the same machine, can send four times
+/// what the server can carry.
 const SLOW_BY: Duration = Duration::from_millis(500);
-/// Enough to fill both batch writers' batches and the queue behind them (`tally::votes`).
+/// Enough to fill both batch writers' batches and the queue before them (`tally::votes`).
 const SATURATING_CONNECTIONS: usize = 4000;
-/// More than batch writers and queue hold, so that some are refused; fewer than the server
-/// takes (`http::CONNECTIONS_LIMIT`).
+/// More than the batches and the queue have room for, so that some are refused; fewer than
+/// the server takes (`http::limits::CONNECTIONS_LIMIT`).
 const OVERLOAD_CONNECTIONS: usize = 8000;
-/// What a server may hold in memory with all these connections and a full queue.
+/// How much memory a server may use with all these connections and a full queue.
 const MEMORY_LIMIT_MIB: u64 = 512;
-/// How much of its speed it must have again.
+/// The part of its speed that it must reach again.
 const SPEED_AGAIN: f64 = 0.9;
 
-const REDIS_GONE: Duration = Duration::from_secs(30);
+const REDIS_UNAVAILABLE: Duration = Duration::from_secs(30);
 const ITEMS: i64 = 1000;
 const CONNECTIONS: usize = 64;
 
-/// Plays the scenario of this name; whether all came out right.
+/// Plays the scenario of this name. Returns whether all was right.
 pub async fn play(name: &str, folder: &Path) -> anyhow::Result<bool> {
     let template = stores::template(folder).await?;
     let settings = Settings {
@@ -55,7 +55,9 @@ pub async fn play(name: &str, folder: &Path) -> anyhow::Result<bool> {
         ..settings
     };
     let cluster = Arc::new(Cluster::start(&folder.join(name), &template, &settings).await?);
-    wait_until_ready(&cluster).await?;
+    for url in &cluster.urls {
+        until_ready(url).await?;
+    }
     let played = match name {
         "overload" => overload(&cluster).await,
         "redis-gone" => redis_gone(&cluster).await,
@@ -63,29 +65,12 @@ pub async fn play(name: &str, folder: &Path) -> anyhow::Result<bool> {
     };
     cluster.stop().await;
     let (figures, failures) = played?;
-    println!("{}", serde_json::to_string_pretty(&figures)?);
-    let results = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("target/chaos/{name}.json"));
-    std::fs::write(results, serde_json::to_string_pretty(&figures)?)?;
+    println!("{figures:#}");
+    crate::write_result(&format!("{name}.json"), &figures)?;
     for failure in &failures {
         eprintln!("{failure}");
     }
     Ok(failures.is_empty())
-}
-
-async fn wait_until_ready(cluster: &Cluster) -> anyhow::Result<()> {
-    let deadline = Instant::now() + rest::REST_LIMIT;
-    for url in &cluster.urls {
-        while !reqwest::get(format!("{url}/health/ready"))
-            .await
-            .is_ok_and(|answer| answer.status().is_success())
-        {
-            if Instant::now() > deadline {
-                bail!("{url} did not become ready");
-            }
-            sleep(rest::LOOK_EVERY).await;
-        }
-    }
-    Ok(())
 }
 
 fn addresses(cluster: &Cluster) -> anyhow::Result<Vec<SocketAddr>> {
@@ -98,7 +83,7 @@ fn addresses(cluster: &Cluster) -> anyhow::Result<Vec<SocketAddr>> {
     cluster.urls.iter().map(parse).collect()
 }
 
-/// Rows, and whether the three counts agree.
+/// The number of rows, and whether the three counts agree.
 async fn ledger(cluster: &Cluster) -> anyhow::Result<(u64, bool)> {
     let owner = cluster.postgres.lock().await.owner();
     let rows: i64 = sqlx::query_scalar("select count(*) from vote")
@@ -109,50 +94,59 @@ async fn ledger(cluster: &Cluster) -> anyhow::Result<(u64, bool)> {
     Ok((u64::try_from(rows)?, check::are_exact(&counts)))
 }
 
-/// Waits until the three counts agree; how long after `since` that was.
+/// Waits until the three counts agree. Returns how long after `since` that was.
 async fn until_exact(cluster: &Cluster, since: Instant) -> anyhow::Result<Duration> {
-    while since.elapsed() < rest::REST_LIMIT {
+    while since.elapsed() < QUIESCENCE_LIMIT {
         if ledger(cluster).await?.1 {
             return Ok(since.elapsed());
         }
-        sleep(rest::LOOK_EVERY).await;
+        sleep(LOOK_EVERY).await;
     }
     bail!("it never was exact again");
 }
 
-async fn capacity(server: SocketAddr) -> anyhow::Result<(f64, u64, u64)> {
-    let load = Load::closed(&[server], ITEMS, SATURATING_CONNECTIONS);
+/// Anonymous votes on all items.
+fn start_load(servers: &[SocketAddr], connections: usize, pace: Pace) -> anyhow::Result<Load> {
+    let requests = Requests::render(usize::try_from(ITEMS)?, Spread::Uniform, Mix::Votes, false);
+    Ok(Load::start(servers, connections, Arc::new(requests), pace, 0))
+}
+
+/// How many votes a second a server can carry, and what the load has seen.
+async fn capacity(server: SocketAddr) -> anyhow::Result<(f64, Outcome)> {
+    let load = start_load(&[server], SATURATING_CONNECTIONS, Pace::Closed)?;
     // The first batches are small.
     sleep(MEASURE / 2).await;
     let rate = load.rate(MEASURE).await;
-    let answers = load.finish().await?;
-    Ok((rate, answers.accepted(), answers.other()))
+    Ok((rate, load.stop().await))
 }
 
 async fn overload(cluster: &Cluster) -> anyhow::Result<(Value, Vec<String>)> {
     let server = *addresses(cluster)?.first().context("a server")?;
     let memory = async || cluster.servers[0].lock().await.memory_mib();
     let idle_mib = memory().await?.1;
-    // While Postgres is quick: connecting takes many answers, and has a limit.
-    let warm_up = Load::closed(&[server], ITEMS, CONNECTIONS);
+    // The server connects while Postgres is quick: that takes many answers, and has a limit.
+    let warm_up = start_load(&[server], CONNECTIONS, Pace::Closed)?;
     sleep(MEASURE / 2).await;
-    let accepted_first = warm_up.finish().await?.accepted();
+    let warm_up = warm_up.stop().await;
     cluster.slow_postgres(SLOW_BY);
-    let (before, accepted_before, other_before) = capacity(server).await?;
-    let offered = before * OVERLOAD_TIMES;
-    let (answers, unsent) = Load::open(server, ITEMS, OVERLOAD_CONNECTIONS, offered, OVERLOAD).await?;
+    let (before, load_before) = capacity(server).await?;
+    let per_second = before * OVERLOAD_TIMES;
+    let overload = start_load(&[server], OVERLOAD_CONNECTIONS, Pace::Overload { per_second })?;
+    sleep(OVERLOAD).await;
+    let overload = overload.stop().await;
     let (peak_mib, _) = memory().await?;
-    let (after, accepted_after, other_after) = capacity(server).await?;
+    let (after, load_after) = capacity(server).await?;
     cluster.slow_postgres(Duration::ZERO);
     let exact = until_exact(cluster, Instant::now()).await?;
     let (rows, _) = ledger(cluster).await?;
-    let acknowledged = accepted_first + accepted_before + answers.accepted() + accepted_after;
-    let other = other_before + answers.other() + other_after;
+    let loads = [&warm_up, &load_before, &overload, &load_after];
+    let acknowledged: u64 = loads.iter().map(|load| load.acknowledged_votes).sum();
+    let other: u64 = loads.iter().map(|load| load.failures).sum();
 
     let mut failures = Vec::new();
-    let mut check = |holds: bool, what: &str| {
-        if !holds {
-            failures.push(format!("does not hold: {what}"));
+    let mut check = |is_true: bool, what: &str| {
+        if !is_true {
+            failures.push(format!("not true: {what}"));
         }
     };
     check(
@@ -160,8 +154,8 @@ async fn overload(cluster: &Cluster) -> anyhow::Result<(Value, Vec<String>)> {
         "every request is answered, with 201 or with 503 and Retry-After",
     );
     check(
-        before > 0.0 && answers.refused() > 0,
-        "more was asked than could be carried",
+        before > 0.0 && overload.refused > 0,
+        "more was sent than could be carried",
     );
     check(
         rows == acknowledged,
@@ -172,13 +166,13 @@ async fn overload(cluster: &Cluster) -> anyhow::Result<(Value, Vec<String>)> {
     let figures = json!({
         "scenario": "overload",
         "can_carry_votes_per_second": before,
-        "offered_votes_per_second": offered,
+        "offered_votes_per_second": per_second,
         "seconds": OVERLOAD.as_secs(),
         "connections": OVERLOAD_CONNECTIONS,
-        "accepted": answers.accepted(),
-        "refused_with_retry_after": answers.refused(),
+        "accepted": overload.acknowledged_votes,
+        "refused_with_retry_after": overload.refused,
         "answered_otherwise_or_not": other,
-        "not_sent_for_want_of_a_free_connection": unsent,
+        "not_sent_for_want_of_a_free_connection": overload.unsent,
         "acknowledged_in_all": acknowledged,
         "rows": rows,
         "memory_idle_mib": idle_mib,
@@ -190,43 +184,40 @@ async fn overload(cluster: &Cluster) -> anyhow::Result<(Value, Vec<String>)> {
 }
 
 async fn redis_gone(cluster: &Cluster) -> anyhow::Result<(Value, Vec<String>)> {
-    let load = Load::closed(&addresses(cluster)?, ITEMS, CONNECTIONS);
+    let load = start_load(&addresses(cluster)?, CONNECTIONS, Pace::Closed)?;
     sleep(MEASURE).await;
     let before = load.rate(MEASURE).await;
-    let without_count = || load.answers.without_count.load(Ordering::Relaxed);
-    let (began, accepted, uncounted) = (Instant::now(), load.answers.accepted(), without_count());
-    cluster.redis.lock().await.killed(REDIS_GONE).await?;
+    let began = Instant::now();
+    let (accepted, uncounted) = (load.acknowledged_votes(), load.without_count());
+    cluster.redis.lock().await.killed(REDIS_UNAVAILABLE).await?;
     let returned = Instant::now();
-    let accepted = load.answers.accepted() - accepted;
+    let accepted = load.acknowledged_votes() - accepted;
     let during = accepted as f64 / began.elapsed().as_secs_f64();
-    let uncounted = without_count() - uncounted;
-    let answers = load.finish().await?;
+    let uncounted = load.without_count() - uncounted;
+    let load = load.stop().await;
     let exact = until_exact(cluster, returned).await?;
     let (rows, _) = ledger(cluster).await?;
 
     let mut failures = Vec::new();
-    let mut check = |holds: bool, what: &str| {
-        if !holds {
-            failures.push(format!("does not hold: {what}"));
+    let mut check = |is_true: bool, what: &str| {
+        if !is_true {
+            failures.push(format!("not true: {what}"));
         }
     };
+    check(load.failures == 0 && load.refused == 0, "every vote is accepted");
     check(
-        answers.other() == 0 && answers.refused() == 0,
-        "every vote is accepted",
-    );
-    check(
-        rows == answers.accepted(),
+        rows == load.acknowledged_votes,
         "every acknowledged vote is a row, and no other is",
     );
     let figures = json!({
         "scenario": "redis-gone",
-        "seconds_gone": REDIS_GONE.as_secs(),
+        "seconds_gone": REDIS_UNAVAILABLE.as_secs(),
         "votes_per_second_before": before,
         "votes_per_second_meanwhile": during,
         "accepted_meanwhile": accepted,
         "of_these_without_a_live_count": uncounted,
-        "refused_or_unanswered": answers.other() + answers.refused(),
-        "acknowledged_in_all": answers.accepted(),
+        "refused_or_unanswered": load.failures + load.refused,
+        "acknowledged_in_all": load.acknowledged_votes,
         "rows": rows,
         "seconds_to_exact_after_its_return": exact.as_secs_f64(),
     });

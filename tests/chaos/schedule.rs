@@ -1,4 +1,4 @@
-//! What goes wrong in a round, and when: drawn from the round's seed alone.
+//! The faults of a round and when they begin, drawn from the round's seed alone.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -7,27 +7,27 @@ use rand::rngs::StdRng;
 use rand::seq::{IndexedRandom, SliceRandom};
 use rand::{Rng, SeedableRng};
 
-/// For how long votes are cast and faults begin.
+/// How long votes are cast and faults begin.
 pub const LOAD: Duration = Duration::from_secs(9);
-/// Servers, and workers.
+/// How many servers there are, and how many workers.
 pub const PAIR: usize = 2;
 /// Longer than any deadline of a sync worker: its answer from Redis and its idle
 /// transaction have 5 s (`live::WORKER_ANSWER_LIMIT`, `ledger::IDLE_TRANSACTION_LIMIT`).
 const PAST_EVERY_DEADLINE: Duration = Duration::from_millis(6500);
 
-/// How long a target has to itself between two faults, at the least.
+/// The least time between two faults of one target.
 const BETWEEN: Duration = Duration::from_millis(300);
 
 macro_rules! faults {
     ($($fault:ident: $name:literal),* $(,)?) => {
-        /// Everything that is made to go wrong.
+        /// Everything that can be made to go wrong.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum Fault { $($fault),* }
 
         impl Fault {
             pub const ALL: &[Fault] = &[$(Fault::$fault),*];
 
-            /// As the table and `FAULT=` call it.
+            /// Its name in the table and for `FAULT=`.
             pub fn name(self) -> &'static str {
                 match self { $(Fault::$fault => $name),* }
             }
@@ -40,7 +40,7 @@ faults! {
     ServerRestarted: "server restarted in order",
     ServerStopped: "server stopped for a while",
     WorkerKilled: "worker killed",
-    WorkerKilledBeforeMark: "worker killed between write and mark",
+    WorkerKilledBeforeMarkSaved: "worker killed between write and mark saved",
     WorkerRestarted: "worker restarted in order",
     WorkerStopped: "worker stopped for a while",
     WorkerAsleep: "worker asleep in mid-flush past every deadline",
@@ -72,9 +72,9 @@ enum Target {
     Server,
     Worker,
     Redis,
-    RedisLinks,
+    RedisConnections,
     Postgres,
-    PostgresLinks,
+    PostgresConnections,
 }
 
 impl Fault {
@@ -82,7 +82,7 @@ impl Fault {
         match self {
             Self::ServerKilled | Self::ServerRestarted | Self::ServerStopped => Target::Server,
             Self::WorkerKilled
-            | Self::WorkerKilledBeforeMark
+            | Self::WorkerKilledBeforeMarkSaved
             | Self::WorkerRestarted
             | Self::WorkerStopped
             | Self::WorkerAsleep => Target::Worker,
@@ -94,14 +94,16 @@ impl Fault {
             | Self::RedisWiped
             | Self::RedisScriptsFlushed
             | Self::RedisFull => Target::Redis,
-            Self::RedisCut | Self::RedisStalled | Self::RedisReplyLost => Target::RedisLinks,
+            Self::RedisCut | Self::RedisStalled | Self::RedisReplyLost => Target::RedisConnections,
             Self::PostgresKilled
             | Self::PostgresBackendKilled
             | Self::PostgresImmediate
             | Self::PostgresStopped
             | Self::PostgresFull
             | Self::PostgresNoConnections => Target::Postgres,
-            Self::PostgresCut | Self::PostgresStalled | Self::PostgresReplyLost => Target::PostgresLinks,
+            Self::PostgresCut | Self::PostgresStalled | Self::PostgresReplyLost => {
+                Target::PostgresConnections
+            }
         }
     }
 
@@ -126,8 +128,8 @@ impl Fault {
         Self::ALL.iter().copied().find(|fault| fault.name() == name)
     }
 
-    /// Those that wait for the worker to come to a certain point, and may miss it.
-    const AT_A_POINT: [Self; 2] = [Self::WorkerKilledBeforeMark, Self::WorkerAsleep];
+    /// The faults that wait for the worker to come to a certain point, which it may not.
+    const AT_A_POINT: [Self; 2] = [Self::WorkerKilledBeforeMarkSaved, Self::WorkerAsleep];
 
     fn lasting(self, random: &mut StdRng) -> Duration {
         let milliseconds = match self {
@@ -147,18 +149,19 @@ impl Fault {
 /// One fault of a round.
 #[derive(Clone, Debug)]
 pub struct Step {
-    /// When it begins, from the round's beginning on.
+    /// When it begins, after the round's beginning.
     pub at: Duration,
     pub fault: Fault,
     /// Which server or worker: 0 or 1.
     pub which: usize,
     /// How long it lasts: down, stopped, stalled.
     pub lasting: Duration,
-    /// Whose connections are hurt: one program's, or all if it is `None`.
-    pub live_counts: Option<usize>,
+    /// Which program's connections a fault of connections breaks: the servers come first,
+    /// then the workers. `None`: those of all programs.
+    pub program: Option<usize>,
 }
 
-/// How the programs are set in a round, and what is voted on.
+/// The programs' settings in a round, and what is voted on.
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub items: i64,
@@ -167,8 +170,8 @@ pub struct Settings {
     pub flush_page: &'static str,
     pub retention: &'static str,
     pub max_age: &'static str,
-    /// When the workers audit, and mend what they find. In half of the rounds never:
-    /// there the counts must come right without that safety net.
+    /// When the workers audit, and repair what they find. In half of the rounds never:
+    /// there the counts must become right without an audit.
     pub audit_cron: &'static str,
 }
 
@@ -184,8 +187,8 @@ pub struct Schedule {
     pub steps: Vec<Step>,
 }
 
-/// Draws a round's plan. Of four seeds in a row each fault is in two at the least;
-/// `only` has one fault alone, several times.
+/// Draws a round's plan. Four seeds in a row have each fault in at least two rounds. With
+/// `only`, a round has that fault alone, several times.
 pub fn draw(seed: u64, only: Option<Fault>) -> Schedule {
     let mut random = StdRng::seed_from_u64(seed);
     let settings = Settings {
@@ -194,7 +197,7 @@ pub fn draw(seed: u64, only: Option<Fault>) -> Schedule {
         flush_every: pick(&["50ms", "200ms", "1s"], &mut random),
         flush_page: pick(&["7", "100", "1000"], &mut random),
         retention: pick(&["1ms", "300ms", "10m"], &mut random),
-        // Counts that are thrown away for their age hide what else was wrong with them.
+        // A count that is evicted by age hides what else was wrong with it.
         max_age: pick(&["700ms", "1h", "1h", "1h"], &mut random),
         audit_cron: pick(&[AUDIT_OFTEN, AUDIT_NEVER], &mut random),
     };
@@ -211,7 +214,7 @@ pub fn draw(seed: u64, only: Option<Fault>) -> Schedule {
             fault,
             which: random.random_range(0..PAIR),
             lasting: fault.lasting(&mut random),
-            live_counts: random.random_bool(0.6).then(|| random.random_range(0..2 * PAIR)),
+            program: random.random_bool(0.6).then(|| random.random_range(0..2 * PAIR)),
         })
         .collect();
     steps.sort_by_key(|step| step.at);
@@ -223,7 +226,7 @@ pub fn draw(seed: u64, only: Option<Fault>) -> Schedule {
     }
 }
 
-/// Two faults of one kind of target do not overlap; those of different ones do.
+/// Faults of one target do not overlap; faults of different targets may.
 fn take_turns(steps: &mut [Step]) {
     let mut free_from: HashMap<(Target, usize), Duration> = HashMap::new();
     for step in steps {
@@ -238,25 +241,25 @@ fn take_turns(steps: &mut [Step]) {
     }
 }
 
-/// A round's faults, by its seed. What rebuilds everything (an epoch) or all
-/// recent votes' items (a server's lost connections to Postgres) would hide what
-/// other faults have done, so most rounds have only some of them.
+/// A round's faults, by its seed. A fault after which everything is rebuilt (an epoch), or
+/// every item with recent votes (a server's lost connections to Postgres), would hide
+/// what other faults have done. So most rounds have only some of these.
 fn dealt(seed: u64, random: &mut StdRng) -> Vec<Fault> {
     let wanted = |fault: &Fault| {
         let epoch = fault.begins_epoch();
         match (seed % 4, fault.target()) {
             // Nothing that begins an epoch.
             (0, _) => !epoch,
-            // Redis in every way; Postgres and the servers stand.
-            (1, target) => matches!(target, Target::Redis | Target::RedisLinks | Target::Worker),
-            // Postgres in every way; Redis stands.
-            (2, target) => !matches!(target, Target::Redis | Target::RedisLinks),
-            // All that is worst, at once.
-            (_, target) => epoch || matches!(target, Target::Server | Target::PostgresLinks),
+            // Every fault of Redis; none of Postgres and the servers.
+            (1, target) => matches!(target, Target::Redis | Target::RedisConnections | Target::Worker),
+            // Every fault of Postgres; none of Redis.
+            (2, target) => !matches!(target, Target::Redis | Target::RedisConnections),
+            // The worst faults, together.
+            (_, target) => epoch || matches!(target, Target::Server | Target::PostgresConnections),
         }
     };
     let mut faults: Vec<Fault> = Fault::ALL.iter().copied().filter(wanted).collect();
-    // One more, since a fault may miss its moment.
+    // One more, since a fault may miss its point.
     faults.extend(faults.clone().choose(random));
     if seed % 4 < 3 {
         faults.extend(Fault::AT_A_POINT.choose(random));

@@ -1,4 +1,4 @@
-//! A round's Postgres and Redis, and what can be done to them.
+//! What faults do to a round's Postgres and Redis.
 
 use std::fs::File;
 use std::io::Write;
@@ -9,31 +9,25 @@ use anyhow::{Context, bail};
 use nix::mount::{MsFlags, mount, umount2};
 use nix::sys::signal::Signal;
 use redis::aio::MultiplexedConnection;
-use sqlx::postgres::{PgConnection, PgPool, PgPoolOptions};
-use sqlx::{Connection, Executor};
+use sqlx::{Executor, PgPool};
 use tally::dev::{Durability, PrivatePostgres, PrivateRedis};
 use tally::ledger::Role;
+use testkit::LOOK_EVERY;
+use testkit::stores::{self, DATABASE, SECRET};
 use tokio::time::{Instant, sleep};
 
-const SECRET: &str = "chaos-has-no-secrets";
 /// Large enough for a round, small enough to be filled in a moment.
 const DISK_LIMIT_MEGABYTES: usize = 400;
 /// How long a replica may take to follow.
 const FOLLOW_LIMIT: Duration = Duration::from_secs(5);
-const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// How long Postgres may take to answer again once it has room and its processes.
+const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 
 /// A migrated Postgres, stopped, that every round copies.
 pub async fn template(folder: &Path) -> anyhow::Result<PrivatePostgres> {
-    let mut template = PrivatePostgres::new(&folder.join("template"), SECRET, Durability::Full)?;
-    template.start().await?;
-    let url = template.create_database("tally").await?;
-    tally::app::migrate(&url, "chaos").await?;
-    let mut owner = PgConnection::connect(&url).await?;
     // The write-ahead log must fit onto the small disk.
-    owner.execute("alter system set max_wal_size = '96MB'").await?;
-    owner.close().await?;
-    template.stop().await;
-    Ok(template)
+    let settings = ["alter system set max_wal_size = '96MB'"];
+    stores::make_template(&folder.join("template"), Durability::Full, &settings).await
 }
 
 /// Postgres, on a small disk of its own where one can be had.
@@ -47,14 +41,9 @@ impl Postgres {
     pub async fn start(folder: &Path, template: &PrivatePostgres) -> anyhow::Result<Self> {
         let disk = small_disk(&folder.join("disk"))?;
         let place = disk.as_deref().unwrap_or(folder).join("postgres");
-        let mut server = PrivatePostgres::new(&place, SECRET, Durability::Full)?;
-        server.copy_from(template).await?;
-        server.start().await?;
-        // The programs are no superusers: they meet the limits that superusers do not.
-        server.create_logins().await?;
-        let owner = PgPoolOptions::new()
-            .max_connections(2)
-            .connect_lazy(&server.url("tally"))?;
+        // The programs log in without a superuser's rights, so that limits apply to them.
+        let server = stores::start_copy(template, &place, Durability::Full).await?;
+        let owner = stores::owner_pool(&server.url(DATABASE))?;
         Ok(Self { server, disk, owner })
     }
 
@@ -62,7 +51,7 @@ impl Postgres {
         self.server.port()
     }
 
-    /// The harness' own connections: past every proxy, with every right.
+    /// The harness' own connections, without a proxy and with every right.
     pub fn owner(&self) -> PgPool {
         self.owner.clone()
     }
@@ -75,7 +64,7 @@ impl Postgres {
     pub fn login_url(&self, role: Role, port: u16) -> String {
         let own = format!(":{}/", self.server.port());
         self.server
-            .login_url(role, "tally")
+            .login_url(role, DATABASE)
             .replace(&own, &format!(":{port}/"))
     }
 
@@ -109,12 +98,12 @@ impl Postgres {
         .await?;
         let Some(process) = process else { return Ok(false) };
         nix::sys::signal::kill(nix::unistd::Pid::from_raw(process), Signal::SIGKILL)?;
-        // It starts again by itself; if it does not, that is a store that is down.
+        // It starts again by itself.
         sleep(Duration::from_millis(100)).await;
         self.answers_again().await.map(|()| true)
     }
 
-    /// Every connection of the programs is ended, and none is let in.
+    /// Every connection of the programs is ended, and new ones are refused.
     pub async fn without_connections(&mut self, lasting: Duration) -> anyhow::Result<()> {
         let mut owner = self.owner.acquire().await?;
         owner.execute("alter database tally connection limit 0").await?;
@@ -126,8 +115,8 @@ impl Postgres {
         Ok(())
     }
 
-    /// The disk is full to the last byte for a while. Postgres may go down over it,
-    /// and is then started again as its supervisor would.
+    /// The disk is full to the last byte for a while. If Postgres ends because of it, it is
+    /// started again, as its supervisor would do.
     pub async fn disk_full(&mut self, lasting: Duration) -> anyhow::Result<()> {
         let disk = self.disk.as_deref().context("Postgres has no small disk")?;
         let ballast = disk.join("ballast");
@@ -138,8 +127,8 @@ impl Postgres {
     }
 
     async fn answers_again(&mut self) -> anyhow::Result<()> {
-        let deadline = Instant::now() + Duration::from_secs(30);
-        while !tally::ledger::answers(&self.server.url("tally")).await {
+        let deadline = Instant::now() + ANSWER_LIMIT;
+        while !tally::ledger::answers(&self.server.url(DATABASE)).await {
             if !self.server.runs() {
                 self.server.crash().await;
                 self.server.start().await?;
@@ -156,7 +145,7 @@ impl Postgres {
         self.server.stop().await;
     }
 
-    /// Its log, for a round that failed: the small disk goes with the round.
+    /// Keeps its log, for a round that failed: the small disk goes with the round.
     pub fn keep_log(&self, folder: &Path) {
         if let Some(disk) = &self.disk {
             let _ = std::fs::copy(disk.join("postgres/log"), folder.join("postgres.log"));
@@ -167,7 +156,7 @@ impl Postgres {
 impl Drop for Postgres {
     fn drop(&mut self) {
         if let Some(disk) = &self.disk {
-            // Whoever still has a file open there keeps it until its end.
+            // A process that still has a file open there keeps it until its end.
             let _ = umount2(disk, nix::mount::MntFlags::MNT_DETACH);
         }
     }
@@ -219,8 +208,7 @@ struct Server {
 
 impl Server {
     async fn start(folder: PathBuf) -> anyhow::Result<Self> {
-        let mut server = PrivateRedis::new(&folder, SECRET)?.persistent();
-        server.start().await?;
+        let server = stores::start_redis(&folder, SECRET).await?;
         Ok(Self { server, folder })
     }
 
@@ -230,12 +218,10 @@ impl Server {
     }
 
     async fn connection(&self) -> anyhow::Result<MultiplexedConnection> {
-        Ok(redis::Client::open(self.server.url())?
-            .get_multiplexed_async_connection()
-            .await?)
+        stores::redis_connection(&self.server.url()).await
     }
 
-    async fn order(&self, words: &[&str]) -> anyhow::Result<()> {
+    async fn run(&self, words: &[&str]) -> anyhow::Result<()> {
         let mut command = redis::cmd(words.first().context("a command")?);
         command.arg(&words[1..]);
         Ok(command.exec_async(&mut self.connection().await?).await?)
@@ -254,12 +240,12 @@ impl Redis {
         self.current.server.port()
     }
 
-    /// The URL for a program, over its proxy.
+    /// The URL for a program, through the proxy on this port.
     pub fn program_url(port: u16) -> String {
         format!("redis://:{SECRET}@127.0.0.1:{port}/0")
     }
 
-    /// The harness' own connection, past every proxy.
+    /// The harness' own connection, without a proxy.
     pub async fn connection(&self) -> anyhow::Result<MultiplexedConnection> {
         self.current.connection().await
     }
@@ -295,47 +281,45 @@ impl Redis {
     }
 
     pub async fn wiped(&mut self) -> anyhow::Result<()> {
-        self.current.order(&["FLUSHALL"]).await
+        self.current.run(&["FLUSHALL"]).await
     }
 
     pub async fn scripts_flushed(&mut self) -> anyhow::Result<()> {
-        self.current.order(&["SCRIPT", "FLUSH"]).await
+        self.current.run(&["SCRIPT", "FLUSH"]).await
     }
 
     pub async fn out_of_memory(&mut self, lasting: Duration) -> anyhow::Result<()> {
-        self.current.order(&["CONFIG", "SET", "maxmemory", "1"]).await?;
+        self.current.run(&["CONFIG", "SET", "maxmemory", "1"]).await?;
         sleep(lasting).await;
-        self.current.order(&["CONFIG", "SET", "maxmemory", "0"]).await
+        self.current.run(&["CONFIG", "SET", "maxmemory", "0"]).await
     }
 
-    /// The spare follows, then follows no more while votes go on; then it takes
-    /// over, and what came in between is gone. `point_to` sends the programs to it.
+    /// The spare follows, stops following while votes go on, and takes over: the counts
+    /// from between are lost. `point_to` sends the programs to it.
     pub async fn failed_over(&mut self, lasting: Duration, point_to: impl Fn(u16)) -> anyhow::Result<()> {
         self.current
-            .order(&["CONFIG", "SET", "repl-diskless-sync-delay", "0"])
+            .run(&["CONFIG", "SET", "repl-diskless-sync-delay", "0"])
             .await?;
-        self.spare.order(&["CONFIG", "SET", "masterauth", SECRET]).await?;
+        self.spare.run(&["CONFIG", "SET", "masterauth", SECRET]).await?;
         let port = self.port().to_string();
-        self.spare.order(&["REPLICAOF", "127.0.0.1", &port]).await?;
+        self.spare.run(&["REPLICAOF", "127.0.0.1", &port]).await?;
         let deadline = Instant::now() + FOLLOW_LIMIT;
-        loop {
-            let info: redis::InfoDict = redis::cmd("INFO")
-                .arg("replication")
-                .query_async(&mut self.spare.connection().await?)
-                .await?;
-            if info.get::<String>("master_link_status").as_deref() == Some("up") {
-                break;
-            }
+        let spare = self.spare.server.url();
+        while stores::redis_info(&spare, "replication")
+            .await?
+            .get::<String>("master_link_status")
+            .is_none_or(|status| status != "up")
+        {
             if Instant::now() > deadline {
                 bail!("the replica did not follow");
             }
             sleep(LOOK_EVERY).await;
         }
-        self.spare.order(&["REPLICAOF", "NO", "ONE"]).await?;
+        self.spare.run(&["REPLICAOF", "NO", "ONE"]).await?;
         sleep(lasting).await;
         std::mem::swap(&mut self.current, &mut self.spare);
         point_to(self.port());
-        // The old one is gone with its machine; a new one stands by.
+        // The old one has gone with its machine; a new spare takes its place.
         self.spare.server.crash().await;
         std::fs::remove_dir_all(self.spare.data())?;
         self.spare.server.start().await

@@ -5,7 +5,9 @@ use reqwest::StatusCode;
 use serde_json::json;
 
 use crate::helpers::eventually;
-use crate::helpers::programs::{SYNC_WORKER, TALLY, command, run, start, start_server, start_worker, stop, text};
+use crate::helpers::programs::{
+    SYNC_WORKER, TALLY, command, run, start, start_server, start_worker, stop, text,
+};
 use crate::helpers::stores::{Stores, blocker, until_blocked};
 
 /// Everyone votes on every item, over both servers in turn.

@@ -1,6 +1,6 @@
-//! Batched transactions: group commit without Redis. Batch writers take whatever votes
-//! wait; one statement inserts them and updates their items. Durable and exact: the
-//! best that SQL alone can do.
+//! Batched transactions: group commit without Redis. A batch writer takes all votes that
+//! wait; one statement inserts them and updates their items. Durable and exact: the best
+//! that SQL alone can do.
 
 use std::collections::{HashMap, HashSet};
 
@@ -15,14 +15,14 @@ use super::{VoteStore, database_url, item_row};
 
 const READ_CONNECTIONS: u32 = 8;
 
-/// $1 item ids, $2 voter ids, $3 values, one array entry a vote; $4 the items, each once.
+/// $1 item ids, $2 voter ids and $3 values have one entry for each vote; $4 has each item once.
 const STORE: &str = "
 with candidate as materialized (
     select position, item_id, voter_id, value, nextval('vote_id_seq') as id
     from unnest($1::bigint[], $2::text[], $3::smallint[]) with ordinality
          as given (item_id, voter_id, value, position)
 ), held as materialized (
-    -- In the order of ids, so that no two batches wait for each other in a circle.
+    -- In the order of ids, so that two batches never wait for each other.
     select item.id from item
     where item.id = any($4::bigint[])
     order by item.id
@@ -47,8 +47,7 @@ select array(select id from candidate order by position),
        array(select id from counted),
        array(select vote_count from counted)";
 
-/// The same for votes without voters, as Tally has it: $1 item ids, $2 values, $3 the
-/// items, each once.
+/// The same for anonymous votes, as in Tally: $1 item ids, $2 values, $3 each item once.
 const STORE_ANONYMOUS: &str = "
 with held as materialized (
     select item.id from item
@@ -76,7 +75,7 @@ struct Waiting {
     answer: oneshot::Sender<anyhow::Result<Cast>>,
 }
 
-/// For reads of items.
+/// Connects for reads of items.
 pub async fn connect() -> PgPool {
     PgPoolOptions::new()
         .max_connections(READ_CONNECTIONS)
@@ -86,7 +85,7 @@ pub async fn connect() -> PgPool {
         .expect("a connection")
 }
 
-/// One thread's.
+/// The store of one thread.
 pub struct BatchedTransaction {
     queue: mpsc::Sender<Waiting>,
     reads: PgPool,
@@ -118,7 +117,7 @@ impl VoteStore for BatchedTransaction {
 
 async fn writer(mut queue: mpsc::Receiver<Waiting>) {
     let options: PgConnectOptions = database_url().parse().expect("a URL");
-    // What Tally's own writers are set to, for the same reasons.
+    // The settings of Tally's own batch writers, for the same reasons.
     let options = options.options([
         ("enable_seqscan", "off"),
         ("jit", "off"),

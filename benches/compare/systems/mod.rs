@@ -1,6 +1,6 @@
-//! What is compared: five ways of storing votes. All but Tally itself answer the
-//! same requests through the same HTTP server as Tally's (`tally::http::start`),
-//! each as a process of its own: this program, started again.
+//! The systems that are compared: Tally, and four baselines that store votes in other ways.
+//! A baseline answers the same requests through the same HTTP server as Tally's
+//! (`tally::http::start`). Its process is this program, started again.
 
 mod batched;
 mod no_op;
@@ -13,28 +13,33 @@ use std::net::TcpListener;
 use std::time::Duration;
 
 use actix_web::{HttpResponse, web};
+use anyhow::Context;
 use serde::Serialize;
-use tally::domain::{Item, ItemId, NewVote};
+use sqlx::PgExecutor;
+use sqlx::postgres::{PgPool, PgPoolOptions};
+use tally::domain::{Item, ItemId, NewVote, StoredVote, VoteId, VoterId};
 use tally::http::{self, Json, PathItem, Problem, VoteBody, item_answer, vote_answer};
 use tally::telemetry;
 use tally::votes::Cast;
 
-/// Says to this program, started again, which system to be.
-pub const VARIABLE: &str = "TALLY_BENCH_CONTENDER";
+/// Tells this program, started again, which system to be.
+pub const VARIABLE: &str = "TALLY_BENCH_SYSTEM";
 /// Where it listens: the same variable as Tally's.
 pub const LISTEN: &str = "TALLY_LISTEN";
 
-/// Among how many servers it shares Postgres' connections.
+/// How many servers share Postgres' connections.
 pub const SERVERS: &str = "TALLY_BENCH_SERVERS";
-/// Postgres connections of a system that needs one a vote, its servers together;
-/// more made it no faster.
+/// Postgres connections of all servers together, for a system that uses one for each vote.
+/// More made it no faster.
 const CONNECTIONS: u32 = 64;
+/// How long a vote may wait for one of them.
+const CONNECTION_WAIT_LIMIT: Duration = Duration::from_secs(60);
 
 /// In the order in which they take their turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum System {
-    /// The same server, which parses and answers the same and stores nothing.
+    /// The no-op baseline: parses and answers the same, and stores nothing.
     NoOp,
     /// An insert and an update in one transaction a vote.
     Transaction,
@@ -42,7 +47,7 @@ pub enum System {
     BatchedTransaction,
     /// One INSERT and one EVALSHA a vote.
     Recipe,
-    /// The shipped server, with its worker.
+    /// The server as it is shipped, with its worker.
     Tally,
 }
 
@@ -65,6 +70,14 @@ impl System {
         }
     }
 
+    /// Its name in a table.
+    pub fn title(self) -> String {
+        match self {
+            Self::NoOp => "no-op baseline".to_owned(),
+            other => other.name().replace('_', " "),
+        }
+    }
+
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|one| one.name() == name)
     }
@@ -72,22 +85,24 @@ impl System {
 
 /// A way of storing votes.
 trait VoteStore: 'static {
-    /// Stores and counts a vote; durable once this returns, if it ever is.
+    /// Stores and counts a vote. What is durable at all is durable once this returns.
     fn cast(&self, vote: NewVote) -> impl Future<Output = anyhow::Result<Cast>>;
 
-    /// An item and its live count, if that is kept elsewhere.
+    /// An item, and its live count if that is not in the item.
     fn item(&self, id: ItemId) -> impl Future<Output = anyhow::Result<(Item, Option<i64>)>>;
 }
 
-/// Is a system until it is killed.
+/// Runs as a system until it is killed.
 pub async fn serve(name: &str) {
     telemetry::start(telemetry::LogFormat::Text, &[]).expect("a filter");
     // As `tally serve` does: the server measures each request.
     telemetry::init_metrics().expect("the first recorder");
     match System::named(name) {
-        Some(System::NoOp) => answer_with(|| no_op::Ceiling).await,
+        Some(System::NoOp) => answer_with(|| no_op::NoOp).await,
         Some(System::Transaction) => {
-            let store = transaction::Transaction::connect().await;
+            let store = transaction::Transaction {
+                pool: connect().await,
+            };
             answer_with(move || store.clone()).await;
         }
         Some(System::BatchedTransaction) => {
@@ -159,8 +174,39 @@ fn database_url() -> String {
     std::env::var("DATABASE_URL").expect("DATABASE_URL")
 }
 
-/// The row of an item, for the systems whose count stands in it.
-async fn item_row(pool: &sqlx::PgPool, id: ItemId) -> anyhow::Result<(Item, Option<i64>)> {
+/// A pool of this server's connections, all of them made.
+async fn connect() -> PgPool {
+    PgPoolOptions::new()
+        .max_connections(connections())
+        .min_connections(connections())
+        .test_before_acquire(false)
+        .acquire_timeout(CONNECTION_WAIT_LIMIT)
+        .connect(&database_url())
+        .await
+        .expect("a connection")
+}
+
+/// Stores a vote.
+async fn insert(postgres: impl PgExecutor<'_>, vote: &NewVote) -> anyhow::Result<StoredVote> {
+    let id = sqlx::query_scalar(
+        "insert into vote (item_id, voter_id, value) values ($1, $2, $3)
+         on conflict (item_id, voter_id, change_number) where voter_id is not null do nothing
+         returning id",
+    )
+    .bind(vote.item_id.get())
+    .bind(vote.voter_id.as_ref().map(VoterId::as_str))
+    .bind(vote.value.get())
+    .fetch_optional(postgres)
+    .await?
+    .context("a repeated vote, which the bench never casts")?;
+    Ok(StoredVote {
+        id: VoteId::new(id),
+        value: vote.value.get(),
+    })
+}
+
+/// An item from its row, for the systems whose count is there.
+async fn item_row(pool: &PgPool, id: ItemId) -> anyhow::Result<(Item, Option<i64>)> {
     let (name, saved_count): (String, i64) =
         sqlx::query_as("select name, vote_count from item where id = $1")
             .bind(id.get())

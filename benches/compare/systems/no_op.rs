@@ -1,4 +1,4 @@
-//! The no-op baseline: the same server, parsing and answering the same, storing nothing.
+//! The no-op baseline: the same server parses and answers the same, and stores nothing.
 
 use tally::domain::{Item, ItemId, NewVote, StoredVote, VoteId};
 use tally::votes::Cast;
@@ -6,13 +6,13 @@ use tally::votes::Cast;
 use super::VoteStore;
 
 #[derive(Clone)]
-pub struct Ceiling;
+pub struct NoOp;
 
 // Numbers as long as those of a running system, so that the answers are too.
 const VOTE_ID: i64 = 1_234_567;
 const COUNT: i64 = 123_456;
 
-impl VoteStore for Ceiling {
+impl VoteStore for NoOp {
     async fn cast(&self, vote: NewVote) -> anyhow::Result<Cast> {
         Ok(Cast::Accepted {
             vote: StoredVote {

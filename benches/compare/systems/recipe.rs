@@ -1,6 +1,6 @@
-//! The usual recipe: one INSERT and one EVALSHA a vote. The row is durable; the
-//! count is not exact once a process or Redis fails between the two. What writes its
-//! counts back to the items is left out, in its favour.
+//! The usual recipe: one INSERT and one EVALSHA a vote. The row is durable. The count is
+//! not exact once a process or Redis fails between the two. Nothing writes the counts back
+//! to the items: that is in the recipe's favour.
 
 use std::cell::RefCell;
 use std::time::Duration;
@@ -8,23 +8,23 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::TcpSettings;
 use redis::{AsyncConnectionConfig, Client, IntoConnectionInfo, RedisResult, Script};
-use sqlx::postgres::{PgPool, PgPoolOptions};
-use tally::domain::{Item, ItemId, NewVote, StoredVote, VoteId, VoterId};
+use sqlx::PgPool;
+use tally::domain::{Item, ItemId, NewVote};
 use tally::votes::Cast;
 
-use super::{VoteStore, connections, database_url};
+use super::{VoteStore, insert};
 
-/// So that a busy machine fails no vote.
+/// Long, so that no vote fails on a busy machine.
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 
-/// Where a count stands, for the check after the run.
+/// The key of a count, for the check after the run.
 pub fn key(item: i64) -> String {
     format!("recipe:{item}")
 }
 
 thread_local! {
-    /// One for each thread that serves, as Tally has them: a shared one, which
-    /// `benches/connections.rs` shows to be faster than a pool.
+    /// One for each thread that serves, as Tally has them: `benches/connections.rs` shows
+    /// that a shared connection is faster than a pool.
     static REDIS: RefCell<Option<MultiplexedConnection>> = const { RefCell::new(None) };
 }
 
@@ -37,14 +37,7 @@ pub struct Recipe {
 
 impl Recipe {
     pub async fn connect() -> Self {
-        let pool = PgPoolOptions::new()
-            .max_connections(connections())
-            .min_connections(connections())
-            .test_before_acquire(false)
-            .acquire_timeout(Duration::from_secs(60))
-            .connect(&database_url())
-            .await
-            .expect("a connection");
+        let pool = super::connect().await;
         let url = std::env::var("REDIS_URL").expect("REDIS_URL");
         let info = url
             .into_connection_info()
@@ -71,19 +64,7 @@ impl Recipe {
 
 impl VoteStore for Recipe {
     async fn cast(&self, vote: NewVote) -> anyhow::Result<Cast> {
-        let id = sqlx::query_scalar(
-            "insert into vote (item_id, voter_id, value) values ($1, $2, $3)
-             on conflict (item_id, voter_id, change_number) where voter_id is not null do nothing
-             returning id",
-        )
-        .bind(vote.item_id.get())
-        .bind(vote.voter_id.as_ref().map(VoterId::as_str))
-        .bind(vote.value.get())
-        .fetch_optional(&self.pool)
-        .await?;
-        let Some(id) = id else {
-            anyhow::bail!("a repeated vote, which the bench never casts");
-        };
+        let stored = insert(&self.pool, &vote).await?;
         let count = self
             .script
             .key(key(vote.item_id.get()))
@@ -91,10 +72,7 @@ impl VoteStore for Recipe {
             .invoke_async(&mut self.redis().await?)
             .await?;
         Ok(Cast::Accepted {
-            vote: StoredVote {
-                id: VoteId::new(id),
-                value: vote.value.get(),
-            },
+            vote: stored,
             vote_count: Some(count),
         })
     }
@@ -104,7 +82,7 @@ impl VoteStore for Recipe {
             .arg(key(id.get()))
             .query_async(&mut self.redis().await?)
             .await?;
-        // The name would come from a cache; none is asked, in its favour.
+        // The name would come from a cache. Nothing is asked: that is in the recipe's favour.
         let item = Item {
             id,
             name: "item".into(),

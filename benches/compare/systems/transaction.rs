@@ -1,49 +1,21 @@
 //! One transaction a vote: insert the vote, update its item. Durable and exact.
 
-use std::time::Duration;
-
-use sqlx::postgres::{PgPool, PgPoolOptions};
-use tally::domain::{Item, ItemId, NewVote, StoredVote, VoteId, VoterId};
+use sqlx::PgPool;
+use tally::domain::{Item, ItemId, NewVote};
 use tally::votes::Cast;
 
-use super::{VoteStore, connections, database_url, item_row};
+use super::{VoteStore, insert, item_row};
 
 #[derive(Clone)]
 pub struct Transaction {
-    pool: PgPool,
-}
-
-impl Transaction {
-    pub async fn connect() -> Self {
-        let pool = PgPoolOptions::new()
-            .max_connections(connections())
-            .min_connections(connections())
-            .test_before_acquire(false)
-            .acquire_timeout(Duration::from_secs(60))
-            .connect(&database_url())
-            .await
-            .expect("a connection");
-        Self { pool }
-    }
+    pub pool: PgPool,
 }
 
 impl VoteStore for Transaction {
     async fn cast(&self, vote: NewVote) -> anyhow::Result<Cast> {
         let mut transaction = self.pool.begin().await?;
-        let id = sqlx::query_scalar(
-            "insert into vote (item_id, voter_id, value) values ($1, $2, $3)
-             on conflict (item_id, voter_id, change_number) where voter_id is not null do nothing
-             returning id",
-        )
-        .bind(vote.item_id.get())
-        .bind(vote.voter_id.as_ref().map(VoterId::as_str))
-        .bind(vote.value.get())
-        .fetch_optional(&mut *transaction)
-        .await?;
-        let Some(id) = id else {
-            anyhow::bail!("a repeated vote, which the bench never casts");
-        };
-        // The item comes last, so that its row is locked for as short as can be.
+        let stored = insert(&mut *transaction, &vote).await?;
+        // The item comes last, so that its row is locked for the shortest time.
         let count = sqlx::query_scalar(
             "update item set vote_count = vote_count + $2 where id = $1 returning vote_count",
         )
@@ -53,10 +25,7 @@ impl VoteStore for Transaction {
         .await?;
         transaction.commit().await?;
         Ok(Cast::Accepted {
-            vote: StoredVote {
-                id: VoteId::new(id),
-                value: vote.value.get(),
-            },
+            vote: stored,
             vote_count: Some(count),
         })
     }

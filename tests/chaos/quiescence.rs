@@ -1,4 +1,4 @@
-//! Waiting until the system itself says that it is quiescent.
+//! Waits until the programs themselves report that they are quiescent.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -8,14 +8,14 @@ use tokio::time::{Instant, sleep};
 
 use crate::cluster::Cluster;
 
-/// How long a repaired system may take. An audit finds what nobody else has after
-/// TALLY_IN_FLIGHT_LIMIT (15 s); twice that, and time for a busy machine.
-pub const REST_LIMIT: Duration = Duration::from_secs(60);
+/// How long a repaired system may take. The slowest repair is an audit's, which begins
+/// after TALLY_IN_FLIGHT_LIMIT (15 s); twice that, and time for a busy machine.
+pub const QUIESCENCE_LIMIT: Duration = Duration::from_secs(60);
 pub const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// How many scans, and audits, must have ended: the first may have begun earlier.
+/// How many scans, and audits, must have ended: the first may have begun before.
 const PASSES: usize = 2;
 
-/// What a worker has said so far: each new value of a metric that every pass changes.
+/// The values that a worker has reported for a metric that every pass changes.
 #[derive(Default)]
 struct Passes {
     seen: Vec<String>,
@@ -33,15 +33,15 @@ impl Passes {
     }
 }
 
-/// When quiescent, by its own figures: every server is ready and suspects nothing; every
-/// worker has left nothing unsaved and nothing to rebuild, and if it audits, has
-/// found every item right; all of it begun after this call.
+/// Waits until the programs' own metrics show them quiescent: every server is ready and
+/// has no suspect; every worker has nothing unsaved and nothing to rebuild, and if it
+/// audits, it has found every item right. All of this in passes that begin after this call.
 ///
 /// # Errors
-/// What the last figures were, if that does not come true.
+/// When that does not come true; the last metric that was not right is in the error.
 pub async fn wait(cluster: &Cluster, audits: bool) -> anyhow::Result<()> {
     let http = reqwest::Client::new();
-    let deadline = Instant::now() + REST_LIMIT;
+    let deadline = Instant::now() + QUIESCENCE_LIMIT;
     let mut workers: Vec<(Passes, Passes)> = Vec::new();
     workers.resize_with(cluster.worker_urls.len(), Default::default);
     loop {
@@ -51,13 +51,13 @@ pub async fn wait(cluster: &Cluster, audits: bool) -> anyhow::Result<()> {
             Err(error) => format!("{error:#}"),
         };
         if Instant::now() > deadline {
-            bail!("it never said that it is quiescent: {why}");
+            bail!("it never reported that it is quiescent: {why}");
         }
         sleep(LOOK_EVERY).await;
     }
 }
 
-/// What still speaks against it.
+/// Why it is not quiescent yet.
 async fn look(
     http: &reqwest::Client,
     cluster: &Cluster,

@@ -1,0 +1,95 @@
+//! The rows that the runs have produced, and the files in target/bench.
+
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use crate::systems::System;
+use crate::voting::Row;
+use crate::worker::WorkerRow;
+
+/// All rows so far.
+#[derive(Default)]
+pub struct Results {
+    pub voting: Vec<Row>,
+    pub worker: Vec<WorkerRow>,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum AnyRow<'a> {
+    Voting(&'a Row),
+    Worker(&'a WorkerRow),
+}
+
+/// Where the results go.
+pub fn folder() -> PathBuf {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/bench");
+    std::fs::create_dir_all(&folder).expect("a folder");
+    folder
+}
+
+/// Writes a file of results.
+pub fn write_json(name: &str, value: &impl Serialize) {
+    let text = serde_json::to_string_pretty(value).expect("JSON");
+    std::fs::write(folder().join(name), text).expect("the results");
+}
+
+impl Results {
+    /// Writes all rows to results.json. Called after each run, so that a bench that is
+    /// interrupted leaves its results.
+    pub fn write(&self) {
+        let voting = self.voting.iter().map(AnyRow::Voting);
+        let rows: Vec<AnyRow> = voting.chain(self.worker.iter().map(AnyRow::Worker)).collect();
+        write_json("results.json", &rows);
+    }
+
+    /// A workload's cases in the order in which they took their turns: each a system, and
+    /// the rows in its ledger at the start.
+    pub fn cases(&self, workload: &str) -> Vec<(System, i64)> {
+        let mut cases = Vec::new();
+        for row in self.voting.iter().filter(|row| row.workload == workload) {
+            let case = (row.system, row.ledger_rows);
+            if !cases.contains(&case) {
+                cases.push(case);
+            }
+        }
+        cases
+    }
+
+    /// A case's rows, in the order of rounds.
+    pub fn rows<'a>(
+        &'a self,
+        workload: &'a str,
+        (system, ledger_rows): (System, i64),
+    ) -> impl Iterator<Item = &'a Row> {
+        self.voting.iter().filter(move |row| {
+            row.workload == workload && row.system == system && row.ledger_rows == ledger_rows
+        })
+    }
+
+    /// What was not verified.
+    pub fn faults(&self) -> Vec<String> {
+        let voting = self.voting.iter().filter_map(|row| {
+            let fault = row.fault.as_ref()?;
+            Some(format!("{} {}: {fault}", row.workload, row.system.name()))
+        });
+        let worker = self
+            .worker
+            .iter()
+            .filter_map(|row| Some(format!("{}: {}", row.workload, row.fault.as_ref()?)));
+        voting.chain(worker).collect()
+    }
+}
+
+/// The middle value; of an even number, the mean of the two.
+pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
+    let mut values: Vec<f64> = values.into_iter().collect();
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    match values.len() {
+        0 => None,
+        odd if odd % 2 == 1 => Some(values[middle]),
+        _ => Some(f64::midpoint(values[middle - 1], values[middle])),
+    }
+}
