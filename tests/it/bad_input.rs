@@ -1,4 +1,4 @@
-//! What bad input gets: a clear problem+json, and nothing stored.
+//! Bad input gets a clear problem+json, and nothing is stored.
 
 use reqwest::{Method, StatusCode};
 use serde_json::Value;
@@ -83,7 +83,7 @@ async fn a_body_without_a_length_is_cut_off_at_the_limit_as_well() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_body_that_does_not_arrive_is_given_up() {
+async fn a_body_that_does_not_arrive_gets_408() {
     let tally = Tally::start().await;
     let item = tally.item("x").await;
     // Half a body, and then nothing.
@@ -120,7 +120,7 @@ async fn a_wrong_content_type_is_415() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_wrong_method_is_405_and_says_which_are_right() {
+async fn a_wrong_method_is_405_and_names_the_allowed_ones() {
     let tally = Tally::start().await;
     for (method, path, allow) in [
         (Method::DELETE, "/v1/items", "GET, HEAD, POST"),
@@ -150,7 +150,7 @@ async fn a_bad_query_is_refused() {
         let response = request.send().await.expect("an answer");
         assert_problem(response, StatusCode::from_u16(status).expect("a status"), part).await;
     }
-    // A name that no text of Postgres can hold names nothing.
+    // Postgres has no text with this character, so no item has this name.
     assert_eq!(
         tally.get("/v1/items?name=%00").await.1["items"],
         serde_json::json!([])

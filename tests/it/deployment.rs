@@ -1,4 +1,4 @@
-//! What Dockerfile and docker-compose.yml name is there and works.
+//! What Dockerfile and docker-compose.yml name exists and works.
 
 use std::path::Path;
 
@@ -47,7 +47,7 @@ fn the_first_layer_of_the_image_has_a_stand_in_for_every_target() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_health_checks_tell_a_server_that_is_well_from_one_that_is_not() {
+async fn the_health_check_succeeds_only_while_the_server_is_ready() {
     let mut stores = Stores::start().await;
     let (_server, base) = start_server(&stores, "server").await;
     let health = || {
@@ -68,18 +68,18 @@ async fn the_health_checks_tell_a_server_that_is_well_from_one_that_is_not() {
     assert_eq!(run(nowhere).await.status.code(), Some(1));
 }
 
-/// As docker-compose.yml does it: the owner migrates, psql makes the logins, and each
-/// program uses its own.
+/// As in docker-compose.yml: the owner migrates, psql makes the logins, and each program uses
+/// its own.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_script_that_makes_the_logins_may_be_run_again_and_changes_their_passwords() {
     let stores = Stores::start().await;
     let owner = stores.database_url.clone();
     let address = owner.rsplit_once('@').expect("a host").1.to_owned();
-    // Those that the test's own helpers made.
+    // Those that the test kit made.
     sqlx::raw_sql("drop role server; drop role worker; drop role report")
         .execute(&stores.pool())
         .await
-        .expect("they are there");
+        .expect("they exist");
     for round in ["first'", "second"] {
         let mut script = command("psql", None);
         script

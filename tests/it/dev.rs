@@ -82,7 +82,7 @@ async fn dev_serves_keeps_its_data_over_a_restart_and_leaves_no_process_behind()
     );
     assert_eq!(list["items"][0]["vote_count"], 1);
 
-    // Killed without a chance to clean up, it takes its stores with it all the same.
+    // Even when it is killed and cannot clean up, its stores end with it.
     program.kill().await.expect("it runs");
     eventually("no process is left", async || {
         processes_with(&place).is_empty().then_some(())
@@ -91,21 +91,21 @@ async fn dev_serves_keeps_its_data_over_a_restart_and_leaves_no_process_behind()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn dev_stopped_while_it_starts_leaves_nothing_that_a_next_start_minds() {
+async fn dev_stopped_while_it_starts_can_be_started_again() {
     let folder = temporary_folder("dev-").expect("a folder");
     let place = folder.path().to_string_lossy().into_owned();
     let data = folder.path().join("data");
-    // At three stages of the first start: initdb has begun, is done, Redis is there.
-    // What is looked for may be over before it is seen, but for the last.
+    // At three stages of the first start: initdb has begun, initdb has ended, Redis has its
+    // folder. The first may be over before it is seen.
     for stage in [
         &["postgres/data.new", "postgres/data"][..],
         &["postgres/data"],
         &["redis"],
     ] {
-        // An earlier start may have come as far.
+        // An earlier start may have come so far.
         let _ = std::fs::remove_dir_all(data.join("redis"));
         let program = start_dev(folder.path(), "stopped");
-        eventually(&format!("{stage:?} is there"), async || {
+        eventually(&format!("{stage:?} exists"), async || {
             stage.iter().any(|one| data.join(one).exists()).then_some(())
         })
         .await;

@@ -1,5 +1,5 @@
-//! What a slow, greedy or silent client may hold of the server: a while, and then no
-//! more. The limits are shortened here; what they are in production is in `http`.
+//! A slow, greedy or silent client is closed after a while. The limits are shortened here;
+//! `http` has those of production.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::helpers::eventually;
 use crate::helpers::stores::{LOCK_VOTES, blocker};
 use crate::helpers::tally::Tally;
 
-/// Above half a second, by which actix-http's clock may be late.
+/// More than half a second, by which actix-http's clock may be late.
 const SHORT: Duration = Duration::from_secs(1);
 const ASK: &str = "GET /health/live HTTP/1.1\r\nhost: x\r\n\r\n";
 
@@ -27,8 +27,8 @@ async fn connect(tally: &Tally) -> TcpStream {
     TcpStream::connect(address).await.expect("it listens")
 }
 
-/// Reads to the end of the connection; a reset is an end as well.
-async fn rest(stream: &mut TcpStream) -> String {
+/// Reads to the end of the connection. A reset is an end too.
+async fn read_to_end(stream: &mut TcpStream) -> String {
     let mut bytes = Vec::new();
     let _ = stream.read_to_end(&mut bytes).await;
     String::from_utf8_lossy(&bytes).into_owned()
@@ -49,7 +49,7 @@ async fn ask(stream: &mut TcpStream, request: &str, end: &str) -> String {
 
 /// Whether a new connection is answered, and not refused; all of the answer is read.
 async fn is_served(stream: &mut TcpStream) -> bool {
-    // A refused one may be closed before it has written.
+    // A refused connection may be closed before the request is written.
     let _ = stream.write_all(ASK.as_bytes()).await;
     let mut bytes = [0; 12];
     if stream.read_exact(&mut bytes).await.is_err() || bytes != *b"HTTP/1.1 200" {
@@ -59,7 +59,7 @@ async fn is_served(stream: &mut TcpStream) -> bool {
     true
 }
 
-/// Sends a byte now and then, until the other side has closed.
+/// Sends a byte now and then until the other side has closed. Returns its answer.
 async fn drip(stream: &mut TcpStream) -> String {
     let (mut reader, mut writer) = stream.split();
     let mut bytes = Vec::new();
@@ -74,25 +74,25 @@ async fn drip(stream: &mut TcpStream) -> String {
     let mut reading = std::pin::pin!(reading);
     tokio::select! {
         () = &mut reading => {}
-        // What it said before it closed is still to be read.
+        // The server's last answer is still to be read.
         () = dripping => reading.await,
     }
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_head_that_does_not_arrive_is_given_up_be_it_the_first_or_a_later_one() {
+async fn a_head_that_does_not_arrive_gets_408_on_a_new_and_on_a_kept_connection() {
     let tally = Tally::start_limited_to(ClientLimits {
         head: SHORT,
         ..limits()
     })
     .await;
-    // Nothing at all; the beginning of a head; a head that drips in.
+    // Nothing at all; the beginning of a head; a head that arrives byte by byte.
     let mut silent = connect(&tally).await;
-    assert!(rest(&mut silent).await.starts_with("HTTP/1.1 408 "));
+    assert!(read_to_end(&mut silent).await.starts_with("HTTP/1.1 408 "));
     let mut begun = connect(&tally).await;
     begun.write_all(b"GET /health/li").await.expect("it reads");
-    assert!(rest(&mut begun).await.starts_with("HTTP/1.1 408 "));
+    assert!(read_to_end(&mut begun).await.starts_with("HTTP/1.1 408 "));
     let mut dripped = connect(&tally).await;
     dripped
         .write_all(b"GET / HTTP/1.1\r\nx: ")
@@ -100,7 +100,7 @@ async fn a_head_that_does_not_arrive_is_given_up_be_it_the_first_or_a_later_one(
         .expect("it reads");
     assert!(drip(&mut dripped).await.starts_with("HTTP/1.1 408 "));
 
-    // The same once a request was answered.
+    // The same after a request was answered.
     for drips in [false, true] {
         let mut kept = connect(&tally).await;
         let answer = ask(&mut kept, ASK, "}").await;
@@ -109,7 +109,7 @@ async fn a_head_that_does_not_arrive_is_given_up_be_it_the_first_or_a_later_one(
         let end = if drips {
             drip(&mut kept).await
         } else {
-            rest(&mut kept).await
+            read_to_end(&mut kept).await
         };
         assert!(end.starts_with("HTTP/1.1 408 "), "{end}");
     }
@@ -125,7 +125,7 @@ async fn a_connection_without_a_request_is_closed_and_one_with_requests_is_kept(
     let mut idle = connect(&tally).await;
     let mut busy = connect(&tally).await;
     ask(&mut idle, ASK, "}").await;
-    // Until the idle one is closed, and then once more: the busy one is served.
+    // The busy one is served until the idle one is closed, and then once more.
     loop {
         ask(&mut busy, ASK, "}").await;
         let mut bytes = [0; 1];
@@ -139,7 +139,7 @@ async fn a_connection_without_a_request_is_closed_and_one_with_requests_is_kept(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_that_is_being_answered_has_all_the_time_that_its_stores_take() {
+async fn a_request_that_is_being_answered_has_as_long_as_its_stores_take() {
     let tally = Tally::start_limited_to(ClientLimits {
         head: SHORT,
         keep_alive: SHORT,
@@ -152,9 +152,9 @@ async fn a_request_that_is_being_answered_has_all_the_time_that_its_stores_take(
     let mut voter = connect(&tally).await;
     let vote = format!("POST /v1/items/{item}/votes HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n");
     voter.write_all(vote.as_bytes()).await.expect("it reads");
-    // A connection that came later has been given up.
+    // A later connection has been closed meanwhile.
     let mut later = connect(&tally).await;
-    assert!(rest(&mut later).await.starts_with("HTTP/1.1 408 "));
+    assert!(read_to_end(&mut later).await.starts_with("HTTP/1.1 408 "));
     blocker.rollback().await.expect("a rollback");
     let answer = ask(&mut voter, "", "}").await;
     assert!(answer.starts_with("HTTP/1.1 201 "), "{answer}");
@@ -181,17 +181,17 @@ async fn a_head_beyond_its_limits_gets_431_and_one_within_them_is_served() {
         headers(2, HEAD_LIMIT_BYTES + 1000),
     ] {
         let mut greedy = connect(&tally).await;
-        // It may have closed before all was written.
+        // The server may close before all is written.
         let _ = greedy.write_all(head.as_bytes()).await;
-        let answer = rest(&mut greedy).await;
+        let answer = read_to_end(&mut greedy).await;
         assert!(answer.starts_with("HTTP/1.1 431 "), "{answer}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn beyond_the_limit_of_connections_a_client_is_told_to_come_back() {
+async fn a_client_beyond_the_limit_of_connections_gets_503_and_retry_after() {
     let mut tally = Tally::start_limited_to(ClientLimits::with_connections(3)).await;
-    // Those of the test's own HTTP client are closed first.
+    // The connections of the test's own HTTP client are closed first.
     tally.http = reqwest::Client::new();
     let mut served = Vec::new();
     while served.len() < 3 {
@@ -200,29 +200,29 @@ async fn beyond_the_limit_of_connections_a_client_is_told_to_come_back() {
             served.push(stream);
         }
     }
-    // Whether it has sent its request already, or not.
+    // Before and after it has sent its request.
     for request in ["", ASK] {
         let mut refused = connect(&tally).await;
         refused.write_all(request.as_bytes()).await.expect("it reads");
-        let answer = rest(&mut refused).await;
+        let answer = read_to_end(&mut refused).await;
         assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
         assert!(answer.contains("\r\nretry-after: 1\r\n"), "{answer}");
         let body = answer.split("\r\n\r\n").nth(1).expect("a body");
         let problem: serde_json::Value = serde_json::from_str(body).expect("JSON");
         assert_eq!(problem["status"], 503);
     }
-    // Those that were served still are; and one that leaves makes module.
+    // The first clients are still served; and when one leaves, another is let in.
     let answer = ask(&mut served[0], ASK, "}").await;
     assert!(answer.contains("HTTP/1.1 200 "), "{answer}");
     drop(served.pop());
-    eventually("there is module again", async || {
+    eventually("another client is let in", async || {
         is_served(&mut connect(&tally).await).await.then_some(())
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_does_not_read_its_answers_is_closed_on() {
+async fn a_client_that_does_not_read_its_answers_is_closed() {
     let mut tally = Tally::start_limited_to(ClientLimits {
         answer: SHORT,
         connections: 1,
@@ -236,7 +236,7 @@ async fn a_client_that_does_not_read_its_answers_is_closed_on() {
         .execute(&tally.pool)
         .await
         .expect("items");
-    // Far more than the buffers of both sides hold, and never read.
+    // Far more than fits into the buffers of both sides, and never read.
     let list = "GET /v1/items?limit=1000 HTTP/1.1\r\nhost: x\r\n\r\n".repeat(200);
     let mut deaf = eventually("the first connection has left", async || {
         let mut stream = connect(&tally).await;
@@ -246,16 +246,16 @@ async fn a_client_that_does_not_read_its_answers_is_closed_on() {
         (bytes == *b"HTTP/1.1 200").then_some(stream)
     })
     .await;
-    eventually("its place is free", async || {
+    eventually("another client is let in", async || {
         is_served(&mut connect(&tally).await).await.then_some(())
     })
     .await;
-    let got = rest(&mut deaf).await;
+    let got = read_to_end(&mut deaf).await;
     assert!(got.len() < 200 * 1000 * 200, "it got {} bytes", got.len());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_body_that_drips_in_gets_408_and_stores_nothing() {
+async fn a_body_that_arrives_byte_by_byte_gets_408_and_stores_nothing() {
     let tally = Tally::start().await;
     let item = tally.item("x").await;
     let mut slow = connect(&tally).await;

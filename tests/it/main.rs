@@ -1,6 +1,6 @@
-//! One binary for all integration tests: a file a behaviour, helpers beside them.
+//! One binary for all integration tests: one file for each behaviour, and helpers.
 //!
-//! Every test has a Postgres and a Redis of its own, started from `helpers::stores`.
+//! Every test has a Postgres and a Redis of its own (`testkit::stores`).
 
 #![allow(clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 

@@ -1,4 +1,4 @@
-//! Stores that go away, stall and come back, under the running server.
+//! Stores that become unavailable, stall and come back, under a running server.
 
 use reqwest::StatusCode;
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ use tally::votes::VoteQueue;
 
 use crate::helpers::tally::Tally;
 
-/// Votes go on until one is answered with a live count again.
+/// Votes until a vote is answered with a live count again.
 async fn counts_are_back(tally: &Tally, item: tally::domain::ItemId) {
     eventually("live counts are back", async || tally.add(item, 1).await).await;
 }
@@ -34,19 +34,19 @@ async fn voting_goes_on_without_redis_and_is_exact_when_it_returns() {
     assert_eq!(tally.get("/health/ready").await.1["redis"], "unavailable");
     tally.stores.redis.start().await.expect("Redis starts");
     tally.wait_until_ready("ready").await;
-    // The count from before the outage is back from the append-only file, and too
-    // low: it must have been thrown away before anything is added to it.
+    // The append-only file brought back the count from before the outage, which is too low:
+    // it must have been invalidated before anything was added to it.
     assert_eq!(tally.add(item, 1).await, Some(22));
     tally.assert_exact_when_quiescent(item).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_call_that_timed_out_is_doubted_and_not_sent_again() {
+async fn a_call_that_timed_out_leaves_a_suspect_and_is_not_sent_again() {
     let tally = Tally::start().await;
     let item = tally.item("x").await;
     tally.add(item, 1).await;
-    // Redis takes the call in and answers nobody until it goes on; then it applies
-    // it, after the server has given up.
+    // The paused Redis receives the call, and executes it when it goes on: after the server
+    // has given up.
     tally.stores.redis.pause().expect("Redis runs");
     assert_eq!(tally.add(item, 1).await, None);
     assert_eq!(tally.add(item, 1).await, None);
@@ -80,7 +80,7 @@ async fn redis_wiped_under_votes_costs_no_vote() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_postgres_a_vote_is_refused_and_nothing_is_half_done() {
+async fn without_postgres_a_vote_is_refused_and_nothing_of_it_is_stored() {
     let mut tally = Tally::start().await;
     let item = tally.item("x").await;
     tally.vote(item, "ada").await;
@@ -106,7 +106,7 @@ async fn without_postgres_a_vote_is_refused_and_nothing_is_half_done() {
     assert_eq!(tally.get("/health/live").await.0, StatusCode::OK);
     tally.stores.postgres.start().await.expect("Postgres starts");
     eventually("bob's vote is stored", async || {
-        // A try before it may have been stored though its answer came too late.
+        // An earlier try may have been stored although its answer came too late.
         tally.vote(item, "bob").await.0.is_success().then_some(())
     })
     .await;
@@ -125,7 +125,7 @@ async fn a_saved_count_of_an_item_that_was_read_before_is_read_without_postgres(
     tally.worker().flush().await.expect("a flush");
     let live_counts = live_counts(&tally);
     eventually("Redis is found", async || live_counts.answers().then_some(())).await;
-    // One thread's, so that it is the same that reads again.
+    // Of one thread, so that the same reader reads again.
     let thread = CountReader::start(&tally.server_ledger, &live_counts, 1);
     let read = async |item| thread.one(item).await.map(|read| read.expect("an item"));
     let from_postgres = read(item).await.expect("an answer");
@@ -133,43 +133,46 @@ async fn a_saved_count_of_an_item_that_was_read_before_is_read_without_postgres(
         (from_postgres.item.saved_count, from_postgres.live_count),
         (1, Some(1))
     );
-    // What is not saved yet, Redis does not tell of the item.
+    // Redis has no saved count of an item that has votes to save.
     tally.add(item, 1).await;
     let unsaved = read(item).await.expect("an answer");
     assert_eq!((unsaved.item.saved_count, unsaved.live_count), (1, Some(2)));
     tally.worker().flush().await.expect("a flush");
     let saved = read(item).await.expect("an answer");
-    assert_eq!(*saved.item, tally.saved(item).await, "as it stands in Postgres");
+    assert_eq!(*saved.item, tally.saved(item).await, "as it is in Postgres");
     tally.stores.postgres.crash().await;
     let again = read(item).await.expect("an answer");
     assert_eq!((&again.item, again.live_count), (&saved.item, Some(2)));
-    assert!(read(other).await.is_err(), "its name is not known here");
+    assert!(read(other).await.is_err(), "its name is not in the cache");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_batch_of_unknown_outcome_leaves_its_items_doubted() {
+async fn a_batch_of_unknown_outcome_leaves_its_items_suspect() {
     let tally = Tally::start().await;
     let item = tally.item("x").await;
     tally.add(item, 1).await;
-    // A statement that is cut off while it waits: Postgres ends its connection.
+    // Postgres ends the connection while the statement waits.
     let blocker = blocker(&tally.pool, LOCK_VOTES).await;
     let path = format!("{}/v1/items/{item}/votes", tally.base);
     let waiting = tokio::spawn(tally.http.post(path).send());
-    eventually("the batch waits for the lock, and is cut off", async || {
-        let cut: Vec<bool> = sqlx::query_scalar(
-            "select pg_terminate_backend(pid) from pg_stat_activity
+    eventually(
+        "the batch waits for the lock, and its connection is ended",
+        async || {
+            let cut: Vec<bool> = sqlx::query_scalar(
+                "select pg_terminate_backend(pid) from pg_stat_activity
              where application_name like 'tally writer %' and wait_event_type = 'Lock'",
-        )
-        .fetch_all(&tally.pool)
-        .await
-        .ok()?;
-        (!cut.is_empty()).then_some(())
-    })
+            )
+            .fetch_all(&tally.pool)
+            .await
+            .ok()?;
+            (!cut.is_empty()).then_some(())
+        },
+    )
     .await;
     let response = waiting.await.expect("no panic").expect("an answer");
     assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
     blocker.rollback().await.expect("a rollback");
-    // Once the statement's limit has passed, the live count is thrown away.
+    // Once the statement's limit has passed, the live count is invalidated.
     eventually("the suspect is finalized", async || {
         tally.live_count(item).await.is_none().then_some(())
     })
@@ -194,7 +197,7 @@ async fn before_the_migrations_ready_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn when_postgres_stalls_the_queue_is_bounded_and_the_rest_is_told_to_come_back() {
+async fn when_postgres_stalls_the_queue_is_bounded_and_further_votes_are_refused() {
     let tally = Tally::start().await;
     let item = tally.item("x").await;
     tally.add(item, 1).await;
@@ -213,8 +216,8 @@ async fn when_postgres_stalls_the_queue_is_bounded_and_the_rest_is_told_to_come_
             tokio::spawn(async move { queue.cast(vote).await })
         })
         .collect();
-    // Nothing else can end while Postgres stands still.
-    eventually("the rest is refused", async || {
+    // Only a refused vote can end while Postgres stands still.
+    eventually("the further votes are refused", async || {
         let ended = votes.iter().filter(|vote| vote.is_finished()).count();
         (ended >= 100).then_some(())
     })
@@ -234,10 +237,10 @@ async fn when_postgres_stalls_the_queue_is_bounded_and_the_rest_is_told_to_come_
     tally.assert_exact_when_quiescent(item).await;
 }
 
-/// A thread of the server that ends takes its batch writer with it, in the middle of a batch if
-/// nobody waits for it any more.
+/// When a thread of the server ends, its batch writers end too, perhaps in the middle of a
+/// batch for which nobody waits any more.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lane_that_ends_with_its_thread_leaves_what_it_may_have_stored_to_be_rebuilt() {
+async fn the_items_of_a_batch_writer_that_ends_with_its_thread_are_rebuilt() {
     let tally = Tally::start().await;
     let item = tally.item("x").await;
     let live_counts = live_counts(&tally);
@@ -255,7 +258,8 @@ async fn a_lane_that_ends_with_its_thread_leaves_what_it_may_have_stored_to_be_r
         voter_id: None,
         value: tally::domain::Value::UP,
     };
-    // In turns: each batch writer then knows its statement, which it could not prepare below.
+    // One vote for each batch writer, in turn: it prepares its statement now, since it could
+    // not do so while the table is locked.
     for _ in 0..tally::votes::BATCH_WRITERS_PER_THREAD {
         queue.cast(vote()).await.expect("a vote");
     }
@@ -288,10 +292,10 @@ fn live_counts(tally: &Tally) -> tally::live::LiveCounts {
     tally::live::LiveCounts::open(redis)
 }
 
-/// Each of them finds the circuit breaker open and leaves a suspect, again and again: a repair task that
-/// only waited for a moment without suspects would never close it.
+/// Each caller finds the circuit breaker open and leaves a suspect, again and again. A repair
+/// task that waited for a moment without suspects would never close it.
 #[tokio::test]
-async fn redis_is_back_in_use_even_if_those_who_miss_it_never_pause() {
+async fn redis_is_used_again_even_if_callers_never_stop_trying() {
     let tally = Tally::start().await;
     let item = tally.item("x").await;
     let live_counts = live_counts(&tally);
@@ -321,16 +325,16 @@ async fn redis_is_back_in_use_even_if_those_who_miss_it_never_pause() {
 }
 
 #[tokio::test]
-async fn who_waits_for_a_connection_that_is_not_made_does_not_try_it_again_one_by_one() {
+async fn callers_that_wait_for_a_connection_do_not_each_try_to_make_it() {
     let tally = Tally::start().await;
     let item = tally.item("x").await;
     let live_counts = live_counts(&tally);
-    eventually("the live counts' client is there", async || {
+    eventually("the client of the live counts is connected", async || {
         live_counts.answers().then_some(())
     })
     .await;
     let mut redis = tally.stores.redis_connection().await;
-    // Longer than any test takes; Redis is ended with the test.
+    // Longer than any test takes; Redis ends with the test.
     redis::cmd("CLIENT")
         .arg("PAUSE")
         .arg(600_000)

@@ -10,7 +10,7 @@ use crate::helpers::programs::{
 };
 use crate::helpers::stores::{Stores, blocker, until_blocked};
 
-/// Everyone votes on every item, over both servers in turn.
+/// A file in which every voter votes on every item.
 fn votes(voters: usize, items: usize) -> String {
     (0..voters)
         .flat_map(|voter| (0..items).map(move |item| format!("voter{voter} item{item}\n")))
@@ -99,7 +99,7 @@ async fn a_missing_setting_and_an_unknown_command_are_one_line_too() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_misspelt_setting_is_warned_of() {
+async fn a_warning_names_a_misspelt_setting() {
     let stores = Stores::start().await;
     let mut command = command(SYNC_WORKER, Some(&stores));
     command.arg("--once").env("TALLY_RETENTOIN", "10s");
@@ -133,7 +133,7 @@ async fn migrate_may_be_run_again_and_by_several_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn serve_migrates_at_start_if_asked() {
+async fn serve_migrates_at_start_if_it_is_set_to() {
     let stores = Stores::start().await;
     let fresh = stores
         .postgres
@@ -160,7 +160,7 @@ async fn serve_migrates_at_start_if_asked() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_starts_without_redis_says_so_and_finds_it_later() {
+async fn a_server_that_starts_without_redis_logs_so_and_uses_it_later() {
     let mut stores = Stores::start().await;
     stores.redis.stop().await;
     let mut serve = command(TALLY, Some(&stores));
@@ -198,16 +198,16 @@ async fn once_flushes_and_audits_and_exits_with_0_only_when_nothing_was_wrong() 
     assert_eq!(
         audit(&stores, &["--in-flight-limit", "1ms"]).await.0,
         Some(1),
-        "audit alone only tells"
+        "audit alone repairs nothing"
     );
     let output = once().await;
-    assert_eq!(output.status.code(), Some(1), "once tells and repairs");
+    assert_eq!(output.status.code(), Some(1), "--once reports and repairs");
     assert_eq!(saved(&stores).await, (5, 100));
     assert_eq!(audit(&stores, &["--in-flight-limit", "1ms"]).await.0, Some(0));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn audit_with_repair_mends_what_is_wrong() {
+async fn audit_with_repair_repairs_what_is_wrong() {
     let stores = Stores::start().await;
     let (_server, base) = start_server(&stores, "server").await;
     replay(&stores, &votes(10, 3), &base).await;
@@ -231,7 +231,7 @@ async fn audit_with_repair_mends_what_is_wrong() {
 async fn the_worker_flushes_at_sigterm_and_exits_with_0() {
     let stores = Stores::start().await;
     let (_server, base) = start_server(&stores, "server").await;
-    // Its flushes are an hour apart: only the last one can have done it.
+    // Its flushes are an hour apart: only the last one can have saved the counts.
     let worker = start_worker(&stores, "worker", &[("TALLY_FLUSH_EVERY", "1h")]);
     worker.wait_for_line("syncing").await;
     eventually("its first scan is over", async || {
@@ -251,7 +251,7 @@ async fn the_worker_flushes_at_sigterm_and_exits_with_0() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_worker_stops_at_sigterm_without_ending_a_long_walk() {
+async fn the_worker_stops_at_sigterm_in_the_middle_of_a_long_scan() {
     let stores = Stores::start().await;
     let (_server, base) = start_server(&stores, "server").await;
     let items = 10_000;
@@ -259,7 +259,7 @@ async fn the_worker_stops_at_sigterm_without_ending_a_long_walk() {
     assert_eq!(code, Some(0), "{output}");
     let pool = stores.pool();
     let blocker = blocker(&pool, "select from item for update").await;
-    // A page is one counter, and the last flush has no time.
+    // A page is one counter, and the last flush has almost no time.
     let settings = [
         ("TALLY_FLUSH_PAGE", "1"),
         ("TALLY_LAST_FLUSH_LIMIT", "1ms"),
@@ -271,9 +271,9 @@ async fn the_worker_stops_at_sigterm_without_ending_a_long_walk() {
     worker.wait_for_line("terminated").await;
     blocker.rollback().await.expect("a rollback");
     assert_eq!(worker.wait().await, Some(0));
-    // What it had found by then, which is a quarter of a second's at the most.
+    // What it had read by then, which is at most a quarter of a second's.
     let (_, written) = saved(&stores).await;
-    assert!(written > 0, "it ends what it has begun");
+    assert!(written > 0, "it completes what it has begun");
     assert!(written < i64::try_from(items).expect("a number"), "{written}");
 }
 
@@ -294,7 +294,7 @@ async fn two_servers_and_two_workers_are_exact_through_wipes_kills_and_expiry() 
     let file = votes(voters, items);
     let both = format!("{one},{other}");
     let disturb = async {
-        // In the middle of it: Redis loses everything, twice, and a worker dies.
+        // Meanwhile Redis loses everything, twice, and a worker dies.
         for part in [1, 2] {
             eventually("some votes are cast", async || {
                 (rows(&stores).await > part * 1000).then_some(())
@@ -312,11 +312,11 @@ async fn two_servers_and_two_workers_are_exact_through_wipes_kills_and_expiry() 
     assert_eq!(code, Some(0), "{output}");
     let total = i64::try_from(voters * items).expect("a number");
     assert_eq!(rows(&stores).await, total);
-    eventually("the items have it all", async || {
+    eventually("the items have all votes", async || {
         (saved(&stores).await == (20, total)).then_some(())
     })
     .await;
-    // A server dies as well; every vote that it had acknowledged is there.
+    // A server dies too; every vote that it had acknowledged is stored.
     first.kill().await.expect("it runs");
     let (code, output) = replay(&stores, &file, &other).await;
     assert!(
@@ -329,11 +329,11 @@ async fn two_servers_and_two_workers_are_exact_through_wipes_kills_and_expiry() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_that_stands_still_in_the_middle_of_an_audit_does_not_stop_the_others() {
+async fn a_worker_that_is_frozen_in_the_middle_of_an_audit_does_not_stop_the_others() {
     let stores = Stores::start().await;
     let (_server, base) = start_server(&stores, "server").await;
     replay(&stores, "ada item\nbob item\n", &base).await;
-    // Its audit moves the watermark and comes to wait for the item's row.
+    // Its audit moves the watermark, and then waits for the item's row.
     let pool = stores.pool();
     let blocker = blocker(&pool, "select from item for no key update").await;
     let settings = [
@@ -345,10 +345,10 @@ async fn a_worker_that_stands_still_in_the_middle_of_an_audit_does_not_stop_the_
     until_blocked(&pool, "-- Adds the votes").await;
     stopped.freeze().await.expect("it runs");
     blocker.rollback().await.expect("a rollback");
-    // Now it holds the rows, in a transaction that nobody goes on with.
+    // Now it has locked the rows, in a transaction that does not go on.
     let _other = start_worker(&stores, "other", &[("TALLY_FLUSH_EVERY", "50ms")]);
     replay(&stores, "eve item\n", &base).await;
-    eventually("the other one flushes", async || {
+    eventually("the other worker flushes", async || {
         (saved(&stores).await == (1, 3)).then_some(())
     })
     .await;
@@ -356,7 +356,7 @@ async fn a_worker_that_stands_still_in_the_middle_of_an_audit_does_not_stop_the_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_killed_server_had_stored_but_not_counted_is_counted_once_its_connection_is_gone() {
+async fn the_stored_but_uncounted_votes_of_a_killed_server_are_counted_once_its_connection_is_gone() {
     let stores = Stores::start().await;
     let (mut server, base) = start_server(&stores, "server").await;
     let http = reqwest::Client::new();
@@ -369,12 +369,12 @@ async fn what_a_killed_server_had_stored_but_not_counted_is_counted_once_its_con
     assert_eq!(made.status(), StatusCode::CREATED);
     let votes = format!("{base}/v1/items/1/votes");
     let vote = || http.post(&votes).json(&json!({ "voter_id": "ada" })).send();
-    // An epoch that is new would have everything rebuilt anyway.
+    // A new epoch would rebuild everything anyway, so the first one is entered now.
     let mut once = command(SYNC_WORKER, Some(&stores));
     once.arg("--once");
     assert!(run(once).await.status.success());
-    // The vote waits for one like it. Meanwhile the server is stopped; so the vote is
-    // committed, and the server dies before it can count it.
+    // The vote waits for another transaction with the same voter. Meanwhile the server is
+    // frozen; so the vote is committed, and the server dies before it can count it.
     let pool = stores.pool();
     let blocker = blocker(&pool, "insert into vote (item_id, voter_id) values (1, 'ada')").await;
     let waiting = tokio::spawn(vote());
@@ -387,10 +387,10 @@ async fn what_a_killed_server_had_stored_but_not_counted_is_counted_once_its_con
     .await;
     server.kill().await.expect("it runs");
     assert!(waiting.await.expect("no panic").is_err(), "never acknowledged");
-    // No audit comes to its help.
+    // No audit repairs it.
     let settings = [("TALLY_AUDIT_CRON", "0 0 0 1 1 *")];
     let _worker = start_worker(&stores, "worker", &settings);
-    eventually("the item has it", async || {
+    eventually("the item has the vote", async || {
         (saved(&stores).await == (1, 1)).then_some(())
     })
     .await;
@@ -409,7 +409,7 @@ async fn the_workers_metrics_can_be_read() {
             ("TALLY_AUDIT_CRON", "* * * * * *"),
         ],
     );
-    eventually("the metrics tell of an audit", async || {
+    eventually("the metrics show an audit", async || {
         let text = reqwest::get(format!("http://{listen}/metrics"))
             .await
             .ok()?

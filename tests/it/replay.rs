@@ -1,4 +1,4 @@
-//! `tally replay`, as an operator runs it.
+//! `tally replay`, run as by an operator.
 
 use std::path::PathBuf;
 
@@ -66,7 +66,7 @@ async fn columns_values_and_a_fixed_rate_are_chosen_by_option() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn bad_lines_are_named_and_the_rest_is_cast() {
+async fn bad_lines_are_named_and_the_other_lines_are_cast() {
     let tally = Tally::start().await;
     let (code, report, errors) = replay(&tally, "ada x\nbob\neve x\n", &[]).await;
     assert_eq!(code, Some(1), "not every line became a vote");
@@ -78,11 +78,12 @@ async fn bad_lines_are_named_and_the_rest_is_cast() {
 async fn without_a_server_or_a_file_it_says_so_in_one_line() {
     let file = tempfile::NamedTempFile::new().expect("a file");
     std::fs::write(file.path(), "ada x\n").expect("a file");
-    let mut away = command(TALLY, None);
-    away.arg("replay")
+    let mut nowhere = command(TALLY, None);
+    nowhere
+        .arg("replay")
         .arg(file.path())
         .args(["--url", "http://127.0.0.1:1"]);
-    let output = run(away).await;
+    let output = run(nowhere).await;
     let errors = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1));
     assert!(

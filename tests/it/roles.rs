@@ -1,6 +1,5 @@
-//! Each part of Tally may do what it has to, and nothing else. That it may do all it
-//! has to is held by every other test as well: servers and workers of all tests log
-//! in with their roles.
+//! Each program may do in Postgres what it must, and nothing else. All other tests also
+//! check that it may do what it must: their servers and workers log in with their roles.
 
 use nix::sys::signal::Signal;
 use reqwest::StatusCode;
@@ -28,13 +27,13 @@ async fn execute(url: &str, statement: &str) -> Result<u64, String> {
     }
 }
 
-/// The cluster as it was before Tally had roles.
+/// Makes the cluster as it was before Tally had roles.
 async fn without_roles(stores: &Stores) {
     let names = Role::ALL.map(Role::name).join(", ");
     for statement in [format!("drop owned by {names}"), format!("drop role {names}")] {
         execute(&stores.database_url, &statement)
             .await
-            .expect("they are there");
+            .expect("they exist");
     }
 }
 
@@ -49,7 +48,7 @@ async fn migrate(url: &str) -> (bool, String) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn votes_flushes_audits_recounts_and_epochs_work_with_each_program_under_its_role() {
+async fn votes_flushes_audits_rebuilds_and_epochs_work_with_each_program_under_its_role() {
     let stores = Stores::start().await;
     let (_server, base) = start_server(&stores, "server").await;
     let worker = start_worker(
@@ -120,7 +119,7 @@ async fn votes_flushes_audits_recounts_and_epochs_work_with_each_program_under_i
     };
     saved(1).await;
 
-    // An epoch: all counts are gone, and one vote comes before the worker sees it.
+    // An epoch: all counts are lost, and one vote is cast before the worker sees it.
     let mut redis = stores.redis_connection().await;
     let () = redis::cmd("FLUSHALL")
         .query_async(&mut redis)
@@ -128,8 +127,8 @@ async fn votes_flushes_audits_recounts_and_epochs_work_with_each_program_under_i
         .expect("Redis answers");
     assert_eq!(vote(json!({})).await.0, StatusCode::CREATED);
     saved(2).await;
-    // A wrong count: the audit finds it, and has it rebuilt. A vote first, so that
-    // there is a live count, and no worker that drops it meanwhile.
+    // A wrong count: the audit finds it, and it is rebuilt. A vote first makes a live count;
+    // the worker is frozen so that it does not drop that.
     worker.freeze().await.expect("it runs");
     assert_eq!(vote(json!({})).await.1["vote_count"], 3);
     let () = redis::cmd("HINCRBY")
@@ -279,7 +278,7 @@ async fn the_reporting_role_reads_every_report_of_operating() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_owner_that_may_not_make_roles_is_told_what_to_run_and_votes_all_the_same() {
+async fn an_owner_that_may_not_create_roles_is_shown_what_to_run_and_tally_works_without_them() {
     let stores = Stores::start().await;
     without_roles(&stores).await;
     let admin = &stores.database_url;
@@ -325,7 +324,7 @@ async fn an_owner_that_may_not_make_roles_is_told_what_to_run_and_votes_all_the_
             .filter(|line| line.contains("create role"))
             .count(),
         1,
-        "said once"
+        "logged once"
     );
     let base = format!(
         "http://{}",
@@ -342,8 +341,8 @@ async fn an_owner_that_may_not_make_roles_is_told_what_to_run_and_votes_all_the_
     );
     assert_eq!(post("/v1/items/1/votes", json!({})).await, StatusCode::CREATED);
 
-    // Someone who may makes the roles: the owner grants them, in a database that has
-    // long been migrated.
+    // A superuser creates the roles; then the owner grants them, in a database that is
+    // migrated already.
     let roles = Role::ALL
         .map(|role| format!("create role {}", role.name()))
         .join("; ");
@@ -372,7 +371,7 @@ async fn many_databases_of_one_cluster_may_be_migrated_at_once() {
     for name in ["a", "b", "c", "d"] {
         urls.push(stores.postgres.create_database(name).await.expect("a database"));
     }
-    // And each of them by several at once, again and again.
+    // Each of them by several at once, again and again.
     let tasks: Vec<_> = urls
         .iter()
         .cycle()

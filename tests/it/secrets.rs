@@ -1,5 +1,5 @@
-//! Passwords stand in no log, no error, no answer: whatever is wrong with them, with
-//! their URLs or with what they open, and however much is logged.
+//! No log, error or answer contains a password: whatever is wrong with the passwords, their
+//! URLs or the stores, and however much is logged.
 
 use std::process::Output;
 
@@ -11,21 +11,21 @@ use crate::helpers::eventually;
 use crate::helpers::programs::{SYNC_WORKER, TALLY, command, run, start, text};
 use crate::helpers::stores::Stores;
 
-/// Everything of ours, and what the libraries say when they are debugged.
+/// All of Tally's own messages, and the debug messages of the libraries.
 const LOUD: &str = "debug,tally=trace,sync_worker=trace";
 
-/// As they are, and as they stand in a URL.
+/// The passwords, and how they are written in a URL.
 const PASSWORD: &str = "Pg'$e\"crét %s;7zQ";
 const PASSWORD_IN_URL: &str = "Pg%27$e%22cr%C3%A9t%20%25s%3B7zQ";
 const REDIS_PASSWORD: &str = "rEd!s\\s3cret,9kW";
 const REDIS_PASSWORD_IN_URL: &str = "rEd!s%5Cs3cret%2C9kW";
 
-/// A part of each, which no encoding, quoting or cutting changes; and a voter.
+/// A part of each password, which no encoding or quoting changes; and a voter.
 const PARTS: [&str; 4] = ["7zQ", "9kW", "s3cret", "very-private-voter"];
 
 fn assert_silent(what: &str, said: &str) {
     for part in PARTS {
-        assert!(!said.contains(part), "{what} tells {part}: {said}");
+        assert!(!said.contains(part), "{what} shows {part}: {said}");
     }
 }
 
@@ -47,7 +47,7 @@ fn said(output: &Output) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn running_programs_tell_no_secret_while_all_is_well_and_while_stores_fail() {
+async fn running_programs_show_no_secret_while_all_is_well_and_while_stores_fail() {
     let mut stores = Stores::start().await;
     let address = stores.database_url.rsplit_once('@').expect("a host").1.to_owned();
     let pool = stores.pool();
@@ -94,14 +94,14 @@ async fn running_programs_tell_no_secret_while_all_is_well_and_while_stores_fail
         let answer = http.post(format!("{base}{path}")).json(&body).send();
         answer.await.expect("an answer").text().await.expect("a body")
     };
-    // It works with them: a vote is stored and counted, and written behind.
+    // The passwords work: a vote is stored and counted, and its count is saved.
     post("/v1/items", json!({ "name": "x" })).await;
     let vote = || post("/v1/items/1/votes", json!({ "voter_id": "very-private-voter" }));
     eventually("a vote is counted", async || {
         vote().await.contains("\"vote_count\":1").then_some(())
     })
     .await;
-    eventually("it is written behind", async || {
+    eventually("the count is saved", async || {
         let saved: i64 = sqlx::query_scalar("select vote_count from item")
             .fetch_one(&pool)
             .await
@@ -120,7 +120,7 @@ async fn running_programs_tell_no_secret_while_all_is_well_and_while_stores_fail
     for path in paths {
         assert_silent(path, &get(path).await);
     }
-    // Each store turns the programs' passwords away, and then is gone.
+    // Each store refuses the programs' passwords, and then ends.
     for role in [Role::Server, Role::Worker] {
         let statement = format!("alter role secret_{} password 'other'", role.name());
         sqlx::raw_sql(&statement).execute(&pool).await.expect("a change");
@@ -131,7 +131,7 @@ async fn running_programs_tell_no_secret_while_all_is_well_and_while_stores_fail
         .expect("Postgres answers");
     for name in ["server", "worker"] {
         let program = if name == "server" { &server } else { &worker };
-        eventually(&format!("the {name} is turned away"), async || {
+        eventually(&format!("the {name} is refused"), async || {
             let _ = vote().await;
             program
                 .output()
@@ -158,12 +158,12 @@ async fn running_programs_tell_no_secret_while_all_is_well_and_while_stores_fail
     assert_silent("the worker's log", &worker.output());
     assert!(
         server.output().contains("TRACE") || server.output().contains("DEBUG"),
-        "it is loud"
+        "it logs much"
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn commands_with_wrong_or_unreachable_or_malformed_urls_tell_no_secret() {
+async fn commands_with_wrong_unreachable_or_malformed_urls_show_no_secret() {
     let stores = Stores::start().await;
     let (database_url, redis_url) = (&stores.database_url, &stores.redis_url());
     let address = database_url.rsplit_once('@').expect("a host").1;
@@ -225,7 +225,7 @@ async fn commands_with_wrong_or_unreachable_or_malformed_urls_tell_no_secret() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_command_line_that_cannot_be_read_is_not_repeated_with_its_secrets_nor_is_help() {
+async fn neither_help_nor_the_error_for_a_wrong_command_line_shows_its_secrets() {
     let url = format!("postgres://tally:{PASSWORD_IN_URL}@127.0.0.1:1/x");
     let api = "http://user:s3cret@127.0.0.1:1";
     let arguments: &[&[&str]] = &[

@@ -1,4 +1,4 @@
-//! The HTTP contract, as a frontend meets it.
+//! The HTTP contract, as a frontend uses it.
 
 use reqwest::StatusCode;
 use serde_json::{Value, json};
@@ -125,17 +125,17 @@ async fn one_voter_in_many_requests_at_once_has_one_vote() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_hangs_up_does_not_take_its_vote_or_anyone_elses_back() {
+async fn a_client_that_hangs_up_takes_back_neither_its_own_vote_nor_another() {
     let mut tally = Tally::start().await;
     let item = tally.item("x").await;
     let impatient = tally.http.post(format!("{}/v1/items/{item}/votes", tally.base));
-    // Given up in the middle: some before they are sent, some before they are answered.
+    // Some are given up before they are sent, some before they are answered.
     for wait_us in (0..3000).step_by(50) {
         let request = impatient.try_clone().expect("a request").send();
         let _ = tokio::time::timeout(std::time::Duration::from_micros(wait_us), request).await;
     }
     assert!(tally.add(item, 1).await.is_some());
-    // Votes that were given up go on by themselves: all of them are through after this.
+    // Votes that were given up go on by themselves: after this all of them have ended.
     tally.stop().await;
     tally.assert_exact_when_quiescent(item).await;
 }
@@ -255,7 +255,7 @@ async fn the_page_loads_nothing_from_elsewhere() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn stopping_answers_what_was_gathered_and_leaves_it_counted() {
+async fn a_stop_answers_the_votes_of_the_last_batch_and_leaves_them_counted() {
     let mut tally = Tally::start().await;
     let item = tally.item("x").await;
     tally.add(item, 1).await;
@@ -267,7 +267,7 @@ async fn stopping_answers_what_was_gathered_and_leaves_it_counted() {
     tally.stop().await;
     let mut accepted = 1;
     for vote in votes {
-        // Those that came too late find the door closed, and are no votes.
+        // A request that came too late gets no connection, and is no vote.
         if let Ok(status) = vote.await.expect("no panic") {
             accepted += i64::from(status == StatusCode::CREATED);
         }
@@ -287,7 +287,7 @@ async fn reads_that_wait_together_are_each_answered_with_their_own_item() {
         }
         items.push((item, number));
     }
-    // Many at once, some of them for the same item, some for one that is not there.
+    // Many at once, some for the same item, some for an item that does not exist.
     let reads = (0..200).map(|at| {
         let (tally, items) = (&tally, &items);
         async move {

@@ -1,5 +1,5 @@
-//! All of Tally within the test's own process: a server on a free port, and a
-//! worker whose steps the test takes.
+//! All of Tally within the test's own process: a server on a free port, and a worker whose
+//! steps the test calls.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -24,7 +24,7 @@ pub struct Tally {
     pub stores: Stores,
     pub base: String,
     pub http: reqwest::Client,
-    /// With the login that owns the tables; server and worker have their own.
+    /// With the login that owns the tables; the server and the worker have their own.
     pub ledger: WorkerLedger,
     pub server_ledger: ServerLedger,
     worker_urls: StoreUrls,
@@ -34,7 +34,7 @@ pub struct Tally {
     server: JoinHandle<anyhow::Result<()>>,
 }
 
-/// Options under which nothing happens unless the test wants it.
+/// Options under which the worker expires and evicts nothing.
 pub fn options() -> SyncOptions {
     SyncOptions {
         flush_page: 100,
@@ -77,7 +77,7 @@ impl Tally {
         Self::start_limited_to(ClientLimits::with_connections(CONNECTIONS_LIMIT)).await
     }
 
-    /// With other limits on its clients.
+    /// Starts with other limits for its clients.
     pub async fn start_limited_to(clients: ClientLimits) -> Self {
         let stores = Stores::start().await;
         let options = ServerOptions {
@@ -104,7 +104,7 @@ impl Tally {
             stop: Some(stop),
             server,
         };
-        // Live counts are there from the start, not from the live counts' client's first connection on.
+        // Ready means that the client of the live counts has its first connection.
         tally.wait_until_ready("ready").await;
         tally
     }
@@ -183,7 +183,7 @@ impl Tally {
         self.saved(item).await.saved_count
     }
 
-    /// The item as it stands in Postgres.
+    /// The item as it is in Postgres.
     pub async fn saved(&self, item: ItemId) -> Item {
         self.server_ledger
             .item_reader()
@@ -201,7 +201,8 @@ impl Tally {
             .expect("Postgres answers")
     }
 
-    /// Invariant 2, for one item, once nothing moves any more.
+    /// Flushes until nothing changes any more, and checks that ledger, saved count and live
+    /// count agree for one item.
     pub async fn assert_exact_when_quiescent(&self, item: ItemId) {
         self.worker().flush_until_quiescent().await.expect("a flush");
         let truth = self.ledger_sum(item).await;
@@ -211,7 +212,7 @@ impl Tally {
         }
     }
 
-    /// Stops the server as SIGTERM would.
+    /// Stops the server, as SIGTERM does.
     pub async fn stop(&mut self) {
         drop(self.stop.take());
         (&mut self.server)

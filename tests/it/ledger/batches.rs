@@ -1,4 +1,4 @@
-//! Batches of votes: what is stored, told and refused, and what a connection remembers.
+//! Batches of votes: what is stored, reported and refused, and what a connection caches.
 
 use tally::domain::{ItemId, NewVote, VoteOutcome};
 
@@ -47,11 +47,11 @@ async fn a_batch_is_decided_vote_by_vote_in_its_order() {
 }
 
 #[tokio::test]
-async fn a_batch_is_told_as_stored_even_if_what_its_repeats_repeat_cannot_be_read() {
+async fn a_batch_is_reported_as_stored_even_if_a_repeat_cannot_be_resolved() {
     let stores = Stores::start().await;
     let server = server_ledger(&stores.database_url);
     let x = item(&server).await;
-    // Whatever comes after an insert on the same connection finds no table.
+    // After an insert, no later statement on the same connection finds a table.
     sqlx::raw_sql(
         "create function hide() returns trigger language plpgsql as
          $$ begin perform set_config('search_path', 'nowhere', false); return null; end $$;
@@ -63,8 +63,8 @@ async fn a_batch_is_told_as_stored_even_if_what_its_repeats_repeat_cannot_be_rea
     let mut writer = server.writer();
     let batch = [vote(x, Some("ada")), vote(x, Some("ada")), vote(x, None)];
     let inserted = writer.insert(&batch).await.expect("it is committed");
-    assert_eq!(words(&inserted.outcomes), ["accepted", "unread", "accepted"]);
-    // The next batch gets a connection that is in order.
+    assert_eq!(words(&inserted.outcomes), ["accepted", "unresolved", "accepted"]);
+    // The next batch gets a new connection.
     sqlx::raw_sql("drop trigger hide on vote")
         .execute(&stores.pool())
         .await
@@ -88,7 +88,7 @@ async fn two_batches_of_the_same_voters_at_once_store_each_vote_once() {
                     )
                 })
                 .collect();
-            // In opposite orders, which would deadlock if the statement kept them.
+            // In opposite orders: a statement that kept them would deadlock.
             if reverse {
                 votes.reverse();
             }
@@ -149,7 +149,7 @@ async fn the_ledger_is_append_only_and_items_are_permanent() {
 }
 
 #[tokio::test]
-async fn an_item_that_was_not_there_takes_votes_over_the_same_connection_once_it_is() {
+async fn an_item_that_was_missing_takes_votes_over_the_same_connection_once_it_exists() {
     let stores = Stores::start().await;
     let ledger = ledger(&stores.database_url);
     let server = server_ledger(&stores.database_url);
@@ -164,7 +164,7 @@ async fn an_item_that_was_not_there_takes_votes_over_the_same_connection_once_it
     assert_eq!(item(&server).await, y);
     let nowhere = ItemId::new(999).expect("positive");
     for voter in [None, Some("bob")] {
-        // Known, not yet known, and not there at all.
+        // In the cache, not in the cache yet, and not in the table.
         let batch = [vote(x, voter), vote(y, voter), vote(nowhere, voter)];
         let after = writer.insert(&batch).await.expect("an insert");
         assert_eq!(words(&after.outcomes), ["accepted", "accepted", "unknown"]);
@@ -173,9 +173,9 @@ async fn an_item_that_was_not_there_takes_votes_over_the_same_connection_once_it
     assert_eq!(counts.iter().map(|one| one.count).sum::<i64>(), 6);
 }
 
-/// What takes a database's place after a failover or a restore may lack an item.
+/// The database after a failover or a restore may lack an item.
 #[tokio::test]
-async fn what_is_known_of_items_ends_with_the_connection() {
+async fn the_item_cache_ends_with_the_connection() {
     let stores = Stores::start().await;
     let ledger = ledger(&stores.database_url);
     let server = server_ledger(&stores.database_url);

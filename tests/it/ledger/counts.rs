@@ -1,4 +1,4 @@
-//! Exact counts read, and live counts saved to their items.
+//! Reading exact counts, and saving live counts to their items.
 
 use tally::domain::{CountToSave, ItemId, Revision, TransactionId};
 
@@ -26,7 +26,7 @@ async fn an_exact_count_comes_with_a_snapshot_that_sees_its_votes() {
 }
 
 #[tokio::test]
-async fn a_reader_whose_connection_was_ended_reads_on_over_another() {
+async fn a_reader_whose_connection_was_ended_reads_over_another() {
     let stores = Stores::start().await;
     let server = server_ledger(&stores.database_url);
     let x = item(&server).await;
@@ -74,7 +74,7 @@ async fn a_count_is_saved_only_forward_in_counted_at() {
     assert_eq!(
         save(4, micros - 1).await,
         (false, 5, Some(micros)),
-        "an older one is turned away"
+        "an older one is refused"
     );
     assert_eq!(
         save(5, micros - 1).await,
@@ -115,7 +115,7 @@ async fn two_workers_that_save_the_same_items_in_opposite_orders_both_succeed_an
 }
 
 #[tokio::test]
-async fn of_a_page_only_what_is_now_held_is_told_as_saved() {
+async fn of_a_page_only_the_counts_that_their_items_now_have_are_reported_as_saved() {
     let stores = Stores::start().await;
     let ledger = ledger(&stores.database_url);
     let items = items(&stores.pool(), 3).await;

@@ -1,4 +1,4 @@
-//! What the database itself holds in place.
+//! The ledger: what the statements and the database itself guarantee.
 
 mod batches;
 mod counts;
@@ -22,7 +22,7 @@ fn words(outcomes: &[VoteOutcome]) -> Vec<&'static str> {
             VoteOutcome::Accepted(_) => "accepted",
             VoteOutcome::Repeated(_) => "repeated",
             VoteOutcome::UnknownItem => "unknown",
-            VoteOutcome::UnresolvedRepeat => "unread",
+            VoteOutcome::UnresolvedRepeat => "unresolved",
         })
         .collect()
 }

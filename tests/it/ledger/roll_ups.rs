@@ -1,4 +1,4 @@
-//! The audit's roll-ups, while votes, saves and reads go on.
+//! The audit's roll-ups, while votes are cast and counts are saved and read.
 
 use tally::domain::{CountToSave, ItemId, Revision};
 use tally::ledger::ROLL_UP_LIMIT_IDS;
@@ -8,7 +8,7 @@ use crate::helpers::stores::Stores;
 use crate::helpers::tally::{ledger, server_ledger};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn saves_and_folds_that_race_for_the_same_items_lose_nothing_of_each_other() {
+async fn saves_and_roll_ups_that_race_for_the_same_items_lose_nothing_of_each_other() {
     let stores = Stores::start().await;
     let ledger = ledger(&stores.database_url);
     let pool = stores.pool();
@@ -35,7 +35,7 @@ async fn saves_and_folds_that_race_for_the_same_items_lose_nothing_of_each_other
             .expect("votes");
         rounds += 1;
         let safe = ledger.safe_vote_id().await.expect("a safe id");
-        // In chunks that end in the midst of the items.
+        // In chunks that end in the middle of the items.
         while ledger
             .roll_up_votes(safe, std::time::Duration::ZERO, 70)
             .await
@@ -54,12 +54,12 @@ async fn saves_and_folds_that_race_for_the_same_items_lose_nothing_of_each_other
 }
 
 #[tokio::test]
-async fn a_young_vote_in_the_middle_of_a_portion_stops_the_fold_before_it() {
+async fn a_vote_in_flight_in_the_middle_of_a_chunk_stops_the_roll_up_before_it() {
     let stores = Stores::start().await;
     let ledger = ledger(&stores.database_url);
     let server = server_ledger(&stores.database_url);
     let x = item(&server).await;
-    // The fourth is of a batch that began late and drew its id early.
+    // The fourth is from a batch that began late and drew its id early.
     sqlx::query(
         "insert into vote (item_id, created_at)
          select $1, now() - case when n = 4 then interval '1 minute' else interval '1 day' end
@@ -70,7 +70,7 @@ async fn a_young_vote_in_the_middle_of_a_portion_stops_the_fold_before_it() {
     .await
     .expect("votes");
     let safe = ledger.safe_vote_id().await.expect("a safe id");
-    let fold = async |in_flight_secs, limit_ids| {
+    let roll_up = async |in_flight_secs, limit_ids| {
         let in_flight_limit = std::time::Duration::from_secs(in_flight_secs);
         let rolled_up = ledger
             .roll_up_votes(safe, in_flight_limit, limit_ids)
@@ -84,11 +84,15 @@ async fn a_young_vote_in_the_middle_of_a_portion_stops_the_fold_before_it() {
             )
         })
     };
-    assert_eq!(fold(3600, 2).await, Some((2, 2, false)), "a chunk without it");
-    assert_eq!(fold(3600, 7).await, Some((3, 3, true)));
-    assert_eq!(fold(3600, 7).await, None, "it is still in-flight");
+    assert_eq!(roll_up(3600, 2).await, Some((2, 2, false)), "a chunk without it");
+    assert_eq!(roll_up(3600, 7).await, Some((3, 3, true)));
+    assert_eq!(roll_up(3600, 7).await, None, "it is still in flight");
     assert_eq!(ledger.exact_counts(&[x]).await.expect("counts")[0].count, 9);
-    assert_eq!(fold(1, 7).await, Some((9, 9, false)), "it is not any more");
+    assert_eq!(
+        roll_up(1, 7).await,
+        Some((9, 9, false)),
+        "it is not in flight any more"
+    );
     assert_eq!(ledger.exact_counts(&[x]).await.expect("counts")[0].count, 9);
 }
 
@@ -98,7 +102,8 @@ async fn the_watermark_waits_for_a_transaction_that_drew_an_earlier_id() {
     let ledger = ledger(&stores.database_url);
     let server = server_ledger(&stores.database_url);
     let x = item(&server).await;
-    // A transaction that has drawn id 1 and is slow to commit, and a later vote that is not.
+    // A transaction that has drawn id 1 and commits late, and a later vote that commits
+    // first.
     let pool = stores.pool();
     let mut slow = pool.begin().await.expect("a transaction");
     sqlx::query("insert into vote (item_id) values ($1)")
@@ -111,7 +116,7 @@ async fn the_watermark_waits_for_a_transaction_that_drew_an_earlier_id() {
         let ledger = ledger.clone();
         async move { ledger.safe_vote_id().await }
     });
-    // Long enough for it to have looked, more than once.
+    // Long enough for more than one check.
     for _ in 0..20 {
         ledger.vote_total().await.expect("Postgres answers");
         assert!(!waiting.is_finished());
@@ -136,7 +141,7 @@ async fn the_watermark_waits_for_a_transaction_that_drew_an_earlier_id() {
 }
 
 #[tokio::test]
-async fn exact_counts_stay_exact_while_audits_fold_the_votes_under_them() {
+async fn exact_counts_stay_exact_while_audits_roll_up_the_votes() {
     let stores = Stores::start().await;
     let ledger = ledger(&stores.database_url);
     let server = server_ledger(&stores.database_url);

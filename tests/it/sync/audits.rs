@@ -1,4 +1,4 @@
-//! The audit: what it finds, what it takes for in flight, and what it repairs.
+//! The audit: what it finds, what it counts as in flight, and what it repairs.
 
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ async fn the_audit_finds_and_repairs_a_live_count_that_is_wrong_either_way() {
         tally.add(item, 1).await;
         tally.worker().flush().await.expect("a flush");
         command(&tally, &["HINCRBY", &format!("tally:{{{item}}}"), "count", wrong]).await;
-        // Votes are in flight for 1 ms here, so this one is no excuse for long.
+        // A vote is in flight for 1 ms here; then it no longer explains a wrong count.
         tokio::time::sleep(options().in_flight_limit).await;
         let found = tally.worker().audit(Repair::No).await.expect("an audit");
         assert_eq!(
@@ -63,7 +63,7 @@ async fn the_audit_finds_and_repairs_a_live_count_that_is_wrong_either_way() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_audit_finds_a_saved_count_that_someone_changed() {
+async fn the_audit_finds_a_saved_count_that_was_changed_by_hand() {
     let tally = Tally::start().await;
     let (with_live, without) = (tally.item("x").await, tally.item("y").await);
     tally.add(with_live, 1).await;
@@ -89,12 +89,12 @@ async fn the_audit_finds_a_saved_count_that_someone_changed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_audit_takes_votes_in_flight_for_what_they_are() {
+async fn the_audit_does_not_take_votes_in_flight_for_errors() {
     let tally = Tally::start().await;
     let item = tally.item("x").await;
     tally.add(item, 1).await;
-    // A vote that is stored and will never be counted, as after a kill -9 between
-    // the two. While it is in-flight it may still be on its way.
+    // A vote that is stored and will never be counted, as after a kill -9 between the two.
+    // While it is in flight it may still be counted.
     sqlx::query("insert into vote (item_id) values ($1)")
         .bind(item.get())
         .execute(&tally.pool)
@@ -144,8 +144,8 @@ async fn audits_under_voting_find_nothing_wrong() {
     }
 }
 
-/// A worker stalls with a count in its hands, Redis fails over to one whose clock is
-/// behind, and the count is written when all is over.
+/// A worker reads a count and stalls, Redis fails over to one whose clock is behind, and then
+/// the worker writes the count.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_audit_finds_a_late_write_that_is_ahead_of_a_slower_clock() {
     let tally = Tally::start().await;

@@ -1,4 +1,4 @@
-//! After Redis or Postgres lost something: everything is rebuilt.
+//! Epochs: after Redis or Postgres lost something, everything is rebuilt.
 
 use super::command;
 use crate::helpers::eventually;
@@ -18,7 +18,7 @@ async fn after_redis_lost_its_data_unsaved_counts_are_written_from_the_ledger() 
     tally.add(x, 1).await;
     tally.add(y, 1).await;
     command(&tally, &["FLUSHALL"]).await;
-    // y gets a new live count, x has none.
+    // y gets a new live count; x has none.
     tally.add(y, 1).await;
     assert_eq!(worker.enter_epoch().await.expect("an epoch"), Some(2));
     worker.flush_until_quiescent().await.expect("a flush");
@@ -44,7 +44,7 @@ async fn after_a_restart_of_redis_every_count_is_rebuilt() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn after_a_crash_of_postgres_every_count_is_rebuilt_and_not_after_a_clean_restart() {
+async fn every_count_is_rebuilt_after_a_crash_of_postgres_and_not_after_a_clean_restart() {
     let mut tally = Tally::start().await;
     let item = tally.item("x").await;
     tally.worker().enter_epoch().await.expect("an epoch");
@@ -58,7 +58,8 @@ async fn after_a_crash_of_postgres_every_count_is_rebuilt_and_not_after_a_clean_
         .await
     };
     assert_eq!(epoch(&tally).await, None);
-    // Transaction ids that were not on disk are drawn again: the fence cannot be trusted.
+    // Transaction ids that were not on disk are drawn again: a visibility snapshot from
+    // before the crash may be wrong.
     tally.stores.postgres.crash().await;
     tally.stores.postgres.start().await.expect("Postgres starts");
     assert!(epoch(&tally).await.is_some());
@@ -70,7 +71,8 @@ async fn after_a_crash_of_postgres_every_count_is_rebuilt_and_not_after_a_clean_
     tally.assert_exact_when_quiescent(item).await;
 }
 
-/// Such a dump takes the token along, and neither snapshots nor visibility snapshots from before it.
+/// A dump contains the incarnation's token, but visibility snapshots from before it mean
+/// nothing in the restored database.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_postgres_restored_from_a_dump_is_another_epoch() {
     let tally = Tally::start().await;
@@ -92,16 +94,16 @@ async fn a_postgres_restored_from_a_dump_is_another_epoch() {
     assert_eq!(worker.enter_epoch().await.expect("the stores answer"), None);
 }
 
-/// A wipe changes neither Redis' run nor its replication. One that comes while a worker
-/// makes sure of every counter must not be taken for done by it.
+/// A wipe changes neither Redis' run id nor its replication id. After a wipe while a worker
+/// enters an epoch, the worker must not take the epoch for entered.
 #[tokio::test(flavor = "multi_thread")]
-async fn redis_wiped_while_an_epoch_is_entered_is_entered_anew() {
+async fn an_epoch_is_entered_again_if_redis_is_wiped_meanwhile() {
     let tally = Tally::start().await;
     let item = tally.item("x").await;
     tally.add(item, 1).await;
     let epoch = tally.counters.current_epoch().await.expect("Redis answers");
     let entering = tally.counters.begin_epoch().await.expect("Redis answers");
-    // The worker has seen a live count here, which the scan would save; then it is gone.
+    // The worker has seen a live count here, which the scan would save. Then it is lost.
     command(&tally, &["FLUSHALL"]).await;
     let entered = tally.counters.enter_epoch(&epoch, entering).await;
     assert!(!entered.expect("Redis answers"));
@@ -112,10 +114,10 @@ async fn redis_wiped_while_an_epoch_is_entered_is_entered_anew() {
     worker.flush().await.expect("a flush");
     assert_eq!(tally.saved_count(item).await, 1);
     let mut redis = tally.stores.redis_connection().await;
-    let marks: Vec<String> = redis::cmd("KEYS")
+    let keys: Vec<String> = redis::cmd("KEYS")
         .arg("tally:entering:*")
         .query_async(&mut redis)
         .await
         .expect("Redis answers");
-    assert!(marks.is_empty(), "{marks:?}");
+    assert!(keys.is_empty(), "{keys:?}");
 }

@@ -1,4 +1,5 @@
-//! The scan: writing, marking, expiring, ageing and recounting, one by one and in races.
+//! The scan: it writes counts, marks them saved, expires, evicts by age and rebuilds them,
+//! one by one and in races.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -12,7 +13,7 @@ use crate::helpers::eventually;
 use crate::helpers::tally::{Tally, counters, ledger, options};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_flush_writes_what_changed_and_marks_it() {
+async fn a_flush_writes_what_changed_and_marks_it_saved() {
     let tally = Tally::start().await;
     let (x, y) = (tally.item("x").await, tally.item("y").await);
     tally.add(x, 1).await;
@@ -25,13 +26,13 @@ async fn a_flush_writes_what_changed_and_marks_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_stopped_between_write_and_mark_leaves_a_count_that_is_saved_again() {
+async fn a_count_whose_worker_stops_between_write_and_mark_saved_is_saved_again() {
     let tally = Tally::start().await;
     let item = tally.item("x").await;
     tally.add(item, 1).await;
     let count = unsaved(&tally, item).await;
     tally.worker().write(&[count]).await.expect("a write");
-    // The mark never comes. A vote later, another worker finds all as it should be.
+    // It is never marked saved. One vote later, another worker flushes it.
     tally.add(item, 1).await;
     let report = tally.worker().flush().await.expect("a flush");
     assert_eq!(report.flushed, 1);
@@ -39,7 +40,7 @@ async fn a_worker_stopped_between_write_and_mark_leaves_a_count_that_is_saved_ag
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_mark_that_comes_late_does_not_mark_what_came_since() {
+async fn marking_a_count_saved_late_leaves_a_newer_count_unsaved() {
     let tally = Tally::start().await;
     let item = tally.item("x").await;
     tally.add(item, 1).await;
@@ -47,7 +48,7 @@ async fn a_mark_that_comes_late_does_not_mark_what_came_since() {
     let worker = tally.worker();
     let written = worker.write(&[count]).await.expect("a write");
     tally.add(item, 1).await;
-    assert_eq!(worker.mark(&[count], &written).await.expect("a mark"), 0);
+    assert_eq!(worker.mark(&[count], &written).await.expect("Redis answers"), 0);
     tally.assert_exact_when_quiescent(item).await;
 }
 
@@ -55,8 +56,8 @@ async fn a_mark_that_comes_late_does_not_mark_what_came_since() {
 async fn two_workers_flushing_one_counter_out_of_order_keep_the_newer_count() {
     let tally = Tally::start().await;
     let item = tally.item("x").await;
-    // The trace against the guard: worker 1 reads 2; −1; worker 2 reads 1 and
-    // writes it; worker 1 writes 2; worker 2 marks.
+    // Worker 1 reads 2; a vote of −1; worker 2 reads 1 and writes it; worker 1 writes 2;
+    // worker 2 marks its count saved.
     tally.add(item, 1).await;
     tally.add(item, 1).await;
     let (one, other) = (tally.worker(), tally.worker());
@@ -64,18 +65,18 @@ async fn two_workers_flushing_one_counter_out_of_order_keep_the_newer_count() {
     tally.add(item, -1).await;
     let newer = unsaved(&tally, item).await;
     let written = other.write(&[newer]).await.expect("a write");
-    let turned_away = !one.write(&[older]).await.expect("a write").contains(item);
-    assert!(turned_away);
-    assert_eq!(other.mark(&[newer], &written).await.expect("a mark"), 1);
+    let saved = one.write(&[older]).await.expect("a write").contains(item);
+    assert!(!saved, "the older count is refused");
+    assert_eq!(other.mark(&[newer], &written).await.expect("Redis answers"), 1);
     assert_eq!(tally.saved_count(item).await, 1);
     tally.assert_exact_when_quiescent(item).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn equal_counts_of_different_revs_are_not_mistaken_for_each_other() {
+async fn equal_counts_of_different_revisions_are_not_mistaken_for_each_other() {
     let tally = Tally::start().await;
     let item = tally.item("x").await;
-    // The trace against comparing values: 1, then 2, then 1 again.
+    // The counts are 1, then 2, then 1 again: comparing values would not tell them apart.
     tally.add(item, 1).await;
     let (one, other) = (tally.worker(), tally.worker());
     let first = unsaved(&tally, item).await;
@@ -84,7 +85,7 @@ async fn equal_counts_of_different_revs_are_not_mistaken_for_each_other() {
     let second = unsaved(&tally, item).await;
     tally.add(item, -1).await;
     assert_eq!(
-        one.mark(&[first], &written).await.expect("a mark"),
+        one.mark(&[first], &written).await.expect("Redis answers"),
         0,
         "1 again, but another 1"
     );
@@ -145,10 +146,10 @@ async fn votes_that_race_with_expiry_are_all_counted_once() {
         for count in futures_util::future::join_all(votes).await {
             assert!(count.is_some());
         }
-        // A round in ten rests until something has expired, so that votes meet missing
+        // One round in ten waits until something has expired, so that votes meet missing
         // counters however slow a store is.
         if round % 10 == 0 {
-            eventually("a resting counter expires", async || {
+            eventually("an idle counter expires", async || {
                 (expired.load(Ordering::Relaxed) > before).then_some(())
             })
             .await;
@@ -164,7 +165,7 @@ async fn votes_that_race_with_expiry_are_all_counted_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_count_beyond_its_maximum_age_is_thrown_away_and_rebuilt() {
+async fn a_count_beyond_its_maximum_age_is_evicted_and_rebuilt() {
     let tally = Tally::start().await;
     let item = tally.item("x").await;
     tally.add(item, 1).await;
@@ -180,7 +181,7 @@ async fn a_count_beyond_its_maximum_age_is_thrown_away_and_rebuilt() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_invalidated_count_is_recounted_from_the_ledger() {
+async fn an_invalidated_count_is_rebuilt_from_the_ledger() {
     let tally = Tally::start().await;
     let item = tally.item("x").await;
     tally.add(item, 1).await;
@@ -195,7 +196,7 @@ async fn an_invalidated_count_is_recounted_from_the_ledger() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_recount_token_of_an_unknown_item_is_cleared() {
+async fn the_rebuild_request_of_an_unknown_item_is_cleared() {
     let tally = Tally::start().await;
     let nowhere = ItemId::new(12345).expect("positive");
     tally
@@ -216,7 +217,7 @@ async fn keys_of_others_are_left_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_workers_share_one_walk_without_missing_a_counter() {
+async fn two_workers_share_one_scan_without_missing_a_counter() {
     let tally = Tally::start().await;
     let mut items = Vec::new();
     for number in 0..300 {
@@ -228,7 +229,7 @@ async fn two_workers_share_one_walk_without_missing_a_counter() {
     };
     let (one, other) = (tally.worker_with(small.clone()), tally.worker_with(small));
     let mut votes = 0;
-    // One worker may take every page of a scan; not of every scan.
+    // One worker may take every page of one scan, but not of every scan.
     eventually("both workers take part in a scan", async || {
         futures_util::future::join_all(items.iter().map(|item| tally.add(*item, 1))).await;
         votes += 300;
@@ -245,7 +246,7 @@ async fn two_workers_share_one_walk_without_missing_a_counter() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_recount_is_written_even_when_the_clock_of_redis_is_behind() {
+async fn a_rebuilt_count_is_written_even_when_the_clock_of_redis_is_behind() {
     let tally = Tally::start().await;
     let item = tally.item("x").await;
     tally.add(item, 1).await;
@@ -263,7 +264,7 @@ async fn a_recount_is_written_even_when_the_clock_of_redis_is_behind() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_key_of_another_type_in_a_counters_place_is_thrown_away_with_the_next_vote() {
+async fn a_key_of_another_type_in_a_counters_place_is_removed_with_the_next_vote() {
     let tally = Tally::start().await;
     let (item, other) = (tally.item("x").await, tally.item("y").await);
     command(&tally, &["SET", &format!("tally:{{{item}}}"), "theirs"]).await;
@@ -279,7 +280,7 @@ async fn a_key_of_another_type_in_a_counters_place_is_thrown_away_with_the_next_
 
 #[tokio::test(flavor = "multi_thread")]
 async fn counters_and_ledger_of_another_worker_are_the_same() {
-    // Two workers as two processes would be: nothing shared but the stores.
+    // Two workers as in two processes: they share only the stores.
     let tally = Tally::start().await;
     let item = tally.item("x").await;
     let other = tally::sync::Worker::new(

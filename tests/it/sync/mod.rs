@@ -1,4 +1,4 @@
-//! The sync worker's steps, each by itself and in races.
+//! The steps of the sync worker, each by itself and in races.
 
 mod audits;
 mod epochs;

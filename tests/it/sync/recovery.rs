@@ -1,4 +1,4 @@
-//! After a server died: what it had stored and not counted is found.
+//! Crashed-writer recovery: what a dead server had stored and not counted is found.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::helpers::eventually;
 use crate::helpers::tally::{Tally, options};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_servers_connections_that_are_gone_have_its_newest_votes_rebuilt_and_live_ones_do_not() {
+async fn the_newest_votes_are_rebuilt_once_their_writers_connection_is_gone_and_not_before() {
     let tally = Tally::start().await;
     let item = tally.item("x").await;
     tally.add(item, 1).await;
@@ -20,14 +20,14 @@ async fn a_servers_connections_that_are_gone_have_its_newest_votes_rebuilt_and_l
     let finalized = worker.recover_crashed_writers().await.expect("the stores answer");
     assert_eq!(finalized, None, "the server lives");
     assert_eq!(tally.live_count(item).await, Some(1));
-    // As after the end of the server's machine, but for the server itself.
+    // As when the server's machine ends, but the server goes on.
     sqlx::query(
         "select pg_terminate_backend(pid) from pg_stat_activity where application_name like 'tally writer %'",
     )
     .execute(&tally.pool)
     .await
     .expect("Postgres answers");
-    let finalized = eventually("the end is seen", async || {
+    let finalized = eventually("the lost connections are seen", async || {
         worker.recover_crashed_writers().await.expect("the stores answer")
     })
     .await;
@@ -39,9 +39,10 @@ async fn a_servers_connections_that_are_gone_have_its_newest_votes_rebuilt_and_l
     assert_eq!(finalized, None, "a batch writer is recovered once");
 }
 
-/// Redis was unavailable, say, or no worker ran, for longer than a vote may be in flight.
+/// For example because Redis was unavailable, or no worker ran, for longer than a vote may be
+/// in flight.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_dead_server_left_uncounted_is_found_however_late_anyone_looks() {
+async fn what_a_dead_server_left_uncounted_is_found_however_late_the_recovery_runs() {
     let tally = Tally::start().await;
     let (old, left) = (tally.item("old").await, tally.item("left").await);
     for item in [old, left] {
@@ -73,15 +74,16 @@ async fn what_a_dead_server_left_uncounted_is_found_however_late_anyone_looks() 
     assert_eq!(
         finalized,
         Some(1),
-        "not the one from long before the batch writer was idle"
+        "not the vote from long before the batch writer was idle"
     );
     assert_eq!(tally.live_count(left).await, None);
     assert_eq!(tally.live_count(old).await, Some(1));
 }
 
-/// The minute's audit comes while Redis is unavailable: what it sums no crashed-writer recovery looks at.
+/// Crashed-writer recovery does not look at votes that an audit has rolled up. So an audit
+/// that begins while Redis is unavailable must roll up nothing.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_audit_sums_nothing_while_there_is_no_redis_to_compare_with() {
+async fn an_audit_rolls_up_nothing_while_redis_is_unavailable() {
     let mut tally = Tally::start().await;
     let item = tally.item("x").await;
     tally.add(item, 1).await;
@@ -104,9 +106,9 @@ async fn an_audit_sums_nothing_while_there_is_no_redis_to_compare_with() {
     assert_eq!(watermark().await, 1);
 }
 
-/// A commit can hang for longer than any statement may take, and come through.
+/// A commit can hang for longer than any statement may take, and still succeed.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lane_is_not_taken_for_idle_while_a_vote_of_its_is_under_way() {
+async fn a_batch_writer_is_not_taken_for_idle_while_a_vote_of_it_is_under_way() {
     let tally = Tally::start().await;
     let item = tally.item("x").await;
     let pool = tally.stores.pool();
