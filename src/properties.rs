@@ -38,7 +38,52 @@ pub const ALL: [Property; 9] = [
     ("redis_key", redis_key),
 ];
 
-/// A refusal is a client's fault, and told as RFC 9457 has it.
+/// Words that a client of JSON over HTTP has no use for: Rust's and serde's, the names of
+/// Tally's own types, and the text of the answer for input that is wrong in no way that
+/// Tally can name.
+const FOREIGN: &[&str] = &[
+    "i8",
+    "i16",
+    "i32",
+    "i64",
+    "i128",
+    "isize",
+    "u8",
+    "u16",
+    "u32",
+    "u64",
+    "u128",
+    "usize",
+    "f32",
+    "f64",
+    "bool",
+    "char",
+    "str",
+    "String",
+    "Option",
+    "Some",
+    "None",
+    "Vec",
+    "struct",
+    "enum",
+    "variant",
+    "tuple",
+    "unit",
+    "map",
+    "sequence",
+    "floating",
+    "serde",
+    "expected",
+    "invalid",
+    "deserialize",
+    "VoteBody",
+    "NewItem",
+    "ListQuery",
+    "read",
+];
+
+/// A refusal says that the client's input is wrong, as RFC 9457 has it, in words of JSON
+/// and HTTP.
 fn is_proper(refusal: &Refusal) {
     assert!((400..500).contains(&refusal.status), "{refusal:?}");
     assert_eq!(refusal.content_type, "application/problem+json");
@@ -46,6 +91,14 @@ fn is_proper(refusal: &Refusal) {
     assert_eq!(problem["status"], refusal.status);
     for part in ["type", "title", "detail", "field"] {
         assert!(problem[part].is_string(), "{problem}");
+    }
+    let detail = problem["detail"].as_str().expect("text");
+    // The name of a field that does not exist is the client's own.
+    let field = format!("{}: ", problem["field"].as_str().expect("text"));
+    let said = detail.strip_prefix(&field).unwrap_or(detail);
+    let is_letter = |letter: char| letter.is_alphanumeric() || letter == '_';
+    for word in said.split(|letter| !is_letter(letter)) {
+        assert!(!FOREIGN.contains(&word), "{word}: {detail}");
     }
 }
 

@@ -22,7 +22,7 @@ pub async fn run(command: Command) -> anyhow::Result<bool> {
 }
 
 async fn serve(settings: config::Serve) -> anyhow::Result<()> {
-    let metrics = telemetry::init_metrics()?;
+    let metrics = telemetry::init_metrics(&[telemetry::Program::Server])?;
     let stores = StoreUrls::from(&settings.stores);
     if settings.migrate {
         super::migrate(&stores.database_url, "tally serve").await?;

@@ -31,7 +31,7 @@ const DATABASE: &str = "tally";
 /// # Errors
 /// When a part cannot be started.
 pub async fn run(settings: config::Dev) -> anyhow::Result<()> {
-    let metrics = telemetry::init_metrics()?;
+    let metrics = telemetry::init_metrics(&telemetry::Program::ALL)?;
     // Heard from the first moment on, so that a Ctrl-C while the stores start
     // finds someone who stops them.
     let (stop, mut stopped) = tokio::sync::watch::channel(false);

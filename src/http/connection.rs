@@ -1,16 +1,15 @@
-//! One client's connection: what a slow client may hold of the server, and for how
-//! long.
+//! One client's connection: what a slow client may hold of the server, and for how long.
 //!
-//! actix-http limits the first request's head and the idle time in between. What it
-//! does not limit is limited here, beneath it: the head of every further request, a
-//! client that does not read its answer, and how many connections there are.
+//! actix-http limits the first request's head and the idle time between requests. This
+//! module lies beneath actix-http and limits the rest: the head of every further request, a
+//! client that does not read its answer, and the number of connections.
 
 use std::cell::Cell;
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -20,29 +19,34 @@ use tokio::time::{Instant, Sleep, sleep_until, timeout};
 
 use super::limits::{
     ANSWER_LIMIT, DISCONNECT_LIMIT, HEAD_LIMIT, KEEP_ALIVE_LIMIT, REFUSAL_LIMIT_CONNECTIONS_PER_THREAD,
+    RETRY_AFTER_SECONDS,
 };
+use super::problem::Problem;
 use crate::telemetry::name;
 
 /// How much is read of a request that is refused for lack of a free connection.
-const REFUSAL_LIMIT_BYTES: usize = 64 * 1024;
-/// Files that are not connections of clients: logs, the stores, the runtime's own.
+pub(crate) const REFUSAL_LIMIT_BYTES: usize = 64 * 1024;
+/// Open files that are not connections of clients: logs, the stores, the runtime's own.
 const FILES_RESERVED: u64 = 128;
 
-/// The answer for lack of a free connection. Written by hand, since no request has been read.
-const NO_ROOM: &str = concat!(
-    "HTTP/1.1 503 Service Unavailable\r\n",
-    "content-type: application/problem+json\r\n",
-    "retry-after: 1\r\n",
-    "connection: close\r\n",
-    "content-length: 138\r\n\r\n",
-    r#"{"type":"about:blank","title":"Unavailable","status":503,"#,
-    r#""detail":"Too many connections are open; nothing was read or stored, try again."}"#,
-);
-/// The answer to a further request whose head does not arrive; like actix-http's to a
-/// first one, without a body.
+/// The answer for lack of a free connection. actix-web has no part in it: no request has
+/// been read.
+static NO_FREE_CONNECTION: LazyLock<String> = LazyLock::new(|| {
+    let body = Problem::no_free_connection().body();
+    format!(
+        "HTTP/1.1 503 Service Unavailable\r\n\
+         content-type: application/problem+json\r\n\
+         retry-after: {RETRY_AFTER_SECONDS}\r\n\
+         connection: close\r\n\
+         content-length: {}\r\n\r\n{body}",
+        body.len()
+    )
+});
+/// The answer to a further request whose head does not arrive. It has no body, like
+/// actix-http's answer to a first request.
 const TOO_SLOW: &str = "HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
 
-/// What a client may take of the server. The constants say what is what.
+/// What clients may take of the server. `http::limits` explains each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientLimits {
     pub head: Duration,
@@ -53,7 +57,7 @@ pub struct ClientLimits {
 }
 
 impl ClientLimits {
-    /// The constants, and this many connections.
+    /// The limits of `http::limits`, and this many connections.
     pub fn with_connections(connections: usize) -> Self {
         Self {
             head: HEAD_LIMIT,
@@ -63,8 +67,8 @@ impl ClientLimits {
         }
     }
 
-    /// Raises the process' limit on open files as far as it may, and lowers the
-    /// number of connections to what that allows: out of files, the server could not
+    /// Raises the process' limit on open files as far as the system lets it, then lowers the
+    /// number of connections to what that allows. A server without a free file could not
     /// even tell a client that there is no free connection.
     pub fn within_open_files(mut self, threads: usize) -> Self {
         use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -91,14 +95,14 @@ impl ClientLimits {
     }
 }
 
-/// How many connections are served now, of how many.
+/// How many connections are served now, and how many may be.
 #[derive(Clone, Debug)]
 pub struct Places {
     taken: Arc<AtomicUsize>,
     limit: usize,
 }
 
-/// One of them; given back when it is dropped.
+/// The place of one connection. It is free again when this is dropped.
 #[derive(Debug)]
 struct Place {
     taken: Arc<AtomicUsize>,
@@ -117,7 +121,7 @@ impl Places {
         let place = Place {
             taken: Arc::clone(&self.taken),
         };
-        // Dropping the place of one too many gives it back.
+        // Beyond the limit, the drop gives the place back.
         (self.taken.fetch_add(1, Ordering::Relaxed) < self.limit).then_some(place)
     }
 }
@@ -129,17 +133,17 @@ impl Drop for Place {
     }
 }
 
-/// What the connection waits for.
+/// What a connection waits for.
 #[derive(Clone, Copy, Debug)]
 enum Waiting {
-    /// For a request to begin, since then.
+    /// For a request to begin, since this time.
     Idle(Instant),
-    /// For the rest of its head, since then.
+    /// For the rest of a request's head, since this time.
     Head(Instant),
 }
 
-/// What a connection is doing. Its requests note in it when they begin and end: on
-/// the wire alone, a request that is being answered looks like one still being sent.
+/// What a connection is doing. Requests note here when they begin and end: to the
+/// connection alone, a request that is being answered looks like one still being sent.
 #[derive(Debug)]
 pub struct Activity {
     requests: Cell<usize>,
@@ -172,8 +176,8 @@ impl Activity {
         }
     }
 
-    /// Until when what is waited for must come; `None` while a request is answered:
-    /// bodies and stores have limits of their own.
+    /// Until when the client must send what the connection waits for. `None` while a request
+    /// is answered: bodies and stores have limits of their own.
     fn deadline(&self, limits: &ClientLimits) -> Option<Instant> {
         if self.requests.get() > 0 {
             return None;
@@ -201,24 +205,23 @@ pub struct Connection {
     stream: TcpStream,
     activity: Rc<Activity>,
     limits: ClientLimits,
-    /// Wakes the connection at its deadline, or earlier: it is moved only when it
-    /// would ring too late, so that a busy connection costs no timer a request.
+    /// Wakes the connection at its deadline or earlier. It is set anew only when it would
+    /// ring too late, so a busy connection does not pay for a timer with each request.
     alarm: Pin<Box<Sleep>>,
     /// Since when the client has not read what was written.
-    unresolved_since: Option<Instant>,
-    unresolved_alarm: Option<Pin<Box<Sleep>>>,
-    /// Nothing more is read of it.
+    unread_since: Option<Instant>,
+    unread_alarm: Option<Pin<Box<Sleep>>>,
+    /// Nothing more is read from the client.
     is_given_up: bool,
     _place: Place,
 }
 
 impl Connection {
-    /// Takes a new connection in; `None` if there is no free connection, which the client is
-    /// told.
+    /// Takes a new connection in. `None` if there are too many: the client has been told.
     pub async fn admit(stream: TcpStream, places: &Places, limits: ClientLimits) -> Option<Self> {
         let Some(place) = places.take() else {
             metrics::counter!(name::CONNECTIONS_REFUSED).increment(1);
-            // Nobody waits for its outcome, and it must end soon.
+            // Nobody waits for the outcome, and it must end soon.
             let _ = timeout(DISCONNECT_LIMIT, refuse(stream)).await;
             return None;
         };
@@ -227,19 +230,19 @@ impl Connection {
             activity: Rc::new(Activity::new()),
             limits,
             alarm: Box::pin(sleep_until(Instant::now() + limits.head)),
-            unresolved_since: None,
-            unresolved_alarm: None,
+            unread_since: None,
+            unread_alarm: None,
             is_given_up: false,
             _place: place,
         })
     }
 
-    /// For the connection's requests.
+    /// What the connection's requests note in.
     pub fn activity(&self) -> Rc<Activity> {
         Rc::clone(&self.activity)
     }
 
-    /// Resolves when what is waited for has not come in time.
+    /// Ready when the client has not sent in time what the connection waits for.
     fn poll_overdue(&mut self, context: &mut Context<'_>) -> Poll<()> {
         loop {
             let now = Instant::now();
@@ -259,23 +262,26 @@ impl Connection {
     /// Tells the client why, if that can be done at once.
     fn give_up(&mut self) {
         let is_head = matches!(self.activity.waiting.get(), Waiting::Head(_));
-        if is_head && self.unresolved_since.is_none() {
+        if is_head && self.unread_since.is_none() {
             let _ = self.stream.try_write(TOO_SLOW.as_bytes());
         }
         self.is_given_up = true;
     }
 
-    /// What a write says of the client's reading.
+    /// Notes whether the client took all of a write.
+    ///
+    /// # Errors
+    /// When the client has not read its answer for too long.
     fn note_write(&mut self, context: &mut Context<'_>, is_all: bool) -> Result<(), io::Error> {
         if is_all {
-            self.unresolved_since = None;
-            self.unresolved_alarm = None;
+            self.unread_since = None;
+            self.unread_alarm = None;
             return Ok(());
         }
-        let since = *self.unresolved_since.get_or_insert_with(Instant::now);
+        let since = *self.unread_since.get_or_insert_with(Instant::now);
         let deadline = since + self.limits.answer;
         let alarm = self
-            .unresolved_alarm
+            .unread_alarm
             .get_or_insert_with(|| Box::pin(sleep_until(deadline)));
         if alarm.as_mut().poll(context).is_ready() {
             return Err(io::Error::new(
@@ -287,10 +293,11 @@ impl Connection {
     }
 }
 
-/// Tells a client that there is no free connection. What it has sent is read first: closing on
-/// unread bytes would reset the connection, and the answer would be lost with it.
+/// Tells a client that there is no free connection, and reads what it has sent before the
+/// connection is closed. Closing with unread bytes would reset the connection, and the client
+/// would lose the answer.
 async fn refuse(mut stream: TcpStream) -> io::Result<()> {
-    stream.write_all(NO_ROOM.as_bytes()).await?;
+    stream.write_all(NO_FREE_CONNECTION.as_bytes()).await?;
     stream.shutdown().await?;
     let mut rest = stream.take(REFUSAL_LIMIT_BYTES as u64);
     tokio::io::copy(&mut rest, &mut tokio::io::sink()).await?;
@@ -311,7 +318,7 @@ impl AsyncRead for Connection {
             if buffer.filled().len() > before {
                 self.activity.heard();
             }
-            // Bytes that drip in are read, but do not put the deadline off.
+            // Bytes that drip in are read, but do not move the deadline.
             if read.is_err() || self.poll_overdue(context).is_pending() {
                 return Poll::Ready(read);
             }
@@ -320,7 +327,7 @@ impl AsyncRead for Connection {
             ready!(self.poll_overdue(context));
         }
         self.give_up();
-        // As if the client had closed: what is under way is still answered.
+        // As if the client had closed: requests under way are still answered.
         Poll::Ready(Ok(()))
     }
 }
@@ -343,21 +350,5 @@ impl AsyncWrite for Connection {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(context)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_answer_for_want_of_room_is_as_long_as_it_says() {
-        let (head, body) = NO_ROOM.split_once("\r\n\r\n").expect("a head");
-        assert!(
-            head.contains(&format!("content-length: {}", body.len())),
-            "{}",
-            body.len()
-        );
-        assert!(serde_json::from_str::<serde_json::Value>(body).is_ok());
     }
 }

@@ -5,7 +5,8 @@
 //! - `handlers`: a file a resource. They know no SQL and no Redis.
 //! - `extract`: reads bodies, paths and queries, strictly.
 //! - `problem`: every error, as problem+json.
-//! - `connection`, `observe`: limits on clients; what is seen of a request from outside.
+//! - `connection`, `limits`: what a client may take of the server.
+//! - `observe`: the id, log line and time of every request.
 
 mod connection;
 mod extract;
@@ -22,7 +23,7 @@ mod state;
 pub use connection::ClientLimits;
 pub use server::{Server, ServerOptions, start, threads};
 
-// For the bench, which answers the same requests over other ways of storing votes.
+// For the bench: it answers the same requests with other ways of storing votes.
 pub use extract::{Json, PathItem};
 pub use handlers::items::item_answer;
 pub use handlers::votes::{VoteBody, vote_answer};

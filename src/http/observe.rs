@@ -1,5 +1,4 @@
-//! What is seen of a request from outside its handler: its id, its log line, its
-//! time.
+//! What every request has, whatever its handler: an id, a log line, a time.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -18,16 +17,16 @@ use tracing_actix_web::{RequestId, RootSpanBuilder};
 use super::connection::Activity;
 use crate::telemetry::name;
 
-/// The request's id, in the answer and in every log line of it.
+/// The request's id: in its answer and in each of its log lines.
 static REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// Adds the request's id to its answer, and measures it.
+/// Adds the request's id to its answer, and measures how long the answer took.
 pub async fn observe(
     request: ServiceRequest,
     next: Next<impl MessageBody>,
 ) -> Result<ServiceResponse<impl MessageBody>, Error> {
     let started = Instant::now();
-    // Until it is answered, its connection may be silent.
+    // Until the request is answered, its connection may be silent.
     let _under_way = request.conn_data::<Rc<Activity>>().map(Activity::begin);
     let id = request.extensions().get::<RequestId>().copied();
     let mut response = next.call(request).await?;
@@ -39,7 +38,7 @@ pub async fn observe(
     }
     let status = response.status();
     if status.is_server_error() {
-        // The cause is logged where it was met, maybe once for a whole batch.
+        // The cause is logged where it arose, for a batch only once.
         let (method, path) = (response.request().method(), response.request().path());
         let id = id.map(|id| id.to_string()).unwrap_or_default();
         tracing::warn!(request_id = id, %method, path, status = status.as_u16(), "a request was not served");
@@ -50,18 +49,19 @@ pub async fn observe(
     Ok(response)
 }
 
-/// A route's name for the metrics: its pattern, not the path, for a label must not
-/// grow with the items. With what was measured of it, looked up once for each status.
+/// A route's histograms, one a status, each looked up once. The label is the route's
+/// pattern, not the path: labels must not grow with the items.
 pub struct Route {
     pattern: &'static str,
     seconds: RefCell<Vec<(StatusCode, metrics::Histogram)>>,
 }
 
 impl Route {
-    pub fn new(pattern: &'static str) -> Self {
+    /// The route's usual status is in the metrics from the start.
+    pub fn new(pattern: &'static str, usual: StatusCode) -> Self {
         Self {
             pattern,
-            seconds: RefCell::default(),
+            seconds: RefCell::new(vec![(usual, histogram(pattern, usual))]),
         }
     }
 
@@ -71,18 +71,19 @@ impl Route {
             .iter()
             .position(|(of, _)| *of == status)
             .unwrap_or_else(|| {
-                let histogram = metrics::histogram!(
-                    name::HTTP_SECONDS, "route" => self.pattern, "status" => status.as_u16().to_string()
-                );
-                seconds.push((status, histogram));
+                seconds.push((status, histogram(self.pattern, status)));
                 seconds.len() - 1
             });
         seconds[at].1.record(started.elapsed().as_secs_f64());
     }
 }
 
-/// The span that every log line of a request stands in. At `debug`, so that a
-/// vote costs no span unless someone wants to see it.
+fn histogram(pattern: &'static str, status: StatusCode) -> metrics::Histogram {
+    metrics::histogram!(name::HTTP_SECONDS, "route" => pattern, "status" => status.as_u16().to_string())
+}
+
+/// The span around a request's log lines. It is at `debug`: a vote costs no span unless
+/// someone wants to see it.
 pub struct RequestSpan;
 
 impl RootSpanBuilder for RequestSpan {

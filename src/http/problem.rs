@@ -10,19 +10,19 @@ use crate::counts::ReadError;
 use crate::ledger::LedgerError;
 use crate::votes::CastError;
 
-/// Whether a vote that was not acknowledged is stored. Decides whether it is safe to try
-/// again without a `voter_id`.
+/// Whether a vote that got no acknowledgement is stored. It tells an anonymous voter whether
+/// it is safe to try again. A 4xx answer does not say it: such a vote is never stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Stored {
-    /// It is not, and will not be: trying again counts it once.
+    /// It is not stored and will not be: after another try it counts once.
     No,
-    /// It may be: trying again without a `voter_id` may count it twice.
+    /// It may be stored: after another try without a `voter_id` it may count twice.
     Unknown,
 }
 
-/// A problem, as a client sees it: what was wrong, and what would be right. The
-/// cause is logged where it is turned into a problem, and not reported to the client.
+/// A problem as a client sees it: what is wrong, and what would be right. The cause of a
+/// 5xx is logged and never shown to a client.
 #[derive(Debug, thiserror::Error)]
 #[error("{title}: {detail}")]
 pub struct Problem {
@@ -30,18 +30,18 @@ pub struct Problem {
     kind: &'static str,
     title: &'static str,
     detail: String,
-    /// The part of the request that was wrong.
+    /// The part of the request that is wrong.
     field: Option<String>,
-    /// Of a vote that was not acknowledged.
+    /// Of a vote that got no acknowledgement.
     stored: Option<Stored>,
     allow: Option<&'static str>,
 }
 
-/// The `type` of a problem that has no type of its own: its title says all.
+/// The `type` of a problem whose status and title say all there is (RFC 9457, 4.2.1).
 const NO_TYPE: &str = "about:blank";
-/// The `type` of a vote that is not stored. A name, not an address to fetch.
+/// The `type` of a vote that is not stored. It is a name; there is nothing to fetch.
 const VOTE_NOT_STORED: &str = "urn:tally:problem:vote-not-stored";
-/// The `type` of a vote of which it is not known whether it is stored.
+/// The `type` of a vote that may be stored or not.
 const VOTE_UNCONFIRMED: &str = "urn:tally:problem:vote-unconfirmed";
 
 #[derive(Serialize)]
@@ -69,7 +69,7 @@ impl Problem {
         }
     }
 
-    /// 400: the request is not of the form that is asked for.
+    /// 400: the request does not have the form that the resource takes.
     pub fn malformed(field: impl Into<String>, detail: impl Into<String>) -> Self {
         let problem = Self::new(StatusCode::BAD_REQUEST, "Malformed request", detail);
         Self {
@@ -78,7 +78,7 @@ impl Problem {
         }
     }
 
-    /// 422: the form is right, a value is not.
+    /// 422: the form is right, but a value is not.
     pub fn invalid(field: &'static str, detail: impl Into<String>) -> Self {
         let problem = Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid value", detail);
         Self {
@@ -114,13 +114,36 @@ impl Problem {
         )
     }
 
-    /// 503, to be tried again after [`RETRY_AFTER_SECONDS`].
+    /// 503 to a connection beyond the limit. Nothing is read of it, so if its request is a
+    /// vote, the vote is not stored.
+    pub fn no_free_connection() -> Self {
+        let detail = "Too many connections are open. Nothing of the request was read or stored; try again.";
+        Self {
+            stored: Some(Stored::No),
+            ..Self::unavailable(detail)
+        }
+    }
+
+    /// The body of the answer.
+    pub fn body(&self) -> String {
+        let body = Body {
+            r#type: self.kind,
+            title: self.title,
+            status: self.status.as_u16(),
+            detail: &self.detail,
+            field: self.field.as_deref(),
+            stored: self.stored,
+        };
+        serde_json::to_string(&body).unwrap_or_default()
+    }
+
+    /// 503: the client may try again after [`RETRY_AFTER_SECONDS`].
     fn unavailable(detail: &str) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "Unavailable", detail)
     }
 }
 
-/// Logs the cause, here and nowhere else.
+/// Logs the cause: nobody has before.
 impl From<LedgerError> for Problem {
     fn from(error: LedgerError) -> Self {
         tracing::error!(%error, "the ledger did not answer a request");
@@ -191,17 +214,9 @@ impl ResponseError for Problem {
         if let Some(allow) = self.allow {
             response.insert_header((header::ALLOW, HeaderValue::from_static(allow)));
         }
-        let body = Body {
-            r#type: self.kind,
-            title: self.title,
-            status: self.status.as_u16(),
-            detail: &self.detail,
-            field: self.field.as_deref(),
-            stored: self.stored,
-        };
         response
             .insert_header((header::CONTENT_TYPE, "application/problem+json"))
-            .body(serde_json::to_string(&body).unwrap_or_default())
+            .body(self.body())
     }
 }
 
@@ -214,7 +229,7 @@ pub async fn not_found(request: actix_web::HttpRequest) -> Result<HttpResponse, 
     ))
 }
 
-/// 405 for a method that the resource does not know.
+/// 405 for a method that the resource does not take.
 pub fn method_not_allowed(allow: &'static str) -> Result<HttpResponse, Problem> {
     let detail = format!("This resource takes {allow}.");
     let problem = Problem::new(StatusCode::METHOD_NOT_ALLOWED, "Method not allowed", detail);
@@ -222,4 +237,45 @@ pub fn method_not_allowed(allow: &'static str) -> Result<HttpResponse, Problem> 
         allow: Some(allow),
         ..problem
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_refusal_of_a_vote_says_whether_the_vote_is_stored() {
+        for (error, kind, title, stored) in [
+            (CastError::QueueFull, VOTE_NOT_STORED, "Vote not stored", "no"),
+            (CastError::Closing, VOTE_NOT_STORED, "Vote not stored", "no"),
+            (CastError::NotStored, VOTE_NOT_STORED, "Vote not stored", "no"),
+            (
+                CastError::UnresolvedRepeat,
+                VOTE_NOT_STORED,
+                "Vote not stored",
+                "no",
+            ),
+            (
+                CastError::Unconfirmed,
+                VOTE_UNCONFIRMED,
+                "Vote unconfirmed",
+                "unknown",
+            ),
+        ] {
+            let problem = Problem::from(error);
+            let response = problem.error_response();
+            assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE, "{error}");
+            assert_eq!(
+                response.headers().get(header::RETRY_AFTER),
+                Some(&HeaderValue::from_static("1")),
+                "{error}"
+            );
+            let body: serde_json::Value = serde_json::from_str(&problem.body()).expect("JSON");
+            assert_eq!(
+                (&body["type"], &body["title"], &body["stored"]),
+                (&kind.into(), &title.into(), &stored.into()),
+                "{error}"
+            );
+        }
+    }
 }

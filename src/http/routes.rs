@@ -1,5 +1,6 @@
 //! The route table.
 
+use actix_web::http::StatusCode;
 use actix_web::web;
 
 use super::handlers::{health, items, pages, votes};
@@ -8,18 +9,18 @@ use super::problem::{method_not_allowed, not_found};
 
 /// Adds every route.
 pub(super) fn add(app: &mut web::ServiceConfig) {
-    // GET answers HEAD as well: the server leaves the body out.
+    // HEAD has the handler of GET: actix-web leaves the body out.
     macro_rules! resource {
         ($path:literal, allow = $allow:literal, $($method:ident => $handler:path),+ $(,)?) => {
             app.service(
                 web::resource($path)
-                    .app_data(observe::Route::new($path))
+                    .app_data(observe::Route::new($path, StatusCode::OK))
                     $(.route(web::$method().to($handler)))+
                     .default_service(web::to(|| async { method_not_allowed($allow) })),
             );
         };
     }
-    // The first that fits is taken, so those that are asked for most come first.
+    // The first that matches is taken, so the busiest routes come first.
     resource!("/v1/items/{id}/votes", allow = "POST", post => votes::cast);
     resource!("/v1/items/{id}", allow = "GET, HEAD", get => items::show, head => items::show);
     resource!("/v1/items", allow = "GET, HEAD, POST", get => items::list, head => items::list, post => items::create);

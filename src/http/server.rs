@@ -8,6 +8,7 @@ use actix_http::error::DispatchError;
 use actix_server::Server as Listening;
 use actix_service::{ServiceFactoryExt, fn_service, map_config};
 use actix_web::dev::AppConfig;
+use actix_web::http::StatusCode;
 use actix_web::middleware::from_fn;
 use actix_web::{App, web};
 use metrics_exporter_prometheus::PrometheusHandle;
@@ -174,7 +175,7 @@ pub fn start(
         let app = App::new()
             .wrap(from_fn(observe::observe))
             .wrap(TracingLogger::<observe::RequestSpan>::new())
-            .app_data(observe::Route::new("unknown"))
+            .app_data(observe::Route::new("unknown", StatusCode::NOT_FOUND))
             .configure(&routes);
         let stopping = stopping.clone();
         let http = HttpService::build()

@@ -142,9 +142,9 @@ async fn a_bad_query_is_refused() {
     for (query, status, part) in [
         ("limit=0", 422, "1 to 1000"),
         ("limit=1001", 422, "1 to 1000"),
-        ("limit=x", 400, "query"),
-        ("page=2", 400, "page"),
-        ("after=9223372036854775808", 400, "query"),
+        ("limit=x", 400, r#""field":"limit""#),
+        ("page=2", 400, r#""field":"page""#),
+        ("after=9223372036854775808", 400, r#""field":"after""#),
     ] {
         let request = tally.http.get(format!("{}/v1/items?{query}", tally.base));
         let response = request.send().await.expect("an answer");
@@ -155,4 +155,185 @@ async fn a_bad_query_is_refused() {
         tally.get("/v1/items?name=%00").await.1["items"],
         serde_json::json!([])
     );
+}
+
+/// Where a request is wrong, and what it is told: the whole `detail`, so that no word of
+/// Rust can come into it unseen.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_wrong_is_said_in_words_of_json_and_http() {
+    let tally = Tally::start().await;
+    let item = tally.item("x").await;
+    let votes = format!("/v1/items/{item}/votes");
+    let out_of_range =
+        "it is out of range; it takes a whole number from -9223372036854775808 to 9223372036854775807.";
+    let fields = "there is no such field; the fields are voter_id and value.";
+    let of_votes: &[(&str, &str, &str)] = &[
+        (
+            r#"{"value":"up"}"#,
+            "value",
+            "it is a string; it takes a whole number.",
+        ),
+        (
+            r#"{"value":1.5}"#,
+            "value",
+            "it is a decimal number; it takes a whole number.",
+        ),
+        (
+            r#"{"value":1e3}"#,
+            "value",
+            "it is a decimal number; it takes a whole number.",
+        ),
+        (
+            r#"{"value":true}"#,
+            "value",
+            "it is true; it takes a whole number.",
+        ),
+        (
+            r#"{"value":[1]}"#,
+            "value",
+            "it is an array; it takes a whole number.",
+        ),
+        (
+            r#"{"value":{"x":1}}"#,
+            "value",
+            "it is an object; it takes a whole number.",
+        ),
+        (r#"{"value":9223372036854775808}"#, "value", out_of_range),
+        (r#"{"value":-99999999999999999999}"#, "value", out_of_range),
+        (r#"{"value":1e400}"#, "value", out_of_range),
+        (
+            r#"{"voter_id":7}"#,
+            "voter_id",
+            "it is a number; it takes a string.",
+        ),
+        (
+            r#"{"voter_id":0.5}"#,
+            "voter_id",
+            "it is a decimal number; it takes a string.",
+        ),
+        (
+            r#"{"voter_id":1e400}"#,
+            "voter_id",
+            "it is a number; it takes a string.",
+        ),
+        (
+            r#"{"voter_id":false}"#,
+            "voter_id",
+            "it is false; it takes a string.",
+        ),
+        (
+            r#"{"voter_id":"\ud800"}"#,
+            "voter_id",
+            "it has an escape like \\ud800, which is no character.",
+        ),
+        (r#"{"votr_id":"ada"}"#, "votr_id", fields),
+        (r#"{"value":1,"":2}"#, "", fields),
+        (
+            r#"{"value":1,"value":1}"#,
+            "value",
+            "it is given more than once; it takes one value.",
+        ),
+        ("[]", "body", "it is an array; it takes an object."),
+        (r#" ["ada",1]"#, "body", "it is an array; it takes an object."),
+        ("null", "body", "it is null; it takes an object."),
+        ("7", "body", "it is a number; it takes an object."),
+        (r#""ada""#, "body", "it is a string; it takes an object."),
+        ("{", "body", "the JSON ends too early, at line 1, column 1."),
+        ("  ", "body", "the JSON ends too early, at line 1, column 2."),
+        (
+            "{} {}",
+            "body",
+            "more follows after its end, at line 1, column 4.",
+        ),
+        (
+            "{\n  'value': 1\n}",
+            "body",
+            "it is not JSON; the mistake is at line 2, column 3.",
+        ),
+        (
+            r#"{"value":1,}"#,
+            "body",
+            "it is not JSON; the mistake is at line 1, column 12.",
+        ),
+        (
+            r#"{"value":+1}"#,
+            "body",
+            "it is not JSON; the mistake is at line 1, column 10.",
+        ),
+        (
+            r#"{"\ud800":1}"#,
+            "body",
+            "it is not JSON; the mistake is at line 1, column 9.",
+        ),
+    ];
+    for (body, field, detail) in of_votes {
+        assert_says(
+            tally
+                .post_raw(&votes, "application/json", (*body).to_owned())
+                .await,
+            field,
+            detail,
+        )
+        .await;
+    }
+    let not_utf_8 = tally.post_raw(&votes, "application/json", vec![b'{', 0xff]).await;
+    assert_says(not_utf_8, "body", "it is not UTF-8; it takes JSON in UTF-8.").await;
+    for (body, field, detail) in [
+        ("", "name", "it is missing; it takes a string."),
+        ("{}", "name", "it is missing; it takes a string."),
+        (r#"{"name":null}"#, "name", "it is null; it takes a string."),
+        (
+            r#"{"name":"x","colour":"red"}"#,
+            "colour",
+            "there is no such field; the only field is name.",
+        ),
+    ] {
+        assert_says(
+            tally.post_raw("/v1/items", "application/json", body).await,
+            field,
+            detail,
+        )
+        .await;
+    }
+    for (query, field, detail) in [
+        ("after=x", "after", "it takes a whole number."),
+        ("after=1.5", "after", "it takes a whole number."),
+        ("limit=", "limit", "it takes a whole number."),
+        ("limit", "limit", "it takes a whole number."),
+        ("after=9223372036854775808", "after", out_of_range),
+        (
+            "page=2",
+            "page",
+            "there is no such parameter; the parameters are after, limit and name.",
+        ),
+        (
+            "limit=1&limit=1",
+            "limit",
+            "it is given more than once; it takes one value.",
+        ),
+    ] {
+        let asked = tally
+            .http
+            .get(format!("{}/v1/items?{query}", tally.base))
+            .send()
+            .await;
+        assert_says(asked.expect("an answer"), field, detail).await;
+    }
+    for id in ["x", "0", "-1", "+1", "01", "1.0", "9223372036854775808"] {
+        let asked = tally
+            .http
+            .get(format!("{}/v1/items/{id}", tally.base))
+            .send()
+            .await;
+        let detail = "it takes a whole number from 1 to 9223372036854775807.";
+        assert_says(asked.expect("an answer"), "id", detail).await;
+    }
+    assert_eq!(tally.ledger_sum(item).await, 0);
+}
+
+async fn assert_says(response: reqwest::Response, field: &str, detail: &str) {
+    assert_eq!(response.status(), StatusCode::BAD_REQUEST, "{field}: {detail}");
+    let problem: Value = response.json().await.expect("JSON");
+    assert_eq!(problem["field"], field);
+    assert_eq!(problem["detail"], format!("{field}: {detail}"));
 }

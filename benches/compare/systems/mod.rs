@@ -96,7 +96,7 @@ trait VoteStore: 'static {
 pub async fn serve(name: &str) {
     telemetry::start(telemetry::LogFormat::Text, &[]).expect("a filter");
     // As `tally serve` does: the server measures each request.
-    telemetry::init_metrics().expect("the first recorder");
+    telemetry::init_metrics(&telemetry::Program::ALL).expect("the first recorder");
     match System::named(name) {
         Some(System::NoOp) => answer_with(|| no_op::NoOp).await,
         Some(System::Transaction) => {

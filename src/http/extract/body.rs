@@ -8,16 +8,16 @@ use actix_web::http::header;
 use actix_web::web::Bytes;
 use actix_web::{FromRequest, HttpMessage, HttpRequest};
 use futures_util::StreamExt;
-use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
+use super::form::{Form, wrong_body};
 use crate::http::limits::{BODY_LIMIT, BODY_LIMIT_BYTES};
 use crate::http::problem::Problem;
 
 /// A JSON body. An empty one reads as `{}`.
 pub struct Json<T>(pub T);
 
-impl<T: DeserializeOwned + 'static> FromRequest for Json<T> {
+impl<T: Form + 'static> FromRequest for Json<T> {
     type Error = Problem;
     type Future = Pin<Box<dyn Future<Output = Result<Self, Problem>>>>;
 
@@ -68,37 +68,18 @@ async fn read(mut payload: Payload, expected: usize) -> Result<Bytes, Problem> {
     Ok(body.into())
 }
 
-/// Parses JSON; what is wrong with it is reported with the field where it is.
-pub(in crate::http) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
+/// Reads a JSON object. An empty body reads as `{}`.
+///
+/// # Errors
+/// What is wrong, and with which field.
+pub(in crate::http) fn parse<T: Form>(bytes: &[u8]) -> Result<T, Problem> {
     let bytes = if bytes.is_empty() { b"{}" } else { bytes };
     // serde would take an array for an object, its values in the order of the fields.
-    if bytes.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[') {
-        return Err(Problem::malformed(
-            "body",
-            "body: it is an array; it takes an object.",
-        ));
-    }
-    // Keeping track of the path costs more than reading: it is for what is wrong.
-    if let Ok(value) = serde_json::from_slice(bytes) {
-        return Ok(value);
-    }
-    let mut deserializer = serde_json::Deserializer::from_slice(bytes);
-    let value = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
-        let path = error.path().to_string();
-        let message = error.into_inner().to_string();
-        // serde names an unknown or a missing field in its message, not in the path.
-        let named = ["unknown field `", "missing field `"]
-            .iter()
-            .find_map(|start| message.strip_prefix(start)?.split('`').next());
-        let field = match named {
-            Some(named) => named.to_owned(),
-            None if path == "." || path == "?" => "body".to_owned(),
-            None => path,
-        };
-        Problem::malformed(field.clone(), format!("{field}: {message}."))
-    })?;
-    deserializer
-        .end()
-        .map_err(|error| Problem::malformed("body", format!("body: {error}.")))?;
-    Ok(value)
+    let is_array = bytes.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[');
+    let read = if is_array {
+        None
+    } else {
+        serde_json::from_slice(bytes).ok()
+    };
+    read.ok_or_else(|| wrong_body(bytes, T::FIELDS))
 }

@@ -1,9 +1,11 @@
 //! Reads what a client sends, strictly: bodies, ids in paths, queries.
 
 pub(super) mod body;
+mod form;
 mod path;
 pub(super) mod query;
 
 pub use body::Json;
+pub(super) use form::{Field, Form, Takes};
 pub use path::PathItem;
 pub(super) use query::Query;

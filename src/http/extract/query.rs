@@ -1,16 +1,16 @@
-//! Reading query parameters, strictly.
+//! Reads queries.
 
 use actix_web::dev::Payload;
 use actix_web::{FromRequest, HttpRequest, web};
 use futures_util::future;
-use serde::de::DeserializeOwned;
 
+use super::form::{Form, unreadable_query, wrong_query};
 use crate::http::problem::Problem;
 
-/// Query parameters; an unknown or malformed one is a 400 that says which.
+/// A query's parameters. An unknown or malformed one is a 400 that names it.
 pub struct Query<T>(pub T);
 
-impl<T: DeserializeOwned> FromRequest for Query<T> {
+impl<T: Form> FromRequest for Query<T> {
     type Error = Problem;
     type Future = future::Ready<Result<Self, Problem>>;
 
@@ -19,14 +19,17 @@ impl<T: DeserializeOwned> FromRequest for Query<T> {
     }
 }
 
-/// Parses a query string; what is wrong with it is reported.
-pub(in crate::http) fn parse<T: DeserializeOwned>(query: &str) -> Result<T, Problem> {
-    let parsed = web::Query::<T>::from_query(query);
-    parsed.map(web::Query::into_inner).map_err(|error| {
-        let message = match error {
-            actix_web::error::QueryPayloadError::Deserialize(error) => error.to_string(),
-            other => other.to_string(),
-        };
-        Problem::malformed("query", format!("query: {message}."))
+/// Reads a query.
+///
+/// # Errors
+/// What is wrong, and with which parameter.
+pub(in crate::http) fn parse<T: Form>(query: &str) -> Result<T, Problem> {
+    if let Ok(read) = web::Query::<T>::from_query(query) {
+        return Ok(read.into_inner());
+    }
+    let parameters = web::Query::<Vec<(String, String)>>::from_query(query);
+    Err(match parameters {
+        Ok(parameters) => wrong_query(&parameters, T::FIELDS),
+        Err(_) => unreadable_query(),
     })
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::counts::ItemCount;
 use crate::domain::{Item, ItemId, ItemName};
-use crate::http::extract::{Json, PathItem, Query};
+use crate::http::extract::{Field, Form, Json, PathItem, Query, Takes};
 use crate::http::problem::Problem;
 use crate::http::state::AppState;
 
@@ -20,6 +20,10 @@ pub struct NewItem {
     name: String,
 }
 
+impl Form for NewItem {
+    const FIELDS: &'static [Field] = &[Field::required("name", Takes::Text)];
+}
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ListQuery {
@@ -28,6 +32,14 @@ pub struct ListQuery {
     limit: Option<i64>,
     /// Only items of this name.
     name: Option<String>,
+}
+
+impl Form for ListQuery {
+    const FIELDS: &'static [Field] = &[
+        Field::optional("after", Takes::Number),
+        Field::optional("limit", Takes::Number),
+        Field::optional("name", Takes::Text),
+    ];
 }
 
 #[derive(Serialize)]

@@ -4,7 +4,7 @@ use actix_web::{HttpResponse, web};
 use serde::{Deserialize, Serialize};
 
 use crate::domain::{ItemId, NewVote, Value, VoteId, VoterId};
-use crate::http::extract::{Json, PathItem};
+use crate::http::extract::{Field, Form, Json, PathItem, Takes};
 use crate::http::problem::Problem;
 use crate::http::state::AppState;
 use crate::votes::Cast;
@@ -17,6 +17,13 @@ pub struct VoteBody {
     voter_id: Option<String>,
     /// 1 or −1; 1 when left out.
     value: Option<i64>,
+}
+
+impl Form for VoteBody {
+    const FIELDS: &'static [Field] = &[
+        Field::optional("voter_id", Takes::Text),
+        Field::optional("value", Takes::Number),
+    ];
 }
 
 #[derive(Serialize)]

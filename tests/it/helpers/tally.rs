@@ -48,7 +48,9 @@ pub fn options() -> SyncOptions {
 pub fn metrics() -> PrometheusHandle {
     static HANDLE: OnceLock<PrometheusHandle> = OnceLock::new();
     HANDLE
-        .get_or_init(|| tally::telemetry::init_metrics().expect("metrics start once"))
+        .get_or_init(|| {
+            tally::telemetry::init_metrics(&tally::telemetry::Program::ALL).expect("metrics start once")
+        })
         .clone()
 }
 

@@ -1,0 +1,10 @@
+//! What a program says: to its log, to whoever scrapes its metrics, and on its terminal.
+
+mod logs;
+mod metrics;
+mod output;
+
+pub use logs::{LogFormat, start};
+pub(crate) use metrics::{LARGEST_BATCH_BOUND, LARGEST_SECONDS_BOUND};
+pub use metrics::{Program, init_metrics, name, serve_metrics};
+pub use output::{exit_code, one_line, print};
