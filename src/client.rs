@@ -10,7 +10,7 @@ use crate::domain::Value;
 
 /// How long one request may take. Longer than the server's own limits together,
 /// so that its answer comes first.
-const REQUEST_LIMIT: Duration = Duration::from_secs(30);
+pub(crate) const REQUEST_LIMIT: Duration = Duration::from_secs(30);
 
 /// What became of a vote, as the client sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub enum Outcome {
 }
 
 /// How long a health check waits.
-const HEALTH_LIMIT: Duration = Duration::from_secs(3);
+pub(crate) const HEALTH_LIMIT: Duration = Duration::from_secs(3);
 
 /// Asks a URL once: whether the answer is a success, and its body.
 ///

@@ -3,6 +3,10 @@
 //! A guided tour, from the outside in. A module imports only from modules below it in this
 //! list, and there is no circle.
 
+/// How the limits of all modules relate, checked at compile time. It imports from every
+/// module, and no module imports from it.
+mod limits;
+
 /// Wiring: settings → ledger and Redis → server or worker → run → stop.
 pub mod app;
 

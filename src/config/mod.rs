@@ -21,8 +21,16 @@ use crate::http::limits::CONNECTIONS_LIMIT;
 use crate::live::KeyPrefix;
 use crate::telemetry::LogFormat;
 
-/// Counters on a page of the scan, about, unless TALLY_FLUSH_PAGE says otherwise.
+/// About how many counters a page of the scan holds, unless TALLY_FLUSH_PAGE says otherwise.
 pub const FLUSH_PAGE_DEFAULT_COUNTERS: usize = 1000;
+/// How many items a page of the audit holds, unless TALLY_AUDIT_PAGE says otherwise.
+pub const AUDIT_PAGE_DEFAULT_ITEMS: usize = 10_000;
+/// How often the live counts are scanned, unless TALLY_FLUSH_EVERY says otherwise.
+pub const FLUSH_EVERY_DEFAULT: &str = "1s";
+/// How long a vote may be in flight, unless TALLY_IN_FLIGHT_LIMIT says otherwise.
+pub const IN_FLIGHT_LIMIT_DEFAULT: &str = "15s";
+/// How many connections `tally replay` opens, unless --connections says otherwise.
+pub const REPLAY_DEFAULT_CONNECTIONS: usize = 64;
 
 /// Where the stores are.
 #[derive(Args, Clone)]
@@ -73,7 +81,7 @@ pub struct Server {
 #[derive(Args, Clone, Debug)]
 pub struct Worker {
     /// How often the live counts are scanned and written behind
-    #[arg(long, env = "TALLY_FLUSH_EVERY", default_value = "1s", value_parser = duration, value_name = "DURATION")]
+    #[arg(long, env = "TALLY_FLUSH_EVERY", default_value = FLUSH_EVERY_DEFAULT, value_parser = duration, value_name = "DURATION")]
     pub flush_every: Duration,
 
     /// How many counters one page of the scan holds, about
@@ -110,11 +118,11 @@ pub struct Worker {
 pub struct Audit {
     /// How long a vote may be between its batch's beginning and its live count; the
     /// audit takes a count that is off by newer votes for right
-    #[arg(long, env = "TALLY_IN_FLIGHT_LIMIT", default_value = "15s", value_parser = duration, value_name = "DURATION")]
+    #[arg(long, env = "TALLY_IN_FLIGHT_LIMIT", default_value = IN_FLIGHT_LIMIT_DEFAULT, value_parser = duration, value_name = "DURATION")]
     pub in_flight_limit: Duration,
 
     /// How many items one page of the audit holds
-    #[arg(long, env = "TALLY_AUDIT_PAGE", default_value_t = 10_000, value_parser = page, value_name = "ITEMS")]
+    #[arg(long, env = "TALLY_AUDIT_PAGE", default_value_t = AUDIT_PAGE_DEFAULT_ITEMS, value_parser = page, value_name = "ITEMS")]
     pub audit_page: usize,
 }
 
@@ -279,7 +287,7 @@ pub struct Replay {
     pub value: usize,
 
     /// How many requests are under way at once
-    #[arg(long, default_value_t = 64, value_parser = connections, value_name = "NUMBER")]
+    #[arg(long, default_value_t = REPLAY_DEFAULT_CONNECTIONS, value_parser = connections, value_name = "NUMBER")]
     pub connections: usize,
 
     /// Cast at this fixed rate, as far as --connections allow; latency counts from

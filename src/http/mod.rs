@@ -21,6 +21,9 @@ mod server;
 mod state;
 
 pub use connection::ClientLimits;
+pub(crate) use connection::REFUSAL_LIMIT_BYTES;
+pub(crate) use handlers::health::PROBE_LIMIT;
+pub(crate) use handlers::items::{PAGE_DEFAULT_ITEMS, PAGE_LIMIT_ITEMS};
 pub use server::{Server, ServerOptions, start, threads};
 
 // For the bench: it answers the same requests with other ways of storing votes.

@@ -24,7 +24,7 @@ pub const POOL_LIMIT_CONNECTIONS: u32 = 8;
 
 /// How long a transaction may be idle before Postgres ends it. The audit's transaction holds
 /// row locks that every flush waits for, and its worker may be stopped or cut off.
-const IDLE_TRANSACTION_LIMIT: Duration = Duration::from_secs(5);
+pub(crate) const IDLE_TRANSACTION_LIMIT: Duration = Duration::from_secs(5);
 
 /// Settings of each of Tally's connections.
 /// - `enable_seqscan`: no statement here should read a whole table. The planner cannot know
@@ -50,7 +50,7 @@ pub(super) const KEPT_PLANS: (&str, &str) = ("plan_cache_mode", "force_generic_p
 /// then closes the connections of the server's batch writers, which a sync worker sees. While
 /// an answer is on its way, the system sends no probes but repeats the answer, for a quarter
 /// of an hour; `tcp_user_timeout` (ms) ends that after 11 s too.
-pub(super) const WRITER_KEEPALIVE: [(&str, &str); 4] = [
+pub(crate) const WRITER_KEEPALIVE: [(&str, &str); 4] = [
     ("tcp_keepalives_idle", "5"),
     ("tcp_keepalives_interval", "2"),
     ("tcp_keepalives_count", "3"),

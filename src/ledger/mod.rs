@@ -16,7 +16,10 @@ pub use connect::{
     ACQUIRE_LIMIT, ANSWER_MARGIN, CONNECT_LIMIT, POOL_LIMIT_CONNECTIONS, SERVER_STATEMENT_LIMIT,
     WORKER_STATEMENT_LIMIT, answers,
 };
+pub(crate) use connect::{IDLE_TRANSACTION_LIMIT, WRITER_KEEPALIVE};
 pub use error::LedgerError;
 pub use owner::{OwnerLedger, Role, Roles, create_database, create_logins};
+pub(crate) use server::{ITEM_CACHE_LIMIT_ITEMS, NAMES_LIMIT_ITEMS};
 pub use server::{InsertError, Inserted, ItemReader, Migrations, ServerLedger, VoteWriter};
+pub(crate) use worker::NOTE_EVERY;
 pub use worker::{AuditRow, DECIDE_LIMIT, ROLL_UP_LIMIT_IDS, RolledUp, Saved, WorkerLedger};

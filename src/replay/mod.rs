@@ -19,6 +19,7 @@ use tokio::time::{Instant, sleep_until};
 use crate::client::Client;
 use crate::telemetry;
 use file::{Columns, Votes};
+pub(crate) use report::LATENCY_LIMIT_US;
 pub use report::Report;
 
 /// How many bad lines are shown; the rest is counted.

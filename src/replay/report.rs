@@ -10,7 +10,7 @@ use crate::client::Outcome;
 
 /// Latencies are kept to three digits, up to an hour.
 const LATENCY_DIGITS: u8 = 3;
-const LATENCY_LIMIT_US: u64 = 3600 * 1_000_000;
+pub(crate) const LATENCY_LIMIT_US: u64 = 3600 * 1_000_000;
 /// How many kinds of refusals and failures are kept; the rest are counted alone.
 const REASONS_LIMIT: usize = 10;
 /// How wide the histogram's longest bar is, in characters.

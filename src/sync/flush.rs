@@ -16,18 +16,18 @@ use crate::live::{Counter, ScanPage};
 /// items Postgres writes 1,000 at once in 8 µs each, 10,000 in 6 µs and 50,000 in 4 µs:
 /// more of them then share a page of the table, and Postgres prunes a page each time it
 /// comes to it.
-const COLLECT_LIMIT_COUNTERS: usize = 50_000;
+pub(crate) const COLLECT_LIMIT_COUNTERS: usize = 50_000;
 /// How long the flush collects at the most. A count that changes between its reading and
 /// its mark stays unsaved, and saved counts should not wait for the end of a long scan.
-const COLLECT_LIMIT: Duration = Duration::from_millis(250);
+pub(crate) const COLLECT_LIMIT: Duration = Duration::from_millis(250);
 /// How long a scheduled scan writes gently: half of the second after which the next scan
 /// usually begins. A burst of writes takes both cores from the voters. Then one voter in a
 /// hundred waited 13 ms instead of 6 (10,000 items changing all the time, half of what two
 /// cores can do).
-const GENTLE_FOR: Duration = Duration::from_millis(500);
+pub(crate) const GENTLE_FOR: Duration = Duration::from_millis(500);
 /// How many counters a gentle scan writes at once. With 1,000, one voter in a hundred
 /// waited 10.6 ms, with 250 between 7.4 and 8.5, with 100 no less.
-const GENTLE_LIMIT_COUNTERS: usize = 250;
+pub(crate) const GENTLE_LIMIT_COUNTERS: usize = 250;
 /// How many times as long as a write took a gentle scan rests after it.
 const REST_TIMES: u32 = 3;
 /// How many pages, or lots of collected counters, may wait for the next part of the scan.

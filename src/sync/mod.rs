@@ -21,7 +21,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 pub use audit::{AuditReport, Repair};
+pub(crate) use flush::{COLLECT_LIMIT, COLLECT_LIMIT_COUNTERS, GENTLE_FOR, GENTLE_LIMIT_COUNTERS};
 pub use report::FlushReport;
+pub(crate) use roll_up::VOTING_CHUNK_IDS;
 pub use schedule::{Schedule, run};
 
 use crate::ledger::{LedgerError, WorkerLedger};

@@ -12,7 +12,7 @@ use crate::ledger::ROLL_UP_LIMIT_IDS;
 const VOTING_LIMIT_IDS_PER_SECOND: f64 = 1000.0;
 /// How many vote ids a chunk has while voters are at work, and until it is known
 /// whether they are: it takes about 0.05 s of CPU time.
-const VOTING_CHUNK_IDS: i64 = 100_000;
+pub(crate) const VOTING_CHUNK_IDS: i64 = 100_000;
 /// How many times as long as a chunk took the audit rests after it while voters are
 /// at work. On two cores they kept two thirds of their rate while an audit did not rest.
 const REST_TIMES: u32 = 6;

@@ -209,7 +209,10 @@ async fn a_client_beyond_the_limit_of_connections_gets_503_and_retry_after() {
         assert!(answer.contains("\r\nretry-after: 1\r\n"), "{answer}");
         let body = answer.split("\r\n\r\n").nth(1).expect("a body");
         let problem: serde_json::Value = serde_json::from_str(body).expect("JSON");
-        assert_eq!(problem["status"], 503);
+        assert_eq!(
+            (&problem["status"], &problem["stored"]),
+            (&json!(503), &json!("no"))
+        );
     }
     // The first clients are still served; and when one leaves, another is let in.
     let answer = ask(&mut served[0], ASK, "}").await;

@@ -18,6 +18,7 @@ mod model;
 mod outages;
 mod prefixes;
 mod programs;
+mod refusals;
 mod replay;
 mod roles;
 mod scripts;

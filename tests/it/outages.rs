@@ -282,7 +282,7 @@ async fn the_items_of_a_batch_writer_that_ends_with_its_thread_are_rebuilt() {
     tally.assert_exact_when_quiescent(item).await;
 }
 
-fn live_counts(tally: &Tally) -> tally::live::LiveCounts {
+pub fn live_counts(tally: &Tally) -> tally::live::LiveCounts {
     let redis = tally::live::Redis::new(
         &tally.stores.redis_url(),
         &tally::live::KeyPrefix::default(),

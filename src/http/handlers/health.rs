@@ -12,7 +12,7 @@ use crate::ledger::Migrations;
 use crate::telemetry::name;
 
 /// How long a probe waits for each store.
-const PROBE_LIMIT: Duration = Duration::from_secs(2);
+pub(crate) const PROBE_LIMIT: Duration = Duration::from_secs(2);
 
 /// The process runs and answers.
 pub async fn live() -> HttpResponse {

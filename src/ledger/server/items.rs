@@ -15,7 +15,7 @@ use crate::ledger::error::is_disconnect;
 
 /// Items in the cache of one reader, at the most: a few megabytes a reader, 40 MB if every
 /// name is as long as a name may be.
-const NAMES_LIMIT_ITEMS: usize = 50_000;
+pub(crate) const NAMES_LIMIT_ITEMS: usize = 50_000;
 
 struct Row {
     id: i64,

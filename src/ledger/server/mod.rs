@@ -6,6 +6,8 @@ mod items;
 mod votes;
 
 pub use items::ItemReader;
+pub(crate) use items::NAMES_LIMIT_ITEMS;
+pub(crate) use votes::ITEM_CACHE_LIMIT_ITEMS;
 pub use votes::{InsertError, Inserted, VoteWriter};
 
 use sqlx::migrate::{Migrate, MigrateError};

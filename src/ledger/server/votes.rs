@@ -15,7 +15,7 @@ use crate::ledger::error::is_certain;
 use crate::ledger::exact_counts::exact_counts;
 
 /// Items in the cache of one batch writer's connection, at the most: a good megabyte.
-const ITEM_CACHE_LIMIT_ITEMS: usize = 100_000;
+pub(crate) const ITEM_CACHE_LIMIT_ITEMS: usize = 100_000;
 
 /// What became of a batch.
 #[derive(Debug)]

@@ -12,7 +12,7 @@ const CLOSED_LIMIT_WRITERS: i64 = 1000;
 /// The time between two notes of an idle batch writer, at the least. A connection whose client
 /// is gone may look idle for 11 s (`WRITER_KEEPALIVE`) and a little more. This is longer, so of
 /// the two times that are kept, one is from before the client's end.
-const NOTE_EVERY: Duration = Duration::from_secs(15);
+pub(crate) const NOTE_EVERY: Duration = Duration::from_secs(15);
 
 impl WorkerLedger {
     /// Notes which batch writers are storing no batch now. Such a batch writer counts what it

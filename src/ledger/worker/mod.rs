@@ -9,6 +9,7 @@ mod roll_up;
 
 pub use audit::AuditRow;
 pub use counts::Saved;
+pub(crate) use crashed_writers::NOTE_EVERY;
 pub use decided::DECIDE_LIMIT;
 pub use roll_up::{ROLL_UP_LIMIT_IDS, RolledUp};
 

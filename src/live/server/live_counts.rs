@@ -21,7 +21,7 @@ use crate::live::{LEASE_LIMIT_MS, LiveError, Redis};
 
 /// How long a caller waits for the end of back-pressure, at the most. Then it goes on without
 /// Redis.
-const BACK_PRESSURE_LIMIT: Duration = Duration::from_millis(250);
+pub(crate) const BACK_PRESSURE_LIMIT: Duration = Duration::from_millis(250);
 /// How often [`LiveCounts::repaired`] looks.
 const REPAIRED_EVERY: Duration = Duration::from_millis(20);
 

@@ -10,5 +10,7 @@ mod live_counts;
 mod repair;
 mod suspects;
 
+pub(crate) use live_counts::BACK_PRESSURE_LIMIT;
 pub use live_counts::{Counted, LiveCount, LiveCounts, Seed};
+pub(crate) use suspects::REPAIR_LIMIT_ITEMS;
 pub use suspects::SUSPECTS_LIMIT_ITEMS;

@@ -12,7 +12,7 @@ use crate::telemetry::name;
 /// finds it.
 pub const SUSPECTS_LIMIT_ITEMS: usize = 1_000_000;
 /// Suspects that the repair task invalidates with one pipeline, at the most.
-const REPAIR_LIMIT_ITEMS: usize = 1000;
+pub(crate) const REPAIR_LIMIT_ITEMS: usize = 1000;
 
 /// Items whose live count may be wrong. Each has a due time: a seed before it could still be
 /// wrong, so to invalidate earlier would not help.

@@ -1,0 +1,163 @@
+//! How the limits relate: what must be longer, larger or more than what, and why.
+//!
+//! A limit stands with the code that it limits. What it must be beside the others stands
+//! here, and a program that breaks a rule does not compile.
+
+use std::time::Duration;
+
+use crate::client::{HEALTH_LIMIT, REQUEST_LIMIT};
+use crate::config::{
+    AUDIT_PAGE_DEFAULT_ITEMS, DURATION_LIMIT, FLUSH_EVERY_DEFAULT, FLUSH_PAGE_DEFAULT_COUNTERS,
+    IN_FLIGHT_LIMIT_DEFAULT, PAGE_LIMIT, REPLAY_DEFAULT_CONNECTIONS, REPLAY_LIMIT_CONNECTIONS,
+    SERVED_LIMIT_CONNECTIONS,
+};
+use crate::counts::{READ_BATCH_LIMIT_ITEMS, READ_QUEUE_LIMIT_READS};
+use crate::domain::{ItemName, VoterId};
+use crate::http::limits::{BODY_LIMIT, BODY_LIMIT_BYTES, CONNECTIONS_LIMIT, HEAD_LIMIT_BYTES, THREADS_LIMIT};
+use crate::http::{PAGE_DEFAULT_ITEMS, PAGE_LIMIT_ITEMS, PROBE_LIMIT, REFUSAL_LIMIT_BYTES};
+use crate::ledger::{
+    ANSWER_MARGIN, DECIDE_LIMIT, IDLE_TRANSACTION_LIMIT, ITEM_CACHE_LIMIT_ITEMS, NAMES_LIMIT_ITEMS,
+    NOTE_EVERY, ROLL_UP_LIMIT_IDS, SERVER_STATEMENT_LIMIT, WORKER_STATEMENT_LIMIT, WRITER_KEEPALIVE,
+};
+use crate::live::{
+    BACK_PRESSURE_LIMIT, CALL_LIMIT_KEYS, LEASE_LIMIT_MS, REPAIR_LIMIT_ITEMS, SUSPECTS_LIMIT_ITEMS,
+};
+use crate::live::{SERVER_ANSWER_LIMIT, WORKER_ANSWER_LIMIT};
+use crate::replay::LATENCY_LIMIT_US;
+use crate::sync::{
+    COLLECT_LIMIT, COLLECT_LIMIT_COUNTERS, GENTLE_FOR, GENTLE_LIMIT_COUNTERS, VOTING_CHUNK_IDS,
+};
+use crate::telemetry::{LARGEST_BATCH_BOUND, LARGEST_SECONDS_BOUND};
+use crate::votes::{BATCH_LIMIT_VOTES, BATCH_WRITERS_PER_THREAD, QUEUE_LIMIT_VOTES, SEED_LIMIT};
+use crate::{ledger, live};
+
+/// Milliseconds.
+const fn ms(duration: Duration) -> u128 {
+    duration.as_millis()
+}
+
+/// The number that a text begins with.
+const fn number(text: &str) -> u128 {
+    let digits = text.as_bytes();
+    let (mut at, mut number) = (0, 0);
+    while at < digits.len() && digits[at].is_ascii_digit() {
+        number = number * 10 + (digits[at] - b'0') as u128;
+        at += 1;
+    }
+    assert!(at > 0, "it begins with a number");
+    number
+}
+
+/// A setting's default in milliseconds; it is written in whole seconds.
+const fn default_ms(text: &str) -> u128 {
+    assert!(text.as_bytes()[text.len() - 1] == b's' && text.as_bytes()[text.len() - 2].is_ascii_digit());
+    number(text) * 1000
+}
+
+/// How long a batch writer waits for one statement.
+const STATEMENT_MS: u128 = ms(SERVER_STATEMENT_LIMIT) + ms(ANSWER_MARGIN);
+/// How long one call to Redis may take with a new connection.
+const REDIS_CALL_MS: u128 = ms(live::CONNECT_LIMIT) + ms(live::SERVER_ANSWER_LIMIT);
+/// How long a stored batch may take to get into the live counts: the last round may begin
+/// shortly before the limit, and its exact counts end with the limit.
+const COUNT_MS: u128 = ms(SEED_LIMIT) + 2 * REDIS_CALL_MS;
+/// After how long without an answer Postgres ends a batch writer's connection.
+const KEEPALIVE_MS: u128 =
+    (number(WRITER_KEEPALIVE[0].1) + number(WRITER_KEEPALIVE[1].1) * number(WRITER_KEEPALIVE[2].1)) * 1000;
+
+// Queues and batches.
+
+// Each connection waits for one answer at a time: a longer queue would never be full.
+const _: () = assert!(QUEUE_LIMIT_VOTES < CONNECTIONS_LIMIT && READ_QUEUE_LIMIT_READS < CONNECTIONS_LIMIT);
+// A full batch can wait while another one is stored.
+const _: () =
+    assert!(QUEUE_LIMIT_VOTES >= BATCH_LIMIT_VOTES && READ_QUEUE_LIMIT_READS >= READ_BATCH_LIMIT_ITEMS);
+// Every thread's share of the queues takes requests.
+const _: () = assert!(QUEUE_LIMIT_VOTES >= THREADS_LIMIT && READ_QUEUE_LIMIT_READS >= THREADS_LIMIT);
+// A batch with a new item in each vote fits into the cache, as does a batch of reads.
+const _: () =
+    assert!(ITEM_CACHE_LIMIT_ITEMS >= BATCH_LIMIT_VOTES && NAMES_LIMIT_ITEMS >= READ_BATCH_LIMIT_ITEMS);
+// While one batch writer counts and answers, another one stores.
+const _: () = assert!(BATCH_WRITERS_PER_THREAD >= 2);
+// The histograms tell apart all batch sizes and all times that a batch may take.
+const _: () = assert!(LARGEST_BATCH_BOUND >= BATCH_LIMIT_VOTES as f64);
+const _: () = assert!(LARGEST_SECONDS_BOUND * 1000.0 >= (STATEMENT_MS + ms(SEED_LIMIT)) as f64);
+
+// Counting and seeding.
+
+// A lease outlives the read of the exact counts and the seed. If it did not, another batch
+// would replace it meanwhile, and every seed would come too late.
+const _: () = assert!(LEASE_LIMIT_MS as u128 > COUNT_MS);
+// The audit takes a vote to be in flight for longer than its statement and its counting take.
+// (After a batch with repeats, their lookup comes in between. It takes milliseconds; if it
+// takes seconds, an audit may call a count wrong that is right a moment later.)
+const _: () = assert!(default_ms(IN_FLIGHT_LIMIT_DEFAULT) > STATEMENT_MS + COUNT_MS);
+// Postgres cancels a statement, which is certain, before its writer gives it up, which is not.
+const _: () = assert!(ms(ANSWER_MARGIN) > 0);
+// A request that is held back for the repair task goes on before Redis would have timed out.
+const _: () = assert!(ms(BACK_PRESSURE_LIMIT) < ms(SERVER_ANSWER_LIMIT));
+// The repair task takes some of the suspects at a time.
+const _: () = assert!(REPAIR_LIMIT_ITEMS < SUSPECTS_LIMIT_ITEMS);
+
+// Clients.
+
+// A client's limit is longer than the server's limits together, so that the answer comes
+// first: for a vote whose batch is stored at once.
+const _: () =
+    assert!(ms(REQUEST_LIMIT) > ms(BODY_LIMIT) + ms(ledger::CONNECT_LIMIT) + 2 * STATEMENT_MS + COUNT_MS);
+// The health check waits until the server has asked both stores.
+const _: () = assert!(ms(HEALTH_LIMIT) > ms(PROBE_LIMIT));
+// `tally replay` can measure every answer that it waits for.
+const _: () = assert!(LATENCY_LIMIT_US as u128 > REQUEST_LIMIT.as_micros());
+// What one connection may hold of memory, as `config::SERVED_LIMIT_CONNECTIONS` says.
+const _: () = assert!(HEAD_LIMIT_BYTES + BODY_LIMIT_BYTES <= 160 * 1024);
+// A refused client's whole body is read, so that it gets the answer.
+const _: () = assert!(REFUSAL_LIMIT_BYTES > BODY_LIMIT_BYTES);
+// The longest value fits into a body: JSON may write a byte as \u0000, and a character as
+// two of these.
+const _: () = assert!(
+    BODY_LIMIT_BYTES > 6 * VoterId::LIMIT_BYTES && BODY_LIMIT_BYTES > 12 * ItemName::LIMIT_CHARACTERS
+);
+
+// Connections.
+
+// Waiting for one of the pool's connections leaves time to make one.
+const _: () = assert!(ms(ledger::ACQUIRE_LIMIT) > ms(ledger::CONNECT_LIMIT));
+const _: () = assert!(ms(live::ACQUIRE_LIMIT) > ms(live::CONNECT_LIMIT));
+// Two servers and two workers fit into the 97 connections that a Postgres with its default
+// settings gives to logins like theirs: each thread has its batch writers and a reader.
+const _: () = assert!(
+    2 * (THREADS_LIMIT * (BATCH_WRITERS_PER_THREAD + 1)) + 4 * ledger::POOL_LIMIT_CONNECTIONS as usize <= 97
+);
+// The system ends an unanswered connection when the probes of an idle one would.
+const _: () = assert!(number(WRITER_KEEPALIVE[3].1) == KEEPALIVE_MS);
+// Of a connection's two last times of being idle, one is from before its end: the times lie
+// further apart than a connection whose client is gone may look idle.
+const _: () = assert!(ms(NOTE_EVERY) > KEEPALIVE_MS);
+
+// The worker.
+
+// The transactions of a server, and of a worker that was cut off, end while the audit waits.
+const _: () = assert!(ms(DECIDE_LIMIT) > STATEMENT_MS && ms(DECIDE_LIMIT) > ms(IDLE_TRANSACTION_LIMIT));
+// Nobody waits for the worker: its statements and calls may take longer than the server's.
+const _: () = assert!(ms(WORKER_STATEMENT_LIMIT) > ms(SERVER_STATEMENT_LIMIT));
+const _: () = assert!(ms(WORKER_ANSWER_LIMIT) > ms(SERVER_ANSWER_LIMIT));
+// The roll-up takes smaller chunks while voters are at work.
+const _: () = assert!(VOTING_CHUNK_IDS < ROLL_UP_LIMIT_IDS);
+// A scheduled scan is gentle for a part of the time until the next one, and writes often.
+const _: () = assert!(
+    ms(GENTLE_FOR) < default_ms(FLUSH_EVERY_DEFAULT) && ms(COLLECT_LIMIT) < default_ms(FLUSH_EVERY_DEFAULT)
+);
+// What a gentle scan passes on at once is one call to Redis, and part of what it may collect.
+const _: () =
+    assert!(GENTLE_LIMIT_COUNTERS <= CALL_LIMIT_KEYS && GENTLE_LIMIT_COUNTERS < COLLECT_LIMIT_COUNTERS);
+
+// Settings.
+
+// Each default is a value that its setting takes.
+const _: () = assert!(FLUSH_PAGE_DEFAULT_COUNTERS <= PAGE_LIMIT && AUDIT_PAGE_DEFAULT_ITEMS <= PAGE_LIMIT);
+const _: () = assert!(CONNECTIONS_LIMIT <= SERVED_LIMIT_CONNECTIONS);
+const _: () = assert!(REPLAY_DEFAULT_CONNECTIONS <= REPLAY_LIMIT_CONNECTIONS);
+const _: () = assert!(PAGE_DEFAULT_ITEMS <= PAGE_LIMIT_ITEMS);
+// Redis' scripts reckon with microseconds in doubles, which are exact up to 2^53.
+const _: () = assert!(DURATION_LIMIT.as_micros() < 1 << 53);

@@ -1,0 +1,151 @@
+//! Votes that are refused: each refusal says whether the vote is stored.
+
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use reqwest::StatusCode;
+use serde_json::{Value, json};
+use tally::domain::{ItemId, NewVote};
+use tally::votes::{CastError, VoteQueue};
+
+use crate::helpers::eventually;
+use crate::helpers::stores::{LOCK_VOTES, blocker, until_blocked};
+use crate::helpers::tally::Tally;
+use crate::outages::live_counts;
+
+const NOT_STORED: &str = "urn:tally:problem:vote-not-stored";
+const UNCONFIRMED: &str = "urn:tally:problem:vote-unconfirmed";
+
+fn assert_refused((status, problem): &(StatusCode, Value), kind: &str, stored: &str) {
+    assert_eq!(*status, StatusCode::SERVICE_UNAVAILABLE, "{problem}");
+    assert_eq!(
+        (&problem["type"], &problem["stored"]),
+        (&json!(kind), &json!(stored)),
+        "{problem}"
+    );
+}
+
+async fn execute(tally: &Tally, statement: &str) {
+    sqlx::query(statement)
+        .execute(&tally.pool)
+        .await
+        .expect("a statement");
+}
+
+/// The voter's next try is stored or is a repeat, and counts once.
+async fn assert_counts_once(tally: &Tally, item: ItemId, voter: &str) {
+    eventually("the next try is answered", async || {
+        tally.vote(item, voter).await.0.is_success().then_some(())
+    })
+    .await;
+    assert_eq!(tally.vote(item, voter).await.0, StatusCode::OK);
+    assert_eq!(tally.ledger_sum(item).await, 1);
+    tally.assert_exact_when_quiescent(item).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_vote_that_postgres_rejects_is_not_stored() {
+    let tally = Tally::start().await;
+    let item = tally.item("x").await;
+    execute(&tally, "revoke insert on vote from tally_server").await;
+    let grant = "grant insert (id, item_id, value, voter_id) on vote to tally_server";
+    assert_refused(&tally.vote(item, "ada").await, NOT_STORED, "no");
+    assert_eq!(tally.ledger_sum(item).await, 0);
+    execute(&tally, grant).await;
+    assert_eq!(tally.vote(item, "ada").await.0, StatusCode::CREATED);
+    assert_counts_once(&tally, item, "ada").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_vote_whose_statement_postgres_cancels_at_its_limit_is_not_stored() {
+    let tally = Tally::start().await;
+    let item = tally.item("x").await;
+    let blocker = blocker(&tally.pool, LOCK_VOTES).await;
+    assert_refused(&tally.vote(item, "ada").await, NOT_STORED, "no");
+    blocker.rollback().await.expect("a rollback");
+    assert_eq!(tally.ledger_sum(item).await, 0);
+    assert_counts_once(&tally, item, "ada").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_vote_whose_connection_is_cut_before_the_answer_is_unconfirmed() {
+    let tally = Tally::start().await;
+    let item = tally.item("x").await;
+    let blocker = blocker(&tally.pool, LOCK_VOTES).await;
+    let cut = async {
+        until_blocked(&tally.pool, "").await;
+        execute(
+            &tally,
+            "select pg_terminate_backend(pid) from pg_stat_activity
+             where application_name like 'tally writer %' and wait_event_type = 'Lock'",
+        )
+        .await;
+    };
+    let (refused, ()) = tokio::join!(tally.vote(item, "ada"), cut);
+    assert_refused(&refused, UNCONFIRMED, "unknown");
+    blocker.rollback().await.expect("a rollback");
+    assert_counts_once(&tally, item, "ada").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_vote_that_postgres_does_not_answer_in_time_is_unconfirmed() {
+    let tally = Tally::start().await;
+    let item = tally.item("x").await;
+    let blocker = blocker(&tally.pool, LOCK_VOTES).await;
+    let freeze = async {
+        until_blocked(&tally.pool, "").await;
+        tally
+            .stores
+            .postgres
+            .signal_all(Signal::SIGSTOP)
+            .expect("Postgres runs");
+    };
+    let (refused, ()) = tokio::join!(tally.vote(item, "ada"), freeze);
+    tally
+        .stores
+        .postgres
+        .signal_all(Signal::SIGCONT)
+        .expect("Postgres runs");
+    assert_refused(&refused, UNCONFIRMED, "unknown");
+    blocker.rollback().await.expect("a rollback");
+    assert_counts_once(&tally, item, "ada").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_repeat_of_a_vote_that_cannot_be_read_is_not_stored() {
+    let tally = Tally::start().await;
+    let item = tally.item("x").await;
+    assert_eq!(tally.vote(item, "ada").await.0, StatusCode::CREATED);
+    // Only the search for the first vote reads the value.
+    execute(&tally, "revoke select (value) on vote from tally_server").await;
+    assert_refused(&tally.vote(item, "ada").await, NOT_STORED, "no");
+    execute(&tally, "grant select (value) on vote to tally_server").await;
+    assert_counts_once(&tally, item, "ada").await;
+}
+
+/// That a full queue refuses votes is tested in `outages`; what the voter is told, in
+/// `http::problem`.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_vote_that_comes_after_the_end_of_its_thread_is_not_stored() {
+    let tally = Tally::start().await;
+    let item = tally.item("x").await;
+    let thread = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    let queue = {
+        let _inside = thread.enter();
+        VoteQueue::start(&tally.server_ledger, &live_counts(&tally), 1, None)
+    };
+    tokio::task::spawn_blocking(move || thread.shutdown_timeout(Duration::from_secs(60)))
+        .await
+        .expect("the thread ends");
+    let vote = NewVote {
+        item_id: item,
+        voter_id: None,
+        value: tally::domain::Value::UP,
+    };
+    assert_eq!(queue.cast(vote).await, Err(CastError::Closing));
+    assert_eq!(tally.ledger_sum(item).await, 0);
+}
