@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::domain::Value;
 
-/// How long one request may take. Longer than the server's own limits together,
-/// so that its answer comes first.
+/// How long one request may take. It is longer than the server takes at the most for a vote
+/// whose batch is stored at once (`limits.rs`), so the server's answer comes first.
 pub(crate) const REQUEST_LIMIT: Duration = Duration::from_secs(30);
 
 /// What became of a vote, as the client sees it.
@@ -17,13 +17,13 @@ pub(crate) const REQUEST_LIMIT: Duration = Duration::from_secs(30);
 pub enum Outcome {
     Accepted,
     Repeated,
-    /// The server said no; try again later, or never.
+    /// The server refused the vote; the text is its status and its reason.
     Refused(String),
-    /// No answer, or none that makes sense.
+    /// There is no answer, or none that Tally would give.
     Failed(String),
 }
 
-/// How long a health check waits.
+/// How long a health check waits for the answer.
 pub(crate) const HEALTH_LIMIT: Duration = Duration::from_secs(3);
 
 /// Asks a URL once: whether the answer is a success, and its body.
@@ -74,10 +74,10 @@ struct Problem {
 }
 
 impl Client {
-    /// Makes no connection yet; `connections` are kept open at the most.
+    /// Makes no connection yet. Keeps up to `connections` open between requests.
     ///
     /// # Errors
-    /// When the URL is not an http:// one.
+    /// When the URL is not an http:// URL.
     pub fn new(base: &Url, connections: usize) -> anyhow::Result<Self> {
         if base.scheme() != "http" || base.cannot_be_a_base() {
             bail!("--url is {}; it takes http://host:port", public(base));
@@ -94,24 +94,24 @@ impl Client {
         })
     }
 
-    /// The id of the oldest item of this name, which is made if there is none.
+    /// The id of the oldest item with this name. The item is made if there is none.
     ///
     /// # Errors
-    /// When the server does not do it.
+    /// When the server does not answer, or refuses.
     pub async fn find_or_create_item(&self, name: &str) -> anyhow::Result<i64> {
         let url = self.base.join("/v1/items")?;
-        let away = || format!("no answer from {}; is Tally running there?", public(&self.base));
+        let unavailable = || format!("no answer from {}; is Tally running there?", public(&self.base));
         let found = self
             .http
             .get(url.clone())
             .query(&[("name", name), ("limit", "1")]);
-        let found = found.send().await.with_context(away)?;
+        let found = found.send().await.with_context(unavailable)?;
         let list: List = expect(found, StatusCode::OK).await?.json().await?;
         if let Some(item) = list.items.first() {
             return Ok(item.id);
         }
         let made = self.http.post(url).json(&serde_json::json!({ "name": name }));
-        let made = made.send().await.with_context(away)?;
+        let made = made.send().await.with_context(unavailable)?;
         let item: Item = expect(made, StatusCode::CREATED).await?.json().await?;
         Ok(item.id)
     }
@@ -128,7 +128,7 @@ impl Client {
         };
         match self.http.post(url).json(&body).send().await {
             Ok(response) => match response.status() {
-                // The body is read to its end: the connection is used again.
+                // The body is read to its end, so that the connection can be used again.
                 StatusCode::CREATED => read(response, Outcome::Accepted).await,
                 StatusCode::OK => read(response, Outcome::Repeated).await,
                 _ => Outcome::Refused(problem(response).await),
@@ -153,7 +153,7 @@ async fn expect(response: reqwest::Response, status: StatusCode) -> anyhow::Resu
     bail!("{url} answered {got}: {}", problem(response).await)
 }
 
-/// What a problem+json says, in short.
+/// The status of a refusal, and its reason if it is a problem+json.
 async fn problem(response: reqwest::Response) -> String {
     let status = response.status();
     match response.json::<Problem>().await {
@@ -162,7 +162,7 @@ async fn problem(response: reqwest::Response) -> String {
     }
 }
 
-/// A URL as it may be told: without user and password.
+/// A URL as it may be shown: without user and password.
 fn public(url: &Url) -> Url {
     let mut url = url.clone();
     // A URL that can have neither has neither.

@@ -1,9 +1,9 @@
-//! What must hold for each parser of outside input, whatever it is given: none ever
-//! panics, what it takes is within its limits and reads the same when it is written
-//! out again, and what it turns away is reported in a proper answer.
+//! What must hold for each parser of outside input, whatever the input is: the parser never
+//! panics; what it takes is within its limits and reads the same when it is written out
+//! again; what it refuses gets a proper answer.
 //!
-//! `fuzz/` looks for a counterexample to each for as long as it is let; the test
-//! below tries a fixed number of inputs.
+//! `fuzz/` searches for a counterexample to each property for as long as one likes. The
+//! test below tries a fixed number of inputs.
 
 #![allow(
     clippy::expect_used,
@@ -22,10 +22,10 @@ use crate::ledger::ServerLedger;
 use crate::live::{KeyPrefix, Redis};
 use crate::replay::file::{self, Columns, Vote};
 
-/// One property, and the folder of `fuzz/seeds` with inputs to begin with.
+/// A property, and the folder of `fuzz/seeds` that holds its first inputs.
 pub type Property = (&'static str, fn(&[u8]));
 
-/// All of them; each is a fuzz target of the same name.
+/// All properties. Each is a fuzz target of the same name.
 pub const ALL: [Property; 9] = [
     ("vote_body", vote_body),
     ("item_body", item_body),
@@ -38,9 +38,9 @@ pub const ALL: [Property; 9] = [
     ("redis_key", redis_key),
 ];
 
-/// Words that a client of JSON over HTTP has no use for: Rust's and serde's, the names of
-/// Tally's own types, and the text of the answer for input that is wrong in no way that
-/// Tally can name.
+/// Words that mean nothing to a client of JSON over HTTP: those of Rust, of serde and of
+/// Tally's own types. `read` stands in "it cannot be read", which is only said when Tally
+/// finds no reason for refusing.
 const FOREIGN: &[&str] = &[
     "i8",
     "i16",
@@ -141,7 +141,7 @@ pub fn item_body(bytes: &[u8]) {
     assert_eq!(again, name);
 }
 
-/// PostgreSQL takes it, and so do logs and terminals.
+/// Postgres takes the text, and so do logs and terminals.
 fn is_printable(text: &str, length: usize, limit: usize) {
     assert!((1..=limit).contains(&length), "{length}");
     assert!(!text.chars().any(char::is_control), "{text:?}");
@@ -190,7 +190,7 @@ pub fn snapshot(bytes: &[u8]) {
     let Ok(snapshot) = Snapshot::parse(text) else {
         return;
     };
-    // Read once more, as Postgres' manual tells it.
+    // Read once more, after Postgres' manual.
     let parts: Vec<&str> = text.split(':').collect();
     let [xmin, xmax, running] = parts[..] else {
         panic!("{text:?} has other than three parts");
@@ -219,7 +219,7 @@ pub fn snapshot(bytes: &[u8]) {
     }
 }
 
-/// A file of votes; its first byte says which columns hold what.
+/// A file of votes. The first byte says which columns hold what.
 pub fn replay_file(bytes: &[u8]) {
     let Some((choice, text)) = bytes.split_first() else {
         return;
@@ -236,8 +236,8 @@ pub fn replay_file(bytes: &[u8]) {
     assert_eq!(bad.len(), votes.bad_lines);
     assert!(votes.len() + bad.len() <= lines);
     assert!(bad.is_sorted() && bad.iter().all(|line| (1..=lines).contains(line)));
-    // Written out, one column each, they read the same. The value first, so that no
-    // line begins with a voter's #.
+    // Written out again, the votes read the same. The value comes first, so that no line
+    // begins with the # of a voter.
     let all: Vec<Vote<'_>> = (0..votes.len()).filter_map(|at| votes.get(at)).collect();
     let mut again = String::new();
     for vote in &all {
@@ -283,21 +283,21 @@ pub fn settings(bytes: &[u8]) {
     }
 }
 
-/// The URLs of the stores: what is wrong with one is reported without its password.
+/// The URLs of the stores: an error about one does not show its password.
 pub fn store_url(bytes: &[u8]) {
     /// Like no other part of a URL or of a message.
     const SECRET: &str = "qX7zW9";
     let Ok(text) = std::str::from_utf8(bytes) else {
         return;
     };
-    // A pool wants a runtime, even one that never connects.
+    // A pool needs a runtime, even if it never connects.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .build()
         .expect("a runtime");
     let _entered = runtime.enter();
     let text = text.replace("SECRET", SECRET);
     let limit = std::time::Duration::from_secs(1);
-    let told = match values::store_url(&text) {
+    let messages = match values::store_url(&text) {
         Err(why) => vec![why],
         Ok(url) => [
             ServerLedger::new(&url, "properties")
@@ -311,19 +311,19 @@ pub fn store_url(bytes: &[u8]) {
         .map(|made| made.unwrap_or_else(|error| error))
         .collect(),
     };
-    // Only what stands between the scheme's colon and the last @ can be a password.
+    // A password can only stand between the scheme's colon and the last @.
     let has_password = text
         .rsplit_once('@')
         .and_then(|(before, _)| before.split_once("://"))
         .is_some_and(|(_, user)| user.contains(SECRET));
     if has_password && text.matches(SECRET).count() == 1 {
-        for line in told {
+        for line in messages {
             assert!(!line.contains(SECRET), "{text:?}: {line}");
         }
     }
 }
 
-/// A key of Redis: whoever shares it may have keys of any form.
+/// A key of Redis. Other programs on the same Redis may have keys of any form.
 pub fn redis_key(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else {
         return;
@@ -344,11 +344,11 @@ mod tests {
 
     use super::*;
 
-    /// How many inputs each property is tried with.
+    /// How many inputs are tried with each property.
     const LIMIT_INPUTS: u64 = 20_000;
-    /// How many changes make an input of a seed, at the most.
+    /// The most changes that make an input from a seed.
     const LIMIT_CHANGES: usize = 8;
-    /// What parsers stumble over.
+    /// Bytes that parsers stumble over.
     const TOKENS: [&[u8]; 24] = [
         b"\0",
         b"\xff",
@@ -392,7 +392,7 @@ mod tests {
             .collect()
     }
 
-    /// A seed with some bytes added, left out or changed.
+    /// A seed with some bytes added, removed or changed.
     fn input(seeds: &[Vec<u8>], random: &mut StdRng) -> Vec<u8> {
         let mut bytes = seeds.choose(random).cloned().unwrap_or_default();
         for _ in 0..random.random_range(0..=LIMIT_CHANGES) {

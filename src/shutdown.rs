@@ -1,8 +1,8 @@
-//! Ctrl-C and SIGTERM.
+//! Ctrl-C, SIGTERM, and a terminal that is closed.
 
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Resolves when the terminal is closed, for a program that belongs to it.
+/// Resolves when the terminal of this program is closed (SIGHUP).
 ///
 /// # Errors
 /// When the process cannot listen to signals.
@@ -25,8 +25,8 @@ pub async fn requested() -> std::io::Result<()> {
     Ok(())
 }
 
-/// Resolves at the first Ctrl-C or SIGTERM; at once, and says so, when the process cannot
-/// listen to signals.
+/// Resolves at the first Ctrl-C or SIGTERM. When the process cannot listen to signals, logs
+/// that and resolves at once.
 pub async fn requested_or_deaf() {
     if let Err(error) = requested().await {
         tracing::error!(%error, "cannot listen to signals");

@@ -1,5 +1,5 @@
-//! Every setting: a flag, an environment variable, a default. `--help` prints this
-//! file's docstrings.
+//! Every setting: a flag, an environment variable, a default. `--help` prints the docstrings
+//! of this file.
 
 mod read;
 pub(crate) mod values;
@@ -67,12 +67,12 @@ pub struct Server {
     )]
     pub listen: SocketAddr,
 
-    /// How long a shutdown waits for requests under way (whole seconds), for collected votes
-    /// and for suspect counts, each
+    /// How long a shutdown waits for requests under way (in whole seconds), then for batches of
+    /// votes, then for the repair of suspect counts
     #[arg(long, env = "TALLY_SHUTDOWN_LIMIT", default_value = "10s", value_parser = duration, value_name = "DURATION")]
     pub shutdown_limit: Duration,
 
-    /// How many connections are served at once; who comes beyond that gets 503
+    /// How many connections are served at once; a further one gets 503
     #[arg(long, env = "TALLY_CONNECTIONS_LIMIT", default_value_t = CONNECTIONS_LIMIT, value_parser = served, value_name = "CONNECTIONS")]
     pub connections_limit: usize,
 }
@@ -84,15 +84,15 @@ pub struct Worker {
     #[arg(long, env = "TALLY_FLUSH_EVERY", default_value = FLUSH_EVERY_DEFAULT, value_parser = duration, value_name = "DURATION")]
     pub flush_every: Duration,
 
-    /// How many counters one page of the scan holds, about
+    /// About how many counters a page of the scan holds
     #[arg(long, env = "TALLY_FLUSH_PAGE", default_value_t = FLUSH_PAGE_DEFAULT_COUNTERS, value_parser = page, value_name = "COUNTERS")]
     pub flush_page: usize,
 
-    /// How long a saved live count stays after its last change
+    /// How long a saved live count stays in Redis after its last change
     #[arg(long, env = "TALLY_RETENTION", default_value = "10m", value_parser = duration, value_name = "DURATION")]
     pub retention: Duration,
 
-    /// How long a live count may live, busy or not, before it is seeded again
+    /// How old a live count may become, busy or not, before it is seeded again
     #[arg(long, env = "TALLY_MAX_AGE", default_value = "1h", value_parser = duration, value_name = "DURATION")]
     pub max_age: Duration,
 
@@ -108,7 +108,7 @@ pub struct Worker {
     #[command(flatten)]
     pub audit: Audit,
 
-    /// How long the last flush may take after SIGTERM
+    /// How long the last flush may take, after SIGTERM or Ctrl-C
     #[arg(long, env = "TALLY_LAST_FLUSH_LIMIT", default_value = "20s", value_parser = duration, value_name = "DURATION")]
     pub last_flush_limit: Duration,
 }
@@ -116,12 +116,12 @@ pub struct Worker {
 /// Settings of the audit.
 #[derive(Args, Clone, Debug)]
 pub struct Audit {
-    /// How long a vote may be between its batch's beginning and its live count; the
-    /// audit takes a count that is off by newer votes for right
+    /// How long a vote may take from its batch's beginning into its live count; the audit
+    /// accepts a count that differs by newer votes only
     #[arg(long, env = "TALLY_IN_FLIGHT_LIMIT", default_value = IN_FLIGHT_LIMIT_DEFAULT, value_parser = duration, value_name = "DURATION")]
     pub in_flight_limit: Duration,
 
-    /// How many items one page of the audit holds
+    /// How many items a page of the audit holds
     #[arg(long, env = "TALLY_AUDIT_PAGE", default_value_t = AUDIT_PAGE_DEFAULT_ITEMS, value_parser = page, value_name = "ITEMS")]
     pub audit_page: usize,
 }
@@ -129,7 +129,7 @@ pub struct Audit {
 /// How logs are written.
 #[derive(Args, Clone, Debug)]
 pub struct Logs {
-    /// How log lines are written; RUST_LOG says which
+    /// How log lines are written; RUST_LOG says which lines
     #[arg(
         long,
         env = "TALLY_LOG_FORMAT",
@@ -162,9 +162,9 @@ pub enum Command {
     Migrate(Migrate),
     /// Cast a file of votes over HTTP
     Replay(Replay),
-    /// Ask whether a server or worker is well, for health checks: exit code 0 if so
+    /// Ask a server or worker whether it is well, for health checks; exit code 0 if it is
     Health(Health),
-    /// Prove the counts against the ledger; exit code 0 only when nothing is wrong
+    /// Compare all counts with the ledger; exit code 0 only when nothing is wrong
     Audit(AuditCommand),
 }
 
@@ -239,7 +239,7 @@ pub struct AuditCommand {
     #[command(flatten)]
     pub audit: Audit,
 
-    /// Have what is wrong thrown away and rebuilt
+    /// Throw wrong live counts away and rebuild them from the ledger
     #[arg(long)]
     pub repair: bool,
 }
@@ -259,11 +259,11 @@ pub struct Health {
 /// `tally replay`.
 #[derive(Args)]
 pub struct Replay {
-    /// The file of votes, one a line, columns separated by white space or commas;
-    /// lines that begin with # are left out; - reads standard input
+    /// The file of votes, one a line, with columns separated by white space or commas; lines
+    /// that begin with # are skipped; - reads standard input
     pub file: PathBuf,
 
-    /// Where the server is; several, separated by commas, are used in turn
+    /// Where the server is; several servers, separated by commas, are used in turn
     #[arg(
         long,
         env = "TALLY_URL",
@@ -290,8 +290,8 @@ pub struct Replay {
     #[arg(long, default_value_t = REPLAY_DEFAULT_CONNECTIONS, value_parser = connections, value_name = "NUMBER")]
     pub connections: usize,
 
-    /// Cast at this fixed rate, as far as --connections allow; latency counts from
-    /// when each vote was due, however late its turn comes (an open loop)
+    /// Cast at this fixed rate, as far as --connections allow; a vote's latency counts from
+    /// when it was due, even if it was sent later (an open loop)
     #[arg(long, value_parser = rate, value_name = "VOTES_PER_SECOND")]
     pub rate: Option<f64>,
 }
@@ -307,7 +307,7 @@ pub struct SyncWorker {
     #[command(flatten)]
     pub worker: Worker,
 
-    /// One full flush and audit, then exit: 0 only when nothing was wrong
+    /// Make one full flush and audit, then exit; exit code 0 only when nothing was wrong
     #[arg(long)]
     pub once: bool,
 

@@ -1,12 +1,12 @@
-//! Reading the settings, and telling in one line what is wrong with one.
+//! Reads the settings, and says in one line what is wrong with one.
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser};
 
 use super::{SyncWorker, Tally};
 
-/// Reads the settings from the command line and the environment. A wrong one ends
-/// the program with one line that names it, and exit code 2.
+/// Reads the settings from the command line and the environment. A wrong setting ends the
+/// program with exit code 2 and one line that names it.
 pub fn read<P: Parser + CommandFactory>() -> P {
     match P::try_parse() {
         Ok(settings) => settings,
@@ -24,9 +24,9 @@ pub fn read<P: Parser + CommandFactory>() -> P {
     }
 }
 
-/// What must not be told: the stores' URLs, wherever on the command line they may
-/// have been put by mistake, and any other URL with a user in it. The longest first,
-/// so that none is left in part.
+/// What must not be shown: the stores' URLs, wherever on the command line they stand by
+/// mistake, and every other URL with a user in it. The longest comes first, so that no part of
+/// one is left.
 fn secrets() -> Vec<String> {
     let arguments = std::env::args().skip(1).flat_map(|argument| {
         let value = argument.split_once('=').map(|(_, value)| value.to_owned());
@@ -44,8 +44,8 @@ fn secrets() -> Vec<String> {
     secrets
 }
 
-/// clap's message in one line, with the environment variable's name where the
-/// setting has one, and without these secrets.
+/// clap's message in one line, with the name of the setting's environment variable if it has
+/// one, and without these secrets.
 fn one_line(error: &clap::Error, command: &clap::Command, secrets: &[String]) -> String {
     let mut text = error.render().to_string();
     for secret in secrets {
@@ -64,7 +64,7 @@ fn one_line(error: &clap::Error, command: &clap::Command, secrets: &[String]) ->
     {
         line = format!("{line} {values}");
     }
-    // A list, such as that of missing arguments, follows its headline.
+    // After a headline comes a list, for example of missing arguments.
     if line.ends_with(':') {
         let list: Vec<&str> = lines
             .take_while(|line| line.starts_with("--") || line.starts_with('<'))
@@ -88,10 +88,10 @@ fn one_line(error: &clap::Error, command: &clap::Command, secrets: &[String]) ->
     }
 }
 
-/// The environment variable of the argument that clap shows as `flag`.
+/// The environment variable of the argument that clap calls `flag`.
 fn variable_of(command: &clap::Command, flag: &str) -> Option<String> {
     let long = flag.trim_start_matches("--").split([' ', '=']).next()?;
-    // Two subcommands may have a flag of the same name: the one in use counts.
+    // Two subcommands may have a flag of the same name. The one in use counts.
     let used = std::env::args()
         .nth(1)
         .and_then(|name| command.find_subcommand(name));
@@ -103,7 +103,7 @@ fn variable_of(command: &clap::Command, flag: &str) -> Option<String> {
         .map(|variable| variable.to_string_lossy().into_owned())
 }
 
-/// The variables that begin with TALLY_ and name no setting: misspelt, most likely.
+/// The variables that begin with TALLY_ and name no setting. Most likely they are misspelt.
 pub fn unknown_variables() -> Vec<String> {
     let commands = [Tally::command(), SyncWorker::command()];
     let known: Vec<String> = commands

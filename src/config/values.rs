@@ -1,4 +1,4 @@
-//! How the settings' values are read, and what their limits are.
+//! Reads the values of settings, and limits them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -36,9 +36,9 @@ impl FromStr for Cron {
     }
 }
 
-/// The URL of a store. A password with a bare `/`, `?` or `#` would end the URL's host
-/// part, and the rest of it would be taken for a database's name or a parameter, which
-/// logs and errors may tell. So it is turned away at once.
+/// The URL of a store. A bare `/`, `?` or `#` in a password would end the URL's host part. The
+/// rest of the password would then be read as a database's name or a parameter, which logs
+/// and errors may show. So such a URL is refused at once.
 pub fn store_url(text: &str) -> Result<String, String> {
     let after_scheme = text.split_once("://").map_or("", |(_, rest)| rest);
     let after_host = after_scheme
@@ -46,7 +46,7 @@ pub fn store_url(text: &str) -> Result<String, String> {
         .map_or("", |end| &after_scheme[end..]);
     if after_host.contains('@') {
         return Err(
-            "there is an @ after its host; in user and password, / is written %2F, ? %3F, # %23, @ %40"
+            "there is an @ after its host; in user and password, write / as %2F, ? as %3F, # as %23, @ as %40"
                 .to_owned(),
         );
     }
@@ -68,17 +68,17 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// The longest duration of any setting; Postgres and Redis can reckon with it.
+/// The longest duration of any setting. Postgres and Redis can calculate with it exactly.
 pub const DURATION_LIMIT: Duration = Duration::from_secs(10 * 365 * 86_400);
-/// The largest page of the scan or the audit: a larger one gains nothing, and a
-/// rebuild of it would hold row locks for too long.
+/// The largest page of the scan or the audit. A larger page gains nothing, and its rebuild
+/// would hold row locks for too long.
 pub const PAGE_LIMIT: usize = 100_000;
-/// The most requests `tally replay` has under way at once.
+/// The most requests that `tally replay` has under way at once.
 pub const REPLAY_LIMIT_CONNECTIONS: usize = 4096;
-/// The most connections that a server can be told to serve at once: each may hold up
-/// to 160 KiB of what its client sends.
+/// The most connections that a server may serve at once. Each may hold up to
+/// 160 KiB of what its client sends.
 pub const SERVED_LIMIT_CONNECTIONS: usize = 1_000_000;
-/// The most columns a file of votes may have.
+/// The highest number of a column in a file of votes.
 pub const REPLAY_LIMIT_COLUMNS: usize = 1000;
 
 /// The size of a page.

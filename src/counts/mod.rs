@@ -1,4 +1,4 @@
-//! Counts as a reader sees them: an item as Postgres has it, with its live count.
+//! Counts for readers: an item as it stands in Postgres, with its live count.
 
 mod reads;
 

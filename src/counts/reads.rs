@@ -1,10 +1,10 @@
 //! Reads of items with their counts: one item, many such reads at once, or a page of the
 //! list.
 //!
-//! Reads of single items are batched: each batch is one pipeline and at most two
-//! statements, however many ask, and an item that many ask for is read once. A live count
-//! that is marked as saved stands in Postgres exactly as it is in Redis. So when the
-//! item's name is cached too, Postgres is not asked at all.
+//! Reads of single items are batched: a batch of any size is one pipeline and at most two
+//! statements, and reads an item once for all who ask for it. A live count that is marked as
+//! saved is the same in Postgres. So if the item's name is cached too, the batch does not ask
+//! Postgres for that item at all.
 
 use std::sync::Arc;
 
@@ -15,9 +15,9 @@ use crate::domain::{Item, ItemId};
 use crate::ledger::{ItemReader, LedgerError, ServerLedger};
 use crate::live::{LiveCount, LiveCounts};
 
-/// Reads in one batch, at the most.
+/// The most reads in one batch.
 pub const READ_BATCH_LIMIT_ITEMS: usize = 1024;
-/// Reads that may wait for a batch, at the most, in all queues of a server together.
+/// The most reads that may wait for a batch, in all queues of a server together.
 pub const READ_QUEUE_LIMIT_READS: usize = 4 * READ_BATCH_LIMIT_ITEMS;
 
 /// An item and its live count, if there is one.
@@ -28,7 +28,7 @@ pub struct ItemCount {
 }
 
 impl ItemCount {
-    /// The count that a reader gets: the live one, else the saved one.
+    /// The count that a reader gets: the live count if there is one, else the saved count.
     pub fn vote_count(&self) -> i64 {
         self.live_count.unwrap_or(self.item.saved_count)
     }
@@ -51,7 +51,7 @@ struct QueuedRead {
     answer: oneshot::Sender<Result<Option<ItemCount>, ReadError>>,
 }
 
-/// One thread's reads. Cheap to clone; its task ends when all clones are gone, or with its
+/// One thread's reads. Cheap to clone. Its task ends when all clones are gone, or with its
 /// runtime.
 #[derive(Clone)]
 pub struct CountReader {
@@ -114,8 +114,8 @@ impl CountReader {
     }
 }
 
-/// The live counts of these items, in their order: none at all while Redis is unavailable,
-/// which the client has logged.
+/// The live counts of these items, in their order. While Redis is unavailable there are none;
+/// [`LiveCounts`] has logged that.
 async fn live_counts_of(live_counts: &LiveCounts, items: &[ItemId]) -> Vec<Option<LiveCount>> {
     let read = live_counts.read(items).await;
     read.unwrap_or_else(|_| vec![None; items.len()])
@@ -136,7 +136,7 @@ impl BatchReader {
         }
     }
 
-    /// Answers every read of a batch, and leaves it empty.
+    /// Answers every read of a batch, and leaves the batch empty.
     async fn answer(&mut self, batch: &mut Vec<QueuedRead>) {
         let mut items: Vec<ItemId> = batch.iter().map(|one| one.item).collect();
         items.sort_unstable();
@@ -155,15 +155,16 @@ impl BatchReader {
                 (None, Err(_)) => Err(ReadError::LedgerUnavailable),
                 (count, _) => Ok(count),
             };
-            // A reader who no longer waits needs no answer.
+            // A reader that no longer waits needs no answer.
             let _ = one.answer.send(answer);
         }
     }
 
-    /// Fills in those of these items that exist. The items are in order, each of them once.
+    /// Fills in the counts of these items; of an item that does not exist there is none. The
+    /// items are in order, each of them once.
     ///
     /// # Errors
-    /// When Postgres does not answer; what could be read without it is filled in.
+    /// When Postgres does not answer. What could be read without it is filled in.
     async fn read(&mut self, items: &[ItemId], counts: &mut [Option<ItemCount>]) -> Result<(), LedgerError> {
         let names = self.reader.cached_names(items);
         let is_new = |at: &usize| names[*at].is_none();
@@ -189,7 +190,7 @@ impl BatchReader {
     }
 }
 
-/// An item whose live count is marked as saved, as it stands in Postgres.
+/// An item whose live count is marked as saved: it stands in Postgres like this.
 fn saved(id: ItemId, name: Arc<str>, live: Option<LiveCount>) -> Option<ItemCount> {
     let LiveCount { count, saved } = live?;
     let item = Item {

@@ -217,7 +217,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Takes a new connection in. `None` if there are too many: the client has been told.
+    /// Takes a new connection in. `None` if there are too many: the client has been answered.
     pub async fn admit(stream: TcpStream, places: &Places, limits: ClientLimits) -> Option<Self> {
         let Some(place) = places.take() else {
             metrics::counter!(name::CONNECTIONS_REFUSED).increment(1);

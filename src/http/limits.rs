@@ -2,31 +2,34 @@
 
 use std::time::Duration;
 
-/// How large a request's body may be.
+/// The largest body of a request.
 pub const BODY_LIMIT_BYTES: usize = 16 * 1024;
 /// How long a client may take to send a request's body.
 pub const BODY_LIMIT: Duration = Duration::from_secs(5);
-/// How many headers a request may have, and how many bytes its head: actix-http's own
-/// limits, which cannot be set. Beyond them it answers 431.
+/// The most headers of a request. It is actix-http's own limit and cannot be set; a request
+/// with more gets 431.
 pub const HEAD_LIMIT_HEADERS: usize = 96;
+/// The largest head of a request. It is actix-http's own limit and cannot be set; a larger
+/// head gets 431.
 pub const HEAD_LIMIT_BYTES: usize = 128 * 1024;
 /// Connections that are served at once, unless TALLY_CONNECTIONS_LIMIT says otherwise.
 pub const CONNECTIONS_LIMIT: usize = 8192;
-/// Threads that serve requests, at the most. Each has three connections to Postgres of
-/// its own, two batch writers for votes and one for reads, and one to Redis.
+/// The most threads that serve requests. Each thread has connections of its own: three to
+/// Postgres (two batch writers, one reader) and one to Redis.
 pub const THREADS_LIMIT: usize = 8;
-/// What a client that was turned away should wait.
+/// How long a client should wait after a 503 before it tries again.
 pub const RETRY_AFTER_SECONDS: u64 = 1;
 
 /// How long a client may take to send a request's head.
 pub const HEAD_LIMIT: Duration = Duration::from_secs(10);
 /// How long a connection may stay open without a request.
 pub const KEEP_ALIVE_LIMIT: Duration = Duration::from_secs(75);
-/// How long a client may leave an answer unread that does not fit into the buffers.
+/// How long a client may leave an answer unread when the buffers cannot hold the rest of it.
 pub const ANSWER_LIMIT: Duration = Duration::from_secs(30);
-/// How long a client that is closed on may take to close as well.
+/// How long a client may take to close a connection that the server has closed.
 pub const DISCONNECT_LIMIT: Duration = Duration::from_secs(1);
-/// How many connections may wait to be accepted.
+/// How many connections may wait in the system to be accepted.
 pub const BACKLOG_LIMIT_CONNECTIONS: u32 = 1024;
-/// How many connections a thread may hold above all that are served: they are answered that there is no free connection. Beyond that no more are accepted.
+/// How many connections a thread may hold besides those that it serves. It answers each of
+/// them that there is no free connection. Further connections wait in the system.
 pub const REFUSAL_LIMIT_CONNECTIONS_PER_THREAD: usize = 64;

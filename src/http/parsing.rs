@@ -1,4 +1,4 @@
-//! The parsers of requests by themselves, for `crate::properties`.
+//! The parsers of requests alone, without HTTP, for `crate::properties`.
 
 use actix_web::ResponseError;
 use actix_web::body::MessageBody;
@@ -12,7 +12,7 @@ use crate::domain::{ItemId, ItemName, NewVote};
 
 pub use super::handlers::items::{ListPage, PAGE_LIMIT_ITEMS};
 
-/// What a client is answered when its request is turned away.
+/// The answer to a request that is refused.
 #[derive(Debug)]
 pub struct Refusal {
     pub status: u16,

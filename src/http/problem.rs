@@ -96,7 +96,7 @@ impl Problem {
     }
 
     pub fn body_too_large(limit_bytes: usize) -> Self {
-        let detail = format!("The body may have {limit_bytes} bytes at the most.");
+        let detail = format!("The body may have at most {limit_bytes} bytes.");
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "Body too large", detail)
     }
 

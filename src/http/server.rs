@@ -37,21 +37,21 @@ pub struct Server {
     metrics: PrometheusHandle,
 }
 
-/// Where a server listens, and its limits.
+/// Where a server listens, and how long it waits for what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServerOptions {
     pub listen: SocketAddr,
-    /// How long a shutdown waits for each of: requests under way, votes in a queue,
-    /// suspect counts.
+    /// How long a shutdown waits for the requests under way, then for the batches of votes,
+    /// then for the repair of suspects: up to three times as long in all.
     pub shutdown_limit: Duration,
     pub clients: ClientLimits,
 }
 
 impl Server {
-    /// Takes the address. Call it within a runtime of tokio.
+    /// Takes the address. It must be called within a Tokio runtime.
     ///
     /// # Errors
-    /// When the address is taken or not this machine's.
+    /// When another program has the address, or this machine does not have it.
     pub fn bind(
         options: ServerOptions,
         ledger: ServerLedger,
@@ -70,16 +70,16 @@ impl Server {
         })
     }
 
-    /// The address, its port filled in.
+    /// The address, with the port that was taken.
     ///
     /// # Errors
-    /// When the system does not tell.
+    /// When the system does not say.
     pub fn address(&self) -> std::io::Result<SocketAddr> {
         self.listener.local_addr()
     }
 
-    /// Answers until `stop` resolves; then accepts no more, answers what was
-    /// collected, and returns.
+    /// Answers requests until `stop` resolves. Then it accepts no more, answers the requests
+    /// under way, and returns.
     ///
     /// # Errors
     /// When the server cannot be started.
@@ -94,7 +94,7 @@ impl Server {
         // Each batch writer holds a sender; when all senders are gone, so are the writers.
         let (writers, mut writers_ended) = mpsc::channel::<()>(1);
         let of_writers = writers.downgrade();
-        // Once on each thread that serves.
+        // Runs once on each thread that serves.
         let routes = move |app: &mut web::ServiceConfig| {
             let live_counts = shared.with_own_connection();
             let state = AppState {
@@ -114,8 +114,8 @@ impl Server {
         stop.await;
         handle.stop(true).await;
         running.await??;
-        // Each thread has answered the votes in its queue, unless that took too long, and
-        // its batch writers end with it. The items of a batch that is cut off are suspect.
+        // Each thread has answered the votes in its queue, unless that took too long. Its
+        // batch writers end with it; a batch that is cut off leaves its items suspect.
         drop(writers);
         if timeout(shutdown_limit, writers_ended.recv()).await.is_err() {
             tracing::error!(limit = ?shutdown_limit, "some batches of votes did not end in time");
@@ -130,14 +130,14 @@ impl Server {
     }
 }
 
-/// How many threads serve requests, each with connections, batch writers and batches of its own.
+/// How many threads serve requests. Each has its own queues, batch writers and connections.
 pub fn threads() -> usize {
     std::thread::available_parallelism()
         .map_or(2, usize::from)
         .min(THREADS_LIMIT)
 }
 
-/// Takes an address, with a longer queue of connections to accept than std asks for.
+/// Takes an address. More connections may wait to be accepted than with std.
 fn listen_on(address: SocketAddr) -> std::io::Result<TcpListener> {
     let socket = match address {
         SocketAddr::V4(_) => TcpSocket::new_v4()?,
@@ -148,9 +148,8 @@ fn listen_on(address: SocketAddr) -> std::io::Result<TcpListener> {
     socket.listen(BACKLOG_LIMIT_CONNECTIONS)?.into_std()
 }
 
-/// Starts a server for these routes, with Tally's limits, and with what is seen of
-/// each request around them; over connections of our own kind, but for which this is
-/// what actix-web's HttpServer does.
+/// Starts a server for these routes, with Tally's limits and with `observe` around each
+/// request. It does what actix-web's HttpServer does, over connections of Tally's own kind.
 ///
 /// # Errors
 /// When the address cannot be listened on.
@@ -198,7 +197,7 @@ pub fn start(
                 let address = stream.peer_addr().ok();
                 match Connection::admit(stream, &places, limits).await {
                     Some(connection) => Ok((connection, address)),
-                    // It has been answered.
+                    // The client has been answered.
                     None => Err(DispatchError::DisconnectTimeout),
                 }
             }

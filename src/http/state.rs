@@ -1,4 +1,4 @@
-//! What the handlers of one thread work with.
+//! What the handlers of a thread share.
 
 use metrics_exporter_prometheus::PrometheusHandle;
 
@@ -7,15 +7,15 @@ use crate::ledger::ServerLedger;
 use crate::live::{LiveCounts, Redis};
 use crate::votes::VoteQueue;
 
-/// What the handlers of one thread work with.
+/// What the handlers of a thread share.
 pub(crate) struct AppState {
     pub votes: VoteQueue,
     pub counts: CountReader,
-    /// For new items, and for the probe.
+    /// For new items and for `/health/ready`.
     pub ledger: ServerLedger,
-    /// For the probe.
+    /// For `/health/ready` and `/metrics`.
     pub live_counts: LiveCounts,
-    /// For the probe.
+    /// For `/health/ready`.
     pub redis: Redis,
     pub metrics: PrometheusHandle,
 }

@@ -1,11 +1,11 @@
-//! Reading a file of votes.
+//! Reads a file of votes.
 
 use std::collections::HashMap;
 use std::io::BufRead;
 
 use crate::domain::{ItemName, Value, VoterId};
 
-/// Which columns hold what, counted from 1; 0 where there is none.
+/// Which columns hold what, counted from 1; 0: no column does.
 #[derive(Clone, Copy, Debug)]
 pub struct Columns {
     pub voter: usize,
@@ -13,7 +13,7 @@ pub struct Columns {
     pub value: usize,
 }
 
-/// A file of votes, held so that ten million of them fit in a gigabyte.
+/// A file of votes, in memory. Ten million votes fit in a gigabyte.
 #[derive(Debug, Default)]
 pub struct Votes {
     /// The names of the items, each once, in the order of their first votes.
@@ -52,8 +52,8 @@ impl Votes {
     }
 }
 
-/// Reads votes, one a line. Blank lines and those that begin with # are left out;
-/// a bad line is reported to `complain`, with its number from 1 on, and left out too.
+/// Reads votes, one a line. Blank lines and lines that begin with # are skipped. A bad line is
+/// skipped too, and reported to `complain` with its number, counted from 1.
 ///
 /// # Errors
 /// When the input cannot be read.
@@ -94,7 +94,7 @@ pub fn read(
 }
 
 fn parse(line: &str, columns: Columns) -> Result<(String, Option<Box<str>>, Value), String> {
-    // A comma anywhere makes it a line of commas, whose fields may hold spaces.
+    // With a comma anywhere, commas separate the columns, and a column may hold spaces.
     let fields: Vec<&str> = if line.contains(',') {
         line.split(',').map(str::trim).collect()
     } else {
@@ -103,7 +103,7 @@ fn parse(line: &str, columns: Columns) -> Result<(String, Option<Box<str>>, Valu
     let field = |column: usize, what: &str| {
         fields.get(column - 1).copied().ok_or_else(|| {
             format!(
-                "the {what} should be in column {column}, but there are {}",
+                "the {what} should be in column {column}, but the line has {}",
                 fields.len()
             )
         })
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_line_is_told_with_its_number_and_does_not_stop_the_rest() {
+    fn a_bad_line_is_reported_with_its_number_and_does_not_stop_the_rest() {
         let (votes, bad) = read_text(b"ada x 1\nbob\neve y 2\n\xff z 1\ndan y -1\nkim z up", 1, 2, 3);
         let lines: Vec<usize> = bad.iter().map(|(line, _)| *line).collect();
         assert_eq!(lines, [2, 3, 4, 6]);

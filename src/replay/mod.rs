@@ -1,6 +1,6 @@
-//! `tally replay FILE`: casts a file of votes over HTTP, and says what came of it.
+//! `tally replay FILE`: casts a file of votes over HTTP, and reports the result.
 //!
-//! Knows the server only as any client does.
+//! It knows the server only as any client does.
 
 pub(crate) mod file;
 mod report;
@@ -22,7 +22,7 @@ use file::{Columns, Votes};
 pub(crate) use report::LATENCY_LIMIT_US;
 pub use report::Report;
 
-/// How many bad lines are shown; the rest is counted.
+/// How many bad lines are shown. The rest are counted.
 const SHOWN_LIMIT_LINES: usize = 20;
 
 /// What to cast, and where.
@@ -40,15 +40,15 @@ pub struct ReplayOptions {
     pub value: usize,
     /// Requests under way at once.
     pub connections: usize,
-    /// Votes a second; as fast as the servers answer, when left out.
+    /// Votes a second; `None`: as fast as the servers answer.
     pub rate: Option<f64>,
 }
 
-/// Casts the file and prints the report. Returns whether every line became a
-/// stored vote.
+/// Casts the votes of the file and prints the report. Returns whether every vote is stored and
+/// no line was bad.
 ///
 /// # Errors
-/// When the file cannot be read, or the server is not there at all.
+/// When the file cannot be read, or the items cannot be found or made.
 pub async fn run(options: ReplayOptions) -> anyhow::Result<bool> {
     let votes = read(&options)?;
     let clients: Vec<Client> = options
@@ -94,7 +94,7 @@ fn read(options: &ReplayOptions) -> anyhow::Result<Votes> {
     Ok(votes)
 }
 
-/// The id of each item of the file, made where there is none of its name.
+/// The id of each item of the file. An item is made if there is none of its name.
 async fn find_items(
     votes: &Arc<Votes>,
     clients: &Arc<Vec<Client>>,
@@ -158,7 +158,7 @@ async fn cast(
                     return Ok(report);
                 };
                 let due = match rate {
-                    // An open loop: due at its time, however late its turn comes.
+                    // An open loop: the vote is due at its time, even if it is sent later.
                     Some(rate) => {
                         let due = started + Duration::from_secs_f64(at as f64 / rate);
                         sleep_until(due).await;
@@ -181,7 +181,7 @@ async fn cast(
     Ok(total)
 }
 
-/// A progress bar on standard error; none where that is no terminal.
+/// A progress bar on standard error. There is none if that is no terminal.
 fn progress(total: usize, what: &'static str) -> ProgressBar {
     let template = format!("{{bar:40}} {{pos}} of {{len}} {what}, {{per_sec}}, {{eta}} left");
     let style = ProgressStyle::with_template(&template).unwrap_or_else(|_| ProgressStyle::default_bar());

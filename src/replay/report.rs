@@ -1,4 +1,4 @@
-//! What came of a replay.
+//! The result of a replay.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,10 +8,11 @@ use hdrhistogram::Histogram;
 
 use crate::client::Outcome;
 
-/// Latencies are kept to three digits, up to an hour.
+/// How many digits of a latency are kept.
 const LATENCY_DIGITS: u8 = 3;
+/// The longest latency that is measured, in microseconds: an hour.
 pub(crate) const LATENCY_LIMIT_US: u64 = 3600 * 1_000_000;
-/// How many kinds of refusals and failures are kept; the rest are counted alone.
+/// How many different reasons of refusals and failures are shown. All are counted.
 const REASONS_LIMIT: usize = 10;
 /// How wide the histogram's longest bar is, in characters.
 const BAR_WIDTH: u64 = 40;
@@ -29,10 +30,10 @@ pub struct Report {
 }
 
 impl Report {
-    /// Nothing cast yet.
+    /// The report of no votes.
     ///
     /// # Errors
-    /// Never, with the bounds above.
+    /// Never: the bounds above are valid.
     pub fn new() -> anyhow::Result<Self> {
         Ok(Self {
             accepted: 0,
@@ -45,7 +46,7 @@ impl Report {
         })
     }
 
-    /// Whether every vote was stored, now or before.
+    /// Whether every vote is stored, by this replay or before it.
     pub fn is_clean(&self) -> bool {
         self.refused == 0 && self.failed == 0
     }
@@ -68,7 +69,7 @@ impl Report {
         }
     }
 
-    /// Adds another's totals and latencies.
+    /// Adds the totals and latencies of another report.
     ///
     /// # Errors
     /// Never: the histograms have the same bounds.

@@ -6,7 +6,7 @@ use super::queue::{Answer, Cast, CastError};
 use crate::domain::{CountDelta, ItemId, NewVote, VoteOutcome};
 use crate::telemetry::name;
 
-/// What a batch writer measures, looked up once.
+/// The metrics of a batch writer, looked up once.
 pub(super) struct BatchMetrics {
     pub depth: metrics::Gauge,
     pub batch_votes: metrics::Histogram,
@@ -58,11 +58,11 @@ struct StoredBatchVote {
     item_id: ItemId,
     outcome: VoteOutcome,
     queued_at: Instant,
-    /// `None` once it was given.
+    /// `None` once the answer is sent.
     answer: Option<Answer>,
 }
 
-/// A stored batch.
+/// A stored batch. It answers each of its votes once.
 pub(super) struct StoredBatch<'a> {
     /// In the order of items.
     votes: Vec<StoredBatchVote>,
@@ -70,7 +70,7 @@ pub(super) struct StoredBatch<'a> {
 }
 
 impl<'a> StoredBatch<'a> {
-    /// Of the votes, and for each of them in their order, its outcome and its answer.
+    /// `outcomes` and `answers` have one entry for each vote, in the order of the votes.
     pub fn new(
         votes: &[NewVote],
         outcomes: Vec<VoteOutcome>,
@@ -93,7 +93,7 @@ impl<'a> StoredBatch<'a> {
         Self { votes, metrics }
     }
 
-    /// What the batch adds to each item. An item with repeats alone adds 0: its count is
+    /// What the batch adds to each item. For an item with repeats only it is 0: its count is
     /// only read.
     pub fn deltas(&self) -> Vec<CountDelta> {
         self.votes
@@ -132,7 +132,7 @@ impl<'a> StoredBatch<'a> {
         }
     }
 
-    /// Answers every vote that still waits: without a count.
+    /// Answers every vote that still waits, without a count.
     pub fn answer_rest(mut self) {
         for vote in &mut self.votes {
             vote.send(None, self.metrics);
@@ -146,7 +146,7 @@ impl StoredBatchVote {
         metrics
             .vote_seconds
             .record(self.queued_at.elapsed().as_secs_f64());
-        // A voter who no longer waits needs no answer; the vote counts all the same.
+        // A voter that no longer waits needs no answer. The vote counts all the same.
         let _ = answer.send(match self.outcome {
             VoteOutcome::Accepted(vote) => Ok(Cast::Accepted { vote, vote_count }),
             VoteOutcome::Repeated(vote) => Ok(Cast::Repeated { vote, vote_count }),

@@ -9,26 +9,25 @@ use std::collections::{BTreeMap, HashSet};
 use crate::domain::{CountDelta, ExactCount, ItemId, TransactionId};
 use crate::live::{Counted, Seed};
 
-/// How many rounds of count, exact count and seed a batch makes before it gives a missing
-/// live count up. Each further round means that someone else has seeded or invalidated
-/// the count meanwhile.
+/// How many rounds of count, exact count and seed a batch makes before it gives up. A further
+/// round is needed only when someone else has seeded or invalidated the count meanwhile.
 pub const SEED_LIMIT_ROUNDS: usize = 5;
 
 /// A committed batch on its way into the live counts of its items. It can be hashed: a search
 /// in `tests/it` keeps every state that it has seen.
 ///
-/// The rules, each of which a search in `tests/it` breaks on purpose:
-/// - An exact count is read only *after* a lease was taken, so a count that was saved and
-///   expired meanwhile cannot come back.
-/// - A seed goes only under the lease of its own round.
-/// - The batch is committed before its first count, so every exact count has it in it.
-/// - What is given up is suspect, unless the batch adds nothing to it.
+/// The rules (a search in `tests/it` breaks each of them on purpose):
+/// - An exact count is read only *after* the lease is taken. So a count that is saved and
+///   expires meanwhile cannot come back.
+/// - A seed is made only under the lease of its own round.
+/// - The batch is committed before it is counted, so every exact count holds it.
+/// - An item that is given up is suspect, unless the batch adds nothing to it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Counting {
     transaction: TransactionId,
-    /// What has no count yet, in the order of items.
+    /// The items without a count so far, in order.
     open: Vec<CountDelta>,
-    /// The leases of this round's missing counts.
+    /// The leases of the counts that are missing in this round.
     leases: BTreeMap<ItemId, String>,
     rounds_left: usize,
 }
@@ -123,8 +122,8 @@ impl Counting {
         counts
     }
 
-    /// Ends here. Returns the items whose live counts are suspect: someone else may have
-    /// seeded them from before this batch's commit.
+    /// Ends the counting. Returns the items whose live counts are suspect: someone else may have
+    /// seeded them with an exact count from before this batch's commit.
     pub fn give_up(self) -> impl Iterator<Item = ItemId> {
         let suspect = self.open.into_iter().filter(|one| one.delta != 0);
         suspect.map(|one| one.item_id)

@@ -5,9 +5,9 @@
 //! - `counting`: how a stored batch gets into the live counts, missing ones included.
 //! - `batch`: a stored batch and the answers that it still owes.
 //!
-//! Each thread that serves requests has a queue and batch writers of its own. An answer
-//! then wakes its request on the same thread; to wake another thread would cost a system
-//! call a vote.
+//! Each thread that serves requests has a queue and batch writers of its own. An answer then
+//! wakes its request on the same thread. Waking another thread would cost a system call for
+//! each vote.
 
 mod batch;
 mod counting;

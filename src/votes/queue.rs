@@ -11,21 +11,20 @@ use crate::ledger::ServerLedger;
 use crate::live::LiveCounts;
 use crate::telemetry::name;
 
-/// Votes that may wait for a batch, at the most, in all queues of a server together: four
-/// batches. A voter who would wait longer is better refused at once. The limit is below
-/// the number of connections that a server takes (`http::CONNECTIONS_LIMIT`): each
-/// connection waits for one answer at a time, so a higher limit would never be reached.
+/// The most votes that may wait for a batch, in all queues of a server together: four
+/// batches. Instead of waiting longer, a voter is refused at once. How it relates to the
+/// number of connections stands in `limits.rs`.
 pub const QUEUE_LIMIT_VOTES: usize = 4 * BATCH_LIMIT_VOTES;
 
 /// A vote's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cast {
-    /// The vote is stored; with its item's live count, if there is one.
+    /// The vote is stored. `vote_count` is its item's live count, if there is one.
     Accepted {
         vote: StoredVote,
         vote_count: Option<i64>,
     },
-    /// The voter has voted on this item before; this is that vote.
+    /// The voter has voted on this item before, and `vote` is that vote.
     Repeated {
         vote: StoredVote,
         vote_count: Option<i64>,
@@ -36,26 +35,26 @@ pub enum Cast {
 /// Why a vote has no answer, and so whether the vote is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CastError {
-    /// The queue is full. Nothing was stored.
+    /// The queue is full. The vote is not stored.
     #[error("too many votes are waiting")]
     QueueFull,
-    /// The server is shutting down. Nothing was stored.
+    /// The server is shutting down. The vote is not stored.
     #[error("the server is shutting down")]
     Closing,
-    /// Postgres did not take the batch. Nothing was stored, for certain.
+    /// Postgres refused the batch. The vote is not stored.
     #[error("the ledger did not store the vote")]
     NotStored,
-    /// Postgres did not confirm the batch. The vote may be stored, or may still be; if so
-    /// it counts, and the same voter's next try is a repeat.
+    /// Postgres did not confirm the batch. The vote may be stored, now or a little later. If
+    /// it is, it counts, and the next try of the same voter is a repeat.
     #[error("the ledger did not confirm the vote")]
     Unconfirmed,
-    /// The voter has voted on this item before, so this vote was not stored. Which vote it
+    /// The voter has voted on this item before, so this vote is not stored. The vote that it
     /// repeats could not be read.
     #[error("the ledger did not say which vote this one repeats")]
     UnresolvedRepeat,
 }
 
-/// Where a batch writer answers a vote.
+/// Where a batch writer sends a vote's answer.
 pub(super) type Answer = oneshot::Sender<Result<Cast, CastError>>;
 
 /// A vote that waits for a batch.
@@ -65,8 +64,8 @@ pub(super) struct QueuedVote {
     pub answer: Answer,
 }
 
-/// One thread's queue of votes. Cheap to clone. Its batch writers end when all clones are
-/// gone and every vote is answered, or with their runtime.
+/// One thread's queue of votes. Cheap to clone. Its batch writers end with their runtime, or
+/// when all clones are gone and every vote is answered.
 #[derive(Clone)]
 pub struct VoteQueue {
     votes: mpsc::Sender<QueuedVote>,
@@ -79,8 +78,8 @@ impl VoteQueue {
     /// share [`QUEUE_LIMIT_VOTES`]. `alive` is dropped when the last batch writer has
     /// ended.
     ///
-    /// A batch writer that ends with its runtime leaves its batch's items suspect, so
-    /// their counts are rebuilt with whatever the batch had stored.
+    /// A batch writer that ends with its runtime leaves the items of its batch suspect. Their
+    /// counts are then rebuilt with whatever the batch has stored.
     pub fn start(
         ledger: &ServerLedger,
         live_counts: &LiveCounts,
@@ -101,8 +100,8 @@ impl VoteQueue {
         }
     }
 
-    /// Hands a vote in and waits for its answer. A caller that stops waiting does not take
-    /// the vote back: its batch goes on.
+    /// Hands a vote in and waits for its answer. A caller that stops waiting does not take the
+    /// vote back: the batch goes on.
     ///
     /// # Errors
     /// When the queue is full, Postgres fails, or the server is shutting down. The error
@@ -114,7 +113,7 @@ impl VoteQueue {
             queued_at: Instant::now(),
             answer,
         };
-        // Counted before a batch writer can take the vote and count it out again.
+        // The gauge goes up first: a batch writer may take the vote at once and lower it.
         self.depth.increment(1.0);
         self.votes.try_send(queued).map_err(|error| {
             self.depth.decrement(1.0);
@@ -126,8 +125,8 @@ impl VoteQueue {
                 mpsc::error::TrySendError::Closed(_) => CastError::Closing,
             }
         })?;
-        // A batch writer drops an answer only when it ends early, which does not say what
-        // became of the vote.
+        // A batch writer drops an answer only when it is cut off. Whether the vote is stored
+        // is then unknown.
         answered.await.unwrap_or(Err(CastError::Unconfirmed))
     }
 

@@ -16,12 +16,12 @@ use crate::ledger::{InsertError, Inserted, SERVER_STATEMENT_LIMIT, VoteWriter};
 use crate::live::LiveCounts;
 use crate::telemetry::name;
 
-/// Batch writers of one thread. They take turns at storing, so that batches are as large
-/// as with one; while one counts and answers, the other stores.
+/// Batch writers of one thread. They take turns at storing, so batches are as large as with
+/// one writer. While one counts and answers, the other stores.
 pub const BATCH_WRITERS_PER_THREAD: usize = 2;
-/// Votes in one batch, at the most.
+/// The most votes in one batch.
 pub const BATCH_LIMIT_VOTES: usize = 1024;
-/// How long the rounds of seeding may take in all.
+/// How long a batch may take to seed its missing live counts, in all rounds together.
 pub const SEED_LIMIT: Duration = Duration::from_secs(4);
 
 /// Takes batch after batch, until the queue is closed.
@@ -29,12 +29,12 @@ pub(super) struct BatchWriter {
     writer: VoteWriter,
     live_counts: LiveCounts,
     metrics: BatchMetrics,
-    /// Dropped when this batch writer ends, after its last batch is suspect if it was cut
-    /// off.
+    /// Dropped when this batch writer ends. If it is cut off in mid-batch, the batch's items
+    /// are suspect by then.
     _alive: Option<mpsc::Sender<()>>,
 }
 
-/// Makes a batch suspect if its batch writer is cut off in mid-batch: the batch may be
+/// Makes a batch's items suspect if its batch writer is cut off in mid-batch: the batch may be
 /// stored, and nobody would count it.
 struct UnfinishedBatch<'a> {
     live_counts: LiveCounts,
@@ -56,8 +56,9 @@ impl Drop for UnfinishedBatch<'_> {
     }
 }
 
-/// The batch may still be committed, and nobody will count it. Postgres ends a statement
-/// within its limit; from then on a seed is exact.
+/// Makes the items of these votes suspect. Postgres may still commit the batch, and nobody
+/// will count it. Postgres ends a statement within its limit, so a seed is exact from then
+/// on.
 fn suspect_once_decided(live_counts: &LiveCounts, votes: &[NewVote]) {
     let items = votes.iter().map(|vote| vote.item_id);
     live_counts.suspect_from(items, Instant::now() + SERVER_STATEMENT_LIMIT);
@@ -81,8 +82,7 @@ impl BatchWriter {
     pub async fn run(mut self, queue: Arc<Mutex<mpsc::Receiver<QueuedVote>>>) {
         let mut queued = Vec::with_capacity(BATCH_LIMIT_VOTES);
         loop {
-            // Held until the batch is stored: a batch that was taken before then would be
-            // smaller.
+            // Held until the batch is stored. Meanwhile the other writer's next batch grows.
             let mut turn = queue.lock().await;
             let taken = take(&mut turn, &mut queued, BATCH_LIMIT_VOTES).await;
             if taken == 0 {
@@ -140,14 +140,14 @@ impl BatchWriter {
         };
         self.metrics.failed.increment(votes.len() as u64);
         for (_, answer) in answers {
-            // A voter who no longer waits needs no answer.
+            // A voter that no longer waits needs no answer.
             let _ = answer.send(Err(refusal));
         }
     }
 }
 
-/// Counts a committed batch, and seeds the live counts that are missing. The votes of a
-/// live count that is there are answered before the missing ones are seeded.
+/// Counts a committed batch, and seeds the live counts that are missing. Votes on items that
+/// have a live count are answered before the missing ones are seeded.
 async fn count(
     live_counts: &LiveCounts,
     writer: &mut VoteWriter,
@@ -161,8 +161,8 @@ async fn count(
             Step::GiveUp => break,
             Step::Count(_) if Instant::now() >= deadline => break,
             Step::Count(deltas) => {
-                // On failure the items are suspect already, and the votes are acknowledged
-                // without a count.
+                // After a failure the items are suspect already, and the votes are
+                // acknowledged without a count.
                 let Ok(replies) = live_counts.count(&deltas, counting.transaction()).await else {
                     return;
                 };
@@ -196,8 +196,7 @@ async fn seed(
     deadline: Instant,
 ) -> anyhow::Result<Vec<(ItemId, i64)>> {
     let limit = deadline.saturating_duration_since(Instant::now());
-    // A time limit around a read is safe: the writer has taken its connection out, and
-    // the connection is thrown away if the read is given up.
+    // Giving the read up is safe: the writer then throws its connection away.
     let exact = timeout(limit, writer.exact_counts(missing)).await??;
     let seeds = counting.seeds(exact);
     let replies = live_counts.seed(&seeds).await?;

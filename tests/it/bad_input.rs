@@ -157,8 +157,8 @@ async fn a_bad_query_is_refused() {
     );
 }
 
-/// Where a request is wrong, and what it is told: the whole `detail`, so that no word of
-/// Rust can come into it unseen.
+/// The whole `detail` of each answer is compared, so that no word of Rust can come into it
+/// unseen.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_wrong_is_said_in_words_of_json_and_http() {
     let tally = Tally::start().await;

@@ -418,7 +418,8 @@ async fn the_workers_metrics_can_be_read() {
             .ok()?;
         (text.contains("tally_audit_wrong_items_total 0")
             && text.contains("tally_oldest_unsaved_seconds")
-            && text.contains("tally_audit_last_timestamp_seconds"))
+            // It is 0 before the first audit.
+            && text.contains("tally_audit_last_timestamp_seconds 1"))
         .then_some(())
     })
     .await;

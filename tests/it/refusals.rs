@@ -123,8 +123,7 @@ async fn a_repeat_of_a_vote_that_cannot_be_read_is_not_stored() {
     assert_counts_once(&tally, item, "ada").await;
 }
 
-/// That a full queue refuses votes is tested in `outages`; what the voter is told, in
-/// `http::problem`.
+/// `outages` tests that a full queue refuses votes; `http::problem`, what its refusal says.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_vote_that_comes_after_the_end_of_its_thread_is_not_stored() {
     let tally = Tally::start().await;

@@ -56,7 +56,7 @@ async fn read(mut payload: Payload, expected: usize) -> Result<Bytes, Problem> {
     let mut body = Vec::with_capacity(expected);
     while let Some(chunk) = payload.next().await {
         let chunk = chunk.map_err(|_| Problem::malformed("body", "The body did not arrive whole."))?;
-        // Nearly always the body comes in one piece, which needs no copy.
+        // A body nearly always comes in one piece. It needs no copy.
         if body.is_empty() && chunk.len() == expected {
             return Ok(chunk);
         }

@@ -11,7 +11,7 @@ use crate::http::state::AppState;
 use crate::ledger::Migrations;
 use crate::telemetry::name;
 
-/// How long a probe waits for each store.
+/// How long a probe waits for the stores; it asks both at once.
 pub(crate) const PROBE_LIMIT: Duration = Duration::from_secs(2);
 
 /// The process runs and answers.
@@ -21,7 +21,7 @@ pub async fn live() -> HttpResponse {
 
 #[derive(Serialize)]
 struct Ready {
-    /// `ready`; `degraded`: votes are stored, live counts are unavailable.
+    /// `ready`, or `degraded`: votes are stored, live counts are unavailable.
     status: &'static str,
     postgres: &'static str,
     /// `ready` or `unavailable`.
@@ -31,9 +31,9 @@ struct Ready {
     detail: Option<String>,
 }
 
-/// Whether votes can be stored, and which of Postgres, Redis and the migrations is
-/// not as it should be. Without Redis voting goes on, so that alone is `degraded`
-/// with 200: a load balancer must not turn voters away for it.
+/// Says whether votes can be stored, and the state of Postgres, Redis and the migrations.
+/// Without Redis voting goes on, so the answer is still 200, with the status `degraded`: a
+/// load balancer must not take the server out for it.
 pub async fn ready(state: web::Data<AppState>) -> HttpResponse {
     let (migrations, ping) = tokio::join!(
         timeout(PROBE_LIMIT, state.ledger.migrations()),
@@ -70,7 +70,7 @@ pub async fn ready(state: web::Data<AppState>) -> HttpResponse {
             detail,
         });
     }
-    // problem+json, whose own `status` is the number.
+    // A problem+json has a `status` of its own: the number.
     let problem = serde_json::json!({
         "type": "about:blank",
         "title": "Not ready",

@@ -10,8 +10,9 @@ use crate::http::extract::{Field, Form, Json, PathItem, Query, Takes};
 use crate::http::problem::Problem;
 use crate::http::state::AppState;
 
-/// Items on a page of the list: when not asked for, and at the most.
+/// Items on a page of the list, unless `limit` says otherwise.
 pub const PAGE_DEFAULT_ITEMS: i64 = 100;
+/// The most items on a page of the list.
 pub const PAGE_LIMIT_ITEMS: i64 = 1000;
 
 #[derive(Deserialize)]
@@ -46,7 +47,7 @@ impl Form for ListQuery {
 struct ItemBody<'a> {
     id: ItemId,
     name: &'a str,
-    /// The live count; the saved one when there is none.
+    /// The live count; the saved count when there is no live count.
     vote_count: i64,
     saved: SavedBody,
 }
@@ -61,18 +62,18 @@ struct SavedBody {
 #[derive(Serialize)]
 struct ListBody<'a> {
     items: Vec<ItemBody<'a>>,
-    /// `after` for the next page; null on the last.
+    /// The `after` of the next page; null on the last page.
     next_after: Option<ItemId>,
 }
 
 impl NewItem {
-    /// The name that is asked for, if it is one.
+    /// The name, if it is allowed.
     pub(in crate::http) fn into_name(self) -> Result<ItemName, Problem> {
         ItemName::parse(self.name).map_err(|error| Problem::invalid("name", format!("{error}.")))
     }
 }
 
-/// A page of the list, as it is asked for.
+/// Which page of the list a query asks for.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ListPage {
     pub after: i64,
@@ -81,7 +82,7 @@ pub struct ListPage {
 }
 
 impl ListQuery {
-    /// The page that is asked for, if its limit is right.
+    /// The page, if its limit is allowed.
     pub(in crate::http) fn into_page(self) -> Result<ListPage, Problem> {
         let limit = self.limit.unwrap_or(PAGE_DEFAULT_ITEMS);
         if !(1..=PAGE_LIMIT_ITEMS).contains(&limit) {
@@ -91,7 +92,7 @@ impl ListQuery {
         Ok(ListPage {
             after: self.after.unwrap_or(0),
             limit,
-            // PostgreSQL's text holds no NUL, so no item has such a name.
+            // No text in Postgres holds a NUL, so no item has such a name.
             name: self.name.map(|name| name.replace('\0', "\u{fffd}")),
         })
     }

@@ -3,7 +3,7 @@
 use actix_web::HttpResponse;
 use actix_web::http::header;
 
-/// Everything the page loads comes from here.
+/// The page loads nothing from any other server.
 const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src data:; \
      form-action 'none'; frame-ancestors 'none'; base-uri 'none'";
 

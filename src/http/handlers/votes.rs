@@ -9,13 +9,13 @@ use crate::http::problem::Problem;
 use crate::http::state::AppState;
 use crate::votes::Cast;
 
-/// What a vote's request holds.
+/// The body of a vote.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VoteBody {
-    /// Who votes; without it the vote is anonymous and always counts.
+    /// Who votes. A vote without it is anonymous and always counts.
     voter_id: Option<String>,
-    /// 1 or −1; 1 when left out.
+    /// 1 or −1. Without it, 1.
     value: Option<i64>,
 }
 
@@ -32,14 +32,14 @@ struct Answer<'a> {
     item_id: ItemId,
     voter_id: Option<&'a str>,
     value: i16,
-    /// The live count; null while Redis is unavailable.
+    /// The live count, this vote in it; null while Redis is unavailable.
     vote_count: Option<i64>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     repeated: bool,
 }
 
 impl VoteBody {
-    /// The vote that is asked for.
+    /// The vote on this item.
     ///
     /// # Errors
     /// When a value is not allowed.
@@ -61,19 +61,19 @@ impl VoteBody {
     }
 }
 
-/// What became of a vote.
+/// Casts a vote.
 pub async fn cast(
     state: web::Data<AppState>,
     id: PathItem,
     body: Json<VoteBody>,
 ) -> Result<HttpResponse, Problem> {
     let vote = body.0.into_vote(id.0)?;
-    // The batch takes the vote; its voter is reported in the answer.
+    // The batch takes the vote; the answer names its voter.
     let (item_id, voter_id) = (vote.item_id, vote.voter_id.clone());
     vote_answer(item_id, voter_id.as_ref(), state.votes.cast(vote).await?)
 }
 
-/// The answer to a vote: 201 for a new one, 200 for a repeated one.
+/// The answer to a vote: 201 to a new one, 200 to a repeat.
 ///
 /// # Errors
 /// When there is no such item.

@@ -25,7 +25,7 @@ function voter() {
   }
 }
 
-// A message stands for a while; a standing one, like that the server is unavailable, until it is taken back.
+// A message is shown for a while. A standing one, such as that the server is unavailable, stays until it is cleared.
 let standing = "";
 let fading;
 function say(text) {
@@ -43,11 +43,11 @@ async function ask(path, body) {
   } catch {
     throw new Error("the server does not answer.");
   }
-  if (!response.ok) throw new Error(answer.detail || answer.title || response.statusText);
+  if (!response.ok) throw Object.assign(new Error(answer.detail || answer.title || response.statusText), { stored: answer.stored });
   return answer;
 }
 
-// One at a time for a button. It is not `disabled`, which would take the focus from it.
+// A button does one thing at a time. It is not `disabled`: that would take the focus from it.
 async function once(button, work) {
   if (button.hasAttribute("aria-disabled")) return;
   button.setAttribute("aria-disabled", "true");
@@ -55,7 +55,7 @@ async function once(button, work) {
   button.removeAttribute("aria-disabled");
 }
 
-// An answer asked for before the one that is shown is not shown any more.
+// An answer is not shown if the count that is shown was asked for later.
 function show(id, count, asked = performance.now()) {
   const row = rows.get(id);
   if (!row || count === null || asked < row.asked) return;
@@ -98,7 +98,7 @@ async function vote(item) {
     const count = answer.vote_count === null ? "Its count follows shortly." : `It has ${answer.vote_count.toLocaleString()} now.`;
     say(answer.repeated ? `You have voted for ${brief(item.name)} before. ${count}` : `Your vote for ${brief(item.name)} is stored. ${count}`);
   } catch (error) {
-    say(`The vote was not confirmed: ${error.message}`);
+    say(error.stored === "no" ? error.message : `The vote was not confirmed: ${error.message}`);
   }
 }
 
@@ -117,7 +117,7 @@ async function refresh() {
   after = from;
   by("none").hidden = rows.size > 0;
   by("more").hidden = after === null;
-  // Those added here, while their page is not shown yet.
+  // Items that were added here and whose page is not shown yet.
   for (const id of rows.keys()) {
     if (after === null || id <= after) continue;
     const asked = performance.now();
@@ -144,7 +144,7 @@ by("more").addEventListener("click", () => once(by("more"), async () => {
   const from = after;
   pages += 1;
   await refresh().catch((error) => say(`More items cannot be read at the moment: ${error.message}`));
-  // The first of the new ones stands where the button was.
+  // The first new item stands where the button was.
   [...by("items").children].find((li) => Number(li.dataset.id) > from)?.querySelector("button").focus();
 }));
 
