@@ -4,9 +4,10 @@ FROM rust:1-bookworm AS build
 WORKDIR /build
 # The dependencies first: they change seldom, and this layer is kept.
 COPY Cargo.toml Cargo.lock ./
-RUN mkdir -p src/bin benches/compare tests/it \
+COPY testkit/Cargo.toml testkit/
+RUN mkdir -p src/bin benches/compare tests/it testkit/src \
  && echo 'fn main() {}' | tee src/main.rs src/bin/sync-worker.rs benches/compare/main.rs benches/connections.rs tests/it/main.rs >/dev/null \
- && touch src/lib.rs \
+ && touch src/lib.rs testkit/src/lib.rs \
  && cargo build --release --locked --bins \
  && rm -rf src benches tests
 COPY .cargo .cargo

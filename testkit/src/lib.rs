@@ -6,6 +6,8 @@
 
 #![allow(clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+/// It waits with epoll, which only Linux has.
+#[cfg(target_os = "linux")]
 pub mod load;
 pub mod programs;
 pub mod proxy;

@@ -28,7 +28,7 @@ const OVERLOAD_TIMES: f64 = 4.0;
 const SLOW_BY: Duration = Duration::from_millis(500);
 /// Enough to fill both batch writers' batches and the queue before them (`tally::votes`).
 const SATURATING_CONNECTIONS: usize = 4000;
-/// More than the batches and the queue have room for, so that some are refused; fewer than
+/// More than fits into the batches and the queue, so that some are refused; fewer than
 /// the server takes (`http::limits::CONNECTIONS_LIMIT`).
 const OVERLOAD_CONNECTIONS: usize = 8000;
 /// How much memory a server may use with all these connections and a full queue.

@@ -20,7 +20,7 @@ use tokio::time::{Instant, sleep};
 const DISK_LIMIT_MEGABYTES: usize = 400;
 /// How long a replica may take to follow.
 const FOLLOW_LIMIT: Duration = Duration::from_secs(5);
-/// How long Postgres may take to answer again once it has room and its processes.
+/// How long Postgres may take to answer again after its disk was full or a process was killed.
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 
 /// A migrated Postgres, stopped, that every round copies.

@@ -30,7 +30,7 @@ async fn every_setting_that_the_deployment_files_name_is_one() {
 }
 
 #[test]
-fn the_first_layer_of_the_image_has_a_stand_in_for_every_target() {
+fn the_first_layer_of_the_image_has_a_stand_in_for_every_target_and_member() {
     let (dockerfile, manifest) = (file("Dockerfile"), file("Cargo.toml"));
     let stand_ins = dockerfile
         .lines()
@@ -43,6 +43,19 @@ fn the_first_layer_of_the_image_has_a_stand_in_for_every_target() {
             .iter()
             .any(|path| stand_ins.split_whitespace().any(|word| word == path));
         assert!(has_stand_in, "{name}: Cargo would refuse the manifest");
+    }
+    let members = manifest.split("members = [").nth(1).expect("a workspace");
+    for member in members
+        .split(']')
+        .next()
+        .expect("members")
+        .split('"')
+        .skip(1)
+        .step_by(2)
+    {
+        let has_stand_in = dockerfile.contains(&format!("COPY {member}/Cargo.toml {member}/"))
+            && dockerfile.contains(&format!("{member}/src/lib.rs"));
+        assert!(has_stand_in, "{member}: Cargo would refuse the workspace");
     }
 }
 
