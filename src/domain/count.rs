@@ -3,7 +3,7 @@
 use super::{ItemId, Revision, Snapshot};
 
 /// An item's exact count, and the snapshot that it was read under.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ExactCount {
     pub item_id: ItemId,
     pub count: i64,
@@ -21,7 +21,7 @@ pub struct CountToSave {
 }
 
 /// What a batch adds to one item.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CountDelta {
     pub item_id: ItemId,
     /// The sum of the batch's accepted votes. 0 only reads the live count, but leases a missing

@@ -1,7 +1,7 @@
 //! Postgres' snapshots: which transactions a statement has seen.
 
 /// A Postgres transaction id with its epoch (`xid8`): it only grows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TransactionId(pub i64);
 
 /// A Postgres snapshot (`pg_current_snapshot()`), `xmin:xmax:running,running,…`.
@@ -9,7 +9,7 @@ pub struct TransactionId(pub i64);
 /// A live count keeps the snapshot that it was seeded under: its visibility snapshot.
 /// `lua/count.lua` has the rule of [`Snapshot::sees`] in Lua; `tests/it/scripts` compares the
 /// two.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Snapshot {
     text: String,
     xmin: i64,

@@ -4,7 +4,7 @@
 //! next, its caller makes the call and hands the reply in. The server drives it over
 //! Redis and Postgres; the searches in `tests/it` drive it through every order of steps.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 
 use crate::domain::{CountDelta, ExactCount, ItemId, TransactionId};
 use crate::live::{Counted, Seed};
@@ -14,7 +14,8 @@ use crate::live::{Counted, Seed};
 /// the count meanwhile.
 pub const SEED_LIMIT_ROUNDS: usize = 5;
 
-/// A committed batch on its way into the live counts of its items.
+/// A committed batch on its way into the live counts of its items. It can be hashed: a search
+/// in `tests/it` keeps every state that it has seen.
 ///
 /// The rules, each of which a search in `tests/it` breaks on purpose:
 /// - An exact count is read only *after* a lease was taken, so a count that was saved and
@@ -22,13 +23,13 @@ pub const SEED_LIMIT_ROUNDS: usize = 5;
 /// - A seed goes only under the lease of its own round.
 /// - The batch is committed before its first count, so every exact count has it in it.
 /// - What is given up is suspect, unless the batch adds nothing to it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Counting {
     transaction: TransactionId,
     /// What has no count yet, in the order of items.
     open: Vec<CountDelta>,
     /// The leases of this round's missing counts.
-    leases: HashMap<ItemId, String>,
+    leases: BTreeMap<ItemId, String>,
     rounds_left: usize,
 }
 
@@ -50,11 +51,16 @@ impl Counting {
     /// A batch that was stored in this committed transaction. Each item stands in `deltas`
     /// once; a delta of 0 only reads the count.
     pub fn new(transaction: TransactionId, deltas: Vec<CountDelta>) -> Self {
+        Self::with_rounds(transaction, deltas, SEED_LIMIT_ROUNDS)
+    }
+
+    /// The same with another limit of rounds, for the searches in `tests/it`.
+    pub fn with_rounds(transaction: TransactionId, deltas: Vec<CountDelta>, rounds: usize) -> Self {
         Self {
             transaction,
             open: deltas,
-            leases: HashMap::new(),
-            rounds_left: SEED_LIMIT_ROUNDS,
+            leases: BTreeMap::new(),
+            rounds_left: rounds,
         }
     }
 

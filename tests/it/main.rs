@@ -7,6 +7,7 @@
 mod helpers;
 
 mod bad_input;
+mod batch;
 mod deployment;
 mod dev;
 mod exactness;
@@ -15,10 +16,12 @@ mod ledger;
 mod limits;
 mod model;
 mod outages;
+mod prefixes;
 mod programs;
 mod replay;
 mod roles;
 mod scripts;
 mod secrets;
 mod sync;
+mod upgrade;
 mod voting;

@@ -35,7 +35,7 @@ pub enum Counted {
 }
 
 /// What a missing live count is seeded with.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Seed {
     /// The exact count, read after the lease was taken.
     pub exact: ExactCount,

@@ -1,4 +1,5 @@
-//! Every reply of every Lua script, and what each leaves behind.
+//! Every reply of every Lua script, and what each leaves in Redis. `hash.rs` goes through all
+//! kinds of states, and fails for a reply that no call there has.
 
 use std::collections::BTreeMap;
 
@@ -15,6 +16,8 @@ macro_rules! script {
         include_str!(concat!("../../../lua/", $name, ".lua"))
     };
 }
+
+mod hash;
 
 const KEY: &str = "tally:{1}";
 const LEASE_LIMIT_MS: &str = "10000";

@@ -1,0 +1,186 @@
+//! A batch of one vote, one step at a time: for the searches `interleavings.rs` and `model.rs`.
+//!
+//! The order of its steps is `tally::votes::Counting`'s own, which the server drives in
+//! `votes/writer.rs`. A search makes each call, on the real stores or on a model of them, and
+//! hands the reply in. Some mutants break a rule of `Counting` here.
+
+use tally::domain::{CountDelta, ExactCount, ItemId, TransactionId};
+use tally::live::{Counted, Seed};
+use tally::votes::{Counting, Step};
+
+/// A piece of the protocol that can be taken away. Without any one of them, both searches must
+/// find a violation (`CommitFirst`: the model alone).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Without {
+    Nothing,
+    /// Every batch is added to the live count, also one that the seed has seen.
+    VisibilitySnapshot,
+    /// A seed needs no lease.
+    Lease,
+    /// A count is saved also below the item's `counted_at`.
+    CountedAtGuard,
+    /// A live count is marked as saved by its value, not by its revision.
+    Revision,
+    /// The exact count is read before the first lease is taken.
+    ExactCountAfterLease,
+    /// A later round seeds the exact count of the first round, under its own lease.
+    ExactCountOfItsRound,
+    /// A batch that gives up makes nothing suspect.
+    Suspects,
+    /// The batch is counted before it is committed.
+    CommitFirst,
+}
+
+/// A batch of one vote.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Batch {
+    delta: CountDelta,
+    rounds: usize,
+    without: Without,
+    /// An exact count that a mutant keeps and seeds with.
+    kept: Option<Vec<ExactCount>>,
+    state: State,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum State {
+    Uncommitted,
+    Counting(Counting),
+    Seeding(Counting, Vec<Seed>),
+    /// These items are suspect: the repair task is to invalidate them.
+    GivenUp(Vec<ItemId>),
+    Done,
+}
+
+/// What a batch writer does next, or the repair task for it.
+#[derive(Clone, Debug)]
+pub enum Call {
+    Commit,
+    Count(TransactionId, Vec<CountDelta>),
+    ReadExactCounts(Vec<ItemId>),
+    Seed(Vec<Seed>),
+    Invalidate(Vec<ItemId>),
+}
+
+/// The reply to the call of the same kind.
+#[derive(Debug)]
+pub enum Reply {
+    Committed(TransactionId),
+    Counted(Vec<Counted>),
+    ExactCounts(Vec<ExactCount>),
+    Seeded(Vec<bool>),
+    Invalidated,
+}
+
+impl Batch {
+    /// A batch that is not stored yet and will make so many rounds.
+    pub fn new(delta: CountDelta, rounds: usize, without: Without) -> Self {
+        Self {
+            delta,
+            rounds,
+            without,
+            kept: None,
+            state: State::Uncommitted,
+        }
+    }
+
+    /// A batch that is counted first and committed last: the mutant [`Without::CommitFirst`].
+    pub fn counted_first(delta: CountDelta, rounds: usize, transaction: TransactionId) -> Self {
+        let counting = Counting::with_rounds(transaction, vec![delta], rounds);
+        Self {
+            state: State::Counting(counting),
+            ..Self::new(delta, rounds, Without::CommitFirst)
+        }
+    }
+
+    /// What the batch adds to its item.
+    pub fn delta(&self) -> i64 {
+        self.delta.delta
+    }
+
+    /// Whether nothing is left to do.
+    pub fn is_done(&self) -> bool {
+        self.state == State::Done
+    }
+
+    /// The next call; `None` when nothing is left to do.
+    pub fn call(&self) -> Option<Call> {
+        match &self.state {
+            State::Uncommitted => Some(Call::Commit),
+            State::Counting(counting) => match counting.step() {
+                Step::Count(_) if self.reads_early() => Some(Call::ReadExactCounts(vec![self.delta.item_id])),
+                Step::Count(deltas) => Some(Call::Count(counting.transaction(), deltas)),
+                Step::Seed(missing) => Some(Call::ReadExactCounts(missing)),
+                Step::Done | Step::GiveUp => unreachable!("another state stands for it"),
+            },
+            State::Seeding(_, seeds) => Some(Call::Seed(seeds.clone())),
+            State::GivenUp(items) => Some(Call::Invalidate(items.clone())),
+            State::Done => None,
+        }
+    }
+
+    /// The batch after its call had this reply.
+    #[must_use]
+    pub fn after(&self, reply: Reply) -> Self {
+        let mut next = self.clone();
+        next.state = match (self.state.clone(), reply) {
+            (State::Uncommitted, Reply::Committed(_)) if self.without == Without::CommitFirst => State::Done,
+            (State::Uncommitted, Reply::Committed(transaction)) => {
+                State::Counting(Counting::with_rounds(transaction, vec![self.delta], self.rounds))
+            }
+            (State::Counting(mut counting), Reply::Counted(replies)) => {
+                counting.counted(replies);
+                self.state_of(counting)
+            }
+            (State::Counting(counting), Reply::ExactCounts(exact)) if self.reads_early() => {
+                next.kept = Some(exact);
+                State::Counting(counting)
+            }
+            (State::Counting(mut counting), Reply::ExactCounts(exact)) => {
+                if self.without == Without::ExactCountOfItsRound {
+                    next.kept = Some(exact.clone());
+                }
+                let seeds = counting.seeds(exact);
+                State::Seeding(counting, seeds)
+            }
+            (State::Seeding(mut counting, seeds), Reply::Seeded(replies)) => {
+                counting.seeded(&seeds, &replies);
+                self.state_of(counting)
+            }
+            (State::GivenUp(_), Reply::Invalidated) => self.last_state(),
+            (state, reply) => panic!("{reply:?} is no reply to the call of {state:?}"),
+        };
+        next
+    }
+
+    fn reads_early(&self) -> bool {
+        self.without == Without::ExactCountAfterLease && self.kept.is_none()
+    }
+
+    fn state_of(&self, mut counting: Counting) -> State {
+        match (counting.step(), &self.kept) {
+            (Step::Seed(_), Some(kept)) => {
+                let seeds = counting.seeds(kept.clone());
+                State::Seeding(counting, seeds)
+            }
+            (Step::Count(_) | Step::Seed(_), _) => State::Counting(counting),
+            (Step::Done, _) => self.last_state(),
+            (Step::GiveUp, _) => {
+                let suspects: Vec<ItemId> = counting.give_up().collect();
+                if suspects.is_empty() || self.without == Without::Suspects {
+                    self.last_state()
+                } else {
+                    State::GivenUp(suspects)
+                }
+            }
+        }
+    }
+
+    fn last_state(&self) -> State {
+        if self.without == Without::CommitFirst {
+            State::Uncommitted
+        } else {
+            State::Done
+        }
+    }
+}

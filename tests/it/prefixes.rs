@@ -1,0 +1,205 @@
+//! Two Tallys and a stranger share one Redis: nothing that one Tally does changes a key of
+//! another owner.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use redis::AsyncCommands;
+use redis::aio::MultiplexedConnection;
+use serde_json::{Value, json};
+use tally::app::{self, StoreUrls};
+use tally::domain::{ItemId, ItemName};
+use tally::http::{ClientLimits, ServerOptions};
+use tally::sync::{Repair, SyncOptions, Worker};
+
+use crate::helpers::eventually;
+use crate::helpers::stores::Stores;
+use crate::helpers::tally::{metrics, options, server_ledger};
+
+/// A server and a worker with a prefix and a database of their own.
+struct OneTally {
+    prefix: &'static str,
+    base: String,
+    worker: Worker,
+    items: Vec<ItemId>,
+}
+
+impl OneTally {
+    async fn start(stores: &Stores, database_url: &str, prefix: &'static str) -> Self {
+        let urls = StoreUrls {
+            database_url: database_url.to_owned(),
+            redis_url: stores.redis_url(),
+            key_prefix: prefix.parse().expect("a prefix"),
+        };
+        let server_options = ServerOptions {
+            listen: "127.0.0.1:0".parse().expect("an address"),
+            shutdown_limit: Duration::from_secs(10),
+            clients: ClientLimits::with_connections(16),
+        };
+        let server = app::server(&urls, server_options, "test server", metrics()).expect("a free port");
+        let base = format!("http://{}", server.address().expect("an address"));
+        tokio::spawn(server.run(std::future::pending()));
+        let worker_options = SyncOptions {
+            retention: Some(Duration::ZERO),
+            ..options()
+        };
+        let worker = app::worker(&urls, worker_options, "test worker").expect("URLs");
+        let ledger = server_ledger(database_url);
+        let mut items = Vec::new();
+        // Item ids begin at 1 in each database, so both Tallys have the same.
+        for _ in 0..6 {
+            let name = ItemName::parse("x".to_owned()).expect("a name");
+            items.push(ledger.create_item(&name).await.expect("an item").id);
+        }
+        let tally = Self {
+            prefix,
+            base,
+            worker,
+            items,
+        };
+        eventually("the server is ready", async || {
+            (tally.get("/health/ready").await["status"] == "ready").then_some(())
+        })
+        .await;
+        tally
+    }
+
+    async fn get(&self, path: &str) -> Value {
+        let answer = reqwest::get(format!("{}{path}", self.base))
+            .await
+            .expect("an answer");
+        answer.json().await.expect("JSON")
+    }
+
+    async fn vote(&self) {
+        let client = reqwest::Client::builder().no_proxy().build().expect("a client");
+        for item in &self.items {
+            let answer = client
+                .post(format!("{}/v1/items/{item}/votes", self.base))
+                .json(&json!({}))
+                .send()
+                .await
+                .expect("an answer");
+            assert!(answer.status().is_success(), "{answer:?}");
+        }
+    }
+
+    /// Whether the table of keys gives this key to this Tally.
+    fn owns(&self, key: &str) -> bool {
+        let Some(rest) = key.strip_prefix(self.prefix) else {
+            return false;
+        };
+        let is_nonce = |nonce: &str| nonce.bytes().all(|byte| byte.is_ascii_hexdigit());
+        ["epoch", "scan"].contains(&rest)
+            || rest.strip_prefix("entering:").is_some_and(is_nonce)
+            || rest.starts_with('{')
+    }
+}
+
+/// Each key with its value, its type in it, and whether it has a time to live.
+async fn keys(redis: &mut MultiplexedConnection) -> BTreeMap<String, (Vec<u8>, bool)> {
+    let mut all = BTreeMap::new();
+    let names: Vec<String> = redis.keys("*").await.expect("keys");
+    for name in names {
+        let dump: Vec<u8> = redis::cmd("DUMP")
+            .arg(&name)
+            .query_async(redis)
+            .await
+            .expect("a value");
+        let time_to_live: i64 = redis.pttl(&name).await.expect("a time to live");
+        all.insert(name, (dump, time_to_live > 0));
+    }
+    all
+}
+
+/// The second prefix begins with the first one, and looks like one of its keys.
+#[tokio::test(flavor = "multi_thread")]
+async fn two_tallys_and_a_stranger_share_one_redis_without_harm() {
+    let stores = Stores::start().await;
+    let mut redis = stores.redis_connection().await;
+    for key in ["item:{5}", "{5}", "tally:x", "tally:5", "tall:{5}"] {
+        let () = redis.hset(key, "count", "1").await.expect("Redis answers");
+    }
+    for key in ["tally:scanned", "epoch", "scan"] {
+        let () = redis.set(key, "a stranger's").await.expect("Redis answers");
+    }
+    let other = stores
+        .postgres
+        .create_database("other")
+        .await
+        .expect("a database");
+    app::migrate(&other, "test").await.expect("the migrations run");
+    let tallys = [
+        OneTally::start(&stores, &stores.database_url, "tally:").await,
+        OneTally::start(&stores, &other, "tally:entering:").await,
+    ];
+    // Both have every kind of key, and live counts.
+    for tally in &tallys {
+        tally.worker.enter_epoch().await.expect("an epoch");
+        tally.vote().await;
+        tally.worker.flush_shared().await.expect("a flush");
+    }
+    for tally in &tallys {
+        for what in [
+            "vote",
+            "flush",
+            "expire",
+            "vote",
+            "epoch",
+            "flush",
+            "vote",
+            "audit",
+            "share",
+            "wiped epoch",
+        ] {
+            let before = keys(&mut redis).await;
+            match what {
+                "vote" => tally.vote().await,
+                "flush" | "expire" => {
+                    tally.worker.flush().await.expect("a flush");
+                }
+                "share" => {
+                    tally.worker.flush_shared().await.expect("a flush");
+                }
+                "audit" => {
+                    tally.worker.audit(Repair::Yes).await.expect("an audit");
+                }
+                _ => {
+                    let key = format!("{}epoch", tally.prefix);
+                    let () = match what {
+                        "epoch" => redis.set(key, "another").await,
+                        _ => redis.del(key).await,
+                    }
+                    .expect("Redis answers");
+                    assert!(tally.worker.enter_epoch().await.expect("an epoch").is_some());
+                }
+            }
+            let after = keys(&mut redis).await;
+            let of_others = |keys: &BTreeMap<String, (Vec<u8>, bool)>| {
+                let mut keys = keys.clone();
+                keys.retain(|key, _| !tally.owns(key));
+                keys
+            };
+            assert_eq!(
+                of_others(&before),
+                of_others(&after),
+                "{what} of {}",
+                tally.prefix
+            );
+            if !["audit", "share"].contains(&what) {
+                assert_ne!(before, after, "{what} of {} changes its own keys", tally.prefix);
+            }
+        }
+    }
+    for tally in &tallys {
+        tally.worker.flush_until_quiescent().await.expect("a flush");
+        for item in &tally.items {
+            let answer = tally.get(&format!("/v1/items/{item}")).await;
+            assert_eq!(
+                (&answer["vote_count"], &answer["saved"]["vote_count"]),
+                (&json!(4), &json!(4)),
+                "{answer}"
+            );
+        }
+    }
+}
