@@ -261,7 +261,7 @@ impl LiveCounts {
         {
             return Ok((current, connection.clone()));
         }
-        // The old one is closed first: Redis may have no room for both.
+        // The old one is closed first: Redis may not accept one more (`maxclients`).
         *kept = None;
         match self.state.redis.connect().await {
             Ok(connection) => {
