@@ -7,7 +7,7 @@ export PATH := $(HOME)/.cargo/bin:$(PATH)
 
 .DEFAULT_GOAL := help
 SECONDS ?= 10
-.PHONY: help run test lint fuzz bench chaos queries prepare
+.PHONY: help run test lint fuzz bench chaos queries image prepare
 
 help: ## Say what can be made
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 18
@@ -24,6 +24,7 @@ test: prepare ## Run all tests, each on a Postgres and a Redis of its own
 lint: prepare ## Check the format, the lints, the deployment files and the dependencies
 	$(CARGO) fmt --check
 	$(CARGO) clippy --locked --all-targets -- --deny warnings
+	@if [ -x scripts/words ]; then scripts/words; fi
 	scripts/check-deployment
 	scripts/dependencies
 
@@ -38,6 +39,9 @@ chaos: prepare ## Break everything at random and check every vote: ROUNDS=100, S
 
 queries: prepare ## Check the queries against a database and note their types in .sqlx
 	scripts/queries
+
+image: ## Build the image with docker, podman or buildah
+	scripts/image
 
 prepare:
 	@scripts/prepare

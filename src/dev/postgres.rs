@@ -297,11 +297,11 @@ fn program(name: &str) -> anyhow::Result<PathBuf> {
                 .collect::<Vec<_>>()
         })
         .unwrap_or_default();
-    let told = std::process::Command::new("pg_config")
+    let found = std::process::Command::new("pg_config")
         .arg("--bindir")
         .output()
         .ok();
-    let told = told.map(|output| PathBuf::from(String::from_utf8_lossy(&output.stdout).trim()).join(name));
+    let found = found.map(|output| PathBuf::from(String::from_utf8_lossy(&output.stdout).trim()).join(name));
     let mut debian: Vec<PathBuf> = std::fs::read_dir("/usr/lib/postgresql")
         .map(|folders| {
             folders
@@ -315,7 +315,7 @@ fn program(name: &str) -> anyhow::Result<PathBuf> {
     in_path
         .into_iter()
         .chain(debian.into_iter().rev())
-        .chain(told)
+        .chain(found)
         .find(|path| path.is_file())
         .with_context(|| {
             format!("{name} is not installed; it comes with Debian's and Ubuntu's package postgresql")

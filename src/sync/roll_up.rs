@@ -8,7 +8,7 @@ use super::{SyncError, Worker};
 use crate::ledger::ROLL_UP_LIMIT_IDS;
 
 /// From how many vote ids a second on voters count as being at work. Each vote takes
-/// some 40 µs of CPU time from all parts together: below this there is room for both.
+/// some 40 µs of CPU time from all parts together: below this both have time.
 const VOTING_LIMIT_IDS_PER_SECOND: f64 = 1000.0;
 /// How many vote ids a chunk has while voters are at work, and until it is known
 /// whether they are: it takes about 0.05 s of CPU time.
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_fold_rests_in_proportion_while_voters_are_at_work_and_not_at_all_without_them() {
+    fn the_roll_up_rests_in_proportion_while_voters_are_at_work_and_not_at_all_without_them() {
         let (over, took) = (Duration::from_millis(500), Duration::from_millis(100));
         let busy = pace(501, over, took);
         assert_eq!(busy.rest, took * REST_TIMES);
