@@ -2,7 +2,7 @@
 
 use tokio::time::Instant;
 
-use super::queue::{Answer, Cast, CastError};
+use super::cast::{Answer, Cast, CastError};
 use crate::domain::{CountDelta, ItemId, NewVote, VoteOutcome};
 use crate::telemetry::name;
 

@@ -1,5 +1,6 @@
 //! Votes: from a request to a row and a live count, many at once (group commit).
 //!
+//! - `cast`: a vote on its way, and its answer.
 //! - `queue`: where requests hand votes in.
 //! - `writer`: the task that stores and counts one batch after the other.
 //! - `counting`: how a stored batch gets into the live counts, missing ones included.
@@ -10,10 +11,12 @@
 //! each vote.
 
 mod batch;
+mod cast;
 mod counting;
 mod queue;
 mod writer;
 
+pub use cast::{Cast, CastError};
 pub use counting::{Counting, SEED_LIMIT_ROUNDS, Step};
-pub use queue::{Cast, CastError, QUEUE_LIMIT_VOTES, VoteQueue};
+pub use queue::{QUEUE_LIMIT_VOTES, VoteQueue};
 pub use writer::{BATCH_LIMIT_VOTES, BATCH_WRITERS_PER_THREAD, SEED_LIMIT};

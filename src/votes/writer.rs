@@ -8,8 +8,8 @@ use tokio::sync::{Mutex, mpsc};
 use tokio::time::{Instant, timeout};
 
 use super::batch::{BatchMetrics, StoredBatch};
+use super::cast::{Answer, CastError, QueuedVote};
 use super::counting::{Counting, Step};
-use super::queue::{Answer, CastError, QueuedVote};
 use crate::batching::take;
 use crate::domain::{ItemId, NewVote};
 use crate::ledger::{InsertError, Inserted, SERVER_STATEMENT_LIMIT, VoteWriter};

@@ -62,9 +62,17 @@ fn the_first_layer_of_the_image_has_a_stand_in_for_every_target_and_member() {
 fn server_and_workers_of_the_compose_file_share_one_redis_and_one_key_prefix() {
     let compose = file("docker-compose.yml");
     for setting in ["REDIS_URL:", "TALLY_KEY_PREFIX:"] {
-        assert_eq!(compose.matches(setting).count(), 1, "{setting} stands in one place");
+        assert_eq!(
+            compose.matches(setting).count(),
+            1,
+            "{setting} stands in one place"
+        );
     }
-    assert_eq!(compose.matches("<<: *redis").count(), 2, "server, and the workers' anchor");
+    assert_eq!(
+        compose.matches("<<: *redis").count(),
+        2,
+        "server, and the workers' anchor"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -14,6 +14,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::breaker::{CircuitBreaker, Generation};
 use super::repair;
+use super::state::State;
 use super::suspects::Suspects;
 use crate::domain::{CountDelta, ExactCount, ItemId, Revision, TransactionId};
 use crate::live::scripts::{self, fresh_token, text};
@@ -49,17 +50,6 @@ pub struct LiveCount {
     /// The revision under which this very count is saved in its item; `None` if it is not
     /// marked as saved.
     pub saved: Option<Revision>,
-}
-
-/// What all clones of [`LiveCounts`] share, and the repair task with them.
-pub(super) struct State {
-    pub breaker: CircuitBreaker,
-    pub suspects: Suspects,
-    pub wake_repair: Notify,
-    /// The repair task holds this when suspects come faster than it clears them: until the
-    /// circuit breaker closes, a caller that finds it open waits here and adds no suspects.
-    pub back_pressure: tokio::sync::RwLock<()>,
-    pub redis: Redis,
 }
 
 /// A call without a reply.

@@ -8,6 +8,7 @@
 mod breaker;
 mod live_counts;
 mod repair;
+mod state;
 mod suspects;
 
 pub(crate) use live_counts::BACK_PRESSURE_LIMIT;

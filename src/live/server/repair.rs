@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::live_counts::State;
+use super::state::State;
 use super::suspects::Ready;
 use crate::domain::ItemId;
 use crate::live::LiveError;
