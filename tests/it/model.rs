@@ -11,8 +11,9 @@
 //! reads it. A wipe also loses unsaved counts, which the epoch check would have rebuilt: with a
 //! wipe, the saved count is not compared.
 
-use std::collections::{HashSet, VecDeque};
-use std::sync::Arc;
+use std::cell::RefCell;
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::rc::Rc;
 
 use tally::domain::{CountDelta, ExactCount, ItemId, Revision, Snapshot, TransactionId};
 use tally::live::{Counted, Seed};
@@ -26,6 +27,29 @@ const FIRST_XID: i64 = 10;
 
 /// Votes as a set of bits.
 type Votes = u8;
+
+/// Stands for a [`Batch`] in a state, which is then small and quick to compare.
+type BatchNumber = u32;
+
+/// Every batch, in each of its own states, that the search has met.
+#[derive(Default)]
+struct NumberedBatches {
+    batches: Vec<Rc<Batch>>,
+    numbers: HashMap<Rc<Batch>, BatchNumber>,
+}
+
+impl NumberedBatches {
+    fn number(&mut self, batch: Batch) -> BatchNumber {
+        let batch = Rc::new(batch);
+        if let Some(number) = self.numbers.get(&batch) {
+            return *number;
+        }
+        let number = BatchNumber::try_from(self.batches.len()).expect("few batches");
+        self.batches.push(Rc::clone(&batch));
+        self.numbers.insert(batch, number);
+        number
+    }
+}
 
 /// What a worker does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -60,7 +84,7 @@ struct State {
     counted_at: u8,
     /// Redis' time: every step that reads it moves it.
     now: u8,
-    batches: Vec<Arc<Batch>>,
+    batches: Vec<BatchNumber>,
     workers: Vec<Worker>,
     invalidations: u8,
     wipes: u8,
@@ -83,6 +107,7 @@ struct Model {
     wipes: u8,
     rounds: usize,
     without: Without,
+    numbered: RefCell<NumberedBatches>,
 }
 
 impl Model {
@@ -115,6 +140,15 @@ impl Model {
         }
     }
 
+    fn number(&self, batch: Batch) -> BatchNumber {
+        self.numbered.borrow_mut().number(batch)
+    }
+
+    fn numbered(&self, number: BatchNumber) -> Rc<Batch> {
+        let at = usize::try_from(number).expect("a few batches");
+        Rc::clone(&self.numbered.borrow().batches[at])
+    }
+
     /// A snapshot that sees these votes and no others.
     fn snapshot_of(&self, committed: Votes) -> Snapshot {
         let xid = |at| Self::transaction(at).0;
@@ -142,7 +176,7 @@ impl Model {
             counted_at: 0,
             now: 1,
             batches: (0..self.deltas.len())
-                .map(|at| Arc::new(self.batch(at)))
+                .map(|at| self.number(self.batch(at)))
                 .collect(),
             workers: vec![Worker::Read; self.workers],
             invalidations: self.invalidations,
@@ -178,7 +212,8 @@ impl Model {
     }
 
     fn batch_step(&self, state: &State, at: usize) -> Option<State> {
-        let call = state.batches[at].call()?;
+        let batch = self.numbered(state.batches[at]);
+        let call = batch.call()?;
         let mut next = state.clone();
         let reply = match call {
             Call::Commit => {
@@ -200,7 +235,7 @@ impl Model {
                 Reply::Invalidated
             }
         };
-        next.batches[at] = Arc::new(state.batches[at].after(reply));
+        next.batches[at] = self.number(batch.after(reply));
         Some(next)
     }
 
@@ -335,8 +370,11 @@ impl Model {
 
     /// What is wrong with a state in which nobody is in the middle of anything.
     fn violation(&self, state: &State) -> Option<String> {
-        let idle = state.batches.iter().all(|batch| batch.is_done())
-            && state.workers.iter().all(|worker| *worker == Worker::Read);
+        let idle = state.workers.iter().all(|worker| *worker == Worker::Read)
+            && state
+                .batches
+                .iter()
+                .all(|number| self.numbered(*number).is_done());
         if !idle {
             return None;
         }
@@ -389,6 +427,7 @@ fn every_state_of_the_protocol_is_exact_when_quiescent() {
             wipes,
             rounds: ROUNDS,
             without: Without::Nothing,
+            numbered: RefCell::default(),
         };
         let (states, violation) = model.search();
         println!(
@@ -420,6 +459,7 @@ fn without_any_one_piece_the_search_finds_the_violation() {
             wipes: 0,
             rounds,
             without,
+            numbered: RefCell::default(),
         };
         let (states, violation) = model.search();
         let violation =

@@ -30,10 +30,11 @@ fn fields(pairs: &[(&str, String)]) -> Fields {
 
 /// All kinds of states: with a live count, a lease, a rebuild request, or none of them.
 fn states(now: i64) -> Vec<Fields> {
-    let mut states = vec![Fields::new(), fields(&[(STRAY, now.to_string())])];
+    let mut states = vec![Fields::new()];
     for taken in [now, 1_000_000, now + HOUR_US] {
         let lease = format!("{taken}:lease");
-        states.push(fields(&[("lease", lease)]));
+        states.push(fields(&[("lease", lease.clone())]));
+        states.push(fields(&[("lease", lease), (STRAY, now.to_string())]));
     }
     for revision in [now - HOUR_US, now + HOUR_US] {
         for snapshot in ["100", "100:110:105"] {
@@ -175,7 +176,7 @@ impl Scripts {
         for (field, value) in state {
             pipeline.hset(KEY, field, value).ignore();
         }
-        if state.keys().eq(["lease"]) {
+        if state.contains_key("lease") && !state.contains_key("rebuild") {
             pipeline.cmd("PEXPIRE").arg(KEY).arg(LEASE_LIMIT_MS).ignore();
         }
         let () = pipeline
