@@ -24,7 +24,7 @@ test: prepare ## Run all tests, each on a Postgres and a Redis of its own
 lint: prepare ## Check the format, the lints, the deployment files and the dependencies
 	$(CARGO) fmt --check
 	$(CARGO) clippy --locked --all-targets -- --deny warnings
-	@if [ -x scripts/words ]; then scripts/words; fi
+	scripts/words
 	scripts/check-deployment
 	scripts/dependencies
 
