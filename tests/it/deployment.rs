@@ -62,7 +62,7 @@ fn the_first_layer_of_the_image_has_a_stand_in_for_every_target_and_member() {
 #[test]
 fn server_and_workers_of_the_compose_file_share_one_redis_and_one_key_prefix() {
     let compose = file("docker-compose.yml");
-    for setting in ["REDIS_URL:", "TALLY_KEY_PREFIX:"] {
+    for setting in ["\n  REDIS_URL:", "\n  TALLY_KEY_PREFIX:"] {
         assert_eq!(
             compose.matches(setting).count(),
             1,
