@@ -266,7 +266,7 @@ async fn the_worker_stops_at_sigterm_in_the_middle_of_a_long_scan() {
         ("TALLY_AUDIT_CRON", "0 0 0 1 1 *"),
     ];
     let mut worker = start_worker(&stores, "worker", &settings);
-    until_blocked(&pool, "-- Writes counts").await;
+    until_blocked(&pool, "-- Saves counts").await;
     worker.signal(Signal::SIGTERM).expect("it runs");
     worker.wait_for_line("terminated").await;
     blocker.rollback().await.expect("a rollback");
