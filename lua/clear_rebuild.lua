@@ -12,8 +12,17 @@ local replies = {}
 for k, key in ipairs(KEYS) do
   if call('HGET', key, 'rebuild') == ARGV[1 + k] then
     call('HDEL', key, 'rebuild')
-    -- While the request was there, the key had no time to live. A lease needs one.
-    if call('HEXISTS', key, 'lease') == 1 then call('PEXPIRE', key, ARGV[1]) end
+    if call('HEXISTS', key, 'count') == 0 then
+      if call('HEXISTS', key, 'lease') == 1 then
+        -- The holder of the lease may have read the item before it was written: its seed
+        -- still needs this revision as a floor. Both go away with the lease, which had no
+        -- time to live while the request was there.
+        call('PEXPIRE', key, ARGV[1])
+      else
+        -- Whoever seeds from now on reads the item as it was written, and goes above that.
+        call('HDEL', key, 'rev')
+      end
+    end
     replies[k] = 'CLEARED'
   else
     replies[k] = 'CHANGED'

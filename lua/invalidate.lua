@@ -1,16 +1,30 @@
 -- invalidate: drop live counts and request rebuilds. Always safe.
 --
 -- KEYS     the items' hashes, <prefix>{<item id>}, each once
--- ARGV[k]  request for KEYS[k]: a fresh token
+-- ARGV     two for each key, in order:
+--   request   a fresh token
+--   revision  only if the count still has this revision, µs; '' for any count, or none
 --
 -- Reply: for each key, in order
 --   'INVALIDATED'  there is no count and no lease, and the rebuild request is set
+--   'CHANGED'      the count has another revision or is gone: nothing is done
 local replies = {}
 for k, key in ipairs(KEYS) do
-  -- The lease goes too: the snapshot read under it may be older than the reason to
-  -- invalidate. So does a value of any other type that someone has put there.
-  redis.call('DEL', key)
-  redis.call('HSET', key, 'rebuild', ARGV[k])
-  replies[k] = 'INVALIDATED'
+  local request, expected = ARGV[2 * k - 1], ARGV[2 * k]
+  -- An error if someone has put a value of another type there, which goes as well.
+  local held = redis.pcall('HMGET', key, 'count', 'rev')
+  local count, revision = held[1], held[2]
+  if expected ~= '' and not (count and revision == expected) then
+    replies[k] = 'CHANGED'
+  else
+    -- The lease goes too: the snapshot read under it may be older than the reason to
+    -- invalidate.
+    redis.call('DEL', key)
+    redis.call('HSET', key, 'rebuild', request)
+    -- The revision stays. A later count must not have it again, even if the clock went
+    -- back: a worker may still be about to write or mark the dropped count.
+    if revision then redis.call('HSET', key, 'rev', revision) end
+    replies[k] = 'INVALIDATED'
+  end
 end
 return replies

@@ -1,4 +1,5 @@
--- mark_saved: mark live counts as saved, after they were written to their items.
+-- mark_saved: mark live counts as saved, after they were written to their items. A
+-- request to rebuild such an item is cleared: its count was seeded after the request.
 --
 -- KEYS     the items' hashes, <prefix>{<item id>}, each once
 -- ARGV[k]  revision of KEYS[k]: the one that was read before the write, µs
@@ -9,8 +10,11 @@
 local call = redis.call
 local replies = {}
 for k, key in ipairs(KEYS) do
-  if call('HGET', key, 'rev') == ARGV[k] then
+  local held = call('HMGET', key, 'count', 'rev')
+  -- Without a count, the revision is that of a count that was invalidated.
+  if held[1] and held[2] == ARGV[k] then
     call('HSET', key, 'saved', ARGV[k])
+    call('HDEL', key, 'rebuild')
     replies[k] = 'SAVED'
   else
     replies[k] = 'CHANGED'

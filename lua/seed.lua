@@ -20,13 +20,15 @@ local seeded = clock[1]
 local replies = {}
 for k, key in ipairs(KEYS) do
   local count, snapshot, lease, counted_at = unpack(ARGV, 4 * k - 3, 4 * k)
-  local held = call('HMGET', key, 'count', 'lease')
+  local held = call('HMGET', key, 'count', 'lease', 'rev')
   if held[1] or held[2] ~= lease then
     replies[k] = 'RETRY'
   else
-    -- Above counted_at, even if this Redis' clock is behind the clock that counted_at is
-    -- from. Otherwise the item could not be saved until this clock has caught up.
-    local revision = string.format('%.0f', math.max(now, tonumber(counted_at) + 1))
+    -- Above the saved count's revision and above that of a count that was invalidated,
+    -- whatever the clock says. So no two counts of an item ever have one revision, and
+    -- the item can be saved at once.
+    local floor = math.max(tonumber(counted_at), tonumber(held[3] or 0))
+    local revision = string.format('%.0f', math.max(now, floor + 1))
     call('HSET', key, 'count', count, 'rev', revision, 'snap', snapshot, 'seeded', seeded)
     call('HDEL', key, 'lease', 'saved')
     call('PERSIST', key)

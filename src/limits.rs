@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use crate::client::{HEALTH_LIMIT, REQUEST_LIMIT};
 use crate::config::{
-    AUDIT_PAGE_DEFAULT_ITEMS, DURATION_LIMIT, FLUSH_EVERY_DEFAULT, FLUSH_PAGE_DEFAULT_COUNTERS,
-    IN_FLIGHT_LIMIT_DEFAULT, PAGE_LIMIT, REPLAY_DEFAULT_CONNECTIONS, REPLAY_LIMIT_CONNECTIONS,
-    SERVED_LIMIT_CONNECTIONS,
+    AUDIT_PAGE_DEFAULT_ITEMS, DURATION_LIMIT, FLUSH_EVERY_DEFAULT, FLUSH_PAGE_DEFAULT_COUNTERS, PAGE_LIMIT,
+    REPLAY_DEFAULT_CONNECTIONS, REPLAY_LIMIT_CONNECTIONS, SERVED_LIMIT_CONNECTIONS,
+    WRITER_STALL_LIMIT_DEFAULT,
 };
 use crate::counts::{READ_BATCH_LIMIT_ITEMS, READ_QUEUE_LIMIT_READS};
 use crate::domain::{ItemName, VoterId};
@@ -17,7 +17,7 @@ use crate::http::limits::{BODY_LIMIT, BODY_LIMIT_BYTES, CONNECTIONS_LIMIT, HEAD_
 use crate::http::{PAGE_DEFAULT_ITEMS, PAGE_LIMIT_ITEMS, PROBE_LIMIT, REFUSAL_LIMIT_BYTES};
 use crate::ledger::{
     ANSWER_MARGIN, DECIDE_LIMIT, IDLE_TRANSACTION_LIMIT, ITEM_CACHE_LIMIT_ITEMS, NAMES_LIMIT_ITEMS,
-    NOTE_EVERY, ROLL_UP_LIMIT_IDS, SERVER_STATEMENT_LIMIT, WORKER_STATEMENT_LIMIT, WRITER_KEEPALIVE,
+    ROLL_UP_LIMIT_IDS, SERVER_STATEMENT_LIMIT, WORKER_STATEMENT_LIMIT, WRITER_KEEPALIVE,
 };
 use crate::live::{
     BACK_PRESSURE_LIMIT, CALL_LIMIT_KEYS, LEASE_LIMIT_MS, REPAIR_LIMIT_ITEMS, SUSPECTS_LIMIT_ITEMS,
@@ -28,7 +28,9 @@ use crate::sync::{
     COLLECT_LIMIT, COLLECT_LIMIT_COUNTERS, GENTLE_FOR, GENTLE_LIMIT_COUNTERS, VOTING_CHUNK_IDS,
 };
 use crate::telemetry::{LARGEST_BATCH_BOUND, LARGEST_SECONDS_BOUND};
-use crate::votes::{BATCH_LIMIT_VOTES, BATCH_WRITERS_PER_THREAD, QUEUE_LIMIT_VOTES, SEED_LIMIT};
+use crate::votes::{
+    BATCH_LIMIT_VOTES, BATCH_WRITERS_PER_THREAD, BATCHES_LIMIT, NOTE_EVERY, QUEUE_LIMIT_VOTES, SEED_LIMIT,
+};
 use crate::{ledger, live};
 
 /// Milliseconds.
@@ -88,10 +90,11 @@ const _: () = assert!(LARGEST_SECONDS_BOUND * 1000.0 >= (STATEMENT_MS + ms(SEED_
 // A lease outlives the read of the exact counts and the seed. If it did not, another batch
 // would replace it meanwhile, and every seed would come too late.
 const _: () = assert!(LEASE_LIMIT_MS as u128 > COUNT_MS);
-// The audit takes a vote to be in flight for longer than its statement and its counting take.
-// (After a batch with repeats, their lookup comes in between. It takes milliseconds; if it
-// takes seconds, an audit may call a count wrong that is right a moment later.)
-const _: () = assert!(default_ms(IN_FLIGHT_LIMIT_DEFAULT) > STATEMENT_MS + COUNT_MS);
+// A batch writer counts as stalled only after longer than its slowest batch takes: its
+// statement, the lookup of first votes, the counting, and until that is noted.
+const _: () = assert!(
+    default_ms(WRITER_STALL_LIMIT_DEFAULT) > 2 * STATEMENT_MS + COUNT_MS + ms(NOTE_EVERY) + ms(BATCHES_LIMIT)
+);
 // Postgres cancels a statement, which is certain, before its writer gives it up, which is not.
 const _: () = assert!(ms(ANSWER_MARGIN) > 0);
 // A request that is held back for the repair task goes on before Redis would have timed out.
@@ -131,10 +134,6 @@ const _: () = assert!(
 );
 // The system ends an unanswered connection when the probes of an idle one would.
 const _: () = assert!(number(WRITER_KEEPALIVE[3].1) == KEEPALIVE_MS);
-// Of a connection's two last times of being idle, one is from before its end: the times lie
-// further apart than a connection whose client is gone may look idle.
-const _: () = assert!(ms(NOTE_EVERY) > KEEPALIVE_MS);
-
 // The worker.
 
 // The transactions of a server, and of a worker that was cut off, end while the audit waits.

@@ -32,7 +32,7 @@ impl From<&config::Worker> for SyncOptions {
             flush_page: settings.flush_page,
             retention: Some(settings.retention),
             max_age: Some(settings.max_age),
-            in_flight_limit: settings.audit.in_flight_limit,
+            writer_stall_limit: settings.audit.writer_stall_limit,
             audit_page: settings.audit.audit_page,
         }
     }
@@ -46,7 +46,7 @@ impl From<&config::Audit> for SyncOptions {
             flush_page: config::FLUSH_PAGE_DEFAULT_COUNTERS,
             retention: None,
             max_age: None,
-            in_flight_limit: settings.in_flight_limit,
+            writer_stall_limit: settings.writer_stall_limit,
             audit_page: settings.audit_page,
         }
     }

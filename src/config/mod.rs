@@ -27,8 +27,9 @@ pub const FLUSH_PAGE_DEFAULT_COUNTERS: usize = 1000;
 pub const AUDIT_PAGE_DEFAULT_ITEMS: usize = 10_000;
 /// How often the live counts are scanned, unless TALLY_FLUSH_EVERY says otherwise.
 pub const FLUSH_EVERY_DEFAULT: &str = "1s";
-/// How long a vote may be in flight, unless TALLY_IN_FLIGHT_LIMIT says otherwise.
-pub const IN_FLIGHT_LIMIT_DEFAULT: &str = "15s";
+/// How long a stalled batch writer is waited for, unless TALLY_WRITER_STALL_LIMIT says
+/// otherwise.
+pub const WRITER_STALL_LIMIT_DEFAULT: &str = "60s";
 /// How many connections `tally replay` opens, unless --connections says otherwise.
 pub const REPLAY_DEFAULT_CONNECTIONS: usize = 64;
 
@@ -116,10 +117,10 @@ pub struct Worker {
 /// Settings of the audit.
 #[derive(Args, Clone, Debug)]
 pub struct Audit {
-    /// How long a vote may take from its batch's beginning into its live count; the audit
-    /// accepts a count that differs by newer votes only
-    #[arg(long, env = "TALLY_IN_FLIGHT_LIMIT", default_value = IN_FLIGHT_LIMIT_DEFAULT, value_parser = duration, value_name = "DURATION")]
-    pub in_flight_limit: Duration,
+    /// How long the roll-up and the audit wait for a server that does not say that it has
+    /// counted its votes
+    #[arg(long, env = "TALLY_WRITER_STALL_LIMIT", default_value = WRITER_STALL_LIMIT_DEFAULT, value_parser = duration, value_name = "DURATION")]
+    pub writer_stall_limit: Duration,
 
     /// How many items a page of the audit holds
     #[arg(long, env = "TALLY_AUDIT_PAGE", default_value_t = AUDIT_PAGE_DEFAULT_ITEMS, value_parser = page, value_name = "ITEMS")]

@@ -6,6 +6,7 @@
 //! saved is the same in Postgres. So if the item's name is cached too, the batch does not ask
 //! Postgres for that item at all.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot};
@@ -13,22 +14,26 @@ use tokio::sync::{mpsc, oneshot};
 use crate::batching::take;
 use crate::domain::{Item, ItemId};
 use crate::ledger::{ItemReader, LedgerError, ServerLedger};
-use crate::live::{LiveCount, LiveCounts};
+use crate::live::{LiveCount, LiveCounts, LiveRead};
 
 /// The most reads in one batch.
 pub const READ_BATCH_LIMIT_ITEMS: usize = 1024;
 /// The most reads that may wait for a batch, in all queues of a server together.
 pub const READ_QUEUE_LIMIT_READS: usize = 4 * READ_BATCH_LIMIT_ITEMS;
 
-/// An item and its live count, if there is one.
+/// An item and its count.
 #[derive(Clone, Debug)]
 pub struct ItemCount {
     pub item: Arc<Item>,
+    /// The current count, where it is not the saved one.
     pub live_count: Option<i64>,
+    /// Whether the count is current. If not, Redis is unavailable, and the count is the
+    /// saved one, as of the item's `counted_at`.
+    pub is_current: bool,
 }
 
 impl ItemCount {
-    /// The count that a reader gets: the live count if there is one, else the saved count.
+    /// The count that a reader gets.
     pub fn vote_count(&self) -> i64 {
         self.live_count.unwrap_or(self.item.saved_count)
     }
@@ -67,6 +72,7 @@ impl CountReader {
         let (queue, queued) = mpsc::channel(READ_QUEUE_LIMIT_READS.div_ceil(readers));
         let task = BatchReader {
             reader: ledger.item_reader(),
+            ledger: ledger.clone(),
             live_counts: live_counts.clone(),
         };
         tokio::spawn(task.run(queued));
@@ -105,25 +111,103 @@ impl CountReader {
     ) -> Result<Vec<ItemCount>, LedgerError> {
         let items = self.ledger.items(after, limit, name).await?;
         let ids: Vec<ItemId> = items.iter().map(|item| item.id).collect();
-        let live = live_counts_of(&self.live_counts, &ids).await;
-        let counts = items.into_iter().zip(live).map(|(item, live)| ItemCount {
-            item: Arc::new(item),
-            live_count: live.map(|live| live.count),
+        let (current, ended) = current_counts(&self.ledger, &self.live_counts, &ids).await;
+        ended?;
+        // The items were read before the live counts. A count that was saved and expired in
+        // between is missing from both.
+        let absent: Vec<ItemId> = items
+            .iter()
+            .zip(&current)
+            .filter(|(_, current)| matches!(current, Current::Saved))
+            .map(|(item, _)| item.id)
+            .collect();
+        let mut again: HashMap<ItemId, Item> = self
+            .ledger
+            .items_by_id(&absent)
+            .await?
+            .into_iter()
+            .map(|item| (item.id, item))
+            .collect();
+        let counts = items.into_iter().zip(current).map(|(item, current)| {
+            let item = again.remove(&item.id).unwrap_or(item);
+            current.of(item)
         });
         Ok(counts.collect())
     }
 }
 
-/// The live counts of these items, in their order. While Redis is unavailable there are none;
-/// [`LiveCounts`] has logged that.
-async fn live_counts_of(live_counts: &LiveCounts, items: &[ItemId]) -> Vec<Option<LiveCount>> {
-    let read = live_counts.read(items).await;
-    read.unwrap_or_else(|_| vec![None; items.len()])
+/// An item's count besides the saved one.
+#[derive(Clone, Copy, Debug)]
+enum Current {
+    /// The live count.
+    Live(LiveCount),
+    /// The exact count from the ledger.
+    Exact(i64),
+    /// The saved count is current.
+    Saved,
+    /// Redis is unavailable.
+    Unknown,
+    /// Redis knows that the saved count is behind, and Postgres did not answer.
+    Failed,
+}
+
+impl Current {
+    fn of(self, item: Item) -> ItemCount {
+        ItemCount {
+            item: Arc::new(item),
+            live_count: match self {
+                Self::Live(live) => Some(live.count),
+                Self::Exact(count) => Some(count),
+                Self::Saved | Self::Unknown | Self::Failed => None,
+            },
+            is_current: !matches!(self, Self::Unknown | Self::Failed),
+        }
+    }
+}
+
+/// The current counts of these items, in their order. Where a rebuild is requested, the saved
+/// count may be behind the counts that voters got, so the ledger is asked. Without Redis
+/// nothing is current; the client has logged that.
+/// With them comes the error if Postgres is needed and does not answer.
+async fn current_counts(
+    ledger: &ServerLedger,
+    live_counts: &LiveCounts,
+    items: &[ItemId],
+) -> (Vec<Current>, Result<(), LedgerError>) {
+    let Ok(reads) = live_counts.read(items).await else {
+        return (vec![Current::Unknown; items.len()], Ok(()));
+    };
+    let rebuilding: Vec<ItemId> = items
+        .iter()
+        .zip(&reads)
+        .filter(|(_, read)| matches!(read, LiveRead::Rebuilding))
+        .map(|(item, _)| *item)
+        .collect();
+    let exact = if rebuilding.is_empty() {
+        Ok(HashMap::new())
+    } else {
+        let exact = ledger.exact_counts(&rebuilding).await;
+        exact.map(|exact| exact.into_iter().map(|one| (one.item_id, one.count)).collect())
+    };
+    let current = items.iter().zip(reads).map(|(item, read)| match read {
+        LiveRead::Count(live) => Current::Live(live),
+        LiveRead::Rebuilding => match &exact {
+            // An item that does not exist has no count.
+            Ok(exact) => exact
+                .get(item)
+                .map_or(Current::Saved, |count| Current::Exact(*count)),
+            Err(_) => Current::Failed,
+        },
+        LiveRead::Absent => Current::Saved,
+    });
+    let current = current.collect();
+    (current, exact.map(|_: HashMap<ItemId, i64>| ()))
 }
 
 /// The task behind the reads of single items.
 struct BatchReader {
     reader: ItemReader,
+    ledger: ServerLedger,
     live_counts: LiveCounts,
 }
 
@@ -169,38 +253,39 @@ impl BatchReader {
         let names = self.reader.cached_names(items);
         let is_new = |at: &usize| names[*at].is_none();
         let new: Vec<ItemId> = (0..items.len()).filter(is_new).map(|at| items[at]).collect();
-        let (found, live) = tokio::join!(self.reader.read(&new), live_counts_of(&self.live_counts, items));
+        let (found, (current, ended)) = tokio::join!(
+            self.reader.read(&new),
+            current_counts(&self.ledger, &self.live_counts, items)
+        );
+        // Items to read from Postgres, after Redis: see `CountReader::page`.
         let mut unsaved = Vec::new();
         for (at, name) in names.into_iter().enumerate() {
-            let Some(name) = name else { continue };
-            counts[at] = saved(items[at], name, live[at]);
-            if counts[at].is_none() {
+            if let (Some(name), Current::Live(live)) = (&name, current[at]) {
+                counts[at] = saved(items[at], name, live);
+            }
+            let was_read_too_early = name.is_none() && matches!(current[at], Current::Saved);
+            if was_read_too_early || (name.is_some() && counts[at].is_none()) {
                 unsaved.push(items[at]);
             }
         }
         for item in found?.into_iter().chain(self.reader.read(&unsaved).await?) {
-            if let Ok(at) = items.binary_search(&item.id) {
-                counts[at] = Some(ItemCount {
-                    item: Arc::new(item),
-                    live_count: live[at].map(|live| live.count),
-                });
+            if let Ok(at) = items.binary_search(&item.id)
+                && !matches!(current[at], Current::Failed)
+            {
+                counts[at] = Some(current[at].of(item));
             }
         }
-        Ok(())
+        ended
     }
 }
 
-/// An item whose live count is marked as saved: it stands in Postgres like this.
-fn saved(id: ItemId, name: Arc<str>, live: Option<LiveCount>) -> Option<ItemCount> {
-    let LiveCount { count, saved } = live?;
+/// An item whose live count is marked as saved, as it stands in Postgres.
+fn saved(id: ItemId, name: &Arc<str>, live: LiveCount) -> Option<ItemCount> {
     let item = Item {
         id,
-        name,
-        saved_count: count,
-        counted_at: Some(saved?),
+        name: Arc::clone(name),
+        saved_count: live.count,
+        counted_at: Some(live.saved?),
     };
-    Some(ItemCount {
-        item: Arc::new(item),
-        live_count: Some(count),
-    })
+    Some(Current::Live(live).of(item))
 }

@@ -102,6 +102,9 @@ pub struct NewVote {
 pub struct VoteId(i64);
 
 impl VoteId {
+    /// Behind all votes.
+    pub const LAST: Self = Self(i64::MAX);
+
     /// From the ledger's number.
     pub fn new(id: i64) -> Self {
         Self(id)

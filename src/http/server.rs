@@ -26,7 +26,7 @@ use super::{observe, routes};
 use crate::counts::CountReader;
 use crate::ledger::ServerLedger;
 use crate::live::{LiveCounts, Redis};
-use crate::votes::VoteQueue;
+use crate::votes::{ProgressNotes, VoteQueue};
 
 /// A server that listens; [`Server::run`] makes it answer.
 pub struct Server {
@@ -90,6 +90,7 @@ impl Server {
             ..
         } = self.options;
         let live_counts = LiveCounts::open(self.redis.clone());
+        let ledger = self.ledger.clone();
         let shared = live_counts.clone();
         // Each batch writer holds a sender; when all senders are gone, so are the writers.
         let (writers, mut writers_ended) = mpsc::channel::<()>(1);
@@ -108,10 +109,14 @@ impl Server {
             app.app_data(web::Data::new(state)).configure(routes::add);
         };
         let server = start(self.listener, clients, shutdown_limit, routes)?;
+        let mut progress = ProgressNotes::new(ledger, live_counts.clone());
 
         let handle = server.handle();
         let running = tokio::spawn(server);
-        stop.await;
+        tokio::select! {
+            () = stop => {}
+            () = progress.run() => {}
+        }
         handle.stop(true).await;
         running.await??;
         // Each thread has answered the votes in its queue, unless that took too long. Its
@@ -123,8 +128,12 @@ impl Server {
         if timeout(shutdown_limit, live_counts.repaired()).await.is_err() {
             tracing::warn!(
                 items = live_counts.suspect_total(),
-                "suspect counts are left for the epoch check or the audit"
+                "suspect counts are left for crashed-writer recovery"
             );
+        }
+        // With nothing in flight and nothing suspect, no count has to be rebuilt after a stop.
+        if let Err(error) = progress.note().await {
+            tracing::debug!(%error, "the progress of the batch writers was not noted");
         }
         Ok(())
     }

@@ -57,6 +57,10 @@ pub(crate) const WRITER_KEEPALIVE: [(&str, &str); 4] = [
     ("tcp_user_timeout", "11000"),
 ];
 
+/// How long a statement of the sync worker waits for a lock. Then it leaves the locked rows
+/// for later. Flushes and roll-ups hold row locks for less.
+pub const LOCK_LIMIT: Duration = Duration::from_millis(500);
+
 /// Where Postgres is, and a pool of connections to it. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct Database {
@@ -105,16 +109,32 @@ impl Database {
                     format!("{}ms", IDLE_TRANSACTION_LIMIT.as_millis()),
                 ),
             ]);
-        let pool = PgPoolOptions::new()
-            .max_connections(POOL_LIMIT_CONNECTIONS)
-            .acquire_timeout(ACQUIRE_LIMIT)
-            .connect_lazy_with(options.clone().options([POOL_PLANS]));
         Ok(Self {
-            pool,
+            pool: pool(&options),
             options,
             statement_limit,
         })
     }
+
+    /// With further settings of Postgres for each connection.
+    pub fn with_options<Setting: std::fmt::Display>(
+        self,
+        settings: impl IntoIterator<Item = (&'static str, Setting)>,
+    ) -> Self {
+        let options = self.options.options(settings);
+        Self {
+            pool: pool(&options),
+            options,
+            ..self
+        }
+    }
+}
+
+fn pool(options: &PgConnectOptions) -> PgPool {
+    PgPoolOptions::new()
+        .max_connections(POOL_LIMIT_CONNECTIONS)
+        .acquire_timeout(ACQUIRE_LIMIT)
+        .connect_lazy_with(options.clone().options([POOL_PLANS]))
 }
 
 /// The parameters that sqlx knows in a URL, besides `options[…]`.

@@ -21,6 +21,15 @@ pub enum LedgerError {
     Undecided(Duration),
     #[error("{0} tries to read Postgres' incarnation failed: others keep replacing its token")]
     Incarnation(u32),
+    #[error("another epoch has begun since the counts were read: they are read again")]
+    EpochEnded,
+}
+
+impl LedgerError {
+    /// Whether someone else held a lock for too long.
+    pub fn is_lock_timeout(&self) -> bool {
+        matches!(self, Self::Postgres(error) if is_lock_timeout(error))
+    }
 }
 
 /// Whether Postgres ended the statement because it and others waited for each other.
@@ -29,6 +38,14 @@ pub(super) fn is_deadlock(error: &sqlx::Error) -> bool {
     error
         .as_database_error()
         .is_some_and(|error| error.code().as_deref() == Some(DEADLOCK_DETECTED))
+}
+
+/// Whether a statement waited for a lock for longer than [`super::connect::LOCK_LIMIT`].
+pub(super) fn is_lock_timeout(error: &sqlx::Error) -> bool {
+    const LOCK_NOT_AVAILABLE: &str = "55P03";
+    error
+        .as_database_error()
+        .is_some_and(|error| error.code().as_deref() == Some(LOCK_NOT_AVAILABLE))
 }
 
 /// Whether the connection failed, not the statement. Class 57P: Postgres is shutting down.

@@ -19,7 +19,9 @@ pub use connect::{
 pub(crate) use connect::{IDLE_TRANSACTION_LIMIT, WRITER_KEEPALIVE};
 pub use error::LedgerError;
 pub use owner::{OwnerLedger, Role, Roles, create_database, create_logins};
+pub use server::{BatchUnderWay, InsertError, Inserted, ItemReader, Migrations, ServerLedger, VoteWriter};
 pub(crate) use server::{ITEM_CACHE_LIMIT_ITEMS, NAMES_LIMIT_ITEMS};
-pub use server::{InsertError, Inserted, ItemReader, Migrations, ServerLedger, VoteWriter};
-pub(crate) use worker::NOTE_EVERY;
-pub use worker::{AuditRow, DECIDE_LIMIT, ROLL_UP_LIMIT_IDS, RolledUp, Saved, WorkerLedger};
+pub use worker::{
+    AuditRow, DECIDE_LIMIT, EpochNumber, Progress, ROLL_UP_LIMIT_IDS, RebuiltCount, RolledUp, Saved,
+    WorkerLedger, WriterProgress,
+};

@@ -5,14 +5,17 @@
 //! | field | holds | written by | removed by |
 //! |---|---|---|---|
 //! | `count` | the live count, an integer; absent: there is none | `seed`, `count` | `expire`, `invalidate` |
-//! | `rev` | the live count's revision: Redis time of its last change, µs since 1970, forced to grow | `seed`, `count` | `expire`, `invalidate` |
+//! | `rev` | the live count's revision: Redis time of its last change, µs since 1970, forced to grow. Without a live count, the floor: the last revision that was given; the next is above it | `seed`, `count`, `claim_rebuild` | `expire`, `clear_rebuild` |
 //! | `saved` | the revision that was last written to the item; equal to `rev`: the count is saved | `mark_saved` | `seed`, `expire`, `invalidate` |
 //! | `snap` | the visibility snapshot, under which the count was seeded: `xmin:xmax:running,…`, or one number where xmin is xmax and nothing was running | `seed` | `expire`, `invalidate` |
 //! | `seeded` | Redis time of the seed, whole seconds since 1970 | `seed` | `expire`, `invalidate` |
 //! | `lease` | entitles its holders to seed a missing count: `<µs when taken>:<nonce>` | `count` | `seed`, `invalidate` |
-//! | `rebuild` | a request to write the item's exact count from the ledger: a token | `invalidate` | `clear_rebuild` |
+//! | `rebuild` | a request to write the item's exact count from the ledger: a token | `invalidate` | `clear_rebuild`, `mark_saved`, `claim_rebuild` |
 //!
 //! The names are short, because each is stored with each counter.
+//!
+//! `invalidate` keeps `rev`: a worker may still be about to write or mark the dropped count,
+//! so no later count may have its revision.
 //!
 //! Only a lease without a rebuild request gives the key a time to live
 //! ([`LEASE_LIMIT_MS`](super::LEASE_LIMIT_MS)). A seed takes it away again.

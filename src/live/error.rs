@@ -19,4 +19,10 @@ pub enum LiveError {
     /// Neither the script's header nor the command's manual names this reply.
     #[error("{name} answered {reply:?}")]
     Reply { name: &'static str, reply: Value },
+    /// Some managed ones do that. A restart of such a Redis to an older state goes unnoticed.
+    #[error(
+        "this Redis (REDIS_URL) does not tell its {0} in INFO, without which Tally cannot see that \
+         it restarted or failed over; use one that does"
+    )]
+    NoIdentity(&'static str),
 }

@@ -8,7 +8,7 @@ use redis::aio::ConnectionLike;
 use redis::{Cmd, Pipeline, ToRedisArgs, Value};
 
 use super::{KeyPrefix, LiveError};
-use crate::domain::ItemId;
+use crate::domain::{ItemId, Revision};
 
 /// A script of `lua/`. The header of its file is its contract.
 pub struct Script {
@@ -37,6 +37,7 @@ scripts! {
     MARK_SAVED = "mark_saved",
     EXPIRE = "expire",
     INVALIDATE = "invalidate",
+    CLAIM_REBUILD = "claim_rebuild",
     CLEAR_REBUILD = "clear_rebuild",
     ADVANCE = "advance",
     ENTER_EPOCH = "enter_epoch",
@@ -188,32 +189,40 @@ pub(super) fn text(reply: &Value) -> Option<&str> {
     }
 }
 
-/// Invalidates over this connection, the worker's or the server's.
+/// Invalidates over this connection, the worker's or the server's. An item that is given
+/// with a revision is left alone if its count has another one. Returns for each, in order,
+/// whether it was invalidated.
 ///
 /// # Errors
 /// When Redis is unavailable; each of the items may have been invalidated.
 pub(super) async fn invalidate(
     connection: &mut impl ConnectionLike,
     keys: &KeyPrefix,
-    items: &[ItemId],
-) -> Result<(), LiveError> {
+    items: &[(ItemId, Option<Revision>)],
+) -> Result<Vec<bool>, LiveError> {
     let replies = INVALIDATE
         .call(
             connection,
             items,
-            |item| keys.counter(*item),
+            |(item, _)| keys.counter(*item),
             |_| {},
-            |command, _| {
+            |command, (_, revision)| {
                 command.arg(fresh_token());
+                match revision {
+                    Some(revision) => command.arg(revision.micros()),
+                    None => command.arg(""),
+                };
             },
         )
         .await?;
-    for reply in replies {
-        if text(&reply) != Some("INVALIDATED") {
-            return Err(INVALIDATE.unexpected(reply));
-        }
-    }
-    Ok(())
+    replies
+        .into_iter()
+        .map(|reply| match text(&reply) {
+            Some("INVALIDATED") => Ok(true),
+            Some("CHANGED") => Ok(false),
+            _ => Err(INVALIDATE.unexpected(reply)),
+        })
+        .collect()
 }
 
 /// A token that no other caller draws: 64 random bits in hexadecimal.

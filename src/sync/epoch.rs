@@ -2,7 +2,7 @@
 //! After Postgres crashed or failed over, no visibility snapshot in Redis is.
 
 use super::{SyncError, Worker};
-use crate::domain::ItemId;
+use crate::domain::{ItemId, VoteId};
 use crate::telemetry::name;
 
 /// Which keys and fields counters have. Another layout is another epoch: what an older
@@ -32,6 +32,8 @@ impl Worker {
         }
         // Before the first counter is read: a wipe from here on removes this mark.
         let entering = self.counters.begin_epoch().await?;
+        // A worker may have stalled with counts from the epoch before: it writes them no more.
+        self.ledger.begin_epoch().await?;
         let mut suspect = 0;
         let mut cursor = 0;
         loop {
@@ -52,10 +54,7 @@ impl Worker {
                 return Ok(None);
             }
             after = last.get();
-            let rows = self
-                .ledger
-                .audit_page(&items, self.options.in_flight_limit)
-                .await?;
+            let rows = self.ledger.audit_page(&items, VoteId::LAST).await?;
             let behind: Vec<ItemId> = rows
                 .iter()
                 .filter(|row| row.saved_count != row.exact_count)

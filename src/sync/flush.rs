@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep};
 
 use super::{FlushReport, SyncError, Worker};
 use crate::domain::CountToSave;
-use crate::ledger::Saved;
+use crate::ledger::{EpochNumber, Saved};
 use crate::live::{Counter, ScanPage};
 
 /// How many counters with work the flush collects before it writes them. Of a million
@@ -106,14 +106,16 @@ impl Worker {
     /// have. So no count is cut off between its write and its mark.
     async fn scan(&self, scan: ScanMode) -> Result<FlushReport, SyncError> {
         let started = Instant::now();
+        // Before the first counter is read.
+        let epoch = self.ledger.epoch_number().await?;
         let (to_read, pages) = mpsc::channel(WAITING_LIMIT);
         let (to_write, collected) = mpsc::channel(WAITING_LIMIT);
         let (to_finish, written) = mpsc::channel(WAITING_LIMIT);
         let (scanned, read, wrote, finished) = tokio::join!(
             self.find_pages(scan, to_read),
             self.read_pages(scan, pages, to_write),
-            self.write_collected(scan, collected, to_finish),
-            self.finish_written(written),
+            self.write_collected(scan, epoch, collected, to_finish),
+            self.finish_written(epoch, written),
         );
         scanned?;
         let (counters, oldest_unsaved) = read?;
@@ -206,6 +208,7 @@ impl Worker {
     async fn write_collected(
         &self,
         scan: ScanMode,
+        epoch: EpochNumber,
         mut collected: mpsc::Receiver<Vec<Counter>>,
         written: mpsc::Sender<Written>,
     ) -> Result<(), SyncError> {
@@ -223,7 +226,7 @@ impl Worker {
                 })
                 .collect();
             let started = Instant::now();
-            let saved = self.write(&counts).await?;
+            let saved = self.write(&counts, epoch).await?;
             let took = started.elapsed();
             let passed_on = Written {
                 counters,
@@ -242,14 +245,18 @@ impl Worker {
 
     /// The last part: marks what was written, then rebuilds, expires and ages, a page
     /// at a time.
-    async fn finish_written(&self, mut written: mpsc::Receiver<Written>) -> Result<FlushReport, SyncError> {
+    async fn finish_written(
+        &self,
+        epoch: EpochNumber,
+        mut written: mpsc::Receiver<Written>,
+    ) -> Result<FlushReport, SyncError> {
         let mut report = FlushReport::default();
         while let Some(one) = written.recv().await {
             let marked = self.mark(&one.counts, &one.saved).await?;
             report.flushed += marked;
             report.unsaved += one.counts.len() - marked;
             for page in one.counters.chunks(self.options.flush_page) {
-                self.rebuild(page, &mut report).await?;
+                self.rebuild(page, epoch, &mut report).await?;
                 self.evict(page, &mut report).await?;
             }
         }

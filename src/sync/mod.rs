@@ -20,6 +20,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use tokio::sync::Mutex;
+
 pub use audit::{AuditReport, Repair};
 pub(crate) use flush::{COLLECT_LIMIT, COLLECT_LIMIT_COUNTERS, GENTLE_FOR, GENTLE_LIMIT_COUNTERS};
 pub use report::FlushReport;
@@ -46,6 +48,8 @@ pub struct Worker {
     options: SyncOptions,
     /// Shared by its clones: a pass that sees it set ends with its page.
     stopping: Arc<AtomicBool>,
+    /// Shared by its clones.
+    stalls: Arc<Mutex<recovery::Stalls>>,
 }
 
 /// What a worker's steps need to know.
@@ -57,8 +61,9 @@ pub struct SyncOptions {
     pub retention: Option<Duration>,
     /// How long any live count stays; `None`: for ever.
     pub max_age: Option<Duration>,
-    /// How long a vote may be between its storing and its counting.
-    pub in_flight_limit: Duration,
+    /// How long the roll-up and the audit wait for a batch writer that does not say that it
+    /// has counted its votes.
+    pub writer_stall_limit: Duration,
     /// Items on a page of the audit.
     pub audit_page: usize,
 }
@@ -71,6 +76,7 @@ impl Worker {
             counters,
             options,
             stopping: Arc::default(),
+            stalls: Arc::default(),
         }
     }
 

@@ -1,56 +1,64 @@
 //! Rebuilding: an item's exact count from the ledger, written to the item.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use super::{FlushReport, SyncError, Worker};
-use crate::domain::{CountToSave, ItemId, RedisTime};
+use crate::domain::ItemId;
+use crate::ledger::{EpochNumber, RebuiltCount};
 use crate::live::{ClearedRebuild, Counter};
 
 impl Worker {
-    /// Writes the exact counts of the items with a request, then clears their requests.
+    /// Writes the exact counts of the items with a request, then clears their requests. An
+    /// item with a live count needs none: its count was seeded after the request, so to save
+    /// that count does the same.
+    ///
+    /// The steps, and why they come in this order:
+    /// 1. The request was read with its counter. A later reason to invalidate makes another
+    ///    request, which step 5 leaves alone.
+    /// 2. The exact count and the item's `counted_at` are read under one snapshot.
+    /// 3. A revision is claimed in Redis, above `counted_at` and above every revision that a
+    ///    count of this item had. A live count that is seeded later gets a higher one.
+    /// 4. The exact count is written if `counted_at` is still what step 2 read. So it never
+    ///    replaces a count that someone has saved since.
+    /// 5. The request is cleared. What was not written keeps its request for the next scan.
     pub(super) async fn rebuild(
         &self,
         counters: &[Counter],
+        epoch: EpochNumber,
         report: &mut FlushReport,
     ) -> Result<(), SyncError> {
-        let suspect: Vec<(ItemId, String, RedisTime)> = counters
+        let mut requests: HashMap<ItemId, String> = counters
             .iter()
-            .filter_map(|one| Some((one.item_id, one.rebuild.clone()?, one.now)))
+            .filter(|one| one.count.is_none())
+            .filter_map(|one| Some((one.item_id, one.rebuild.clone()?)))
             .collect();
-        if suspect.is_empty() {
+        if requests.is_empty() {
             return Ok(());
         }
-        let items: Vec<ItemId> = suspect.iter().map(|(item, ..)| *item).collect();
-        // Two statements, not one: an update that has to wait for a row would go on
-        // with that row's new audited_count and the old snapshot's votes.
+        let items: Vec<ItemId> = requests.keys().copied().collect();
         let exact = self.ledger.exact_counts(&items).await?;
-        // The request was read before the ledger, and the time of that reading is the
-        // count's revision: a change that the ledger did not show yet is later.
-        let times: HashMap<ItemId, RedisTime> = suspect.iter().map(|(item, _, now)| (*item, *now)).collect();
-        let counts: Vec<CountToSave> = exact
+        let to_claim: Vec<_> = exact
             .iter()
-            .filter_map(|one| {
-                // Not behind what was saved when the ledger was read, even if this
-                // Redis' clock is: the exact count has all of that in it.
-                let now = times.get(&one.item_id)?.as_revision();
-                let revision = one.counted_at.map_or(now, |saved| saved.max(now));
-                Some(CountToSave {
-                    item_id: one.item_id,
-                    count: one.count,
-                    revision,
+            .filter_map(|one| Some((one.item_id, requests.get(&one.item_id)?.clone(), one.counted_at)))
+            .collect();
+        let claimed = self.counters.claim_rebuilds(&to_claim).await?;
+        let counts: Vec<RebuiltCount> = exact
+            .iter()
+            .zip(claimed)
+            .filter_map(|(exact, revision)| {
+                Some(RebuiltCount {
+                    exact: exact.clone(),
+                    revision: revision?,
                 })
             })
             .collect();
-        let written = self.ledger.save_counts(&counts).await?;
-        // An item that does not exist has nothing to be written. One that was saved
-        // since the ledger was read keeps its token, and comes again with the next scan.
-        let known: HashSet<ItemId> = exact.iter().map(|one| one.item_id).collect();
-        let tokens: Vec<(ItemId, String)> = suspect
-            .into_iter()
-            .filter(|(item, ..)| !known.contains(item) || written.contains(*item))
-            .map(|(item, token, _)| (item, token))
-            .collect();
-        let cleared = self.counters.clear_rebuilds(&tokens).await?;
+        let written = self.ledger.save_rebuilt_counts(&counts, epoch).await?;
+        // An item that does not exist has nothing to be written.
+        for one in exact.iter().filter(|one| !written.contains(&one.item_id)) {
+            requests.remove(&one.item_id);
+        }
+        let requests: Vec<(ItemId, String)> = requests.into_iter().collect();
+        let cleared = self.counters.clear_rebuilds(&requests).await?;
         let rebuilt = cleared
             .iter()
             .filter(|one| **one == ClearedRebuild::Cleared)

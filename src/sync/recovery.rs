@@ -1,14 +1,21 @@
 //! Crashed-writer recovery. A server that dies between a batch's commit and its count
 //! leaves votes that nobody counts: the counts of their items are rebuilt.
 
+use std::collections::HashMap;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
 use super::{SyncError, Worker};
+use crate::domain::VoteId;
+use crate::ledger::{Progress, WriterProgress};
 use crate::telemetry::name;
 
 impl Worker {
-    /// Looks for batch writers whose connection to Postgres is gone. Their last batch may be
-    /// committed and not counted, so this invalidates every item with a vote that may have
-    /// been in flight then. Returns how many items that were; `None` when no connection is
-    /// gone.
+    /// Looks for batch writers whose connection to Postgres is gone. Their votes beyond the
+    /// last that they said to be counted may be committed and not counted, so this invalidates
+    /// the items of all votes since. Returns how many items that were; `None` when no
+    /// connection is gone.
     ///
     /// A server that stops in order, or only reconnects, is treated as a crashed one:
     /// invalidating is always safe, so nothing has to tell the two apart.
@@ -17,25 +24,105 @@ impl Worker {
     /// When a store is unavailable. The connections are forgotten only at the very end, so
     /// the next try does all of it again.
     pub async fn recover_crashed_writers(&self) -> Result<Option<usize>, SyncError> {
-        self.ledger.note_idle_writers().await?;
         let closed = self.ledger.closed_writers().await?;
         if closed.is_empty() {
             return Ok(None);
         }
-        let items = self
-            .ledger
-            .items_left_by(&closed, self.options.in_flight_limit)
-            .await?;
-        for page in items.chunks(self.options.flush_page) {
-            self.counters.invalidate(page).await?;
+        let (mut after, last) = self.ledger.ids_left_by(&closed).await?;
+        let mut invalidated = 0;
+        while after < last {
+            let (items, end) = self.ledger.items_voted_on(after, last).await?;
+            for page in items.chunks(self.options.flush_page) {
+                self.counters.invalidate(page).await?;
+            }
+            invalidated += items.len();
+            after = end;
         }
         self.ledger.forget_writers(&closed).await?;
-        metrics::counter!(name::INVALIDATIONS, "why" => "crashed_writer").increment(items.len() as u64);
+        metrics::counter!(name::INVALIDATIONS, "why" => "crashed_writer").increment(invalidated as u64);
         tracing::info!(
             writers = closed.len(),
-            items = items.len(),
+            items = invalidated,
             "connections of a server are gone: the counts of its newest votes are rebuilt"
         );
-        Ok(Some(items.len()))
+        Ok(Some(invalidated))
+    }
+
+    /// The vote id beyond which votes may be in flight: stored, and not counted yet. Read it
+    /// before what it is compared with. Leaves out batch writers that have not moved for
+    /// longer than the stall limit while votes went on: a count that misses their votes is
+    /// rebuilt, and a server that wakes up adds none of them twice.
+    ///
+    /// # Errors
+    /// When Postgres is unavailable.
+    pub(super) async fn in_flight_after(&self) -> Result<VoteId, SyncError> {
+        let progress = self.ledger.progress().await?;
+        let mut stalls = self.stalls.lock().await;
+        Ok(stalls.in_flight_after(progress, self.options.writer_stall_limit, Instant::now()))
+    }
+}
+
+/// Since when each batch writer has not moved. By the process' own clock, which does not step.
+#[derive(Debug, Default)]
+pub(super) struct Stalls {
+    since: HashMap<String, (VoteId, Instant)>,
+}
+
+impl Stalls {
+    fn in_flight_after(&mut self, progress: Progress, limit: Duration, now: Instant) -> VoteId {
+        let Progress { writers, drawn } = progress;
+        let mut since = HashMap::with_capacity(writers.len());
+        let mut after = VoteId::LAST;
+        for WriterProgress { name, counted } in writers {
+            let started = match self.since.get(&name) {
+                // A batch writer that has counted all there is has nothing to move for.
+                Some((before, started)) if *before == counted && counted < drawn => *started,
+                _ => now,
+            };
+            if now.duration_since(started) < limit {
+                after = after.min(counted);
+            }
+            since.insert(name, (counted, started));
+        }
+        self.since = since;
+        after
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(name: &str, counted: i64) -> WriterProgress {
+        WriterProgress {
+            name: name.to_owned(),
+            counted: VoteId::new(counted),
+        }
+    }
+
+    #[test]
+    fn votes_are_in_flight_beyond_the_slowest_batch_writer_until_it_has_stalled_for_long() {
+        const LIMIT: Duration = Duration::from_secs(60);
+        let mut stalls = Stalls::default();
+        let start = Instant::now();
+        let mut after = |seconds: u64, drawn: i64, writers: &[WriterProgress]| {
+            let progress = Progress {
+                writers: writers.to_vec(),
+                drawn: VoteId::new(drawn),
+            };
+            let now = start + Duration::from_secs(seconds);
+            stalls.in_flight_after(progress, LIMIT, now).get()
+        };
+        assert_eq!(
+            after(0, 9, &[]),
+            VoteId::LAST.get(),
+            "without servers nothing is in flight"
+        );
+        assert_eq!(after(0, 9, &[at("a", 5), at("b", 9)]), 5);
+        assert_eq!(after(59, 20, &[at("a", 5), at("b", 20)]), 5);
+        assert_eq!(after(60, 30, &[at("a", 5), at("b", 30)]), 30, "a has stalled");
+        assert_eq!(after(61, 31, &[at("a", 31), at("b", 30)]), 30, "a has moved");
+        assert_eq!(after(62, 31, &[at("a", 31), at("b", 31)]), 31);
+        assert_eq!(after(199, 31, &[at("a", 31), at("b", 31)]), 31, "nobody votes");
     }
 }

@@ -6,6 +6,7 @@ use tokio::time::{Instant, sleep};
 
 use super::{SyncError, Worker};
 use crate::ledger::ROLL_UP_LIMIT_IDS;
+use crate::telemetry::name;
 
 /// From how many vote ids a second on voters count as being at work. Each vote takes
 /// some 40 µs of CPU time from all parts together: below this both have time.
@@ -23,22 +24,21 @@ impl Worker {
     /// the time to voters that are at work.
     pub(super) async fn roll_up(&self) -> Result<(), SyncError> {
         let mut looked = Instant::now();
-        let safe = self.ledger.safe_vote_id().await?;
+        // Votes in flight stay beyond the watermark, where the audit sees them.
+        let in_flight_after = self.in_flight_after().await?;
+        let safe = self.ledger.safe_vote_id().await?.min(in_flight_after);
         let mut drawn = safe;
         let mut chunk_ids = VOTING_CHUNK_IDS;
         loop {
             let started = Instant::now();
-            let rolled_up = self
-                .ledger
-                .roll_up_votes(safe, self.options.in_flight_limit, chunk_ids)
-                .await?;
+            let rolled_up = self.ledger.roll_up_votes(safe, chunk_ids).await?;
             let Some(rolled_up) = rolled_up else { break };
             tracing::debug!(
                 watermark = %rolled_up.watermark,
                 votes = rolled_up.votes,
                 "the watermark moved"
             );
-            if rolled_up.is_next_in_flight || rolled_up.watermark >= safe {
+            if rolled_up.watermark >= safe {
                 break;
             }
             let pace = pace(
@@ -50,6 +50,8 @@ impl Worker {
             chunk_ids = pace.chunk_ids;
             sleep(pace.rest).await;
         }
+        let lag = self.ledger.watermark_lag().await?;
+        metrics::gauge!(name::WATERMARK_LAG).set(lag as f64);
         Ok(())
     }
 }

@@ -1,35 +1,46 @@
-//! Counts into their items, and the marks that say so.
+//! Saving: counts into their items, and the marks that say so.
 
 use super::{SyncError, Worker};
 use crate::domain::{CountToSave, ItemId, Revision};
-use crate::ledger::Saved;
+use crate::ledger::{EpochNumber, Saved};
 use crate::live::Marked;
+use crate::telemetry::name;
 
 impl Worker {
     /// The first half of a flush: counts into their items. Public for the tests,
     /// which stop a worker between its write and its mark.
     ///
     /// # Errors
-    /// When Postgres is unavailable.
-    pub async fn write(&self, counts: &[CountToSave]) -> Result<Saved, SyncError> {
+    /// When Postgres is unavailable, or another epoch has begun.
+    pub async fn write(&self, counts: &[CountToSave], epoch: EpochNumber) -> Result<Saved, SyncError> {
         if counts.is_empty() {
             return Ok(Saved::All);
         }
-        Ok(self.ledger.save_counts(counts).await?)
+        Ok(self.ledger.save_counts(counts, epoch).await?)
     }
 
-    /// The second half: those that were written are marked, unless they have
-    /// changed. Returns how many were.
+    /// The second half: those that were written are marked, unless they have changed.
+    /// Returns how many were.
+    ///
+    /// A count that was refused, because its item has a later revision, has mostly changed
+    /// since: another worker wrote it. If it has not changed, no write will ever take it. So
+    /// it is invalidated, and seeded again above the item's revision.
     ///
     /// # Errors
     /// When Redis is unavailable.
     pub async fn mark(&self, counts: &[CountToSave], written: &Saved) -> Result<usize, SyncError> {
-        let marks: Vec<(ItemId, Revision)> = counts
-            .iter()
-            .filter(|one| written.contains(one.item_id))
-            .map(|one| (one.item_id, one.revision))
-            .collect();
-        let marked = self.counters.mark_saved(&marks).await?;
+        let which = |is_wanted: &dyn Fn(ItemId) -> bool| -> Vec<(ItemId, Revision)> {
+            let wanted = counts.iter().filter(|one| is_wanted(one.item_id));
+            wanted.map(|one| (one.item_id, one.revision)).collect()
+        };
+        let saved = which(&|item| written.contains(item));
+        let refused = which(&|item| written.has_refused(item));
+        let marked = self.counters.mark_saved(&saved).await?;
+        let stuck = self.counters.invalidate_unchanged(&refused).await?;
+        if stuck > 0 {
+            metrics::counter!(name::INVALIDATIONS, "why" => "refused").increment(stuck as u64);
+            tracing::warn!(stuck, "live counts that their items refused are rebuilt");
+        }
         Ok(marked.iter().filter(|one| **one == Marked::Saved).count())
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Mutex;
-use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 use tokio_cron_scheduler::{Job, JobScheduler};
 
 use super::{AuditReport, FlushReport, Repair, SyncError, Worker};
@@ -14,6 +14,13 @@ use crate::telemetry::name;
 /// How many scans `--once` makes at the most until the system is quiescent: a rebuild in
 /// one scan may leave work for the next, and votes that keep coming leave work for ever.
 const ONCE_LIMIT_SCANS: usize = 10;
+
+/// How often votes are rolled up, about. What is beyond the watermark is read for each seed
+/// and each audit, so it has to stay short; to roll up more often would write hot items more
+/// often.
+const ROLL_UP_EVERY: Duration = Duration::from_secs(5);
+/// How long an audit waits at the most, so that several workers do not begin at once.
+const AUDIT_SPREAD: Duration = Duration::from_secs(5);
 
 /// When a worker does what.
 #[derive(Clone, Debug)]
@@ -40,6 +47,11 @@ pub async fn run(worker: Worker, schedule: &Schedule, stop: impl Future<Output =
     let mut ticks = interval(schedule.flush_every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let mut failing_since = None;
+    // A task of its own: it waits for transactions that write votes.
+    tokio::spawn({
+        let worker = worker.clone();
+        async move { keep_rolling_up(&worker).await }
+    });
     loop {
         tokio::select! {
             () = &mut stop => break,
@@ -59,6 +71,7 @@ pub async fn run(worker: Worker, schedule: &Schedule, stop: impl Future<Output =
         };
         note(passed, &mut failing_since);
     }
+    worker.stop();
     if let Err(error) = scheduler.shutdown().await {
         tracing::warn!(%error, "the schedule did not end");
     }
@@ -76,9 +89,32 @@ pub async fn run(worker: Worker, schedule: &Schedule, stop: impl Future<Output =
 
 /// What the worker does at each tick.
 async fn pass(worker: &Worker) -> Result<FlushReport, SyncError> {
+    // First: in another epoch no live count is certain.
     worker.enter_epoch().await?;
-    worker.recover_crashed_writers().await?;
-    worker.flush_shared().await
+    // Neither waits for the other.
+    let (recovered, flushed) = tokio::join!(worker.recover_crashed_writers(), worker.flush_shared());
+    recovered?;
+    flushed
+}
+
+/// Rolls up again and again, until the worker stops. Never cancelled: a transaction that is
+/// cut off as it begins spoils its connection (sqlx issue 4385).
+async fn keep_rolling_up(worker: &Worker) {
+    let mut is_failing = false;
+    while !worker.is_stopping() {
+        // Several workers do not come at the same time.
+        sleep(ROLL_UP_EVERY.mul_f64(rand::random_range(0.75..1.25))).await;
+        match worker.roll_up().await {
+            Ok(()) => is_failing = false,
+            Err(error) => {
+                metrics::counter!(name::JOB_FAILURES, "job" => "roll_up").increment(1);
+                if !is_failing {
+                    tracing::warn!(%error, "votes cannot be rolled up; trying again");
+                }
+                is_failing = true;
+            }
+        }
+    }
 }
 
 /// Logs a store's absence once, and its return once.
@@ -112,6 +148,7 @@ fn audit_job(worker: Worker, schedule: &Schedule) -> anyhow::Result<Job> {
                 tracing::warn!("the audit before is still running: this one is left out");
                 return;
             };
+            sleep(AUDIT_SPREAD.mul_f64(rand::random_range(0.0..1.0))).await;
             match worker.audit(Repair::Yes).await {
                 Ok(report) => log_audit(&report),
                 Err(error) => {

@@ -55,6 +55,11 @@ pub(super) fn verdict(row: &AuditRow, counter: &Counter) -> Verdict {
                     Equal | Less => Verdict::Wrong { by },
                 }
             }
+            // An item that is ahead of its unsaved count refuses it.
+            Verdict::Right if row.counted_at > Some(revision) && row.saved_count != count => Verdict::Ahead {
+                of: revision,
+                by: row.saved_count.abs_diff(count),
+            },
             verdict => verdict,
         },
     }

@@ -100,7 +100,7 @@ metrics! {
     SEEDS = "tally_live_seeds_total", Counter of "counts", Server;
     /// Live counts that were deleted because they may be wrong or old, by reason.
     INVALIDATIONS = "tally_live_invalidations_total", Counter of "counts", Server Worker,
-        "why" in ["suspect", "age", "epoch", "crashed_writer", "audit"];
+        "why" in ["suspect", "age", "epoch", "crashed_writer", "refused", "audit"];
     /// Items whose live count this server suspects and has not yet invalidated.
     SUSPECTS = "tally_suspect_items", Gauge of "items", Server;
     /// Suspects that were dropped because there were too many; the epoch check or the audit
@@ -128,7 +128,10 @@ metrics! {
     EPOCHS = "tally_epoch_changes_total", Counter of "changes", Worker;
     /// Passes of the worker that failed.
     JOB_FAILURES = "tally_job_failures_total", Counter of "passes", Worker,
-        "job" in ["flush", "audit"];
+        "job" in ["flush", "roll_up", "audit"];
+    /// How many vote ids lie beyond the watermark. Each seed and each audit reads its item's
+    /// votes among them.
+    WATERMARK_LAG = "tally_watermark_lag_votes", Gauge of "votes", Worker;
     /// Time of one audit.
     AUDIT_SECONDS = "tally_audit_seconds", Histogram of "seconds", Worker;
     /// Items that audits found wrong since the start; 0 unless something failed.

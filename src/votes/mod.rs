@@ -4,6 +4,7 @@
 //! - `queue`: where requests hand votes in.
 //! - `writer`: the task that stores and counts one batch after the other.
 //! - `counting`: how a stored batch gets into the live counts, missing ones included.
+//! - `progress`: notes how far the votes are counted.
 //! - `batch`: a stored batch and the answers that it still owes.
 //!
 //! Each thread that serves requests has a queue and batch writers of its own. An answer then
@@ -13,10 +14,13 @@
 mod batch;
 mod cast;
 mod counting;
+mod progress;
 mod queue;
 mod writer;
 
 pub use cast::{Cast, CastError};
 pub use counting::{Counting, SEED_LIMIT_ROUNDS, Step};
+pub(crate) use progress::BATCHES_LIMIT;
+pub use progress::{NOTE_EVERY, ProgressNotes};
 pub use queue::{QUEUE_LIMIT_VOTES, VoteQueue};
 pub use writer::{BATCH_LIMIT_VOTES, BATCH_WRITERS_PER_THREAD, SEED_LIMIT};

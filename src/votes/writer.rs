@@ -106,6 +106,7 @@ impl BatchWriter {
                 Err(error) => self.fail(&votes, answers, &error),
             }
             unfinished.finish();
+            self.writer.end_batch();
         }
     }
 

@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep};
 use crate::cluster::Cluster;
 
 /// How long a repaired system may take. The slowest repair is an audit's, which begins
-/// after TALLY_IN_FLIGHT_LIMIT (15 s); twice that, and time for a busy machine.
+/// after 15 s, and time for a busy machine.
 pub const QUIESCENCE_LIMIT: Duration = Duration::from_secs(60);
 pub const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// How many scans, and audits, must have ended: the first may have begun before.

@@ -27,6 +27,22 @@ pub enum Without {
     ExactCountOfItsRound,
     /// A batch that gives up makes nothing suspect.
     Suspects,
+    /// An invalidation forgets the revision of the count that it drops.
+    InvalidationFloor,
+    /// A seed may have a revision that a dropped count had.
+    SeedFloor,
+    /// A rebuild may claim a revision that a dropped count had.
+    ClaimAboveFloor,
+    /// The claimed revision is not kept in Redis.
+    ClaimFloor,
+    /// A rebuild writes whatever its item holds below its revision.
+    CompareAndSet,
+    /// A count that its item refuses stays as it is.
+    RefusedInvalidation,
+    /// Clearing a request removes the floor, also beside a lease.
+    FloorBesideLease,
+    /// A new epoch does not raise the number.
+    EpochNumber,
     /// The batch is counted before it is committed.
     CommitFirst,
 }

@@ -1,5 +1,6 @@
 //! An exhaustive search over all interleavings of a model of the protocol: one item, batches of
-//! one vote, workers, invalidations, wipes. It visits every state that can be reached. Without
+//! one vote, workers, invalidations, wipes with the entry into another epoch, leases that time
+//! out, and a clock of Redis that steps at any point. It visits every state that can be reached. Without
 //! any one piece of the protocol it must find the violation that the piece prevents.
 //!
 //! Tally's own code here: `tally::votes::Counting`, which orders the steps of a batch, and
@@ -8,12 +9,11 @@
 //! the real scripts and statements.
 //!
 //! The model has no roll-up and no time limits. Redis' clock moves by one with each step that
-//! reads it. A wipe also loses unsaved counts, which the epoch check would have rebuilt: with a
-//! wipe, the saved count is not compared.
+//! draws a revision. A clock step moves it back or forth. A worker reads the epoch's number
+//! and the counter in one step: had it read the number earlier, more writes would be refused.
 
-use std::cell::RefCell;
-use std::collections::{HashMap, HashSet, VecDeque};
-use std::rc::Rc;
+use std::collections::HashSet;
+use std::sync::Arc;
 
 use tally::domain::{CountDelta, ExactCount, ItemId, Revision, Snapshot, TransactionId};
 use tally::live::{Counted, Seed};
@@ -24,43 +24,64 @@ use crate::batch::{Batch, Call, Reply, Without};
 const ROUNDS: usize = 2;
 /// The transaction id of the first batch; the others' follow.
 const FIRST_XID: i64 = 10;
+/// Redis' time at first: the clock may step back.
+const FIRST_TIME: u8 = 4;
 
 /// Votes as a set of bits.
 type Votes = u8;
-
-/// Stands for a [`Batch`] in a state, which is then small and quick to compare.
-type BatchNumber = u32;
-
-/// Every batch, in each of its own states, that the search has met.
-#[derive(Default)]
-struct NumberedBatches {
-    batches: Vec<Rc<Batch>>,
-    numbers: HashMap<Rc<Batch>, BatchNumber>,
-}
-
-impl NumberedBatches {
-    fn number(&mut self, batch: Batch) -> BatchNumber {
-        let batch = Rc::new(batch);
-        if let Some(number) = self.numbers.get(&batch) {
-            return *number;
-        }
-        let number = BatchNumber::try_from(self.batches.len()).expect("few batches");
-        self.batches.push(Rc::clone(&batch));
-        self.numbers.insert(batch, number);
-        number
-    }
-}
 
 /// What a worker does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Worker {
     Read,
-    Write { count: i8, revision: u8 },
-    Mark { count: i8, revision: u8 },
-    Expire { revision: u8 },
-    ReadExact { token: u8, now: u8 },
-    WriteExact { token: u8, now: u8, count: i8 },
-    ClearRequest { token: u8 },
+    Write {
+        epoch: u8,
+        count: i8,
+        revision: u8,
+    },
+    Mark {
+        count: i8,
+        revision: u8,
+    },
+    InvalidateUnchanged {
+        revision: u8,
+    },
+    Expire {
+        revision: u8,
+    },
+    ReadExact {
+        epoch: u8,
+        token: u8,
+    },
+    Claim {
+        token: u8,
+        rebuilt: Rebuilt,
+    },
+    WriteExact {
+        token: u8,
+        rebuilt: Rebuilt,
+        revision: u8,
+    },
+    ClearRequest {
+        token: u8,
+    },
+}
+
+/// An exact count, and what was read with it and before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Rebuilt {
+    epoch: u8,
+    count: i8,
+    counted_at: u8,
+}
+
+/// What the worker does next that enters another epoch after a wipe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Entry {
+    Done,
+    RaiseNumber,
+    InvalidateCounter,
+    Compare,
 }
 
 /// The live count.
@@ -77,40 +98,79 @@ struct Live {
 struct State {
     committed: Votes,
     live: Option<Live>,
+    /// The revision that `rev` holds without a live count; 0: none.
+    floor: u8,
     lease: u8,
     rebuild: u8,
     /// The saved count, and its counted_at.
     saved_count: i8,
     counted_at: u8,
-    /// Redis' time: every step that reads it moves it.
+    /// Redis' time: every step that draws a revision from it moves it.
     now: u8,
-    batches: Vec<BatchNumber>,
+    /// The last lease or request that was drawn.
+    drawn: u8,
+    epoch: u8,
+    entry: Entry,
+    batches: Vec<Arc<Batch>>,
     workers: Vec<Worker>,
-    invalidations: u8,
-    wipes: u8,
+    left: Left,
 }
 
+/// What may still happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Left {
+    invalidations: u8,
+    wipes: u8,
+    time_outs: u8,
+    clock_steps: u8,
+}
+
+/// Nothing but batches and workers.
+const NOTHING: Left = Left {
+    invalidations: 0,
+    wipes: 0,
+    time_outs: 0,
+    clock_steps: 0,
+};
+
 impl State {
-    /// `lua/invalidate.lua`
-    fn invalidate(&mut self) {
+    fn draw(&mut self) -> u8 {
+        self.drawn += 1;
+        self.drawn
+    }
+
+    /// The entries of the hash in Redis are gone, but not the rebuild request.
+    fn drop_count(&mut self) {
         self.live = None;
-        self.lease = 0;
-        self.rebuild = self.now;
-        self.now += 1;
+        self.floor = 0;
     }
 }
 
 struct Model {
     deltas: Vec<i8>,
     workers: usize,
-    invalidations: u8,
-    wipes: u8,
+    left: Left,
     rounds: usize,
     without: Without,
-    numbered: RefCell<NumberedBatches>,
 }
 
+/// Steps from a state in which nobody is in the middle of anything until all is quiescent, at
+/// the most.
+const QUIESCENT_LIMIT: usize = 40;
+
 impl Model {
+    /// `lua/invalidate.lua`
+    fn invalidate(&self, state: &mut State) {
+        if let Some(live) = state.live.take() {
+            state.floor = live.revision;
+        }
+        if self.without == Without::InvalidationFloor {
+            state.floor = 0;
+        }
+        state.lease = 0;
+        state.rebuild = state.draw();
+    }
+
     fn sum(&self, votes: Votes) -> i8 {
         self.deltas
             .iter()
@@ -140,15 +200,6 @@ impl Model {
         }
     }
 
-    fn number(&self, batch: Batch) -> BatchNumber {
-        self.numbered.borrow_mut().number(batch)
-    }
-
-    fn numbered(&self, number: BatchNumber) -> Rc<Batch> {
-        let at = usize::try_from(number).expect("a few batches");
-        Rc::clone(&self.numbered.borrow().batches[at])
-    }
-
     /// A snapshot that sees these votes and no others.
     fn snapshot_of(&self, committed: Votes) -> Snapshot {
         let xid = |at| Self::transaction(at).0;
@@ -170,17 +221,20 @@ impl Model {
         State {
             committed: 0,
             live: None,
+            floor: 0,
             lease: 0,
             rebuild: 0,
             saved_count: 0,
             counted_at: 0,
-            now: 1,
+            now: FIRST_TIME,
+            drawn: 0,
+            epoch: 0,
+            entry: Entry::Done,
             batches: (0..self.deltas.len())
-                .map(|at| self.number(self.batch(at)))
+                .map(|at| Arc::new(self.batch(at)))
                 .collect(),
             workers: vec![Worker::Read; self.workers],
-            invalidations: self.invalidations,
-            wipes: self.wipes,
+            left: self.left,
         }
     }
 
@@ -193,27 +247,77 @@ impl Model {
         for at in 0..state.workers.len() {
             all.extend(self.work(state, at));
         }
-        if state.invalidations > 0 && (state.live.is_some() || state.lease != 0) {
+        all.extend(self.enter(state));
+        let has_key = state.live.is_some() || state.lease != 0;
+        if state.left.invalidations > 0 && has_key {
             let mut next = state.clone();
-            next.invalidate();
-            next.invalidations -= 1;
+            self.invalidate(&mut next);
+            next.left.invalidations -= 1;
             all.push(next);
         }
-        if state.wipes > 0 {
-            all.push(State {
-                live: None,
-                lease: 0,
-                rebuild: 0,
-                wipes: state.wipes - 1,
-                ..state.clone()
-            });
+        if state.left.wipes > 0 {
+            let mut next = state.clone();
+            next.drop_count();
+            (next.lease, next.rebuild) = (0, 0);
+            next.left.wipes -= 1;
+            next.entry = Entry::RaiseNumber;
+            all.push(next);
+        }
+        if state.left.time_outs > 0 && state.lease != 0 && state.rebuild == 0 {
+            let mut next = state.clone();
+            next.drop_count();
+            next.lease = 0;
+            next.left.time_outs -= 1;
+            all.push(next);
+        }
+        if state.left.clock_steps > 0 {
+            for now in [
+                1,
+                state.now.saturating_sub(1),
+                state.now.saturating_sub(2),
+                state.now + 2,
+            ] {
+                if now == 0 || now == state.now {
+                    continue;
+                }
+                let mut next = state.clone();
+                next.now = now;
+                next.left.clock_steps -= 1;
+                all.push(next);
+            }
         }
         all
     }
 
+    /// The next step into another epoch.
+    fn enter(&self, state: &State) -> Option<State> {
+        let mut next = state.clone();
+        next.entry = match state.entry {
+            Entry::Done => return None,
+            Entry::RaiseNumber => {
+                next.epoch += u8::from(self.without != Without::EpochNumber);
+                Entry::InvalidateCounter
+            }
+            Entry::InvalidateCounter => {
+                let has_key = state.live.is_some() || (state.floor, state.lease, state.rebuild) != (0, 0, 0);
+                if has_key {
+                    self.invalidate(&mut next);
+                }
+                Entry::Compare
+            }
+            Entry::Compare => {
+                let is_exact = state.saved_count == self.sum(state.committed);
+                if !is_exact && state.live.is_none() && state.rebuild == 0 {
+                    self.invalidate(&mut next);
+                }
+                Entry::Done
+            }
+        };
+        Some(next)
+    }
+
     fn batch_step(&self, state: &State, at: usize) -> Option<State> {
-        let batch = self.numbered(state.batches[at]);
-        let call = batch.call()?;
+        let call = state.batches[at].call()?;
         let mut next = state.clone();
         let reply = match call {
             Call::Commit => {
@@ -231,11 +335,11 @@ impl Model {
             }]),
             Call::Seed(seeds) => Reply::Seeded(seeds.iter().map(|seed| self.seed(&mut next, seed)).collect()),
             Call::Invalidate(_) => {
-                next.invalidate();
+                self.invalidate(&mut next);
                 Reply::Invalidated
             }
         };
-        next.batches[at] = self.number(batch.after(reply));
+        next.batches[at] = Arc::new(state.batches[at].after(reply));
         Some(next)
     }
 
@@ -243,8 +347,7 @@ impl Model {
     fn count(&self, state: &mut State, at: usize) -> Counted {
         let Some(live) = &mut state.live else {
             if state.lease == 0 {
-                state.lease = state.now;
-                state.now += 1;
+                state.lease = state.draw();
             }
             return Counted::Miss {
                 lease: state.lease.to_string(),
@@ -254,7 +357,7 @@ impl Model {
         if self.deltas[at] != 0 && !is_seen {
             live.count += self.deltas[at];
             live.revision = state.now.max(live.revision + 1);
-            state.now = live.revision + 1;
+            state.now += 1;
         }
         Counted::Count(live.count.into())
     }
@@ -267,70 +370,56 @@ impl Model {
         }
         let number = |number: i64| u8::try_from(number).expect("a small number");
         let counted_at = number(exact.counted_at.map_or(0, Revision::micros));
-        let revision = state.now.max(counted_at + 1);
+        let floor = if self.without == Without::SeedFloor {
+            0
+        } else {
+            state.floor
+        };
+        let revision = state.now.max(counted_at.max(floor) + 1);
         state.live = Some(Live {
             count: i8::try_from(exact.count).expect("a small number"),
             revision,
             saved: 0,
             snapshot: self.votes_of(&exact.snapshot),
         });
+        state.floor = 0;
         state.lease = 0;
-        state.now = revision + 1;
+        state.now += 1;
         true
     }
 
-    fn work(&self, state: &State, at: usize) -> Vec<State> {
-        let to = |worker: Worker| {
-            let mut next = state.clone();
-            next.workers[at] = worker;
-            next
-        };
-        let save = |count: i8, revision: u8, then: Worker| {
-            let ahead = state.counted_at > revision && self.without != Without::CountedAtGuard;
-            if ahead {
-                // Saved already, if the item holds the same.
-                return vec![to(if state.saved_count == count {
-                    then
-                } else {
+    /// The next step of worker `at`; `None` when it has nothing to do.
+    fn work(&self, state: &State, at: usize) -> Option<State> {
+        let mut next = state.clone();
+        let epoch = state.epoch;
+        next.workers[at] = match state.workers[at] {
+            Worker::Read => match state.live {
+                Some(live) if live.saved == live.revision => Worker::Expire {
+                    revision: live.revision,
+                },
+                Some(Live { count, revision, .. }) => Worker::Write {
+                    epoch,
+                    count,
+                    revision,
+                },
+                None if state.rebuild != 0 => Worker::ReadExact {
+                    epoch,
+                    token: state.rebuild,
+                },
+                None => return None,
+            },
+            Worker::Write { epoch, .. } if epoch != state.epoch => Worker::Read,
+            Worker::Write { count, revision, .. } => {
+                if state.counted_at <= revision || self.without == Without::CountedAtGuard {
+                    (next.saved_count, next.counted_at) = (count, revision);
+                    Worker::Mark { count, revision }
+                } else if self.without == Without::RefusedInvalidation {
                     Worker::Read
-                })];
-            }
-            vec![State {
-                saved_count: count,
-                counted_at: revision,
-                ..to(then)
-            }]
-        };
-        match state.workers[at] {
-            Worker::Read => {
-                let mut all = Vec::new();
-                if let Some(live) = state.live {
-                    all.push(to(if live.saved == live.revision {
-                        Worker::Expire {
-                            revision: live.revision,
-                        }
-                    } else {
-                        Worker::Write {
-                            count: live.count,
-                            revision: live.revision,
-                        }
-                    }));
+                } else {
+                    Worker::InvalidateUnchanged { revision }
                 }
-                if state.rebuild != 0 {
-                    let reading = Worker::ReadExact {
-                        token: state.rebuild,
-                        now: state.now,
-                    };
-                    all.push(State {
-                        now: state.now + 1,
-                        ..to(reading)
-                    });
-                }
-                all
             }
-            Worker::Write { count, revision } => save(count, revision, Worker::Mark { count, revision }),
             Worker::Mark { count, revision } => {
-                let mut next = to(Worker::Read);
                 if let Some(live) = &mut next.live {
                     let same = if self.without == Without::Revision {
                         live.count == count
@@ -339,102 +428,204 @@ impl Model {
                     };
                     if same {
                         live.saved = live.revision;
+                        next.rebuild = 0;
                     }
                 }
-                vec![next]
+                Worker::Read
+            }
+            Worker::InvalidateUnchanged { revision } => {
+                if state.live.is_some_and(|live| live.revision == revision) {
+                    self.invalidate(&mut next);
+                }
+                Worker::Read
             }
             Worker::Expire { revision } => {
-                let mut next = to(Worker::Read);
-                next.live = next
-                    .live
-                    .filter(|live| live.revision != revision || live.saved != revision);
-                vec![next]
-            }
-            Worker::ReadExact { token, now } => {
-                vec![to(Worker::WriteExact {
-                    token,
-                    now,
-                    count: self.sum(state.committed),
-                })]
-            }
-            Worker::WriteExact { token, now, count } => save(count, now, Worker::ClearRequest { token }),
-            Worker::ClearRequest { token } => {
-                let mut next = to(Worker::Read);
-                if next.rebuild == token {
-                    next.rebuild = 0;
+                let is_idle =
+                    |live: Live| live.revision == revision && live.saved == revision && revision <= state.now;
+                if state.live.is_some_and(is_idle) {
+                    next.drop_count();
                 }
-                vec![next]
+                Worker::Read
             }
-        }
+            Worker::ReadExact { epoch, token } => Worker::Claim {
+                token,
+                rebuilt: Rebuilt {
+                    epoch,
+                    count: self.sum(state.committed),
+                    counted_at: state.counted_at,
+                },
+            },
+            Worker::Claim { token, .. } if state.rebuild != token => Worker::Read,
+            Worker::Claim { token, rebuilt } => match state.live {
+                Some(live) => {
+                    if live.saved == live.revision {
+                        next.rebuild = 0;
+                    }
+                    Worker::Read
+                }
+                None => {
+                    let floor = if self.without == Without::ClaimAboveFloor {
+                        0
+                    } else {
+                        state.floor
+                    };
+                    let revision = state.now.max(rebuilt.counted_at + 1).max(floor + 1);
+                    if self.without != Without::ClaimFloor {
+                        next.floor = revision;
+                    }
+                    next.now += 1;
+                    Worker::WriteExact {
+                        token,
+                        rebuilt,
+                        revision,
+                    }
+                }
+            },
+            Worker::WriteExact {
+                token,
+                rebuilt,
+                revision,
+            } => {
+                let is_as_read = if self.without == Without::CompareAndSet {
+                    state.counted_at <= revision
+                } else {
+                    state.counted_at == rebuilt.counted_at
+                };
+                if is_as_read && rebuilt.epoch == state.epoch {
+                    (next.saved_count, next.counted_at) = (rebuilt.count, revision);
+                    Worker::ClearRequest { token }
+                } else {
+                    Worker::Read
+                }
+            }
+            Worker::ClearRequest { token } => {
+                if state.rebuild == token {
+                    next.rebuild = 0;
+                    // The holder of a lease may have read the item before it was written.
+                    let keeps_floor = state.lease != 0 && self.without != Without::FloorBesideLease;
+                    if state.live.is_none() && !keeps_floor {
+                        next.floor = 0;
+                    }
+                }
+                Worker::Read
+            }
+        };
+        Some(next)
     }
 
-    /// What is wrong with a state in which nobody is in the middle of anything.
+    /// What is wrong with a state in which nobody is in the middle of anything: a worker that
+    /// goes on alone must reach a quiescent state, in which all counts are right.
     fn violation(&self, state: &State) -> Option<String> {
-        let idle = state.workers.iter().all(|worker| *worker == Worker::Read)
-            && state
-                .batches
-                .iter()
-                .all(|number| self.numbered(*number).is_done());
+        let idle = state.batches.iter().all(|batch| batch.is_done())
+            && state.workers.iter().all(|worker| *worker == Worker::Read)
+            && state.entry == Entry::Done;
         if !idle {
             return None;
         }
         let truth = self.sum(state.committed);
-        if let Some(live) = state.live.filter(|live| live.count != truth) {
-            return Some(format!("live count {}, truth {truth}", live.count));
+        let mut state = state.clone();
+        for _ in 0..QUIESCENT_LIMIT {
+            if let Some(live) = state.live.filter(|live| live.count != truth) {
+                return Some(format!("live count {}, truth {truth}", live.count));
+            }
+            let is_saved = state.live.is_none_or(|live| live.saved == live.revision);
+            if state.workers[0] == Worker::Read && state.rebuild == 0 && is_saved {
+                return (state.saved_count != truth)
+                    .then(|| format!("saved count {}, truth {truth}", state.saved_count));
+            }
+            state = self.work(&state, 0)?;
         }
-        let finalized = state.rebuild == 0 && state.live.is_none_or(|live| live.saved == live.revision);
-        let wiped = state.wipes != self.wipes;
-        (finalized && !wiped && state.saved_count != truth)
-            .then(|| format!("saved count {}, truth {truth}", state.saved_count))
+        Some("never quiescent".to_owned())
     }
 
-    /// Visits every state. Returns how many there are, and the first violation.
-    fn search(&self) -> (usize, Option<String>) {
-        let mut seen = HashSet::from([self.first()]);
-        let mut queue = VecDeque::from([self.first()]);
+    /// Visits every state, or all up to the first violation if it is to stop there. Returns
+    /// how many there are, and the first violation with the shortest way to it.
+    fn search(&self, is_to_stop: bool) -> (usize, Option<String>) {
+        let first = Arc::new(self.first());
+        let mut seen = HashSet::from([Arc::clone(&first)]);
+        // Each state, and from which one it was reached first.
+        let mut all = vec![(first, 0_usize)];
         let mut found = None;
-        while let Some(state) = queue.pop_front() {
+        let mut number = 0;
+        while number < all.len() && !(is_to_stop && found.is_some()) {
+            let state = Arc::clone(&all[number].0);
             if found.is_none() {
-                found = self.violation(&state);
+                found = self
+                    .violation(&state)
+                    .map(|what| format!("{what}{}", way(&all, number)));
             }
             for next in self.next(&state) {
-                if seen.insert(next.clone()) {
-                    queue.push_back(next);
+                let next = Arc::new(next);
+                if seen.insert(Arc::clone(&next)) {
+                    all.push((next, number));
                 }
             }
+            number += 1;
         }
-        (seen.len(), found)
+        (all.len(), found)
     }
+}
+
+/// The states up to this one.
+fn way(all: &[(Arc<State>, usize)], number: usize) -> String {
+    let mut at = number;
+    let mut way = Vec::new();
+    loop {
+        let state = &all[at].0;
+        let calls: Vec<_> = state.batches.iter().map(|batch| batch.call()).collect();
+        way.push(format!(
+            "\n  now {} live {:?} floor {} lease {} rebuild {} item ({}, {}) epoch {} {:?} workers {:?} batches {calls:?}",
+            state.now,
+            state.live,
+            state.floor,
+            state.lease,
+            state.rebuild,
+            state.saved_count,
+            state.counted_at,
+            state.epoch,
+            state.entry,
+            state.workers,
+        ));
+        if at == 0 {
+            break;
+        }
+        at = all[at].1;
+    }
+    way.into_iter().rev().collect()
 }
 
 #[test]
 fn every_state_of_the_protocol_is_exact_when_quiescent() {
+    let left = |invalidations, wipes, time_outs, clock_steps| Left {
+        invalidations,
+        wipes,
+        time_outs,
+        clock_steps,
+    };
     let mut total = 0;
-    for (deltas, workers, invalidations, wipes) in [
-        (vec![1, 1], 1, 0, 0),
-        (vec![1, 1], 2, 0, 0),
-        (vec![1, 1], 1, 1, 1),
-        (vec![1, -1], 1, 2, 0),
-        (vec![1, 1, -1], 1, 0, 0),
-        (vec![1, 1, -1], 1, 1, 0),
-        (vec![1, -1], 2, 1, 0),
-        (vec![1, 0], 1, 1, 0),
+    for (deltas, workers, left) in [
+        (vec![1, 1], 1, NOTHING),
+        (vec![1, 1], 2, NOTHING),
+        (vec![1, 1], 1, left(1, 1, 0, 0)),
+        (vec![1, 1], 1, left(1, 0, 1, 1)),
+        (vec![1, 1], 1, left(0, 1, 0, 1)),
+        (vec![1, -1], 1, left(2, 0, 0, 0)),
+        (vec![1, -1], 1, left(1, 0, 0, 2)),
+        (vec![1, -1], 2, left(1, 0, 0, 1)),
+        (vec![1, 1, -1], 1, NOTHING),
+        (vec![1, 1, -1], 1, left(1, 0, 0, 0)),
+        (vec![1, 0], 1, left(1, 0, 0, 1)),
     ] {
         let model = Model {
             deltas,
             workers,
-            invalidations,
-            wipes,
+            left,
             rounds: ROUNDS,
             without: Without::Nothing,
-            numbered: RefCell::default(),
         };
-        let (states, violation) = model.search();
-        println!(
-            "{:?}, {workers} workers, {invalidations} invalidations, {wipes} wipes: {states} states",
-            model.deltas
-        );
-        assert_eq!(violation, None, "{:?}", model.deltas);
+        let (states, violation) = model.search(false);
+        println!("{:?}, {workers} workers, {left:?}: {states} states", model.deltas);
+        assert_eq!(violation, None, "{:?}, {workers} workers, {left:?}", model.deltas);
         total += states;
     }
     println!("{total} states in all");
@@ -442,26 +633,38 @@ fn every_state_of_the_protocol_is_exact_when_quiescent() {
 
 #[test]
 fn without_any_one_piece_the_search_finds_the_violation() {
-    for (without, deltas, workers, rounds) in [
-        (Without::VisibilitySnapshot, vec![1, 1], 1, ROUNDS),
-        (Without::Lease, vec![1, 1], 1, ROUNDS),
-        (Without::CountedAtGuard, vec![1, 1, -1], 2, ROUNDS),
-        (Without::Revision, vec![1, 1, -1], 2, ROUNDS),
-        (Without::ExactCountAfterLease, vec![1, 1], 1, ROUNDS),
-        (Without::ExactCountOfItsRound, vec![1, 1], 1, ROUNDS),
-        (Without::Suspects, vec![1, 1], 1, 1),
-        (Without::CommitFirst, vec![1], 1, ROUNDS),
+    let clock = |invalidations, clock_steps| Left {
+        invalidations,
+        clock_steps,
+        ..NOTHING
+    };
+    let wipe = Left { wipes: 1, ..NOTHING };
+    for (without, deltas, workers, rounds, left) in [
+        (Without::VisibilitySnapshot, vec![1, 1], 1, ROUNDS, NOTHING),
+        (Without::Lease, vec![1, 1], 1, ROUNDS, NOTHING),
+        (Without::CountedAtGuard, vec![1, 1, -1], 2, ROUNDS, NOTHING),
+        (Without::Revision, vec![1, 1, -1], 2, ROUNDS, NOTHING),
+        (Without::ExactCountAfterLease, vec![1, 1], 1, ROUNDS, NOTHING),
+        (Without::ExactCountOfItsRound, vec![1, 1], 1, ROUNDS, NOTHING),
+        (Without::Suspects, vec![1, 1], 1, 1, NOTHING),
+        (Without::CommitFirst, vec![1], 1, ROUNDS, NOTHING),
+        (Without::InvalidationFloor, vec![1, 1], 2, ROUNDS, clock(1, 1)),
+        (Without::SeedFloor, vec![1, 1], 2, ROUNDS, clock(1, 1)),
+        (Without::ClaimAboveFloor, vec![1, 1], 2, ROUNDS, clock(1, 1)),
+        (Without::ClaimFloor, vec![1, 1], 2, ROUNDS, clock(1, 1)),
+        (Without::CompareAndSet, vec![1, 1], 2, ROUNDS, clock(1, 1)),
+        (Without::RefusedInvalidation, vec![1, 1], 2, ROUNDS, clock(1, 1)),
+        (Without::FloorBesideLease, vec![1, 1, 1], 2, ROUNDS, clock(1, 1)),
+        (Without::EpochNumber, vec![1, 1], 1, ROUNDS, wipe),
     ] {
         let model = Model {
             deltas,
             workers,
-            invalidations: 0,
-            wipes: 0,
+            left,
             rounds,
             without,
-            numbered: RefCell::default(),
         };
-        let (states, violation) = model.search();
+        let (states, violation) = model.search(true);
         let violation =
             violation.unwrap_or_else(|| panic!("without {without:?}, {states} states are all exact"));
         println!("without {without:?}: {violation} ({states} states)");

@@ -8,7 +8,7 @@ use crate::helpers::stores::{LOCK_VOTES, blocker, until_blocked};
 use tally::counts::CountReader;
 use tally::votes::VoteQueue;
 
-use crate::helpers::tally::Tally;
+use crate::helpers::tally::{Tally, live_counts};
 
 /// Votes until a vote is answered with a live count again.
 async fn counts_are_back(tally: &Tally, item: tally::domain::ItemId) {
@@ -280,16 +280,6 @@ async fn the_items_of_a_batch_writer_that_ends_with_its_thread_are_rebuilt() {
     .await;
     live_counts.repaired().await;
     tally.assert_exact_when_quiescent(item).await;
-}
-
-pub fn live_counts(tally: &Tally) -> tally::live::LiveCounts {
-    let redis = tally::live::Redis::new(
-        &tally.stores.redis_url(),
-        &tally::live::KeyPrefix::default(),
-        tally::live::SERVER_ANSWER_LIMIT,
-    )
-    .expect("a URL");
-    tally::live::LiveCounts::open(redis)
 }
 
 /// Each caller finds the circuit breaker open and leaves a suspect, again and again. A repair

@@ -57,7 +57,7 @@ async fn a_wrong_setting_ends_either_program_at_start_with_one_line_that_names_i
         (TALLY, vec!["serve"], "DATABASE_URL", "mysql://x"),
         (TALLY, vec!["serve"], "REDIS_URL", "x"),
         (TALLY, vec!["serve"], "RUST_LOG", "tally=loud"),
-        (TALLY, vec!["audit"], "TALLY_IN_FLIGHT_LIMIT", "soon"),
+        (TALLY, vec!["audit"], "TALLY_WRITER_STALL_LIMIT", "soon"),
         (SYNC_WORKER, vec![], "TALLY_RETENTION", "-1s"),
         (SYNC_WORKER, vec![], "TALLY_FLUSH_EVERY", "0s"),
         (SYNC_WORKER, vec![], "TALLY_AUDIT_CRON", "often"),
@@ -180,7 +180,7 @@ async fn once_flushes_and_audits_and_exits_with_0_only_when_nothing_was_wrong() 
     assert_eq!(code, Some(0), "{output}");
     let once = || {
         let mut command = command(SYNC_WORKER, Some(&stores));
-        command.arg("--once").env("TALLY_IN_FLIGHT_LIMIT", "1ms");
+        command.arg("--once");
         run(command)
     };
     let output = once().await;
@@ -271,9 +271,9 @@ async fn the_worker_stops_at_sigterm_in_the_middle_of_a_long_scan() {
     worker.wait_for_line("terminated").await;
     blocker.rollback().await.expect("a rollback");
     assert_eq!(worker.wait().await, Some(0));
-    // What it had read by then, which is at most a quarter of a second's.
+    // At most what it had read by then, a quarter of a second's; less where it has left locked
+    // rows for later.
     let (_, written) = saved(&stores).await;
-    assert!(written > 0, "it completes what it has begun");
     assert!(written < i64::try_from(items).expect("a number"), "{written}");
 }
 
@@ -286,7 +286,6 @@ async fn two_servers_and_two_workers_are_exact_through_wipes_kills_and_expiry() 
         ("TALLY_FLUSH_EVERY", "20ms"),
         ("TALLY_RETENTION", "1ms"),
         ("TALLY_AUDIT_CRON", "* * * * * *"),
-        ("TALLY_IN_FLIGHT_LIMIT", "3s"),
     ];
     let mut worker = start_worker(&stores, "worker1", &settings);
     let _other_worker = start_worker(&stores, "worker2", &settings);
@@ -336,11 +335,7 @@ async fn a_worker_that_is_frozen_in_the_middle_of_an_audit_does_not_stop_the_oth
     // Its audit moves the watermark, and then waits for the item's row.
     let pool = stores.pool();
     let blocker = blocker(&pool, "select from item for no key update").await;
-    let settings = [
-        ("TALLY_AUDIT_CRON", "* * * * * *"),
-        ("TALLY_IN_FLIGHT_LIMIT", "1ms"),
-        ("TALLY_FLUSH_EVERY", "1h"),
-    ];
+    let settings = [("TALLY_AUDIT_CRON", "* * * * * *"), ("TALLY_FLUSH_EVERY", "1h")];
     let stopped = start_worker(&stores, "stopped", &settings);
     until_blocked(&pool, "-- Adds the votes").await;
     stopped.freeze().await.expect("it runs");

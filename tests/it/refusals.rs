@@ -11,7 +11,7 @@ use tally::votes::{CastError, VoteQueue};
 use crate::helpers::eventually;
 use crate::helpers::stores::{LOCK_VOTES, blocker, until_blocked};
 use crate::helpers::tally::Tally;
-use crate::outages::live_counts;
+use crate::helpers::tally::live_counts;
 
 const NOT_STORED: &str = "urn:tally:problem:vote-not-stored";
 const UNCONFIRMED: &str = "urn:tally:problem:vote-unconfirmed";

@@ -54,11 +54,7 @@ async fn votes_flushes_audits_rebuilds_and_epochs_work_with_each_program_under_i
     let worker = start_worker(
         &stores,
         "worker",
-        &[
-            ("TALLY_FLUSH_EVERY", "20ms"),
-            ("TALLY_AUDIT_CRON", "* * * * * *"),
-            ("TALLY_IN_FLIGHT_LIMIT", "1ms"),
-        ],
+        &[("TALLY_FLUSH_EVERY", "20ms"), ("TALLY_AUDIT_CRON", "* * * * * *")],
     );
     let http = reqwest::Client::new();
     let made = http

@@ -17,6 +17,7 @@ use anyhow::Context;
 use serde::Serialize;
 use sqlx::PgExecutor;
 use sqlx::postgres::{PgPool, PgPoolOptions};
+use tally::counts::ItemCount;
 use tally::domain::{Item, ItemId, NewVote, StoredVote, VoteId, VoterId};
 use tally::http::{self, Json, PathItem, Problem, VoteBody, item_answer, vote_answer};
 use tally::telemetry;
@@ -152,7 +153,11 @@ async fn cast<S: VoteStore>(
 
 async fn item<S: VoteStore>(store: web::Data<S>, id: PathItem) -> HttpResponse {
     match store.item(id.0).await {
-        Ok((item, live)) => item_answer(&item, live),
+        Ok((item, live)) => item_answer(&ItemCount {
+            item: item.into(),
+            live_count: live,
+            is_current: true,
+        }),
         Err(error) => failed(&error),
     }
 }

@@ -47,8 +47,10 @@ impl Form for ListQuery {
 struct ItemBody<'a> {
     id: ItemId,
     name: &'a str,
-    /// The live count; the saved count when there is no live count.
+    /// The current count; the saved one while Redis is unavailable.
     vote_count: i64,
+    /// Whether `vote_count` is current; if not, it is as of `saved.counted_at`.
+    current: bool,
     saved: SavedBody,
 }
 
@@ -98,11 +100,12 @@ impl ListQuery {
     }
 }
 
-fn body(item: &Item, live: Option<i64>) -> ItemBody<'_> {
+fn body(item: &Item, vote_count: i64, current: bool) -> ItemBody<'_> {
     ItemBody {
         id: item.id,
         name: &item.name,
-        vote_count: live.unwrap_or(item.saved_count),
+        vote_count,
+        current,
         saved: SavedBody {
             vote_count: item.saved_count,
             counted_at: item.counted_at.map(|revision| revision.to_string()),
@@ -115,18 +118,18 @@ pub async fn create(state: web::Data<AppState>, new: Json<NewItem>) -> Result<Ht
     let item = state.ledger.create_item(&name).await?;
     Ok(HttpResponse::Created()
         .insert_header((header::LOCATION, format!("/v1/items/{}", item.id)))
-        .json(body(&item, None)))
+        .json(body(&item, item.saved_count, true)))
 }
 
 pub async fn show(state: web::Data<AppState>, id: PathItem) -> Result<HttpResponse, Problem> {
     let read = state.counts.one(id.0).await?;
     let read = read.ok_or_else(|| Problem::unknown_item(id.0))?;
-    Ok(item_answer(&read.item, read.live_count))
+    Ok(item_answer(&read))
 }
 
-/// The answer to a read of one item, with its live count if there is one.
-pub fn item_answer(item: &Item, live: Option<i64>) -> HttpResponse {
-    HttpResponse::Ok().json(body(item, live))
+/// The answer to a read of one item.
+pub fn item_answer(read: &ItemCount) -> HttpResponse {
+    HttpResponse::Ok().json(body(&read.item, read.vote_count(), read.is_current))
 }
 
 pub async fn list(state: web::Data<AppState>, query: Query<ListQuery>) -> Result<HttpResponse, Problem> {
@@ -137,7 +140,7 @@ pub async fn list(state: web::Data<AppState>, query: Query<ListQuery>) -> Result
         next_after: counts.last().filter(|_| is_full).map(|last| last.item.id),
         items: counts
             .iter()
-            .map(|ItemCount { item, live_count }| body(item, *live_count))
+            .map(|read| body(&read.item, read.vote_count(), read.is_current))
             .collect(),
     }))
 }

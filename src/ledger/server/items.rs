@@ -2,16 +2,17 @@
 
 use std::sync::Arc;
 
-use sqlx::postgres::PgConnection;
+use sqlx::PgExecutor;
 use tokio::time::timeout;
 
 use super::ServerLedger;
 use super::connection::DedicatedConnection;
 use super::item_cache::ItemCache;
-use crate::domain::{Item, ItemId, ItemName, Revision};
+use crate::domain::{ExactCount, Item, ItemId, ItemName, Revision};
 use crate::ledger::LedgerError;
 use crate::ledger::connect::{ANSWER_MARGIN, KEPT_PLANS};
 use crate::ledger::error::is_disconnect;
+use crate::ledger::exact_counts::exact_counts;
 
 /// Items in the cache of one reader, at the most: a few megabytes a reader, 40 MB if every
 /// name is as long as a name may be.
@@ -102,6 +103,27 @@ impl ServerLedger {
         };
         Ok(rows.into_iter().map(Item::try_from).collect::<Result<_, _>>()?)
     }
+
+    /// The items among these that exist, in no order. Each id may be given once.
+    ///
+    /// # Errors
+    /// When Postgres is unavailable or too slow.
+    pub async fn items_by_id(&self, ids: &[ItemId]) -> Result<Vec<Item>, LedgerError> {
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let ids: Vec<i64> = ids.iter().map(|id| id.get()).collect();
+        Ok(find(&self.database.pool, &ids).await?.into_items()?)
+    }
+
+    /// The exact counts of these items, all under one snapshot. Each id may be given once;
+    /// unknown items are left out.
+    ///
+    /// # Errors
+    /// When Postgres is unavailable or too slow.
+    pub async fn exact_counts(&self, items: &[ItemId]) -> Result<Vec<ExactCount>, LedgerError> {
+        exact_counts(&self.database.pool, items).await
+    }
 }
 
 /// Reads items by their ids, many at once, over a connection of its own. Over a connection of
@@ -145,22 +167,7 @@ impl ItemReader {
                 Err(_) => return Err(LedgerError::Timeout(limit)),
             }
         };
-        let columns = found.names.unwrap_or_default().into_iter();
-        let columns = columns
-            .zip(found.vote_counts.unwrap_or_default())
-            .zip(found.counted_at.unwrap_or_default());
-        let ids = found.ids.unwrap_or_default();
-        let rows = ids.into_iter().zip(columns);
-        let items = rows
-            .map(|(id, ((name, vote_count), counted_at))| {
-                Item::try_from(Row {
-                    id,
-                    name,
-                    vote_count,
-                    counted_at,
-                })
-            })
-            .collect::<Result<Vec<_>, _>>()?;
+        let items = found.into_items()?;
         let names = items.iter().map(|item| (item.id.get(), Arc::clone(&item.name)));
         self.names.add(names);
         Ok(items)
@@ -175,8 +182,27 @@ struct Columns {
     counted_at: Option<Vec<Option<i64>>>,
 }
 
+impl Columns {
+    fn into_items(self) -> Result<Vec<Item>, sqlx::Error> {
+        let columns = self.names.unwrap_or_default().into_iter();
+        let columns = columns
+            .zip(self.vote_counts.unwrap_or_default())
+            .zip(self.counted_at.unwrap_or_default());
+        let rows = self.ids.unwrap_or_default().into_iter().zip(columns);
+        rows.map(|(id, ((name, vote_count), counted_at))| {
+            Item::try_from(Row {
+                id,
+                name,
+                vote_count,
+                counted_at,
+            })
+        })
+        .collect()
+    }
+}
+
 /// One row of arrays: with a row for each item, to decode would cost more than to read.
-async fn find(connection: &mut PgConnection, ids: &[i64]) -> Result<Columns, sqlx::Error> {
+async fn find(executor: impl PgExecutor<'_>, ids: &[i64]) -> Result<Columns, sqlx::Error> {
     sqlx::query_as!(
         Columns,
         r#"select array_agg(id) as ids, array_agg(name) as names, array_agg(vote_count) as vote_counts,
@@ -185,6 +211,6 @@ async fn find(connection: &mut PgConnection, ids: &[i64]) -> Result<Columns, sql
            from item where id = any($1)"#,
         ids
     )
-    .fetch_one(connection)
+    .fetch_one(executor)
     .await
 }

@@ -3,13 +3,16 @@
 mod connection;
 mod item_cache;
 mod items;
+mod progress;
 mod votes;
 
 pub use items::ItemReader;
 pub(crate) use items::NAMES_LIMIT_ITEMS;
+pub use progress::BatchUnderWay;
 pub(crate) use votes::ITEM_CACHE_LIMIT_ITEMS;
 pub use votes::{InsertError, Inserted, VoteWriter};
 
+use progress::Writers;
 use sqlx::migrate::{Migrate, MigrateError};
 
 use super::LedgerError;
@@ -29,6 +32,8 @@ pub enum Migrations {
 #[derive(Clone, Debug)]
 pub struct ServerLedger {
     database: Database,
+    /// Shared by its clones.
+    writers: Writers,
 }
 
 impl ServerLedger {
@@ -39,14 +44,17 @@ impl ServerLedger {
     /// When `database_url` is no URL of a Postgres.
     pub fn new(database_url: &str, application_name: &str) -> Result<Self, LedgerError> {
         let database = Database::new(database_url, application_name, SERVER_STATEMENT_LIMIT)?;
-        Ok(Self { database })
+        Ok(Self {
+            database,
+            writers: Writers::default(),
+        })
     }
 
     /// A writer of votes, with a connection of its own.
     pub fn writer(&self) -> VoteWriter {
         let options = self.database.options.clone();
         let options = options.options([KEPT_PLANS]).options(WRITER_KEEPALIVE);
-        VoteWriter::new(options, self.database.statement_limit)
+        VoteWriter::new(options, self.database.statement_limit, self.writers.clone())
     }
 
     /// Whether Postgres answers, and whether its migrations have run.

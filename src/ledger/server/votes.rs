@@ -8,6 +8,7 @@ use sqlx::postgres::{PgConnectOptions, PgConnection};
 use tokio::time::timeout;
 
 use super::item_cache::ItemCache;
+use super::progress::{Batches, WriterName, Writers};
 use crate::domain::{ExactCount, ItemId, NewVote, StoredVote, TransactionId, VoteId, VoteOutcome, VoterId};
 use crate::ledger::LedgerError;
 use crate::ledger::connect::{ANSWER_MARGIN, CONNECT_LIMIT};
@@ -42,6 +43,8 @@ pub enum InsertError {
 pub struct VoteWriter {
     options: PgConnectOptions,
     answer_limit: Duration,
+    writers: Writers,
+    batches: Batches,
     kept: Option<WriterConnection>,
 }
 
@@ -49,6 +52,7 @@ pub struct VoteWriter {
 struct WriterConnection {
     connection: PgConnection,
     items: ItemCache,
+    name: WriterName,
 }
 
 /// sqlx's options would show their password.
@@ -61,10 +65,12 @@ impl std::fmt::Debug for VoteWriter {
 }
 
 impl VoteWriter {
-    pub(super) fn new(options: PgConnectOptions, statement_limit: Duration) -> Self {
+    pub(super) fn new(options: PgConnectOptions, statement_limit: Duration, writers: Writers) -> Self {
         Self {
             options,
             answer_limit: statement_limit + ANSWER_MARGIN,
+            batches: writers.add(),
+            writers,
             kept: None,
         }
     }
@@ -74,6 +80,7 @@ impl VoteWriter {
     /// # Errors
     /// When the batch was not stored, or possibly not: the error says which.
     pub async fn insert(&mut self, votes: &[NewVote]) -> Result<Inserted, InsertError> {
+        self.batches.begin();
         // Taken, and kept again only after a clean end: a connection whose statement failed or
         // was given up is never used again.
         let mut writer = match self.kept.take() {
@@ -119,6 +126,12 @@ impl VoteWriter {
         })
     }
 
+    /// Says that the batch which was inserted last has ended: its votes are counted, or their
+    /// items are suspect.
+    pub fn end_batch(&self) {
+        self.batches.end();
+    }
+
     /// The exact counts of these items, all under one snapshot. Over the same connection,
     /// which is free between two batches. Each id may be given once; unknown items are left
     /// out.
@@ -147,11 +160,21 @@ impl VoteWriter {
             Ok::<_, sqlx::Error>(WriterConnection {
                 connection,
                 items: ItemCache::new(ITEM_CACHE_LIMIT_ITEMS),
+                name: self.writers.connected(name),
             })
         };
         match timeout(CONNECT_LIMIT, connecting).await {
             Ok(connected) => Ok(connected?),
             Err(_) => Err(LedgerError::Timeout(CONNECT_LIMIT)),
+        }
+    }
+}
+
+/// Ended between two batches: nothing that was stored over the connection is uncertain.
+impl Drop for VoteWriter {
+    fn drop(&mut self) {
+        if let Some(kept) = &mut self.kept {
+            kept.name.keep();
         }
     }
 }
@@ -164,9 +187,13 @@ fn fresh_name() -> String {
 
 /// Adds this connection to the table `writer_connection`, before its first vote.
 async fn announce(connection: &mut PgConnection, name: &str) -> Result<(), sqlx::Error> {
-    sqlx::query!("insert into writer_connection (name) values ($1)", name)
-        .execute(connection)
-        .await?;
+    sqlx::query!(
+        "insert into writer_connection (name, counted_vote_id)
+         select $1, case when is_called then last_value else last_value - 1 end from vote_id_seq",
+        name
+    )
+    .execute(connection)
+    .await?;
     Ok(())
 }
 

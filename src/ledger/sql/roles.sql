@@ -28,7 +28,7 @@ begin
     execute format('grant usage on schema %I to tally_server, tally_worker, tally_report', current_schema());
 end $$;
 
-revoke all on table item, vote, watermark, incarnation, writer_connection, _sqlx_migrations from tally_server, tally_worker, tally_report;
+revoke all on table item, vote, watermark, epoch, incarnation, writer_connection, _sqlx_migrations from tally_server, tally_worker, tally_report;
 revoke all on sequence item_id_seq, vote_id_seq from tally_server, tally_worker, tally_report;
 
 -- The server creates items, adds votes, and reads exact counts to seed with. It never writes
@@ -38,10 +38,11 @@ grant select (id, item_id, value, change_number, voter_id),
       insert (id, item_id, value, voter_id) on vote to tally_server;
 -- The statement that stores votes draws their ids itself. An identity column draws the ids
 -- of items, which needs no grant.
-grant usage on sequence vote_id_seq to tally_server;
+grant usage, select on sequence vote_id_seq to tally_server;
 grant select (vote_id) on watermark to tally_server;
--- It adds its batch writers' connections.
-grant insert (name) on writer_connection to tally_server;
+-- It adds its batch writers' connections, and notes how far their votes are counted.
+grant select (name, counted_vote_id), insert (name, counted_vote_id), update (counted_vote_id)
+      on writer_connection to tally_server;
 -- For /health/ready.
 grant select (version, checksum) on _sqlx_migrations to tally_server;
 
@@ -49,14 +50,16 @@ grant select (version, checksum) on _sqlx_migrations to tally_server;
 -- who voted.
 grant select (id, vote_count, counted_at, audited_count),
       update (vote_count, counted_at, audited_count) on item to tally_worker;
-grant select (id, item_id, value, created_at) on vote to tally_worker;
+grant select (id, item_id, value) on vote to tally_worker;
 -- The last id that was drawn.
 grant select on sequence vote_id_seq to tally_worker;
 grant select (vote_id, votes), update (vote_id, votes) on watermark to tally_worker;
+-- `for share` asks for the right to update.
+grant select (number), update (number) on epoch to tally_worker;
 -- The row is always the default one. The whole table is granted, for the row's xmin.
 grant select, insert (one), delete on incarnation to tally_worker;
--- They note which are idle, find which are gone, and remove those.
-grant select (name, noted_at, idle_at), update (noted_at, idle_at), delete on writer_connection to tally_worker;
+-- They see how far each is, find those that are gone, and remove those.
+grant select (name, counted_vote_id), delete on writer_connection to tally_worker;
 
 -- Reports read all items and all votes.
 grant select on item, vote to tally_report;

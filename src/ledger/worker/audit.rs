@@ -1,9 +1,7 @@
 //! What the audit compares live counts and saved counts with.
 
-use std::time::Duration;
-
 use super::WorkerLedger;
-use crate::domain::{ItemId, Revision};
+use crate::domain::{ItemId, Revision, VoteId};
 use crate::ledger::LedgerError;
 
 /// An item's counts in Postgres, all under one snapshot.
@@ -36,23 +34,19 @@ impl WorkerLedger {
     }
 
     /// The counts of these items. The audit must read their live counts *before* this call.
-    /// Votes that are newer than `in_flight_limit` may be in flight. Each id may be given once.
+    /// Votes with ids above `in_flight_after`, which must be known even before, may be in flight. Each id may be given once.
     ///
     /// # Errors
     /// When Postgres is unavailable or too slow.
     pub async fn audit_page(
         &self,
         items: &[ItemId],
-        in_flight_limit: Duration,
+        in_flight_after: VoteId,
     ) -> Result<Vec<AuditRow>, LedgerError> {
         let ids: Vec<i64> = items.iter().map(|item| item.get()).collect();
-        let rows = sqlx::query_file!(
-            "src/ledger/sql/audit_page.sql",
-            &ids,
-            in_flight_limit.as_secs_f64()
-        )
-        .fetch_all(&self.database.pool)
-        .await?;
+        let rows = sqlx::query_file!("src/ledger/sql/audit_page.sql", &ids, in_flight_after.get())
+            .fetch_all(&self.database.pool)
+            .await?;
         Ok(rows
             .iter()
             .filter_map(|row| {

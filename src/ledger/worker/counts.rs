@@ -1,31 +1,58 @@
 //! Saves counts to the items.
 
 use std::collections::HashSet;
+use std::sync::atomic::Ordering;
 
 use super::WorkerLedger;
-use crate::domain::{CountToSave, ExactCount, ItemId};
+use crate::domain::{CountToSave, ExactCount, ItemId, Revision};
 use crate::ledger::LedgerError;
-use crate::ledger::error::is_deadlock;
+use crate::ledger::error::{is_deadlock, is_lock_timeout};
 use crate::ledger::exact_counts::exact_counts;
 
 /// Tries of a statement over many items that ends in a deadlock, at the most.
 pub(super) const DEADLOCK_LIMIT_TRIES: u32 = 5;
 
-/// Which items have the counts that were given for them.
+/// What became of counts that were to be saved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Saved {
+    /// All were saved.
     All,
-    Only(HashSet<ItemId>),
+    /// Some were not.
+    Some {
+        saved: HashSet<ItemId>,
+        /// Their items' rows are locked: try again later.
+        locked: HashSet<ItemId>,
+    },
 }
 
 impl Saved {
-    /// Whether this item, one of those given, has its count.
+    /// Whether this count, one of those given, was saved.
     pub fn contains(&self, item: ItemId) -> bool {
         match self {
             Self::All => true,
-            Self::Only(items) => items.contains(&item),
+            Self::Some { saved, .. } => saved.contains(&item),
         }
     }
+
+    /// Whether the item has refused its count: it has a later one.
+    pub fn has_refused(&self, item: ItemId) -> bool {
+        match self {
+            Self::All => false,
+            Self::Some { saved, locked } => !saved.contains(&item) && !locked.contains(&item),
+        }
+    }
+}
+
+/// The number of an epoch, as Postgres keeps it: a fencing token for the writes of counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EpochNumber(i64);
+
+/// An exact count to write to its item.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RebuiltCount {
+    pub exact: ExactCount,
+    /// Claimed for this write alone.
+    pub revision: Revision,
 }
 
 impl WorkerLedger {
@@ -38,39 +65,153 @@ impl WorkerLedger {
         exact_counts(&self.database.pool, items).await
     }
 
-    /// Writes counts behind to their items, each only if its revision is not below the
-    /// item's `counted_at`. Each item may be given once.
+    /// The number of the epoch that counts are written in now. Read it before the counters:
+    /// a count that was read in one epoch is not written in another.
     ///
     /// # Errors
-    /// When Postgres is unavailable or too slow. Each item then has its old or its new count.
-    pub async fn save_counts(&self, counts: &[CountToSave]) -> Result<Saved, LedgerError> {
+    /// When Postgres is unavailable.
+    pub async fn epoch_number(&self) -> Result<EpochNumber, LedgerError> {
+        let number = sqlx::query_scalar!("select number from epoch")
+            .fetch_one(&self.database.pool)
+            .await?;
+        Ok(EpochNumber(number))
+    }
+
+    /// Begins another epoch: counts that were read before are not written any more. Waits
+    /// until writes that are under way have ended.
+    ///
+    /// # Errors
+    /// When Postgres is unavailable.
+    pub async fn begin_epoch(&self) -> Result<(), LedgerError> {
+        sqlx::query!("update epoch set number = number + 1")
+            .execute(&self.database.pool)
+            .await?;
+        Ok(())
+    }
+
+    /// Saves counts to their items, each only if its revision is not below the item's
+    /// `counted_at`. Each item may be given once.
+    ///
+    /// # Errors
+    /// When Postgres is unavailable or too slow: each item then has its old or its new
+    /// count. When another epoch has begun: nothing is written.
+    pub async fn save_counts(
+        &self,
+        counts: &[CountToSave],
+        epoch: EpochNumber,
+    ) -> Result<Saved, LedgerError> {
         let ids: Vec<i64> = counts.iter().map(|one| one.item_id.get()).collect();
         let values: Vec<i64> = counts.iter().map(|one| one.count).collect();
         let revisions: Vec<i64> = counts.iter().map(|one| one.revision.micros()).collect();
+        if self.has_locked_rows.load(Ordering::Relaxed) {
+            return self.save_unlocked(&ids, &values, &revisions, epoch).await;
+        }
         let mut tries = 1;
-        let written = loop {
-            let saved = sqlx::query_file!("src/ledger/sql/save_counts.sql", &ids, &values, &revisions)
-                .execute(&self.database.pool)
-                .await;
+        let saved = loop {
+            let saved = sqlx::query_file!(
+                "src/ledger/sql/save_counts.sql",
+                &ids,
+                &values,
+                &revisions,
+                epoch.0
+            )
+            .fetch_one(&self.database.pool)
+            .await;
             match saved {
-                Ok(done) => break done.rows_affected(),
+                Ok(saved) => break saved,
                 // Rows are locked in the order of their ids, so there is no deadlock as long as
                 // the plan keeps that order. A count may be written twice.
                 Err(error) if is_deadlock(&error) && tries < DEADLOCK_LIMIT_TRIES => {
                     tracing::debug!(tries, "a deadlock among workers: saving again");
                     tries += 1;
                 }
+                Err(error) if is_lock_timeout(&error) => {
+                    return self.save_unlocked(&ids, &values, &revisions, epoch).await;
+                }
                 Err(error) => return Err(error.into()),
             }
         };
-        if written == counts.len() as u64 {
-            return Ok(Saved::All);
+        if !saved.is_current {
+            return Err(LedgerError::EpochEnded);
         }
-        // Some items have a later `counted_at`. If a rebuild has written the same count, that
-        // count is saved too. Otherwise each flush would try it again, until the next vote.
-        let held = sqlx::query_file_scalar!("src/ledger/sql/held_counts.sql", &ids, &values, &revisions)
-            .fetch_all(&self.database.pool)
-            .await?;
-        Ok(Saved::Only(held.into_iter().filter_map(ItemId::new).collect()))
+        Ok(saved.written.map_or(Saved::All, |written| Saved::Some {
+            saved: item_ids(written),
+            locked: HashSet::new(),
+        }))
     }
+
+    /// Saves the counts of items whose rows nobody else has locked.
+    async fn save_unlocked(
+        &self,
+        ids: &[i64],
+        counts: &[i64],
+        revisions: &[i64],
+        epoch: EpochNumber,
+    ) -> Result<Saved, LedgerError> {
+        let saved = sqlx::query_file!(
+            "src/ledger/sql/save_unlocked_counts.sql",
+            ids,
+            counts,
+            revisions,
+            epoch.0
+        )
+        .fetch_one(&self.database.pool)
+        .await?;
+        if !saved.is_current {
+            return Err(LedgerError::EpochEnded);
+        }
+        let unlocked = item_ids(saved.unlocked);
+        let given = ids.iter().filter_map(|id| ItemId::new(*id));
+        let locked: HashSet<ItemId> = given.filter(|item| !unlocked.contains(item)).collect();
+        // As long as there are some, all statements leave them out from the start.
+        self.has_locked_rows.store(!locked.is_empty(), Ordering::Relaxed);
+        if !locked.is_empty() {
+            tracing::warn!(
+                items = locked.len(),
+                "someone has locked rows of items: their counts are saved later"
+            );
+        }
+        Ok(Saved::Some {
+            saved: item_ids(saved.written),
+            locked,
+        })
+    }
+
+    /// Saves exact counts to their items, each only if the item's saved count is still the
+    /// one that was read with it. Each item may be given once. Returns the items that were
+    /// written.
+    ///
+    /// # Errors
+    /// As [`WorkerLedger::save_counts`].
+    pub async fn save_rebuilt_counts(
+        &self,
+        counts: &[RebuiltCount],
+        epoch: EpochNumber,
+    ) -> Result<HashSet<ItemId>, LedgerError> {
+        let ids: Vec<i64> = counts.iter().map(|one| one.exact.item_id.get()).collect();
+        let values: Vec<i64> = counts.iter().map(|one| one.exact.count).collect();
+        let revisions: Vec<i64> = counts.iter().map(|one| one.revision.micros()).collect();
+        let read: Vec<Option<i64>> = counts
+            .iter()
+            .map(|one| one.exact.counted_at.map(Revision::micros))
+            .collect();
+        let saved = sqlx::query_file!(
+            "src/ledger/sql/save_rebuilt_counts.sql",
+            &ids,
+            &values,
+            &revisions,
+            &read as &[Option<i64>],
+            epoch.0
+        )
+        .fetch_one(&self.database.pool)
+        .await?;
+        if !saved.is_current {
+            return Err(LedgerError::EpochEnded);
+        }
+        Ok(item_ids(saved.written))
+    }
+}
+
+fn item_ids(ids: Vec<i64>) -> HashSet<ItemId> {
+    ids.into_iter().filter_map(ItemId::new).collect()
 }

@@ -1,41 +1,54 @@
-//! Crashed-writer recovery: which batch writers are gone, and what they may have left
-//! uncounted.
-
-use std::time::Duration;
+//! How far batch writers are, which of them are gone, and what those left uncounted.
 
 use super::WorkerLedger;
-use crate::domain::ItemId;
+use super::roll_up::ROLL_UP_LIMIT_IDS;
+use crate::domain::{ItemId, VoteId};
 use crate::ledger::LedgerError;
 
 /// Closed batch writers in one pass, at the most.
 const CLOSED_LIMIT_WRITERS: i64 = 1000;
-/// The time between two notes of an idle batch writer, at the least. A connection whose client
-/// is gone may look idle for 11 s (`WRITER_KEEPALIVE`) and a little more. This is longer, so of
-/// the two times that are kept, one is from before the client's end.
-pub(crate) const NOTE_EVERY: Duration = Duration::from_secs(15);
+
+/// How far all batch writers are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Those that are gone included, until they are forgotten.
+    pub writers: Vec<WriterProgress>,
+    /// The last vote id that was drawn.
+    pub drawn: VoteId,
+}
+
+/// How far a batch writer is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WriterProgress {
+    /// The name of its connection.
+    pub name: String,
+    /// Each of its votes with an id up to this one is counted.
+    pub counted: VoteId,
+}
 
 impl WorkerLedger {
-    /// Notes which batch writers are storing no batch now. Such a batch writer counts what it
-    /// had committed by now within a batch's time, if it lives that long.
+    /// How far each batch writer is.
     ///
     /// # Errors
     /// When Postgres is unavailable.
-    pub async fn note_idle_writers(&self) -> Result<(), LedgerError> {
-        // A batch holds this lock from its first vote to the end of its commit.
-        sqlx::query!(
-            "update writer_connection set idle_at = noted_at, noted_at = statement_timestamp()
-             from pg_stat_activity as session
-             where session.application_name = writer_connection.name
-               and writer_connection.noted_at < statement_timestamp() - make_interval(secs => $1)
-               and not exists (
-                   select from pg_locks
-                   where pg_locks.pid = session.pid and pg_locks.relation = 'vote'::regclass
-                     and pg_locks.mode = 'RowExclusiveLock')",
-            NOTE_EVERY.as_secs_f64()
+    pub async fn progress(&self) -> Result<Progress, LedgerError> {
+        let rows = sqlx::query!(
+            r#"select last_value as "drawn!", name as "name?", counted_vote_id as "counted?"
+               from vote_id_seq left join writer_connection on true"#
         )
-        .execute(&self.database.pool)
+        .fetch_all(&self.database.pool)
         .await?;
-        Ok(())
+        let drawn = rows.first().map_or(0, |row| row.drawn);
+        let writers = rows.into_iter().filter_map(|row| {
+            Some(WriterProgress {
+                name: row.name?,
+                counted: VoteId::new(row.counted?),
+            })
+        });
+        Ok(Progress {
+            writers: writers.collect(),
+            drawn: VoteId::new(drawn),
+        })
     }
 
     /// The names of batch writers whose connection is gone. All their votes are decided, and
@@ -67,28 +80,44 @@ impl WorkerLedger {
         Ok(())
     }
 
-    /// The items with a vote that one of these closed batch writers may have left uncounted:
-    /// votes from `before` ahead of a time at which all of them were idle and alive. Votes
-    /// below the watermark are not looked at: the audit moves it only after crashed-writer
-    /// recovery, and with Redis available to compare with.
+    /// The range of vote ids in which these closed batch writers may have left uncounted
+    /// votes: beyond the first id, up to the second.
+    ///
+    /// # Errors
+    /// When Postgres is unavailable.
+    pub async fn ids_left_by(&self, closed: &[String]) -> Result<(VoteId, VoteId), LedgerError> {
+        let row = sqlx::query!(
+            r#"select coalesce(min(counted_vote_id), 0) as "after!",
+                      (select last_value from vote_id_seq) as "last!"
+               from writer_connection where name = any($1)"#,
+            closed
+        )
+        .fetch_one(&self.database.pool)
+        .await?;
+        Ok((VoteId::new(row.after), VoteId::new(row.last)))
+    }
+
+    /// The items of the next votes with ids above `after`, each once, and the id up to which
+    /// that is. Votes below the watermark are among them.
     ///
     /// # Errors
     /// When Postgres is unavailable or too slow.
-    pub async fn items_left_by(
+    pub async fn items_voted_on(
         &self,
-        closed: &[String],
-        before: Duration,
-    ) -> Result<Vec<ItemId>, LedgerError> {
+        after: VoteId,
+        last: VoteId,
+    ) -> Result<(Vec<ItemId>, VoteId), LedgerError> {
+        let end = after.get().saturating_add(ROLL_UP_LIMIT_IDS).min(last.get());
         let ids = sqlx::query_scalar!(
-            "select distinct item_id from vote
-             where id > (select vote_id from watermark)
-               and created_at > (select min(idle_at) from writer_connection where name = any($1))
-                              - make_interval(secs => $2)",
-            closed,
-            before.as_secs_f64()
+            "select distinct item_id from vote where id > $1 and id <= $2",
+            after.get(),
+            end
         )
         .fetch_all(&self.database.pool)
         .await?;
-        Ok(ids.into_iter().filter_map(ItemId::new).collect())
+        Ok((
+            ids.into_iter().filter_map(ItemId::new).collect(),
+            VoteId::new(end),
+        ))
     }
 }

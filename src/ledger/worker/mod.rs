@@ -8,19 +8,24 @@ mod incarnation;
 mod roll_up;
 
 pub use audit::AuditRow;
-pub use counts::Saved;
-pub(crate) use crashed_writers::NOTE_EVERY;
+pub use counts::{EpochNumber, RebuiltCount, Saved};
+pub use crashed_writers::{Progress, WriterProgress};
 pub use decided::DECIDE_LIMIT;
 pub use roll_up::{ROLL_UP_LIMIT_IDS, RolledUp};
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
 use super::LedgerError;
-use super::connect::{Database, WORKER_STATEMENT_LIMIT};
+use super::connect::{Database, LOCK_LIMIT, WORKER_STATEMENT_LIMIT};
 use crate::domain::ItemId;
 
 /// The ledger as the role `tally_worker` may use it. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct WorkerLedger {
     database: Database,
+    /// Whether someone else had locked rows of items a moment ago. Shared by its clones.
+    has_locked_rows: Arc<AtomicBool>,
 }
 
 impl WorkerLedger {
@@ -31,7 +36,11 @@ impl WorkerLedger {
     /// When `database_url` is no URL of a Postgres.
     pub fn new(database_url: &str, application_name: &str) -> Result<Self, LedgerError> {
         let database = Database::new(database_url, application_name, WORKER_STATEMENT_LIMIT)?;
-        Ok(Self { database })
+        let lock_limit = ("lock_timeout", format!("{}ms", LOCK_LIMIT.as_millis()));
+        Ok(Self {
+            database: database.with_options([lock_limit]),
+            has_locked_rows: Arc::default(),
+        })
     }
 
     /// Up to `limit` item ids above `after`, in order.

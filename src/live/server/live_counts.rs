@@ -52,6 +52,16 @@ pub struct LiveCount {
     pub saved: Option<Revision>,
 }
 
+/// What Redis knows of an item's count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LiveRead {
+    Count(LiveCount),
+    /// There is no live count, and the saved count may be behind: a rebuild is requested.
+    Rebuilding,
+    /// There is no live count: the saved count is right.
+    Absent,
+}
+
 /// A call without a reply.
 struct Failed {
     /// The generation in which it failed; `None`: the circuit breaker was open.
@@ -165,11 +175,11 @@ impl LiveCounts {
         seeded.await.map_err(|failed| self.open_breaker(failed))
     }
 
-    /// The live counts of these items, `None` where there is none.
+    /// What Redis knows of the counts of these items, in their order.
     ///
     /// # Errors
     /// When Redis is unavailable or answers with an error.
-    pub async fn read(&self, items: &[ItemId]) -> Result<Vec<Option<LiveCount>>, LiveError> {
+    pub async fn read(&self, items: &[ItemId]) -> Result<Vec<LiveRead>, LiveError> {
         if items.is_empty() {
             return Ok(Vec::new());
         }
@@ -178,19 +188,24 @@ impl LiveCounts {
             pipeline
                 .cmd("HMGET")
                 .arg(self.state.redis.keys().counter(*item))
-                .arg(&["count", "rev", "saved"]);
+                .arg(&["count", "rev", "saved", "rebuild"]);
         }
+        type Fields = (Option<i64>, Option<i64>, Option<i64>, Option<String>);
         let fields = self.call(async |mut connection| Ok(pipeline.query_async(&mut connection).await?));
-        let fields: Vec<[Option<i64>; 3]> = fields.await.map_err(|failed| self.open_breaker(failed))?;
-        let counts = fields.into_iter().map(|[count, revision, saved]| {
-            Some(LiveCount {
-                count: count?,
-                saved: saved
-                    .filter(|saved| revision == Some(*saved))
-                    .map(Revision::from_micros),
-            })
-        });
-        Ok(counts.collect())
+        let fields: Vec<Fields> = fields.await.map_err(|failed| self.open_breaker(failed))?;
+        let reads = fields
+            .into_iter()
+            .map(|(count, revision, saved, rebuild)| match (count, rebuild) {
+                (Some(count), _) => LiveRead::Count(LiveCount {
+                    count,
+                    saved: saved
+                        .filter(|saved| revision == Some(*saved))
+                        .map(Revision::from_micros),
+                }),
+                (None, Some(_)) => LiveRead::Rebuilding,
+                (None, None) => LiveRead::Absent,
+            });
+        Ok(reads.collect())
     }
 
     /// Makes these items suspect: they are invalidated as soon as Redis answers.
@@ -210,6 +225,12 @@ impl LiveCounts {
         while self.suspect_total() > 0 {
             sleep(REPAIRED_EVERY).await;
         }
+    }
+
+    /// Whether the count of any item may be wrong: it is suspect, or was dropped from the
+    /// suspects because there were too many.
+    pub fn has_suspects(&self) -> bool {
+        self.state.suspects.any()
     }
 
     /// How many items are suspect.

@@ -12,6 +12,6 @@ mod state;
 mod suspects;
 
 pub(crate) use live_counts::BACK_PRESSURE_LIMIT;
-pub use live_counts::{Counted, LiveCount, LiveCounts, Seed};
+pub use live_counts::{Counted, LiveCount, LiveCounts, LiveRead, Seed};
 pub(crate) use suspects::REPAIR_LIMIT_ITEMS;
 pub use suspects::SUSPECTS_LIMIT_ITEMS;

@@ -8,7 +8,6 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::state::State;
 use super::suspects::Ready;
-use crate::domain::ItemId;
 use crate::live::LiveError;
 use crate::live::scripts::invalidate;
 use crate::telemetry::name;
@@ -94,7 +93,7 @@ async fn repair(state: &State) -> Result<Option<Instant>, LiveError> {
                 return Ok(next);
             }
         };
-        let items: Vec<ItemId> = ready.iter().map(|(item, _)| *item).collect();
+        let items: Vec<_> = ready.iter().map(|(item, _)| (*item, None)).collect();
         invalidate(&mut connection, state.redis.keys(), &items).await?;
         metrics::counter!(name::INVALIDATIONS, "why" => "suspect").increment(items.len() as u64);
         state.suspects.forget(&ready);

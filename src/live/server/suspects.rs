@@ -1,6 +1,7 @@
 //! The suspects: items whose live count may be wrong.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::time::Instant;
@@ -19,6 +20,7 @@ pub(crate) const REPAIR_LIMIT_ITEMS: usize = 1000;
 #[derive(Debug, Default)]
 pub struct Suspects {
     due: Mutex<HashMap<ItemId, Instant>>,
+    has_dropped: AtomicBool,
 }
 
 /// What can be repaired now.
@@ -41,6 +43,7 @@ impl Suspects {
                     "too many suspects: this one is left for the audit"
                 );
                 metrics::counter!(name::SUSPECTS_DROPPED).increment(1);
+                self.has_dropped.store(true, Ordering::Relaxed);
                 continue;
             }
             let entry = due.entry(item).or_insert(from);
@@ -75,6 +78,11 @@ impl Suspects {
                 due.remove(item);
             }
         }
+    }
+
+    /// Whether any item is suspect, or was dropped while it was.
+    pub fn any(&self) -> bool {
+        self.has_dropped.load(Ordering::Relaxed) || self.total() > 0
     }
 
     /// How many items are suspect.

@@ -54,9 +54,7 @@ impl Counters {
                 .arg(self.redis.keys().counter(*item))
                 .arg(&WORKER_FIELDS);
         }
-        // The time last, since other calls come in between. A rebuild takes it as its
-        // revision, which must be above that of any count that was dropped before the
-        // request was read: another worker may still be writing such a count.
+        // For the ages of counts.
         pipeline.cmd("TIME");
         let mut connection = self.redis.pool.get().await?;
         let mut replies: Vec<Value> = pipeline.query_async(&mut *connection).await?;
@@ -144,11 +142,56 @@ impl Counters {
     /// # Errors
     /// When Redis is unavailable; each of them may have been invalidated.
     pub async fn invalidate(&self, items: &[ItemId]) -> Result<(), LiveError> {
+        let items: Vec<_> = items.iter().map(|item| (*item, None)).collect();
+        self.invalidate_each(&items).await.map(drop)
+    }
+
+    /// Invalidates counts that still have these revisions. Returns how many were.
+    ///
+    /// # Errors
+    /// When Redis is unavailable; each of them may have been invalidated.
+    pub async fn invalidate_unchanged(&self, counts: &[(ItemId, Revision)]) -> Result<usize, LiveError> {
+        let items: Vec<_> = counts
+            .iter()
+            .map(|(item, revision)| (*item, Some(*revision)))
+            .collect();
+        let invalidated = self.invalidate_each(&items).await?;
+        Ok(invalidated.into_iter().filter(|one| *one).count())
+    }
+
+    async fn invalidate_each(&self, items: &[(ItemId, Option<Revision>)]) -> Result<Vec<bool>, LiveError> {
         if items.is_empty() {
-            return Ok(());
+            return Ok(Vec::new());
         }
         let mut connection = self.redis.pool.get().await?;
         scripts::invalidate(&mut *connection, self.redis.keys(), items).await
+    }
+
+    /// Draws the revisions under which exact counts are written, each only if the request to
+    /// rebuild it is still the given one and there is no live count. `None` where it is not.
+    ///
+    /// # Errors
+    /// When Redis is unavailable; revisions that were drawn are never drawn again.
+    pub async fn claim_rebuilds(
+        &self,
+        requests: &[(ItemId, String, Option<Revision>)],
+    ) -> Result<Vec<Option<Revision>>, LiveError> {
+        if requests.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut connection = self.redis.pool.get().await?;
+        let replies = scripts::CLAIM_REBUILD
+            .call(
+                &mut *connection,
+                requests,
+                |(item, ..)| self.redis.keys().counter(*item),
+                |_| {},
+                |command, (_, request, counted_at)| {
+                    command.arg(request).arg(counted_at.map_or(0, Revision::micros));
+                },
+            )
+            .await?;
+        replies.into_iter().map(claimed).collect()
     }
 
     /// Clears rebuild requests, each only if its token is still the given one. Returns a reply
@@ -186,4 +229,20 @@ impl Counters {
             })
             .collect()
     }
+}
+
+fn claimed(reply: Value) -> Result<Option<Revision>, LiveError> {
+    let revision = match &reply {
+        Value::Array(parts) => match (parts.first().and_then(text), parts.get(1).and_then(text)) {
+            (Some("CLAIMED"), Some(revision)) => revision.parse().ok(),
+            _ => None,
+        },
+        _ => match text(&reply) {
+            Some("LIVE" | "CHANGED") => return Ok(None),
+            _ => None,
+        },
+    };
+    revision
+        .map(|micros| Some(Revision::from_micros(micros)))
+        .ok_or_else(|| scripts::CLAIM_REBUILD.unexpected(reply))
 }

@@ -13,7 +13,8 @@ impl Counters {
     /// Redis restarts, the second when it fails over.
     ///
     /// # Errors
-    /// When Redis is unavailable.
+    /// When Redis is unavailable, or hides what tells its runs apart. There is no substitute:
+    /// nothing else changes with every restart and every failover.
     pub async fn current_epoch(&self) -> Result<String, LiveError> {
         let mut connection = self.redis.pool.get().await?;
         let server: InfoDict = redis::cmd("INFO")
@@ -24,12 +25,14 @@ impl Counters {
             .arg("replication")
             .query_async(&mut *connection)
             .await?;
-        let part = |info: &InfoDict, name: &str| info.get::<String>(name).unwrap_or_default();
-        Ok(format!(
-            "{}:{}",
-            part(&server, "run_id"),
-            part(&replication, "master_replid")
-        ))
+        let part = |info: &InfoDict, name: &'static str| {
+            info.get::<String>(name)
+                .filter(|value| !value.is_empty())
+                .ok_or(LiveError::NoIdentity(name))
+        };
+        let run_id = part(&server, "run_id")?;
+        let replication_id = part(&replication, "master_replid")?;
+        Ok(format!("{run_id}:{replication_id}"))
     }
 
     /// The epoch that a worker entered last; `None` when Redis is new or has lost its data.

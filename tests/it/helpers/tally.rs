@@ -40,7 +40,7 @@ pub fn options() -> SyncOptions {
         flush_page: 100,
         retention: Some(Duration::from_secs(3600)),
         max_age: Some(Duration::from_secs(3600)),
-        in_flight_limit: Duration::from_millis(1),
+        writer_stall_limit: Duration::from_secs(3600),
         audit_page: 100,
     }
 }
@@ -222,4 +222,15 @@ impl Tally {
             .expect("the server ends")
             .expect("the server ends well");
     }
+}
+
+/// A server's client of this Tally's Redis.
+pub fn live_counts(tally: &Tally) -> tally::live::LiveCounts {
+    let redis = tally::live::Redis::new(
+        &tally.stores.redis_url(),
+        &tally::live::KeyPrefix::default(),
+        tally::live::SERVER_ANSWER_LIMIT,
+    )
+    .expect("a URL");
+    tally::live::LiveCounts::open(redis)
 }

@@ -4,7 +4,7 @@ use tally::domain::{CountToSave, ItemId, Revision};
 use tally::ledger::ROLL_UP_LIMIT_IDS;
 
 use super::{item, items, vote};
-use crate::helpers::stores::Stores;
+use crate::helpers::stores::{Stores, blocker};
 use crate::helpers::tally::{ledger, server_ledger};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -16,6 +16,7 @@ async fn saves_and_roll_ups_that_race_for_the_same_items_lose_nothing_of_each_ot
     let saving = tokio::spawn({
         let (ledger, items) = (ledger.clone(), items.clone());
         async move {
+            let epoch = ledger.epoch_number().await.expect("an epoch");
             for revision in 1..=200 {
                 let of_item = |item: &ItemId| CountToSave {
                     item_id: *item,
@@ -23,7 +24,7 @@ async fn saves_and_roll_ups_that_race_for_the_same_items_lose_nothing_of_each_ot
                     revision: Revision::from_micros(revision),
                 };
                 let page: Vec<CountToSave> = items.iter().rev().map(of_item).collect();
-                ledger.save_counts(&page).await.expect("a save");
+                ledger.save_counts(&page, epoch).await.expect("a save");
             }
         }
     });
@@ -36,12 +37,7 @@ async fn saves_and_roll_ups_that_race_for_the_same_items_lose_nothing_of_each_ot
         rounds += 1;
         let safe = ledger.safe_vote_id().await.expect("a safe id");
         // In chunks that end in the middle of the items.
-        while ledger
-            .roll_up_votes(safe, std::time::Duration::ZERO, 70)
-            .await
-            .expect("a roll-up")
-            .is_some()
-        {}
+        while ledger.roll_up_votes(safe, 70).await.expect("a roll-up").is_some() {}
     }
     saving.await.expect("no panic");
     let wrong: i64 =
@@ -54,45 +50,28 @@ async fn saves_and_roll_ups_that_race_for_the_same_items_lose_nothing_of_each_ot
 }
 
 #[tokio::test]
-async fn a_vote_in_flight_in_the_middle_of_a_chunk_stops_the_roll_up_before_it() {
+async fn a_roll_up_leaves_the_rest_to_the_next_and_gives_way_to_another() {
     let stores = Stores::start().await;
     let ledger = ledger(&stores.database_url);
     let server = server_ledger(&stores.database_url);
     let x = item(&server).await;
-    // The fourth is from a batch that began late and drew its id early.
-    sqlx::query(
-        "insert into vote (item_id, created_at)
-         select $1, now() - case when n = 4 then interval '1 minute' else interval '1 day' end
-         from generate_series(1, 9) n",
-    )
-    .bind(x.get())
-    .execute(&stores.pool())
-    .await
-    .expect("votes");
+    let pool = stores.pool();
+    sqlx::query("insert into vote (item_id) select $1 from generate_series(1, 9)")
+        .bind(x.get())
+        .execute(&pool)
+        .await
+        .expect("votes");
     let safe = ledger.safe_vote_id().await.expect("a safe id");
-    let roll_up = async |in_flight_secs, limit_ids| {
-        let in_flight_limit = std::time::Duration::from_secs(in_flight_secs);
-        let rolled_up = ledger
-            .roll_up_votes(safe, in_flight_limit, limit_ids)
-            .await
-            .expect("a roll-up");
-        rolled_up.map(|rolled_up| {
-            (
-                rolled_up.watermark.get(),
-                rolled_up.votes,
-                rolled_up.is_next_in_flight,
-            )
-        })
+    let roll_up = async |limit_ids| {
+        let rolled_up = ledger.roll_up_votes(safe, limit_ids).await.expect("a roll-up");
+        rolled_up.map(|rolled_up| (rolled_up.watermark.get(), rolled_up.votes))
     };
-    assert_eq!(roll_up(3600, 2).await, Some((2, 2, false)), "a chunk without it");
-    assert_eq!(roll_up(3600, 7).await, Some((3, 3, true)));
-    assert_eq!(roll_up(3600, 7).await, None, "it is still in flight");
-    assert_eq!(ledger.exact_counts(&[x]).await.expect("counts")[0].count, 9);
-    assert_eq!(
-        roll_up(1, 7).await,
-        Some((9, 9, false)),
-        "it is not in flight any more"
-    );
+    assert_eq!(roll_up(2).await, Some((2, 2)));
+    let other = blocker(&pool, "select from watermark for update").await;
+    assert_eq!(roll_up(2).await, None, "another worker rolls up");
+    other.rollback().await.expect("a rollback");
+    assert_eq!(roll_up(100).await, Some((9, 9)));
+    assert_eq!(roll_up(100).await, None);
     assert_eq!(ledger.exact_counts(&[x]).await.expect("counts")[0].count, 9);
 }
 
@@ -125,7 +104,7 @@ async fn the_watermark_waits_for_a_transaction_that_drew_an_earlier_id() {
     let safe = waiting.await.expect("no panic").expect("a safe id");
     assert_eq!(safe.get(), 2);
     let rolled_up = ledger
-        .roll_up_votes(safe, std::time::Duration::ZERO, ROLL_UP_LIMIT_IDS)
+        .roll_up_votes(safe, ROLL_UP_LIMIT_IDS)
         .await
         .expect("a roll-up")
         .expect("votes");
@@ -133,7 +112,7 @@ async fn the_watermark_waits_for_a_transaction_that_drew_an_earlier_id() {
     assert_eq!(ledger.exact_counts(&[x]).await.expect("counts")[0].count, 2);
     assert_eq!(
         ledger
-            .roll_up_votes(safe, std::time::Duration::ZERO, ROLL_UP_LIMIT_IDS)
+            .roll_up_votes(safe, ROLL_UP_LIMIT_IDS)
             .await
             .expect("a roll-up"),
         None
@@ -153,7 +132,7 @@ async fn exact_counts_stay_exact_while_audits_roll_up_the_votes() {
             for _ in 0..100 {
                 let safe = ledger.safe_vote_id().await.expect("a safe id");
                 ledger
-                    .roll_up_votes(safe, std::time::Duration::ZERO, ROLL_UP_LIMIT_IDS)
+                    .roll_up_votes(safe, ROLL_UP_LIMIT_IDS)
                     .await
                     .expect("a roll-up");
             }

@@ -52,6 +52,12 @@ fn states(now: i64) -> Vec<Fields> {
             }
         }
     }
+    // The floor of a count that was dropped, alone and beside a lease.
+    for floor in [now - HOUR_US, now + HOUR_US] {
+        let floor = ("rev", floor.to_string());
+        states.push(fields(std::slice::from_ref(&floor)));
+        states.push(fields(&[floor, ("lease", format!("{now}:lease"))]));
+    }
     let with_request = states.iter().cloned().map(|mut state| {
         state.insert("rebuild".to_owned(), "request".to_owned());
         state
@@ -85,7 +91,14 @@ fn calls(state: &Fields, now: i64) -> Vec<(&'static str, Vec<String>)> {
         calls.push(("expire", vec!["0", revision]));
         calls.push(("expire", vec![&hours, revision]));
     }
-    calls.push(("invalidate", vec!["new request"]));
+    for revision in ["", revision.as_str(), "2"] {
+        calls.push(("invalidate", vec!["new request", revision]));
+    }
+    for request in ["request", "another"] {
+        for counted_at in ["0", &ahead] {
+            calls.push(("claim_rebuild", vec![request, counted_at]));
+        }
+    }
     for request in ["request", "another"] {
         calls.push(("clear_rebuild", vec![LEASE_LIMIT_MS, request]));
     }

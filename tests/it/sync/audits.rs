@@ -5,7 +5,7 @@ use std::time::Duration;
 use tally::domain::{CountToSave, Revision};
 use tally::sync::{Repair, SyncOptions};
 
-use super::{command, unsaved};
+use super::{command, epoch, unsaved};
 use crate::helpers::tally::{Tally, options};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -40,8 +40,6 @@ async fn the_audit_finds_and_repairs_a_live_count_that_is_wrong_either_way() {
         tally.add(item, 1).await;
         tally.worker().flush().await.expect("a flush");
         command(&tally, &["HINCRBY", &format!("tally:{{{item}}}"), "count", wrong]).await;
-        // A vote is in flight for 1 ms here; then it no longer explains a wrong count.
-        tokio::time::sleep(options().in_flight_limit).await;
         let found = tally.worker().audit(Repair::No).await.expect("an audit");
         assert_eq!(
             (found.wrong_items, found.wrong_votes),
@@ -72,7 +70,6 @@ async fn the_audit_finds_a_saved_count_that_was_changed_by_hand() {
         .execute(&tally.pool)
         .await
         .expect("an update");
-    tokio::time::sleep(options().in_flight_limit).await;
     let found = tally.worker().audit(Repair::Yes).await.expect("an audit");
     assert_eq!(
         (found.wrong_items, found.wrong_votes, found.repaired_items),
@@ -88,26 +85,31 @@ async fn the_audit_finds_a_saved_count_that_was_changed_by_hand() {
     );
 }
 
+/// A batch writer stores a vote and stands still: what it has not said to be counted is in
+/// flight, until it has stalled for too long.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_audit_does_not_take_votes_in_flight_for_errors() {
+async fn the_audit_takes_votes_for_in_flight_until_their_writer_has_stalled_for_too_long() {
     let tally = Tally::start().await;
     let item = tally.item("x").await;
     tally.add(item, 1).await;
-    // A vote that is stored and will never be counted, as after a kill -9 between the two.
-    // While it is in flight it may still be counted.
-    sqlx::query("insert into vote (item_id) values ($1)")
-        .bind(item.get())
-        .execute(&tally.pool)
-        .await
-        .expect("a row");
-    let patient = tally.worker_with(SyncOptions {
-        in_flight_limit: Duration::from_secs(3600),
+    let pool = tally.stores.pool();
+    let mut writer = pool.acquire().await.expect("a connection").detach();
+    sqlx::raw_sql(&format!(
+        "set application_name = 'tally writer that stalls';
+         insert into writer_connection (name, counted_vote_id)
+         select 'tally writer that stalls', last_value from vote_id_seq;
+         insert into vote (item_id) values ({item})"
+    ))
+    .execute(&mut writer)
+    .await
+    .expect("a vote that is not counted yet");
+    let report = tally.worker().audit(Repair::Yes).await.expect("an audit");
+    assert_eq!((report.in_flight_items, report.wrong_items), (1, 0));
+    let impatient = tally.worker_with(SyncOptions {
+        writer_stall_limit: Duration::from_millis(1),
         ..options()
     });
-    let report = patient.audit(Repair::Yes).await.expect("an audit");
-    assert_eq!((report.in_flight_items, report.wrong_items), (1, 0));
-    tokio::time::sleep(options().in_flight_limit).await;
-    let report = tally.worker().audit(Repair::Yes).await.expect("an audit");
+    let report = impatient.audit(Repair::Yes).await.expect("an audit");
     assert_eq!(
         (report.in_flight_items, report.wrong_items, report.wrong_votes),
         (0, 1, 1)
@@ -119,13 +121,7 @@ async fn the_audit_does_not_take_votes_in_flight_for_errors() {
 async fn audits_under_voting_find_nothing_wrong() {
     let tally = Tally::start().await;
     let items = [tally.item("x").await, tally.item("y").await];
-    let patient = || {
-        tally.worker_with(SyncOptions {
-            in_flight_limit: Duration::from_secs(60),
-            ..options()
-        })
-    };
-    let (auditing, flushing) = (patient(), patient());
+    let (auditing, flushing) = (tally.worker(), tally.worker());
     let audits = tokio::spawn(async move {
         for _ in 0..3 {
             let report = auditing.audit(Repair::Yes).await.expect("an audit");
@@ -154,13 +150,15 @@ async fn the_audit_finds_a_late_write_that_is_ahead_of_a_slower_clock() {
     let worker = tally.worker();
     let revision = unsaved(&tally, item).await.revision;
     worker.flush_until_quiescent().await.expect("a flush");
-    tokio::time::sleep(options().in_flight_limit).await;
     let late = CountToSave {
         item_id: item,
         count: 5,
         revision: Revision::from_micros(revision.micros() + 1_000_000),
     };
-    worker.write(&[late]).await.expect("Postgres answers");
+    worker
+        .write(&[late], epoch(&tally).await)
+        .await
+        .expect("Postgres answers");
     let report = worker.audit(Repair::Yes).await.expect("an audit");
     assert_eq!((report.wrong_items, report.wrong_votes), (1, 4));
     worker.flush_until_quiescent().await.expect("a flush");

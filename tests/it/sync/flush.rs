@@ -8,7 +8,7 @@ use std::time::Duration;
 use tally::domain::ItemId;
 use tally::sync::SyncOptions;
 
-use super::{command, unsaved};
+use super::{command, epoch, unsaved};
 use crate::helpers::eventually;
 use crate::helpers::tally::{Tally, counters, ledger, options};
 
@@ -31,7 +31,11 @@ async fn a_count_whose_worker_stops_between_write_and_mark_saved_is_saved_again(
     let item = tally.item("x").await;
     tally.add(item, 1).await;
     let count = unsaved(&tally, item).await;
-    tally.worker().write(&[count]).await.expect("a write");
+    tally
+        .worker()
+        .write(&[count], epoch(&tally).await)
+        .await
+        .expect("a write");
     // It is never marked saved. One vote later, another worker flushes it.
     tally.add(item, 1).await;
     let report = tally.worker().flush().await.expect("a flush");
@@ -46,7 +50,10 @@ async fn marking_a_count_saved_late_leaves_a_newer_count_unsaved() {
     tally.add(item, 1).await;
     let count = unsaved(&tally, item).await;
     let worker = tally.worker();
-    let written = worker.write(&[count]).await.expect("a write");
+    let written = worker
+        .write(&[count], epoch(&tally).await)
+        .await
+        .expect("a write");
     tally.add(item, 1).await;
     assert_eq!(worker.mark(&[count], &written).await.expect("Redis answers"), 0);
     tally.assert_exact_when_quiescent(item).await;
@@ -64,8 +71,12 @@ async fn two_workers_flushing_one_counter_out_of_order_keep_the_newer_count() {
     let older = unsaved(&tally, item).await;
     tally.add(item, -1).await;
     let newer = unsaved(&tally, item).await;
-    let written = other.write(&[newer]).await.expect("a write");
-    let saved = one.write(&[older]).await.expect("a write").contains(item);
+    let written = other.write(&[newer], epoch(&tally).await).await.expect("a write");
+    let saved = one
+        .write(&[older], epoch(&tally).await)
+        .await
+        .expect("a write")
+        .contains(item);
     assert!(!saved, "the older count is refused");
     assert_eq!(other.mark(&[newer], &written).await.expect("Redis answers"), 1);
     assert_eq!(tally.saved_count(item).await, 1);
@@ -81,7 +92,7 @@ async fn equal_counts_of_different_revisions_are_not_mistaken_for_each_other() {
     let (one, other) = (tally.worker(), tally.worker());
     let first = unsaved(&tally, item).await;
     tally.add(item, 1).await;
-    let written = one.write(&[first]).await.expect("a write");
+    let written = one.write(&[first], epoch(&tally).await).await.expect("a write");
     let second = unsaved(&tally, item).await;
     tally.add(item, -1).await;
     assert_eq!(
@@ -89,7 +100,10 @@ async fn equal_counts_of_different_revisions_are_not_mistaken_for_each_other() {
         0,
         "1 again, but another 1"
     );
-    other.write(&[second]).await.expect("a write");
+    other
+        .write(&[second], epoch(&tally).await)
+        .await
+        .expect("a write");
     tally.assert_exact_when_quiescent(item).await;
 }
 

@@ -6,6 +6,7 @@ mod flush;
 mod recovery;
 
 use tally::domain::{CountToSave, ItemId};
+use tally::ledger::EpochNumber;
 
 use crate::helpers::tally::Tally;
 
@@ -31,4 +32,8 @@ async fn unsaved(tally: &Tally, item: ItemId) -> CountToSave {
         count,
         revision,
     }
+}
+
+async fn epoch(tally: &Tally) -> EpochNumber {
+    tally.ledger.epoch_number().await.expect("Postgres answers")
 }

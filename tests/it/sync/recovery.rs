@@ -2,21 +2,20 @@
 
 use std::time::Duration;
 
-use tally::domain::ItemId;
-use tally::sync::{Repair, SyncOptions};
+use tally::domain::{NewVote, Value};
+use tally::votes::{ProgressNotes, VoteQueue};
+use tokio::time::Instant;
 
 use crate::helpers::eventually;
-use crate::helpers::tally::{Tally, options};
+use crate::helpers::stores::{LOCK_VOTES, blocker, until_blocked};
+use crate::helpers::tally::{Tally, live_counts};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_newest_votes_are_rebuilt_once_their_writers_connection_is_gone_and_not_before() {
     let tally = Tally::start().await;
     let item = tally.item("x").await;
     tally.add(item, 1).await;
-    let worker = tally.worker_with(SyncOptions {
-        in_flight_limit: Duration::from_secs(60),
-        ..options()
-    });
+    let worker = tally.worker();
     let finalized = worker.recover_crashed_writers().await.expect("the stores answer");
     assert_eq!(finalized, None, "the server lives");
     assert_eq!(tally.live_count(item).await, Some(1));
@@ -39,103 +38,94 @@ async fn the_newest_votes_are_rebuilt_once_their_writers_connection_is_gone_and_
     assert_eq!(finalized, None, "a batch writer is recovered once");
 }
 
-/// For example because Redis was unavailable, or no worker ran, for longer than a vote may be
-/// in flight.
+/// Postgres' clock plays no part, and neither does how late a worker comes.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_dead_server_left_uncounted_is_found_however_late_the_recovery_runs() {
+async fn what_a_dead_server_left_uncounted_is_found_by_its_ids_whatever_the_clock_says() {
     let tally = Tally::start().await;
-    let (old, left) = (tally.item("old").await, tally.item("left").await);
-    for item in [old, left] {
+    let (counted, left) = (tally.item("counted").await, tally.item("left").await);
+    for item in [counted, left] {
         tally.add(item, 1).await;
     }
-    let minutes_ago = async |item: ItemId, minutes: i32| {
-        sqlx::query("insert into vote (item_id, created_at) values ($1, now() - make_interval(mins => $2))")
-            .bind(item.get())
-            .bind(minutes)
-            .execute(&tally.pool)
+    sqlx::raw_sql(&format!(
+        "insert into writer_connection (name, counted_vote_id)
+         select 'tally writer of the dead', last_value from vote_id_seq;
+         insert into vote (item_id, created_at) values ({left}, now() - interval '10 minutes')"
+    ))
+    .execute(
+        &mut tally
+            .stores
+            .pool()
+            .acquire()
             .await
-            .expect("a vote that nobody counts");
-    };
-    minutes_ago(old, 9).await;
-    minutes_ago(left, 5).await;
-    sqlx::raw_sql(
-        "set session_replication_role = replica;
-         insert into writer_connection (name, idle_at) values ('tally writer of the dead', now() - interval '7 minutes');
-         update vote set created_at = now() - interval '9 minutes' where created_at > now() - interval '1 minute'",
+            .expect("a connection")
+            .detach(),
     )
-    .execute(&mut tally.stores.pool().acquire().await.expect("a connection").detach())
     .await
-    .expect("a batch writer that is gone");
-    let worker = tally.worker_with(SyncOptions {
-        in_flight_limit: Duration::from_secs(60),
-        ..options()
-    });
-    let finalized = worker.recover_crashed_writers().await.expect("the stores answer");
-    assert_eq!(
-        finalized,
-        Some(1),
-        "not the vote from long before the batch writer was idle"
-    );
+    .expect("a vote that nobody counts");
+    // An audit of another worker in between does not hide it.
+    let ledger = &tally.ledger;
+    let safe = ledger.safe_vote_id().await.expect("a safe id");
+    ledger.roll_up_votes(safe, 100).await.expect("a roll-up");
+    let worker = tally.worker();
+    let recovered = worker.recover_crashed_writers().await.expect("the stores answer");
+    assert_eq!(recovered, Some(1), "not the item whose votes are counted");
     assert_eq!(tally.live_count(left).await, None);
-    assert_eq!(tally.live_count(old).await, Some(1));
+    assert_eq!(tally.live_count(counted).await, Some(1));
+    tally.assert_exact_when_quiescent(left).await;
 }
 
-/// Crashed-writer recovery does not look at votes that an audit has rolled up. So an audit
-/// that begins while Redis is unavailable must roll up nothing.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_audit_rolls_up_nothing_while_redis_is_unavailable() {
+async fn after_a_server_stopped_in_order_nothing_has_to_be_rebuilt() {
     let mut tally = Tally::start().await;
     let item = tally.item("x").await;
     tally.add(item, 1).await;
-    let watermark = async || -> i64 {
-        sqlx::query_scalar("select vote_id from watermark")
+    tally.stop().await;
+    let recovered = eventually("the closed connections are seen", async || {
+        let worker = tally.worker();
+        worker.recover_crashed_writers().await.expect("the stores answer")
+    })
+    .await;
+    assert_eq!(recovered, 0);
+    assert_eq!(tally.live_count(item).await, Some(1));
+}
+
+/// What a batch writer has in hand is not counted, however many votes others have counted.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_says_that_its_votes_are_counted_only_when_none_is_in_hand_or_suspect() {
+    let tally = Tally::start().await;
+    let item = tally.item("x").await;
+    // The server's own connections are not there yet: nobody has voted over it.
+    let least_counted = async || -> i64 {
+        sqlx::query_scalar("select coalesce(min(counted_vote_id), -1) from writer_connection")
             .fetch_one(&tally.pool)
             .await
             .expect("Postgres answers")
     };
-    tokio::time::sleep(options().in_flight_limit).await;
-    let worker = tally.worker();
-    tally.stores.redis.crash().await;
-    assert!(worker.audit(Repair::Yes).await.is_err());
-    assert_eq!(watermark().await, 0);
-    tally.stores.redis.start().await.expect("Redis starts");
-    eventually("the worker reaches Redis again", async || {
-        worker.audit(Repair::Yes).await.ok()
-    })
-    .await;
-    assert_eq!(watermark().await, 1);
-}
-
-/// A commit can hang for longer than any statement may take, and still succeed.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_batch_writer_is_not_taken_for_idle_while_a_vote_of_it_is_under_way() {
-    let tally = Tally::start().await;
-    let item = tally.item("x").await;
-    let pool = tally.stores.pool();
-    let mut writer = pool.acquire().await.expect("a connection").detach();
-    sqlx::raw_sql(
-        "set application_name = 'tally writer that hangs';
-         insert into writer_connection (name, noted_at) values ('tally writer that hangs', now() - interval '7 minutes')",
-    )
-    .execute(&mut writer)
-    .await
-    .expect("a batch writer");
-    let worker = tally.worker();
-    let noted_before_minutes = async || -> f64 {
-        worker.recover_crashed_writers().await.expect("the stores answer");
-        sqlx::query_scalar(
-            "select extract(epoch from now() - noted_at)::float8 / 60 from writer_connection where name = 'tally writer that hangs'",
-        )
-        .fetch_one(&tally.pool)
-        .await
-        .expect("Postgres answers")
+    let live_counts = live_counts(&tally);
+    eventually("Redis is found", async || live_counts.answers().then_some(())).await;
+    let queue = VoteQueue::start(&tally.server_ledger, &live_counts, 1, None);
+    let mut progress = ProgressNotes::new(tally.server_ledger.clone(), live_counts.clone());
+    let vote = NewVote {
+        item_id: item,
+        voter_id: None,
+        value: Value::UP,
     };
-    let vote = format!("begin; insert into vote (item_id) values ({item})");
-    sqlx::raw_sql(&vote).execute(&mut writer).await.expect("a vote");
-    assert!(noted_before_minutes().await >= 7.0);
-    sqlx::raw_sql("commit")
-        .execute(&mut writer)
+    queue.cast(vote.clone()).await.expect("a vote");
+    progress.note().await.expect("Postgres answers");
+    assert_eq!(least_counted().await, 1);
+    let blocker = blocker(&tally.pool, LOCK_VOTES).await;
+    let voting = tokio::spawn(async move { queue.cast(vote).await });
+    until_blocked(&tally.pool, "").await;
+    // Others draw ids meanwhile.
+    sqlx::query("select nextval('vote_id_seq') from generate_series(1, 10)")
+        .execute(&tally.pool)
         .await
-        .expect("a commit");
-    assert!(noted_before_minutes().await < 7.0);
+        .expect("ids");
+    progress.note().await.expect("Postgres answers");
+    assert_eq!(least_counted().await, 1, "a batch is under way");
+    blocker.rollback().await.expect("a rollback");
+    voting.await.expect("no panic").expect("a vote");
+    live_counts.suspect_from([item], Instant::now() + Duration::from_secs(3600));
+    progress.note().await.expect("Postgres answers");
+    assert_eq!(least_counted().await, 1, "an item is suspect");
 }

@@ -1,0 +1,164 @@
+//! How far the votes of this server are counted, noted where sync workers see it.
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use super::ServerLedger;
+use crate::domain::VoteId;
+use crate::ledger::LedgerError;
+
+/// The batch writers of one server: the names of their connections, and which of them are
+/// in the middle of a batch. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Writers(Arc<Mutex<Inner>>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    /// Connections that ended in mid-batch are left out.
+    names: HashSet<String>,
+    batches: Vec<Weak<AtomicU64>>,
+}
+
+impl Writers {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // A panic cannot leave the sets half changed, so the poison says nothing.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a batch writer.
+    pub fn add(&self) -> Batches {
+        let turns = Arc::new(AtomicU64::new(0));
+        let mut inner = self.lock();
+        inner.batches.retain(|one| one.strong_count() > 0);
+        inner.batches.push(Arc::downgrade(&turns));
+        Batches(turns)
+    }
+
+    /// Adds a connection. Its progress is noted until the guard is dropped, and for good if
+    /// the guard is kept.
+    pub fn connected(&self, name: String) -> WriterName {
+        self.lock().names.insert(name.clone());
+        WriterName {
+            writers: self.clone(),
+            name,
+            is_kept: false,
+        }
+    }
+}
+
+/// One batch writer's batches: odd while one is under way.
+#[derive(Debug)]
+pub(super) struct Batches(Arc<AtomicU64>);
+
+impl Batches {
+    /// A batch begins, before its statement is sent.
+    pub fn begin(&self) {
+        self.0.fetch_or(1, Ordering::SeqCst);
+    }
+
+    /// The batch has ended: its votes are counted, or their items are suspect.
+    pub fn end(&self) {
+        if self.0.load(Ordering::SeqCst) % 2 == 1 {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+}
+
+impl Drop for Batches {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// A connection's name; it is taken off the list when it is dropped.
+#[derive(Debug)]
+pub(super) struct WriterName {
+    writers: Writers,
+    name: String,
+    is_kept: bool,
+}
+
+impl WriterName {
+    /// Leaves the name on the list for good: the connection ends between two batches, so its
+    /// last note is still to come.
+    pub fn keep(&mut self) {
+        self.is_kept = true;
+    }
+}
+
+impl Drop for WriterName {
+    fn drop(&mut self) {
+        if !self.is_kept {
+            self.writers.lock().names.remove(&self.name);
+        }
+    }
+}
+
+/// A batch that was under way when it was looked at.
+#[derive(Debug)]
+pub struct BatchUnderWay {
+    turns: Weak<AtomicU64>,
+    turn: u64,
+}
+
+impl BatchUnderWay {
+    /// Whether it has ended since.
+    pub fn has_ended(&self) -> bool {
+        self.turns
+            .upgrade()
+            .is_none_or(|turns| turns.load(Ordering::SeqCst) != self.turn)
+    }
+}
+
+impl ServerLedger {
+    /// The last vote id that any server has drawn. A statement that begins later draws higher
+    /// ids.
+    ///
+    /// # Errors
+    /// When Postgres is unavailable.
+    pub async fn last_vote_id(&self) -> Result<VoteId, LedgerError> {
+        let last = sqlx::query!("select last_value, is_called from vote_id_seq")
+            .fetch_one(&self.database.pool)
+            .await?;
+        Ok(VoteId::new(if last.is_called {
+            last.last_value
+        } else {
+            last.last_value - 1
+        }))
+    }
+
+    /// The batches of this server that are under way now.
+    pub fn batches_under_way(&self) -> Vec<BatchUnderWay> {
+        let inner = self.writers.lock();
+        let batches = inner.batches.iter().filter_map(|turns| {
+            let turn = turns.upgrade()?.load(Ordering::SeqCst);
+            (turn % 2 == 1).then(|| BatchUnderWay {
+                turns: Weak::clone(turns),
+                turn,
+            })
+        });
+        batches.collect()
+    }
+
+    /// Notes that each vote with an id up to this one is counted, if a batch writer of this
+    /// server has stored it.
+    ///
+    /// # Errors
+    /// When Postgres is unavailable.
+    pub async fn note_counted(&self, counted: VoteId) -> Result<(), LedgerError> {
+        let names: Vec<String> = self.writers.lock().names.iter().cloned().collect();
+        if names.is_empty() {
+            return Ok(());
+        }
+        sqlx::query!(
+            "update writer_connection set counted_vote_id = $2
+             where name = any($1) and counted_vote_id < $2",
+            &names,
+            counted.get()
+        )
+        .execute(&self.database.pool)
+        .await?;
+        Ok(())
+    }
+}

@@ -1,0 +1,76 @@
+//! Notes how far this server's votes are counted, so that a sync worker knows what a server
+//! that dies may have left uncounted, and what the audit has to take for in flight.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use crate::domain::VoteId;
+use crate::ledger::{LedgerError, ServerLedger};
+use crate::live::LiveCounts;
+
+/// How often the progress is noted, while votes come. A server that dies has the counts of
+/// about as many votes rebuilt.
+pub const NOTE_EVERY: Duration = Duration::from_millis(250);
+/// How long a note waits for the batches that are under way. Then it is left to the next.
+pub(crate) const BATCHES_LIMIT: Duration = Duration::from_secs(2);
+/// How often it looks whether they have ended.
+const BATCHES_EVERY: Duration = Duration::from_millis(5);
+
+/// Notes how far one server's votes are counted.
+pub struct ProgressNotes {
+    ledger: ServerLedger,
+    live_counts: LiveCounts,
+    noted: VoteId,
+}
+
+impl ProgressNotes {
+    /// Nothing is noted yet.
+    pub fn new(ledger: ServerLedger, live_counts: LiveCounts) -> Self {
+        Self {
+            ledger,
+            live_counts,
+            noted: VoteId::default(),
+        }
+    }
+
+    /// Notes the progress again and again. Never ends.
+    pub async fn run(&mut self) {
+        loop {
+            sleep(NOTE_EVERY).await;
+            if let Err(error) = self.note().await {
+                // Whoever stores votes has logged it as well.
+                tracing::debug!(%error, "the progress of the batch writers was not noted");
+            }
+        }
+    }
+
+    /// Notes the progress once, if there is any.
+    ///
+    /// The ids come first: a batch that begins later draws higher ones. A batch that is under
+    /// way may have lower ones, so it has to end. Then its votes are counted, or their items
+    /// are suspect; so there must be no suspect either.
+    ///
+    /// # Errors
+    /// When Postgres is unavailable.
+    pub async fn note(&mut self) -> Result<(), LedgerError> {
+        let last = self.ledger.last_vote_id().await?;
+        if last == self.noted {
+            return Ok(());
+        }
+        let under_way = self.ledger.batches_under_way();
+        let deadline = Instant::now() + BATCHES_LIMIT;
+        while !under_way.iter().all(|batch| batch.has_ended()) {
+            if Instant::now() >= deadline {
+                return Ok(());
+            }
+            sleep(BATCHES_EVERY).await;
+        }
+        if self.live_counts.has_suspects() {
+            return Ok(());
+        }
+        self.ledger.note_counted(last).await?;
+        self.noted = last;
+        Ok(())
+    }
+}
