@@ -37,8 +37,6 @@ pub enum Without {
     ClaimFloor,
     /// A rebuild writes whatever its item holds below its revision.
     CompareAndSet,
-    /// A count that its item refuses stays as it is.
-    RefusedInvalidation,
     /// Clearing a request removes the floor, also beside a lease.
     FloorBesideLease,
     /// A new epoch does not raise the number.

@@ -6,8 +6,8 @@
 //! count, live count and ledger agree, and nothing stays unsaved.
 //! With a piece of the protocol taken away, in a copy of its script or statement, in the
 //! worker's steps or in `batch.rs`, a violation must be found: a search that cannot fail
-//! shows nothing. (The floors of revisions, the claims, compare and set, the invalidation of
-//! refused counts, and the epoch's number are taken away in `model.rs` alone: here too few orders of steps need them.)
+//! shows nothing. (Floors of revisions, claims, compare-and-set and the epoch's number are
+//! taken away in `model.rs` alone: they need an order of steps that is rarely drawn.)
 //!
 //! Tally's own code here: the scripts, the SQL, and `tally::votes::Counting`, which orders the
 //! steps of a batch. Only the clock is another: the copies of the scripts read the time from a
@@ -66,7 +66,7 @@ struct Pieces {
     insert_votes: &'static str,
     exact_counts: &'static str,
     save_counts: String,
-    save_rebuilt_counts: String,
+    save_rebuilt_counts: &'static str,
     without: Without,
 }
 
@@ -113,19 +113,20 @@ impl Pieces {
         let mut count = include_str!("../../lua/count.lua").to_owned();
         let mut seed = include_str!("../../lua/seed.lua").to_owned();
         let mut mark_saved = include_str!("../../lua/mark_saved.lua").to_owned();
-        let mut invalidate = include_str!("../../lua/invalidate.lua").to_owned();
-        let mut clear_rebuild = include_str!("../../lua/clear_rebuild.lua").to_owned();
-        let mut claim_rebuild = include_str!("../../lua/claim_rebuild.lua").to_owned();
         let mut save_counts = include_str!("../../src/ledger/sql/save_counts.sql").to_owned();
-        let mut save_rebuilt_counts = include_str!("../../src/ledger/sql/save_rebuilt_counts.sql").to_owned();
         match piece {
             Without::Nothing
             | Without::ExactCountAfterLease
             | Without::ExactCountOfItsRound
-            | Without::Suspects
-            | Without::RefusedInvalidation
-            | Without::EpochNumber => {}
-            Without::CommitFirst => panic!("only the model takes this away"),
+            | Without::Suspects => {}
+            Without::CommitFirst
+            | Without::InvalidationFloor
+            | Without::SeedFloor
+            | Without::ClaimAboveFloor
+            | Without::ClaimFloor
+            | Without::CompareAndSet
+            | Without::FloorBesideLease
+            | Without::EpochNumber => panic!("only the model takes this away"),
             Without::VisibilitySnapshot => {
                 count = cut(&count, "delta ~= 0 and not visible(held[3])", "delta ~= 0")
             }
@@ -135,42 +136,6 @@ impl Pieces {
                     &save_counts,
                     "and (item.counted_at is null or item.counted_at <= given.counted_at)",
                     "",
-                );
-            }
-            Without::InvalidationFloor => {
-                invalidate = cut(
-                    &invalidate,
-                    "if revision then redis.call('HSET', key, 'rev', revision) end",
-                    "",
-                );
-            }
-            Without::SeedFloor => {
-                seed = cut(
-                    &seed,
-                    "math.max(tonumber(counted_at), tonumber(held[3] or 0))",
-                    "tonumber(counted_at)",
-                );
-            }
-            Without::FloorBesideLease => {
-                clear_rebuild = cut(
-                    &clear_rebuild,
-                    "call('PEXPIRE', key, ARGV[1])",
-                    "call('HDEL', key, 'rev') call('PEXPIRE', key, ARGV[1])",
-                );
-            }
-            Without::ClaimAboveFloor => {
-                claim_rebuild = cut(&claim_rebuild, ", tonumber(held[2] or 0) + 1", "");
-            }
-            Without::ClaimFloor => {
-                claim_rebuild = cut(&claim_rebuild, "call('HSET', key, 'rev', text)", "");
-            }
-            Without::CompareAndSet => {
-                save_rebuilt_counts = cut(
-                    &save_rebuilt_counts,
-                    "and item.counted_at is not distinct from
-          timestamptz 'epoch' + given.read_revision * interval '1 microsecond'",
-                    "and (item.counted_at is null or item.counted_at
-          <= timestamptz 'epoch' + given.revision * interval '1 microsecond')",
                 );
             }
             // Compares the count that was written, not its revision.
@@ -188,13 +153,13 @@ impl Pieces {
             seed: clocked(&seed),
             mark_saved: clocked(&mark_saved),
             expire: clocked(include_str!("../../lua/expire.lua")),
-            invalidate: clocked(&invalidate),
-            claim_rebuild: clocked(&claim_rebuild),
-            clear_rebuild: clocked(&clear_rebuild),
+            invalidate: clocked(include_str!("../../lua/invalidate.lua")),
+            claim_rebuild: clocked(include_str!("../../lua/claim_rebuild.lua")),
+            clear_rebuild: clocked(include_str!("../../lua/clear_rebuild.lua")),
             insert_votes: include_str!("../../src/ledger/sql/insert_anonymous_votes.sql"),
             exact_counts: include_str!("../../src/ledger/sql/exact_counts.sql"),
             save_counts,
-            save_rebuilt_counts,
+            save_rebuilt_counts: include_str!("../../src/ledger/sql/save_rebuilt_counts.sql"),
             without: piece,
         }
     }
@@ -435,10 +400,8 @@ impl Item {
                 revision,
             } => match self.save(epoch, count, revision).await {
                 Saving::Saved => Worker::Mark { count, revision },
-                Saving::Refused if self.pieces.without != Without::RefusedInvalidation => {
-                    Worker::InvalidateUnchanged { revision }
-                }
-                Saving::Refused | Saving::EpochEnded => Worker::ReadEpoch,
+                Saving::Refused => Worker::InvalidateUnchanged { revision },
+                Saving::EpochEnded => Worker::ReadEpoch,
             },
             Worker::Mark { count, revision } => {
                 let by = if self.pieces.without == Without::Revision {
@@ -514,12 +477,10 @@ impl Item {
         match entry {
             Entry::Done => Entry::Done,
             Entry::RaiseNumber => {
-                if self.pieces.without != Without::EpochNumber {
-                    sqlx::query("update epoch set number = number + 1")
-                        .execute(&self.postgres)
-                        .await
-                        .expect("an epoch");
-                }
+                sqlx::query("update epoch set number = number + 1")
+                    .execute(&self.postgres)
+                    .await
+                    .expect("an epoch");
                 Entry::Scan
             }
             Entry::Scan => {
@@ -616,7 +577,7 @@ impl Item {
 
     /// Whether the exact count was written.
     async fn save_rebuilt(&self, epoch: i64, exact: &ExactCount, revision: i64) -> bool {
-        let row = sqlx::query(&self.pieces.save_rebuilt_counts)
+        let row = sqlx::query(self.pieces.save_rebuilt_counts)
             .bind(vec![self.id.get()])
             .bind(vec![exact.count])
             .bind(vec![revision])

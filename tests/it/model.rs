@@ -1,7 +1,9 @@
 //! An exhaustive search over all interleavings of a model of the protocol: one item, batches of
 //! one vote, workers, invalidations, wipes with the entry into another epoch, leases that time
-//! out, and a clock of Redis that steps at any point. It visits every state that can be reached. Without
-//! any one piece of the protocol it must find the violation that the piece prevents.
+//! out, and a clock of Redis that steps at any point. It visits every state that can be
+//! reached. Without any one piece of the protocol it must find the violation that the piece
+//! prevents. (The invalidation of refused counts has no such piece: no order of these steps
+//! needs it. It is there for a counter that nothing here explains.)
 //!
 //! Tally's own code here: `tally::votes::Counting`, which orders the steps of a batch, and
 //! `tally::domain::Snapshot`. Written down a second time, since they are Lua, SQL or I/O: what
@@ -413,8 +415,6 @@ impl Model {
                 if state.counted_at <= revision || self.without == Without::CountedAtGuard {
                     (next.saved_count, next.counted_at) = (count, revision);
                     Worker::Mark { count, revision }
-                } else if self.without == Without::RefusedInvalidation {
-                    Worker::Read
                 } else {
                     Worker::InvalidateUnchanged { revision }
                 }
@@ -594,79 +594,99 @@ fn way(all: &[(Arc<State>, usize)], number: usize) -> String {
     way.into_iter().rev().collect()
 }
 
-#[test]
-fn every_state_of_the_protocol_is_exact_when_quiescent() {
-    let left = |invalidations, wipes, time_outs, clock_steps| Left {
-        invalidations,
-        wipes,
-        time_outs,
-        clock_steps,
-    };
+fn assert_exact(searches: &[(&[i8], usize, Left)]) {
     let mut total = 0;
-    for (deltas, workers, left) in [
-        (vec![1, 1], 1, NOTHING),
-        (vec![1, 1], 2, NOTHING),
-        (vec![1, 1], 1, left(1, 1, 0, 0)),
-        (vec![1, 1], 1, left(1, 0, 1, 1)),
-        (vec![1, 1], 1, left(0, 1, 0, 1)),
-        (vec![1, -1], 1, left(2, 0, 0, 0)),
-        (vec![1, -1], 1, left(1, 0, 0, 2)),
-        (vec![1, -1], 2, left(1, 0, 0, 1)),
-        (vec![1, 1, -1], 1, NOTHING),
-        (vec![1, 1, -1], 1, left(1, 0, 0, 0)),
-        (vec![1, 0], 1, left(1, 0, 0, 1)),
-    ] {
+    for (deltas, workers, left) in searches {
         let model = Model {
-            deltas,
-            workers,
-            left,
+            deltas: deltas.to_vec(),
+            workers: *workers,
+            left: *left,
             rounds: ROUNDS,
             without: Without::Nothing,
         };
         let (states, violation) = model.search(false);
-        println!("{:?}, {workers} workers, {left:?}: {states} states", model.deltas);
-        assert_eq!(violation, None, "{:?}, {workers} workers, {left:?}", model.deltas);
+        println!("{deltas:?}, {workers} workers, {left:?}: {states} states");
+        assert_eq!(violation, None, "{deltas:?}, {workers} workers, {left:?}");
         total += states;
     }
     println!("{total} states in all");
 }
 
-#[test]
-fn without_any_one_piece_the_search_finds_the_violation() {
-    let clock = |invalidations, clock_steps| Left {
-        invalidations,
-        clock_steps,
-        ..NOTHING
-    };
-    let wipe = Left { wipes: 1, ..NOTHING };
-    for (without, deltas, workers, rounds, left) in [
-        (Without::VisibilitySnapshot, vec![1, 1], 1, ROUNDS, NOTHING),
-        (Without::Lease, vec![1, 1], 1, ROUNDS, NOTHING),
-        (Without::CountedAtGuard, vec![1, 1, -1], 2, ROUNDS, NOTHING),
-        (Without::Revision, vec![1, 1, -1], 2, ROUNDS, NOTHING),
-        (Without::ExactCountAfterLease, vec![1, 1], 1, ROUNDS, NOTHING),
-        (Without::ExactCountOfItsRound, vec![1, 1], 1, ROUNDS, NOTHING),
-        (Without::Suspects, vec![1, 1], 1, 1, NOTHING),
-        (Without::CommitFirst, vec![1], 1, ROUNDS, NOTHING),
-        (Without::InvalidationFloor, vec![1, 1], 2, ROUNDS, clock(1, 1)),
-        (Without::SeedFloor, vec![1, 1], 2, ROUNDS, clock(1, 1)),
-        (Without::ClaimAboveFloor, vec![1, 1], 2, ROUNDS, clock(1, 1)),
-        (Without::ClaimFloor, vec![1, 1], 2, ROUNDS, clock(1, 1)),
-        (Without::CompareAndSet, vec![1, 1], 2, ROUNDS, clock(1, 1)),
-        (Without::RefusedInvalidation, vec![1, 1], 2, ROUNDS, clock(1, 1)),
-        (Without::FloorBesideLease, vec![1, 1, 1], 2, ROUNDS, clock(1, 1)),
-        (Without::EpochNumber, vec![1, 1], 1, ROUNDS, wipe),
-    ] {
+fn assert_found(searches: &[(Without, &[i8], usize, usize, Left)]) {
+    for (without, deltas, workers, rounds, left) in searches {
         let model = Model {
-            deltas,
-            workers,
-            left,
-            rounds,
-            without,
+            deltas: deltas.to_vec(),
+            workers: *workers,
+            left: *left,
+            rounds: *rounds,
+            without: *without,
         };
         let (states, violation) = model.search(true);
         let violation =
             violation.unwrap_or_else(|| panic!("without {without:?}, {states} states are all exact"));
         println!("without {without:?}: {violation} ({states} states)");
     }
+}
+
+/// What may happen: invalidations, wipes, leases that time out, steps of Redis' clock.
+const fn left(invalidations: u8, wipes: u8, time_outs: u8, clock_steps: u8) -> Left {
+    Left {
+        invalidations,
+        wipes,
+        time_outs,
+        clock_steps,
+    }
+}
+
+// The searches are four tests, so that they run at the same time.
+
+#[test]
+fn every_state_of_the_protocol_is_exact_when_quiescent() {
+    assert_exact(&[
+        (&[1, 1], 1, NOTHING),
+        (&[1, 1], 2, NOTHING),
+        (&[1, 1], 1, left(1, 1, 0, 0)),
+        (&[1, -1], 1, left(2, 0, 0, 0)),
+        (&[1, 1, -1], 1, NOTHING),
+        (&[1, 1, -1], 1, left(1, 0, 0, 0)),
+    ]);
+}
+
+#[test]
+fn every_state_of_the_protocol_is_exact_when_the_clock_of_redis_steps() {
+    assert_exact(&[
+        (&[1, 1], 1, left(1, 0, 1, 1)),
+        (&[1, 1], 1, left(0, 1, 0, 1)),
+        (&[1, -1], 1, left(1, 0, 0, 2)),
+        (&[1, -1], 2, left(1, 0, 0, 1)),
+        (&[1, 0], 1, left(1, 0, 0, 1)),
+    ]);
+}
+
+#[test]
+fn without_any_one_piece_the_search_finds_the_violation() {
+    assert_found(&[
+        (Without::VisibilitySnapshot, &[1, 1], 1, ROUNDS, NOTHING),
+        (Without::Lease, &[1, 1], 1, ROUNDS, NOTHING),
+        (Without::CountedAtGuard, &[1, 1, -1], 2, ROUNDS, NOTHING),
+        (Without::Revision, &[1, 1, -1], 2, ROUNDS, NOTHING),
+        (Without::ExactCountAfterLease, &[1, 1], 1, ROUNDS, NOTHING),
+        (Without::ExactCountOfItsRound, &[1, 1], 1, ROUNDS, NOTHING),
+        (Without::Suspects, &[1, 1], 1, 1, NOTHING),
+        (Without::CommitFirst, &[1], 1, ROUNDS, NOTHING),
+    ]);
+}
+
+#[test]
+fn without_any_one_piece_that_clocks_need_the_search_finds_the_violation() {
+    let (two, step) = (&[1, 1], left(1, 0, 0, 1));
+    assert_found(&[
+        (Without::InvalidationFloor, two, 2, ROUNDS, step),
+        (Without::SeedFloor, two, 2, ROUNDS, step),
+        (Without::ClaimAboveFloor, two, 2, ROUNDS, step),
+        (Without::ClaimFloor, two, 2, ROUNDS, step),
+        (Without::CompareAndSet, two, 2, ROUNDS, step),
+        (Without::FloorBesideLease, two, 2, ROUNDS, step),
+        (Without::EpochNumber, two, 2, ROUNDS, left(0, 1, 0, 1)),
+    ]);
 }
