@@ -12,7 +12,8 @@ async fn an_item_is_made_read_and_listed() {
     let (status, made) = tally.post("/v1/items", &json!({ "name": "Tabs" })).await;
     assert_eq!(status, StatusCode::CREATED);
     let id = made["id"].as_i64().expect("an id");
-    let expected = json!({ "id": id, "name": "Tabs", "vote_count": 0, "saved": { "vote_count": 0, "counted_at": null } });
+    let expected = json!({ "id": id, "name": "Tabs", "vote_count": 0, "current": true,
+        "saved": { "vote_count": 0, "counted_at": null } });
     assert_eq!(made, expected);
     assert_eq!(
         tally.get(&format!("/v1/items/{id}")).await,

