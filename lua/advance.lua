@@ -1,6 +1,7 @@
 -- advance: claim the next page of the scan that several sync workers share.
 --
--- KEYS[1]  <prefix>scan: the cursor of the shared scan; absent: 0, the scan begins
+-- KEYS[1]  <prefix>scan or <prefix>unsaved_scan: the cursor of the shared scan; absent: 0, the
+--          scan begins
 -- ARGV[1]  from: the cursor at which the page begins
 -- ARGV[2]  to: the cursor at which the page ends
 --

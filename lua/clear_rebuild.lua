@@ -1,18 +1,22 @@
 -- clear_rebuild: clear rebuild requests whose exact counts have been written.
 --
--- KEYS         the items' hashes, <prefix>{<item id>}, each once
+-- KEYS[1]      <prefix>unsaved: the index of items with something to be written
+-- KEYS[1 + k]  the items' hashes, <prefix>{<item id>}, each once
 -- ARGV[1]      lease_limit_ms: how long a lease beside a cleared request may stay
--- ARGV[1 + k]  request of KEYS[k]: its token, read before the ledger was read
+-- ARGV[1 + k]  request of KEYS[1 + k]: its token, read before the ledger was read
 --
 -- Reply: for each key, in order
 --   'CLEARED'  the request is gone
 --   'CHANGED'  there is another request, or none: nothing is done
 local call = redis.call
-local replies = {}
-for k, key in ipairs(KEYS) do
+local replies, saved = {}, {}
+for k = 1, #KEYS - 1 do
+  local key = KEYS[1 + k]
   if call('HGET', key, 'rebuild') == ARGV[1 + k] then
     call('HDEL', key, 'rebuild')
-    if call('HEXISTS', key, 'count') == 0 then
+    local held = call('HMGET', key, 'count', 'rev', 'saved')
+    if not held[1] or held[2] == held[3] then saved[#saved + 1] = string.match(key, '{(%d+)}$') end
+    if not held[1] then
       if call('HEXISTS', key, 'lease') == 1 then
         -- The holder of the lease may have read the item before it was written: its seed
         -- still needs this revision as a floor. Both go away with the lease, which had no
@@ -28,4 +32,5 @@ for k, key in ipairs(KEYS) do
     replies[k] = 'CHANGED'
   end
 end
+if #saved > 0 then call('SREM', KEYS[1], unpack(saved)) end
 return replies

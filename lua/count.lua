@@ -1,10 +1,11 @@
 -- count: add the votes of one committed batch to the live counts of its items.
 --
--- KEYS         the items' hashes, <prefix>{<item id>}, each once
+-- KEYS[1]      <prefix>unsaved: the index of items with something to be written
+-- KEYS[1 + k]  the items' hashes, <prefix>{<item id>}, each once
 -- ARGV[1]      xid: the id of the batch's transaction, committed; decimal
 -- ARGV[2]      nonce: makes a fresh lease unique
 -- ARGV[3]      lease_limit_ms: a lease that is older is replaced
--- ARGV[3 + k]  delta of KEYS[k]: the sum of the batch's votes on this item, a whole
+-- ARGV[3 + k]  delta of KEYS[1 + k]: the sum of the batch's votes on this item, a whole
 --              number. 0 only reads a count, but leases a missing one.
 --
 -- Reply: for each key, in order
@@ -43,9 +44,10 @@ local function miss(key)
   return {'MISS', fresh_lease}
 end
 
-local replies = {}
-for k, key in ipairs(KEYS) do
-  local held = call('HMGET', key, 'count', 'rev', 'snap')
+local replies, unsaved = {}, {}
+for k = 1, #KEYS - 1 do
+  local key = KEYS[1 + k]
+  local held = call('HMGET', key, 'count', 'rev', 'snap', 'saved')
   if held[1] then
     local count, delta = tonumber(held[1]), tonumber(ARGV[3 + k])
     -- A seed that has seen these votes has them in its count: do not add them twice.
@@ -54,10 +56,13 @@ for k, key in ipairs(KEYS) do
       local revision, revision_text = tonumber(held[2]), now_text
       if revision >= now then revision_text = format('%.0f', revision + 1) end
       call('HSET', key, 'count', format('%.0f', count), 'rev', revision_text)
+      -- Only the first vote after a save: the item of an unsaved count is in the index.
+      if held[4] == held[2] then unsaved[#unsaved + 1] = string.match(key, '{(%d+)}$') end
     end
     replies[k] = count
   else
     replies[k] = miss(key)
   end
 end
+if #unsaved > 0 then call('SADD', KEYS[1], unpack(unsaved)) end
 return replies

@@ -1,6 +1,7 @@
 -- invalidate: drop live counts and request rebuilds. Always safe.
 --
--- KEYS     the items' hashes, <prefix>{<item id>}, each once
+-- KEYS[1]  <prefix>unsaved: the index of items with something to be written
+-- KEYS[1 + k]  the items' hashes, <prefix>{<item id>}, each once
 -- ARGV     two for each key, in order:
 --   request   a fresh token
 --   revision  only if the count still has this revision, µs; '' for any count, or none
@@ -8,8 +9,9 @@
 -- Reply: for each key, in order
 --   'INVALIDATED'  there is no count and no lease, and the rebuild request is set
 --   'CHANGED'      the count has another revision or is gone: nothing is done
-local replies = {}
-for k, key in ipairs(KEYS) do
+local replies, unsaved = {}, {}
+for k = 1, #KEYS - 1 do
+  local key = KEYS[1 + k]
   local request, expected = ARGV[2 * k - 1], ARGV[2 * k]
   -- An error if someone has put a value of another type there, which goes as well.
   local held = redis.pcall('HMGET', key, 'count', 'rev')
@@ -24,7 +26,9 @@ for k, key in ipairs(KEYS) do
     -- The revision stays. A later count must not have it again, even if the clock went
     -- back: a worker may still be about to write or mark the dropped count.
     if revision then redis.call('HSET', key, 'rev', revision) end
+    unsaved[#unsaved + 1] = string.match(key, '{(%d+)}$')
     replies[k] = 'INVALIDATED'
   end
 end
+if #unsaved > 0 then redis.call('SADD', KEYS[1], unpack(unsaved)) end
 return replies

@@ -1,23 +1,27 @@
 -- mark_saved: mark live counts as saved, after they were written to their items. A
 -- request to rebuild such an item is cleared: its count was seeded after the request.
 --
--- KEYS     the items' hashes, <prefix>{<item id>}, each once
--- ARGV[k]  revision of KEYS[k]: the one that was read before the write, µs
+-- KEYS[1]  <prefix>unsaved: the index of items with something to be written
+-- KEYS[1 + k]  the items' hashes, <prefix>{<item id>}, each once
+-- ARGV[k]  revision of KEYS[1 + k]: the one that was read before the write, µs
 --
 -- Reply: for each key, in order
 --   'SAVED'    the count has not changed since it was read, and is marked
 --   'CHANGED'  the count has changed or is gone: nothing is marked
 local call = redis.call
-local replies = {}
-for k, key in ipairs(KEYS) do
+local replies, saved = {}, {}
+for k = 1, #KEYS - 1 do
+  local key = KEYS[1 + k]
   local held = call('HMGET', key, 'count', 'rev')
   -- Without a count, the revision is that of a count that was invalidated.
   if held[1] and held[2] == ARGV[k] then
     call('HSET', key, 'saved', ARGV[k])
     call('HDEL', key, 'rebuild')
+    saved[#saved + 1] = string.match(key, '{(%d+)}$')
     replies[k] = 'SAVED'
   else
     replies[k] = 'CHANGED'
   end
 end
+if #saved > 0 then call('SREM', KEYS[1], unpack(saved)) end
 return replies

@@ -1,6 +1,7 @@
 -- seed: create missing live counts from exact counts of the ledger.
 --
--- KEYS     the items' hashes, <prefix>{<item id>}, each once
+-- KEYS[1]  <prefix>unsaved: the index of items with something to be written
+-- KEYS[1 + k]  the items' hashes, <prefix>{<item id>}, each once
 -- ARGV     four for each key, in order:
 --   count       the item's exact count
 --   snapshot    the snapshot that the count was read under, xmin:xmax:running,running;
@@ -17,8 +18,9 @@ local now = clock[1] * 1000000 + clock[2]
 -- To the second: only eviction by age needs it, and it takes half the bytes.
 local seeded = clock[1]
 
-local replies = {}
-for k, key in ipairs(KEYS) do
+local replies, unsaved = {}, {}
+for k = 1, #KEYS - 1 do
+  local key = KEYS[1 + k]
   local count, snapshot, lease, counted_at = unpack(ARGV, 4 * k - 3, 4 * k)
   local held = call('HMGET', key, 'count', 'lease', 'rev')
   if held[1] or held[2] ~= lease then
@@ -32,7 +34,9 @@ for k, key in ipairs(KEYS) do
     call('HSET', key, 'count', count, 'rev', revision, 'snap', snapshot, 'seeded', seeded)
     call('HDEL', key, 'lease', 'saved')
     call('PERSIST', key)
+    unsaved[#unsaved + 1] = string.match(key, '{(%d+)}$')
     replies[k] = 'SEEDED'
   end
 end
+if #unsaved > 0 then call('SADD', KEYS[1], unpack(unsaved)) end
 return replies

@@ -15,6 +15,7 @@
     reason = "a bench that cannot go on stops"
 )]
 
+mod counters;
 mod machine;
 mod measure;
 mod plot;
@@ -167,8 +168,11 @@ impl Bench {
                     "reseed" => vec![worker::reseed(stores, round, number, settings).await],
                     "audit_idle" => vec![worker::audit_idle(stores, round, settings).await],
                     "audit" => vec![worker::audit(stores, round, number, settings).await],
-                    "sweep" if workloads.contains(&"flush") => Vec::new(),
-                    _ => worker::flush_and_sweep(stores, round, settings).await,
+                    // All workloads of one set of counters run together.
+                    name if Some(&name) == workloads.iter().find(|one| counters::WORKLOADS.contains(one)) => {
+                        counters::all(stores, round, settings).await
+                    }
+                    _ => Vec::new(),
                 };
                 for row in rows {
                     self.bar.suspend(|| println!("{}", report::worker_line(&row)));

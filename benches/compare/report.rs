@@ -161,6 +161,9 @@ pub fn worker_line(row: &WorkerRow) -> String {
             cpu.worker, cpu.postgres, cpu.redis
         );
     }
+    if let Some(cores) = row.cores {
+        line += &format!("; worker and Redis: {cores:.4} of a core");
+    }
     if let Some(bytes) = row.redis_bytes_per_counter {
         line += &format!("; {bytes:.0} bytes of Redis a counter");
     }

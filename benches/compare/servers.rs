@@ -47,6 +47,13 @@ pub fn this_program(stores: &Stores, database: &Database, variable: &str, value:
     command
 }
 
+/// Starts Tally's worker with its default settings; it does not audit.
+pub fn start_worker(stores: &Stores, database: &Database) -> Program {
+    let mut command = command_on(stores, database, SYNC_WORKER);
+    command.env("TALLY_AUDIT_CRON", AUDIT_CRON);
+    Program::start(command, stores.folder(), "worker").expect("it starts")
+}
+
 impl Servers {
     /// Starts a system and waits until it answers.
     pub async fn start(stores: &Stores, database: &Database, system: System, servers: usize) -> Self {
@@ -74,10 +81,7 @@ impl Servers {
             started.addresses.push(address);
         }
         if system == System::Tally {
-            let mut command = command_on(stores, database, SYNC_WORKER);
-            command.env("TALLY_AUDIT_CRON", AUDIT_CRON);
-            let worker = Program::start(command, stores.folder(), "worker");
-            started.worker = Some(worker.expect("it starts"));
+            started.worker = Some(start_worker(stores, database));
         }
         for (address, server) in started.addresses.iter().zip(&started.servers) {
             if let Err(error) = until_answers(*address, system).await {

@@ -108,7 +108,7 @@ fn full_ledger(results: &Results) -> Target {
     )
 }
 
-fn of_the_worker(results: &Results) -> [Target; 6] {
+fn of_the_worker(results: &Results) -> [Target; 8] {
     let worker = |workload, figure: &dyn Fn(&WorkerRow) -> Option<f64>| {
         let rows = results.worker.iter().filter(|row| row.workload == workload);
         median(rows.filter_map(figure))
@@ -131,6 +131,18 @@ fn of_the_worker(results: &Results) -> [Target; 6] {
             1_000_000.0,
             "sweep: saved counters a second",
             worker("sweep", &rate),
+        ),
+        Target::at_most(
+            1.2,
+            "1,000 changes among a million counters: seconds until they are saved",
+            worker("sparse_changes", &|row| {
+                Some(if row.verified { row.seconds } else { f64::INFINITY })
+            }),
+        ),
+        Target::at_most(
+            0.03,
+            "a million idle counters: cores of worker and Redis together",
+            worker("idle_counters", &|row| row.cores),
         ),
         Target::at_most(
             160.0,

@@ -32,12 +32,6 @@ use crate::workloads::{CONNECTIONS, EMPTY, ITEMS, full};
 /// Tells this program, started again, which step of the worker to take.
 pub const VARIABLE: &str = "TALLY_BENCH_STEP";
 
-const COUNTERS: i64 = 1_000_000;
-const QUICK_COUNTERS: i64 = 100_000;
-/// How many counters are seeded at once when Redis is filled, and how many such
-/// pages are under way.
-const FILL_PAGE: i64 = 1000;
-const FILL_PAGES_UNDER_WAY: i64 = 4;
 /// How long voting is watched after Redis was wiped.
 const WATCH: Duration = Duration::from_secs(6);
 /// How often it is checked.
@@ -49,9 +43,11 @@ const BACK_FOR: Duration = Duration::from_secs(1);
 const SEED_LIMIT: Duration = Duration::from_secs(60);
 
 /// What is measured, in this order.
-pub const WORKLOADS: [(&str, &str); 5] = [
+pub const WORKLOADS: [(&str, &str); 7] = [
     ("flush", "the worker writes changed counters to their items"),
     ("sweep", "the worker scans saved counters"),
+    ("sparse_changes", "1,000 of these counters change, until they are saved"),
+    ("idle_counters", "the worker runs and none of these counters changes"),
     ("reseed", "Redis is wiped under full voting load, 10,000 items"),
     ("audit_idle", "the worker audits votes while nobody votes"),
     ("audit", "the worker audits votes under full voting load"),
@@ -72,6 +68,8 @@ pub struct WorkerRow {
     /// Null where a load ran at the same time.
     pub cpu_us_each: Option<CpuEach>,
     pub wal_bytes_each: Option<f64>,
+    /// CPU time of worker and Redis by time.
+    pub cores: Option<f64>,
     pub redis_bytes_per_counter: Option<f64>,
     /// The rate of votes before (for the audit, the mean of before and after), and while
     /// this was done.
@@ -83,7 +81,7 @@ pub struct WorkerRow {
 
 impl WorkerRow {
     /// A row without what only some workloads measure.
-    fn new(workload: &'static str, round: usize, count: u64, seconds: f64, fault: Option<String>) -> Self {
+    pub fn new(workload: &'static str, round: usize, count: u64, seconds: f64, fault: Option<String>) -> Self {
         Self {
             workload,
             system: System::Tally,
@@ -95,6 +93,7 @@ impl WorkerRow {
             count_per_second: count as f64 / seconds,
             cpu_us_each: None,
             wal_bytes_each: None,
+            cores: None,
             redis_bytes_per_counter: None,
             votes_per_second_before: None,
             votes_per_second: None,
@@ -117,12 +116,12 @@ impl WorkerRow {
 
 /// What a step has done, as its process prints it.
 #[derive(Deserialize, Serialize)]
-struct Step {
+pub struct Step {
     seconds: f64,
     cpu_us: u64,
-    counters: usize,
-    flushed: usize,
-    is_quiescent: bool,
+    pub counters: usize,
+    pub flushed: usize,
+    pub is_quiescent: bool,
     wrong_items: usize,
 }
 
@@ -151,8 +150,14 @@ pub async fn take_step(name: &str) {
     };
     if name == "audit" {
         step.wrong_items = worker.audit(Repair::No).await.expect("an audit").wrong_items;
+    } else if name == "epoch" {
+        worker.enter_epoch().await.expect("an epoch");
     } else {
-        let report = worker.flush_shared().await.expect("a scan");
+        let report = match name {
+            "sweep" => worker.flush().await,
+            _ => worker.flush_unsaved().await,
+        };
+        let report = report.expect("a scan");
         step.counters = report.counters;
         step.flushed = report.flushed;
         step.is_quiescent = report.is_quiescent();
@@ -163,19 +168,19 @@ pub async fn take_step(name: &str) {
 }
 
 /// Takes a step in a process of its own.
-async fn step(stores: &Stores, database: &Database, name: &str) -> Step {
+pub async fn step(stores: &Stores, database: &Database, name: &str) -> Step {
     let printed = run_well(this_program(stores, database, VARIABLE, name)).await;
     serde_json::from_str(&printed.expect("the step succeeds")).expect("what the step prints")
 }
 
 /// A step, and what it cost while nobody voted.
-struct Cost {
-    step: Step,
+pub struct Cost {
+    pub step: Step,
     cpu: Cpu,
     wal_bytes: i64,
 }
 
-async fn step_alone(stores: &Stores, database: &Database, name: &str) -> Cost {
+pub async fn step_alone(stores: &Stores, database: &Database, name: &str) -> Cost {
     let processes = stores.processes();
     let (wal_before, before) = (stores.wal_bytes().await, processes.cpu());
     let step = step(stores, database, name).await;
@@ -191,115 +196,13 @@ async fn step_alone(stores: &Stores, database: &Database, name: &str) -> Cost {
 
 impl Cost {
     /// Adds what the step cost for each that it did.
-    fn add_to(&self, row: WorkerRow) -> WorkerRow {
+    pub fn add_to(&self, row: WorkerRow) -> WorkerRow {
         WorkerRow {
             cpu_us_each: Some(self.cpu.each(Duration::ZERO, row.count)),
             wal_bytes_each: Some(self.wal_bytes as f64 / row.count as f64),
             ..row
         }
     }
-}
-
-/// Flushes counters that have all changed, then scans them once more. One row for each.
-pub async fn flush_and_sweep(stores: &Stores, round: usize, settings: &Settings) -> Vec<WorkerRow> {
-    let template = Template {
-        name: "counters",
-        items: if settings.quick { QUICK_COUNTERS } else { COUNTERS },
-        count: 7,
-        in_ledger: false,
-        audited: true,
-        saved: false,
-    };
-    let database = stores.database(&template).await;
-    let bytes_before = stores.redis_bytes().await;
-    fill(stores, &database, template.items).await;
-
-    let mut rows = Vec::new();
-    for workload in ["flush", "sweep"] {
-        let cost = step_alone(stores, &database, workload).await;
-        let step = &cost.step;
-        let done = if workload == "flush" {
-            step.flushed
-        } else {
-            step.counters
-        } as u64;
-        let expected = u64::try_from(template.items).expect("a number");
-        let unsaved: i64 = sqlx::query_scalar("select count(*) from item where vote_count <> $1")
-            .bind(template.count)
-            .fetch_one(&database.pool)
-            .await
-            .expect("a count");
-        // SCAN may return a counter twice.
-        let is_whole = match workload {
-            "flush" => done == expected,
-            _ => done >= expected && step.is_quiescent,
-        };
-        let fault = (!is_whole || unsaved > 0)
-            .then(|| format!("{done} of {expected} counters, {unsaved} items without their count"));
-        let row = cost.add_to(WorkerRow::new(workload, round, done, step.seconds, fault));
-        // After the flush each counter has all of its fields.
-        let bytes = (stores.redis_bytes().await - bytes_before) as f64 / template.items as f64;
-        rows.push(WorkerRow {
-            redis_bytes_per_counter: Some(bytes),
-            ..row
-        });
-    }
-    stores.drop(database).await;
-    rows
-}
-
-/// Seeds a counter for every item, as the server does: lease, exact count, seed.
-async fn fill(stores: &Stores, database: &Database, items: i64) {
-    let redis = Redis::new(
-        &stores.redis.url(),
-        &KeyPrefix::default(),
-        live::WORKER_ANSWER_LIMIT,
-    )
-    .expect("a URL");
-    let live_counts = LiveCounts::open(redis);
-    while !live_counts.answers() {
-        sleep(LOOK_EVERY).await;
-    }
-    let ledger = WorkerLedger::new(&database.url, "tally bench").expect("a URL");
-    let mut tasks = JoinSet::new();
-    for task in 0..FILL_PAGES_UNDER_WAY {
-        let (live_counts, ledger) = (live_counts.clone(), ledger.clone());
-        tasks.spawn(async move {
-            let mut first = 1 + task * FILL_PAGE;
-            while first <= items {
-                let page: Vec<ItemId> = (first..=items.min(first + FILL_PAGE - 1))
-                    .filter_map(ItemId::new)
-                    .collect();
-                fill_page(&live_counts, &ledger, &page).await;
-                first += FILL_PAGES_UNDER_WAY * FILL_PAGE;
-            }
-        });
-    }
-    while let Some(ended) = tasks.join_next().await {
-        ended.expect("all are seeded");
-    }
-    ledger.close().await;
-}
-
-async fn fill_page(live_counts: &LiveCounts, ledger: &WorkerLedger, page: &[ItemId]) {
-    let deltas: Vec<CountDelta> = page
-        .iter()
-        .map(|item| CountDelta {
-            item_id: *item,
-            delta: 0,
-        })
-        .collect();
-    // A delta of 0 is read alone: no transaction is asked about.
-    let mut counting = Counting::new(TransactionId(3), deltas.clone());
-    let replies = live_counts.count(&deltas, counting.transaction()).await;
-    counting.counted(replies.expect("leases"));
-    let seeds = counting.seeds(ledger.exact_counts(page).await.expect("exact counts"));
-    let seeded = live_counts.seed(&seeds).await.expect("seeds");
-    assert_eq!(
-        seeded.iter().filter(|seeded| **seeded).count(),
-        page.len(),
-        "all are seeded"
-    );
 }
 
 /// Tally under full voting load over all items.

@@ -56,6 +56,7 @@ impl From<&config::Worker> for Schedule {
     fn from(settings: &config::Worker) -> Self {
         Self {
             flush_every: settings.flush_every,
+            scan_every: settings.scan_every,
             audit_cron: settings.audit_cron.to_string(),
             last_flush_limit: settings.last_flush_limit,
         }

@@ -85,7 +85,11 @@ pub struct Worker {
     #[arg(long, env = "TALLY_FLUSH_EVERY", default_value = FLUSH_EVERY_DEFAULT, value_parser = duration, value_name = "DURATION")]
     pub flush_every: Duration,
 
-    /// About how many counters a page of the scan holds
+    /// How often every counter is looked at, about: then idle and old ones are dropped
+    #[arg(long, env = "TALLY_SCAN_EVERY", default_value = "5m", value_parser = duration, value_name = "DURATION")]
+    pub scan_every: Duration,
+
+    /// About how many counters a page of a scan holds
     #[arg(long, env = "TALLY_FLUSH_PAGE", default_value_t = FLUSH_PAGE_DEFAULT_COUNTERS, value_parser = page, value_name = "COUNTERS")]
     pub flush_page: usize,
 

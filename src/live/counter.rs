@@ -12,6 +12,9 @@
 //! | `lease` | entitles its holders to seed a missing count: `<µs when taken>:<nonce>` | `count` | `seed`, `invalidate` |
 //! | `rebuild` | a request to write the item's exact count from the ledger: a token | `invalidate` | `clear_rebuild`, `mark_saved`, `claim_rebuild` |
 //!
+//! An item whose live count is unsaved, or that has a rebuild request, is in the index
+//! `<prefix>unsaved` (see [`super::keys`]): each script keeps it so.
+//!
 //! The names are short, because each is stored with each counter.
 //!
 //! `invalidate` keeps `rev`: a worker may still be about to write or mark the dropped count,
@@ -53,6 +56,11 @@ impl Counter {
         self.count.filter(|(_, revision)| self.saved != Some(*revision))
     }
 
+    /// Whether its item is in the index: something of it is to be written.
+    pub fn is_to_be_written(&self) -> bool {
+        self.unsaved().is_some() || self.rebuild.is_some()
+    }
+
     /// The revision of the live count, if it is saved and has not changed for `retention`.
     pub fn idle(&self, retention: Duration) -> Option<Revision> {
         let (_, revision) = self.count?;
@@ -73,12 +81,13 @@ pub(super) const WORKER_FIELDS: [&str; 5] = ["count", "rev", "saved", "seeded", 
 ///
 /// # Errors
 /// When the reply is no array.
-pub(super) fn counter(item_id: ItemId, now: RedisTime, reply: &Value) -> Result<Counter, LiveError> {
-    let Value::Array(fields) = reply else {
-        return Err(LiveError::Reply {
-            name: "HMGET",
-            reply: reply.clone(),
-        });
+pub(super) fn counter(item_id: ItemId, now: RedisTime, reply: Value) -> Result<Counter, LiveError> {
+    let fields = match reply {
+        Value::Array(fields) => fields,
+        // Someone has put a value of another type there, which holds no count.
+        Value::ServerError(error) if error.code() == "WRONGTYPE" => Vec::new(),
+        Value::ServerError(error) => return Err(LiveError::Redis(error.into())),
+        reply => return Err(LiveError::Reply { name: "HMGET", reply }),
     };
     let field = |at: usize| fields.get(at).and_then(text);
     let number = |at: usize| field(at)?.parse::<i64>().ok();

@@ -6,7 +6,9 @@
 //! | `<prefix>{<item id>}` | hash | an item's counter, see [`super::counter`] |
 //! | `<prefix>epoch` | string | the known epoch: the one that the counters belong to |
 //! | `<prefix>entering:<nonce>` | string | the mark of a worker that is entering an epoch |
-//! | `<prefix>scan` | string | the cursor of the scan that several workers share |
+//! | `<prefix>unsaved` | set | the index: ids of the items with an unsaved live count or a rebuild request |
+//! | `<prefix>unsaved_scan` | string | the cursor of the scan over the index that several workers share |
+//! | `<prefix>scan` | string | the cursor of the scan over all counters that several workers share |
 
 use std::fmt;
 use std::str::FromStr;
@@ -53,7 +55,17 @@ impl KeyPrefix {
         format!("{}entering:{nonce}", self.0)
     }
 
-    /// The cursor of the scan that several workers share.
+    /// The index of items with an unsaved live count or a rebuild request.
+    pub fn unsaved(&self) -> String {
+        format!("{}unsaved", self.0)
+    }
+
+    /// The cursor of the scan over the index that several workers share.
+    pub fn unsaved_scan(&self) -> String {
+        format!("{}unsaved_scan", self.0)
+    }
+
+    /// The cursor of the scan over all counters that several workers share.
     pub fn scan(&self) -> String {
         format!("{}scan", self.0)
     }

@@ -22,4 +22,4 @@ pub use keys::{CounterKey, InvalidKeyPrefix, KeyPrefix};
 pub use scripts::CALL_LIMIT_KEYS;
 pub(crate) use server::{BACK_PRESSURE_LIMIT, REPAIR_LIMIT_ITEMS};
 pub use server::{Counted, LiveCount, LiveCounts, LiveRead, SUSPECTS_LIMIT_ITEMS, Seed};
-pub use worker::{ClearedRebuild, Counters, EpochEntry, Expired, Marked, ScanPage};
+pub use worker::{ClearedRebuild, Counters, EpochEntry, Expired, Marked, Scan, ScanPage};

@@ -39,6 +39,7 @@ scripts! {
     INVALIDATE = "invalidate",
     CLAIM_REBUILD = "claim_rebuild",
     CLEAR_REBUILD = "clear_rebuild",
+    REMOVE_SAVED = "remove_saved",
     ADVANCE = "advance",
     ENTER_EPOCH = "enter_epoch",
 }
@@ -48,19 +49,21 @@ scripts! {
 pub const CALL_LIMIT_KEYS: usize = 256;
 
 impl Script {
-    /// Calls this script for the keys of all `entries`. The arguments come in the order of
-    /// the script's header: those that are `shared`, then the `own` of each entry. Returns a
+    /// Calls this script for the counters of all `entries`. The first key is the index of
+    /// unsaved counters, then come those of the entries' items. The arguments come in the order
+    /// of the script's header: those that are `shared`, then the `own` of each entry. Returns a
     /// reply for each entry, in order. A call that Redis refused because it did not know the
     /// script, and only such a call, is sent again after the script is loaded.
     ///
     /// # Errors
     /// When the pipeline fails, or any call of it. Each call may then have been applied, also
     /// to some of its keys only.
-    pub async fn call<Entry, Key: ToRedisArgs>(
+    pub async fn call<Entry>(
         &self,
         connection: &mut impl ConnectionLike,
+        keys: &KeyPrefix,
         entries: &[Entry],
-        key: impl Fn(&Entry) -> Key,
+        item: impl Fn(&Entry) -> ItemId,
         shared: impl Fn(&mut Cmd),
         own: impl Fn(&mut Cmd, &Entry),
     ) -> Result<Vec<Value>, LiveError> {
@@ -71,9 +74,10 @@ impl Script {
         };
         let command = |at: usize| {
             let entries = entries_of(at);
-            let mut command = self.command(entries.len());
+            let mut command = self.command(1 + entries.len());
+            command.arg(keys.unsaved());
             for entry in entries {
-                command.arg(key(entry));
+                command.arg(keys.counter(item(entry)));
             }
             shared(&mut command);
             for entry in entries {
@@ -162,7 +166,8 @@ impl Script {
     }
 }
 
-async fn send(
+/// Sends all commands at once; returns their replies, among which may be errors.
+pub(super) async fn send(
     connection: &mut impl ConnectionLike,
     commands: impl ExactSizeIterator<Item = Cmd>,
 ) -> Result<Vec<Value>, LiveError> {
@@ -203,8 +208,9 @@ pub(super) async fn invalidate(
     let replies = INVALIDATE
         .call(
             connection,
+            keys,
             items,
-            |(item, _)| keys.counter(*item),
+            |(item, _)| *item,
             |_| {},
             |command, (_, revision)| {
                 command.arg(fresh_token());

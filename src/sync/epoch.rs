@@ -3,11 +3,12 @@
 
 use super::{SyncError, Worker};
 use crate::domain::{ItemId, VoteId};
+use crate::live::Scan;
 use crate::telemetry::name;
 
 /// Which keys and fields counters have. Another layout is another epoch: what an older
 /// version of Tally left in Redis is not read.
-const COUNTER_LAYOUT: u32 = 2;
+const COUNTER_LAYOUT: u32 = 3;
 
 impl Worker {
     /// Compares the current epoch with the one that the counters belong to. In another
@@ -37,7 +38,10 @@ impl Worker {
         let mut suspect = 0;
         let mut cursor = 0;
         loop {
-            let page = self.counters.scan(cursor, self.options.flush_page).await?;
+            let page = self
+                .counters
+                .scan(Scan::All, cursor, self.options.flush_page)
+                .await?;
             self.counters.invalidate(&page.items).await?;
             suspect += page.items.len();
             cursor = page.next;

@@ -1,6 +1,7 @@
-//! The flush: one scan over all counters, page by page. It writes unsaved counts to their
-//! items and marks them saved. Then it rebuilds counts on request, and evicts counts that
-//! are idle or old.
+//! The flush: one scan over the index of unsaved counters, page by page. It writes unsaved
+//! counts to their items and marks them saved. Then it rebuilds counts on request, and evicts
+//! counts that are idle or old. What it costs depends on what has changed, not on how many
+//! counters there are: `scan.rs` looks at those, slowly.
 
 use std::time::Duration;
 
@@ -8,9 +9,9 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 
 use super::{FlushReport, SyncError, Worker};
-use crate::domain::CountToSave;
+use crate::domain::{CountToSave, ItemId};
 use crate::ledger::{EpochNumber, Saved};
-use crate::live::{Counter, ScanPage};
+use crate::live::{Counter, Scan, ScanPage};
 
 /// How many counters with work the flush collects before it writes them. Of a million
 /// items Postgres writes 1,000 at once in 8 µs each, 10,000 in 6 µs and 50,000 in 4 µs:
@@ -37,15 +38,22 @@ const WAITING_LIMIT: usize = 1;
 /// How a scan gets its pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ScanMode {
-    /// All of them, as fast as it can.
-    Alone,
-    /// Together with the other workers, at each tick; `begun` is the tick.
+    /// This worker takes all of them, as fast as it can.
+    Alone(Scan),
+    /// The unsaved ones, together with the other workers, at each tick; `begun` is the tick.
     Shared { begun: Instant },
 }
 
 impl ScanMode {
     fn is_gentle(self) -> bool {
         matches!(self, Self::Shared { begun } if begun.elapsed() < GENTLE_FOR)
+    }
+
+    fn scan(self) -> Scan {
+        match self {
+            Self::Alone(scan) => scan,
+            Self::Shared { .. } => Scan::Unsaved,
+        }
     }
 
     fn collect_limit_counters(self) -> usize {
@@ -79,15 +87,23 @@ struct Written {
 }
 
 impl Worker {
-    /// One scan over all counters, alone.
+    /// One scan over all counters, alone: also over those that are not in the index.
     ///
     /// # Errors
     /// When a store is unavailable. What was not reached waits for the next scan.
     pub async fn flush(&self) -> Result<FlushReport, SyncError> {
-        self.scan(ScanMode::Alone).await
+        self.scan(ScanMode::Alone(Scan::All)).await
     }
 
-    /// One scan over all counters, shared with every worker that scans now: each page
+    /// One scan over the unsaved counters, alone.
+    ///
+    /// # Errors
+    /// As [`Worker::flush`].
+    pub async fn flush_unsaved(&self) -> Result<FlushReport, SyncError> {
+        self.scan(ScanMode::Alone(Scan::Unsaved)).await
+    }
+
+    /// One scan over the unsaved counters, shared with every worker that scans now: each page
     /// goes to the worker that claims it first. Ends with the scan, whichever worker ends
     /// the scan.
     ///
@@ -135,8 +151,12 @@ impl Worker {
         let mut behind = 0;
         loop {
             let page = match scan {
-                ScanMode::Alone => self.counters.scan(cursor, self.options.flush_page).await?,
-                ScanMode::Shared { .. } => match self.counters.claim_page(self.options.flush_page).await? {
+                ScanMode::Alone(all) => self.counters.scan(all, cursor, self.options.flush_page).await?,
+                ScanMode::Shared { .. } => match self
+                    .counters
+                    .claim_page(Scan::Unsaved, self.options.flush_page)
+                    .await?
+                {
                     Some(page) => page,
                     None => {
                         // Another worker took the page. When that happens a few times in
@@ -151,7 +171,8 @@ impl Worker {
             };
             behind = 0;
             cursor = page.next;
-            let is_last = cursor == 0 || (scan != ScanMode::Alone && self.is_stopping());
+            let is_shared = matches!(scan, ScanMode::Shared { .. });
+            let is_last = cursor == 0 || (is_shared && self.is_stopping());
             // Nobody takes it when a later part has failed, which says so itself.
             if pages.send(page).await.is_err() || is_last {
                 return Ok(());
@@ -175,6 +196,9 @@ impl Worker {
         while let Some(page) = pages.recv().await {
             let read = self.counters.read(&page.items).await?;
             counters += read.len();
+            if scan.scan() == Scan::Unsaved {
+                self.remove_saved(&read).await?;
+            }
             for counter in read {
                 if let Some((_, revision)) = counter.unsaved() {
                     oldest_unsaved = oldest_unsaved.max(counter.now.since_change(revision));
@@ -196,12 +220,20 @@ impl Worker {
         Ok((counters, oldest_unsaved))
     }
 
+    /// Takes those out of the index that were in it for nothing. Mostly, another worker has
+    /// just saved them.
+    async fn remove_saved(&self, counters: &[Counter]) -> Result<(), SyncError> {
+        let saved: Vec<ItemId> = counters
+            .iter()
+            .filter(|one| !one.is_to_be_written())
+            .map(|one| one.item_id)
+            .collect();
+        Ok(self.counters.remove_saved(&saved).await?)
+    }
+
     /// Whether there is anything to be done with a counter.
-    fn has_work(&self, counter: &Counter) -> bool {
-        counter.unsaved().is_some()
-            || counter.rebuild.is_some()
-            || self.is_idle(counter)
-            || self.is_old(counter)
+    pub(super) fn has_work(&self, counter: &Counter) -> bool {
+        counter.is_to_be_written() || self.is_idle(counter) || self.is_old(counter)
     }
 
     /// The third part: writes what is unsaved to its items.
@@ -214,17 +246,7 @@ impl Worker {
     ) -> Result<(), SyncError> {
         while let Some(mut counters) = collected.recv().await {
             keep_latest(&mut counters);
-            let counts: Vec<CountToSave> = counters
-                .iter()
-                .filter_map(|one| {
-                    let (count, revision) = one.unsaved()?;
-                    Some(CountToSave {
-                        item_id: one.item_id,
-                        count,
-                        revision,
-                    })
-                })
-                .collect();
+            let counts = counts_to_save(&counters);
             let started = Instant::now();
             let saved = self.write(&counts, epoch).await?;
             let took = started.elapsed();
@@ -252,16 +274,56 @@ impl Worker {
     ) -> Result<FlushReport, SyncError> {
         let mut report = FlushReport::default();
         while let Some(one) = written.recv().await {
-            let marked = self.mark(&one.counts, &one.saved).await?;
-            report.flushed += marked;
-            report.unsaved += one.counts.len() - marked;
-            for page in one.counters.chunks(self.options.flush_page) {
-                self.rebuild(page, epoch, &mut report).await?;
-                self.evict(page, &mut report).await?;
-            }
+            self.finish(&one, epoch, &mut report).await?;
         }
         Ok(report)
     }
+
+    async fn finish(
+        &self,
+        written: &Written,
+        epoch: EpochNumber,
+        report: &mut FlushReport,
+    ) -> Result<(), SyncError> {
+        let marked = self.mark(&written.counts, &written.saved).await?;
+        report.flushed += marked;
+        report.unsaved += written.counts.len() - marked;
+        for page in written.counters.chunks(self.options.flush_page) {
+            self.rebuild(page, epoch, report).await?;
+            self.evict(page, report).await?;
+        }
+        Ok(())
+    }
+
+    /// All that is to be done with the counters of one page, which were read in this epoch.
+    pub(super) async fn work_on(
+        &self,
+        counters: Vec<Counter>,
+        epoch: EpochNumber,
+        report: &mut FlushReport,
+    ) -> Result<(), SyncError> {
+        let counts = counts_to_save(&counters);
+        let saved = self.write(&counts, epoch).await?;
+        let written = Written {
+            counters,
+            counts,
+            saved,
+        };
+        self.finish(&written, epoch, report).await
+    }
+}
+
+fn counts_to_save(counters: &[Counter]) -> Vec<CountToSave> {
+    let unsaved = counters
+        .iter()
+        .filter_map(|one| Some((one.item_id, one.unsaved()?)));
+    unsaved
+        .map(|(item_id, (count, revision))| CountToSave {
+            item_id,
+            count,
+            revision,
+        })
+        .collect()
 }
 
 /// How many pages in a row another worker may take before this one leaves the
@@ -284,7 +346,7 @@ fn keep_latest(counters: &mut Vec<Counter>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::{ItemId, RedisTime, Revision};
+    use crate::domain::{RedisTime, Revision};
 
     #[test]
     fn a_counter_that_was_found_twice_is_kept_as_it_was_read_last() {

@@ -13,6 +13,7 @@ mod recovery;
 mod report;
 mod roll_up;
 mod save;
+mod scan;
 mod schedule;
 mod verdict;
 

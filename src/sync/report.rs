@@ -48,12 +48,17 @@ impl FlushReport {
             && self.rebuilds_left == 0
     }
 
-    /// Puts the report of one whole scan into the metrics.
-    pub(super) fn measure(&self, took: Duration) {
-        metrics::histogram!(name::SCAN_SECONDS).record(took.as_secs_f64());
+    /// Adds what was done to the metrics.
+    pub(super) fn count(&self) {
         metrics::counter!(name::FLUSHED).increment(self.flushed as u64);
         metrics::counter!(name::EXPIRED).increment(self.expired as u64);
         metrics::counter!(name::REBUILT).increment(self.rebuilt as u64);
+    }
+
+    /// Puts the report of one whole flush into the metrics.
+    pub(super) fn measure(&self, took: Duration) {
+        self.count();
+        metrics::histogram!(name::FLUSH_SECONDS).record(took.as_secs_f64());
         metrics::gauge!(name::UNSAVED).set(self.unsaved as f64);
         metrics::gauge!(name::REBUILDS_WAITING).set((self.rebuilds_left + self.evicted) as f64);
         metrics::gauge!(name::OLDEST_UNSAVED_SECONDS).set(self.oldest_unsaved.as_secs_f64());

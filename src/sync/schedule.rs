@@ -22,11 +22,16 @@ const ROLL_UP_EVERY: Duration = Duration::from_secs(5);
 /// How long an audit waits at the most, so that several workers do not begin at once.
 const AUDIT_SPREAD: Duration = Duration::from_secs(5);
 
+/// How long the scan over all counters waits after a failure.
+const SCAN_RETRY: Duration = Duration::from_secs(1);
+
 /// When a worker does what.
 #[derive(Clone, Debug)]
 pub struct Schedule {
     /// How often live counts are written behind.
     pub flush_every: Duration,
+    /// How long one scan over all counters takes, about.
+    pub scan_every: Duration,
     /// When to audit: six cron fields, seconds first, UTC.
     pub audit_cron: String,
     /// How long the last flush may take.
@@ -52,6 +57,10 @@ pub async fn run(worker: Worker, schedule: &Schedule, stop: impl Future<Output =
         let worker = worker.clone();
         async move { keep_rolling_up(&worker).await }
     });
+    tokio::spawn({
+        let (worker, scan_every) = (worker.clone(), schedule.scan_every);
+        async move { keep_scanning(&worker, scan_every).await }
+    });
     loop {
         tokio::select! {
             () = &mut stop => break,
@@ -75,7 +84,7 @@ pub async fn run(worker: Worker, schedule: &Schedule, stop: impl Future<Output =
     if let Err(error) = scheduler.shutdown().await {
         tracing::warn!(%error, "the schedule did not end");
     }
-    match timeout(schedule.last_flush_limit, worker.flush()).await {
+    match timeout(schedule.last_flush_limit, worker.flush_unsaved()).await {
         Ok(Ok(report)) => tracing::info!(flushed = report.flushed, "flushed a last time"),
         Ok(Err(error)) => {
             tracing::warn!(%error, "the last flush failed: another worker, or the next start, will do it")
@@ -112,6 +121,29 @@ async fn keep_rolling_up(worker: &Worker) {
                     tracing::warn!(%error, "votes cannot be rolled up; trying again");
                 }
                 is_failing = true;
+            }
+        }
+    }
+}
+
+/// Scans over all counters again and again, page by page, until the worker stops. At full
+/// speed, a million idle counters took most of a core.
+async fn keep_scanning(worker: &Worker, scan_every: Duration) {
+    let mut is_failing = false;
+    while !worker.is_stopping() {
+        let step = async {
+            sleep(worker.scan_pause(scan_every).await?).await;
+            worker.scan_page().await
+        };
+        match step.await {
+            Ok(()) => is_failing = false,
+            Err(error) => {
+                metrics::counter!(name::JOB_FAILURES, "job" => "scan").increment(1);
+                if !is_failing {
+                    tracing::warn!(%error, "counters cannot be scanned; trying again");
+                }
+                is_failing = true;
+                sleep(SCAN_RETRY).await;
             }
         }
     }

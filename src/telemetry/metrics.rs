@@ -116,8 +116,8 @@ metrics! {
     EXPIRED = "tally_expired_counts_total", Counter of "counts", Worker;
     /// Saved counts that were rebuilt from the ledger.
     REBUILT = "tally_rebuilt_counts_total", Counter of "counts", Worker;
-    /// Time of one scan over all live counts.
-    SCAN_SECONDS = "tally_scan_seconds", Histogram of "seconds", Worker;
+    /// Time of one flush of what has changed.
+    FLUSH_SECONDS = "tally_flush_seconds", Histogram of "seconds", Worker;
     /// How long the oldest unsaved count may have been unsaved, at the last scan.
     OLDEST_UNSAVED_SECONDS = "tally_oldest_unsaved_seconds", Gauge of "seconds", Worker;
     /// Counts that this worker's last scan left unsaved.
@@ -128,7 +128,7 @@ metrics! {
     EPOCHS = "tally_epoch_changes_total", Counter of "changes", Worker;
     /// Passes of the worker that failed.
     JOB_FAILURES = "tally_job_failures_total", Counter of "passes", Worker,
-        "job" in ["flush", "roll_up", "audit"];
+        "job" in ["flush", "scan", "roll_up", "audit"];
     /// How many vote ids lie beyond the watermark. Each seed and each audit reads its item's
     /// votes among them.
     WATERMARK_LAG = "tally_watermark_lag_votes", Gauge of "votes", Worker;

@@ -97,7 +97,7 @@ impl Clock {
 
 /// A script that takes the time from the key of the item's clock.
 fn clocked(text: &str) -> Script {
-    let text = text.replace("call('TIME')", "call('HMGET', KEYS[1] .. ':clock', 's', 'us')");
+    let text = text.replace("call('TIME')", "call('HMGET', KEYS[2] .. ':clock', 's', 'us')");
     assert!(!text.contains("'TIME'"), "the script reads the true time: {text}");
     Script::new(&text)
 }
@@ -107,6 +107,9 @@ fn cut(text: &str, part: &str, instead: &str) -> String {
     assert!(text.contains(part), "{part:?} is gone: the mutant would be none");
     text.replace(part, instead)
 }
+
+/// The index of unsaved counters, of all items.
+const INDEX: &str = "tally:unsaved";
 
 impl Pieces {
     fn without(piece: Without) -> Self {
@@ -286,10 +289,24 @@ impl Item {
             .expect("Redis answers");
     }
 
+    /// Whether the index has the item, if anything of its counter is to be written: the worker
+    /// finds no other counters.
+    async fn is_found(&mut self) -> bool {
+        let read = self.read().await;
+        let is_in_index: bool = redis::cmd("SISMEMBER")
+            .arg(INDEX)
+            .arg(self.id.get())
+            .query_async(&mut self.redis)
+            .await
+            .expect("Redis answers");
+        is_in_index || (read.is_saved() && read.rebuild.is_none())
+    }
+
     /// A script's reply for the item's key.
     async fn script(&mut self, script: fn(&Pieces) -> &Script, arguments: &[String]) -> Value {
         let pieces = Arc::clone(&self.pieces);
-        let mut call = script(&pieces).key(&self.key);
+        let mut call = script(&pieces).key(INDEX);
+        call.key(&self.key);
         for argument in arguments {
             call.arg(argument);
         }
@@ -723,6 +740,10 @@ async fn play(seed: u64, mut item: Item, without: Without, roll_ups: &RwLock<()>
                 ));
                 batches[at] = item.batch_step(&batches[at]).await;
             }
+        }
+        if !item.is_found().await {
+            let trace = trace.join("\n  ");
+            return Err(format!("seed {seed}: unsaved, but not in the index\n  {trace}"));
         }
     }
 

@@ -237,7 +237,7 @@ async fn the_worker_flushes_at_sigterm_and_exits_with_0() {
     eventually("its first scan is over", async || {
         let mut redis = stores.redis_connection().await;
         redis::cmd("EXISTS")
-            .arg("tally:scan")
+            .arg("tally:unsaved_scan")
             .query_async::<bool>(&mut redis)
             .await
             .ok()?
@@ -283,6 +283,7 @@ async fn two_servers_and_two_workers_are_exact_through_wipes_kills_and_expiry() 
     let settings = [
         ("TALLY_FLUSH_EVERY", "20ms"),
         ("TALLY_RETENTION", "1ms"),
+        ("TALLY_SCAN_EVERY", "50ms"),
         ("TALLY_AUDIT_CRON", "* * * * * *"),
     ];
     let mut worker = start_worker(&stores, "worker1", &settings);

@@ -131,8 +131,9 @@ impl LiveCounts {
         let counted = self.call(async |mut connection| {
             let replies = scripts::COUNT.call(
                 &mut connection,
+                self.state.redis.keys(),
                 deltas,
-                |one| self.state.redis.keys().counter(one.item_id),
+                |one| one.item_id,
                 |command| {
                     command.arg(transaction.0).arg(&nonce).arg(LEASE_LIMIT_MS);
                 },
@@ -159,8 +160,9 @@ impl LiveCounts {
         let seeded = self.call(async |mut connection| {
             let replies = scripts::SEED.call(
                 &mut connection,
+                self.state.redis.keys(),
                 seeds,
-                |seed| self.state.redis.keys().counter(seed.exact.item_id),
+                |seed| seed.exact.item_id,
                 |_| {},
                 |command, Seed { exact, lease }| {
                     command

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redis::{Pipeline, RedisError, Value};
+use redis::{RedisError, Value};
 
 use super::Counters;
 use crate::domain::{ItemId, RedisTime, Revision};
@@ -47,24 +47,24 @@ impl Counters {
         if items.is_empty() {
             return Ok(Vec::new());
         }
-        let mut pipeline = Pipeline::with_capacity(items.len() + 1);
+        let keys = self.redis.keys();
+        let mut commands = Vec::with_capacity(items.len() + 1);
         for item in items {
-            pipeline
-                .cmd("HMGET")
-                .arg(self.redis.keys().counter(*item))
-                .arg(&WORKER_FIELDS);
+            let mut command = redis::cmd("HMGET");
+            command.arg(keys.counter(*item)).arg(&WORKER_FIELDS);
+            commands.push(command);
         }
         // For the ages of counts.
-        pipeline.cmd("TIME");
+        commands.push(redis::cmd("TIME"));
         let mut connection = self.redis.pool.get().await?;
-        let mut replies: Vec<Value> = pipeline.query_async(&mut *connection).await?;
+        let mut replies = scripts::send(&mut *connection, commands.into_iter()).await?;
         let time = replies.pop().unwrap_or(Value::Nil);
         let (seconds, micros): (i64, i64) = redis::from_redis_value(time).map_err(RedisError::from)?;
         let now = RedisTime::from_time_reply(seconds, micros);
         items
             .iter()
             .zip(replies)
-            .map(|(item, reply)| counter(*item, now, &reply))
+            .map(|(item, reply)| counter(*item, now, reply))
             .collect()
     }
 
@@ -81,8 +81,9 @@ impl Counters {
         let replies = scripts::MARK_SAVED
             .call(
                 &mut *connection,
+                self.redis.keys(),
                 counts,
-                |(item, _)| self.redis.keys().counter(*item),
+                |(item, _)| *item,
                 |_| {},
                 |command, (_, revision)| {
                     command.arg(revision.micros());
@@ -117,8 +118,9 @@ impl Counters {
         let replies = scripts::EXPIRE
             .call(
                 &mut *connection,
+                self.redis.keys(),
                 counts,
-                |(item, _)| self.redis.keys().counter(*item),
+                |(item, _)| *item,
                 |command| {
                     command.arg(retention_us);
                 },
@@ -183,8 +185,9 @@ impl Counters {
         let replies = scripts::CLAIM_REBUILD
             .call(
                 &mut *connection,
+                self.redis.keys(),
                 requests,
-                |(item, ..)| self.redis.keys().counter(*item),
+                |(item, ..)| *item,
                 |_| {},
                 |command, (_, request, counted_at)| {
                     command.arg(request).arg(counted_at.map_or(0, Revision::micros));
@@ -192,6 +195,34 @@ impl Counters {
             )
             .await?;
         replies.into_iter().map(claimed).collect()
+    }
+
+    /// Takes items out of the index of unsaved counters, each only if nothing of it is to be
+    /// written.
+    ///
+    /// # Errors
+    /// When Redis is unavailable; each of them may have been taken out.
+    pub async fn remove_saved(&self, items: &[ItemId]) -> Result<(), LiveError> {
+        if items.is_empty() {
+            return Ok(());
+        }
+        let mut connection = self.redis.pool.get().await?;
+        let replies = scripts::REMOVE_SAVED
+            .call(
+                &mut *connection,
+                self.redis.keys(),
+                items,
+                |item| *item,
+                |_| {},
+                |_, _| {},
+            )
+            .await?;
+        for reply in replies {
+            if !matches!(text(&reply), Some("REMOVED" | "KEPT")) {
+                return Err(scripts::REMOVE_SAVED.unexpected(reply));
+            }
+        }
+        Ok(())
     }
 
     /// Clears rebuild requests, each only if its token is still the given one. Returns a reply
@@ -210,8 +241,9 @@ impl Counters {
         let replies = scripts::CLEAR_REBUILD
             .call(
                 &mut *connection,
+                self.redis.keys(),
                 requests,
-                |(item, _)| self.redis.keys().counter(*item),
+                |(item, _)| *item,
                 |command| {
                     command.arg(LEASE_LIMIT_MS);
                 },

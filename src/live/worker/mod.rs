@@ -1,7 +1,7 @@
 //! The sync worker's calls of Redis, over the connections of a pool.
 //!
 //! - `counters`: read, mark saved, expire, invalidate, clear rebuild requests.
-//! - `scan`: find all counters.
+//! - `scan`: find the unsaved counters, or all.
 //! - `epoch`: know whether Redis still has the data that was written to it.
 
 mod counters;
@@ -10,7 +10,7 @@ mod scan;
 
 pub use counters::{ClearedRebuild, Expired, Marked};
 pub use epoch::EpochEntry;
-pub use scan::ScanPage;
+pub use scan::{Scan, ScanPage};
 
 use super::Redis;
 

@@ -4,11 +4,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use redis::Value;
+use redis::{AsyncCommands, Value};
 use tally::domain::{CountDelta, ExactCount, ItemId, Snapshot, TransactionId};
-use tally::live::{COUNTER_FIELDS, Counted, KeyPrefix, LiveCounts, Redis, SERVER_ANSWER_LIMIT, Seed};
+use tally::live::{COUNTER_FIELDS, Counted, KeyPrefix, LiveCounts, Redis, SERVER_ANSWER_LIMIT, Scan, Seed};
 
-use super::{KEY, LEASE_LIMIT_MS, Scripts};
+use super::{INDEX, ITEM, KEY, LEASE_LIMIT_MS, Scripts};
 use crate::helpers::eventually;
 use crate::helpers::stores::Stores;
 use crate::helpers::tally::counters;
@@ -26,6 +26,12 @@ fn fields(pairs: &[(&str, String)]) -> Fields {
         .iter()
         .map(|(name, value)| ((*name).to_owned(), value.clone()))
         .collect()
+}
+
+/// Whether the item of such a counter must be in the index.
+fn is_to_be_written(state: &Fields) -> bool {
+    let is_unsaved = state.contains_key("count") && state.get("saved") != state.get("rev");
+    is_unsaved || state.contains_key("rebuild")
 }
 
 /// All kinds of states: with a live count, a lease, a rebuild request, or none of them.
@@ -102,6 +108,7 @@ fn calls(state: &Fields, now: i64) -> Vec<(&'static str, Vec<String>)> {
     for request in ["request", "another"] {
         calls.push(("clear_rebuild", vec![LEASE_LIMIT_MS, request]));
     }
+    calls.push(("remove_saved", vec![]));
     let owned = |(name, arguments): (&'static str, Vec<&str>)| {
         (name, arguments.into_iter().map(str::to_owned).collect())
     };
@@ -185,9 +192,12 @@ fn documented(column: usize) -> Pairs {
 impl Scripts {
     async fn put(&mut self, state: &Fields) {
         let mut pipeline = redis::pipe();
-        pipeline.del(KEY).ignore();
+        pipeline.del(KEY).del(INDEX).ignore();
         for (field, value) in state {
             pipeline.hset(KEY, field, value).ignore();
+        }
+        if is_to_be_written(state) {
+            pipeline.sadd(INDEX, ITEM).ignore();
         }
         if state.contains_key("lease") && !state.contains_key("rebuild") {
             pipeline.cmd("PEXPIRE").arg(KEY).arg(LEASE_LIMIT_MS).ignore();
@@ -213,7 +223,9 @@ async fn every_script_replies_writes_and_removes_what_its_header_and_the_table_o
             let at = format!("{script} {arguments:?} on {state:?}");
             scripts_of_redis.put(&state).await;
             let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-            let [reply]: [Value; 1] = scripts_of_redis.run(&codes[script], &[KEY], &arguments).await;
+            let [reply]: [Value; 1] = scripts_of_redis
+                .run(&codes[script], &[INDEX, KEY], &arguments)
+                .await;
             replies.insert((script.to_owned(), name_of(&reply)));
             let after = scripts_of_redis.fields().await;
             for field in state.keys().chain(after.keys()) {
@@ -228,6 +240,12 @@ async fn every_script_replies_writes_and_removes_what_its_header_and_the_table_o
                     _ => {}
                 }
             }
+            let is_in_index: bool = scripts_of_redis
+                .connection
+                .sismember(INDEX, ITEM)
+                .await
+                .expect("Redis answers");
+            assert_eq!(is_in_index, is_to_be_written(&after), "{at} left {after:?}");
             // Only a lease without a request gives the key a time to live.
             if after.contains_key("lease") || after.contains_key("rebuild") || after.contains_key("count") {
                 let has_time_to_live = scripts_of_redis.time_to_live_ms().await > 0;
@@ -385,7 +403,11 @@ async fn the_server_and_the_worker_use_the_keys_of_the_table_of_keys_and_no_othe
         .expect("a reply");
     live_counts.suspect([item_id]);
     live_counts.repaired().await;
-    while counters.claim_page(100).await.expect("a page").is_none() {}
+    for scan in [Scan::Unsaved, Scan::All] {
+        while counters.claim_page(scan, 100).await.expect("a page").is_none() {}
+    }
+    counters.keys_in_database().await.expect("a number");
+    counters.remove_saved(&[item_id]).await.expect("a reply");
     counters.current_epoch().await.expect("an epoch");
     let entry = counters.begin_epoch().await.expect("a mark");
     look().await;

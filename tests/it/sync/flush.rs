@@ -163,7 +163,7 @@ async fn votes_that_race_with_expiry_are_all_counted_once() {
             let (stop, expired) = (Arc::clone(&stop), Arc::clone(&expired));
             tokio::spawn(async move {
                 while !stop.load(Ordering::Relaxed) {
-                    let report = worker.flush_shared().await.expect("a flush");
+                    let report = worker.flush().await.expect("a flush");
                     expired.fetch_add(report.expired, Ordering::Relaxed);
                 }
             })
@@ -243,6 +243,69 @@ async fn the_rebuild_request_of_an_unknown_item_is_cleared() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_flush_looks_at_what_has_changed_and_the_slow_scan_at_everything() {
+    let tally = Tally::start().await;
+    let items = [tally.item("x").await, tally.item("y").await];
+    for item in items {
+        tally.add(item, 1).await;
+    }
+    let worker = tally.worker_with(SyncOptions {
+        retention: Some(Duration::ZERO),
+        ..options()
+    });
+    let flush = async || worker.flush_unsaved().await.expect("a flush");
+    let first = flush().await;
+    assert_eq!((first.counters, first.flushed), (2, 2));
+    tally.add(items[1], 1).await;
+    let second = flush().await;
+    assert_eq!((second.counters, second.flushed), (1, 1));
+    assert_eq!(flush().await.counters, 0);
+    assert_eq!(tally.live_count(items[0]).await, Some(1), "idle, and still there");
+    worker.scan_page().await.expect("a page");
+    assert_eq!(tally.live_count(items[0]).await, None, "dropped");
+    assert_eq!(tally.live_count(items[1]).await, None, "dropped");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_counter_that_the_index_has_lost_is_saved_by_the_slow_scan() {
+    let tally = Tally::start().await;
+    let item = tally.item("x").await;
+    tally.add(item, 1).await;
+    command(&tally, &["DEL", "tally:unsaved"]).await;
+    let worker = tally.worker();
+    assert_eq!(worker.flush_unsaved().await.expect("a flush").flushed, 0);
+    worker.scan_page().await.expect("a page");
+    assert_eq!(tally.saved_count(item).await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_index_forgets_a_counter_that_someone_has_deleted_or_replaced() {
+    let tally = Tally::start().await;
+    let (gone, replaced) = (tally.item("x").await, tally.item("y").await);
+    for item in [gone, replaced] {
+        tally.add(item, 1).await;
+    }
+    command(&tally, &["DEL", &format!("tally:{{{gone}}}")]).await;
+    command(&tally, &["SET", &format!("tally:{{{replaced}}}"), "theirs"]).await;
+    assert_eq!(tally.worker().flush_unsaved().await.expect("a flush").counters, 2);
+    assert_eq!(tally.worker().flush_unsaved().await.expect("a flush").counters, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_time_between_two_pages_makes_the_slow_scan_as_long_as_it_should_be() {
+    let tally = Tally::start().await;
+    let fill = "for n = 1, 950 do redis.call('SET', 'other:' .. n, '') end";
+    command(&tally, &["EVAL", fill, "0"]).await;
+    // 950 keys and a few of Tally's: ten pages of 100.
+    let pause = tally
+        .worker()
+        .scan_pause(Duration::from_secs(60))
+        .await
+        .expect("a number");
+    assert_eq!(pause, Duration::from_secs(6));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn keys_of_others_are_left_alone() {
     let tally = Tally::start().await;
     command(&tally, &["SET", "tally:{x}", "theirs"]).await;
@@ -250,11 +313,16 @@ async fn keys_of_others_are_left_alone() {
     assert_eq!(tally.worker().flush().await.expect("a flush").counters, 0);
 }
 
+/// Unsaved counters that are more than one page: Redis keeps up to 512 in a way that has no
+/// pages.
+const SEVERAL_PAGES: i64 = 600;
+
 #[tokio::test(flavor = "multi_thread")]
 async fn two_workers_share_one_scan_without_missing_a_counter() {
     let tally = Tally::start().await;
     let mut items = Vec::new();
-    for number in 0..300 {
+    // More than fit into a small set of Redis, which is one page.
+    for number in 0..SEVERAL_PAGES {
         items.push(tally.item(&format!("item {number}")).await);
     }
     let small = SyncOptions {
@@ -266,7 +334,7 @@ async fn two_workers_share_one_scan_without_missing_a_counter() {
     // One worker may take every page of one scan, but not of every scan.
     eventually("both workers take part in a scan", async || {
         futures_util::future::join_all(items.iter().map(|item| tally.add(*item, 1))).await;
-        votes += 300;
+        votes += SEVERAL_PAGES;
         let (one, other) = tokio::join!(one.flush_shared(), other.flush_shared());
         let (one, other) = (one.expect("a flush"), other.expect("a flush"));
         let saved: i64 = sqlx::query_scalar("select sum(vote_count)::bigint from item")

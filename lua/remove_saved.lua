@@ -1,0 +1,24 @@
+-- remove_saved: take items out of the index that have nothing to be written. For what other
+-- scripts cannot see: a counter that someone deleted or Redis evicted.
+--
+-- KEYS[1]      <prefix>unsaved: the index of items with something to be written
+-- KEYS[1 + k]  the items' hashes, <prefix>{<item id>}, each once
+--
+-- Reply: for each key, in order
+--   'REMOVED'  there is neither an unsaved count nor a rebuild request
+--   'KEPT'     there is one by now
+local call = redis.call
+local replies, saved = {}, {}
+for k = 1, #KEYS - 1 do
+  local key = KEYS[1 + k]
+  -- An error if someone has put a value of another type there: no counter.
+  local held = redis.pcall('HMGET', key, 'count', 'rev', 'saved', 'rebuild')
+  if held[4] or (held[1] and held[2] ~= held[3]) then
+    replies[k] = 'KEPT'
+  else
+    saved[#saved + 1] = string.match(key, '{(%d+)}$')
+    replies[k] = 'REMOVED'
+  end
+end
+if #saved > 0 then call('SREM', KEYS[1], unpack(saved)) end
+return replies

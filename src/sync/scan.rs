@@ -1,0 +1,42 @@
+//! The slow scan over all counters. It drops counts that are idle or old. It also writes what
+//! is unsaved and not in the index, which only a fault from outside can cause.
+
+use std::time::Duration;
+
+use super::{FlushReport, SyncError, Worker};
+use crate::live::Scan;
+
+impl Worker {
+    /// One page of the scan over all counters, which the workers share.
+    ///
+    /// # Errors
+    /// When a store is unavailable. The page's counters wait for the next scan.
+    pub async fn scan_page(&self) -> Result<(), SyncError> {
+        // Before the first counter is read.
+        let epoch = self.ledger.epoch_number().await?;
+        let page = self
+            .counters
+            .claim_page(Scan::All, self.options.flush_page)
+            .await?;
+        // None: another worker has this page.
+        if let Some(page) = page {
+            let mut counters = self.counters.read(&page.items).await?;
+            counters.retain(|one| self.has_work(one));
+            let mut report = FlushReport::default();
+            self.work_on(counters, epoch, &mut report).await?;
+            report.count();
+        }
+        Ok(())
+    }
+
+    /// How long to wait from one page to the next, so that all take one worker `scan_every`.
+    /// Redis also goes through the keys of others, so they count.
+    ///
+    /// # Errors
+    /// When Redis is unavailable.
+    pub async fn scan_pause(&self, scan_every: Duration) -> Result<Duration, SyncError> {
+        let keys = self.counters.keys_in_database().await?;
+        let pages = keys.div_ceil(self.options.flush_page.max(1) as u64).max(1);
+        Ok(scan_every.div_f64(pages as f64))
+    }
+}
