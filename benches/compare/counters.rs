@@ -212,4 +212,3 @@ async fn fill_page(live_counts: &LiveCounts, ledger: &WorkerLedger, page: &[Item
         "all are seeded"
     );
 }
-

@@ -16,6 +16,7 @@
 )]
 
 mod counters;
+mod ledger;
 mod machine;
 mod measure;
 mod plot;
@@ -166,6 +167,8 @@ impl Bench {
                     (&self.stores, voting::LOADS_LIMIT * self.number, &self.settings);
                 let rows: Vec<WorkerRow> = match *name {
                     "reseed" => vec![worker::reseed(stores, round, number, settings).await],
+                    "long_tail" => vec![ledger::long_tail(stores, round, number, settings).await],
+                    "bytes_per_vote" => ledger::bytes_per_vote(stores, round).await,
                     "audit_idle" => vec![worker::audit_idle(stores, round, settings).await],
                     "audit" => vec![worker::audit(stores, round, number, settings).await],
                     // All workloads of one set of counters run together.

@@ -164,6 +164,19 @@ pub fn worker_line(row: &WorkerRow) -> String {
     if let Some(cores) = row.cores {
         line += &format!("; worker and Redis: {cores:.4} of a core");
     }
+    if let (Some(tail), Some(seed)) = (row.tail_seconds, row.seed_ms) {
+        line += &format!("; tail at most {tail:.1} s of votes; hottest seed {seed:.1} ms");
+    }
+    if let Some(disk) = row.disk_bytes_per_vote {
+        line += &format!(
+            "; bytes a vote {:.1}: table {:.1}, primary key {:.1}, vote_of_item {:.1}, vote_once {:.1}",
+            disk.sum(),
+            disk.table,
+            disk.primary_key,
+            disk.vote_of_item,
+            disk.vote_once
+        );
+    }
     if let Some(bytes) = row.redis_bytes_per_counter {
         line += &format!("; {bytes:.0} bytes of Redis a counter");
     }

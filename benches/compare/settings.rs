@@ -21,6 +21,8 @@ pub struct Settings {
     pub run: Duration,
     /// `WARM_UP_SECONDS=1`: how long it runs before that. Twice as long over many items.
     pub warm_up: Duration,
+    /// `LONG_SECONDS=60`: how long the workload `long_tail` votes.
+    pub long: Duration,
 }
 
 impl Settings {
@@ -44,6 +46,11 @@ impl Settings {
             rounds: variable("ROUNDS").unwrap_or(if quick { 1 } else { 3 }).max(1),
             run: Duration::from_secs_f64(variable("RUN_SECONDS").unwrap_or(if quick { 1.5 } else { 2.0 })),
             warm_up: Duration::from_secs_f64(variable("WARM_UP_SECONDS").unwrap_or(1.0)),
+            long: Duration::from_secs_f64(variable("LONG_SECONDS").unwrap_or(if quick {
+                10.0
+            } else {
+                60.0
+            })),
         }
     }
 

@@ -108,7 +108,7 @@ fn full_ledger(results: &Results) -> Target {
     )
 }
 
-fn of_the_worker(results: &Results) -> [Target; 8] {
+fn of_the_worker(results: &Results) -> [Target; 11] {
     let worker = |workload, figure: &dyn Fn(&WorkerRow) -> Option<f64>| {
         let rows = results.worker.iter().filter(|row| row.workload == workload);
         median(rows.filter_map(figure))
@@ -143,6 +143,24 @@ fn of_the_worker(results: &Results) -> [Target; 8] {
             0.03,
             "a million idle counters: cores of worker and Redis together",
             worker("idle_counters", &|row| row.cores),
+        ),
+        Target::at_most(
+            60.0,
+            "no audit: seconds of votes beyond the watermark, at the most",
+            worker("long_tail", &|row| row.tail_seconds),
+        ),
+        Target::at_most(
+            100.0,
+            "no audit: milliseconds to read the hottest item's exact count",
+            worker("long_tail", &|row| row.seed_ms),
+        ),
+        Target::at_most(
+            140.0,
+            "bytes on disk of a vote with a voter, in fresh tables",
+            worker("bytes_per_vote", &|row| {
+                let disk = row.disk_bytes_per_vote?;
+                (disk.vote_once > 1.0).then(|| disk.sum())
+            }),
         ),
         Target::at_most(
             160.0,

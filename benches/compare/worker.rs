@@ -10,15 +10,10 @@ use nix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 use tally::app::{self, StoreUrls};
 use tally::config;
-use tally::domain::{CountDelta, ItemId, TransactionId};
-use tally::ledger::WorkerLedger;
-use tally::live::{self, KeyPrefix, LiveCounts, Redis};
 use tally::sync::Repair;
-use tally::votes::Counting;
 use testkit::load::{Load, Mix, Pace, Requests, Spread};
 use testkit::programs::run_well;
 use testkit::until;
-use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 use crate::measure::{Cpu, CpuEach};
@@ -43,14 +38,25 @@ const BACK_FOR: Duration = Duration::from_secs(1);
 const SEED_LIMIT: Duration = Duration::from_secs(60);
 
 /// What is measured, in this order.
-pub const WORKLOADS: [(&str, &str); 7] = [
+pub const WORKLOADS: [(&str, &str); 9] = [
     ("flush", "the worker writes changed counters to their items"),
     ("sweep", "the worker scans saved counters"),
-    ("sparse_changes", "1,000 of these counters change, until they are saved"),
-    ("idle_counters", "the worker runs and none of these counters changes"),
+    (
+        "sparse_changes",
+        "1,000 of these counters change, until they are saved",
+    ),
+    (
+        "idle_counters",
+        "the worker runs and none of these counters changes",
+    ),
     ("reseed", "Redis is wiped under full voting load, 10,000 items"),
     ("audit_idle", "the worker audits votes while nobody votes"),
     ("audit", "the worker audits votes under full voting load"),
+    ("long_tail", "votes on one hot item and on others, with no audit"),
+    (
+        "bytes_per_vote",
+        "what a vote takes on disk, without and with a voter",
+    ),
 ];
 
 /// A run's results, as they stand in results.json.
@@ -70,6 +76,12 @@ pub struct WorkerRow {
     pub wal_bytes_each: Option<f64>,
     /// CPU time of worker and Redis by time.
     pub cores: Option<f64>,
+    /// The most votes beyond the watermark, in seconds of voting.
+    pub tail_seconds: Option<f64>,
+    /// The slowest of several reads of the hottest item's exact count, as a seed needs it.
+    pub seed_ms: Option<f64>,
+    /// Table and indexes.
+    pub disk_bytes_per_vote: Option<DiskBytes>,
     pub redis_bytes_per_counter: Option<f64>,
     /// The rate of votes before (for the audit, the mean of before and after), and while
     /// this was done.
@@ -79,9 +91,30 @@ pub struct WorkerRow {
     pub fault: Option<String>,
 }
 
+/// Bytes on disk by relation, for each vote.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct DiskBytes {
+    pub table: f64,
+    pub primary_key: f64,
+    pub vote_of_item: f64,
+    pub vote_once: f64,
+}
+
+impl DiskBytes {
+    pub fn sum(&self) -> f64 {
+        self.table + self.primary_key + self.vote_of_item + self.vote_once
+    }
+}
+
 impl WorkerRow {
     /// A row without what only some workloads measure.
-    pub fn new(workload: &'static str, round: usize, count: u64, seconds: f64, fault: Option<String>) -> Self {
+    pub fn new(
+        workload: &'static str,
+        round: usize,
+        count: u64,
+        seconds: f64,
+        fault: Option<String>,
+    ) -> Self {
         Self {
             workload,
             system: System::Tally,
@@ -94,6 +127,9 @@ impl WorkerRow {
             cpu_us_each: None,
             wal_bytes_each: None,
             cores: None,
+            tail_seconds: None,
+            seed_ms: None,
+            disk_bytes_per_vote: None,
             redis_bytes_per_counter: None,
             votes_per_second_before: None,
             votes_per_second: None,
@@ -117,12 +153,12 @@ impl WorkerRow {
 /// What a step has done, as its process prints it.
 #[derive(Deserialize, Serialize)]
 pub struct Step {
-    seconds: f64,
-    cpu_us: u64,
+    pub seconds: f64,
+    pub cpu_us: u64,
     pub counters: usize,
     pub flushed: usize,
     pub is_quiescent: bool,
-    wrong_items: usize,
+    pub wrong_items: usize,
 }
 
 /// Takes one step of the worker and prints what it did.
@@ -176,8 +212,8 @@ pub async fn step(stores: &Stores, database: &Database, name: &str) -> Step {
 /// A step, and what it cost while nobody voted.
 pub struct Cost {
     pub step: Step,
-    cpu: Cpu,
-    wal_bytes: i64,
+    pub cpu: Cpu,
+    pub wal_bytes: i64,
 }
 
 pub async fn step_alone(stores: &Stores, database: &Database, name: &str) -> Cost {

@@ -1,0 +1,134 @@
+//! The bench of what grows with the votes: the tail beyond the watermark, and the disk.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tally::domain::ItemId;
+use tally::ledger::WorkerLedger;
+use testkit::load::{Load, Mix, Pace, Requests, Spread};
+use tokio::time::{Instant, sleep};
+
+use crate::servers::Servers;
+use crate::settings::Settings;
+use crate::stores::{Database, Stores};
+use crate::systems::System;
+use crate::voting::check;
+use crate::worker::{DiskBytes, WorkerRow};
+use crate::workloads::{CONNECTIONS, EMPTY, ITEMS};
+
+/// Connections that vote on all items, while the others vote on one.
+const OTHER_CONNECTIONS: usize = 32;
+/// How often the tail is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// How often the hottest item's exact count is read at the end.
+const READS: usize = 20;
+const VOTES_ON_DISK: i64 = 1_000_000;
+
+/// Votes on one item and on others, with no audit: how long the tail beyond the watermark
+/// becomes, and what a seed of the hottest item costs at the end.
+pub async fn long_tail(stores: &Stores, round: usize, number: u32, settings: &Settings) -> WorkerRow {
+    let template = EMPTY;
+    let database = stores.database(&template).await;
+    let servers = Servers::start(stores, &database, System::Tally, 1).await;
+    let load = |spread, connections, number| {
+        let items = usize::try_from(ITEMS).expect("items");
+        let requests = Arc::new(Requests::render(items, spread, Mix::Votes, false));
+        Load::start(&servers.addresses, connections, requests, Pace::Closed, number)
+    };
+    let hot = load(Spread::Hot, CONNECTIONS - OTHER_CONNECTIONS, number);
+    let others = load(Spread::Uniform, OTHER_CONNECTIONS, number + 1);
+    sleep(settings.warm_up).await;
+    let started = Instant::now();
+    let before = hot.acknowledged_votes() + others.acknowledged_votes();
+    let mut longest = 0;
+    while started.elapsed() < settings.long {
+        sleep(LOOK_EVERY).await;
+        longest = longest.max(tail(&database).await);
+    }
+    let seconds = started.elapsed().as_secs_f64();
+    let votes = hot.acknowledged_votes() + others.acknowledged_votes() - before;
+    let seed_ms = slowest_read(&database).await;
+    let (hot, others) = (hot.stop().await, others.stop().await);
+    let stopped = servers.stop(stores, &database).await;
+    let acknowledged = hot.acknowledged_votes + others.acknowledged_votes;
+    let checked = check(stores, &database, System::Tally, &template, acknowledged).await;
+    let fault = [
+        hot.expect_all_answered(),
+        others.expect_all_answered(),
+        stopped,
+        checked,
+    ];
+    let fault = fault.into_iter().find_map(Result::err);
+    stores.drop(database).await;
+    WorkerRow {
+        tail_seconds: Some(longest as f64 * seconds / votes as f64),
+        seed_ms: Some(seed_ms),
+        ..WorkerRow::new("long_tail", round, votes, seconds, fault)
+    }
+}
+
+/// Votes beyond the watermark.
+async fn tail(database: &Database) -> i64 {
+    sqlx::query_scalar(
+        "select greatest((select last_value from vote_id_seq) - (select vote_id from watermark), 0)",
+    )
+    .fetch_one(&database.pool)
+    .await
+    .expect("a number")
+}
+
+async fn slowest_read(database: &Database) -> f64 {
+    let ledger = WorkerLedger::new(&database.url, "tally bench").expect("a URL");
+    let hottest = ItemId::new(1).expect("positive");
+    let mut slowest = Duration::ZERO;
+    for _ in 0..READS {
+        let started = Instant::now();
+        ledger.exact_counts(&[hottest]).await.expect("an exact count");
+        slowest = slowest.max(started.elapsed());
+    }
+    ledger.close().await;
+    slowest.as_secs_f64() * 1000.0
+}
+
+/// What a vote takes on disk in fresh tables, without and with a voter of 15 bytes.
+pub async fn bytes_per_vote(stores: &Stores, round: usize) -> Vec<WorkerRow> {
+    let mut rows = Vec::new();
+    for voter in ["null", "'voter-' || lpad(number::text, 9, '0')"] {
+        let database = stores.database(&EMPTY).await;
+        let started = Instant::now();
+        sqlx::query(&format!(
+            "insert into vote (item_id, voter_id)
+             select 1 + number % {ITEMS}, {voter} from generate_series(1, {VOTES_ON_DISK}) as number"
+        ))
+        .execute(&database.pool)
+        .await
+        .expect("votes");
+        let seconds = started.elapsed().as_secs_f64();
+        let bytes = async |relation: &str| {
+            let bytes: i64 = sqlx::query_scalar("select pg_relation_size($1::regclass)")
+                .bind(relation)
+                .fetch_one(&database.pool)
+                .await
+                .expect("a size");
+            bytes as f64 / VOTES_ON_DISK as f64
+        };
+        let disk = DiskBytes {
+            table: bytes("vote").await,
+            primary_key: bytes("vote_pkey").await,
+            vote_of_item: bytes("vote_of_item").await,
+            vote_once: bytes("vote_once").await,
+        };
+        stores.drop(database).await;
+        rows.push(WorkerRow {
+            disk_bytes_per_vote: Some(disk),
+            ..WorkerRow::new(
+                "bytes_per_vote",
+                round,
+                u64::try_from(VOTES_ON_DISK).expect("a number"),
+                seconds,
+                None,
+            )
+        });
+    }
+    rows
+}
