@@ -6,6 +6,7 @@
 
 #![allow(clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+pub mod history;
 /// It waits with epoll, which only Linux has.
 #[cfg(target_os = "linux")]
 pub mod load;

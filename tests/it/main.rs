@@ -11,6 +11,7 @@ mod batch;
 mod deployment;
 mod dev;
 mod exactness;
+mod history;
 mod interleavings;
 mod ledger;
 mod limits;
