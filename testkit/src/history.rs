@@ -107,7 +107,10 @@ impl History {
         let items = by_item.into_iter().map(|(item, votes)| {
             let steps = |is_up: bool, moment: fn(&Vote) -> Option<Instant>| {
                 let some = votes.iter().filter(|vote| (vote.value > 0) == is_up);
-                Steps::new(some.filter_map(|vote| Some((moment(vote)?, vote.value))).collect())
+                Steps::new(
+                    some.filter_map(|vote| Some((moment(vote)?, vote.value)))
+                        .collect(),
+                )
             };
             let changes = Changes {
                 sent_up: steps(true, |vote| Some(vote.sent)),

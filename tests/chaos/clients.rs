@@ -2,15 +2,18 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use reqwest::StatusCode;
 use serde::Deserialize;
+use testkit::history::{Answer, Vote};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
+
+use crate::pause::Pause;
 
 /// The part of all requests that is sent twice, to both servers at once.
 const TWICE: f64 = 0.12;
@@ -20,6 +23,10 @@ const ANONYMOUS: f64 = 0.1;
 const HOT: f64 = 0.5;
 /// The part of all votes that is −1.
 const DOWN: f64 = 0.2;
+/// The part of all requests that reads an item.
+const READ: f64 = 0.25;
+/// How long a client waits for an item.
+const READ_LIMIT: Duration = Duration::from_secs(8);
 /// With this many votes not acknowledged, a client casts no new ones.
 const OPEN_LIMIT_VOTES: usize = 200;
 /// How long all clients may take to have these votes acknowledged once all faults have
@@ -34,26 +41,58 @@ pub struct Record {
     pub value: i16,
     pub requests: u64,
     pub acknowledged: Vec<i64>,
+    /// Its place in [`Records::timed`], once it was sent and if it has a voter.
+    timed: Option<usize>,
 }
 
 /// What the clients have seen.
 #[derive(Debug, Default)]
 pub struct Records {
     pub votes: Vec<Record>,
+    /// The same votes for the check of the answers. An anonymous one that was sent twice is
+    /// two votes.
+    pub timed: Vec<Timed>,
+    /// Every count that was answered as current.
+    pub answers: Vec<Answer>,
     /// Answers that Tally must never give.
     pub wrong_answers: Vec<String>,
 }
 
+/// A vote with the moments of its first acknowledgements.
+#[derive(Clone, Copy, Debug)]
+pub struct Timed {
+    /// Acknowledged with 201: it is counted by then, or its count was answered as null.
+    pub vote: Vote,
+    /// Acknowledged with 200, as a repeat: another server may be counting it still.
+    pub repeated: Option<Instant>,
+}
+
 #[derive(Deserialize)]
-struct Answer {
+struct VoteAnswer {
     vote_id: i64,
     item_id: i64,
     voter_id: Option<String>,
     value: i16,
+    vote_count: Option<i64>,
+    #[serde(default)]
+    repeated: bool,
 }
 
-enum Reply {
-    Acknowledged(Answer),
+#[derive(Deserialize)]
+struct ReadAnswer {
+    vote_count: i64,
+    current: bool,
+}
+
+/// What came back, and when it was asked for and had come.
+struct Reply {
+    began: Instant,
+    ended: Instant,
+    answer: ReplyTo,
+}
+
+enum ReplyTo {
+    Acknowledged(VoteAnswer),
     /// Refused, or not answered.
     Open,
     Wrong(String),
@@ -68,7 +107,7 @@ pub struct Clients {
 
 impl Clients {
     /// Starts casting votes on the items 1 to `items` over all servers.
-    pub fn start(seed: u64, clients: usize, items: i64, servers: &[String]) -> Self {
+    pub fn start(seed: u64, clients: usize, items: i64, servers: &[String], pause: &Pause) -> Self {
         let over = watch::Sender::new(false);
         let acknowledged = Arc::new(AtomicU64::new(0));
         let mut running = JoinSet::new();
@@ -80,6 +119,7 @@ impl Clients {
                 random: StdRng::seed_from_u64(seed ^ ((number as u64 + 1) << 32)),
                 http: reqwest::Client::new(),
                 over: over.subscribe(),
+                pause: pause.clone(),
                 acknowledged: Arc::clone(&acknowledged),
                 records: Records::default(),
             };
@@ -105,6 +145,8 @@ impl Clients {
         while let Some(one) = self.running.join_next().await {
             let one = one?;
             all.votes.extend(one.votes);
+            all.timed.extend(one.timed);
+            all.answers.extend(one.answers);
             all.wrong_answers.extend(one.wrong_answers);
         }
         Ok(all)
@@ -118,6 +160,7 @@ struct Client {
     random: StdRng,
     http: reqwest::Client,
     over: watch::Receiver<bool>,
+    pause: Pause,
     acknowledged: Arc<AtomicU64>,
     records: Records,
 }
@@ -135,13 +178,20 @@ impl Client {
                     return self.records;
                 }
             }
+            let busy = self.pause.go_on().await;
+            if !over && self.random.random_bool(READ) {
+                self.read().await;
+                continue;
+            }
             let again = over || open.len() >= OPEN_LIMIT_VOTES || self.random.random_bool(0.3);
             let at = if again && !open.is_empty() {
                 open.swap_remove(self.random.random_range(0..open.len()))
             } else {
                 self.new_vote()
             };
-            if !self.cast(at).await {
+            let is_finished = self.cast(at).await;
+            drop(busy);
+            if !is_finished {
                 open.push(at);
                 sleep(Duration::from_millis(self.random.random_range(5..50))).await;
             }
@@ -149,14 +199,18 @@ impl Client {
         }
     }
 
-    fn new_vote(&mut self) -> usize {
-        let at = self.records.votes.len();
-        let voter = (!self.random.random_bool(ANONYMOUS)).then(|| format!("voter-{}-{at}", self.number));
-        let item = if self.random.random_bool(HOT) {
+    fn item(&mut self) -> i64 {
+        if self.random.random_bool(HOT) {
             1
         } else {
             self.random.random_range(1..=self.items)
-        };
+        }
+    }
+
+    fn new_vote(&mut self) -> usize {
+        let at = self.records.votes.len();
+        let voter = (!self.random.random_bool(ANONYMOUS)).then(|| format!("voter-{}-{at}", self.number));
+        let item = self.item();
         let value = if self.random.random_bool(DOWN) { -1 } else { 1 };
         self.records.votes.push(Record {
             item,
@@ -164,6 +218,7 @@ impl Client {
             value,
             requests: 0,
             acknowledged: Vec::new(),
+            timed: None,
         });
         at
     }
@@ -184,12 +239,13 @@ impl Client {
         } else {
             vec![self.post(&self.servers[first], &vote, limit).await]
         };
+        self.note_times(at, &replies);
         let record = &mut self.records.votes[at];
         let was_acknowledged = !record.acknowledged.is_empty();
         record.requests += replies.len() as u64;
         for reply in replies {
-            match reply {
-                Reply::Acknowledged(answer) => {
+            match reply.answer {
+                ReplyTo::Acknowledged(answer) => {
                     if (answer.item_id, answer.voter_id.as_ref(), answer.value)
                         != (vote.item, vote.voter.as_ref(), vote.value)
                     {
@@ -202,29 +258,123 @@ impl Client {
                     }
                     record.acknowledged.push(answer.vote_id);
                 }
-                Reply::Open => {}
-                Reply::Wrong(why) => self.records.wrong_answers.push(why),
+                ReplyTo::Open => {}
+                ReplyTo::Wrong(why) => self.records.wrong_answers.push(why),
             }
         }
         record.voter.is_none() || !record.acknowledged.is_empty()
     }
 
+    /// Notes when a vote was sent and acknowledged, and each count that was answered.
+    fn note_times(&mut self, at: usize, replies: &[Reply]) {
+        let record = &mut self.records.votes[at];
+        for reply in replies {
+            let known = record.timed.filter(|_| record.voter.is_some());
+            let place = known.unwrap_or(self.records.timed.len());
+            if known.is_none() {
+                record.timed = Some(place);
+                self.records.timed.push(Timed {
+                    vote: Vote {
+                        item: record.item,
+                        value: i64::from(record.value),
+                        sent: reply.began,
+                        acknowledged: None,
+                    },
+                    repeated: None,
+                });
+            }
+            let timed = &mut self.records.timed[place];
+            timed.vote.sent = timed.vote.sent.min(reply.began);
+            let ReplyTo::Acknowledged(answer) = &reply.answer else {
+                continue;
+            };
+            let first = if answer.repeated {
+                &mut timed.repeated
+            } else {
+                &mut timed.vote.acknowledged
+            };
+            *first = Some(first.map_or(reply.ended, |first| first.min(reply.ended)));
+            self.records.answers.extend(answer.vote_count.map(|count| Answer {
+                item: record.item,
+                count,
+                began: reply.began,
+                ended: reply.ended,
+                own: if answer.repeated {
+                    0
+                } else {
+                    i64::from(record.value)
+                },
+            }));
+        }
+    }
+
     async fn post(&self, server: &str, vote: &Record, limit: Duration) -> Reply {
         let url = format!("{server}/v1/items/{}/votes", vote.item);
         let body = serde_json::json!({ "voter_id": vote.voter, "value": vote.value });
-        let Ok(response) = self.http.post(url).json(&body).timeout(limit).send().await else {
-            return Reply::Open;
+        let began = Instant::now();
+        let answer = self.answer_to(url, &body, vote, limit).await;
+        Reply {
+            began,
+            ended: Instant::now(),
+            answer,
+        }
+    }
+
+    async fn answer_to(
+        &self,
+        url: String,
+        body: &serde_json::Value,
+        vote: &Record,
+        limit: Duration,
+    ) -> ReplyTo {
+        let Ok(response) = self.http.post(url).json(body).timeout(limit).send().await else {
+            return ReplyTo::Open;
         };
         match response.status() {
             StatusCode::CREATED | StatusCode::OK => match response.bytes().await {
                 Ok(bytes) => match serde_json::from_slice(&bytes) {
-                    Ok(answer) => Reply::Acknowledged(answer),
-                    Err(error) => Reply::Wrong(format!("an acknowledgement that cannot be read: {error}")),
+                    Ok(answer) => ReplyTo::Acknowledged(answer),
+                    Err(error) => ReplyTo::Wrong(format!("an acknowledgement that cannot be read: {error}")),
                 },
-                Err(_) => Reply::Open,
+                Err(_) => ReplyTo::Open,
             },
-            StatusCode::SERVICE_UNAVAILABLE if response.headers().contains_key("retry-after") => Reply::Open,
-            status => Reply::Wrong(format!("{vote:?} was answered {status}")),
+            StatusCode::SERVICE_UNAVAILABLE if response.headers().contains_key("retry-after") => {
+                ReplyTo::Open
+            }
+            status => ReplyTo::Wrong(format!("{vote:?} was answered {status}")),
+        }
+    }
+
+    /// Reads an item. A refusal is no answer, and neither is a count that says of itself that
+    /// it is not current.
+    async fn read(&mut self) {
+        let item = self.item();
+        let server = &self.servers[self.random.random_range(0..self.servers.len())];
+        let request = self
+            .http
+            .get(format!("{server}/v1/items/{item}"))
+            .timeout(READ_LIMIT);
+        let began = Instant::now();
+        let Ok(response) = request.send().await else {
+            return;
+        };
+        if !response.status().is_success() {
+            return;
+        }
+        match response.json::<ReadAnswer>().await {
+            Ok(answer) if answer.current => self.records.answers.push(Answer {
+                item,
+                count: answer.vote_count,
+                began,
+                ended: Instant::now(),
+                own: 0,
+            }),
+            Err(error) if error.is_decode() => {
+                self.records
+                    .wrong_answers
+                    .push(format!("an item that cannot be read: {error}"));
+            }
+            _ => {}
         }
     }
 }

@@ -1,12 +1,16 @@
 //! Chaos: real processes, real stores, a schedule of faults drawn from a seed, and
 //! clients that record what was acknowledged. `make chaos` plays many rounds. With the
-//! other tests, four rounds with fixed seeds run, which together have every fault.
+//! other tests, five rounds with fixed seeds run, which together have every fault.
 
 #![allow(clippy::expect_used, reason = "a test fails by panicking")]
 
+mod answers;
 mod check;
 mod clients;
 mod cluster;
+mod faults;
+mod inject;
+mod pause;
 mod programs;
 mod quiescence;
 mod report;
@@ -14,6 +18,7 @@ mod round;
 mod scenarios;
 mod schedule;
 mod stores;
+mod windows;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -22,14 +27,14 @@ use anyhow::{Context, bail};
 use libtest_mimic::{Arguments, Failed, Trial};
 use tokio::task::JoinSet;
 
+use faults::Fault;
 use report::Report;
 use round::Round;
-use schedule::Fault;
 
 /// How many rounds run at once: they mostly wait.
 const ROUNDS_AT_ONCE: usize = 3;
 /// The seeds of the short run.
-const SHORT_RUN: std::ops::Range<u64> = 0..4;
+const SHORT_RUN: std::ops::Range<u64> = 0..5;
 const DEFAULT_ROUNDS: u64 = 10;
 
 fn main() -> ExitCode {

@@ -6,8 +6,8 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 
+use crate::faults::Fault;
 use crate::round::Round;
-use crate::schedule::Fault;
 
 /// All rounds so far.
 #[derive(Default)]
@@ -106,6 +106,18 @@ impl Report {
             shown(median(&all)),
             shown(all.last().copied()),
         );
+        text += &format!(
+            "{} counts answered: {} while no window was open, {} of them impossible; {} in windows, {} of them impossible\n",
+            self.sum(|round| round.answered.answers),
+            self.sum(|round| round.answered.answers - round.answered.in_windows),
+            self.sum(|round| round.answered.outside),
+            self.sum(|round| round.answered.in_windows),
+            self.sum(|round| round.answered.outside_in_windows),
+        );
+        text += &format!(
+            "{} counts without a vote that was being counted while it was repeated\n",
+            self.sum(|round| round.answered.behind_a_repeat),
+        );
         text
     }
 
@@ -136,6 +148,8 @@ impl Report {
                     "faults": round.injected.iter().map(|one| one.fault.name()).collect::<Vec<_>>(),
                     "acknowledged": round.verdict.acknowledged,
                     "seconds_to_exact": round.exact_after.as_ref().map(Duration::as_secs_f64),
+                    "answers": answered(std::slice::from_ref(round)),
+                    "seconds_in_windows": round.answered.windows.as_secs_f64(),
                     "problems": round.problems,
                 })
             })
@@ -146,6 +160,7 @@ impl Report {
             "acknowledged": self.sum(|round| round.verdict.acknowledged),
             "lost": self.sum(|round| round.verdict.lost),
             "counted_twice": self.sum(|round| round.verdict.counted_twice),
+            "answers": answered(&self.rounds),
             "rounds_not_exact": self.not_exact(),
             "median_seconds_to_exact": median(&all),
             "worst_seconds_to_exact": all.last(),
@@ -153,6 +168,18 @@ impl Report {
             "each_round": rounds,
         })
     }
+}
+
+/// How many counts were answered, where, and how many of them were impossible.
+fn answered(rounds: &[Round]) -> Value {
+    let sum = |of: fn(&Round) -> u64| -> u64 { rounds.iter().map(of).sum() };
+    json!({
+        "checked": sum(|round| round.answered.answers),
+        "in_windows": sum(|round| round.answered.in_windows),
+        "impossible_in_windows": sum(|round| round.answered.outside_in_windows),
+        "impossible_otherwise": sum(|round| round.answered.outside),
+        "behind_a_repeat": sum(|round| round.answered.behind_a_repeat),
+    })
 }
 
 /// The rounds' times to exact, sorted.

@@ -8,6 +8,7 @@ mod helpers;
 
 mod bad_input;
 mod batch;
+mod clocks;
 mod deployment;
 mod dev;
 mod exactness;
