@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use testkit::history::{History, Vote};
 
-use crate::clients::Records;
+use crate::records::Records;
 use crate::windows::Windows;
 
 /// How many findings are written out one by one.
@@ -21,9 +21,9 @@ pub struct Answered {
     pub outside_in_windows: u64,
     /// Impossible counts while no window was open: there must be none.
     pub outside: u64,
-    /// Of the possible counts while no window was open: without a vote that had been answered
-    /// with 200, as a repeat, while another server was still counting it.
-    pub behind_a_repeat: u64,
+    /// Of the possible counts while no window was open: without a vote that was acknowledged
+    /// with a null count, or as a repeat ([`crate::records::Timed::uncounted`]).
+    pub behind: u64,
     /// How long windows were open.
     pub windows: Duration,
     /// In words.
@@ -33,9 +33,9 @@ pub struct Answered {
 /// Checks all answers of a round.
 pub fn judge(records: &Records, windows: &Windows) -> Answered {
     let history = History::new(records.timed.iter().map(|timed| timed.vote));
-    // As if a repeat were answered only when its vote is counted.
+    // As if every acknowledged vote were counted by then.
     let strict = History::new(records.timed.iter().map(|timed| Vote {
-        acknowledged: timed.vote.acknowledged.into_iter().chain(timed.repeated).min(),
+        acknowledged: timed.vote.acknowledged.into_iter().chain(timed.uncounted).min(),
         ..timed.vote
     }));
     let mut answered = Answered {
@@ -51,7 +51,7 @@ pub fn judge(records: &Records, windows: &Windows) -> Answered {
         match (is_possible, in_window) {
             (true, true) => {}
             (true, false) => {
-                answered.behind_a_repeat += u64::from(!strict.bounds(answer).hold(answer.count));
+                answered.behind += u64::from(!strict.bounds(answer).hold(answer.count));
             }
             (false, true) => answered.outside_in_windows += 1,
             (false, false) => {

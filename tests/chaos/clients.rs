@@ -8,12 +8,13 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use reqwest::StatusCode;
 use serde::Deserialize;
-use testkit::history::{Answer, Vote};
+use testkit::history::Answer;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use crate::pause::Pause;
+use crate::records::{Record, Records, Reply, ReplyTo};
 
 /// The part of all requests that is sent twice, to both servers at once.
 const TWICE: f64 = 0.12;
@@ -33,69 +34,10 @@ const OPEN_LIMIT_VOTES: usize = 200;
 /// ended.
 const FINISH_LIMIT: Duration = Duration::from_secs(60);
 
-/// A vote, how often it was sent, and the vote ids in its acknowledgements.
-#[derive(Clone, Debug)]
-pub struct Record {
-    pub item: i64,
-    pub voter: Option<String>,
-    pub value: i16,
-    pub requests: u64,
-    pub acknowledged: Vec<i64>,
-    /// Its place in [`Records::timed`], once it was sent and if it has a voter.
-    timed: Option<usize>,
-}
-
-/// What the clients have seen.
-#[derive(Debug, Default)]
-pub struct Records {
-    pub votes: Vec<Record>,
-    /// The same votes for the check of the answers. An anonymous one that was sent twice is
-    /// two votes.
-    pub timed: Vec<Timed>,
-    /// Every count that was answered as current.
-    pub answers: Vec<Answer>,
-    /// Answers that Tally must never give.
-    pub wrong_answers: Vec<String>,
-}
-
-/// A vote with the moments of its first acknowledgements.
-#[derive(Clone, Copy, Debug)]
-pub struct Timed {
-    /// Acknowledged with 201: it is counted by then, or its count was answered as null.
-    pub vote: Vote,
-    /// Acknowledged with 200, as a repeat: another server may be counting it still.
-    pub repeated: Option<Instant>,
-}
-
-#[derive(Deserialize)]
-struct VoteAnswer {
-    vote_id: i64,
-    item_id: i64,
-    voter_id: Option<String>,
-    value: i16,
-    vote_count: Option<i64>,
-    #[serde(default)]
-    repeated: bool,
-}
-
 #[derive(Deserialize)]
 struct ReadAnswer {
     vote_count: i64,
     current: bool,
-}
-
-/// What came back, and when it was asked for and had come.
-struct Reply {
-    began: Instant,
-    ended: Instant,
-    answer: ReplyTo,
-}
-
-enum ReplyTo {
-    Acknowledged(VoteAnswer),
-    /// Refused, or not answered.
-    Open,
-    Wrong(String),
 }
 
 /// The running clients.
@@ -239,7 +181,7 @@ impl Client {
         } else {
             vec![self.post(&self.servers[first], &vote, limit).await]
         };
-        self.note_times(at, &replies);
+        self.records.note_times(at, &replies);
         let record = &mut self.records.votes[at];
         let was_acknowledged = !record.acknowledged.is_empty();
         record.requests += replies.len() as u64;
@@ -263,49 +205,6 @@ impl Client {
             }
         }
         record.voter.is_none() || !record.acknowledged.is_empty()
-    }
-
-    /// Notes when a vote was sent and acknowledged, and each count that was answered.
-    fn note_times(&mut self, at: usize, replies: &[Reply]) {
-        let record = &mut self.records.votes[at];
-        for reply in replies {
-            let known = record.timed.filter(|_| record.voter.is_some());
-            let place = known.unwrap_or(self.records.timed.len());
-            if known.is_none() {
-                record.timed = Some(place);
-                self.records.timed.push(Timed {
-                    vote: Vote {
-                        item: record.item,
-                        value: i64::from(record.value),
-                        sent: reply.began,
-                        acknowledged: None,
-                    },
-                    repeated: None,
-                });
-            }
-            let timed = &mut self.records.timed[place];
-            timed.vote.sent = timed.vote.sent.min(reply.began);
-            let ReplyTo::Acknowledged(answer) = &reply.answer else {
-                continue;
-            };
-            let first = if answer.repeated {
-                &mut timed.repeated
-            } else {
-                &mut timed.vote.acknowledged
-            };
-            *first = Some(first.map_or(reply.ended, |first| first.min(reply.ended)));
-            self.records.answers.extend(answer.vote_count.map(|count| Answer {
-                item: record.item,
-                count,
-                began: reply.began,
-                ended: reply.ended,
-                own: if answer.repeated {
-                    0
-                } else {
-                    i64::from(record.value)
-                },
-            }));
-        }
     }
 
     async fn post(&self, server: &str, vote: &Record, limit: Duration) -> Reply {

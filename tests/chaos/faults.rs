@@ -122,7 +122,10 @@ impl Fault {
         }
     }
 
-    /// Whether everything is rebuilt after it.
+    /// Whether everything is rebuilt after it. It opens a window ([`crate::windows`]): until
+    /// that begins, a count may be answered that lacks votes, or has votes that are gone. No
+    /// other fault may do that: not a store that is unavailable, nor the end of a program, a
+    /// clock, a lock, a snapshot or another tenant.
     pub fn begins_epoch(self) -> bool {
         matches!(
             self,
@@ -136,24 +139,6 @@ impl Fault {
                 | Self::PostgresImmediate
                 | Self::PostgresFull
         )
-    }
-
-    /// Whether a count may be answered from its beginning on that lacks votes, or has votes
-    /// that are gone: docs/GUARANTEES.md ("What a voter sees"). It ends when all of this
-    /// fault's traces are repaired ([`crate::windows`]). No other fault may do that: not the
-    /// end of a program, nor a clock, a lock, a snapshot or another tenant.
-    pub fn opens_window(self) -> bool {
-        match self.target() {
-            Target::Redis => self != Self::RedisScriptsFlushed,
-            Target::RedisConnections | Target::Postgres | Target::PostgresConnections => true,
-            Target::Server
-            | Target::Worker
-            | Target::RedisClock
-            | Target::RedisDatabase
-            | Target::PostgresClock
-            | Target::Row
-            | Target::Snapshot => false,
-        }
     }
 
     /// The fault of this name.

@@ -111,7 +111,7 @@ fn is_above_0(metrics: &HashMap<String, String>, names: &[&str]) -> Option<Strin
 }
 
 /// Every metric by its name and labels.
-pub async fn metrics(http: &reqwest::Client, url: &str) -> anyhow::Result<HashMap<String, String>> {
+async fn metrics(http: &reqwest::Client, url: &str) -> anyhow::Result<HashMap<String, String>> {
     let text = http.get(url).send().await?.error_for_status()?.text().await?;
     Ok(text
         .lines()

@@ -11,10 +11,11 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::answers::{self, Answered};
 use crate::check::{self, Verdict};
-use crate::clients::{Clients, Records};
+use crate::clients::Clients;
 use crate::cluster::Cluster;
 use crate::faults::Fault;
 use crate::quiescence;
+use crate::records::Records;
 use crate::schedule::{AUDIT_OFTEN, LOAD, Schedule};
 use crate::windows::Windows;
 
@@ -93,7 +94,7 @@ async fn load_and_repair(
     let mut faults = JoinSet::new();
     for step in &schedule.steps {
         let (step, cluster, acknowledged) = (step.clone(), Arc::clone(cluster), Arc::clone(&acknowledged));
-        let windows = step.fault.opens_window().then(|| windows.clone());
+        let windows = step.fault.begins_epoch().then(|| windows.clone());
         faults.spawn(async move {
             sleep_until(began + step.at).await;
             let before = acknowledged.load(Ordering::Relaxed);

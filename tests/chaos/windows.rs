@@ -1,23 +1,18 @@
-//! The windows in which a count may be wrong: from the beginning of a fault of a store until
-//! all of its traces are repaired. docs/GUARANTEES.md ("What a voter sees") says what a
-//! voter may see in them. Outside them every count that is answered must be possible.
+//! The windows in which a count may be wrong: from the loss of data in Redis, or the crash of
+//! Postgres, until a worker has entered the epoch. docs/GUARANTEES.md ("What a voter sees")
+//! says what a voter may see in them. Outside them every count that is answered must be
+//! possible.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tally::app::{self, StoreUrls};
-use tally::ledger::WorkerLedger;
 use tally::live::KeyPrefix;
 use tokio::time::sleep;
 
 use crate::cluster::Cluster;
-use crate::quiescence::metrics;
 
-/// How long the system must look repaired, without a break. Longer than a call to Redis may
-/// take (`live::SERVER_ANSWER_LIMIT`, 500 ms): a call that the fault has broken has failed
-/// by then, and left its suspects.
-const REPAIRED_FOR: Duration = Duration::from_secs(1);
-/// How often that is looked at.
+/// How often the epoch is looked at while a window is open.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// The windows of a round so far.
@@ -51,7 +46,7 @@ impl Windows {
         });
     }
 
-    /// That fault is over; its traces may not be.
+    /// That fault is over; the epoch is not entered yet.
     pub fn end(&self) {
         self.with(|state| {
             state.under_way -= 1;
@@ -78,62 +73,40 @@ impl Windows {
         })
     }
 
-    /// Closes each window once its faults are over and all looks repaired for a while. Runs
-    /// until it is dropped.
+    /// Closes each window once its faults are over and the epoch is entered. Runs until it is
+    /// dropped.
     pub async fn close_when_repaired(self, cluster: Arc<Cluster>) {
-        let http = reqwest::Client::new();
-        // The changes before which it looked repaired, and since when.
-        let mut repaired: Option<(u64, Instant)> = None;
         loop {
             sleep(LOOK_EVERY).await;
             let Some(changes) =
                 self.with(|state| (state.open.is_some() && state.under_way == 0).then_some(state.changes))
             else {
-                repaired = None;
                 continue;
             };
-            let looked = Instant::now();
-            if !matches!(is_repaired(&http, &cluster).await, Ok(true)) {
-                repaired = None;
+            if !matches!(is_epoch_entered(&cluster).await, Ok(true)) {
                 continue;
             }
-            match repaired {
-                Some((before, since)) if before == changes => {
-                    if since.elapsed() >= REPAIRED_FOR {
-                        self.with(|state| {
-                            // No fault has begun since.
-                            if state.changes == changes
-                                && let Some(from) = state.open.take()
-                            {
-                                state.closed.push((from, Instant::now()));
-                            }
-                        });
-                    }
+            self.with(|state| {
+                // No fault has begun since.
+                if state.changes == changes
+                    && let Some(from) = state.open.take()
+                {
+                    state.closed.push((from, Instant::now()));
                 }
-                _ => repaired = Some((changes, looked)),
-            }
+            });
         }
     }
 }
 
-/// Whether every server is ready and has no suspect, the workers have entered the epoch of
-/// both stores, and no closed batch writer waits for its recovery.
-async fn is_repaired(http: &reqwest::Client, cluster: &Cluster) -> anyhow::Result<bool> {
-    for url in &cluster.urls {
-        let ready = http.get(format!("{url}/health/ready")).send().await?;
-        let metrics = metrics(http, &format!("{url}/metrics")).await?;
-        let suspects = metrics.get("tally_suspect_items").map(String::as_str);
-        if !ready.text().await?.contains(r#""status":"ready""#) || suspects != Some("0") {
-            return Ok(false);
-        }
-    }
+/// Whether the workers have entered the epoch of both stores.
+async fn is_epoch_entered(cluster: &Cluster) -> anyhow::Result<bool> {
     let redis_url = cluster.redis.lock().await.url();
     let (owner, database_url) = {
         let postgres = cluster.postgres.lock().await;
         (postgres.owner(), postgres.owner_url())
     };
     let counters = app::counters(&StoreUrls {
-        database_url: database_url.clone(),
+        database_url,
         redis_url,
         key_prefix: KeyPrefix::default(),
     })?;
@@ -146,11 +119,5 @@ async fn is_repaired(http: &reqwest::Client, cluster: &Cluster) -> anyhow::Resul
     };
     let current = format!(":{}:{incarnation}", counters.current_epoch().await?);
     let known = counters.known_epoch().await?;
-    if known.is_none_or(|known| !known.ends_with(&current)) {
-        return Ok(false);
-    }
-    let ledger = WorkerLedger::new(&database_url, "chaos")?;
-    let closed = ledger.closed_writers().await;
-    ledger.close().await;
-    Ok(closed?.is_empty())
+    Ok(known.is_some_and(|known| known.ends_with(&current)))
 }

@@ -1,5 +1,5 @@
 //! Every count that is answered is possible: it lies between the votes that were acknowledged
-//! before its request began and those that were sent before it ended (`testkit::history`).
+//! with a count before its request began and those that were sent before it ended (`testkit::history`).
 
 use std::time::{Duration, Instant};
 
@@ -236,16 +236,22 @@ impl Client {
         let Some((began, answer, ended)) = answered(request).await else {
             return;
         };
-        self.seen.votes[at].acknowledged.get_or_insert(ended);
-        self.seen
-            .answers
-            .extend(answer["vote_count"].as_i64().map(|count| Answer {
-                item: vote.item,
-                count,
-                began,
-                ended,
-                own: if answer["repeated"] == true { 0 } else { vote.value },
-            }));
+        // A null count: the vote is counted later.
+        let Some(count) = answer["vote_count"].as_i64() else {
+            return;
+        };
+        // A repeat: another server may be counting the vote still.
+        let is_repeated = answer["repeated"] == true;
+        if !is_repeated {
+            self.seen.votes[at].acknowledged.get_or_insert(ended);
+        }
+        self.seen.answers.push(Answer {
+            item: vote.item,
+            count,
+            began,
+            ended,
+            own: if is_repeated { 0 } else { vote.value },
+        });
     }
 
     async fn read(&mut self, server: usize) {
