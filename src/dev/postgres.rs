@@ -34,6 +34,7 @@ pub struct PrivatePostgres {
     secret: String,
     durability: Durability,
     port: u16,
+    variables: Vec<(String, String)>,
     process: Option<Process>,
     /// Of the logins, one a role, in the order of [`Role::ALL`]; drawn anew each time.
     passwords: [String; 3],
@@ -61,6 +62,7 @@ impl PrivatePostgres {
             secret: secret.to_owned(),
             durability,
             port: free_port()?,
+            variables: Vec::new(),
             process: None,
             passwords: Role::ALL.map(|_| format!("{:032x}", rand::random::<u128>())),
         })
@@ -129,7 +131,14 @@ impl PrivatePostgres {
             set("fsync=off");
             set("shared_buffers=16MB");
         }
-        let mut process = Process::start("Postgres", program("postgres")?, options, &log, true)?;
+        let mut process = Process::start(
+            "Postgres",
+            program("postgres")?,
+            options,
+            &self.variables,
+            &log,
+            true,
+        )?;
         let deadline = Instant::now() + START_LIMIT;
         while !ledger::answers(&self.url("postgres")).await {
             if process.has_ended() || Instant::now() >= deadline {
@@ -336,6 +345,13 @@ pub(super) fn last_lines(log: &Path) -> String {
 
 /// For a test's copy of a data folder.
 impl PrivatePostgres {
+    /// With these variables added to its environment.
+    #[must_use]
+    pub fn with_variables(mut self, variables: Vec<(String, String)>) -> Self {
+        self.variables = variables;
+        self
+    }
+
     /// Makes this one's folder a copy of another's, which must be stopped.
     ///
     /// # Errors

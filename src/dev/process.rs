@@ -109,7 +109,8 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts a server, its output appended to `log`. Call it on a thread that
+    /// Starts a server with these variables added to our own environment, its output
+    /// appended to `log`. Call it on a thread that
     /// lives as long as the server should: the kernel ends the server with it.
     ///
     /// # Errors
@@ -118,6 +119,7 @@ impl Process {
         name: &str,
         program: impl AsRef<OsStr>,
         arguments: impl IntoIterator<Item = I>,
+        variables: &[(String, String)],
         log: &Path,
         as_unprivileged: bool,
     ) -> anyhow::Result<Self> {
@@ -125,6 +127,7 @@ impl Process {
         let mut command = std_command(program, as_unprivileged)?;
         command
             .args(arguments)
+            .envs(variables.iter().map(|(name, value)| (name, value)))
             .current_dir("/")
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)

@@ -26,6 +26,7 @@ pub struct PrivateRedis {
     is_persistent: bool,
     secret: String,
     port: u16,
+    variables: Vec<(String, String)>,
     process: Option<Process>,
 }
 
@@ -51,6 +52,7 @@ impl PrivateRedis {
             is_persistent: false,
             secret: secret.to_owned(),
             port: free_port()?,
+            variables: Vec::new(),
             process: None,
         })
     }
@@ -60,6 +62,13 @@ impl PrivateRedis {
     #[must_use]
     pub fn persistent(mut self) -> Self {
         self.is_persistent = true;
+        self
+    }
+
+    /// With these variables added to its environment, for tests.
+    #[must_use]
+    pub fn with_variables(mut self, variables: Vec<(String, String)>) -> Self {
+        self.variables = variables;
         self
     }
 
@@ -88,7 +97,14 @@ impl PrivateRedis {
             )
             .as_bytes(),
         )?;
-        let mut process = Process::start("Redis", "redis-server", [&configuration], &log, false)?;
+        let mut process = Process::start(
+            "Redis",
+            "redis-server",
+            [&configuration],
+            &self.variables,
+            &log,
+            false,
+        )?;
         let deadline = Instant::now() + START_LIMIT;
         loop {
             let redis = live::Redis::new(&self.url(), &live::KeyPrefix::default(), START_LIMIT)?;

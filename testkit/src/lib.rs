@@ -6,6 +6,10 @@
 
 #![allow(clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+/// The stores' clock is a library that is loaded with `LD_PRELOAD`.
+#[cfg(target_os = "linux")]
+pub mod clock;
+pub mod history;
 /// It waits with epoll, which only Linux has.
 #[cfg(target_os = "linux")]
 pub mod load;

@@ -71,6 +71,9 @@ pub async fn make_template(
     Ok(template)
 }
 
+/// Variables for a store's environment, such as those of a clock of its own.
+pub type Variables = Vec<(String, String)>;
+
 /// Starts a copy of a template in `folder`, with a login for each role.
 ///
 /// # Errors
@@ -79,8 +82,9 @@ pub async fn start_copy(
     template: &PrivatePostgres,
     folder: &Path,
     durability: Durability,
+    variables: Variables,
 ) -> anyhow::Result<PrivatePostgres> {
-    let mut postgres = PrivatePostgres::new(folder, SECRET, durability)?;
+    let mut postgres = PrivatePostgres::new(folder, SECRET, durability)?.with_variables(variables);
     postgres.copy_from(template).await?;
     postgres.start().await?;
     postgres.create_logins().await?;
@@ -91,8 +95,10 @@ pub async fn start_copy(
 ///
 /// # Errors
 /// When it does not start.
-pub async fn start_redis(folder: &Path, secret: &str) -> anyhow::Result<PrivateRedis> {
-    let mut redis = PrivateRedis::new(folder, secret)?.persistent();
+pub async fn start_redis(folder: &Path, secret: &str, variables: Variables) -> anyhow::Result<PrivateRedis> {
+    let mut redis = PrivateRedis::new(folder, secret)?
+        .persistent()
+        .with_variables(variables);
     redis.start().await?;
     Ok(redis)
 }
@@ -153,13 +159,14 @@ impl Stores {
             &template,
             &folder.path().join("postgres"),
             Durability::ProcessOnly,
+            Variables::new(),
         )
         .await
         .expect("a copy of the template");
         // Each Redis has a password of its own: if two tests draw one port, neither
         // mistakes the other's Redis for its own.
         let secret = format!("{SECRET}-{:016x}", rand::random::<u64>());
-        let redis = start_redis(&folder.path().join("redis"), &secret)
+        let redis = start_redis(&folder.path().join("redis"), &secret, Variables::new())
             .await
             .expect("Redis starts");
         Self {

@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 use redis::aio::MultiplexedConnection;
 use sqlx::PgPool;
 
-use crate::clients::Records;
+use crate::records::Records;
 
 /// How many findings are written out one by one.
 const NAMED_LIMIT: usize = 20;

@@ -2,15 +2,19 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use reqwest::StatusCode;
 use serde::Deserialize;
+use testkit::history::Answer;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
+
+use crate::pause::Pause;
+use crate::records::{Record, Records, Reply, ReplyTo};
 
 /// The part of all requests that is sent twice, to both servers at once.
 const TWICE: f64 = 0.12;
@@ -20,43 +24,20 @@ const ANONYMOUS: f64 = 0.1;
 const HOT: f64 = 0.5;
 /// The part of all votes that is −1.
 const DOWN: f64 = 0.2;
+/// The part of all requests that reads an item.
+const READ: f64 = 0.25;
+/// How long a client waits for an item.
+const READ_LIMIT: Duration = Duration::from_secs(8);
 /// With this many votes not acknowledged, a client casts no new ones.
 const OPEN_LIMIT_VOTES: usize = 200;
 /// How long all clients may take to have these votes acknowledged once all faults have
 /// ended.
 const FINISH_LIMIT: Duration = Duration::from_secs(60);
 
-/// A vote, how often it was sent, and the vote ids in its acknowledgements.
-#[derive(Clone, Debug)]
-pub struct Record {
-    pub item: i64,
-    pub voter: Option<String>,
-    pub value: i16,
-    pub requests: u64,
-    pub acknowledged: Vec<i64>,
-}
-
-/// What the clients have seen.
-#[derive(Debug, Default)]
-pub struct Records {
-    pub votes: Vec<Record>,
-    /// Answers that Tally must never give.
-    pub wrong_answers: Vec<String>,
-}
-
 #[derive(Deserialize)]
-struct Answer {
-    vote_id: i64,
-    item_id: i64,
-    voter_id: Option<String>,
-    value: i16,
-}
-
-enum Reply {
-    Acknowledged(Answer),
-    /// Refused, or not answered.
-    Open,
-    Wrong(String),
+struct ReadAnswer {
+    vote_count: i64,
+    current: bool,
 }
 
 /// The running clients.
@@ -68,7 +49,7 @@ pub struct Clients {
 
 impl Clients {
     /// Starts casting votes on the items 1 to `items` over all servers.
-    pub fn start(seed: u64, clients: usize, items: i64, servers: &[String]) -> Self {
+    pub fn start(seed: u64, clients: usize, items: i64, servers: &[String], pause: &Pause) -> Self {
         let over = watch::Sender::new(false);
         let acknowledged = Arc::new(AtomicU64::new(0));
         let mut running = JoinSet::new();
@@ -80,6 +61,7 @@ impl Clients {
                 random: StdRng::seed_from_u64(seed ^ ((number as u64 + 1) << 32)),
                 http: reqwest::Client::new(),
                 over: over.subscribe(),
+                pause: pause.clone(),
                 acknowledged: Arc::clone(&acknowledged),
                 records: Records::default(),
             };
@@ -105,6 +87,8 @@ impl Clients {
         while let Some(one) = self.running.join_next().await {
             let one = one?;
             all.votes.extend(one.votes);
+            all.timed.extend(one.timed);
+            all.answers.extend(one.answers);
             all.wrong_answers.extend(one.wrong_answers);
         }
         Ok(all)
@@ -118,6 +102,7 @@ struct Client {
     random: StdRng,
     http: reqwest::Client,
     over: watch::Receiver<bool>,
+    pause: Pause,
     acknowledged: Arc<AtomicU64>,
     records: Records,
 }
@@ -135,13 +120,20 @@ impl Client {
                     return self.records;
                 }
             }
+            let busy = self.pause.go_on().await;
+            if !over && self.random.random_bool(READ) {
+                self.read().await;
+                continue;
+            }
             let again = over || open.len() >= OPEN_LIMIT_VOTES || self.random.random_bool(0.3);
             let at = if again && !open.is_empty() {
                 open.swap_remove(self.random.random_range(0..open.len()))
             } else {
                 self.new_vote()
             };
-            if !self.cast(at).await {
+            let is_finished = self.cast(at).await;
+            drop(busy);
+            if !is_finished {
                 open.push(at);
                 sleep(Duration::from_millis(self.random.random_range(5..50))).await;
             }
@@ -149,14 +141,18 @@ impl Client {
         }
     }
 
-    fn new_vote(&mut self) -> usize {
-        let at = self.records.votes.len();
-        let voter = (!self.random.random_bool(ANONYMOUS)).then(|| format!("voter-{}-{at}", self.number));
-        let item = if self.random.random_bool(HOT) {
+    fn item(&mut self) -> i64 {
+        if self.random.random_bool(HOT) {
             1
         } else {
             self.random.random_range(1..=self.items)
-        };
+        }
+    }
+
+    fn new_vote(&mut self) -> usize {
+        let at = self.records.votes.len();
+        let voter = (!self.random.random_bool(ANONYMOUS)).then(|| format!("voter-{}-{at}", self.number));
+        let item = self.item();
         let value = if self.random.random_bool(DOWN) { -1 } else { 1 };
         self.records.votes.push(Record {
             item,
@@ -164,6 +160,7 @@ impl Client {
             value,
             requests: 0,
             acknowledged: Vec::new(),
+            timed: None,
         });
         at
     }
@@ -184,12 +181,13 @@ impl Client {
         } else {
             vec![self.post(&self.servers[first], &vote, limit).await]
         };
+        self.records.note_times(at, &replies);
         let record = &mut self.records.votes[at];
         let was_acknowledged = !record.acknowledged.is_empty();
         record.requests += replies.len() as u64;
         for reply in replies {
-            match reply {
-                Reply::Acknowledged(answer) => {
+            match reply.answer {
+                ReplyTo::Acknowledged(answer) => {
                     if (answer.item_id, answer.voter_id.as_ref(), answer.value)
                         != (vote.item, vote.voter.as_ref(), vote.value)
                     {
@@ -202,8 +200,8 @@ impl Client {
                     }
                     record.acknowledged.push(answer.vote_id);
                 }
-                Reply::Open => {}
-                Reply::Wrong(why) => self.records.wrong_answers.push(why),
+                ReplyTo::Open => {}
+                ReplyTo::Wrong(why) => self.records.wrong_answers.push(why),
             }
         }
         record.voter.is_none() || !record.acknowledged.is_empty()
@@ -212,19 +210,70 @@ impl Client {
     async fn post(&self, server: &str, vote: &Record, limit: Duration) -> Reply {
         let url = format!("{server}/v1/items/{}/votes", vote.item);
         let body = serde_json::json!({ "voter_id": vote.voter, "value": vote.value });
-        let Ok(response) = self.http.post(url).json(&body).timeout(limit).send().await else {
-            return Reply::Open;
+        let began = Instant::now();
+        let answer = self.answer_to(url, &body, vote, limit).await;
+        Reply {
+            began,
+            ended: Instant::now(),
+            answer,
+        }
+    }
+
+    async fn answer_to(
+        &self,
+        url: String,
+        body: &serde_json::Value,
+        vote: &Record,
+        limit: Duration,
+    ) -> ReplyTo {
+        let Ok(response) = self.http.post(url).json(body).timeout(limit).send().await else {
+            return ReplyTo::Open;
         };
         match response.status() {
             StatusCode::CREATED | StatusCode::OK => match response.bytes().await {
                 Ok(bytes) => match serde_json::from_slice(&bytes) {
-                    Ok(answer) => Reply::Acknowledged(answer),
-                    Err(error) => Reply::Wrong(format!("an acknowledgement that cannot be read: {error}")),
+                    Ok(answer) => ReplyTo::Acknowledged(answer),
+                    Err(error) => ReplyTo::Wrong(format!("an acknowledgement that cannot be read: {error}")),
                 },
-                Err(_) => Reply::Open,
+                Err(_) => ReplyTo::Open,
             },
-            StatusCode::SERVICE_UNAVAILABLE if response.headers().contains_key("retry-after") => Reply::Open,
-            status => Reply::Wrong(format!("{vote:?} was answered {status}")),
+            StatusCode::SERVICE_UNAVAILABLE if response.headers().contains_key("retry-after") => {
+                ReplyTo::Open
+            }
+            status => ReplyTo::Wrong(format!("{vote:?} was answered {status}")),
+        }
+    }
+
+    /// Reads an item. A refusal is no answer, and neither is a count that says of itself that
+    /// it is not current.
+    async fn read(&mut self) {
+        let item = self.item();
+        let server = &self.servers[self.random.random_range(0..self.servers.len())];
+        let request = self
+            .http
+            .get(format!("{server}/v1/items/{item}"))
+            .timeout(READ_LIMIT);
+        let began = Instant::now();
+        let Ok(response) = request.send().await else {
+            return;
+        };
+        if !response.status().is_success() {
+            return;
+        }
+        match response.json::<ReadAnswer>().await {
+            Ok(answer) if answer.current => self.records.answers.push(Answer {
+                item,
+                count: answer.vote_count,
+                began,
+                ended: Instant::now(),
+                own: 0,
+            }),
+            Err(error) if error.is_decode() => {
+                self.records
+                    .wrong_answers
+                    .push(format!("an item that cannot be read: {error}"));
+            }
+            _ => {}
         }
     }
 }

@@ -4,16 +4,22 @@
 
 #![allow(clippy::expect_used, reason = "a test fails by panicking")]
 
+mod answers;
 mod check;
 mod clients;
 mod cluster;
+mod faults;
+mod inject;
+mod pause;
 mod programs;
 mod quiescence;
+mod records;
 mod report;
 mod round;
 mod scenarios;
 mod schedule;
 mod stores;
+mod windows;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -22,9 +28,9 @@ use anyhow::{Context, bail};
 use libtest_mimic::{Arguments, Failed, Trial};
 use tokio::task::JoinSet;
 
+use faults::Fault;
 use report::Report;
 use round::Round;
-use schedule::Fault;
 
 /// How many rounds run at once: they mostly wait.
 const ROUNDS_AT_ONCE: usize = 3;
@@ -75,12 +81,17 @@ fn folder(name: &str) -> anyhow::Result<PathBuf> {
     testkit::stores::folder(&name)
 }
 
-/// Writes a result to target/chaos.
-fn write_result(name: &str, result: &serde_json::Value) -> anyhow::Result<()> {
+/// target/chaos, where results go.
+fn results_folder() -> anyhow::Result<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/chaos");
     std::fs::create_dir_all(&folder)?;
+    Ok(folder)
+}
+
+/// Writes a result to target/chaos.
+fn write_result(name: &str, result: &serde_json::Value) -> anyhow::Result<()> {
     Ok(std::fs::write(
-        folder.join(name),
+        results_folder()?.join(name),
         serde_json::to_string_pretty(result)?,
     )?)
 }
@@ -148,7 +159,8 @@ async fn rounds() -> anyhow::Result<bool> {
     bar.finish_and_clear();
     println!("{}", report.table());
     write_result("results.json", &report.results())?;
-    println!("target/chaos/results.json has every round");
+    std::fs::write(results_folder()?.join("results.md"), report.markdown())?;
+    println!("target/chaos/results.json has every round, results.md the table for the documents");
     Ok(report.not_exact() == 0)
 }
 

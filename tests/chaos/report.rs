@@ -6,8 +6,8 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 
+use crate::faults::Fault;
 use crate::round::Round;
-use crate::schedule::Fault;
 
 /// All rounds so far.
 #[derive(Default)]
@@ -106,6 +106,47 @@ impl Report {
             shown(median(&all)),
             shown(all.last().copied()),
         );
+        text += &format!(
+            "{} counts answered: {} while no window was open, {} of them impossible; {} in windows, {} of them impossible\n",
+            self.sum(|round| round.answered.answers),
+            self.sum(|round| round.answered.answers - round.answered.in_windows),
+            self.sum(|round| round.answered.outside),
+            self.sum(|round| round.answered.in_windows),
+            self.sum(|round| round.answered.outside_in_windows),
+        );
+        text += &format!(
+            "{} of the possible ones lacked a vote that was acknowledged with a null count or as a repeat\n",
+            self.sum(|round| round.answered.behind),
+        );
+        text
+    }
+
+    /// The same table as docs/GUARANTEES.md has it.
+    pub fn markdown(&self) -> String {
+        let mut text = "| fault | injected | acknowledged meanwhile | lost | counted twice | exact again, median s | worst s |\n|---|--:|--:|--:|--:|--:|--:|\n".to_owned();
+        for row in self.rows() {
+            text += &format!(
+                "| {} | {} | {} | {} | {} | {} | {} |\n",
+                row.name,
+                row.injected,
+                row.acknowledged,
+                row.lost,
+                row.counted_twice,
+                shown(median(&row.seconds)),
+                shown(row.seconds.last().copied()),
+            );
+        }
+        let all = seconds(self.rounds.iter());
+        text += &format!(
+            "| **all, {} rounds** | **{}** | {} in all | **{}** | **{}** | **{}** | **{}** |\n",
+            self.rounds.len(),
+            self.sum(|round| round.injected.len() as u64),
+            self.sum(|round| round.verdict.acknowledged),
+            self.sum(|round| round.verdict.lost),
+            self.sum(|round| round.verdict.counted_twice),
+            shown(median(&all)),
+            shown(all.last().copied()),
+        );
         text
     }
 
@@ -136,6 +177,8 @@ impl Report {
                     "faults": round.injected.iter().map(|one| one.fault.name()).collect::<Vec<_>>(),
                     "acknowledged": round.verdict.acknowledged,
                     "seconds_to_exact": round.exact_after.as_ref().map(Duration::as_secs_f64),
+                    "answers": answered(std::slice::from_ref(round)),
+                    "seconds_in_windows": round.answered.windows.as_secs_f64(),
                     "problems": round.problems,
                 })
             })
@@ -146,6 +189,7 @@ impl Report {
             "acknowledged": self.sum(|round| round.verdict.acknowledged),
             "lost": self.sum(|round| round.verdict.lost),
             "counted_twice": self.sum(|round| round.verdict.counted_twice),
+            "answers": answered(&self.rounds),
             "rounds_not_exact": self.not_exact(),
             "median_seconds_to_exact": median(&all),
             "worst_seconds_to_exact": all.last(),
@@ -153,6 +197,18 @@ impl Report {
             "each_round": rounds,
         })
     }
+}
+
+/// How many counts were answered, where, and how many of them were impossible.
+fn answered(rounds: &[Round]) -> Value {
+    let sum = |of: fn(&Round) -> u64| -> u64 { rounds.iter().map(of).sum() };
+    json!({
+        "checked": sum(|round| round.answered.answers),
+        "in_windows": sum(|round| round.answered.in_windows),
+        "impossible_in_windows": sum(|round| round.answered.outside_in_windows),
+        "impossible_otherwise": sum(|round| round.answered.outside),
+        "behind": sum(|round| round.answered.behind),
+    })
 }
 
 /// The rounds' times to exact, sorted.

@@ -9,11 +9,15 @@ use tally::dev::PrivatePostgres;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
+use crate::answers::{self, Answered};
 use crate::check::{self, Verdict};
-use crate::clients::{Clients, Records};
+use crate::clients::Clients;
 use crate::cluster::Cluster;
+use crate::faults::Fault;
 use crate::quiescence;
-use crate::schedule::{AUDIT_OFTEN, Fault, LOAD, Schedule};
+use crate::records::Records;
+use crate::schedule::{AUDIT_OFTEN, LOAD, Schedule};
+use crate::windows::Windows;
 
 /// One fault of a round, as it went.
 #[derive(Clone, Copy, Debug)]
@@ -29,6 +33,7 @@ pub struct Round {
     pub seed: u64,
     pub injected: Vec<Injected>,
     pub verdict: Verdict,
+    pub answered: Answered,
     /// The time from the end of the last fault until every count was exact. In between, all
     /// votes that were not acknowledged were sent again. `None`: it never was exact.
     pub exact_after: Option<Duration>,
@@ -53,6 +58,7 @@ pub async fn play(schedule: &Schedule, folder: &Path, template: &PrivatePostgres
         seed: schedule.seed,
         injected: Vec::new(),
         verdict: Verdict::default(),
+        answered: Answered::default(),
         exact_after: None,
         problems: Vec::new(),
     };
@@ -74,15 +80,31 @@ async fn load_and_repair(
 ) -> anyhow::Result<()> {
     let began = Instant::now();
     let settings = &schedule.settings;
-    let clients = Clients::start(schedule.seed, settings.clients, settings.items, &cluster.urls);
+    let windows = Windows::default();
+    let mut closing = JoinSet::new();
+    closing.spawn(windows.clone().close_when_repaired(Arc::clone(cluster)));
+    let clients = Clients::start(
+        schedule.seed,
+        settings.clients,
+        settings.items,
+        &cluster.urls,
+        &cluster.pause,
+    );
     let acknowledged = clients.acknowledged();
     let mut faults = JoinSet::new();
     for step in &schedule.steps {
         let (step, cluster, acknowledged) = (step.clone(), Arc::clone(cluster), Arc::clone(&acknowledged));
+        let windows = step.fault.begins_epoch().then(|| windows.clone());
         faults.spawn(async move {
             sleep_until(began + step.at).await;
             let before = acknowledged.load(Ordering::Relaxed);
+            if let Some(windows) = &windows {
+                windows.begin();
+            }
             let injected = cluster.inject(&step).await;
+            if let Some(windows) = &windows {
+                windows.end();
+            }
             let during = acknowledged.load(Ordering::Relaxed) - before;
             (step.fault, injected, during)
         });
@@ -105,6 +127,8 @@ async fn load_and_repair(
     if let Err(error) = quiescence::wait(cluster, settings.audit_cron == AUDIT_OFTEN).await {
         round.problems.push(format!("{error:#}"));
     }
+    round.answered = answers::judge(&records, &windows);
+    round.problems.extend(round.answered.findings.iter().cloned());
     judge(cluster, &records, round).await?;
     Ok(())
 }

@@ -7,144 +7,14 @@ use rand::rngs::StdRng;
 use rand::seq::{IndexedRandom, SliceRandom};
 use rand::{Rng, SeedableRng};
 
+use crate::faults::{Fault, Target};
+
 /// How long votes are cast and faults begin.
 pub const LOAD: Duration = Duration::from_secs(9);
 /// How many servers there are, and how many workers.
 pub const PAIR: usize = 2;
-/// Longer than any deadline of a sync worker: its answer from Redis and its idle
-/// transaction have 5 s (`live::WORKER_ANSWER_LIMIT`, `ledger::IDLE_TRANSACTION_LIMIT`).
-const PAST_EVERY_DEADLINE: Duration = Duration::from_millis(6500);
-
 /// The least time between two faults of one target.
 const BETWEEN: Duration = Duration::from_millis(300);
-
-macro_rules! faults {
-    ($($fault:ident: $name:literal),* $(,)?) => {
-        /// Everything that can be made to go wrong.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-        pub enum Fault { $($fault),* }
-
-        impl Fault {
-            pub const ALL: &[Fault] = &[$(Fault::$fault),*];
-
-            /// Its name in the table and for `FAULT=`.
-            pub fn name(self) -> &'static str {
-                match self { $(Fault::$fault => $name),* }
-            }
-        }
-    };
-}
-
-faults! {
-    ServerKilled: "server killed",
-    ServerRestarted: "server restarted in order",
-    ServerStopped: "server stopped for a while",
-    WorkerKilled: "worker killed",
-    WorkerKilledBeforeMarkSaved: "worker killed between write and mark saved",
-    WorkerRestarted: "worker restarted in order",
-    WorkerStopped: "worker stopped for a while",
-    WorkerAsleep: "worker asleep in mid-flush past every deadline",
-    RedisKilled: "Redis killed",
-    RedisStopped: "Redis stopped for a while",
-    RedisEmpty: "Redis restarted empty",
-    RedisOlder: "Redis restarted from an older snapshot",
-    RedisFailover: "Redis failed over to a replica that lagged",
-    RedisWiped: "Redis wiped while it runs",
-    RedisScriptsFlushed: "Redis scripts flushed",
-    RedisFull: "Redis out of memory",
-    RedisCut: "connections to Redis cut",
-    RedisStalled: "connections to Redis stalled",
-    RedisReplyLost: "replies of Redis lost",
-    PostgresKilled: "Postgres killed",
-    PostgresBackendKilled: "a process of Postgres killed",
-    PostgresImmediate: "Postgres restarted in immediate mode",
-    PostgresStopped: "Postgres stopped for a while",
-    PostgresFull: "Postgres' disk full",
-    PostgresNoConnections: "Postgres out of connections",
-    PostgresCut: "connections to Postgres cut",
-    PostgresStalled: "connections to Postgres stalled",
-    PostgresReplyLost: "replies of Postgres lost",
-}
-
-/// What a fault is done to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Target {
-    Server,
-    Worker,
-    Redis,
-    RedisConnections,
-    Postgres,
-    PostgresConnections,
-}
-
-impl Fault {
-    fn target(self) -> Target {
-        match self {
-            Self::ServerKilled | Self::ServerRestarted | Self::ServerStopped => Target::Server,
-            Self::WorkerKilled
-            | Self::WorkerKilledBeforeMarkSaved
-            | Self::WorkerRestarted
-            | Self::WorkerStopped
-            | Self::WorkerAsleep => Target::Worker,
-            Self::RedisKilled
-            | Self::RedisStopped
-            | Self::RedisEmpty
-            | Self::RedisOlder
-            | Self::RedisFailover
-            | Self::RedisWiped
-            | Self::RedisScriptsFlushed
-            | Self::RedisFull => Target::Redis,
-            Self::RedisCut | Self::RedisStalled | Self::RedisReplyLost => Target::RedisConnections,
-            Self::PostgresKilled
-            | Self::PostgresBackendKilled
-            | Self::PostgresImmediate
-            | Self::PostgresStopped
-            | Self::PostgresFull
-            | Self::PostgresNoConnections => Target::Postgres,
-            Self::PostgresCut | Self::PostgresStalled | Self::PostgresReplyLost => {
-                Target::PostgresConnections
-            }
-        }
-    }
-
-    /// Whether everything is rebuilt after it.
-    fn begins_epoch(self) -> bool {
-        matches!(
-            self,
-            Self::RedisKilled
-                | Self::RedisEmpty
-                | Self::RedisOlder
-                | Self::RedisFailover
-                | Self::RedisWiped
-                | Self::PostgresKilled
-                | Self::PostgresBackendKilled
-                | Self::PostgresImmediate
-                | Self::PostgresFull
-        )
-    }
-
-    /// The fault of this name.
-    pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.iter().copied().find(|fault| fault.name() == name)
-    }
-
-    /// The faults that wait for the worker to come to a certain point, which it may not.
-    const AT_A_POINT: [Self; 2] = [Self::WorkerKilledBeforeMarkSaved, Self::WorkerAsleep];
-
-    fn lasting(self, random: &mut StdRng) -> Duration {
-        let milliseconds = match self {
-            Self::WorkerAsleep => return PAST_EVERY_DEADLINE,
-            // Both sides of the server's limits: 500 ms for Redis, 6 s for Postgres.
-            Self::RedisStopped | Self::RedisStalled => random.random_range(100..2000),
-            Self::PostgresStopped | Self::PostgresStalled => {
-                *[200, 800, 2000, 6500].choose(random).unwrap_or(&200)
-            }
-            Self::PostgresNoConnections | Self::PostgresFull => random.random_range(300..2500),
-            _ => random.random_range(50..1200),
-        };
-        Duration::from_millis(milliseconds)
-    }
-}
 
 /// One fault of a round.
 #[derive(Clone, Debug)]
@@ -248,12 +118,22 @@ fn dealt(seed: u64, random: &mut StdRng) -> Vec<Fault> {
     let wanted = |fault: &Fault| {
         let epoch = fault.begins_epoch();
         match (seed % 4, fault.target()) {
-            // Nothing that begins an epoch.
+            // Nothing that begins an epoch: every answer is checked.
             (0, _) => !epoch,
             // Every fault of Redis; none of Postgres and the servers.
-            (1, target) => matches!(target, Target::Redis | Target::RedisConnections | Target::Worker),
+            (1, target) => matches!(
+                target,
+                Target::Redis
+                    | Target::RedisConnections
+                    | Target::RedisClock
+                    | Target::RedisDatabase
+                    | Target::Worker
+            ),
             // Every fault of Postgres; none of Redis.
-            (2, target) => !matches!(target, Target::Redis | Target::RedisConnections),
+            (2, target) => !matches!(
+                target,
+                Target::Redis | Target::RedisConnections | Target::RedisClock | Target::RedisDatabase
+            ),
             // The worst faults, together.
             (_, target) => epoch || matches!(target, Target::Server | Target::PostgresConnections),
         }

@@ -8,9 +8,11 @@ mod helpers;
 
 mod bad_input;
 mod batch;
+mod clocks;
 mod deployment;
 mod dev;
 mod exactness;
+mod history;
 mod interleavings;
 mod ledger;
 mod limits;

@@ -1,0 +1,182 @@
+//! Every fault, done to a cluster.
+
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use testkit::clock::Clock;
+use testkit::proxy::Proxy;
+use tokio::time::{sleep, timeout};
+
+use crate::cluster::Cluster;
+use crate::faults::Fault;
+use crate::programs;
+use crate::schedule::{PAIR, Step};
+use crate::stores::{hold_row, hold_snapshot, write_beside};
+
+/// How long a fault waits for its worker to come to a certain point.
+const POINT_LIMIT: Duration = Duration::from_secs(4);
+
+/// What a request of the worker contains when it reads counters, and when it marks them
+/// saved.
+const READ: &str = "\r\nHMGET\r\n";
+static MARK_SAVED: LazyLock<String> = LazyLock::new(|| {
+    redis::Script::new(include_str!("../../lua/mark_saved.lua"))
+        .get_hash()
+        .to_owned()
+});
+
+/// How much memory Redis has left when it is almost full: a few counters' worth.
+const MEMORY_LEFT_BYTES: i64 = 20_000;
+
+/// How far clocks step, in seconds.
+const HOUR: i64 = 3600;
+const TEN_MINUTES_BACK: i64 = -600;
+const TWENTY_SECONDS_BACK: i64 = -20;
+
+fn back(step: &Step) -> i64 {
+    if step.program.is_some() {
+        TWENTY_SECONDS_BACK
+    } else {
+        TEN_MINUTES_BACK
+    }
+}
+
+/// Steps a clock, and after a while steps it back to where it was, or leaves it.
+async fn step_clock(clock: &Clock, by: i64, step: &Step) -> anyhow::Result<()> {
+    clock.step(by)?;
+    sleep(step.lasting).await;
+    if step.which == 0 {
+        clock.step(-by)?;
+    }
+    Ok(())
+}
+
+impl Cluster {
+    /// Injects a fault and waits for its end. Returns whether it could be injected: a worker
+    /// may not come to the point at which it is to fail, and the system may not have a
+    /// small disk.
+    ///
+    /// # Errors
+    /// When a program ended by itself or did not stop when asked to, or a store did not
+    /// come back.
+    pub async fn inject(&self, step: &Step) -> anyhow::Result<bool> {
+        let lasting = step.lasting;
+        let server = || self.servers[step.which].lock();
+        let worker = || self.workers[step.which].lock();
+        match step.fault {
+            Fault::ServerKilled => programs::kill(&mut *server().await, lasting).await?,
+            Fault::ServerRestarted => programs::restart(&mut *server().await, lasting).await?,
+            Fault::ServerStopped => programs::freeze(&*server().await, lasting).await?,
+            Fault::WorkerKilled => programs::kill(&mut *worker().await, lasting).await?,
+            Fault::WorkerRestarted => programs::restart(&mut *worker().await, lasting).await?,
+            Fault::WorkerStopped => programs::freeze(&*worker().await, lasting).await?,
+            Fault::WorkerKilledBeforeMarkSaved => return self.kill_before_mark_saved(step).await,
+            Fault::WorkerAsleep => return self.put_to_sleep(step).await,
+
+            Fault::RedisKilled => self.redis.lock().await.killed(lasting).await?,
+            Fault::RedisStopped => self.redis.lock().await.stopped(lasting).await?,
+            Fault::RedisEmpty => self.redis.lock().await.restarted_empty(lasting).await?,
+            Fault::RedisOlder => {
+                let mut redis = self.redis.lock().await;
+                redis.restarted_from_older_snapshot(lasting).await?;
+            }
+            Fault::RedisFailover => {
+                let point_to = |port| self.to_redis.proxies.iter().for_each(|one| one.point_to(port));
+                self.redis.lock().await.failed_over(lasting, point_to).await?;
+            }
+            Fault::RedisWiped => self.redis.lock().await.wiped().await?,
+            Fault::RedisScriptsFlushed => self.redis.lock().await.scripts_flushed().await?,
+            Fault::RedisFull => self.redis.lock().await.out_of_memory(lasting).await?,
+            Fault::RedisAlmostFull => {
+                // Both sides: what comes next fits for a moment, or does not fit at all.
+                let spare_bytes = if step.which == 0 { MEMORY_LEFT_BYTES } else { 0 };
+                let mut redis = self.redis.lock().await;
+                redis.almost_out_of_memory(spare_bytes, lasting).await?;
+            }
+            Fault::RedisClockForward => step_clock(&self.redis_clock, HOUR, step).await?,
+            Fault::RedisClockBack => step_clock(&self.redis_clock, back(step), step).await?,
+            Fault::Tenant => {
+                let url = self.redis.lock().await.url();
+                return Ok(write_beside(&url, lasting).await);
+            }
+            Fault::RedisCut => self.to_redis.of(step.program).iter().for_each(Proxy::cut),
+            Fault::RedisStalled => self.to_redis.break_for_a_while(step, Proxy::stall).await,
+            Fault::RedisReplyLost => self.to_redis.break_for_a_while(step, Proxy::lose_replies).await,
+
+            Fault::PostgresKilled => self.postgres.lock().await.killed(lasting).await?,
+            Fault::PostgresBackendKilled => return self.postgres.lock().await.process_killed().await,
+            Fault::PostgresImmediate => {
+                let mut postgres = self.postgres.lock().await;
+                postgres.restarted_immediately(lasting).await?;
+            }
+            Fault::PostgresStopped => self.postgres.lock().await.stopped(lasting).await?,
+            Fault::PostgresFull if !self.small_disk => return Ok(false),
+            Fault::PostgresFull => self.postgres.lock().await.disk_full(lasting).await?,
+            Fault::PostgresNoConnections => {
+                let mut postgres = self.postgres.lock().await;
+                postgres.without_connections(lasting).await?;
+            }
+            Fault::PostgresReadOnly => self.postgres.lock().await.read_only(lasting).await?,
+            Fault::PostgresIdleRestarted => {
+                let _paused = self.pause.begin().await;
+                self.postgres.lock().await.restarted_in_order(lasting).await?;
+            }
+            Fault::PostgresClockForward => step_clock(&self.postgres_clock, HOUR, step).await?,
+            Fault::PostgresClockBack => step_clock(&self.postgres_clock, back(step), step).await?,
+            Fault::RowLocked => {
+                let url = self.postgres.lock().await.owner_url();
+                // The hot item, and one that is seldom voted on.
+                let item = if step.program.is_some() { 1 } else { 7 };
+                return hold_row(&url, item, step.which == 0, lasting).await;
+            }
+            Fault::SnapshotHeld => {
+                let url = self.postgres.lock().await.owner_url();
+                return hold_snapshot(&url, lasting).await;
+            }
+            Fault::PostgresCut => self.to_postgres.of(step.program).iter().for_each(Proxy::cut),
+            Fault::PostgresStalled => self.to_postgres.break_for_a_while(step, Proxy::stall).await,
+            Fault::PostgresReplyLost => {
+                self.to_postgres
+                    .break_for_a_while(step, Proxy::lose_replies)
+                    .await
+            }
+        }
+        Ok(true)
+    }
+
+    /// The counts are written to their items, and the request that marks them saved never
+    /// arrives.
+    async fn kill_before_mark_saved(&self, step: &Step) -> anyhow::Result<bool> {
+        let mut worker = self.workers[step.which].lock().await;
+        worker.expect_running()?;
+        let proxy = &self.to_redis.proxies[PAIR + step.which];
+        let is_there = timeout(POINT_LIMIT, proxy.trap(&MARK_SAVED, false)).await.is_ok();
+        let killed = if is_there {
+            // The request that waits in the proxy goes with its connection.
+            proxy.cut();
+            programs::kill(&mut worker, step.lasting).await
+        } else {
+            Ok(())
+        };
+        proxy.release();
+        killed.map(|()| is_there)
+    }
+
+    /// The worker has read counters, or has written them and not marked them saved. It then
+    /// sleeps until all of its deadlines have passed.
+    async fn put_to_sleep(&self, step: &Step) -> anyhow::Result<bool> {
+        let mut worker = self.workers[step.which].lock().await;
+        worker.expect_running()?;
+        let proxy = &self.to_redis.proxies[PAIR + step.which];
+        let has_read = step.program.is_some();
+        let point = if has_read { READ } else { MARK_SAVED.as_str() };
+        let is_there = timeout(POINT_LIMIT, proxy.trap(point, has_read)).await.is_ok();
+        let slept = if is_there {
+            programs::freeze(&worker, step.lasting).await
+        } else {
+            Ok(())
+        };
+        proxy.release();
+        slept.map(|()| is_there)
+    }
+}

@@ -1,0 +1,269 @@
+//! A round's Postgres, and what faults do to it.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use nix::mount::{MsFlags, mount, umount2};
+use nix::sys::signal::Signal;
+use sqlx::{Connection, Executor, PgConnection, PgPool};
+use tally::dev::{Durability, PrivatePostgres};
+use tally::ledger::Role;
+use testkit::LOOK_EVERY;
+use testkit::clock::Clock;
+use testkit::stores::{self, DATABASE};
+use tokio::time::{Instant, sleep, timeout};
+
+/// Large enough for a round, small enough to be filled in a moment.
+const DISK_LIMIT_MEGABYTES: usize = 400;
+/// How long Postgres may take to answer again after its disk was full or a process was killed.
+const ANSWER_LIMIT: Duration = Duration::from_secs(30);
+
+/// How long a transaction that is left open may take to begin or end: another fault may have
+/// stopped Postgres.
+const OPEN_LIMIT: Duration = Duration::from_secs(2);
+
+/// Ends every session but the harness' own.
+const END_PROGRAMS: &str = "select pg_terminate_backend(pid) from pg_stat_activity where usename <> 'tally'";
+
+/// Postgres, on a small disk of its own where one can be had.
+pub struct Postgres {
+    server: PrivatePostgres,
+    disk: Option<PathBuf>,
+    owner: PgPool,
+}
+
+impl Postgres {
+    pub async fn start(folder: &Path, template: &PrivatePostgres, clock: &Clock) -> anyhow::Result<Self> {
+        let disk = small_disk(&folder.join("disk"))?;
+        let place = disk.as_deref().unwrap_or(folder).join("postgres");
+        // The programs log in without a superuser's rights, so that limits apply to them.
+        let server = stores::start_copy(template, &place, Durability::Full, clock.variables()).await?;
+        let owner = stores::owner_pool(&server.url(DATABASE))?;
+        Ok(Self { server, disk, owner })
+    }
+
+    pub fn port(&self) -> u16 {
+        self.server.port()
+    }
+
+    /// The harness' own connections, without a proxy and with every right.
+    pub fn owner(&self) -> PgPool {
+        self.owner.clone()
+    }
+
+    /// For a session of the harness' own, with every right.
+    pub fn owner_url(&self) -> String {
+        self.server.url(DATABASE)
+    }
+
+    pub fn has_small_disk(&self) -> bool {
+        self.disk.is_some()
+    }
+
+    /// The URL of the login with this role, on the port of a proxy or on its own.
+    pub fn login_url(&self, role: Role, port: u16) -> String {
+        let own = format!(":{}/", self.server.port());
+        self.server
+            .login_url(role, DATABASE)
+            .replace(&own, &format!(":{port}/"))
+    }
+
+    pub async fn killed(&mut self, lasting: Duration) -> anyhow::Result<()> {
+        self.server.kill().await;
+        sleep(lasting).await;
+        self.server.start().await
+    }
+
+    pub async fn restarted_immediately(&mut self, lasting: Duration) -> anyhow::Result<()> {
+        self.server.crash().await;
+        sleep(lasting).await;
+        self.server.start().await
+    }
+
+    pub async fn restarted_in_order(&mut self, lasting: Duration) -> anyhow::Result<()> {
+        self.server.stop().await;
+        sleep(lasting).await;
+        self.server.start().await
+    }
+
+    /// Every transaction is read-only for a while, as on a primary that was demoted.
+    pub async fn read_only(&mut self, lasting: Duration) -> anyhow::Result<()> {
+        let mut owner = self.owner.acquire().await?;
+        owner
+            .execute("alter system set default_transaction_read_only = on")
+            .await?;
+        owner.execute("select pg_reload_conf()").await?;
+        owner.execute(END_PROGRAMS).await?;
+        sleep(lasting).await;
+        owner
+            .execute("alter system reset default_transaction_read_only")
+            .await?;
+        owner.execute("select pg_reload_conf()").await?;
+        Ok(())
+    }
+
+    pub async fn stopped(&mut self, lasting: Duration) -> anyhow::Result<()> {
+        self.server.signal_all(Signal::SIGSTOP)?;
+        sleep(lasting).await;
+        self.server.signal_all(Signal::SIGCONT)
+    }
+
+    /// One process is killed; Postgres then ends all others and recovers by itself.
+    /// Returns whether there was one.
+    pub async fn process_killed(&mut self) -> anyhow::Result<bool> {
+        let process: Option<i32> = sqlx::query_scalar(
+            "select pid from pg_stat_activity
+             where backend_type = 'client backend' and usename <> 'tally'
+             order by random() limit 1",
+        )
+        .fetch_optional(&self.owner)
+        .await?;
+        let Some(process) = process else { return Ok(false) };
+        nix::sys::signal::kill(nix::unistd::Pid::from_raw(process), Signal::SIGKILL)?;
+        // It starts again by itself.
+        sleep(Duration::from_millis(100)).await;
+        self.answers_again().await.map(|()| true)
+    }
+
+    /// Every connection of the programs is ended, and new ones are refused.
+    pub async fn without_connections(&mut self, lasting: Duration) -> anyhow::Result<()> {
+        let mut owner = self.owner.acquire().await?;
+        owner.execute("alter database tally connection limit 0").await?;
+        owner.execute(END_PROGRAMS).await?;
+        sleep(lasting).await;
+        owner.execute("alter database tally connection limit -1").await?;
+        Ok(())
+    }
+
+    /// The disk is full to the last byte for a while. If Postgres ends because of it, it is
+    /// started again, as its supervisor would do.
+    pub async fn disk_full(&mut self, lasting: Duration) -> anyhow::Result<()> {
+        let disk = self.disk.as_deref().context("Postgres has no small disk")?;
+        let ballast = disk.join("ballast");
+        fill(&ballast)?;
+        sleep(lasting).await;
+        std::fs::remove_file(&ballast)?;
+        self.answers_again().await
+    }
+
+    async fn answers_again(&mut self) -> anyhow::Result<()> {
+        let deadline = Instant::now() + ANSWER_LIMIT;
+        while !tally::ledger::answers(&self.server.url(DATABASE)).await {
+            if !self.server.runs() {
+                self.server.crash().await;
+                self.server.start().await?;
+            }
+            if Instant::now() > deadline {
+                bail!("Postgres did not come back");
+            }
+            sleep(LOOK_EVERY).await;
+        }
+        Ok(())
+    }
+
+    pub async fn stop(&mut self) {
+        self.server.stop().await;
+    }
+
+    /// Keeps its log, for a round that failed: the small disk goes with the round.
+    pub fn keep_log(&self, folder: &Path) {
+        if let Some(disk) = &self.disk {
+            let _ = std::fs::copy(disk.join("postgres/log"), folder.join("postgres.log"));
+        }
+    }
+}
+
+impl Drop for Postgres {
+    fn drop(&mut self) {
+        if let Some(disk) = &self.disk {
+            // A process that still has a file open there keeps it until its end.
+            let _ = umount2(disk, nix::mount::MntFlags::MNT_DETACH);
+        }
+    }
+}
+
+/// Holds an item's row, as an `update` that someone left open in psql does, and then commits
+/// or rolls back. Returns whether it came to hold the row.
+pub async fn hold_row(url: &str, item: i64, commits: bool, lasting: Duration) -> anyhow::Result<bool> {
+    hold(url, lasting, commits, async |session| {
+        sqlx::query("update item set name = name where id = $1")
+            .bind(item)
+            .execute(session)
+            .await
+            .map(|_| ())
+    })
+    .await
+}
+
+/// Keeps a snapshot of everything open, as a long report or a dump does. Returns whether it
+/// came to have one.
+pub async fn hold_snapshot(url: &str, lasting: Duration) -> anyhow::Result<bool> {
+    hold(url, lasting, false, async |session| {
+        session
+            .execute("set transaction isolation level repeatable read")
+            .await?;
+        session
+            .execute("select sum(vote_count) from item")
+            .await
+            .map(|_| ())
+    })
+    .await
+}
+
+/// A transaction of its own, left open for a while. When Postgres goes, so does it.
+async fn hold(
+    url: &str,
+    lasting: Duration,
+    commits: bool,
+    begin: impl AsyncFnOnce(&mut PgConnection) -> sqlx::Result<()>,
+) -> anyhow::Result<bool> {
+    let opened = async {
+        let mut session = PgConnection::connect(url).await?;
+        session.execute("begin").await?;
+        begin(&mut session).await?;
+        Ok::<_, sqlx::Error>(session)
+    };
+    let Ok(Ok(mut session)) = timeout(OPEN_LIMIT, opened).await else {
+        return Ok(false);
+    };
+    sleep(lasting).await;
+    let end = if commits { "commit" } else { "rollback" };
+    let _ = timeout(OPEN_LIMIT, session.execute(end)).await;
+    Ok(true)
+}
+
+/// A file system in memory, which only root can mount; `None` for others.
+fn small_disk(place: &Path) -> anyhow::Result<Option<PathBuf>> {
+    if !nix::unistd::Uid::effective().is_root() {
+        return Ok(None);
+    }
+    std::fs::create_dir_all(place)?;
+    let options = format!("size={DISK_LIMIT_MEGABYTES}m");
+    let mounted = mount(
+        Some("tmpfs"),
+        place,
+        Some("tmpfs"),
+        MsFlags::empty(),
+        Some(options.as_str()),
+    );
+    Ok(mounted.is_ok().then(|| place.to_owned()))
+}
+
+fn fill(ballast: &Path) -> anyhow::Result<()> {
+    let mut file = File::create(ballast)?;
+    let mut block = vec![0_u8; 1024 * 1024];
+    while !block.is_empty() {
+        match file.write_all(&block) {
+            Ok(()) => {}
+            Err(error) if error.kind() == std::io::ErrorKind::StorageFull => {
+                let half = block.len() / 2;
+                block.truncate(half);
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
