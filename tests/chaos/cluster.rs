@@ -146,7 +146,7 @@ impl Cluster {
                 ("TALLY_WORKER_METRICS_LISTEN", listen.as_str()),
                 ("TALLY_FLUSH_EVERY", settings.flush_every),
                 ("TALLY_FLUSH_PAGE", settings.flush_page),
-                ("TALLY_SCAN_EVERY", "200ms"),
+                ("TALLY_SCAN_EVERY", settings.scan_every),
                 ("TALLY_RETENTION", settings.retention),
                 ("TALLY_MAX_AGE", settings.max_age),
                 ("TALLY_AUDIT_CRON", settings.audit_cron),

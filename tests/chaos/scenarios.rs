@@ -50,6 +50,7 @@ pub async fn play(name: &str, folder: &Path) -> anyhow::Result<bool> {
     let settings = Settings {
         flush_every: "1s",
         flush_page: "1000",
+        scan_every: "5m",
         retention: "10m",
         max_age: "1h",
         ..settings

@@ -326,6 +326,7 @@ async fn every_count_that_is_answered_lies_between_what_was_acknowledged_and_wha
             ("TALLY_WORKER_METRICS_LISTEN", listen.as_str()),
             ("TALLY_FLUSH_EVERY", "50ms"),
             ("TALLY_FLUSH_PAGE", "3"),
+            ("TALLY_SCAN_EVERY", "200ms"),
             ("TALLY_RETENTION", "100ms"),
             ("TALLY_MAX_AGE", "1s"),
             ("TALLY_AUDIT_CRON", "* * * * * *"),
