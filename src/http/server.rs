@@ -26,6 +26,7 @@ use super::{observe, routes};
 use crate::counts::CountReader;
 use crate::ledger::ServerLedger;
 use crate::live::{LiveCounts, Redis};
+use crate::telemetry::Upkeep;
 use crate::votes::{ProgressNotes, VoteQueue};
 
 /// A server that listens; [`Server::run`] makes it answer.
@@ -89,6 +90,7 @@ impl Server {
             shutdown_limit,
             ..
         } = self.options;
+        let _upkeep = Upkeep::start(self.metrics.clone());
         let live_counts = LiveCounts::open(self.redis.clone());
         let ledger = self.ledger.clone();
         let shared = live_counts.clone();

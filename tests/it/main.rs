@@ -14,6 +14,7 @@ mod exactness;
 mod interleavings;
 mod ledger;
 mod limits;
+mod metrics;
 mod model;
 mod outages;
 mod prefixes;

@@ -89,7 +89,6 @@ pub async fn ready(state: web::Data<AppState>) -> HttpResponse {
 /// Prometheus' text format.
 pub async fn metrics(state: web::Data<AppState>) -> HttpResponse {
     metrics::gauge!(name::SUSPECTS).set(state.live_counts.suspect_total() as f64);
-    state.metrics.run_upkeep();
     HttpResponse::Ok()
         .insert_header((header::CONTENT_TYPE, "text/plain; version=0.0.4"))
         .body(state.metrics.render())
