@@ -7,6 +7,8 @@
 //! | `<prefix>epoch` | string | the known epoch: the one that the counters belong to |
 //! | `<prefix>entering:<nonce>` | string | the mark of a worker that is entering an epoch |
 //! | `<prefix>scan` | string | the cursor of the scan that several workers share |
+//! | `<prefix>owner` | string | the owner's mark: which Tally the keys belong to, see [`super::owner`] |
+//! | `<prefix>probe` | string | nothing: it is written and deleted at once, see [`super::probe`] |
 
 use std::fmt;
 use std::str::FromStr;
@@ -56,6 +58,16 @@ impl KeyPrefix {
     /// The cursor of the scan that several workers share.
     pub fn scan(&self) -> String {
         format!("{}scan", self.0)
+    }
+
+    /// The owner's mark.
+    pub fn owner(&self) -> String {
+        format!("{}owner", self.0)
+    }
+
+    /// What is written and deleted at once, to see whether Redis takes writes.
+    pub fn probe(&self) -> String {
+        format!("{}probe", self.0)
     }
 
     /// The item of a counter's key; `None` for any other key.

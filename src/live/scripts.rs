@@ -41,6 +41,7 @@ scripts! {
     CLEAR_REBUILD = "clear_rebuild",
     ADVANCE = "advance",
     ENTER_EPOCH = "enter_epoch",
+    PROBE = "probe",
 }
 
 /// Keys in one call, at the most. Redis serves nobody else meanwhile: for about a millisecond,
