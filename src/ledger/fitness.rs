@@ -1,6 +1,8 @@
 //! Whether a database is one that Tally can work with: asked once, at the start.
 
 use sqlx::Connection;
+use std::time::Duration;
+
 use sqlx::migrate::{Migrate, MigrateError};
 use sqlx::postgres::PgConnection;
 
@@ -8,13 +10,17 @@ use super::LedgerError;
 use super::connect::{Database, Writes, writes};
 use super::owner::MIGRATIONS;
 
+/// How long the connection for it may take. Nobody waits for an answer yet, and `tally migrate`
+/// ends when it fails.
+const START_LIMIT: Duration = Duration::from_secs(5);
+
 impl Database {
     /// Makes a connection and looks whether this database is fit for Tally.
     ///
     /// # Errors
     /// When it is not ([`LedgerError::is_unfit`]), or Postgres is unavailable.
     pub async fn check(&self) -> Result<(), LedgerError> {
-        let mut connection = self.session.connect(&self.options).await?;
+        let mut connection = self.session.connect_within(START_LIMIT, &self.options).await?;
         match writes(&mut connection).await? {
             Writes::Taken => {}
             Writes::Standby => return Err(LedgerError::Standby),

@@ -44,14 +44,26 @@ impl SessionCheck {
     /// # Errors
     /// When Postgres is unavailable, or this is no session for Tally.
     pub async fn connect(&self, options: &PgConnectOptions) -> Result<PgConnection, LedgerError> {
+        self.connect_within(CONNECT_LIMIT, options).await
+    }
+
+    /// The same with another limit of time.
+    ///
+    /// # Errors
+    /// As [`SessionCheck::connect`].
+    pub async fn connect_within(
+        &self,
+        limit: Duration,
+        options: &PgConnectOptions,
+    ) -> Result<PgConnection, LedgerError> {
         let connecting = async {
             let mut connection = PgConnection::connect_with(options).await?;
             self.check(&mut connection, options).await?;
             Ok(connection)
         };
-        timeout(CONNECT_LIMIT, connecting)
+        timeout(limit, connecting)
             .await
-            .unwrap_or(Err(LedgerError::Timeout(CONNECT_LIMIT)))
+            .unwrap_or(Err(LedgerError::Timeout(limit)))
     }
 
     /// Checks a connection that was made with these options.
