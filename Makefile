@@ -7,7 +7,7 @@ export PATH := $(HOME)/.cargo/bin:$(PATH)
 
 .DEFAULT_GOAL := help
 SECONDS ?= 10
-.PHONY: help run test lint fuzz bench chaos queries image prepare
+.PHONY: help run test lint fuzz bench chaos queries image prepare prepare-tests
 
 help: ## Say what can be made
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 18
@@ -16,7 +16,7 @@ run: prepare ## Run all of Tally here, on a private Postgres and Redis; Ctrl-C s
 	@$(CARGO) build --quiet --locked --bins
 	@exec target/debug/tally dev
 
-test: prepare ## Run all tests, each on a Postgres and a Redis of its own
+test: prepare-tests ## Run all tests, each on a Postgres and a Redis of its own
 	@if $(CARGO) nextest --version >/dev/null 2>&1; \
 	then $(CARGO) nextest run --locked; \
 	else $(CARGO) test --locked; fi
@@ -45,3 +45,6 @@ image: ## Build the image with docker, podman or buildah
 
 prepare:
 	@scripts/prepare
+
+prepare-tests:
+	@scripts/prepare tests

@@ -58,6 +58,8 @@ const fn default_ms(text: &str) -> u128 {
 
 /// How long a batch writer waits for one statement.
 const STATEMENT_MS: u128 = ms(SERVER_STATEMENT_LIMIT) + ms(ANSWER_MARGIN);
+/// How long it takes to find a connection closed and to make another.
+const NEW_CONNECTION_MS: u128 = ms(ledger::CHECK_LIMIT) + ms(ledger::CONNECT_LIMIT);
 /// How long one call to Redis may take with a new connection.
 const REDIS_CALL_MS: u128 = ms(live::CONNECT_LIMIT) + ms(live::SERVER_ANSWER_LIMIT);
 /// How long a stored batch may take to get into the live counts: the last round may begin
@@ -106,8 +108,7 @@ const _: () = assert!(REPAIR_LIMIT_ITEMS < SUSPECTS_LIMIT_ITEMS);
 
 // A client's limit is longer than the server's limits together, so that the answer comes
 // first: for a vote whose batch is stored at once.
-const _: () =
-    assert!(ms(REQUEST_LIMIT) > ms(BODY_LIMIT) + ms(ledger::CONNECT_LIMIT) + 2 * STATEMENT_MS + COUNT_MS);
+const _: () = assert!(ms(REQUEST_LIMIT) > ms(BODY_LIMIT) + NEW_CONNECTION_MS + 2 * STATEMENT_MS + COUNT_MS);
 // The health check waits until the server has asked both stores.
 const _: () = assert!(ms(HEALTH_LIMIT) > ms(PROBE_LIMIT));
 // `tally replay` can measure every answer that it waits for.

@@ -27,6 +27,7 @@ async fn serve(settings: config::Serve) -> anyhow::Result<()> {
     if settings.migrate {
         super::migrate(&stores.database_url, "tally serve").await?;
     }
+    super::check_for_server(&stores, "tally serve").await?;
     let server = super::server(&stores, (&settings.server).into(), "tally serve", metrics)?;
     tracing::info!(address = %server.address()?, "listening");
     server.run(shutdown::requested_or_deaf()).await
@@ -47,6 +48,7 @@ async fn migrate(settings: &config::Migrate) -> anyhow::Result<()> {
 async fn audit(settings: &config::AuditCommand) -> anyhow::Result<bool> {
     let stores = StoreUrls::from(&settings.stores);
     let worker = super::worker(&stores, (&settings.audit).into(), "tally audit")?;
+    super::check_for_worker(&worker).await?;
     let repair = if settings.repair { Repair::Yes } else { Repair::No };
     let report = worker.audit(repair).await?;
     if report.repaired_items > 0 {
@@ -66,6 +68,7 @@ pub async fn sync_worker(settings: config::SyncWorker) -> anyhow::Result<bool> {
     }
     let stores = StoreUrls::from(&settings.stores);
     let worker = super::worker(&stores, (&settings.worker).into(), "tally sync-worker")?;
+    super::check_for_worker(&worker).await?;
     if settings.once {
         let (flushed, audit) = worker.once().await?;
         telemetry::print(format_args!("{flushed}{audit}"));

@@ -78,6 +78,7 @@ async fn serve(
         key_prefix: settings.keys.key_prefix.clone(),
     };
     add_demo_items(&logins.server_url).await?;
+    super::check_for_server(&urls(&logins.server_url), "tally dev server").await?;
     let server = super::server(
         &urls(&logins.server_url),
         (&settings.server).into(),

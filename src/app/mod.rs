@@ -12,7 +12,7 @@ pub use commands::{run, sync_worker};
 use crate::http::{Server, ServerOptions};
 use crate::ledger::{OwnerLedger, Roles, ServerLedger, WorkerLedger};
 use crate::live::{Counters, KeyPrefix, Redis, SERVER_ANSWER_LIMIT, WORKER_ANSWER_LIMIT};
-use crate::sync::{SyncOptions, Worker};
+use crate::sync::{SyncError, SyncOptions, Worker};
 
 /// Where the stores are, and what the keys in Redis begin with.
 #[derive(Clone)]
@@ -47,6 +47,43 @@ pub fn server(
 pub fn worker(stores: &StoreUrls, options: SyncOptions, application_name: &str) -> anyhow::Result<Worker> {
     let ledger = WorkerLedger::new(&stores.database_url, application_name)?;
     Ok(Worker::new(ledger, counters(stores)?, options))
+}
+
+/// Lets a server start, unless the stores say that it must not: a store that is unavailable is
+/// waited for.
+///
+/// # Errors
+/// When a store is not fit for this Tally, or a URL is wrong.
+pub async fn check_for_server(stores: &StoreUrls, application_name: &str) -> anyhow::Result<()> {
+    let ledger = ServerLedger::new(&stores.database_url, application_name)?;
+    let redis = Redis::new(&stores.redis_url, &stores.key_prefix, SERVER_ANSWER_LIMIT)?;
+    let checked = async {
+        ledger.check().await?;
+        redis.claim(&ledger.owner().await?).await?;
+        Ok(())
+    };
+    let checked = checked.await;
+    ledger.close().await;
+    unless_unfit(checked)
+}
+
+/// Lets a worker start, as [`check_for_server`].
+///
+/// # Errors
+/// When a store is not fit for this Tally.
+pub async fn check_for_worker(worker: &Worker) -> anyhow::Result<()> {
+    unless_unfit(worker.check().await)
+}
+
+fn unless_unfit(checked: Result<(), SyncError>) -> anyhow::Result<()> {
+    match checked {
+        Err(error) if error.is_unfit() => Err(error.into()),
+        Err(error) => {
+            tracing::debug!(%error, "the stores could not be checked at the start");
+            Ok(())
+        }
+        Ok(()) => Ok(()),
+    }
 }
 
 /// The worker's handle on the counters.

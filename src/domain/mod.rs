@@ -2,12 +2,14 @@
 
 mod count;
 mod item;
+mod owner;
 mod revision;
 mod snapshot;
 mod vote;
 
 pub use count::{CountDelta, CountToSave, ExactCount};
 pub use item::{InvalidItemName, Item, ItemId, ItemName};
+pub use owner::Owner;
 pub use revision::{RedisTime, Revision};
 pub use snapshot::{InvalidSnapshot, Snapshot, TransactionId};
 pub use vote::{InvalidValue, InvalidVoterId, NewVote, StoredVote, Value, VoteId, VoteOutcome, VoterId};

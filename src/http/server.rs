@@ -13,8 +13,8 @@ use actix_web::middleware::from_fn;
 use actix_web::{App, web};
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::net::{TcpSocket, TcpStream};
-use tokio::sync::mpsc;
-use tokio::time::timeout;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{sleep, timeout};
 use tracing_actix_web::TracingLogger;
 
 use super::connection::{ClientLimits, Connection, Places};
@@ -24,9 +24,15 @@ use super::limits::{
 use super::state::AppState;
 use super::{observe, routes};
 use crate::counts::CountReader;
+use crate::domain::Owner;
 use crate::ledger::ServerLedger;
 use crate::live::{LiveCounts, Redis};
+use crate::telemetry::Upkeep;
 use crate::votes::{ProgressNotes, VoteQueue};
+
+/// How often a server asks Postgres which Tally this is, until it has an answer. Until then votes
+/// are not counted.
+const LEARN_EVERY: Duration = Duration::from_millis(200);
 
 /// A server that listens; [`Server::run`] makes it answer.
 pub struct Server {
@@ -89,7 +95,10 @@ impl Server {
             shutdown_limit,
             ..
         } = self.options;
-        let live_counts = LiveCounts::open(self.redis.clone());
+        let _upkeep = Upkeep::start(self.metrics.clone());
+        let (tell_owner, owner) = watch::channel(None);
+        let learning = tokio::spawn(learn_owner(self.ledger.clone(), tell_owner));
+        let live_counts = LiveCounts::open_as(owner, self.redis.clone());
         let ledger = self.ledger.clone();
         let shared = live_counts.clone();
         // Each batch writer holds a sender; when all senders are gone, so are the writers.
@@ -117,6 +126,7 @@ impl Server {
             () = stop => {}
             () = progress.run() => {}
         }
+        learning.abort();
         handle.stop(true).await;
         running.await??;
         // Each thread has answered the votes in its queue, unless that took too long. Its
@@ -136,6 +146,22 @@ impl Server {
             tracing::debug!(%error, "the progress of the batch writers was not noted");
         }
         Ok(())
+    }
+}
+
+/// Asks Postgres which Tally this is, until it says so.
+async fn learn_owner(ledger: ServerLedger, tell: watch::Sender<Option<Owner>>) {
+    loop {
+        match ledger.owner().await {
+            Ok(owner) => {
+                tell.send_replace(Some(owner));
+                return;
+            }
+            Err(error) => {
+                tracing::debug!(%error, "Postgres has not said which Tally this is");
+                sleep(LEARN_EVERY).await;
+            }
+        }
     }
 }
 

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use sqlx::Connection;
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions};
+use sqlx::{Connection, PgExecutor};
 
 use super::LedgerError;
+use super::session::SessionCheck;
 
 /// How long one statement of the server may run before Postgres cancels it.
 pub const SERVER_STATEMENT_LIMIT: Duration = Duration::from_secs(5);
@@ -14,6 +15,8 @@ pub const SERVER_STATEMENT_LIMIT: Duration = Duration::from_secs(5);
 pub const WORKER_STATEMENT_LIMIT: Duration = Duration::from_secs(120);
 /// How long a new connection may take.
 pub const CONNECT_LIMIT: Duration = Duration::from_secs(2);
+/// How long the check of an idle connection may take.
+pub const CHECK_LIMIT: Duration = Duration::from_secs(1);
 /// How long a caller waits for one of the pool's connections.
 pub const ACQUIRE_LIMIT: Duration = Duration::from_secs(3);
 /// How much longer than the statement limit a caller waits for an answer. Postgres' own
@@ -67,6 +70,8 @@ pub(super) struct Database {
     pub pool: PgPool,
     pub options: PgConnectOptions,
     pub statement_limit: Duration,
+    /// For connections beside the pool's, which checks its own.
+    pub session: SessionCheck,
 }
 
 /// sqlx's options would show their password.
@@ -80,7 +85,8 @@ impl std::fmt::Debug for Database {
 
 impl Database {
     /// Describes the connection; none is made until one is needed. Postgres shows
-    /// `application_name` to its operator.
+    /// `application_name` to its operator. With a `lock_limit`, no statement waits longer for a
+    /// lock.
     ///
     /// # Errors
     /// When `database_url` is no URL of a Postgres.
@@ -88,6 +94,7 @@ impl Database {
         database_url: &str,
         application_name: &str,
         statement_limit: Duration,
+        lock_limit: Option<Duration>,
     ) -> Result<Self, LedgerError> {
         // sqlx takes any scheme.
         if !["postgres://", "postgresql://"]
@@ -99,42 +106,44 @@ impl Database {
         }
         warn_of_unknown_parameters(database_url);
         let options: PgConnectOptions = database_url.parse().map_err(LedgerError::Url)?;
+        let mut limits = vec![
+            ("statement_timeout", statement_limit),
+            ("idle_in_transaction_session_timeout", IDLE_TRANSACTION_LIMIT),
+        ];
+        limits.extend(lock_limit.map(|limit| ("lock_timeout", limit)));
+        let session = SessionCheck::new(limits);
         let options = options
             .application_name(application_name)
             .options(SESSION_OPTIONS)
-            .options([
-                ("statement_timeout", format!("{}ms", statement_limit.as_millis())),
-                (
-                    "idle_in_transaction_session_timeout",
-                    format!("{}ms", IDLE_TRANSACTION_LIMIT.as_millis()),
-                ),
-            ]);
+            .options(session.options());
         Ok(Self {
-            pool: pool(&options),
+            pool: pool(&options, &session),
             options,
             statement_limit,
+            session,
         })
-    }
-
-    /// With further settings of Postgres for each connection.
-    pub fn with_options<Setting: std::fmt::Display>(
-        self,
-        settings: impl IntoIterator<Item = (&'static str, Setting)>,
-    ) -> Self {
-        let options = self.options.options(settings);
-        Self {
-            pool: pool(&options),
-            options,
-            ..self
-        }
     }
 }
 
-fn pool(options: &PgConnectOptions) -> PgPool {
+fn pool(options: &PgConnectOptions, session: &SessionCheck) -> PgPool {
+    let options = options.clone().options([POOL_PLANS]);
+    let (checked, session) = (options.clone(), session.clone());
     PgPoolOptions::new()
         .max_connections(POOL_LIMIT_CONNECTIONS)
         .acquire_timeout(ACQUIRE_LIMIT)
-        .connect_lazy_with(options.clone().options([POOL_PLANS]))
+        .after_connect(move |connection, _| {
+            let (options, session) = (checked.clone(), session.clone());
+            Box::pin(async move {
+                session
+                    .check(connection, &options)
+                    .await
+                    .map_err(|error| match error {
+                        LedgerError::Postgres(error) => error,
+                        unfit => sqlx::Error::Configuration(unfit.into()),
+                    })
+            })
+        })
+        .connect_lazy_with(options)
 }
 
 /// The parameters that sqlx knows in a URL, besides `options[…]`.
@@ -173,6 +182,35 @@ fn warn_of_unknown_parameters(database_url: &str) {
             );
         }
     }
+}
+
+/// Whether a Postgres takes writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Writes {
+    /// It does.
+    Taken,
+    /// It is a standby: another one is the primary.
+    Standby,
+    /// Its transactions are read-only (`default_transaction_read_only`).
+    ReadOnly,
+}
+
+/// Asks whether this Postgres takes writes.
+pub(super) async fn writes(executor: impl PgExecutor<'_>) -> Result<Writes, sqlx::Error> {
+    let state = sqlx::query!(
+        r#"select pg_is_in_recovery() as "is_standby!",
+                  current_setting('transaction_read_only') = 'on' as "is_read_only!""#
+    )
+    .fetch_one(executor)
+    .await?;
+    // Transactions on a standby are read-only too.
+    Ok(if state.is_standby {
+        Writes::Standby
+    } else if state.is_read_only {
+        Writes::ReadOnly
+    } else {
+        Writes::Taken
+    })
 }
 
 /// Whether a Postgres answers at this URL.

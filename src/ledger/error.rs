@@ -23,9 +23,56 @@ pub enum LedgerError {
     Incarnation(u32),
     #[error("another epoch has begun since the counts were read: they are read again")]
     EpochEnded,
+    #[error(
+        "this session of Postgres (DATABASE_URL) has {0}: what is between, a pooler say, has dropped \
+         what Tally asks for at connect; let it pass the parameter options on, or set these for the \
+         login (alter role … set …)"
+    )]
+    Settings(String),
+    #[error(
+        "this session of Postgres (DATABASE_URL) has the application_name {0:?}: what is between, a \
+         pooler say, has changed the one that Tally gave it, by which workers know whose connection \
+         is gone; let it pass application_name on"
+    )]
+    Name(String),
+    #[error(
+        "what is between Tally and Postgres (DATABASE_URL), a pooler say, gives each transaction \
+         another session; let it pool sessions (pgbouncer: pool_mode = session)"
+    )]
+    SharedSession,
+    #[error("Postgres (DATABASE_URL) is a standby and takes no writes; give the address of the primary")]
+    Standby,
+    #[error(
+        "Postgres (DATABASE_URL) is read-only (default_transaction_read_only is on) and takes no \
+         votes; turn that off, or give the address of one that takes writes"
+    )]
+    ReadOnly,
+    #[error(
+        "this database (DATABASE_URL) has a table item or vote that is not Tally's; give Tally a \
+         database of its own"
+    )]
+    ForeignTables,
 }
 
 impl LedgerError {
+    /// Whether Postgres answers, and Tally cannot work with it as it is. To wait does not help.
+    pub fn is_unfit(&self) -> bool {
+        // A pooler says so that does not know a parameter that Tally asks for.
+        const PROTOCOL_VIOLATION: &str = "08P01";
+        if let Self::Postgres(sqlx::Error::Database(error)) = self {
+            return error.code().as_deref() == Some(PROTOCOL_VIOLATION);
+        }
+        matches!(
+            self,
+            Self::Settings(_)
+                | Self::Name(_)
+                | Self::SharedSession
+                | Self::Standby
+                | Self::ReadOnly
+                | Self::ForeignTables
+        )
+    }
+
     /// Whether someone else held a lock for too long.
     pub fn is_lock_timeout(&self) -> bool {
         matches!(self, Self::Postgres(error) if is_lock_timeout(error))

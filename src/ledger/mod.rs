@@ -8,13 +8,16 @@
 mod connect;
 mod error;
 mod exact_counts;
+mod fitness;
+mod identity;
 mod owner;
 mod server;
+mod session;
 mod worker;
 
 pub use connect::{
-    ACQUIRE_LIMIT, ANSWER_MARGIN, CONNECT_LIMIT, POOL_LIMIT_CONNECTIONS, SERVER_STATEMENT_LIMIT,
-    WORKER_STATEMENT_LIMIT, answers,
+    ACQUIRE_LIMIT, ANSWER_MARGIN, CHECK_LIMIT, CONNECT_LIMIT, POOL_LIMIT_CONNECTIONS, SERVER_STATEMENT_LIMIT,
+    WORKER_STATEMENT_LIMIT, Writes, answers,
 };
 pub(crate) use connect::{IDLE_TRANSACTION_LIMIT, WRITER_KEEPALIVE};
 pub use error::LedgerError;

@@ -3,6 +3,9 @@
 use deadpool_redis::PoolError;
 use redis::{RedisError, Value};
 
+use super::KeyPrefix;
+use crate::domain::Owner;
+
 /// Why a call of Redis failed.
 #[derive(Debug, thiserror::Error)]
 pub enum LiveError {
@@ -25,4 +28,32 @@ pub enum LiveError {
          it restarted or failed over; use one that does"
     )]
     NoIdentity(&'static str),
+    #[error(
+        "the keys {keys}* in this Redis (REDIS_URL) belong to the Tally of database {owner}, not to \
+         that of database {us}: give this one another TALLY_KEY_PREFIX or another Redis; if the other \
+         Tally is gone, delete the key {keys}owner"
+    )]
+    Owner {
+        keys: KeyPrefix,
+        owner: Owner,
+        us: Owner,
+    },
+    /// The sender is gone: the server stops.
+    #[error("Postgres has not said which Tally this is")]
+    OwnerUnknown,
+}
+
+impl LiveError {
+    /// Whether Redis answers, and Tally must not use it as it is. To wait does not help.
+    pub fn is_unfit(&self) -> bool {
+        matches!(self, Self::Owner { .. })
+    }
+
+    /// Whether Redis has no memory for the call (`maxmemory`). It still takes calls that need
+    /// none.
+    pub(super) fn is_out_of_memory(&self) -> bool {
+        // Redis 6 puts an error of a script's command into one of its own.
+        matches!(self, Self::Redis(error) if error.code() == Some("OOM")
+            || error.detail().is_some_and(|detail| detail.contains("OOM command not allowed")))
+    }
 }

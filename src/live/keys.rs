@@ -9,6 +9,8 @@
 //! | `<prefix>unsaved` | set | the index: ids of the items with an unsaved live count or a rebuild request |
 //! | `<prefix>unsaved_scan` | string | the cursor of the scan over the index that several workers share |
 //! | `<prefix>scan` | string | the cursor of the scan over all counters that several workers share |
+//! | `<prefix>owner` | string | the owner's mark: which Tally the keys belong to, see [`super::owner`] |
+//! | `<prefix>probe` | string | nothing: it is written and deleted at once, see [`super::probe`] |
 
 use std::fmt;
 use std::str::FromStr;
@@ -68,6 +70,16 @@ impl KeyPrefix {
     /// The cursor of the scan over all counters that several workers share.
     pub fn scan(&self) -> String {
         format!("{}scan", self.0)
+    }
+
+    /// The owner's mark.
+    pub fn owner(&self) -> String {
+        format!("{}owner", self.0)
+    }
+
+    /// What is written and deleted at once, to see whether Redis takes writes.
+    pub fn probe(&self) -> String {
+        format!("{}probe", self.0)
     }
 
     /// The item of a counter's key; `None` for any other key.

@@ -8,6 +8,8 @@ mod connect;
 mod counter;
 mod error;
 pub(crate) mod keys;
+mod owner;
+mod probe;
 mod scripts;
 mod server;
 mod worker;

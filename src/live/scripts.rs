@@ -42,6 +42,7 @@ scripts! {
     REMOVE_SAVED = "remove_saved",
     ADVANCE = "advance",
     ENTER_EPOCH = "enter_epoch",
+    PROBE = "probe",
 }
 
 /// Keys in one call, at the most. Redis serves nobody else meanwhile: for about a millisecond,

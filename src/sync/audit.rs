@@ -83,11 +83,11 @@ impl Worker {
     /// One full audit.
     ///
     /// # Errors
-    /// When a store is unavailable. The watermark keeps what it was moved.
+    /// When a store is unavailable, or the keys are another Tally's. The watermark keeps what it was moved.
     pub async fn audit(&self, repair: Repair) -> Result<AuditReport, SyncError> {
         let started = Instant::now();
-        // Without Redis there is nothing to compare with.
-        self.counters.known_epoch().await?;
+        // Without Redis there is nothing to compare with. Neither is there in another Tally's.
+        self.check_owner().await?;
         self.recover_crashed_writers().await?;
         match self.roll_up().await {
             // An open transaction of someone else's. The comparison needs none of its rows.

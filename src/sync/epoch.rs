@@ -19,9 +19,10 @@ impl Worker {
     /// stopping or Redis was wiped meanwhile. The next call then does all of it.
     ///
     /// # Errors
-    /// When a store is unavailable. The epoch is entered only at the very end, so the
+    /// When a store is unavailable, or the keys are another Tally's. The epoch is entered only at the very end, so the
     /// next try does all of it again.
     pub async fn enter_epoch(&self) -> Result<Option<usize>, SyncError> {
+        self.check_owner().await?;
         let (redis, postgres) = (
             self.counters.current_epoch().await?,
             self.ledger.incarnation().await?,

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, OnceCell};
 
 pub use audit::{AuditReport, Repair};
 pub(crate) use flush::{COLLECT_LIMIT, COLLECT_LIMIT_COUNTERS, GENTLE_FOR, GENTLE_LIMIT_COUNTERS};
@@ -29,6 +29,7 @@ pub use report::FlushReport;
 pub(crate) use roll_up::VOTING_CHUNK_IDS;
 pub use schedule::{Schedule, run};
 
+use crate::domain::Owner;
 use crate::ledger::{LedgerError, WorkerLedger};
 use crate::live::{Counters, LiveError};
 
@@ -41,6 +42,16 @@ pub enum SyncError {
     Live(#[from] LiveError),
 }
 
+impl SyncError {
+    /// Whether the stores answer, and Tally must not use them as they are.
+    pub fn is_unfit(&self) -> bool {
+        match self {
+            Self::Ledger(error) => error.is_unfit(),
+            Self::Live(error) => error.is_unfit(),
+        }
+    }
+}
+
 /// What a worker works on, and how.
 #[derive(Clone)]
 pub struct Worker {
@@ -51,6 +62,8 @@ pub struct Worker {
     stopping: Arc<AtomicBool>,
     /// Shared by its clones.
     stalls: Arc<Mutex<recovery::Stalls>>,
+    /// Which Tally this is, once Postgres has said so. Shared by its clones.
+    owner: Arc<OnceCell<Owner>>,
 }
 
 /// What a worker's steps need to know.
@@ -78,7 +91,24 @@ impl Worker {
             options,
             stopping: Arc::default(),
             stalls: Arc::default(),
+            owner: Arc::default(),
         }
+    }
+
+    /// Looks whether the stores are fit for this Tally.
+    ///
+    /// # Errors
+    /// When they are not ([`SyncError::is_unfit`]), or a store is unavailable.
+    pub async fn check(&self) -> Result<(), SyncError> {
+        self.ledger.check().await?;
+        self.check_owner().await
+    }
+
+    /// Looks whether the keys in Redis are this Tally's. Redis may have been wiped, and another
+    /// Tally may have claimed it since.
+    async fn check_owner(&self) -> Result<(), SyncError> {
+        let owner = self.owner.get_or_try_init(|| self.ledger.owner()).await?;
+        Ok(self.counters.claim(owner).await?)
     }
 
     fn stop(&self) {

@@ -84,7 +84,11 @@ pub async fn run(worker: Worker, schedule: &Schedule, stop: impl Future<Output =
     if let Err(error) = scheduler.shutdown().await {
         tracing::warn!(%error, "the schedule did not end");
     }
-    match timeout(schedule.last_flush_limit, worker.flush_unsaved()).await {
+    let last_flush = async {
+        worker.check_owner().await?;
+        worker.flush_unsaved().await
+    };
+    match timeout(schedule.last_flush_limit, last_flush).await {
         Ok(Ok(report)) => tracing::info!(flushed = report.flushed, "flushed a last time"),
         Ok(Err(error)) => {
             tracing::warn!(%error, "the last flush failed: another worker, or the next start, will do it")

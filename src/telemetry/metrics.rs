@@ -6,6 +6,8 @@ use ::metrics::{Unit, counter, describe_counter, describe_gauge, describe_histog
 use anyhow::Context;
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 
+use super::upkeep::UPKEEP_EVERY;
+
 /// A program that has metrics. `tally dev` is both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Program {
@@ -166,7 +168,7 @@ fn builder() -> Result<PrometheusBuilder, BuildError> {
 }
 
 /// Starts to collect the metrics of these programs. The handle renders them for
-/// `GET /metrics`.
+/// `GET /metrics`; see [`super::Upkeep`].
 ///
 /// # Errors
 /// When metrics are collected already.
@@ -177,13 +179,14 @@ pub fn init_metrics(programs: &[Program]) -> anyhow::Result<PrometheusHandle> {
 }
 
 /// Starts to collect the worker's metrics and serves them at `http://{listen}/metrics`: the
-/// worker has no other HTTP.
+/// worker has no other HTTP. Their upkeep is done as long as the runtime lives.
 ///
 /// # Errors
 /// When metrics are collected already, or the address cannot be listened on.
 pub fn serve_metrics(listen: SocketAddr) -> anyhow::Result<()> {
     builder()?
         .with_http_listener(listen)
+        .upkeep_timeout(UPKEEP_EVERY)
         .install()
         .with_context(|| format!("TALLY_WORKER_METRICS_LISTEN: cannot listen on {listen}"))?;
     describe(&[Program::Worker]);

@@ -8,7 +8,7 @@ use tokio::time::timeout;
 
 use crate::http::limits::RETRY_AFTER_SECONDS;
 use crate::http::state::AppState;
-use crate::ledger::Migrations;
+use crate::ledger::{LedgerError, Migrations, Writes};
 use crate::telemetry::name;
 
 /// How long a probe waits for the stores; it asks both at once.
@@ -23,28 +23,41 @@ pub async fn live() -> HttpResponse {
 struct Ready {
     /// `ready`, or `degraded`: votes are stored, live counts are unavailable.
     status: &'static str,
+    /// `ready`; in a problem also `read-only`, `standby` or `unavailable`.
     postgres: &'static str,
-    /// `ready` or `unavailable`.
+    /// `ready`; or `unavailable`, also when it takes no writes that need memory.
     redis: &'static str,
     migrations: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     detail: Option<String>,
 }
 
-/// Says whether votes can be stored, and the state of Postgres, Redis and the migrations.
+/// Says whether votes can be stored, and the state of Postgres, Redis and the migrations. It
+/// asks for what a vote needs: both stores have to take writes.
 /// Without Redis voting goes on, so the answer is still 200, with the status `degraded`: a
 /// load balancer must not take the server out for it.
 pub async fn ready(state: web::Data<AppState>) -> HttpResponse {
-    let (migrations, ping) = tokio::join!(
-        timeout(PROBE_LIMIT, state.ledger.migrations()),
-        timeout(PROBE_LIMIT, state.redis.ping())
+    let ledger =
+        async { Ok::<_, LedgerError>((state.ledger.writes().await?, state.ledger.migrations().await?)) };
+    let (ledger, redis) = tokio::join!(
+        timeout(PROBE_LIMIT, ledger),
+        timeout(PROBE_LIMIT, state.redis.takes_writes())
     );
-    let (postgres, migrations) = match migrations {
-        Ok(Ok(Migrations::Done)) => ("ready", "ready"),
-        Ok(Ok(Migrations::Pending)) => ("ready", "pending"),
+    let (postgres, migrations) = match ledger {
+        Ok(Ok((writes, migrations))) => (
+            match writes {
+                Writes::Taken => "ready",
+                Writes::Standby => "standby",
+                Writes::ReadOnly => "read-only",
+            },
+            match migrations {
+                Migrations::Done => "ready",
+                Migrations::Pending => "pending",
+            },
+        ),
         Ok(Err(_)) | Err(_) => ("unavailable", "unknown"),
     };
-    let redis = if matches!(ping, Ok(Ok(()))) && state.live_counts.answers() {
+    let redis = if matches!(redis, Ok(Ok(()))) && state.live_counts.answers() {
         "ready"
     } else {
         "unavailable"
@@ -89,7 +102,6 @@ pub async fn ready(state: web::Data<AppState>) -> HttpResponse {
 /// Prometheus' text format.
 pub async fn metrics(state: web::Data<AppState>) -> HttpResponse {
     metrics::gauge!(name::SUSPECTS).set(state.live_counts.suspect_total() as f64);
-    state.metrics.run_upkeep();
     HttpResponse::Ok()
         .insert_header((header::CONTENT_TYPE, "text/plain; version=0.0.4"))
         .body(state.metrics.render())

@@ -28,7 +28,7 @@ impl OwnerLedger {
     /// # Errors
     /// When `database_url` is no URL of a Postgres.
     pub fn new(database_url: &str, application_name: &str) -> Result<Self, LedgerError> {
-        let database = Database::new(database_url, application_name, WORKER_STATEMENT_LIMIT)?;
+        let database = Database::new(database_url, application_name, WORKER_STATEMENT_LIMIT, None)?;
         Ok(Self { database })
     }
 
@@ -36,8 +36,10 @@ impl OwnerLedger {
     /// once. If the login may not create roles, the log says so.
     ///
     /// # Errors
-    /// When Postgres is unavailable, or a migration was edited after it had run.
+    /// When Postgres is unavailable or not fit for Tally, or a migration was edited after it had
+    /// run.
     pub async fn migrate(&self) -> Result<Roles, LedgerError> {
+        self.database.check().await?;
         MIGRATIONS.run(&self.database.pool).await?;
         let roles = self.grant_roles().await?;
         if let Roles::Refused(_) = roles {

@@ -2,25 +2,25 @@
 
 use std::time::Duration;
 
-use sqlx::Connection;
 use sqlx::postgres::{PgConnectOptions, PgConnection};
-use tokio::time::timeout;
 
 use crate::ledger::LedgerError;
-use crate::ledger::connect::CONNECT_LIMIT;
+use crate::ledger::session::SessionCheck;
 
 /// A connection for reading. It is taken for each statement and kept only after a clean end:
 /// a connection whose state is uncertain is closed.
 pub(super) struct DedicatedConnection {
     options: PgConnectOptions,
+    session: SessionCheck,
     pub answer_limit: Duration,
     kept: Option<PgConnection>,
 }
 
 impl DedicatedConnection {
-    pub fn new(options: PgConnectOptions, answer_limit: Duration) -> Self {
+    pub fn new(options: PgConnectOptions, session: SessionCheck, answer_limit: Duration) -> Self {
         Self {
             options,
+            session,
             answer_limit,
             kept: None,
         }
@@ -35,10 +35,7 @@ impl DedicatedConnection {
         if let Some(connection) = self.kept.take() {
             return Ok((connection, true));
         }
-        match timeout(CONNECT_LIMIT, PgConnection::connect_with(&self.options)).await {
-            Ok(connected) => Ok((connected?, false)),
-            Err(_) => Err(LedgerError::Timeout(CONNECT_LIMIT)),
-        }
+        Ok((self.session.connect(&self.options).await?, false))
     }
 
     /// Keeps a connection after a clean end, for the next statement.

@@ -61,7 +61,11 @@ impl ServerLedger {
     pub fn item_reader(&self) -> ItemReader {
         let options = self.database.options.clone().options([KEPT_PLANS]);
         ItemReader {
-            connection: DedicatedConnection::new(options, self.database.statement_limit + ANSWER_MARGIN),
+            connection: DedicatedConnection::new(
+                options,
+                self.database.session.clone(),
+                self.database.statement_limit + ANSWER_MARGIN,
+            ),
             names: ItemCache::new(NAMES_LIMIT_ITEMS),
         }
     }

@@ -16,8 +16,10 @@ use progress::Writers;
 use sqlx::migrate::{Migrate, MigrateError};
 
 use super::LedgerError;
-use super::connect::{Database, KEPT_PLANS, SERVER_STATEMENT_LIMIT, WRITER_KEEPALIVE};
+use super::connect::{Database, KEPT_PLANS, SERVER_STATEMENT_LIMIT, WRITER_KEEPALIVE, Writes, writes};
+use super::identity::owner;
 use super::owner::MIGRATIONS;
+use crate::domain::Owner;
 
 /// Whether the database's migrations have run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +45,7 @@ impl ServerLedger {
     /// # Errors
     /// When `database_url` is no URL of a Postgres.
     pub fn new(database_url: &str, application_name: &str) -> Result<Self, LedgerError> {
-        let database = Database::new(database_url, application_name, SERVER_STATEMENT_LIMIT)?;
+        let database = Database::new(database_url, application_name, SERVER_STATEMENT_LIMIT, None)?;
         Ok(Self {
             database,
             writers: Writers::default(),
@@ -54,7 +56,12 @@ impl ServerLedger {
     pub fn writer(&self) -> VoteWriter {
         let options = self.database.options.clone();
         let options = options.options([KEPT_PLANS]).options(WRITER_KEEPALIVE);
-        VoteWriter::new(options, self.database.statement_limit, self.writers.clone())
+        let Database {
+            statement_limit,
+            session,
+            ..
+        } = &self.database;
+        VoteWriter::new(options, session.clone(), *statement_limit, self.writers.clone())
     }
 
     /// Whether Postgres answers, and whether its migrations have run.
@@ -76,6 +83,30 @@ impl ServerLedger {
         } else {
             Migrations::Pending
         })
+    }
+
+    /// Whether Postgres takes writes.
+    ///
+    /// # Errors
+    /// When Postgres is unavailable.
+    pub async fn writes(&self) -> Result<Writes, LedgerError> {
+        Ok(writes(&self.database.pool).await?)
+    }
+
+    /// Looks whether this database is fit for Tally.
+    ///
+    /// # Errors
+    /// When it is not ([`LedgerError::is_unfit`]), or Postgres is unavailable.
+    pub async fn check(&self) -> Result<(), LedgerError> {
+        self.database.check().await
+    }
+
+    /// Which Tally this is.
+    ///
+    /// # Errors
+    /// When Postgres is unavailable, or not migrated.
+    pub async fn owner(&self) -> Result<Owner, LedgerError> {
+        owner(&self.database.pool).await
     }
 
     /// Closes all connections of the pool.

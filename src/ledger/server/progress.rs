@@ -11,7 +11,14 @@ use crate::ledger::LedgerError;
 /// The batch writers of one server: the names of their connections, and which of them are
 /// in the middle of a batch. Cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Writers(Arc<Mutex<Inner>>);
+pub(super) struct Writers(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    inner: Mutex<Inner>,
+    /// How often a connection was found to have failed.
+    failures: AtomicU64,
+}
 
 #[derive(Debug, Default)]
 struct Inner {
@@ -23,7 +30,7 @@ struct Inner {
 impl Writers {
     fn lock(&self) -> MutexGuard<'_, Inner> {
         // A panic cannot leave the sets half changed, so the poison says nothing.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds a batch writer.
@@ -33,6 +40,16 @@ impl Writers {
         inner.batches.retain(|one| one.strong_count() > 0);
         inner.batches.push(Arc::downgrade(&turns));
         Batches(turns)
+    }
+
+    /// How often a connection of a batch writer was found to have failed.
+    pub fn failures(&self) -> u64 {
+        self.0.failures.load(Ordering::Relaxed)
+    }
+
+    /// Says that a connection has failed: those of the others may have, too.
+    pub fn connection_failed(&self) {
+        self.0.failures.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Adds a connection. Its progress is noted until the guard is dropped, and for good if

@@ -5,18 +5,24 @@ use std::time::Duration;
 
 use sqlx::Connection;
 use sqlx::postgres::{PgConnectOptions, PgConnection};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::item_cache::ItemCache;
 use super::progress::{Batches, WriterName, Writers};
 use crate::domain::{ExactCount, ItemId, NewVote, StoredVote, TransactionId, VoteId, VoteOutcome, VoterId};
 use crate::ledger::LedgerError;
-use crate::ledger::connect::{ANSWER_MARGIN, CONNECT_LIMIT};
+use crate::ledger::connect::{ANSWER_MARGIN, CHECK_LIMIT, CONNECT_LIMIT};
 use crate::ledger::error::is_certain;
 use crate::ledger::exact_counts::exact_counts;
+use crate::ledger::session::{SessionCheck, check_name};
 
 /// Items in the cache of one batch writer's connection, at the most: a good megabyte.
 pub(crate) const ITEM_CACHE_LIMIT_ITEMS: usize = 100_000;
+
+/// How long a connection may be idle and still be used without a check. A Postgres that
+/// restarts closes its idle connections, and a statement that meets a closed one has an unknown
+/// outcome. No restart takes less, and a busy batch writer does not pause for as long.
+const IDLE_LIMIT: Duration = Duration::from_millis(20);
 
 /// What became of a batch.
 #[derive(Debug)]
@@ -42,6 +48,7 @@ pub enum InsertError {
 /// uncertain is closed.
 pub struct VoteWriter {
     options: PgConnectOptions,
+    session: SessionCheck,
     answer_limit: Duration,
     writers: Writers,
     batches: Batches,
@@ -53,6 +60,9 @@ struct WriterConnection {
     connection: PgConnection,
     items: ItemCache,
     name: WriterName,
+    used_at: Instant,
+    /// [`Writers::failures`] when it was known to be open.
+    failures: u64,
 }
 
 /// sqlx's options would show their password.
@@ -65,9 +75,15 @@ impl std::fmt::Debug for VoteWriter {
 }
 
 impl VoteWriter {
-    pub(super) fn new(options: PgConnectOptions, statement_limit: Duration, writers: Writers) -> Self {
+    pub(super) fn new(
+        options: PgConnectOptions,
+        session: SessionCheck,
+        statement_limit: Duration,
+        writers: Writers,
+    ) -> Self {
         Self {
             options,
+            session,
             answer_limit: statement_limit + ANSWER_MARGIN,
             batches: writers.add(),
             writers,
@@ -83,7 +99,11 @@ impl VoteWriter {
         self.batches.begin();
         // Taken, and kept again only after a clean end: a connection whose statement failed or
         // was given up is never used again.
-        let mut writer = match self.kept.take() {
+        let kept = match self.kept.take() {
+            Some(kept) => self.if_open(kept).await,
+            None => None,
+        };
+        let mut writer = match kept {
             Some(writer) => writer,
             None => self.connect().await.map_err(InsertError::NotStored)?,
         };
@@ -95,7 +115,10 @@ impl VoteWriter {
         } = match timeout(self.answer_limit, insert(&mut writer, votes)).await {
             Ok(Ok(batch)) => batch,
             Ok(Err(error)) if is_certain(&error) => return Err(InsertError::NotStored(error.into())),
-            Ok(Err(error)) => return Err(InsertError::Unknown(error.into())),
+            Ok(Err(error)) => {
+                self.writers.connection_failed();
+                return Err(InsertError::Unknown(error.into()));
+            }
             Err(_) => return Err(InsertError::Unknown(LedgerError::Timeout(self.answer_limit))),
         };
         // From here on the batch is committed: it must be counted, whatever fails.
@@ -113,7 +136,7 @@ impl VoteWriter {
             Ok(())
         };
         match looked_up {
-            Ok(()) => self.kept = Some(writer),
+            Ok(()) => self.keep(writer),
             Err(error) => tracing::error!(%error, "the first votes of some repeats could not be read"),
         }
         let outcomes = outcomes
@@ -147,24 +170,57 @@ impl VoteWriter {
             Ok(counts) => counts?,
             Err(_) => return Err(LedgerError::Timeout(self.answer_limit)),
         };
-        self.kept = Some(writer);
+        self.keep(writer);
         Ok(counts)
     }
 
+    /// Keeps a connection after a clean end.
+    fn keep(&mut self, writer: WriterConnection) {
+        self.kept = Some(WriterConnection {
+            used_at: Instant::now(),
+            ..writer
+        });
+    }
+
+    /// This connection, unless Postgres has closed it. It is asked only after a pause, or after
+    /// another batch writer's connection has failed: in between, Postgres may have restarted.
+    async fn if_open(&self, mut writer: WriterConnection) -> Option<WriterConnection> {
+        let failures = self.writers.failures();
+        if writer.used_at.elapsed() < IDLE_LIMIT && writer.failures == failures {
+            return Some(writer);
+        }
+        match timeout(CHECK_LIMIT, writer.connection.ping()).await {
+            Ok(Ok(())) => {
+                writer.failures = failures;
+                Some(writer)
+            }
+            Ok(Err(error)) => {
+                tracing::debug!(%error, "an idle connection to Postgres was closed: a new one is made");
+                self.writers.connection_failed();
+                None
+            }
+            Err(_) => None,
+        }
+    }
+
     async fn connect(&self) -> Result<WriterConnection, LedgerError> {
+        let failures = self.writers.failures();
         let connecting = async {
             let name = fresh_name();
             let options = self.options.clone().application_name(&name);
-            let mut connection = PgConnection::connect_with(&options).await?;
+            let mut connection = self.session.connect(&options).await?;
+            check_name(&mut connection, &name).await?;
             announce(&mut connection, &name).await?;
-            Ok::<_, sqlx::Error>(WriterConnection {
+            Ok(WriterConnection {
                 connection,
                 items: ItemCache::new(ITEM_CACHE_LIMIT_ITEMS),
                 name: self.writers.connected(name),
+                used_at: Instant::now(),
+                failures,
             })
         };
         match timeout(CONNECT_LIMIT, connecting).await {
-            Ok(connected) => Ok(connected?),
+            Ok(connected) => connected,
             Err(_) => Err(LedgerError::Timeout(CONNECT_LIMIT)),
         }
     }

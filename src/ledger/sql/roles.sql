@@ -28,7 +28,7 @@ begin
     execute format('grant usage on schema %I to tally_server, tally_worker, tally_report', current_schema());
 end $$;
 
-revoke all on table item, vote, watermark, epoch, incarnation, writer_connection, _sqlx_migrations from tally_server, tally_worker, tally_report;
+revoke all on table item, vote, watermark, epoch, identity, incarnation, writer_connection, _sqlx_migrations from tally_server, tally_worker, tally_report;
 revoke all on sequence item_id_seq, vote_id_seq from tally_server, tally_worker, tally_report;
 
 -- The server creates items, adds votes, and reads exact counts to seed with. It never writes
@@ -43,8 +43,10 @@ grant select (vote_id) on watermark to tally_server;
 -- It adds its batch writers' connections, and notes how far their votes are counted.
 grant select (name, counted_vote_id), insert (name, counted_vote_id), update (counted_vote_id)
       on writer_connection to tally_server;
--- For /health/ready.
-grant select (version, checksum) on _sqlx_migrations to tally_server;
+-- For /health/ready, and to tell Tally's tables from those of others.
+grant select (version, checksum) on _sqlx_migrations to tally_server, tally_worker;
+-- Which Tally this is.
+grant select (id) on identity to tally_server, tally_worker;
 
 -- The sync worker and `tally audit` write counts and the watermark. They read votes, but not
 -- who voted.

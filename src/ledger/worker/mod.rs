@@ -18,7 +18,8 @@ use std::sync::atomic::AtomicBool;
 
 use super::LedgerError;
 use super::connect::{Database, LOCK_LIMIT, WORKER_STATEMENT_LIMIT};
-use crate::domain::ItemId;
+use super::identity::owner;
+use crate::domain::{ItemId, Owner};
 
 /// The ledger as the role `tally_worker` may use it. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -35,10 +36,14 @@ impl WorkerLedger {
     /// # Errors
     /// When `database_url` is no URL of a Postgres.
     pub fn new(database_url: &str, application_name: &str) -> Result<Self, LedgerError> {
-        let database = Database::new(database_url, application_name, WORKER_STATEMENT_LIMIT)?;
-        let lock_limit = ("lock_timeout", format!("{}ms", LOCK_LIMIT.as_millis()));
+        let database = Database::new(
+            database_url,
+            application_name,
+            WORKER_STATEMENT_LIMIT,
+            Some(LOCK_LIMIT),
+        )?;
         Ok(Self {
-            database: database.with_options([lock_limit]),
+            database,
             has_locked_rows: Arc::default(),
         })
     }
@@ -56,6 +61,22 @@ impl WorkerLedger {
         .fetch_all(&self.database.pool)
         .await?;
         Ok(ids.into_iter().filter_map(ItemId::new).collect())
+    }
+
+    /// Looks whether this database is fit for Tally.
+    ///
+    /// # Errors
+    /// When it is not ([`LedgerError::is_unfit`]), or Postgres is unavailable.
+    pub async fn check(&self) -> Result<(), LedgerError> {
+        self.database.check().await
+    }
+
+    /// Which Tally this is.
+    ///
+    /// # Errors
+    /// When Postgres is unavailable, or not migrated.
+    pub async fn owner(&self) -> Result<Owner, LedgerError> {
+        owner(&self.database.pool).await
     }
 
     /// Closes all connections of the pool.

@@ -9,14 +9,14 @@ use std::time::Duration;
 
 use redis::Value;
 use redis::aio::MultiplexedConnection;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::breaker::{CircuitBreaker, Generation};
 use super::repair;
 use super::state::State;
 use super::suspects::Suspects;
-use crate::domain::{CountDelta, ExactCount, ItemId, Revision, TransactionId};
+use crate::domain::{CountDelta, ExactCount, ItemId, Owner, Revision, TransactionId};
 use crate::live::scripts::{self, fresh_token, text};
 use crate::live::{LEASE_LIMIT_MS, LiveError, Redis};
 
@@ -86,12 +86,23 @@ impl LiveCounts {
     /// Starts the repair task, which ends with the last clone or the runtime. Until the task has
     /// reached Redis, the circuit breaker is open.
     pub fn open(redis: Redis) -> Self {
+        Self::start(redis, None)
+    }
+
+    /// The same for a certain Tally. The circuit breaker is open until this tells which, and
+    /// for as long as the keys in Redis belong to another Tally.
+    pub fn open_as(owner: watch::Receiver<Option<Owner>>, redis: Redis) -> Self {
+        Self::start(redis, Some(owner))
+    }
+
+    fn start(redis: Redis, owner: Option<watch::Receiver<Option<Owner>>>) -> Self {
         let state = Arc::new(State {
             breaker: CircuitBreaker::new(),
             suspects: Suspects::default(),
             wake_repair: Notify::new(),
             back_pressure: tokio::sync::RwLock::default(),
             redis,
+            owner,
         });
         tokio::spawn(repair::run(Arc::downgrade(&state)));
         Self {

@@ -9,6 +9,8 @@ use tokio::time::{Instant, sleep, sleep_until};
 use super::state::State;
 use super::suspects::Ready;
 use crate::live::LiveError;
+use crate::live::owner::claim;
+use crate::live::probe::probe;
 use crate::live::scripts::invalidate;
 use crate::telemetry::name;
 
@@ -61,18 +63,38 @@ pub(super) async fn run(shared: Weak<State>) {
 /// Returns when the next suspect is due.
 ///
 /// # Errors
-/// When Redis is unavailable; the suspects stay.
+/// When Redis is unavailable; the suspects stay. When Redis has no memory for votes; the
+/// suspects that were due are gone.
 async fn repair(state: &State) -> Result<Option<Instant>, LiveError> {
     let is_open = || state.breaker.generation().is_none();
+    let owner = state.owner().await?;
     if !is_open()
         && let Ready::None { next } = state.suspects.ready(|| {})
     {
+        // Redis may have been wiped, and another Tally may have claimed it since.
+        if let Some(owner) = &owner
+            && let Err(error) = state.redis.claim(owner).await
+            && error.is_unfit()
+        {
+            return Err(error);
+        }
         return Ok(next);
     }
     // A fresh connection each time: an old one may lead to a Redis that is no longer the
     // one at this address.
     let mut connection = state.redis.connect().await?;
-    redis::cmd("PING").exec_async(&mut connection).await?;
+    // A Redis without memory for votes takes no count, but it invalidates: a count that others
+    // may still read does not stay wrong.
+    let probed = match probe(&mut connection, state.redis.keys()).await {
+        Err(error) if !error.is_out_of_memory() => return Err(error),
+        probed => probed,
+    };
+    if let Some(owner) = &owner
+        && let Err(error) = claim(&mut connection, state.redis.keys(), owner).await
+        && (probed.is_ok() || error.is_unfit())
+    {
+        return Err(error);
+    }
     let mut back_pressure = None;
     let mut passes = 0;
     loop {
@@ -82,7 +104,7 @@ async fn repair(state: &State) -> Result<Option<Instant>, LiveError> {
         }
         // Runs while no suspect can be added. A later suspect wakes this task again.
         let close = || {
-            if is_open() {
+            if probed.is_ok() && is_open() {
                 state.breaker.close();
             }
         };
@@ -90,7 +112,7 @@ async fn repair(state: &State) -> Result<Option<Instant>, LiveError> {
             Ready::Items(ready) => ready,
             Ready::None { next } => {
                 drop(back_pressure);
-                return Ok(next);
+                return probed.map(|()| next);
             }
         };
         let items: Vec<_> = ready.iter().map(|(item, _)| (*item, None)).collect();

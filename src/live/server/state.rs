@@ -1,10 +1,11 @@
 //! What the server's client of Redis and its repair task share.
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 use super::breaker::CircuitBreaker;
 use super::suspects::Suspects;
-use crate::live::Redis;
+use crate::domain::Owner;
+use crate::live::{LiveError, Redis};
 
 /// What all clones of [`LiveCounts`](super::LiveCounts) share, and the repair task with them.
 pub(super) struct State {
@@ -15,4 +16,22 @@ pub(super) struct State {
     /// circuit breaker closes, a caller that finds it open waits here and adds no suspects.
     pub back_pressure: tokio::sync::RwLock<()>,
     pub redis: Redis,
+    /// Which Tally this is, once Postgres has said so; for whoever has no Postgres, `None`.
+    pub owner: Option<watch::Receiver<Option<Owner>>>,
+}
+
+impl State {
+    /// Which Tally this is; waits until Postgres has said so. Without Postgres there are no
+    /// votes to count.
+    ///
+    /// # Errors
+    /// When nobody will say so any more.
+    pub async fn owner(&self) -> Result<Option<Owner>, LiveError> {
+        let Some(owner) = &self.owner else { return Ok(None) };
+        let mut owner = owner.clone();
+        let owner = owner.wait_for(Option::is_some).await;
+        owner
+            .map(|owner| owner.clone())
+            .map_err(|_| LiveError::OwnerUnknown)
+    }
 }

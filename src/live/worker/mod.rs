@@ -12,7 +12,8 @@ pub use counters::{ClearedRebuild, Expired, Marked};
 pub use epoch::EpochEntry;
 pub use scan::{Scan, ScanPage};
 
-use super::Redis;
+use super::{LiveError, Redis};
+use crate::domain::Owner;
 
 /// The counters of one Redis, for the sync worker. Cheap to clone.
 #[derive(Clone)]
@@ -24,5 +25,13 @@ impl Counters {
     /// Over connections of this Redis' pool.
     pub fn new(redis: Redis) -> Self {
         Self { redis }
+    }
+
+    /// As [`Redis::claim`].
+    ///
+    /// # Errors
+    /// As [`Redis::claim`].
+    pub async fn claim(&self, owner: &Owner) -> Result<(), LiveError> {
+        self.redis.claim(owner).await
     }
 }

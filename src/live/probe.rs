@@ -1,0 +1,30 @@
+//! Whether Redis takes what a vote needs: a write, and memory for it.
+
+use redis::aio::ConnectionLike;
+
+use super::scripts::{self, text};
+use super::{KeyPrefix, LiveError, Redis};
+
+impl Redis {
+    /// Whether Redis takes a write that needs memory. One that is full (`maxmemory`) or a
+    /// replica answers a PING all the same.
+    ///
+    /// # Errors
+    /// When it does not, or is unavailable.
+    pub async fn takes_writes(&self) -> Result<(), LiveError> {
+        let mut connection = self.pool.get().await?;
+        probe(&mut *connection, self.keys()).await
+    }
+}
+
+/// The same over this connection.
+pub(super) async fn probe(connection: &mut impl ConnectionLike, keys: &KeyPrefix) -> Result<(), LiveError> {
+    let no_arguments: &[&str] = &[];
+    let reply = scripts::PROBE
+        .call_once(connection, &[&keys.probe()], no_arguments)
+        .await?;
+    match text(&reply) {
+        Some("WRITABLE") => Ok(()),
+        _ => Err(scripts::PROBE.unexpected(reply)),
+    }
+}

@@ -1,0 +1,82 @@
+//! A real pgbouncer before a test's Postgres.
+
+use std::os::unix::fs::PermissionsExt;
+
+use testkit::programs::Program;
+use tokio::net::TcpStream;
+use tokio::process::Command;
+
+use super::stores::Stores;
+
+/// A pgbouncer. It stops when dropped.
+pub struct Pooler {
+    port: u16,
+    _program: Program,
+}
+
+impl Pooler {
+    /// Starts one in this `pool_mode`. It drops the parameter `options`, with which Tally asks
+    /// for its settings at connect.
+    pub async fn start(stores: &Stores, pool_mode: &str) -> Self {
+        let port = tally::dev::free_port().expect("a port");
+        let folder = stores.folder().join(format!("pgbouncer-{port}"));
+        std::fs::create_dir(&folder).expect("a folder");
+        std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o755)).expect("rights");
+        let users: Vec<String> = [&stores.database_url]
+            .into_iter()
+            .cloned()
+            .chain(
+                [tally::ledger::Role::Server, tally::ledger::Role::Worker].map(|role| stores.login_url(role)),
+            )
+            .map(|url| {
+                let (user, password) = login(&url);
+                format!("\"{user}\" \"{password}\"\n")
+            })
+            .collect();
+        let users_file = folder.join("users");
+        std::fs::write(&users_file, users.concat()).expect("a file");
+        let settings = folder.join("pgbouncer.ini");
+        std::fs::write(
+            &settings,
+            format!(
+                "[databases]\n* = host=127.0.0.1 port={}\n[pgbouncer]\nlisten_addr = 127.0.0.1\n\
+                 listen_port = {port}\nunix_socket_dir =\nauth_type = plain\nauth_file = {}\n\
+                 pool_mode = {pool_mode}\nignore_startup_parameters = extra_float_digits, options\n",
+                stores.postgres.port(),
+                users_file.display(),
+            ),
+        )
+        .expect("a file");
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL"]).kill_on_drop(true);
+        // It does not run as root.
+        if nix::unistd::Uid::effective().is_root() {
+            command.args(["--reuid=postgres", "--regid=postgres", "--clear-groups"]);
+        }
+        // Not every user has Debian's folder for servers in PATH.
+        command.args(["--", "/usr/sbin/pgbouncer"]).arg(&settings);
+        let program = Program::start(command, &folder, "pgbouncer").expect("it starts");
+        super::eventually("the pooler listens", async || {
+            TcpStream::connect(("127.0.0.1", port)).await.ok()
+        })
+        .await;
+        Self {
+            port,
+            _program: program,
+        }
+    }
+
+    /// The same login over the pooler.
+    pub fn url(&self, stores: &Stores, url: &str) -> String {
+        let port = stores.postgres.port();
+        url.replace(&format!("127.0.0.1:{port}"), &format!("127.0.0.1:{}", self.port))
+    }
+}
+
+/// The user and the password of a URL.
+fn login(url: &str) -> (&str, &str) {
+    let login = url
+        .strip_prefix("postgres://")
+        .and_then(|rest| rest.split('@').next());
+    login.and_then(|login| login.split_once(':')).expect("a login")
+}

@@ -1,0 +1,245 @@
+//! Stores that answer and are not fit for this Tally: each program says so in one line at its
+//! start, and does not start.
+
+use reqwest::StatusCode;
+use serde_json::json;
+use sqlx::Executor;
+use tally::app::{self, StoreUrls};
+use tally::ledger::Role;
+use tally::live::LiveError;
+use tally::sync::SyncError;
+
+use crate::helpers::eventually;
+use crate::helpers::pooler::Pooler;
+use crate::helpers::programs::{SYNC_WORKER, TALLY, command, run, start, text};
+use crate::helpers::stores::Stores;
+use crate::helpers::tally::{Tally, options};
+
+/// The server, the worker and the migration, on this database.
+async fn assert_each_refuses(urls: [&str; 3], redis_url: &str, words: &[&str]) {
+    let programs = [(TALLY, &["serve"][..]), (SYNC_WORKER, &[]), (TALLY, &["migrate"])];
+    for ((program, arguments), url) in programs.into_iter().zip(urls) {
+        assert_refuses(program, arguments, url, redis_url, words).await;
+    }
+}
+
+async fn assert_refuses(program: &str, arguments: &[&str], url: &str, redis_url: &str, words: &[&str]) {
+    let mut command = command(program, None);
+    command
+        .args(arguments)
+        .env("DATABASE_URL", url)
+        .env("REDIS_URL", redis_url)
+        .env("TALLY_LISTEN", "127.0.0.1:0");
+    let output = run(command).await;
+    let errors = text(&output.stderr);
+    assert!(!output.status.success(), "{program} {arguments:?} starts");
+    assert_eq!(
+        errors.trim().lines().count(),
+        1,
+        "{program} {arguments:?}: {errors}"
+    );
+    for word in words {
+        assert!(errors.contains(word), "{program} {arguments:?}: {errors}");
+    }
+}
+
+fn logins(stores: &Stores) -> [String; 3] {
+    [
+        stores.login_url(Role::Server),
+        stores.login_url(Role::Worker),
+        stores.database_url.clone(),
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_program_starts_on_a_standby() {
+    let mut stores = Stores::start().await;
+    stores.postgres.stop().await;
+    std::fs::write(stores.folder().join("postgres/data/standby.signal"), "").expect("a file");
+    stores.postgres.start().await.expect("Postgres starts");
+    let urls = logins(&stores);
+    assert_each_refuses(
+        urls.each_ref().map(String::as_str),
+        &stores.redis_url(),
+        &["standby"],
+    )
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_program_starts_on_a_read_only_postgres() {
+    let stores = Stores::start().await;
+    let pool = stores.pool();
+    pool.execute("alter database tally set default_transaction_read_only = on")
+        .await
+        .expect("a statement");
+    let urls = logins(&stores);
+    let words = ["read-only", "default_transaction_read_only"];
+    assert_each_refuses(urls.each_ref().map(String::as_str), &stores.redis_url(), &words).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_program_starts_on_the_tables_of_another_application() {
+    let stores = Stores::start().await;
+    for (name, statements) in [
+        ("shop", "create table item (sku text primary key)"),
+        (
+            "poll",
+            "create table vote (voter text);
+             create table _sqlx_migrations (
+                 version bigint primary key, description text not null,
+                 installed_on timestamptz not null default now(), success boolean not null,
+                 checksum bytea not null, execution_time bigint not null);
+             insert into _sqlx_migrations values (1, 'vote', now(), true, '\\x00', 1)",
+        ),
+    ] {
+        let url = stores.postgres.create_database(name).await.expect("a database");
+        let pool = testkit::stores::owner_pool(&url).expect("a URL");
+        pool.execute(statements).await.expect("a table");
+        let words = ["item or vote", "not Tally's"];
+        assert_each_refuses([&url, &url, &url], &stores.redis_url(), &words).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_program_starts_over_a_pooler_that_drops_its_limits() {
+    let stores = Stores::start().await;
+    let pooler = Pooler::start(&stores, "session").await;
+    let urls = logins(&stores).map(|url| pooler.url(&stores, &url));
+    let words = ["statement_timeout = 0", "options", "alter role"];
+    assert_each_refuses(urls.each_ref().map(String::as_str), &stores.redis_url(), &words).await;
+    let words = ["lock_timeout = 0 and not 500ms"];
+    assert_refuses(SYNC_WORKER, &[], &urls[1], &stores.redis_url(), &words).await;
+
+    // With the limits from elsewhere it starts.
+    let pool = stores.pool();
+    for statement in [
+        "alter role server set statement_timeout = '5s'",
+        "alter role server set idle_in_transaction_session_timeout = '5s'",
+    ] {
+        pool.execute(statement).await.expect("a statement");
+    }
+    // The pooler has sessions from before.
+    let pooler = Pooler::start(&stores, "session").await;
+    let url = pooler.url(&stores, &stores.login_url(Role::Server));
+    let mut serve = command(TALLY, Some(&stores));
+    serve
+        .arg("serve")
+        .env("DATABASE_URL", url)
+        .env("TALLY_LISTEN", "127.0.0.1:0");
+    let server = start(serve, &stores, "server");
+    let line = server.wait_for_line("address=").await;
+    let base = format!(
+        "http://{}",
+        line.split("address=").nth(1).expect("an address").trim()
+    );
+    let client = reqwest::Client::builder().no_proxy().build().expect("a client");
+    let item = client
+        .post(format!("{base}/v1/items"))
+        .json(&json!({ "name": "x" }))
+        .send();
+    assert_eq!(item.await.expect("an answer").status(), StatusCode::CREATED);
+    eventually("a vote is stored", async || {
+        let vote = client
+            .post(format!("{base}/v1/items/1/votes"))
+            .send()
+            .await
+            .ok()?;
+        (vote.status() == StatusCode::CREATED).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_program_starts_over_a_pooler_that_pools_transactions() {
+    let stores = Stores::start().await;
+    let pool = stores.pool();
+    // With every limit that Tally asks for, so that only the pooling is wrong.
+    for (login, limit) in [("server", "5s"), ("worker", "2min"), ("tally", "2min")] {
+        for statement in [
+            format!("alter role {login} set statement_timeout = '{limit}'"),
+            format!("alter role {login} set idle_in_transaction_session_timeout = '5s'"),
+            format!("alter role {login} set lock_timeout = '500ms'"),
+        ] {
+            pool.execute(statement.as_str()).await.expect("a statement");
+        }
+    }
+    let pooler = Pooler::start(&stores, "transaction").await;
+    let urls = logins(&stores).map(|url| pooler.url(&stores, &url));
+    let words = ["pool_mode = session"];
+    assert_each_refuses(urls.each_ref().map(String::as_str), &stores.redis_url(), &words).await;
+}
+
+/// A second Tally on the Redis of the first one, with the same prefix.
+async fn second(tally: &Tally) -> StoreUrls {
+    let url = tally
+        .stores
+        .postgres
+        .create_database("second")
+        .await
+        .expect("a database");
+    app::migrate(&url, "test").await.expect("the migrations run");
+    StoreUrls {
+        database_url: url,
+        redis_url: tally.stores.redis_url(),
+        key_prefix: tally::live::KeyPrefix::default(),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_tally_does_not_start_on_the_keys_of_the_first() {
+    let tally = Tally::start().await;
+    let second = second(&tally).await;
+    let (url, redis_url) = (&second.database_url, &second.redis_url);
+    let words = ["\"tally\"", "\"second\"", "TALLY_KEY_PREFIX", "tally:owner"];
+    assert_refuses(TALLY, &["serve"], url, redis_url, &words).await;
+    assert_refuses(SYNC_WORKER, &[], url, redis_url, &words).await;
+    assert_refuses(SYNC_WORKER, &["--once"], url, redis_url, &words).await;
+    assert_refuses(TALLY, &["audit", "--repair"], url, redis_url, &words).await;
+    // With a prefix of its own it does.
+    let mut once = command(SYNC_WORKER, None);
+    once.arg("--once")
+        .env("DATABASE_URL", url)
+        .env("REDIS_URL", redis_url)
+        .env("TALLY_KEY_PREFIX", "second:");
+    let output = run(once).await;
+    assert!(output.status.success(), "{}", text(&output.stderr));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wiped_redis_belongs_to_whoever_comes_first_and_the_other_stores_votes_without_it() {
+    let tally = Tally::start().await;
+    let item = tally.item("x").await;
+    let second = second(&tally).await;
+    let second = app::worker(&second, options(), "test worker").expect("URLs");
+    let is_refused = |entered: Result<Option<usize>, SyncError>| {
+        matches!(entered, Err(SyncError::Live(LiveError::Owner { .. })))
+    };
+    assert_eq!(tally.add(item, 1).await, Some(1));
+    tally.worker().enter_epoch().await.expect("its own keys");
+    assert!(is_refused(second.enter_epoch().await));
+    assert!(second.audit(tally::sync::Repair::Yes).await.is_err());
+
+    // The first one may come first again; then it is wiped again.
+    let mut redis = tally.stores.redis_connection().await;
+    eventually("the second Tally is the first to come", async || {
+        redis::cmd("FLUSHALL").exec_async(&mut redis).await.ok()?;
+        second.enter_epoch().await.ok()
+    })
+    .await;
+    assert!(is_refused(tally.worker().enter_epoch().await));
+    tally.wait_until_ready("degraded").await;
+    assert_eq!(tally.add(item, 1).await, None, "stored, and not counted");
+
+    // The second one is gone.
+    redis::cmd("DEL")
+        .arg("tally:owner")
+        .exec_async(&mut redis)
+        .await
+        .expect("Redis answers");
+    tally.wait_until_ready("ready").await;
+    assert!(is_refused(second.enter_epoch().await));
+    tally.worker().enter_epoch().await.expect("its own keys");
+    eventually("live counts are back", async || tally.add(item, 1).await).await;
+    tally.assert_exact_when_quiescent(item).await;
+}
