@@ -46,7 +46,7 @@ pub enum LiveError {
 impl LiveError {
     /// Whether Redis answers, and Tally must not use it as it is. To wait does not help.
     pub fn is_unfit(&self) -> bool {
-        matches!(self, Self::Owner { .. })
+        matches!(self, Self::Owner { .. } | Self::NoIdentity(_))
     }
 
     /// Whether Redis has no memory for the call (`maxmemory`). It still takes calls that need

@@ -83,10 +83,13 @@ impl Worker {
     /// One full audit.
     ///
     /// # Errors
-    /// When a store is unavailable, or the keys are another Tally's. The watermark keeps what it was moved.
+    /// When a store is unavailable, Redis hides its identity, or the keys are another Tally's.
+    /// The watermark keeps what it was moved.
     pub async fn audit(&self, repair: Repair) -> Result<AuditReport, SyncError> {
         let started = Instant::now();
-        // Without Redis there is nothing to compare with. Neither is there in another Tally's.
+        // Without Redis there is nothing to compare with. Neither is there in another Tally's,
+        // or in one that may have been replaced unseen.
+        self.counters.current_epoch().await?;
         self.check_owner().await?;
         self.recover_crashed_writers().await?;
         match self.roll_up().await {

@@ -8,6 +8,8 @@ use tally::app::{self, StoreUrls};
 use tally::ledger::Role;
 use tally::live::LiveError;
 use tally::sync::SyncError;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
 
 use crate::helpers::eventually;
 use crate::helpers::pooler::Pooler;
@@ -242,4 +244,53 @@ async fn a_wiped_redis_belongs_to_whoever_comes_first_and_the_other_stores_votes
     tally.worker().enter_epoch().await.expect("its own keys");
     eventually("live counts are back", async || tally.add(item, 1).await).await;
     tally.assert_exact_when_quiescent(item).await;
+}
+
+/// A Redis that does not show this field of INFO, as some managed ones.
+async fn redis_without(stores: &Stores, field: &'static str) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let url = stores.redis_url();
+    let (before, _) = url.rsplit_once(':').expect("a port");
+    let hidden = format!("{before}:{}/", listener.local_addr().expect("an address").port());
+    let port = stores.redis.port();
+    tokio::spawn(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            let store = TcpStream::connect(("127.0.0.1", port)).await.expect("Redis answers");
+            let ((mut requests, mut client), (mut replies, mut store)) =
+                (client.into_split(), store.into_split());
+            tokio::spawn(async move { tokio::io::copy(&mut requests, &mut store).await });
+            tokio::spawn(async move {
+                let mut bytes = vec![0; 64 * 1024];
+                while let Ok(length @ 1..) = replies.read(&mut bytes).await {
+                    // As long as before: a reply begins with its length.
+                    while let Some(at) = bytes[..length]
+                        .windows(field.len())
+                        .position(|part| part == field.as_bytes())
+                    {
+                        bytes[at] = b'x';
+                    }
+                    if client.write_all(&bytes[..length]).await.is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    hidden
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_worker_starts_and_no_audit_runs_on_a_redis_that_hides_its_identity() {
+    let stores = Stores::start().await;
+    for field in ["run_id", "master_replid"] {
+        let url = redis_without(&stores, field).await;
+        let database = stores.login_url(Role::Worker);
+        for (program, arguments) in [
+            (SYNC_WORKER, &[][..]),
+            (SYNC_WORKER, &["--once"]),
+            (TALLY, &["audit"]),
+        ] {
+            assert_refuses(program, arguments, &database, &url, &[field, "INFO"]).await;
+        }
+    }
 }
