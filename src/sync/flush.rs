@@ -134,14 +134,17 @@ impl Worker {
             self.finish_written(epoch, written),
         );
         scanned?;
-        let (counters, oldest_unsaved) = read?;
+        let counters = read?;
         wrote?;
+        let finished = finished?;
+        self.read_unmet(started).await?;
         let report = FlushReport {
             counters,
-            oldest_unsaved,
-            ..finished?
+            oldest_unsaved: self.watch.ages(|ages| ages.oldest(Instant::now())),
+            ..finished
         };
         report.measure(started.elapsed());
+        self.watch.show();
         Ok(report)
     }
 
@@ -181,16 +184,14 @@ impl Worker {
     }
 
     /// The second part: reads the pages' counters and collects those with something to be
-    /// done. Returns how many were read, and for how long the oldest unsaved one has
-    /// not changed.
+    /// done. Returns how many were read.
     async fn read_pages(
         &self,
         scan: ScanMode,
         mut pages: mpsc::Receiver<ScanPage>,
         collected: mpsc::Sender<Vec<Counter>>,
-    ) -> Result<(usize, Duration), SyncError> {
+    ) -> Result<usize, SyncError> {
         let mut counters = 0;
-        let mut oldest_unsaved = Duration::ZERO;
         let mut busy: Vec<Counter> = Vec::new();
         let mut begun = Instant::now();
         while let Some(page) = pages.recv().await {
@@ -199,10 +200,10 @@ impl Worker {
             if scan.scan() == Scan::Unsaved {
                 self.remove_saved(&read).await?;
             }
+            let now = Instant::now();
+            self.watch
+                .ages(|ages| read.iter().for_each(|counter| ages.read(counter, now)));
             for counter in read {
-                if let Some((_, revision)) = counter.unsaved() {
-                    oldest_unsaved = oldest_unsaved.max(counter.now.since_change(revision));
-                }
                 if self.has_work(&counter) {
                     busy.push(counter);
                 }
@@ -217,7 +218,17 @@ impl Worker {
             }
         }
         pass_on(&mut busy, scan, &collected).await;
-        Ok((counters, oldest_unsaved))
+        Ok(counters)
+    }
+
+    /// Reads the counters that were unsaved before and that this scan has not met: another worker
+    /// had their pages, or they are gone.
+    async fn read_unmet(&self, begun: Instant) -> Result<(), SyncError> {
+        let unmet = self.watch.ages(|ages| ages.not_read_since(begun));
+        for counter in self.counters.read(&unmet).await? {
+            self.watch.ages(|ages| ages.read(&counter, Instant::now()));
+        }
+        Ok(())
     }
 
     /// Takes those out of the index that were in it for nothing. Mostly, another worker has

@@ -4,6 +4,7 @@
 //! Each part is a step that a caller may take by itself; `schedule` takes each at its
 //! time. Several workers may run at once.
 
+mod ages;
 mod audit;
 mod epoch;
 mod evict;
@@ -16,6 +17,7 @@ mod save;
 mod scan;
 mod schedule;
 mod verdict;
+mod watch;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -64,6 +66,8 @@ pub struct Worker {
     stalls: Arc<Mutex<recovery::Stalls>>,
     /// Which Tally this is, once Postgres has said so. Shared by its clones.
     owner: Arc<OnceCell<Owner>>,
+    /// Shared by its clones.
+    watch: watch::Watch,
 }
 
 /// What a worker's steps need to know.
@@ -92,6 +96,7 @@ impl Worker {
             stopping: Arc::default(),
             stalls: Arc::default(),
             owner: Arc::default(),
+            watch: watch::Watch::default(),
         }
     }
 

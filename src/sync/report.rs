@@ -23,7 +23,8 @@ pub struct FlushReport {
     pub rebuilt: usize,
     /// Items whose rebuild request is still there after their page.
     pub rebuilds_left: usize,
-    /// For how long the oldest unsaved count has not changed, at the most.
+    /// For how long the oldest count that is still unsaved has been so, as far as this worker has
+    /// met it.
     pub oldest_unsaved: Duration,
 }
 
@@ -61,7 +62,6 @@ impl FlushReport {
         metrics::histogram!(name::FLUSH_SECONDS).record(took.as_secs_f64());
         metrics::gauge!(name::UNSAVED).set(self.unsaved as f64);
         metrics::gauge!(name::REBUILDS_WAITING).set((self.rebuilds_left + self.evicted) as f64);
-        metrics::gauge!(name::OLDEST_UNSAVED_SECONDS).set(self.oldest_unsaved.as_secs_f64());
         if !self.is_quiescent() {
             tracing::debug!(report = ?self, "scanned");
         }

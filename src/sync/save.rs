@@ -36,6 +36,11 @@ impl Worker {
         let saved = which(&|item| written.contains(item));
         let refused = which(&|item| written.has_refused(item));
         let marked = self.counters.mark_saved(&saved).await?;
+        self.watch.ages(|ages| {
+            for ((item, _), marked) in saved.iter().zip(&marked) {
+                ages.written(*item, *marked == Marked::Saved);
+            }
+        });
         let stuck = self.counters.invalidate_unchanged(&refused).await?;
         if stuck > 0 {
             metrics::counter!(name::INVALIDATIONS, "why" => "refused").increment(stuck as u64);

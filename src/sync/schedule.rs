@@ -52,6 +52,8 @@ pub async fn run(worker: Worker, schedule: &Schedule, stop: impl Future<Output =
     let mut ticks = interval(schedule.flush_every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let mut failing_since = None;
+    // Beside the passes, one of which may hang.
+    let showing = tokio::spawn(worker.watch.clone().keep_showing());
     // A task of its own: it waits for transactions that write votes.
     tokio::spawn({
         let worker = worker.clone();
@@ -79,6 +81,7 @@ pub async fn run(worker: Worker, schedule: &Schedule, stop: impl Future<Output =
             }
         };
         note(passed, &mut failing_since);
+        worker.watch.set_failing(failing_since);
     }
     worker.stop();
     if let Err(error) = scheduler.shutdown().await {
@@ -97,11 +100,13 @@ pub async fn run(worker: Worker, schedule: &Schedule, stop: impl Future<Output =
             tracing::warn!(limit = ?schedule.last_flush_limit, "the last flush took too long and was left")
         }
     }
+    showing.abort();
     Ok(())
 }
 
 /// What the worker does at each tick.
 async fn pass(worker: &Worker) -> Result<FlushReport, SyncError> {
+    let _pass = worker.watch.begin("flush");
     // First: in another epoch no live count is certain.
     worker.enter_epoch().await?;
     // Neither waits for the other.
@@ -117,7 +122,11 @@ async fn keep_rolling_up(worker: &Worker) {
     while !worker.is_stopping() {
         // Several workers do not come at the same time.
         sleep(ROLL_UP_EVERY.mul_f64(rand::random_range(0.75..1.25))).await;
-        match worker.roll_up().await {
+        let rolled_up = {
+            let _pass = worker.watch.begin("roll_up");
+            worker.roll_up().await
+        };
+        match rolled_up {
             Ok(()) => is_failing = false,
             Err(error) => {
                 metrics::counter!(name::JOB_FAILURES, "job" => "roll_up").increment(1);
@@ -137,6 +146,7 @@ async fn keep_scanning(worker: &Worker, scan_every: Duration) {
     while !worker.is_stopping() {
         let step = async {
             sleep(worker.scan_pause(scan_every).await?).await;
+            let _pass = worker.watch.begin("scan");
             worker.scan_page().await
         };
         match step.await {
@@ -168,8 +178,6 @@ fn note(passed: Result<FlushReport, SyncError>, failing_since: &mut Option<Insta
                 Instant::now()
             });
             *failing_since = Some(since);
-            // While no scan comes through, unsaved counts are at least this old.
-            metrics::gauge!(name::OLDEST_UNSAVED_SECONDS).set(since.elapsed().as_secs_f64());
         }
     }
 }
@@ -185,6 +193,7 @@ fn audit_job(worker: Worker, schedule: &Schedule) -> anyhow::Result<Job> {
                 return;
             };
             sleep(AUDIT_SPREAD.mul_f64(rand::random_range(0.0..1.0))).await;
+            let _pass = worker.watch.begin("audit");
             match worker.audit(Repair::Yes).await {
                 Ok(report) => log_audit(&report),
                 Err(error) => {

@@ -120,7 +120,8 @@ metrics! {
     REBUILT = "tally_rebuilt_counts_total", Counter of "counts", Worker;
     /// Time of one flush of what has changed.
     FLUSH_SECONDS = "tally_flush_seconds", Histogram of "seconds", Worker;
-    /// How long the oldest unsaved count may have been unsaved, at the last scan.
+    /// How long the oldest unsaved count has been unsaved, as far as this worker has met it; at
+    /// least as long as flushes fail.
     OLDEST_UNSAVED_SECONDS = "tally_oldest_unsaved_seconds", Gauge of "seconds", Worker;
     /// Counts that this worker's last scan left unsaved.
     UNSAVED = "tally_unsaved_counts", Gauge of "counts", Worker;
@@ -130,6 +131,9 @@ metrics! {
     EPOCHS = "tally_epoch_changes_total", Counter of "changes", Worker;
     /// Passes of the worker that failed.
     JOB_FAILURES = "tally_job_failures_total", Counter of "passes", Worker,
+        "job" in ["flush", "scan", "roll_up", "audit"];
+    /// How long the pass of this job that is under way has been running; 0 between passes.
+    JOB_RUNNING_SECONDS = "tally_job_running_seconds", Gauge of "seconds", Worker,
         "job" in ["flush", "scan", "roll_up", "audit"];
     /// How many vote ids lie beyond the watermark. Each seed and each audit reads its item's
     /// votes among them.

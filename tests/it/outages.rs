@@ -8,7 +8,7 @@ use crate::helpers::stores::{LOCK_VOTES, blocker, until_blocked};
 use tally::counts::CountReader;
 use tally::votes::VoteQueue;
 
-use crate::helpers::tally::{Tally, live_counts};
+use crate::helpers::tally::{Tally, live_counts, metric};
 
 /// Votes until a vote is answered with a live count again.
 async fn counts_are_back(tally: &Tally, item: tally::domain::ItemId) {
@@ -223,6 +223,7 @@ async fn when_postgres_stalls_the_queue_is_bounded_and_further_votes_are_refused
     })
     .await;
     assert!(queue.depth() <= tally::votes::QUEUE_LIMIT_VOTES);
+    assert!(metric("tally_queue_depth_votes") > 0.0);
     blocker.rollback().await.expect("a rollback");
     let (mut stored, mut refused) = (1, 0);
     for vote in votes {
@@ -233,6 +234,10 @@ async fn when_postgres_stalls_the_queue_is_bounded_and_further_votes_are_refused
         }
     }
     assert!(refused >= 100, "{refused} were refused");
+    assert_eq!(
+        metric("tally_votes_total{outcome=\"refused\"}"),
+        f64::from(refused)
+    );
     assert_eq!(tally.ledger_sum(item).await, stored);
     tally.assert_exact_when_quiescent(item).await;
 }

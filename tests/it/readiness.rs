@@ -10,7 +10,7 @@ use tally::http::threads;
 use tally::votes::BATCH_WRITERS_PER_THREAD;
 
 use crate::helpers::eventually;
-use crate::helpers::tally::{Tally, metrics};
+use crate::helpers::tally::{Tally, metric};
 
 async fn execute(tally: &Tally, statement: &str) {
     tally.pool.execute(statement).await.expect("a statement");
@@ -66,14 +66,6 @@ async fn ready_is_refused_while_postgres_is_a_standby() {
     execute(&tally, "select pg_promote()").await;
     tally.wait_until_ready("ready").await;
     votes_are_back(&tally, item).await;
-}
-
-/// The value of a metric without labels.
-fn metric(name: &str) -> f64 {
-    let text = metrics().render();
-    let line = text.lines().find(|line| line.starts_with(&format!("{name} ")));
-    let value = line.and_then(|line| line.split(' ').nth(1)?.parse().ok());
-    value.unwrap_or_else(|| panic!("no {name} in {text}"))
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -255,7 +255,9 @@ async fn redis_without(stores: &Stores, field: &'static str) -> String {
     let port = stores.redis.port();
     tokio::spawn(async move {
         while let Ok((client, _)) = listener.accept().await {
-            let store = TcpStream::connect(("127.0.0.1", port)).await.expect("Redis answers");
+            let store = TcpStream::connect(("127.0.0.1", port))
+                .await
+                .expect("Redis answers");
             let ((mut requests, mut client), (mut replies, mut store)) =
                 (client.into_split(), store.into_split());
             tokio::spawn(async move { tokio::io::copy(&mut requests, &mut store).await });

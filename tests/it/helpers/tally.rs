@@ -54,6 +54,16 @@ pub fn metrics() -> PrometheusHandle {
         .clone()
 }
 
+/// The value of a sample, named as in the text: `name` or `name{label="value"}`.
+pub fn metric(sample: &str) -> f64 {
+    let text = metrics().render();
+    let value = text.lines().find_map(|line| {
+        let (name, value) = line.rsplit_once(' ')?;
+        (name == sample).then(|| value.parse().ok())?
+    });
+    value.unwrap_or_else(|| panic!("no {sample} in {text}"))
+}
+
 pub fn ledger(url: &str) -> WorkerLedger {
     WorkerLedger::new(url, "test").expect("a URL")
 }

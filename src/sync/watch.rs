@@ -1,0 +1,92 @@
+//! What a worker says of itself while a pass goes on: a pass that hangs must not look like one
+//! that has nothing to do.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::{Instant, MissedTickBehavior, interval};
+
+use super::ages::UnsavedAges;
+use crate::telemetry::name;
+
+/// How often the ages are shown anew.
+const SHOW_EVERY: Duration = Duration::from_secs(1);
+
+/// What goes on in a worker. Cheap to clone; clones share it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Watch(Arc<Mutex<Inner>>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    ages: UnsavedAges,
+    /// Since when each job's pass has been running.
+    running: HashMap<&'static str, Instant>,
+    /// Since when no flush has ended well.
+    failing: Option<Instant>,
+}
+
+impl Watch {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // A panic cannot leave the ages half changed, so the poison says nothing.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Calls this with the ages of unsaved counts.
+    pub fn ages<Answer>(&self, call: impl FnOnce(&mut UnsavedAges) -> Answer) -> Answer {
+        call(&mut self.lock().ages)
+    }
+
+    /// A pass of this job begins; it ends when the guard is dropped.
+    pub fn begin(&self, job: &'static str) -> Pass {
+        self.lock().running.insert(job, Instant::now());
+        Pass {
+            watch: self.clone(),
+            job,
+        }
+    }
+
+    /// Says since when flushes fail; `None`: they do not.
+    pub fn set_failing(&self, since: Option<Instant>) {
+        self.lock().failing = since;
+    }
+
+    /// Shows the ages in the metrics.
+    pub fn show(&self) {
+        let now = Instant::now();
+        let inner = self.lock();
+        // While no scan comes through, unsaved counts may be as old as that.
+        let failing = inner.failing.map(|since| now.duration_since(since));
+        let oldest = inner.ages.oldest(now).max(failing.unwrap_or_default());
+        metrics::gauge!(name::OLDEST_UNSAVED_SECONDS).set(oldest.as_secs_f64());
+        for (job, since) in &inner.running {
+            let running = now.duration_since(*since);
+            metrics::gauge!(name::JOB_RUNNING_SECONDS, "job" => *job).set(running.as_secs_f64());
+        }
+    }
+
+    /// Shows them again and again. Never ends.
+    pub async fn keep_showing(self) {
+        let mut ticks = interval(SHOW_EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        loop {
+            ticks.tick().await;
+            self.show();
+        }
+    }
+}
+
+/// A pass that is under way.
+#[derive(Debug)]
+pub(super) struct Pass {
+    watch: Watch,
+    job: &'static str,
+}
+
+impl Drop for Pass {
+    fn drop(&mut self) {
+        let mut inner = self.watch.lock();
+        inner.running.remove(self.job);
+        metrics::gauge!(name::JOB_RUNNING_SECONDS, "job" => self.job).set(0.0);
+    }
+}
