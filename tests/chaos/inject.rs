@@ -118,8 +118,10 @@ impl Cluster {
             }
             Fault::PostgresReadOnly => self.postgres.lock().await.read_only(lasting).await?,
             Fault::PostgresIdleRestarted => {
+                // First the lock: so there is one pause at a time.
+                let mut postgres = self.postgres.lock().await;
                 let _paused = self.pause.begin().await;
-                self.postgres.lock().await.restarted_in_order(lasting).await?;
+                postgres.restarted_in_order(lasting).await?;
             }
             Fault::PostgresClockForward => step_clock(&self.postgres_clock, HOUR, step).await?,
             Fault::PostgresClockBack => step_clock(&self.postgres_clock, back(step), step).await?,

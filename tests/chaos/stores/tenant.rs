@@ -7,7 +7,7 @@ use tokio::time::{Instant, sleep};
 
 /// How many keys it writes at once, and how many times as many it has in all.
 const KEYS_AT_ONCE: usize = 200;
-const BATCHES: usize = 40;
+const BATCHES: usize = 10;
 /// So that it takes a part of Redis, not all of it.
 const PAUSE: Duration = Duration::from_millis(5);
 
