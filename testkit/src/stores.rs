@@ -118,7 +118,10 @@ pub fn owner_pool(url: &str) -> anyhow::Result<PgPool> {
 /// # Errors
 /// When Redis does not answer.
 pub async fn redis_connection(url: &str) -> anyhow::Result<MultiplexedConnection> {
-    let config = redis::AsyncConnectionConfig::new().set_response_timeout(Some(REDIS_ANSWER_LIMIT));
+    // A second, the default, is too short for a connection on a machine that is busy building.
+    let config = redis::AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(REDIS_ANSWER_LIMIT))
+        .set_response_timeout(Some(REDIS_ANSWER_LIMIT));
     Ok(redis::Client::open(url)?
         .get_multiplexed_async_connection_with_config(&config)
         .await?)
