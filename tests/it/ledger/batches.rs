@@ -196,7 +196,9 @@ async fn the_item_cache_ends_with_the_connection() {
     .execute(&pool)
     .await
     .expect("no connection");
-    writer.insert(&[vote(x, None)]).await.expect_err("it was ended");
+    // The first one may fail: a connection that was used just now is not checked.
+    let first = writer.insert(&[vote(x, None)]).await;
+    assert!(first.is_err() || words(&first.expect("it is well").outcomes) == ["unknown"]);
     for voter in [None, Some("ada")] {
         let inserted = writer.insert(&[vote(x, voter)]).await.expect("an insert");
         assert_eq!(words(&inserted.outcomes), ["unknown"]);
