@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use testkit::programs::Program;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 pub const TALLY: &str = env!("CARGO_BIN_EXE_tally");
 pub const SYNC_WORKER: &str = env!("CARGO_BIN_EXE_sync-worker");
@@ -16,12 +16,20 @@ pub const SHUTDOWN_LIMIT: &str = "3s";
 /// under way may take (6 s), and time for a busy machine.
 const STOP_LIMIT: Duration = Duration::from_secs(30);
 
+/// What a server and a worker print when they have started, and how long that may take. It
+/// takes longer while Postgres is unavailable.
+const STARTED: [&str; 2] = ["listening", "syncing"];
+const START_LIMIT: Duration = Duration::from_secs(6);
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// What they print when they end because Postgres takes no writes.
+const READ_ONLY: &str = "is read-only";
+
 /// Ends a program as a power cut would, and starts it again.
 pub async fn kill(program: &mut Program, lasting: Duration) -> anyhow::Result<()> {
     program.expect_running()?;
     program.kill().await?;
     sleep(lasting).await;
-    program.start_again()
+    start_again(program).await
 }
 
 /// Asks a program to stop, as a deployment does, and starts it again.
@@ -29,8 +37,35 @@ pub async fn restart(program: &mut Program, lasting: Duration) -> anyhow::Result
     program.expect_running()?;
     let stopped = program.stop(Signal::SIGTERM, STOP_LIMIT).await;
     sleep(lasting).await;
-    program.start_again()?;
+    start_again(program).await?;
     stopped.map(|_| ())
+}
+
+/// Starts a program as a supervisor does: one that finds a read-only Postgres says so and ends,
+/// and is started again until it stays.
+async fn start_again(program: &mut Program) -> anyhow::Result<()> {
+    loop {
+        let before = program.output().len();
+        program.start_again()?;
+        let is_up = |program: &Program| {
+            let output = program.output();
+            let since = output.get(before..).unwrap_or_default();
+            STARTED.iter().any(|line| since.contains(line))
+        };
+        let started = Instant::now();
+        while !is_up(program) && started.elapsed() < START_LIMIT {
+            sleep(LOOK_EVERY).await;
+            if let Err(ended) = program.expect_running() {
+                if !ended.to_string().contains(READ_ONLY) {
+                    return Err(ended);
+                }
+                break;
+            }
+        }
+        if program.expect_running().is_ok() {
+            return Ok(());
+        }
+    }
 }
 
 /// Stops a program where it is, for a while.
