@@ -15,6 +15,8 @@ use crate::ledger::{self, Role};
 
 /// How long a start may take, recovery after a crash included.
 const START_LIMIT: Duration = Duration::from_secs(60);
+/// What Postgres says while a process of one that was killed has not ended yet.
+const PREDECESSOR: &str = "pre-existing shared memory block";
 /// How often it is looked at meanwhile.
 const START_EVERY: Duration = Duration::from_millis(20);
 const USER: &str = "tally";
@@ -131,17 +133,17 @@ impl PrivatePostgres {
             set("fsync=off");
             set("shared_buffers=16MB");
         }
-        let mut process = Process::start(
-            "Postgres",
-            program("postgres")?,
-            options,
-            &self.variables,
-            &log,
-            true,
-        )?;
+        let start = || {
+            let program = program("postgres")?;
+            Process::start("Postgres", program, options.clone(), &self.variables, &log, true)
+        };
+        let mut process = start()?;
         let deadline = Instant::now() + START_LIMIT;
         while !ledger::answers(&self.url("postgres")).await {
-            if process.has_ended() || Instant::now() >= deadline {
+            if process.has_ended() && Instant::now() < deadline && last_lines(&log).contains(PREDECESSOR) {
+                sleep(START_EVERY).await;
+                process = start()?;
+            } else if process.has_ended() || Instant::now() >= deadline {
                 bail!(
                     "Postgres did not start; {} ends with: {}",
                     log.display(),
