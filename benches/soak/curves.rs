@@ -63,7 +63,7 @@ const fn at_most_more(percent: f64, slack: f64) -> Limit {
 
 /// A leak of 0.8 MB/s, as servers once had, is 700 MiB between the two quarters of a run of
 /// half an hour.
-pub const OF_PROGRAMS: Rule = Rule::Flat(at_most_more(10.0, 16.0));
+pub const OF_PROGRAMS: Rule = Rule::Flat(at_most_more(10.0, 8.0));
 /// Buffers of replies come and go.
 pub const OF_REDIS: Rule = Rule::Flat(at_most_more(10.0, 8.0));
 /// Some 40 backends, each with its caches.

@@ -13,7 +13,7 @@ const PANEL_HEIGHT: f64 = 150.0;
 /// Left of each panel, for the numbers of its axis.
 const LEFT: f64 = 70.0;
 /// Above each panel, for its title and the names of its curves.
-const ABOVE: f64 = 58.0;
+const ABOVE: f64 = 70.0;
 /// Above all panels.
 const TOP: f64 = 70.0;
 const MARGIN: f64 = 30.0;
