@@ -7,7 +7,7 @@ export PATH := $(HOME)/.cargo/bin:$(PATH)
 
 .DEFAULT_GOAL := help
 SECONDS ?= 10
-.PHONY: help run test lint fuzz bench chaos queries image prepare prepare-tests
+.PHONY: help run test lint fuzz bench soak chaos queries image prepare prepare-tests
 
 help: ## Say what can be made
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 18
@@ -33,6 +33,9 @@ fuzz: prepare ## Look for input that breaks a parser, SECONDS=10 a target
 
 bench: prepare ## Compare Tally with other ways of counting votes; QUICK=1 in three minutes
 	$(CARGO) bench --locked --bench compare
+
+soak: prepare ## Vote for half an hour and see that nothing grows: MINUTES=30, or SECONDS=180
+	$(CARGO) bench --locked --bench soak
 
 chaos: prepare ## Break everything at random and check every vote: ROUNDS=100, SEED=7, FAULT='Redis killed', SCENARIO=overload or redis-gone
 	@$(CARGO) test --quiet --locked --test chaos -- rounds

@@ -9,6 +9,7 @@
 /// The stores' clock is a library that is loaded with `LD_PRELOAD`.
 #[cfg(target_os = "linux")]
 pub mod clock;
+pub mod curve;
 pub mod history;
 /// It waits with epoll, which only Linux has.
 #[cfg(target_os = "linux")]

@@ -9,6 +9,7 @@ mod helpers;
 mod bad_input;
 mod batch;
 mod clocks;
+mod curves;
 mod deployment;
 mod dev;
 mod exactness;

@@ -7,8 +7,8 @@ mod requests;
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -17,6 +17,7 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId as TimerClock, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 use nix::time::{ClockId, clock_gettime};
+use tokio::sync::oneshot;
 use tokio::time::sleep;
 
 pub use requests::{Mix, Requests, Spread};
@@ -68,6 +69,16 @@ struct Control {
     phase: AtomicU8,
     acknowledged_votes: AtomicU64,
     without_count: AtomicU64,
+    /// Whether somebody waits in `asker`.
+    is_asked: AtomicBool,
+    asker: Mutex<Option<oneshot::Sender<Seen>>>,
+}
+
+/// What a load has measured so far.
+pub struct Seen {
+    pub votes: u64,
+    pub requests: u64,
+    pub latency_us: Histogram<u64>,
 }
 
 /// A load under way.
@@ -151,6 +162,14 @@ impl Load {
         let (before, started) = (self.acknowledged_votes(), Instant::now());
         sleep(over).await;
         (self.acknowledged_votes() - before) as f64 / started.elapsed().as_secs_f64()
+    }
+
+    /// What it has measured so far. The difference of two is what came between them.
+    pub async fn seen(&self) -> Seen {
+        let (asker, answer) = oneshot::channel();
+        *self.control.asker.lock().expect("nobody panics with the lock") = Some(asker);
+        self.control.is_asked.store(true, Ordering::Release);
+        answer.await.expect("the generator runs")
     }
 
     /// Ends what is measured, waits for the requests under way, and closes the
@@ -274,6 +293,9 @@ impl Generator {
                 phase = wanted;
                 self.enter(phase);
             }
+            if self.control.is_asked.load(Ordering::Acquire) {
+                self.show();
+            }
             self.send_what_is_due(between);
             if self.is_over() {
                 break;
@@ -319,6 +341,26 @@ impl Generator {
         if let Pace::Overload { per_second } = self.pace {
             let waiting = now.saturating_duration_since(self.next_due);
             self.outcome.unsent = (waiting.as_secs_f64() * per_second) as u64;
+        }
+    }
+
+    /// Tells what it has measured so far to whoever asks.
+    fn show(&self) {
+        self.control.is_asked.store(false, Ordering::Release);
+        let asker = self
+            .control
+            .asker
+            .lock()
+            .expect("nobody panics with the lock")
+            .take();
+        if let Some(asker) = asker {
+            let seen = Seen {
+                votes: self.outcome.votes,
+                requests: self.outcome.requests,
+                latency_us: self.outcome.latency_us.clone(),
+            };
+            // Whoever asked may have gone.
+            let _ = asker.send(seen);
         }
     }
 

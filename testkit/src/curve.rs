@@ -1,0 +1,94 @@
+//! When a curve that a soak has sampled counts as growing.
+//!
+//! The rule: the median of the last quarter of the run must not be worse than the median of
+//! the second quarter by more than a percentage and an absolute slack together. Medians, so
+//! that a checkpoint or a vacuum in one sample decides nothing; the second quarter, since in
+//! the first caches fill and counters are seeded.
+
+use std::ops::Range;
+
+/// The part of a run that belongs to no quarter: the first minutes.
+pub const WARM_UP_PART: f64 = 0.1;
+/// Fewer samples in a quarter say nothing.
+pub const QUARTER_SAMPLES: usize = 5;
+
+const FIRST: Range<f64> = WARM_UP_PART..0.25;
+const SECOND: Range<f64> = 0.25..0.5;
+const LAST: Range<f64> = 0.75..f64::INFINITY;
+
+/// Which way a curve gets worse.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Worse {
+    Higher,
+    Lower,
+}
+
+/// How much worse the last quarter may be than the second.
+#[derive(Clone, Copy, Debug)]
+pub struct Limit {
+    pub worse: Worse,
+    /// Of the second quarter's median.
+    pub percent: f64,
+    /// On top of that, in the curve's own unit.
+    pub slack: f64,
+}
+
+/// The medians of a curve's quarters. The first one is without the warm-up.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Quarters {
+    pub first: f64,
+    pub second: f64,
+    pub last: f64,
+}
+
+impl Quarters {
+    /// Of samples, each with the part of the run at which it was taken (0 to 1). What is no
+    /// number was not measured. `None`: a quarter has too few samples.
+    pub fn of(samples: impl Iterator<Item = (f64, f64)> + Clone) -> Option<Self> {
+        let median_in = |quarter: Range<f64>| {
+            let within = samples.clone().filter(|(part, _)| quarter.contains(part));
+            let values: Vec<f64> = within
+                .map(|(_, value)| value)
+                .filter(|value| !value.is_nan())
+                .collect();
+            (values.len() >= QUARTER_SAMPLES)
+                .then(|| median(values))
+                .flatten()
+        };
+        Some(Self {
+            first: median_in(FIRST)?,
+            second: median_in(SECOND)?,
+            last: median_in(LAST)?,
+        })
+    }
+}
+
+impl Limit {
+    /// The worst median that the last quarter may have.
+    pub fn bound(&self, quarters: &Quarters) -> f64 {
+        let more = quarters.second.abs() * self.percent / 100.0 + self.slack;
+        match self.worse {
+            Worse::Higher => quarters.second + more,
+            Worse::Lower => quarters.second - more,
+        }
+    }
+
+    /// Whether the curve is flat, as far as the limit says.
+    pub fn holds(&self, quarters: &Quarters) -> bool {
+        match self.worse {
+            Worse::Higher => quarters.last <= self.bound(quarters),
+            Worse::Lower => quarters.last >= self.bound(quarters),
+        }
+    }
+}
+
+/// The middle value; of an even number, the mean of the two.
+pub fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    match values.len() {
+        0 => None,
+        odd if odd % 2 == 1 => Some(values[middle]),
+        _ => Some(f64::midpoint(values[middle - 1], values[middle])),
+    }
+}
