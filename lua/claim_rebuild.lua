@@ -1,6 +1,6 @@
 -- claim_rebuild: draw the revision under which an item's exact count is written.
 --
--- KEYS[1]  <prefix>unsaved: the index of items with something to be written
+-- KEYS[1]  <prefix>unsaved: the index, the keys of items with something to be written
 -- KEYS[1 + k]  the items' hashes, <prefix>{<item id>}, each once
 -- ARGV     two for each key, in order:
 --   request     the rebuild request, read before the exact count was read
@@ -26,7 +26,7 @@ for k = 1, #KEYS - 1 do
   elseif held[1] then
     if held[2] == held[3] then
       call('HDEL', key, 'rebuild')
-      saved[#saved + 1] = string.match(key, '{(%d+)}$')
+      saved[#saved + 1] = key
     end
     replies[k] = 'LIVE'
   else

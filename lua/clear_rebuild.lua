@@ -1,6 +1,6 @@
 -- clear_rebuild: clear rebuild requests whose exact counts have been written.
 --
--- KEYS[1]      <prefix>unsaved: the index of items with something to be written
+-- KEYS[1]      <prefix>unsaved: the index, the keys of items with something to be written
 -- KEYS[1 + k]  the items' hashes, <prefix>{<item id>}, each once
 -- ARGV[1]      lease_limit_ms: how long a lease beside a cleared request may stay
 -- ARGV[1 + k]  request of KEYS[1 + k]: its token, read before the ledger was read
@@ -15,7 +15,7 @@ for k = 1, #KEYS - 1 do
   if call('HGET', key, 'rebuild') == ARGV[1 + k] then
     call('HDEL', key, 'rebuild')
     local held = call('HMGET', key, 'count', 'rev', 'saved')
-    if not held[1] or held[2] == held[3] then saved[#saved + 1] = string.match(key, '{(%d+)}$') end
+    if not held[1] or held[2] == held[3] then saved[#saved + 1] = key end
     if not held[1] then
       if call('HEXISTS', key, 'lease') == 1 then
         -- The holder of the lease may have read the item before it was written: its seed

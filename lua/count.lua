@@ -1,6 +1,6 @@
 -- count: add the votes of one committed batch to the live counts of its items.
 --
--- KEYS[1]      <prefix>unsaved: the index of items with something to be written
+-- KEYS[1]      <prefix>unsaved: the index, the keys of items with something to be written
 -- KEYS[1 + k]  the items' hashes, <prefix>{<item id>}, each once
 -- ARGV[1]      xid: the id of the batch's transaction, committed; decimal
 -- ARGV[2]      nonce: makes a fresh lease unique
@@ -57,7 +57,7 @@ for k = 1, #KEYS - 1 do
       if revision >= now then revision_text = format('%.0f', revision + 1) end
       call('HSET', key, 'count', format('%.0f', count), 'rev', revision_text)
       -- Only the first vote after a save: the item of an unsaved count is in the index.
-      if held[4] == held[2] then unsaved[#unsaved + 1] = string.match(key, '{(%d+)}$') end
+      if held[4] == held[2] then unsaved[#unsaved + 1] = key end
     end
     replies[k] = count
   else

@@ -1,6 +1,6 @@
 -- invalidate: drop live counts and request rebuilds. Always safe.
 --
--- KEYS[1]  <prefix>unsaved: the index of items with something to be written
+-- KEYS[1]  <prefix>unsaved: the index, the keys of items with something to be written
 -- KEYS[1 + k]  the items' hashes, <prefix>{<item id>}, each once
 -- ARGV     two for each key, in order:
 --   request   a fresh token
@@ -26,7 +26,7 @@ for k = 1, #KEYS - 1 do
     -- The revision stays. A later count must not have it again, even if the clock went
     -- back: a worker may still be about to write or mark the dropped count.
     if revision then redis.call('HSET', key, 'rev', revision) end
-    unsaved[#unsaved + 1] = string.match(key, '{(%d+)}$')
+    unsaved[#unsaved + 1] = key
     replies[k] = 'INVALIDATED'
   end
 end

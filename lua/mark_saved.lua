@@ -1,7 +1,7 @@
 -- mark_saved: mark live counts as saved, after they were written to their items. A
 -- request to rebuild such an item is cleared: its count was seeded after the request.
 --
--- KEYS[1]  <prefix>unsaved: the index of items with something to be written
+-- KEYS[1]  <prefix>unsaved: the index, the keys of items with something to be written
 -- KEYS[1 + k]  the items' hashes, <prefix>{<item id>}, each once
 -- ARGV[k]  revision of KEYS[1 + k]: the one that was read before the write, µs
 --
@@ -17,7 +17,7 @@ for k = 1, #KEYS - 1 do
   if held[1] and held[2] == ARGV[k] then
     call('HSET', key, 'saved', ARGV[k])
     call('HDEL', key, 'rebuild')
-    saved[#saved + 1] = string.match(key, '{(%d+)}$')
+    saved[#saved + 1] = key
     replies[k] = 'SAVED'
   else
     replies[k] = 'CHANGED'

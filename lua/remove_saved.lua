@@ -1,7 +1,7 @@
--- remove_saved: take items out of the index that have nothing to be written. For what other
+-- remove_saved: take keys out of the index of items that have nothing to be written. For what other
 -- scripts cannot see: a counter that someone deleted or Redis evicted.
 --
--- KEYS[1]      <prefix>unsaved: the index of items with something to be written
+-- KEYS[1]      <prefix>unsaved: the index, the keys of items with something to be written
 -- KEYS[1 + k]  the items' hashes, <prefix>{<item id>}, each once
 --
 -- Reply: for each key, in order
@@ -16,7 +16,7 @@ for k = 1, #KEYS - 1 do
   if held[4] or (held[1] and held[2] ~= held[3]) then
     replies[k] = 'KEPT'
   else
-    saved[#saved + 1] = string.match(key, '{(%d+)}$')
+    saved[#saved + 1] = key
     replies[k] = 'REMOVED'
   end
 end

@@ -1,6 +1,6 @@
 -- seed: create missing live counts from exact counts of the ledger.
 --
--- KEYS[1]  <prefix>unsaved: the index of items with something to be written
+-- KEYS[1]  <prefix>unsaved: the index, the keys of items with something to be written
 -- KEYS[1 + k]  the items' hashes, <prefix>{<item id>}, each once
 -- ARGV     four for each key, in order:
 --   count       the item's exact count
@@ -34,7 +34,7 @@ for k = 1, #KEYS - 1 do
     call('HSET', key, 'count', count, 'rev', revision, 'snap', snapshot, 'seeded', seeded)
     call('HDEL', key, 'lease', 'saved')
     call('PERSIST', key)
-    unsaved[#unsaved + 1] = string.match(key, '{(%d+)}$')
+    unsaved[#unsaved + 1] = key
     replies[k] = 'SEEDED'
   end
 end

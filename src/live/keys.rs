@@ -6,7 +6,7 @@
 //! | `<prefix>{<item id>}` | hash | an item's counter, see [`super::counter`] |
 //! | `<prefix>epoch` | string | the known epoch: the one that the counters belong to |
 //! | `<prefix>entering:<nonce>` | string | the mark of a worker that is entering an epoch |
-//! | `<prefix>unsaved` | set | the index: ids of the items with an unsaved live count or a rebuild request |
+//! | `<prefix>unsaved` | set | the index: the keys of the items with an unsaved live count or a rebuild request |
 //! | `<prefix>unsaved_scan` | string | the cursor of the scan over the index that several workers share |
 //! | `<prefix>scan` | string | the cursor of the scan over all counters that several workers share |
 //! | `<prefix>owner` | string | the owner's mark: which Tally the keys belong to, see [`super::owner`] |

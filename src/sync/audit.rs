@@ -182,6 +182,10 @@ impl Worker {
     async fn compare(&self, items: &[ItemId]) -> Result<Vec<(AuditRow, Verdict)>, SyncError> {
         let in_flight_after = self.in_flight_after().await?;
         let counters = self.counters.read(items).await?;
+        // Whoever has deleted the index: its items would wait for the slow scan.
+        let to_be_written = counters.iter().filter(|one| one.is_to_be_written());
+        let to_be_written: Vec<ItemId> = to_be_written.map(|one| one.item_id).collect();
+        self.counters.add_unsaved(&to_be_written).await?;
         let rows = self.ledger.audit_page(items, in_flight_after).await?;
         // Both come in the order of ids; items are never deleted, so they pair up.
         Ok(rows

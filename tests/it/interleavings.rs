@@ -295,7 +295,7 @@ impl Item {
         let read = self.read().await;
         let is_in_index: bool = redis::cmd("SISMEMBER")
             .arg(INDEX)
-            .arg(self.id.get())
+            .arg(&self.key)
             .query_async(&mut self.redis)
             .await
             .expect("Redis answers");

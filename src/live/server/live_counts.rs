@@ -196,29 +196,31 @@ impl LiveCounts {
         if items.is_empty() {
             return Ok(Vec::new());
         }
-        let mut pipeline = redis::Pipeline::with_capacity(items.len());
-        for item in items {
-            pipeline
-                .cmd("HMGET")
+        let commands = items.iter().map(|item| {
+            let mut command = redis::cmd("HMGET");
+            command
                 .arg(self.state.redis.keys().counter(*item))
                 .arg(&["count", "rev", "saved", "rebuild"]);
-        }
-        type Fields = (Option<i64>, Option<i64>, Option<i64>, Option<String>);
-        let fields = self.call(async |mut connection| Ok(pipeline.query_async(&mut connection).await?));
-        let fields: Vec<Fields> = fields.await.map_err(|failed| self.open_breaker(failed))?;
-        let reads = fields
-            .into_iter()
-            .map(|(count, revision, saved, rebuild)| match (count, rebuild) {
-                (Some(count), _) => LiveRead::Count(LiveCount {
-                    count,
-                    saved: saved
-                        .filter(|saved| revision == Some(*saved))
-                        .map(Revision::from_micros),
-                }),
-                (None, Some(_)) => LiveRead::Rebuilding,
-                (None, None) => LiveRead::Absent,
+            command
+        });
+        let replies = self.call(async |mut connection| scripts::send(&mut connection, commands).await);
+        let replies = replies.await.map_err(|failed| self.open_breaker(failed))?;
+        let mut unreadable = Vec::new();
+        let mut reads = Vec::with_capacity(items.len());
+        for (item, reply) in items.iter().zip(replies) {
+            reads.push(match live_read(&reply) {
+                Some(read) => read,
+                // Someone else has written it. It is invalidated; the others are well.
+                None => {
+                    unreadable.push(*item);
+                    LiveRead::Rebuilding
+                }
             });
-        Ok(reads.collect())
+        }
+        if !unreadable.is_empty() {
+            self.suspect(unreadable);
+        }
+        Ok(reads)
     }
 
     /// Makes these items suspect: they are invalidated as soon as Redis answers.
@@ -320,6 +322,22 @@ fn counted(reply: Value) -> Result<Counted, LiveError> {
         },
         _ => Err(scripts::COUNT.unexpected(reply)),
     }
+}
+
+/// What a counter's fields say; `None` when they are no counter's.
+fn live_read(reply: &Value) -> Option<LiveRead> {
+    type Fields = (Option<i64>, Option<i64>, Option<i64>, Option<String>);
+    let (count, revision, saved, rebuild): Fields = redis::from_redis_value_ref(reply).ok()?;
+    Some(match (count, rebuild) {
+        (Some(count), _) => LiveRead::Count(LiveCount {
+            count,
+            saved: saved
+                .filter(|saved| revision == Some(*saved))
+                .map(Revision::from_micros),
+        }),
+        (None, Some(_)) => LiveRead::Rebuilding,
+        (None, None) => LiveRead::Absent,
+    })
 }
 
 fn seeded(reply: Value) -> Result<bool, LiveError> {

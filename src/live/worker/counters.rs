@@ -264,17 +264,15 @@ impl Counters {
 }
 
 fn claimed(reply: Value) -> Result<Option<Revision>, LiveError> {
-    let revision = match &reply {
-        Value::Array(parts) => match (parts.first().and_then(text), parts.get(1).and_then(text)) {
-            (Some("CLAIMED"), Some(revision)) => revision.parse().ok(),
-            _ => None,
-        },
-        _ => match text(&reply) {
-            Some("LIVE" | "CHANGED") => return Ok(None),
-            _ => None,
-        },
+    let parts = match &reply {
+        Value::Array(parts) => (parts.first().and_then(text), parts.get(1).and_then(text)),
+        _ => (text(&reply), None),
     };
-    revision
-        .map(|micros| Some(Revision::from_micros(micros)))
-        .ok_or_else(|| scripts::CLAIM_REBUILD.unexpected(reply))
+    match parts {
+        // A number that is none, or too large, comes from a counter that someone else has
+        // written. The item waits; the others do not.
+        (Some("CLAIMED"), Some(revision)) => Ok(revision.parse().ok().map(Revision::from_micros)),
+        (Some("LIVE" | "CHANGED"), None) => Ok(None),
+        _ => Err(scripts::CLAIM_REBUILD.unexpected(reply)),
+    }
 }

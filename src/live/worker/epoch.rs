@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redis::InfoDict;
+use redis::{InfoDict, RedisError};
 
 use super::Counters;
 use crate::live::LiveError;
@@ -41,10 +41,15 @@ impl Counters {
     /// When Redis is unavailable.
     pub async fn known_epoch(&self) -> Result<Option<String>, LiveError> {
         let mut connection = self.redis.pool.get().await?;
-        Ok(redis::cmd("GET")
+        let read: Result<Option<String>, RedisError> = redis::cmd("GET")
             .arg(self.redis.keys().epoch())
             .query_async(&mut *connection)
-            .await?)
+            .await;
+        match read {
+            // Someone has put another type there: no epoch. The next one replaces it.
+            Err(error) if error.code() == Some("WRONGTYPE") => Ok(None),
+            read => Ok(read?),
+        }
     }
 
     /// Sets a mark, before the worker looks at the first counter. If Redis loses its data, it

@@ -1,6 +1,8 @@
 //! Scans: over the index of unsaved counters, or over all counters; a worker's own, or one
 //! that several workers share.
 
+use redis::RedisError;
+
 use super::Counters;
 use crate::domain::ItemId;
 use crate::live::LiveError;
@@ -50,11 +52,7 @@ impl Counters {
         command.arg("COUNT").arg(size);
         let mut connection = self.redis.pool.get().await?;
         let (next, found): (u64, Vec<String>) = command.query_async(&mut *connection).await?;
-        let item = |found: &String| match scan {
-            Scan::Unsaved => found.parse().ok(),
-            Scan::All => keys.item_of(found),
-        };
-        let mut items: Vec<ItemId> = found.iter().filter_map(item).collect();
+        let mut items: Vec<ItemId> = found.iter().filter_map(|key| keys.item_of(key)).collect();
         items.sort_unstable();
         items.dedup();
         Ok(ScanPage { items, next })
@@ -71,11 +69,7 @@ impl Counters {
             Scan::Unsaved => self.redis.keys().unsaved_scan(),
             Scan::All => self.redis.keys().scan(),
         };
-        let cursor: Option<u64> = {
-            let mut connection = self.redis.pool.get().await?;
-            redis::cmd("GET").arg(&key).query_async(&mut *connection).await?
-        };
-        let cursor = cursor.unwrap_or(0);
+        let cursor = self.cursor(&key).await?;
         let page = self.scan(scan, cursor, size).await?;
         let mut connection = self.redis.pool.get().await?;
         let reply = scripts::ADVANCE
@@ -86,6 +80,45 @@ impl Counters {
             Some("TAKEN") => Ok(None),
             _ => Err(scripts::ADVANCE.unexpected(reply)),
         }
+    }
+
+    /// Where a shared scan stands. What is no cursor, someone else has put there: it goes, and
+    /// the scan begins anew.
+    async fn cursor(&self, key: &str) -> Result<u64, LiveError> {
+        let mut connection = self.redis.pool.get().await?;
+        let read: Result<Option<String>, RedisError> =
+            redis::cmd("GET").arg(key).query_async(&mut *connection).await;
+        let text = match read {
+            Ok(text) => text,
+            Err(error) if error.code() == Some("WRONGTYPE") => Some(String::new()),
+            Err(error) => return Err(error.into()),
+        };
+        match text.map(|text| text.parse()) {
+            None => Ok(0),
+            Some(Ok(cursor)) => Ok(cursor),
+            Some(Err(_)) => {
+                redis::cmd("DEL").arg(key).exec_async(&mut *connection).await?;
+                Ok(0)
+            }
+        }
+    }
+
+    /// Puts these items into the index, if something else has taken them out.
+    ///
+    /// # Errors
+    /// When Redis is unavailable.
+    pub async fn add_unsaved(&self, items: &[ItemId]) -> Result<(), LiveError> {
+        if items.is_empty() {
+            return Ok(());
+        }
+        let keys = self.redis.keys();
+        let mut command = redis::cmd("SADD");
+        command.arg(keys.unsaved());
+        for item in items {
+            command.arg(keys.counter(*item));
+        }
+        let mut connection = self.redis.pool.get().await?;
+        Ok(command.exec_async(&mut *connection).await?)
     }
 
     /// How many keys the database has, also those of others.

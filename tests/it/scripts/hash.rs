@@ -8,7 +8,7 @@ use redis::{AsyncCommands, Value};
 use tally::domain::{CountDelta, ExactCount, ItemId, Owner, Snapshot, TransactionId};
 use tally::live::{COUNTER_FIELDS, Counted, KeyPrefix, LiveCounts, Redis, SERVER_ANSWER_LIMIT, Scan, Seed};
 
-use super::{INDEX, ITEM, KEY, LEASE_LIMIT_MS, Scripts};
+use super::{INDEX, KEY, LEASE_LIMIT_MS, Scripts};
 use crate::helpers::eventually;
 use crate::helpers::stores::Stores;
 use crate::helpers::tally::counters;
@@ -197,7 +197,7 @@ impl Scripts {
             pipeline.hset(KEY, field, value).ignore();
         }
         if is_to_be_written(state) {
-            pipeline.sadd(INDEX, ITEM).ignore();
+            pipeline.sadd(INDEX, KEY).ignore();
         }
         if state.contains_key("lease") && !state.contains_key("rebuild") {
             pipeline.cmd("PEXPIRE").arg(KEY).arg(LEASE_LIMIT_MS).ignore();
@@ -242,7 +242,7 @@ async fn every_script_replies_writes_and_removes_what_its_header_and_the_table_o
             }
             let is_in_index: bool = scripts_of_redis
                 .connection
-                .sismember(INDEX, ITEM)
+                .sismember(INDEX, KEY)
                 .await
                 .expect("Redis answers");
             assert_eq!(is_in_index, is_to_be_written(&after), "{at} left {after:?}");

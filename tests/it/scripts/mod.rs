@@ -19,7 +19,6 @@ macro_rules! script {
 
 mod hash;
 
-const ITEM: &str = "1";
 const KEY: &str = "tally:{1}";
 const INDEX: &str = "tally:unsaved";
 const LEASE_LIMIT_MS: &str = "10000";

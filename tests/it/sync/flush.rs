@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tally::domain::ItemId;
-use tally::sync::SyncOptions;
+use tally::sync::{Repair, SyncOptions};
 
 use super::{command, epoch, unsaved};
 use crate::helpers::eventually;
@@ -276,6 +276,57 @@ async fn a_counter_that_the_index_has_lost_is_saved_by_the_slow_scan() {
     assert_eq!(worker.flush_unsaved().await.expect("a flush").flushed, 0);
     worker.scan_page().await.expect("a page");
     assert_eq!(tally.saved_count(item).await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_audit_puts_back_what_the_index_has_lost() {
+    let tally = Tally::start().await;
+    let item = tally.item("x").await;
+    tally.add(item, 1).await;
+    command(&tally, &["DEL", "tally:unsaved"]).await;
+    let worker = tally.worker();
+    worker.audit(Repair::Yes).await.expect("an audit");
+    assert_eq!(worker.flush_unsaved().await.expect("a flush").flushed, 1);
+    assert_eq!(tally.saved_count(item).await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_that_someone_has_damaged_stop_no_other_item() {
+    let tally = Tally::start().await;
+    let (damaged, other) = (tally.item("x").await, tally.item("y").await);
+    let key = format!("tally:{{{damaged}}}");
+    tally.worker().enter_epoch().await.expect("an epoch");
+    for damage in [
+        ["HSET", &key, "rev", "100000000000000000000", "rebuild", "x"].as_slice(),
+        &["HSET", &key, "rev", "none"],
+        &["SET", &key, "theirs"],
+        &["SET", "tally:unsaved_scan", "theirs"],
+        &["SET", "tally:scan", "theirs"],
+        &["RPUSH", "tally:unsaved_scan", "theirs"],
+        &["RPUSH", "tally:epoch", "theirs"],
+    ] {
+        for item in [damaged, other] {
+            tally.add(item, 1).await;
+        }
+        if damage[0] != "HSET" {
+            command(&tally, &["DEL", damage[1]]).await;
+        }
+        command(&tally, damage).await;
+        command(&tally, &["SADD", "tally:unsaved", &key]).await;
+        // A read of the damaged one leaves the other with its live count.
+        for item in [damaged, other] {
+            tally.get(&format!("/v1/items/{item}")).await;
+        }
+        assert!(tally.add(other, 1).await.is_some(), "{damage:?}");
+        let worker = tally.worker();
+        worker.enter_epoch().await.expect("an epoch");
+        worker.flush_shared().await.expect("a flush");
+        worker.scan_page().await.expect("a page");
+        worker.flush_until_quiescent().await.expect("a flush");
+        let (_, exact) = tally.get(&format!("/v1/items/{other}")).await;
+        assert_eq!(exact["saved"]["vote_count"], exact["vote_count"], "{damage:?}");
+        command(&tally, &["DEL", &key]).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
