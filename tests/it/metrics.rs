@@ -344,11 +344,12 @@ async fn the_watermarks_lag_grows_while_a_batch_writer_stands_still() {
         .expect("a statement");
     tally.add(item, 1).await;
     tally.add(item, 1).await;
-    tally.worker().audit(Repair::No).await.expect("an audit");
+    let worker = tally.worker();
+    worker.audit(Repair::No).await.expect("an audit");
     assert_values(&[("tally_watermark_lag_votes", 2.0)]);
     still.close().await.expect("an end");
     eventually("the watermark moves", async || {
-        tally.worker().audit(Repair::No).await.expect("an audit");
+        worker.audit(Repair::No).await.expect("an audit");
         (metric("tally_watermark_lag_votes") == 0.0).then_some(())
     })
     .await;
