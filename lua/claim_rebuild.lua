@@ -30,7 +30,7 @@ for k = 1, #KEYS - 1 do
     end
     replies[k] = 'LIVE'
   else
-    local revision = math.max(now, counted_at + 1, tonumber(held[2] or 0) + 1)
+    local revision = math.max(now, counted_at + 1, (tonumber(held[2] or 0) or 0) + 1)
     local text = string.format('%.0f', revision)
     call('HSET', key, 'rev', text)
     replies[k] = {'CLAIMED', text}

@@ -25,7 +25,8 @@ for k = 1, #KEYS - 1 do
     redis.call('HSET', key, 'rebuild', request)
     -- The revision stays. A later count must not have it again, even if the clock went
     -- back: a worker may still be about to write or mark the dropped count.
-    if revision then redis.call('HSET', key, 'rev', revision) end
+    -- One that is no time (µs) before the year 2286 is none of Tally's.
+    if (tonumber(revision or '') or 1e16) < 1e16 then redis.call('HSET', key, 'rev', revision) end
     unsaved[#unsaved + 1] = key
     replies[k] = 'INVALIDATED'
   end

@@ -29,7 +29,7 @@ for k = 1, #KEYS - 1 do
     -- Above the saved count's revision and above that of a count that was invalidated,
     -- whatever the clock says. So no two counts of an item ever have one revision, and
     -- the item can be saved at once.
-    local floor = math.max(tonumber(counted_at), tonumber(held[3] or 0))
+    local floor = math.max(tonumber(counted_at), tonumber(held[3] or 0) or 0)
     local revision = string.format('%.0f', math.max(now, floor + 1))
     call('HSET', key, 'count', count, 'rev', revision, 'snap', snapshot, 'seeded', seeded)
     call('HDEL', key, 'lease', 'saved')

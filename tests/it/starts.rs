@@ -36,7 +36,12 @@ async fn assert_refuses(program: &str, arguments: &[&str], url: &str, redis_url:
     let errors = text(&output.stderr);
     assert!(!output.status.success(), "{program} {arguments:?} starts");
     assert_eq!(
-        errors.trim().lines().count(),
+        // On a busy machine sqlx warns of slow statements.
+        errors
+            .trim()
+            .lines()
+            .filter(|line| !line.contains("slow statement"))
+            .count(),
         1,
         "{program} {arguments:?}: {errors}"
     );
