@@ -1,7 +1,9 @@
 //! What the bench prints: a line for each run, then medians, then the targets.
 
 use crate::measure::CpuEach;
-use crate::results::{Results, median};
+use testkit::curve::median;
+
+use crate::results::Results;
 use crate::systems::System;
 use crate::targets::Target;
 use crate::voting::{Latency, Row};

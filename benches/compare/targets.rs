@@ -2,7 +2,9 @@
 
 use serde::Serialize;
 
-use crate::results::{Results, median};
+use testkit::curve::median;
+
+use crate::results::Results;
 use crate::systems::System::{self, BatchedTransaction, NoOp, Recipe, Tally, Transaction};
 use crate::voting::Row;
 use crate::worker::WorkerRow;

@@ -206,7 +206,7 @@ fn points(seconds: &[f64], values: &[f64]) -> Vec<(f64, f64)> {
     let chunks = seconds.chunks(each).zip(values.chunks(each));
     let point = |(seconds, values): (&[f64], &[f64])| {
         let measured = values.iter().copied().filter(|value| !value.is_nan());
-        Some((*seconds.last()?, median(measured.collect())?))
+        Some((*seconds.last()?, median(measured)?))
     };
     chunks.filter_map(point).collect()
 }

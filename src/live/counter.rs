@@ -25,10 +25,10 @@
 
 use std::time::Duration;
 
-use redis::Value;
+use redis::{Cmd, Value};
 
-use super::LiveError;
 use super::scripts::text;
+use super::{KeyPrefix, LiveError};
 use crate::domain::{ItemId, RedisTime, Revision};
 
 /// All fields of a counter.
@@ -73,22 +73,37 @@ impl Counter {
     }
 }
 
+/// Reads these fields of a counter.
+pub(super) fn read_fields(keys: &KeyPrefix, item: ItemId, fields: &[&str]) -> Cmd {
+    let mut command = redis::cmd("HMGET");
+    command.arg(keys.counter(item)).arg(fields);
+    command
+}
+
+/// The fields in the reply to [`read_fields`]; `None` when someone has put a value of another
+/// type there, which holds no count.
+///
+/// # Errors
+/// When Redis refuses to read them.
+pub(super) fn fields(reply: Value) -> Result<Option<Vec<Value>>, LiveError> {
+    match reply {
+        Value::Array(fields) => Ok(Some(fields)),
+        Value::ServerError(error) if error.code() == "WRONGTYPE" => Ok(None),
+        Value::ServerError(error) => Err(LiveError::Redis(error.into())),
+        reply => Err(LiveError::Reply { name: "HMGET", reply }),
+    }
+}
+
 /// The fields that [`counter`] takes, in this order.
 pub(super) const WORKER_FIELDS: [&str; 5] = ["count", "rev", "saved", "seeded", "rebuild"];
 
-/// The counter of an item, from the reply to HMGET of [`WORKER_FIELDS`]. A field that is no
-/// number where one belongs counts as absent.
+/// The counter of an item, from the reply to [`read_fields`] of [`WORKER_FIELDS`]. A field that
+/// is no number where one belongs counts as absent.
 ///
 /// # Errors
-/// When the reply is no array.
+/// As [`fields`].
 pub(super) fn counter(item_id: ItemId, now: RedisTime, reply: Value) -> Result<Counter, LiveError> {
-    let fields = match reply {
-        Value::Array(fields) => fields,
-        // Someone has put a value of another type there, which holds no count.
-        Value::ServerError(error) if error.code() == "WRONGTYPE" => Vec::new(),
-        Value::ServerError(error) => return Err(LiveError::Redis(error.into())),
-        reply => return Err(LiveError::Reply { name: "HMGET", reply }),
-    };
+    let fields = fields(reply)?.unwrap_or_default();
     let field = |at: usize| fields.get(at).and_then(text);
     let number = |at: usize| field(at)?.parse::<i64>().ok();
     Ok(Counter {

@@ -83,7 +83,8 @@ impl Limit {
 }
 
 /// The middle value; of an even number, the mean of the two.
-pub fn median(mut values: Vec<f64>) -> Option<f64> {
+pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
+    let mut values: Vec<f64> = values.into_iter().collect();
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;
     match values.len() {

@@ -17,6 +17,7 @@ use super::repair;
 use super::state::State;
 use super::suspects::Suspects;
 use crate::domain::{CountDelta, ExactCount, ItemId, Owner, Revision, TransactionId};
+use crate::live::counter::{fields, read_fields};
 use crate::live::scripts::{self, fresh_token, text};
 use crate::live::{LEASE_LIMIT_MS, LiveError, Redis};
 
@@ -196,19 +197,19 @@ impl LiveCounts {
         if items.is_empty() {
             return Ok(Vec::new());
         }
-        let commands = items.iter().map(|item| {
-            let mut command = redis::cmd("HMGET");
-            command
-                .arg(self.state.redis.keys().counter(*item))
-                .arg(&["count", "rev", "saved", "rebuild"]);
-            command
+        let keys = self.state.redis.keys();
+        let commands = items
+            .iter()
+            .map(|item| read_fields(keys, *item, &["count", "rev", "saved", "rebuild"]));
+        let replies = self.call(async |mut connection| {
+            let replies = scripts::send(&mut connection, commands).await?;
+            replies.into_iter().map(fields).collect::<Result<Vec<_>, _>>()
         });
-        let replies = self.call(async |mut connection| scripts::send(&mut connection, commands).await);
         let replies = replies.await.map_err(|failed| self.open_breaker(failed))?;
         let mut unreadable = Vec::new();
         let mut reads = Vec::with_capacity(items.len());
-        for (item, reply) in items.iter().zip(replies) {
-            reads.push(match live_read(&reply) {
+        for (item, fields) in items.iter().zip(replies) {
+            reads.push(match fields.and_then(live_read) {
                 Some(read) => read,
                 // Someone else has written it. It is invalidated; the others are well.
                 None => {
@@ -325,9 +326,9 @@ fn counted(reply: Value) -> Result<Counted, LiveError> {
 }
 
 /// What a counter's fields say; `None` when they are no counter's.
-fn live_read(reply: &Value) -> Option<LiveRead> {
+fn live_read(fields: Vec<Value>) -> Option<LiveRead> {
     type Fields = (Option<i64>, Option<i64>, Option<i64>, Option<String>);
-    let (count, revision, saved, rebuild): Fields = redis::from_redis_value_ref(reply).ok()?;
+    let (count, revision, saved, rebuild): Fields = redis::from_redis_value(Value::Array(fields)).ok()?;
     Some(match (count, rebuild) {
         (Some(count), _) => LiveRead::Count(LiveCount {
             count,

@@ -6,7 +6,7 @@ use redis::{RedisError, Value};
 
 use super::Counters;
 use crate::domain::{ItemId, RedisTime, Revision};
-use crate::live::counter::{Counter, WORKER_FIELDS, counter};
+use crate::live::counter::{Counter, WORKER_FIELDS, counter, read_fields};
 use crate::live::scripts::{self, text};
 use crate::live::{LEASE_LIMIT_MS, LiveError};
 
@@ -49,11 +49,7 @@ impl Counters {
         }
         let keys = self.redis.keys();
         let mut commands = Vec::with_capacity(items.len() + 1);
-        for item in items {
-            let mut command = redis::cmd("HMGET");
-            command.arg(keys.counter(*item)).arg(&WORKER_FIELDS);
-            commands.push(command);
-        }
+        commands.extend(items.iter().map(|item| read_fields(keys, *item, &WORKER_FIELDS)));
         // For the ages of counts.
         commands.push(redis::cmd("TIME"));
         let mut connection = self.redis.pool.get().await?;

@@ -329,6 +329,19 @@ async fn keys_that_someone_has_damaged_stop_no_other_item() {
     }
 }
 
+/// Redis refuses the read: that says nothing of the counter.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_read_that_redis_refuses_makes_no_count_suspect() {
+    let tally = Tally::start().await;
+    let item = tally.item("x").await;
+    tally.add(item, 1).await;
+    command(&tally, &["ACL", "SETUSER", "default", "-hmget"]).await;
+    let (_, answer) = tally.get(&format!("/v1/items/{item}")).await;
+    assert_eq!(answer["current"], false, "{answer}");
+    command(&tally, &["ACL", "SETUSER", "default", "+hmget"]).await;
+    assert_eq!(tally.live_count(item).await, Some(1), "it was not invalidated");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_index_forgets_a_counter_that_someone_has_deleted_or_replaced() {
     let tally = Tally::start().await;
