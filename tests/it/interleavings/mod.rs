@@ -1,0 +1,322 @@
+//! The protocol's steps in orders that are drawn from a seed: 2 to 4 batches of one vote
+//! (+1, −1, or a repeat, which adds 0), two workers, invalidations, wipes with the entry into
+//! another epoch, and leases that Redis removes, while the audit moves the watermark. Redis'
+//! clock is drawn too: see [`Clock`]. (Postgres' clock has no part in this: no statement here
+//! reads it.) Each interleaving ends quiescent, and the invariants are then checked: saved
+//! count, live count and ledger agree, and nothing stays unsaved.
+//! With a piece of the protocol taken away, in a copy of its script or statement, in the
+//! worker's steps or in `batch.rs`, a violation must be found: a search that cannot fail
+//! shows nothing. (Floors of revisions, claims, compare-and-set and the epoch's number are
+//! taken away in `model.rs` alone: they need an order of steps that is rarely drawn.)
+//!
+//! Tally's own code here: the scripts, the SQL, and `tally::votes::Counting`, which orders the
+//! steps of a batch. Only the clock is another: the copies of the scripts read the time from a
+//! key, which the search moves. Written down a second time: the worker's order of steps
+//! (`src/sync`), since the worker takes each of them for many items at once.
+//!
+//! The long run: `TALLY_TEST_INTERLEAVINGS=20000 cargo nextest run --profile long
+//! interleavings_of`. `TALLY_TEST_SEED` is the first seed.
+
+mod item;
+mod pieces;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
+use rand::{Rng, SeedableRng};
+use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
+use tally::domain::CountDelta;
+use tally::ledger::ROLL_UP_LIMIT_IDS;
+use tokio::sync::RwLock;
+
+use self::item::{Entry, Item, Worker};
+use self::pieces::{Clock, Pieces};
+use crate::batch::{Batch, Without};
+use crate::helpers::stores::Stores;
+use crate::helpers::tally::ledger;
+
+/// How many interleavings an ordinary test run takes.
+const INTERLEAVINGS: u64 = 600;
+/// How many a mutant may survive before the search counts as blind to it.
+const MUTANT_LIMIT: u64 = 6000;
+/// Interleavings that are played at once, each on an item of its own.
+const PARALLEL: usize = 8;
+/// Reads of one worker in an interleaving, at the most.
+const READS_LIMIT: usize = 4;
+/// Steps from the last drawn one until all is quiescent, at the most.
+const QUIESCENT_LIMIT: usize = 40;
+/// After so many interleavings the audit moves the watermark, while others are played.
+const ROLL_UP_EVERY: u64 = 25;
+const LEASE_LIMIT_MS: i64 = 10_000;
+/// Redis' time when an interleaving begins, µs since 1970.
+const BEGIN_US: i64 = 1_700_000_000_000_000;
+/// Rounds of a batch, at the most: fewer than the server's, so that some batches give up.
+const ROUNDS_LIMIT: usize = 3;
+
+/// Plays one interleaving; returns what is wrong with it, and its steps.
+async fn play(seed: u64, mut item: Item, without: Without, roll_ups: &RwLock<()>) -> Result<(), String> {
+    let mut random = StdRng::seed_from_u64(seed);
+    let mut batches: Vec<Batch> = (0..random.random_range(2..=4))
+        .map(|_| {
+            let delta = CountDelta {
+                item_id: item.id,
+                delta: *[1, 1, 1, 1, 1, 1, -1, -1, -1, 0]
+                    .choose(&mut random)
+                    .expect("a delta"),
+            };
+            Batch::new(delta, random.random_range(1..=ROUNDS_LIMIT), without)
+        })
+        .collect();
+    let clock = *[Clock::Steady, Clock::Stepping, Clock::Trembling, Clock::Stopped]
+        .choose(&mut random)
+        .expect("a clock");
+    let mut workers = [Worker::ReadEpoch, Worker::ReadEpoch];
+    let mut entry = Entry::Done;
+    let mut reads_left = [READS_LIMIT; 2];
+    let mut invalidations = random.random_range(0..=2);
+    let mut wipes = u32::from(random.random_bool(0.2));
+    let mut time_outs = u32::from(random.random_bool(0.2));
+    // Some take their steps seldom: a worker stalls with what it has read.
+    let mut speeds = [1.0; 23];
+    for speed in &mut speeds[..20] {
+        *speed = *[1.0, 1.0, 0.2, 0.03].choose(&mut random).expect("a speed");
+    }
+    let mut trace = vec![format!("the clock: {clock:?}")];
+
+    loop {
+        let is_busy = |worker: &Worker| !matches!(worker, Worker::ReadEpoch);
+        // Who can take a step? 0..: batches; 10, 11: workers; 12: the entry
+        // into another epoch; 20: an invalidation; 21: a wipe; 22: a lease times out.
+        let mut who: Vec<usize> = (0..batches.len()).filter(|at| !batches[*at].is_done()).collect();
+        let active = !who.is_empty() || workers.iter().any(is_busy);
+        for at in 0..workers.len() {
+            if is_busy(&workers[at]) || (active && reads_left[at] > 0) {
+                who.push(10 + at);
+            }
+        }
+        if active {
+            who.extend((invalidations > 0).then_some(20));
+            who.extend((wipes > 0).then_some(21));
+            who.extend((time_outs > 0).then_some(22));
+        }
+        who.extend((entry != Entry::Done).then_some(12));
+        let Ok(one) = who.choose_weighted(&mut random, |one| speeds[*one]).copied() else {
+            break;
+        };
+        item.set_clock(clock.after(item.now, &mut random)).await;
+        trace.push(format!("{:+} µs:", item.now - BEGIN_US));
+        match one {
+            12 => {
+                trace.push(format!("epoch: {entry:?}"));
+                entry = item.enter(entry).await;
+            }
+            22 => {
+                trace.push("time out".to_owned());
+                time_outs -= 1;
+                item.time_out().await;
+            }
+            20 => {
+                trace.push("invalidate".to_owned());
+                invalidations -= 1;
+                item.invalidate().await;
+            }
+            21 => {
+                trace.push("wipe".to_owned());
+                wipes -= 1;
+                item.wipe().await;
+                entry = Entry::RaiseNumber;
+            }
+            10 | 11 => {
+                let at = one - 10;
+                trace.push(format!("worker {at}: {:?}", workers[at]));
+                if matches!(workers[at], Worker::ReadEpoch) {
+                    reads_left[at] -= 1;
+                }
+                workers[at] = item.work(workers[at].clone()).await;
+            }
+            at => {
+                trace.push(format!(
+                    "batch {at} ({:+}): {:?}",
+                    batches[at].delta(),
+                    batches[at].call()
+                ));
+                batches[at] = item.batch_step(&batches[at]).await;
+            }
+        }
+        if !item.is_found().await {
+            let trace = trace.join("\n  ");
+            return Err(format!("seed {seed}: unsaved, but not in the index\n  {trace}"));
+        }
+    }
+
+    // Nobody is in the middle of anything: a live count must be right.
+    let wrong = |what: &str, got: i64, truth: i64, trace: &[String]| {
+        Err(format!(
+            "seed {seed}: {what} {got}, truth {truth}\n  {}",
+            trace.join("\n  ")
+        ))
+    };
+    let (_, truth) = item.truth().await;
+    if let Some((count, _)) = item.read().await.count
+        && count != truth
+    {
+        return wrong("live count", count, truth, &trace);
+    }
+    // A worker saves what is left. Meanwhile no roll-up has the item's row: the worker would
+    // leave it out.
+    let _no_roll_up = roll_ups.read().await;
+    let mut worker = Worker::ReadEpoch;
+    for _ in 0..QUIESCENT_LIMIT {
+        let read = item.read().await;
+        if matches!(worker, Worker::ReadEpoch) && read.is_saved() && read.rebuild.is_none() {
+            let (saved, truth) = item.truth().await;
+            if saved != truth {
+                return wrong("saved count", saved, truth, &trace);
+            }
+            return match read.count {
+                Some((count, _)) if count != truth => {
+                    wrong("live count when quiescent", count, truth, &trace)
+                }
+                _ => Ok(()),
+            };
+        }
+        trace.push(format!("at last: {worker:?}"));
+        worker = item.work(worker).await;
+    }
+    Err(format!("seed {seed}: never quiescent\n  {}", trace.join("\n  ")))
+}
+
+/// A connection with a table `epoch` of its own, since interleavings are played in parallel:
+/// the first schema of its search path has one.
+async fn with_its_own_epoch(url: &str, number: usize) -> PgPool {
+    let schema = format!("epoch_{number}");
+    let options: PgConnectOptions = url.parse().expect("a URL");
+    let options = options.options([("search_path", format!("{schema},public"))]);
+    let pool = PgPoolOptions::new()
+        .max_connections(1)
+        .connect_with(options)
+        .await
+        .expect("Postgres answers");
+    for statement in [
+        format!("create schema {schema}"),
+        format!("create table {schema}.epoch (like public.epoch including all)"),
+        format!("insert into {schema}.epoch default values"),
+    ] {
+        sqlx::query(&statement).execute(&pool).await.expect("a table");
+    }
+    pool
+}
+
+/// Plays interleavings until one fails; returns how many were played, and the failure.
+async fn search(without: Without, limit: u64) -> (u64, Option<String>) {
+    let stores = Stores::start().await;
+    let pieces = Arc::new(Pieces::without(without));
+    let redis = stores.redis_connection().await;
+    let ledger = ledger(&stores.database_url);
+    let first: u64 = std::env::var("TALLY_TEST_SEED")
+        .ok()
+        .and_then(|seed| seed.parse().ok())
+        .unwrap_or(1);
+    let next = Arc::new(AtomicU64::new(0));
+    let roll_ups = Arc::new(RwLock::new(()));
+    let mut pools = Vec::new();
+    for number in 0..PARALLEL {
+        pools.push(with_its_own_epoch(&stores.database_url, number).await);
+    }
+    let tasks: Vec<_> = pools
+        .into_iter()
+        .map(|postgres| {
+            let ledger = ledger.clone();
+            let (pieces, redis, next) = (Arc::clone(&pieces), redis.clone(), Arc::clone(&next));
+            let roll_ups = Arc::clone(&roll_ups);
+            tokio::spawn(async move {
+                loop {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    if number >= limit {
+                        return None;
+                    }
+                    if number % ROLL_UP_EVERY == 0 {
+                        let _alone = roll_ups.write().await;
+                        let safe = ledger.safe_vote_id().await.expect("a safe id");
+                        ledger
+                            .roll_up_votes(safe, ROLL_UP_LIMIT_IDS)
+                            .await
+                            .expect("a roll-up");
+                    }
+                    let item = Item::new(Arc::clone(&pieces), redis.clone(), postgres.clone()).await;
+                    if let Err(failure) = play(first + number, item, without, &roll_ups).await {
+                        next.store(limit, Ordering::Relaxed);
+                        return Some((number + 1, failure));
+                    }
+                }
+            })
+        })
+        .collect();
+    let mut found = None;
+    for task in tasks {
+        found = task.await.expect("no panic").or(found);
+    }
+    match found {
+        Some((played, failure)) => (played, Some(failure)),
+        None => (limit, None),
+    }
+}
+
+fn limit() -> u64 {
+    std::env::var("TALLY_TEST_INTERLEAVINGS")
+        .ok()
+        .map_or(INTERLEAVINGS, |number| {
+            number.parse().expect("TALLY_TEST_INTERLEAVINGS takes a number")
+        })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn interleavings_of_the_real_scripts_and_statements_are_exact() {
+    let (played, failure) = search(Without::Nothing, limit()).await;
+    println!("{played} interleavings");
+    assert_eq!(failure, None);
+}
+
+async fn assert_found(without: Without) {
+    let (played, failure) = search(without, MUTANT_LIMIT).await;
+    let failure =
+        failure.unwrap_or_else(|| panic!("{played} interleavings without {without:?} were all exact"));
+    println!("without {without:?}, after {played} interleavings: {failure}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn interleavings_without_the_visibility_snapshot_are_found_wrong() {
+    assert_found(Without::VisibilitySnapshot).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn interleavings_without_the_lease_are_found_wrong() {
+    assert_found(Without::Lease).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn interleavings_without_the_counted_at_guard_are_found_wrong() {
+    assert_found(Without::CountedAtGuard).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn interleavings_without_the_revision_are_found_wrong() {
+    assert_found(Without::Revision).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn interleavings_without_a_lease_before_the_exact_count_are_found_wrong() {
+    assert_found(Without::ExactCountAfterLease).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn interleavings_without_an_exact_count_for_each_round_are_found_wrong() {
+    assert_found(Without::ExactCountOfItsRound).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn interleavings_without_suspects_are_found_wrong() {
+    assert_found(Without::Suspects).await;
+}
