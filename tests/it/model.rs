@@ -7,7 +7,7 @@
 //!
 //! Tally's own code here: `tally::votes::Counting`, which orders the steps of a batch, and
 //! `tally::domain::Snapshot`. Written down a second time, since they are Lua, SQL or I/O: what
-//! the scripts and the statements do, and the worker's order of steps. `interleavings.rs` has
+//! the scripts and the statements do, and the worker's order of steps. `interleavings/` has
 //! the real scripts and statements.
 //!
 //! The model has no roll-up and no time limits. Redis' clock moves by one with each step that
