@@ -12,11 +12,11 @@ local call = redis.call
 local replies, saved = {}, {}
 for k = 1, #KEYS - 1 do
   local key = KEYS[1 + k]
-  local held = call('HMGET', key, 'count', 'rev')
+  local held = call('HMGET', key, 'rev', 'count', 'rebuild')
   -- Without a count, the revision is that of a count that was invalidated.
-  if held[1] and held[2] == ARGV[k] then
+  if held[1] == ARGV[k] and held[2] then
     call('HSET', key, 'saved', ARGV[k])
-    call('HDEL', key, 'rebuild')
+    if held[3] then call('HDEL', key, 'rebuild') end
     saved[#saved + 1] = key
     replies[k] = 'SAVED'
   else

@@ -63,8 +63,8 @@ const NEW_CONNECTION_MS: u128 = ms(ledger::CHECK_LIMIT) + ms(ledger::CONNECT_LIM
 /// How long one call to Redis may take with a new connection.
 const REDIS_CALL_MS: u128 = ms(live::CONNECT_LIMIT) + ms(live::SERVER_ANSWER_LIMIT);
 /// How long a stored batch may take to get into the live counts: the last round may begin
-/// shortly before the limit, and its exact counts end with the limit.
-const COUNT_MS: u128 = ms(SEED_LIMIT) + 2 * REDIS_CALL_MS;
+/// shortly before the limit, and its exact counts are cancelled at the limit.
+const COUNT_MS: u128 = ms(SEED_LIMIT) + ms(ledger::CHECK_LIMIT) + 2 * REDIS_CALL_MS;
 /// After how long without an answer Postgres ends a batch writer's connection.
 const KEEPALIVE_MS: u128 =
     (number(WRITER_KEEPALIVE[0].1) + number(WRITER_KEEPALIVE[1].1) * number(WRITER_KEEPALIVE[2].1)) * 1000;

@@ -73,6 +73,12 @@ impl LedgerError {
         )
     }
 
+    /// Whether the statement was cancelled on demand.
+    pub fn is_cancelled(&self) -> bool {
+        const QUERY_CANCELED: &str = "57014";
+        matches!(self, Self::Postgres(sqlx::Error::Database(error)) if error.code().as_deref() == Some(QUERY_CANCELED))
+    }
+
     /// Whether someone else held a lock for too long.
     pub fn is_lock_timeout(&self) -> bool {
         matches!(self, Self::Postgres(error) if is_lock_timeout(error))

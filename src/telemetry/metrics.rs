@@ -100,13 +100,16 @@ metrics! {
     MISSES = "tally_live_misses_total", Counter of "counts", Server;
     /// Live counts that were seeded from an exact count.
     SEEDS = "tally_live_seeds_total", Counter of "counts", Server;
+    /// Reads of exact counts that were cancelled because they took too long; their items wait
+    /// without a live count.
+    SEED_TIMEOUTS = "tally_seed_timeouts_total", Counter of "reads", Server;
     /// Live counts that were deleted because they may be wrong or old, by reason.
     INVALIDATIONS = "tally_live_invalidations_total", Counter of "counts", Server Worker,
         "why" in ["suspect", "age", "epoch", "crashed_writer", "refused", "audit"];
     /// Items whose live count this server suspects and has not yet invalidated.
     SUSPECTS = "tally_suspect_items", Gauge of "items", Server;
-    /// Suspects that were dropped because there were too many; the epoch check or the audit
-    /// finds them.
+    /// Suspects that were dropped because there were too many; crashed-writer recovery rebuilds
+    /// their counts.
     SUSPECTS_DROPPED = "tally_suspect_items_dropped_total", Counter of "items", Server;
     /// 1 while Redis answers this server, else 0.
     REDIS_AVAILABLE = "tally_redis_available", Gauge of "0 or 1", Server;

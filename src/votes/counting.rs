@@ -122,6 +122,18 @@ impl Counting {
         counts
     }
 
+    /// Leaves these items without a count. Returns those among them whose live counts are
+    /// suspect, as [`Counting::give_up`].
+    pub fn leave(&mut self, items: &[ItemId]) -> Vec<ItemId> {
+        let left: HashSet<ItemId> = items.iter().copied().collect();
+        self.leases.retain(|item, _| !left.contains(item));
+        let open = std::mem::take(&mut self.open);
+        let (left, open): (Vec<_>, Vec<_>) = open.into_iter().partition(|one| left.contains(&one.item_id));
+        self.open = open;
+        let suspect = left.into_iter().filter(|one| one.delta != 0);
+        suspect.map(|one| one.item_id).collect()
+    }
+
     /// Ends the counting. Returns the items whose live counts are suspect: someone else may have
     /// seeded them with an exact count from before this batch's commit.
     pub fn give_up(self) -> impl Iterator<Item = ItemId> {
@@ -195,6 +207,17 @@ mod tests {
         assert!(matches!(counting.step(), Step::Count(_)));
         counting.counted(vec![miss("b")]);
         assert_eq!(counting.seeds(vec![exact(1, 11)])[0].lease, "b");
+    }
+
+    #[test]
+    fn an_item_that_is_left_is_suspect_if_the_batch_adds_to_it_and_the_others_go_on() {
+        let mut counting = batch(&[(1, 1), (2, 0), (3, 1)]);
+        counting.counted(vec![miss("a"), miss("b"), miss("c")]);
+        assert_eq!(counting.leave(&[item(1), item(2)]), [item(1)]);
+        assert_eq!(counting.step(), Step::Seed(vec![item(3)]));
+        assert_eq!(counting.leave(&[item(3)]), [item(3)]);
+        assert_eq!(counting.step(), Step::Done);
+        assert_eq!(counting.give_up().count(), 0);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! - `queue`: where requests hand votes in.
 //! - `writer`: the task that stores and counts one batch after the other.
 //! - `counting`: how a stored batch gets into the live counts, missing ones included.
+//! - `backoff`: items whose counts cannot be read in time, and how long they wait.
 //! - `progress`: notes how far the votes are counted.
 //! - `batch`: a stored batch and the answers that it still owes.
 //!
@@ -11,6 +12,7 @@
 //! wakes its request on the same thread. Waking another thread would cost a system call for
 //! each vote.
 
+mod backoff;
 mod batch;
 mod cast;
 mod counting;
@@ -23,4 +25,4 @@ pub use counting::{Counting, SEED_LIMIT_ROUNDS, Step};
 pub(crate) use progress::BATCHES_LIMIT;
 pub use progress::{NOTE_EVERY, ProgressNotes};
 pub use queue::{QUEUE_LIMIT_VOTES, VoteQueue};
-pub use writer::{BATCH_LIMIT_VOTES, BATCH_WRITERS_PER_THREAD, SEED_LIMIT};
+pub use writer::{BATCH_LIMIT_VOTES, BATCH_WRITERS_PER_THREAD, SEED_LIMIT, SEED_READ_LIMIT};

@@ -66,7 +66,12 @@ impl ProgressNotes {
             }
             sleep(BATCHES_EVERY).await;
         }
-        if self.live_counts.has_suspects() {
+        if self.live_counts.take_dropped() {
+            // Which counts are wrong is not known any more. Recovery rebuilds all of them.
+            self.ledger.abandon_writers();
+            return Ok(());
+        }
+        if self.live_counts.suspect_total() > 0 {
             return Ok(());
         }
         self.ledger.note_counted(last).await?;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio::time::Instant;
 
+use super::backoff::SeedBackoff;
 use super::cast::{Cast, CastError, QueuedVote};
 use super::writer::{BATCH_LIMIT_VOTES, BATCH_WRITERS_PER_THREAD, BatchWriter};
 use crate::domain::NewVote;
@@ -42,8 +43,15 @@ impl VoteQueue {
         let depth = metrics::gauge!(name::QUEUE_DEPTH);
         let (votes, queued) = mpsc::channel(QUEUE_LIMIT_VOTES.div_ceil(queues));
         let queued = Arc::new(Mutex::new(queued));
+        let backoff = SeedBackoff::default();
         for _ in 0..BATCH_WRITERS_PER_THREAD {
-            let writer = BatchWriter::new(ledger.writer(), live_counts.clone(), depth.clone(), alive.clone());
+            let writer = BatchWriter::new(
+                ledger.writer(),
+                live_counts.clone(),
+                backoff.clone(),
+                depth.clone(),
+                alive.clone(),
+            );
             tokio::spawn(writer.run(Arc::clone(&queued)));
         }
         Self {

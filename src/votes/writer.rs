@@ -5,14 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{Mutex, mpsc};
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
+use super::backoff::SeedBackoff;
 use super::batch::{BatchMetrics, StoredBatch};
 use super::cast::{Answer, CastError, QueuedVote};
 use super::counting::{Counting, Step};
 use crate::batching::take;
 use crate::domain::{ItemId, NewVote};
-use crate::ledger::{InsertError, Inserted, SERVER_STATEMENT_LIMIT, VoteWriter};
+use crate::ledger::{InsertError, Inserted, LedgerError, SERVER_STATEMENT_LIMIT, VoteWriter};
 use crate::live::LiveCounts;
 use crate::telemetry::name;
 
@@ -23,11 +24,15 @@ pub const BATCH_WRITERS_PER_THREAD: usize = 2;
 pub const BATCH_LIMIT_VOTES: usize = 1024;
 /// How long a batch may take to seed its missing live counts, in all rounds together.
 pub const SEED_LIMIT: Duration = Duration::from_secs(4);
+/// How long one read of exact counts may take. Then its items wait, without a count, and the
+/// batch writer goes on.
+pub const SEED_READ_LIMIT: Duration = Duration::from_secs(2);
 
 /// Takes batch after batch, until the queue is closed.
 pub(super) struct BatchWriter {
     writer: VoteWriter,
     live_counts: LiveCounts,
+    backoff: SeedBackoff,
     metrics: BatchMetrics,
     /// Dropped when this batch writer ends. If it is cut off in mid-batch, the batch's items
     /// are suspect by then.
@@ -68,12 +73,14 @@ impl BatchWriter {
     pub fn new(
         writer: VoteWriter,
         live_counts: LiveCounts,
+        backoff: SeedBackoff,
         depth: metrics::Gauge,
         alive: Option<mpsc::Sender<()>>,
     ) -> Self {
         Self {
             writer,
             live_counts,
+            backoff,
             metrics: BatchMetrics::new(depth),
             _alive: alive,
         }
@@ -124,7 +131,13 @@ impl BatchWriter {
         let started = Instant::now();
         let mut batch = StoredBatch::new(votes, inserted.outcomes, answers, &self.metrics);
         let counting = Counting::new(inserted.transaction, batch.deltas());
-        count(&self.live_counts, &mut self.writer, counting, &mut batch).await;
+        let mut seeding = Seeding {
+            live_counts: &self.live_counts,
+            writer: &mut self.writer,
+            backoff: &self.backoff,
+            deadline: started + SEED_LIMIT,
+        };
+        seeding.count(counting, &mut batch).await;
         self.metrics.live_seconds.record(started.elapsed().as_secs_f64());
         batch.answer_rest();
     }
@@ -147,59 +160,83 @@ impl BatchWriter {
     }
 }
 
-/// Counts a committed batch, and seeds the live counts that are missing. Votes on items that
-/// have a live count are answered before the missing ones are seeded.
-async fn count(
-    live_counts: &LiveCounts,
-    writer: &mut VoteWriter,
-    mut counting: Counting,
-    batch: &mut StoredBatch<'_>,
-) {
-    let deadline = Instant::now() + SEED_LIMIT;
-    loop {
-        match counting.step() {
-            Step::Done => return,
-            Step::GiveUp => break,
-            Step::Count(_) if Instant::now() >= deadline => break,
-            Step::Count(deltas) => {
-                // After a failure the items are suspect already, and the votes are
-                // acknowledged without a count.
-                let Ok(replies) = live_counts.count(&deltas, counting.transaction()).await else {
-                    return;
-                };
-                batch.answer(&counting.counted(replies));
-            }
-            Step::Seed(missing) => {
-                metrics::counter!(name::MISSES).increment(missing.len() as u64);
-                match seed(live_counts, writer, &mut counting, &missing, deadline).await {
-                    Ok(counts) => {
-                        metrics::counter!(name::SEEDS).increment(counts.len() as u64);
-                        batch.answer(&counts);
-                    }
-                    Err(error) => {
-                        tracing::warn!(%error, items = missing.len(), "missing live counts were not seeded");
-                        break;
+/// The counting of one committed batch.
+struct Seeding<'a> {
+    live_counts: &'a LiveCounts,
+    writer: &'a mut VoteWriter,
+    backoff: &'a SeedBackoff,
+    deadline: Instant,
+}
+
+impl Seeding<'_> {
+    /// Counts the batch, and seeds the live counts that are missing. Votes on items that have a
+    /// live count are answered before the missing ones are seeded.
+    async fn count(&mut self, mut counting: Counting, batch: &mut StoredBatch<'_>) {
+        loop {
+            match counting.step() {
+                Step::Done => return,
+                Step::GiveUp => break,
+                Step::Count(_) if Instant::now() >= self.deadline => break,
+                Step::Count(deltas) => {
+                    // After a failure the items are suspect already, and the votes are
+                    // acknowledged without a count.
+                    let Ok(replies) = self.live_counts.count(&deltas, counting.transaction()).await else {
+                        return;
+                    };
+                    batch.answer(&counting.counted(replies));
+                }
+                Step::Seed(missing) => {
+                    metrics::counter!(name::MISSES).increment(missing.len() as u64);
+                    match self.seed(&mut counting, &missing).await {
+                        Ok(counts) => {
+                            metrics::counter!(name::SEEDS).increment(counts.len() as u64);
+                            batch.answer(&counts);
+                        }
+                        Err(error) => {
+                            tracing::warn!(%error, items = missing.len(), "missing live counts were not seeded");
+                            break;
+                        }
                     }
                 }
             }
         }
+        self.live_counts.suspect(counting.give_up());
     }
-    live_counts.suspect(counting.give_up());
-}
 
-/// Reads the exact counts of the missing items and seeds them. Returns the counts of those
-/// that this call seeded.
-async fn seed(
-    live_counts: &LiveCounts,
-    writer: &mut VoteWriter,
-    counting: &mut Counting,
-    missing: &[ItemId],
-    deadline: Instant,
-) -> anyhow::Result<Vec<(ItemId, i64)>> {
-    let limit = deadline.saturating_duration_since(Instant::now());
-    // Giving the read up is safe: the writer then throws its connection away.
-    let exact = timeout(limit, writer.exact_counts(missing)).await??;
-    let seeds = counting.seeds(exact);
-    let replies = live_counts.seed(&seeds).await?;
-    Ok(counting.seeded(&seeds, &replies))
+    /// Reads the exact counts of the missing items and seeds them; items whose exact counts
+    /// cannot be read in time are left without. Returns the counts of those that this call
+    /// seeded.
+    async fn seed(
+        &mut self,
+        counting: &mut Counting,
+        missing: &[ItemId],
+    ) -> anyhow::Result<Vec<(ItemId, i64)>> {
+        let due = self.backoff.due(missing, Instant::now());
+        let mut left = due.waiting().to_vec();
+        let mut exact = Vec::with_capacity(missing.len());
+        for items in due.reads() {
+            let limit = self.deadline.saturating_duration_since(Instant::now());
+            match self.writer.exact_counts(&items, limit.min(SEED_READ_LIMIT)).await {
+                Ok(counts) => {
+                    self.backoff.succeeded(&items);
+                    exact.extend(counts);
+                }
+                Err(LedgerError::Timeout(limit)) => {
+                    tracing::warn!(
+                        ?limit,
+                        items = items.len(),
+                        "exact counts were not read in time: their items wait"
+                    );
+                    metrics::counter!(name::SEED_TIMEOUTS).increment(1);
+                    self.backoff.failed(&items, Instant::now());
+                    left.extend(items);
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        self.live_counts.suspect(counting.leave(&left));
+        let seeds = counting.seeds(exact);
+        let replies = self.live_counts.seed(&seeds).await?;
+        Ok(counting.seeded(&seeds, &replies))
+    }
 }

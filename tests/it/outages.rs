@@ -353,3 +353,51 @@ async fn callers_that_wait_for_a_connection_do_not_each_try_to_make_it() {
     assert_eq!(tried, 1);
     assert!(!live_counts.answers());
 }
+
+/// The watermark is locked, so that no exact count can be read.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_item_whose_exact_count_cannot_be_read_in_time_holds_up_no_vote_on_other_items() {
+    let tally = Tally::start().await;
+    let (counted, missing) = (tally.item("counted").await, tally.item("missing").await);
+    tally.add(counted, 1).await;
+    let live_counts = live_counts(&tally);
+    eventually("Redis is found", async || live_counts.answers().then_some(())).await;
+    let queue = VoteQueue::start(&tally.server_ledger, &live_counts, 1, None);
+    let cast = async |item_id| {
+        let vote = tally::domain::NewVote {
+            item_id,
+            voter_id: None,
+            value: tally::domain::Value::UP,
+        };
+        match queue.cast(vote).await {
+            Ok(tally::votes::Cast::Accepted { vote_count, .. }) => vote_count,
+            other => panic!("{other:?}"),
+        }
+    };
+    // Both batch writers have a connection.
+    let votes = futures_util::future::join_all((0..2000).map(|_| cast(counted))).await;
+    assert!(votes.iter().all(Option::is_some));
+    let writers = async || -> Vec<i32> {
+        sqlx::query_scalar(
+            "select pid from pg_stat_activity where application_name like 'tally writer %' order by 1",
+        )
+        .fetch_all(&tally.pool)
+        .await
+        .expect("Postgres answers")
+    };
+    let before = writers().await;
+    let blocker = blocker(&tally.pool, "lock table watermark in access exclusive mode").await;
+    let timeouts = metric("tally_seed_timeouts_total");
+    assert_eq!(cast(missing).await, None, "its exact count is not read in time");
+    assert!(metric("tally_seed_timeouts_total") > timeouts);
+    assert!(cast(counted).await.is_some(), "the other item has its count");
+    let after = writers().await;
+    assert!(
+        before.iter().all(|pid| after.contains(pid)),
+        "no connection was given up"
+    );
+    blocker.rollback().await.expect("a rollback");
+    eventually("the item is counted again", async || cast(missing).await).await;
+    tally.assert_exact_when_quiescent(missing).await;
+    tally.assert_exact_when_quiescent(counted).await;
+}

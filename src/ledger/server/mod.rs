@@ -56,12 +56,7 @@ impl ServerLedger {
     pub fn writer(&self) -> VoteWriter {
         let options = self.database.options.clone();
         let options = options.options([KEPT_PLANS]).options(WRITER_KEEPALIVE);
-        let Database {
-            statement_limit,
-            session,
-            ..
-        } = &self.database;
-        VoteWriter::new(options, session.clone(), *statement_limit, self.writers.clone())
+        VoteWriter::new(options, &self.database, self.writers.clone())
     }
 
     /// Whether Postgres answers, and whether its migrations have run.

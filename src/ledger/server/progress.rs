@@ -42,6 +42,11 @@ impl Writers {
         Batches(turns)
     }
 
+    /// Whether this connection's progress is noted.
+    fn notes(&self, name: &str) -> bool {
+        self.lock().names.contains(name)
+    }
+
     /// How often a connection of a batch writer was found to have failed.
     pub fn failures(&self) -> u64 {
         self.0.failures.load(Ordering::Relaxed)
@@ -102,6 +107,11 @@ impl WriterName {
     pub fn keep(&mut self) {
         self.is_kept = true;
     }
+
+    /// Whether its progress is still noted: see [`ServerLedger::abandon_writers`].
+    pub fn is_noted(&self) -> bool {
+        self.writers.notes(&self.name)
+    }
 }
 
 impl Drop for WriterName {
@@ -156,6 +166,13 @@ impl ServerLedger {
             })
         });
         batches.collect()
+    }
+
+    /// Notes no more progress of the connections that there are: each batch writer takes a new
+    /// one before its next batch. Crashed-writer recovery then has the counts rebuilt of all
+    /// votes since the last note.
+    pub fn abandon_writers(&self) {
+        self.writers.lock().names.clear();
     }
 
     /// Notes that each vote with an id up to this one is counted, if a batch writer of this

@@ -1,17 +1,18 @@
 //! Storing votes.
 
 use std::collections::HashSet;
+use std::pin::pin;
 use std::time::Duration;
 
 use sqlx::Connection;
-use sqlx::postgres::{PgConnectOptions, PgConnection};
+use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool};
 use tokio::time::{Instant, timeout};
 
 use super::item_cache::ItemCache;
 use super::progress::{Batches, WriterName, Writers};
 use crate::domain::{ExactCount, ItemId, NewVote, StoredVote, TransactionId, VoteId, VoteOutcome, VoterId};
 use crate::ledger::LedgerError;
-use crate::ledger::connect::{ANSWER_MARGIN, CHECK_LIMIT, CONNECT_LIMIT};
+use crate::ledger::connect::{ANSWER_MARGIN, CHECK_LIMIT, CONNECT_LIMIT, Database};
 use crate::ledger::error::is_certain;
 use crate::ledger::exact_counts::exact_counts;
 use crate::ledger::session::{SessionCheck, check_name};
@@ -48,6 +49,8 @@ pub enum InsertError {
 /// uncertain is closed.
 pub struct VoteWriter {
     options: PgConnectOptions,
+    /// Cancels a statement on this writer's connection.
+    pool: PgPool,
     session: SessionCheck,
     answer_limit: Duration,
     writers: Writers,
@@ -58,6 +61,8 @@ pub struct VoteWriter {
 /// A batch writer's connection, and the items that were read over it.
 struct WriterConnection {
     connection: PgConnection,
+    /// The process of Postgres that serves it.
+    pid: i32,
     items: ItemCache,
     name: WriterName,
     used_at: Instant,
@@ -75,16 +80,12 @@ impl std::fmt::Debug for VoteWriter {
 }
 
 impl VoteWriter {
-    pub(super) fn new(
-        options: PgConnectOptions,
-        session: SessionCheck,
-        statement_limit: Duration,
-        writers: Writers,
-    ) -> Self {
+    pub(super) fn new(options: PgConnectOptions, database: &Database, writers: Writers) -> Self {
         Self {
             options,
-            session,
-            answer_limit: statement_limit + ANSWER_MARGIN,
+            pool: database.pool.clone(),
+            session: database.session.clone(),
+            answer_limit: database.statement_limit + ANSWER_MARGIN,
             batches: writers.add(),
             writers,
             kept: None,
@@ -157,21 +158,28 @@ impl VoteWriter {
 
     /// The exact counts of these items, all under one snapshot. Over the same connection,
     /// which is free between two batches. Each id may be given once; unknown items are left
-    /// out.
+    /// out. A read that takes longer than `limit` is cancelled, and the connection stays.
     ///
     /// # Errors
-    /// When Postgres is unavailable or too slow.
-    pub async fn exact_counts(&mut self, items: &[ItemId]) -> Result<Vec<ExactCount>, LedgerError> {
+    /// When Postgres is unavailable, or too slow ([`LedgerError::Timeout`]).
+    pub async fn exact_counts(
+        &mut self,
+        items: &[ItemId],
+        limit: Duration,
+    ) -> Result<Vec<ExactCount>, LedgerError> {
         let mut writer = match self.kept.take() {
             Some(writer) => writer,
             None => self.connect().await?,
         };
-        let counts = match timeout(self.answer_limit, exact_counts(&mut writer.connection, items)).await {
-            Ok(counts) => counts?,
-            Err(_) => return Err(LedgerError::Timeout(self.answer_limit)),
-        };
-        self.keep(writer);
-        Ok(counts)
+        let counts = read_within(limit, &mut writer, &self.pool, items).await;
+        match &counts {
+            Ok(_) | Err(ReadError::Cancelled) => self.keep(writer),
+            Err(ReadError::Failed(_)) => {}
+        }
+        counts.map_err(|error| match error {
+            ReadError::Cancelled => LedgerError::Timeout(limit),
+            ReadError::Failed(error) => error,
+        })
     }
 
     /// Keeps a connection after a clean end.
@@ -182,9 +190,12 @@ impl VoteWriter {
         });
     }
 
-    /// This connection, unless Postgres has closed it. It is asked only after a pause, or after
+    /// This connection, unless it is abandoned or Postgres has closed it. Postgres is asked only after a pause, or after
     /// another batch writer's connection has failed: in between, Postgres may have restarted.
     async fn if_open(&self, mut writer: WriterConnection) -> Option<WriterConnection> {
+        if !writer.name.is_noted() {
+            return None;
+        }
         let failures = self.writers.failures();
         if writer.used_at.elapsed() < IDLE_LIMIT && writer.failures == failures {
             return Some(writer);
@@ -210,9 +221,10 @@ impl VoteWriter {
             let options = self.options.clone().application_name(&name);
             let mut connection = self.session.connect(&options).await?;
             check_name(&mut connection, &name).await?;
-            announce(&mut connection, &name).await?;
+            let pid = announce(&mut connection, &name).await?;
             Ok(WriterConnection {
                 connection,
+                pid,
                 items: ItemCache::new(ITEM_CACHE_LIMIT_ITEMS),
                 name: self.writers.connected(name),
                 used_at: Instant::now(),
@@ -241,15 +253,55 @@ fn fresh_name() -> String {
     format!("tally writer {:032x}", rand::random::<u128>())
 }
 
-/// Adds this connection to the table `writer_connection`, before its first vote.
-async fn announce(connection: &mut PgConnection, name: &str) -> Result<(), sqlx::Error> {
-    sqlx::query!(
-        "insert into writer_connection (name, counted_vote_id)
-         select $1, case when is_called then last_value else last_value - 1 end from vote_id_seq",
+/// Adds this connection to the table `writer_connection`, before its first vote. Returns the
+/// process of Postgres that serves it.
+async fn announce(connection: &mut PgConnection, name: &str) -> Result<i32, sqlx::Error> {
+    sqlx::query_scalar!(
+        r#"insert into writer_connection (name, counted_vote_id)
+           select $1, case when is_called then last_value else last_value - 1 end from vote_id_seq
+           returning pg_backend_pid() as "pid!""#,
         name
     )
-    .execute(connection)
-    .await?;
+    .fetch_one(connection)
+    .await
+}
+
+/// Why exact counts were not read.
+enum ReadError {
+    /// It took too long. The connection can be used again.
+    Cancelled,
+    /// The connection is not to be used again.
+    Failed(LedgerError),
+}
+
+/// Reads exact counts; cancels the read when it takes longer than `limit`.
+async fn read_within(
+    limit: Duration,
+    writer: &mut WriterConnection,
+    pool: &PgPool,
+    items: &[ItemId],
+) -> Result<Vec<ExactCount>, ReadError> {
+    let mut reading = pin!(exact_counts(&mut writer.connection, items));
+    if let Ok(counts) = timeout(limit, &mut reading).await {
+        return counts.map_err(ReadError::Failed);
+    }
+    let cancelled = async {
+        cancel(pool, writer.pid).await?;
+        reading.await
+    };
+    match timeout(CHECK_LIMIT, cancelled).await {
+        // It had just ended.
+        Ok(Ok(counts)) => Ok(counts),
+        Ok(Err(error)) if error.is_cancelled() => Err(ReadError::Cancelled),
+        _ => Err(ReadError::Failed(LedgerError::Timeout(limit))),
+    }
+}
+
+/// Cancels the statement that this process of Postgres runs, if it runs one.
+async fn cancel(pool: &PgPool, pid: i32) -> Result<(), LedgerError> {
+    sqlx::query_scalar!("select pg_cancel_backend($1)", pid)
+        .fetch_one(pool)
+        .await?;
     Ok(())
 }
 

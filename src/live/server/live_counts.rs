@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::breaker::{CircuitBreaker, Generation};
 use super::repair;
 use super::state::State;
-use super::suspects::Suspects;
+use super::suspects::{SUSPECTS_LIMIT_ITEMS, Suspects};
 use crate::domain::{CountDelta, ExactCount, ItemId, Owner, Revision, TransactionId};
 use crate::live::counter::{fields, read_fields};
 use crate::live::scripts::{self, fresh_token, text};
@@ -87,19 +87,28 @@ impl LiveCounts {
     /// Starts the repair task, which ends with the last clone or the runtime. Until the task has
     /// reached Redis, the circuit breaker is open.
     pub fn open(redis: Redis) -> Self {
-        Self::start(redis, None)
+        Self::start(redis, None, SUSPECTS_LIMIT_ITEMS)
+    }
+
+    /// The same with another limit of suspects, for tests.
+    pub fn open_limited_to(redis: Redis, suspects_limit_items: usize) -> Self {
+        Self::start(redis, None, suspects_limit_items)
     }
 
     /// The same for a certain Tally. The circuit breaker is open until this tells which, and
     /// for as long as the keys in Redis belong to another Tally.
     pub fn open_as(owner: watch::Receiver<Option<Owner>>, redis: Redis) -> Self {
-        Self::start(redis, Some(owner))
+        Self::start(redis, Some(owner), SUSPECTS_LIMIT_ITEMS)
     }
 
-    fn start(redis: Redis, owner: Option<watch::Receiver<Option<Owner>>>) -> Self {
+    fn start(
+        redis: Redis,
+        owner: Option<watch::Receiver<Option<Owner>>>,
+        suspects_limit_items: usize,
+    ) -> Self {
         let state = Arc::new(State {
             breaker: CircuitBreaker::new(),
-            suspects: Suspects::default(),
+            suspects: Suspects::new(suspects_limit_items),
             wake_repair: Notify::new(),
             back_pressure: tokio::sync::RwLock::default(),
             redis,
@@ -243,10 +252,10 @@ impl LiveCounts {
         }
     }
 
-    /// Whether the count of any item may be wrong: it is suspect, or was dropped from the
-    /// suspects because there were too many.
-    pub fn has_suspects(&self) -> bool {
-        self.state.suspects.any()
+    /// Whether suspects were dropped since this was last asked, because there were too many.
+    /// Their counts may be wrong, and this server does not know any more which they are.
+    pub fn take_dropped(&self) -> bool {
+        self.state.suspects.take_dropped()
     }
 
     /// How many items are suspect.

@@ -9,17 +9,18 @@ use tokio::time::Instant;
 use crate::domain::ItemId;
 use crate::telemetry::name;
 
-/// Suspects at the most. A further one is dropped and logged: the epoch check or the audit
-/// finds it.
+/// Suspects at the most. A further one is dropped, and then the votes of this server since its
+/// last note of progress are left to crashed-writer recovery.
 pub const SUSPECTS_LIMIT_ITEMS: usize = 1_000_000;
 /// Suspects that the repair task invalidates with one pipeline, at the most.
 pub(crate) const REPAIR_LIMIT_ITEMS: usize = 1000;
 
 /// Items whose live count may be wrong. Each has a due time: a seed before it could still be
 /// wrong, so to invalidate earlier would not help.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Suspects {
     due: Mutex<HashMap<ItemId, Instant>>,
+    limit_items: usize,
     has_dropped: AtomicBool,
 }
 
@@ -33,17 +34,27 @@ pub enum Ready {
 }
 
 impl Suspects {
+    /// None, and no more than this many later.
+    pub fn new(limit_items: usize) -> Self {
+        Self {
+            due: Mutex::default(),
+            limit_items,
+            has_dropped: AtomicBool::new(false),
+        }
+    }
+
     /// Adds these items, due at `from`. An item that is suspect already keeps the later time.
     pub fn add(&self, items: impl IntoIterator<Item = ItemId>, from: Instant) {
         let mut due = self.lock();
         for item in items {
-            if due.len() >= SUSPECTS_LIMIT_ITEMS && !due.contains_key(&item) {
-                tracing::error!(
-                    limit = SUSPECTS_LIMIT_ITEMS,
-                    "too many suspects: this one is left for the audit"
-                );
+            if due.len() >= self.limit_items && !due.contains_key(&item) {
                 metrics::counter!(name::SUSPECTS_DROPPED).increment(1);
-                self.has_dropped.store(true, Ordering::Relaxed);
+                if !self.has_dropped.swap(true, Ordering::SeqCst) {
+                    tracing::error!(
+                        limit = self.limit_items,
+                        "too many suspects: the latest votes are left to crashed-writer recovery"
+                    );
+                }
                 continue;
             }
             let entry = due.entry(item).or_insert(from);
@@ -80,9 +91,9 @@ impl Suspects {
         }
     }
 
-    /// Whether any item is suspect, or was dropped while it was.
-    pub fn any(&self) -> bool {
-        self.has_dropped.load(Ordering::Relaxed) || self.total() > 0
+    /// Whether a suspect was dropped since this was last asked.
+    pub fn take_dropped(&self) -> bool {
+        self.has_dropped.swap(false, Ordering::SeqCst)
     }
 
     /// How many items are suspect.
@@ -108,7 +119,7 @@ mod tests {
 
     #[test]
     fn a_suspect_is_ready_when_it_is_due_and_not_before() {
-        let suspects = Suspects::default();
+        let suspects = Suspects::new(1);
         let later = Instant::now() + Duration::from_secs(3600);
         suspects.add([item()], later);
         let mut asked = false;
@@ -124,13 +135,23 @@ mod tests {
 
     #[test]
     fn a_suspect_that_is_added_again_while_it_is_repaired_stays() {
-        let suspects = Suspects::default();
+        let suspects = Suspects::new(1);
         suspects.add([item()], Instant::now());
         let Ready::Items(ready) = suspects.ready(|| panic!("something is ready")) else {
             panic!("nothing is ready");
         };
         suspects.add([item()], Instant::now() + Duration::from_secs(1));
         suspects.forget(&ready);
+        assert_eq!(suspects.total(), 1);
+    }
+
+    #[test]
+    fn a_suspect_too_many_is_noted_once_and_one_that_is_there_already_is_not_too_many() {
+        let suspects = Suspects::new(1);
+        suspects.add([item(), item()], Instant::now());
+        assert!(!suspects.take_dropped());
+        suspects.add(ItemId::new(2), Instant::now());
+        assert!(suspects.take_dropped() && !suspects.take_dropped());
         assert_eq!(suspects.total(), 1);
     }
 }

@@ -13,7 +13,7 @@ use tally::domain::{Item, ItemId, ItemName};
 use tally::http::limits::CONNECTIONS_LIMIT;
 use tally::http::{ClientLimits, ServerOptions};
 use tally::ledger::{Role, ServerLedger, WorkerLedger};
-use tally::live::{Counters, KeyPrefix};
+use tally::live::{Counters, KeyPrefix, LiveCounts, Redis, SERVER_ANSWER_LIMIT};
 use tally::sync::{SyncOptions, Worker};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -235,12 +235,20 @@ impl Tally {
 }
 
 /// A server's client of this Tally's Redis.
-pub fn live_counts(tally: &Tally) -> tally::live::LiveCounts {
-    let redis = tally::live::Redis::new(
+pub fn live_counts(tally: &Tally) -> LiveCounts {
+    LiveCounts::open(redis(tally))
+}
+
+/// The same with another limit of suspects.
+pub fn live_counts_limited_to(tally: &Tally, suspects_limit_items: usize) -> LiveCounts {
+    LiveCounts::open_limited_to(redis(tally), suspects_limit_items)
+}
+
+fn redis(tally: &Tally) -> Redis {
+    Redis::new(
         &tally.stores.redis_url(),
-        &tally::live::KeyPrefix::default(),
-        tally::live::SERVER_ANSWER_LIMIT,
+        &KeyPrefix::default(),
+        SERVER_ANSWER_LIMIT,
     )
-    .expect("a URL");
-    tally::live::LiveCounts::open(redis)
+    .expect("a URL")
 }

@@ -96,7 +96,7 @@ impl Pieces {
             }
             // Compares the count that was written, not its revision.
             Without::Revision => {
-                mark_saved = cut(&mark_saved, "held[2] == ARGV[k]", "held[1] == ARGV[k]");
+                mark_saved = cut(&mark_saved, "held[1] == ARGV[k]", "held[2] == ARGV[k]");
                 mark_saved = cut(
                     &mark_saved,
                     "call('HSET', key, 'saved', ARGV[k])",

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use crate::helpers::eventually;
 use crate::helpers::stores::{LOCK_VOTES, blocker, until_blocked};
-use crate::helpers::tally::{Tally, live_counts};
+use crate::helpers::tally::{Tally, live_counts, live_counts_limited_to};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_writer_is_recovered_once_its_connection_is_gone_and_not_before() {
@@ -127,4 +127,57 @@ async fn a_server_says_that_its_votes_are_counted_only_when_none_is_in_hand_or_s
     live_counts.suspect_from([item], Instant::now() + Duration::from_secs(3600));
     progress.note().await.expect("Postgres answers");
     assert_eq!(least_counted().await, 1, "an item is suspect");
+}
+
+/// The server no longer knows which counts are wrong, but it knows since when.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_with_too_many_suspects_leaves_its_latest_votes_to_recovery_and_goes_on() {
+    let tally = Tally::start().await;
+    let (first, second) = (tally.item("first").await, tally.item("second").await);
+    let live_counts = live_counts_limited_to(&tally, 1);
+    eventually("Redis is found", async || live_counts.answers().then_some(())).await;
+    let queue = VoteQueue::start(&tally.server_ledger, &live_counts, 1, None);
+    let mut progress = ProgressNotes::new(tally.server_ledger.clone(), live_counts.clone());
+    let vote = |item_id| NewVote {
+        item_id,
+        voter_id: None,
+        value: Value::UP,
+    };
+    for item in [first, second] {
+        queue.cast(vote(item)).await.expect("a vote");
+    }
+    progress.note().await.expect("Postgres answers");
+    // Both are suspect, and only one is remembered.
+    let due = Instant::now();
+    live_counts.suspect_from([first, second], due);
+    live_counts.repaired().await;
+    queue.cast(vote(second)).await.expect("a vote");
+    progress.note().await.expect("Postgres answers");
+    let worker = tally.worker();
+    // The connection is given up when its writer has something to store again.
+    queue.cast(vote(first)).await.expect("a vote");
+    let recovered = eventually("the abandoned connection is seen", async || {
+        worker.recover_crashed_writers().await.expect("the stores answer")
+    })
+    .await;
+    assert!(recovered > 0, "votes after the last note");
+    assert_eq!(
+        tally.live_count(second).await,
+        None,
+        "it was rebuilt by nobody yet"
+    );
+    queue.cast(vote(first)).await.expect("a vote");
+    progress.note().await.expect("Postgres answers");
+    let last = tally
+        .server_ledger
+        .last_vote_id()
+        .await
+        .expect("Postgres answers");
+    let progress = tally.ledger.progress().await.expect("Postgres answers");
+    assert!(
+        progress.writers.iter().any(|writer| writer.counted == last),
+        "progress is noted again: {progress:?}"
+    );
+    tally.assert_exact_when_quiescent(first).await;
+    tally.assert_exact_when_quiescent(second).await;
 }

@@ -1,0 +1,50 @@
+//! The metrics: each moves when its condition is there. Counters and gauges are those of the
+//! test's own process, in which no other test runs.
+
+mod server;
+mod worker;
+
+use crate::helpers::eventually;
+use crate::helpers::tally::metric;
+
+/// Set for a test that has a process of its own.
+const ALONE: &str = "TALLY_TEST_ALONE";
+
+/// `cargo test` runs all tests in one process, nextest gives each its own. Without that, this
+/// runs the test in another process and returns true.
+async fn passes_alone(name: &str) -> bool {
+    if std::env::var_os("NEXTEST").is_some() || std::env::var_os(ALONE).is_some() {
+        return false;
+    }
+    let mut test = tokio::process::Command::new(std::env::current_exe().expect("this program"));
+    test.args(["--exact", &format!("metrics::{name}")])
+        .env(ALONE, "1");
+    let output = test.output().await.expect("this program runs");
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stdout)
+    );
+    true
+}
+
+/// Each of these samples has this value.
+fn assert_values(values: &[(&str, f64)]) {
+    for (sample, expected) in values {
+        let found = metric(sample);
+        assert!(
+            (found - expected).abs() < 1e-9,
+            "{sample} is {found}, not {expected}"
+        );
+    }
+}
+
+/// Waits until each of these samples is above 0.
+async fn until_above_0(samples: &[&str]) {
+    for sample in samples {
+        eventually(&format!("{sample} is above 0"), async || {
+            (metric(sample) > 0.0).then_some(())
+        })
+        .await;
+    }
+}

@@ -1,0 +1,189 @@
+//! The server's metrics.
+
+use std::time::Duration;
+
+use reqwest::StatusCode;
+use sqlx::Executor;
+use tally::domain::{ItemId, NewVote, Value};
+use tally::http::ClientLimits;
+use tally::votes::{QUEUE_LIMIT_VOTES, VoteQueue};
+use tokio::net::TcpStream;
+use tokio::time::Instant;
+
+use super::{assert_values, passes_alone, until_above_0};
+use crate::helpers::eventually;
+use crate::helpers::stores::{LOCK_VOTES, blocker};
+use crate::helpers::tally::{Tally, live_counts, live_counts_limited_to, metric, metrics};
+
+/// How many samples of this histogram are in its buckets. Only the Debug of the handle tells:
+/// to render the metrics would put them there.
+fn samples_in_buckets(histogram: &str) -> Option<u64> {
+    let state = format!("{:?}", metrics());
+    let (_, state) = state.split_once("distributions: ")?;
+    let (_, state) = state.split_once(&format!("\"{histogram}\": "))?;
+    let (_, state) = state.split_once("Histogram(Histogram { count: ")?;
+    state.split(',').next()?.parse().ok()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn samples_are_worked_off_while_nobody_scrapes() {
+    if passes_alone("server::samples_are_worked_off_while_nobody_scrapes").await {
+        return;
+    }
+    let mut tally = Tally::start().await;
+    let item = tally.item("x").await;
+    for _ in 0..20 {
+        tally.add(item, 1).await;
+    }
+    eventually("the samples are in their buckets", async || {
+        (samples_in_buckets("tally_vote_seconds") == Some(20)).then_some(())
+    })
+    .await;
+    tally.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_servers_metrics_move_with_its_votes() {
+    if passes_alone("server::a_servers_metrics_move_with_its_votes").await {
+        return;
+    }
+    let tally = Tally::start().await;
+    let item = tally.item("x").await;
+    let outcome = |outcome: &str| metric(&format!("tally_votes_total{{outcome=\"{outcome}\"}}"));
+    assert_values(&[("tally_live_misses_total", 0.0), ("tally_live_seeds_total", 0.0)]);
+    assert_eq!(tally.vote(item, "ada").await.0, StatusCode::CREATED);
+    assert_eq!(tally.vote(item, "ada").await.0, StatusCode::OK);
+    let unknown = ItemId::new(item.get() + 1).expect("positive");
+    assert_eq!(tally.vote(unknown, "ada").await.0, StatusCode::NOT_FOUND);
+    assert_eq!(
+        ["accepted", "repeated", "unknown_item", "refused", "failed"].map(outcome),
+        [1.0, 1.0, 1.0, 0.0, 0.0]
+    );
+    assert_values(&[
+        ("tally_live_misses_total", 1.0),
+        ("tally_live_seeds_total", 1.0),
+        ("tally_batch_votes_count", 3.0),
+        ("tally_batch_votes_sum", 3.0),
+        ("tally_vote_seconds_count", 3.0),
+        ("tally_ledger_insert_seconds_count", 3.0),
+        ("tally_live_count_seconds_count", 3.0),
+        ("tally_queue_depth_votes", 0.0),
+        ("tally_redis_available", 1.0),
+    ]);
+    until_above_0(&["tally_connections"]).await;
+    let text = metrics().render();
+    let is_timed = |line: &str| {
+        line.starts_with("tally_http_request_seconds_count{")
+            && line.contains("/votes\"")
+            && line.ends_with("status=\"201\"} 1")
+    };
+    assert!(text.lines().any(is_timed), "{text}");
+    // Postgres refuses the next one.
+    tally
+        .pool
+        .execute("revoke insert on vote from tally_server")
+        .await
+        .expect("a statement");
+    assert_eq!(tally.vote(item, "bob").await.0, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(outcome("failed"), 1.0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_servers_metrics_move_while_redis_is_unavailable() {
+    if passes_alone("server::a_servers_metrics_move_while_redis_is_unavailable").await {
+        return;
+    }
+    let mut tally = Tally::start().await;
+    let item = tally.item("x").await;
+    tally.add(item, 1).await;
+    assert_values(&[
+        ("tally_redis_available", 1.0),
+        ("tally_redis_failures_total", 0.0),
+    ]);
+    tally.stores.redis.crash().await;
+    tally.add(item, 1).await;
+    assert_values(&[
+        ("tally_redis_available", 0.0),
+        ("tally_redis_failures_total", 1.0),
+    ]);
+    // It is set by a scrape.
+    tally
+        .http
+        .get(format!("{}/metrics", tally.base))
+        .send()
+        .await
+        .expect("an answer");
+    assert_values(&[("tally_suspect_items", 1.0)]);
+    tally.stores.redis.start().await.expect("Redis starts");
+    until_above_0(&[
+        "tally_redis_available",
+        "tally_live_invalidations_total{why=\"suspect\"}",
+    ])
+    .await;
+    tally
+        .http
+        .get(format!("{}/metrics", tally.base))
+        .send()
+        .await
+        .expect("an answer");
+    assert_values(&[("tally_suspect_items", 0.0)]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_and_votes_that_are_too_many_are_seen_as_refused() {
+    if passes_alone("server::connections_and_votes_that_are_too_many_are_seen_as_refused").await {
+        return;
+    }
+    let tally = Tally::start_limited_to(ClientLimits::with_connections(3)).await;
+    let item = tally.item("x").await;
+    assert_values(&[("tally_connections_refused_total", 0.0)]);
+    let address = tally.base.trim_start_matches("http://");
+    let mut clients = Vec::new();
+    for _ in 0..4 {
+        clients.push(TcpStream::connect(address).await.expect("it listens"));
+    }
+    until_above_0(&["tally_connections_refused_total"]).await;
+    drop(clients);
+    // A queue of one vote.
+    let blocker = blocker(&tally.pool, LOCK_VOTES).await;
+    let live_counts = live_counts(&tally);
+    let queue = VoteQueue::start(&tally.server_ledger, &live_counts, QUEUE_LIMIT_VOTES, None);
+    let vote = NewVote {
+        item_id: item,
+        voter_id: None,
+        value: Value::UP,
+    };
+    assert_values(&[("tally_votes_total{outcome=\"refused\"}", 0.0)]);
+    let mut votes = Vec::new();
+    eventually("a vote is refused", async || {
+        let (queue, vote) = (queue.clone(), vote.clone());
+        votes.push(tokio::spawn(async move { queue.cast(vote).await }));
+        (metric("tally_votes_total{outcome=\"refused\"}") > 0.0).then_some(())
+    })
+    .await;
+    assert!(metric("tally_queue_depth_votes") > 0.0);
+    blocker.rollback().await.expect("a rollback");
+    let mut refused = 0.0;
+    for vote in votes {
+        if vote.await.expect("no panic").is_err() {
+            refused += 1.0;
+        }
+    }
+    assert_values(&[
+        ("tally_votes_total{outcome=\"refused\"}", refused),
+        ("tally_queue_depth_votes", 0.0),
+    ]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn suspects_that_are_too_many_are_seen() {
+    if passes_alone("server::suspects_that_are_too_many_are_seen").await {
+        return;
+    }
+    let tally = Tally::start().await;
+    let live_counts = live_counts_limited_to(&tally, 1);
+    assert_values(&[("tally_suspect_items_dropped_total", 0.0)]);
+    let items = (1..=3).filter_map(ItemId::new);
+    live_counts.suspect_from(items, Instant::now() + Duration::from_secs(3600));
+    assert_values(&[("tally_suspect_items_dropped_total", 2.0)]);
+}
