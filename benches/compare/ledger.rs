@@ -13,7 +13,7 @@ use crate::settings::Settings;
 use crate::stores::{Database, Stores};
 use crate::systems::System;
 use crate::voting::check;
-use crate::worker::{DiskBytes, WorkerRow};
+use crate::worker::{DiskBytes, SnapshotCost, WorkerRow};
 use crate::workloads::{CONNECTIONS, EMPTY, ITEMS};
 
 /// Connections that vote on all items, while the others vote on one.
@@ -22,6 +22,9 @@ const OTHER_CONNECTIONS: usize = 32;
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// How often the hottest item's exact count is read at the end.
 const READS: usize = 20;
+/// Items that are voted on while a report holds its snapshot, and how often.
+const SNAPSHOT_ITEMS: usize = 400;
+const SNAPSHOT_VOTES_PER_SECOND: f64 = 2000.0;
 const VOTES_ON_DISK: i64 = 1_000_000;
 
 /// Votes on one item and on others, with no audit: how long the tail beyond the watermark
@@ -87,6 +90,85 @@ async fn slowest_read(database: &Database) -> f64 {
         slowest = slowest.max(started.elapsed());
     }
     ledger.close().await;
+    slowest.as_secs_f64() * 1000.0
+}
+
+/// Votes on some items while a report holds its snapshot open: how the table of items grows by
+/// their old versions, and what that costs a look-up.
+pub async fn open_snapshot(stores: &Stores, round: usize, number: u32, settings: &Settings) -> WorkerRow {
+    let template = EMPTY;
+    let database = stores.database(&template).await;
+    let servers = Servers::start(stores, &database, System::Tally, 1).await;
+    let requests = Arc::new(Requests::render(
+        SNAPSHOT_ITEMS,
+        Spread::Uniform,
+        Mix::Votes,
+        false,
+    ));
+    let load = Load::start(
+        &servers.addresses,
+        CONNECTIONS,
+        requests,
+        Pace::Open {
+            per_second: SNAPSHOT_VOTES_PER_SECOND,
+        },
+        number,
+    );
+    sleep(settings.warm_up).await;
+    let bytes_before = item_bytes(&database).await;
+    let lookup_ms_before = slowest_lookup(&database).await;
+    let mut report = database.pool.begin().await.expect("a transaction");
+    for statement in [
+        "set transaction isolation level repeatable read",
+        "select count(*) from item",
+    ] {
+        sqlx::query(statement)
+            .execute(&mut *report)
+            .await
+            .expect("a report");
+    }
+    let (started, before) = (Instant::now(), load.acknowledged_votes());
+    sleep(settings.long).await;
+    let seconds = started.elapsed().as_secs_f64();
+    let votes = load.acknowledged_votes() - before;
+    let snapshot = SnapshotCost {
+        item_bytes_before: bytes_before,
+        item_bytes_after: item_bytes(&database).await,
+        lookup_ms_before,
+        lookup_ms_after: slowest_lookup(&database).await,
+    };
+    report.rollback().await.expect("an end");
+    let load = load.stop().await;
+    let stopped = servers.stop(stores, &database).await;
+    let acknowledged = load.acknowledged_votes;
+    let checked = check(stores, &database, System::Tally, &template, acknowledged).await;
+    let fault = [load.expect_all_answered(), stopped, checked];
+    let fault = fault.into_iter().find_map(Result::err);
+    stores.drop(database).await;
+    WorkerRow {
+        snapshot: Some(snapshot),
+        ..WorkerRow::new("open_snapshot", round, votes, seconds, fault)
+    }
+}
+
+async fn item_bytes(database: &Database) -> i64 {
+    sqlx::query_scalar("select pg_relation_size('item')")
+        .fetch_one(&database.pool)
+        .await
+        .expect("a size")
+}
+
+/// The slowest of several look-ups of ten items that are voted on, in ms.
+async fn slowest_lookup(database: &Database) -> f64 {
+    let mut slowest = Duration::ZERO;
+    for _ in 0..READS {
+        let started = Instant::now();
+        sqlx::query("select vote_count from item where id between 1 and 10")
+            .fetch_all(&database.pool)
+            .await
+            .expect("items");
+        slowest = slowest.max(started.elapsed());
+    }
     slowest.as_secs_f64() * 1000.0
 }
 

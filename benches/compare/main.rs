@@ -168,6 +168,9 @@ impl Bench {
                 let rows: Vec<WorkerRow> = match *name {
                     "reseed" => vec![worker::reseed(stores, round, number, settings).await],
                     "long_tail" => vec![ledger::long_tail(stores, round, number, settings).await],
+                    "open_snapshot" => {
+                        vec![ledger::open_snapshot(stores, round, number, settings).await]
+                    }
                     "bytes_per_vote" => ledger::bytes_per_vote(stores, round).await,
                     "audit_idle" => vec![worker::audit_idle(stores, round, settings).await],
                     "audit" => vec![worker::audit(stores, round, number, settings).await],

@@ -169,6 +169,15 @@ pub fn worker_line(row: &WorkerRow) -> String {
     if let (Some(tail), Some(seed)) = (row.tail_seconds, row.seed_ms) {
         line += &format!("; tail at most {tail:.1} s of votes; hottest seed {seed:.1} ms");
     }
+    if let Some(cost) = row.snapshot {
+        line += &format!(
+            "; table item {:.2} MB, then {:.2} MB; ten items looked up in {:.1} ms, then {:.1} ms",
+            cost.item_bytes_before as f64 / 1e6,
+            cost.item_bytes_after as f64 / 1e6,
+            cost.lookup_ms_before,
+            cost.lookup_ms_after
+        );
+    }
     if let Some(disk) = row.disk_bytes_per_vote {
         line += &format!(
             "; bytes a vote {:.1}: table {:.1}, primary key {:.1}, vote_of_item {:.1}, vote_once {:.1}",

@@ -21,7 +21,7 @@ pub struct Settings {
     pub run: Duration,
     /// `WARM_UP_SECONDS=1`: how long it runs before that. Twice as long over many items.
     pub warm_up: Duration,
-    /// `LONG_SECONDS=60`: how long the workload `long_tail` votes.
+    /// `LONG_SECONDS=60`: how long the workloads `long_tail` and `open_snapshot` vote.
     pub long: Duration,
 }
 

@@ -38,7 +38,7 @@ const BACK_FOR: Duration = Duration::from_secs(1);
 const SEED_LIMIT: Duration = Duration::from_secs(60);
 
 /// What is measured, in this order.
-pub const WORKLOADS: [(&str, &str); 9] = [
+pub const WORKLOADS: [(&str, &str); 10] = [
     ("flush", "the worker writes changed counters to their items"),
     ("sweep", "the worker scans saved counters"),
     (
@@ -53,6 +53,10 @@ pub const WORKLOADS: [(&str, &str); 9] = [
     ("audit_idle", "the worker audits votes while nobody votes"),
     ("audit", "the worker audits votes under full voting load"),
     ("long_tail", "votes on one hot item and on others, with no audit"),
+    (
+        "open_snapshot",
+        "votes on 400 items while a report holds its snapshot open",
+    ),
     (
         "bytes_per_vote",
         "what a vote takes on disk, without and with a voter",
@@ -83,12 +87,23 @@ pub struct WorkerRow {
     /// Table and indexes.
     pub disk_bytes_per_vote: Option<DiskBytes>,
     pub redis_bytes_per_counter: Option<f64>,
+    pub snapshot: Option<SnapshotCost>,
     /// The rate of votes before (for the audit, the mean of before and after), and while
     /// this was done.
     pub votes_per_second_before: Option<f64>,
     pub votes_per_second: Option<f64>,
     pub verified: bool,
     pub fault: Option<String>,
+}
+
+/// What an open snapshot costs: the size of the table `item`, and the slowest of several look-ups
+/// of ten items.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct SnapshotCost {
+    pub item_bytes_before: i64,
+    pub item_bytes_after: i64,
+    pub lookup_ms_before: f64,
+    pub lookup_ms_after: f64,
 }
 
 /// Bytes on disk by relation, for each vote.
@@ -131,6 +146,7 @@ impl WorkerRow {
             seed_ms: None,
             disk_bytes_per_vote: None,
             redis_bytes_per_counter: None,
+            snapshot: None,
             votes_per_second_before: None,
             votes_per_second: None,
             verified: fault.is_none(),

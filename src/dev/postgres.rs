@@ -273,8 +273,12 @@ impl PrivatePostgres {
     /// When it does not run.
     pub fn signal_all(&self, signal: Signal) -> anyhow::Result<()> {
         let process = self.process.as_ref().context("Postgres does not run")?;
+        // Before, too: the list of those that stand still is whole, and once they go on, Linux may
+        // leave some out of it.
+        let mut members = process.family();
         process.signal(signal)?;
-        for member in process.family() {
+        members.extend(process.family());
+        for member in members {
             let _ = nix::sys::signal::kill(member, signal);
         }
         Ok(())

@@ -1,10 +1,12 @@
 //! A server of our own as a child process that never outlives us.
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::OpenOptions;
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::Stdio;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -202,14 +204,20 @@ const PORTS: std::ops::Range<u16> = 10_000..32_000;
 /// How many ports are tried before giving up.
 const PORT_LIMIT_TRIES: usize = 1000;
 
-/// A port that is free now.
+/// The ports that this process has given out. A server that restarts needs its port again, and
+/// meanwhile the port looks free.
+static GIVEN_OUT: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+
+/// A port that is free now, and that this process gets from here only once.
 ///
 /// # Errors
 /// When none was found.
 pub fn free_port() -> anyhow::Result<u16> {
     let tried = || rand::random_range(PORTS);
+    // No panic leaves the set half changed, so the poison means nothing.
+    let mut given_out = GIVEN_OUT.lock().unwrap_or_else(PoisonError::into_inner);
     std::iter::repeat_with(tried)
         .take(PORT_LIMIT_TRIES)
-        .find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok())
+        .find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok() && given_out.insert(*port))
         .with_context(|| format!("no free port was found in {PORT_LIMIT_TRIES} tries"))
 }

@@ -61,6 +61,15 @@ impl Counter {
         self.unsaved().is_some() || self.rebuild.is_some()
     }
 
+    /// Whether it may be written now, if the saves of an item are this far apart. A request to
+    /// rebuild it does not wait, and neither does a count after a clock that was ahead.
+    pub fn is_due(&self, spacing: Duration) -> bool {
+        let waits = self
+            .saved
+            .is_some_and(|saved| saved <= self.now.as_revision() && self.now.since_change(saved) < spacing);
+        !waits || self.rebuild.is_some()
+    }
+
     /// The revision of the live count, if it is saved and has not changed for `retention`.
     pub fn idle(&self, retention: Duration) -> Option<Revision> {
         let (_, revision) = self.count?;

@@ -40,19 +40,27 @@ const WAITING_LIMIT: usize = 1;
 enum ScanMode {
     /// This worker takes all of them, as fast as it can.
     Alone(Scan),
-    /// The unsaved ones, together with the other workers, at each tick; `begun` is the tick.
-    Shared { begun: Instant },
+    /// The unsaved ones, together with the other workers, at each tick; `begun` is the tick, and
+    /// the saves of an item are at least `spacing` apart.
+    Shared { begun: Instant, spacing: Duration },
 }
 
 impl ScanMode {
     fn is_gentle(self) -> bool {
-        matches!(self, Self::Shared { begun } if begun.elapsed() < GENTLE_FOR)
+        matches!(self, Self::Shared { begun, .. } if begun.elapsed() < GENTLE_FOR)
     }
 
     fn scan(self) -> Scan {
         match self {
             Self::Alone(scan) => scan,
             Self::Shared { .. } => Scan::Unsaved,
+        }
+    }
+
+    fn spacing(self) -> Duration {
+        match self {
+            Self::Alone(_) => Duration::ZERO,
+            Self::Shared { spacing, .. } => spacing,
         }
     }
 
@@ -112,6 +120,7 @@ impl Worker {
     pub async fn flush_shared(&self) -> Result<FlushReport, SyncError> {
         self.scan(ScanMode::Shared {
             begun: Instant::now(),
+            spacing: self.spacing().await?,
         })
         .await
     }
@@ -204,7 +213,7 @@ impl Worker {
             self.watch
                 .ages(|ages| read.iter().for_each(|counter| ages.read(counter, now)));
             for counter in read {
-                if self.has_work(&counter) {
+                if self.has_work(&counter, scan.spacing()) {
                     busy.push(counter);
                 }
             }
@@ -242,9 +251,11 @@ impl Worker {
         Ok(self.counters.remove_saved(&saved).await?)
     }
 
-    /// Whether there is anything to be done with a counter.
-    pub(super) fn has_work(&self, counter: &Counter) -> bool {
-        counter.is_to_be_written() || self.is_idle(counter) || self.is_old(counter)
+    /// Whether there is anything to be done with a counter, if the saves of an item are this far
+    /// apart.
+    pub(super) fn has_work(&self, counter: &Counter, spacing: Duration) -> bool {
+        let is_to_be_written = counter.is_to_be_written() && counter.is_due(spacing);
+        is_to_be_written || self.is_idle(counter) || self.is_old(counter)
     }
 
     /// The third part: writes what is unsaved to its items.
@@ -358,6 +369,29 @@ fn keep_latest(counters: &mut Vec<Counter>) {
 mod tests {
     use super::*;
     use crate::domain::{RedisTime, Revision};
+
+    #[test]
+    fn a_count_waits_until_its_last_save_is_far_enough_back_unless_its_clock_or_a_request_says_otherwise() {
+        let mut counter = Counter {
+            item_id: ItemId::new(1).expect("positive"),
+            now: RedisTime::from_seconds(100),
+            count: Some((1, Revision::from_micros(99_000_000))),
+            saved: Some(Revision::from_micros(95_000_000)),
+            seeded: None,
+            rebuild: None,
+        };
+        let seconds = Duration::from_secs;
+        assert!(counter.is_due(seconds(0)) && counter.is_due(seconds(5)));
+        assert!(!counter.is_due(seconds(6)));
+        counter.rebuild = Some("a request".to_owned());
+        assert!(counter.is_due(seconds(6)));
+        counter.rebuild = None;
+        counter.now = RedisTime::from_seconds(94);
+        assert!(counter.is_due(seconds(6)), "the clock was ahead");
+        counter.now = RedisTime::from_seconds(100);
+        counter.saved = None;
+        assert!(counter.is_due(seconds(6)), "never saved");
+    }
 
     #[test]
     fn a_counter_that_was_found_twice_is_kept_as_it_was_read_last() {

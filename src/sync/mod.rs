@@ -16,6 +16,7 @@ mod roll_up;
 mod save;
 mod scan;
 mod schedule;
+mod spacing;
 mod verdict;
 mod watch;
 
@@ -68,6 +69,8 @@ pub struct Worker {
     owner: Arc<OnceCell<Owner>>,
     /// Shared by its clones.
     watch: watch::Watch,
+    /// Shared by its clones.
+    open_transactions: spacing::OpenTransactions,
 }
 
 /// What a worker's steps need to know.
@@ -97,6 +100,7 @@ impl Worker {
             stalls: Arc::default(),
             owner: Arc::default(),
             watch: watch::Watch::default(),
+            open_transactions: spacing::OpenTransactions::default(),
         }
     }
 

@@ -126,6 +126,9 @@ metrics! {
     /// How long the oldest unsaved count has been unsaved, as far as this worker has met it; at
     /// least as long as flushes fail.
     OLDEST_UNSAVED_SECONDS = "tally_oldest_unsaved_seconds", Gauge of "seconds", Worker;
+    /// How far apart the saves of one item are, because someone holds a transaction open; 0 when
+    /// each flush saves all that has changed.
+    SAVE_SPACING_SECONDS = "tally_save_spacing_seconds", Gauge of "seconds", Worker;
     /// Counts that this worker's last scan left unsaved.
     UNSAVED = "tally_unsaved_counts", Gauge of "counts", Worker;
     /// Items that this worker's last scan left to be rebuilt.

@@ -19,7 +19,7 @@ const STOP_LIMIT: Duration = Duration::from_secs(30);
 /// What a server and a worker print when they have started, and how long that may take. It
 /// takes longer while Postgres is unavailable.
 const STARTED: [&str; 2] = ["listening", "syncing"];
-const START_LIMIT: Duration = Duration::from_secs(6);
+const START_LIMIT: Duration = Duration::from_secs(30);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// What they print when they end because Postgres takes no writes.
 const READ_ONLY: &str = "is read-only";

@@ -5,6 +5,7 @@ mod counts;
 mod crashed_writers;
 mod decided;
 mod incarnation;
+mod open_transactions;
 mod roll_up;
 
 pub use audit::AuditRow;

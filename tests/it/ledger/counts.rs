@@ -3,7 +3,7 @@
 use tally::domain::{CountToSave, ItemId, Revision, TransactionId};
 
 use super::{item, items, vote};
-use crate::helpers::stores::Stores;
+use crate::helpers::stores::{Stores, blocker};
 use crate::helpers::tally::{ledger, server_ledger};
 
 #[tokio::test]
@@ -168,4 +168,37 @@ async fn a_page_of_counts_is_saved_by_one_index_lookup_an_item() {
     let plan = plan.join("\n");
     assert!(plan.contains("Nested Loop"), "{plan}");
     assert!(plan.contains("Index Cond: (id = given.id)"), "{plan}");
+}
+
+/// Old row versions are kept for it: the worker saves less often meanwhile.
+#[tokio::test]
+async fn a_transaction_that_has_read_a_table_is_open_until_it_ends_unless_it_is_a_vacuum() {
+    let stores = Stores::start().await;
+    let (ledger, pool) = (ledger(&stores.database_url), stores.pool());
+    let mut names = Vec::new();
+    for (statement, is_open) in [
+        ("select from item", true),
+        ("select from vote", true),
+        ("lock table item in share update exclusive mode", false),
+    ] {
+        let mut transaction = blocker(&pool, statement).await;
+        let name: String = sqlx::query_scalar(
+            "select virtualtransaction from pg_locks
+             where locktype = 'virtualxid' and pid = pg_backend_pid()",
+        )
+        .fetch_one(&mut *transaction)
+        .await
+        .expect("a name");
+        let open = ledger.open_transactions().await.expect("Postgres answers");
+        assert_eq!(
+            open.contains(&name),
+            is_open,
+            "{statement}: {name} among {open:?}"
+        );
+        transaction.rollback().await.expect("an end");
+        let open = ledger.open_transactions().await.expect("Postgres answers");
+        assert!(!open.contains(&name), "{statement}: {name} has ended");
+        assert!(!names.contains(&name), "each has a name of its own");
+        names.push(name);
+    }
 }
