@@ -7,7 +7,7 @@ export PATH := $(HOME)/.cargo/bin:$(PATH)
 
 .DEFAULT_GOAL := help
 SECONDS ?= 10
-.PHONY: help run test lint fuzz bench soak chaos queries image prepare prepare-tests
+.PHONY: help run test lint fuzz bench soak chaos mutants queries image prepare prepare-tests
 
 help: ## Say what can be made
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 18
@@ -39,6 +39,9 @@ soak: prepare ## Vote for half an hour and see that nothing grows: MINUTES=30, o
 
 chaos: prepare ## Break everything at random and check every vote: ROUNDS=100, SEED=7, FAULT='Redis killed', SCENARIO=overload or redis-gone
 	@$(CARGO) test --quiet --locked --test chaos -- rounds
+
+mutants: prepare-tests ## Change the scripts and the SQL in small ways and see that a test fails each time
+	scripts/mutants
 
 queries: prepare ## Check the queries against a database and note their types in .sqlx
 	scripts/queries

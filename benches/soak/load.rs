@@ -15,7 +15,7 @@ const CARRIED_WARM_UP: Duration = Duration::from_secs(5);
 /// How long it is then measured.
 const CARRIED_FOR: Duration = Duration::from_secs(5);
 /// The part of that rate at which the soak then votes.
-pub const LOAD_PART: f64 = 0.7;
+pub const LOAD_PART: f64 = 0.5;
 
 /// One kind of request.
 #[derive(Clone, Copy, Debug)]

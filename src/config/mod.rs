@@ -86,7 +86,7 @@ pub struct Worker {
     pub flush_every: Duration,
 
     /// How often every counter is looked at, about: then idle and old ones are dropped
-    #[arg(long, env = "TALLY_SCAN_EVERY", default_value = "5m", value_parser = duration, value_name = "DURATION")]
+    #[arg(long, env = "TALLY_SCAN_EVERY", default_value = "10m", value_parser = duration, value_name = "DURATION")]
     pub scan_every: Duration,
 
     /// About how many counters a page of a scan holds

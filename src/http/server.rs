@@ -28,7 +28,7 @@ use crate::domain::Owner;
 use crate::ledger::ServerLedger;
 use crate::live::{LiveCounts, Redis};
 use crate::telemetry::Upkeep;
-use crate::votes::{ProgressNotes, VoteQueue};
+use crate::votes::{ProgressNotes, SeedBackoff, VoteQueue};
 
 /// How often a server asks Postgres which Tally this is, until it has an answer. Until then votes
 /// are not counted.
@@ -101,6 +101,7 @@ impl Server {
         let live_counts = LiveCounts::open_as(owner, self.redis.clone());
         let ledger = self.ledger.clone();
         let shared = live_counts.clone();
+        let backoff = SeedBackoff::default();
         // Each batch writer holds a sender; when all senders are gone, so are the writers.
         let (writers, mut writers_ended) = mpsc::channel::<()>(1);
         let of_writers = writers.downgrade();
@@ -108,7 +109,13 @@ impl Server {
         let routes = move |app: &mut web::ServiceConfig| {
             let live_counts = shared.with_own_connection();
             let state = AppState {
-                votes: VoteQueue::start(&self.ledger, &live_counts, threads(), of_writers.upgrade()),
+                votes: VoteQueue::start(
+                    &self.ledger,
+                    &live_counts,
+                    &backoff,
+                    threads(),
+                    of_writers.upgrade(),
+                ),
                 counts: CountReader::start(&self.ledger, &live_counts, threads()),
                 ledger: self.ledger.clone(),
                 live_counts,

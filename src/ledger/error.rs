@@ -15,6 +15,8 @@ pub enum LedgerError {
     Url(#[source] sqlx::Error),
     #[error("Postgres did not answer within {0:?}")]
     Timeout(Duration),
+    #[error("exact counts were not read in time: the read was cancelled")]
+    Cancelled,
     #[error("Postgres answered with no valid snapshot: {0}")]
     Snapshot(#[from] crate::domain::InvalidSnapshot),
     #[error("a transaction has been writing votes for over {0:?}; the audit waits for its end")]

@@ -1,5 +1,6 @@
 //! Items whose exact count could not be read in time: each is left without a live count for a
-//! while, so that it does not hold up the votes on other items.
+//! while, and then read alone. So it holds up the votes on other items for one read at the most,
+//! now and then.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,7 +19,9 @@ pub(crate) const WAITING_LIMIT_ITEMS: usize = 10_000;
 /// Items that a batch reads alone, at the most. The others wait for a later batch.
 const ALONE_LIMIT_ITEMS: usize = 16;
 
-/// The items that wait, shared by the batch writers of one thread. Cheap to clone.
+/// The items that wait, shared by all batch writers of a server. Cheap to clone. If each thread
+/// had its own, those in which an item still waits would make it suspect again and again, and
+/// take away the lease of the one that can read it by now.
 #[derive(Clone, Debug, Default)]
 pub struct SeedBackoff(Arc<Mutex<HashMap<ItemId, Wait>>>);
 
@@ -82,6 +85,10 @@ impl SeedBackoff {
     pub fn failed(&self, items: &[ItemId], now: Instant) {
         let mut waiting = self.lock();
         for item in items {
+            if waiting.len() >= WAITING_LIMIT_ITEMS {
+                // Those on which nobody has voted since.
+                waiting.retain(|_, wait| wait.until + WAIT_LAST > now);
+            }
             let is_full = waiting.len() >= WAITING_LIMIT_ITEMS;
             match waiting.get_mut(item) {
                 Some(wait) => {
@@ -161,5 +168,18 @@ mod tests {
         let due = backoff.due(&items(&ids), now);
         assert_eq!(due.waiting().len(), WAITING_LIMIT_ITEMS);
         assert_eq!(reads(due).len(), 1);
+        // Nobody has voted on them for long.
+        let later = now + WAIT_FIRST + WAIT_LAST;
+        backoff.failed(
+            &ids.last()
+                .and_then(|id| ItemId::new(*id))
+                .into_iter()
+                .collect::<Vec<_>>(),
+            later,
+        );
+        assert_eq!(
+            reads(backoff.due(&items(&ids), later)),
+            [items(&ids[..WAITING_LIMIT_ITEMS])]
+        );
     }
 }

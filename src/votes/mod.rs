@@ -20,6 +20,7 @@ mod progress;
 mod queue;
 mod writer;
 
+pub use backoff::SeedBackoff;
 pub use cast::{Cast, CastError};
 pub use counting::{Counting, SEED_LIMIT_ROUNDS, Step};
 pub(crate) use progress::BATCHES_LIMIT;

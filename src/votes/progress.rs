@@ -22,6 +22,8 @@ pub struct ProgressNotes {
     ledger: ServerLedger,
     live_counts: LiveCounts,
     noted: VoteId,
+    /// Connections that are left to crashed-writer recovery and not ended yet.
+    abandoned: Vec<String>,
 }
 
 impl ProgressNotes {
@@ -31,6 +33,7 @@ impl ProgressNotes {
             ledger,
             live_counts,
             noted: VoteId::default(),
+            abandoned: Vec::new(),
         }
     }
 
@@ -58,24 +61,40 @@ impl ProgressNotes {
         if last == self.noted {
             return Ok(());
         }
-        let under_way = self.ledger.batches_under_way();
-        let deadline = Instant::now() + BATCHES_LIMIT;
-        while !under_way.iter().all(|batch| batch.has_ended()) {
-            if Instant::now() >= deadline {
-                return Ok(());
-            }
-            sleep(BATCHES_EVERY).await;
-        }
-        if self.live_counts.take_dropped() {
-            // Which counts are wrong is not known any more. Recovery rebuilds all of them.
-            self.ledger.abandon_writers();
+        if !self.batches_have_ended().await || self.live_counts.suspect_total() > 0 {
             return Ok(());
         }
-        if self.live_counts.suspect_total() > 0 {
+        // Asked only now, when no suspect is left: while Redis is unavailable there may be new
+        // ones all the time.
+        if self.live_counts.take_dropped() {
+            // Which counts are wrong is not known any more. Recovery rebuilds all of them.
+            self.abandoned.extend(self.ledger.abandon_writers());
+        }
+        if !self.abandoned.is_empty() {
+            // Batches that begin from here on have connections of their own. One whose writer
+            // has nothing to store would stay open.
+            if self.batches_have_ended().await {
+                self.ledger.end_connections(&self.abandoned).await?;
+                self.abandoned.clear();
+            }
             return Ok(());
         }
         self.ledger.note_counted(last).await?;
         self.noted = last;
         Ok(())
+    }
+
+    /// Waits until the batches that are under way now have ended. False when that takes too
+    /// long.
+    async fn batches_have_ended(&self) -> bool {
+        let under_way = self.ledger.batches_under_way();
+        let deadline = Instant::now() + BATCHES_LIMIT;
+        while !under_way.iter().all(|batch| batch.has_ended()) {
+            if Instant::now() >= deadline {
+                return false;
+            }
+            sleep(BATCHES_EVERY).await;
+        }
+        true
     }
 }

@@ -29,7 +29,7 @@ pub struct VoteQueue {
 
 impl VoteQueue {
     /// Starts one queue, with its batch writers on the current runtime. `queues` of them
-    /// share [`QUEUE_LIMIT_VOTES`]. `alive` is dropped when the last batch writer has
+    /// share [`QUEUE_LIMIT_VOTES`] and `backoff`. `alive` is dropped when the last batch writer has
     /// ended.
     ///
     /// A batch writer that ends with its runtime leaves the items of its batch suspect. Their
@@ -37,13 +37,13 @@ impl VoteQueue {
     pub fn start(
         ledger: &ServerLedger,
         live_counts: &LiveCounts,
+        backoff: &SeedBackoff,
         queues: usize,
         alive: Option<mpsc::Sender<()>>,
     ) -> Self {
         let depth = metrics::gauge!(name::QUEUE_DEPTH);
         let (votes, queued) = mpsc::channel(QUEUE_LIMIT_VOTES.div_ceil(queues));
         let queued = Arc::new(Mutex::new(queued));
-        let backoff = SeedBackoff::default();
         for _ in 0..BATCH_WRITERS_PER_THREAD {
             let writer = BatchWriter::new(
                 ledger.writer(),

@@ -214,22 +214,32 @@ impl Seeding<'_> {
         let due = self.backoff.due(missing, Instant::now());
         let mut left = due.waiting().to_vec();
         let mut exact = Vec::with_capacity(missing.len());
+        let mut is_slow = false;
         for items in due.reads() {
-            let limit = self.deadline.saturating_duration_since(Instant::now());
-            match self.writer.exact_counts(&items, limit.min(SEED_READ_LIMIT)).await {
+            let now = Instant::now();
+            // One slow read a batch: its items wait for no further one.
+            if is_slow || now >= self.deadline {
+                left.extend(items);
+                continue;
+            }
+            let whole = now + SEED_READ_LIMIT;
+            match self.writer.exact_counts(&items, whole.min(self.deadline)).await {
                 Ok(counts) => {
                     self.backoff.succeeded(&items);
                     exact.extend(counts);
                 }
-                Err(LedgerError::Timeout(limit)) => {
+                Err(LedgerError::Cancelled) => {
                     tracing::warn!(
-                        ?limit,
                         items = items.len(),
                         "exact counts were not read in time: their items wait"
                     );
                     metrics::counter!(name::SEED_TIMEOUTS).increment(1);
-                    self.backoff.failed(&items, Instant::now());
+                    // A read that had less time may not be a slow one.
+                    if whole <= self.deadline {
+                        self.backoff.failed(&items, Instant::now());
+                    }
                     left.extend(items);
+                    is_slow = true;
                 }
                 Err(error) => return Err(error.into()),
             }

@@ -17,7 +17,7 @@ use tokio::sync::Mutex;
 use tokio::time::sleep;
 
 use crate::pause::Pause;
-use crate::programs::{SHUTDOWN_LIMIT, SYNC_WORKER, TALLY};
+use crate::programs::{SHUTDOWN_LIMIT, SYNC_WORKER, TALLY, until_started};
 use crate::schedule::{PAIR, Settings, Step};
 use crate::stores::{Postgres, Redis};
 
@@ -155,6 +155,9 @@ impl Cluster {
             let worker = Program::start(worker, folder, &format!("worker-{}", number + 1))?;
             cluster.workers.push(Mutex::new(worker));
             cluster.worker_urls.push(format!("http://{listen}/metrics"));
+        }
+        for program in cluster.servers.iter().chain(&cluster.workers) {
+            until_started(&mut *program.lock().await).await?;
         }
         Ok(cluster)
     }

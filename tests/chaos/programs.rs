@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use anyhow::bail;
 use nix::sys::signal::Signal;
 use testkit::programs::Program;
 use tokio::time::{Instant, sleep};
@@ -39,6 +40,22 @@ pub async fn restart(program: &mut Program, lasting: Duration) -> anyhow::Result
     sleep(lasting).await;
     start_again(program).await?;
     stopped.map(|_| ())
+}
+
+/// Waits until a program has started for the first time: until then it has no supervisor.
+///
+/// # Errors
+/// When it ends, or takes too long.
+pub async fn until_started(program: &mut Program) -> anyhow::Result<()> {
+    let started = Instant::now();
+    while !STARTED.iter().any(|line| program.output().contains(line)) {
+        program.expect_running()?;
+        if started.elapsed() > START_LIMIT {
+            bail!("a program did not start within {START_LIMIT:?}");
+        }
+        sleep(LOOK_EVERY).await;
+    }
+    Ok(())
 }
 
 /// Starts a program as a supervisor does: one that finds a read-only Postgres says so and ends,

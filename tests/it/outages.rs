@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::helpers::eventually;
 use crate::helpers::stores::{LOCK_VOTES, blocker, until_blocked};
 use tally::counts::CountReader;
-use tally::votes::VoteQueue;
+use tally::votes::{SeedBackoff, VoteQueue};
 
 use crate::helpers::tally::{Tally, live_counts, metric};
 
@@ -203,7 +203,13 @@ async fn when_postgres_stalls_the_queue_is_bounded_and_further_votes_are_refused
     tally.add(item, 1).await;
     let blocker = blocker(&tally.pool, LOCK_VOTES).await;
     let live_counts = live_counts(&tally);
-    let queue = VoteQueue::start(&tally.server_ledger, &live_counts, 1, None);
+    let queue = VoteQueue::start(
+        &tally.server_ledger,
+        &live_counts,
+        &SeedBackoff::default(),
+        1,
+        None,
+    );
     let vote = || tally::domain::NewVote {
         item_id: item,
         voter_id: None,
@@ -256,7 +262,13 @@ async fn the_items_of_a_batch_writer_that_ends_with_its_thread_are_rebuilt() {
         .expect("a runtime");
     let queue = {
         let _inside = thread.enter();
-        VoteQueue::start(&tally.server_ledger, &live_counts, 1, None)
+        VoteQueue::start(
+            &tally.server_ledger,
+            &live_counts,
+            &SeedBackoff::default(),
+            1,
+            None,
+        )
     };
     let vote = || tally::domain::NewVote {
         item_id: item,
@@ -362,7 +374,13 @@ async fn an_item_whose_exact_count_cannot_be_read_in_time_holds_up_no_vote_on_ot
     tally.add(counted, 1).await;
     let live_counts = live_counts(&tally);
     eventually("Redis is found", async || live_counts.answers().then_some(())).await;
-    let queue = VoteQueue::start(&tally.server_ledger, &live_counts, 1, None);
+    let queue = VoteQueue::start(
+        &tally.server_ledger,
+        &live_counts,
+        &SeedBackoff::default(),
+        1,
+        None,
+    );
     let cast = async |item_id| {
         let vote = tally::domain::NewVote {
             item_id,

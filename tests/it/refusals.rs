@@ -6,7 +6,7 @@ use nix::sys::signal::Signal;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 use tally::domain::{ItemId, NewVote};
-use tally::votes::{CastError, VoteQueue};
+use tally::votes::{CastError, SeedBackoff, VoteQueue};
 
 use crate::helpers::eventually;
 use crate::helpers::stores::{LOCK_VOTES, blocker, until_blocked};
@@ -135,7 +135,13 @@ async fn a_vote_that_comes_after_the_end_of_its_thread_is_not_stored() {
         .expect("a runtime");
     let queue = {
         let _inside = thread.enter();
-        VoteQueue::start(&tally.server_ledger, &live_counts(&tally), 1, None)
+        VoteQueue::start(
+            &tally.server_ledger,
+            &live_counts(&tally),
+            &SeedBackoff::default(),
+            1,
+            None,
+        )
     };
     tokio::task::spawn_blocking(move || thread.shutdown_timeout(Duration::from_secs(60)))
         .await

@@ -170,9 +170,23 @@ impl ServerLedger {
 
     /// Notes no more progress of the connections that there are: each batch writer takes a new
     /// one before its next batch. Crashed-writer recovery then has the counts rebuilt of all
-    /// votes since the last note.
-    pub fn abandon_writers(&self) {
-        self.writers.lock().names.clear();
+    /// votes since the last note. Returns the connections' names.
+    pub fn abandon_writers(&self) -> Vec<String> {
+        self.writers.lock().names.drain().collect()
+    }
+
+    /// Ends connections of this server's login by their names.
+    ///
+    /// # Errors
+    /// When Postgres is unavailable.
+    pub async fn end_connections(&self, names: &[String]) -> Result<(), LedgerError> {
+        sqlx::query_scalar!(
+            "select pg_terminate_backend(pid) from pg_stat_activity where application_name = any($1)",
+            names
+        )
+        .fetch_all(&self.database.pool)
+        .await?;
+        Ok(())
     }
 
     /// Notes that each vote with an id up to this one is counted, if a batch writer of this

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use sqlx::Connection;
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool};
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::item_cache::ItemCache;
 use super::progress::{Batches, WriterName, Writers};
@@ -158,28 +158,26 @@ impl VoteWriter {
 
     /// The exact counts of these items, all under one snapshot. Over the same connection,
     /// which is free between two batches. Each id may be given once; unknown items are left
-    /// out. A read that takes longer than `limit` is cancelled, and the connection stays.
+    /// out. A read that goes on at `deadline` is cancelled, and the connection stays.
     ///
     /// # Errors
-    /// When Postgres is unavailable, or too slow ([`LedgerError::Timeout`]).
+    /// When Postgres is unavailable, or the read was cancelled ([`LedgerError::Cancelled`]).
     pub async fn exact_counts(
         &mut self,
         items: &[ItemId],
-        limit: Duration,
+        deadline: Instant,
     ) -> Result<Vec<ExactCount>, LedgerError> {
         let mut writer = match self.kept.take() {
             Some(writer) => writer,
-            None => self.connect().await?,
+            None => timeout_at(deadline, self.connect())
+                .await
+                .unwrap_or(Err(LedgerError::Timeout(CONNECT_LIMIT)))?,
         };
-        let counts = read_within(limit, &mut writer, &self.pool, items).await;
-        match &counts {
-            Ok(_) | Err(ReadError::Cancelled) => self.keep(writer),
-            Err(ReadError::Failed(_)) => {}
+        let counts = read_until(deadline, &mut writer, &self.pool, items).await;
+        if matches!(counts, Ok(_) | Err(LedgerError::Cancelled)) {
+            self.keep(writer);
         }
-        counts.map_err(|error| match error {
-            ReadError::Cancelled => LedgerError::Timeout(limit),
-            ReadError::Failed(error) => error,
-        })
+        counts
     }
 
     /// Keeps a connection after a clean end.
@@ -266,34 +264,26 @@ async fn announce(connection: &mut PgConnection, name: &str) -> Result<i32, sqlx
     .await
 }
 
-/// Why exact counts were not read.
-enum ReadError {
-    /// It took too long. The connection can be used again.
-    Cancelled,
-    /// The connection is not to be used again.
-    Failed(LedgerError),
-}
-
-/// Reads exact counts; cancels the read when it takes longer than `limit`.
-async fn read_within(
-    limit: Duration,
+/// Reads exact counts; cancels the read when it goes on at `deadline`.
+async fn read_until(
+    deadline: Instant,
     writer: &mut WriterConnection,
     pool: &PgPool,
     items: &[ItemId],
-) -> Result<Vec<ExactCount>, ReadError> {
+) -> Result<Vec<ExactCount>, LedgerError> {
     let mut reading = pin!(exact_counts(&mut writer.connection, items));
-    if let Ok(counts) = timeout(limit, &mut reading).await {
-        return counts.map_err(ReadError::Failed);
+    if let Ok(counts) = timeout_at(deadline, &mut reading).await {
+        return counts;
     }
     let cancelled = async {
         cancel(pool, writer.pid).await?;
+        // It may have just ended.
         reading.await
     };
     match timeout(CHECK_LIMIT, cancelled).await {
-        // It had just ended.
-        Ok(Ok(counts)) => Ok(counts),
-        Ok(Err(error)) if error.is_cancelled() => Err(ReadError::Cancelled),
-        _ => Err(ReadError::Failed(LedgerError::Timeout(limit))),
+        Ok(Err(error)) if error.is_cancelled() => Err(LedgerError::Cancelled),
+        Ok(counts) => counts,
+        Err(_) => Err(LedgerError::Timeout(CHECK_LIMIT)),
     }
 }
 

@@ -12,7 +12,8 @@ impl WorkerLedger {
     /// report's or that of `pg_dump`. No other transaction gets a name again.
     ///
     /// From `pg_locks`, which shows every login all of them; `pg_stat_activity` hides when the
-    /// transactions of others began. A vacuum is left out: it holds no old versions. One that
+    /// transactions of others began. A vacuum is left out: it holds no old versions; so are
+    /// `analyze` and `create index concurrently`, which look alike and do. One that
     /// has read in the isolation level "read committed" and is idle holds none either, and is
     /// taken for one that does.
     ///

@@ -6,7 +6,7 @@ use reqwest::StatusCode;
 use sqlx::Executor;
 use tally::domain::{ItemId, NewVote, Value};
 use tally::http::ClientLimits;
-use tally::votes::{QUEUE_LIMIT_VOTES, VoteQueue};
+use tally::votes::{QUEUE_LIMIT_VOTES, SeedBackoff, VoteQueue};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
@@ -147,7 +147,13 @@ async fn connections_and_votes_that_are_too_many_are_seen_as_refused() {
     // A queue of one vote.
     let blocker = blocker(&tally.pool, LOCK_VOTES).await;
     let live_counts = live_counts(&tally);
-    let queue = VoteQueue::start(&tally.server_ledger, &live_counts, QUEUE_LIMIT_VOTES, None);
+    let queue = VoteQueue::start(
+        &tally.server_ledger,
+        &live_counts,
+        &SeedBackoff::default(),
+        QUEUE_LIMIT_VOTES,
+        None,
+    );
     let vote = NewVote {
         item_id: item,
         voter_id: None,

@@ -267,3 +267,24 @@ async fn an_audit_shows_items_with_votes_in_flight_and_items_that_are_being_rebu
         ("tally_audit_items{verdict=\"wrong\"}", 0.0),
     ]);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_spacing_of_saves_grows_while_someone_holds_a_transaction_open() {
+    if passes_alone("worker::the_spacing_of_saves_grows_while_someone_holds_a_transaction_open").await {
+        return;
+    }
+    let tally = Tally::start().await;
+    let worker = tally.worker();
+    let report = blocker(&tally.pool, "select from item").await;
+    eventually("the saves are spaced", async || {
+        worker.flush_shared().await.expect("a flush");
+        (metric("tally_save_spacing_seconds") > 0.01).then_some(())
+    })
+    .await;
+    report.rollback().await.expect("an end");
+    eventually("they are not any more", async || {
+        worker.flush_shared().await.expect("a flush");
+        (metric("tally_save_spacing_seconds") < 0.001).then_some(())
+    })
+    .await;
+}
