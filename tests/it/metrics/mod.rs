@@ -12,13 +12,12 @@ const ALONE: &str = "TALLY_TEST_ALONE";
 
 /// `cargo test` runs all tests in one process, nextest gives each its own. Without that, this
 /// runs the test in another process and returns true.
-async fn passes_alone(name: &str) -> bool {
+pub async fn passes_alone(name: &str) -> bool {
     if std::env::var_os("NEXTEST").is_some() || std::env::var_os(ALONE).is_some() {
         return false;
     }
     let mut test = tokio::process::Command::new(std::env::current_exe().expect("this program"));
-    test.args(["--exact", &format!("metrics::{name}")])
-        .env(ALONE, "1");
+    test.args(["--exact", name]).env(ALONE, "1");
     let output = test.output().await.expect("this program runs");
     assert!(
         output.status.success(),

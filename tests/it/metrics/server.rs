@@ -27,7 +27,7 @@ fn samples_in_buckets(histogram: &str) -> Option<u64> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn samples_are_worked_off_while_nobody_scrapes() {
-    if passes_alone("server::samples_are_worked_off_while_nobody_scrapes").await {
+    if passes_alone("metrics::server::samples_are_worked_off_while_nobody_scrapes").await {
         return;
     }
     let mut tally = Tally::start().await;
@@ -44,7 +44,7 @@ async fn samples_are_worked_off_while_nobody_scrapes() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_servers_metrics_move_with_its_votes() {
-    if passes_alone("server::a_servers_metrics_move_with_its_votes").await {
+    if passes_alone("metrics::server::a_servers_metrics_move_with_its_votes").await {
         return;
     }
     let tally = Tally::start().await;
@@ -90,7 +90,7 @@ async fn a_servers_metrics_move_with_its_votes() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_servers_metrics_move_while_redis_is_unavailable() {
-    if passes_alone("server::a_servers_metrics_move_while_redis_is_unavailable").await {
+    if passes_alone("metrics::server::a_servers_metrics_move_while_redis_is_unavailable").await {
         return;
     }
     let mut tally = Tally::start().await;
@@ -131,7 +131,7 @@ async fn a_servers_metrics_move_while_redis_is_unavailable() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn connections_and_votes_that_are_too_many_are_seen_as_refused() {
-    if passes_alone("server::connections_and_votes_that_are_too_many_are_seen_as_refused").await {
+    if passes_alone("metrics::server::connections_and_votes_that_are_too_many_are_seen_as_refused").await {
         return;
     }
     let tally = Tally::start_limited_to(ClientLimits::with_connections(3)).await;
@@ -183,7 +183,7 @@ async fn connections_and_votes_that_are_too_many_are_seen_as_refused() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn suspects_that_are_too_many_are_seen() {
-    if passes_alone("server::suspects_that_are_too_many_are_seen").await {
+    if passes_alone("metrics::server::suspects_that_are_too_many_are_seen").await {
         return;
     }
     let tally = Tally::start().await;

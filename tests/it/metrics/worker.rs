@@ -15,7 +15,7 @@ use crate::helpers::tally::{Tally, metric, options};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_workers_metrics_move_with_what_it_does() {
-    if passes_alone("worker::a_workers_metrics_move_with_what_it_does").await {
+    if passes_alone("metrics::worker::a_workers_metrics_move_with_what_it_does").await {
         return;
     }
     let tally = Tally::start().await;
@@ -88,8 +88,10 @@ async fn a_workers_metrics_move_with_what_it_does() {
 /// not.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_oldest_unsaved_count_ages_while_its_row_is_locked_however_often_it_changes() {
-    if passes_alone("worker::the_oldest_unsaved_count_ages_while_its_row_is_locked_however_often_it_changes")
-        .await
+    if passes_alone(
+        "metrics::worker::the_oldest_unsaved_count_ages_while_its_row_is_locked_however_often_it_changes",
+    )
+    .await
     {
         return;
     }
@@ -122,7 +124,8 @@ async fn the_oldest_unsaved_count_ages_while_its_row_is_locked_however_often_it_
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_whose_stores_hang_or_are_unavailable_shows_for_how_long() {
-    if passes_alone("worker::a_worker_whose_stores_hang_or_are_unavailable_shows_for_how_long").await {
+    if passes_alone("metrics::worker::a_worker_whose_stores_hang_or_are_unavailable_shows_for_how_long").await
+    {
         return;
     }
     let mut tally = Tally::start().await;
@@ -182,7 +185,7 @@ async fn a_worker_whose_stores_hang_or_are_unavailable_shows_for_how_long() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_watermarks_lag_grows_while_a_batch_writer_stands_still() {
-    if passes_alone("worker::the_watermarks_lag_grows_while_a_batch_writer_stands_still").await {
+    if passes_alone("metrics::worker::the_watermarks_lag_grows_while_a_batch_writer_stands_still").await {
         return;
     }
     let tally = Tally::start().await;
@@ -212,7 +215,7 @@ async fn the_watermarks_lag_grows_while_a_batch_writer_stands_still() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_count_that_its_item_refuses_is_seen() {
-    if passes_alone("worker::a_count_that_its_item_refuses_is_seen").await {
+    if passes_alone("metrics::worker::a_count_that_its_item_refuses_is_seen").await {
         return;
     }
     let tally = Tally::start().await;
@@ -230,8 +233,10 @@ async fn a_count_that_its_item_refuses_is_seen() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_audit_shows_items_with_votes_in_flight_and_items_that_are_being_rebuilt() {
-    if passes_alone("worker::an_audit_shows_items_with_votes_in_flight_and_items_that_are_being_rebuilt")
-        .await
+    if passes_alone(
+        "metrics::worker::an_audit_shows_items_with_votes_in_flight_and_items_that_are_being_rebuilt",
+    )
+    .await
     {
         return;
     }
@@ -270,7 +275,9 @@ async fn an_audit_shows_items_with_votes_in_flight_and_items_that_are_being_rebu
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_spacing_of_saves_grows_while_someone_holds_a_transaction_open() {
-    if passes_alone("worker::the_spacing_of_saves_grows_while_someone_holds_a_transaction_open").await {
+    if passes_alone("metrics::worker::the_spacing_of_saves_grows_while_someone_holds_a_transaction_open")
+        .await
+    {
         return;
     }
     let tally = Tally::start().await;
