@@ -61,24 +61,22 @@ impl LedgerError {
     pub fn is_unfit(&self) -> bool {
         // A pooler says so that does not know a parameter that Tally asks for.
         const PROTOCOL_VIOLATION: &str = "08P01";
-        if let Self::Postgres(sqlx::Error::Database(error)) = self {
-            return error.code().as_deref() == Some(PROTOCOL_VIOLATION);
-        }
-        matches!(
-            self,
+        match self {
+            Self::Postgres(error) => has_code(error, PROTOCOL_VIOLATION),
             Self::Settings(_)
-                | Self::Name(_)
-                | Self::SharedSession
-                | Self::Standby
-                | Self::ReadOnly
-                | Self::ForeignTables
-        )
+            | Self::Name(_)
+            | Self::SharedSession
+            | Self::Standby
+            | Self::ReadOnly
+            | Self::ForeignTables => true,
+            _ => false,
+        }
     }
 
     /// Whether the statement was cancelled on demand.
     pub fn is_cancelled(&self) -> bool {
         const QUERY_CANCELED: &str = "57014";
-        matches!(self, Self::Postgres(sqlx::Error::Database(error)) if error.code().as_deref() == Some(QUERY_CANCELED))
+        matches!(self, Self::Postgres(error) if has_code(error, QUERY_CANCELED))
     }
 
     /// Whether someone else held a lock for too long.
@@ -87,20 +85,23 @@ impl LedgerError {
     }
 }
 
+/// Whether Postgres itself reported this error.
+fn has_code(error: &sqlx::Error, code: &str) -> bool {
+    error
+        .as_database_error()
+        .is_some_and(|error| error.code().as_deref() == Some(code))
+}
+
 /// Whether Postgres ended the statement because it and others waited for each other.
 pub(super) fn is_deadlock(error: &sqlx::Error) -> bool {
     const DEADLOCK_DETECTED: &str = "40P01";
-    error
-        .as_database_error()
-        .is_some_and(|error| error.code().as_deref() == Some(DEADLOCK_DETECTED))
+    has_code(error, DEADLOCK_DETECTED)
 }
 
 /// Whether a statement waited for a lock for longer than [`super::connect::LOCK_LIMIT`].
 pub(super) fn is_lock_timeout(error: &sqlx::Error) -> bool {
     const LOCK_NOT_AVAILABLE: &str = "55P03";
-    error
-        .as_database_error()
-        .is_some_and(|error| error.code().as_deref() == Some(LOCK_NOT_AVAILABLE))
+    has_code(error, LOCK_NOT_AVAILABLE)
 }
 
 /// Whether the connection failed, not the statement. Class 57P: Postgres is shutting down.

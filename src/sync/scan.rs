@@ -21,6 +21,7 @@ impl Worker {
         // None: another worker has this page.
         if let Some(page) = page {
             let mut counters = self.counters.read(&page.items).await?;
+            // It comes to a counter so rarely that its saves need not be spaced.
             counters.retain(|one| self.has_work(one, Duration::ZERO));
             let mut report = FlushReport::default();
             self.work_on(counters, epoch, &mut report).await?;

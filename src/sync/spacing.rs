@@ -3,7 +3,7 @@
 //! Each save of an item leaves an old version of its row, and Postgres removes none that an open
 //! snapshot may still read. A report of an hour over items that change all the time would find
 //! 3,600 versions of each at a save a second. So the saves of one item are a twentieth of the
-//! report's age apart: then there are some 140.
+//! report's age apart: then, by calculation, there are some 140.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -127,19 +127,20 @@ impl Counting {
     pub fn leave(&mut self, items: &[ItemId]) -> Vec<ItemId> {
         let left: HashSet<ItemId> = items.iter().copied().collect();
         self.leases.retain(|item, _| !left.contains(item));
-        let open = std::mem::take(&mut self.open);
-        let (left, open): (Vec<_>, Vec<_>) = open.into_iter().partition(|one| left.contains(&one.item_id));
-        self.open = open;
-        let suspect = left.into_iter().filter(|one| one.delta != 0);
-        suspect.map(|one| one.item_id).collect()
+        let is_left = |one: &mut CountDelta| left.contains(&one.item_id);
+        suspects(self.open.extract_if(.., is_left)).collect()
     }
 
     /// Ends the counting. Returns the items whose live counts are suspect: someone else may have
     /// seeded them with an exact count from before this batch's commit.
     pub fn give_up(self) -> impl Iterator<Item = ItemId> {
-        let suspect = self.open.into_iter().filter(|one| one.delta != 0);
-        suspect.map(|one| one.item_id)
+        suspects(self.open.into_iter())
     }
+}
+
+/// Of items that are left without a count, those whose live counts are suspect.
+fn suspects(left: impl Iterator<Item = CountDelta>) -> impl Iterator<Item = ItemId> {
+    left.filter(|one| one.delta != 0).map(|one| one.item_id)
 }
 
 #[cfg(test)]

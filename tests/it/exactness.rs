@@ -1,13 +1,12 @@
 //! What each piece of the protocol is for, step by step, on the real scripts and the real
 //! SQL.
 
-use tally::domain::{CountDelta, ExactCount, ItemId, NewVote, TransactionId, Value};
+use tally::domain::{CountDelta, ExactCount, ItemId, TransactionId};
 use tally::ledger::{ServerLedger, WorkerLedger};
-use tally::live::{self, Counted, KeyPrefix, LiveCounts, Redis, Seed};
+use tally::live::{Counted, LiveCounts, Seed};
 
-use crate::helpers::eventually;
 use crate::helpers::stores::Stores;
-use crate::helpers::tally::{counters, ledger, options, server_ledger};
+use crate::helpers::tally::{connected, counters, ledger, options, redis, server_ledger, vote};
 
 /// One item, and the steps of batches and of a worker, in any order.
 struct Steps {
@@ -24,19 +23,10 @@ impl Steps {
         let stores = Stores::start().await;
         let ledger = ledger(&stores.database_url);
         let server = server_ledger(&stores.database_url);
-        let redis = Redis::new(
-            &stores.redis_url(),
-            &KeyPrefix::default(),
-            live::SERVER_ANSWER_LIMIT,
-        )
-        .expect("a URL");
-        let live_counts = LiveCounts::open(redis);
-        eventually("Redis answers the server", async || {
-            live_counts.answers().then_some(())
-        })
-        .await;
+        let live_counts = connected(LiveCounts::open(redis(&stores.redis_url()))).await;
         let name = tally::domain::ItemName::parse("x".to_owned()).expect("a name");
         let item = server.create_item(&name).await.expect("an item").id;
+
         let worker = tally::sync::Worker::new(ledger.clone(), counters(&stores.redis_url()), options());
         Self {
             ledger,
@@ -49,14 +39,9 @@ impl Steps {
     }
 
     async fn commit(&self) -> TransactionId {
-        let vote = NewVote {
-            item_id: self.item,
-            voter_id: None,
-            value: Value::UP,
-        };
         self.server
             .writer()
-            .insert(&[vote])
+            .insert(&[vote(self.item, None)])
             .await
             .expect("an insert")
             .transaction

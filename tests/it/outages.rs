@@ -6,9 +6,8 @@ use serde_json::{Value, json};
 use crate::helpers::eventually;
 use crate::helpers::stores::{LOCK_VOTES, blocker, until_blocked};
 use tally::counts::CountReader;
-use tally::votes::{SeedBackoff, VoteQueue};
 
-use crate::helpers::tally::{Tally, live_counts, metric};
+use crate::helpers::tally::{Tally, connected, live_counts, metric, vote, vote_queue};
 
 /// Votes until a vote is answered with a live count again.
 async fn counts_are_back(tally: &Tally, item: tally::domain::ItemId) {
@@ -123,8 +122,7 @@ async fn a_saved_count_of_an_item_that_was_read_before_is_read_without_postgres(
         tally.add(item, 1).await;
     }
     tally.worker().flush().await.expect("a flush");
-    let live_counts = live_counts(&tally);
-    eventually("Redis is found", async || live_counts.answers().then_some(())).await;
+    let live_counts = connected(live_counts(&tally)).await;
     // Of one thread, so that the same reader reads again.
     let thread = CountReader::start(&tally.server_ledger, &live_counts, 1);
     let read = async |item| thread.one(item).await.map(|read| read.expect("an item"));
@@ -203,22 +201,11 @@ async fn when_postgres_stalls_the_queue_is_bounded_and_further_votes_are_refused
     tally.add(item, 1).await;
     let blocker = blocker(&tally.pool, LOCK_VOTES).await;
     let live_counts = live_counts(&tally);
-    let queue = VoteQueue::start(
-        &tally.server_ledger,
-        &live_counts,
-        &SeedBackoff::default(),
-        1,
-        None,
-    );
-    let vote = || tally::domain::NewVote {
-        item_id: item,
-        voter_id: None,
-        value: tally::domain::Value::UP,
-    };
+    let queue = vote_queue(&tally, &live_counts);
     let limit = tally::votes::QUEUE_LIMIT_VOTES + tally::votes::BATCH_LIMIT_VOTES;
     let votes: Vec<_> = (0..limit + 100)
         .map(|_| {
-            let (queue, vote) = (queue.clone(), vote());
+            let (queue, vote) = (queue.clone(), vote(item, None));
             tokio::spawn(async move { queue.cast(vote).await })
         })
         .collect();
@@ -262,28 +249,16 @@ async fn the_items_of_a_batch_writer_that_ends_with_its_thread_are_rebuilt() {
         .expect("a runtime");
     let queue = {
         let _inside = thread.enter();
-        VoteQueue::start(
-            &tally.server_ledger,
-            &live_counts,
-            &SeedBackoff::default(),
-            1,
-            None,
-        )
-    };
-    let vote = || tally::domain::NewVote {
-        item_id: item,
-        voter_id: None,
-        value: tally::domain::Value::UP,
+        vote_queue(&tally, &live_counts)
     };
     // One vote for each batch writer, in turn: it prepares its statement now, since it could
     // not do so while the table is locked.
     for _ in 0..tally::votes::BATCH_WRITERS_PER_THREAD {
-        queue.cast(vote()).await.expect("a vote");
+        queue.cast(vote(item, None)).await.expect("a vote");
     }
     let stored = i64::try_from(tally::votes::BATCH_WRITERS_PER_THREAD).expect("a number") + 1;
     let blocker = blocker(&tally.pool, LOCK_VOTES).await;
-    let vote = vote();
-    thread.spawn(async move { queue.cast(vote).await });
+    thread.spawn(async move { queue.cast(vote(item, None)).await });
     until_blocked(&tally.pool, "").await;
     thread.shutdown_background();
     eventually("its item is suspect", async || {
@@ -335,11 +310,7 @@ async fn redis_is_used_again_even_if_callers_never_stop_trying() {
 async fn callers_that_wait_for_a_connection_do_not_each_try_to_make_it() {
     let tally = Tally::start().await;
     let item = tally.item("x").await;
-    let live_counts = live_counts(&tally);
-    eventually("the client of the live counts is connected", async || {
-        live_counts.answers().then_some(())
-    })
-    .await;
+    let live_counts = connected(live_counts(&tally)).await;
     let mut redis = tally.stores.redis_connection().await;
     // Longer than any test takes; Redis ends with the test.
     redis::cmd("CLIENT")
@@ -372,25 +343,11 @@ async fn an_item_whose_exact_count_cannot_be_read_in_time_holds_up_no_vote_on_ot
     let tally = Tally::start().await;
     let (counted, missing) = (tally.item("counted").await, tally.item("missing").await);
     tally.add(counted, 1).await;
-    let live_counts = live_counts(&tally);
-    eventually("Redis is found", async || live_counts.answers().then_some(())).await;
-    let queue = VoteQueue::start(
-        &tally.server_ledger,
-        &live_counts,
-        &SeedBackoff::default(),
-        1,
-        None,
-    );
-    let cast = async |item_id| {
-        let vote = tally::domain::NewVote {
-            item_id,
-            voter_id: None,
-            value: tally::domain::Value::UP,
-        };
-        match queue.cast(vote).await {
-            Ok(tally::votes::Cast::Accepted { vote_count, .. }) => vote_count,
-            other => panic!("{other:?}"),
-        }
+    let live_counts = connected(live_counts(&tally)).await;
+    let queue = vote_queue(&tally, &live_counts);
+    let cast = async |item_id| match queue.cast(vote(item_id, None)).await {
+        Ok(tally::votes::Cast::Accepted { vote_count, .. }) => vote_count,
+        other => panic!("{other:?}"),
     };
     // Both batch writers have a connection.
     let votes = futures_util::future::join_all((0..2000).map(|_| cast(counted))).await;

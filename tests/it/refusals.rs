@@ -5,13 +5,12 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
-use tally::domain::{ItemId, NewVote};
-use tally::votes::{CastError, SeedBackoff, VoteQueue};
+use tally::domain::ItemId;
+use tally::votes::CastError;
 
 use crate::helpers::eventually;
 use crate::helpers::stores::{LOCK_VOTES, blocker, until_blocked};
-use crate::helpers::tally::Tally;
-use crate::helpers::tally::live_counts;
+use crate::helpers::tally::{Tally, live_counts, vote, vote_queue};
 
 const NOT_STORED: &str = "urn:tally:problem:vote-not-stored";
 const UNCONFIRMED: &str = "urn:tally:problem:vote-unconfirmed";
@@ -135,22 +134,11 @@ async fn a_vote_that_comes_after_the_end_of_its_thread_is_not_stored() {
         .expect("a runtime");
     let queue = {
         let _inside = thread.enter();
-        VoteQueue::start(
-            &tally.server_ledger,
-            &live_counts(&tally),
-            &SeedBackoff::default(),
-            1,
-            None,
-        )
+        vote_queue(&tally, &live_counts(&tally))
     };
     tokio::task::spawn_blocking(move || thread.shutdown_timeout(Duration::from_secs(60)))
         .await
         .expect("the thread ends");
-    let vote = NewVote {
-        item_id: item,
-        voter_id: None,
-        value: tally::domain::Value::UP,
-    };
-    assert_eq!(queue.cast(vote).await, Err(CastError::Closing));
+    assert_eq!(queue.cast(vote(item, None)).await, Err(CastError::Closing));
     assert_eq!(tally.ledger_sum(item).await, 0);
 }

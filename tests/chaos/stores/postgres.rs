@@ -41,7 +41,10 @@ impl Postgres {
         let place = disk.as_deref().unwrap_or(folder).join("postgres");
         // The programs log in without a superuser's rights, so that limits apply to them.
         let server = stores::start_copy(template, &place, Durability::Full, clock.variables()).await?;
-        let owner = stores::owner_pool(&server.url(DATABASE))?;
+        // It writes also just after Postgres was read-only: a session learns of the end of that only
+        // with its next statement.
+        let writing = "options[default_transaction_read_only]=off";
+        let owner = stores::owner_pool(&format!("{}?{writing}", server.url(DATABASE)))?;
         Ok(Self { server, disk, owner })
     }
 

@@ -9,12 +9,13 @@ use reqwest::{Response, StatusCode};
 use serde_json::{Value, json};
 use sqlx::PgPool;
 use tally::app::{self, StoreUrls};
-use tally::domain::{Item, ItemId, ItemName};
+use tally::domain::{self, Item, ItemId, ItemName, NewVote, VoterId};
 use tally::http::limits::CONNECTIONS_LIMIT;
 use tally::http::{ClientLimits, ServerOptions};
 use tally::ledger::{Role, ServerLedger, WorkerLedger};
 use tally::live::{Counters, KeyPrefix, LiveCounts, Redis, SERVER_ANSWER_LIMIT};
 use tally::sync::{SyncOptions, Worker};
+use tally::votes::{SeedBackoff, VoteQueue};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
@@ -236,19 +237,41 @@ impl Tally {
 
 /// A server's client of this Tally's Redis.
 pub fn live_counts(tally: &Tally) -> LiveCounts {
-    LiveCounts::open(redis(tally))
+    LiveCounts::open(redis(&tally.stores.redis_url()))
 }
 
 /// The same with another limit of suspects.
 pub fn live_counts_limited_to(tally: &Tally, suspects_limit_items: usize) -> LiveCounts {
-    LiveCounts::open_limited_to(redis(tally), suspects_limit_items)
+    LiveCounts::open_limited_to(redis(&tally.stores.redis_url()), suspects_limit_items)
 }
 
-fn redis(tally: &Tally) -> Redis {
-    Redis::new(
-        &tally.stores.redis_url(),
-        &KeyPrefix::default(),
-        SERVER_ANSWER_LIMIT,
+/// A server's way to the Redis at this URL.
+pub fn redis(url: &str) -> Redis {
+    Redis::new(url, &KeyPrefix::default(), SERVER_ANSWER_LIMIT).expect("a URL")
+}
+
+/// These live counts, once they have reached Redis.
+pub async fn connected(live_counts: LiveCounts) -> LiveCounts {
+    super::eventually("Redis is found", async || live_counts.answers().then_some(())).await;
+    live_counts
+}
+
+/// A queue of votes with batch writers of its own, as each thread of a server has.
+pub fn vote_queue(tally: &Tally, live_counts: &LiveCounts) -> VoteQueue {
+    VoteQueue::start(
+        &tally.server_ledger,
+        live_counts,
+        &SeedBackoff::default(),
+        1,
+        None,
     )
-    .expect("a URL")
+}
+
+/// A vote of +1, anonymous if there is no voter.
+pub fn vote(item_id: ItemId, voter: Option<&str>) -> NewVote {
+    NewVote {
+        item_id,
+        voter_id: voter.map(|voter| VoterId::parse(voter.to_owned()).expect("a voter")),
+        value: domain::Value::UP,
+    }
 }

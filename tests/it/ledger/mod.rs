@@ -4,16 +4,9 @@ mod batches;
 mod counts;
 mod roll_ups;
 
-use tally::domain::{ItemId, NewVote, Value, VoteOutcome, VoterId};
+use tally::domain::{ItemId, VoteOutcome};
 
-fn vote(item: ItemId, voter: Option<&str>) -> NewVote {
-    let voter_id = voter.map(|voter| VoterId::parse(voter.to_owned()).expect("a voter"));
-    NewVote {
-        item_id: item,
-        voter_id,
-        value: Value::UP,
-    }
-}
+use crate::helpers::tally::vote;
 
 fn words(outcomes: &[VoteOutcome]) -> Vec<&'static str> {
     outcomes

@@ -4,16 +4,14 @@ use std::time::Duration;
 
 use reqwest::StatusCode;
 use sqlx::Executor;
-use tally::domain::{ItemId, NewVote, Value};
+use tally::domain::ItemId;
 use tally::http::ClientLimits;
-use tally::votes::{QUEUE_LIMIT_VOTES, SeedBackoff, VoteQueue};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
 use super::{assert_values, passes_alone, until_above_0};
 use crate::helpers::eventually;
-use crate::helpers::stores::{LOCK_VOTES, blocker};
-use crate::helpers::tally::{Tally, live_counts, live_counts_limited_to, metric, metrics};
+use crate::helpers::tally::{Tally, live_counts_limited_to, metric, metrics};
 
 /// How many samples of this histogram are in its buckets. Only the Debug of the handle tells:
 /// to render the metrics would put them there.
@@ -23,6 +21,12 @@ fn samples_in_buckets(histogram: &str) -> Option<u64> {
     let (_, state) = state.split_once(&format!("\"{histogram}\": "))?;
     let (_, state) = state.split_once("Histogram(Histogram { count: ")?;
     state.split(',').next()?.parse().ok()
+}
+
+/// Some gauges are set by a scrape.
+async fn scrape(tally: &Tally) {
+    let metrics = tally.http.get(format!("{}/metrics", tally.base));
+    metrics.send().await.expect("an answer");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -106,13 +110,7 @@ async fn a_servers_metrics_move_while_redis_is_unavailable() {
         ("tally_redis_available", 0.0),
         ("tally_redis_failures_total", 1.0),
     ]);
-    // It is set by a scrape.
-    tally
-        .http
-        .get(format!("{}/metrics", tally.base))
-        .send()
-        .await
-        .expect("an answer");
+    scrape(&tally).await;
     assert_values(&[("tally_suspect_items", 1.0)]);
     tally.stores.redis.start().await.expect("Redis starts");
     until_above_0(&[
@@ -120,22 +118,16 @@ async fn a_servers_metrics_move_while_redis_is_unavailable() {
         "tally_live_invalidations_total{why=\"suspect\"}",
     ])
     .await;
-    tally
-        .http
-        .get(format!("{}/metrics", tally.base))
-        .send()
-        .await
-        .expect("an answer");
+    scrape(&tally).await;
     assert_values(&[("tally_suspect_items", 0.0)]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn connections_and_votes_that_are_too_many_are_seen_as_refused() {
-    if passes_alone("metrics::server::connections_and_votes_that_are_too_many_are_seen_as_refused").await {
+async fn connections_that_are_too_many_are_seen_as_refused() {
+    if passes_alone("metrics::server::connections_that_are_too_many_are_seen_as_refused").await {
         return;
     }
     let tally = Tally::start_limited_to(ClientLimits::with_connections(3)).await;
-    let item = tally.item("x").await;
     assert_values(&[("tally_connections_refused_total", 0.0)]);
     let address = tally.base.trim_start_matches("http://");
     let mut clients = Vec::new();
@@ -143,42 +135,6 @@ async fn connections_and_votes_that_are_too_many_are_seen_as_refused() {
         clients.push(TcpStream::connect(address).await.expect("it listens"));
     }
     until_above_0(&["tally_connections_refused_total"]).await;
-    drop(clients);
-    // A queue of one vote.
-    let blocker = blocker(&tally.pool, LOCK_VOTES).await;
-    let live_counts = live_counts(&tally);
-    let queue = VoteQueue::start(
-        &tally.server_ledger,
-        &live_counts,
-        &SeedBackoff::default(),
-        QUEUE_LIMIT_VOTES,
-        None,
-    );
-    let vote = NewVote {
-        item_id: item,
-        voter_id: None,
-        value: Value::UP,
-    };
-    assert_values(&[("tally_votes_total{outcome=\"refused\"}", 0.0)]);
-    let mut votes = Vec::new();
-    eventually("a vote is refused", async || {
-        let (queue, vote) = (queue.clone(), vote.clone());
-        votes.push(tokio::spawn(async move { queue.cast(vote).await }));
-        (metric("tally_votes_total{outcome=\"refused\"}") > 0.0).then_some(())
-    })
-    .await;
-    assert!(metric("tally_queue_depth_votes") > 0.0);
-    blocker.rollback().await.expect("a rollback");
-    let mut refused = 0.0;
-    for vote in votes {
-        if vote.await.expect("no panic").is_err() {
-            refused += 1.0;
-        }
-    }
-    assert_values(&[
-        ("tally_votes_total{outcome=\"refused\"}", refused),
-        ("tally_queue_depth_votes", 0.0),
-    ]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -6,12 +6,11 @@ use std::path::Path;
 
 use redis::{AsyncCommands, Value};
 use tally::domain::{CountDelta, ExactCount, ItemId, Owner, Snapshot, TransactionId};
-use tally::live::{COUNTER_FIELDS, Counted, KeyPrefix, LiveCounts, Redis, SERVER_ANSWER_LIMIT, Scan, Seed};
+use tally::live::{COUNTER_FIELDS, Counted, LiveCounts, Scan, Seed};
 
 use super::{INDEX, KEY, LEASE_LIMIT_MS, Scripts};
-use crate::helpers::eventually;
 use crate::helpers::stores::Stores;
-use crate::helpers::tally::counters;
+use crate::helpers::tally::{connected, counters, redis};
 
 const HOUR_US: i64 = 3_600_000_000;
 /// A field that no script leaves without a live count; `seed` must remove it all the same.
@@ -360,12 +359,7 @@ async fn the_server_and_the_worker_use_the_keys_of_the_table_of_keys_and_no_othe
         }
     };
     let counters = counters(&url);
-    let redis = Redis::new(&url, &KeyPrefix::default(), SERVER_ANSWER_LIMIT).expect("a URL");
-    let live_counts = LiveCounts::open(redis);
-    eventually("Redis answers the server", async || {
-        live_counts.answers().then_some(())
-    })
-    .await;
+    let live_counts = connected(LiveCounts::open(redis(&url))).await;
 
     let item_id = ItemId::new(5).expect("positive");
     let delta = CountDelta { item_id, delta: 1 };

@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
-use tally::domain::{NewVote, Value};
-use tally::votes::{ProgressNotes, SeedBackoff, VoteQueue};
+use tally::votes::ProgressNotes;
 use tokio::time::Instant;
 
 use crate::helpers::eventually;
 use crate::helpers::stores::{LOCK_VOTES, blocker, until_blocked};
-use crate::helpers::tally::{Tally, live_counts, live_counts_limited_to};
+use crate::helpers::tally::{Tally, connected, live_counts, live_counts_limited_to, vote, vote_queue};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_writer_is_recovered_once_its_connection_is_gone_and_not_before() {
@@ -100,26 +99,14 @@ async fn a_server_says_that_its_votes_are_counted_only_when_none_is_in_hand_or_s
             .await
             .expect("Postgres answers")
     };
-    let live_counts = live_counts(&tally);
-    eventually("Redis is found", async || live_counts.answers().then_some(())).await;
-    let queue = VoteQueue::start(
-        &tally.server_ledger,
-        &live_counts,
-        &SeedBackoff::default(),
-        1,
-        None,
-    );
+    let live_counts = connected(live_counts(&tally)).await;
+    let queue = vote_queue(&tally, &live_counts);
     let mut progress = ProgressNotes::new(tally.server_ledger.clone(), live_counts.clone());
-    let vote = NewVote {
-        item_id: item,
-        voter_id: None,
-        value: Value::UP,
-    };
-    queue.cast(vote.clone()).await.expect("a vote");
+    queue.cast(vote(item, None)).await.expect("a vote");
     progress.note().await.expect("Postgres answers");
     assert_eq!(least_counted().await, 1);
     let blocker = blocker(&tally.pool, LOCK_VOTES).await;
-    let voting = tokio::spawn(async move { queue.cast(vote).await });
+    let voting = tokio::spawn(async move { queue.cast(vote(item, None)).await });
     until_blocked(&tally.pool, "").await;
     // Others draw ids meanwhile.
     sqlx::query("select nextval('vote_id_seq') from generate_series(1, 10)")
@@ -140,30 +127,18 @@ async fn a_server_says_that_its_votes_are_counted_only_when_none_is_in_hand_or_s
 async fn a_server_with_too_many_suspects_leaves_its_latest_votes_to_recovery_and_goes_on() {
     let tally = Tally::start().await;
     let (first, second) = (tally.item("first").await, tally.item("second").await);
-    let live_counts = live_counts_limited_to(&tally, 1);
-    eventually("Redis is found", async || live_counts.answers().then_some(())).await;
-    let queue = VoteQueue::start(
-        &tally.server_ledger,
-        &live_counts,
-        &SeedBackoff::default(),
-        1,
-        None,
-    );
+    let live_counts = connected(live_counts_limited_to(&tally, 1)).await;
+    let queue = vote_queue(&tally, &live_counts);
     let mut progress = ProgressNotes::new(tally.server_ledger.clone(), live_counts.clone());
-    let vote = |item_id| NewVote {
-        item_id,
-        voter_id: None,
-        value: Value::UP,
-    };
     for item in [first, second] {
-        queue.cast(vote(item)).await.expect("a vote");
+        queue.cast(vote(item, None)).await.expect("a vote");
     }
     progress.note().await.expect("Postgres answers");
     // Both are suspect, and only one is remembered.
     let due = Instant::now();
     live_counts.suspect_from([first, second], due);
     live_counts.repaired().await;
-    queue.cast(vote(second)).await.expect("a vote");
+    queue.cast(vote(second, None)).await.expect("a vote");
     progress.note().await.expect("Postgres answers");
     let worker = tally.worker();
     // Nobody votes meanwhile.
@@ -177,7 +152,7 @@ async fn a_server_with_too_many_suspects_leaves_its_latest_votes_to_recovery_and
         None,
         "it was rebuilt by nobody yet"
     );
-    queue.cast(vote(first)).await.expect("a vote");
+    queue.cast(vote(first, None)).await.expect("a vote");
     progress.note().await.expect("Postgres answers");
     let last = tally
         .server_ledger

@@ -1,0 +1,49 @@
+//! A connection of the load, and when an answer on it is whole.
+
+use std::net::{SocketAddr, TcpStream};
+use std::time::Instant;
+
+pub(super) struct Connection {
+    pub address: SocketAddr,
+    pub stream: TcpStream,
+    /// The part of an answer that has arrived.
+    pub partial: Vec<u8>,
+    /// When the request under way was due.
+    pub due: Instant,
+    pub is_vote: bool,
+    pub is_busy: bool,
+}
+
+impl Connection {
+    pub fn open(address: SocketAddr) -> std::io::Result<Self> {
+        let stream = TcpStream::connect(address)?;
+        stream.set_nodelay(true)?;
+        stream.set_nonblocking(true)?;
+        Ok(Self {
+            address,
+            stream,
+            partial: Vec::new(),
+            due: Instant::now(),
+            is_vote: false,
+            is_busy: false,
+        })
+    }
+}
+
+/// The status of an answer that has arrived whole.
+pub(super) fn whole(answer: &[u8]) -> Option<[u8; 3]> {
+    const LENGTH: &[u8] = b"content-length: ";
+    let head = answer.windows(4).position(|four| four == b"\r\n\r\n")? + 4;
+    let at = answer[..head]
+        .windows(LENGTH.len())
+        .position(|text| text == LENGTH)
+        .expect("a content-length");
+    let length = answer[at + LENGTH.len()..head]
+        .iter()
+        .take_while(|byte| byte.is_ascii_digit())
+        .fold(0, |length, digit| length * 10 + usize::from(digit - b'0'));
+    if answer.len() < head + length {
+        return None;
+    }
+    answer[9..12].try_into().ok()
+}

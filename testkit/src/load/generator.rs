@@ -1,0 +1,372 @@
+//! The generator: one thread that drives all connections over epoll.
+
+use std::collections::VecDeque;
+use std::io::{ErrorKind, Read, Write};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use nix::sys::time::TimeSpec;
+use nix::sys::timerfd::{ClockId as TimerClock, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
+use nix::time::{ClockId, clock_gettime};
+
+use super::connection::{Connection, whole};
+use super::{Control, MEASURE, Outcome, Pace, Requests, Seen, WARM_UP};
+
+/// How often an open loop checks whether a request is due.
+const DUE_EVERY: Duration = Duration::from_micros(100);
+/// How often a generator that waits for answers checks whether it should stop.
+const PHASE_EVERY_MS: u16 = 10;
+/// How long the requests under way at the end may take.
+const DRAIN_LIMIT: Duration = Duration::from_secs(20);
+/// Slower requests are recorded as this slow.
+const LATENCY_LIMIT_US: u64 = 60_000_000;
+/// How epoll reports the timer.
+const TIMER: u64 = u64::MAX;
+/// How the answer to a new vote ends while there is no live count.
+const WITHOUT_COUNT: &[u8] = b"\"vote_count\":null}";
+
+pub(super) struct Generator {
+    connections: Vec<Connection>,
+    requests: Arc<Requests>,
+    pace: Pace,
+    control: Arc<Control>,
+    epoll: Epoll,
+    /// The requests sent so far.
+    sent: u64,
+    /// The first voter's number.
+    first_voter: u64,
+    scratch: Vec<u8>,
+    under_way: usize,
+    /// The connection that has been idle for longest sends next, so that all are used.
+    idle: VecDeque<usize>,
+    /// Connections to make again.
+    lost: Vec<usize>,
+    /// When measuring began, and the CPU time spent until then.
+    began: Option<(Instant, Duration)>,
+    ended: Option<Instant>,
+    /// When an open loop's next request is due.
+    next_due: Instant,
+    outcome: Outcome,
+}
+
+impl Generator {
+    pub fn new(
+        addresses: &[SocketAddr],
+        requests: Arc<Requests>,
+        pace: Pace,
+        run: u32,
+        control: Arc<Control>,
+    ) -> Self {
+        let connections: Vec<Connection> = addresses
+            .iter()
+            .map(|address| Connection::open(*address).expect("a connection"))
+            .collect();
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).expect("epoll");
+        for (at, connection) in connections.iter().enumerate() {
+            watch(&epoll, connection, at);
+        }
+        Self {
+            idle: (0..connections.len()).collect(),
+            connections,
+            requests,
+            pace,
+            control,
+            epoll,
+            sent: 0,
+            first_voter: u64::from(run) << 40,
+            scratch: Vec::with_capacity(512),
+            under_way: 0,
+            lost: Vec::new(),
+            began: None,
+            ended: None,
+            next_due: Instant::now(),
+            outcome: Outcome {
+                acknowledged_votes: 0,
+                refused: 0,
+                failures: 0,
+                first_failure: None,
+                unsent: 0,
+                measured: Duration::ZERO,
+                votes: 0,
+                requests: 0,
+                latency_us: Histogram::new_with_bounds(1, LATENCY_LIMIT_US, 3).expect("a histogram"),
+                cpu: Duration::ZERO,
+            },
+        }
+    }
+
+    pub fn run(mut self) -> Outcome {
+        let between = self.pace.between();
+        // Of an open loop.
+        let _timer = between.map(|_| timer(&self.epoll));
+        let mut phase = WARM_UP;
+        let mut events = vec![EpollEvent::empty(); self.connections.len() + 1];
+        let mut buffer = vec![0_u8; 64 * 1024];
+        loop {
+            let wanted = self.control.phase.load(Ordering::Acquire);
+            if wanted != phase {
+                phase = wanted;
+                self.enter(phase);
+            }
+            if self.control.is_asked.load(Ordering::Acquire) {
+                self.show();
+            }
+            self.send_what_is_due(between);
+            if self.is_over() {
+                break;
+            }
+            let ready = match self.epoll.wait(&mut events, EpollTimeout::from(PHASE_EVERY_MS)) {
+                Ok(ready) => ready,
+                Err(nix::errno::Errno::EINTR) => 0,
+                Err(error) => panic!("epoll: {error}"),
+            };
+            for event in events[..ready].iter().filter(|event| event.data() != TIMER) {
+                let at = usize::try_from(event.data()).expect("a connection");
+                let Some(now) = self.receive(at, &mut buffer) else {
+                    continue;
+                };
+                if between.is_none() && self.ended.is_none() {
+                    self.send(at, now);
+                } else {
+                    self.idle.push_back(at);
+                }
+            }
+            self.connect_again();
+        }
+        if self.under_way > 0 {
+            let unanswered = self.under_way as u64;
+            self.fail(format!("{unanswered} requests had no answer in time"));
+            self.outcome.failures += unanswered - 1;
+        }
+        self.outcome
+    }
+
+    /// Begins or ends what is measured.
+    fn enter(&mut self, phase: u8) {
+        let now = Instant::now();
+        if phase == MEASURE {
+            self.began = Some((now, cpu()));
+            return;
+        }
+        self.ended = Some(now);
+        if let Some((began, before)) = self.began {
+            self.outcome.measured = now - began;
+            self.outcome.cpu = cpu().saturating_sub(before);
+        }
+        if let Pace::Overload { per_second } = self.pace {
+            let waiting = now.saturating_duration_since(self.next_due);
+            self.outcome.unsent = (waiting.as_secs_f64() * per_second) as u64;
+        }
+    }
+
+    /// Tells what it has measured so far to whoever asks.
+    fn show(&self) {
+        self.control.is_asked.store(false, Ordering::Release);
+        let asker = self
+            .control
+            .asker
+            .lock()
+            .expect("nobody panics with the lock")
+            .take();
+        if let Some(asker) = asker {
+            let seen = Seen {
+                votes: self.outcome.votes,
+                requests: self.outcome.requests,
+                latency_us: self.outcome.latency_us.clone(),
+            };
+            // Whoever asked may have gone.
+            let _ = asker.send(seen);
+        }
+    }
+
+    /// A closed loop sends on every idle connection. An open loop sends what is due; what
+    /// was due when it ended is sent late.
+    fn send_what_is_due(&mut self, between: Option<Duration>) {
+        let until = self.ended.unwrap_or_else(Instant::now);
+        match (self.pace, between) {
+            (Pace::Closed, _) | (_, None) => {
+                while self.ended.is_none()
+                    && let Some(at) = self.idle.pop_front()
+                {
+                    self.send(at, until);
+                }
+            }
+            (Pace::Overload { .. }, _) if self.ended.is_some() => {}
+            (_, Some(between)) => {
+                while self.next_due <= until
+                    && let Some(at) = self.idle.pop_front()
+                {
+                    self.send(at, self.next_due);
+                    self.next_due += between;
+                }
+            }
+        }
+    }
+
+    /// Whether everything that was to be sent is sent and answered, or takes too long.
+    fn is_over(&self) -> bool {
+        let Some(ended) = self.ended else {
+            return self.under_way == 0 && self.idle.is_empty() && self.lost.is_empty();
+        };
+        let all_sent = match self.pace {
+            Pace::Open { .. } => self.next_due >= ended || self.idle.is_empty(),
+            Pace::Closed | Pace::Overload { .. } => true,
+        };
+        (self.under_way == 0 && all_sent) || ended.elapsed() > DRAIN_LIMIT
+    }
+
+    fn send(&mut self, at: usize, due: Instant) {
+        let voter = self.first_voter + self.sent;
+        let request = self.requests.nth(self.sent, voter, &mut self.scratch);
+        let connection = &mut self.connections[at];
+        let written = connection.stream.write(request.text);
+        connection.due = due;
+        connection.is_vote = request.is_vote;
+        connection.is_busy = true;
+        self.sent += 1;
+        self.under_way += 1;
+        if let Err(error) = written {
+            self.lose(at, format!("a request could not be sent: {error}"));
+        }
+    }
+
+    /// Reads what has arrived. Returns the time when the answer is whole.
+    fn receive(&mut self, at: usize, buffer: &mut [u8]) -> Option<Instant> {
+        let connection = &mut self.connections[at];
+        let read = match connection.stream.read(buffer) {
+            Ok(0) => {
+                self.lose(at, "a connection was closed".to_owned());
+                return None;
+            }
+            Ok(read) => read,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return None,
+            Err(error) => {
+                self.lose(at, format!("an answer could not be read: {error}"));
+                return None;
+            }
+        };
+        let answer = if connection.partial.is_empty() {
+            &buffer[..read]
+        } else {
+            connection.partial.extend_from_slice(&buffer[..read]);
+            &connection.partial
+        };
+        let Some(status) = whole(answer) else {
+            if connection.partial.is_empty() {
+                connection.partial.extend_from_slice(&buffer[..read]);
+            }
+            return None;
+        };
+        let now = Instant::now();
+        let has_succeeded = status == *b"201" || status == *b"200";
+        let lacks_count = answer.ends_with(WITHOUT_COUNT);
+        let failure = (!has_succeeded).then(|| String::from_utf8_lossy(answer).into_owned());
+        connection.partial.clear();
+        connection.is_busy = false;
+        self.under_way -= 1;
+        let (is_vote, due) = (connection.is_vote, connection.due);
+        if let Some(failure) = failure {
+            if status == *b"503" && failure.contains("retry-after: ") {
+                self.outcome.refused += 1;
+                self.outcome.first_failure.get_or_insert(failure);
+            } else {
+                self.fail(failure);
+            }
+            return Some(now);
+        }
+        if is_vote {
+            self.outcome.acknowledged_votes += 1;
+            self.control
+                .acknowledged_votes
+                .store(self.outcome.acknowledged_votes, Ordering::Relaxed);
+            if lacks_count {
+                self.control.without_count.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        if self.is_measured(due) {
+            self.outcome.requests += 1;
+            self.outcome.votes += u64::from(is_vote);
+            let micros = u64::try_from(now.saturating_duration_since(due).as_micros()).unwrap_or(u64::MAX);
+            self.outcome.latency_us.saturating_record(micros);
+        }
+        Some(now)
+    }
+
+    /// A closed loop measures what is answered between beginning and end. An open one
+    /// measures what was due between them, however late its answer.
+    fn is_measured(&self, due: Instant) -> bool {
+        match (self.began, self.pace) {
+            (None, _) => false,
+            (Some(_), Pace::Closed) => self.ended.is_none(),
+            (Some((began, _)), _) => due >= began && self.ended.is_none_or(|ended| due < ended),
+        }
+    }
+
+    /// Gives a connection up; it will be made again. The request under way has failed.
+    fn lose(&mut self, at: usize, why: String) {
+        let connection = &mut self.connections[at];
+        let _ = connection.stream.shutdown(std::net::Shutdown::Both);
+        let _ = self.epoll.delete(&connection.stream);
+        if std::mem::take(&mut connection.is_busy) {
+            self.under_way -= 1;
+            self.fail(why);
+        }
+        self.idle.retain(|idle| *idle != at);
+        self.lost.push(at);
+    }
+
+    /// Makes the lost connections again. One that cannot be made is given up.
+    fn connect_again(&mut self) {
+        for at in std::mem::take(&mut self.lost) {
+            match Connection::open(self.connections[at].address) {
+                Ok(connection) => {
+                    watch(&self.epoll, &connection, at);
+                    self.connections[at] = connection;
+                    self.idle.push_back(at);
+                }
+                Err(error) => self.fail(format!("a connection could not be made: {error}")),
+            }
+        }
+    }
+
+    fn fail(&mut self, why: String) {
+        self.outcome.failures += 1;
+        self.outcome.first_failure.get_or_insert(why);
+    }
+}
+
+/// Has epoll report what arrives on a connection.
+fn watch(epoll: &Epoll, connection: &Connection, at: usize) {
+    epoll
+        .add(
+            &connection.stream,
+            EpollEvent::new(EpollFlags::EPOLLIN, at as u64),
+        )
+        .expect("epoll");
+}
+
+/// Has epoll wake an open loop when requests may be due.
+fn timer(epoll: &Epoll) -> TimerFd {
+    let timer = TimerFd::new(TimerClock::CLOCK_MONOTONIC, TimerFlags::TFD_NONBLOCK).expect("a timer");
+    timer
+        .set(
+            Expiration::Interval(TimeSpec::from_duration(DUE_EVERY)),
+            TimerSetTimeFlags::empty(),
+        )
+        .expect("a timer");
+    // Edge-triggered, so that it need not be read.
+    let flags = EpollFlags::EPOLLIN | EpollFlags::EPOLLET;
+    epoll.add(&timer, EpollEvent::new(flags, TIMER)).expect("epoll");
+    timer
+}
+
+/// The CPU time of the calling thread.
+fn cpu() -> Duration {
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)
+        .map(Duration::from)
+        .unwrap_or_default()
+}

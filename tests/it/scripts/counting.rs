@@ -1,0 +1,143 @@
+//! `count` and `seed`: votes get into the live counts.
+
+use redis::AsyncCommands;
+use tally::domain::{Snapshot, TransactionId};
+
+use super::{Counted, KEY, Scripts};
+
+#[tokio::test]
+async fn count_leases_a_missing_count_and_gives_the_same_lease_to_all() {
+    let mut scripts = Scripts::start().await;
+    let first = scripts.count(1, 100).await;
+    assert!(
+        matches!(&first, Counted::Miss(lease) if lease.ends_with(":nonce")),
+        "{first:?}"
+    );
+    assert_eq!(scripts.count(1, 101).await, first);
+    assert_eq!(scripts.names().await, ["lease"]);
+    let ttl = scripts.time_to_live_ms().await;
+    assert!(ttl > 0 && ttl <= 10_000, "an unused lease goes away: {ttl}");
+}
+
+#[tokio::test]
+async fn count_replaces_a_lease_that_is_too_old_also_beside_a_rebuild_request() {
+    let mut scripts = Scripts::start().await;
+    scripts.invalidate("token").await;
+    let () = scripts
+        .connection
+        .hset(KEY, "lease", "1000000:old")
+        .await
+        .expect("a hash");
+    let fresh = scripts.lease().await;
+    assert!(fresh.ends_with(":nonce"), "{fresh}");
+    assert_eq!(
+        scripts.time_to_live_ms().await,
+        -1,
+        "a rebuild request never goes away by itself"
+    );
+}
+
+#[tokio::test]
+async fn count_adds_a_batch_that_the_snapshot_has_not_seen_and_skips_one_that_it_has() {
+    let mut scripts = Scripts::start().await;
+    let revision = scripts.seeded().await;
+    assert_eq!(
+        scripts.count(1, 99).await,
+        Counted::Count(5),
+        "below xmin: in the seed already"
+    );
+    assert_eq!(
+        scripts.count(1, 104).await,
+        Counted::Count(5),
+        "below xmax, not running: in the seed"
+    );
+    assert_eq!(
+        scripts.revision().await,
+        revision,
+        "what is skipped changes nothing"
+    );
+    assert_eq!(
+        scripts.count(2, 105).await,
+        Counted::Count(7),
+        "was running: not in the seed"
+    );
+    assert_eq!(
+        scripts.count(-3, 110).await,
+        Counted::Count(4),
+        "xmax: not in the seed"
+    );
+    assert!(scripts.revision().await > revision);
+}
+
+#[tokio::test]
+async fn count_and_the_domain_agree_on_what_a_snapshot_has_seen() {
+    let mut scripts = Scripts::start().await;
+    let text = "100:110:101,105,1050";
+    let lease = scripts.lease().await;
+    scripts.seed(0, text, &lease, 0).await;
+    let snapshot = Snapshot::parse(text).expect("a snapshot");
+    let mut count = 0;
+    for xid in 95..115 {
+        count += i64::from(!snapshot.sees(TransactionId(xid)));
+        assert_eq!(scripts.count(1, xid).await, Counted::Count(count), "xid {xid}");
+    }
+}
+
+#[tokio::test]
+async fn a_delta_of_0_reads_the_count_and_does_not_change_its_revision() {
+    let mut scripts = Scripts::start().await;
+    let revision = scripts.seeded().await;
+    assert_eq!(scripts.count(0, 200).await, Counted::Count(5));
+    assert_eq!(scripts.revision().await, revision);
+}
+
+#[tokio::test]
+async fn count_makes_the_revision_grow_when_the_clock_does_not() {
+    let mut scripts = Scripts::start().await;
+    scripts.seeded().await;
+    let ahead = scripts.now().await + 3_600_000_000;
+    let () = scripts.connection.hset(KEY, "rev", ahead).await.expect("a hash");
+    scripts.count(1, 200).await;
+    assert_eq!(scripts.revision().await, ahead + 1);
+}
+
+#[tokio::test]
+async fn seed_makes_an_unsaved_count_without_a_time_to_live() {
+    let mut scripts = Scripts::start().await;
+    scripts.seeded().await;
+    assert_eq!(scripts.names().await, ["count", "rev", "seeded", "snap"]);
+    assert_eq!(scripts.time_to_live_ms().await, -1);
+}
+
+#[tokio::test]
+async fn seed_replies_retry_when_there_is_a_count_or_another_lease() {
+    let mut scripts = Scripts::start().await;
+    let lease = scripts.lease().await;
+    assert_eq!(scripts.seed(9, "1:1:", "another", 0).await, "RETRY");
+    assert_eq!(scripts.seed(5, "1:1:", &lease, 0).await, "SEEDED");
+    assert_eq!(scripts.seed(9, "1:1:", &lease, 0).await, "RETRY");
+    assert_eq!(scripts.field::<i64>("count").await, Some(5));
+}
+
+#[tokio::test]
+async fn seed_makes_a_revision_above_the_items_counted_at() {
+    let mut scripts = Scripts::start().await;
+    let lease = scripts.lease().await;
+    let ahead = scripts.now().await + 3_600_000_000;
+    scripts.seed(5, "1:1:", &lease, ahead).await;
+    assert_eq!(scripts.revision().await, ahead + 1);
+}
+
+#[tokio::test]
+async fn count_and_the_domain_agree_on_a_snapshot_under_which_nothing_was_running() {
+    let mut scripts = Scripts::start().await;
+    let snapshot = Snapshot::parse("100:100:").expect("a snapshot");
+    assert_eq!(snapshot.compact(), "100");
+    let lease = scripts.lease().await;
+    scripts.seed(0, snapshot.compact(), &lease, 0).await;
+    let mut count = 0;
+    for xid in 97..103 {
+        count += i64::from(!snapshot.sees(TransactionId(xid)));
+        assert_eq!(scripts.count(1, xid).await, Counted::Count(count), "xid {xid}");
+    }
+}

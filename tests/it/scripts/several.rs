@@ -1,0 +1,181 @@
+//! Calls for several keys, what the worker's handle makes of the replies, and `advance`.
+
+use redis::{AsyncCommands, Value};
+use tally::domain::{ItemId, Revision};
+use tally::live::{CALL_LIMIT_KEYS, Marked};
+
+use super::{Counted, INDEX, KEY, LEASE_LIMIT_MS, Scripts, counted};
+use crate::helpers::stores::Stores;
+use crate::helpers::tally::counters;
+
+#[tokio::test]
+async fn advance_gives_each_page_to_one_worker() {
+    let mut scripts = Scripts::start().await;
+    for (from, to, word) in [
+        ("0", "17", "CLAIMED"),
+        ("0", "17", "TAKEN"),
+        ("17", "0", "CLAIMED"),
+        ("0", "17", "CLAIMED"),
+    ] {
+        let reply: String = scripts.run(script!("advance"), &[KEY], &[from, to]).await;
+        assert_eq!(reply, word, "from {from} to {to}");
+    }
+}
+
+/// Each script replies for each key in order, whatever the states of the keys.
+#[tokio::test]
+async fn a_call_for_several_keys_treats_each_as_a_call_of_its_own() {
+    const SEEDED: &str = "tally:{1}";
+    const ABSENT: &str = "tally:{2}";
+    const SUSPECT: &str = "tally:{3}";
+    let keys = [INDEX, SEEDED, ABSENT, SUSPECT];
+    let mut scripts = Scripts::start().await;
+    scripts.seeded().await;
+    let words: Vec<String> = scripts
+        .run(
+            script!("invalidate"),
+            &[INDEX, ABSENT, SUSPECT],
+            &["token 2", "", "token 3", ""],
+        )
+        .await;
+    assert_eq!(words, ["INVALIDATED", "INVALIDATED"]);
+    let tokens: Vec<String> = scripts
+        .run(
+            script!("clear_rebuild"),
+            &[INDEX, ABSENT, SUSPECT],
+            &[LEASE_LIMIT_MS, "token 2", "another"],
+        )
+        .await;
+    assert_eq!(tokens, ["CLEARED", "CHANGED"]);
+
+    let replies: Vec<Value> = scripts
+        .run(
+            script!("count"),
+            &keys,
+            &["200", "nonce", LEASE_LIMIT_MS, "1", "10", "100"],
+        )
+        .await;
+    let replies: Vec<Counted> = replies.into_iter().map(counted).collect();
+    let [Counted::Count(6), Counted::Miss(lease_2), Counted::Miss(lease_3)] = &replies[..] else {
+        panic!("{replies:?}");
+    };
+
+    #[rustfmt::skip]
+    let seeds = [
+        "9", "1", lease_2, "0",
+        "20", "1", lease_2, "0",
+        "30", "1:2:1", lease_3, "0",
+    ];
+    let words: Vec<String> = scripts.run(script!("seed"), &keys, &seeds).await;
+    assert_eq!(words, ["RETRY", "SEEDED", "SEEDED"]);
+    let mut counts = Vec::new();
+    let mut revisions: Vec<String> = Vec::new();
+    for key in &keys[1..] {
+        let (count, revision): (i64, String) = scripts
+            .connection
+            .hmget(key, &["count", "rev"])
+            .await
+            .expect("a count");
+        counts.push(count);
+        revisions.push(revision);
+    }
+    assert_eq!(counts, [6, 20, 30]);
+
+    let marks = [revisions[0].as_str(), "1", revisions[2].as_str()];
+    let words: Vec<String> = scripts.run(script!("mark_saved"), &keys, &marks).await;
+    assert_eq!(words, ["SAVED", "CHANGED", "SAVED"]);
+    let words: Vec<String> = scripts
+        .run(
+            script!("expire"),
+            &keys,
+            &["0", &revisions[0], &revisions[1], &revisions[2]],
+        )
+        .await;
+    assert_eq!(words, ["EXPIRED", "KEPT", "EXPIRED"]);
+}
+
+/// `Counters`, with more items than one call takes, on a Redis that has lost every script.
+#[tokio::test]
+async fn many_items_get_their_replies_in_order_also_from_a_redis_that_lost_the_scripts() {
+    let stores = Stores::start().await;
+    let mut connection = stores.redis_connection().await;
+    let counters = counters(&stores.redis_url());
+    let items: Vec<ItemId> = (1..=i64::try_from(2 * CALL_LIMIT_KEYS + 1).expect("a number"))
+        .map(|id| ItemId::new(id).expect("positive"))
+        .collect();
+    let mut fill = redis::pipe();
+    for item in &items {
+        fill.hset_multiple(
+            format!("tally:{{{item}}}"),
+            &[("count", item.get() * 10), ("rev", item.get())],
+        );
+    }
+    let () = fill.query_async(&mut connection).await.expect("Redis answers");
+    let () = redis::cmd("SCRIPT")
+        .arg("FLUSH")
+        .query_async(&mut connection)
+        .await
+        .expect("Redis answers");
+
+    let is_even = |item: &ItemId| item.get() % 2 == 0;
+    let marks: Vec<(ItemId, Revision)> = items
+        .iter()
+        .map(|item| {
+            (
+                *item,
+                Revision::from_micros(if is_even(item) { item.get() } else { 0 }),
+            )
+        })
+        .collect();
+    let marked = counters.mark_saved(&marks).await.expect("Redis answers");
+    assert_eq!(marked.len(), items.len());
+    for (item, marked) in items.iter().zip(marked) {
+        assert_eq!(marked == Marked::Saved, is_even(item), "item {item}");
+    }
+    for (item, counter) in items
+        .iter()
+        .zip(counters.read(&items).await.expect("Redis answers"))
+    {
+        let revision = Revision::from_micros(item.get());
+        assert_eq!(
+            (counter.item_id, counter.count),
+            (*item, Some((item.get() * 10, revision)))
+        );
+        assert_eq!(counter.saved, is_even(item).then_some(revision));
+    }
+}
+
+#[tokio::test]
+async fn a_read_returns_every_field_and_changes_nothing() {
+    let mut scripts = Scripts::start().await;
+    let counters = counters(&scripts.stores.redis_url());
+    let item = ItemId::new(1).expect("positive");
+    let [nothing] = &counters.read(&[item]).await.expect("Redis answers")[..] else {
+        panic!("one item, one answer");
+    };
+    assert_eq!(
+        (
+            nothing.count,
+            nothing.saved,
+            nothing.seeded,
+            nothing.rebuild.as_ref()
+        ),
+        (None, None, None, None)
+    );
+    assert_eq!(scripts.time_to_live_ms().await, -2, "reading makes no key");
+    scripts.invalidate("token").await;
+    let revision = scripts.seeded().await;
+    scripts.set("saved", revision).await;
+    let before = scripts.fields().await;
+    let [all] = &counters.read(&[item]).await.expect("Redis answers")[..] else {
+        panic!("one item, one answer");
+    };
+    let revision = Revision::from_micros(revision);
+    assert_eq!(
+        (all.count, all.saved, all.rebuild.as_deref()),
+        (Some((5, revision)), Some(revision), Some("token"))
+    );
+    assert!(all.seeded.is_some_and(|seeded| seeded <= all.now));
+    assert!(revision <= all.now.as_revision());
+    assert_eq!(scripts.fields().await, before);
+}
