@@ -3,26 +3,32 @@
 -- KEYS[1]      <prefix>unsaved: the index, the keys of items with something to be written
 -- KEYS[1 + k]  the items' hashes, <prefix>{<item id>}, each once
 -- ARGV[1]      xid: the id of the batch's transaction, committed; decimal
--- ARGV[2]      nonce: makes a fresh lease unique
+-- ARGV[2]      nonce: makes a fresh lease unique; the token of a rebuild request
 -- ARGV[3]      lease_limit_ms: a lease that is older is replaced
 -- ARGV[3 + k]  delta of KEYS[1 + k]: the sum of the batch's votes on this item, a whole
 --              number. 0 only reads a count, but leases a missing one.
 --
 -- Reply: for each key, in order
 --   an integer       the live count, with these votes in it
---   {'MISS', lease}  there is no live count; whoever has this lease may seed one
+--   {'MISS', lease}  there is no live count, or there is none any more; whoever has this
+--                    lease may seed one
 local call, format = redis.call, string.format
 local xid, nonce, lease_limit_ms = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3])
 
--- Whether the visibility snapshot has seen this batch. A snapshot reads
--- xmin:xmax:running,running: it has seen a committed xid below xmin, and one below xmax
+-- Whether the visibility snapshot has seen this batch; nil if it does not say. A snapshot
+-- reads xmin:xmax:running,running: it has seen a committed xid below xmin, and one below xmax
 -- that is not among the running. One number stands for a snapshot whose xmin is its xmax.
+-- low:xmax:running,running:xmin has only the newest of the running, and says nothing of an
+-- xid from xmin to below low.
 local function visible(snapshot)
   local only = tonumber(snapshot)
   if only then return xid < only end
-  local xmin, xmax, running = string.match(snapshot, '^(%d+):(%d+):(.*)$')
+  local low, xmax, running, xmin = string.match(snapshot, '^(%d+):(%d+):([%d,]*):?(%d*)$')
   if xid >= tonumber(xmax) then return false end
-  if xid < tonumber(xmin) then return true end
+  if xid < tonumber(low) then
+    if xmin ~= '' and xid >= tonumber(xmin) then return nil end
+    return true
+  end
   return not string.find(',' .. running .. ',', ',' .. ARGV[1] .. ',', 1, true)
 end
 
@@ -48,10 +54,20 @@ local replies, unsaved = {}, {}
 for k = 1, #KEYS - 1 do
   local key = KEYS[1 + k]
   local held = call('HMGET', key, 'count', 'rev', 'snap', 'saved')
+  local delta = tonumber(ARGV[3 + k])
+  -- A seed that has seen these votes has them in its count: do not add them twice.
+  local seen = held[1] and (delta == 0 or visible(held[3]))
+  if held[1] and seen == nil then
+    -- Nobody can say whether they are in the count: it is invalidated, as invalidate.lua
+    -- does. The exact count that this batch reads now has them.
+    call('DEL', key)
+    call('HSET', key, 'rebuild', nonce, 'rev', held[2])
+    unsaved[#unsaved + 1] = key
+    held[1] = false
+  end
   if held[1] then
-    local count, delta = tonumber(held[1]), tonumber(ARGV[3 + k])
-    -- A seed that has seen these votes has them in its count: do not add them twice.
-    if delta ~= 0 and not visible(held[3]) then
+    local count = tonumber(held[1])
+    if not seen then
       count = count + delta
       local revision, revision_text = tonumber(held[2]), now_text
       if revision >= now then revision_text = format('%.0f', revision + 1) end

@@ -1,11 +1,12 @@
 -- seed: create missing live counts from exact counts of the ledger.
 --
--- KEYS[1]  <prefix>unsaved: the index, the keys of items with something to be written
+-- KEYS[1]      <prefix>unsaved: the index, the keys of items with something to be written
 -- KEYS[1 + k]  the items' hashes, <prefix>{<item id>}, each once
 -- ARGV     four for each key, in order:
 --   count       the item's exact count
 --   snapshot    the snapshot that the count was read under, xmin:xmax:running,running;
---               or one number, where xmin is xmax and nothing was running
+--               or one number, where xmin is xmax and nothing was running;
+--               or low:xmax:running,running:xmin, see count.lua
 --   lease       the lease that was taken before that snapshot
 --   counted_at  the revision of the item's saved count, µs; 0 if it was never saved
 --

@@ -132,10 +132,14 @@ impl PrivatePostgres {
         if self.durability == Durability::ProcessOnly {
             set("fsync=off");
             set("shared_buffers=16MB");
+            // In its own directory, so a server that is killed leaves no memory behind.
+            set("dynamic_shared_memory_type=mmap");
         }
         let start = || {
             let program = program("postgres")?;
+            // Its immediate shutdown: killed, it would leave a piece of System V shared memory.
             Process::start("Postgres", program, options.clone(), &self.variables, &log, true)
+                .map(|process| process.ended_by(Signal::SIGQUIT))
         };
         let mut process = start()?;
         let deadline = Instant::now() + START_LIMIT;

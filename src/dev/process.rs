@@ -108,6 +108,8 @@ pub async fn run_to_end<I: AsRef<OsStr>>(
 pub struct Process {
     name: String,
     child: Child,
+    /// What ends it when it is dropped.
+    last_signal: Signal,
 }
 
 impl Process {
@@ -139,13 +141,19 @@ impl Process {
         // servers in their order.
         let child = command
             .process_group(0)
-            .kill_on_drop(true)
             .spawn()
             .with_context(|| format!("{name} could not be started"))?;
         Ok(Self {
             name: name.to_owned(),
             child,
+            last_signal: Signal::SIGKILL,
         })
+    }
+
+    /// Ends with this signal when it is dropped, instead of being killed.
+    pub fn ended_by(mut self, signal: Signal) -> Self {
+        self.last_signal = signal;
+        self
     }
 
     /// Whether the process has ended by itself.
@@ -195,6 +203,16 @@ impl Process {
     /// Kills the process, as a power cut would.
     pub async fn kill(mut self) {
         let _ = self.child.kill().await;
+    }
+}
+
+/// Not waited for: the runtime takes note of its end.
+impl Drop for Process {
+    fn drop(&mut self) {
+        // One that was stopped would not hear the other signal. It may have ended, and then
+        // there is nothing to do.
+        let _ = self.signal(Signal::SIGCONT);
+        let _ = self.signal(self.last_signal);
     }
 }
 

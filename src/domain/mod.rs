@@ -11,5 +11,5 @@ pub use count::{CountDelta, CountToSave, ExactCount};
 pub use item::{InvalidItemName, Item, ItemId, ItemName};
 pub use owner::Owner;
 pub use revision::{RedisTime, Revision};
-pub use snapshot::{InvalidSnapshot, Snapshot, TransactionId};
+pub use snapshot::{InvalidSnapshot, RUNNING_LIMIT_TRANSACTIONS, Snapshot, TransactionId};
 pub use vote::{InvalidValue, InvalidVoterId, NewVote, StoredVote, Value, VoteId, VoteOutcome, VoterId};

@@ -1,5 +1,11 @@
 //! Postgres' snapshots: which transactions a statement has seen.
 
+use std::borrow::Cow;
+
+/// How many running transactions the text of a live count names at the most. A
+/// snapshot of Postgres names those of all databases of the server, however many.
+pub const RUNNING_LIMIT_TRANSACTIONS: usize = 64;
+
 /// A Postgres transaction id with its epoch (`xid8`): it only grows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TransactionId(pub i64);
@@ -52,14 +58,26 @@ impl Snapshot {
         xid < self.xmin || (xid < self.xmax && !self.running.contains(&xid))
     }
 
-    /// The text that a live count keeps. If xmin is xmax and nothing was running, it is that one
-    /// number, which takes Redis half the bytes; otherwise it is Postgres' own text.
-    pub fn compact(&self) -> &str {
+    /// The text that a live count keeps:
+    /// - one number, if xmin is xmax and nothing was running; it takes Redis half the bytes,
+    /// - else Postgres' own text,
+    /// - or `low:xmax:running,running,…:xmin` with the newest of the running transactions, if
+    ///   they are more than [`RUNNING_LIMIT_TRANSACTIONS`]. `low` is the first of these. The
+    ///   text does not say whether the snapshot has seen a transaction from xmin to below
+    ///   `low`. Batches are short, so theirs are among the newest.
+    pub fn compact(&self) -> Cow<'_, str> {
         if self.running.is_empty() && self.xmin == self.xmax {
-            self.text.split(':').next().unwrap_or(&self.text)
-        } else {
-            &self.text
+            return self.text.split(':').next().unwrap_or(&self.text).into();
         }
+        if self.running.len() <= RUNNING_LIMIT_TRANSACTIONS {
+            return self.text.as_str().into();
+        }
+        let mut running = self.running.clone();
+        running.sort_unstable();
+        let newest = running.split_off(running.len() - RUNNING_LIMIT_TRANSACTIONS);
+        let low = newest.first().copied().unwrap_or(self.xmin);
+        let newest: Vec<String> = newest.iter().map(i64::to_string).collect();
+        format!("{low}:{}:{}:{}", self.xmax, newest.join(","), self.xmin).into()
     }
 }
 
@@ -80,5 +98,16 @@ mod tests {
             assert!(Snapshot::parse(text).is_err(), "{text:?}");
         }
         assert!(Snapshot::parse("1:2:").is_ok());
+    }
+
+    #[test]
+    fn a_compact_snapshot_names_the_newest_of_many_running_transactions() {
+        let list = |xids: std::ops::Range<i64>| xids.map(|xid| xid.to_string()).collect::<Vec<_>>().join(",");
+        let limit = i64::try_from(RUNNING_LIMIT_TRANSACTIONS).expect("small");
+        let few = format!("10:900:{}", list(10..10 + limit));
+        assert_eq!(Snapshot::parse(&few).expect("a snapshot").compact(), few);
+        let many = format!("10:900:{}", list(10..12 + limit));
+        let compact = format!("12:900:{}:10", list(12..12 + limit));
+        assert_eq!(Snapshot::parse(&many).expect("a snapshot").compact(), compact);
     }
 }

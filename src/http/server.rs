@@ -33,6 +33,10 @@ use crate::votes::{ProgressNotes, SeedBackoff, VoteQueue};
 /// How often a server asks Postgres which Tally this is, until it has an answer. Until then votes
 /// are not counted.
 const LEARN_EVERY: Duration = Duration::from_millis(200);
+/// How long a server that stops tries to note its last votes.
+const LAST_NOTE_LIMIT: Duration = Duration::from_secs(2);
+/// How long it waits between two tries.
+const NOTE_AGAIN_AFTER: Duration = Duration::from_millis(10);
 
 /// A server that listens; [`Server::run`] makes it answer.
 pub struct Server {
@@ -149,10 +153,19 @@ impl Server {
             );
         }
         // With nothing in flight and nothing suspect, no count has to be rebuilt after a stop.
-        if let Err(error) = progress.note().await {
-            tracing::debug!(%error, "the progress of the batch writers was not noted");
+        if timeout(LAST_NOTE_LIMIT, note_last(&mut progress)).await.is_err() {
+            tracing::warn!("the last votes are left for crashed-writer recovery");
         }
         Ok(())
+    }
+}
+
+/// Notes the progress, until Postgres has it. A connection that a thread opened ended with the
+/// thread, and the pool learns it only when it is used.
+async fn note_last(progress: &mut ProgressNotes) {
+    while let Err(error) = progress.note().await {
+        tracing::debug!(%error, "the last votes are not noted yet");
+        sleep(NOTE_AGAIN_AFTER).await;
     }
 }
 

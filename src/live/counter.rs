@@ -4,13 +4,13 @@
 //!
 //! | field | holds | written by | removed by |
 //! |---|---|---|---|
-//! | `count` | the live count, an integer; absent: there is none | `seed`, `count` | `expire`, `invalidate` |
+//! | `count` | the live count, an integer; absent: there is none | `seed`, `count` | `expire`, `invalidate`, `count` |
 //! | `rev` | the live count's revision: Redis time of its last change, µs since 1970, forced to grow. Without a live count, the floor: the last revision that was given; the next is above it | `seed`, `count`, `claim_rebuild` | `expire`, `clear_rebuild` |
-//! | `saved` | the revision that was last written to the item; equal to `rev`: the count is saved | `mark_saved` | `seed`, `expire`, `invalidate` |
-//! | `snap` | the visibility snapshot, under which the count was seeded: `xmin:xmax:running,…`, or one number where xmin is xmax and nothing was running | `seed` | `expire`, `invalidate` |
-//! | `seeded` | Redis time of the seed, whole seconds since 1970 | `seed` | `expire`, `invalidate` |
+//! | `saved` | the revision that was last written to the item; equal to `rev`: the count is saved | `mark_saved` | `seed`, `expire`, `invalidate`, `count` |
+//! | `snap` | the visibility snapshot, under which the count was seeded: `xmin:xmax:running,…`, or one number where xmin is xmax and nothing was running; or `low:xmax:running,…:xmin` with the newest of many | `seed` | `expire`, `invalidate`, `count` |
+//! | `seeded` | Redis time of the seed, whole seconds since 1970 | `seed` | `expire`, `invalidate`, `count` |
 //! | `lease` | entitles its holders to seed a missing count: `<µs when taken>:<nonce>` | `count` | `seed`, `invalidate` |
-//! | `rebuild` | a request to write the item's exact count from the ledger: a token | `invalidate` | `clear_rebuild`, `mark_saved`, `claim_rebuild` |
+//! | `rebuild` | a request to write the item's exact count from the ledger: a token | `invalidate`, `count` | `clear_rebuild`, `mark_saved`, `claim_rebuild` |
 //!
 //! An item whose live count is unsaved, or that has a rebuild request, is in the index
 //! `<prefix>unsaved` (see [`super::keys`]): each script keeps it so.

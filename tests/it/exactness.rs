@@ -1,7 +1,9 @@
 //! What each piece of the protocol is for, step by step, on the real scripts and the real
 //! SQL.
 
-use tally::domain::{CountDelta, ExactCount, ItemId, TransactionId};
+use redis::AsyncCommands;
+use sqlx::postgres::PgPoolOptions;
+use tally::domain::{CountDelta, ExactCount, ItemId, RUNNING_LIMIT_TRANSACTIONS, TransactionId};
 use tally::ledger::{ServerLedger, WorkerLedger};
 use tally::live::{Counted, LiveCounts, Seed};
 
@@ -115,6 +117,53 @@ async fn a_vote_that_the_seed_has_not_seen_is_added() {
     let b = steps.commit().await;
     assert!(steps.seed(exact, &lease).await);
     assert_eq!(steps.count(b).await, Counted::Count(2));
+}
+
+/// Among them those of other databases, for as long as someone leaves them open.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_live_count_stays_short_and_exact_however_many_transactions_are_running() {
+    let steps = Steps::start().await;
+    let pool = PgPoolOptions::new()
+        .max_connections(75)
+        .connect_lazy(&steps.stores.database_url)
+        .expect("a URL");
+    let running = async || {
+        let mut transaction = pool.begin().await.expect("a connection");
+        sqlx::query("select pg_current_xact_id()")
+            .execute(&mut *transaction)
+            .await
+            .expect("an id");
+        transaction
+    };
+    let oldest = running().await;
+    let a = steps.commit().await;
+    let lease = steps.lease(a).await;
+    let mut newer = Vec::new();
+    for _ in 0..RUNNING_LIMIT_TRANSACTIONS + 5 {
+        newer.push(running().await);
+    }
+    // A snapshot ends with the newest transaction that has ended.
+    steps.commit().await;
+    let exact = steps.exact_count().await;
+    let b = steps.commit().await;
+    assert!(steps.seed(exact, &lease).await);
+    let mut redis = steps.stores.redis_connection().await;
+    let snapshot: String = redis
+        .hget(format!("tally:{{{}}}", steps.item), "snap")
+        .await
+        .expect("Redis answers");
+    assert_eq!(
+        snapshot.split(',').count(),
+        RUNNING_LIMIT_TRANSACTIONS,
+        "{snapshot}"
+    );
+    // B is newer than all that were running. Of A it cannot be said any more.
+    assert_eq!(steps.count(b).await, Counted::Count(3));
+    let lease = steps.lease(a).await;
+    assert!(steps.seed(steps.exact_count().await, &lease).await);
+    let c = steps.commit().await;
+    assert_eq!(steps.count(c).await, Counted::Count(4));
+    drop((oldest, newer));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -188,7 +188,7 @@ impl LiveCounts {
                 |command, Seed { exact, lease }| {
                     command
                         .arg(exact.count)
-                        .arg(exact.snapshot.compact())
+                        .arg(exact.snapshot.compact().as_ref())
                         .arg(lease)
                         .arg(exact.counted_at.map_or(0, Revision::micros));
                 },

@@ -224,7 +224,7 @@ impl Item {
     pub(super) async fn seed(&mut self, exact: &ExactCount, lease: String) -> bool {
         let arguments = [
             exact.count.to_string(),
-            exact.snapshot.compact().to_owned(),
+            exact.snapshot.compact().into_owned(),
             lease,
             exact.counted_at.map_or(0, Revision::micros).to_string(),
         ];

@@ -1,7 +1,7 @@
 //! `count` and `seed`: votes get into the live counts.
 
 use redis::AsyncCommands;
-use tally::domain::{Snapshot, TransactionId};
+use tally::domain::{RUNNING_LIMIT_TRANSACTIONS, Snapshot, TransactionId};
 
 use super::{Counted, KEY, Scripts};
 
@@ -83,6 +83,42 @@ async fn count_and_the_domain_agree_on_what_a_snapshot_has_seen() {
     }
 }
 
+/// Postgres names the running transactions of all databases: a live count keeps the newest.
+#[tokio::test]
+async fn count_invalidates_a_count_whose_snapshot_is_too_short_to_tell() {
+    let mut scripts = Scripts::start().await;
+    // Every second transaction from 1000 on is running.
+    let running: Vec<String> = (0..100).map(|one| (1000 + 2 * one).to_string()).collect();
+    let text = format!("1000:1300:{}", running.join(","));
+    let snapshot = Snapshot::parse(&text).expect("a snapshot");
+    let low = 1000 + 2 * (100 - RUNNING_LIMIT_TRANSACTIONS as i64);
+    let mut unclear = 0;
+    for xid in 998..1303 {
+        scripts.clear().await;
+        let lease = scripts.lease().await;
+        scripts.seed(5, &snapshot.compact(), &lease, 0).await;
+        let revision = scripts.revision().await;
+        assert_eq!(scripts.count(0, xid).await, Counted::Count(5), "only read");
+        match scripts.count(1, xid).await {
+            Counted::Count(count) => {
+                let is_added = i64::from(!snapshot.sees(TransactionId(xid)));
+                assert_eq!(count, 5 + is_added, "xid {xid}");
+            }
+            Counted::Miss(lease) => {
+                assert!((1000..low).contains(&xid), "xid {xid}");
+                unclear += 1;
+                assert_eq!(scripts.names().await, ["lease", "rebuild", "rev"]);
+                assert_eq!(scripts.revision().await, revision, "the next one is above it");
+                assert_eq!(scripts.time_to_live_ms().await, -1, "the request stays");
+                assert!(scripts.is_in_the_index().await);
+                assert_eq!(scripts.seed(6, "1300", &lease, 0).await, "SEEDED");
+                assert!(scripts.revision().await > revision);
+            }
+        }
+    }
+    assert_eq!(unclear, low - 1000);
+}
+
 #[tokio::test]
 async fn a_delta_of_0_reads_the_count_and_does_not_change_its_revision() {
     let mut scripts = Scripts::start().await;
@@ -134,7 +170,7 @@ async fn count_and_the_domain_agree_on_a_snapshot_under_which_nothing_was_runnin
     let snapshot = Snapshot::parse("100:100:").expect("a snapshot");
     assert_eq!(snapshot.compact(), "100");
     let lease = scripts.lease().await;
-    scripts.seed(0, snapshot.compact(), &lease, 0).await;
+    scripts.seed(0, &snapshot.compact(), &lease, 0).await;
     let mut count = 0;
     for xid in 97..103 {
         count += i64::from(!snapshot.sees(TransactionId(xid)));

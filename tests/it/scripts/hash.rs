@@ -42,7 +42,7 @@ fn states(now: i64) -> Vec<Fields> {
         states.push(fields(&[("lease", lease), (STRAY, now.to_string())]));
     }
     for revision in [now - HOUR_US, now + HOUR_US] {
-        for snapshot in ["100", "100:110:105"] {
+        for snapshot in ["100", "100:110:105", "103:110:105:100"] {
             for saved in [None, Some(revision), Some(revision - 1)] {
                 let mut state = fields(&[
                     ("count", "5".to_owned()),
@@ -79,6 +79,7 @@ fn calls(state: &Fields, now: i64) -> Vec<(&'static str, Vec<String>)> {
     let mut calls = Vec::new();
     for (xid, delta) in [
         ("99", "1"),
+        ("102", "1"),
         ("104", "1"),
         ("105", "1"),
         ("110", "-1"),
@@ -114,8 +115,24 @@ fn calls(state: &Fields, now: i64) -> Vec<(&'static str, Vec<String>)> {
     calls.into_iter().map(owned).collect()
 }
 
-/// The text of a script of `lua/`.
-fn code(script: &str) -> String {
+/// All scripts as Tally has them, by their names.
+const SCRIPTS: [(&str, &str); 11] = [
+    ("advance", script!("advance")),
+    ("claim_rebuild", script!("claim_rebuild")),
+    ("clear_rebuild", script!("clear_rebuild")),
+    ("count", script!("count")),
+    ("enter_epoch", script!("enter_epoch")),
+    ("expire", script!("expire")),
+    ("invalidate", script!("invalidate")),
+    ("mark_saved", script!("mark_saved")),
+    ("probe", script!("probe")),
+    ("remove_saved", script!("remove_saved")),
+    ("seed", script!("seed")),
+];
+
+/// The text of a script of `lua/`, with its header: `make mutants` leaves out the header of
+/// [`SCRIPTS`].
+fn file(script: &str) -> String {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("lua/{script}.lua"));
     std::fs::read_to_string(file).expect("a script")
 }
@@ -138,7 +155,7 @@ fn scripts() -> BTreeSet<String> {
 
 /// What a script's header names as replies.
 fn named_replies(script: &str) -> Pairs {
-    let code = code(script);
+    let code = file(script);
     let header = code.lines().take_while(|line| line.starts_with("--"));
     let replies: Pairs = header
         .skip_while(|line| !line.starts_with("-- Repl"))
@@ -213,17 +230,16 @@ async fn every_script_replies_writes_and_removes_what_its_header_and_the_table_o
     let mut scripts_of_redis = Scripts::start().await;
     let now = scripts_of_redis.now().await;
     let (mut replies, mut written, mut removed) = (Pairs::new(), Pairs::new(), Pairs::new());
-    let codes: BTreeMap<String, String> = scripts()
-        .into_iter()
-        .map(|name| (name.clone(), code(&name)))
-        .collect();
+    let codes = BTreeMap::from(SCRIPTS);
+    let names: BTreeSet<String> = SCRIPTS.map(|(name, _)| name.to_owned()).into();
+    assert_eq!(names, scripts(), "the scripts here, and in lua/");
     for state in states(now) {
         for (script, arguments) in calls(&state, now) {
             let at = format!("{script} {arguments:?} on {state:?}");
             scripts_of_redis.put(&state).await;
             let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
             let [reply]: [Value; 1] = scripts_of_redis
-                .run(&codes[script], &[INDEX, KEY], &arguments)
+                .run(codes[script], &[INDEX, KEY], &arguments)
                 .await;
             replies.insert((script.to_owned(), name_of(&reply)));
             let after = scripts_of_redis.fields().await;
@@ -261,7 +277,7 @@ async fn every_script_replies_writes_and_removes_what_its_header_and_the_table_o
         ("enter_epoch", vec!["epoch", "scan"], vec!["an epoch"]),
         ("probe", vec!["probe"], vec![]),
     ] {
-        let reply: Value = scripts_of_redis.run(&codes[script], &keys, &arguments).await;
+        let reply: Value = scripts_of_redis.run(codes[script], &keys, &arguments).await;
         replies.insert((script.to_owned(), name_of(&reply)));
     }
 
@@ -300,7 +316,7 @@ async fn enter_epoch_notes_the_epoch_only_while_the_mark_is_there() {
                 .await
                 .expect("Redis answers");
         }
-        let reply: String = scripts.run(&code("enter_epoch"), &keys, &["current"]).await;
+        let reply: String = scripts.run(script!("enter_epoch"), &keys, &["current"]).await;
         assert_eq!(reply, word);
         let (epoch, mark): (String, Option<String>) =
             redis::AsyncCommands::mget(&mut scripts.connection, &keys)

@@ -164,6 +164,15 @@ impl Scripts {
         self.connection.hgetall(KEY).await.expect("a hash")
     }
 
+    async fn is_in_the_index(&mut self) -> bool {
+        self.connection.sismember(INDEX, KEY).await.expect("a set")
+    }
+
+    /// Takes all of it away.
+    async fn clear(&mut self) {
+        let () = self.connection.del(&[KEY, INDEX]).await.expect("Redis answers");
+    }
+
     async fn names(&mut self) -> Vec<String> {
         self.fields().await.into_keys().collect()
     }
