@@ -40,8 +40,8 @@ soak: prepare ## Vote for half an hour and see that nothing grows: MINUTES=30, o
 chaos: prepare ## Break everything at random and check every vote: ROUNDS=100, SEED=7, FAULT='Redis killed', SCENARIO=overload or redis-gone
 	@$(CARGO) test --quiet --locked --test chaos -- rounds
 
-mutants: prepare-tests ## Change the scripts and the SQL in small ways and see that a test fails each time
-	scripts/mutants
+mutants: prepare-tests ## Change the scripts, the SQL and the Rust code in small ways and see that a test fails each time; hours
+	@scripts/mutants; texts=$$?; scripts/mutants-rust && exit $$texts
 
 queries: prepare ## Check the queries against a database and note their types in .sqlx
 	scripts/queries

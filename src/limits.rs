@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::client::{HEALTH_LIMIT, REQUEST_LIMIT};
 use crate::config::{
     AUDIT_PAGE_DEFAULT_ITEMS, DURATION_LIMIT, FLUSH_EVERY_DEFAULT, FLUSH_PAGE_DEFAULT_COUNTERS, PAGE_LIMIT,
-    REPLAY_DEFAULT_CONNECTIONS, REPLAY_LIMIT_CONNECTIONS, SERVED_LIMIT_CONNECTIONS,
+    REPLAY_DEFAULT_CONNECTIONS, REPLAY_LIMIT_CONNECTIONS, SERVED_LIMIT_CONNECTIONS, WRITER_STALL_LEAST,
     WRITER_STALL_LIMIT_DEFAULT,
 };
 use crate::counts::{READ_BATCH_LIMIT_ITEMS, READ_QUEUE_LIMIT_READS};
@@ -94,9 +94,9 @@ const _: () = assert!(LARGEST_SECONDS_BOUND * 1000.0 >= (STATEMENT_MS + ms(SEED_
 const _: () = assert!(LEASE_LIMIT_MS as u128 > COUNT_MS);
 // A batch writer counts as stalled only after longer than its slowest batch takes: its
 // statement, the lookup of first votes, the counting, and until that is noted.
-const _: () = assert!(
-    default_ms(WRITER_STALL_LIMIT_DEFAULT) > 2 * STATEMENT_MS + COUNT_MS + ms(NOTE_EVERY) + ms(BATCHES_LIMIT)
-);
+const _: () = assert!(default_ms(WRITER_STALL_LIMIT_DEFAULT) >= ms(WRITER_STALL_LEAST));
+const _: () =
+    assert!(ms(WRITER_STALL_LEAST) > 2 * STATEMENT_MS + COUNT_MS + ms(NOTE_EVERY) + ms(BATCHES_LIMIT));
 // Postgres cancels a statement, which is certain, before its writer gives it up, which is not.
 const _: () = assert!(ms(ANSWER_MARGIN) > 0);
 // A request that is held back for the repair task goes on before Redis would have timed out.

@@ -13,9 +13,9 @@ use clap::{Args, Parser, Subcommand};
 pub use read::{read, unknown_variables};
 pub use values::{
     Cron, DURATION_LIMIT, PAGE_LIMIT, REPLAY_LIMIT_COLUMNS, REPLAY_LIMIT_CONNECTIONS,
-    SERVED_LIMIT_CONNECTIONS,
+    SERVED_LIMIT_CONNECTIONS, WRITER_STALL_LEAST,
 };
-use values::{column, connections, duration, page, rate, served, store_url};
+use values::{column, connections, duration, page, rate, served, store_url, writer_stall_limit};
 
 use crate::http::limits::CONNECTIONS_LIMIT;
 use crate::live::KeyPrefix;
@@ -123,7 +123,7 @@ pub struct Worker {
 pub struct Audit {
     /// How long the roll-up and the audit wait for a server that does not say that it has
     /// counted its votes
-    #[arg(long, env = "TALLY_WRITER_STALL_LIMIT", default_value = WRITER_STALL_LIMIT_DEFAULT, value_parser = duration, value_name = "DURATION")]
+    #[arg(long, env = "TALLY_WRITER_STALL_LIMIT", default_value = WRITER_STALL_LIMIT_DEFAULT, value_parser = writer_stall_limit, value_name = "DURATION")]
     pub writer_stall_limit: Duration,
 
     /// How many items a page of the audit holds

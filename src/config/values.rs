@@ -68,6 +68,19 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// How long a stalled batch writer is waited for, at the least: longer than the slowest batch
+/// takes (`src/limits.rs`). Otherwise an audit would take votes that are being counted for lost.
+pub const WRITER_STALL_LEAST: Duration = Duration::from_secs(30);
+
+/// How long a stalled batch writer is waited for.
+pub fn writer_stall_limit(text: &str) -> Result<Duration, String> {
+    let limit = duration(text)?;
+    if limit < WRITER_STALL_LEAST {
+        return Err(format!("it takes {} s or longer", WRITER_STALL_LEAST.as_secs()));
+    }
+    Ok(limit)
+}
+
 /// The longest duration of any setting. Postgres and Redis can calculate with it exactly.
 pub const DURATION_LIMIT: Duration = Duration::from_secs(10 * 365 * 86_400);
 /// The largest page of the scan or the audit. A larger page gains nothing, and its rebuild

@@ -171,6 +171,7 @@ async fn note_last(progress: &mut ProgressNotes) {
 
 /// Asks Postgres which Tally this is, until it says so.
 async fn learn_owner(ledger: ServerLedger, tell: watch::Sender<Option<Owner>>) {
+    let mut is_failing = false;
     loop {
         match ledger.owner().await {
             Ok(owner) => {
@@ -178,7 +179,10 @@ async fn learn_owner(ledger: ServerLedger, tell: watch::Sender<Option<Owner>>) {
                 return;
             }
             Err(error) => {
-                tracing::debug!(%error, "Postgres has not said which Tally this is");
+                if !is_failing {
+                    tracing::warn!(%error, "Postgres has not said which Tally this is: nothing is counted until then");
+                }
+                is_failing = true;
                 sleep(LEARN_EVERY).await;
             }
         }

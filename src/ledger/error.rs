@@ -54,6 +54,8 @@ pub enum LedgerError {
          database of its own"
     )]
     ForeignTables,
+    #[error("vote ids must only go up, one by one, and vote_id_seq in Postgres (DATABASE_URL) {0}")]
+    Sequence(String),
 }
 
 impl LedgerError {
@@ -68,7 +70,8 @@ impl LedgerError {
             | Self::SharedSession
             | Self::Standby
             | Self::ReadOnly
-            | Self::ForeignTables => true,
+            | Self::ForeignTables
+            | Self::Sequence(_) => true,
             _ => false,
         }
     }

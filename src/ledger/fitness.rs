@@ -1,10 +1,10 @@
 //! Whether a database is one that Tally can work with: asked once, at the start.
 
-use sqlx::Connection;
 use std::time::Duration;
 
 use sqlx::migrate::{Migrate, MigrateError};
 use sqlx::postgres::PgConnection;
+use sqlx::{Connection, PgExecutor};
 
 use super::LedgerError;
 use super::connect::{Database, Writes, writes};
@@ -34,8 +34,63 @@ impl Database {
         if tables && !is_migrated_by_tally(&mut connection).await? {
             return Err(LedgerError::ForeignTables);
         }
+        // Not while another migration is making them.
+        let ids = sqlx::query_scalar!(
+            r#"select to_regclass('vote') is not null and to_regclass('vote_id_seq') is not null
+                      and to_regclass('watermark') is not null as "exist!""#
+        )
+        .fetch_one(&mut connection)
+        .await?;
+        if ids {
+            check_sequence(&mut connection).await?;
+        }
         Ok(connection.close().await?)
     }
+}
+
+/// Checks that the sequence of vote ids draws one by one, and is not behind the votes.
+async fn check_sequence(connection: &mut PgConnection) -> Result<(), LedgerError> {
+    check_steps(&mut *connection).await?;
+    // The votes are read first: no vote has an id that was not drawn before.
+    let ids = sqlx::query!(
+        r#"with vote_ids as materialized (
+               select greatest((select max(id) from vote), (select vote_id from watermark)) as newest
+           )
+           select coalesce(newest, 0) as "newest!",
+                  case when is_called then last_value else last_value - 1 end as "last!"
+           from vote_ids, vote_id_seq"#
+    )
+    .fetch_one(connection)
+    .await?;
+    if ids.newest > ids.last {
+        return Err(LedgerError::Sequence(format!(
+            "is at {}, behind the votes: say select setval('vote_id_seq', {})",
+            ids.last, ids.newest
+        )));
+    }
+    Ok(())
+}
+
+/// Checks that the sequence of vote ids draws them one by one. Who gets a block of ids may store
+/// a vote after others with higher ids were rolled up.
+pub(super) async fn check_steps<'a>(connection: impl PgExecutor<'a>) -> Result<(), LedgerError> {
+    let steps = sqlx::query!(
+        "select seqcache, seqincrement, seqcycle from pg_sequence where seqrelid = 'vote_id_seq'::regclass"
+    )
+    .fetch_one(connection)
+    .await?;
+    if steps.seqcache == 1 && steps.seqincrement == 1 && !steps.seqcycle {
+        return Ok(());
+    }
+    let cycles = if steps.seqcycle {
+        ", and begins again at its end"
+    } else {
+        ""
+    };
+    Err(LedgerError::Sequence(format!(
+        "has cache {} and increment {}{cycles}: say alter sequence vote_id_seq increment 1 cache 1 no cycle",
+        steps.seqcache, steps.seqincrement
+    )))
 }
 
 /// Whether Tally's first migration has run here. Another application's migrations may have the

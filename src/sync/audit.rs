@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep};
 use super::verdict::{Verdict, verdict};
 use super::{SyncError, Worker};
 use crate::domain::{ItemId, Revision};
-use crate::ledger::AuditRow;
+use crate::ledger::{AuditRow, LedgerError};
 use crate::telemetry::name;
 
 /// How often the audit looks again at counts that votes in flight may explain,
@@ -96,6 +96,10 @@ impl Worker {
             // An open transaction of someone else's. The comparison needs none of its rows.
             Err(SyncError::Ledger(error)) if error.is_lock_timeout() => {
                 tracing::warn!(%error, "votes were not rolled up: someone has locked rows of items");
+            }
+            // Nor does it need the watermark where it would be.
+            Err(SyncError::Ledger(error @ LedgerError::Sequence(_))) => {
+                tracing::warn!(%error, "votes were not rolled up");
             }
             ended => ended?,
         }

@@ -19,6 +19,7 @@ pub(crate) const VOTING_CHUNK_IDS: i64 = 100_000;
 const REST_TIMES: u32 = 6;
 /// How long it rests at the most: what took long may have waited for a lock.
 const REST_LIMIT: Duration = Duration::from_secs(1);
+
 impl Worker {
     /// Moves the watermark up to the votes that may still be in flight. Leaves most of
     /// the time to voters that are at work.
@@ -41,6 +42,8 @@ impl Worker {
             if rolled_up.watermark >= safe {
                 break;
             }
+            let lag = (rolled_up.drawn.get() - rolled_up.watermark.get()).max(0);
+            metrics::gauge!(name::WATERMARK_LAG).set(lag as f64);
             let pace = pace(
                 rolled_up.drawn.get() - drawn.get(),
                 looked.elapsed(),

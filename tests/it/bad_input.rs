@@ -150,6 +150,19 @@ async fn a_bad_query_is_refused() {
         let response = request.send().await.expect("an answer");
         assert_problem(response, StatusCode::from_u16(status).expect("a status"), part).await;
     }
+    // Beside a body they would be lost in silence.
+    let item = tally.item("x").await;
+    let request = tally
+        .http
+        .post(format!("{}/v1/items/{item}/votes?voter_id=ada", tally.base));
+    let response = request.send().await.expect("an answer");
+    assert_problem(
+        response,
+        StatusCode::BAD_REQUEST,
+        "voter_id, value go into the body",
+    )
+    .await;
+    assert_eq!(tally.ledger_sum(item).await, 0);
     // Postgres has no text with this character, so no item has this name.
     assert_eq!(
         tally.get("/v1/items?name=%00").await.1["items"],

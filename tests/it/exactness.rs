@@ -137,13 +137,13 @@ async fn a_live_count_stays_short_and_exact_however_many_transactions_are_runnin
     };
     let oldest = running().await;
     let a = steps.commit().await;
-    let lease = steps.lease(a).await;
     let mut newer = Vec::new();
     for _ in 0..RUNNING_LIMIT_TRANSACTIONS + 5 {
         newer.push(running().await);
     }
     // A snapshot ends with the newest transaction that has ended.
     steps.commit().await;
+    let lease = steps.lease(a).await;
     let exact = steps.exact_count().await;
     let b = steps.commit().await;
     assert!(steps.seed(exact, &lease).await);

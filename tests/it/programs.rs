@@ -58,6 +58,7 @@ async fn a_wrong_setting_ends_either_program_at_start_with_one_line_that_names_i
         (TALLY, vec!["serve"], "REDIS_URL", "x"),
         (TALLY, vec!["serve"], "RUST_LOG", "tally=loud"),
         (TALLY, vec!["audit"], "TALLY_WRITER_STALL_LIMIT", "soon"),
+        (SYNC_WORKER, vec![], "TALLY_WRITER_STALL_LIMIT", "29s"),
         (SYNC_WORKER, vec![], "TALLY_RETENTION", "-1s"),
         (SYNC_WORKER, vec![], "TALLY_FLUSH_EVERY", "0s"),
         (SYNC_WORKER, vec![], "TALLY_AUDIT_CRON", "often"),

@@ -109,6 +109,33 @@ async fn no_program_starts_on_the_tables_of_another_application() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn no_program_starts_where_vote_ids_do_not_go_up_one_by_one() {
+    let stores = Stores::start().await;
+    let pool = stores.pool();
+    pool.execute("insert into item (name) values ('x')")
+        .await
+        .expect("an item");
+    pool.execute("insert into vote (item_id) select id from item, generate_series(1, 21)")
+        .await
+        .expect("votes");
+    let urls = logins(&stores);
+    for (change, words) in [
+        (
+            "select setval('vote_id_seq', 1)",
+            ["is at 1", "setval('vote_id_seq', 21)"],
+        ),
+        (
+            "alter sequence vote_id_seq cache 1000",
+            ["cache 1000", "cache 1 no cycle"],
+        ),
+    ] {
+        pool.execute(change).await.expect("the owner may");
+        let urls = urls.each_ref().map(String::as_str);
+        assert_each_refuses(urls, &stores.redis_url(), &words).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn no_program_starts_over_a_pooler_that_drops_its_limits() {
     let stores = Stores::start().await;
     let pooler = Pooler::start(&stores, "session").await;

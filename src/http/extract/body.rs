@@ -10,7 +10,7 @@ use actix_web::{FromRequest, HttpMessage, HttpRequest};
 use futures_util::StreamExt;
 use tokio::time::timeout;
 
-use super::form::{Form, wrong_body};
+use super::form::{Form, unexpected_query, wrong_body};
 use crate::http::limits::{BODY_LIMIT, BODY_LIMIT_BYTES};
 use crate::http::problem::Problem;
 
@@ -22,6 +22,7 @@ impl<T: Form + 'static> FromRequest for Json<T> {
     type Future = Pin<Box<dyn Future<Output = Result<Self, Problem>>>>;
 
     fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
+        let has_query = !request.query_string().is_empty();
         let is_json = is_json(request);
         let is_encoded = request.headers().contains_key(header::CONTENT_ENCODING);
         let declared: Option<usize> = request
@@ -31,6 +32,9 @@ impl<T: Form + 'static> FromRequest for Json<T> {
             .and_then(|length| length.parse().ok());
         let payload = payload.take();
         Box::pin(async move {
+            if has_query {
+                return Err(unexpected_query(T::FIELDS));
+            }
             if declared.is_some_and(|bytes| bytes > BODY_LIMIT_BYTES) {
                 return Err(Problem::body_too_large(BODY_LIMIT_BYTES));
             }

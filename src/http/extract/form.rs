@@ -200,6 +200,18 @@ pub fn unreadable_query() -> Problem {
     )
 }
 
+/// What is wrong with a query beside a body: its parameters would be lost in silence.
+pub fn unexpected_query(fields: &[Field]) -> Problem {
+    let names: Vec<&str> = fields.iter().map(|field| field.name).collect();
+    Problem::malformed(
+        "query",
+        format!(
+            "query: this takes no parameters; {} go into the body, as JSON.",
+            names.join(", ")
+        ),
+    )
+}
+
 /// What a JSON value is, in JSON's own words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shape {

@@ -19,4 +19,6 @@ with found as materialized (
 -- One row of arrays: a row for each vote would cost more to send than to insert.
 select pg_current_xact_id()::text::bigint    as "xid!",
        (select ids from found)               as "found!: Vec<i64>",
-       array(select id from inserted)        as "inserted!: Vec<i64>"
+       -- As in insert_votes.sql.
+       case when vote_ids_are_new((select min(id) from inserted))
+            then array(select id from inserted) end as "inserted!: Vec<i64>"

@@ -27,4 +27,6 @@ with found as materialized (
 select pg_current_xact_id()::text::bigint                 as "xid!",
        (select ids from found)                            as "found!: Vec<i64>",
        array(select id from candidate order by position)  as "candidates!: Vec<Option<i64>>",
-       array(select id from inserted)                     as "inserted!: Vec<i64>"
+       -- An error, and nothing is stored, if an id is not beyond the watermark.
+       case when vote_ids_are_new((select min(id) from inserted))
+            then array(select id from inserted) end       as "inserted!: Vec<i64>"

@@ -40,6 +40,8 @@ grant select (id, item_id, value, change_number, voter_id),
 -- of items, which needs no grant.
 grant usage, select on sequence vote_id_seq to tally_server;
 grant select (vote_id) on watermark to tally_server;
+-- It looks at the watermark for the statement that stores votes.
+grant execute on function vote_ids_are_new to tally_server;
 -- It adds its batch writers' connections, and notes how far their votes are counted.
 grant select (name, counted_vote_id), insert (name, counted_vote_id), update (counted_vote_id)
       on writer_connection to tally_server;

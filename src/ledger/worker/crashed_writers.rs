@@ -1,7 +1,7 @@
 //! How far batch writers are, which of them are gone, and what those left uncounted.
 
 use super::WorkerLedger;
-use super::roll_up::ROLL_UP_LIMIT_IDS;
+use super::roll_up::{ROLL_UP_LIMIT_IDS, last_unused};
 use crate::domain::{ItemId, VoteId};
 use crate::ledger::LedgerError;
 
@@ -107,10 +107,11 @@ impl WorkerLedger {
         after: VoteId,
         last: VoteId,
     ) -> Result<(Vec<ItemId>, VoteId), LedgerError> {
-        let end = after.get().saturating_add(ROLL_UP_LIMIT_IDS).min(last.get());
+        let after = last_unused(&self.database.pool, after.get(), last.get()).await?;
+        let end = after.saturating_add(ROLL_UP_LIMIT_IDS).min(last.get());
         let ids = sqlx::query_scalar!(
             "select distinct item_id from vote where id > $1 and id <= $2",
-            after.get(),
+            after,
             end
         )
         .fetch_all(&self.database.pool)

@@ -1,10 +1,13 @@
 //! The roll-up: adds votes to their items' audited counts and moves the watermark past them.
 
+use sqlx::PgExecutor;
+
 use super::WorkerLedger;
 use super::counts::DEADLOCK_LIMIT_TRIES;
 use crate::domain::VoteId;
 use crate::ledger::LedgerError;
 use crate::ledger::error::{is_deadlock, is_lock_timeout};
+use crate::ledger::fitness::check_steps;
 
 /// Vote ids in one transaction of the roll-up, at the most. The transaction holds the row locks
 /// of its items until it ends, and the flush waits for them.
@@ -73,13 +76,14 @@ impl WorkerLedger {
         let Some(watermark) = watermark else {
             return Ok(None);
         };
-        let end = safe_vote_id
-            .get()
-            .min(watermark.saturating_add(limit_ids.min(ROLL_UP_LIMIT_IDS)));
-        if end <= watermark {
+        let safe = safe_vote_id.get();
+        if safe <= watermark {
             return Ok(None);
         }
-        let votes = sqlx::query_file_scalar!("src/ledger/sql/roll_up_votes.sql", watermark, end)
+        check_steps(&mut *transaction).await?;
+        let passed = last_unused(&mut *transaction, watermark, safe).await?;
+        let end = safe.min(passed.saturating_add(limit_ids.min(ROLL_UP_LIMIT_IDS)));
+        let votes = sqlx::query_file_scalar!("src/ledger/sql/roll_up_votes.sql", passed, end)
             .fetch_one(&mut *transaction)
             .await?;
         let moved = sqlx::query!(
@@ -90,6 +94,13 @@ impl WorkerLedger {
         )
         .fetch_one(&mut *transaction)
         .await?;
+        if moved.drawn < end {
+            // A batch with an id below may have been stored since the votes were summed.
+            return Err(LedgerError::Sequence(format!(
+                "was set back to {} while votes up to {end} were rolled up",
+                moved.drawn
+            )));
+        }
         transaction.commit().await?;
         Ok(Some(RolledUp {
             watermark: VoteId::new(moved.vote_id),
@@ -97,4 +108,18 @@ impl WorkerLedger {
             drawn: VoteId::new(moved.drawn),
         }))
     }
+}
+
+/// The last id before the next vote beyond `after`, and `last` at the most: in between, there
+/// are no votes, as long as all up to `last` are decided. A sequence may have been set far ahead,
+/// and to go through all its ids would take years.
+pub(super) async fn last_unused<'a>(
+    connection: impl PgExecutor<'a>,
+    after: i64,
+    last: i64,
+) -> Result<i64, LedgerError> {
+    let next = sqlx::query_scalar!("select min(id) from vote where id > $1", after)
+        .fetch_one(connection)
+        .await?;
+    Ok(next.map_or(last, |next| last.min(next - 1)))
 }

@@ -3,6 +3,7 @@
 mod batches;
 mod counts;
 mod roll_ups;
+mod vote_ids;
 
 use tally::domain::{ItemId, VoteOutcome};
 

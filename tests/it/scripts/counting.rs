@@ -137,6 +137,21 @@ async fn count_makes_the_revision_grow_when_the_clock_does_not() {
     assert_eq!(scripts.revision().await, ahead + 1);
 }
 
+/// Expiry and the age of what is unsaved are judged by the revision.
+#[tokio::test]
+async fn count_takes_redis_time_as_the_revision_when_the_clock_is_ahead_of_it() {
+    let mut scripts = Scripts::start().await;
+    scripts.seeded().await;
+    let now = scripts.now().await;
+    let () = scripts
+        .connection
+        .hset(KEY, "rev", now - 3_600_000_000)
+        .await
+        .expect("a hash");
+    scripts.count(1, 200).await;
+    assert!(scripts.revision().await >= now);
+}
+
 #[tokio::test]
 async fn seed_makes_an_unsaved_count_without_a_time_to_live() {
     let mut scripts = Scripts::start().await;

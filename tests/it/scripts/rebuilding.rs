@@ -1,7 +1,9 @@
 //! `invalidate`, `claim_rebuild` and `clear_rebuild`: counts that may be wrong are dropped and
 //! rebuilt, and no revision comes twice.
 
-use super::Scripts;
+use redis::AsyncCommands;
+
+use super::{INDEX, KEY, Scripts};
 
 #[tokio::test]
 async fn invalidate_drops_count_and_lease_and_sets_a_rebuild_request_without_a_time_to_live() {
@@ -154,4 +156,49 @@ async fn clear_rebuild_gives_a_lease_beside_the_request_a_time_to_live_again() {
     assert_eq!(scripts.time_to_live_ms().await, -1);
     scripts.clear_rebuild("token").await;
     assert!(scripts.time_to_live_ms().await > 0);
+}
+
+#[tokio::test]
+async fn claim_rebuild_takes_redis_time_when_it_is_ahead_of_all_revisions() {
+    let mut scripts = Scripts::start().await;
+    scripts.invalidate("token").await;
+    let before = scripts.now().await;
+    let claimed = scripts
+        .claim_rebuild("token", before - 3_600_000_000)
+        .await
+        .expect("a claim");
+    assert!((before..=scripts.now().await).contains(&claimed), "{claimed}");
+}
+
+/// What other scripts cannot see: someone has written, deleted or replaced the counter.
+#[tokio::test]
+async fn remove_saved_takes_out_of_the_index_what_has_nothing_to_be_written() {
+    let mut scripts = Scripts::start().await;
+    assert!(!scripts.stays_in_the_index().await, "no counter");
+    let revision = scripts.seeded().await;
+    assert!(scripts.stays_in_the_index().await, "unsaved");
+    scripts.mark_saved(revision).await;
+    assert!(!scripts.stays_in_the_index().await, "saved");
+    scripts.invalidate("token").await;
+    assert!(scripts.stays_in_the_index().await, "a rebuild request");
+    scripts.clear_rebuild("token").await;
+    assert!(!scripts.stays_in_the_index().await, "no count");
+    scripts.clear().await;
+    let () = scripts
+        .connection
+        .set(KEY, "a text")
+        .await
+        .expect("Redis answers");
+    assert!(!scripts.stays_in_the_index().await, "no counter's type");
+}
+
+impl Scripts {
+    /// Puts the counter into the index, and calls `remove_saved`.
+    async fn stays_in_the_index(&mut self) -> bool {
+        let () = self.connection.sadd(INDEX, KEY).await.expect("a set");
+        let word = self.word(script!("remove_saved"), &[]).await;
+        let is_there = self.is_in_the_index().await;
+        assert_eq!(word, if is_there { "KEPT" } else { "REMOVED" });
+        is_there
+    }
 }
