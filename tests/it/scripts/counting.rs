@@ -153,6 +153,16 @@ async fn count_takes_redis_time_as_the_revision_when_the_clock_is_ahead_of_it() 
 }
 
 #[tokio::test]
+async fn seed_takes_redis_time_as_the_revision_when_it_is_ahead_of_all_others() {
+    let mut scripts = Scripts::start().await;
+    let lease = scripts.lease().await;
+    let before = scripts.now().await;
+    scripts.seed(5, "1:1:", &lease, before - 3_600_000_000).await;
+    let now = scripts.now().await;
+    assert!((before..=now).contains(&scripts.revision().await));
+}
+
+#[tokio::test]
 async fn seed_makes_an_unsaved_count_without_a_time_to_live() {
     let mut scripts = Scripts::start().await;
     scripts.seeded().await;

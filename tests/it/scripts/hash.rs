@@ -281,6 +281,13 @@ async fn every_script_replies_writes_and_removes_what_its_header_and_the_table_o
         replies.insert((script.to_owned(), name_of(&reply)));
     }
 
+    let is_left: bool = scripts_of_redis
+        .connection
+        .exists("probe")
+        .await
+        .expect("Redis answers");
+    assert!(!is_left, "the probe leaves no key");
+
     let named: Pairs = scripts()
         .iter()
         .flat_map(|script| named_replies(script))
