@@ -26,22 +26,18 @@ impl Database {
             Writes::Standby => return Err(LedgerError::Standby),
             Writes::ReadOnly => return Err(LedgerError::ReadOnly),
         }
-        let tables = sqlx::query_scalar!(
-            r#"select to_regclass('item') is not null or to_regclass('vote') is not null as "exist!""#
+        let tables = sqlx::query!(
+            r#"select to_regclass('item') is not null or to_regclass('vote') is not null as "any!",
+                      to_regclass('vote') is not null and to_regclass('vote_id_seq') is not null
+                      and to_regclass('watermark') is not null as "draw_ids!""#
         )
         .fetch_one(&mut connection)
         .await?;
-        if tables && !is_migrated_by_tally(&mut connection).await? {
+        if tables.any && !is_migrated_by_tally(&mut connection).await? {
             return Err(LedgerError::ForeignTables);
         }
         // Not while another migration is making them.
-        let ids = sqlx::query_scalar!(
-            r#"select to_regclass('vote') is not null and to_regclass('vote_id_seq') is not null
-                      and to_regclass('watermark') is not null as "exist!""#
-        )
-        .fetch_one(&mut connection)
-        .await?;
-        if ids {
+        if tables.draw_ids {
             check_sequence(&mut connection).await?;
         }
         Ok(connection.close().await?)

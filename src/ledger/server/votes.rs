@@ -167,11 +167,12 @@ impl VoteWriter {
         items: &[ItemId],
         deadline: Instant,
     ) -> Result<Vec<ExactCount>, LedgerError> {
+        let limit = deadline.saturating_duration_since(Instant::now());
         let mut writer = match self.kept.take() {
             Some(writer) => writer,
-            None => timeout_at(deadline, self.connect())
+            None => timeout(limit, self.connect())
                 .await
-                .unwrap_or(Err(LedgerError::Timeout(CONNECT_LIMIT)))?,
+                .unwrap_or(Err(LedgerError::Timeout(limit)))?,
         };
         let counts = read_until(deadline, &mut writer, &self.pool, items).await;
         if matches!(counts, Ok(_) | Err(LedgerError::Cancelled)) {

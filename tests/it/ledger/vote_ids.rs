@@ -1,141 +1,158 @@
 //! Vote ids only go up. Someone who sets their sequence otherwise loses no vote from the counts.
 
 use sqlx::{Executor, PgPool};
-use tally::domain::NewVote;
-use tally::ledger::{InsertError, LedgerError};
+use tally::domain::{ItemId, NewVote};
+use tally::ledger::{InsertError, LedgerError, RolledUp, ServerLedger, WorkerLedger};
 
 use super::{item, vote};
 use crate::helpers::stores::Stores;
 use crate::helpers::tally::{ledger, server_ledger};
 
-async fn stored(pool: &PgPool) -> i64 {
-    sqlx::query_scalar("select count(*) from vote")
-        .fetch_one(pool)
-        .await
-        .expect("Postgres answers")
+/// A ledger with one item.
+struct Ledger {
+    pool: PgPool,
+    worker: WorkerLedger,
+    server: ServerLedger,
+    item: ItemId,
+    _stores: Stores,
+}
+
+impl Ledger {
+    async fn start() -> Self {
+        let stores = Stores::start().await;
+        let server = server_ledger(&stores.database_url);
+        Self {
+            pool: stores.pool(),
+            worker: ledger(&stores.database_url),
+            item: item(&server).await,
+            server,
+            _stores: stores,
+        }
+    }
+
+    fn vote(&self, voter: Option<&str>) -> NewVote {
+        vote(self.item, voter)
+    }
+
+    /// Changes the sequence of vote ids, as its owner may.
+    async fn change(&self, statement: &str) {
+        self.pool.execute(statement).await.expect("the owner may");
+    }
+
+    /// Sets the last id that was drawn.
+    async fn set_last(&self, id: i64) {
+        self.change(&format!("select setval('vote_id_seq', {id})")).await;
+    }
+
+    /// Rolls up all votes, up to 1,000 ids at a time.
+    async fn roll_up(&self) -> Vec<RolledUp> {
+        let safe = self.worker.safe_vote_id().await.expect("a safe id");
+        let mut chunks = Vec::new();
+        while let Some(chunk) = self.worker.roll_up_votes(safe, 1000).await.expect("a roll-up") {
+            chunks.push(chunk);
+        }
+        assert_eq!(chunks.last().map(|last| last.watermark), Some(safe));
+        chunks
+    }
+
+    async fn exact_count(&self) -> i64 {
+        self.worker.exact_counts(&[self.item]).await.expect("counts")[0].count
+    }
+
+    async fn stored(&self) -> i64 {
+        sqlx::query_scalar("select count(*) from vote")
+            .fetch_one(&self.pool)
+            .await
+            .expect("Postgres answers")
+    }
 }
 
 #[tokio::test]
 async fn a_batch_whose_ids_are_not_beyond_the_watermark_is_not_stored() {
-    let stores = Stores::start().await;
-    let pool = stores.pool();
-    let (ledger, server) = (ledger(&stores.database_url), server_ledger(&stores.database_url));
-    let x = item(&server).await;
-    let mut writer = server.writer();
+    let ledger = Ledger::start().await;
+    let mut writer = ledger.server.writer();
     // Repeats leave ids unused: there, no vote has the id already.
-    writer.insert(&[vote(x, Some("ada"))]).await.expect("an insert");
-    for _ in 0..8 {
-        writer.insert(&[vote(x, Some("ada"))]).await.expect("a repeat");
-    }
-    writer.insert(&[vote(x, None)]).await.expect("an insert");
-    let safe = ledger.safe_vote_id().await.expect("a safe id");
-    ledger.roll_up_votes(safe, 1000).await.expect("a roll-up");
-    let batches: [&[NewVote]; 2] = [&[vote(x, None)], &[vote(x, Some("bob")), vote(x, Some("ada"))]];
-    for batch in batches {
-        pool.execute("select setval('vote_id_seq', 3)")
+    for _ in 0..9 {
+        writer
+            .insert(&[ledger.vote(Some("ada"))])
             .await
-            .expect("the owner may");
-        let error = writer.insert(batch).await.expect_err("it was set back");
+            .expect("an insert");
+    }
+    writer.insert(&[ledger.vote(None)]).await.expect("an insert");
+    ledger.roll_up().await;
+    let anonymous = vec![ledger.vote(None)];
+    let with_voters = vec![ledger.vote(Some("bob")), ledger.vote(Some("ada"))];
+    for batch in [anonymous, with_voters] {
+        ledger.set_last(3).await;
+        let error = writer.insert(&batch).await.expect_err("it was set back");
         let InsertError::NotStored(error) = error else {
             panic!("it is certain: {error}");
         };
         assert!(error.to_string().contains("set back"), "{error}");
-        assert_eq!(stored(&pool).await, 2);
+        assert_eq!(ledger.stored().await, 2);
     }
-    pool.execute("select setval('vote_id_seq', 10)")
-        .await
-        .expect("the owner may");
-    writer.insert(&[vote(x, None)]).await.expect("an insert");
-    let exact = ledger.exact_counts(&[x]).await.expect("counts");
-    assert_eq!(exact[0].count, 3);
+    ledger.set_last(10).await;
+    writer.insert(&[ledger.vote(None)]).await.expect("an insert");
+    assert_eq!(ledger.exact_count().await, 3);
 }
 
 #[tokio::test]
 async fn votes_are_not_rolled_up_while_their_sequence_gives_out_blocks_of_ids() {
-    let stores = Stores::start().await;
-    let pool = stores.pool();
-    let (ledger, server) = (ledger(&stores.database_url), server_ledger(&stores.database_url));
-    let x = item(&server).await;
-    pool.execute("alter sequence vote_id_seq cache 100")
-        .await
-        .expect("the owner may");
-    let (mut first, mut second) = (server.writer(), server.writer());
+    let ledger = Ledger::start().await;
+    ledger.change("alter sequence vote_id_seq cache 100").await;
+    let (mut first, mut second) = (ledger.server.writer(), ledger.server.writer());
     for writer in [&mut first, &mut second] {
-        writer.insert(&[vote(x, None)]).await.expect("an insert");
+        writer.insert(&[ledger.vote(None)]).await.expect("an insert");
     }
-    let safe = ledger.safe_vote_id().await.expect("a safe id");
-    let error = ledger.roll_up_votes(safe, 1000).await.expect_err("blocks");
+    let safe = ledger.worker.safe_vote_id().await.expect("a safe id");
+    let error = ledger.worker.roll_up_votes(safe, 1000).await.expect_err("blocks");
     assert!(matches!(error, LedgerError::Sequence(_)), "{error}");
     assert!(error.to_string().contains("cache 100"), "{error}");
     // Set right again.
-    pool.execute("alter sequence vote_id_seq cache 1")
-        .await
-        .expect("the owner may");
-    ledger.roll_up_votes(safe, 1000).await.expect("a roll-up");
-    first.insert(&[vote(x, None)]).await.expect("an insert");
-    assert_eq!(ledger.exact_counts(&[x]).await.expect("counts")[0].count, 3);
-    assert_eq!(stored(&pool).await, 3);
+    ledger.change("alter sequence vote_id_seq cache 1").await;
+    ledger.roll_up().await;
+    first.insert(&[ledger.vote(None)]).await.expect("an insert");
+    assert_eq!(ledger.exact_count().await, 3);
+    assert_eq!(ledger.stored().await, 3);
 }
 
 /// A batch with an id below may be stored in between.
 #[tokio::test]
 async fn a_roll_up_ends_without_effect_if_the_sequence_is_set_back_meanwhile() {
-    let stores = Stores::start().await;
-    let pool = stores.pool();
-    let (ledger, server) = (ledger(&stores.database_url), server_ledger(&stores.database_url));
-    let x = item(&server).await;
-    let mut writer = server.writer();
+    let ledger = Ledger::start().await;
+    let mut writer = ledger.server.writer();
     for _ in 0..3 {
-        writer.insert(&[vote(x, Some("ada"))]).await.expect("an insert");
+        writer
+            .insert(&[ledger.vote(Some("ada"))])
+            .await
+            .expect("an insert");
     }
-    let safe = ledger.safe_vote_id().await.expect("a safe id");
-    pool.execute("select setval('vote_id_seq', 1)")
-        .await
-        .expect("the owner may");
-    let error = ledger
-        .roll_up_votes(safe, 1000)
-        .await
-        .expect_err("it was set back");
+    let safe = ledger.worker.safe_vote_id().await.expect("a safe id");
+    ledger.set_last(1).await;
+    let error = ledger.worker.roll_up_votes(safe, 1000).await;
+    let error = error.expect_err("it was set back");
     assert!(error.to_string().contains("set back to 1"), "{error}");
-    writer.insert(&[vote(x, None)]).await.expect("an insert");
-    let safe = ledger.safe_vote_id().await.expect("a safe id");
-    ledger.roll_up_votes(safe, 1000).await.expect("a roll-up");
-    assert_eq!(ledger.exact_counts(&[x]).await.expect("counts")[0].count, 2);
+    writer.insert(&[ledger.vote(None)]).await.expect("an insert");
+    ledger.roll_up().await;
+    assert_eq!(ledger.exact_count().await, 2);
 }
 
 #[tokio::test]
 async fn ids_that_nobody_used_are_passed_at_once() {
-    let stores = Stores::start().await;
-    let pool = stores.pool();
-    let (ledger, server) = (ledger(&stores.database_url), server_ledger(&stores.database_url));
-    let x = item(&server).await;
-    let mut writer = server.writer();
-    writer.insert(&[vote(x, None)]).await.expect("an insert");
-    for far in [1_000_000_000_000, 4_000_000_000_000_000_000_i64] {
-        sqlx::query("select setval('vote_id_seq', $1)")
-            .bind(far)
-            .execute(&pool)
-            .await
-            .expect("the owner may");
-        writer.insert(&[vote(x, None)]).await.expect("an insert");
+    let ledger = Ledger::start().await;
+    let mut writer = ledger.server.writer();
+    writer.insert(&[ledger.vote(None)]).await.expect("an insert");
+    for far in [1_000_000_000_000, 4_000_000_000_000_000_000] {
+        ledger.set_last(far).await;
+        writer.insert(&[ledger.vote(None)]).await.expect("an insert");
     }
-    let safe = ledger.safe_vote_id().await.expect("a safe id");
-    let mut rolled_up = Vec::new();
-    while let Some(chunk) = ledger.roll_up_votes(safe, 1000).await.expect("a roll-up") {
-        rolled_up.push((chunk.watermark, chunk.votes));
-    }
-    assert_eq!(rolled_up.last(), Some(&(safe, 3)));
-    assert!(rolled_up.len() <= 3, "{rolled_up:?}");
+    let chunks = ledger.roll_up().await;
+    assert_eq!(chunks.last().map(|last| last.votes), Some(3));
+    assert!(chunks.len() <= 3, "{chunks:?}");
     // Nobody has used the last of them.
-    pool.execute("select setval('vote_id_seq', 4000000000000000100)")
-        .await
-        .expect("the owner may");
-    let safe = ledger.safe_vote_id().await.expect("a safe id");
-    let chunk = ledger
-        .roll_up_votes(safe, 1)
-        .await
-        .expect("a roll-up")
-        .expect("a chunk");
-    assert_eq!((chunk.watermark, chunk.votes), (safe, 3));
-    assert_eq!(ledger.exact_counts(&[x]).await.expect("counts")[0].count, 3);
+    ledger.set_last(4_000_000_000_000_000_000 + 1_000_000).await;
+    let chunks = ledger.roll_up().await;
+    assert_eq!(chunks.len(), 1, "{chunks:?}");
+    assert_eq!(chunks[0].votes, 3);
+    assert_eq!(ledger.exact_count().await, 3);
 }
