@@ -5,11 +5,13 @@
 -- ARGV[1]      xid: the id of the batch's transaction, committed; decimal
 -- ARGV[2]      nonce: makes a fresh lease unique; the token of a rebuild request
 -- ARGV[3]      lease_limit_ms: a lease that is older is replaced
--- ARGV[3 + k]  delta of KEYS[1 + k]: the sum of the batch's votes on this item, a whole
---              number. 0 only reads a count, but leases a missing one.
+-- ARGV[3 + k]  delta of KEYS[1 + k]: the sum of the batch's rows on this item, a whole number;
+--              or delta,downs, if its down-votes change by a number other than 0. A delta of 0
+--              alone only reads a count, but leases a missing one.
 --
 -- Reply: for each key, in order
---   an integer       the live count, with these votes in it
+--   an integer       the live count, with these votes in it; it has no down-votes
+--   {count, downs}   the same with its down-votes: two integers
 --   {'MISS', lease}  there is no live count, or there is none any more; whoever has this
 --                    lease may seed one
 local call, format = redis.call, string.format
@@ -53,10 +55,14 @@ end
 local replies, unsaved = {}, {}
 for k = 1, #KEYS - 1 do
   local key = KEYS[1 + k]
-  local held = call('HMGET', key, 'count', 'rev', 'snap', 'saved')
-  local delta = tonumber(ARGV[3 + k])
+  local held = call('HMGET', key, 'count', 'rev', 'snap', 'saved', 'downs')
+  local delta, delta_downs = tonumber(ARGV[3 + k]), 0
+  if not delta then
+    local both, downs = string.match(ARGV[3 + k], '^(-?%d+),(-?%d+)$')
+    delta, delta_downs = tonumber(both), tonumber(downs)
+  end
   -- A seed that has seen these votes has them in its count: do not add them twice.
-  local seen = held[1] and (delta == 0 or visible(held[3]))
+  local seen = held[1] and (delta == 0 and delta_downs == 0 or visible(held[3]))
   if held[1] and seen == nil then
     -- Nobody can say whether they are in the count: it is invalidated, as invalidate.lua
     -- does. The exact count that this batch reads now has them.
@@ -66,16 +72,21 @@ for k = 1, #KEYS - 1 do
     held[1] = false
   end
   if held[1] then
-    local count = tonumber(held[1])
+    local count, downs = tonumber(held[1]), held[5] and tonumber(held[5])
     if not seen then
       count = count + delta
       local revision, revision_text = tonumber(held[2]), now_text
       if revision >= now then revision_text = format('%.0f', revision + 1) end
       call('HSET', key, 'count', format('%.0f', count), 'rev', revision_text)
+      -- Only where there are any: most counters have none, and the field takes 16 bytes.
+      if delta_downs ~= 0 then
+        downs = (downs or 0) + delta_downs
+        call('HSET', key, 'downs', format('%.0f', downs))
+      end
       -- Only the first vote after a save: the item of an unsaved count is in the index.
       if held[4] == held[2] then unsaved[#unsaved + 1] = key end
     end
-    replies[k] = count
+    replies[k] = downs and {count, downs} or count
   else
     replies[k] = miss(key)
   end

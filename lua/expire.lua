@@ -19,7 +19,7 @@ for k = 1, #KEYS - 1 do
   local held = call('HMGET', key, 'rev', 'saved')
   if held[1] == revision and held[2] == revision and tonumber(revision) + tonumber(ARGV[1]) <= now then
     -- Field by field: a rebuild request beside the count stays.
-    call('HDEL', key, 'count', 'rev', 'saved', 'snap', 'seeded')
+    call('HDEL', key, 'count', 'downs', 'rev', 'saved', 'snap', 'seeded')
     replies[k] = 'EXPIRED'
   else
     replies[k] = 'KEPT'

@@ -2,8 +2,9 @@
 --
 -- KEYS[1]      <prefix>unsaved: the index, the keys of items with something to be written
 -- KEYS[1 + k]  the items' hashes, <prefix>{<item id>}, each once
--- ARGV     four for each key, in order:
+-- ARGV     five for each key, in order:
 --   count       the item's exact count
+--   downs       how many of its votes are down-votes
 --   snapshot    the snapshot that the count was read under, xmin:xmax:running,running;
 --               or one number, where xmin is xmax and nothing was running;
 --               or low:xmax:running,running:xmin, see count.lua
@@ -22,7 +23,7 @@ local seeded = clock[1]
 local replies, unsaved = {}, {}
 for k = 1, #KEYS - 1 do
   local key = KEYS[1 + k]
-  local count, snapshot, lease, counted_at = unpack(ARGV, 4 * k - 3, 4 * k)
+  local count, downs, snapshot, lease, counted_at = unpack(ARGV, 5 * k - 4, 5 * k)
   local held = call('HMGET', key, 'count', 'lease', 'rev')
   if held[1] or held[2] ~= lease then
     replies[k] = 'RETRY'
@@ -33,6 +34,7 @@ for k = 1, #KEYS - 1 do
     local floor = math.max(tonumber(counted_at), tonumber(held[3] or 0) or 0)
     local revision = string.format('%.0f', math.max(now, floor + 1))
     call('HSET', key, 'count', count, 'rev', revision, 'snap', snapshot, 'seeded', seeded)
+    if downs ~= '0' then call('HSET', key, 'downs', downs) end
     call('HDEL', key, 'lease', 'saved')
     call('PERSIST', key)
     unsaved[#unsaved + 1] = key

@@ -13,7 +13,9 @@ use crate::config::{
 };
 use crate::counts::{READ_BATCH_LIMIT_ITEMS, READ_QUEUE_LIMIT_READS};
 use crate::domain::{ItemName, VoterId};
-use crate::http::limits::{BODY_LIMIT, BODY_LIMIT_BYTES, CONNECTIONS_LIMIT, HEAD_LIMIT_BYTES, THREADS_LIMIT};
+use crate::http::limits::{
+    BATCH_BODY_LIMIT_BYTES, BODY_LIMIT, BODY_LIMIT_BYTES, CONNECTIONS_LIMIT, HEAD_LIMIT_BYTES, THREADS_LIMIT,
+};
 use crate::http::{PAGE_DEFAULT_ITEMS, PAGE_LIMIT_ITEMS, PROBE_LIMIT, REFUSAL_LIMIT_BYTES};
 use crate::ledger::{
     ANSWER_MARGIN, DECIDE_LIMIT, IDLE_TRANSACTION_LIMIT, ITEM_CACHE_LIMIT_ITEMS, NAMES_LIMIT_ITEMS,
@@ -29,7 +31,8 @@ use crate::sync::{
 };
 use crate::telemetry::{LARGEST_BATCH_BOUND, LARGEST_SECONDS_BOUND};
 use crate::votes::{
-    BATCH_LIMIT_VOTES, BATCH_WRITERS_PER_THREAD, BATCHES_LIMIT, NOTE_EVERY, QUEUE_LIMIT_VOTES, SEED_LIMIT,
+    AGAIN_LIMIT, BATCH_LIMIT_VOTES, BATCH_WRITERS_PER_THREAD, BATCHES_LIMIT, NOTE_EVERY, QUEUE_LIMIT_VOTES,
+    SEED_LIMIT,
 };
 use crate::{ledger, live};
 
@@ -109,12 +112,14 @@ const _: () = assert!(REPAIR_LIMIT_ITEMS < SUSPECTS_LIMIT_ITEMS);
 // A client's limit is longer than the server's limits together, so that the answer comes
 // first: for a vote whose batch is stored at once.
 const _: () = assert!(ms(REQUEST_LIMIT) > ms(BODY_LIMIT) + NEW_CONNECTION_MS + 2 * STATEMENT_MS + COUNT_MS);
+// So does a request that is asked again, while others of its voter come first.
+const _: () = assert!(ms(REQUEST_LIMIT) > ms(BODY_LIMIT) + ms(AGAIN_LIMIT) + STATEMENT_MS + COUNT_MS);
 // The health check waits until the server has asked both stores.
 const _: () = assert!(ms(HEALTH_LIMIT) > ms(PROBE_LIMIT));
 // `tally replay` can measure every answer that it waits for.
 const _: () = assert!(LATENCY_LIMIT_US as u128 > REQUEST_LIMIT.as_micros());
 // What one connection may hold of memory, as `config::SERVED_LIMIT_CONNECTIONS` says.
-const _: () = assert!(HEAD_LIMIT_BYTES + BODY_LIMIT_BYTES <= 160 * 1024);
+const _: () = assert!(HEAD_LIMIT_BYTES + BATCH_BODY_LIMIT_BYTES <= 256 * 1024);
 // A refused client's whole body is read, so that it gets the answer.
 const _: () = assert!(REFUSAL_LIMIT_BYTES > BODY_LIMIT_BYTES);
 // The longest value fits into a body: JSON may write a byte as \u0000, and a character as
@@ -129,9 +134,10 @@ const _: () = assert!(
 const _: () = assert!(ms(ledger::ACQUIRE_LIMIT) > ms(ledger::CONNECT_LIMIT));
 const _: () = assert!(ms(live::ACQUIRE_LIMIT) > ms(live::CONNECT_LIMIT));
 // Two servers and two workers fit into the 97 connections that a Postgres with its default
-// settings gives to logins like theirs: each thread has its batch writers and a reader.
+// settings gives to logins like theirs: each thread has its batch writers, a writer
+// of what needs a decision, and a reader.
 const _: () = assert!(
-    2 * (THREADS_LIMIT * (BATCH_WRITERS_PER_THREAD + 1)) + 4 * ledger::POOL_LIMIT_CONNECTIONS as usize <= 97
+    2 * (THREADS_LIMIT * (BATCH_WRITERS_PER_THREAD + 2)) + 4 * ledger::POOL_LIMIT_CONNECTIONS as usize <= 97
 );
 // The system ends an unanswered connection when the probes of an idle one would.
 const _: () = assert!(number(WRITER_KEEPALIVE[3].1) == KEEPALIVE_MS);

@@ -16,7 +16,11 @@ use std::str::FromStr;
 use serde_json::json;
 
 use crate::config::{Cron, DURATION_LIMIT, values};
-use crate::domain::{ItemId, ItemName, RUNNING_LIMIT_TRANSACTIONS, Snapshot, TransactionId, VoterId};
+use crate::domain::{
+    CHOICES_LIMIT_ITEMS, ItemId, ItemName, NewItem, RUNNING_LIMIT_TRANSACTIONS, Snapshot, TransactionId,
+    VoterId,
+};
+use crate::http::limits::BATCH_LIMIT_VOTES;
 use crate::http::parsing::{self, PAGE_LIMIT_ITEMS, Refusal};
 use crate::ledger::ServerLedger;
 use crate::live::{KeyPrefix, Redis};
@@ -26,9 +30,13 @@ use crate::replay::file::{self, Columns, Vote};
 pub type Property = (&'static str, fn(&[u8]));
 
 /// All properties. Each is a fuzz target of the same name.
-pub const ALL: [Property; 9] = [
+pub const ALL: [Property; 13] = [
     ("vote_body", vote_body),
     ("item_body", item_body),
+    ("batch_body", batch_body),
+    ("poll_body", poll_body),
+    ("selection_body", selection_body),
+    ("path_voter", path_voter),
     ("list_query", list_query),
     ("item_id", item_id),
     ("snapshot", snapshot),
@@ -77,7 +85,12 @@ const FOREIGN: &[&str] = &[
     "invalid",
     "deserialize",
     "VoteBody",
-    "NewItem",
+    "NewItemBody",
+    "ChangeBody",
+    "BatchBody",
+    "BatchVote",
+    "NewPollBody",
+    "SelectionBody",
     "ListQuery",
     "read",
 ];
@@ -125,20 +138,94 @@ pub fn vote_body(bytes: &[u8]) {
     assert_eq!(again, vote);
 }
 
-/// The body of a new item.
-pub fn item_body(bytes: &[u8]) {
-    let name = match parsing::item(bytes) {
-        Ok(name) => name,
+/// The body of a batch of votes.
+pub fn batch_body(bytes: &[u8]) {
+    let votes = match parsing::batch(bytes) {
+        Ok(votes) => votes,
         Err(refusal) => return is_proper(&refusal),
     };
+    assert!((1..=BATCH_LIMIT_VOTES).contains(&votes.len()));
+    for vote in votes {
+        match vote {
+            Ok(vote) => {
+                if let Some(voter) = &vote.voter_id {
+                    is_printable(voter.as_str(), voter.as_str().len(), VoterId::LIMIT_BYTES);
+                }
+            }
+            Err(refusal) => is_proper(&refusal),
+        }
+    }
+}
+
+/// The body of a new poll.
+pub fn poll_body(bytes: &[u8]) {
+    let poll = match parsing::poll(bytes) {
+        Ok(poll) => poll,
+        Err(refusal) => return is_proper(&refusal),
+    };
+    assert!((1..=CHOICES_LIMIT_ITEMS).contains(&poll.choices.len()));
+    for name in poll.choices.iter().chain([&poll.title]) {
+        let length = name.as_str().chars().count();
+        is_printable(name.as_str(), length, ItemName::LIMIT_CHARACTERS);
+    }
+    assert!(poll.shows_results || poll.closes_at.is_some());
+    let is_in_order = |opens, closes| opens < closes;
+    assert!(
+        poll.opens_at
+            .zip(poll.closes_at)
+            .is_none_or(|(opens, closes)| is_in_order(opens, closes))
+    );
+}
+
+/// The body of a selection.
+pub fn selection_body(bytes: &[u8]) {
+    let items = match parsing::selection(bytes) {
+        Ok(items) => items,
+        Err(refusal) => return is_proper(&refusal),
+    };
+    assert!(items.len() <= CHOICES_LIMIT_ITEMS);
+    assert!(
+        items.is_sorted_by(|one, other| one < other),
+        "each once, in order"
+    );
+    let again = json!({ "items": items });
+    let again = parsing::selection(again.to_string().as_bytes()).expect("it was taken before");
+    assert_eq!(again, items);
+}
+
+/// A voter in a path.
+pub fn path_voter(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else {
+        return;
+    };
+    match parsing::voter(text) {
+        Ok(voter) => is_printable(voter.as_str(), voter.as_str().len(), VoterId::LIMIT_BYTES),
+        Err(refusal) => is_proper(&refusal),
+    }
+}
+
+/// The body of a new item.
+pub fn item_body(bytes: &[u8]) {
+    let item = match parsing::item(bytes) {
+        Ok(item) => item,
+        Err(refusal) => return is_proper(&refusal),
+    };
+    let NewItem { name, rules } = &item;
     is_printable(
         name.as_str(),
         name.as_str().chars().count(),
         ItemName::LIMIT_CHARACTERS,
     );
-    let again = json!({ "name": name.as_str() });
+    let again = json!({
+        "name": name.as_str(),
+        "down_votes": rules.takes_down_votes,
+        "max_votes": rules.max_votes,
+        "numbered": rules.is_numbered,
+        "opens_at": rules.opens_at,
+        "closes_at": rules.closes_at,
+    });
     let again = parsing::item(again.to_string().as_bytes()).expect("it was taken before");
-    assert_eq!(again, name);
+    assert_eq!(again, item);
 }
 
 /// Postgres takes the text, and so do logs and terminals.

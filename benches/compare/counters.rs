@@ -49,6 +49,7 @@ pub async fn all(stores: &Stores, round: usize, settings: &Settings) -> Vec<Work
         in_ledger: false,
         audited: true,
         saved: true,
+        limited: false,
     };
     let database = stores.database(&template).await;
     // So that no worker that comes later invalidates them. It looks for saved counts that are
@@ -113,7 +114,10 @@ async fn sparse_changes(
     let deltas: Vec<CountDelta> = items
         .iter()
         .filter_map(|item| ItemId::new(*item))
-        .map(|item_id| CountDelta { item_id, delta: 1 })
+        .map(|item_id| CountDelta {
+            item_id,
+            delta: 1.into(),
+        })
         .collect();
     let started = Instant::now();
     live_counts.count(&deltas, LATER).await.expect("live counts");
@@ -198,7 +202,7 @@ async fn fill_page(live_counts: &LiveCounts, ledger: &WorkerLedger, page: &[Item
         .iter()
         .map(|item| CountDelta {
             item_id: *item,
-            delta: 0,
+            delta: 0.into(),
         })
         .collect();
     // A delta of 0 is read alone: no transaction is asked about.

@@ -39,6 +39,8 @@ pub struct Template {
     pub audited: bool,
     /// Whether it is in the items' saved counts.
     pub saved: bool,
+    /// Whether each item has a limit of votes, far above what it gets.
+    pub limited: bool,
 }
 
 impl Template {
@@ -241,6 +243,9 @@ impl Stores {
         .execute(&mut connection)
         .await
         .expect("items");
+        if template.limited {
+            limit_items(&mut connection).await;
+        }
         if template.votes() > 0 {
             fill_votes(&mut connection, template).await;
         }
@@ -322,4 +327,18 @@ async fn fill_votes(connection: &mut PgConnection, template: &Template) {
             .await
             .expect("a watermark");
     }
+}
+
+/// Replaces the items by those with a rule each. A rule cannot be given to an item later.
+async fn limit_items(connection: &mut PgConnection) {
+    sqlx::raw_sql(
+        "alter table item disable trigger all;
+         insert into rule select from item;
+         update item set rule_id = id;
+         insert into place (item_id, max_votes) select id, 1000000000 from item;
+         alter table item enable trigger all",
+    )
+    .execute(connection)
+    .await
+    .expect("limits");
 }

@@ -346,7 +346,7 @@ fn unaudited(settings: &Settings) -> Template {
 
 /// How many votes have been audited, and what is wrong.
 async fn audited(database: &Database, template: &Template, step: &Step) -> (u64, Option<String>) {
-    let audited: i64 = sqlx::query_scalar("select votes from watermark")
+    let audited: i64 = sqlx::query_scalar("select vote_total from watermark")
         .fetch_one(&database.pool)
         .await
         .expect("a watermark");

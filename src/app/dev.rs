@@ -111,7 +111,9 @@ async fn add_demo_items(server_url: &str) -> anyhow::Result<()> {
     let ledger = ServerLedger::new(server_url, "tally dev")?;
     if ledger.items(0, 1, None).await?.is_empty() {
         for name in DEMO_ITEMS {
-            ledger.create_item(&ItemName::parse(name.to_owned())?).await?;
+            ledger
+                .create_item(&ItemName::parse(name.to_owned())?.into())
+                .await?;
         }
     }
     ledger.close().await;

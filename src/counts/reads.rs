@@ -3,7 +3,7 @@
 //!
 //! Reads of single items are batched: a batch of any size is one pipeline and at most two
 //! statements, and reads an item once for all who ask for it. A live count that is marked as
-//! saved is the same in Postgres. So if the item's name is cached too, the batch does not ask
+//! saved is the same in Postgres. So if the item's name and rules are cached too, the batch does not ask
 //! Postgres for that item at all.
 
 use std::collections::HashMap;
@@ -12,8 +12,8 @@ use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::batching::take;
-use crate::domain::{Item, ItemId};
-use crate::ledger::{ItemReader, LedgerError, ServerLedger};
+use crate::domain::{Count, Item, ItemId};
+use crate::ledger::{ItemFacts, ItemReader, LedgerError, ServerLedger};
 use crate::live::{LiveCount, LiveCounts, LiveRead};
 
 /// The most reads in one batch.
@@ -26,7 +26,7 @@ pub const READ_QUEUE_LIMIT_READS: usize = 4 * READ_BATCH_LIMIT_ITEMS;
 pub struct ItemCount {
     pub item: Arc<Item>,
     /// The current count, where it is not the saved one.
-    pub live_count: Option<i64>,
+    pub live_count: Option<Count>,
     /// Whether the count is current. If not, Redis is unavailable, and the count is the
     /// saved one, as of the item's `counted_at`.
     pub is_current: bool,
@@ -34,7 +34,7 @@ pub struct ItemCount {
 
 impl ItemCount {
     /// The count that a reader gets.
-    pub fn vote_count(&self) -> i64 {
+    pub fn count(&self) -> Count {
         self.live_count.unwrap_or(self.item.saved_count)
     }
 }
@@ -110,6 +110,37 @@ impl CountReader {
         name: Option<&str>,
     ) -> Result<Vec<ItemCount>, LedgerError> {
         let items = self.ledger.items(after, limit, name).await?;
+        self.with_counts(items).await
+    }
+
+    /// Whether the saved count of this item has a vote that is counted, which must be known
+    /// before this call. `None`: nobody knows, as while Redis is unavailable.
+    ///
+    /// # Errors
+    /// When Postgres is needed and does not answer.
+    pub async fn is_saved(&self, item: ItemId) -> Result<Option<bool>, LedgerError> {
+        let read = self.live_counts.read(&[item]).await;
+        let read = read.ok().and_then(|mut reads| reads.pop());
+        match read {
+            Some(LiveRead::Count(live)) => Ok(Some(live.saved.is_some())),
+            // It has expired, or Redis has just lost it.
+            Some(LiveRead::Absent) => {
+                let exact = self.ledger.exact_counts(&[item]).await?;
+                let saved = self.ledger.items_by_id(&[item]).await?;
+                let exact = exact.first().map(|one| one.count);
+                let is_exact = saved.first().map(|one| one.saved_count) == exact;
+                Ok(is_exact.then_some(true))
+            }
+            // The count was invalidated: the rebuild will have the vote.
+            Some(LiveRead::Rebuilding) | None => Ok(None),
+        }
+    }
+
+    /// These items, which were just read, with their counts.
+    ///
+    /// # Errors
+    /// When Postgres does not answer.
+    pub async fn with_counts(&self, items: Vec<Item>) -> Result<Vec<ItemCount>, LedgerError> {
         let ids: Vec<ItemId> = items.iter().map(|item| item.id).collect();
         let (current, ended) = current_counts(&self.ledger, &self.live_counts, &ids).await;
         ended?;
@@ -142,7 +173,7 @@ enum Current {
     /// The live count.
     Live(LiveCount),
     /// The exact count from the ledger.
-    Exact(i64),
+    Exact(Count),
     /// The saved count is current.
     Saved,
     /// Redis is unavailable.
@@ -201,7 +232,7 @@ async fn current_counts(
         LiveRead::Absent => Current::Saved,
     });
     let current = current.collect();
-    (current, exact.map(|_: HashMap<ItemId, i64>| ()))
+    (current, exact.map(|_: HashMap<ItemId, Count>| ()))
 }
 
 /// The task behind the reads of single items.
@@ -250,8 +281,8 @@ impl BatchReader {
     /// # Errors
     /// When Postgres does not answer. What could be read without it is filled in.
     async fn read(&mut self, items: &[ItemId], counts: &mut [Option<ItemCount>]) -> Result<(), LedgerError> {
-        let names = self.reader.cached_names(items);
-        let is_new = |at: &usize| names[*at].is_none();
+        let facts = self.reader.cached_facts(items);
+        let is_new = |at: &usize| facts[*at].is_none();
         let new: Vec<ItemId> = (0..items.len()).filter(is_new).map(|at| items[at]).collect();
         let (found, (current, ended)) = tokio::join!(
             self.reader.read(&new),
@@ -259,12 +290,12 @@ impl BatchReader {
         );
         // Items to read from Postgres, after Redis: see `CountReader::page`.
         let mut unsaved = Vec::new();
-        for (at, name) in names.into_iter().enumerate() {
-            if let (Some(name), Current::Live(live)) = (&name, current[at]) {
-                counts[at] = saved(items[at], name, live);
+        for (at, facts) in facts.into_iter().enumerate() {
+            if let (Some(facts), Current::Live(live)) = (&facts, current[at]) {
+                counts[at] = saved(items[at], facts, live);
             }
-            let was_read_too_early = name.is_none() && matches!(current[at], Current::Saved);
-            if was_read_too_early || (name.is_some() && counts[at].is_none()) {
+            let was_read_too_early = facts.is_none() && matches!(current[at], Current::Saved);
+            if was_read_too_early || (facts.is_some() && counts[at].is_none()) {
                 unsaved.push(items[at]);
             }
         }
@@ -280,10 +311,11 @@ impl BatchReader {
 }
 
 /// An item whose live count is marked as saved, as it stands in Postgres.
-fn saved(id: ItemId, name: &Arc<str>, live: LiveCount) -> Option<ItemCount> {
+fn saved(id: ItemId, facts: &ItemFacts, live: LiveCount) -> Option<ItemCount> {
     let item = Item {
         id,
-        name: Arc::clone(name),
+        name: Arc::clone(&facts.name),
+        rules: facts.rules.clone(),
         saved_count: live.count,
         counted_at: Some(live.saved?),
     };

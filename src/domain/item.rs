@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::Revision;
+use super::{Count, ItemRules, Revision, id};
 
 /// An item's id: a positive 64-bit number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
@@ -31,17 +31,12 @@ impl fmt::Display for ItemId {
     }
 }
 
-/// Accepts decimal digits only, without leading zeros: an id has one spelling, so `+1`, ` 1`
-/// and `01` are none.
+/// Accepts a positive number in decimal digits, without leading zeros.
 impl FromStr for ItemId {
     type Err = ();
 
     fn from_str(text: &str) -> Result<Self, ()> {
-        let plain = text.bytes().all(|byte| byte.is_ascii_digit()) && !text.starts_with('0');
-        plain
-            .then(|| text.parse().ok().and_then(Self::new))
-            .flatten()
-            .ok_or(())
+        id::parse(text).map(Self)
     }
 }
 
@@ -94,8 +89,10 @@ impl ItemName {
 pub struct Item {
     pub id: ItemId,
     pub name: Arc<str>,
+    /// `None`: the default ones.
+    pub rules: Option<Arc<ItemRules>>,
     /// The saved count.
-    pub saved_count: i64,
+    pub saved_count: Count,
     /// The revision of the saved count; `None` if it was never saved.
     pub counted_at: Option<Revision>,
 }

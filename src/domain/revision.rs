@@ -3,8 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
+use super::Moment;
 
 /// Names one change of a live count: the Redis time of the change, in µs since 1970, forced to
 /// grow from each change of a count to the next. A saved count's revision is in
@@ -27,12 +26,7 @@ impl Revision {
 /// RFC 3339 in UTC.
 impl fmt::Display for Revision {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = OffsetDateTime::from_unix_timestamp_nanos(i128::from(self.0) * 1000)
-            .ok()
-            .and_then(|at| at.format(&Rfc3339).ok())
-            // RFC 3339 ends with the year 9999.
-            .unwrap_or_else(|| format!("{} µs", self.0));
-        formatter.write_str(&text)
+        Moment::from_micros(self.0).fmt(formatter)
     }
 }
 

@@ -1,10 +1,11 @@
 //! Votes, before and after they are stored.
 
 use std::fmt;
+use std::str::FromStr;
 
 use serde::Serialize;
 
-use super::ItemId;
+use super::{ItemId, PollId, Refusal, id};
 
 /// Who votes: 1 to 128 bytes of UTF-8 without control characters.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
@@ -87,12 +88,42 @@ impl Value {
 }
 
 /// A valid vote that is not stored yet.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct NewVote {
     pub item_id: ItemId,
     /// `None`: an anonymous vote, which always counts.
     pub voter_id: Option<VoterId>,
     pub value: Value,
+}
+
+/// What a voter asks for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum VoteRequest {
+    /// To cast a vote. One that the voter holds on this item stays as it is.
+    Cast(NewVote),
+    /// To hold this value on an item, whatever the voter held; `None`: to hold nothing.
+    Set {
+        item_id: ItemId,
+        voter_id: VoterId,
+        value: Option<Value>,
+    },
+    /// To hold these choices of a poll and no others. Each stands here once.
+    Select {
+        poll_id: PollId,
+        voter_id: VoterId,
+        items: Vec<ItemId>,
+    },
+}
+
+impl VoteRequest {
+    /// The items that it names.
+    pub fn items(&self) -> &[ItemId] {
+        match self {
+            Self::Cast(vote) => std::slice::from_ref(&vote.item_id),
+            Self::Set { item_id, .. } => std::slice::from_ref(item_id),
+            Self::Select { items, .. } => items,
+        }
+    }
 }
 
 /// A vote's id in the ledger. All ids come from one sequence, so later votes mostly have higher
@@ -116,6 +147,15 @@ impl VoteId {
     }
 }
 
+/// Accepts what [`ItemId`] accepts.
+impl FromStr for VoteId {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        id::parse(text).map(Self)
+    }
+}
+
 impl fmt::Display for VoteId {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(formatter)
@@ -126,8 +166,10 @@ impl fmt::Display for VoteId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoredVote {
     pub id: VoteId,
-    /// What the row adds to its item's count. For a repeat, this is the first vote's row.
+    /// What the voter holds on the item with it: 1, −1, or 0 after a retraction.
     pub value: i16,
+    /// The vote's number, on an item that numbers its votes.
+    pub number: Option<i64>,
 }
 
 /// What became of a vote in the ledger.
@@ -135,12 +177,17 @@ pub struct StoredVote {
 pub enum VoteOutcome {
     /// The vote is a new row.
     Accepted(StoredVote),
-    /// A repeat: the voter has voted on this item before. This is that first vote.
+    /// A repeat: the voter holds a vote on this item. This is that vote.
     Repeated(StoredVote),
     /// The item does not exist.
     UnknownItem,
-    /// An unresolved repeat: nothing was stored for it, but the first vote could not be read.
+    /// An unresolved repeat: nothing was stored for it, but the vote that is held could not be
+    /// read.
     UnresolvedRepeat,
+    /// Nothing was stored for it: its item has a rule, or the voter has taken a vote back.
+    NeedsDecision,
+    /// The item does not take it.
+    Refused(Refusal),
 }
 
 #[cfg(test)]

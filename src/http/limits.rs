@@ -4,6 +4,10 @@ use std::time::Duration;
 
 /// The largest body of a request.
 pub const BODY_LIMIT_BYTES: usize = 16 * 1024;
+/// The largest body of a batch of votes: 131 bytes for each of [`BATCH_LIMIT_VOTES`].
+pub const BATCH_BODY_LIMIT_BYTES: usize = 128 * 1024;
+/// The most votes in one request.
+pub const BATCH_LIMIT_VOTES: usize = 1000;
 /// How long a client may take to send a request's body.
 pub const BODY_LIMIT: Duration = Duration::from_secs(5);
 /// The most headers of a request. It is actix-http's own limit and cannot be set; a request
@@ -14,8 +18,8 @@ pub const HEAD_LIMIT_HEADERS: usize = 96;
 pub const HEAD_LIMIT_BYTES: usize = 128 * 1024;
 /// Connections that are served at once, unless TALLY_CONNECTIONS_LIMIT says otherwise.
 pub const CONNECTIONS_LIMIT: usize = 8192;
-/// The most threads that serve requests. Each thread has connections of its own: three to
-/// Postgres (two batch writers, one reader) and one to Redis.
+/// The most threads that serve requests. Each thread has connections of its own: four to
+/// Postgres (two batch writers, a writer of what needs a decision, a reader) and one to Redis.
 pub const THREADS_LIMIT: usize = 8;
 /// How long a client should wait after a 503 before it tries again.
 pub const RETRY_AFTER_SECONDS: u64 = 1;

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::limits::RETRY_AFTER_SECONDS;
 use crate::counts::ReadError;
+use crate::domain::Refusal;
 use crate::ledger::LedgerError;
 use crate::votes::CastError;
 
@@ -41,11 +42,20 @@ pub struct Problem {
 const NO_TYPE: &str = "about:blank";
 /// The `type` of a vote that is not stored. It is a name; there is nothing to fetch.
 const VOTE_NOT_STORED: &str = "urn:tally:problem:vote-not-stored";
+/// The `type` of a vote that its item's rule does not take: what stands behind the colon.
+const FULL: &str = "urn:tally:problem:full";
+const NOT_OPEN_YET: &str = "urn:tally:problem:not-open-yet";
+const CLOSED: &str = "urn:tally:problem:closed";
+const TOO_MANY_CHOICES: &str = "urn:tally:problem:too-many-choices";
+const TOO_MANY_CHANGES: &str = "urn:tally:problem:too-many-changes";
+/// The `type` of an item with a rule that cannot be made beside servers of an older version.
+const OLDER_SERVERS: &str = "urn:tally:problem:older-servers";
 /// The `type` of a vote that may be stored or not.
 const VOTE_UNCONFIRMED: &str = "urn:tally:problem:vote-unconfirmed";
 
+/// The body of a problem's answer.
 #[derive(Serialize)]
-struct Body<'a> {
+pub struct Body<'a> {
     r#type: &'static str,
     title: &'a str,
     status: u16,
@@ -95,6 +105,67 @@ impl Problem {
         )
     }
 
+    pub fn unknown_poll(id: impl std::fmt::Display) -> Self {
+        Self::new(
+            StatusCode::NOT_FOUND,
+            "Unknown poll",
+            format!("There is no poll {id}."),
+        )
+    }
+
+    pub fn unknown_vote(id: impl std::fmt::Display) -> Self {
+        Self::new(
+            StatusCode::NOT_FOUND,
+            "Unknown vote",
+            format!("There is no receipt of a vote {id}."),
+        )
+    }
+
+    pub fn no_vote(item: impl std::fmt::Display) -> Self {
+        Self::new(
+            StatusCode::NOT_FOUND,
+            "No vote",
+            format!("This voter holds no vote on item {item}."),
+        )
+    }
+
+    /// A vote that its item does not take. Nothing is stored.
+    pub fn refused(refusal: Refusal) -> Self {
+        let (kind, title, detail) = match refusal {
+            Refusal::Full => (FULL, "Full", "The item has as many votes as it takes."),
+            Refusal::NotOpenYet => (
+                NOT_OPEN_YET,
+                "Not open yet",
+                "The item takes votes from its opens_at on.",
+            ),
+            Refusal::Closed => (CLOSED, "Closed", "The item took votes until its closes_at."),
+            Refusal::TooManyChoices => (
+                TOO_MANY_CHOICES,
+                "Too many choices",
+                "The voter would hold more choices than the poll's max_choices; take one back first.",
+            ),
+            Refusal::TooManyChanges => (
+                TOO_MANY_CHANGES,
+                "Too many changes",
+                "The voter has changed this vote as often as a vote may be changed.",
+            ),
+            Refusal::NoDownVotes => return Self::invalid("value", "value is -1; this item takes 1."),
+            Refusal::NoVoter => {
+                return Self::invalid(
+                    "voter_id",
+                    "voter_id is missing; a poll takes votes of voters only.",
+                );
+            }
+            Refusal::NotInPoll => {
+                return Self::invalid("items", "items has one that is no choice of this poll.");
+            }
+        };
+        Self {
+            kind,
+            ..Self::new(StatusCode::CONFLICT, title, detail)
+        }
+    }
+
     pub fn body_too_large(limit_bytes: usize) -> Self {
         let detail = format!("The body may have at most {limit_bytes} bytes.");
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "Body too large", detail)
@@ -124,17 +195,31 @@ impl Problem {
         }
     }
 
-    /// The body of the answer.
+    /// The body of the answer, in JSON.
     pub fn body(&self) -> String {
-        let body = Body {
+        serde_json::to_string(&self.to_body()).unwrap_or_default()
+    }
+
+    /// The body of the answer.
+    pub fn to_body(&self) -> Body<'_> {
+        Body {
             r#type: self.kind,
             title: self.title,
             status: self.status.as_u16(),
             detail: &self.detail,
             field: self.field.as_deref(),
             stored: self.stored,
-        };
-        serde_json::to_string(&body).unwrap_or_default()
+        }
+    }
+
+    /// 500: a defect of Tally's own.
+    pub fn internal() -> Self {
+        tracing::error!("an answer does not belong to its request");
+        Self::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "Internal error",
+            "The server has a defect.",
+        )
     }
 
     /// 503: the client may try again after [`RETRY_AFTER_SECONDS`].
@@ -146,6 +231,14 @@ impl Problem {
 /// Logs the cause: nobody has before.
 impl From<LedgerError> for Problem {
     fn from(error: LedgerError) -> Self {
+        if matches!(error, LedgerError::OlderServers) {
+            let detail = "Servers of a version without rules are connected: stop them, and try again.";
+            return Self {
+                kind: OLDER_SERVERS,
+                title: "Older servers",
+                ..Self::unavailable(detail)
+            };
+        }
         tracing::error!(%error, "the ledger did not answer a request");
         Self::unavailable("The database does not answer at the moment; try again.")
     }
@@ -166,6 +259,10 @@ impl From<CastError> for Problem {
             CastError::NotStored => (
                 Stored::No,
                 "The database did not take the vote. The vote is not stored; try again.",
+            ),
+            CastError::Busy => (
+                Stored::No,
+                "Other requests of this voter came first all the time. The vote is not stored; try again.",
             ),
             CastError::UnresolvedRepeat => (
                 Stored::No,
@@ -249,6 +346,7 @@ mod tests {
             (CastError::QueueFull, VOTE_NOT_STORED, "Vote not stored", "no"),
             (CastError::Closing, VOTE_NOT_STORED, "Vote not stored", "no"),
             (CastError::NotStored, VOTE_NOT_STORED, "Vote not stored", "no"),
+            (CastError::Busy, VOTE_NOT_STORED, "Vote not stored", "no"),
             (
                 CastError::UnresolvedRepeat,
                 VOTE_NOT_STORED,

@@ -3,7 +3,7 @@
 use actix_web::http::StatusCode;
 use actix_web::web;
 
-use super::handlers::{health, items, pages, votes};
+use super::handlers::{batches, health, items, pages, polls, receipts, votes};
 use super::observe;
 use super::problem::{method_not_allowed, not_found};
 
@@ -22,8 +22,28 @@ pub(super) fn add(app: &mut web::ServiceConfig) {
     }
     // The first that matches is taken, so the busiest routes come first.
     resource!("/v1/items/{id}/votes", allow = "POST", post => votes::cast);
+    resource!(
+        "/v1/items/{id}/votes/{voter_id}",
+        allow = "GET, HEAD, PUT, DELETE",
+        get => votes::held,
+        head => votes::held,
+        put => votes::change,
+        delete => votes::take_back,
+    );
     resource!("/v1/items/{id}", allow = "GET, HEAD", get => items::show, head => items::show);
     resource!("/v1/items", allow = "GET, HEAD, POST", get => items::list, head => items::list, post => items::create);
+    resource!(
+        "/v1/polls/{id}/votes/{voter_id}",
+        allow = "GET, HEAD, PUT, DELETE",
+        get => polls::selected,
+        head => polls::selected,
+        put => polls::select,
+        delete => polls::take_back,
+    );
+    resource!("/v1/polls/{id}", allow = "GET, HEAD", get => polls::show, head => polls::show);
+    resource!("/v1/votes", allow = "POST", post => batches::cast);
+    resource!("/v1/votes/{id}", allow = "GET, HEAD", get => receipts::show, head => receipts::show);
+    resource!("/v1/polls", allow = "POST", post => polls::create);
     resource!("/", allow = "GET, HEAD", get => pages::html, head => pages::html);
     resource!("/page.css", allow = "GET, HEAD", get => pages::css, head => pages::css);
     resource!("/page.js", allow = "GET, HEAD", get => pages::script, head => pages::script);

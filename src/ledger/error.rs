@@ -54,11 +54,25 @@ pub enum LedgerError {
          database of its own"
     )]
     ForeignTables,
+    #[error("a server of a version without rules is connected: stop it before the first rule is made")]
+    OlderServers,
+    #[error("Postgres answered a request for a vote with {0:?}, which this version does not know")]
+    Decision(String),
     #[error("vote ids must only go up, one by one, and vote_id_seq in Postgres (DATABASE_URL) {0}")]
     Sequence(String),
 }
 
 impl LedgerError {
+    /// The error of a statement that makes a rule.
+    pub(super) fn of_rule(error: sqlx::Error) -> Self {
+        // object_in_use: the trigger rule_is_known_to_writers.
+        if has_code(&error, "55006") {
+            Self::OlderServers
+        } else {
+            Self::Postgres(error)
+        }
+    }
+
     /// Whether Postgres answers, and Tally cannot work with it as it is. To wait does not help.
     pub fn is_unfit(&self) -> bool {
         // A pooler says so that does not know a parameter that Tally asks for.

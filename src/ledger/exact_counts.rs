@@ -3,7 +3,7 @@
 use sqlx::PgExecutor;
 
 use super::LedgerError;
-use crate::domain::{ExactCount, ItemId, Revision, Snapshot};
+use crate::domain::{Count, ExactCount, ItemId, Revision, Snapshot};
 
 /// Reads the exact counts of these items, over the pool or over a batch writer's connection.
 /// Each id may be given once; unknown items are left out.
@@ -28,7 +28,10 @@ pub(super) async fn exact_counts(
         .filter_map(|row| {
             Some(ExactCount {
                 item_id: ItemId::new(row.item_id)?,
-                count: row.count,
+                count: Count {
+                    net: row.count,
+                    downs: row.down_count,
+                },
                 counted_at: row.counted_at.map(Revision::from_micros),
                 snapshot: snapshot.clone(),
             })

@@ -22,7 +22,10 @@ pub use connect::{
 pub(crate) use connect::{IDLE_TRANSACTION_LIMIT, WRITER_KEEPALIVE};
 pub use error::LedgerError;
 pub use owner::{OwnerLedger, Role, Roles, create_database, create_logins};
-pub use server::{BatchUnderWay, InsertError, Inserted, ItemReader, Migrations, ServerLedger, VoteWriter};
+pub use server::{
+    BatchUnderWay, Decided, Decision, InsertError, Inserted, ItemFacts, ItemReader, Migrations, Receipt,
+    ServerLedger, VoteRow, VoteWriter,
+};
 pub(crate) use server::{ITEM_CACHE_LIMIT_ITEMS, NAMES_LIMIT_ITEMS};
 pub use worker::{
     AuditRow, DECIDE_LIMIT, EpochNumber, Progress, ROLL_UP_LIMIT_IDS, RebuiltCount, RolledUp, Saved,

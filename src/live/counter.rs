@@ -5,6 +5,7 @@
 //! | field | holds | written by | removed by |
 //! |---|---|---|---|
 //! | `count` | the live count, an integer; absent: there is none | `seed`, `count` | `expire`, `invalidate`, `count` |
+//! | `downs` | how many of the count's votes are down-votes; absent: none | `seed`, `count` | `expire`, `invalidate`, `count` |
 //! | `rev` | the live count's revision: Redis time of its last change, µs since 1970, forced to grow. Without a live count, the floor: the last revision that was given; the next is above it | `seed`, `count`, `claim_rebuild` | `expire`, `clear_rebuild` |
 //! | `saved` | the revision that was last written to the item; equal to `rev`: the count is saved | `mark_saved` | `seed`, `expire`, `invalidate`, `count` |
 //! | `snap` | the visibility snapshot, under which the count was seeded: `xmin:xmax:running,…`, or one number where xmin is xmax and nothing was running; or `low:xmax:running,…:xmin` with the newest of many | `seed` | `expire`, `invalidate`, `count` |
@@ -29,10 +30,12 @@ use redis::{Cmd, Value};
 
 use super::scripts::text;
 use super::{KeyPrefix, LiveError};
-use crate::domain::{ItemId, RedisTime, Revision};
+use crate::domain::{Count, ItemId, RedisTime, Revision};
 
 /// All fields of a counter.
-pub const COUNTER_FIELDS: [&str; 7] = ["count", "rev", "saved", "snap", "seeded", "lease", "rebuild"];
+pub const COUNTER_FIELDS: [&str; 8] = [
+    "count", "downs", "rev", "saved", "snap", "seeded", "lease", "rebuild",
+];
 
 /// What the sync worker reads of an item's counter.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,7 +44,7 @@ pub struct Counter {
     /// Redis' time just after the hash was read.
     pub now: RedisTime,
     /// The live count and its revision; `None` if there is no live count.
-    pub count: Option<(i64, Revision)>,
+    pub count: Option<(Count, Revision)>,
     /// The revision that was last saved.
     pub saved: Option<Revision>,
     /// When it was seeded, to the second.
@@ -52,7 +55,7 @@ pub struct Counter {
 
 impl Counter {
     /// The live count and its revision, if they are not saved yet.
-    pub fn unsaved(&self) -> Option<(i64, Revision)> {
+    pub fn unsaved(&self) -> Option<(Count, Revision)> {
         self.count.filter(|(_, revision)| self.saved != Some(*revision))
     }
 
@@ -104,7 +107,7 @@ pub(super) fn fields(reply: Value) -> Result<Option<Vec<Value>>, LiveError> {
 }
 
 /// The fields that [`counter`] takes, in this order.
-pub(super) const WORKER_FIELDS: [&str; 5] = ["count", "rev", "saved", "seeded", "rebuild"];
+pub(super) const WORKER_FIELDS: [&str; 6] = ["count", "rev", "saved", "seeded", "rebuild", "downs"];
 
 /// The counter of an item, from the reply to [`read_fields`] of [`WORKER_FIELDS`]. A field that
 /// is no number where one belongs counts as absent.
@@ -118,9 +121,10 @@ pub(super) fn counter(item_id: ItemId, now: RedisTime, reply: Value) -> Result<C
     Ok(Counter {
         item_id,
         now,
-        count: number(0)
-            .zip(number(1))
-            .map(|(count, revision)| (count, Revision::from_micros(revision))),
+        count: number(0).zip(number(1)).map(|(net, revision)| {
+            let downs = number(5).unwrap_or_default();
+            (Count { net, downs }, Revision::from_micros(revision))
+        }),
         saved: number(2).map(Revision::from_micros),
         seeded: number(3).map(RedisTime::from_seconds),
         rebuild: field(4).map(str::to_owned),

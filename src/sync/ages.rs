@@ -88,7 +88,7 @@ mod tests {
             item_id: ItemId::new(1).expect("positive"),
             // Redis' clock stands still.
             now: RedisTime::from_micros(1),
-            count: Some((1, Revision::from_micros(revision))),
+            count: Some((1.into(), Revision::from_micros(revision))),
             saved: Some(Revision::from_micros(saved)),
             seeded: None,
             rebuild: None,

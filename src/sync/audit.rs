@@ -171,7 +171,7 @@ impl Worker {
         report.in_flight_items += items.len();
         report.wrong_items += wrong.len();
         for (row, by) in wrong.iter().take(NAMED_LIMIT_ITEMS) {
-            tracing::error!(item = %row.item_id, by, exact = row.exact_count, saved = row.saved_count, "a count is wrong");
+            tracing::error!(item = %row.item_id, by, exact = %row.exact_count, saved = %row.saved_count, "a count is wrong");
         }
         if repair == Repair::Yes && !wrong.is_empty() {
             let items: Vec<ItemId> = wrong.iter().map(|(row, _)| row.item_id).collect();

@@ -8,7 +8,7 @@ use crate::telemetry::name;
 
 /// Which keys and fields counters have. Another layout is another epoch: what an older
 /// version of Tally left in Redis is not read.
-const COUNTER_LAYOUT: u32 = 3;
+const COUNTER_LAYOUT: u32 = 4;
 
 impl Worker {
     /// Compares the current epoch with the one that the counters belong to. In another

@@ -375,7 +375,7 @@ mod tests {
         let mut counter = Counter {
             item_id: ItemId::new(1).expect("positive"),
             now: RedisTime::from_seconds(100),
-            count: Some((1, Revision::from_micros(99_000_000))),
+            count: Some((1.into(), Revision::from_micros(99_000_000))),
             saved: Some(Revision::from_micros(95_000_000)),
             seeded: None,
             rebuild: None,
@@ -398,7 +398,7 @@ mod tests {
         let counter = |item: i64, revision: i64| Counter {
             item_id: ItemId::new(item).expect("positive"),
             now: RedisTime::from_micros(100 + revision),
-            count: Some((revision, Revision::from_micros(revision))),
+            count: Some((revision.into(), Revision::from_micros(revision))),
             saved: None,
             seeded: None,
             rebuild: None,

@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering::{Equal, Greater, Less};
 
-use crate::domain::Revision;
+use crate::domain::{Count, Revision};
 use crate::ledger::AuditRow;
 use crate::live::Counter;
 
@@ -27,15 +27,19 @@ pub(super) enum Verdict {
 pub(super) fn verdict(row: &AuditRow, counter: &Counter) -> Verdict {
     let exact = row.exact_count;
     // What a count may be while its in-flight votes are on their way.
-    let plausible = exact - row.in_flight_up..=exact + row.in_flight_down;
-    let judge = |count: i64| {
+    let least = exact + -row.in_flight_raised;
+    let most = exact + row.in_flight_lowered;
+    let is_plausible = |count: Count| {
+        (least.net..=most.net).contains(&count.net) && (least.downs..=most.downs).contains(&count.downs)
+    };
+    let judge = |count: Count| {
         if count == exact {
             Verdict::Right
-        } else if plausible.contains(&count) {
+        } else if is_plausible(count) {
             Verdict::InFlight
         } else {
             Verdict::Wrong {
-                by: count.abs_diff(exact),
+                by: count.distance(exact),
             }
         }
     };
@@ -47,7 +51,7 @@ pub(super) fn verdict(row: &AuditRow, counter: &Counter) -> Verdict {
         Some((count, revision)) => match judge(count) {
             // What is marked as saved must be what the item holds.
             Verdict::Right if counter.saved == Some(revision) => {
-                let by = row.saved_count.abs_diff(count);
+                let by = row.saved_count.distance(count);
                 match row.counted_at.cmp(&Some(revision)) {
                     Equal | Greater if by == 0 => Verdict::Right,
                     Greater => Verdict::Ahead { of: revision, by },
@@ -58,7 +62,7 @@ pub(super) fn verdict(row: &AuditRow, counter: &Counter) -> Verdict {
             // An item that is ahead of its unsaved count refuses it.
             Verdict::Right if row.counted_at > Some(revision) && row.saved_count != count => Verdict::Ahead {
                 of: revision,
-                by: row.saved_count.abs_diff(count),
+                by: row.saved_count.distance(count),
             },
             verdict => verdict,
         },
@@ -74,11 +78,11 @@ mod tests {
     fn row(exact_count: i64, saved_count: i64, counted_at: i64, in_flight: (i64, i64)) -> AuditRow {
         AuditRow {
             item_id: ItemId::new(1).expect("positive"),
-            saved_count,
+            saved_count: saved_count.into(),
             counted_at: (counted_at > 0).then(|| Revision::from_micros(counted_at)),
-            exact_count,
-            in_flight_up: in_flight.0,
-            in_flight_down: in_flight.1,
+            exact_count: exact_count.into(),
+            in_flight_raised: in_flight.0.into(),
+            in_flight_lowered: in_flight.1.into(),
         }
     }
 
@@ -86,7 +90,7 @@ mod tests {
         Counter {
             item_id: ItemId::new(1).expect("positive"),
             now: RedisTime::from_micros(1000),
-            count: count.map(|(count, revision)| (count, Revision::from_micros(revision))),
+            count: count.map(|(count, revision)| (count.into(), Revision::from_micros(revision))),
             saved: saved.map(Revision::from_micros),
             seeded: count.map(|_| RedisTime::from_micros(1)),
             rebuild: rebuild.then(|| "token".to_owned()),

@@ -3,7 +3,7 @@
 use tokio::time::Instant;
 
 use super::cast::{Answer, Cast, CastError};
-use crate::domain::{CountDelta, ItemId, NewVote, VoteOutcome};
+use crate::domain::{Count, CountDelta, ItemId};
 use crate::telemetry::name;
 
 /// The metrics of a batch writer, looked up once.
@@ -14,9 +14,31 @@ pub(super) struct BatchMetrics {
     pub live_seconds: metrics::Histogram,
     pub failed: metrics::Counter,
     vote_seconds: metrics::Histogram,
-    accepted: metrics::Counter,
-    repeated: metrics::Counter,
-    unknown_item: metrics::Counter,
+    /// Of each outcome that [`outcome`] numbers.
+    outcomes: [metrics::Counter; OUTCOMES.len()],
+}
+
+const OUTCOMES: [&str; 7] = [
+    "accepted",
+    "repeated",
+    "changed",
+    "taken_back",
+    "unknown_item",
+    "declined",
+    "failed",
+];
+
+/// Which of [`OUTCOMES`] an answer is.
+fn outcome(answer: &Result<Cast, CastError>) -> usize {
+    match answer {
+        Ok(Cast::Accepted { .. }) => 0,
+        Ok(Cast::Repeated { .. } | Cast::NoVote { .. } | Cast::Selected { is_changed: false }) => 1,
+        Ok(Cast::Changed { .. } | Cast::Selected { is_changed: true }) => 2,
+        Ok(Cast::TakenBack { .. }) => 3,
+        Ok(Cast::UnknownItem | Cast::UnknownPoll) => 4,
+        Ok(Cast::Refused(_)) => 5,
+        Err(_) => 6,
+    }
 }
 
 impl BatchMetrics {
@@ -29,37 +51,31 @@ impl BatchMetrics {
             live_seconds: metrics::histogram!(name::LIVE_SECONDS),
             failed: votes("failed"),
             vote_seconds: metrics::histogram!(name::VOTE_SECONDS),
-            accepted: votes("accepted"),
-            repeated: votes("repeated"),
-            unknown_item: votes("unknown_item"),
+            outcomes: OUTCOMES.map(votes),
         }
     }
 
     /// Counts the outcomes of a stored batch.
     fn note(&self, votes: &[StoredBatchVote]) {
-        let mut totals = [0_u64; 4];
+        let mut totals = [0_u64; OUTCOMES.len()];
         for vote in votes {
-            totals[match vote.outcome {
-                VoteOutcome::Accepted(_) => 0,
-                VoteOutcome::Repeated(_) => 1,
-                VoteOutcome::UnknownItem => 2,
-                VoteOutcome::UnresolvedRepeat => 3,
-            }] += 1;
+            totals[outcome(&vote.ended)] += 1;
         }
-        let counters = [&self.accepted, &self.repeated, &self.unknown_item, &self.failed];
-        for (counter, total) in counters.into_iter().zip(totals) {
+        for (counter, total) in self.outcomes.iter().zip(totals) {
             counter.increment(total);
         }
     }
 }
 
-/// One vote of a stored batch.
-struct StoredBatchVote {
-    item_id: ItemId,
-    outcome: VoteOutcome,
-    queued_at: Instant,
+/// One vote, or another request, of a stored batch.
+pub(super) struct StoredBatchVote {
+    /// The item whose count the answer has; `None`: the answer has none.
+    pub item_id: Option<ItemId>,
+    /// The answer, without its count.
+    pub ended: Result<Cast, CastError>,
+    pub queued_at: Instant,
     /// `None` once the answer is sent.
-    answer: Option<Answer>,
+    pub answer: Option<Answer>,
 }
 
 /// A stored batch. It answers each of its votes once.
@@ -70,64 +86,59 @@ pub(super) struct StoredBatch<'a> {
 }
 
 impl<'a> StoredBatch<'a> {
-    /// `outcomes` and `answers` have one entry for each vote, in the order of the votes.
-    pub fn new(
-        votes: &[NewVote],
-        outcomes: Vec<VoteOutcome>,
-        answers: Vec<(Instant, Answer)>,
-        metrics: &'a BatchMetrics,
-    ) -> Self {
-        let mut votes: Vec<_> = votes
-            .iter()
-            .zip(outcomes)
-            .zip(answers)
-            .map(|((vote, outcome), (queued_at, answer))| StoredBatchVote {
-                item_id: vote.item_id,
-                outcome,
-                queued_at,
-                answer: Some(answer),
-            })
-            .collect();
+    pub fn new(mut votes: Vec<StoredBatchVote>, metrics: &'a BatchMetrics) -> Self {
         votes.sort_by_key(|vote| vote.item_id);
         metrics.note(&votes);
         Self { votes, metrics }
     }
 
-    /// What the batch adds to each item. For an item with repeats only it is 0: its count is
-    /// only read.
+    /// What the accepted votes add to each item. For an item with repeats only that is nothing:
+    /// its count is only read.
     pub fn deltas(&self) -> Vec<CountDelta> {
         self.votes
             .chunk_by(|one, other| one.item_id == other.item_id)
             .filter_map(|of_item| {
                 let mut exists = false;
-                let mut delta = 0;
+                let mut delta = Count::ZERO;
                 for vote in of_item {
-                    match vote.outcome {
-                        VoteOutcome::Accepted(stored) => {
+                    match vote.ended {
+                        Ok(Cast::Accepted { vote, .. }) => {
                             exists = true;
-                            delta += i64::from(stored.value);
+                            delta += Count::of_row(vote.value, 0);
                         }
-                        VoteOutcome::Repeated(_) => exists = true,
-                        VoteOutcome::UnknownItem | VoteOutcome::UnresolvedRepeat => {}
+                        Ok(cast) => exists |= cast.has_count(),
+                        Err(_) => {}
                     }
                 }
-                exists.then_some(CountDelta {
-                    item_id: of_item[0].item_id,
-                    delta,
-                })
+                let item_id = of_item[0].item_id.filter(|_| exists)?;
+                Some(CountDelta { item_id, delta })
             })
             .collect()
     }
 
+    /// The items whose counts the answers have: to read each.
+    pub fn reads(&self) -> impl Iterator<Item = CountDelta> {
+        let with_count = |vote: &&StoredBatchVote| matches!(vote.ended, Ok(cast) if cast.has_count());
+        let items = self
+            .votes
+            .iter()
+            .filter(with_count)
+            .filter_map(|vote| vote.item_id);
+        items.map(|item_id| CountDelta {
+            item_id,
+            delta: Count::ZERO,
+        })
+    }
+
     /// Answers all votes on these items with their counts.
-    pub fn answer(&mut self, counts: &[(ItemId, i64)]) {
-        for (item, vote_count) in counts {
-            let first = self.votes.partition_point(|vote| vote.item_id < *item);
+    pub fn answer(&mut self, counts: &[(ItemId, Count)]) {
+        for (item, count) in counts {
+            let first = self.votes.partition_point(|vote| vote.item_id < Some(*item));
             let of_item = self.votes[first..]
                 .iter_mut()
-                .take_while(|vote| vote.item_id == *item);
+                .take_while(|vote| vote.item_id == Some(*item));
             for vote in of_item {
-                vote.send(Some(*vote_count), self.metrics);
+                vote.send(Some(*count), self.metrics);
             }
         }
     }
@@ -141,17 +152,12 @@ impl<'a> StoredBatch<'a> {
 }
 
 impl StoredBatchVote {
-    fn send(&mut self, vote_count: Option<i64>, metrics: &BatchMetrics) {
+    fn send(&mut self, count: Option<Count>, metrics: &BatchMetrics) {
         let Some(answer) = self.answer.take() else { return };
         metrics
             .vote_seconds
             .record(self.queued_at.elapsed().as_secs_f64());
         // A voter that no longer waits needs no answer. The vote counts all the same.
-        let _ = answer.send(match self.outcome {
-            VoteOutcome::Accepted(vote) => Ok(Cast::Accepted { vote, vote_count }),
-            VoteOutcome::Repeated(vote) => Ok(Cast::Repeated { vote, vote_count }),
-            VoteOutcome::UnknownItem => Ok(Cast::UnknownItem),
-            VoteOutcome::UnresolvedRepeat => Err(CastError::UnresolvedRepeat),
-        });
+        let _ = answer.send(self.ended.map(|cast| cast.with_count(count)));
     }
 }

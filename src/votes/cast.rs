@@ -3,22 +3,71 @@
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use crate::domain::{NewVote, StoredVote};
+use crate::domain::{Count, NewVote, Refusal, StoredVote, VoteRequest};
 
-/// A vote's answer.
+/// The answer to a vote, or to another request of a voter. `count` is the item's live count, if
+/// there is one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cast {
-    /// The vote is stored. `vote_count` is its item's live count, if there is one.
+    /// The vote is stored.
     Accepted {
         vote: StoredVote,
-        vote_count: Option<i64>,
+        count: Option<Count>,
     },
-    /// The voter has voted on this item before, and `vote` is that vote.
+    /// The voter holds this vote already; nothing is stored.
     Repeated {
         vote: StoredVote,
-        vote_count: Option<i64>,
+        count: Option<Count>,
+    },
+    /// The voter held another vote on this item, and holds this one instead.
+    Changed {
+        vote: StoredVote,
+        count: Option<Count>,
+    },
+    /// The voter's vote is taken back; this is the row that does it.
+    TakenBack {
+        vote: StoredVote,
+        count: Option<Count>,
+    },
+    /// The voter holds no vote on this item, so there is none to take back.
+    NoVote {
+        count: Option<Count>,
+    },
+    /// The voter holds exactly these choices of the poll.
+    Selected {
+        /// Whether the voter held others before.
+        is_changed: bool,
     },
     UnknownItem,
+    UnknownPoll,
+    Refused(Refusal),
+}
+
+impl Cast {
+    /// The same with this count.
+    #[must_use]
+    pub(super) fn with_count(self, count: Option<Count>) -> Self {
+        match self {
+            Self::Accepted { vote, .. } => Self::Accepted { vote, count },
+            Self::Repeated { vote, .. } => Self::Repeated { vote, count },
+            Self::Changed { vote, .. } => Self::Changed { vote, count },
+            Self::TakenBack { vote, .. } => Self::TakenBack { vote, count },
+            Self::NoVote { .. } => Self::NoVote { count },
+            Self::Selected { .. } | Self::UnknownItem | Self::UnknownPoll | Self::Refused(_) => self,
+        }
+    }
+
+    /// Whether it comes with the item's count.
+    pub(super) fn has_count(self) -> bool {
+        match self {
+            Self::Accepted { .. }
+            | Self::Repeated { .. }
+            | Self::Changed { .. }
+            | Self::TakenBack { .. }
+            | Self::NoVote { .. } => true,
+            Self::Selected { .. } | Self::UnknownItem | Self::UnknownPoll | Self::Refused(_) => false,
+        }
+    }
 }
 
 /// Why a vote has no answer, and so whether the vote is stored.
@@ -41,6 +90,9 @@ pub enum CastError {
     /// repeats could not be read.
     #[error("the ledger did not say which vote this one repeats")]
     UnresolvedRepeat,
+    /// Other requests of this voter came first all the time. The vote is not stored.
+    #[error("other requests of this voter came first")]
+    Busy,
 }
 
 /// Where a batch writer sends a vote's answer.
@@ -49,6 +101,13 @@ pub(super) type Answer = oneshot::Sender<Result<Cast, CastError>>;
 /// A vote that waits for a batch.
 pub(super) struct QueuedVote {
     pub vote: NewVote,
+    pub queued_at: Instant,
+    pub answer: Answer,
+}
+
+/// A request that waits for a decision.
+pub(super) struct QueuedRequest {
+    pub request: VoteRequest,
     pub queued_at: Instant,
     pub answer: Answer,
 }

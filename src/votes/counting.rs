@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use crate::domain::{CountDelta, ExactCount, ItemId, TransactionId};
+use crate::domain::{Count, CountDelta, ExactCount, ItemId, TransactionId};
 use crate::live::{Counted, Seed};
 
 /// How many rounds of count, exact count and seed a batch makes before it gives up. A further
@@ -48,7 +48,7 @@ pub enum Step {
 
 impl Counting {
     /// A batch that was stored in this committed transaction. Each item stands in `deltas`
-    /// once; a delta of 0 only reads the count.
+    /// once; a delta of 0 and no down-votes only reads the count.
     pub fn new(transaction: TransactionId, deltas: Vec<CountDelta>) -> Self {
         Self::with_rounds(transaction, deltas, SEED_LIMIT_ROUNDS)
     }
@@ -83,7 +83,7 @@ impl Counting {
 
     /// Takes the replies of `count`, one for each delta of [`Step::Count`]. Returns the
     /// counts that are known now, this batch in them.
-    pub fn counted(&mut self, replies: Vec<Counted>) -> Vec<(ItemId, i64)> {
+    pub fn counted(&mut self, replies: Vec<Counted>) -> Vec<(ItemId, Count)> {
         self.rounds_left = self.rounds_left.saturating_sub(1);
         let mut counts = Vec::with_capacity(replies.len());
         for (delta, reply) in self.open.iter().zip(replies) {
@@ -110,8 +110,8 @@ impl Counting {
 
     /// Takes the replies of `seed`, one for each seed. Returns the counts that are known
     /// now; where a seed came too late, the next round counts again.
-    pub fn seeded(&mut self, seeds: &[Seed], replies: &[bool]) -> Vec<(ItemId, i64)> {
-        let counts: Vec<(ItemId, i64)> = seeds
+    pub fn seeded(&mut self, seeds: &[Seed], replies: &[bool]) -> Vec<(ItemId, Count)> {
+        let counts: Vec<(ItemId, Count)> = seeds
             .iter()
             .zip(replies)
             .filter(|(_, seeded)| **seeded)
@@ -140,7 +140,7 @@ impl Counting {
 
 /// Of items that are left without a count, those whose live counts are suspect.
 fn suspects(left: impl Iterator<Item = CountDelta>) -> impl Iterator<Item = ItemId> {
-    left.filter(|one| one.delta != 0).map(|one| one.item_id)
+    left.filter(|one| one.delta != Count::ZERO).map(|one| one.item_id)
 }
 
 #[cfg(test)]
@@ -155,7 +155,7 @@ mod tests {
     fn batch(deltas: &[(i64, i64)]) -> Counting {
         let deltas = deltas.iter().map(|(id, delta)| CountDelta {
             item_id: item(*id),
-            delta: *delta,
+            delta: (*delta).into(),
         });
         Counting::new(TransactionId(7), deltas.collect())
     }
@@ -163,7 +163,7 @@ mod tests {
     fn exact(id: i64, count: i64) -> ExactCount {
         ExactCount {
             item_id: item(id),
-            count,
+            count: count.into(),
             counted_at: None,
             snapshot: Snapshot::parse("8:8:").expect("a snapshot"),
         }
@@ -179,22 +179,22 @@ mod tests {
     fn a_batch_whose_counts_are_there_is_done_after_one_call() {
         let mut counting = batch(&[(1, 1), (2, -1)]);
         assert!(matches!(counting.step(), Step::Count(deltas) if deltas.len() == 2));
-        let counts = counting.counted(vec![Counted::Count(5), Counted::Count(3)]);
-        assert_eq!(counts, [(item(1), 5), (item(2), 3)]);
+        let counts = counting.counted(vec![Counted::Count(5.into()), Counted::Count(3.into())]);
+        assert_eq!(counts, [(item(1), 5.into()), (item(2), 3.into())]);
         assert_eq!(counting.step(), Step::Done);
     }
 
     #[test]
     fn only_what_is_missing_is_seeded_each_under_its_own_lease() {
         let mut counting = batch(&[(1, 1), (2, 1), (3, 1)]);
-        counting.counted(vec![miss("a"), Counted::Count(9), miss("c")]);
+        counting.counted(vec![miss("a"), Counted::Count(9.into()), miss("c")]);
         assert_eq!(counting.step(), Step::Seed(vec![item(1), item(3)]));
         let seeds = counting.seeds(vec![exact(3, 30), exact(1, 10)]);
         let leases: Vec<_> = seeds.iter().map(|seed| seed.lease.as_str()).collect();
         assert_eq!(leases, ["c", "a"]);
         assert_eq!(
             counting.seeded(&seeds, &[true, true]),
-            [(item(3), 30), (item(1), 10)]
+            [(item(3), 30.into()), (item(1), 10.into())]
         );
         assert_eq!(counting.step(), Step::Done);
     }

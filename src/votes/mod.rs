@@ -6,6 +6,8 @@
 //! - `counting`: how a stored batch gets into the live counts, missing ones included.
 //! - `backoff`: items whose counts cannot be read in time, and how long they wait.
 //! - `progress`: notes how far the votes are counted.
+//! - `seeding`: the calls for that.
+//! - `deciding`: the writer of votes that need a decision.
 //! - `batch`: a stored batch and the answers that it still owes.
 //!
 //! Each thread that serves requests has a queue and batch writers of its own. An answer then
@@ -16,14 +18,17 @@ mod backoff;
 mod batch;
 mod cast;
 mod counting;
+mod deciding;
 mod progress;
 mod queue;
+mod seeding;
 mod writer;
 
 pub use backoff::SeedBackoff;
 pub use cast::{Cast, CastError};
 pub use counting::{Counting, SEED_LIMIT_ROUNDS, Step};
+pub use deciding::{AGAIN_LIMIT, DECIDE_LIMIT_REQUESTS};
 pub(crate) use progress::BATCHES_LIMIT;
 pub use progress::{NOTE_EVERY, ProgressNotes};
-pub use queue::{QUEUE_LIMIT_VOTES, VoteQueue};
+pub use queue::{DECISION_QUEUE_LIMIT_REQUESTS, QUEUE_LIMIT_VOTES, VoteQueue};
 pub use writer::{BATCH_LIMIT_VOTES, BATCH_WRITERS_PER_THREAD, SEED_LIMIT, SEED_READ_LIMIT};

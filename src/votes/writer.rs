@@ -8,14 +8,14 @@ use tokio::sync::{Mutex, mpsc};
 use tokio::time::Instant;
 
 use super::backoff::SeedBackoff;
-use super::batch::{BatchMetrics, StoredBatch};
-use super::cast::{Answer, CastError, QueuedVote};
-use super::counting::{Counting, Step};
+use super::batch::{BatchMetrics, StoredBatch, StoredBatchVote};
+use super::cast::{Answer, Cast, CastError, QueuedRequest, QueuedVote};
+use super::counting::Counting;
+use super::seeding::Seeding;
 use crate::batching::take;
-use crate::domain::{ItemId, NewVote};
-use crate::ledger::{InsertError, Inserted, LedgerError, SERVER_STATEMENT_LIMIT, VoteWriter};
+use crate::domain::{ItemId, NewVote, VoteOutcome, VoteRequest};
+use crate::ledger::{InsertError, Inserted, SERVER_STATEMENT_LIMIT, VoteWriter};
 use crate::live::LiveCounts;
-use crate::telemetry::name;
 
 /// Batch writers of one thread. They take turns at storing, so batches are as large as with
 /// one writer. While one counts and answers, the other stores.
@@ -34,6 +34,8 @@ pub(super) struct BatchWriter {
     live_counts: LiveCounts,
     backoff: SeedBackoff,
     metrics: BatchMetrics,
+    /// Where votes go that need a decision.
+    to_decide: mpsc::Sender<QueuedRequest>,
     /// Dropped when this batch writer ends. If it is cut off in mid-batch, the batch's items
     /// are suspect by then.
     _alive: Option<mpsc::Sender<()>>,
@@ -56,16 +58,18 @@ impl UnfinishedBatch<'_> {
 impl Drop for UnfinishedBatch<'_> {
     fn drop(&mut self) {
         if !self.is_finished {
-            suspect_once_decided(&self.live_counts, self.votes);
+            suspect_once_decided(&self.live_counts, items(self.votes));
         }
     }
 }
 
-/// Makes the items of these votes suspect. Postgres may still commit the batch, and nobody
-/// will count it. Postgres ends a statement within its limit, so a seed is exact from then
-/// on.
-fn suspect_once_decided(live_counts: &LiveCounts, votes: &[NewVote]) {
-    let items = votes.iter().map(|vote| vote.item_id);
+fn items(votes: &[NewVote]) -> impl Iterator<Item = ItemId> {
+    votes.iter().map(|vote| vote.item_id)
+}
+
+/// Makes the items of a batch suspect. Postgres may still commit the batch, and nobody will count
+/// it. Postgres ends a statement within its limit, so a seed is exact from then on.
+pub(super) fn suspect_once_decided(live_counts: &LiveCounts, items: impl Iterator<Item = ItemId>) {
     live_counts.suspect_from(items, Instant::now() + SERVER_STATEMENT_LIMIT);
 }
 
@@ -75,6 +79,7 @@ impl BatchWriter {
         live_counts: LiveCounts,
         backoff: SeedBackoff,
         depth: metrics::Gauge,
+        to_decide: mpsc::Sender<QueuedRequest>,
         alive: Option<mpsc::Sender<()>>,
     ) -> Self {
         Self {
@@ -82,6 +87,7 @@ impl BatchWriter {
             live_counts,
             backoff,
             metrics: BatchMetrics::new(depth),
+            to_decide,
             _alive: alive,
         }
     }
@@ -129,7 +135,25 @@ impl BatchWriter {
     /// Counts a stored batch, and answers every vote in it.
     async fn finalize(&mut self, votes: &[NewVote], inserted: Inserted, answers: Vec<(Instant, Answer)>) {
         let started = Instant::now();
-        let mut batch = StoredBatch::new(votes, inserted.outcomes, answers, &self.metrics);
+        let outcomes = votes.iter().zip(inserted.outcomes);
+        let stored = outcomes
+            .zip(answers)
+            .filter_map(|((vote, outcome), (queued_at, answer))| {
+                let ended = match ended(outcome) {
+                    Some(ended) => ended,
+                    None => {
+                        self.pass_on(vote, queued_at, answer);
+                        return None;
+                    }
+                };
+                Some(StoredBatchVote {
+                    item_id: Some(vote.item_id),
+                    ended,
+                    queued_at,
+                    answer: Some(answer),
+                })
+            });
+        let mut batch = StoredBatch::new(stored.collect(), &self.metrics);
         let counting = Counting::new(inserted.transaction, batch.deltas());
         let mut seeding = Seeding {
             live_counts: &self.live_counts,
@@ -142,13 +166,33 @@ impl BatchWriter {
         batch.answer_rest();
     }
 
+    /// Hands a vote to the writer that decides. Nothing is stored for it yet.
+    fn pass_on(&self, vote: &NewVote, queued_at: Instant, answer: Answer) {
+        let request = QueuedRequest {
+            request: VoteRequest::Cast(vote.clone()),
+            queued_at,
+            answer,
+        };
+        self.metrics.depth.increment(1.0);
+        if let Err(error) = self.to_decide.try_send(request) {
+            self.metrics.depth.decrement(1.0);
+            let refusal = match error {
+                mpsc::error::TrySendError::Full(_) => CastError::QueueFull,
+                mpsc::error::TrySendError::Closed(_) => CastError::Closing,
+            };
+            self.metrics.failed.increment(1);
+            // A voter that no longer waits needs no answer.
+            let _ = error.into_inner().answer.send(Err(refusal));
+        }
+    }
+
     /// Answers a batch that was not stored, or not for certain.
     fn fail(&self, votes: &[NewVote], answers: Vec<(Instant, Answer)>, error: &InsertError) {
         tracing::error!(%error, votes = votes.len(), "a batch of votes was not stored");
         let refusal = match error {
             InsertError::NotStored(_) => CastError::NotStored,
             InsertError::Unknown(_) => {
-                suspect_once_decided(&self.live_counts, votes);
+                suspect_once_decided(&self.live_counts, items(votes));
                 CastError::Unconfirmed
             }
         };
@@ -160,93 +204,15 @@ impl BatchWriter {
     }
 }
 
-/// The counting of one committed batch.
-struct Seeding<'a> {
-    live_counts: &'a LiveCounts,
-    writer: &'a mut VoteWriter,
-    backoff: &'a SeedBackoff,
-    deadline: Instant,
-}
-
-impl Seeding<'_> {
-    /// Counts the batch, and seeds the live counts that are missing. Votes on items that have a
-    /// live count are answered before the missing ones are seeded.
-    async fn count(&mut self, mut counting: Counting, batch: &mut StoredBatch<'_>) {
-        loop {
-            match counting.step() {
-                Step::Done => return,
-                Step::GiveUp => break,
-                Step::Count(_) if Instant::now() >= self.deadline => break,
-                Step::Count(deltas) => {
-                    // After a failure the items are suspect already, and the votes are
-                    // acknowledged without a count.
-                    let Ok(replies) = self.live_counts.count(&deltas, counting.transaction()).await else {
-                        return;
-                    };
-                    batch.answer(&counting.counted(replies));
-                }
-                Step::Seed(missing) => {
-                    metrics::counter!(name::MISSES).increment(missing.len() as u64);
-                    match self.seed(&mut counting, &missing).await {
-                        Ok(counts) => {
-                            metrics::counter!(name::SEEDS).increment(counts.len() as u64);
-                            batch.answer(&counts);
-                        }
-                        Err(error) => {
-                            tracing::warn!(%error, items = missing.len(), "missing live counts were not seeded");
-                            break;
-                        }
-                    }
-                }
-            }
-        }
-        self.live_counts.suspect(counting.give_up());
-    }
-
-    /// Reads the exact counts of the missing items and seeds them; items whose exact counts
-    /// cannot be read in time are left without. Returns the counts of those that this call
-    /// seeded.
-    async fn seed(
-        &mut self,
-        counting: &mut Counting,
-        missing: &[ItemId],
-    ) -> anyhow::Result<Vec<(ItemId, i64)>> {
-        let due = self.backoff.due(missing, Instant::now());
-        let mut left = due.waiting().to_vec();
-        let mut exact = Vec::with_capacity(missing.len());
-        let mut is_slow = false;
-        for items in due.reads() {
-            let now = Instant::now();
-            // One slow read a batch: its items wait for no further one.
-            if is_slow || now >= self.deadline {
-                left.extend(items);
-                continue;
-            }
-            let whole = now + SEED_READ_LIMIT;
-            match self.writer.exact_counts(&items, whole.min(self.deadline)).await {
-                Ok(counts) => {
-                    self.backoff.succeeded(&items);
-                    exact.extend(counts);
-                }
-                Err(LedgerError::Cancelled) => {
-                    tracing::warn!(
-                        items = items.len(),
-                        "exact counts were not read in time: their items wait"
-                    );
-                    metrics::counter!(name::SEED_TIMEOUTS).increment(1);
-                    // A read that had less time may not be a slow one.
-                    if whole <= self.deadline {
-                        self.backoff.failed(&items, Instant::now());
-                    }
-                    left.extend(items);
-                    is_slow = true;
-                }
-                Err(error) => return Err(error.into()),
-            }
-        }
-        self.live_counts.suspect(counting.leave(&left));
-        let seeds = counting.seeds(exact);
-        let replies = self.live_counts.seed(&seeds).await?;
-        Ok(counting.seeded(&seeds, &replies))
-    }
+/// How a vote ended, without its count; `None`: it needs a decision.
+fn ended(outcome: VoteOutcome) -> Option<Result<Cast, CastError>> {
+    let count = None;
+    Some(match outcome {
+        VoteOutcome::Accepted(vote) => Ok(Cast::Accepted { vote, count }),
+        VoteOutcome::Repeated(vote) => Ok(Cast::Repeated { vote, count }),
+        VoteOutcome::UnknownItem => Ok(Cast::UnknownItem),
+        VoteOutcome::Refused(refusal) => Ok(Cast::Refused(refusal)),
+        VoteOutcome::UnresolvedRepeat => Err(CastError::UnresolvedRepeat),
+        VoteOutcome::NeedsDecision => return None,
+    })
 }

@@ -16,6 +16,7 @@ pub mod history;
 pub mod load;
 pub mod programs;
 pub mod proxy;
+pub mod rules;
 pub mod stores;
 mod waiting;
 

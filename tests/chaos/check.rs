@@ -41,11 +41,17 @@ pub struct Counts {
     pub saved: i64,
     /// `None`: there is no live count, which is right as well.
     pub live: Option<i64>,
+    /// The same three for its down-votes alone.
+    pub downs: (i64, i64, Option<i64>),
 }
 
 impl Counts {
     fn are_exact(&self) -> bool {
-        self.saved == self.ledger && self.live.is_none_or(|live| live == self.ledger)
+        let (ledger, saved, live) = self.downs;
+        self.saved == self.ledger
+            && self.live.is_none_or(|live| live == self.ledger)
+            && saved == ledger
+            && live.is_none_or(|live| live == ledger)
     }
 }
 
@@ -54,10 +60,16 @@ impl Counts {
 /// # Errors
 /// When a store does not answer.
 pub async fn counts(owner: &PgPool, redis: &mut MultiplexedConnection) -> anyhow::Result<Vec<Counts>> {
-    let rows: Vec<(i64, i64, i64)> = sqlx::query_as(
-        "select item.id, item.vote_count, coalesce(votes.sum, 0)::bigint
+    let rows: Vec<(i64, i64, i64, i64, i64)> = sqlx::query_as(
+        "select item.id, item.vote_count, coalesce(votes.sum, 0)::bigint,
+                item.down_count, coalesce(votes.downs, 0)
          from item
-         left join (select item_id, sum(value) as sum from vote group by item_id) as votes
+         left join (
+             select item_id, sum(value) as sum,
+                    count(*) filter (where value < 0 and change_number % 2 = 0)
+                    - count(*) filter (where value > 0 and change_number % 2 = 1) as downs
+             from vote group by item_id
+         ) as votes
            on votes.item_id = item.id
          order by item.id",
     )
@@ -65,18 +77,24 @@ pub async fn counts(owner: &PgPool, redis: &mut MultiplexedConnection) -> anyhow
     .await?;
     let mut pipeline = redis::pipe();
     for (item, ..) in &rows {
-        pipeline.cmd("HGET").arg(format!("tally:{{{item}}}")).arg("count");
+        pipeline
+            .cmd("HMGET")
+            .arg(format!("tally:{{{item}}}"))
+            .arg(&["count", "downs"]);
     }
-    let live: Vec<Option<i64>> = pipeline.query_async(redis).await?;
+    let live: Vec<(Option<i64>, Option<i64>)> = pipeline.query_async(redis).await?;
     Ok(rows
         .into_iter()
         .zip(live)
-        .map(|((item, saved, ledger), live)| Counts {
-            item,
-            ledger,
-            saved,
-            live,
-        })
+        .map(
+            |((item, saved, ledger, saved_downs, downs), (live, live_downs))| Counts {
+                item,
+                ledger,
+                saved,
+                live,
+                downs: (downs, saved_downs, live.map(|_| live_downs.unwrap_or_default())),
+            },
+        )
         .collect())
 }
 
@@ -94,11 +112,14 @@ pub async fn verdict(records: &Records, counts: &[Counts], owner: &PgPool) -> an
     compare_rows(records, owner, &mut verdict).await?;
     for one in counts.iter().filter(|one| !one.are_exact()) {
         verdict.find(format!("{one:?}"));
-        for count in [Some(one.saved), one.live].into_iter().flatten() {
-            if count < one.ledger {
-                verdict.lost += one.ledger.abs_diff(count);
-            } else {
-                verdict.counted_twice += count.abs_diff(one.ledger);
+        let (downs, saved_downs, live_downs) = one.downs;
+        let sums = [Some(one.saved), one.live].map(|count| (count, one.ledger));
+        let downs = [Some(saved_downs), live_downs].map(|count| (count, downs));
+        for (count, ledger) in sums.into_iter().chain(downs) {
+            match count {
+                Some(count) if count < ledger => verdict.lost += ledger.abs_diff(count),
+                Some(count) => verdict.counted_twice += count.abs_diff(ledger),
+                None => {}
             }
         }
     }
@@ -108,9 +129,13 @@ pub async fn verdict(records: &Records, counts: &[Counts], owner: &PgPool) -> an
 type Row = (i64, i64, Option<String>, i16);
 
 async fn compare_rows(records: &Records, owner: &PgPool, verdict: &mut Verdict) -> anyhow::Result<()> {
-    let rows: Vec<Row> = sqlx::query_as("select id, item_id, voter_id, value from vote")
-        .fetch_all(owner)
-        .await?;
+    // Those on the items of the ruled clients are theirs.
+    let rows: Vec<Row> = sqlx::query_as(
+        "select id, item_id, voter_id, value from vote
+         where item_id in (select id from item where name like 'item %')",
+    )
+    .fetch_all(owner)
+    .await?;
     let by_id: HashMap<i64, &Row> = rows.iter().map(|row| (row.0, row)).collect();
 
     // Every acknowledged vote has exactly its row.

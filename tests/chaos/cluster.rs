@@ -18,6 +18,7 @@ use tokio::time::sleep;
 
 use crate::pause::Pause;
 use crate::programs::{SHUTDOWN_LIMIT, SYNC_WORKER, TALLY, until_started};
+use crate::ruled;
 use crate::schedule::{PAIR, Settings, Step};
 use crate::stores::{Postgres, Redis};
 
@@ -110,6 +111,7 @@ impl Cluster {
             .bind(settings.items)
             .execute(&postgres.owner())
             .await?;
+        ruled::create(&postgres.owner()).await?;
         let redis = Redis::start(folder, &redis_clock).await?;
         let to_postgres = Connections::start(postgres.port()).await?;
         let to_redis = Connections::start(redis.port()).await?;

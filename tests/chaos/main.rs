@@ -16,6 +16,7 @@ mod quiescence;
 mod records;
 mod report;
 mod round;
+mod ruled;
 mod scenarios;
 mod schedule;
 mod stores;

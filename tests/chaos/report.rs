@@ -118,6 +118,10 @@ impl Report {
             "{} of the possible ones lacked a vote that was acknowledged with a null count or as a repeat\n",
             self.sum(|round| round.answered.behind),
         );
+        text += &format!(
+            "{} requests of rules answered: changes, retractions, limited and numbered votes, moves in polls\n",
+            self.sum(|round| round.decided),
+        );
         text
     }
 

@@ -16,6 +16,7 @@ use crate::cluster::Cluster;
 use crate::faults::Fault;
 use crate::quiescence;
 use crate::records::Records;
+use crate::ruled::RuledClients;
 use crate::schedule::{AUDIT_OFTEN, LOAD, Schedule};
 use crate::windows::Windows;
 
@@ -34,6 +35,8 @@ pub struct Round {
     pub injected: Vec<Injected>,
     pub verdict: Verdict,
     pub answered: Answered,
+    /// Requests of the ruled clients that were answered.
+    pub decided: u64,
     /// The time from the end of the last fault until every count was exact. In between, all
     /// votes that were not acknowledged were sent again. `None`: it never was exact.
     pub exact_after: Option<Duration>,
@@ -59,6 +62,7 @@ pub async fn play(schedule: &Schedule, folder: &Path, template: &PrivatePostgres
         injected: Vec::new(),
         verdict: Verdict::default(),
         answered: Answered::default(),
+        decided: 0,
         exact_after: None,
         problems: Vec::new(),
     };
@@ -90,6 +94,8 @@ async fn load_and_repair(
         &cluster.urls,
         &cluster.pause,
     );
+    let owner = cluster.postgres.lock().await.owner();
+    let ruled = RuledClients::start(schedule.seed, &cluster.urls, &cluster.pause, &owner).await?;
     let acknowledged = clients.acknowledged();
     let mut faults = JoinSet::new();
     for step in &schedule.steps {
@@ -119,7 +125,8 @@ async fn load_and_repair(
     sleep_until(began + LOAD).await;
     // Every fault has ended by now.
     let repaired = Instant::now();
-    let records = clients.finish().await?;
+    let (records, ruled) = tokio::join!(clients.finish(), ruled.finish());
+    let (records, ruled) = (records?, ruled?);
     round.exact_after = until_exact(cluster, repaired).await;
     if round.exact_after.is_none() {
         round.problems.push("it never was exact again".to_owned());
@@ -130,6 +137,9 @@ async fn load_and_repair(
     round.answered = answers::judge(&records, &windows);
     round.problems.extend(round.answered.findings.iter().cloned());
     judge(cluster, &records, round).await?;
+    let owner = cluster.postgres.lock().await.owner();
+    round.decided = ruled.answered;
+    round.problems.extend(ruled.judge(&owner).await?);
     Ok(())
 }
 

@@ -298,7 +298,7 @@ async fn what_is_wrong_is_said_in_words_of_json_and_http() {
         (
             r#"{"name":"x","colour":"red"}"#,
             "colour",
-            "there is no such field; the only field is name.",
+            "there is no such field; the fields are name, down_votes, max_votes, numbered, opens_at and closes_at.",
         ),
     ] {
         assert_says(

@@ -4,7 +4,7 @@
 //! `votes/writer.rs`. A search makes each call, on the real stores or on a model of them, and
 //! hands the reply in. Some mutants break a rule of `Counting` here.
 
-use tally::domain::{CountDelta, ExactCount, ItemId, TransactionId};
+use tally::domain::{Count, CountDelta, ExactCount, ItemId, TransactionId};
 use tally::live::{Counted, Seed};
 use tally::votes::{Counting, Step};
 
@@ -108,7 +108,7 @@ impl Batch {
     }
 
     /// What the batch adds to its item.
-    pub fn delta(&self) -> i64 {
+    pub fn delta(&self) -> Count {
         self.delta.delta
     }
 

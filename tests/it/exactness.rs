@@ -27,7 +27,7 @@ impl Steps {
         let server = server_ledger(&stores.database_url);
         let live_counts = connected(LiveCounts::open(redis(&stores.redis_url()))).await;
         let name = tally::domain::ItemName::parse("x".to_owned()).expect("a name");
-        let item = server.create_item(&name).await.expect("an item").id;
+        let item = server.create_item(&name.into()).await.expect("an item").id;
 
         let worker = tally::sync::Worker::new(ledger.clone(), counters(&stores.redis_url()), options());
         Self {
@@ -52,7 +52,7 @@ impl Steps {
     async fn count(&self, transaction: TransactionId) -> Counted {
         let delta = CountDelta {
             item_id: self.item,
-            delta: 1,
+            delta: 1.into(),
         };
         self.live_counts
             .count(&[delta], transaction)
@@ -94,6 +94,7 @@ impl Steps {
             .expect("Postgres")
             .remove(0)
             .saved_count
+            .net
     }
 }
 
@@ -105,7 +106,7 @@ async fn a_vote_that_the_seed_has_seen_is_not_added_again() {
     let lease = steps.lease(a).await;
     let b = steps.commit().await;
     assert!(steps.seed(steps.exact_count().await, &lease).await);
-    assert_eq!(steps.count(b).await, Counted::Count(2));
+    assert_eq!(steps.count(b).await, Counted::Count(2.into()));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -116,7 +117,7 @@ async fn a_vote_that_the_seed_has_not_seen_is_added() {
     let exact = steps.exact_count().await;
     let b = steps.commit().await;
     assert!(steps.seed(exact, &lease).await);
-    assert_eq!(steps.count(b).await, Counted::Count(2));
+    assert_eq!(steps.count(b).await, Counted::Count(2.into()));
 }
 
 /// Among them those of other databases, for as long as someone leaves them open.
@@ -158,11 +159,11 @@ async fn a_live_count_stays_short_and_exact_however_many_transactions_are_runnin
         "{snapshot}"
     );
     // B is newer than all that were running. Of A it cannot be said any more.
-    assert_eq!(steps.count(b).await, Counted::Count(3));
+    assert_eq!(steps.count(b).await, Counted::Count(3.into()));
     let lease = steps.lease(a).await;
     assert!(steps.seed(steps.exact_count().await, &lease).await);
     let c = steps.commit().await;
-    assert_eq!(steps.count(c).await, Counted::Count(4));
+    assert_eq!(steps.count(c).await, Counted::Count(4.into()));
     drop((oldest, newer));
 }
 
@@ -207,7 +208,7 @@ async fn a_seed_from_before_an_invalidation_is_refused() {
     assert!(steps.seed(steps.exact_count().await, &lease).await);
     assert_eq!(
         steps.count(a).await,
-        Counted::Count(1),
+        Counted::Count(1.into()),
         "and is not added to itself"
     );
 }
@@ -227,7 +228,7 @@ async fn a_lease_from_before_a_wipe_is_refused() {
     let fresh = steps.lease(b).await;
     assert!(!steps.seed(old, &lease).await);
     assert!(steps.seed(steps.exact_count().await, &fresh).await);
-    assert_eq!(steps.count(a).await, Counted::Count(2));
+    assert_eq!(steps.count(a).await, Counted::Count(2.into()));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -248,7 +249,7 @@ async fn lost_scripts_are_loaded_again_while_a_batch_is_counted() {
         .await
         .expect("Redis answers");
     let b = steps.commit().await;
-    assert_eq!(steps.count(b).await, Counted::Count(2));
+    assert_eq!(steps.count(b).await, Counted::Count(2.into()));
     let () = redis::cmd("SCRIPT")
         .arg("FLUSH")
         .query_async(&mut redis)
@@ -272,7 +273,7 @@ async fn a_rebuild_and_a_flush_of_the_same_item_end_in_the_exact_count() {
     assert!(report.rebuilt == 0 && report.flushed == 1, "{report:?}");
     assert!(steps.worker.flush().await.expect("a flush").is_quiescent());
     let b = steps.commit().await;
-    assert_eq!(steps.count(b).await, Counted::Count(2));
+    assert_eq!(steps.count(b).await, Counted::Count(2.into()));
     steps.worker.flush_until_quiescent().await.expect("a flush");
     assert_eq!(steps.saved().await, 2);
 }

@@ -26,6 +26,7 @@ mod readiness;
 mod refusals;
 mod replay;
 mod roles;
+mod rules;
 mod scripts;
 mod secrets;
 mod starts;

@@ -132,18 +132,21 @@ async fn a_saved_count_of_an_item_that_was_read_before_is_read_without_postgres(
     let from_postgres = read(item).await.expect("an answer");
     assert_eq!(
         (from_postgres.item.saved_count, from_postgres.live_count),
-        (1, Some(1))
+        (1.into(), Some(1.into()))
     );
     // Redis has no saved count of an item that has votes to save.
     tally.add(item, 1).await;
     let unsaved = read(item).await.expect("an answer");
-    assert_eq!((unsaved.item.saved_count, unsaved.live_count), (1, Some(2)));
+    assert_eq!(
+        (unsaved.item.saved_count, unsaved.live_count),
+        (1.into(), Some(2.into()))
+    );
     tally.worker().flush().await.expect("a flush");
     let saved = read(item).await.expect("an answer");
     assert_eq!(*saved.item, tally.saved(item).await, "as it is in Postgres");
     tally.stores.postgres.crash().await;
     let again = read(item).await.expect("an answer");
-    assert_eq!((&again.item, again.live_count), (&saved.item, Some(2)));
+    assert_eq!((&again.item, again.live_count), (&saved.item, Some(2.into())));
     assert!(read(other).await.is_err(), "its name is not in the cache");
 }
 
@@ -289,7 +292,7 @@ async fn redis_is_used_again_even_if_callers_never_stop_trying() {
             let live_counts = live_counts.clone();
             let delta = tally::domain::CountDelta {
                 item_id: item,
-                delta: 1,
+                delta: 1.into(),
             };
             tokio::spawn(async move {
                 while live_counts
@@ -350,7 +353,7 @@ async fn an_item_whose_exact_count_cannot_be_read_in_time_holds_up_no_vote_on_ot
     let server = server_ledger(&tally.stores.login_url(Role::Server));
     let queue = VoteQueue::start(&server, &live_counts, &SeedBackoff::default(), 1, None);
     let cast = async |item_id| match queue.cast(vote(item_id, None)).await {
-        Ok(tally::votes::Cast::Accepted { vote_count, .. }) => vote_count,
+        Ok(tally::votes::Cast::Accepted { count, .. }) => count,
         other => panic!("{other:?}"),
     };
     // Both batch writers have a connection.

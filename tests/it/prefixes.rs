@@ -49,7 +49,7 @@ impl OneTally {
         // Item ids begin at 1 in each database, so both Tallys have the same.
         for _ in 0..6 {
             let name = ItemName::parse("x".to_owned()).expect("a name");
-            items.push(ledger.create_item(&name).await.expect("an item").id);
+            items.push(ledger.create_item(&name.into()).await.expect("an item").id);
         }
         let tally = Self {
             prefix,

@@ -104,7 +104,7 @@ async fn votes_flushes_audits_rebuilds_and_epochs_work_with_each_program_under_i
     let saved = async |wanted: i64| {
         eventually(&format!("the item has {wanted}, audited"), async || {
             let row: (i64, i64, i64) = sqlx::query_as(
-                "select vote_count, audited_count, (select votes from watermark) from item where id = 1",
+                "select vote_count, audited_count, (select vote_total from watermark) from item where id = 1",
             )
             .fetch_one(&pool)
             .await

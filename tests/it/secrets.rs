@@ -120,6 +120,18 @@ async fn running_programs_show_no_secret_while_all_is_well_and_while_stores_fail
     for path in paths {
         assert_silent(path, &get(path).await);
     }
+    // The voter in a path: changed, shown, taken back, and refused below.
+    let of_voter = format!("{base}/v1/items/1/votes/very-private-voter");
+    let change = || http.put(&of_voter).json(&json!({ "value": -1 })).send();
+    assert_eq!(change().await.expect("an answer").status(), 200);
+    for method in [
+        reqwest::Method::GET,
+        reqwest::Method::DELETE,
+        reqwest::Method::GET,
+    ] {
+        let answer = http.request(method, &of_voter).send().await;
+        answer.expect("an answer");
+    }
     // Each store refuses the programs' passwords, and then ends.
     for role in [Role::Server, Role::Worker] {
         let statement = format!("alter role secret_{} password 'other'", role.name());
@@ -132,7 +144,7 @@ async fn running_programs_show_no_secret_while_all_is_well_and_while_stores_fail
     for name in ["server", "worker"] {
         let program = if name == "server" { &server } else { &worker };
         eventually(&format!("the {name} is refused"), async || {
-            let _ = vote().await;
+            let _ = (vote().await, change().await);
             program
                 .output()
                 .contains("password authentication failed")

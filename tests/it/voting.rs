@@ -12,8 +12,8 @@ async fn an_item_is_made_read_and_listed() {
     let (status, made) = tally.post("/v1/items", &json!({ "name": "Tabs" })).await;
     assert_eq!(status, StatusCode::CREATED);
     let id = made["id"].as_i64().expect("an id");
-    let expected = json!({ "id": id, "name": "Tabs", "vote_count": 0, "current": true,
-        "saved": { "vote_count": 0, "counted_at": null } });
+    let expected = json!({ "id": id, "name": "Tabs", "vote_count": 0, "up_count": 0, "down_count": 0, "current": true,
+        "saved": { "vote_count": 0, "up_count": 0, "down_count": 0, "counted_at": null } });
     assert_eq!(made, expected);
     assert_eq!(
         tally.get(&format!("/v1/items/{id}")).await,
@@ -32,7 +32,8 @@ async fn a_vote_is_stored_counted_and_answered_with_the_live_count() {
     let id = first["vote_id"].as_i64().expect("an id");
     assert_eq!(
         first,
-        json!({ "vote_id": id, "item_id": item, "voter_id": "ada", "value": 1, "vote_count": 1 })
+        json!({ "vote_id": id, "item_id": item, "voter_id": "ada", "value": 1,
+            "vote_count": 1, "up_count": 1, "down_count": 0 })
     );
     let (_, second) = tally.vote(item, "bob").await;
     assert_eq!(second["vote_count"], 2);

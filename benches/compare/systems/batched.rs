@@ -204,9 +204,10 @@ async fn store(connection: &mut PgConnection, votes: &[&NewVote]) -> Result<Vec<
 fn accepted(id: i64, value: i16, count: i64) -> Cast {
     Cast::Accepted {
         vote: StoredVote {
+            number: None,
             id: VoteId::new(id),
             value,
         },
-        vote_count: Some(count),
+        count: Some(count.into()),
     }
 }

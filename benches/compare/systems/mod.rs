@@ -155,7 +155,7 @@ async fn item<S: VoteStore>(store: web::Data<S>, id: PathItem) -> HttpResponse {
     match store.item(id.0).await {
         Ok((item, live)) => item_answer(&ItemCount {
             item: item.into(),
-            live_count: live,
+            live_count: live.map(Into::into),
             is_current: true,
         }),
         Err(error) => failed(&error),
@@ -205,6 +205,7 @@ async fn insert(postgres: impl PgExecutor<'_>, vote: &NewVote) -> anyhow::Result
     .await?
     .context("a repeated vote, which the bench never casts")?;
     Ok(StoredVote {
+        number: None,
         id: VoteId::new(id),
         value: vote.value.get(),
     })
@@ -218,9 +219,10 @@ async fn item_row(pool: &PgPool, id: ItemId) -> anyhow::Result<(Item, Option<i64
             .fetch_one(pool)
             .await?;
     let item = Item {
+        rules: None,
         id,
         name: name.into(),
-        saved_count,
+        saved_count: saved_count.into(),
         counted_at: None,
     };
     Ok((item, None))

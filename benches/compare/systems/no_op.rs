@@ -16,18 +16,20 @@ impl VoteStore for NoOp {
     async fn cast(&self, vote: NewVote) -> anyhow::Result<Cast> {
         Ok(Cast::Accepted {
             vote: StoredVote {
+                number: None,
                 id: VoteId::new(VOTE_ID),
                 value: vote.value.get(),
             },
-            vote_count: Some(COUNT),
+            count: Some(COUNT.into()),
         })
     }
 
     async fn item(&self, id: ItemId) -> anyhow::Result<(Item, Option<i64>)> {
         let item = Item {
+            rules: None,
             id,
             name: "item".into(),
-            saved_count: COUNT,
+            saved_count: COUNT.into(),
             counted_at: None,
         };
         Ok((item, Some(COUNT)))

@@ -65,7 +65,7 @@ impl Recipe {
 impl VoteStore for Recipe {
     async fn cast(&self, vote: NewVote) -> anyhow::Result<Cast> {
         let stored = insert(&self.pool, &vote).await?;
-        let count = self
+        let count: i64 = self
             .script
             .key(key(vote.item_id.get()))
             .arg(vote.value.get())
@@ -73,7 +73,7 @@ impl VoteStore for Recipe {
             .await?;
         Ok(Cast::Accepted {
             vote: stored,
-            vote_count: Some(count),
+            count: Some(count.into()),
         })
     }
 
@@ -84,9 +84,10 @@ impl VoteStore for Recipe {
             .await?;
         // The name would come from a cache. Nothing is asked: that is in the recipe's favour.
         let item = Item {
+            rules: None,
             id,
             name: "item".into(),
-            saved_count: 0,
+            saved_count: 0.into(),
             counted_at: None,
         };
         Ok((item, count))

@@ -16,7 +16,7 @@ impl VoteStore for Transaction {
         let mut transaction = self.pool.begin().await?;
         let stored = insert(&mut *transaction, &vote).await?;
         // The item comes last, so that its row is locked for the shortest time.
-        let count = sqlx::query_scalar(
+        let count: i64 = sqlx::query_scalar(
             "update item set vote_count = vote_count + $2 where id = $1 returning vote_count",
         )
         .bind(vote.item_id.get())
@@ -26,7 +26,7 @@ impl VoteStore for Transaction {
         transaction.commit().await?;
         Ok(Cast::Accepted {
             vote: stored,
-            vote_count: Some(count),
+            count: Some(count.into()),
         })
     }
 

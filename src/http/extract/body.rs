@@ -10,8 +10,8 @@ use actix_web::{FromRequest, HttpMessage, HttpRequest};
 use futures_util::StreamExt;
 use tokio::time::timeout;
 
-use super::form::{Form, unexpected_query, wrong_body};
-use crate::http::limits::{BODY_LIMIT, BODY_LIMIT_BYTES};
+use super::form::{Field, Form, unexpected_query, wrong_body};
+use crate::http::limits::BODY_LIMIT;
 use crate::http::problem::Problem;
 
 /// A JSON body. An empty one reads as `{}`.
@@ -35,13 +35,13 @@ impl<T: Form + 'static> FromRequest for Json<T> {
             if has_query {
                 return Err(unexpected_query(T::FIELDS));
             }
-            if declared.is_some_and(|bytes| bytes > BODY_LIMIT_BYTES) {
-                return Err(Problem::body_too_large(BODY_LIMIT_BYTES));
+            if declared.is_some_and(|bytes| bytes > T::LIMIT_BYTES) {
+                return Err(Problem::body_too_large(T::LIMIT_BYTES));
             }
             if is_encoded {
                 return Err(Problem::wrong_content_type());
             }
-            let bytes = timeout(BODY_LIMIT, read(payload, declared.unwrap_or(0)))
+            let bytes = timeout(BODY_LIMIT, read(payload, declared.unwrap_or(0), T::LIMIT_BYTES))
                 .await
                 .map_err(|_| Problem::body_too_slow(BODY_LIMIT))??;
             if !bytes.is_empty() && !is_json {
@@ -52,11 +52,16 @@ impl<T: Form + 'static> FromRequest for Json<T> {
     }
 }
 
+/// What is wrong with a body, or a part of one, that is no form with these fields.
+pub(in crate::http) fn wrong(bytes: &[u8], fields: &[Field]) -> Problem {
+    wrong_body(bytes, fields)
+}
+
 fn is_json(request: &HttpRequest) -> bool {
     request.content_type().eq_ignore_ascii_case("application/json")
 }
 
-async fn read(mut payload: Payload, expected: usize) -> Result<Bytes, Problem> {
+async fn read(mut payload: Payload, expected: usize, limit_bytes: usize) -> Result<Bytes, Problem> {
     let mut body = Vec::with_capacity(expected);
     while let Some(chunk) = payload.next().await {
         let chunk = chunk.map_err(|_| Problem::malformed("body", "The body did not arrive whole."))?;
@@ -64,8 +69,8 @@ async fn read(mut payload: Payload, expected: usize) -> Result<Bytes, Problem> {
         if body.is_empty() && chunk.len() == expected {
             return Ok(chunk);
         }
-        if body.len() + chunk.len() > BODY_LIMIT_BYTES {
-            return Err(Problem::body_too_large(BODY_LIMIT_BYTES));
+        if body.len() + chunk.len() > limit_bytes {
+            return Err(Problem::body_too_large(limit_bytes));
         }
         body.extend_from_slice(&chunk);
     }

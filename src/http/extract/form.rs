@@ -8,12 +8,15 @@ use std::fmt;
 
 use serde::de::{DeserializeOwned, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
+use crate::http::limits::BODY_LIMIT_BYTES;
 use crate::http::problem::Problem;
 
 /// Input with these fields: a JSON object, or a query's parameters.
 pub trait Form: DeserializeOwned {
     /// The fields that serde takes, as a client knows them.
     const FIELDS: &'static [Field];
+    /// The largest body.
+    const LIMIT_BYTES: usize = BODY_LIMIT_BYTES;
 }
 
 /// One field of a [`Form`].
@@ -30,6 +33,13 @@ pub enum Takes {
     Text,
     /// A whole number that fits into 64 bits.
     Number,
+    Boolean,
+    /// An array of strings.
+    Texts,
+    /// An array of whole numbers.
+    Numbers,
+    /// An array of objects, each read by itself.
+    Objects,
 }
 
 impl Field {
@@ -55,6 +65,10 @@ impl Field {
         Problem::malformed(self.name, format!("{}: {what}.", self.name))
     }
 
+    fn is_array(&self) -> bool {
+        matches!(self.takes, Takes::Texts | Takes::Numbers | Takes::Objects)
+    }
+
     fn duplicate(&self) -> Problem {
         self.problem("it is given more than once; it takes one value")
     }
@@ -65,7 +79,9 @@ impl Field {
 
     fn out_of_range(&self) -> Problem {
         self.problem(&match self.takes {
-            Takes::Text => format!("it is a number; it takes {}", self.takes),
+            Takes::Text | Takes::Boolean | Takes::Texts | Takes::Numbers | Takes::Objects => {
+                format!("it is a number; it takes {}", self.takes)
+            }
             Takes::Number => format!(
                 "it is out of range; it takes {} from {} to {}",
                 self.takes,
@@ -79,7 +95,11 @@ impl Field {
     fn wrong(&self, shape: Shape) -> Option<Problem> {
         match (self.takes, shape) {
             (_, Shape::Null) if !self.is_required => None,
-            (Takes::Text, Shape::Text) | (Takes::Number, Shape::Number) => None,
+            (Takes::Text, Shape::Text)
+            | (Takes::Number, Shape::Number)
+            | (Takes::Boolean, Shape::Boolean(_)) => None,
+            // Whether its entries are right is asked last.
+            (Takes::Texts | Takes::Numbers | Takes::Objects, Shape::Array) => None,
             (Takes::Number, Shape::LargeNumber) => Some(self.out_of_range()),
             _ => Some(self.problem(&format!("it is {shape}; it takes {}", self.takes))),
         }
@@ -91,6 +111,10 @@ impl fmt::Display for Takes {
         out.write_str(match self {
             Self::Text => "a string",
             Self::Number => "a whole number",
+            Self::Boolean => "true or false",
+            Self::Texts => "an array of strings",
+            Self::Numbers => "an array of whole numbers",
+            Self::Objects => "an array of objects",
         })
     }
 }
@@ -148,7 +172,15 @@ pub fn wrong_body(bytes: &[u8], fields: &[Field]) -> Problem {
     let is_missing = |field: &&Field| field.is_required && entries.iter().all(|(name, _)| name != field.name);
     match fields.iter().find(is_missing) {
         Some(field) => field.missing(),
-        None => body("it cannot be read"),
+        None => fields.iter().find(|field| field.is_array()).map_or_else(
+            || body("it cannot be read"),
+            |field| {
+                field.problem(&format!(
+                    "one of its entries is something else; it takes {}",
+                    field.takes
+                ))
+            },
+        ),
     }
 }
 

@@ -2,10 +2,10 @@
 
 pub(super) mod body;
 mod form;
-mod path;
+pub(super) mod path;
 pub(super) mod query;
 
 pub use body::Json;
 pub(super) use form::{Field, Form, Takes};
-pub use path::PathItem;
+pub use path::{PathItem, PathPoll, PathVote, PathVoter};
 pub(super) use query::Query;

@@ -1,10 +1,13 @@
-//! Reads ids in paths.
+//! Reads ids and voters in paths.
+
+use std::str::FromStr;
 
 use actix_web::dev::Payload;
 use actix_web::{FromRequest, HttpRequest};
 use futures_util::future;
+use percent_encoding::percent_decode_str;
 
-use crate::domain::ItemId;
+use crate::domain::{ItemId, PollId, VoteId, VoterId};
 use crate::http::problem::Problem;
 
 /// The `{id}` of a path: a positive 64-bit number.
@@ -15,9 +18,63 @@ impl FromRequest for PathItem {
     type Future = future::Ready<Result<Self, Problem>>;
 
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
-        let text = request.match_info().query("id");
-        future::ready(text.parse().map(Self).map_err(|()| {
-            Problem::malformed("id", "id: it takes a whole number from 1 to 9223372036854775807.")
-        }))
+        future::ready(id(request).map(Self))
     }
+}
+
+/// The `{id}` of a poll's path.
+pub struct PathPoll(pub PollId);
+
+impl FromRequest for PathPoll {
+    type Error = Problem;
+    type Future = future::Ready<Result<Self, Problem>>;
+
+    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
+        future::ready(id(request).map(Self))
+    }
+}
+
+/// The `{id}` of a vote's path.
+pub struct PathVote(pub VoteId);
+
+impl FromRequest for PathVote {
+    type Error = Problem;
+    type Future = future::Ready<Result<Self, Problem>>;
+
+    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
+        future::ready(id(request).map(Self))
+    }
+}
+
+fn id<Id: FromStr>(request: &HttpRequest) -> Result<Id, Problem> {
+    let text = request.match_info().query("id");
+    text.parse()
+        .map_err(|_| Problem::malformed("id", "id: it takes a whole number from 1 to 9223372036854775807."))
+}
+
+/// The voter in the last part of a path, percent-encoded.
+pub struct PathVoter(pub VoterId);
+
+impl FromRequest for PathVoter {
+    type Error = Problem;
+    type Future = future::Ready<Result<Self, Problem>>;
+
+    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
+        // As it was sent: actix has decoded a part of it.
+        let path = request.uri().path();
+        let last = path.rsplit_once('/').map_or(path, |(_, last)| last);
+        future::ready(voter(last).map(Self))
+    }
+}
+
+/// Reads a percent-encoded voter.
+///
+/// # Errors
+/// When it is not UTF-8, or no voter's id.
+pub(in crate::http) fn voter(text: &str) -> Result<VoterId, Problem> {
+    let decoded = percent_decode_str(text).decode_utf8().map_err(|_| {
+        let detail = "voter_id: it is not UTF-8; it takes UTF-8, percent-encoded.";
+        Problem::malformed("voter_id", detail)
+    })?;
+    VoterId::parse(decoded.into_owned()).map_err(|error| Problem::invalid("voter_id", format!("{error}.")))
 }

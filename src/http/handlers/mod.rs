@@ -1,6 +1,9 @@
 //! The handlers, a file a resource. They know no SQL and no Redis.
 
+pub(super) mod batches;
 pub(super) mod health;
 pub(super) mod items;
 pub(super) mod pages;
+pub(super) mod polls;
+pub(super) mod receipts;
 pub(super) mod votes;

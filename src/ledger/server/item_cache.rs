@@ -14,7 +14,7 @@ const ITEM_CACHE_LIMIT: Duration = Duration::from_secs(60);
 /// this is the same database. After a failover or a restart of Postgres the connection is
 /// another one: a cache must never outlive its connection.
 #[derive(Debug)]
-pub(super) struct ItemCache<Value = ()> {
+pub(super) struct ItemCache<Value> {
     items: HashMap<i64, Value>,
     limit_items: usize,
     since: Instant,
@@ -49,15 +49,6 @@ impl<Value> ItemCache<Value> {
         items.map(|id| self.items.get(&id)).collect()
     }
 
-    /// The items among these that are not cached, each once, in order.
-    pub fn unknown_among(&mut self, items: impl Iterator<Item = i64>) -> Vec<i64> {
-        self.refresh();
-        let mut unknown: Vec<i64> = items.filter(|id| !self.items.contains_key(id)).collect();
-        unknown.sort_unstable();
-        unknown.dedup();
-        unknown
-    }
-
     /// Adds items that were just read. A full cache forgets all of it first: what is asked for
     /// often is soon back.
     pub fn add(&mut self, items: impl ExactSizeIterator<Item = (i64, Value)>) {
@@ -74,16 +65,15 @@ mod tests {
 
     const LIMIT_ITEMS: usize = 1000;
 
-    fn add(cache: &mut ItemCache, items: &[i64]) {
+    fn add(cache: &mut ItemCache<()>, items: &[i64]) {
         cache.add(items.iter().map(|id| (*id, ())));
     }
 
     #[test]
     fn an_item_is_unknown_until_it_is_added() {
         let mut cache = ItemCache::new(LIMIT_ITEMS);
-        assert_eq!(cache.unknown_among([3, 1, 3, 2].into_iter()), [1, 2, 3]);
+        assert_eq!(cache.of([3, 1].into_iter()), [None, None]);
         add(&mut cache, &[1, 3]);
-        assert_eq!(cache.unknown_among([3, 1, 3, 2].into_iter()), [2]);
         assert_eq!(cache.of([2, 3].into_iter()), [None, Some(&())]);
     }
 
@@ -92,11 +82,11 @@ mod tests {
         let mut cache = ItemCache::new(LIMIT_ITEMS);
         let long_ago = || Instant::now().checked_sub(ITEM_CACHE_LIMIT).expect("an uptime");
         add(&mut cache, &[1]);
-        assert!(cache.unknown_among([1].into_iter()).is_empty());
+        assert_eq!(cache.of([1].into_iter()), [Some(&())]);
         cache.since = long_ago();
-        assert_eq!(cache.unknown_among([1].into_iter()), [1]);
+        assert_eq!(cache.of([1].into_iter()), [None]);
         add(&mut cache, &[1]);
-        assert!(cache.unknown_among([1].into_iter()).is_empty());
+        assert_eq!(cache.of([1].into_iter()), [Some(&())]);
         cache.since = long_ago();
         assert_eq!(cache.of([1].into_iter()), [None]);
     }
@@ -107,7 +97,7 @@ mod tests {
         for id in 0..3 * LIMIT_ITEMS as i64 {
             add(&mut cache, &[id]);
             assert!(cache.items.len() <= LIMIT_ITEMS);
-            assert!(cache.unknown_among([id].into_iter()).is_empty());
+            assert_eq!(cache.of([id].into_iter()), [Some(&())]);
         }
     }
 }

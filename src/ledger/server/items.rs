@@ -1,5 +1,6 @@
 //! Items: created once, read often.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use sqlx::PgExecutor;
@@ -8,7 +9,10 @@ use tokio::time::timeout;
 use super::ServerLedger;
 use super::connection::DedicatedConnection;
 use super::item_cache::ItemCache;
-use crate::domain::{ExactCount, Item, ItemId, ItemName, Revision};
+use crate::domain::{
+    Count, ExactCount, Item, ItemId, ItemRules, Moment, NewItem, PollId, Revision, StoredVote, VoteId,
+    VoterId,
+};
 use crate::ledger::LedgerError;
 use crate::ledger::connect::{ANSWER_MARGIN, KEPT_PLANS};
 use crate::ledger::error::is_disconnect;
@@ -22,19 +26,24 @@ struct Row {
     id: i64,
     name: String,
     vote_count: i64,
+    down_count: i64,
     counted_at: Option<i64>,
+    /// Whether its rules are not the default ones.
+    has_rules: bool,
 }
 
 impl TryFrom<Row> for Item {
     type Error = sqlx::Error;
 
     fn try_from(row: Row) -> Result<Self, sqlx::Error> {
-        let id = ItemId::new(row.id)
-            .ok_or_else(|| sqlx::Error::Decode(format!("item id {} is not positive", row.id).into()))?;
         Ok(Self {
-            id,
+            id: item_id(row.id)?,
             name: row.name.into(),
-            saved_count: row.vote_count,
+            rules: None,
+            saved_count: Count {
+                net: row.vote_count,
+                downs: row.down_count,
+            },
             counted_at: row.counted_at.map(Revision::from_micros),
         })
     }
@@ -44,17 +53,65 @@ impl ServerLedger {
     /// Creates an item. Its name need not be unique.
     ///
     /// # Errors
+    /// When Postgres is unavailable; when the item needs decisions and a server of a version
+    /// without them is connected ([`LedgerError::OlderServers`]).
+    pub async fn create_item(&self, new: &NewItem) -> Result<Item, LedgerError> {
+        let NewItem { name, rules } = new;
+        let id = if rules.need_decisions() {
+            sqlx::query_file_scalar!(
+                "src/ledger/sql/create_item_with_rule.sql",
+                name.as_str(),
+                rules.takes_down_votes,
+                rules.opens_at.map(Moment::micros),
+                rules.closes_at.map(Moment::micros),
+                rules.max_votes,
+                rules.is_numbered
+            )
+            .fetch_one(&self.database.pool)
+            .await
+            .map_err(LedgerError::of_rule)?
+        } else {
+            sqlx::query_scalar!(
+                "insert into item (name, takes_down_votes) values ($1, $2) returning id",
+                name.as_str(),
+                rules.takes_down_votes
+            )
+            .fetch_one(&self.database.pool)
+            .await?
+        };
+        Ok(Item {
+            id: item_id(id)?,
+            name: name.as_str().into(),
+            rules: (*rules != ItemRules::default()).then(|| Arc::new(rules.clone())),
+            saved_count: Count::ZERO,
+            counted_at: None,
+        })
+    }
+
+    /// The vote that this voter holds on this item; its value is 0 if the voter has taken it
+    /// back, and there is none if the voter has never voted on the item.
+    ///
+    /// # Errors
     /// When Postgres is unavailable.
-    pub async fn create_item(&self, name: &ItemName) -> Result<Item, LedgerError> {
-        let row = sqlx::query_as!(
-            Row,
-            r#"insert into item (name) values ($1)
-               returning id, name, vote_count, null::bigint as counted_at"#,
-            name.as_str()
+    pub async fn last_vote(&self, item: ItemId, voter: &VoterId) -> Result<Option<StoredVote>, LedgerError> {
+        let row = sqlx::query!(
+            "select id, value, change_number, number from vote
+             where item_id = $1 and voter_id = $2
+             order by item_id desc, voter_id desc, change_number desc
+             limit 1",
+            item.get(),
+            voter.as_str()
         )
-        .fetch_one(&self.database.pool)
+        .fetch_optional(&self.database.pool)
         .await?;
-        Ok(row.try_into()?)
+        Ok(row.map(|row| {
+            let is_held = row.change_number % 2 == 0;
+            StoredVote {
+                id: VoteId::new(row.id),
+                value: if is_held { row.value } else { 0 },
+                number: row.number.filter(|_| is_held),
+            }
+        }))
     }
 
     /// A reader of items, with a connection of its own.
@@ -66,7 +123,7 @@ impl ServerLedger {
                 self.database.session.clone(),
                 self.database.statement_limit + ANSWER_MARGIN,
             ),
-            names: ItemCache::new(NAMES_LIMIT_ITEMS),
+            facts: ItemCache::new(NAMES_LIMIT_ITEMS),
         }
     }
 
@@ -82,7 +139,8 @@ impl ServerLedger {
             None => {
                 sqlx::query_as!(
                     Row,
-                    r#"select id, name, vote_count,
+                    r#"select id, name, vote_count, down_count,
+                              rule_id is not null or not takes_down_votes as "has_rules!",
                               (extract(epoch from counted_at) * 1000000)::bigint as counted_at
                        from item where id > $1 order by id limit $2"#,
                     after,
@@ -94,7 +152,8 @@ impl ServerLedger {
             Some(name) => {
                 sqlx::query_as!(
                     Row,
-                    r#"select id, name, vote_count,
+                    r#"select id, name, vote_count, down_count,
+                              rule_id is not null or not takes_down_votes as "has_rules!",
                               (extract(epoch from counted_at) * 1000000)::bigint as counted_at
                        from item where name = $3 and id > $1 order by id limit $2"#,
                     after,
@@ -105,7 +164,7 @@ impl ServerLedger {
                 .await?
             }
         };
-        Ok(rows.into_iter().map(Item::try_from).collect::<Result<_, _>>()?)
+        with_rules(&self.database.pool, rows).await
     }
 
     /// The items among these that exist, in no order. Each id may be given once.
@@ -117,7 +176,8 @@ impl ServerLedger {
             return Ok(Vec::new());
         }
         let ids: Vec<i64> = ids.iter().map(|id| id.get()).collect();
-        Ok(find(&self.database.pool, &ids).await?.into_items()?)
+        let rows = find(&self.database.pool, &ids).await?.into_rows();
+        with_rules(&self.database.pool, rows).await
     }
 
     /// The exact counts of these items, all under one snapshot. Each id may be given once;
@@ -134,15 +194,22 @@ impl ServerLedger {
 /// the pool, each batch would be planned again, and the connection tested first.
 pub struct ItemReader {
     connection: DedicatedConnection,
-    /// Names that were read over this connection.
-    names: ItemCache<Arc<str>>,
+    /// What was read over this connection of items, and does not change with their votes.
+    facts: ItemCache<ItemFacts>,
+}
+
+/// What of an item does not change with its votes.
+#[derive(Clone, Debug)]
+pub struct ItemFacts {
+    pub name: Arc<str>,
+    pub rules: Option<Arc<ItemRules>>,
 }
 
 impl ItemReader {
-    /// The names of these items, in their order; `None` for an item that is not in the cache.
-    pub fn cached_names(&mut self, ids: &[ItemId]) -> Vec<Option<Arc<str>>> {
-        let names = self.names.of(ids.iter().map(|id| id.get()));
-        names.into_iter().map(|name| name.cloned()).collect()
+    /// The facts of these items, in their order; `None` for an item that is not in the cache.
+    pub fn cached_facts(&mut self, ids: &[ItemId]) -> Vec<Option<ItemFacts>> {
+        let facts = self.facts.of(ids.iter().map(|id| id.get()));
+        facts.into_iter().map(|one| one.cloned()).collect()
     }
 
     /// The items among these that exist, in no order. Each id may be given once.
@@ -154,26 +221,35 @@ impl ItemReader {
             return Ok(Vec::new());
         }
         let ids: Vec<i64> = ids.iter().map(|id| id.get()).collect();
-        let found = loop {
+        let items = loop {
             let (mut connection, was_kept) = self.connection.take().await?;
             if !was_kept {
-                self.names.clear();
+                self.facts.clear();
             }
             let limit = self.connection.answer_limit;
-            match timeout(limit, find(&mut connection, &ids)).await {
-                Ok(Ok(found)) => {
+            let reading = async {
+                let rows = find(&mut connection, &ids).await?.into_rows();
+                with_rules(&mut connection, rows).await
+            };
+            match timeout(limit, reading).await {
+                Ok(Ok(items)) => {
                     self.connection.keep(connection);
-                    break found;
+                    break items;
                 }
                 // Postgres was restarted, for example. To read again does no harm.
-                Ok(Err(error)) if was_kept && is_disconnect(&error) => {}
-                Ok(Err(error)) => return Err(error.into()),
+                Ok(Err(LedgerError::Postgres(error))) if was_kept && is_disconnect(&error) => {}
+                Ok(Err(error)) => return Err(error),
                 Err(_) => return Err(LedgerError::Timeout(limit)),
             }
         };
-        let items = found.into_items()?;
-        let names = items.iter().map(|item| (item.id.get(), Arc::clone(&item.name)));
-        self.names.add(names);
+        let facts = items.iter().map(|item| {
+            let facts = ItemFacts {
+                name: Arc::clone(&item.name),
+                rules: item.rules.clone(),
+            };
+            (item.id.get(), facts)
+        });
+        self.facts.add(facts);
         Ok(items)
     }
 }
@@ -183,26 +259,71 @@ struct Columns {
     ids: Option<Vec<i64>>,
     names: Option<Vec<String>>,
     vote_counts: Option<Vec<i64>>,
+    down_counts: Option<Vec<i64>>,
     counted_at: Option<Vec<Option<i64>>>,
+    have_rules: Option<Vec<bool>>,
 }
 
 impl Columns {
-    fn into_items(self) -> Result<Vec<Item>, sqlx::Error> {
+    fn into_rows(self) -> Vec<Row> {
         let columns = self.names.unwrap_or_default().into_iter();
         let columns = columns
             .zip(self.vote_counts.unwrap_or_default())
-            .zip(self.counted_at.unwrap_or_default());
+            .zip(self.down_counts.unwrap_or_default())
+            .zip(self.counted_at.unwrap_or_default())
+            .zip(self.have_rules.unwrap_or_default());
         let rows = self.ids.unwrap_or_default().into_iter().zip(columns);
-        rows.map(|(id, ((name, vote_count), counted_at))| {
-            Item::try_from(Row {
+        rows.map(
+            |(id, ((((name, vote_count), down_count), counted_at), has_rules))| Row {
                 id,
                 name,
                 vote_count,
+                down_count,
                 counted_at,
-            })
-        })
+                has_rules,
+            },
+        )
         .collect()
     }
+}
+
+fn item_id(id: i64) -> Result<ItemId, sqlx::Error> {
+    ItemId::new(id).ok_or_else(|| sqlx::Error::Decode(format!("item id {id} is not positive").into()))
+}
+
+/// Reads the rules of those items that have other than the default ones: mostly of none.
+async fn with_rules(executor: impl PgExecutor<'_>, rows: Vec<Row>) -> Result<Vec<Item>, LedgerError> {
+    let ruled: Vec<i64> = rows
+        .iter()
+        .filter(|row| row.has_rules)
+        .map(|row| row.id)
+        .collect();
+    let mut items: Vec<Item> = rows.into_iter().map(Item::try_from).collect::<Result<_, _>>()?;
+    if ruled.is_empty() {
+        return Ok(items);
+    }
+    let rows = sqlx::query_file!("src/ledger/sql/item_rules.sql", &ruled)
+        .fetch_all(executor)
+        .await?;
+    let mut rules: HashMap<i64, ItemRules> = rows
+        .into_iter()
+        .map(|row| {
+            let rules = ItemRules {
+                takes_down_votes: row.takes_down_votes,
+                max_votes: row.max_votes,
+                is_numbered: row.is_numbered,
+                opens_at: row.opens_at.map(Moment::from_micros),
+                closes_at: row.closes_at.map(Moment::from_micros),
+                poll: row.poll_id.and_then(PollId::new),
+                hides_count: row.hides_count,
+            };
+            (row.item_id, rules)
+        })
+        .collect();
+    for item in &mut items {
+        item.rules = rules.remove(&item.id.get()).map(Arc::new);
+    }
+    Ok(items)
 }
 
 /// One row of arrays: with a row for each item, to decode would cost more than to read.
@@ -210,8 +331,10 @@ async fn find(executor: impl PgExecutor<'_>, ids: &[i64]) -> Result<Columns, sql
     sqlx::query_as!(
         Columns,
         r#"select array_agg(id) as ids, array_agg(name) as names, array_agg(vote_count) as vote_counts,
+                  array_agg(down_count) as down_counts,
                   array_agg((extract(epoch from counted_at) * 1000000)::bigint)
-                      as "counted_at: Vec<Option<i64>>"
+                      as "counted_at: Vec<Option<i64>>",
+                  array_agg(rule_id is not null or not takes_down_votes) as have_rules
            from item where id = any($1)"#,
         ids
     )

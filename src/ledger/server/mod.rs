@@ -1,14 +1,19 @@
 //! The server's statements: the role `tally_server`.
 
 mod connection;
+mod decisions;
 mod item_cache;
 mod items;
+mod polls;
 mod progress;
+mod receipts;
 mod votes;
 
-pub use items::ItemReader;
+pub use decisions::{Decided, Decision, VoteRow};
 pub(crate) use items::NAMES_LIMIT_ITEMS;
+pub use items::{ItemFacts, ItemReader};
 pub use progress::BatchUnderWay;
+pub use receipts::Receipt;
 pub(crate) use votes::ITEM_CACHE_LIMIT_ITEMS;
 pub use votes::{InsertError, Inserted, VoteWriter};
 

@@ -1,16 +1,19 @@
 //! Storing votes.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::pin::pin;
 use std::time::Duration;
 
 use sqlx::Connection;
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool};
+use tokio::time::error::Elapsed;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::item_cache::ItemCache;
 use super::progress::{Batches, WriterName, Writers};
-use crate::domain::{ExactCount, ItemId, NewVote, StoredVote, TransactionId, VoteId, VoteOutcome, VoterId};
+use crate::domain::{
+    ExactCount, ItemId, NewVote, Refusal, StoredVote, TransactionId, Value, VoteId, VoteOutcome, VoterId,
+};
 use crate::ledger::LedgerError;
 use crate::ledger::connect::{ANSWER_MARGIN, CHECK_LIMIT, CONNECT_LIMIT, Database};
 use crate::ledger::error::is_certain;
@@ -59,15 +62,26 @@ pub struct VoteWriter {
 }
 
 /// A batch writer's connection, and the items that were read over it.
-struct WriterConnection {
-    connection: PgConnection,
+pub(super) struct WriterConnection {
+    pub connection: PgConnection,
     /// The process of Postgres that serves it.
     pid: i32,
-    items: ItemCache,
+    items: ItemCache<ItemKind>,
     name: WriterName,
     used_at: Instant,
     /// [`Writers::failures`] when it was known to be open.
     failures: u64,
+}
+
+/// How the votes on an item are stored. It never changes (migrations/0015_rules.sql).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ItemKind {
+    /// By these statements.
+    Plain,
+    /// By these statements, and it takes no down-votes.
+    UpOnly,
+    /// By `decide`: it has a rule.
+    Ruled,
 }
 
 /// sqlx's options would show their password.
@@ -97,36 +111,17 @@ impl VoteWriter {
     /// # Errors
     /// When the batch was not stored, or possibly not: the error says which.
     pub async fn insert(&mut self, votes: &[NewVote]) -> Result<Inserted, InsertError> {
-        self.batches.begin();
-        // Taken, and kept again only after a clean end: a connection whose statement failed or
-        // was given up is never used again.
-        let kept = match self.kept.take() {
-            Some(kept) => self.if_open(kept).await,
-            None => None,
-        };
-        let mut writer = match kept {
-            Some(writer) => writer,
-            None => self.connect().await.map_err(InsertError::NotStored)?,
-        };
-        // When this returns, the statement's transaction has ended: sqlx waits for
-        // ReadyForQuery, which Postgres sends after the commit.
+        let mut writer = self.begin().await?;
+        let ended = timeout(self.answer_limit, insert(&mut writer, votes)).await;
         let Batch {
             transaction,
             mut outcomes,
-        } = match timeout(self.answer_limit, insert(&mut writer, votes)).await {
-            Ok(Ok(batch)) => batch,
-            Ok(Err(error)) if is_certain(&error) => return Err(InsertError::NotStored(error.into())),
-            Ok(Err(error)) => {
-                self.writers.connection_failed();
-                return Err(InsertError::Unknown(error.into()));
-            }
-            Err(_) => return Err(InsertError::Unknown(LedgerError::Timeout(self.answer_limit))),
-        };
+        } = self.ended(ended)?;
         // From here on the batch is committed: it must be counted, whatever fails.
         let looked_up = if outcomes.contains(&None) {
             match timeout(
                 self.answer_limit,
-                find_first_votes(&mut writer.connection, votes, &mut outcomes),
+                find_last_votes(&mut writer.connection, votes, &mut outcomes),
             )
             .await
             {
@@ -138,7 +133,7 @@ impl VoteWriter {
         };
         match looked_up {
             Ok(()) => self.keep(writer),
-            Err(error) => tracing::error!(%error, "the first votes of some repeats could not be read"),
+            Err(error) => tracing::error!(%error, "the votes that some repeats repeat could not be read"),
         }
         let outcomes = outcomes
             .into_iter()
@@ -148,6 +143,43 @@ impl VoteWriter {
             transaction,
             outcomes,
         })
+    }
+
+    /// Begins a batch: over the connection that was kept, or over a new one. The caller keeps
+    /// it again only after a clean end: a connection whose statement failed or was given up is
+    /// never used again.
+    pub(super) async fn begin(&mut self) -> Result<WriterConnection, InsertError> {
+        self.batches.begin();
+        let kept = match self.kept.take() {
+            Some(kept) => self.if_open(kept).await,
+            None => None,
+        };
+        match kept {
+            Some(writer) => Ok(writer),
+            None => self.connect().await.map_err(InsertError::NotStored),
+        }
+    }
+
+    /// What the end of a statement says of its batch. When a statement has an answer, its
+    /// transaction has ended: sqlx waits for ReadyForQuery, which Postgres sends after the commit.
+    pub(super) fn ended<Answer>(
+        &self,
+        ended: Result<Result<Answer, sqlx::Error>, Elapsed>,
+    ) -> Result<Answer, InsertError> {
+        match ended {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(error)) if is_certain(&error) => Err(InsertError::NotStored(error.into())),
+            Ok(Err(error)) => {
+                self.writers.connection_failed();
+                Err(InsertError::Unknown(error.into()))
+            }
+            Err(_) => Err(InsertError::Unknown(LedgerError::Timeout(self.answer_limit))),
+        }
+    }
+
+    /// How long a statement may take until its answer.
+    pub(super) fn answer_limit(&self) -> Duration {
+        self.answer_limit
     }
 
     /// Says that the batch which was inserted last has ended: its votes are counted, or their
@@ -182,7 +214,7 @@ impl VoteWriter {
     }
 
     /// Keeps a connection after a clean end.
-    fn keep(&mut self, writer: WriterConnection) {
+    pub(super) fn keep(&mut self, writer: WriterConnection) {
         self.kept = Some(WriterConnection {
             used_at: Instant::now(),
             ..writer
@@ -256,8 +288,8 @@ fn fresh_name() -> String {
 /// process of Postgres that serves it.
 async fn announce(connection: &mut PgConnection, name: &str) -> Result<i32, sqlx::Error> {
     sqlx::query_scalar!(
-        r#"insert into writer_connection (name, counted_vote_id)
-           select $1, case when is_called then last_value else last_value - 1 end from vote_id_seq
+        r#"insert into writer_connection (name, counted_vote_id, knows_rules)
+           select $1, case when is_called then last_value else last_value - 1 end, true from vote_id_seq
            returning pg_backend_pid() as "pid!""#,
         name
     )
@@ -302,17 +334,71 @@ struct Batch {
     outcomes: Vec<Option<VoteOutcome>>,
 }
 
+/// No transaction: a batch that stored nothing.
+const NO_TRANSACTION: TransactionId = TransactionId(0);
+
 fn item_and_voter(vote: &NewVote) -> (i64, Option<&str>) {
     (vote.item_id.get(), vote.voter_id.as_ref().map(VoterId::as_str))
 }
 
+/// What becomes of a vote on an item of this kind, if these statements do not store it.
+fn refusal(kind: ItemKind, vote: &NewVote) -> Option<VoteOutcome> {
+    match kind {
+        ItemKind::Ruled => Some(VoteOutcome::NeedsDecision),
+        ItemKind::UpOnly if vote.value == Value::DOWN => Some(VoteOutcome::Refused(Refusal::NoDownVotes)),
+        ItemKind::Plain | ItemKind::UpOnly => None,
+    }
+}
+
 async fn insert(writer: &mut WriterConnection, votes: &[NewVote]) -> Result<Batch, sqlx::Error> {
-    let items = votes.iter().map(|vote| vote.item_id.get());
-    let unknown = writer.items.unknown_among(items);
+    let kinds = writer.items.of(votes.iter().map(|vote| vote.item_id.get()));
+    let refused = |at: usize| kinds[at].and_then(|kind| refusal(*kind, &votes[at]));
+    // Mostly, all are to be sent.
+    let Some(first) = (0..votes.len()).find(|at| refused(*at).is_some()) else {
+        let unknown = unknown_among(votes, &kinds);
+        return insert_sent(writer, votes, &unknown).await;
+    };
+    let mut outcomes: Vec<Option<VoteOutcome>> = vec![None; votes.len()];
+    let mut sent: Vec<usize> = (0..first).collect();
+    for (at, outcome) in outcomes.iter_mut().enumerate().skip(first) {
+        *outcome = refused(at);
+        if outcome.is_none() {
+            sent.push(at);
+        }
+    }
+    let unknown = unknown_among(votes, &kinds);
+    if sent.is_empty() {
+        return Ok(Batch {
+            transaction: NO_TRANSACTION,
+            outcomes,
+        });
+    }
+    let to_send: Vec<NewVote> = sent.iter().map(|at| votes[*at].clone()).collect();
+    let batch = insert_sent(writer, &to_send, &unknown).await?;
+    for (at, outcome) in sent.into_iter().zip(batch.outcomes) {
+        outcomes[at] = outcome;
+    }
+    Ok(Batch { outcomes, ..batch })
+}
+
+/// The items of these votes that are not cached, each once, in order.
+fn unknown_among(votes: &[NewVote], kinds: &[Option<&ItemKind>]) -> Vec<i64> {
+    let missing = votes.iter().zip(kinds).filter(|(_, kind)| kind.is_none());
+    let mut unknown: Vec<i64> = missing.map(|(vote, _)| vote.item_id.get()).collect();
+    unknown.sort_unstable();
+    unknown.dedup();
+    unknown
+}
+
+async fn insert_sent(
+    writer: &mut WriterConnection,
+    votes: &[NewVote],
+    unknown: &[i64],
+) -> Result<Batch, sqlx::Error> {
     if votes.iter().all(|vote| vote.voter_id.is_none()) {
-        insert_anonymous(writer, votes, &unknown).await
+        insert_anonymous(writer, votes, unknown).await
     } else {
-        insert_any(writer, votes, &unknown).await
+        insert_any(writer, votes, unknown).await
     }
 }
 
@@ -334,8 +420,10 @@ async fn insert_anonymous(
     )
     .fetch_one(&mut writer.connection)
     .await?;
-    writer.items.add(batch.found.iter().map(|id| (*id, ())));
-    let absent = Absent::new(unknown, &batch.found);
+    let looked_up = LookedUp::new(unknown, batch.plain, batch.up_only, batch.ruled);
+    writer
+        .items
+        .add(looked_up.found.iter().map(|(id, kind)| (*id, *kind)));
     let mut inserted = batch.inserted;
     // They should be in order already.
     inserted.sort_unstable();
@@ -343,16 +431,10 @@ async fn insert_anonymous(
     let outcomes = votes
         .iter()
         .map(|vote| {
-            if absent.contains(vote.item_id) {
-                return Some(VoteOutcome::UnknownItem);
-            }
-            // There is an id for each: as many rows were inserted as votes have an item.
-            ids.next().map(|id| {
-                VoteOutcome::Accepted(StoredVote {
-                    id: VoteId::new(id),
-                    value: vote.value.get(),
-                })
-            })
+            // There is an id for each other: as many rows were inserted.
+            looked_up
+                .refusal(vote)
+                .or_else(|| ids.next().map(|id| accepted(id, vote.value.get())))
         })
         .collect();
     Ok(Batch {
@@ -361,21 +443,50 @@ async fn insert_anonymous(
     })
 }
 
-/// The items of a batch that do not exist.
-struct Absent(HashSet<i64>);
+fn accepted(id: i64, value: i16) -> VoteOutcome {
+    VoteOutcome::Accepted(StoredVote {
+        id: VoteId::new(id),
+        value,
+        number: None,
+    })
+}
 
-impl Absent {
-    /// The items that were looked for and not found.
-    fn new(unknown: &[i64], found: &[i64]) -> Self {
-        if found.len() == unknown.len() {
-            return Self(HashSet::new());
+/// The items of a batch that were not cached, and what was found of them.
+struct LookedUp<'a> {
+    unknown: &'a [i64],
+    found: HashMap<i64, ItemKind>,
+}
+
+impl<'a> LookedUp<'a> {
+    /// None of a kind comes as null.
+    fn new(
+        unknown: &'a [i64],
+        plain: Option<Vec<i64>>,
+        up_only: Option<Vec<i64>>,
+        ruled: Option<Vec<i64>>,
+    ) -> Self {
+        let of = |ids: Option<Vec<i64>>, kind| ids.unwrap_or_default().into_iter().map(move |id| (id, kind));
+        let found = of(plain, ItemKind::Plain)
+            .chain(of(up_only, ItemKind::UpOnly))
+            .chain(of(ruled, ItemKind::Ruled));
+        Self {
+            unknown,
+            found: found.collect(),
         }
-        let found: HashSet<&i64> = found.iter().collect();
-        Self(unknown.iter().filter(|id| !found.contains(id)).copied().collect())
     }
 
-    fn contains(&self, item: ItemId) -> bool {
-        !self.0.is_empty() && self.0.contains(&item.get())
+    /// What becomes of a vote whose item was looked up, if it was not stored for that.
+    fn refusal(&self, vote: &NewVote) -> Option<VoteOutcome> {
+        if self.unknown.is_empty() {
+            return None;
+        }
+        match self.found.get(&vote.item_id.get()) {
+            Some(kind) => refusal(*kind, vote),
+            None => {
+                let is_absent = self.unknown.binary_search(&vote.item_id.get()).is_ok();
+                is_absent.then_some(VoteOutcome::UnknownItem)
+            }
+        }
     }
 }
 
@@ -396,7 +507,10 @@ async fn insert_any(
     )
     .fetch_one(&mut writer.connection)
     .await?;
-    writer.items.add(batch.found.iter().map(|id| (*id, ())));
+    let looked_up = LookedUp::new(unknown, batch.plain, batch.up_only, batch.ruled);
+    writer
+        .items
+        .add(looked_up.found.iter().map(|(id, kind)| (*id, *kind)));
     let all_inserted = batch.inserted.len() == votes.len();
     let inserted: HashSet<i64> = if all_inserted {
         HashSet::new()
@@ -406,13 +520,10 @@ async fn insert_any(
     let outcomes = batch
         .candidates
         .iter()
-        .zip(values)
-        .map(|(id, value)| match id {
-            None => Some(VoteOutcome::UnknownItem),
-            Some(id) if all_inserted || inserted.contains(id) => Some(VoteOutcome::Accepted(StoredVote {
-                id: VoteId::new(*id),
-                value,
-            })),
+        .zip(votes)
+        .map(|(id, vote)| match id {
+            None => looked_up.refusal(vote),
+            Some(id) if all_inserted || inserted.contains(id) => Some(accepted(*id, vote.value.get())),
             Some(_) => None,
         })
         .collect();
@@ -422,10 +533,11 @@ async fn insert_any(
     })
 }
 
-/// Finds the first votes that the repeats repeat. These were committed before the batch or
-/// while it ran, or are part of it. A statement of its own, since the snapshot of the batch's
-/// statement does not see them all.
-async fn find_first_votes(
+/// Finds the votes that the repeats repeat: the voters' last rows. These were committed before
+/// the batch or while it ran, or are part of it. A statement of its own, since the snapshot of
+/// the batch's statement does not see them all. A voter whose last row takes a vote back holds
+/// none: that needs a decision.
+async fn find_last_votes(
     connection: &mut PgConnection,
     votes: &[NewVote],
     outcomes: &mut [Option<VoteOutcome>],
@@ -434,7 +546,7 @@ async fn find_first_votes(
     let (items, voters): (Vec<i64>, Vec<Option<&str>>) =
         open.iter().map(|at| item_and_voter(&votes[*at])).unzip();
     let rows = sqlx::query_file!(
-        "src/ledger/sql/first_votes.sql",
+        "src/ledger/sql/last_votes.sql",
         &items,
         &voters as &[Option<&str>]
     )
@@ -442,10 +554,15 @@ async fn find_first_votes(
     .await?;
     for row in rows {
         if let Some(open) = at(row.position).and_then(|at| open.get(at)) {
-            outcomes[*open] = Some(VoteOutcome::Repeated(StoredVote {
-                id: VoteId::new(row.id),
-                value: row.value,
-            }));
+            outcomes[*open] = Some(if row.change_number % 2 == 0 {
+                VoteOutcome::Repeated(StoredVote {
+                    id: VoteId::new(row.id),
+                    value: row.value,
+                    number: None,
+                })
+            } else {
+                VoteOutcome::NeedsDecision
+            });
         }
     }
     Ok(())

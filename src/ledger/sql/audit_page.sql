@@ -2,15 +2,25 @@
 -- $2: votes with higher ids may be in flight.
 select item.id            as "item_id!",
        item.vote_count    as "saved_count!",
+       item.down_count    as "saved_downs!",
        (extract(epoch from item.counted_at) * 1000000)::bigint as "counted_at",
        (item.audited_count + coalesce(tail.sum, 0))::bigint    as "exact_count!",
+       item.audited_down_count + tail.downs_cast - tail.downs_taken_back as "exact_downs!",
        coalesce(tail.in_flight_up, 0)::bigint                  as "in_flight_up!",
-       coalesce(tail.in_flight_down, 0)::bigint                as "in_flight_down!"
+       coalesce(tail.in_flight_down, 0)::bigint                as "in_flight_down!",
+       tail.in_flight_downs_cast                               as "in_flight_downs_cast!",
+       tail.in_flight_downs_taken_back                         as "in_flight_downs_taken_back!"
 from item
 cross join lateral (
     select sum(vote.value) as sum,
            sum(vote.value) filter (where vote.id > $2::bigint and vote.value > 0) as in_flight_up,
-           -sum(vote.value) filter (where vote.id > $2::bigint and vote.value < 0) as in_flight_down
+           -sum(vote.value) filter (where vote.id > $2::bigint and vote.value < 0) as in_flight_down,
+           count(*) filter (where vote.value < 0 and vote.change_number % 2 = 0) as downs_cast,
+           count(*) filter (where vote.value > 0 and vote.change_number % 2 = 1) as downs_taken_back,
+           count(*) filter (where vote.id > $2::bigint
+                              and vote.value < 0 and vote.change_number % 2 = 0) as in_flight_downs_cast,
+           count(*) filter (where vote.id > $2::bigint
+                              and vote.value > 0 and vote.change_number % 2 = 1) as in_flight_downs_taken_back
     from vote
     -- One range of the index vote_of_item; see exact_counts.sql.
     where (vote.item_id, vote.id) > (item.id, (select vote_id from watermark))

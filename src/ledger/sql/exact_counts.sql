@@ -2,16 +2,21 @@
 -- under. One statement has one snapshot, so the watermark, the audited counts and the votes
 -- beyond the watermark agree.
 select item.id as "item_id!",
-       item.audited_count + coalesce((
-           -- One range of the index vote_of_item for each item, whenever this was planned.
-           -- With plain comparisons, a plan from the time when the table was empty may read
-           -- all votes beyond the watermark by their ids, for each item.
-           select sum(vote.value)
-           from vote
-           where (vote.item_id, vote.id) > (item.id, (select vote_id from watermark))
-             and (vote.item_id, vote.id) <= (item.id, 9223372036854775807)
-       ), 0)::bigint as "count!",
-       (extract(epoch from counted_at) * 1000000)::bigint as "counted_at",
-       pg_current_snapshot()::text as "snapshot!"
+       (item.audited_count + coalesce(tail.sum, 0))::bigint as "count!",
+       item.audited_down_count + tail.downs                 as "down_count!",
+       (extract(epoch from counted_at) * 1000000)::bigint   as "counted_at",
+       pg_current_snapshot()::text                          as "snapshot!"
 from item
+cross join lateral (
+    select sum(vote.value) as sum,
+           -- A row with an even change_number casts a vote; an odd one takes it back.
+           count(*) filter (where vote.value < 0 and vote.change_number % 2 = 0)
+           - count(*) filter (where vote.value > 0 and vote.change_number % 2 = 1) as downs
+    from vote
+    -- One range of the index vote_of_item for each item, whenever this was planned.
+    -- With plain comparisons, a plan from the time when the table was empty may read
+    -- all votes beyond the watermark by their ids, for each item.
+    where (vote.item_id, vote.id) > (item.id, (select vote_id from watermark))
+      and (vote.item_id, vote.id) <= (item.id, 9223372036854775807)
+) as tail
 where item.id = any($1::bigint[])

@@ -1,11 +1,16 @@
--- Stores one batch of votes without voters: all whose item exists.
+-- Stores one batch of votes without voters: all whose item exists and takes
+-- them without a decision.
 -- $1 item ids and $2 values, an array entry for each vote; $3 the items of $1 that the
 -- caller's item cache lacks, each once: mostly none.
 -- insert_votes.sql can do the same and more, but takes half as long again for each vote.
 with found as materialized (
-    -- An array: then the votes below are read in one pass and joined to nothing, even if
+    -- Arrays: then the votes below are read in one pass and joined to nothing, even if
     -- this was planned while the tables were empty.
-    select array(select id from item where id = any($3::bigint[])) as ids
+    select array_agg(id) filter (where rule_id is null and takes_down_votes)     as plain,
+           array_agg(id) filter (where rule_id is null and not takes_down_votes) as up_only,
+           -- Votes on these need a decision: cast_votes.sql.
+           array_agg(id) filter (where rule_id is not null)                      as ruled
+    from item where id = any($3::bigint[])
 ), inserted as (
     -- The column's default draws an id as each row is made, so ids go up in the order in
     -- which the votes are given.
@@ -13,12 +18,15 @@ with found as materialized (
     select given.item_id, given.value
     from unnest($1::bigint[], $2::smallint[]) as given (item_id, value)
     where given.item_id <> all($3::bigint[])
-       or given.item_id = any((select ids from found)::bigint[])
+       or given.item_id = any((select plain from found)::bigint[])
+       or given.value > 0 and given.item_id = any((select up_only from found)::bigint[])
     returning id
 )
 -- One row of arrays: a row for each vote would cost more to send than to insert.
 select pg_current_xact_id()::text::bigint    as "xid!",
-       (select ids from found)               as "found!: Vec<i64>",
+       (select plain from found)             as "plain",
+       (select up_only from found)           as "up_only",
+       (select ruled from found)             as "ruled",
        -- As in insert_votes.sql.
        case when vote_ids_are_new((select min(id) from inserted))
             then array(select id from inserted) end as "inserted!: Vec<i64>"

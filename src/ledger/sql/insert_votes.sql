@@ -1,14 +1,20 @@
--- Stores one batch of votes: all that are no repeats and whose item exists.
+-- Stores one batch of votes: all that are no repeats and whose item exists and
+-- takes them without a decision.
 -- $1 item ids, $2 voter ids (null: anonymous) and $3 values, an array entry for each vote;
 -- $4 the items of $1 that the caller's item cache lacks, each once.
 with found as materialized (
     -- As in insert_anonymous_votes.sql.
-    select array(select id from item where id = any($4::bigint[])) as ids
+    select array_agg(id) filter (where rule_id is null and takes_down_votes)     as plain,
+           array_agg(id) filter (where rule_id is null and not takes_down_votes) as up_only,
+           -- Votes on these need a decision: cast_votes.sql.
+           array_agg(id) filter (where rule_id is not null)                      as ruled
+    from item where id = any($4::bigint[])
 ), candidate as materialized (
-    -- An id for each vote whose item exists. A repeat's id stays unused.
+    -- An id for each vote whose item takes it. A repeat's id stays unused.
     select given.position, given.item_id, given.voter_id, given.value,
            case when given.item_id <> all($4::bigint[])
-                  or given.item_id = any((select ids from found)::bigint[])
+                  or given.item_id = any((select plain from found)::bigint[])
+                  or given.value > 0 and given.item_id = any((select up_only from found)::bigint[])
                 then nextval('vote_id_seq') end as id
     from unnest($1::bigint[], $2::text[], $3::smallint[]) with ordinality
          as given (item_id, voter_id, value, position)
@@ -23,9 +29,11 @@ with found as materialized (
     returning id
 )
 -- One row of arrays: a row for each vote would cost more to send than to insert. A candidate
--- that was not inserted is a repeat; see first_votes.sql.
+-- that was not inserted is a repeat; see last_votes.sql.
 select pg_current_xact_id()::text::bigint                 as "xid!",
-       (select ids from found)                            as "found!: Vec<i64>",
+       (select plain from found)                          as "plain",
+       (select up_only from found)                        as "up_only",
+       (select ruled from found)                          as "ruled",
        array(select id from candidate order by position)  as "candidates!: Vec<Option<i64>>",
        -- An error, and nothing is stored, if an id is not beyond the watermark.
        case when vote_ids_are_new((select min(id) from inserted))

@@ -28,14 +28,22 @@ begin
     execute format('grant usage on schema %I to tally_server, tally_worker, tally_report', current_schema());
 end $$;
 
-revoke all on table item, vote, watermark, epoch, identity, incarnation, writer_connection, _sqlx_migrations from tally_server, tally_worker, tally_report;
+revoke all on table item, vote, rule, place, watermark, epoch, identity, incarnation, writer_connection, _sqlx_migrations from tally_server, tally_worker, tally_report;
 revoke all on sequence item_id_seq, vote_id_seq from tally_server, tally_worker, tally_report;
 
 -- The server creates items, adds votes, and reads exact counts to seed with. It never writes
 -- the count columns, which start at their defaults.
-grant select (id, name, vote_count, counted_at, audited_count), insert (name) on item to tally_server;
-grant select (id, item_id, value, change_number, voter_id),
+grant select (id, name, rule_id, takes_down_votes, vote_count, down_count, counted_at, audited_count,
+              audited_down_count),
+      insert (name, rule_id, takes_down_votes) on item to tally_server;
+grant select (id, item_id, value, change_number, voter_id, poll_id, number),
       insert (id, item_id, value, voter_id) on vote to tally_server;
+-- It makes rules. Only cast_votes, which has the owner's rights, stores changes, and writes what a
+-- rule keeps.
+grant select (id, title, max_choices, opens_at, closes_at, shows_results, voter_count),
+      insert (title, max_choices, opens_at, closes_at, shows_results) on rule to tally_server;
+grant select, insert (item_id, max_votes, is_numbered) on place to tally_server;
+grant execute on function cast_votes, final_results to tally_server;
 -- The statement that stores votes draws their ids itself. An identity column draws the ids
 -- of items, which needs no grant.
 grant usage, select on sequence vote_id_seq to tally_server;
@@ -43,8 +51,8 @@ grant select (vote_id) on watermark to tally_server;
 -- It looks at the watermark for the statement that stores votes.
 grant execute on function vote_ids_are_new to tally_server;
 -- It adds its batch writers' connections, and notes how far their votes are counted.
-grant select (name, counted_vote_id), insert (name, counted_vote_id), update (counted_vote_id)
-      on writer_connection to tally_server;
+grant select (name, counted_vote_id, knows_rules), insert (name, counted_vote_id, knows_rules),
+      update (counted_vote_id) on writer_connection to tally_server;
 -- For /health/ready, and to tell Tally's tables from those of others.
 grant select (version, checksum) on _sqlx_migrations to tally_server, tally_worker;
 -- Which Tally this is.
@@ -52,12 +60,12 @@ grant select (id) on identity to tally_server, tally_worker;
 
 -- The sync worker and `tally audit` write counts and the watermark. They read votes, but not
 -- who voted.
-grant select (id, vote_count, counted_at, audited_count),
-      update (vote_count, counted_at, audited_count) on item to tally_worker;
-grant select (id, item_id, value) on vote to tally_worker;
+grant select (id, vote_count, down_count, counted_at, audited_count, audited_down_count),
+      update (vote_count, down_count, counted_at, audited_count, audited_down_count) on item to tally_worker;
+grant select (id, item_id, value, change_number) on vote to tally_worker;
 -- The last id that was drawn.
 grant select on sequence vote_id_seq to tally_worker;
-grant select (vote_id, votes), update (vote_id, votes) on watermark to tally_worker;
+grant select (vote_id, vote_total), update (vote_id, vote_total) on watermark to tally_worker;
 -- `for share` asks for the right to update.
 grant select (number), update (number) on epoch to tally_worker;
 -- The row is always the default one. The whole table is granted, for the row's xmin.
@@ -65,5 +73,5 @@ grant select, insert (one), delete on incarnation to tally_worker;
 -- They see how far each is, find those that are gone, and remove those.
 grant select (name, counted_vote_id), delete on writer_connection to tally_worker;
 
--- Reports read all items and all votes.
-grant select on item, vote to tally_report;
+-- Reports read all items, all votes, and the rules.
+grant select on item, vote, rule, place to tally_report;

@@ -1,20 +1,22 @@
 -- Saves counts to their items, each only if its revision is not below counted_at, and all
 -- only in the epoch in which the counts were read.
--- $1 item ids, each once; $2 counts; $3 revisions (µs); $4 the epoch's number.
+-- $1 item ids, each once; $2 counts; $3 revisions (µs); $4 the epoch's number; $5 the counts of
+-- down-votes.
 with current as materialized (
     -- Locked: whoever raises the number waits until this write has ended.
     select number from epoch for share
 ), written as (
     update item
     set vote_count = given.vote_count,
+        down_count = given.down_count,
         counted_at = given.counted_at
     from (
-        select id, vote_count, timestamptz 'epoch' + revision * interval '1 microsecond' as counted_at
+        select id, vote_count, down_count, timestamptz 'epoch' + revision * interval '1 microsecond' as counted_at
         -- In a subquery the planner does not know the arrays' lengths, and takes them for
         -- short: it plans one index lookup for each item. Otherwise, for 10,000 of a million
         -- items, it would read the whole index, which took 16 µs an item instead of 6 µs.
-        from unnest((select $1::bigint[]), (select $2::bigint[]), (select $3::bigint[]))
-             as given (id, vote_count, revision)
+        from unnest((select $1::bigint[]), (select $2::bigint[]), (select $3::bigint[]), (select $5::bigint[]))
+             as given (id, vote_count, revision, down_count)
         where (select number from current) = $4::bigint
         -- Two workers lock the rows in the same order, so that they do not wait for each
         -- other (a deadlock).

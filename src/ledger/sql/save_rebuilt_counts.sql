@@ -2,7 +2,8 @@
 -- read with the exact count (compare and set), and all only in the epoch in which the
 -- rebuild requests were read. Returns the items that were written.
 -- $1 item ids, each once; $2 counts; $3 revisions (µs); $4 the revisions of the saved
--- counts that were read (µs), null: never saved; $5 the epoch's number.
+-- counts that were read (µs), null: never saved; $5 the epoch's number; $6 the counts of
+-- down-votes.
 with current as materialized (
     -- As in save_counts.sql.
     select number from epoch for share
@@ -15,10 +16,12 @@ with current as materialized (
 ), written as (
     update item
     set vote_count = given.vote_count,
+        down_count = given.down_count,
         counted_at = timestamptz 'epoch' + given.revision * interval '1 microsecond'
     from unlocked
     join unnest((select $1::bigint[]), (select $2::bigint[]), (select $3::bigint[]),
-                (select $4::bigint[])) as given (id, vote_count, revision, read_revision)
+                (select $4::bigint[]), (select $6::bigint[]))
+         as given (id, vote_count, revision, read_revision, down_count)
          on given.id = unlocked.id
     where item.id = unlocked.id
       and item.counted_at is not distinct from

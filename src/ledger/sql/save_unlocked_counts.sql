@@ -1,6 +1,7 @@
 -- As save_counts.sql, but leaves out items whose rows someone else has locked: an operator's
 -- open transaction, say. This costs a lock more for each item.
--- $1 item ids, each once; $2 counts; $3 revisions (µs); $4 the epoch's number.
+-- $1 item ids, each once; $2 counts; $3 revisions (µs); $4 the epoch's number; $5 the counts of
+-- down-votes.
 with current as materialized (
     select number from epoch for share
 ), unlocked as materialized (
@@ -11,10 +12,11 @@ with current as materialized (
 ), written as (
     update item
     set vote_count = given.vote_count,
+        down_count = given.down_count,
         counted_at = timestamptz 'epoch' + given.revision * interval '1 microsecond'
     from unlocked
-    join unnest((select $1::bigint[]), (select $2::bigint[]), (select $3::bigint[]))
-         as given (id, vote_count, revision) on given.id = unlocked.id
+    join unnest((select $1::bigint[]), (select $2::bigint[]), (select $3::bigint[]), (select $5::bigint[]))
+         as given (id, vote_count, revision, down_count) on given.id = unlocked.id
     where item.id = unlocked.id
       and (item.counted_at is null
            or item.counted_at <= timestamptz 'epoch' + given.revision * interval '1 microsecond')

@@ -1,21 +1,21 @@
 //! What the audit compares live counts and saved counts with.
 
 use super::WorkerLedger;
-use crate::domain::{ItemId, Revision, VoteId};
+use crate::domain::{Count, ItemId, Revision, VoteId};
 use crate::ledger::LedgerError;
 
 /// An item's counts in Postgres, all under one snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AuditRow {
     pub item_id: ItemId,
-    pub saved_count: i64,
+    pub saved_count: Count,
     /// The revision of the saved count; `None` if it was never saved.
     pub counted_at: Option<Revision>,
-    pub exact_count: i64,
-    /// The sum of the votes above 0 that may be in flight.
-    pub in_flight_up: i64,
-    /// The sum, without its sign, of the votes below 0 that may be in flight.
-    pub in_flight_down: i64,
+    pub exact_count: Count,
+    /// How much of the exact count the rows that may be in flight have raised.
+    pub in_flight_raised: Count,
+    /// How much those rows have lowered it, without the sign.
+    pub in_flight_lowered: Count,
 }
 
 impl WorkerLedger {
@@ -26,7 +26,7 @@ impl WorkerLedger {
     /// When Postgres is unavailable or too slow.
     pub async fn vote_total(&self) -> Result<i64, LedgerError> {
         Ok(sqlx::query_scalar!(
-            r#"select votes + (select count(*) from vote where id > watermark.vote_id) as "votes!"
+            r#"select vote_total + (select count(*) from vote where id > watermark.vote_id) as "votes!"
                from watermark"#
         )
         .fetch_one(&self.database.pool)
@@ -52,11 +52,23 @@ impl WorkerLedger {
             .filter_map(|row| {
                 Some(AuditRow {
                     item_id: ItemId::new(row.item_id)?,
-                    saved_count: row.saved_count,
+                    saved_count: Count {
+                        net: row.saved_count,
+                        downs: row.saved_downs,
+                    },
                     counted_at: row.counted_at.map(Revision::from_micros),
-                    exact_count: row.exact_count,
-                    in_flight_up: row.in_flight_up,
-                    in_flight_down: row.in_flight_down,
+                    exact_count: Count {
+                        net: row.exact_count,
+                        downs: row.exact_downs,
+                    },
+                    in_flight_raised: Count {
+                        net: row.in_flight_up,
+                        downs: row.in_flight_downs_cast,
+                    },
+                    in_flight_lowered: Count {
+                        net: row.in_flight_down,
+                        downs: row.in_flight_downs_taken_back,
+                    },
                 })
             })
             .collect())

@@ -101,10 +101,11 @@ impl WorkerLedger {
         epoch: EpochNumber,
     ) -> Result<Saved, LedgerError> {
         let ids: Vec<i64> = counts.iter().map(|one| one.item_id.get()).collect();
-        let values: Vec<i64> = counts.iter().map(|one| one.count).collect();
+        let values: Vec<i64> = counts.iter().map(|one| one.count.net).collect();
+        let downs: Vec<i64> = counts.iter().map(|one| one.count.downs).collect();
         let revisions: Vec<i64> = counts.iter().map(|one| one.revision.micros()).collect();
         if self.has_locked_rows.load(Ordering::Relaxed) {
-            return self.save_unlocked(&ids, &values, &revisions, epoch).await;
+            return self.save_unlocked(&ids, &values, &downs, &revisions, epoch).await;
         }
         let mut tries = 1;
         let saved = loop {
@@ -113,7 +114,8 @@ impl WorkerLedger {
                 &ids,
                 &values,
                 &revisions,
-                epoch.0
+                epoch.0,
+                &downs
             )
             .fetch_one(&self.database.pool)
             .await;
@@ -126,7 +128,7 @@ impl WorkerLedger {
                     tries += 1;
                 }
                 Err(error) if is_lock_timeout(&error) => {
-                    return self.save_unlocked(&ids, &values, &revisions, epoch).await;
+                    return self.save_unlocked(&ids, &values, &downs, &revisions, epoch).await;
                 }
                 Err(error) => return Err(error.into()),
             }
@@ -145,6 +147,7 @@ impl WorkerLedger {
         &self,
         ids: &[i64],
         counts: &[i64],
+        downs: &[i64],
         revisions: &[i64],
         epoch: EpochNumber,
     ) -> Result<Saved, LedgerError> {
@@ -153,7 +156,8 @@ impl WorkerLedger {
             ids,
             counts,
             revisions,
-            epoch.0
+            epoch.0,
+            downs
         )
         .fetch_one(&self.database.pool)
         .await?;
@@ -189,7 +193,8 @@ impl WorkerLedger {
         epoch: EpochNumber,
     ) -> Result<HashSet<ItemId>, LedgerError> {
         let ids: Vec<i64> = counts.iter().map(|one| one.exact.item_id.get()).collect();
-        let values: Vec<i64> = counts.iter().map(|one| one.exact.count).collect();
+        let values: Vec<i64> = counts.iter().map(|one| one.exact.count.net).collect();
+        let downs: Vec<i64> = counts.iter().map(|one| one.exact.count.downs).collect();
         let revisions: Vec<i64> = counts.iter().map(|one| one.revision.micros()).collect();
         let read: Vec<Option<i64>> = counts
             .iter()
@@ -201,7 +206,8 @@ impl WorkerLedger {
             &values,
             &revisions,
             &read as &[Option<i64>],
-            epoch.0
+            epoch.0,
+            &downs
         )
         .fetch_one(&self.database.pool)
         .await?;

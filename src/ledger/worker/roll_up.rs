@@ -87,8 +87,8 @@ impl WorkerLedger {
             .fetch_one(&mut *transaction)
             .await?;
         let moved = sqlx::query!(
-            r#"update watermark set vote_id = $1, votes = votes + $2
-               returning vote_id, votes, (select last_value from vote_id_seq) as "drawn!""#,
+            r#"update watermark set vote_id = $1, vote_total = vote_total + $2
+               returning vote_id, vote_total, (select last_value from vote_id_seq) as "drawn!""#,
             end,
             votes
         )
@@ -104,7 +104,7 @@ impl WorkerLedger {
         transaction.commit().await?;
         Ok(Some(RolledUp {
             watermark: VoteId::new(moved.vote_id),
-            votes: moved.votes,
+            votes: moved.vote_total,
             drawn: VoteId::new(moved.drawn),
         }))
     }

@@ -16,7 +16,7 @@ use super::breaker::{CircuitBreaker, Generation};
 use super::repair;
 use super::state::State;
 use super::suspects::{SUSPECTS_LIMIT_ITEMS, Suspects};
-use crate::domain::{CountDelta, ExactCount, ItemId, Owner, Revision, TransactionId};
+use crate::domain::{Count, CountDelta, ExactCount, ItemId, Owner, Revision, TransactionId};
 use crate::live::counter::{fields, read_fields};
 use crate::live::scripts::{self, fresh_token, text};
 use crate::live::{LEASE_LIMIT_MS, LiveError, Redis};
@@ -31,7 +31,7 @@ const REPAIRED_EVERY: Duration = Duration::from_millis(20);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Counted {
     /// The live count, with the batch in it.
-    Count(i64),
+    Count(Count),
     /// There is no live count. Whoever has this lease may seed one.
     Miss { lease: String },
 }
@@ -47,7 +47,7 @@ pub struct Seed {
 /// A live count, as a reader sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LiveCount {
-    pub count: i64,
+    pub count: Count,
     /// The revision under which this very count is saved in its item; `None` if it is not
     /// marked as saved.
     pub saved: Option<Revision>,
@@ -148,7 +148,12 @@ impl LiveCounts {
         transaction: TransactionId,
     ) -> Result<Vec<Counted>, LiveError> {
         let nonce = fresh_token();
-        let items = || deltas.iter().filter(|one| one.delta != 0).map(|one| one.item_id);
+        let items = || {
+            deltas
+                .iter()
+                .filter(|one| one.delta != Count::ZERO)
+                .map(|one| one.item_id)
+        };
         let counted = self.call(async |mut connection| {
             let replies = scripts::COUNT.call(
                 &mut connection,
@@ -159,7 +164,12 @@ impl LiveCounts {
                     command.arg(transaction.0).arg(&nonce).arg(LEASE_LIMIT_MS);
                 },
                 |command, one| {
-                    command.arg(one.delta);
+                    let Count { net, downs } = one.delta;
+                    if downs == 0 {
+                        command.arg(net);
+                    } else {
+                        command.arg(format!("{net},{downs}"));
+                    }
                 },
             );
             replies.await?.into_iter().map(counted).collect()
@@ -187,7 +197,8 @@ impl LiveCounts {
                 |_| {},
                 |command, Seed { exact, lease }| {
                     command
-                        .arg(exact.count)
+                        .arg(exact.count.net)
+                        .arg(exact.count.downs)
                         .arg(exact.snapshot.compact().as_ref())
                         .arg(lease)
                         .arg(exact.counted_at.map_or(0, Revision::micros));
@@ -209,7 +220,7 @@ impl LiveCounts {
         let keys = self.state.redis.keys();
         let commands = items
             .iter()
-            .map(|item| read_fields(keys, *item, &["count", "rev", "saved", "rebuild"]));
+            .map(|item| read_fields(keys, *item, &["count", "rev", "saved", "rebuild", "downs"]));
         let replies = self.call(async |mut connection| {
             let replies = scripts::send(&mut connection, commands).await?;
             replies.into_iter().map(fields).collect::<Result<Vec<_>, _>>()
@@ -322,25 +333,34 @@ impl LiveCounts {
 }
 
 fn counted(reply: Value) -> Result<Counted, LiveError> {
-    match &reply {
-        Value::Int(count) => Ok(Counted::Count(*count)),
-        Value::Array(parts) => match (parts.first().and_then(text), parts.get(1).and_then(text)) {
-            (Some("MISS"), Some(lease)) => Ok(Counted::Miss {
+    let counted = match &reply {
+        Value::Int(net) => Some(Counted::Count((*net).into())),
+        Value::Array(parts) => match parts.as_slice() {
+            [Value::Int(net), Value::Int(downs)] => Some(Counted::Count(Count {
+                net: *net,
+                downs: *downs,
+            })),
+            [kind, lease] if text(kind) == Some("MISS") => text(lease).map(|lease| Counted::Miss {
                 lease: lease.to_owned(),
             }),
-            _ => Err(scripts::COUNT.unexpected(reply)),
+            _ => None,
         },
-        _ => Err(scripts::COUNT.unexpected(reply)),
-    }
+        _ => None,
+    };
+    counted.ok_or_else(|| scripts::COUNT.unexpected(reply))
 }
 
 /// What a counter's fields say; `None` when they are no counter's.
 fn live_read(fields: Vec<Value>) -> Option<LiveRead> {
-    type Fields = (Option<i64>, Option<i64>, Option<i64>, Option<String>);
-    let (count, revision, saved, rebuild): Fields = redis::from_redis_value(Value::Array(fields)).ok()?;
-    Some(match (count, rebuild) {
-        (Some(count), _) => LiveRead::Count(LiveCount {
-            count,
+    type Fields = (Option<i64>, Option<i64>, Option<i64>, Option<String>, Option<i64>);
+    let (net, revision, saved, rebuild, downs): Fields =
+        redis::from_redis_value(Value::Array(fields)).ok()?;
+    Some(match (net, rebuild) {
+        (Some(net), _) => LiveRead::Count(LiveCount {
+            count: Count {
+                net,
+                downs: downs.unwrap_or_default(),
+            },
             saved: saved
                 .filter(|saved| revision == Some(*saved))
                 .map(Revision::from_micros),

@@ -5,11 +5,11 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use metrics_exporter_prometheus::PrometheusHandle;
-use reqwest::{Response, StatusCode};
+use reqwest::{Method, Response, StatusCode};
 use serde_json::{Value, json};
 use sqlx::PgPool;
 use tally::app::{self, StoreUrls};
-use tally::domain::{self, Item, ItemId, ItemName, NewVote, VoterId};
+use tally::domain::{self, Count, Item, ItemId, ItemName, NewVote, VoterId};
 use tally::http::limits::CONNECTIONS_LIMIT;
 use tally::http::{ClientLimits, ServerOptions};
 use tally::ledger::{Role, ServerLedger, WorkerLedger};
@@ -140,7 +140,11 @@ impl Tally {
 
     pub async fn item(&self, name: &str) -> ItemId {
         let name = ItemName::parse(name.to_owned()).expect("a name");
-        self.server_ledger.create_item(&name).await.expect("an item").id
+        self.server_ledger
+            .create_item(&name.into())
+            .await
+            .expect("an item")
+            .id
     }
 
     pub async fn get(&self, path: &str) -> (StatusCode, Value) {
@@ -150,6 +154,55 @@ impl Tally {
             .send()
             .await
             .expect("an answer");
+        (response.status(), response.json().await.expect("JSON"))
+    }
+
+    /// An item with these fields beside its name.
+    pub async fn item_with(&self, fields: Value) -> ItemId {
+        let mut fields = fields;
+        fields["name"] = json!("x");
+        let (status, item) = self.post("/v1/items", &fields).await;
+        assert_eq!(status, StatusCode::CREATED, "{item}");
+        ItemId::new(item["id"].as_i64().expect("an id")).expect("positive")
+    }
+
+    /// Starts a second server on the same stores, which ends with the test. Returns its address.
+    pub async fn another_server(&self) -> String {
+        let options = ServerOptions {
+            listen: "127.0.0.1:0".parse().expect("an address"),
+            shutdown_limit: Duration::from_secs(10),
+            clients: ClientLimits::with_connections(CONNECTIONS_LIMIT),
+        };
+        let of_server = urls(&self.stores.login_url(Role::Server), &self.stores.redis_url());
+        let server = app::server(&of_server, options, "another server", metrics()).expect("a free port");
+        let base = format!("http://{}", server.address().expect("an address"));
+        tokio::spawn(server.run(std::future::pending()));
+        super::eventually("the second server is ready", async || {
+            let answer = self.http.get(format!("{base}/health/ready")).send().await.ok()?;
+            (answer.text().await.ok()?.contains("\"ready\"")).then_some(())
+        })
+        .await;
+        base
+    }
+
+    /// Sends a request without a body, or with a JSON body.
+    pub async fn send(&self, method: Method, path: &str, body: Option<&Value>) -> (StatusCode, Value) {
+        self.send_to(&self.base, method, path, body).await
+    }
+
+    /// The same to a server at this address.
+    pub async fn send_to(
+        &self,
+        base: &str,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> (StatusCode, Value) {
+        let mut request = self.http.request(method, format!("{base}{path}"));
+        if let Some(body) = body {
+            request = request.json(body);
+        }
+        let response = request.send().await.expect("an answer");
         (response.status(), response.json().await.expect("JSON"))
     }
 
@@ -189,11 +242,11 @@ impl Tally {
             .await
             .expect("Redis answers")
             .remove(0);
-        counter.count.map(|(count, _)| count)
+        counter.count.map(|(count, _)| count.net)
     }
 
     pub async fn saved_count(&self, item: ItemId) -> i64 {
-        self.saved(item).await.saved_count
+        self.saved(item).await.saved_count.net
     }
 
     /// The item as it is in Postgres.
@@ -221,6 +274,30 @@ impl Tally {
         let truth = self.ledger_sum(item).await;
         assert_eq!(self.saved_count(item).await, truth, "saved count of item {item}");
         if let Some(live) = self.live_count(item).await {
+            assert_eq!(live, truth, "live count of item {item}");
+        }
+        let downs: i64 = sqlx::query_scalar(
+            "select count(*) filter (where value < 0 and change_number % 2 = 0)
+                    - count(*) filter (where value > 0 and change_number % 2 = 1)
+             from vote where item_id = $1",
+        )
+        .bind(item.get())
+        .fetch_one(&self.pool)
+        .await
+        .expect("Postgres answers");
+        let truth = Count { net: truth, downs };
+        assert_eq!(
+            self.saved(item).await.saved_count,
+            truth,
+            "saved count of item {item}"
+        );
+        let counter = self
+            .counters
+            .read(&[item])
+            .await
+            .expect("Redis answers")
+            .remove(0);
+        if let Some((live, _)) = counter.count {
             assert_eq!(live, truth, "live count of item {item}");
         }
     }

@@ -176,7 +176,7 @@ async fn every_count_that_is_answered_lies_between_what_was_acknowledged_and_wha
     let mut items = Vec::new();
     for _ in 0..ITEMS {
         let name = ItemName::parse("x".to_owned()).expect("a name");
-        items.push(ledger.create_item(&name).await.expect("an item").id);
+        items.push(ledger.create_item(&name.into()).await.expect("an item").id);
     }
     let (mut servers, mut urls) = (Vec::new(), Vec::new());
     let (mut workers, mut worker_urls) = (Vec::new(), Vec::new());

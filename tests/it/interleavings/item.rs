@@ -6,7 +6,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{Script, Value};
 use sqlx::Row;
 use sqlx::postgres::PgPool;
-use tally::domain::{CountDelta, ExactCount, ItemId, Revision, Snapshot, TransactionId};
+use tally::domain::{Count, CountDelta, ExactCount, ItemId, Revision, Snapshot, TransactionId};
 use tally::live::Counted;
 
 use super::pieces::{INDEX, Pieces};
@@ -22,11 +22,11 @@ pub(super) enum Worker {
     },
     Write {
         epoch: i64,
-        count: i64,
+        count: Count,
         revision: i64,
     },
     Mark {
-        count: i64,
+        count: Count,
         revision: i64,
     },
     /// The item has refused the count of this revision.
@@ -79,7 +79,7 @@ pub(super) enum Saving {
 
 #[derive(Clone, Debug)]
 pub(super) struct Fields {
-    pub(super) count: Option<(i64, i64)>,
+    pub(super) count: Option<(Count, i64)>,
     pub(super) saved: Option<i64>,
     pub(super) rebuild: Option<String>,
 }
@@ -193,12 +193,10 @@ impl Item {
         batch.after(reply)
     }
 
-    /// A delta of 0 is a repeat: its transaction stores nothing.
-    pub(super) async fn commit(&self, delta: i64) -> TransactionId {
-        let values: Vec<i16> = match i16::try_from(delta).expect("-1, 0 or 1") {
-            0 => Vec::new(),
-            value => vec![value],
-        };
+    /// Without votes it is a repeat: its transaction stores nothing.
+    pub(super) async fn commit(&self, delta: Count) -> TransactionId {
+        let values = (0..delta.ups()).map(|_| 1).chain((0..delta.downs).map(|_| -1));
+        let values: Vec<i16> = values.collect();
         let row = sqlx::query(self.pieces.insert_votes)
             .bind(vec![self.id.get(); values.len()])
             .bind(values)
@@ -211,9 +209,22 @@ impl Item {
 
     pub(super) async fn count(&mut self, TransactionId(xid): TransactionId, delta: CountDelta) -> Counted {
         self.tokens += 1;
-        let arguments = [xid, self.tokens, LEASE_LIMIT_MS, delta.delta].map(|one| one.to_string());
-        match self.script(|pieces| &pieces.count, &arguments).await {
-            Value::Int(count) => Counted::Count(count),
+        let Count { net, downs } = delta.delta;
+        let delta = if downs == 0 {
+            net.to_string()
+        } else {
+            format!("{net},{downs}")
+        };
+        let [xid, token, limit] = [xid, self.tokens, LEASE_LIMIT_MS].map(|one| one.to_string());
+        match self
+            .script(|pieces| &pieces.count, &[xid, token, limit, delta])
+            .await
+        {
+            Value::Int(count) => Counted::Count(count.into()),
+            Value::Array(parts) if matches!(parts[..], [Value::Int(_), Value::Int(_)]) => {
+                let (net, downs) = redis::from_redis_value(Value::Array(parts)).expect("numbers");
+                Counted::Count(Count { net, downs })
+            }
             miss => {
                 let (_, lease): (String, String) = redis::from_redis_value(miss).expect("a miss");
                 Counted::Miss { lease }
@@ -223,7 +234,8 @@ impl Item {
 
     pub(super) async fn seed(&mut self, exact: &ExactCount, lease: String) -> bool {
         let arguments = [
-            exact.count.to_string(),
+            exact.count.net.to_string(),
+            exact.count.downs.to_string(),
             exact.snapshot.compact().into_owned(),
             lease,
             exact.counted_at.map_or(0, Revision::micros).to_string(),
@@ -267,7 +279,7 @@ impl Item {
             },
             Worker::Mark { count, revision } => {
                 let by = if self.pieces.without == Without::Revision {
-                    count
+                    count.net
                 } else {
                     revision
                 };
@@ -392,13 +404,17 @@ impl Item {
     }
 
     pub(super) async fn read(&mut self) -> Fields {
-        let (count, revision, saved, rebuild): (Option<i64>, Option<i64>, Option<i64>, Option<String>) =
-            redis::cmd("HMGET")
-                .arg(&self.key)
-                .arg(&["count", "rev", "saved", "rebuild"])
-                .query_async(&mut self.redis)
-                .await
-                .expect("Redis answers");
+        type Read = (Option<i64>, Option<i64>, Option<i64>, Option<i64>, Option<String>);
+        let (net, downs, revision, saved, rebuild): Read = redis::cmd("HMGET")
+            .arg(&self.key)
+            .arg(&["count", "downs", "rev", "saved", "rebuild"])
+            .query_async(&mut self.redis)
+            .await
+            .expect("Redis answers");
+        let count = net.map(|net| Count {
+            net,
+            downs: downs.unwrap_or_default(),
+        });
         Fields {
             count: count.zip(revision),
             saved,
@@ -414,18 +430,22 @@ impl Item {
             .expect("an exact count");
         ExactCount {
             item_id: self.id,
-            count: row.get(1),
-            counted_at: row.get::<Option<i64>, _>(2).map(Revision::from_micros),
-            snapshot: Snapshot::parse(row.get(3)).expect("a snapshot"),
+            count: Count {
+                net: row.get(1),
+                downs: row.get(2),
+            },
+            counted_at: row.get::<Option<i64>, _>(3).map(Revision::from_micros),
+            snapshot: Snapshot::parse(row.get(4)).expect("a snapshot"),
         }
     }
 
-    pub(super) async fn save(&self, epoch: i64, count: i64, revision: i64) -> Saving {
+    pub(super) async fn save(&self, epoch: i64, count: Count, revision: i64) -> Saving {
         let row = sqlx::query(&self.pieces.save_counts)
             .bind(vec![self.id.get()])
-            .bind(vec![count])
+            .bind(vec![count.net])
             .bind(vec![revision])
             .bind(epoch)
+            .bind(vec![count.downs])
             .fetch_one(&self.postgres)
             .await
             .expect("a save");
@@ -441,10 +461,11 @@ impl Item {
     pub(super) async fn save_rebuilt(&self, epoch: i64, exact: &ExactCount, revision: i64) -> bool {
         let row = sqlx::query(self.pieces.save_rebuilt_counts)
             .bind(vec![self.id.get()])
-            .bind(vec![exact.count])
+            .bind(vec![exact.count.net])
             .bind(vec![revision])
             .bind(vec![exact.counted_at.map(Revision::micros)])
             .bind(epoch)
+            .bind(vec![exact.count.downs])
             .fetch_one(&self.postgres)
             .await
             .expect("a save");
@@ -484,14 +505,18 @@ impl Item {
     }
 
     /// Saved count and the ledger's sum.
-    pub(super) async fn truth(&self) -> (i64, i64) {
-        sqlx::query_as(
-            "select vote_count, (select coalesce(sum(value), 0)::bigint from vote where item_id = item.id)
+    pub(super) async fn truth(&self) -> (Count, Count) {
+        let (saved, saved_downs, sum, downs) = sqlx::query_as(
+            "select vote_count, down_count,
+                    (select coalesce(sum(value), 0)::bigint from vote where item_id = item.id),
+                    (select count(*) from vote where item_id = item.id and value < 0)
              from item where id = $1",
         )
         .bind(self.id.get())
         .fetch_one(&self.postgres)
         .await
-        .expect("the item")
+        .expect("the item");
+        let count = |net, downs| Count { net, downs };
+        (count(saved, saved_downs), count(sum, downs))
     }
 }

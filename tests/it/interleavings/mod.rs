@@ -27,7 +27,7 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
-use tally::domain::CountDelta;
+use tally::domain::{Count, CountDelta};
 use tally::ledger::ROLL_UP_LIMIT_IDS;
 use tokio::sync::RwLock;
 
@@ -55,6 +55,14 @@ const BEGIN_US: i64 = 1_700_000_000_000_000;
 /// Rounds of a batch, at the most: fewer than the server's, so that some batches give up.
 const ROUNDS_LIMIT: usize = 3;
 
+/// What a batch adds: up-votes and down-votes, one of each, or nothing (a repeat).
+const DELTAS: [Count; 10] = {
+    let up = Count { net: 1, downs: 0 };
+    let down = Count { net: -1, downs: 1 };
+    let both = Count { net: 0, downs: 1 };
+    [up, up, up, up, up, down, down, both, both, Count::ZERO]
+};
+
 /// Plays one interleaving; returns what is wrong with it, and its steps.
 async fn play(seed: u64, mut item: Item, without: Without, roll_ups: &RwLock<()>) -> Result<(), String> {
     let mut random = StdRng::seed_from_u64(seed);
@@ -62,9 +70,7 @@ async fn play(seed: u64, mut item: Item, without: Without, roll_ups: &RwLock<()>
         .map(|_| {
             let delta = CountDelta {
                 item_id: item.id,
-                delta: *[1, 1, 1, 1, 1, 1, -1, -1, -1, 0]
-                    .choose(&mut random)
-                    .expect("a delta"),
+                delta: *DELTAS.choose(&mut random).expect("a delta"),
             };
             Batch::new(delta, random.random_range(1..=ROUNDS_LIMIT), without)
         })
@@ -152,7 +158,7 @@ async fn play(seed: u64, mut item: Item, without: Without, roll_ups: &RwLock<()>
     }
 
     // Nobody is in the middle of anything: a live count must be right.
-    let wrong = |what: &str, got: i64, truth: i64, trace: &[String]| {
+    let wrong = |what: &str, got: Count, truth: Count, trace: &[String]| {
         Err(format!(
             "seed {seed}: {what} {got}, truth {truth}\n  {}",
             trace.join("\n  ")

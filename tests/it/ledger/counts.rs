@@ -19,7 +19,7 @@ async fn an_exact_count_comes_with_a_snapshot_that_sees_its_votes() {
         .await
         .expect("an insert");
     let after = ledger.exact_counts(&[x]).await.expect("counts").remove(0);
-    assert_eq!((before.count, after.count), (0, 2));
+    assert_eq!((before.count, after.count), (0.into(), 2.into()));
     assert!(!before.snapshot.sees(inserted.transaction));
     assert!(after.snapshot.sees(inserted.transaction));
     assert!(after.snapshot.sees(TransactionId(1)));
@@ -68,17 +68,20 @@ async fn a_count_is_saved_only_forward_in_counted_at() {
     };
     let micros = 1_795_222_231_361_714;
     assert_eq!(
-        save(5, micros).await,
-        (true, 5, Some(micros)),
+        save(5.into(), micros).await,
+        (true, 5.into(), Some(micros)),
         "to the microsecond"
     );
     assert_eq!(
-        save(4, micros - 1).await,
-        (false, 5, Some(micros)),
+        save(4.into(), micros - 1).await,
+        (false, 5.into(), Some(micros)),
         "an older one is refused"
     );
-    assert_eq!(save(6, micros).await, (true, 6, Some(micros)));
-    assert_eq!(save(7, micros + 1).await, (true, 7, Some(micros + 1)));
+    assert_eq!(save(6.into(), micros).await, (true, 6.into(), Some(micros)));
+    assert_eq!(
+        save(7.into(), micros + 1).await,
+        (true, 7.into(), Some(micros + 1))
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -90,7 +93,7 @@ async fn two_workers_that_save_the_same_items_in_opposite_orders_both_succeed_an
     let counts = |revision: i64| -> Vec<CountToSave> {
         let of_item = |item: &ItemId| CountToSave {
             item_id: *item,
-            count: revision,
+            count: revision.into(),
             revision: Revision::from_micros(revision),
         };
         items.iter().map(of_item).collect()
@@ -125,14 +128,19 @@ async fn of_a_page_only_the_counts_that_their_items_now_have_are_reported_as_sav
         count,
         revision: Revision::from_micros(revision),
     };
-    let first = [count(0, 5, 20), count(1, 5, 20)];
+    let first = [count(0, 5.into(), 20), count(1, 5.into(), 20)];
     ledger.save_counts(&first, epoch).await.expect("a save");
     let nowhere = CountToSave {
         item_id: ItemId::new(999).expect("positive"),
-        ..count(0, 5, 10)
+        ..count(0, 5.into(), 10)
     };
     // The first two are older, the third is new.
-    let page = [count(0, 4, 10), count(1, 5, 10), count(2, 7, 10), nowhere];
+    let page = [
+        count(0, 4.into(), 10),
+        count(1, 5.into(), 10),
+        count(2, 7.into(), 10),
+        nowhere,
+    ];
     let saved = ledger.save_counts(&page, epoch).await.expect("a save");
     let saved: Vec<bool> = page.iter().map(|one| saved.contains(one.item_id)).collect();
     assert_eq!(saved, [false, false, true, false]);
@@ -161,6 +169,7 @@ async fn a_page_of_counts_is_saved_by_one_index_lookup_an_item() {
         .bind(&page)
         .bind(&page)
         .bind(0_i64)
+        .bind(&page)
         .persistent(false)
         .fetch_all(&mut *connection)
         .await

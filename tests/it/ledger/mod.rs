@@ -17,13 +17,15 @@ fn words(outcomes: &[VoteOutcome]) -> Vec<&'static str> {
             VoteOutcome::Repeated(_) => "repeated",
             VoteOutcome::UnknownItem => "unknown",
             VoteOutcome::UnresolvedRepeat => "unresolved",
+            VoteOutcome::NeedsDecision => "needs a decision",
+            VoteOutcome::Refused(_) => "refused",
         })
         .collect()
 }
 
 async fn item(ledger: &tally::ledger::ServerLedger) -> ItemId {
     let name = tally::domain::ItemName::parse("x".to_owned()).expect("a name");
-    ledger.create_item(&name).await.expect("an item").id
+    ledger.create_item(&name.into()).await.expect("an item").id
 }
 
 /// Makes this many items and returns their ids.

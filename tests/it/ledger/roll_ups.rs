@@ -1,6 +1,6 @@
 //! The audit's roll-ups, while votes are cast and counts are saved and read.
 
-use tally::domain::{CountToSave, ItemId, Revision};
+use tally::domain::{Count, CountToSave, ItemId, Revision};
 use tally::ledger::ROLL_UP_LIMIT_IDS;
 
 use super::{item, items, vote};
@@ -20,7 +20,7 @@ async fn saves_and_roll_ups_that_race_for_the_same_items_lose_nothing_of_each_ot
             for revision in 1..=200 {
                 let of_item = |item: &ItemId| CountToSave {
                     item_id: *item,
-                    count: revision,
+                    count: revision.into(),
                     revision: Revision::from_micros(revision),
                 };
                 let page: Vec<CountToSave> = items.iter().rev().map(of_item).collect();
@@ -72,7 +72,10 @@ async fn a_roll_up_leaves_the_rest_to_the_next_and_gives_way_to_another() {
     other.rollback().await.expect("a rollback");
     assert_eq!(roll_up(100).await, Some((9, 9)));
     assert_eq!(roll_up(100).await, None);
-    assert_eq!(ledger.exact_counts(&[x]).await.expect("counts")[0].count, 9);
+    assert_eq!(
+        ledger.exact_counts(&[x]).await.expect("counts")[0].count,
+        9.into()
+    );
 }
 
 #[tokio::test]
@@ -109,7 +112,10 @@ async fn the_watermark_waits_for_a_transaction_that_drew_an_earlier_id() {
         .expect("a roll-up")
         .expect("votes");
     assert_eq!((rolled_up.watermark.get(), rolled_up.votes), (2, 2));
-    assert_eq!(ledger.exact_counts(&[x]).await.expect("counts")[0].count, 2);
+    assert_eq!(
+        ledger.exact_counts(&[x]).await.expect("counts")[0].count,
+        2.into()
+    );
     assert_eq!(
         ledger
             .roll_up_votes(safe, ROLL_UP_LIMIT_IDS)
@@ -145,8 +151,42 @@ async fn exact_counts_stay_exact_while_audits_roll_up_the_votes() {
             .await
             .expect("an insert");
         stored += 3;
-        assert_eq!(ledger.exact_counts(&[x]).await.expect("counts")[0].count, stored);
+        assert_eq!(
+            ledger.exact_counts(&[x]).await.expect("counts")[0].count,
+            stored.into()
+        );
     }
     rolling_up.await.expect("no panic");
     assert_eq!(ledger.vote_total().await.expect("a total"), stored);
+}
+
+#[tokio::test]
+async fn down_votes_are_the_same_before_and_after_they_are_rolled_up_and_in_between() {
+    let stores = Stores::start().await;
+    let ledger = ledger(&stores.database_url);
+    let pool = stores.pool();
+    let item = items(&pool, 1).await[0];
+    sqlx::query(
+        "insert into vote (item_id, value, change_number, voter_id) values
+             ($1, -1, 0, 'ada'), ($1, -1, 0, 'bob'), ($1, 1, 1, 'bob'),
+             ($1, 1, 0, 'cy'), ($1, -1, 1, 'cy'), ($1, -1, 2, 'cy')",
+    )
+    .bind(item.get())
+    .execute(&pool)
+    .await
+    .expect("votes");
+    let safe = ledger.safe_vote_id().await.expect("a safe id");
+    let exact = async || ledger.exact_counts(&[item]).await.expect("counts")[0].count;
+    loop {
+        assert_eq!(exact().await, Count { net: -2, downs: 2 });
+        // Two ids at a time: a down-vote and what takes it back in different ones.
+        if ledger.roll_up_votes(safe, 2).await.expect("a roll-up").is_none() {
+            break;
+        }
+    }
+    let audited: (i64, i64) = sqlx::query_as("select audited_count, audited_down_count from item")
+        .fetch_one(&pool)
+        .await
+        .expect("an item");
+    assert_eq!(audited, (-2, 2));
 }

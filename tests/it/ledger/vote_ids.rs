@@ -56,7 +56,9 @@ impl Ledger {
     }
 
     async fn exact_count(&self) -> i64 {
-        self.worker.exact_counts(&[self.item]).await.expect("counts")[0].count
+        self.worker.exact_counts(&[self.item]).await.expect("counts")[0]
+            .count
+            .net
     }
 
     async fn stored(&self) -> i64 {

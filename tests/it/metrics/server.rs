@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use reqwest::StatusCode;
+use reqwest::{Method, StatusCode};
 use sqlx::Executor;
 use tally::domain::ItemId;
 use tally::http::ClientLimits;
@@ -62,6 +62,10 @@ async fn a_servers_metrics_move_with_its_votes() {
     assert_eq!(
         ["accepted", "repeated", "unknown_item", "refused", "failed"].map(outcome),
         [1.0, 1.0, 1.0, 0.0, 0.0]
+    );
+    assert_eq!(
+        ["changed", "taken_back", "declined"].map(outcome),
+        [0.0, 0.0, 0.0]
     );
     assert_values(&[
         ("tally_live_misses_total", 1.0),
@@ -148,4 +152,35 @@ async fn suspects_that_are_too_many_are_seen() {
     let items = (1..=3).filter_map(ItemId::new);
     live_counts.suspect_from(items, Instant::now() + Duration::from_secs(3600));
     assert_values(&[("tally_suspect_items_dropped_total", 2.0)]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_servers_metrics_move_with_its_decisions() {
+    if passes_alone("metrics::server::a_servers_metrics_move_with_its_decisions").await {
+        return;
+    }
+    let tally = Tally::start().await;
+    let item = tally.item_with(serde_json::json!({ "max_votes": 1 })).await;
+    let ada = format!("/v1/items/{item}/votes/ada");
+    let down = serde_json::json!({ "value": -1 });
+    assert_eq!(tally.vote(item, "ada").await.0, StatusCode::CREATED);
+    assert_eq!(tally.vote(item, "bob").await.0, StatusCode::CONFLICT);
+    assert_eq!(tally.send(Method::PUT, &ada, Some(&down)).await.0, StatusCode::OK);
+    for _ in 0..2 {
+        assert_eq!(tally.send(Method::DELETE, &ada, None).await.0, StatusCode::OK);
+    }
+    let outcome = |outcome: &str| metric(&format!("tally_votes_total{{outcome=\"{outcome}\"}}"));
+    assert_eq!(
+        [
+            "accepted",
+            "declined",
+            "changed",
+            "taken_back",
+            "repeated",
+            "failed"
+        ]
+        .map(outcome),
+        [1.0, 1.0, 1.0, 1.0, 1.0, 0.0]
+    );
+    assert_values(&[("tally_queue_depth_votes", 0.0)]);
 }

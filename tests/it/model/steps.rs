@@ -56,7 +56,7 @@ impl Model {
     fn batch(&self, at: usize) -> Batch {
         let delta = CountDelta {
             item_id: Self::item(),
-            delta: self.deltas[at].into(),
+            delta: i64::from(self.deltas[at]).into(),
         };
         if self.without == Without::CommitFirst {
             Batch::counted_first(delta, self.rounds, Self::transaction(at))
@@ -194,7 +194,7 @@ impl Model {
             }
             Call::ReadExactCounts(_) => Reply::ExactCounts(vec![ExactCount {
                 item_id: Self::item(),
-                count: self.sum(state.committed).into(),
+                count: i64::from(self.sum(state.committed)).into(),
                 counted_at: (state.counted_at > 0).then(|| Revision::from_micros(state.counted_at.into())),
                 snapshot: self.snapshot_of(state.committed),
             }]),
@@ -224,7 +224,7 @@ impl Model {
             live.revision = state.now.max(live.revision + 1);
             state.now += 1;
         }
-        Counted::Count(live.count.into())
+        Counted::Count(i64::from(live.count).into())
     }
 
     /// `lua/seed.lua`
@@ -242,7 +242,7 @@ impl Model {
         };
         let revision = state.now.max(counted_at.max(floor) + 1);
         state.live = Some(Live {
-            count: i8::try_from(exact.count).expect("a small number"),
+            count: i8::try_from(exact.count.net).expect("a small number"),
             revision,
             saved: 0,
             snapshot: self.votes_of(&exact.snapshot),

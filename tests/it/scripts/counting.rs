@@ -1,9 +1,9 @@
 //! `count` and `seed`: votes get into the live counts.
 
-use redis::AsyncCommands;
+use redis::{AsyncCommands, Value};
 use tally::domain::{RUNNING_LIMIT_TRANSACTIONS, Snapshot, TransactionId};
 
-use super::{Counted, KEY, Scripts};
+use super::{Counted, INDEX, KEY, LEASE_LIMIT_MS, Scripts};
 
 #[tokio::test]
 async fn count_leases_a_missing_count_and_gives_the_same_lease_to_all() {
@@ -201,4 +201,33 @@ async fn count_and_the_domain_agree_on_a_snapshot_under_which_nothing_was_runnin
         count += i64::from(!snapshot.sees(TransactionId(xid)));
         assert_eq!(scripts.count(1, xid).await, Counted::Count(count), "xid {xid}");
     }
+}
+
+#[tokio::test]
+async fn count_and_seed_carry_down_votes_beside_the_sum_and_store_none_where_there_are_none() {
+    let mut scripts = Scripts::start().await;
+    scripts.seeded().await;
+    let before = scripts.revision().await;
+    let count = async |scripts: &mut Scripts, delta: &str, xid: &str| {
+        let arguments = [xid, "nonce", LEASE_LIMIT_MS, delta];
+        let [reply]: [Value; 1] = scripts.run(script!("count"), &[INDEX, KEY], &arguments).await;
+        reply
+    };
+    let both = |count, downs| Value::Array(vec![Value::Int(count), Value::Int(downs)]);
+    assert_eq!(count(&mut scripts, "2", "111").await, Value::Int(7));
+    assert_eq!(scripts.field::<i64>("downs").await, None);
+    // An up-vote and a down-vote: the sum stays, and the count has changed all the same.
+    assert_eq!(count(&mut scripts, "0,1", "112").await, both(7, 1));
+    assert!(scripts.revision().await > before + 1);
+    assert_eq!(count(&mut scripts, "0,1", "99").await, both(7, 1), "in the seed");
+    assert_eq!(count(&mut scripts, "1,-1", "113").await, both(8, 0));
+    scripts.invalidate("token").await;
+    let lease = scripts.lease().await;
+    let seed = ["7", "4", "100", &lease, "0"];
+    assert_eq!(scripts.word(script!("seed"), &seed).await, "SEEDED");
+    assert_eq!(count(&mut scripts, "0", "200").await, both(7, 4));
+    let revision = scripts.revision().await;
+    assert_eq!(scripts.mark_saved(revision).await, "SAVED");
+    assert_eq!(scripts.expire(revision, 0).await, "EXPIRED");
+    assert_eq!(scripts.names().await, Vec::<String>::new());
 }

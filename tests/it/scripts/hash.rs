@@ -53,7 +53,9 @@ fn states(now: i64) -> Vec<Fields> {
                 if let Some(saved) = saved {
                     state.insert("saved".to_owned(), saved.to_string());
                 }
-                states.push(state);
+                let mut with_downs = state.clone();
+                with_downs.insert("downs".to_owned(), "2".to_owned());
+                states.extend([state, with_downs]);
             }
         }
     }
@@ -84,12 +86,16 @@ fn calls(state: &Fields, now: i64) -> Vec<(&'static str, Vec<String>)> {
         ("105", "1"),
         ("110", "-1"),
         ("110", "0"),
+        ("110", "0,1"),
+        ("105", "-1,1"),
+        ("99", "-1,1"),
     ] {
         calls.push(("count", vec![xid, "nonce", LEASE_LIMIT_MS, delta]));
     }
     let ahead = (now + HOUR_US).to_string();
     for (lease, counted_at) in [(lease.as_str(), "0"), (&lease, &ahead), ("another", "0")] {
-        calls.push(("seed", vec!["7", "100", lease, counted_at]));
+        calls.push(("seed", vec!["7", "0", "100", lease, counted_at]));
+        calls.push(("seed", vec!["7", "3", "100", lease, counted_at]));
     }
     let hours = (2 * HOUR_US).to_string();
     for revision in [revision.as_str(), "2"] {
@@ -167,8 +173,10 @@ fn named_replies(script: &str) -> Pairs {
 }
 
 fn reply_name(line: &str) -> String {
-    if line.starts_with("an integer ") {
-        return "an integer".to_owned();
+    for numbers in ["an integer", "{count, downs}"] {
+        if line.starts_with(numbers) {
+            return numbers.to_owned();
+        }
     }
     line.split('\'').nth(1).expect("a reply in quotes").to_owned()
 }
@@ -177,6 +185,9 @@ fn reply_name(line: &str) -> String {
 fn name_of(reply: &Value) -> String {
     match reply {
         Value::Int(_) => "an integer".to_owned(),
+        Value::Array(parts) if matches!(parts[..], [Value::Int(_), Value::Int(_)]) => {
+            "{count, downs}".to_owned()
+        }
         Value::Array(parts) => name_of(&parts[0]),
         word => redis::from_redis_value(word.clone()).expect("a word"),
     }
@@ -385,7 +396,10 @@ async fn the_server_and_the_worker_use_the_keys_of_the_table_of_keys_and_no_othe
     let live_counts = connected(LiveCounts::open(redis(&url))).await;
 
     let item_id = ItemId::new(5).expect("positive");
-    let delta = CountDelta { item_id, delta: 1 };
+    let delta = CountDelta {
+        item_id,
+        delta: 1.into(),
+    };
     let replies = live_counts
         .count(&[delta], TransactionId(9))
         .await
@@ -396,7 +410,7 @@ async fn the_server_and_the_worker_use_the_keys_of_the_table_of_keys_and_no_othe
     look().await;
     let exact = ExactCount {
         item_id,
-        count: 1,
+        count: 1.into(),
         counted_at: None,
         snapshot: Snapshot::parse("10:10:").expect("a snapshot"),
     };

@@ -89,7 +89,7 @@ impl Scripts {
     }
 
     async fn seed(&mut self, count: i64, snapshot: &str, lease: &str, counted_at: i64) -> String {
-        let arguments = [&count.to_string(), snapshot, lease, &counted_at.to_string()];
+        let arguments = [&count.to_string(), "0", snapshot, lease, &counted_at.to_string()];
         self.word(script!("seed"), &arguments).await
     }
 

@@ -62,9 +62,9 @@ async fn a_call_for_several_keys_treats_each_as_a_call_of_its_own() {
 
     #[rustfmt::skip]
     let seeds = [
-        "9", "1", lease_2, "0",
-        "20", "1", lease_2, "0",
-        "30", "1:2:1", lease_3, "0",
+        "9", "0", "1", lease_2, "0",
+        "20", "0", "1", lease_2, "0",
+        "30", "0", "1:2:1", lease_3, "0",
     ];
     let words: Vec<String> = scripts.run(script!("seed"), &keys, &seeds).await;
     assert_eq!(words, ["RETRY", "SEEDED", "SEEDED"]);
@@ -139,7 +139,7 @@ async fn many_items_get_their_replies_in_order_also_from_a_redis_that_lost_the_s
         let revision = Revision::from_micros(item.get());
         assert_eq!(
             (counter.item_id, counter.count),
-            (*item, Some((item.get() * 10, revision)))
+            (*item, Some(((item.get() * 10).into(), revision)))
         );
         assert_eq!(counter.saved, is_even(item).then_some(revision));
     }
@@ -173,7 +173,7 @@ async fn a_read_returns_every_field_and_changes_nothing() {
     let revision = Revision::from_micros(revision);
     assert_eq!(
         (all.count, all.saved, all.rebuild.as_deref()),
-        (Some((5, revision)), Some(revision), Some("token"))
+        (Some((5.into(), revision)), Some(revision), Some("token"))
     );
     assert!(all.seeded.is_some_and(|seeded| seeded <= all.now));
     assert!(revision <= all.now.as_revision());

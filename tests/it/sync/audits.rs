@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tally::domain::{CountToSave, Revision};
+use tally::domain::{Count, CountToSave, Revision};
 use tally::sync::{Repair, SyncOptions};
 
 use super::{command, epoch, unsaved};
@@ -28,7 +28,7 @@ async fn the_audit_finds_nothing_wrong_when_nothing_failed_and_moves_the_waterma
     let worker = tally.worker();
     let votes = eventually("the watermark moves", async || {
         worker.audit(Repair::Yes).await.expect("an audit");
-        let (watermark, votes): (i64, i64) = sqlx::query_as("select vote_id, votes from watermark")
+        let (watermark, votes): (i64, i64) = sqlx::query_as("select vote_id, vote_total from watermark")
             .fetch_one(&tally.pool)
             .await
             .expect("the watermark");
@@ -65,6 +65,36 @@ async fn the_audit_finds_and_repairs_a_live_count_that_is_wrong_either_way() {
                 .wrong_items,
             0
         );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_audit_finds_down_votes_that_are_wrong_although_their_sum_is_right() {
+    let tally = Tally::start().await;
+    let item = tally.item("x").await;
+    for value in [1, -1, -1] {
+        tally.add(item, value).await;
+    }
+    tally.worker().flush().await.expect("a flush");
+    let counts = async || {
+        let counter = tally.counters.read(&[item]).await.expect("Redis").remove(0);
+        let live = counter.count.map(|(count, _)| count);
+        (live, tally.saved(item).await.saved_count)
+    };
+    let right = Count { net: -1, downs: 2 };
+    assert_eq!(counts().await, (Some(right), right));
+    let key = format!("tally:{{{item}}}");
+    command(&tally, &["HINCRBY", &key, "downs", "1"]).await;
+    for wrong in ["of the live count", "of the saved count"] {
+        let found = tally.worker().audit(Repair::Yes).await.expect("an audit");
+        assert_eq!((found.wrong_items, found.wrong_votes), (1, 2), "{wrong}");
+        tally.worker().flush_until_quiescent().await.expect("a flush");
+        let (live, saved) = counts().await;
+        assert_eq!((live.unwrap_or(right), saved), (right, right), "{wrong}");
+        sqlx::query("update item set down_count = 3")
+            .execute(&tally.pool)
+            .await
+            .expect("an update");
     }
 }
 
@@ -160,7 +190,7 @@ async fn the_audit_finds_a_late_write_that_is_ahead_of_a_slower_clock() {
     worker.flush_until_quiescent().await.expect("a flush");
     let late = CountToSave {
         item_id: item,
-        count: 5,
+        count: 5.into(),
         revision: Revision::from_micros(revision.micros() + 1_000_000),
     };
     worker

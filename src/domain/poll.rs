@@ -1,0 +1,53 @@
+//! Polls: items as choices under one rule.
+
+use super::{ItemId, ItemName, Moment, PollId};
+
+/// Choices of one poll, at the most: a voter's selection is one request.
+pub const CHOICES_LIMIT_ITEMS: usize = 100;
+
+/// A valid poll that is not stored yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewPoll {
+    /// As an item's name.
+    pub title: ItemName,
+    /// 1 to [`CHOICES_LIMIT_ITEMS`].
+    pub choices: Vec<ItemName>,
+    /// How many choices one voter may hold; 1: another choice moves the vote; `None`: any number.
+    pub max_choices: Option<i16>,
+    pub opens_at: Option<Moment>,
+    pub closes_at: Option<Moment>,
+    /// Whether its counts are shown before it closes.
+    pub shows_results: bool,
+}
+
+/// Whether a poll takes votes, by the database's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PollState {
+    NotOpenYet,
+    Open,
+    Closed,
+}
+
+/// A poll as it stands in Postgres.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Poll {
+    pub id: PollId,
+    pub title: String,
+    pub max_choices: Option<i16>,
+    pub opens_at: Option<Moment>,
+    pub closes_at: Option<Moment>,
+    pub shows_results: bool,
+    pub state: PollState,
+    /// How many voters hold a choice: the turnout.
+    pub voter_count: i64,
+}
+
+impl Poll {
+    /// Whether its counts may be shown.
+    pub fn shows_counts(&self) -> bool {
+        self.shows_results || self.state == PollState::Closed
+    }
+}
+
+/// What a voter holds in a poll, in the order of items.
+pub type Selection = Vec<ItemId>;

@@ -1,0 +1,128 @@
+//! Rules: what an item may require of its votes beside one vote a voter.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::Serialize;
+
+use super::{ItemName, Moment, id};
+
+/// A poll's id: a positive 64-bit number. In the ledger it is the id of a rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(transparent)]
+pub struct PollId(i64);
+
+impl PollId {
+    /// From the ledger's number; `None` if it is not positive.
+    pub fn new(id: i64) -> Option<Self> {
+        (id > 0).then_some(Self(id))
+    }
+
+    /// The number.
+    pub fn get(self) -> i64 {
+        self.0
+    }
+}
+
+impl fmt::Display for PollId {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(formatter)
+    }
+}
+
+/// Accepts what [`super::ItemId`] accepts.
+impl FromStr for PollId {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        id::parse(text).map(Self)
+    }
+}
+
+/// What an item requires of its votes. The default requires nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ItemRules {
+    pub takes_down_votes: bool,
+    /// How many votes may be held on the item at once; `None`: any number.
+    pub max_votes: Option<i64>,
+    /// Whether votes get the numbers 1, 2, 3 and so on.
+    pub is_numbered: bool,
+    /// Votes are taken from this time on.
+    pub opens_at: Option<Moment>,
+    /// Votes are taken until this time.
+    pub closes_at: Option<Moment>,
+    /// The poll that the item is a choice of.
+    pub poll: Option<PollId>,
+    /// Whether the poll alone shows the count, once it has closed.
+    pub hides_count: bool,
+}
+
+impl Default for ItemRules {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
+}
+
+impl ItemRules {
+    /// Those that require nothing.
+    pub const DEFAULT: Self = Self {
+        takes_down_votes: true,
+        max_votes: None,
+        is_numbered: false,
+        opens_at: None,
+        closes_at: None,
+        poll: None,
+        hides_count: false,
+    };
+
+    /// Whether votes on the item are decided one after the other. To take no down-votes needs
+    /// no decision: each vote says by itself whether it is one.
+    pub fn need_decisions(&self) -> bool {
+        let Self {
+            takes_down_votes: _,
+            max_votes,
+            is_numbered,
+            opens_at,
+            closes_at,
+            poll,
+            hides_count: _,
+        } = self;
+        max_votes.is_some() || *is_numbered || opens_at.is_some() || closes_at.is_some() || poll.is_some()
+    }
+}
+
+/// A valid item that is not stored yet. It is no choice of a poll.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewItem {
+    pub name: ItemName,
+    pub rules: ItemRules,
+}
+
+/// With the default rules.
+impl From<ItemName> for NewItem {
+    fn from(name: ItemName) -> Self {
+        Self {
+            name,
+            rules: ItemRules::DEFAULT,
+        }
+    }
+}
+
+/// Why a rule does not take a vote.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Refusal {
+    /// The item has as many votes as it takes.
+    Full,
+    NotOpenYet,
+    Closed,
+    /// The voter would hold more choices of the poll than one voter may.
+    TooManyChoices,
+    /// The voter has changed this vote too often.
+    TooManyChanges,
+    /// The item takes no down-votes.
+    NoDownVotes,
+    /// The item is no choice of this poll.
+    NotInPoll,
+    /// A poll needs to know who votes.
+    NoVoter,
+}

@@ -1,0 +1,320 @@
+//! `/v1/polls`: polls, their results, and what a voter holds in them.
+
+use actix_web::http::header;
+use actix_web::{HttpResponse, web};
+use serde::{Deserialize, Serialize};
+
+use super::items::moment;
+use crate::domain::{
+    CHOICES_LIMIT_ITEMS, InvalidItemName, ItemId, ItemName, Moment, NewPoll, Poll, PollId, PollState,
+    Refusal, VoteRequest, VoterId,
+};
+use crate::http::extract::{Field, Form, Json, PathPoll, PathVoter, Takes};
+use crate::http::problem::Problem;
+use crate::http::state::AppState;
+use crate::votes::Cast;
+
+/// The body of a new poll.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NewPollBody {
+    title: String,
+    /// The choices' names.
+    choices: Vec<String>,
+    /// How many choices one voter may hold. Without it, 1; 0: any number.
+    max_choices: Option<i64>,
+    /// RFC 3339: when votes are taken from.
+    opens_at: Option<String>,
+    /// RFC 3339: until when votes are taken.
+    closes_at: Option<String>,
+    /// Whether the counts are shown before the poll closes; without it, they are.
+    results_before_close: Option<bool>,
+}
+
+impl Form for NewPollBody {
+    const FIELDS: &'static [Field] = &[
+        Field::required("title", Takes::Text),
+        Field::required("choices", Takes::Texts),
+        Field::optional("max_choices", Takes::Number),
+        Field::optional("opens_at", Takes::Text),
+        Field::optional("closes_at", Takes::Text),
+        Field::optional("results_before_close", Takes::Boolean),
+    ];
+}
+
+impl NewPollBody {
+    /// The poll, if all of it is allowed.
+    pub(in crate::http) fn into_poll(self) -> Result<NewPoll, Problem> {
+        // The errors speak of a name.
+        let named = |field: &'static str, error: InvalidItemName| {
+            let said = error.to_string();
+            let said = said.strip_prefix("name ").unwrap_or(&said);
+            Problem::invalid(field, format!("{field}: one {said}."))
+        };
+        let title = ItemName::parse(self.title).map_err(|error| named("title", error))?;
+        if !(1..=CHOICES_LIMIT_ITEMS).contains(&self.choices.len()) {
+            let detail = format!(
+                "choices has {}; it takes 1 to {CHOICES_LIMIT_ITEMS} names.",
+                self.choices.len()
+            );
+            return Err(Problem::invalid("choices", detail));
+        }
+        let choices = self.choices.into_iter().map(ItemName::parse);
+        let choices: Vec<ItemName> = choices
+            .collect::<Result<_, _>>()
+            .map_err(|error| named("choices", error))?;
+        let limit = CHOICES_LIMIT_ITEMS as i64;
+        let max_choices = match self.max_choices.unwrap_or(1) {
+            0 => None,
+            choices if (1..=limit).contains(&choices) => i16::try_from(choices).ok(),
+            other => {
+                let detail = format!("max_choices is {other}; it takes 1 to {limit}, or 0 for any number.");
+                return Err(Problem::invalid("max_choices", detail));
+            }
+        };
+        let (opens_at, closes_at) = open_and_close(self.opens_at, self.closes_at)?;
+        let shows_results = self.results_before_close.unwrap_or(true);
+        if !shows_results && closes_at.is_none() {
+            let detail = "results_before_close is false; it takes a closes_at.";
+            return Err(Problem::invalid("results_before_close", detail));
+        }
+        Ok(NewPoll {
+            title,
+            choices,
+            max_choices,
+            opens_at,
+            closes_at,
+            shows_results,
+        })
+    }
+}
+
+/// The times in these fields, in their order.
+pub(super) fn open_and_close(
+    opens_at: Option<String>,
+    closes_at: Option<String>,
+) -> Result<(Option<Moment>, Option<Moment>), Problem> {
+    let opens_at = moment("opens_at", opens_at)?;
+    let closes_at = moment("closes_at", closes_at)?;
+    if let (Some(opens), Some(closes)) = (opens_at, closes_at)
+        && closes <= opens
+    {
+        let detail = format!("closes_at is {closes}; it takes a time after opens_at, {opens}.");
+        return Err(Problem::invalid("closes_at", detail));
+    }
+    Ok((opens_at, closes_at))
+}
+
+/// The body of a selection.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SelectionBody {
+    /// The items that the voter wants to hold, and no others.
+    items: Vec<i64>,
+}
+
+impl Form for SelectionBody {
+    const FIELDS: &'static [Field] = &[Field::required("items", Takes::Numbers)];
+}
+
+impl SelectionBody {
+    /// The items, each once.
+    pub(in crate::http) fn into_items(self) -> Result<Vec<ItemId>, Problem> {
+        if self.items.len() > CHOICES_LIMIT_ITEMS {
+            let detail = format!(
+                "items has {}; it takes at most {CHOICES_LIMIT_ITEMS}.",
+                self.items.len()
+            );
+            return Err(Problem::invalid("items", detail));
+        }
+        let items: Option<Vec<ItemId>> = self.items.into_iter().map(ItemId::new).collect();
+        let mut items = items.ok_or_else(|| {
+            Problem::invalid("items", "items has a number below 1; it takes ids of choices.")
+        })?;
+        items.sort_unstable();
+        items.dedup();
+        Ok(items)
+    }
+}
+
+#[derive(Serialize)]
+struct PollBody {
+    id: PollId,
+    title: String,
+    /// Null: any number.
+    max_choices: Option<i16>,
+    opens_at: Option<Moment>,
+    closes_at: Option<Moment>,
+    state: &'static str,
+    results_before_close: bool,
+    /// How many voters hold a choice.
+    voter_count: i64,
+    choices: Vec<ChoiceBody>,
+    /// Whether all counts are current; if not, Redis is unavailable, and some are the saved ones.
+    current: bool,
+    /// Whether the poll has closed and the counts never change again.
+    r#final: bool,
+}
+
+#[derive(Serialize)]
+struct ChoiceBody {
+    item_id: ItemId,
+    name: String,
+    /// Null until the poll closes, if its results are hidden.
+    vote_count: Option<i64>,
+    /// The part of all votes in the poll, 0 to 1; null without a vote.
+    share: Option<f64>,
+}
+
+#[derive(Serialize)]
+struct SelectionAnswer<'a> {
+    poll_id: PollId,
+    voter_id: &'a str,
+    items: Vec<ItemId>,
+    /// Whether nothing was stored, since it was so already.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    repeated: bool,
+}
+
+/// Creates a poll.
+pub async fn create(state: web::Data<AppState>, new: Json<NewPollBody>) -> Result<HttpResponse, Problem> {
+    let id = state.ledger.create_poll(&new.0.into_poll()?).await?;
+    let poll = read(&state, id).await?;
+    Ok(HttpResponse::Created()
+        .insert_header((header::LOCATION, format!("/v1/polls/{id}")))
+        .json(poll))
+}
+
+/// Shows a poll and its results.
+pub async fn show(state: web::Data<AppState>, id: PathPoll) -> Result<HttpResponse, Problem> {
+    Ok(HttpResponse::Ok().json(read(&state, id.0).await?))
+}
+
+async fn read(state: &AppState, id: PollId) -> Result<PollBody, Problem> {
+    let Some(poll) = state.ledger.poll(id).await? else {
+        return Err(Problem::unknown_poll(id));
+    };
+    let items = state.ledger.choices(id).await?;
+    let names: Vec<(ItemId, String)> = items
+        .iter()
+        .map(|item| (item.id, item.name.to_string()))
+        .collect();
+    let (counts, current, is_final) = counts(state, &poll, items).await?;
+    let total: i64 = counts.iter().flatten().sum();
+    let choices = names
+        .into_iter()
+        .zip(counts)
+        .map(|((item_id, name), count)| ChoiceBody {
+            item_id,
+            name,
+            vote_count: count,
+            share: count
+                .filter(|_| total > 0)
+                .map(|count| count as f64 / total as f64),
+        });
+    Ok(PollBody {
+        choices: choices.collect(),
+        id,
+        title: poll.title,
+        max_choices: poll.max_choices,
+        opens_at: poll.opens_at,
+        closes_at: poll.closes_at,
+        state: match poll.state {
+            PollState::NotOpenYet => "not_open_yet",
+            PollState::Open => "open",
+            PollState::Closed => "closed",
+        },
+        results_before_close: poll.shows_results,
+        voter_count: poll.voter_count,
+        current,
+        r#final: is_final,
+    })
+}
+
+/// A count for each of these choices, `None` while they are hidden; whether they are current, and
+/// whether they are final.
+async fn counts(
+    state: &AppState,
+    poll: &Poll,
+    items: Vec<crate::domain::Item>,
+) -> Result<(Vec<Option<i64>>, bool, bool), Problem> {
+    if !poll.shows_counts() {
+        return Ok((vec![None; items.len()], true, false));
+    }
+    if poll.state == PollState::Closed {
+        let results = state.ledger.final_results(poll.id).await?;
+        if results.len() == items.len() {
+            let counts = results.into_iter().map(|(_, count)| Some(count)).collect();
+            return Ok((counts, true, true));
+        }
+    }
+    let counts = state.counts.with_counts(items).await?;
+    let current = counts.iter().all(|one| one.is_current);
+    Ok((
+        counts.iter().map(|one| Some(one.count().net)).collect(),
+        current,
+        false,
+    ))
+}
+
+/// Sets the whole selection of a voter.
+pub async fn select(
+    state: web::Data<AppState>,
+    id: PathPoll,
+    voter: PathVoter,
+    body: Json<SelectionBody>,
+) -> Result<HttpResponse, Problem> {
+    let items = body.0.into_items()?;
+    set(&state, id.0, voter.0, items).await
+}
+
+/// Takes back all that a voter holds in a poll.
+pub async fn take_back(
+    state: web::Data<AppState>,
+    id: PathPoll,
+    voter: PathVoter,
+) -> Result<HttpResponse, Problem> {
+    set(&state, id.0, voter.0, Vec::new()).await
+}
+
+async fn set(
+    state: &AppState,
+    poll_id: PollId,
+    voter_id: VoterId,
+    items: Vec<ItemId>,
+) -> Result<HttpResponse, Problem> {
+    let request = VoteRequest::Select {
+        poll_id,
+        voter_id: voter_id.clone(),
+        items: items.clone(),
+    };
+    match state.votes.decide(request).await? {
+        Cast::Selected { is_changed } => Ok(HttpResponse::Ok().json(SelectionAnswer {
+            poll_id,
+            voter_id: voter_id.as_str(),
+            items,
+            repeated: !is_changed,
+        })),
+        Cast::UnknownPoll => Err(Problem::unknown_poll(poll_id)),
+        Cast::UnknownItem => Err(Problem::refused(Refusal::NotInPoll)),
+        Cast::Refused(refusal) => Err(Problem::refused(refusal)),
+        _ => Err(Problem::internal()),
+    }
+}
+
+/// Shows what a voter holds in a poll.
+pub async fn selected(
+    state: web::Data<AppState>,
+    id: PathPoll,
+    voter: PathVoter,
+) -> Result<HttpResponse, Problem> {
+    if state.ledger.poll(id.0).await?.is_none() {
+        return Err(Problem::unknown_poll(id.0));
+    }
+    Ok(HttpResponse::Ok().json(SelectionAnswer {
+        poll_id: id.0,
+        voter_id: voter.0.as_str(),
+        items: state.ledger.selection(id.0, &voter.0).await?,
+        repeated: false,
+    }))
+}

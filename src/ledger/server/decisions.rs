@@ -1,0 +1,255 @@
+//! Storing votes that need a decision: on items with a rule, changes and retractions.
+
+use tokio::time::timeout;
+
+use super::votes::{InsertError, VoteWriter, WriterConnection};
+use crate::domain::{Count, CountDelta, ItemId, Refusal, TransactionId, Value, VoteId, VoteRequest, VoterId};
+use crate::ledger::LedgerError;
+
+/// What became of requests that one statement decided.
+#[derive(Debug)]
+pub struct Decided {
+    /// Its transaction, committed.
+    pub transaction: TransactionId,
+    /// One for each request, in the order given.
+    pub decisions: Vec<Decision>,
+    /// The items among those of the requests whose counts only their poll shows.
+    pub hidden: Vec<ItemId>,
+}
+
+/// What became of one request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// These rows are stored.
+    Stored(Vec<VoteRow>),
+    /// There was nothing to be stored: the voter holds these votes, or none.
+    Repeated(Vec<VoteRow>),
+    /// Someone else's request came first, or another one of this voter: ask again. What is
+    /// stored of it is in the rows.
+    Again(Vec<VoteRow>),
+    UnknownItem,
+    UnknownPoll,
+    Refused(Refusal),
+}
+
+/// A row of the ledger.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VoteRow {
+    pub id: VoteId,
+    pub item_id: ItemId,
+    pub value: i16,
+    /// Even: the row casts a vote. Odd: it takes back the one before.
+    pub change_number: i16,
+    /// The vote's number, on an item that numbers its votes.
+    pub number: Option<i64>,
+}
+
+impl VoteRow {
+    /// Whether the row casts a vote.
+    pub fn is_cast(&self) -> bool {
+        self.change_number % 2 == 0
+    }
+}
+
+impl Decision {
+    /// What was stored.
+    pub fn stored(&self) -> &[VoteRow] {
+        match self {
+            Self::Stored(rows) | Self::Again(rows) => rows,
+            Self::Repeated(_) | Self::UnknownItem | Self::UnknownPoll | Self::Refused(_) => &[],
+        }
+    }
+}
+
+impl Decided {
+    /// What these requests add to each item, in the order of items.
+    pub fn deltas(&self) -> Vec<CountDelta> {
+        let rows = self.decisions.iter().flat_map(Decision::stored);
+        let mut deltas: Vec<CountDelta> = rows
+            .map(|row| CountDelta {
+                item_id: row.item_id,
+                delta: Count::of_row(row.value, row.change_number),
+            })
+            .collect();
+        CountDelta::merge(&mut deltas);
+        deltas
+    }
+}
+
+/// The arrays of the statement, with an entry for each line.
+#[derive(Default)]
+struct Lines<'a> {
+    requests: Vec<i32>,
+    polls: Vec<Option<i64>>,
+    items: Vec<Option<i64>>,
+    voters: Vec<Option<&'a str>>,
+    values: Vec<i16>,
+    keep: Vec<bool>,
+    whole: Vec<bool>,
+}
+
+/// A line of a request.
+struct Line<'a> {
+    poll: Option<i64>,
+    item: Option<i64>,
+    voter: Option<&'a VoterId>,
+    value: i16,
+    keep: bool,
+    whole: bool,
+}
+
+impl<'a> Lines<'a> {
+    fn of(requests: &'a [VoteRequest]) -> Self {
+        let mut lines = Self::default();
+        for (number, request) in (1..).zip(requests) {
+            lines.add_request(number, request);
+        }
+        lines
+    }
+
+    fn add_request(&mut self, number: i32, request: &'a VoteRequest) {
+        match request {
+            VoteRequest::Cast(vote) => self.add(
+                number,
+                Line {
+                    poll: None,
+                    item: Some(vote.item_id.get()),
+                    voter: vote.voter_id.as_ref(),
+                    value: vote.value.get(),
+                    keep: true,
+                    whole: false,
+                },
+            ),
+            VoteRequest::Set {
+                item_id,
+                voter_id,
+                value,
+            } => self.add(
+                number,
+                Line {
+                    poll: None,
+                    item: Some(item_id.get()),
+                    voter: Some(voter_id),
+                    value: value.map_or(0, Value::get),
+                    keep: false,
+                    whole: false,
+                },
+            ),
+            VoteRequest::Select {
+                poll_id,
+                voter_id,
+                items,
+            } => {
+                let selection = |item: Option<ItemId>| Line {
+                    poll: Some(poll_id.get()),
+                    item: item.map(ItemId::get),
+                    voter: Some(voter_id),
+                    value: i16::from(item.is_some()),
+                    keep: true,
+                    whole: true,
+                };
+                if items.is_empty() {
+                    self.add(number, selection(None));
+                }
+                for item in items {
+                    self.add(number, selection(Some(*item)));
+                }
+            }
+        }
+    }
+
+    fn add(&mut self, request: i32, line: Line<'a>) {
+        self.requests.push(request);
+        self.polls.push(line.poll);
+        self.items.push(line.item);
+        self.voters.push(line.voter.map(VoterId::as_str));
+        self.values.push(line.value);
+        self.keep.push(line.keep);
+        self.whole.push(line.whole);
+    }
+}
+
+impl VoteWriter {
+    /// Decides requests one after the other and stores what is granted, all in one
+    /// autocommitted statement. A request stands in the list once.
+    ///
+    /// # Errors
+    /// When nothing was stored, or possibly something: the error says which.
+    pub async fn decide(&mut self, requests: &[VoteRequest]) -> Result<Decided, InsertError> {
+        let mut writer = self.begin().await?;
+        let ended = timeout(self.answer_limit(), decide(&mut writer, requests)).await;
+        // Rows that this program cannot read are counted by nobody, unless the connection ends:
+        // then by crashed-writer recovery.
+        let decided = self.ended(ended)?.map_err(InsertError::Unknown)?;
+        self.keep(writer);
+        Ok(decided)
+    }
+}
+
+/// Sends the statement. The inner error is an answer that this program cannot read: the
+/// statement was committed.
+async fn decide(
+    writer: &mut WriterConnection,
+    requests: &[VoteRequest],
+) -> Result<Result<Decided, LedgerError>, sqlx::Error> {
+    let lines = Lines::of(requests);
+    let decided = sqlx::query_file!(
+        "src/ledger/sql/cast_votes.sql",
+        &lines.requests,
+        &lines.polls as &[Option<i64>],
+        &lines.items as &[Option<i64>],
+        &lines.voters as &[Option<&str>],
+        &lines.values,
+        &lines.keep,
+        &lines.whole
+    )
+    .fetch_one(&mut writer.connection)
+    .await?;
+    let mut rows: Vec<Vec<VoteRow>> = vec![Vec::new(); requests.len()];
+    for (at, request) in decided.row_requests.iter().enumerate() {
+        // A row without an id was not stored: another batch was first.
+        let (Some(id), Some(item_id)) = (decided.row_ids[at], ItemId::new(decided.row_items[at])) else {
+            continue;
+        };
+        let of_request = usize::try_from(request - 1).ok().and_then(|at| rows.get_mut(at));
+        if let Some(of_request) = of_request {
+            of_request.push(VoteRow {
+                id: VoteId::new(id),
+                item_id,
+                value: decided.row_values[at],
+                change_number: decided.row_changes[at],
+                number: decided.row_numbers[at],
+            });
+        }
+    }
+    let hidden = decided.hidden_items.unwrap_or_default();
+    let hidden = hidden.into_iter().filter_map(ItemId::new).collect();
+    let outcomes = decided.outcomes.iter().zip(rows);
+    let decisions: Result<Vec<Decision>, LedgerError> =
+        outcomes.map(|(outcome, rows)| decision(outcome, rows)).collect();
+    Ok(decisions.map(|decisions| Decided {
+        transaction: TransactionId(decided.xid),
+        decisions,
+        hidden,
+    }))
+}
+
+/// The words are those of the function's header.
+fn decision(outcome: &str, rows: Vec<VoteRow>) -> Result<Decision, LedgerError> {
+    Ok(match outcome {
+        "stored" => Decision::Stored(rows),
+        "repeated" => Decision::Repeated(rows),
+        "again" => Decision::Again(rows),
+        "unknown_item" => Decision::UnknownItem,
+        "unknown_poll" => Decision::UnknownPoll,
+        "not_in_poll" => Decision::Refused(Refusal::NotInPoll),
+        "no_voter" => Decision::Refused(Refusal::NoVoter),
+        "not_open" => Decision::Refused(Refusal::NotOpenYet),
+        "closed" => Decision::Refused(Refusal::Closed),
+        "value" => Decision::Refused(Refusal::NoDownVotes),
+        "full" => Decision::Refused(Refusal::Full),
+        "choices" => Decision::Refused(Refusal::TooManyChoices),
+        "changes" => Decision::Refused(Refusal::TooManyChanges),
+        other => return Err(LedgerError::Decision(other.to_owned())),
+    })
+}

@@ -1,0 +1,117 @@
+//! Polls: created once, read often.
+
+use super::ServerLedger;
+use crate::domain::{Item, ItemId, ItemName, Moment, NewPoll, Poll, PollId, PollState, Selection, VoterId};
+use crate::ledger::LedgerError;
+
+impl ServerLedger {
+    /// Creates a poll and its choices.
+    ///
+    /// # Errors
+    /// As [`ServerLedger::create_item`].
+    pub async fn create_poll(&self, new: &NewPoll) -> Result<PollId, LedgerError> {
+        let choices: Vec<&str> = new.choices.iter().map(ItemName::as_str).collect();
+        let id = sqlx::query_file_scalar!(
+            "src/ledger/sql/create_poll.sql",
+            new.title.as_str(),
+            new.max_choices,
+            new.opens_at.map(Moment::micros),
+            new.closes_at.map(Moment::micros),
+            new.shows_results,
+            &choices as &[&str]
+        )
+        .fetch_one(&self.database.pool)
+        .await
+        .map_err(LedgerError::of_rule)?;
+        PollId::new(id).ok_or_else(|| {
+            LedgerError::Postgres(sqlx::Error::Decode(
+                format!("poll id {id} is not positive").into(),
+            ))
+        })
+    }
+
+    /// A poll; `None` if there is none with this id.
+    ///
+    /// # Errors
+    /// When Postgres is unavailable.
+    pub async fn poll(&self, id: PollId) -> Result<Option<Poll>, LedgerError> {
+        let row = sqlx::query!(
+            r#"select title as "title!", max_choices, shows_results, voter_count,
+                      (extract(epoch from opens_at) * 1000000)::bigint as opens_at,
+                      (extract(epoch from closes_at) * 1000000)::bigint as closes_at,
+                      clock_timestamp() < opens_at as "is_early?",
+                      clock_timestamp() >= closes_at as "is_late?"
+               from rule where id = $1 and title is not null"#,
+            id.get()
+        )
+        .fetch_optional(&self.database.pool)
+        .await?;
+        Ok(row.map(|row| Poll {
+            id,
+            title: row.title,
+            max_choices: row.max_choices,
+            opens_at: row.opens_at.map(Moment::from_micros),
+            closes_at: row.closes_at.map(Moment::from_micros),
+            shows_results: row.shows_results,
+            state: match (row.is_early, row.is_late) {
+                (_, Some(true)) => PollState::Closed,
+                (Some(true), _) => PollState::NotOpenYet,
+                _ => PollState::Open,
+            },
+            voter_count: row.voter_count,
+        }))
+    }
+
+    /// A poll's choices, in their order.
+    ///
+    /// # Errors
+    /// When Postgres is unavailable.
+    pub async fn choices(&self, poll: PollId) -> Result<Vec<Item>, LedgerError> {
+        let ids = sqlx::query_scalar!("select id from item where rule_id = $1", poll.get())
+            .fetch_all(&self.database.pool)
+            .await?;
+        let ids: Vec<ItemId> = ids.into_iter().filter_map(ItemId::new).collect();
+        let mut items = self.items_by_id(&ids).await?;
+        items.sort_by_key(|item| item.id);
+        Ok(items)
+    }
+
+    /// The counts of the choices of a poll that has closed, in the order of items; they never
+    /// change. Empty while it is open.
+    ///
+    /// # Errors
+    /// When Postgres is unavailable.
+    pub async fn final_results(&self, poll: PollId) -> Result<Vec<(ItemId, i64)>, LedgerError> {
+        let rows = sqlx::query!(
+            r#"select item_id as "item_id!", vote_count as "vote_count!" from final_results($1)"#,
+            poll.get()
+        )
+        .fetch_all(&self.database.pool)
+        .await?;
+        let counts = rows
+            .into_iter()
+            .filter_map(|row| Some((ItemId::new(row.item_id)?, row.vote_count)));
+        Ok(counts.collect())
+    }
+
+    /// What this voter holds in a poll.
+    ///
+    /// # Errors
+    /// When Postgres is unavailable.
+    pub async fn selection(&self, poll: PollId, voter: &VoterId) -> Result<Selection, LedgerError> {
+        let items = sqlx::query_scalar!(
+            r#"select last.item_id from (
+                   select distinct on (item_id) item_id, change_number
+                   from vote where poll_id = $1 and voter_id = $2
+                   order by item_id desc, change_number desc
+               ) as last
+               where last.change_number % 2 = 0
+               order by last.item_id"#,
+            poll.get(),
+            voter.as_str()
+        )
+        .fetch_all(&self.database.pool)
+        .await?;
+        Ok(items.into_iter().filter_map(ItemId::new).collect())
+    }
+}

@@ -1,0 +1,38 @@
+//! Receipts: what became of a vote.
+
+use super::ServerLedger;
+use super::decisions::VoteRow;
+use crate::domain::{ItemId, VoteId};
+use crate::ledger::LedgerError;
+
+/// A vote's row, as a receipt shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Receipt {
+    pub row: VoteRow,
+    /// Whether all batch writers have noted that their votes up to this one are counted.
+    pub is_counted: bool,
+}
+
+impl ServerLedger {
+    /// The receipt of this vote; `None` if there is none, or if its poll hides its results.
+    ///
+    /// # Errors
+    /// When Postgres is unavailable.
+    pub async fn receipt(&self, id: VoteId) -> Result<Option<Receipt>, LedgerError> {
+        let row = sqlx::query_file!("src/ledger/sql/receipt.sql", id.get())
+            .fetch_optional(&self.database.pool)
+            .await?;
+        Ok(row.and_then(|row| {
+            Some(Receipt {
+                row: VoteRow {
+                    id,
+                    item_id: ItemId::new(row.item_id)?,
+                    value: row.value,
+                    change_number: row.change_number,
+                    number: row.number,
+                },
+                is_counted: row.is_counted,
+            })
+        }))
+    }
+}

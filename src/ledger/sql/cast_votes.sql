@@ -1,0 +1,13 @@
+-- Stores votes that need a decision: the function cast_votes, migrations/0016_cast_votes.sql.
+-- An entry for each line: $1 request, $2 poll, $3 item, $4 voter, $5 value, $6 keep, $7 whole.
+select xid                 as "xid!",
+       outcomes            as "outcomes!: Vec<String>",
+       row_requests        as "row_requests!: Vec<i32>",
+       row_items           as "row_items!: Vec<i64>",
+       row_values          as "row_values!: Vec<i16>",
+       row_changes         as "row_changes!: Vec<i16>",
+       row_numbers         as "row_numbers!: Vec<Option<i64>>",
+       row_ids             as "row_ids!: Vec<Option<i64>>",
+       row_is_new          as "row_is_new!: Vec<bool>",
+       hidden_items        as "hidden_items?: Vec<i64>"
+from cast_votes($1::int[], $2::bigint[], $3::bigint[], $4::text[], $5::smallint[], $6::boolean[], $7::boolean[])

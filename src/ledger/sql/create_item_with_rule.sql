@@ -1,0 +1,18 @@
+-- Creates an item with a rule of its own; returns its id.
+-- $1 name, $2 whether it takes down-votes, $3 opens_at and $4 closes_at (µs since 1970), $5 max_votes, $6 whether its
+-- votes are numbered.
+with made_rule as (
+    insert into rule (opens_at, closes_at)
+    values (timestamptz 'epoch' + $3::bigint * interval '1 microsecond',
+            timestamptz 'epoch' + $4::bigint * interval '1 microsecond')
+    returning id
+), made_item as (
+    insert into item (name, takes_down_votes, rule_id)
+    select $1::text, $2::boolean, id from made_rule
+    returning id
+), made_place as (
+    insert into place (item_id, max_votes, is_numbered)
+    select id, $5::bigint, $6::boolean from made_item
+    where $5::bigint is not null or $6::boolean
+)
+select id from made_item

@@ -1,0 +1,18 @@
+-- Creates a poll and its choices; returns the poll's id.
+-- $1 title, $2 max_choices, $3 opens_at and $4 closes_at (µs since 1970), $5 whether its results
+-- are shown before it closes, $6 the names of its choices, in their order.
+with made_rule as (
+    insert into rule (title, max_choices, opens_at, closes_at, shows_results)
+    values ($1::text, $2::smallint,
+            timestamptz 'epoch' + $3::bigint * interval '1 microsecond',
+            timestamptz 'epoch' + $4::bigint * interval '1 microsecond', $5::boolean)
+    returning id
+), made_items as (
+    insert into item (name, takes_down_votes, rule_id)
+    select given.name, false, made_rule.id
+    from made_rule, unnest($6::text[]) with ordinality as given (name, position)
+    -- Their ids go up in this order.
+    order by given.position
+    returning id
+)
+select id as "id!" from made_rule

@@ -1,0 +1,14 @@
+-- The last rows of the given voters on the given items; $1 item ids, $2 voter ids. One with an
+-- even change_number is a vote that is held.
+select given.position as "position!", last.id as "id!", last.value as "value!",
+       last.change_number as "change_number!"
+from unnest($1::bigint[], $2::text[]) with ordinality as given (item_id, voter_id, position)
+cross join lateral (
+    select vote.id, vote.value, vote.change_number
+    from vote
+    where vote.item_id = given.item_id
+      and vote.voter_id = given.voter_id
+    -- One index lookup for each vote, whenever this was planned: backwards in vote_once.
+    order by vote.item_id desc, vote.voter_id desc, vote.change_number desc
+    limit 1
+) as last

@@ -1,0 +1,270 @@
+//! The writer of what needs a decision: votes on items with a rule, changes, retractions and
+//! selections. It has a queue and a connection of its own, so what waits for a rule's lock holds
+//! up no other vote.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use super::backoff::SeedBackoff;
+use super::batch::{BatchMetrics, StoredBatch, StoredBatchVote};
+use super::cast::{Cast, CastError, QueuedRequest};
+use super::counting::Counting;
+use super::seeding::Seeding;
+use super::writer::{SEED_LIMIT, suspect_once_decided};
+use crate::batching::take;
+use crate::domain::{CountDelta, ItemId, StoredVote, VoteRequest};
+use crate::ledger::{Decided, Decision, InsertError, VoteRow, VoteWriter};
+use crate::live::LiveCounts;
+
+/// The most requests in one batch. The locks of its rules are held until the batch is stored.
+pub const DECIDE_LIMIT_REQUESTS: usize = 256;
+/// How long a request is asked again, while other requests of its voter come first.
+pub const AGAIN_LIMIT: Duration = Duration::from_secs(4);
+
+/// Takes batch after batch, until the queue is closed.
+pub(super) struct DecisionWriter {
+    writer: VoteWriter,
+    live_counts: LiveCounts,
+    backoff: SeedBackoff,
+    metrics: BatchMetrics,
+    /// Requests to be asked again, in their order.
+    again: Vec<QueuedRequest>,
+    /// As in the batch writer.
+    _alive: Option<mpsc::Sender<()>>,
+}
+
+/// Makes a batch's items suspect if the writer is cut off in mid-batch. What else such a batch
+/// may have changed, choices of a poll that it takes back, is left to crashed-writer recovery:
+/// the connection ends with the writer.
+struct UnfinishedBatch {
+    live_counts: LiveCounts,
+    items: Vec<ItemId>,
+    is_finished: bool,
+}
+
+impl Drop for UnfinishedBatch {
+    fn drop(&mut self) {
+        if !self.is_finished {
+            suspect_once_decided(&self.live_counts, self.items.iter().copied());
+        }
+    }
+}
+
+impl DecisionWriter {
+    pub fn new(
+        writer: VoteWriter,
+        live_counts: LiveCounts,
+        backoff: SeedBackoff,
+        depth: metrics::Gauge,
+        alive: Option<mpsc::Sender<()>>,
+    ) -> Self {
+        Self {
+            writer,
+            live_counts,
+            backoff,
+            metrics: BatchMetrics::new(depth),
+            again: Vec::new(),
+            _alive: alive,
+        }
+    }
+
+    pub async fn run(mut self, mut queue: mpsc::Receiver<QueuedRequest>) {
+        let mut queued = Vec::with_capacity(DECIDE_LIMIT_REQUESTS);
+        loop {
+            let free = DECIDE_LIMIT_REQUESTS.saturating_sub(self.again.len());
+            let taken = if self.again.is_empty() {
+                match take(&mut queue, &mut queued, free).await {
+                    0 => return,
+                    taken => taken,
+                }
+            } else {
+                while queued.len() < free
+                    && let Ok(one) = queue.try_recv()
+                {
+                    queued.push(one);
+                }
+                queued.len()
+            };
+            self.metrics.depth.decrement(taken as f64);
+            let mut batch = std::mem::take(&mut self.again);
+            batch.append(&mut queued);
+            self.metrics.batch_votes.record(batch.len() as f64);
+            self.work_off(batch).await;
+        }
+    }
+
+    /// Decides, stores, counts and answers a batch. What is to be asked again is kept.
+    async fn work_off(&mut self, batch: Vec<QueuedRequest>) {
+        let Batch { requests, queued } = Batch::new(batch);
+        let mut unfinished = UnfinishedBatch {
+            live_counts: self.live_counts.clone(),
+            items: requests.iter().flat_map(VoteRequest::items).copied().collect(),
+            is_finished: false,
+        };
+        let started = Instant::now();
+        let decided = self.writer.decide(&requests).await;
+        self.metrics
+            .ledger_seconds
+            .record(started.elapsed().as_secs_f64());
+        match decided {
+            Ok(decided) => self.finalize(&requests, queued, decided).await,
+            Err(error) => {
+                tracing::error!(%error, requests = requests.len(), "a batch of requests was not decided");
+                let refusal = match error {
+                    InsertError::NotStored(_) => CastError::NotStored,
+                    InsertError::Unknown(_) => {
+                        suspect_once_decided(&self.live_counts, unfinished.items.iter().copied());
+                        CastError::Unconfirmed
+                    }
+                };
+                for one in queued.into_iter().flatten() {
+                    self.metrics.failed.increment(1);
+                    // A voter that no longer waits needs no answer.
+                    let _ = one.answer.send(Err(refusal));
+                }
+            }
+        }
+        unfinished.is_finished = true;
+        self.writer.end_batch();
+    }
+
+    /// Counts what is stored, and answers every request that is decided.
+    async fn finalize(
+        &mut self,
+        requests: &[VoteRequest],
+        queued: Vec<Vec<QueuedRequest>>,
+        decided: Decided,
+    ) {
+        let started = Instant::now();
+        let mut votes = Vec::new();
+        for ((request, queued), decision) in requests.iter().zip(queued).zip(&decided.decisions) {
+            for (at, one) in queued.into_iter().enumerate() {
+                match answer(request, decision, at > 0) {
+                    Some(cast) => votes.push(entry(request, one, Ok(cast), &decided.hidden)),
+                    None if one.queued_at.elapsed() >= AGAIN_LIMIT => {
+                        // A part may be stored, on an item without a rule.
+                        let is_stored = !decision.stored().is_empty();
+                        let error = if is_stored {
+                            CastError::Unconfirmed
+                        } else {
+                            CastError::Busy
+                        };
+                        votes.push(entry(request, one, Err(error), &decided.hidden));
+                    }
+                    None => self.again.push(one),
+                }
+            }
+        }
+        let mut batch = StoredBatch::new(votes, &self.metrics);
+        let mut deltas = decided.deltas();
+        deltas.extend(batch.reads());
+        CountDelta::merge(&mut deltas);
+        let counting = Counting::new(decided.transaction, deltas);
+        let mut seeding = Seeding {
+            live_counts: &self.live_counts,
+            writer: &mut self.writer,
+            backoff: &self.backoff,
+            deadline: started + SEED_LIMIT,
+        };
+        seeding.count(counting, &mut batch).await;
+        self.metrics.live_seconds.record(started.elapsed().as_secs_f64());
+        batch.answer_rest();
+    }
+}
+
+fn entry(
+    request: &VoteRequest,
+    one: QueuedRequest,
+    ended: Result<Cast, CastError>,
+    hidden: &[ItemId],
+) -> StoredBatchVote {
+    let item_id = match request {
+        VoteRequest::Cast(vote) => Some(vote.item_id),
+        VoteRequest::Set { item_id, .. } => Some(*item_id),
+        VoteRequest::Select { .. } => None,
+    };
+    StoredBatchVote {
+        item_id: item_id.filter(|item| !hidden.contains(item)),
+        ended,
+        queued_at: one.queued_at,
+        answer: Some(one.answer),
+    }
+}
+
+/// The requests of a batch, each once, and who waits for each.
+struct Batch {
+    requests: Vec<VoteRequest>,
+    queued: Vec<Vec<QueuedRequest>>,
+}
+
+impl Batch {
+    /// Equal requests of one voter are decided once: those behind the first repeat it.
+    fn new(batch: Vec<QueuedRequest>) -> Self {
+        let mut requests: Vec<VoteRequest> = Vec::with_capacity(batch.len());
+        let mut queued: Vec<Vec<QueuedRequest>> = Vec::with_capacity(batch.len());
+        let mut places: HashMap<VoteRequest, usize> = HashMap::new();
+        for one in batch {
+            let is_anonymous = matches!(&one.request, VoteRequest::Cast(vote) if vote.voter_id.is_none());
+            if !is_anonymous {
+                if let Some(at) = places.get(&one.request) {
+                    queued[*at].push(one);
+                    continue;
+                }
+                places.insert(one.request.clone(), requests.len());
+            }
+            requests.push(one.request.clone());
+            queued.push(vec![one]);
+        }
+        Self { requests, queued }
+    }
+}
+
+/// The answer to a request; `None`: it is to be asked again. `is_repeat`: an equal request has
+/// just been answered with the same decision.
+fn answer(request: &VoteRequest, decision: &Decision, is_repeat: bool) -> Option<Cast> {
+    let (rows, is_new) = match decision {
+        Decision::Again(_) => return None,
+        Decision::UnknownItem => return Some(Cast::UnknownItem),
+        Decision::UnknownPoll => return Some(Cast::UnknownPoll),
+        Decision::Refused(refusal) => return Some(Cast::Refused(*refusal)),
+        Decision::Stored(rows) => (rows, !is_repeat),
+        Decision::Repeated(rows) => (rows, false),
+    };
+    let (item, wanted) = match request {
+        VoteRequest::Select { .. } => return Some(Cast::Selected { is_changed: is_new }),
+        VoteRequest::Cast(vote) => (vote.item_id, Some(vote.value)),
+        VoteRequest::Set { item_id, value, .. } => (*item_id, *value),
+    };
+    let of_item = || rows.iter().filter(|row| row.item_id == item);
+    let stored = |row: &VoteRow| StoredVote {
+        id: row.id,
+        value: if row.is_cast() { row.value } else { 0 },
+        number: row.number,
+    };
+    let count = None;
+    Some(match (of_item().next_back(), wanted) {
+        // Nothing was held, or an equal request has just taken it back.
+        (None, _) => Cast::NoVote { count },
+        (Some(_), None) if !is_new => Cast::NoVote { count },
+        (Some(row), None) => Cast::TakenBack {
+            vote: stored(row),
+            count,
+        },
+        (Some(row), Some(_)) if !is_new => Cast::Repeated {
+            vote: stored(row),
+            count,
+        },
+        (Some(row), Some(_)) => {
+            let vote = stored(row);
+            // The vote that was held is taken back first.
+            if of_item().any(|row| !row.is_cast()) {
+                Cast::Changed { vote, count }
+            } else {
+                Cast::Accepted { vote, count }
+            }
+        }
+    })
+}
