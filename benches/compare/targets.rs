@@ -63,6 +63,7 @@ fn against_systems(results: &Results) -> Vec<Target> {
         ("hot", "hot item", Transaction, 30.0),
         ("hot", "hot item", Recipe, 8.0),
         ("hot", "hot item", NoOp, 0.70),
+        ("hot_limited", "hot item with a limit", Transaction, 15.0),
         ("uniform", "10,000 items", Transaction, 9.0),
         ("uniform", "10,000 items", Recipe, 6.0),
         ("uniform", "10,000 items", NoOp, 0.55),

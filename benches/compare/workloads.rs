@@ -51,6 +51,14 @@ pub const EMPTY: Template = Template {
     in_ledger: true,
     audited: true,
     saved: true,
+    limited: false,
+};
+
+/// The same with a limit for each item.
+const LIMITED: Template = Template {
+    name: "limited_items",
+    limited: true,
+    ..EMPTY
 };
 
 /// Items with many votes each, all of them audited and saved.
@@ -137,6 +145,10 @@ fn distributions() -> Vec<Workload> {
         spread: Spread::Zipf,
         ..HOT
     };
+    let limited = |case: Case| Case {
+        template: LIMITED,
+        ..case
+    };
     vec![
         Workload::new("hot", "one hot item", measured(HOT).on(&System::ALL)).quick(),
         Workload::new(
@@ -146,6 +158,17 @@ fn distributions() -> Vec<Workload> {
         )
         .quick(),
         Workload::new("zipf", "10,000 items by Zipf's law", zipf.on(&System::ALL)),
+        // One transaction per vote locks the item's row in any case.
+        Workload::new(
+            "hot_limited",
+            "one hot item with a limit of votes",
+            measured(limited(HOT)).on(&[Transaction, Tally]),
+        ),
+        Workload::new(
+            "limited_items",
+            "10,000 items, each with a limit of votes",
+            limited(UNIFORM).on(&[Transaction, Tally]),
+        ),
     ]
 }
 
