@@ -99,10 +99,12 @@ begin
                     when given.poll is not null and given.strays then 'not_in_poll'
                     when given.is_poll and given.voter is null then 'no_voter'
                     when given.turn > 1 then 'again'
-                    when clock_timestamp() < given.opens_at then 'not_open'
-                    when clock_timestamp() >= given.closes_at then 'closed'
                     when given.is_wrong_value then 'value'
-               end as refusal
+               end as refusal,
+               -- Only for what would be stored: what is held already is repeated at any time.
+               case when clock_timestamp() < given.opens_at then 'not_open'
+                    when clock_timestamp() >= given.closes_at then 'closed'
+               end as untimely
         from (
             select line.request,
                    min(line.poll) as poll,
@@ -209,6 +211,8 @@ begin
             end loop;
             if why is null and n = first then
                 why := 'repeated';
+            elsif ask.untimely is not null then
+                why := ask.untimely;
             elsif why is null and choices > ask.max_choices then
                 why := 'choices';
             end if;

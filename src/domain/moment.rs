@@ -26,6 +26,12 @@ impl Moment {
     pub fn micros(self) -> i64 {
         self.0
     }
+
+    /// In UTC; RFC 3339 has the years 0 to 9999.
+    fn rfc3339(self) -> Option<String> {
+        let time = OffsetDateTime::from_unix_timestamp_nanos(i128::from(self.0) * 1000).ok()?;
+        time.format(&Rfc3339).ok()
+    }
 }
 
 /// RFC 3339; less than a µs is cut off.
@@ -35,18 +41,16 @@ impl FromStr for Moment {
     fn from_str(text: &str) -> Result<Self, InvalidMoment> {
         let time = OffsetDateTime::parse(text, &Rfc3339).map_err(|_| InvalidMoment)?;
         let micros = time.unix_timestamp_nanos().div_euclid(1000);
-        i64::try_from(micros).map(Self).map_err(|_| InvalidMoment)
+        let moment = i64::try_from(micros).map(Self).map_err(|_| InvalidMoment)?;
+        // With another offset it may lie beyond the years that can be written in UTC.
+        moment.rfc3339().map(|_| moment).ok_or(InvalidMoment)
     }
 }
 
 /// RFC 3339 in UTC.
 impl fmt::Display for Moment {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = OffsetDateTime::from_unix_timestamp_nanos(i128::from(self.0) * 1000)
-            .ok()
-            .and_then(|at| at.format(&Rfc3339).ok())
-            // RFC 3339 ends with the year 9999.
-            .unwrap_or_else(|| format!("{} µs", self.0));
+        let text = self.rfc3339().unwrap_or_else(|| format!("{} µs", self.0));
         formatter.write_str(&text)
     }
 }
@@ -78,6 +82,7 @@ mod tests {
             "2030-01-31T18:00:00",
             "tomorrow",
             "2030-02-30T18:00:00Z",
+            "9999-12-31T23:59:59-01:00",
         ] {
             assert_eq!(text.parse::<Moment>(), Err(InvalidMoment), "{text:?}");
         }

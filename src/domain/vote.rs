@@ -116,6 +116,14 @@ pub enum VoteRequest {
 }
 
 impl VoteRequest {
+    /// Who asks.
+    pub fn voter(&self) -> Option<&VoterId> {
+        match self {
+            Self::Cast(vote) => vote.voter_id.as_ref(),
+            Self::Set { voter_id, .. } | Self::Select { voter_id, .. } => Some(voter_id),
+        }
+    }
+
     /// The items that it names.
     pub fn items(&self) -> &[ItemId] {
         match self {

@@ -133,12 +133,8 @@ impl Problem {
     pub fn refused(refusal: Refusal) -> Self {
         let (kind, title, detail) = match refusal {
             Refusal::Full => (FULL, "Full", "The item has as many votes as it takes."),
-            Refusal::NotOpenYet => (
-                NOT_OPEN_YET,
-                "Not open yet",
-                "The item takes votes from its opens_at on.",
-            ),
-            Refusal::Closed => (CLOSED, "Closed", "The item took votes until its closes_at."),
+            Refusal::NotOpenYet => (NOT_OPEN_YET, "Not open yet", "Votes are taken from opens_at on."),
+            Refusal::Closed => (CLOSED, "Closed", "Votes were taken until closes_at."),
             Refusal::TooManyChoices => (
                 TOO_MANY_CHOICES,
                 "Too many choices",

@@ -75,10 +75,10 @@ macro_rules! metrics {
 
 // The name of a counter ends in `_total`; the name of a duration ends in `_seconds`.
 metrics! {
-    /// Votes by outcome; `refused`: the queue was full; `failed`: Postgres did not store or
-    /// did not confirm them.
+    /// Votes by outcome; `declined`: a rule did not take them; `refused`: the queue was full;
+    /// `failed`: Postgres did not store or did not confirm them.
     VOTES = "tally_votes_total", Counter of "votes", Server,
-        "outcome" in ["accepted", "repeated", "unknown_item", "refused", "failed"];
+        "outcome" in ["accepted", "repeated", "changed", "taken_back", "unknown_item", "declined", "refused", "failed"];
     /// Votes in one batch.
     BATCH_VOTES = "tally_batch_votes", Histogram of "votes", Server;
     /// Votes that wait for a batch.

@@ -15,7 +15,7 @@ use super::counting::Counting;
 use super::seeding::Seeding;
 use super::writer::{SEED_LIMIT, suspect_once_decided};
 use crate::batching::take;
-use crate::domain::{CountDelta, ItemId, StoredVote, VoteRequest};
+use crate::domain::{CountDelta, ItemId, StoredVote, VoteRequest, VoterId};
 use crate::ledger::{Decided, Decision, InsertError, VoteRow, VoteWriter};
 use crate::live::LiveCounts;
 
@@ -201,19 +201,20 @@ struct Batch {
 }
 
 impl Batch {
-    /// Equal requests of one voter are decided once: those behind the first repeat it.
+    /// Equal requests of one voter, one right behind the other, are decided once: those behind
+    /// the first repeat it. With another one of the voter in between they are not the same.
     fn new(batch: Vec<QueuedRequest>) -> Self {
         let mut requests: Vec<VoteRequest> = Vec::with_capacity(batch.len());
         let mut queued: Vec<Vec<QueuedRequest>> = Vec::with_capacity(batch.len());
-        let mut places: HashMap<VoteRequest, usize> = HashMap::new();
+        let mut last: HashMap<VoterId, usize> = HashMap::new();
         for one in batch {
-            let is_anonymous = matches!(&one.request, VoteRequest::Cast(vote) if vote.voter_id.is_none());
-            if !is_anonymous {
-                if let Some(at) = places.get(&one.request) {
-                    queued[*at].push(one);
+            if let Some(voter) = one.request.voter() {
+                let at = last.get(voter).copied();
+                if let Some(at) = at.filter(|at| requests[*at] == one.request) {
+                    queued[at].push(one);
                     continue;
                 }
-                places.insert(one.request.clone(), requests.len());
+                last.insert(voter.clone(), requests.len());
             }
             requests.push(one.request.clone());
             queued.push(vec![one]);

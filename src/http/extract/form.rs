@@ -238,8 +238,9 @@ pub fn unexpected_query(fields: &[Field]) -> Problem {
     Problem::malformed(
         "query",
         format!(
-            "query: this takes no parameters; {} go into the body, as JSON.",
-            names.join(", ")
+            "query: this takes no parameters; {} {} into the body, as JSON.",
+            names.join(", "),
+            if names.len() == 1 { "goes" } else { "go" }
         ),
     )
 }

@@ -60,6 +60,10 @@ impl FromRequest for PathVoter {
     type Future = future::Ready<Result<Self, Problem>>;
 
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
+        if !request.query_string().is_empty() {
+            let detail = "query: this takes no parameters.";
+            return future::ready(Err(Problem::malformed("query", detail)));
+        }
         // As it was sent: actix has decoded a part of it.
         let path = request.uri().path();
         let last = path.rsplit_once('/').map_or(path, |(_, last)| last);
@@ -70,11 +74,18 @@ impl FromRequest for PathVoter {
 /// Reads a percent-encoded voter.
 ///
 /// # Errors
-/// When it is not UTF-8, or no voter's id.
+/// When it is not encoded so, not UTF-8, or no voter's id.
 pub(in crate::http) fn voter(text: &str) -> Result<VoterId, Problem> {
-    let decoded = percent_decode_str(text).decode_utf8().map_err(|_| {
-        let detail = "voter_id: it is not UTF-8; it takes UTF-8, percent-encoded.";
+    let malformed = |what: &str| {
+        let detail = format!("voter_id: it {what}; it takes UTF-8, percent-encoded.");
         Problem::malformed("voter_id", detail)
-    })?;
+    };
+    let is_encoded =
+        |after: &str| after.len() >= 2 && after.as_bytes()[..2].iter().all(u8::is_ascii_hexdigit);
+    if !text.split('%').skip(1).all(is_encoded) {
+        return Err(malformed("has a % without two hexadecimal digits"));
+    }
+    let decoded = percent_decode_str(text).decode_utf8();
+    let decoded = decoded.map_err(|_| malformed("is not UTF-8"))?;
     VoterId::parse(decoded.into_owned()).map_err(|error| Problem::invalid("voter_id", format!("{error}.")))
 }

@@ -57,16 +57,15 @@ impl BatchBody {
 
 fn vote(value: Value) -> Result<NewVote, Problem> {
     // An array would be read as an object, its values in the order of the fields.
-    let read = if value.is_object() {
-        BatchVote::deserialize(&value).ok()
-    } else {
-        None
-    };
+    if !value.is_object() {
+        let detail = "votes: this one is no object; each takes an object.";
+        return Err(Problem::malformed("votes", detail));
+    }
     let Some(BatchVote {
         item_id,
         voter_id,
         value,
-    }) = read
+    }) = BatchVote::deserialize(&value).ok()
     else {
         return Err(body::wrong(value.to_string().as_bytes(), BatchVote::FIELDS));
     };

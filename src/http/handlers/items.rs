@@ -179,7 +179,8 @@ fn body(item: &Item, count: Count, current: bool) -> ItemBody<'_> {
             vote_count: saved.map(|count| count.net),
             up_count: saved.map(Count::ups),
             down_count: saved.map(|count| count.downs),
-            counted_at: item.counted_at.map(|revision| revision.to_string()),
+            // It moves with the count, and so tells of it.
+            counted_at: saved.and(item.counted_at).map(|revision| revision.to_string()),
         },
         down_votes: (!rules.takes_down_votes).then_some(false),
         max_votes: rules.max_votes,

@@ -46,12 +46,12 @@ impl NewPollBody {
     /// The poll, if all of it is allowed.
     pub(in crate::http) fn into_poll(self) -> Result<NewPoll, Problem> {
         // The errors speak of a name.
-        let named = |field: &'static str, error: InvalidItemName| {
+        let named = |field: &'static str, whose: &str, error: InvalidItemName| {
             let said = error.to_string();
             let said = said.strip_prefix("name ").unwrap_or(&said);
-            Problem::invalid(field, format!("{field}: one {said}."))
+            Problem::invalid(field, format!("{whose} {said}."))
         };
-        let title = ItemName::parse(self.title).map_err(|error| named("title", error))?;
+        let title = ItemName::parse(self.title).map_err(|error| named("title", "title", error))?;
         if !(1..=CHOICES_LIMIT_ITEMS).contains(&self.choices.len()) {
             let detail = format!(
                 "choices has {}; it takes 1 to {CHOICES_LIMIT_ITEMS} names.",
@@ -62,7 +62,7 @@ impl NewPollBody {
         let choices = self.choices.into_iter().map(ItemName::parse);
         let choices: Vec<ItemName> = choices
             .collect::<Result<_, _>>()
-            .map_err(|error| named("choices", error))?;
+            .map_err(|error| named("choices", "one of choices", error))?;
         let limit = CHOICES_LIMIT_ITEMS as i64;
         let max_choices = match self.max_choices.unwrap_or(1) {
             0 => None,
@@ -147,8 +147,8 @@ struct PollBody {
     closes_at: Option<Moment>,
     state: &'static str,
     results_before_close: bool,
-    /// How many voters hold a choice.
-    voter_count: i64,
+    /// How many voters hold a choice; null while the counts are hidden, of which it tells.
+    voter_count: Option<i64>,
     choices: Vec<ChoiceBody>,
     /// Whether all counts are current; if not, Redis is unavailable, and some are the saved ones.
     current: bool,
@@ -200,6 +200,7 @@ async fn read(state: &AppState, id: PollId) -> Result<PollBody, Problem> {
         .map(|item| (item.id, item.name.to_string()))
         .collect();
     let (counts, current, is_final) = counts(state, &poll, items).await?;
+    let shows_counts = poll.shows_counts();
     let total: i64 = counts.iter().flatten().sum();
     let choices = names
         .into_iter()
@@ -220,12 +221,12 @@ async fn read(state: &AppState, id: PollId) -> Result<PollBody, Problem> {
         opens_at: poll.opens_at,
         closes_at: poll.closes_at,
         state: match poll.state {
-            PollState::NotOpenYet => "not_open_yet",
+            PollState::NotOpenYet => "not-open-yet",
             PollState::Open => "open",
             PollState::Closed => "closed",
         },
         results_before_close: poll.shows_results,
-        voter_count: poll.voter_count,
+        voter_count: shows_counts.then_some(poll.voter_count),
         current,
         r#final: is_final,
     })

@@ -3,8 +3,11 @@
 -- votes are numbered.
 with made_rule as (
     insert into rule (opens_at, closes_at)
-    values (timestamptz 'epoch' + $3::bigint * interval '1 microsecond',
-            timestamptz 'epoch' + $4::bigint * interval '1 microsecond')
+    -- Seconds and µs apart: an interval is multiplied as a floating-point number.
+    values (timestamptz 'epoch' + $3::bigint / 1000000 * interval '1 second'
+                + $3::bigint % 1000000 * interval '1 microsecond',
+            timestamptz 'epoch' + $4::bigint / 1000000 * interval '1 second'
+                + $4::bigint % 1000000 * interval '1 microsecond')
     returning id
 ), made_item as (
     insert into item (name, takes_down_votes, rule_id)

@@ -3,9 +3,12 @@
 -- are shown before it closes, $6 the names of its choices, in their order.
 with made_rule as (
     insert into rule (title, max_choices, opens_at, closes_at, shows_results)
+    -- Seconds and µs apart: an interval is multiplied as a floating-point number.
     values ($1::text, $2::smallint,
-            timestamptz 'epoch' + $3::bigint * interval '1 microsecond',
-            timestamptz 'epoch' + $4::bigint * interval '1 microsecond', $5::boolean)
+            timestamptz 'epoch' + $3::bigint / 1000000 * interval '1 second'
+                + $3::bigint % 1000000 * interval '1 microsecond',
+            timestamptz 'epoch' + $4::bigint / 1000000 * interval '1 second'
+                + $4::bigint % 1000000 * interval '1 microsecond', $5::boolean)
     returning id
 ), made_items as (
     insert into item (name, takes_down_votes, rule_id)

@@ -23,8 +23,8 @@ with found as materialized (
     overriding system value
     select id, item_id, voter_id, value from candidate where id is not null
     -- Two batches that share voters take the index entries in the same order, so that they
-    -- do not wait for each other (a deadlock).
-    order by item_id, voter_id
+    -- do not wait for each other (a deadlock). Of a voter's votes in one batch, the first wins.
+    order by item_id, voter_id, position
     on conflict (item_id, voter_id, change_number) where voter_id is not null do nothing
     returning id
 )

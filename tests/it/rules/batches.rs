@@ -51,6 +51,32 @@ async fn each_vote_of_a_batch_is_answered_by_itself_in_order_and_a_wrong_one_har
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_voters_votes_in_a_batch_take_effect_in_their_order() {
+    let tally = Tally::start().await;
+    let body = json!({ "title": "x", "choices": ["a", "b"] });
+    let (_, poll) = tally.post("/v1/polls", &body).await;
+    let [a, b] = [0, 1].map(|at| poll["choices"][at]["item_id"].clone());
+    let plain = tally.item("x").await;
+    let vote = |item: &Value, value: i64| json!({ "item_id": item, "voter_id": "ada", "value": value });
+    let plain = json!(plain);
+    let votes = [
+        vote(&a, 1),
+        vote(&a, 1),
+        vote(&b, 1),
+        vote(&a, 1),
+        vote(&plain, -1),
+        vote(&plain, 1),
+    ];
+    let (_, answer) = tally.post("/v1/votes", &json!({ "votes": votes })).await;
+    let results = answer["results"].as_array().expect("results");
+    let statuses: Vec<u64> = results.iter().filter_map(|one| one["status"].as_u64()).collect();
+    assert_eq!(statuses, [201, 200, 201, 201, 201, 200], "{answer}");
+    assert_eq!(results[5]["value"], -1, "the first one is held");
+    let held = tally.get(&format!("/v1/polls/{}/votes/ada", poll["id"])).await;
+    assert_eq!(held.1["items"], json!([a]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_batch_takes_1_to_1000_votes() {
     let tally = Tally::start().await;
     let item = tally.item("x").await;

@@ -129,6 +129,8 @@ async fn any_voter_can_stand_in_a_path_percent_encoded() {
     }
     for (encoded, status, word) in [
         ("%FF", 400, "UTF-8"),
+        ("50%", 400, "hexadecimal"),
+        ("%zz", 400, "hexadecimal"),
         ("%00", 422, "control"),
         (&"a".repeat(129), 422, "129 bytes"),
     ] {
@@ -162,6 +164,7 @@ async fn a_change_that_cannot_be_says_why_and_stores_nothing() {
         );
     }
     assert_eq!(delete(&tally, unknown, "ada").await.0, StatusCode::NOT_FOUND);
+    assert_eq!(delete(&tally, item, "ada?x=1").await.0, StatusCode::BAD_REQUEST);
     assert_eq!(tally.get(&path(unknown, "ada")).await.0, StatusCode::NOT_FOUND);
     assert_eq!(tally.ledger_sum(item).await, 0);
 }
