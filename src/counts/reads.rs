@@ -3,8 +3,8 @@
 //!
 //! Reads of single items are batched: a batch of any size is one pipeline and at most two
 //! statements, and reads an item once for all who ask for it. A live count that is marked as
-//! saved is the same in Postgres. So if the item's name and rules are cached too, the batch does not ask
-//! Postgres for that item at all.
+//! saved is the same in Postgres. So if the item's name and rules are cached too, the batch does
+//! not ask Postgres for that item at all.
 
 use std::collections::HashMap;
 use std::sync::Arc;

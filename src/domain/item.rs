@@ -45,14 +45,14 @@ impl FromStr for ItemId {
 #[serde(transparent)]
 pub struct ItemName(String);
 
-/// Why a text is no item's name.
+/// Why a text is no item's name; said of whatever has the name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidItemName {
-    #[error("name is empty; it takes 1 to {} characters", ItemName::LIMIT_CHARACTERS)]
+    #[error("is empty; it takes 1 to {} characters", ItemName::LIMIT_CHARACTERS)]
     Empty,
-    #[error("name has {0} characters; it takes at most {limit}", limit = ItemName::LIMIT_CHARACTERS)]
+    #[error("has {0} characters; it takes at most {limit}", limit = ItemName::LIMIT_CHARACTERS)]
     TooLong(usize),
-    #[error("name has a control character; it takes printable characters")]
+    #[error("has a control character; it takes printable characters")]
     Control,
 }
 

@@ -15,7 +15,7 @@ pub use count::{Count, CountDelta, CountToSave, ExactCount};
 pub use item::{InvalidItemName, Item, ItemId, ItemName};
 pub use moment::{InvalidMoment, Moment};
 pub use owner::Owner;
-pub use poll::{CHOICES_LIMIT_ITEMS, NewPoll, Poll, PollState, Selection};
+pub use poll::{CHOICES_LIMIT_ITEMS, NewPoll, Poll, PollState};
 pub use revision::{RedisTime, Revision};
 pub use rule::{ItemRules, NewItem, PollId, Refusal};
 pub use snapshot::{InvalidSnapshot, RUNNING_LIMIT_TRANSACTIONS, Snapshot, TransactionId};

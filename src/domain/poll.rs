@@ -1,6 +1,6 @@
 //! Polls: items as choices under one rule.
 
-use super::{ItemId, ItemName, Moment, PollId};
+use super::{ItemName, Moment, PollId};
 
 /// Choices of one poll, at the most: a voter's selection is one request.
 pub const CHOICES_LIMIT_ITEMS: usize = 100;
@@ -48,6 +48,3 @@ impl Poll {
         self.shows_results || self.state == PollState::Closed
     }
 }
-
-/// What a voter holds in a poll, in the order of items.
-pub type Selection = Vec<ItemId>;

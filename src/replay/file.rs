@@ -108,7 +108,8 @@ fn parse(line: &str, columns: Columns) -> Result<(String, Option<Box<str>>, Valu
             )
         })
     };
-    let item = ItemName::parse(field(columns.item, "item")?.to_owned()).map_err(|error| error.to_string())?;
+    let item = ItemName::parse(field(columns.item, "item")?.to_owned())
+        .map_err(|error| format!("the item's name {error}"))?;
     let voter = match columns.voter {
         0 => None,
         column => {

@@ -11,12 +11,11 @@ use tokio::time::Instant;
 use super::backoff::SeedBackoff;
 use super::batch::{BatchMetrics, StoredBatch, StoredBatchVote};
 use super::cast::{Cast, CastError, QueuedRequest};
-use super::counting::Counting;
 use super::seeding::Seeding;
-use super::writer::{SEED_LIMIT, suspect_once_decided};
+use super::unfinished::UnfinishedBatch;
 use crate::batching::take;
 use crate::domain::{CountDelta, ItemId, StoredVote, VoteRequest, VoterId};
-use crate::ledger::{Decided, Decision, InsertError, VoteRow, VoteWriter};
+use crate::ledger::{Decided, Decision, VoteRow, VoteWriter};
 use crate::live::LiveCounts;
 
 /// The most requests in one batch. The locks of its rules are held until the batch is stored.
@@ -34,23 +33,6 @@ pub(super) struct DecisionWriter {
     again: Vec<QueuedRequest>,
     /// As in the batch writer.
     _alive: Option<mpsc::Sender<()>>,
-}
-
-/// Makes a batch's items suspect if the writer is cut off in mid-batch. What else such a batch
-/// may have changed, choices of a poll that it takes back, is left to crashed-writer recovery:
-/// the connection ends with the writer.
-struct UnfinishedBatch {
-    live_counts: LiveCounts,
-    items: Vec<ItemId>,
-    is_finished: bool,
-}
-
-impl Drop for UnfinishedBatch {
-    fn drop(&mut self) {
-        if !self.is_finished {
-            suspect_once_decided(&self.live_counts, self.items.iter().copied());
-        }
-    }
 }
 
 impl DecisionWriter {
@@ -99,35 +81,23 @@ impl DecisionWriter {
     /// Decides, stores, counts and answers a batch. What is to be asked again is kept.
     async fn work_off(&mut self, batch: Vec<QueuedRequest>) {
         let Batch { requests, queued } = Batch::new(batch);
-        let mut unfinished = UnfinishedBatch {
-            live_counts: self.live_counts.clone(),
-            items: requests.iter().flat_map(VoteRequest::items).copied().collect(),
-            is_finished: false,
-        };
+        let items = requests.iter().flat_map(VoteRequest::items).copied();
+        let unfinished = UnfinishedBatch::new(&self.live_counts, items);
         let started = Instant::now();
         let decided = self.writer.decide(&requests).await;
         self.metrics
             .ledger_seconds
             .record(started.elapsed().as_secs_f64());
         match decided {
-            Ok(decided) => self.finalize(&requests, queued, decided).await,
+            Ok(decided) => {
+                self.finalize(&requests, queued, decided).await;
+                unfinished.finish();
+            }
             Err(error) => {
-                tracing::error!(%error, requests = requests.len(), "a batch of requests was not decided");
-                let refusal = match error {
-                    InsertError::NotStored(_) => CastError::NotStored,
-                    InsertError::Unknown(_) => {
-                        suspect_once_decided(&self.live_counts, unfinished.items.iter().copied());
-                        CastError::Unconfirmed
-                    }
-                };
-                for one in queued.into_iter().flatten() {
-                    self.metrics.failed.increment(1);
-                    // A voter that no longer waits needs no answer.
-                    let _ = one.answer.send(Err(refusal));
-                }
+                let answers = queued.into_iter().flatten().map(|one| one.answer);
+                unfinished.fail(&error, answers, &self.metrics.failed);
             }
         }
-        unfinished.is_finished = true;
         self.writer.end_batch();
     }
 
@@ -158,20 +128,12 @@ impl DecisionWriter {
                 }
             }
         }
-        let mut batch = StoredBatch::new(votes, &self.metrics);
+        let batch = StoredBatch::new(votes, &self.metrics);
         let mut deltas = decided.deltas();
         deltas.extend(batch.reads());
         CountDelta::merge(&mut deltas);
-        let counting = Counting::new(decided.transaction, deltas);
-        let mut seeding = Seeding {
-            live_counts: &self.live_counts,
-            writer: &mut self.writer,
-            backoff: &self.backoff,
-            deadline: started + SEED_LIMIT,
-        };
-        seeding.count(counting, &mut batch).await;
-        self.metrics.live_seconds.record(started.elapsed().as_secs_f64());
-        batch.answer_rest();
+        let seeding = Seeding::new(&self.live_counts, &mut self.writer, &self.backoff, started);
+        seeding.finish(decided.transaction, deltas, batch).await;
     }
 }
 

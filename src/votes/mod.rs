@@ -2,6 +2,8 @@
 //!
 //! - `cast`: a vote on its way, and its answer.
 //! - `queue`: where requests hand votes in.
+//! - `entrance`: the way into a queue.
+//! - `unfinished`: a batch on its way to Postgres, whose items become suspect if it is cut off.
 //! - `writer`: the task that stores and counts one batch after the other.
 //! - `counting`: how a stored batch gets into the live counts, missing ones included.
 //! - `backoff`: items whose counts cannot be read in time, and how long they wait.
@@ -19,9 +21,11 @@ mod batch;
 mod cast;
 mod counting;
 mod deciding;
+mod entrance;
 mod progress;
 mod queue;
 mod seeding;
+mod unfinished;
 mod writer;
 
 pub use backoff::SeedBackoff;

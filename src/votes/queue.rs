@@ -6,8 +6,9 @@ use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio::time::Instant;
 
 use super::backoff::SeedBackoff;
-use super::cast::{Cast, CastError, QueuedRequest, QueuedVote};
+use super::cast::{Answer, Cast, CastError, QueuedRequest, QueuedVote};
 use super::deciding::DecisionWriter;
+use super::entrance::Entrance;
 use super::writer::{BATCH_LIMIT_VOTES, BATCH_WRITERS_PER_THREAD, BatchWriter};
 use crate::domain::{NewVote, VoteRequest};
 use crate::ledger::ServerLedger;
@@ -26,10 +27,8 @@ pub const DECISION_QUEUE_LIMIT_REQUESTS: usize = 4 * BATCH_LIMIT_VOTES;
 /// when all clones are gone and every vote is answered.
 #[derive(Clone)]
 pub struct VoteQueue {
-    votes: mpsc::Sender<QueuedVote>,
-    requests: mpsc::Sender<QueuedRequest>,
-    depth: metrics::Gauge,
-    refused: metrics::Counter,
+    votes: Entrance<QueuedVote>,
+    requests: Entrance<QueuedRequest>,
 }
 
 impl VoteQueue {
@@ -47,9 +46,10 @@ impl VoteQueue {
         alive: Option<mpsc::Sender<()>>,
     ) -> Self {
         let depth = metrics::gauge!(name::QUEUE_DEPTH);
-        let (votes, queued) = mpsc::channel(QUEUE_LIMIT_VOTES.div_ceil(queues));
+        let (votes, queued) = Entrance::new(QUEUE_LIMIT_VOTES.div_ceil(queues), depth.clone());
         let queued = Arc::new(Mutex::new(queued));
-        let (requests, to_decide) = mpsc::channel(DECISION_QUEUE_LIMIT_REQUESTS.div_ceil(queues));
+        let limit = DECISION_QUEUE_LIMIT_REQUESTS.div_ceil(queues);
+        let (requests, to_decide) = Entrance::new(limit, depth.clone());
         let decisions = DecisionWriter::new(
             ledger.writer(),
             live_counts.clone(),
@@ -69,12 +69,7 @@ impl VoteQueue {
             );
             tokio::spawn(writer.run(Arc::clone(&queued)));
         }
-        Self {
-            votes,
-            requests,
-            depth,
-            refused: metrics::counter!(name::VOTES, "outcome" => "refused"),
-        }
+        Self { votes, requests }
     }
 
     /// Hands a vote in and waits for its answer. A caller that stops waiting does not take the
@@ -84,16 +79,12 @@ impl VoteQueue {
     /// When the queue is full, Postgres fails, or the server is shutting down. The error
     /// says whether the vote is stored.
     pub async fn cast(&self, vote: NewVote) -> Result<Cast, CastError> {
-        let (answer, answered) = oneshot::channel();
-        let queued = QueuedVote {
+        handed_in(&self.votes, |queued_at, answer| QueuedVote {
             vote,
-            queued_at: Instant::now(),
+            queued_at,
             answer,
-        };
-        self.hand_in(&self.votes, queued)?;
-        // A batch writer drops an answer only when it is cut off. Whether the vote is stored
-        // is then unknown.
-        answered.await.unwrap_or(Err(CastError::Unconfirmed))
+        })
+        .await
     }
 
     /// Hands in what needs a decision in any case, and waits for its answer.
@@ -101,33 +92,30 @@ impl VoteQueue {
     /// # Errors
     /// As [`VoteQueue::cast`].
     pub async fn decide(&self, request: VoteRequest) -> Result<Cast, CastError> {
-        let (answer, answered) = oneshot::channel();
-        let queued = QueuedRequest {
+        handed_in(&self.requests, |queued_at, answer| QueuedRequest {
             request,
-            queued_at: Instant::now(),
+            queued_at,
             answer,
-        };
-        self.hand_in(&self.requests, queued)?;
-        answered.await.unwrap_or(Err(CastError::Unconfirmed))
-    }
-
-    fn hand_in<Queued>(&self, queue: &mpsc::Sender<Queued>, one: Queued) -> Result<(), CastError> {
-        // The gauge goes up first: a writer may take it at once and lower it.
-        self.depth.increment(1.0);
-        queue.try_send(one).map_err(|error| {
-            self.depth.decrement(1.0);
-            match error {
-                mpsc::error::TrySendError::Full(_) => {
-                    self.refused.increment(1);
-                    CastError::QueueFull
-                }
-                mpsc::error::TrySendError::Closed(_) => CastError::Closing,
-            }
         })
+        .await
     }
 
     /// How many votes wait here for a batch.
     pub fn depth(&self) -> usize {
-        self.votes.max_capacity() - self.votes.capacity()
+        self.votes.waiting()
     }
+}
+
+/// Hands one in and waits for its answer.
+async fn handed_in<Queued>(
+    entrance: &Entrance<Queued>,
+    queued: impl FnOnce(Instant, Answer) -> Queued,
+) -> Result<Cast, CastError> {
+    let (answer, answered) = oneshot::channel();
+    entrance
+        .hand_in(queued(Instant::now(), answer))
+        .map_err(|(error, _)| error)?;
+    // A batch writer drops an answer only when it is cut off. Whether the vote is stored is then
+    // unknown.
+    answered.await.unwrap_or(Err(CastError::Unconfirmed))
 }

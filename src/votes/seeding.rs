@@ -5,25 +5,52 @@ use tokio::time::Instant;
 use super::backoff::SeedBackoff;
 use super::batch::StoredBatch;
 use super::counting::{Counting, Step};
-use super::writer::SEED_READ_LIMIT;
-use crate::domain::{Count, ItemId};
+use super::writer::{SEED_LIMIT, SEED_READ_LIMIT};
+use crate::domain::{Count, CountDelta, ItemId, TransactionId};
 use crate::ledger::{LedgerError, VoteWriter};
 use crate::live::LiveCounts;
 use crate::telemetry::name;
 
 /// The counting of one committed batch.
 pub(super) struct Seeding<'a> {
-    pub live_counts: &'a LiveCounts,
-    pub writer: &'a mut VoteWriter,
-    pub backoff: &'a SeedBackoff,
+    live_counts: &'a LiveCounts,
+    writer: &'a mut VoteWriter,
+    backoff: &'a SeedBackoff,
+    started: Instant,
     /// When it gives up what is still missing.
-    pub deadline: Instant,
+    deadline: Instant,
 }
 
-impl Seeding<'_> {
+impl<'a> Seeding<'a> {
+    pub fn new(
+        live_counts: &'a LiveCounts,
+        writer: &'a mut VoteWriter,
+        backoff: &'a SeedBackoff,
+        started: Instant,
+    ) -> Self {
+        Self {
+            live_counts,
+            writer,
+            backoff,
+            started,
+            deadline: started + SEED_LIMIT,
+        }
+    }
+
+    /// Counts the batch, which this transaction stored, and answers every vote in it.
+    pub async fn finish(
+        mut self,
+        transaction: TransactionId,
+        deltas: Vec<CountDelta>,
+        mut batch: StoredBatch<'_>,
+    ) {
+        self.count(Counting::new(transaction, deltas), &mut batch).await;
+        batch.answer_rest(self.started);
+    }
+
     /// Counts the batch, and seeds the live counts that are missing. Votes on items that have a
     /// live count are answered before the missing ones are seeded.
-    pub async fn count(&mut self, mut counting: Counting, batch: &mut StoredBatch<'_>) {
+    async fn count(&mut self, mut counting: Counting, batch: &mut StoredBatch<'_>) {
         loop {
             match counting.step() {
                 Step::Done => return,

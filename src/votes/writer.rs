@@ -10,11 +10,12 @@ use tokio::time::Instant;
 use super::backoff::SeedBackoff;
 use super::batch::{BatchMetrics, StoredBatch, StoredBatchVote};
 use super::cast::{Answer, Cast, CastError, QueuedRequest, QueuedVote};
-use super::counting::Counting;
+use super::entrance::Entrance;
 use super::seeding::Seeding;
+use super::unfinished::UnfinishedBatch;
 use crate::batching::take;
-use crate::domain::{ItemId, NewVote, VoteOutcome, VoteRequest};
-use crate::ledger::{InsertError, Inserted, SERVER_STATEMENT_LIMIT, VoteWriter};
+use crate::domain::{NewVote, VoteOutcome, VoteRequest};
+use crate::ledger::{InsertError, Inserted, VoteWriter};
 use crate::live::LiveCounts;
 
 /// Batch writers of one thread. They take turns at storing, so batches are as large as with
@@ -35,42 +36,10 @@ pub(super) struct BatchWriter {
     backoff: SeedBackoff,
     metrics: BatchMetrics,
     /// Where votes go that need a decision.
-    to_decide: mpsc::Sender<QueuedRequest>,
+    to_decide: Entrance<QueuedRequest>,
     /// Dropped when this batch writer ends. If it is cut off in mid-batch, the batch's items
     /// are suspect by then.
     _alive: Option<mpsc::Sender<()>>,
-}
-
-/// Makes a batch's items suspect if its batch writer is cut off in mid-batch: the batch may be
-/// stored, and nobody would count it.
-struct UnfinishedBatch<'a> {
-    live_counts: LiveCounts,
-    votes: &'a [NewVote],
-    is_finished: bool,
-}
-
-impl UnfinishedBatch<'_> {
-    fn finish(mut self) {
-        self.is_finished = true;
-    }
-}
-
-impl Drop for UnfinishedBatch<'_> {
-    fn drop(&mut self) {
-        if !self.is_finished {
-            suspect_once_decided(&self.live_counts, items(self.votes));
-        }
-    }
-}
-
-fn items(votes: &[NewVote]) -> impl Iterator<Item = ItemId> {
-    votes.iter().map(|vote| vote.item_id)
-}
-
-/// Makes the items of a batch suspect. Postgres may still commit the batch, and nobody will count
-/// it. Postgres ends a statement within its limit, so a seed is exact from then on.
-pub(super) fn suspect_once_decided(live_counts: &LiveCounts, items: impl Iterator<Item = ItemId>) {
-    live_counts.suspect_from(items, Instant::now() + SERVER_STATEMENT_LIMIT);
 }
 
 impl BatchWriter {
@@ -79,7 +48,7 @@ impl BatchWriter {
         live_counts: LiveCounts,
         backoff: SeedBackoff,
         depth: metrics::Gauge,
-        to_decide: mpsc::Sender<QueuedRequest>,
+        to_decide: Entrance<QueuedRequest>,
         alive: Option<mpsc::Sender<()>>,
     ) -> Self {
         Self {
@@ -107,18 +76,20 @@ impl BatchWriter {
                 .drain(..)
                 .map(|one| (one.vote, (one.queued_at, one.answer)))
                 .unzip();
-            let unfinished = UnfinishedBatch {
-                live_counts: self.live_counts.clone(),
-                votes: &votes,
-                is_finished: false,
-            };
+            let items = votes.iter().map(|vote| vote.item_id);
+            let unfinished = UnfinishedBatch::new(&self.live_counts, items);
             let inserted = self.store(&votes).await;
             drop(turn);
             match inserted {
-                Ok(inserted) => self.finalize(&votes, inserted, answers).await,
-                Err(error) => self.fail(&votes, answers, &error),
+                Ok(inserted) => {
+                    self.finalize(&votes, inserted, answers).await;
+                    unfinished.finish();
+                }
+                Err(error) => {
+                    let answers = answers.into_iter().map(|(_, answer)| answer);
+                    unfinished.fail(&error, answers, &self.metrics.failed);
+                }
             }
-            unfinished.finish();
             self.writer.end_batch();
         }
     }
@@ -135,35 +106,22 @@ impl BatchWriter {
     /// Counts a stored batch, and answers every vote in it.
     async fn finalize(&mut self, votes: &[NewVote], inserted: Inserted, answers: Vec<(Instant, Answer)>) {
         let started = Instant::now();
-        let outcomes = votes.iter().zip(inserted.outcomes);
-        let stored = outcomes
-            .zip(answers)
-            .filter_map(|((vote, outcome), (queued_at, answer))| {
-                let ended = match ended(outcome) {
-                    Some(ended) => ended,
-                    None => {
-                        self.pass_on(vote, queued_at, answer);
-                        return None;
-                    }
-                };
-                Some(StoredBatchVote {
+        let mut stored = Vec::with_capacity(votes.len());
+        for ((vote, outcome), (queued_at, answer)) in votes.iter().zip(inserted.outcomes).zip(answers) {
+            match ended(outcome) {
+                Some(ended) => stored.push(StoredBatchVote {
                     item_id: Some(vote.item_id),
                     ended,
                     queued_at,
                     answer: Some(answer),
-                })
-            });
-        let mut batch = StoredBatch::new(stored.collect(), &self.metrics);
-        let counting = Counting::new(inserted.transaction, batch.deltas());
-        let mut seeding = Seeding {
-            live_counts: &self.live_counts,
-            writer: &mut self.writer,
-            backoff: &self.backoff,
-            deadline: started + SEED_LIMIT,
-        };
-        seeding.count(counting, &mut batch).await;
-        self.metrics.live_seconds.record(started.elapsed().as_secs_f64());
-        batch.answer_rest();
+                }),
+                None => self.pass_on(vote, queued_at, answer),
+            }
+        }
+        let batch = StoredBatch::new(stored, &self.metrics);
+        let deltas = batch.deltas();
+        let seeding = Seeding::new(&self.live_counts, &mut self.writer, &self.backoff, started);
+        seeding.finish(inserted.transaction, deltas, batch).await;
     }
 
     /// Hands a vote to the writer that decides. Nothing is stored for it yet.
@@ -173,33 +131,9 @@ impl BatchWriter {
             queued_at,
             answer,
         };
-        self.metrics.depth.increment(1.0);
-        if let Err(error) = self.to_decide.try_send(request) {
-            self.metrics.depth.decrement(1.0);
-            let refusal = match error {
-                mpsc::error::TrySendError::Full(_) => CastError::QueueFull,
-                mpsc::error::TrySendError::Closed(_) => CastError::Closing,
-            };
-            self.metrics.failed.increment(1);
+        if let Err((error, request)) = self.to_decide.hand_in(request) {
             // A voter that no longer waits needs no answer.
-            let _ = error.into_inner().answer.send(Err(refusal));
-        }
-    }
-
-    /// Answers a batch that was not stored, or not for certain.
-    fn fail(&self, votes: &[NewVote], answers: Vec<(Instant, Answer)>, error: &InsertError) {
-        tracing::error!(%error, votes = votes.len(), "a batch of votes was not stored");
-        let refusal = match error {
-            InsertError::NotStored(_) => CastError::NotStored,
-            InsertError::Unknown(_) => {
-                suspect_once_decided(&self.live_counts, items(votes));
-                CastError::Unconfirmed
-            }
-        };
-        self.metrics.failed.increment(votes.len() as u64);
-        for (_, answer) in answers {
-            // A voter that no longer waits needs no answer.
-            let _ = answer.send(Err(refusal));
+            let _ = request.answer.send(Err(error));
         }
     }
 }

@@ -11,45 +11,25 @@ use crate::domain::{ItemId, PollId, VoteId, VoterId};
 use crate::http::problem::Problem;
 
 /// The `{id}` of a path: a positive 64-bit number.
-pub struct PathItem(pub ItemId);
+pub struct PathId<Id>(pub Id);
 
-impl FromRequest for PathItem {
+pub type PathItem = PathId<ItemId>;
+pub type PathPoll = PathId<PollId>;
+pub type PathVote = PathId<VoteId>;
+
+impl<Id: FromStr> FromRequest for PathId<Id> {
     type Error = Problem;
     type Future = future::Ready<Result<Self, Problem>>;
 
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
-        future::ready(id(request).map(Self))
+        let text = request.match_info().query("id");
+        let detail = "id: it takes a whole number from 1 to 9223372036854775807.";
+        future::ready(
+            text.parse()
+                .map(Self)
+                .map_err(|_| Problem::malformed("id", detail)),
+        )
     }
-}
-
-/// The `{id}` of a poll's path.
-pub struct PathPoll(pub PollId);
-
-impl FromRequest for PathPoll {
-    type Error = Problem;
-    type Future = future::Ready<Result<Self, Problem>>;
-
-    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
-        future::ready(id(request).map(Self))
-    }
-}
-
-/// The `{id}` of a vote's path.
-pub struct PathVote(pub VoteId);
-
-impl FromRequest for PathVote {
-    type Error = Problem;
-    type Future = future::Ready<Result<Self, Problem>>;
-
-    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
-        future::ready(id(request).map(Self))
-    }
-}
-
-fn id<Id: FromStr>(request: &HttpRequest) -> Result<Id, Problem> {
-    let text = request.match_info().query("id");
-    text.parse()
-        .map_err(|_| Problem::malformed("id", "id: it takes a whole number from 1 to 9223372036854775807."))
 }
 
 /// The voter in the last part of a path, percent-encoded.

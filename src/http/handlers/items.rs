@@ -109,7 +109,7 @@ impl NewItemBody {
     /// The item, if all of it is allowed.
     pub(in crate::http) fn into_item(self) -> Result<NewItem, Problem> {
         let name =
-            ItemName::parse(self.name).map_err(|error| Problem::invalid("name", format!("{error}.")))?;
+            ItemName::parse(self.name).map_err(|error| Problem::invalid("name", format!("name {error}.")))?;
         if let Some(votes) = self.max_votes.filter(|votes| *votes < 1) {
             let detail = format!("max_votes is {votes}; it takes 1 or more.");
             return Err(Problem::invalid("max_votes", detail));

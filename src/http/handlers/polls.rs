@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::items::moment;
 use crate::domain::{
-    CHOICES_LIMIT_ITEMS, InvalidItemName, ItemId, ItemName, Moment, NewPoll, Poll, PollId, PollState,
-    Refusal, VoteRequest, VoterId,
+    CHOICES_LIMIT_ITEMS, Item, ItemId, ItemName, Moment, NewPoll, Poll, PollId, PollState, Refusal,
+    VoteRequest, VoterId,
 };
 use crate::http::extract::{Field, Form, Json, PathPoll, PathVoter, Takes};
 use crate::http::problem::Problem;
@@ -45,13 +45,8 @@ impl Form for NewPollBody {
 impl NewPollBody {
     /// The poll, if all of it is allowed.
     pub(in crate::http) fn into_poll(self) -> Result<NewPoll, Problem> {
-        // The errors speak of a name.
-        let named = |field: &'static str, whose: &str, error: InvalidItemName| {
-            let said = error.to_string();
-            let said = said.strip_prefix("name ").unwrap_or(&said);
-            Problem::invalid(field, format!("{whose} {said}."))
-        };
-        let title = ItemName::parse(self.title).map_err(|error| named("title", "title", error))?;
+        let title = ItemName::parse(self.title)
+            .map_err(|error| Problem::invalid("title", format!("title {error}.")))?;
         if !(1..=CHOICES_LIMIT_ITEMS).contains(&self.choices.len()) {
             let detail = format!(
                 "choices has {}; it takes 1 to {CHOICES_LIMIT_ITEMS} names.",
@@ -62,7 +57,7 @@ impl NewPollBody {
         let choices = self.choices.into_iter().map(ItemName::parse);
         let choices: Vec<ItemName> = choices
             .collect::<Result<_, _>>()
-            .map_err(|error| named("choices", "one of choices", error))?;
+            .map_err(|error| Problem::invalid("choices", format!("one of choices {error}.")))?;
         let limit = CHOICES_LIMIT_ITEMS as i64;
         let max_choices = match self.max_choices.unwrap_or(1) {
             0 => None,
@@ -237,17 +232,17 @@ async fn read(state: &AppState, id: PollId) -> Result<PollBody, Problem> {
 async fn counts(
     state: &AppState,
     poll: &Poll,
-    items: Vec<crate::domain::Item>,
+    items: Vec<Item>,
 ) -> Result<(Vec<Option<i64>>, bool, bool), Problem> {
     if !poll.shows_counts() {
         return Ok((vec![None; items.len()], true, false));
     }
-    if poll.state == PollState::Closed {
-        let results = state.ledger.final_results(poll.id).await?;
-        if results.len() == items.len() {
-            let counts = results.into_iter().map(|(_, count)| Some(count)).collect();
-            return Ok((counts, true, true));
-        }
+    if poll.state == PollState::Closed && state.ledger.is_final(poll.id).await? {
+        // In a further statement, so that it has all votes that were waited for.
+        let ids: Vec<ItemId> = items.iter().map(|item| item.id).collect();
+        let mut exact = state.ledger.exact_counts(&ids).await?;
+        exact.sort_unstable_by_key(|one| one.item_id);
+        return Ok((exact.iter().map(|one| Some(one.count.net)).collect(), true, true));
     }
     let counts = state.counts.with_counts(items).await?;
     let current = counts.iter().all(|one| one.is_current);

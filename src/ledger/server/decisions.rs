@@ -2,7 +2,7 @@
 
 use tokio::time::timeout;
 
-use super::votes::{InsertError, VoteWriter, WriterConnection};
+use super::writer::{InsertError, VoteWriter, WriterConnection};
 use crate::domain::{Count, CountDelta, ItemId, Refusal, TransactionId, Value, VoteId, VoteRequest, VoterId};
 use crate::ledger::LedgerError;
 

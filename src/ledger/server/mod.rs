@@ -4,18 +4,20 @@ mod connection;
 mod decisions;
 mod item_cache;
 mod items;
+mod plain_votes;
 mod polls;
 mod progress;
 mod receipts;
-mod votes;
+mod writer;
 
 pub use decisions::{Decided, Decision, VoteRow};
 pub(crate) use items::NAMES_LIMIT_ITEMS;
 pub use items::{ItemFacts, ItemReader};
+pub use plain_votes::Inserted;
 pub use progress::BatchUnderWay;
 pub use receipts::Receipt;
-pub(crate) use votes::ITEM_CACHE_LIMIT_ITEMS;
-pub use votes::{InsertError, Inserted, VoteWriter};
+pub(crate) use writer::ITEM_CACHE_LIMIT_ITEMS;
+pub use writer::{InsertError, VoteWriter};
 
 use progress::Writers;
 use sqlx::migrate::{Migrate, MigrateError};

@@ -1,7 +1,7 @@
 //! Polls: created once, read often.
 
 use super::ServerLedger;
-use crate::domain::{Item, ItemId, ItemName, Moment, NewPoll, Poll, PollId, PollState, Selection, VoterId};
+use crate::domain::{Item, ItemId, ItemName, Moment, NewPoll, Poll, PollId, PollState, VoterId};
 use crate::ledger::LedgerError;
 
 impl ServerLedger {
@@ -76,29 +76,24 @@ impl ServerLedger {
         Ok(items)
     }
 
-    /// The counts of the choices of a poll that has closed, in the order of items; they never
-    /// change. Empty while it is open.
+    /// Whether a poll has closed and all votes that were granted before are committed: exact
+    /// counts that are read after this never change. Waits for those votes.
     ///
     /// # Errors
     /// When Postgres is unavailable.
-    pub async fn final_results(&self, poll: PollId) -> Result<Vec<(ItemId, i64)>, LedgerError> {
-        let rows = sqlx::query!(
-            r#"select item_id as "item_id!", vote_count as "vote_count!" from final_results($1)"#,
-            poll.get()
+    pub async fn is_final(&self, poll: PollId) -> Result<bool, LedgerError> {
+        Ok(
+            sqlx::query_scalar!(r#"select poll_is_final($1) as "is_final!""#, poll.get())
+                .fetch_one(&self.database.pool)
+                .await?,
         )
-        .fetch_all(&self.database.pool)
-        .await?;
-        let counts = rows
-            .into_iter()
-            .filter_map(|row| Some((ItemId::new(row.item_id)?, row.vote_count)));
-        Ok(counts.collect())
     }
 
-    /// What this voter holds in a poll.
+    /// The choices that this voter holds in a poll, in order.
     ///
     /// # Errors
     /// When Postgres is unavailable.
-    pub async fn selection(&self, poll: PollId, voter: &VoterId) -> Result<Selection, LedgerError> {
+    pub async fn selection(&self, poll: PollId, voter: &VoterId) -> Result<Vec<ItemId>, LedgerError> {
         let items = sqlx::query_scalar!(
             r#"select last.item_id from (
                    select distinct on (item_id) item_id, change_number

@@ -43,7 +43,7 @@ grant select (id, item_id, value, change_number, voter_id, poll_id, number),
 grant select (id, title, max_choices, opens_at, closes_at, shows_results, voter_count),
       insert (title, max_choices, opens_at, closes_at, shows_results) on rule to tally_server;
 grant select, insert (item_id, max_votes, is_numbered) on place to tally_server;
-grant execute on function cast_votes, final_results to tally_server;
+grant execute on function cast_votes, poll_is_final to tally_server;
 -- The statement that stores votes draws their ids itself. An identity column draws the ids
 -- of items, which needs no grant.
 grant usage, select on sequence vote_id_seq to tally_server;

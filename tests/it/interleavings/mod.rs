@@ -17,6 +17,7 @@
 //! The long run: `TALLY_TEST_INTERLEAVINGS=20000 cargo nextest run --profile long
 //! interleavings_of`. `TALLY_TEST_SEED` is the first seed.
 
+mod calls;
 mod item;
 mod pieces;
 

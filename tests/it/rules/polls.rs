@@ -255,25 +255,24 @@ async fn final_results_wait_for_votes_that_were_granted_before_the_close() {
     .await
     .expect("a decision");
     assert_eq!(outcomes, ["stored"]);
-    assert_eq!(ledger.final_results(id).await.expect("results"), [], "it is open");
+    assert!(!ledger.is_final(id).await.expect("an answer"), "it is open");
     eventually("the poll is closed", async || {
         let poll = ledger.poll(id).await.ok()??;
         (poll.state == PollState::Closed).then_some(())
     })
     .await;
-    let reading = tokio::spawn({
-        let ledger = ledger.clone();
-        async move { ledger.final_results(id).await.expect("results") }
+    let (http, path) = (tally.http.clone(), format!("{}/v1/polls/{id}", tally.base));
+    let reading = tokio::spawn(async move {
+        let answer = http.get(path).send().await.expect("an answer");
+        answer.json::<Value>().await.expect("JSON")
     });
-    until_blocked(&tally.pool, "select item_id as \"item_id!\"").await;
+    until_blocked(&tally.pool, "select poll_is_final").await;
     batch.commit().await.expect("a commit");
-    let counts: Vec<i64> = reading
-        .await
-        .expect("it ends")
-        .iter()
-        .map(|(_, count)| *count)
-        .collect();
-    assert_eq!(counts, [1, 0]);
+    let shown = reading.await.expect("it ends");
+    assert_eq!(
+        (&shown["final"], &shown["choices"][0]["vote_count"]),
+        (&json!(true), &json!(1))
+    );
 }
 
 /// Voters who change their minds all the time, by way of two servers, while a reader looks at

@@ -11,17 +11,16 @@
     reason = "a property fails by panicking, here and under libFuzzer"
 )]
 
+mod requests;
+
+pub use requests::{
+    batch_body, item_body, item_id, list_query, path_voter, poll_body, selection_body, vote_body,
+};
+
 use std::str::FromStr;
 
-use serde_json::json;
-
 use crate::config::{Cron, DURATION_LIMIT, values};
-use crate::domain::{
-    CHOICES_LIMIT_ITEMS, ItemId, ItemName, NewItem, RUNNING_LIMIT_TRANSACTIONS, Snapshot, TransactionId,
-    VoterId,
-};
-use crate::http::limits::BATCH_LIMIT_VOTES;
-use crate::http::parsing::{self, PAGE_LIMIT_ITEMS, Refusal};
+use crate::domain::{RUNNING_LIMIT_TRANSACTIONS, Snapshot, TransactionId};
 use crate::ledger::ServerLedger;
 use crate::live::{KeyPrefix, Redis};
 use crate::replay::file::{self, Columns, Vote};
@@ -45,229 +44,6 @@ pub const ALL: [Property; 13] = [
     ("store_url", store_url),
     ("redis_key", redis_key),
 ];
-
-/// Words that mean nothing to a client of JSON over HTTP: those of Rust, of serde and of
-/// Tally's own types. `read` stands in "it cannot be read", which is only said when Tally
-/// finds no reason for refusing.
-const FOREIGN: &[&str] = &[
-    "i8",
-    "i16",
-    "i32",
-    "i64",
-    "i128",
-    "isize",
-    "u8",
-    "u16",
-    "u32",
-    "u64",
-    "u128",
-    "usize",
-    "f32",
-    "f64",
-    "bool",
-    "char",
-    "str",
-    "String",
-    "Option",
-    "Some",
-    "None",
-    "Vec",
-    "struct",
-    "enum",
-    "variant",
-    "tuple",
-    "unit",
-    "map",
-    "sequence",
-    "floating",
-    "serde",
-    "expected",
-    "invalid",
-    "deserialize",
-    "VoteBody",
-    "NewItemBody",
-    "ChangeBody",
-    "BatchBody",
-    "BatchVote",
-    "NewPollBody",
-    "SelectionBody",
-    "ListQuery",
-    "read",
-];
-
-/// A refusal says that the client's input is wrong, as RFC 9457 has it, in words of JSON
-/// and HTTP.
-fn is_proper(refusal: &Refusal) {
-    assert!((400..500).contains(&refusal.status), "{refusal:?}");
-    assert_eq!(refusal.content_type, "application/problem+json");
-    let problem: serde_json::Value = serde_json::from_slice(&refusal.body).expect("JSON");
-    assert_eq!(problem["status"], refusal.status);
-    for part in ["type", "title", "detail", "field"] {
-        assert!(problem[part].is_string(), "{problem}");
-    }
-    let detail = problem["detail"].as_str().expect("text");
-    // The name of a field that does not exist is the client's own.
-    let field = format!("{}: ", problem["field"].as_str().expect("text"));
-    let said = detail.strip_prefix(&field).unwrap_or(detail);
-    let is_letter = |letter: char| letter.is_alphanumeric() || letter == '_';
-    for word in said.split(|letter| !is_letter(letter)) {
-        assert!(!FOREIGN.contains(&word), "{word}: {detail}");
-    }
-}
-
-/// The body of a vote.
-pub fn vote_body(bytes: &[u8]) {
-    let item = ItemId::new(1).expect("positive");
-    let vote = match parsing::vote(item, bytes) {
-        Ok(vote) => vote,
-        Err(refusal) => return is_proper(&refusal),
-    };
-    assert!([1, -1].contains(&vote.value.get()));
-    if let Some(voter) = &vote.voter_id {
-        is_printable(voter.as_str(), voter.as_str().len(), VoterId::LIMIT_BYTES);
-    }
-    if !bytes.is_empty() {
-        let object: serde_json::Value = serde_json::from_slice(bytes).expect("what is taken is JSON");
-        assert!(object.is_object(), "{object}");
-    }
-    let again = json!({
-        "voter_id": vote.voter_id.as_ref().map(VoterId::as_str),
-        "value": vote.value.get(),
-    });
-    let again = parsing::vote(item, again.to_string().as_bytes()).expect("it was taken before");
-    assert_eq!(again, vote);
-}
-
-/// The body of a batch of votes.
-pub fn batch_body(bytes: &[u8]) {
-    let votes = match parsing::batch(bytes) {
-        Ok(votes) => votes,
-        Err(refusal) => return is_proper(&refusal),
-    };
-    assert!((1..=BATCH_LIMIT_VOTES).contains(&votes.len()));
-    for vote in votes {
-        match vote {
-            Ok(vote) => {
-                if let Some(voter) = &vote.voter_id {
-                    is_printable(voter.as_str(), voter.as_str().len(), VoterId::LIMIT_BYTES);
-                }
-            }
-            Err(refusal) => is_proper(&refusal),
-        }
-    }
-}
-
-/// The body of a new poll.
-pub fn poll_body(bytes: &[u8]) {
-    let poll = match parsing::poll(bytes) {
-        Ok(poll) => poll,
-        Err(refusal) => return is_proper(&refusal),
-    };
-    assert!((1..=CHOICES_LIMIT_ITEMS).contains(&poll.choices.len()));
-    for name in poll.choices.iter().chain([&poll.title]) {
-        let length = name.as_str().chars().count();
-        is_printable(name.as_str(), length, ItemName::LIMIT_CHARACTERS);
-    }
-    assert!(poll.shows_results || poll.closes_at.is_some());
-    let is_in_order = |opens, closes| opens < closes;
-    assert!(
-        poll.opens_at
-            .zip(poll.closes_at)
-            .is_none_or(|(opens, closes)| is_in_order(opens, closes))
-    );
-}
-
-/// The body of a selection.
-pub fn selection_body(bytes: &[u8]) {
-    let items = match parsing::selection(bytes) {
-        Ok(items) => items,
-        Err(refusal) => return is_proper(&refusal),
-    };
-    assert!(items.len() <= CHOICES_LIMIT_ITEMS);
-    assert!(
-        items.is_sorted_by(|one, other| one < other),
-        "each once, in order"
-    );
-    let again = json!({ "items": items });
-    let again = parsing::selection(again.to_string().as_bytes()).expect("it was taken before");
-    assert_eq!(again, items);
-}
-
-/// A voter in a path.
-pub fn path_voter(bytes: &[u8]) {
-    let Ok(text) = std::str::from_utf8(bytes) else {
-        return;
-    };
-    match parsing::voter(text) {
-        Ok(voter) => is_printable(voter.as_str(), voter.as_str().len(), VoterId::LIMIT_BYTES),
-        Err(refusal) => is_proper(&refusal),
-    }
-}
-
-/// The body of a new item.
-pub fn item_body(bytes: &[u8]) {
-    let item = match parsing::item(bytes) {
-        Ok(item) => item,
-        Err(refusal) => return is_proper(&refusal),
-    };
-    let NewItem { name, rules } = &item;
-    is_printable(
-        name.as_str(),
-        name.as_str().chars().count(),
-        ItemName::LIMIT_CHARACTERS,
-    );
-    let again = json!({
-        "name": name.as_str(),
-        "down_votes": rules.takes_down_votes,
-        "max_votes": rules.max_votes,
-        "numbered": rules.is_numbered,
-        "opens_at": rules.opens_at,
-        "closes_at": rules.closes_at,
-    });
-    let again = parsing::item(again.to_string().as_bytes()).expect("it was taken before");
-    assert_eq!(again, item);
-}
-
-/// Postgres takes the text, and so do logs and terminals.
-fn is_printable(text: &str, length: usize, limit: usize) {
-    assert!((1..=limit).contains(&length), "{length}");
-    assert!(!text.chars().any(char::is_control), "{text:?}");
-}
-
-/// The query of the list of items.
-pub fn list_query(bytes: &[u8]) {
-    let Ok(text) = std::str::from_utf8(bytes) else {
-        return;
-    };
-    match parsing::list(text) {
-        Ok(page) => {
-            assert!((1..=PAGE_LIMIT_ITEMS).contains(&page.limit), "{page:?}");
-            assert!(!page.name.is_some_and(|name| name.contains('\0')));
-        }
-        Err(refusal) => is_proper(&refusal),
-    }
-}
-
-/// An item's id in a path.
-pub fn item_id(bytes: &[u8]) {
-    let Ok(text) = std::str::from_utf8(bytes) else {
-        return;
-    };
-    match text.parse::<ItemId>() {
-        Ok(id) => {
-            assert!(id.get() > 0);
-            // One spelling an id.
-            assert_eq!(id.to_string(), text);
-        }
-        Err(()) => {
-            let number = text.parse::<i64>();
-            assert!(
-                !number.is_ok_and(|id| id > 0 && id.to_string() == text),
-                "{text:?}"
-            );
-        }
-    }
-}
 
 /// A snapshot of Postgres.
 pub fn snapshot(bytes: &[u8]) {
@@ -540,7 +316,7 @@ mod tests {
 
     #[test]
     fn every_property_has_a_fuzz_target_and_every_target_a_property() {
-        let manifest = include_str!("../fuzz/Cargo.toml");
+        let manifest = include_str!("../../fuzz/Cargo.toml");
         let mut targets: Vec<&str> = manifest
             .split("[[bin]]")
             .skip(1)

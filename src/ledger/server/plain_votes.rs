@@ -1,32 +1,13 @@
-//! Storing votes.
+//! Storing plain votes: first votes on items without a rule.
 
 use std::collections::{HashMap, HashSet};
-use std::pin::pin;
-use std::time::Duration;
 
-use sqlx::Connection;
-use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool};
-use tokio::time::error::Elapsed;
-use tokio::time::{Instant, timeout, timeout_at};
+use sqlx::postgres::PgConnection;
+use tokio::time::timeout;
 
-use super::item_cache::ItemCache;
-use super::progress::{Batches, WriterName, Writers};
-use crate::domain::{
-    ExactCount, ItemId, NewVote, Refusal, StoredVote, TransactionId, Value, VoteId, VoteOutcome, VoterId,
-};
+use super::writer::{InsertError, VoteWriter, WriterConnection};
+use crate::domain::{NewVote, Refusal, StoredVote, TransactionId, Value, VoteId, VoteOutcome, VoterId};
 use crate::ledger::LedgerError;
-use crate::ledger::connect::{ANSWER_MARGIN, CHECK_LIMIT, CONNECT_LIMIT, Database};
-use crate::ledger::error::is_certain;
-use crate::ledger::exact_counts::exact_counts;
-use crate::ledger::session::{SessionCheck, check_name};
-
-/// Items in the cache of one batch writer's connection, at the most: a good megabyte.
-pub(crate) const ITEM_CACHE_LIMIT_ITEMS: usize = 100_000;
-
-/// How long a connection may be idle and still be used without a check. A Postgres that
-/// restarts closes its idle connections, and a statement that meets a closed one has an unknown
-/// outcome. No restart takes less, and a busy batch writer does not pause for as long.
-const IDLE_LIMIT: Duration = Duration::from_millis(20);
 
 /// What became of a batch.
 #[derive(Debug)]
@@ -37,45 +18,9 @@ pub struct Inserted {
     pub outcomes: Vec<VoteOutcome>,
 }
 
-/// Why a batch has no outcome.
-#[derive(Debug, thiserror::Error)]
-pub enum InsertError {
-    /// Nothing was stored; this is certain.
-    #[error("{0}")]
-    NotStored(#[source] LedgerError),
-    /// The batch may have been stored, or may be stored yet.
-    #[error("{0} (the batch may have been stored)")]
-    Unknown(#[source] LedgerError),
-}
-
-/// Stores batches of votes, over a connection of its own. A connection whose state is
-/// uncertain is closed.
-pub struct VoteWriter {
-    options: PgConnectOptions,
-    /// Cancels a statement on this writer's connection.
-    pool: PgPool,
-    session: SessionCheck,
-    answer_limit: Duration,
-    writers: Writers,
-    batches: Batches,
-    kept: Option<WriterConnection>,
-}
-
-/// A batch writer's connection, and the items that were read over it.
-pub(super) struct WriterConnection {
-    pub connection: PgConnection,
-    /// The process of Postgres that serves it.
-    pid: i32,
-    items: ItemCache<ItemKind>,
-    name: WriterName,
-    used_at: Instant,
-    /// [`Writers::failures`] when it was known to be open.
-    failures: u64,
-}
-
 /// How the votes on an item are stored. It never changes (migrations/0015_rules.sql).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ItemKind {
+pub(super) enum ItemKind {
     /// By these statements.
     Plain,
     /// By these statements, and it takes no down-votes.
@@ -84,35 +29,14 @@ enum ItemKind {
     Ruled,
 }
 
-/// sqlx's options would show their password.
-impl std::fmt::Debug for VoteWriter {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.debug_struct("VoteWriter")
-            .field("is_connected", &self.kept.is_some())
-            .finish_non_exhaustive()
-    }
-}
-
 impl VoteWriter {
-    pub(super) fn new(options: PgConnectOptions, database: &Database, writers: Writers) -> Self {
-        Self {
-            options,
-            pool: database.pool.clone(),
-            session: database.session.clone(),
-            answer_limit: database.statement_limit + ANSWER_MARGIN,
-            batches: writers.add(),
-            writers,
-            kept: None,
-        }
-    }
-
     /// Stores a batch, all of it or nothing, with one autocommitted statement.
     ///
     /// # Errors
     /// When the batch was not stored, or possibly not: the error says which.
     pub async fn insert(&mut self, votes: &[NewVote]) -> Result<Inserted, InsertError> {
         let mut writer = self.begin().await?;
-        let ended = timeout(self.answer_limit, insert(&mut writer, votes)).await;
+        let ended = timeout(self.answer_limit(), insert(&mut writer, votes)).await;
         let Batch {
             transaction,
             mut outcomes,
@@ -120,13 +44,13 @@ impl VoteWriter {
         // From here on the batch is committed: it must be counted, whatever fails.
         let looked_up = if outcomes.contains(&None) {
             match timeout(
-                self.answer_limit,
+                self.answer_limit(),
                 find_last_votes(&mut writer.connection, votes, &mut outcomes),
             )
             .await
             {
                 Ok(looked_up) => looked_up.map_err(LedgerError::from),
-                Err(_) => Err(LedgerError::Timeout(self.answer_limit)),
+                Err(_) => Err(LedgerError::Timeout(self.answer_limit())),
             }
         } else {
             Ok(())
@@ -144,188 +68,6 @@ impl VoteWriter {
             outcomes,
         })
     }
-
-    /// Begins a batch: over the connection that was kept, or over a new one. The caller keeps
-    /// it again only after a clean end: a connection whose statement failed or was given up is
-    /// never used again.
-    pub(super) async fn begin(&mut self) -> Result<WriterConnection, InsertError> {
-        self.batches.begin();
-        let kept = match self.kept.take() {
-            Some(kept) => self.if_open(kept).await,
-            None => None,
-        };
-        match kept {
-            Some(writer) => Ok(writer),
-            None => self.connect().await.map_err(InsertError::NotStored),
-        }
-    }
-
-    /// What the end of a statement says of its batch. When a statement has an answer, its
-    /// transaction has ended: sqlx waits for ReadyForQuery, which Postgres sends after the commit.
-    pub(super) fn ended<Answer>(
-        &self,
-        ended: Result<Result<Answer, sqlx::Error>, Elapsed>,
-    ) -> Result<Answer, InsertError> {
-        match ended {
-            Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(error)) if is_certain(&error) => Err(InsertError::NotStored(error.into())),
-            Ok(Err(error)) => {
-                self.writers.connection_failed();
-                Err(InsertError::Unknown(error.into()))
-            }
-            Err(_) => Err(InsertError::Unknown(LedgerError::Timeout(self.answer_limit))),
-        }
-    }
-
-    /// How long a statement may take until its answer.
-    pub(super) fn answer_limit(&self) -> Duration {
-        self.answer_limit
-    }
-
-    /// Says that the batch which was inserted last has ended: its votes are counted, or their
-    /// items are suspect.
-    pub fn end_batch(&self) {
-        self.batches.end();
-    }
-
-    /// The exact counts of these items, all under one snapshot. Over the same connection,
-    /// which is free between two batches. Each id may be given once; unknown items are left
-    /// out. A read that goes on at `deadline` is cancelled, and the connection stays.
-    ///
-    /// # Errors
-    /// When Postgres is unavailable, or the read was cancelled ([`LedgerError::Cancelled`]).
-    pub async fn exact_counts(
-        &mut self,
-        items: &[ItemId],
-        deadline: Instant,
-    ) -> Result<Vec<ExactCount>, LedgerError> {
-        let limit = deadline.saturating_duration_since(Instant::now());
-        let mut writer = match self.kept.take() {
-            Some(writer) => writer,
-            None => timeout(limit, self.connect())
-                .await
-                .unwrap_or(Err(LedgerError::Timeout(limit)))?,
-        };
-        let counts = read_until(deadline, &mut writer, &self.pool, items).await;
-        if matches!(counts, Ok(_) | Err(LedgerError::Cancelled)) {
-            self.keep(writer);
-        }
-        counts
-    }
-
-    /// Keeps a connection after a clean end.
-    pub(super) fn keep(&mut self, writer: WriterConnection) {
-        self.kept = Some(WriterConnection {
-            used_at: Instant::now(),
-            ..writer
-        });
-    }
-
-    /// This connection, unless it is abandoned or Postgres has closed it. Postgres is asked only after a pause, or after
-    /// another batch writer's connection has failed: in between, Postgres may have restarted.
-    async fn if_open(&self, mut writer: WriterConnection) -> Option<WriterConnection> {
-        if !writer.name.is_noted() {
-            return None;
-        }
-        let failures = self.writers.failures();
-        if writer.used_at.elapsed() < IDLE_LIMIT && writer.failures == failures {
-            return Some(writer);
-        }
-        match timeout(CHECK_LIMIT, writer.connection.ping()).await {
-            Ok(Ok(())) => {
-                writer.failures = failures;
-                Some(writer)
-            }
-            Ok(Err(error)) => {
-                tracing::debug!(%error, "an idle connection to Postgres was closed: a new one is made");
-                self.writers.connection_failed();
-                None
-            }
-            Err(_) => None,
-        }
-    }
-
-    async fn connect(&self) -> Result<WriterConnection, LedgerError> {
-        let failures = self.writers.failures();
-        let connecting = async {
-            let name = fresh_name();
-            let options = self.options.clone().application_name(&name);
-            let mut connection = self.session.connect(&options).await?;
-            check_name(&mut connection, &name).await?;
-            let pid = announce(&mut connection, &name).await?;
-            Ok(WriterConnection {
-                connection,
-                pid,
-                items: ItemCache::new(ITEM_CACHE_LIMIT_ITEMS),
-                name: self.writers.connected(name),
-                used_at: Instant::now(),
-                failures,
-            })
-        };
-        match timeout(CONNECT_LIMIT, connecting).await {
-            Ok(connected) => connected,
-            Err(_) => Err(LedgerError::Timeout(CONNECT_LIMIT)),
-        }
-    }
-}
-
-/// Ended between two batches: nothing that was stored over the connection is uncertain.
-impl Drop for VoteWriter {
-    fn drop(&mut self) {
-        if let Some(kept) = &mut self.kept {
-            kept.name.keep();
-        }
-    }
-}
-
-/// A name that no other connection has. Postgres keeps the first 63 bytes of an application's
-/// name.
-fn fresh_name() -> String {
-    format!("tally writer {:032x}", rand::random::<u128>())
-}
-
-/// Adds this connection to the table `writer_connection`, before its first vote. Returns the
-/// process of Postgres that serves it.
-async fn announce(connection: &mut PgConnection, name: &str) -> Result<i32, sqlx::Error> {
-    sqlx::query_scalar!(
-        r#"insert into writer_connection (name, counted_vote_id, knows_rules)
-           select $1, case when is_called then last_value else last_value - 1 end, true from vote_id_seq
-           returning pg_backend_pid() as "pid!""#,
-        name
-    )
-    .fetch_one(connection)
-    .await
-}
-
-/// Reads exact counts; cancels the read when it goes on at `deadline`.
-async fn read_until(
-    deadline: Instant,
-    writer: &mut WriterConnection,
-    pool: &PgPool,
-    items: &[ItemId],
-) -> Result<Vec<ExactCount>, LedgerError> {
-    let mut reading = pin!(exact_counts(&mut writer.connection, items));
-    if let Ok(counts) = timeout_at(deadline, &mut reading).await {
-        return counts;
-    }
-    let cancelled = async {
-        cancel(pool, writer.pid).await?;
-        // It may have just ended.
-        reading.await
-    };
-    match timeout(CHECK_LIMIT, cancelled).await {
-        Ok(Err(error)) if error.is_cancelled() => Err(LedgerError::Cancelled),
-        Ok(counts) => counts,
-        Err(_) => Err(LedgerError::Timeout(CHECK_LIMIT)),
-    }
-}
-
-/// Cancels the statement that this process of Postgres runs, if it runs one.
-async fn cancel(pool: &PgPool, pid: i32) -> Result<(), LedgerError> {
-    sqlx::query_scalar!("select pg_cancel_backend($1)", pid)
-        .fetch_one(pool)
-        .await?;
-    Ok(())
 }
 
 /// A committed batch; an outcome is `None` for a repeat.
