@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use reqwest::{StatusCode, Url};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::domain::Value;
@@ -15,7 +16,12 @@ pub(crate) const REQUEST_LIMIT: Duration = Duration::from_secs(30);
 /// What became of a vote, as the client sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
+    /// A new vote is stored.
     Accepted,
+    /// The voter held a vote of another value.
+    Changed,
+    TakenBack,
+    /// It was so already; nothing is stored.
     Repeated,
     /// The server refused the vote; the text is its status and its reason.
     Refused(String),
@@ -57,14 +63,57 @@ struct VoteBody<'a> {
     value: i16,
 }
 
-#[derive(Deserialize)]
-struct Item {
-    id: i64,
+#[derive(Serialize)]
+struct ChangeBody {
+    value: i16,
+}
+
+#[derive(Serialize)]
+struct PollBody<'a> {
+    title: &'a str,
+    choices: &'a [String],
+    max_choices: usize,
+}
+
+/// An item's counts, as the server shows them.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub struct Item {
+    pub id: i64,
+    /// `None`: the item's poll hides it.
+    pub up_count: Option<i64>,
+    pub down_count: Option<i64>,
+}
+
+/// A poll and its results, as the server shows them.
+#[derive(Debug, Deserialize)]
+pub struct Poll {
+    pub id: i64,
+    pub title: String,
+    pub choices: Vec<Choice>,
+    /// Who holds a choice.
+    pub voter_count: Option<i64>,
+}
+
+/// A choice of a poll.
+#[derive(Debug, Deserialize)]
+pub struct Choice {
+    pub item_id: i64,
+    pub name: String,
+    pub vote_count: Option<i64>,
+    /// The part of all votes, 0 to 1; `None` without a vote.
+    pub share: Option<f64>,
 }
 
 #[derive(Deserialize)]
 struct List {
     items: Vec<Item>,
+}
+
+/// What the answer to a change says of it, beside its status.
+#[derive(Deserialize)]
+struct Change {
+    #[serde(default)]
+    repeated: bool,
 }
 
 #[derive(Deserialize)]
@@ -94,26 +143,71 @@ impl Client {
         })
     }
 
-    /// The id of the oldest item with this name. The item is made if there is none.
+    /// The id of the oldest item with this name, and whether it was made, since there was none.
     ///
     /// # Errors
     /// When the server does not answer, or refuses.
-    pub async fn find_or_create_item(&self, name: &str) -> anyhow::Result<i64> {
+    pub async fn find_or_create_item(&self, name: &str) -> anyhow::Result<(i64, bool)> {
         let url = self.base.join("/v1/items")?;
-        let unavailable = || format!("no answer from {}; is Tally running there?", public(&self.base));
         let found = self
             .http
             .get(url.clone())
             .query(&[("name", name), ("limit", "1")]);
-        let found = found.send().await.with_context(unavailable)?;
-        let list: List = expect(found, StatusCode::OK).await?.json().await?;
+        let list: List = self.ask(found, StatusCode::OK).await?;
         if let Some(item) = list.items.first() {
-            return Ok(item.id);
+            return Ok((item.id, false));
         }
         let made = self.http.post(url).json(&serde_json::json!({ "name": name }));
-        let made = made.send().await.with_context(unavailable)?;
-        let item: Item = expect(made, StatusCode::CREATED).await?.json().await?;
-        Ok(item.id)
+        let item: Item = self.ask(made, StatusCode::CREATED).await?;
+        Ok((item.id, true))
+    }
+
+    /// An item's counts.
+    ///
+    /// # Errors
+    /// When the server does not answer, or refuses.
+    pub async fn item(&self, id: i64) -> anyhow::Result<Item> {
+        let url = self.base.join(&format!("/v1/items/{id}"))?;
+        self.ask(self.http.get(url), StatusCode::OK).await
+    }
+
+    /// Makes a poll. `max_choices`: 0 for any number.
+    ///
+    /// # Errors
+    /// When the server does not answer, or refuses.
+    pub async fn create_poll(
+        &self,
+        title: &str,
+        choices: &[String],
+        max_choices: usize,
+    ) -> anyhow::Result<Poll> {
+        let body = PollBody {
+            title,
+            choices,
+            max_choices,
+        };
+        let made = self.http.post(self.base.join("/v1/polls")?).json(&body);
+        self.ask(made, StatusCode::CREATED).await
+    }
+
+    /// A poll and its results.
+    ///
+    /// # Errors
+    /// When the server does not answer, or refuses.
+    pub async fn poll(&self, id: i64) -> anyhow::Result<Poll> {
+        let url = self.base.join(&format!("/v1/polls/{id}"))?;
+        self.ask(self.http.get(url), StatusCode::OK).await
+    }
+
+    /// The body of an answer, which must have this status.
+    async fn ask<T: DeserializeOwned>(
+        &self,
+        request: reqwest::RequestBuilder,
+        status: StatusCode,
+    ) -> anyhow::Result<T> {
+        let unavailable = || format!("no answer from {}; is Tally running there?", public(&self.base));
+        let response = request.send().await.with_context(unavailable)?;
+        Ok(expect(response, status).await?.json().await?)
     }
 
     /// Casts one vote, once.
@@ -135,6 +229,40 @@ impl Client {
             },
             Err(error) => Outcome::Failed(root(&error)),
         }
+    }
+
+    /// Sets what a voter holds on an item, once; `None` takes the vote back.
+    pub async fn set(&self, item: i64, voter: &str, value: Option<Value>) -> Outcome {
+        let Some(url) = self.vote_url(item, voter) else {
+            return Outcome::Failed(format!("no URL can name the voter {voter}"));
+        };
+        let request = match value {
+            Some(value) => self.http.put(url).json(&ChangeBody { value: value.get() }),
+            None => self.http.delete(url),
+        };
+        match request.send().await {
+            Ok(response) => match response.status() {
+                StatusCode::CREATED => read(response, Outcome::Accepted).await,
+                StatusCode::OK => match response.json().await {
+                    Ok(Change { repeated: true }) => Outcome::Repeated,
+                    Ok(_) if value.is_none() => Outcome::TakenBack,
+                    Ok(_) => Outcome::Changed,
+                    Err(error) => Outcome::Failed(root(&error)),
+                },
+                _ => Outcome::Refused(problem(response).await),
+            },
+            Err(error) => Outcome::Failed(root(&error)),
+        }
+    }
+
+    /// Where a voter's vote on an item is. URLs take the parts `.` and `..` for something else.
+    fn vote_url(&self, item: i64, voter: &str) -> Option<Url> {
+        let mut url = self.base.join(&format!("/v1/items/{item}/votes")).ok()?;
+        if matches!(voter, "." | "..") {
+            return None;
+        }
+        url.path_segments_mut().ok()?.push(voter);
+        Some(url)
     }
 }
 
@@ -178,4 +306,26 @@ fn root(error: &reqwest::Error) -> String {
         cause = inner;
     }
     cause.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_voter_is_one_part_of_the_path_whatever_it_holds_or_no_part_at_all() {
+        let base: Url = "http://127.0.0.1:8080".parse().expect("a URL");
+        let client = Client::new(&base, 1).expect("a client");
+        let path = |voter| client.vote_url(7, voter).map(|url| url.path().to_owned());
+        for (voter, last) in [
+            ("ada", "ada"),
+            ("a/b?c#d%e", "a%2Fb%3Fc%23d%25e"),
+            ("ä b", "%C3%A4%20b"),
+            ("a\\b", "a%5Cb"),
+            ("...", "..."),
+        ] {
+            assert_eq!(path(voter), Some(format!("/v1/items/7/votes/{last}")));
+        }
+        assert_eq!((path("."), path("..")), (None, None));
+    }
 }

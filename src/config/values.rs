@@ -4,6 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use crate::domain::{CHOICES_LIMIT_ITEMS, ItemName};
+
 /// A cron expression of six fields, seconds first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cron(String);
@@ -112,6 +114,25 @@ pub fn served(text: &str) -> Result<usize, String> {
 /// A column of a file, counted from 1.
 pub fn column(text: &str) -> Result<usize, String> {
     whole(text, REPLAY_LIMIT_COLUMNS)
+}
+
+/// A rating: any number.
+pub fn rating(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|rating: &f64| rating.is_finite());
+    number.ok_or_else(|| "it takes a number".to_owned())
+}
+
+/// The title of a poll.
+pub fn title(text: &str) -> Result<ItemName, String> {
+    ItemName::parse(text.to_owned()).map_err(|error| format!("it {error}"))
+}
+
+/// How many choices of a poll a voter may hold; 0: any number.
+pub fn choices(text: &str) -> Result<usize, String> {
+    if text == "0" {
+        return Ok(0);
+    }
+    whole(text, CHOICES_LIMIT_ITEMS).map_err(|error| format!("{error}, or 0 for any number"))
 }
 
 fn whole(text: &str, limit: usize) -> Result<usize, String> {

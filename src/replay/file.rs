@@ -5,12 +5,25 @@ use std::io::BufRead;
 
 use crate::domain::{ItemName, Value, VoterId};
 
-/// Which columns hold what, counted from 1; 0: no column does.
+/// Which columns hold what, counted from 1.
 #[derive(Clone, Copy, Debug)]
 pub struct Columns {
+    /// 0: no column; all votes are anonymous.
     pub voter: usize,
     pub item: usize,
-    pub value: usize,
+    pub values: Values,
+}
+
+/// Where a line says what its vote is worth.
+#[derive(Clone, Copy, Debug)]
+pub enum Values {
+    /// Nowhere: all votes are 1.
+    Up,
+    /// In this column, which holds 1 or −1.
+    Column(usize),
+    /// In this column, which holds any number: above `neutral` it is a vote of 1, below it one of
+    /// −1, and equal to it, the vote is taken back.
+    Rating { column: usize, neutral: f64 },
 }
 
 /// A file of votes, in memory. Ten million votes fit in a gigabyte.
@@ -26,7 +39,7 @@ pub struct Votes {
 struct Line {
     item: u32,
     voter: Option<Box<str>>,
-    value: Value,
+    value: Option<Value>,
 }
 
 /// One vote of a file.
@@ -35,7 +48,8 @@ pub struct Vote<'a> {
     /// Which of [`Votes::items`].
     pub item: usize,
     pub voter: Option<&'a str>,
-    pub value: Value,
+    /// `None`: the voter's vote is taken back.
+    pub value: Option<Value>,
 }
 
 impl Votes {
@@ -93,7 +107,10 @@ pub fn read(
     Ok(votes)
 }
 
-fn parse(line: &str, columns: Columns) -> Result<(String, Option<Box<str>>, Value), String> {
+/// An item's name, a voter, and a value, `None` to take the vote back.
+type Parsed = (String, Option<Box<str>>, Option<Value>);
+
+fn parse(line: &str, columns: Columns) -> Result<Parsed, String> {
     // With a comma anywhere, commas separate the columns, and a column may hold spaces.
     let fields: Vec<&str> = if line.contains(',') {
         line.split(',').map(str::trim).collect()
@@ -118,14 +135,24 @@ fn parse(line: &str, columns: Columns) -> Result<(String, Option<Box<str>>, Valu
             Some(voter.as_str().into())
         }
     };
-    let value = match columns.value {
-        0 => Value::UP,
-        column => {
+    let value = match columns.values {
+        Values::Up => Some(Value::UP),
+        Values::Column(column) => {
             let text = field(column, "value")?;
             let number = text
                 .parse()
                 .map_err(|_| format!("value is {text:?}; it takes 1 or -1"))?;
-            Value::parse(number).map_err(|error| error.to_string())?
+            Some(Value::parse(number).map_err(|error| error.to_string())?)
+        }
+        Values::Rating { column, neutral } => {
+            let text = field(column, "rating")?;
+            let rating: Option<f64> = text.parse().ok().filter(|rating: &f64| rating.is_finite());
+            match rating {
+                None => return Err(format!("rating is {text:?}; it takes a number")),
+                Some(rating) if rating > neutral => Some(Value::UP),
+                Some(rating) if rating < neutral => Some(Value::DOWN),
+                Some(_) => None,
+            }
         }
     };
     Ok((item.as_str().to_owned(), voter, value))
@@ -135,9 +162,9 @@ fn parse(line: &str, columns: Columns) -> Result<(String, Option<Box<str>>, Valu
 mod tests {
     use super::*;
 
-    fn read_text(text: &[u8], voter: usize, item: usize, value: usize) -> (Votes, Vec<(usize, String)>) {
+    fn read_text(text: &[u8], voter: usize, item: usize, values: Values) -> (Votes, Vec<(usize, String)>) {
         let mut bad = Vec::new();
-        let columns = Columns { voter, item, value };
+        let columns = Columns { voter, item, values };
         let votes = read(text, columns, |line, why| bad.push((line, why.to_owned()))).expect("memory reads");
         (votes, bad)
     }
@@ -148,7 +175,7 @@ mod tests {
             b"ada\tx\n# a comment\n\nbob  y\neve,a long name\nada,y\n",
             1,
             2,
-            0,
+            Values::Up,
         );
         assert_eq!(bad, []);
         assert_eq!(votes.items, ["x", "y", "a long name"]);
@@ -169,7 +196,12 @@ mod tests {
 
     #[test]
     fn a_bad_line_is_reported_with_its_number_and_does_not_stop_the_rest() {
-        let (votes, bad) = read_text(b"ada x 1\nbob\neve y 2\n\xff z 1\ndan y -1\nkim z up", 1, 2, 3);
+        let (votes, bad) = read_text(
+            b"ada x 1\nbob\neve y 2\n\xff z 1\ndan y -1\nkim z up",
+            1,
+            2,
+            Values::Column(3),
+        );
         let lines: Vec<usize> = bad.iter().map(|(line, _)| *line).collect();
         assert_eq!(lines, [2, 3, 4, 6]);
         assert!(
@@ -177,19 +209,43 @@ mod tests {
             "{bad:?}"
         );
         assert_eq!((votes.len(), votes.bad_lines), (2, 4));
-        assert_eq!(votes.get(1).map(|vote| vote.value), Some(Value::DOWN));
+        assert_eq!(votes.get(1).and_then(|vote| vote.value), Some(Value::DOWN));
     }
 
     #[test]
     fn without_a_voter_column_votes_are_anonymous() {
-        let (votes, _) = read_text(b"x\nx\n", 0, 1, 0);
+        let (votes, _) = read_text(b"x\nx\n", 0, 1, Values::Up);
         assert_eq!(
             votes.get(1),
             Some(Vote {
                 item: 0,
                 voter: None,
-                value: Value::UP
+                value: Some(Value::UP)
             })
+        );
+    }
+
+    #[test]
+    fn a_rating_is_up_down_or_a_vote_taken_back_by_which_side_of_the_neutral_one_it_is_on() {
+        let rated = |neutral, text: &[u8]| {
+            let (votes, bad) = read_text(text, 1, 2, Values::Rating { column: 3, neutral });
+            let values: Vec<Option<Value>> = (0..votes.len())
+                .filter_map(|at| votes.get(at))
+                .map(|vote| vote.value)
+                .collect();
+            (values, bad)
+        };
+        let (up, down) = (Some(Value::UP), Some(Value::DOWN));
+        let file = b"a,x,-10\na,x,0\na,x,1\na,x,3.5\na,x,-0\n";
+        assert_eq!(rated(0.0, file), (vec![down, None, up, up, None], vec![]));
+        assert_eq!(rated(1.0, file), (vec![down, down, None, up, down], vec![]));
+        let (values, bad) = rated(0.0, b"a,x,good\na,x,nan\na,x,inf\na,x\na,x,2");
+        assert_eq!(values, [up]);
+        let lines: Vec<usize> = bad.iter().map(|(line, _)| *line).collect();
+        assert_eq!(lines, [1, 2, 3, 4]);
+        assert!(
+            bad[0].1.contains("\"good\"; it takes a number") && bad[3].1.contains("column 3"),
+            "{bad:?}"
         );
     }
 }

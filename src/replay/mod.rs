@@ -2,23 +2,31 @@
 //!
 //! It knows the server only as any client does.
 
+mod check;
+mod expected;
 pub(crate) mod file;
 mod report;
+mod turns;
 
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use futures_util::stream::{self, StreamExt, TryStreamExt};
 use indicatif::{ProgressBar, ProgressStyle};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
-use crate::client::Client;
+use crate::client::{Client, Outcome};
+use crate::domain::{CHOICES_LIMIT_ITEMS, ItemName, Value};
 use crate::telemetry;
-use file::{Columns, Votes};
+use expected::Expected;
+use file::{Vote, Votes};
+use turns::Turns;
+
+pub use file::{Columns, Values};
 pub(crate) use report::LATENCY_LIMIT_US;
 pub use report::Report;
 
@@ -32,47 +40,110 @@ pub struct ReplayOptions {
     pub file: PathBuf,
     /// The servers, used in turn.
     pub urls: Vec<reqwest::Url>,
-    /// The voter's column, counted from 1; 0: anonymous votes.
-    pub voter: usize,
-    /// The item's column, counted from 1.
-    pub item: usize,
-    /// The value's column, counted from 1; 0: all votes are 1.
-    pub value: usize,
+    pub columns: Columns,
+    /// The poll to be made; `None`: the votes go to items of their names.
+    pub poll: Option<PollOptions>,
     /// Requests under way at once.
     pub connections: usize,
     /// Votes a second; `None`: as fast as the servers answer.
     pub rate: Option<f64>,
 }
 
-/// Casts the votes of the file and prints the report. Returns whether every vote is stored and
-/// no line was bad.
+/// A poll whose choices are the file's items.
+#[derive(Clone, Debug)]
+pub struct PollOptions {
+    pub title: ItemName,
+    /// How many choices one voter may hold; 0: any number.
+    pub max_choices: usize,
+}
+
+/// How the lines of a file take effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    /// The first vote of a voter on an item counts.
+    FirstVotes,
+    /// A voter's lines on one item take effect in their order, the last one for good.
+    Changes,
+    /// A voter's lines take effect in their order.
+    Poll,
+}
+
+impl ReplayOptions {
+    fn mode(&self) -> Mode {
+        match (&self.poll, self.columns.values) {
+            (Some(_), _) => Mode::Poll,
+            (None, Values::Rating { .. }) => Mode::Changes,
+            (None, Values::Up | Values::Column(_)) => Mode::FirstVotes,
+        }
+    }
+}
+
+/// Where the votes go.
+struct Target {
+    /// For each of [`Votes::items`], its id, and whether this replay made it.
+    items: Vec<(i64, bool)>,
+    /// The poll that this replay made.
+    poll: Option<i64>,
+}
+
+/// Casts the votes of the file and prints the report. Returns whether every line took effect, no
+/// line was bad, and the counts are those of the file where they can be compared with it.
 ///
 /// # Errors
-/// When the file cannot be read, or the items cannot be found or made.
+/// When the options contradict each other, the file cannot be read, or the items or the poll
+/// cannot be found or made.
 pub async fn run(options: ReplayOptions) -> anyhow::Result<bool> {
+    let mode = options.mode();
+    if mode != Mode::FirstVotes && options.columns.voter == 0 {
+        bail!(
+            "--voter is 0, so all votes are anonymous; --rating and --poll take a column that names voters"
+        );
+    }
     let votes = read(&options)?;
     let clients: Vec<Client> = options
         .urls
         .iter()
         .map(|url| Client::new(url, options.connections))
         .collect::<Result<_, _>>()?;
+    let name = options.file.display();
     if votes.len() == 0 {
-        bail!("{} holds no vote that could be cast", options.file.display());
+        bail!("{name} holds no vote that could be cast");
     }
-    let votes = Arc::new(votes);
-    let clients = Arc::new(clients);
-    let items = Arc::new(find_items(&votes, &clients, options.connections).await?);
-    let report = cast(&votes, &items, &clients, &options).await?;
+    let choices = votes.items.len();
+    if mode == Mode::Poll && choices > CHOICES_LIMIT_ITEMS {
+        bail!("{name} has {choices} different items; a poll takes at most {CHOICES_LIMIT_ITEMS} choices");
+    }
+    let max_choices = options.poll.as_ref().map(|poll| poll.max_choices);
+    let expected = (mode != Mode::FirstVotes).then(|| Expected::of(&votes, max_choices));
+
+    let target = match &options.poll {
+        Some(poll) => make_poll(poll, &votes, &clients[0]).await?,
+        None => find_items(&votes, &clients, options.connections).await?,
+    };
+    let replay = Arc::new(Replay {
+        mode,
+        votes,
+        clients,
+        target,
+        expected,
+        turns: Turns::default(),
+        rate: options.rate,
+        started: Instant::now(),
+    });
+    let report = replay.cast_all(options.connections).await?;
     telemetry::print(&report);
-    Ok(votes.bad_lines == 0 && report.is_clean())
+    let is_clean = replay.votes.bad_lines == 0 && report.is_clean();
+    let Some(expected) = &replay.expected else {
+        return Ok(is_clean);
+    };
+    let agrees = match replay.target.poll {
+        Some(id) => check::poll(&replay.clients[0], id, &replay.target, expected).await?,
+        None => check::items(&replay.clients, &replay.target, expected, options.connections).await?,
+    };
+    Ok(is_clean && agrees)
 }
 
 fn read(options: &ReplayOptions) -> anyhow::Result<Votes> {
-    let columns = Columns {
-        voter: options.voter,
-        item: options.item,
-        value: options.value,
-    };
     let input: Box<dyn BufRead> = if options.file.as_os_str() == "-" {
         Box::new(std::io::stdin().lock())
     } else {
@@ -81,7 +152,7 @@ fn read(options: &ReplayOptions) -> anyhow::Result<Votes> {
         Box::new(BufReader::new(file))
     };
     let mut shown = 0;
-    let votes = file::read(input, columns, |line, why| {
+    let votes = file::read(input, options.columns, |line, why| {
         shown += 1;
         if shown <= SHOWN_LIMIT_LINES {
             eprintln!("line {line}: {why}");
@@ -94,91 +165,126 @@ fn read(options: &ReplayOptions) -> anyhow::Result<Votes> {
     Ok(votes)
 }
 
-/// The id of each item of the file. An item is made if there is none of its name.
-async fn find_items(
-    votes: &Arc<Votes>,
-    clients: &Arc<Vec<Client>>,
-    connections: usize,
-) -> anyhow::Result<Vec<i64>> {
-    let total = votes.items.len();
-    let bar = progress(total, "items");
-    let next = Arc::new(AtomicUsize::new(0));
-    let mut tasks: JoinSet<anyhow::Result<Vec<(usize, i64)>>> = JoinSet::new();
-    for number in 0..connections.min(total) {
-        let (votes, clients, next, bar) = (
-            Arc::clone(votes),
-            Arc::clone(clients),
-            Arc::clone(&next),
-            bar.clone(),
-        );
-        tasks.spawn(async move {
-            let mut found = Vec::new();
-            loop {
-                let at = next.fetch_add(1, Ordering::Relaxed);
-                let Some(name) = votes.items.get(at) else {
-                    return Ok(found);
-                };
-                found.push((
-                    at,
-                    clients[number % clients.len()].find_or_create_item(name).await?,
-                ));
-                bar.inc(1);
-            }
-        });
-    }
-    let mut ids = vec![0; total];
-    while let Some(ended) = tasks.join_next().await {
-        for (at, id) in ended?? {
-            ids[at] = id;
-        }
-    }
+/// The items of the file. An item is made if there is none of its name.
+async fn find_items(votes: &Votes, clients: &[Client], connections: usize) -> anyhow::Result<Target> {
+    let bar = progress(votes.items.len(), "items");
+    let items = stream::iter(votes.items.iter().enumerate())
+        .map(|(at, name)| clients[at % clients.len()].find_or_create_item(name))
+        .buffered(connections)
+        .inspect(|_| bar.inc(1))
+        .try_collect()
+        .await?;
     bar.finish_and_clear();
-    Ok(ids)
+    Ok(Target { items, poll: None })
 }
 
-async fn cast(
-    votes: &Arc<Votes>,
-    items: &Arc<Vec<i64>>,
-    clients: &Arc<Vec<Client>>,
-    options: &ReplayOptions,
-) -> anyhow::Result<Report> {
-    let bar = progress(votes.len(), "votes");
-    let next = Arc::new(AtomicUsize::new(0));
-    let started = Instant::now();
-    let mut tasks: JoinSet<anyhow::Result<Report>> = JoinSet::new();
-    for number in 0..options.connections.min(votes.len()) {
-        let (votes, items, clients) = (Arc::clone(votes), Arc::clone(items), Arc::clone(clients));
-        let (next, bar, rate) = (Arc::clone(&next), bar.clone(), options.rate);
-        tasks.spawn(async move {
-            let client = &clients[number % clients.len()];
-            let mut report = Report::new()?;
-            loop {
-                let at = next.fetch_add(1, Ordering::Relaxed);
-                let Some(vote) = votes.get(at) else {
-                    return Ok(report);
-                };
-                let due = match rate {
-                    // An open loop: the vote is due at its time, even if it is sent later.
-                    Some(rate) => {
-                        let due = started + Duration::from_secs_f64(at as f64 / rate);
-                        sleep_until(due).await;
-                        due
-                    }
-                    None => Instant::now(),
-                };
-                let outcome = client.cast(items[vote.item], vote.voter, vote.value).await;
-                report.add(outcome, due.elapsed());
-                bar.inc(1);
+/// Makes the poll, with the items of the file as its choices.
+async fn make_poll(options: &PollOptions, votes: &Votes, client: &Client) -> anyhow::Result<Target> {
+    let title = options.title.as_str();
+    let poll = client.create_poll(title, &votes.items, options.max_choices);
+    let poll = poll.await?;
+    let items = votes.items.iter().map(|name| {
+        let choice = poll.choices.iter().find(|choice| choice.name == *name);
+        choice
+            .map(|choice| (choice.item_id, true))
+            .with_context(|| format!("the server made a poll without the choice {name}"))
+    });
+    Ok(Target {
+        items: items.collect::<anyhow::Result<_>>()?,
+        poll: Some(poll.id),
+    })
+}
+
+/// Votes on their way.
+struct Replay {
+    mode: Mode,
+    votes: Votes,
+    clients: Vec<Client>,
+    target: Target,
+    /// Unless only first votes count.
+    expected: Option<Expected>,
+    turns: Turns,
+    rate: Option<f64>,
+    started: Instant,
+}
+
+impl Replay {
+    async fn cast_all(self: &Arc<Self>, connections: usize) -> anyhow::Result<Report> {
+        let bar = progress(self.votes.len(), "votes");
+        let mut tasks: JoinSet<anyhow::Result<Report>> = JoinSet::new();
+        for number in 0..connections.min(self.votes.len()) {
+            let (replay, bar) = (Arc::clone(self), bar.clone());
+            tasks.spawn(async move { replay.cast_some(number, &bar).await });
+        }
+        let mut total = self.report()?;
+        while let Some(ended) = tasks.join_next().await {
+            total.merge(ended??)?;
+        }
+        total.took = self.started.elapsed();
+        bar.finish_and_clear();
+        Ok(total)
+    }
+
+    fn report(&self) -> anyhow::Result<Report> {
+        Report::new(self.mode != Mode::FirstVotes)
+    }
+
+    /// Casts line after line, one at a time, until there are no more.
+    async fn cast_some(&self, number: usize, bar: &ProgressBar) -> anyhow::Result<Report> {
+        let client = &self.clients[number % self.clients.len()];
+        let mut report = self.report()?;
+        loop {
+            let mut turn = self.turns.next(|at| self.key(at));
+            let Some(vote) = self.votes.get(turn.at) else {
+                return Ok(report);
+            };
+            // An open loop: the vote is due at its time, even if it is sent later.
+            let due = self
+                .rate
+                .map(|rate| self.started + Duration::from_secs_f64(turn.at as f64 / rate));
+            if let Some(due) = due {
+                sleep_until(due).await;
             }
-        });
+            turn.wait().await;
+            let due = due.unwrap_or_else(Instant::now);
+            let outcome = self.cast(client, turn.at, vote).await;
+            drop(turn);
+            report.add(outcome, due.elapsed());
+            bar.inc(1);
+        }
     }
-    let mut total = Report::new()?;
-    while let Some(ended) = tasks.join_next().await {
-        total.merge(ended??)?;
+
+    /// Whose lines keep their order: those of one voter and one item, or in a poll of one voter.
+    fn key(&self, at: usize) -> Option<(&str, usize)> {
+        let vote = self.votes.get(at)?;
+        match self.mode {
+            Mode::FirstVotes => None,
+            Mode::Changes => Some((vote.voter?, vote.item)),
+            Mode::Poll => Some((vote.voter?, 0)),
+        }
     }
-    total.took = started.elapsed();
-    bar.finish_and_clear();
-    Ok(total)
+
+    async fn cast(&self, client: &Client, at: usize, vote: Vote<'_>) -> Outcome {
+        let (item, _) = self.target.items[vote.item];
+        match (self.mode, vote.voter, vote.value) {
+            (Mode::FirstVotes, voter, Some(value)) => client.cast(item, voter, value).await,
+            (Mode::FirstVotes, _, None) | (_, None, _) => {
+                Outcome::Failed("a line without a voter takes nothing back".to_owned())
+            }
+            (Mode::Changes, Some(voter), value) => client.set(item, voter, value).await,
+            (Mode::Poll, Some(voter), value) => {
+                // A choice takes no down-votes.
+                let value = value.filter(|value| *value == Value::UP);
+                let outcome = client.set(item, voter, value).await;
+                let moves = self.expected.as_ref().is_some_and(|expected| expected.moves(at));
+                if outcome == Outcome::Accepted && moves {
+                    Outcome::Changed
+                } else {
+                    outcome
+                }
+            }
+        }
+    }
 }
 
 /// A progress bar on standard error. There is none if that is no terminal.

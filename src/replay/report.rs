@@ -21,10 +21,14 @@ const BAR_WIDTH: u64 = 40;
 #[derive(Debug)]
 pub struct Report {
     pub accepted: u64,
+    pub changed: u64,
+    pub taken_back: u64,
     pub repeated: u64,
     pub refused: u64,
     pub failed: u64,
     pub took: Duration,
+    /// Whether lines took effect in their order, so that votes could be changed.
+    in_order: bool,
     latencies_us: Histogram<u64>,
     reasons: BTreeMap<String, u64>,
 }
@@ -34,9 +38,12 @@ impl Report {
     ///
     /// # Errors
     /// Never: the bounds above are valid.
-    pub fn new() -> anyhow::Result<Self> {
+    pub fn new(in_order: bool) -> anyhow::Result<Self> {
         Ok(Self {
+            in_order,
             accepted: 0,
+            changed: 0,
+            taken_back: 0,
             repeated: 0,
             refused: 0,
             failed: 0,
@@ -46,7 +53,7 @@ impl Report {
         })
     }
 
-    /// Whether every vote is stored, by this replay or before it.
+    /// Whether every line took effect, by this replay or before it.
     pub fn is_clean(&self) -> bool {
         self.refused == 0 && self.failed == 0
     }
@@ -57,6 +64,8 @@ impl Report {
             .saturating_record(u64::try_from(latency.as_micros()).unwrap_or(u64::MAX));
         match outcome {
             Outcome::Accepted => self.accepted += 1,
+            Outcome::Changed => self.changed += 1,
+            Outcome::TakenBack => self.taken_back += 1,
             Outcome::Repeated => self.repeated += 1,
             Outcome::Refused(why) => {
                 self.refused += 1;
@@ -75,6 +84,8 @@ impl Report {
     /// Never: the histograms have the same bounds.
     pub fn merge(&mut self, other: Self) -> anyhow::Result<()> {
         self.accepted += other.accepted;
+        self.changed += other.changed;
+        self.taken_back += other.taken_back;
         self.repeated += other.repeated;
         self.refused += other.refused;
         self.failed += other.failed;
@@ -94,11 +105,21 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let total = self.accepted + self.repeated + self.refused + self.failed;
-        writeln!(out, "accepted {:>10}", self.accepted)?;
-        writeln!(out, "repeated {:>10}", self.repeated)?;
-        writeln!(out, "refused  {:>10}", self.refused)?;
-        writeln!(out, "failed   {:>10}", self.failed)?;
+        let lines = [
+            ("new", self.accepted),
+            ("changed", self.changed),
+            ("taken back", self.taken_back),
+            ("repeated", self.repeated),
+            ("refused", self.refused),
+            ("failed", self.failed),
+        ];
+        let total: u64 = lines.iter().map(|(_, votes)| votes).sum();
+        for (name, votes) in lines {
+            if !self.in_order && matches!(name, "changed" | "taken back") {
+                continue;
+            }
+            writeln!(out, "{name:<10} {votes:>10}")?;
+        }
         for (reason, times) in &self.reasons {
             writeln!(out, "  {times} × {reason}")?;
         }
