@@ -1,4 +1,4 @@
-//! A batch of one vote, one step at a time: for the searches `interleavings/` and `model.rs`.
+//! A batch of one vote, one step at a time: for the searches `interleavings/` and `model/`.
 //!
 //! The order of its steps is `tally::votes::Counting`'s own, which the server drives in
 //! `votes/writer.rs`. A search makes each call, on the real stores or on a model of them, and

@@ -53,27 +53,12 @@ impl Item {
 
     pub(super) async fn count(&mut self, TransactionId(xid): TransactionId, delta: CountDelta) -> Counted {
         self.tokens += 1;
-        let Count { net, downs } = delta.delta;
-        let delta = if downs == 0 {
-            net.to_string()
-        } else {
-            format!("{net},{downs}")
-        };
+        let delta = delta_argument(delta.delta);
         let [xid, token, limit] = [xid, self.tokens, LEASE_LIMIT_MS].map(|one| one.to_string());
-        match self
+        let reply = self
             .script(|pieces| &pieces.count, &[xid, token, limit, delta])
-            .await
-        {
-            Value::Int(count) => Counted::Count(count.into()),
-            Value::Array(parts) if matches!(parts[..], [Value::Int(_), Value::Int(_)]) => {
-                let (net, downs) = redis::from_redis_value(Value::Array(parts)).expect("numbers");
-                Counted::Count(Count { net, downs })
-            }
-            miss => {
-                let (_, lease): (String, String) = redis::from_redis_value(miss).expect("a miss");
-                Counted::Miss { lease }
-            }
-        }
+            .await;
+        counted(reply)
     }
 
     pub(super) async fn seed(&mut self, exact: &ExactCount, lease: String) -> bool {
@@ -202,7 +187,9 @@ impl Item {
         let (saved, saved_downs, sum, downs) = sqlx::query_as(
             "select vote_count, down_count,
                     (select coalesce(sum(value), 0)::bigint from vote where item_id = item.id),
-                    (select count(*) from vote where item_id = item.id and value < 0)
+                    (select count(*) filter (where value < 0 and change_number % 2 = 0)
+                          - count(*) filter (where value > 0 and change_number % 2 = 1)
+                     from vote where item_id = item.id)
              from item where id = $1",
         )
         .bind(self.id.get())
@@ -211,5 +198,29 @@ impl Item {
         .expect("the item");
         let count = |net, downs| Count { net, downs };
         (count(saved, saved_downs), count(sum, downs))
+    }
+}
+
+/// A delta as an argument of `lua/count.lua`.
+pub(super) fn delta_argument(Count { net, downs }: Count) -> String {
+    if downs == 0 {
+        net.to_string()
+    } else {
+        format!("{net},{downs}")
+    }
+}
+
+/// What `lua/count.lua` replies for one key.
+pub(super) fn counted(reply: Value) -> Counted {
+    match reply {
+        Value::Int(count) => Counted::Count(count.into()),
+        Value::Array(parts) if matches!(parts[..], [Value::Int(_), Value::Int(_)]) => {
+            let (net, downs) = redis::from_redis_value(Value::Array(parts)).expect("numbers");
+            Counted::Count(Count { net, downs })
+        }
+        miss => {
+            let (_, lease): (String, String) = redis::from_redis_value(miss).expect("a miss");
+            Counted::Miss { lease }
+        }
     }
 }

@@ -106,8 +106,19 @@ impl Item {
             .fetch_one(&postgres)
             .await
             .expect("an item");
+        let id = ItemId::new(id).expect("positive");
+        Self::existing(id, pieces, redis, postgres).await
+    }
+
+    /// An item that is in the database.
+    pub(super) async fn existing(
+        id: ItemId,
+        pieces: Arc<Pieces>,
+        redis: MultiplexedConnection,
+        postgres: PgPool,
+    ) -> Self {
         let mut item = Self {
-            id: ItemId::new(id).expect("positive"),
+            id,
             key: format!("tally:{{{id}}}"),
             pieces,
             redis,

@@ -7,7 +7,7 @@
 //! With a piece of the protocol taken away, in a copy of its script or statement, in the
 //! worker's steps or in `batch.rs`, a violation must be found: a search that cannot fail
 //! shows nothing. (Floors of revisions, claims, compare-and-set and the epoch's number are
-//! taken away in `model.rs` alone: they need an order of steps that is rarely drawn.)
+//! taken away in `model/` alone: they need an order of steps that is rarely drawn.)
 //!
 //! Tally's own code here: the scripts, the SQL, and `tally::votes::Counting`, which orders the
 //! steps of a batch. Only the clock is another: the copies of the scripts read the time from a
@@ -18,22 +18,25 @@
 //! interleavings_of`. `TALLY_TEST_SEED` is the first seed.
 
 mod calls;
+mod decisions;
+mod ending;
 mod item;
 mod pieces;
+mod search;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
-use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
+use redis::aio::MultiplexedConnection;
+use sqlx::postgres::PgPool;
 use tally::domain::{Count, CountDelta};
-use tally::ledger::ROLL_UP_LIMIT_IDS;
 use tokio::sync::RwLock;
 
 use self::item::{Entry, Item, Worker};
 use self::pieces::{Clock, Pieces};
+use self::search::{PARALLEL, Player, limit, search, with_its_own_epoch};
 use crate::batch::{Batch, Without};
 use crate::helpers::stores::Stores;
 use crate::helpers::tally::ledger;
@@ -42,14 +45,8 @@ use crate::helpers::tally::ledger;
 const INTERLEAVINGS: u64 = 600;
 /// How many a mutant may survive before the search counts as blind to it.
 const MUTANT_LIMIT: u64 = 6000;
-/// Interleavings that are played at once, each on an item of its own.
-const PARALLEL: usize = 8;
 /// Reads of one worker in an interleaving, at the most.
 const READS_LIMIT: usize = 4;
-/// Steps from the last drawn one until all is quiescent, at the most.
-const QUIESCENT_LIMIT: usize = 40;
-/// After so many interleavings the audit moves the watermark, while others are played.
-const ROLL_UP_EVERY: u64 = 25;
 const LEASE_LIMIT_MS: i64 = 10_000;
 /// Redis' time when an interleaving begins, µs since 1970.
 const BEGIN_US: i64 = 1_700_000_000_000_000;
@@ -158,136 +155,51 @@ async fn play(seed: u64, mut item: Item, without: Without, roll_ups: &RwLock<()>
         }
     }
 
-    // Nobody is in the middle of anything: a live count must be right.
-    let wrong = |what: &str, got: Count, truth: Count, trace: &[String]| {
-        Err(format!(
-            "seed {seed}: {what} {got}, truth {truth}\n  {}",
-            trace.join("\n  ")
-        ))
-    };
-    let (_, truth) = item.truth().await;
-    if let Some((count, _)) = item.read().await.count
-        && count != truth
-    {
-        return wrong("live count", count, truth, &trace);
-    }
-    // A worker saves what is left. Meanwhile no roll-up has the item's row: the worker would
-    // leave it out.
-    let _no_roll_up = roll_ups.read().await;
-    let mut worker = Worker::ReadEpoch;
-    for _ in 0..QUIESCENT_LIMIT {
-        let read = item.read().await;
-        if matches!(worker, Worker::ReadEpoch) && read.is_saved() && read.rebuild.is_none() {
-            let (saved, truth) = item.truth().await;
-            if saved != truth {
-                return wrong("saved count", saved, truth, &trace);
-            }
-            return match read.count {
-                Some((count, _)) if count != truth => {
-                    wrong("live count when quiescent", count, truth, &trace)
-                }
-                _ => Ok(()),
-            };
-        }
-        trace.push(format!("at last: {worker:?}"));
-        worker = item.work(worker).await;
-    }
-    Err(format!("seed {seed}: never quiescent\n  {}", trace.join("\n  ")))
+    let ended = item.end(roll_ups, &mut trace).await;
+    ended.map_err(|wrong| format!("seed {seed}: {wrong}\n  {}", trace.join("\n  ")))
 }
 
-/// A connection with a table `epoch` of its own, since interleavings are played in parallel:
-/// the first schema of its search path has one.
-async fn with_its_own_epoch(url: &str, number: usize) -> PgPool {
-    let schema = format!("epoch_{number}");
-    let options: PgConnectOptions = url.parse().expect("a URL");
-    let options = options.options([("search_path", format!("{schema},public"))]);
-    let pool = PgPoolOptions::new()
-        .max_connections(1)
-        .connect_with(options)
-        .await
-        .expect("Postgres answers");
-    for statement in [
-        format!("create schema {schema}"),
-        format!("create table {schema}.epoch (like public.epoch including all)"),
-        format!("insert into {schema}.epoch default values"),
-    ] {
-        sqlx::query(&statement).execute(&pool).await.expect("a table");
-    }
-    pool
+/// Plays votes on one item.
+struct Votes {
+    pieces: Arc<Pieces>,
+    redis: MultiplexedConnection,
+    postgres: PgPool,
+    without: Without,
 }
 
-/// Plays interleavings until one fails; returns how many were played, and the failure.
-async fn search(without: Without, limit: u64) -> (u64, Option<String>) {
+impl Player for Votes {
+    async fn play(&mut self, seed: u64, roll_ups: &RwLock<()>) -> Result<(), String> {
+        let pieces = Arc::clone(&self.pieces);
+        let item = Item::new(pieces, self.redis.clone(), self.postgres.clone()).await;
+        play(seed, item, self.without, roll_ups).await
+    }
+}
+
+async fn search_votes(without: Without, limit: u64) -> (u64, Option<String>) {
     let stores = Stores::start().await;
     let pieces = Arc::new(Pieces::without(without));
     let redis = stores.redis_connection().await;
-    let ledger = ledger(&stores.database_url);
-    let first: u64 = std::env::var("TALLY_TEST_SEED")
-        .ok()
-        .and_then(|seed| seed.parse().ok())
-        .unwrap_or(1);
-    let next = Arc::new(AtomicU64::new(0));
-    let roll_ups = Arc::new(RwLock::new(()));
-    let mut pools = Vec::new();
+    let mut players = Vec::new();
     for number in 0..PARALLEL {
-        pools.push(with_its_own_epoch(&stores.database_url, number).await);
+        players.push(Votes {
+            pieces: Arc::clone(&pieces),
+            redis: redis.clone(),
+            postgres: with_its_own_epoch(&stores.database_url, number).await,
+            without,
+        });
     }
-    let tasks: Vec<_> = pools
-        .into_iter()
-        .map(|postgres| {
-            let ledger = ledger.clone();
-            let (pieces, redis, next) = (Arc::clone(&pieces), redis.clone(), Arc::clone(&next));
-            let roll_ups = Arc::clone(&roll_ups);
-            tokio::spawn(async move {
-                loop {
-                    let number = next.fetch_add(1, Ordering::Relaxed);
-                    if number >= limit {
-                        return None;
-                    }
-                    if number % ROLL_UP_EVERY == 0 {
-                        let _alone = roll_ups.write().await;
-                        let safe = ledger.safe_vote_id().await.expect("a safe id");
-                        ledger
-                            .roll_up_votes(safe, ROLL_UP_LIMIT_IDS)
-                            .await
-                            .expect("a roll-up");
-                    }
-                    let item = Item::new(Arc::clone(&pieces), redis.clone(), postgres.clone()).await;
-                    if let Err(failure) = play(first + number, item, without, &roll_ups).await {
-                        next.store(limit, Ordering::Relaxed);
-                        return Some((number + 1, failure));
-                    }
-                }
-            })
-        })
-        .collect();
-    let mut found = None;
-    for task in tasks {
-        found = task.await.expect("no panic").or(found);
-    }
-    match found {
-        Some((played, failure)) => (played, Some(failure)),
-        None => (limit, None),
-    }
-}
-
-fn limit() -> u64 {
-    std::env::var("TALLY_TEST_INTERLEAVINGS")
-        .ok()
-        .map_or(INTERLEAVINGS, |number| {
-            number.parse().expect("TALLY_TEST_INTERLEAVINGS takes a number")
-        })
+    search(&ledger(&stores.database_url), players, limit).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn interleavings_of_the_real_scripts_and_statements_are_exact() {
-    let (played, failure) = search(Without::Nothing, limit()).await;
+    let (played, failure) = search_votes(Without::Nothing, limit(INTERLEAVINGS)).await;
     println!("{played} interleavings");
     assert_eq!(failure, None);
 }
 
 async fn assert_found(without: Without) {
-    let (played, failure) = search(without, MUTANT_LIMIT).await;
+    let (played, failure) = search_votes(without, MUTANT_LIMIT).await;
     let failure =
         failure.unwrap_or_else(|| panic!("{played} interleavings without {without:?} were all exact"));
     println!("without {without:?}, after {played} interleavings: {failure}");

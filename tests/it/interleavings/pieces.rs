@@ -84,11 +84,7 @@ impl Pieces {
             | Without::FloorBesideLease
             | Without::EpochNumber => panic!("only the model takes this away"),
             Without::VisibilitySnapshot => {
-                count = cut(
-                    &count,
-                    "(delta == 0 and delta_downs == 0 or visible(held[3]))",
-                    "(delta == 0 and delta_downs == 0)",
-                )
+                count = cut(&count, "(not changes or visible(held[3]))", "(not changes)")
             }
             Without::Lease => seed = cut(&seed, "held[1] or held[2] ~= lease", "held[1]"),
             Without::CountedAtGuard => {

@@ -10,10 +10,13 @@
 //! the scripts and the statements do, and the worker's order of steps. `interleavings/` has
 //! the real scripts and statements.
 //!
+//! `rules/` is a model of its own: of statements that decide votes.
+//!
 //! The model has no roll-up and no time limits. Redis' clock moves by one with each step that
 //! draws a revision. A clock step moves it back or forth. A worker reads the epoch's number
 //! and the counter in one step: had it read the number earlier, more writes would be refused.
 
+mod rules;
 mod state;
 mod steps;
 

@@ -1,0 +1,100 @@
+//! Plays interleavings that are drawn from a seed, several at once, until one fails.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
+use tally::ledger::{ROLL_UP_LIMIT_IDS, WorkerLedger};
+use tokio::sync::RwLock;
+
+/// Interleavings that are played at once, each on items of its own.
+pub(super) const PARALLEL: usize = 8;
+/// After so many interleavings the audit moves the watermark, while others are played.
+const ROLL_UP_EVERY: u64 = 25;
+
+/// Who plays one interleaving after the other.
+pub(super) trait Player: Send + 'static {
+    /// Plays the interleaving of this seed; returns what is wrong with it, and its steps. Who
+    /// reads `roll_ups` keeps the watermark where it is.
+    fn play(&mut self, seed: u64, roll_ups: &RwLock<()>) -> impl Future<Output = Result<(), String>> + Send;
+}
+
+/// Plays interleavings until one fails; returns how many were played, and the failure.
+pub(super) async fn search(
+    ledger: &WorkerLedger,
+    players: Vec<impl Player>,
+    limit: u64,
+) -> (u64, Option<String>) {
+    let first: u64 = std::env::var("TALLY_TEST_SEED")
+        .ok()
+        .and_then(|seed| seed.parse().ok())
+        .unwrap_or(1);
+    let next = Arc::new(AtomicU64::new(0));
+    let roll_ups = Arc::new(RwLock::new(()));
+    let tasks: Vec<_> = players
+        .into_iter()
+        .map(|mut player| {
+            let ledger = ledger.clone();
+            let (next, roll_ups) = (Arc::clone(&next), Arc::clone(&roll_ups));
+            tokio::spawn(async move {
+                loop {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    if number >= limit {
+                        return None;
+                    }
+                    if number % ROLL_UP_EVERY == 0 {
+                        let _alone = roll_ups.write().await;
+                        let safe = ledger.safe_vote_id().await.expect("a safe id");
+                        ledger
+                            .roll_up_votes(safe, ROLL_UP_LIMIT_IDS)
+                            .await
+                            .expect("a roll-up");
+                    }
+                    if let Err(failure) = player.play(first + number, &roll_ups).await {
+                        next.store(limit, Ordering::Relaxed);
+                        return Some((number + 1, failure));
+                    }
+                }
+            })
+        })
+        .collect();
+    let mut found = None;
+    for task in tasks {
+        found = task.await.expect("no panic").or(found);
+    }
+    match found {
+        Some((played, failure)) => (played, Some(failure)),
+        None => (limit, None),
+    }
+}
+
+/// A connection with a table `epoch` of its own, since interleavings are played in parallel:
+/// the first schema of its search path has one.
+pub(super) async fn with_its_own_epoch(url: &str, number: usize) -> PgPool {
+    let schema = format!("epoch_{number}");
+    let options: PgConnectOptions = url.parse().expect("a URL");
+    let options = options.options([("search_path", format!("{schema},public"))]);
+    let pool = PgPoolOptions::new()
+        .max_connections(1)
+        .connect_with(options)
+        .await
+        .expect("Postgres answers");
+    for statement in [
+        format!("drop schema if exists {schema} cascade"),
+        format!("create schema {schema}"),
+        format!("create table {schema}.epoch (like public.epoch including all)"),
+        format!("insert into {schema}.epoch default values"),
+    ] {
+        sqlx::query(&statement).execute(&pool).await.expect("a table");
+    }
+    pool
+}
+
+/// How many interleavings a search takes: so many in an ordinary test run.
+pub(super) fn limit(ordinary: u64) -> u64 {
+    std::env::var("TALLY_TEST_INTERLEAVINGS")
+        .ok()
+        .map_or(ordinary, |number| {
+            number.parse().expect("TALLY_TEST_INTERLEAVINGS takes a number")
+        })
+}

@@ -1,0 +1,316 @@
+//! An exhaustive search over all interleavings of a model of the rules: two servers, two items
+//! under rules, voters who cast votes, change them, move them and take them back. Servers die
+//! at any step, Redis is wiped, counters are dropped. It visits every state that can be reached.
+//! Without any one piece of the rules it must find the violation that the piece prevents.
+//!
+//! A statement that stores votes is five steps: it locks its rules (one step each), looks (under
+//! a snapshot from after that), decides, writes (one step for each row, since it may wait for
+//! another statement's entry of the index `vote_once`), and commits. Then its batch is counted in
+//! Redis. If its server dies, Postgres rolls it back, or carries it out without anyone to count.
+//!
+//! Tally's own code here: `tally::votes::Counting`, `tally::domain::{Count, Snapshot}`, and
+//! `tally::ledger::Decided::deltas`, what a batch of decisions adds to each item. Written down a
+//! second time, since they are SQL, Lua or I/O: `cast_votes`, `insert_votes.sql`, the scripts.
+//! `interleavings/rules` has the real ones.
+//!
+//! The model has no saved counts (the model of the protocol has them), no times, and not the
+//! database's own checks of a place and of a number: the lock must be enough without these.
+
+mod commit;
+mod counting;
+mod deciding;
+mod programs;
+mod state;
+mod statement;
+mod truth;
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use self::programs::{
+    Kind, Program, both_ways, first_votes, freed, moves, plain, same_voter, selections, two_rules, wide,
+};
+use self::state::{Counter, Doing, Faults, ITEMS, Place, SERVERS, Server, State};
+use self::truth::Violation::{self, *};
+
+/// A piece of the rules that can be taken away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Without {
+    Nothing,
+    /// A statement locks no rule.
+    RuleLock,
+    /// It looks before it has the lock: under an old snapshot.
+    LookBehindTheLock,
+    /// The lock is free before the commit.
+    LockUntilTheCommit,
+    /// Rules are locked in the order of the requests.
+    OrderOfRules,
+    /// A voter's second request in a batch is decided by the same look as the first.
+    TurnsOfAVoter,
+    /// A move casts the new choice by one statement and takes back the old one by another.
+    MovesInOneStatement,
+    /// Nobody asks how many choices a voter would hold.
+    LimitOfChoices,
+    /// Nobody asks for a place.
+    LimitOfVotes,
+    /// The turnout counts choices, not voters.
+    TurnoutOfVoters,
+    /// A selection that is refused leaves the choices that had a place.
+    WholeSelections,
+    /// Numbers come from Redis.
+    NumbersInPostgres,
+    /// A vote that is taken back keeps its place.
+    PlaceGivenBack,
+    /// A change needs a further place.
+    PlaceOfAChange,
+    /// The index lets a voter's change in twice.
+    VoteOnce,
+    /// Rows are written in the order of the requests.
+    OrderOfEntries,
+    /// A request that lost a row to another batch is answered as stored.
+    AskingAgain,
+    /// Rows that another batch stored first are counted: a taking back twice.
+    CountOfStoredRows,
+    /// What is stored of a request that is asked again is not counted.
+    CountOfAskedAgain,
+    /// A down-vote that is taken back stays among the down-votes.
+    DownVotesTakenBack,
+    /// A batch whose sum is 0 changes no down-votes.
+    DownVotesOfADelta,
+    /// Every batch is added to the live count, also one that the seed has seen.
+    VisibilitySnapshot,
+    /// A seed needs no lease.
+    Lease,
+    /// A batch that gives up makes nothing suspect.
+    Suspects,
+    /// What a dead server left is never counted.
+    CrashedWriterRecovery,
+    /// It is counted while the dead server's statement goes on.
+    ClosedConnection,
+}
+
+/// The rules for a program, perhaps without a piece.
+struct Model {
+    program: Program,
+    without: Without,
+    faults: Faults,
+}
+
+impl Model {
+    fn first(&self) -> State {
+        let server = Arc::new(Server {
+            is_dead: false,
+            next: 0,
+            again: Vec::new(),
+            begun: 0,
+            suspects: 0,
+            left: 0,
+            doing: Doing::Take,
+        });
+        State {
+            rows: Arc::new(Vec::new()),
+            committed: 0,
+            places: [Place::default(); ITEMS],
+            turnout: 0,
+            locks: [None; ITEMS],
+            counters: [Counter::default(); ITEMS],
+            redis_numbers: [0; ITEMS],
+            drawn: 0,
+            servers: [Arc::clone(&server), server],
+            is_answer_wrong: false,
+            faults: self.faults,
+        }
+    }
+
+    /// All states that one step leads to, faults aside.
+    fn steps(&self, state: &State) -> Vec<State> {
+        let mut all = Vec::new();
+        for at in 0..SERVERS {
+            if state.servers[at].doing == Doing::Take {
+                all.extend(self.begin(state, at));
+            }
+            all.extend(self.statement_step(state, at));
+            all.extend(self.count_step(state, at));
+            all.extend(self.repair(state, at));
+        }
+        all
+    }
+
+    /// Visits every state, up to the first violation. Returns how many there are, and the
+    /// violation with the shortest way to it.
+    fn search(&self) -> (usize, Option<(Violation, String)>) {
+        let first = Arc::new(self.first());
+        let mut seen = HashSet::from([Arc::clone(&first)]);
+        // Each state, and from which one it was reached first.
+        let mut all = vec![(first, 0_usize)];
+        let mut number = 0;
+        while number < all.len() {
+            let state = Arc::clone(&all[number].0);
+            let steps = self.steps(&state);
+            if let Some(violation) = self.violation(&state, steps.is_empty()) {
+                return (all.len(), Some((violation, way(&all, number))));
+            }
+            for next in steps.into_iter().chain(self.faults(&state)) {
+                let next = Arc::new(next);
+                if seen.insert(Arc::clone(&next)) {
+                    all.push((next, number));
+                }
+            }
+            number += 1;
+        }
+        (all.len(), None)
+    }
+}
+
+/// The states up to this one.
+fn way(all: &[(Arc<State>, usize)], number: usize) -> String {
+    let mut at = number;
+    let mut way = vec![at];
+    while at > 0 {
+        at = all[at].1;
+        way.push(at);
+    }
+    way.reverse();
+    let described = way.into_iter().map(|at| {
+        let state = &all[at].0;
+        let servers: Vec<_> = state
+            .servers
+            .iter()
+            .map(|server| (server.is_dead, server.suspects, server.left, &server.doing))
+            .collect();
+        format!(
+            "\n  rows {:?} places {:?} locks {:?} counters {:?} servers {servers:?}",
+            state.rows, state.places, state.locks, state.counters,
+        )
+    });
+    described.collect()
+}
+
+/// Visits every state of these programs, and at least so many: a search that visits less has
+/// become blind.
+fn assert_exact(searches: &[(Program, Faults)], least_states: usize) {
+    let mut total = 0;
+    for (program, faults) in searches {
+        let model = Model {
+            program: program.clone(),
+            without: Without::Nothing,
+            faults: *faults,
+        };
+        let (states, found) = model.search();
+        println!("{program}, {faults:?}: {states} states");
+        if let Some((violation, way)) = found {
+            panic!("{program}, {faults:?}: {violation:?}{way}");
+        }
+        total += states;
+    }
+    println!("{total} states in all");
+    assert!(
+        total >= least_states,
+        "only {total} states: {least_states} were seen"
+    );
+}
+
+fn assert_found(searches: &[(Without, Program, Faults, Violation)]) {
+    for (without, program, faults, expected) in searches {
+        let model = Model {
+            program: program.clone(),
+            without: *without,
+            faults: *faults,
+        };
+        let (states, found) = model.search();
+        let (violation, way) =
+            found.unwrap_or_else(|| panic!("without {without:?}, {states} states are all exact"));
+        println!("without {without:?}: {violation:?} ({states} states){way}");
+        assert_eq!(violation, *expected, "without {without:?}");
+    }
+}
+
+/// What may happen: deaths, wipes, drops.
+const fn faults(deaths: u8, wipes: u8, drops: u8) -> Faults {
+    Faults { deaths, wipes, drops }
+}
+
+const NOTHING: Faults = faults(0, 0, 0);
+
+// The searches are several tests, so that they run at the same time.
+
+#[test]
+fn every_state_of_a_poll_with_limits_keeps_its_rules() {
+    assert_exact(
+        &[
+            (moves(), faults(2, 1, 1)),
+            (freed(), faults(2, 1, 1)),
+            (same_voter(), faults(2, 1, 0)),
+            (wide(), faults(1, 1, 0)),
+        ],
+        258_000,
+    );
+}
+
+#[test]
+fn every_state_of_a_poll_with_more_places_keeps_its_rules() {
+    assert_exact(
+        &[
+            (wide().limited_to(2), faults(1, 1, 0)),
+            (selections(), faults(1, 1, 1)),
+        ],
+        182_000,
+    );
+}
+
+#[test]
+fn every_state_of_limited_items_and_of_items_without_a_rule_keeps_their_rules() {
+    assert_exact(
+        &[
+            (two_rules(), faults(1, 1, 1)),
+            (plain(), faults(1, 1, 0)),
+            (plain().with_one_round(), faults(1, 0, 0)),
+            (first_votes(), faults(2, 1, 0)),
+            (both_ways(), faults(1, 1, 1)),
+        ],
+        302_000,
+    );
+}
+
+#[test]
+fn without_any_one_piece_of_the_rules_the_search_finds_the_violation() {
+    assert_found(&[
+        (Without::RuleLock, moves(), NOTHING, LimitExceeded),
+        (Without::LookBehindTheLock, moves(), NOTHING, LimitExceeded),
+        (Without::LockUntilTheCommit, moves(), NOTHING, LimitExceeded),
+        (Without::OrderOfRules, two_rules(), NOTHING, Deadlock),
+        (Without::TurnsOfAVoter, same_voter(), NOTHING, TooManyChoices),
+        (Without::MovesInOneStatement, moves(), NOTHING, TooManyChoices),
+        (Without::LimitOfChoices, moves(), NOTHING, TooManyChoices),
+        (Without::LimitOfVotes, moves(), NOTHING, LimitExceeded),
+        (Without::TurnoutOfVoters, selections(), NOTHING, TurnoutWrong),
+        (Without::WholeSelections, selections(), NOTHING, AnswerWrong),
+        (Without::NumbersInPostgres, freed(), faults(0, 1, 0), NumbersWrong),
+        (Without::PlaceGivenBack, freed(), NOTHING, PlacesWrong),
+        (Without::PlaceOfAChange, two_rules(), NOTHING, AnswerWrong),
+        (Without::VoteOnce, plain(), NOTHING, ChangesWrong),
+        (Without::OrderOfEntries, first_votes(), NOTHING, Deadlock),
+        (Without::AskingAgain, plain(), NOTHING, AnswerWrong),
+    ]);
+}
+
+#[test]
+fn without_any_one_piece_of_counting_decisions_the_search_finds_the_violation() {
+    let (death, wipe) = (faults(1, 0, 0), faults(0, 1, 0));
+    assert_found(&[
+        (Without::CountOfStoredRows, plain(), NOTHING, LiveCountWrong),
+        (Without::CountOfAskedAgain, plain(), NOTHING, LiveCountWrong),
+        (Without::DownVotesTakenBack, plain(), NOTHING, LiveCountWrong),
+        (Without::DownVotesOfADelta, both_ways(), NOTHING, LiveCountWrong),
+        (Without::VisibilitySnapshot, freed(), NOTHING, LiveCountWrong),
+        (Without::Lease, freed(), wipe, LiveCountWrong),
+        (
+            Without::Suspects,
+            plain().with_one_round(),
+            NOTHING,
+            LiveCountWrong,
+        ),
+        (Without::CrashedWriterRecovery, freed(), death, LiveCountWrong),
+        (Without::ClosedConnection, freed(), death, LiveCountWrong),
+    ]);
+}
