@@ -11,6 +11,7 @@
 pub mod clock;
 pub mod curve;
 pub mod history;
+pub mod linearizable;
 /// It waits with epoll, which only Linux has.
 #[cfg(target_os = "linux")]
 pub mod load;

@@ -1,0 +1,103 @@
+//! Histories as long as those of the races, of some 200 requests at once: they are checked, and one
+//! wrong answer in them is found without trying all orders.
+
+use std::time::Instant;
+
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+
+use super::*;
+use Answer::{Changed, Holds, New, NothingHeld, TakenBack};
+
+#[test]
+fn numbers_of_many_voters_are_checked_and_two_that_are_mixed_up_are_found() {
+    const VOTERS: u64 = 200;
+    const ROUNDS: u64 = 50;
+    let first = Instant::now();
+    // Each round's requests are under way at once, and take effect in another order than they
+    // return in.
+    let mut history: Vec<ItemOperation> = Vec::new();
+    for round in 0..ROUNDS {
+        for voter in 0..VOTERS {
+            let number = (round * VOTERS + (voter * 7) % VOTERS + 1) as i64;
+            let value = if round % 2 == 0 { 1 } else { -1 };
+            let vote = Vote {
+                number: Some(number),
+                ..vote(number, value)
+            };
+            let request = Request {
+                voter: Some(voter as u32),
+                wants: Wants::Set(value),
+            };
+            let answer = if round == 0 { New(vote) } else { Changed(vote) };
+            let from = 1000 * round + voter;
+            history.push(operation(first, request, Some(answer), from, from + 600));
+        }
+    }
+    items::check(None, true, &history).expect("it was so");
+    // They were granted seconds apart.
+    let answers = [3000, 3600].map(|at| history[at].answer);
+    (history[3000].answer, history[3600].answer) = (answers[1], answers[0]);
+    assert!(items::check(None, true, &history).is_err());
+}
+
+/// A history of one voter that was so: requests took effect one after the other, 10 ms apart, and
+/// were called and answered up to so long before and after.
+fn of_one_voter(spread_ms: u64) -> Vec<ItemOperation> {
+    const REQUESTS: i64 = 1000;
+    let first = Instant::now();
+    let mut random = StdRng::seed_from_u64(0);
+    let mut history: Vec<ItemOperation> = Vec::new();
+    let mut held: Option<Vote> = None;
+    for id in 1..=REQUESTS {
+        let value = if random.random_bool(0.5) { 1 } else { -1 };
+        let (wants, answer) = match (random.random_range(0..3), held) {
+            (0, None) => (Wants::Read, NothingHeld),
+            (0, Some(held)) => (Wants::Read, Holds(held)),
+            (1, None) => (Wants::TakeBack, NothingHeld),
+            (1, Some(_)) => (Wants::TakeBack, TakenBack),
+            (_, None) => (Wants::Set(value), New(vote(id, value))),
+            (_, Some(held)) => (Wants::Set(-held.value), Changed(vote(id, -held.value))),
+        };
+        held = match answer {
+            TakenBack => None,
+            _ => answer.stored().or(held),
+        };
+        let effect = 10 * id as u64 + spread_ms;
+        let request = Request {
+            voter: Some(0),
+            wants,
+        };
+        let (from, to) = (
+            effect - random.random_range(0..spread_ms),
+            effect + random.random_range(0..spread_ms),
+        );
+        history.push(operation(first, request, Some(answer), from, to));
+    }
+    history
+}
+
+fn assert_impossible(history: &[ItemOperation]) {
+    let failure = items::check(None, false, history).expect_err("it was not so");
+    assert!(matches!(failure, NoOrder::Impossible(_)), "{failure}");
+}
+
+#[test]
+fn one_voters_requests_are_checked_and_a_stale_read_among_them_is_found() {
+    let mut history = of_one_voter(1000);
+    items::check(None, false, &history).expect("it was so");
+    let reads = history.iter().enumerate();
+    let reads = reads.filter(|(_, operation)| matches!(operation.answer, Some(Holds(_))));
+    let reads: Vec<usize> = reads.map(|(at, _)| at).collect();
+    let (early, late) = (reads[reads.len() / 4], reads[reads.len() / 2]);
+    history[late].answer = history[early].answer;
+    assert_impossible(&history);
+}
+
+#[test]
+fn a_retraction_that_is_lost_among_one_voters_requests_is_found() {
+    let mut history = of_one_voter(100);
+    let is_retraction = |operation: &ItemOperation| operation.answer == Some(TakenBack);
+    history.remove(history.iter().rposition(is_retraction).expect("a retraction"));
+    assert_impossible(&history);
+}
