@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep};
 use crate::measure::{Cpu, Processes};
 use crate::servers::start_worker;
 use crate::settings::Settings;
-use crate::stores::{Database, Stores, Template};
+use crate::stores::{Database, Rules, Stores, Template};
 use crate::worker::{WorkerRow, step, step_alone};
 
 /// The workloads that [`all`] runs, one after the other.
@@ -49,7 +49,7 @@ pub async fn all(stores: &Stores, round: usize, settings: &Settings) -> Vec<Work
         in_ledger: false,
         audited: true,
         saved: true,
-        limited: false,
+        rules: Rules::Default,
     };
     let database = stores.database(&template).await;
     // So that no worker that comes later invalidates them. It looks for saved counts that are

@@ -22,6 +22,7 @@ fn colour(system: System) -> &'static str {
     match system {
         System::NoOp => "#bbbbbb",
         System::Transaction => "#cc3311",
+        System::LockingTransaction => "#882255",
         System::BatchedTransaction => "#ee9944",
         System::Recipe => "#0077bb",
         System::Tally => "#117733",
@@ -61,8 +62,8 @@ pub fn write(results: &Results, workloads: &[Workload]) {
                     let rows: Vec<&Row> = results.rows(workload.name, case).collect();
                     let line = median_row(&rows);
                     Bar {
-                        system: case.0,
-                        rows: case.1,
+                        system: case.system,
+                        rows: case.ledger_rows,
                         label: format!("{}, {}", workload.about, line.name),
                         line,
                     }
@@ -79,8 +80,8 @@ pub fn write(results: &Results, workloads: &[Workload]) {
 
 fn draw(groups: &[Group]) -> String {
     let panels: [Panel; 3] = [
-        ("requests a second, closed loop (logarithmic)", |line| {
-            vec![(line.requests_per_second, 1.0)]
+        ("votes and reads a second, closed loop (logarithmic)", |line| {
+            vec![(line.rate, 1.0)]
         }),
         (
             "CPU µs a vote (a read where there are only reads), server, worker, Postgres and Redis together (logarithmic)",

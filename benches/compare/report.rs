@@ -3,8 +3,7 @@
 use crate::measure::CpuEach;
 use testkit::curve::median;
 
-use crate::results::Results;
-use crate::systems::System;
+use crate::results::{Results, Which};
 use crate::targets::Target;
 use crate::voting::{Latency, Row};
 use crate::worker::WorkerRow;
@@ -41,7 +40,8 @@ pub fn finish(results: &Results, workloads: &[Workload], targets: &[Target]) {
 /// What a line of the table shows.
 pub struct Line {
     pub name: String,
-    pub requests_per_second: f64,
+    /// Votes and reads a second.
+    pub rate: f64,
     pub closed: Latency,
     pub open: Option<Latency>,
     /// For a vote; for a request where the workload has no votes.
@@ -50,10 +50,18 @@ pub struct Line {
     pub fault: Option<String>,
 }
 
-fn case_name(system: System, ledger_rows: i64) -> String {
-    match ledger_rows {
-        0 => system.title(),
-        rows => format!("{}, {} M rows", system.title(), rows / 1_000_000),
+fn case_name(which: Which) -> String {
+    let title = which.system.title();
+    match which {
+        Which {
+            votes_per_request: 2..,
+            ..
+        } => format!("{title}, {} a request", which.votes_per_request),
+        Which {
+            ledger_rows: 1_000_000..,
+            ..
+        } => format!("{title}, {} M rows", which.ledger_rows / 1_000_000),
+        _ => title,
     }
 }
 
@@ -70,8 +78,8 @@ pub fn median_row(rows: &[&Row]) -> Line {
         )
     };
     Line {
-        name: case_name(rows[0].system, rows[0].ledger_rows),
-        requests_per_second: of(|row| row.requests_per_second),
+        name: case_name(Which::of(rows[0])),
+        rate: of(Row::rate),
         closed: Latency {
             p50: of(|row| row.closed_loop_ms.p50),
             p99: of(|row| row.closed_loop_ms.p99),
@@ -98,12 +106,12 @@ pub fn title(workload: &Workload) {
     println!("\n{}: {}", workload.name, workload.about);
     println!(
         "{:<24} {:>9} | {:^24} | {:^24} | {:^45} | {:>7}",
-        "", "requests", "closed loop, ms", "open loop at half, ms", "CPU µs a vote", "WAL"
+        "", "votes and", "closed loop, ms", "open loop at half, ms", "CPU µs a vote", "WAL"
     );
     println!(
         "{:<24} {:>9} | {:>7} {:>8} {:>7} | {:>7} {:>8} {:>7} | {:>7} {:>6} {:>8} {:>5} {:>7} {:>7} | {:>7}",
         "",
-        "a second",
+        "reads/s",
         "p50",
         "p99",
         "p99.9",
@@ -134,7 +142,7 @@ fn table_line(line: &Line) -> String {
     format!(
         "{:<24} {:>9.0} | {} | {} | {:>7.1} {:>6.1} {:>8.1} {:>5.1} {:>7.1} {:>7.1} | {:>7}{}",
         line.name,
-        line.requests_per_second,
+        line.rate,
         latency(Some(line.closed)),
         latency(line.open),
         line.cpu.server,

@@ -15,6 +15,25 @@ pub struct Results {
     pub worker: Vec<WorkerRow>,
 }
 
+/// Which case of a workload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Which {
+    pub system: System,
+    /// In its ledger at the start.
+    pub ledger_rows: i64,
+    pub votes_per_request: usize,
+}
+
+impl Which {
+    pub fn of(row: &Row) -> Self {
+        Self {
+            system: row.system,
+            ledger_rows: row.ledger_rows,
+            votes_per_request: row.votes_per_request,
+        }
+    }
+}
+
 #[derive(Serialize)]
 #[serde(untagged)]
 enum AnyRow<'a> {
@@ -44,12 +63,11 @@ impl Results {
         write_json("results.json", &rows);
     }
 
-    /// A workload's cases in the order in which they took their turns: each a system, and
-    /// the rows in its ledger at the start.
-    pub fn cases(&self, workload: &str) -> Vec<(System, i64)> {
+    /// A workload's cases in the order in which they took their turns.
+    pub fn cases(&self, workload: &str) -> Vec<Which> {
         let mut cases = Vec::new();
         for row in self.voting.iter().filter(|row| row.workload == workload) {
-            let case = (row.system, row.ledger_rows);
+            let case = Which::of(row);
             if !cases.contains(&case) {
                 cases.push(case);
             }
@@ -58,14 +76,10 @@ impl Results {
     }
 
     /// A case's rows, in the order of rounds.
-    pub fn rows<'a>(
-        &'a self,
-        workload: &'a str,
-        (system, ledger_rows): (System, i64),
-    ) -> impl Iterator<Item = &'a Row> {
-        self.voting.iter().filter(move |row| {
-            row.workload == workload && row.system == system && row.ledger_rows == ledger_rows
-        })
+    pub fn rows<'a>(&'a self, workload: &'a str, which: Which) -> impl Iterator<Item = &'a Row> {
+        self.voting
+            .iter()
+            .filter(move |row| row.workload == workload && Which::of(row) == which)
     }
 
     /// What was not verified.

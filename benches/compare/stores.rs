@@ -14,6 +14,7 @@ use testkit::stores::{SECRET, environment, folder, owner_pool, redis_connection,
 
 use crate::machine::Machine;
 use crate::measure::Processes;
+use crate::systems::locking;
 
 /// Postgres with its default durability (fsync and synchronous_commit on), and Redis.
 pub struct Stores {
@@ -39,8 +40,22 @@ pub struct Template {
     pub audited: bool,
     /// Whether it is in the items' saved counts.
     pub saved: bool,
-    /// Whether each item has a limit of votes, far above what it gets.
-    pub limited: bool,
+    pub rules: Rules,
+}
+
+/// Which rules the items have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rules {
+    Default,
+    /// A limit of votes each, far above what it gets.
+    Limited,
+    /// They are the choices of poll 1, and each vote has a voter: see [`voter_of_poll`].
+    Poll,
+}
+
+/// The voter with this number, in SQL, as [`testkit::load::Mix::PollMoves`] names it.
+pub fn voter_of_poll(number: &str) -> String {
+    format!("'voter-' || lpad({number}::text, 16, '0')")
 }
 
 impl Template {
@@ -243,12 +258,18 @@ impl Stores {
         .execute(&mut connection)
         .await
         .expect("items");
-        if template.limited {
-            limit_items(&mut connection).await;
+        match template.rules {
+            Rules::Default => {}
+            Rules::Limited => limit_items(&mut connection).await,
+            Rules::Poll => make_poll(&mut connection, template).await,
         }
-        if template.votes() > 0 {
+        if template.votes() > 0 && template.rules != Rules::Poll {
             fill_votes(&mut connection, template).await;
         }
+        if template.audited && template.votes() > 0 {
+            set_watermark(&mut connection).await;
+        }
+        locking::make_tables(&mut connection).await;
         // As autovacuum would leave it.
         sqlx::raw_sql("vacuum analyze")
             .execute(&mut connection)
@@ -320,13 +341,37 @@ async fn fill_votes(connection: &mut PgConnection, template: &Template) {
             .await
             .expect("an index more");
     }
-    if template.audited {
-        sqlx::query("update watermark set vote_id = (select max(id) from vote), votes = $1")
-            .bind(template.votes())
-            .execute(&mut *connection)
-            .await
-            .expect("a watermark");
-    }
+}
+
+/// Sets the watermark behind all votes.
+async fn set_watermark(connection: &mut PgConnection) {
+    sqlx::raw_sql(
+        "update watermark set vote_id = coalesce(max_id, 0), vote_total = total
+         from (select max(id) as max_id, count(*) as total from vote) as all_votes",
+    )
+    .execute(connection)
+    .await
+    .expect("a watermark");
+}
+
+/// Makes the items choices of poll 1, in which as many voters vote as there are votes, one after
+/// the other on the next choice.
+async fn make_poll(connection: &mut PgConnection, template: &Template) {
+    sqlx::raw_sql(&format!(
+        "alter table item disable trigger all;
+         insert into rule (title, max_choices, voter_count) values ('Poll', 1, {voters});
+         update item set rule_id = 1, takes_down_votes = false;
+         alter table item enable trigger all;
+         insert into vote (item_id, voter_id, poll_id, created_at)
+         select 1 + n % {choices}, {voter}, 1, now() - interval '1 day'
+         from generate_series(0, {voters} - 1) n",
+        voters = template.votes(),
+        choices = template.items,
+        voter = voter_of_poll("n"),
+    ))
+    .execute(connection)
+    .await
+    .expect("a poll");
 }
 
 /// Replaces the items by those with a rule each. A rule cannot be given to an item later.

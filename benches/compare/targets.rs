@@ -5,7 +5,9 @@ use serde::Serialize;
 use testkit::curve::median;
 
 use crate::results::Results;
-use crate::systems::System::{self, BatchedTransaction, NoOp, Recipe, Tally, Transaction};
+use crate::systems::System::{
+    self, BatchedTransaction, LockingTransaction, NoOp, Recipe, Tally, Transaction,
+};
 use crate::voting::Row;
 use crate::worker::WorkerRow;
 
@@ -47,23 +49,36 @@ impl Target {
 pub fn all(results: &Results) -> Vec<Target> {
     let mut targets = against_systems(results);
     targets.push(full_ledger(results));
+    targets.extend(batch_api(results));
     targets.extend(of_the_worker(results));
     targets
 }
 
 /// Tally's figures against those of the other systems.
 fn against_systems(results: &Results) -> Vec<Target> {
-    let rate = |row: &Row| Some(row.requests_per_second);
+    let rate = |row: &Row| Some(row.rate());
     let cpu = |row: &Row| Some(row.cpu_us_per_vote?.sum());
     let p99_at_half = |row: &Row| Some(row.open_loop_ms.as_ref()?.latency.p99);
     let ratio = |workload, other: System, figure: &dyn Fn(&Row) -> Option<f64>| {
-        ratio(results, workload, (Tally, 0), (other, 0), figure)
+        ratio(
+            results,
+            workload,
+            &|row| row.system == Tally,
+            &|row| row.system == other,
+            figure,
+        )
     };
     let rates = [
         ("hot", "hot item", Transaction, 30.0),
         ("hot", "hot item", Recipe, 8.0),
         ("hot", "hot item", NoOp, 0.70),
         ("hot_limited", "hot item with a limit", Transaction, 15.0),
+        (
+            "poll_moves",
+            "moves in a poll with one choice",
+            LockingTransaction,
+            8.0,
+        ),
         ("uniform", "10,000 items", Transaction, 9.0),
         ("uniform", "10,000 items", Recipe, 6.0),
         ("uniform", "10,000 items", NoOp, 0.55),
@@ -97,18 +112,45 @@ fn full_ledger(results: &Results) -> Target {
     let cases = results.cases("full_ledger");
     let rows = cases
         .into_iter()
-        .map(|(_, rows)| rows)
+        .map(|case| case.ledger_rows)
         .max()
         .filter(|rows| *rows > 0);
-    let rate = |row: &Row| Some(row.requests_per_second);
     Target::at_least(
         0.85,
         format!(
             "{} million rows in the ledger: rate against an empty one",
             rows.unwrap_or(10_000_000) / 1_000_000
         ),
-        rows.and_then(|rows| ratio(results, "full_ledger", (Tally, rows), (Tally, 0), &rate)),
+        ratio(
+            results,
+            "full_ledger",
+            &|row| row.system == Tally && row.ledger_rows > 0,
+            &|row| row.system == Tally && row.ledger_rows == 0,
+            &|row| Some(row.rate()),
+        ),
     )
+}
+
+/// Votes in batches against the same votes in single requests.
+fn batch_api(results: &Results) -> [Target; 2] {
+    let is_batch = |row: &Row| row.votes_per_request > 1;
+    let batches = results
+        .voting
+        .iter()
+        .filter(|row| row.workload == "batch_api" && is_batch(row));
+    let rate = |row: &Row| Some(row.rate());
+    [
+        Target::at_least(
+            3.0,
+            "batch API, hot item: votes against those of single requests",
+            ratio(results, "batch_api", &is_batch, &|row| !is_batch(row), &rate),
+        ),
+        Target::at_most(
+            9.0,
+            "batch API, hot item: CPU µs a vote",
+            median(batches.filter_map(|row| Some(row.cpu_us_per_vote?.sum()))),
+        ),
+    ]
 }
 
 fn of_the_worker(results: &Results) -> [Target; 11] {
@@ -189,14 +231,13 @@ fn of_the_worker(results: &Results) -> [Target; 11] {
 fn ratio(
     results: &Results,
     workload: &str,
-    one: (System, i64),
-    other: (System, i64),
+    is_one: &dyn Fn(&Row) -> bool,
+    is_other: &dyn Fn(&Row) -> bool,
     figure: &dyn Fn(&Row) -> Option<f64>,
 ) -> Option<f64> {
-    median(results.rows(workload, one).filter_map(|row| {
-        let other = results
-            .rows(workload, other)
-            .find(|other| other.round == row.round)?;
+    let rows = || results.voting.iter().filter(|row| row.workload == workload);
+    median(rows().filter(|row| is_one(row)).filter_map(|row| {
+        let other = rows().find(|other| is_other(other) && other.round == row.round)?;
         Some(figure(row)? / figure(other)?)
     }))
 }

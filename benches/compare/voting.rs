@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use serde::Serialize;
-use testkit::load::{Load, Mix, Outcome, Pace, Requests, Spread};
+use testkit::load::{Load, Mix, Outcome, Pace, Requests, Spread, choice_of};
 use tokio::time::sleep;
 
 use crate::measure::CpuEach;
 use crate::servers::Servers;
 use crate::settings::Settings;
-use crate::stores::{Database, Stores, Template};
-use crate::systems::{System, recipe_key};
+use crate::stores::{Database, Stores, Template, voter_of_poll};
+use crate::systems::{System, locking, recipe_key};
 use crate::workloads::Case;
 
 /// The part of its own maximum that a system is given when its latency is measured.
@@ -31,6 +31,8 @@ pub struct Row {
     pub connections: usize,
     pub servers: usize,
     pub ledger_rows: i64,
+    /// More than 1: a request is a batch.
+    pub votes_per_request: usize,
     pub sync_delay_ms: f64,
     pub votes: u64,
     pub votes_per_second: f64,
@@ -66,6 +68,13 @@ pub struct OpenLatency {
     pub requests_per_second: f64,
     #[serde(flatten)]
     pub latency: Latency,
+}
+
+impl Row {
+    /// Votes and reads a second.
+    pub fn rate(&self) -> f64 {
+        self.requests_per_second.max(self.votes_per_second)
+    }
 }
 
 impl Latency {
@@ -140,10 +149,9 @@ pub async fn measure(
         .chain(open.as_ref().map(|(_, open)| open))
         .chain(&voted)
         .collect();
-    let acknowledged: u64 = loads.iter().map(|load| load.acknowledged_votes).sum();
     let answered: Result<(), String> = loads.iter().try_for_each(|load| load.expect_all_answered());
     let checked = match answered.and(servers.stop(stores, &database).await) {
-        Ok(()) => check(stores, &database, case.system, &case.template, acknowledged).await,
+        Ok(()) => check_case(stores, &database, case, &loads).await,
         Err(fault) => Err(fault),
     };
     stores.drop(database).await;
@@ -156,6 +164,7 @@ pub async fn measure(
         connections: case.connections,
         servers: case.servers,
         ledger_rows: case.template.votes(),
+        votes_per_request: case.votes_per_request(),
         sync_delay_ms: case.sync_delay.as_secs_f64() * 1000.0,
         votes,
         votes_per_second: votes as f64 / closed.measured.as_secs_f64(),
@@ -174,7 +183,87 @@ pub async fn measure(
     }
 }
 
-/// Compares what was acknowledged with what is stored and what is counted.
+/// Compares what a case's loads were answered with what is stored and what is counted.
+///
+/// # Errors
+/// What differs.
+async fn check_case(
+    stores: &Stores,
+    database: &Database,
+    case: &Case,
+    loads: &[&Outcome],
+) -> Result<(), String> {
+    let votes: u64 = loads.iter().map(|load| load.acknowledged_votes).sum();
+    let rows: u64 = loads.iter().map(|load| load.acknowledged_rows).sum();
+    if let Mix::PollMoves { voters } = case.mix {
+        check_choices(database, case.system, &case.template, voters, votes).await?;
+    }
+    match (case.system, case.mix) {
+        // It has no rows but those, which are checked, and its counts are those of Tally's tables.
+        (System::LockingTransaction, Mix::PollMoves { .. }) => Ok(()),
+        // A change is a vote of two rows, a new vote one of one.
+        (System::LockingTransaction, _) => {
+            locking::check(&database.pool, 2 * votes - rows, rows - votes).await
+        }
+        (system, mix) => {
+            check(stores, database, system, &case.template, rows).await?;
+            if system == System::Tally && matches!(mix, Mix::PollMoves { .. } | Mix::Changes) {
+                let broken = testkit::rules::broken(&database.pool).await.expect("an answer");
+                if let Some(first) = broken.first() {
+                    return Err(format!("{} rules are broken, the first: {first}", broken.len()));
+                }
+            }
+            Ok(())
+        }
+    }
+}
+
+/// Compares what every voter of the poll holds, and each choice's count, with what so many moves
+/// lead to, one voter's after the other.
+async fn check_choices(
+    database: &Database,
+    system: System,
+    template: &Template,
+    voters: u64,
+    moves: u64,
+) -> Result<(), String> {
+    let held = if system == System::Tally {
+        "select voter_id, item_id from vote where poll_id = 1 group by voter_id, item_id having sum(value) <> 0"
+    } else {
+        "select voter_id, item_id from plain_choice where poll_id = 1"
+    };
+    let (mut names, mut items) = (Vec::new(), Vec::new());
+    for voter in 0..voters {
+        let moved = moves / voters + u64::from(voter < moves % voters);
+        let choice = choice_of(voter, moved, template.items as u64);
+        names.push(voter as i64);
+        items.push(choice as i64 + 1);
+    }
+    let (differ, counts): (i64, i64) = sqlx::query_as(&format!(
+        "with held as ({held}),
+         wanted as (
+             select {voter} as voter_id, item_id from unnest($1::bigint[], $2::bigint[]) as given (n, item_id)
+         )
+         select (select count(*) from held full join wanted using (voter_id, item_id)
+                 where held.voter_id is null or wanted.voter_id is null),
+                (select count(*) from item
+                 where vote_count <> (select count(*) from wanted where item_id = item.id))",
+        voter = voter_of_poll("n"),
+    ))
+    .bind(&names)
+    .bind(&items)
+    .fetch_one(&database.pool)
+    .await
+    .expect("a count");
+    if differ > 0 || counts > 0 {
+        return Err(format!(
+            "after {moves} moves, choices of voters differ {differ} times, counts of choices {counts} times"
+        ));
+    }
+    Ok(())
+}
+
+/// Compares what was acknowledged, in rows of the ledger, with what is stored and what is counted.
 ///
 /// # Errors
 /// What differs.
@@ -194,7 +283,7 @@ pub async fn check(
         .await
         .expect("a count");
     if u64::try_from(rows) != Ok(acknowledged) {
-        return Err(format!("{acknowledged} votes acknowledged, {rows} rows"));
+        return Err(format!("{acknowledged} rows acknowledged, {rows} stored"));
     }
     let wrong = if system == System::Recipe {
         wrong_counts_of_recipe(stores, database, template.items).await
@@ -202,9 +291,12 @@ pub async fn check(
         // Each item's count is its count at the start and the rows since.
         sqlx::query_scalar(
             "select count(*) from item
-             left join (select item_id, sum(value) as sum from vote where id > $1 group by item_id) as new
+             left join (select item_id, sum(value) as sum,
+                               count(*) filter (where value < 0 and change_number % 2 = 0)
+                               - count(*) filter (where value > 0 and change_number % 2 = 1) as downs
+                        from vote where id > $1 group by item_id) as new
                     on new.item_id = item.id
-             where item.vote_count <> $2 + coalesce(new.sum, 0)",
+             where item.vote_count <> $2 + coalesce(new.sum, 0) or item.down_count <> coalesce(new.downs, 0)",
         )
         .bind(database.first_votes)
         .bind(template.saved_count())

@@ -6,14 +6,25 @@ use std::time::Duration;
 use testkit::load::{Mix, Spread};
 
 use crate::settings::Settings;
-use crate::stores::Template;
-use crate::systems::System::{self, BatchedTransaction, NoOp, Recipe, Tally, Transaction};
+use crate::stores::{Rules, Template};
+use crate::systems::System::{
+    self, BatchedTransaction, LockingTransaction, NoOp, Recipe, Tally, Transaction,
+};
 
 pub const ITEMS: i64 = 10_000;
 /// Votes in a full ledger.
 const LEDGER_VOTES: i64 = 10_000_000;
 const QUICK_LEDGER_VOTES: i64 = 1_000_000;
 pub const CONNECTIONS: usize = 256;
+/// Choices of the poll in which votes are moved, and voters on each at the start. No voter's next
+/// move is under way before the last one is answered.
+const CHOICES: i64 = 10;
+const VOTERS_OF_A_CHOICE: i64 = 1000;
+/// Votes of one request to the batch API.
+const BATCH_VOTES: usize = 100;
+/// Connections that send such requests: their votes fit into the queue of one thread of two, so
+/// that none is refused.
+const BATCH_CONNECTIONS: usize = 16;
 /// How much longer a slow sync takes. On one machine, Postgres' own `commit_delay` has the
 /// effect of a slower disk or a synchronous standby.
 const SLOW_SYNC: Duration = Duration::from_millis(2);
@@ -34,6 +45,16 @@ pub struct Case {
     pub open_loop: bool,
 }
 
+impl Case {
+    /// What one request casts.
+    pub fn votes_per_request(&self) -> usize {
+        match self.mix {
+            Mix::Batches { votes } => votes,
+            _ => 1,
+        }
+    }
+}
+
 /// Cases that take turns.
 pub struct Workload {
     pub name: &'static str,
@@ -51,13 +72,22 @@ pub const EMPTY: Template = Template {
     in_ledger: true,
     audited: true,
     saved: true,
-    limited: false,
+    rules: Rules::Default,
 };
 
 /// The same with a limit for each item.
 const LIMITED: Template = Template {
     name: "limited_items",
-    limited: true,
+    rules: Rules::Limited,
+    ..EMPTY
+};
+
+/// A poll in which each voter holds one choice.
+const POLL: Template = Template {
+    name: "poll",
+    items: CHOICES,
+    count: VOTERS_OF_A_CHOICE,
+    rules: Rules::Poll,
     ..EMPTY
 };
 
@@ -132,7 +162,51 @@ pub fn all(settings: &Settings) -> Vec<Workload> {
     all.extend(voter_ids());
     all.extend(reads(settings));
     all.push(full_ledger(settings));
+    all.extend(decisions());
+    all.push(batch_api());
     all
+}
+
+/// What one transaction a vote has to lock for.
+fn decisions() -> [Workload; 2] {
+    let compared = [LockingTransaction, Tally];
+    let moves = Case {
+        mix: Mix::PollMoves {
+            voters: POLL.votes() as u64,
+        },
+        template: POLL,
+        ..HOT
+    };
+    let changes = Case {
+        mix: Mix::Changes,
+        voter_ids: true,
+        ..UNIFORM
+    };
+    [
+        Workload::new(
+            "poll_moves",
+            "a poll with one choice a voter: 10,000 voters move their votes among 10 choices",
+            moves.on(&compared),
+        ),
+        Workload::new(
+            "changes",
+            "10,000 items, each vote with a voter id; one request in five changes an earlier vote",
+            changes.on(&compared),
+        ),
+    ]
+}
+
+/// The same votes in single requests and in batches, in turns.
+fn batch_api() -> Workload {
+    let batches = Case {
+        mix: Mix::Batches { votes: BATCH_VOTES },
+        connections: BATCH_CONNECTIONS,
+        ..HOT
+    };
+    let about = "one hot item, 100 votes a request over 16 connections, against single requests";
+    let mut cases = HOT.on(&[Tally]);
+    cases.extend(batches.on(&[Tally]));
+    Workload::new("batch_api", about, cases)
 }
 
 /// How the votes are spread over the items.
@@ -150,14 +224,14 @@ fn distributions() -> Vec<Workload> {
         ..case
     };
     vec![
-        Workload::new("hot", "one hot item", measured(HOT).on(&System::ALL)).quick(),
+        Workload::new("hot", "one hot item", measured(HOT).on(&System::ADDING)).quick(),
         Workload::new(
             "uniform",
             "10,000 items, all alike",
-            measured(UNIFORM).on(&System::ALL),
+            measured(UNIFORM).on(&System::ADDING),
         )
         .quick(),
-        Workload::new("zipf", "10,000 items by Zipf's law", zipf.on(&System::ALL)),
+        Workload::new("zipf", "10,000 items by Zipf's law", zipf.on(&System::ADDING)),
         // One transaction per vote locks the item's row in any case.
         Workload::new(
             "hot_limited",
@@ -218,12 +292,12 @@ fn fewer_connections() -> [Workload; 2] {
         Workload::new(
             "hot_64",
             "one hot item, 64 connections",
-            few(HOT).on(&System::ALL),
+            few(HOT).on(&System::ADDING),
         ),
         Workload::new(
             "uniform_64",
             "10,000 items, 64 connections",
-            few(UNIFORM).on(&System::ALL),
+            few(UNIFORM).on(&System::ADDING),
         ),
     ]
 }
@@ -237,12 +311,12 @@ fn voter_ids() -> [Workload; 2] {
         Workload::new(
             "hot_voters",
             "one hot item, each vote with a voter id",
-            named(HOT).on(&System::ALL),
+            named(HOT).on(&System::ADDING),
         ),
         Workload::new(
             "uniform_voters",
             "10,000 items, each vote with a voter id",
-            named(UNIFORM).on(&System::ALL),
+            named(UNIFORM).on(&System::ADDING),
         ),
     ]
 }

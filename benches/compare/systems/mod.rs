@@ -1,8 +1,9 @@
-//! The systems that are compared: Tally, and four baselines that store votes in other ways.
+//! The systems that are compared: Tally, and five baselines that store votes in other ways.
 //! A baseline answers the same requests through the same HTTP server as Tally's
 //! (`tally::http::start`). Its process is this program, started again.
 
 mod batched;
+pub mod locking;
 mod no_op;
 mod recipe;
 mod transaction;
@@ -13,13 +14,16 @@ use std::net::TcpListener;
 use std::time::Duration;
 
 use actix_web::{HttpResponse, web};
-use anyhow::Context;
+use anyhow::{Context, anyhow, bail};
 use serde::Serialize;
 use sqlx::PgExecutor;
 use sqlx::postgres::{PgPool, PgPoolOptions};
 use tally::counts::ItemCount;
-use tally::domain::{Item, ItemId, NewVote, StoredVote, VoteId, VoterId};
-use tally::http::{self, Json, PathItem, Problem, VoteBody, item_answer, vote_answer};
+use tally::domain::{Item, ItemId, NewVote, PollId, StoredVote, Value, VoteId, VoterId};
+use tally::http::{
+    self, ChangeBody, Json, PathItem, PathPoll, PathVoter, Problem, SelectionBody, VoteBody, item_answer,
+    selection_answer, vote_answer,
+};
 use tally::telemetry;
 use tally::votes::Cast;
 
@@ -44,6 +48,9 @@ pub enum System {
     NoOp,
     /// An insert and an update in one transaction a vote.
     Transaction,
+    /// One transaction a vote, with `select … for update` where a decision depends on what is
+    /// held; on tables of its own, which hold what each voter holds.
+    LockingTransaction,
     /// Group commit: one statement a batch inserts the votes and updates the items.
     BatchedTransaction,
     /// One INSERT and one EVALSHA a vote.
@@ -53,7 +60,16 @@ pub enum System {
 }
 
 impl System {
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
+        Self::NoOp,
+        Self::Transaction,
+        Self::LockingTransaction,
+        Self::BatchedTransaction,
+        Self::Recipe,
+        Self::Tally,
+    ];
+    /// Those that only ever add votes, and Tally.
+    pub const ADDING: [Self; 5] = [
         Self::NoOp,
         Self::Transaction,
         Self::BatchedTransaction,
@@ -65,6 +81,7 @@ impl System {
         match self {
             Self::NoOp => "no-op",
             Self::Transaction => "transaction",
+            Self::LockingTransaction => "locking_transaction",
             Self::BatchedTransaction => "batched_transaction",
             Self::Recipe => "recipe",
             Self::Tally => "tally",
@@ -84,10 +101,23 @@ impl System {
     }
 }
 
+/// What a system says that only adds votes.
+const UNKNOWN: &str = "this system only adds votes";
+
 /// A way of storing votes.
 trait VoteStore: 'static {
     /// Stores and counts a vote. What is durable at all is durable once this returns.
     fn cast(&self, vote: NewVote) -> impl Future<Output = anyhow::Result<Cast>>;
+
+    /// Changes a vote that is held.
+    async fn change(&self, _: ItemId, _: &VoterId, _: Value) -> anyhow::Result<Cast> {
+        bail!("{UNKNOWN}")
+    }
+
+    /// Moves a voter's vote in a poll to this choice. Returns whether it was another one.
+    async fn choose(&self, _: PollId, _: &VoterId, _: ItemId) -> anyhow::Result<bool> {
+        bail!("{UNKNOWN}")
+    }
 
     /// An item, and its live count if that is not in the item.
     fn item(&self, id: ItemId) -> impl Future<Output = anyhow::Result<(Item, Option<i64>)>>;
@@ -102,6 +132,12 @@ pub async fn serve(name: &str) {
         Some(System::NoOp) => answer_with(|| no_op::NoOp).await,
         Some(System::Transaction) => {
             let store = transaction::Transaction {
+                pool: connect().await,
+            };
+            answer_with(move || store.clone()).await;
+        }
+        Some(System::LockingTransaction) => {
+            let store = locking::LockingTransaction {
                 pool: connect().await,
             };
             answer_with(move || store.clone()).await;
@@ -130,7 +166,9 @@ async fn answer_with<S: VoteStore>(store: impl Fn() -> S + Clone + Send + 'stati
             // In the order of Tally's own routes.
             app.app_data(web::Data::new(store()))
                 .service(web::resource("/v1/items/{id}/votes").route(web::post().to(cast::<S>)))
-                .service(web::resource("/v1/items/{id}").route(web::get().to(item::<S>)));
+                .service(web::resource("/v1/items/{id}/votes/{voter_id}").route(web::put().to(change::<S>)))
+                .service(web::resource("/v1/items/{id}").route(web::get().to(item::<S>)))
+                .service(web::resource("/v1/polls/{id}/votes/{voter_id}").route(web::put().to(choose::<S>)));
         },
     )
     .expect("a server")
@@ -149,6 +187,37 @@ async fn cast<S: VoteStore>(
         Ok(cast) => vote_answer(item_id, voter_id.as_ref(), cast),
         Err(error) => Ok(failed(&error)),
     }
+}
+
+async fn change<S: VoteStore>(
+    store: web::Data<S>,
+    id: PathItem,
+    voter: PathVoter,
+    body: Json<ChangeBody>,
+) -> Result<HttpResponse, Problem> {
+    let value = body.0.into_value()?;
+    match store.change(id.0, &voter.0, value).await {
+        Ok(cast) => vote_answer(id.0, Some(&voter.0), cast),
+        Err(error) => Ok(failed(&error)),
+    }
+}
+
+async fn choose<S: VoteStore>(
+    store: web::Data<S>,
+    id: PathPoll,
+    voter: PathVoter,
+    body: Json<SelectionBody>,
+) -> Result<HttpResponse, Problem> {
+    let items = body.0.into_items()?;
+    let [choice] = items[..] else {
+        return Ok(failed(&anyhow!(
+            "a selection of one choice, and no other, is asked for"
+        )));
+    };
+    Ok(match store.choose(id.0, &voter.0, choice).await {
+        Ok(is_changed) => selection_answer(id.0, &voter.0, items, !is_changed),
+        Err(error) => failed(&error),
+    })
 }
 
 async fn item<S: VoteStore>(store: web::Data<S>, id: PathItem) -> HttpResponse {
@@ -220,6 +289,8 @@ async fn item_row(pool: &PgPool, id: ItemId) -> anyhow::Result<(Item, Option<i64
             .await?;
     let item = Item {
         rules: None,
+        key: None,
+        is_hidden: false,
         id,
         name: name.into(),
         saved_count: saved_count.into(),

@@ -27,6 +27,8 @@ impl VoteStore for NoOp {
     async fn item(&self, id: ItemId) -> anyhow::Result<(Item, Option<i64>)> {
         let item = Item {
             rules: None,
+            key: None,
+            is_hidden: false,
             id,
             name: "item".into(),
             saved_count: COUNT.into(),

@@ -85,6 +85,8 @@ impl VoteStore for Recipe {
         // The name would come from a cache. Nothing is asked: that is in the recipe's favour.
         let item = Item {
             rules: None,
+            key: None,
+            is_hidden: false,
             id,
             name: "item".into(),
             saved_count: 0.into(),

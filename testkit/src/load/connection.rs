@@ -10,7 +10,9 @@ pub(super) struct Connection {
     pub partial: Vec<u8>,
     /// When the request under way was due.
     pub due: Instant,
-    pub is_vote: bool,
+    /// How many votes the request under way casts, and how many rows they are.
+    pub votes: u64,
+    pub rows: u64,
     pub is_busy: bool,
 }
 
@@ -24,7 +26,8 @@ impl Connection {
             stream,
             partial: Vec::new(),
             due: Instant::now(),
-            is_vote: false,
+            votes: 0,
+            rows: 0,
             is_busy: false,
         })
     }

@@ -27,7 +27,7 @@ const LATENCY_LIMIT_US: u64 = 60_000_000;
 /// How epoll reports the timer.
 const TIMER: u64 = u64::MAX;
 /// How the answer to a new vote ends while there is no live count.
-const WITHOUT_COUNT: &[u8] = b"\"vote_count\":null}";
+const WITHOUT_COUNT: &[u8] = b"\"down_count\":null}";
 
 pub(super) struct Generator {
     connections: Vec<Connection>,
@@ -86,6 +86,7 @@ impl Generator {
             next_due: Instant::now(),
             outcome: Outcome {
                 acknowledged_votes: 0,
+                acknowledged_rows: 0,
                 refused: 0,
                 failures: 0,
                 first_failure: None,
@@ -220,12 +221,12 @@ impl Generator {
     }
 
     fn send(&mut self, at: usize, due: Instant) {
-        let voter = self.first_voter + self.sent;
-        let request = self.requests.nth(self.sent, voter, &mut self.scratch);
+        let request = self.requests.nth(self.sent, self.first_voter, &mut self.scratch);
         let connection = &mut self.connections[at];
         let written = connection.stream.write(request.text);
         connection.due = due;
-        connection.is_vote = request.is_vote;
+        connection.votes = request.votes;
+        connection.rows = request.rows;
         connection.is_busy = true;
         self.sent += 1;
         self.under_way += 1;
@@ -264,11 +265,13 @@ impl Generator {
         let now = Instant::now();
         let has_succeeded = status == *b"201" || status == *b"200";
         let lacks_count = answer.ends_with(WITHOUT_COUNT);
-        let failure = (!has_succeeded).then(|| String::from_utf8_lossy(answer).into_owned());
+        let (votes, rows, due) = (connection.votes, connection.rows, connection.due);
+        // A batch is answered with 200, whatever became of its votes.
+        let is_whole = votes < 2 || accepted_of_batch(answer) == votes;
+        let failure = (!has_succeeded || !is_whole).then(|| String::from_utf8_lossy(answer).into_owned());
         connection.partial.clear();
         connection.is_busy = false;
         self.under_way -= 1;
-        let (is_vote, due) = (connection.is_vote, connection.due);
         if let Some(failure) = failure {
             if status == *b"503" && failure.contains("retry-after: ") {
                 self.outcome.refused += 1;
@@ -278,8 +281,9 @@ impl Generator {
             }
             return Some(now);
         }
-        if is_vote {
-            self.outcome.acknowledged_votes += 1;
+        if votes > 0 {
+            self.outcome.acknowledged_votes += votes;
+            self.outcome.acknowledged_rows += rows;
             self.control
                 .acknowledged_votes
                 .store(self.outcome.acknowledged_votes, Ordering::Relaxed);
@@ -289,7 +293,7 @@ impl Generator {
         }
         if self.is_measured(due) {
             self.outcome.requests += 1;
-            self.outcome.votes += u64::from(is_vote);
+            self.outcome.votes += votes;
             let micros = u64::try_from(now.saturating_duration_since(due).as_micros()).unwrap_or(u64::MAX);
             self.outcome.latency_us.saturating_record(micros);
         }
@@ -337,6 +341,13 @@ impl Generator {
         self.outcome.failures += 1;
         self.outcome.first_failure.get_or_insert(why);
     }
+}
+
+/// How many votes of a batch are new ones, by its answer.
+fn accepted_of_batch(answer: &[u8]) -> u64 {
+    const ACCEPTED: &[u8] = b"{\"status\":201,";
+    let starts = answer.windows(ACCEPTED.len()).filter(|text| *text == ACCEPTED);
+    starts.count() as u64
 }
 
 /// Has epoll report what arrives on a connection.

@@ -16,7 +16,7 @@ use hdrhistogram::Histogram;
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 
-pub use requests::{Mix, Requests, Spread};
+pub use requests::{Mix, Requests, Spread, choice_of};
 
 use generator::Generator;
 
@@ -76,6 +76,8 @@ pub struct Load {
 pub struct Outcome {
     /// Votes acknowledged in all, the warm-up's too.
     pub acknowledged_votes: u64,
+    /// How many rows of the ledger these are.
+    pub acknowledged_rows: u64,
     /// Requests refused with 503 and Retry-After.
     pub refused: u64,
     /// Requests answered otherwise or not at all, and connections that could not be made.

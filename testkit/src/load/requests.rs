@@ -6,6 +6,13 @@ use rand::{Rng, SeedableRng};
 
 /// How many items are drawn beforehand; they are then used again and again in this order.
 const DRAWS: usize = 1 << 20;
+/// How many different batches are rendered, at the most.
+const BATCHES: usize = 1 << 10;
+/// One request in so many changes an earlier vote.
+const CHANGE_EVERY: u64 = 5;
+/// How many requests lie between a vote and its change, about: so many that the vote has long been
+/// answered. A multiple of [`CHANGE_EVERY`], so that no vote is changed twice.
+const CHANGE_AFTER: u64 = 3_000;
 
 /// Which items are voted on.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -18,33 +25,113 @@ pub enum Spread {
     Zipf,
 }
 
-/// Which of the requests are votes.
+/// What the requests do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mix {
     Votes,
     NineReadsToAVote,
     Reads,
+    /// Votes with voter ids; one request in [`CHANGE_EVERY`] changes an earlier vote to −1.
+    Changes,
+    /// Each moves the vote of the next one of so many voters to the next choice of poll 1. The
+    /// choices are the items. See [`choice_of`].
+    PollMoves {
+        voters: u64,
+    },
+    /// Each casts so many votes.
+    Batches {
+        votes: usize,
+    },
+}
+
+/// Which of the choices 0 to `choices` − 1 of poll 1 a voter holds after so many moves.
+pub fn choice_of(voter: u64, moves: u64, choices: u64) -> u64 {
+    (voter + moves) % choices
 }
 
 /// The requests, rendered.
 pub struct Requests {
-    /// One for each item, as `reads`.
-    votes: Vec<Vec<u8>>,
-    reads: Vec<Vec<u8>>,
+    /// One for each item, as `reads` and `changes`; without any of the mix, none.
+    votes: Vec<Text>,
+    reads: Vec<Text>,
+    /// Changes of a vote; moves to a choice.
+    changes: Vec<Text>,
+    batches: Vec<Text>,
     /// Items in the order in which they are used.
     draws: Vec<u32>,
     mix: Mix,
-    voter_ids: bool,
 }
 
 /// A request as it is sent.
 pub struct Request<'a> {
     pub text: &'a [u8],
-    pub is_vote: bool,
+    /// How many votes it casts, changes or moves; 0: it reads.
+    pub votes: u64,
+    /// How many rows of the ledger they are: a change and a move take a vote back and cast one.
+    pub rows: u64,
 }
 
 /// How many digits a voter id ends with.
 const VOTER_DIGITS: usize = 16;
+
+/// A request's text, and where its voter's digits stand, if it has a voter.
+struct Text {
+    bytes: Vec<u8>,
+    digits_at: Option<usize>,
+}
+
+impl Text {
+    /// `#` stands for the voter's digits.
+    fn new(text: &str) -> Self {
+        Self {
+            bytes: text.replace('#', &"0".repeat(VOTER_DIGITS)).into_bytes(),
+            digits_at: text.find('#'),
+        }
+    }
+
+    /// With these digits, made in `scratch`.
+    fn of<'a>(&'a self, scratch: &'a mut Vec<u8>, digits: impl Fn(&mut [u8; VOTER_DIGITS])) -> &'a [u8] {
+        let Some(at) = self.digits_at else {
+            return &self.bytes;
+        };
+        scratch.clear();
+        scratch.extend_from_slice(&self.bytes);
+        if let Some(place) = scratch[at..].first_chunk_mut() {
+            digits(place);
+        }
+        scratch
+    }
+}
+
+/// Scattered over the index, as voters' ids are.
+fn scattered(voter: u64) -> impl Fn(&mut [u8; VOTER_DIGITS]) {
+    let voter = voter.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    move |place| {
+        for (at, digit) in place.iter_mut().enumerate() {
+            *digit = b"0123456789abcdef"[(voter >> (4 * at) & 15) as usize];
+        }
+    }
+}
+
+/// A decimal number.
+fn decimal(voter: u64) -> impl Fn(&mut [u8; VOTER_DIGITS]) {
+    move |place| {
+        let mut rest = voter;
+        for digit in place.iter_mut().rev() {
+            *digit = b'0' + (rest % 10) as u8;
+            rest /= 10;
+        }
+    }
+}
+
+/// A request with a JSON body.
+fn with_body(method: &str, path: &str, body: &str) -> Text {
+    // The digits are longer than their mark.
+    let length = body.len() + body.matches('#').count() * (VOTER_DIGITS - 1);
+    Text::new(&format!(
+        "{method} {path} HTTP/1.1\r\nhost: tally\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}"
+    ))
+}
 
 impl Requests {
     /// Renders the requests for the items 1 to `items`.
@@ -52,7 +139,7 @@ impl Requests {
         let used = if spread == Spread::Hot { 1 } else { items };
         // The same draws in every run, for every system.
         let mut random = SmallRng::seed_from_u64(1);
-        let draws = match spread {
+        let draws: Vec<u32> = match spread {
             Spread::Hot => vec![0],
             Spread::Uniform => (0..DRAWS).map(|_| random.random_range(0..number(used))).collect(),
             Spread::Zipf => {
@@ -60,56 +147,224 @@ impl Requests {
                 (0..DRAWS).map(|_| number(weights.sample(&mut random))).collect()
             }
         };
-        let body = if voter_ids {
-            format!(r#"{{"voter_id":"voter-{}"}}"#, "0".repeat(VOTER_DIGITS))
-        } else {
-            "{}".to_owned()
+        let each = |of: bool, items: usize, text: &dyn Fn(usize) -> Text| -> Vec<Text> {
+            (1..=items).filter(|_| of).map(text).collect()
         };
-        let vote = |item: usize| {
-            format!(
-                "POST /v1/items/{item}/votes HTTP/1.1\r\nhost: tally\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
-                body.len()
+        let vote = |item| {
+            let body = if voter_ids || mix == Mix::Changes {
+                r##"{"voter_id":"voter-#"}"##
+            } else {
+                "{}"
+            };
+            with_body("POST", &format!("/v1/items/{item}/votes"), body)
+        };
+        let read = |item| Text::new(&format!("GET /v1/items/{item} HTTP/1.1\r\nhost: tally\r\n\r\n"));
+        let change = |item| {
+            with_body(
+                "PUT",
+                &format!("/v1/items/{item}/votes/voter-#"),
+                r#"{"value":-1}"#,
             )
         };
-        let read = |item: usize| format!("GET /v1/items/{item} HTTP/1.1\r\nhost: tally\r\n\r\n");
+        let moved = |item| {
+            with_body(
+                "PUT",
+                "/v1/polls/1/votes/voter-#",
+                &format!(r#"{{"items":[{item}]}}"#),
+            )
+        };
+        let has_votes = matches!(mix, Mix::Votes | Mix::NineReadsToAVote | Mix::Changes);
+        let has_reads = matches!(mix, Mix::NineReadsToAVote | Mix::Reads);
         Self {
-            votes: (1..=used).map(|item| vote(item).into_bytes()).collect(),
-            reads: (1..=used).map(|item| read(item).into_bytes()).collect(),
+            votes: each(has_votes, used, &vote),
+            reads: each(has_reads, used, &read),
+            changes: match mix {
+                Mix::PollMoves { .. } => each(true, items, &moved),
+                _ => each(mix == Mix::Changes, used, &change),
+            },
+            batches: match mix {
+                Mix::Batches { votes } => batches(&draws, votes),
+                _ => Vec::new(),
+            },
             draws,
             mix,
-            voter_ids,
         }
     }
 
-    /// The request with this number. A vote with a voter id is made in `scratch`; `voter`
-    /// differs from call to call.
-    pub fn nth<'a>(&'a self, number: u64, voter: u64, scratch: &'a mut Vec<u8>) -> Request<'a> {
-        let item = self.draws[(number % self.draws.len() as u64) as usize] as usize;
-        let is_vote = match self.mix {
-            Mix::Votes => true,
-            Mix::NineReadsToAVote => number.is_multiple_of(10),
-            Mix::Reads => false,
+    /// The request with this number, which counts up from 0. One with a voter id is made in
+    /// `scratch`; `first_voter` differs from load to load.
+    pub fn nth<'a>(&'a self, number: u64, first_voter: u64, scratch: &'a mut Vec<u8>) -> Request<'a> {
+        let vote = |scratch: &'a mut Vec<u8>| Request {
+            text: self.votes[self.item(number)].of(scratch, scattered(first_voter + number)),
+            votes: 1,
+            rows: 1,
         };
-        let text = if !is_vote {
-            &self.reads[item]
-        } else if self.voter_ids {
-            // Scattered over the index, as voters' ids are.
-            let voter = voter.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-            scratch.clear();
-            scratch.extend_from_slice(&self.votes[item]);
-            // The digits end two characters before the body does.
-            let end = scratch.len() - 2;
-            for (place, digit) in scratch[end - VOTER_DIGITS..end].iter_mut().enumerate() {
-                *digit = b"0123456789abcdef"[(voter >> (4 * place) & 15) as usize];
+        let read = || Request {
+            text: &self.reads[self.item(number)].bytes,
+            votes: 0,
+            rows: 0,
+        };
+        match self.mix {
+            Mix::Votes => vote(scratch),
+            Mix::NineReadsToAVote if number.is_multiple_of(10) => vote(scratch),
+            Mix::NineReadsToAVote | Mix::Reads => read(),
+            Mix::Changes => {
+                let Some(earlier) = changed(number) else {
+                    return vote(scratch);
+                };
+                Request {
+                    text: self.changes[self.item(earlier)].of(scratch, scattered(first_voter + earlier)),
+                    votes: 1,
+                    rows: 2,
+                }
             }
-            scratch
-        } else {
-            &self.votes[item]
-        };
-        Request { text, is_vote }
+            Mix::PollMoves { voters } => {
+                let voter = number % voters;
+                let choice = choice_of(voter, 1 + number / voters, self.changes.len() as u64);
+                Request {
+                    text: self.changes[choice as usize].of(scratch, decimal(voter)),
+                    votes: 1,
+                    rows: 2,
+                }
+            }
+            Mix::Batches { votes } => Request {
+                text: &self.batches[(number % self.batches.len() as u64) as usize].bytes,
+                votes: votes as u64,
+                rows: votes as u64,
+            },
+        }
     }
+
+    fn item(&self, number: u64) -> usize {
+        self.draws[(number % self.draws.len() as u64) as usize] as usize
+    }
+}
+
+/// Which vote the request with this number changes.
+fn changed(number: u64) -> Option<u64> {
+    let changes = number % CHANGE_EVERY == CHANGE_EVERY - 1;
+    // The one right before it casts a vote.
+    number.checked_sub(CHANGE_AFTER + 1).filter(|_| changes)
+}
+
+/// Batches of anonymous votes.
+fn batches(draws: &[u32], votes: usize) -> Vec<Text> {
+    let number = if draws.len() == 1 { 1 } else { BATCHES };
+    let mut draws = draws.iter().cycle();
+    let mut batch = || {
+        let votes = draws.by_ref().take(votes);
+        let votes: Vec<String> = votes
+            .map(|item| format!(r#"{{"item_id":{}}}"#, item + 1))
+            .collect();
+        with_body(
+            "POST",
+            "/v1/votes",
+            &format!(r#"{{"votes":[{}]}}"#, votes.join(",")),
+        )
+    };
+    (0..number).map(|_| batch()).collect()
 }
 
 fn number(count: usize) -> u32 {
     u32::try_from(count).expect("fewer items")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::{HashMap, HashSet};
+
+    /// Method, path and body.
+    fn parts(request: &Request<'_>) -> (String, String, String) {
+        let text = String::from_utf8(request.text.to_vec()).expect("UTF-8");
+        let (head, body) = text.split_once("\r\n\r\n").expect("a head");
+        let mut line = head.split(' ');
+        let (method, path) = (line.next().expect("a method"), line.next().expect("a path"));
+        let length = head
+            .lines()
+            .find_map(|line| line.strip_prefix("content-length: "));
+        let length: usize = length.map_or(0, |length| length.parse().expect("a number"));
+        assert_eq!(length, body.len(), "{text}");
+        (method.to_owned(), path.to_owned(), body.to_owned())
+    }
+
+    #[test]
+    fn one_request_in_five_changes_a_vote_that_was_cast_long_before_and_none_is_changed_twice() {
+        let requests = Requests::render(100, Spread::Uniform, Mix::Changes, false);
+        let (mut scratch, mut cast, mut changed) = (Vec::new(), HashMap::new(), HashSet::new());
+        let (mut votes, mut rows) = (0, 0);
+        for number in 0..20_000 {
+            let request = requests.nth(number, 7 << 40, &mut scratch);
+            votes += request.votes;
+            rows += request.rows;
+            let (method, path, body) = parts(&request);
+            if method == "PUT" {
+                let cast_at: &u64 = cast.get(&path).expect("a vote that was cast");
+                assert!(
+                    number - cast_at > CHANGE_AFTER && changed.insert(path),
+                    "{number}"
+                );
+                assert_eq!(body, r#"{"value":-1}"#);
+            } else {
+                let voter = body.split('"').nth(3).expect("a voter");
+                assert!(
+                    cast.insert(format!("{path}/{voter}"), number).is_none(),
+                    "{number}"
+                );
+            }
+        }
+        assert_eq!(votes, 20_000);
+        assert_eq!(
+            (rows - votes, changed.len()),
+            (3_400, 3_400),
+            "a fifth of those after the first"
+        );
+    }
+
+    #[test]
+    fn each_move_is_to_another_choice_and_choice_of_says_which() {
+        let requests = Requests::render(3, Spread::Hot, Mix::PollMoves { voters: 7 }, false);
+        let mut scratch = Vec::new();
+        let mut held: HashMap<String, u64> = HashMap::new();
+        for voter in 0..7 {
+            let path = format!("/v1/polls/1/votes/voter-{voter:016}");
+            held.insert(path, choice_of(voter, 0, 3));
+        }
+        let number = 40;
+        for at in 0..number {
+            let request = requests.nth(at, 0, &mut scratch);
+            assert_eq!((request.votes, request.rows), (1, 2));
+            let (method, path, body) = parts(&request);
+            let choice: u64 = body
+                .trim_matches(|one: char| !one.is_ascii_digit())
+                .parse()
+                .expect("an item");
+            let before = held.insert(path, choice - 1);
+            assert!(
+                method == "PUT" && before.is_some_and(|before| before != choice - 1),
+                "{at}"
+            );
+        }
+        for voter in 0..7 {
+            let moves = number / 7 + u64::from(voter < number % 7);
+            let path = format!("/v1/polls/1/votes/voter-{voter:016}");
+            assert_eq!(held[&path], choice_of(voter, moves, 3));
+        }
+    }
+
+    #[test]
+    fn a_batch_has_as_many_votes_as_it_says() {
+        let requests = Requests::render(50, Spread::Uniform, Mix::Batches { votes: 100 }, false);
+        let (mut scratch, mut items) = (Vec::new(), HashSet::new());
+        for number in 0..20 {
+            let request = requests.nth(number, 0, &mut scratch);
+            assert_eq!((request.votes, request.rows), (100, 100));
+            let (method, path, body) = parts(&request);
+            assert_eq!((method.as_str(), path.as_str()), ("POST", "/v1/votes"));
+            let votes = body.matches(r#"{"item_id":"#).count();
+            assert_eq!(votes, 100);
+            items.extend(body.split(|one: char| !one.is_ascii_digit()).map(str::to_owned));
+        }
+        assert_eq!(items.len(), 51, "all items, and the empty text between them");
+    }
 }
