@@ -17,6 +17,7 @@ RUN mkdir -p src/bin benches/compare benches/soak tests/it testkit/src \
 COPY .cargo .cargo
 COPY .sqlx .sqlx
 COPY lua lua
+COPY docs/PROBLEMS.md docs/
 COPY migrations migrations
 COPY src src
 RUN touch src/lib.rs src/main.rs src/bin/sync-worker.rs \

@@ -6,8 +6,8 @@
 -- ARGV[2]      nonce: makes a fresh lease unique; the token of a rebuild request
 -- ARGV[3]      lease_limit_ms: a lease that is older is replaced
 -- ARGV[3 + k]  delta of KEYS[1 + k]: the sum of the batch's rows on this item, a whole number;
---              or delta,downs, if its down-votes change by a number other than 0. A delta of 0
---              alone only reads a count, but leases a missing one.
+--              or delta,downs, if its down-votes change too. A delta of 0 alone only reads a
+--              count, but leases a missing one; 0,0 gives it a new revision as well.
 --
 -- Reply: for each key, in order
 --   an integer       the live count, with these votes in it; it has no down-votes
@@ -57,12 +57,13 @@ for k = 1, #KEYS - 1 do
   local key = KEYS[1 + k]
   local held = call('HMGET', key, 'count', 'rev', 'snap', 'saved', 'downs')
   local delta, delta_downs = tonumber(ARGV[3 + k]), 0
+  local changes = delta ~= 0
   if not delta then
     local both, downs = string.match(ARGV[3 + k], '^(-?%d+),(-?%d+)$')
     delta, delta_downs = tonumber(both), tonumber(downs)
   end
   -- A seed that has seen these votes has them in its count: do not add them twice.
-  local seen = held[1] and (delta == 0 and delta_downs == 0 or visible(held[3]))
+  local seen = held[1] and (not changes or visible(held[3]))
   if held[1] and seen == nil then
     -- Nobody can say whether they are in the count: it is invalidated, as invalidate.lua
     -- does. The exact count that this batch reads now has them.

@@ -1,6 +1,6 @@
--- Makes the logins that server, workers and reports use, each with its role, or gives
+-- Makes the logins that server, workers, reports and operators use, each with its role, or gives
 -- them these passwords if they are there. Run it as the owner, after `tally migrate`:
---   SERVER_PASSWORD=… WORKER_PASSWORD=… REPORT_PASSWORD=… psql … --file scripts/logins.sql
+--   SERVER_PASSWORD=… WORKER_PASSWORD=… REPORT_PASSWORD=… OPERATOR_PASSWORD=… psql … --file scripts/logins.sql
 \set ON_ERROR_STOP on
 
 -- The statements stand in no log with their passwords.
@@ -12,16 +12,19 @@ set log_min_error_statement = 'panic';
 \set server_password `printenv SERVER_PASSWORD`
 \set worker_password `printenv WORKER_PASSWORD`
 \set report_password `printenv REPORT_PASSWORD`
-select '' in (:'server_password', :'worker_password', :'report_password') as is_missing \gset
+\set operator_password `printenv OPERATOR_PASSWORD`
+select '' in (:'server_password', :'worker_password', :'report_password', :'operator_password') as is_missing \gset
 \if :is_missing
-do $$ begin raise 'set SERVER_PASSWORD, WORKER_PASSWORD and REPORT_PASSWORD'; end $$;
+do $$ begin raise 'set SERVER_PASSWORD, WORKER_PASSWORD, REPORT_PASSWORD and OPERATOR_PASSWORD'; end $$;
 \endif
 
 select format('create role %I login in role %I', login, role)
-from (values ('server', 'tally_server'), ('worker', 'tally_worker'), ('report', 'tally_report'))
+from (values ('server', 'tally_server'), ('worker', 'tally_worker'), ('report', 'tally_report'),
+             ('operator', 'tally_operator'))
      as wanted (login, role)
 where not exists (select from pg_roles where rolname = login)
 \gexec
 alter role server password :'server_password';
 alter role worker password :'worker_password';
 alter role report password :'report_password';
+alter role operator password :'operator_password';

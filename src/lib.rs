@@ -10,8 +10,11 @@ mod limits;
 /// Wiring: settings → ledger and Redis → server or worker → run → stop.
 pub mod app;
 
-/// Every setting, as a flag and as an environment variable. Only `app` and the binaries
-/// read it.
+/// What an operator does from the command line: items, polls, ballots, voiding.
+pub mod operator;
+
+/// Every setting, as a flag and as an environment variable. Only `app`, `operator` and the
+/// binaries read it.
 pub mod config;
 
 /// The HTTP interface: the route table, a handler file a resource, problem+json errors.

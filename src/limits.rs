@@ -31,8 +31,8 @@ use crate::sync::{
 };
 use crate::telemetry::{LARGEST_BATCH_BOUND, LARGEST_SECONDS_BOUND};
 use crate::votes::{
-    AGAIN_LIMIT, BATCH_LIMIT_VOTES, BATCH_WRITERS_PER_THREAD, BATCHES_LIMIT, NOTE_EVERY, QUEUE_LIMIT_VOTES,
-    SEED_LIMIT,
+    AGAIN_LIMIT, BATCH_LIMIT_VOTES, BATCH_WRITERS_PER_THREAD, BATCHES_LIMIT, NOTE_EVERY, QUEUE_LEAST_VOTES,
+    QUEUE_LIMIT_VOTES, SEED_LIMIT,
 };
 use crate::{ledger, live};
 
@@ -74,11 +74,13 @@ const KEEPALIVE_MS: u128 =
 
 // Queues and batches.
 
-// Each connection waits for one answer at a time: a longer queue would never be full.
+// Each connection waits for one answer at a time: a longer queue would only be full of batches.
 const _: () = assert!(QUEUE_LIMIT_VOTES < CONNECTIONS_LIMIT && READ_QUEUE_LIMIT_READS < CONNECTIONS_LIMIT);
 // A full batch can wait while another one is stored.
 const _: () =
     assert!(QUEUE_LIMIT_VOTES >= BATCH_LIMIT_VOTES && READ_QUEUE_LIMIT_READS >= READ_BATCH_LIMIT_ITEMS);
+// Each thread's queue takes all votes of one request.
+const _: () = assert!(QUEUE_LEAST_VOTES >= crate::http::limits::BATCH_LIMIT_VOTES);
 // Every thread's share of the queues takes requests.
 const _: () = assert!(QUEUE_LIMIT_VOTES >= THREADS_LIMIT && READ_QUEUE_LIMIT_READS >= THREADS_LIMIT);
 // A batch with a new item in each vote fits into the cache, as does a batch of reads.

@@ -4,7 +4,7 @@ use super::{StoreUrls, dev};
 use crate::config::{self, Command};
 use crate::live::{Redis, WORKER_ANSWER_LIMIT};
 use crate::sync::{self, Repair};
-use crate::{client, replay, shutdown, telemetry};
+use crate::{client, operator, replay, shutdown, telemetry};
 
 /// Runs a command of `tally`. Returns whether all was well.
 ///
@@ -15,6 +15,10 @@ pub async fn run(command: Command) -> anyhow::Result<bool> {
         Command::Serve(settings) => serve(settings).await.map(|()| true),
         Command::Dev(settings) => dev::run(settings).await.map(|()| true),
         Command::Migrate(settings) => migrate(&settings).await.map(|()| true),
+        Command::Item(command) => operator::item(command).await,
+        Command::Poll(command) => operator::poll(command).await,
+        Command::Ballots(command) => operator::ballots(command).await,
+        Command::Void(command) => operator::void(command).await,
         Command::Replay(settings) => replay::run(settings.into()).await,
         Command::Health(settings) => health(&settings).await,
         Command::Audit(settings) => audit(&settings).await,
@@ -55,7 +59,9 @@ async fn audit(settings: &config::AuditCommand) -> anyhow::Result<bool> {
         worker.flush_until_quiescent().await?;
     }
     telemetry::print(report);
-    Ok(report.wrong_items == 0)
+    let rules = worker.check_rules().await?;
+    telemetry::print(&rules);
+    Ok(report.wrong_items == 0 && rules.faults == 0)
 }
 
 /// Runs `sync-worker`. Returns whether all was well.

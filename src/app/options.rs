@@ -3,7 +3,7 @@
 use super::StoreUrls;
 use crate::config;
 use crate::http::{ClientLimits, ServerOptions};
-use crate::replay::ReplayOptions;
+use crate::replay::{Columns, PollOptions, ReplayOptions, Values};
 use crate::sync::{Schedule, SyncOptions};
 
 impl From<&config::Stores> for StoreUrls {
@@ -22,6 +22,7 @@ impl From<&config::Server> for ServerOptions {
             listen: settings.listen,
             shutdown_limit: settings.shutdown_limit,
             clients: ClientLimits::with_connections(settings.connections_limit),
+            creates_items: settings.create_items,
         }
     }
 }
@@ -65,12 +66,26 @@ impl From<&config::Worker> for Schedule {
 
 impl From<config::Replay> for ReplayOptions {
     fn from(settings: config::Replay) -> Self {
+        let values = match (settings.rating, settings.value) {
+            (Some(column), _) => Values::Rating {
+                column,
+                neutral: settings.neutral,
+            },
+            (None, 0) => Values::Up,
+            (None, column) => Values::Column(column),
+        };
         Self {
             file: settings.file,
             urls: settings.url,
-            voter: settings.voter,
-            item: settings.item,
-            value: settings.value,
+            columns: Columns {
+                voter: settings.voter,
+                item: settings.item,
+                values,
+            },
+            poll: settings.poll.map(|title| PollOptions {
+                title,
+                max_choices: settings.max_choices,
+            }),
             connections: settings.connections,
             rate: settings.rate,
         }

@@ -1,6 +1,7 @@
 //! Every setting: a flag, an environment variable, a default. `--help` prints the docstrings
 //! of this file.
 
+pub mod operator;
 mod read;
 pub(crate) mod values;
 
@@ -15,8 +16,11 @@ pub use values::{
     Cron, DURATION_LIMIT, PAGE_LIMIT, REPLAY_LIMIT_COLUMNS, REPLAY_LIMIT_CONNECTIONS,
     SERVED_LIMIT_CONNECTIONS, WRITER_STALL_LEAST,
 };
-use values::{column, connections, duration, page, rate, served, store_url, writer_stall_limit};
+use values::{
+    choices, column, connections, duration, page, rate, rating, served, store_url, title, writer_stall_limit,
+};
 
+use crate::domain::ItemName;
 use crate::http::limits::CONNECTIONS_LIMIT;
 use crate::live::KeyPrefix;
 use crate::telemetry::LogFormat;
@@ -32,6 +36,9 @@ pub const FLUSH_EVERY_DEFAULT: &str = "1s";
 pub const WRITER_STALL_LIMIT_DEFAULT: &str = "60s";
 /// How many connections `tally replay` opens, unless --connections says otherwise.
 pub const REPLAY_DEFAULT_CONNECTIONS: usize = 64;
+
+/// Ballots that `tally ballots` makes at once, at the most.
+pub const BALLOTS_LIMIT: u64 = 10_000_000;
 
 /// Where the stores are.
 #[derive(Args, Clone)]
@@ -76,6 +83,10 @@ pub struct Server {
     /// How many connections are served at once; a further one gets 503
     #[arg(long, env = "TALLY_CONNECTIONS_LIMIT", default_value_t = CONNECTIONS_LIMIT, value_parser = served, value_name = "CONNECTIONS")]
     pub connections_limit: usize,
+
+    /// Make the item of an unknown key with its first vote
+    #[arg(long, env = "TALLY_CREATE_ITEMS", value_parser = clap::builder::BoolishValueParser::new())]
+    pub create_items: bool,
 }
 
 /// Settings of the sync worker.
@@ -165,7 +176,17 @@ pub enum Command {
     Dev(Dev),
     /// Bring the database's tables up to date, and grant the roles
     Migrate(Migrate),
-    /// Cast a file of votes over HTTP
+    /// Make, show, edit and import items
+    #[command(subcommand)]
+    Item(operator::Item),
+    /// Make, show and edit polls
+    #[command(subcommand)]
+    Poll(operator::Poll),
+    /// Make ballots, each of which buys one vote
+    Ballots(operator::Ballots),
+    /// Take votes back that should not have been cast, or undo that
+    Void(operator::Void),
+    /// Cast a file of votes, ratings or choices over HTTP
     Replay(Replay),
     /// Ask a server or worker whether it is well, for health checks; exit code 0 if it is
     Health(Health),
@@ -287,9 +308,31 @@ pub struct Replay {
     #[arg(long, default_value_t = 2, value_parser = column, value_name = "COLUMN")]
     pub item: usize,
 
-    /// Which column holds the value, 1 or -1, counted from 1; 0: all are 1
-    #[arg(long, default_value_t = 0, value_name = "COLUMN")]
+    /// Which column holds the value, 1 or -1, counted from 1; 0: all are 1. The first vote of
+    /// a voter on an item counts, whatever comes later
+    #[arg(long, default_value_t = 0, value_name = "COLUMN", conflicts_with_all = ["rating", "poll"])]
     pub value: usize,
+
+    /// Which column holds a rating instead, any number: above --neutral it is a vote of 1,
+    /// below it one of -1, and equal to it, it takes the vote back. A later line of the same
+    /// voter and item changes the vote
+    #[arg(long, value_parser = column, value_name = "COLUMN")]
+    pub rating: Option<usize>,
+
+    /// The rating that is neither up nor down
+    #[arg(long, default_value_t = 0.0, value_parser = rating, value_name = "RATING", requires = "rating", allow_negative_numbers = true)]
+    pub neutral: f64,
+
+    /// Make a poll of this title, whose choices are the file's items, 100 at most; vote in it,
+    /// show its results, and compare them with the file. With --rating, one above --neutral
+    /// chooses the item, and any other takes that choice back
+    #[arg(long, value_parser = title, value_name = "TITLE")]
+    pub poll: Option<ItemName>,
+
+    /// How many choices of the poll a voter may hold; with 1, a later line of a voter moves
+    /// the vote; 0: any number
+    #[arg(long, default_value_t = 1, value_parser = choices, value_name = "CHOICES", requires = "poll")]
+    pub max_choices: usize,
 
     /// How many requests are under way at once
     #[arg(long, default_value_t = REPLAY_DEFAULT_CONNECTIONS, value_parser = connections, value_name = "NUMBER")]

@@ -113,6 +113,20 @@ impl CountReader {
         self.with_counts(items).await
     }
 
+    /// The items among these that exist, with their counts, in the order given.
+    ///
+    /// # Errors
+    /// When Postgres does not answer.
+    pub async fn some(&self, ids: &[ItemId]) -> Result<Vec<ItemCount>, LedgerError> {
+        let mut once = ids.to_vec();
+        once.sort_unstable();
+        once.dedup();
+        let items = self.ledger.items_by_id(&once).await?;
+        let counts = self.with_counts(items).await?;
+        let by_id: HashMap<ItemId, ItemCount> = counts.into_iter().map(|one| (one.item.id, one)).collect();
+        Ok(ids.iter().filter_map(|id| by_id.get(id).cloned()).collect())
+    }
+
     /// Whether the saved count of this item has a vote that is counted, which must be known
     /// before this call. `None`: nobody knows, as while Redis is unavailable.
     ///
@@ -315,6 +329,8 @@ fn saved(id: ItemId, facts: &ItemFacts, live: LiveCount) -> Option<ItemCount> {
     let item = Item {
         id,
         name: Arc::clone(&facts.name),
+        key: facts.key.clone(),
+        is_hidden: facts.is_hidden,
         rules: facts.rules.clone(),
         saved_count: live.count,
         counted_at: Some(live.saved?),

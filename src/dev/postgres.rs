@@ -39,7 +39,7 @@ pub struct PrivatePostgres {
     variables: Vec<(String, String)>,
     process: Option<Process>,
     /// Of the logins, one a role, in the order of [`Role::ALL`]; drawn anew each time.
-    passwords: [String; 3],
+    passwords: [String; 4],
 }
 
 /// Without its passwords.
@@ -231,11 +231,12 @@ impl PrivatePostgres {
     }
 
     fn password(&self, role: Role) -> &str {
-        let [server, worker, report] = &self.passwords;
+        let [server, worker, report, operator] = &self.passwords;
         match role {
             Role::Server => server,
             Role::Worker => worker,
             Role::Report => report,
+            Role::Operator => operator,
         }
     }
 
@@ -304,6 +305,7 @@ fn login(role: Role) -> &'static str {
         Role::Server => "server",
         Role::Worker => "worker",
         Role::Report => "report",
+        Role::Operator => "operator",
     }
 }
 

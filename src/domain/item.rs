@@ -14,6 +14,9 @@ use super::{Count, ItemRules, Revision, id};
 pub struct ItemId(i64);
 
 impl ItemId {
+    /// The least there is.
+    pub const FIRST: Self = Self(1);
+
     /// From the ledger's number; `None` if it is not positive.
     pub fn new(id: i64) -> Option<Self> {
         (id > 0).then_some(Self(id))
@@ -84,11 +87,58 @@ impl ItemName {
     }
 }
 
+/// What the frontend calls an item or a poll: 1 to 200 bytes of UTF-8 without control characters.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(transparent)]
+pub struct ItemKey(String);
+
+/// Why a text is no key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidItemKey {
+    #[error("key is empty; it takes 1 to {} bytes", ItemKey::LIMIT_BYTES)]
+    Empty,
+    #[error("key has {0} bytes; it takes at most {limit}", limit = ItemKey::LIMIT_BYTES)]
+    TooLong(usize),
+    #[error("key has a control character; it takes printable characters")]
+    Control,
+}
+
+impl ItemKey {
+    /// migrations/0018_keys.sql has the same limit.
+    pub const LIMIT_BYTES: usize = 200;
+
+    /// Checks a key.
+    ///
+    /// # Errors
+    /// When the text is empty, too long, or has a control character.
+    pub fn parse(text: String) -> Result<Self, InvalidItemKey> {
+        if text.is_empty() {
+            return Err(InvalidItemKey::Empty);
+        }
+        if text.len() > Self::LIMIT_BYTES {
+            return Err(InvalidItemKey::TooLong(text.len()));
+        }
+        if text.chars().any(char::is_control) {
+            return Err(InvalidItemKey::Control);
+        }
+        Ok(Self(text))
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
 /// An item's row in Postgres.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Item {
     pub id: ItemId,
     pub name: Arc<str>,
+    /// What the frontend calls it.
+    pub key: Option<Arc<str>>,
+    /// Whether lists leave it out.
+    pub is_hidden: bool,
     /// `None`: the default ones.
     pub rules: Option<Arc<ItemRules>>,
     /// The saved count.

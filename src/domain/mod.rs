@@ -1,7 +1,10 @@
 //! Types and rules that every module shares. No I/O.
 
+mod ballot;
 mod count;
+mod edit;
 mod id;
+mod idempotency;
 mod item;
 mod moment;
 mod owner;
@@ -9,16 +12,21 @@ mod poll;
 mod revision;
 mod rule;
 mod snapshot;
+mod voiding;
 mod vote;
 
+pub use ballot::{BALLOT_BYTES, Ballot, BallotHash};
 pub use count::{Count, CountDelta, CountToSave, ExactCount};
-pub use item::{InvalidItemName, Item, ItemId, ItemName};
+pub use edit::{EditRefusal, ItemEdit, PollEdit, TimeEdits};
+pub use idempotency::{Digest, IdempotencyKey};
+pub use item::{InvalidItemKey, InvalidItemName, Item, ItemId, ItemKey, ItemName};
 pub use moment::{InvalidMoment, Moment};
 pub use owner::Owner;
 pub use poll::{CHOICES_LIMIT_ITEMS, NewPoll, Poll, PollState};
 pub use revision::{RedisTime, Revision};
 pub use rule::{ItemRules, NewItem, PollId, Refusal};
 pub use snapshot::{InvalidSnapshot, RUNNING_LIMIT_TRANSACTIONS, Snapshot, TransactionId};
+pub use voiding::{REASON_LIMIT_CHARACTERS, Voiding, VoidingId, VoteFilter};
 pub use vote::{
     InvalidValue, InvalidVoterId, NewVote, StoredVote, Value, VoteId, VoteOutcome, VoteRequest, VoterId,
 };

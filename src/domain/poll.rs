@@ -1,6 +1,6 @@
 //! Polls: items as choices under one rule.
 
-use super::{ItemName, Moment, PollId};
+use super::{ItemKey, ItemName, Moment, PollId};
 
 /// Choices of one poll, at the most: a voter's selection is one request.
 pub const CHOICES_LIMIT_ITEMS: usize = 100;
@@ -10,6 +10,8 @@ pub const CHOICES_LIMIT_ITEMS: usize = 100;
 pub struct NewPoll {
     /// As an item's name.
     pub title: ItemName,
+    /// What the frontend calls it.
+    pub key: Option<ItemKey>,
     /// 1 to [`CHOICES_LIMIT_ITEMS`].
     pub choices: Vec<ItemName>,
     /// How many choices one voter may hold; 1: another choice moves the vote; `None`: any number.
@@ -18,6 +20,10 @@ pub struct NewPoll {
     pub closes_at: Option<Moment>,
     /// Whether its counts are shown before it closes.
     pub shows_results: bool,
+    /// Whether each vote takes a ballot. Then `max_choices` is 1.
+    pub by_ballot: bool,
+    /// Whether nothing that is kept says which ballot bought which vote.
+    pub is_secret: bool,
 }
 
 /// Whether a poll takes votes, by the database's clock.
@@ -33,10 +39,14 @@ pub enum PollState {
 pub struct Poll {
     pub id: PollId,
     pub title: String,
+    pub key: Option<String>,
+    pub is_hidden: bool,
     pub max_choices: Option<i16>,
     pub opens_at: Option<Moment>,
     pub closes_at: Option<Moment>,
     pub shows_results: bool,
+    pub by_ballot: bool,
+    pub is_secret: bool,
     pub state: PollState,
     /// How many voters hold a choice: the turnout.
     pub voter_count: i64,

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use serde::Serialize;
 
-use super::{ItemName, Moment, id};
+use super::{ItemKey, ItemName, Moment, id};
 
 /// A poll's id: a positive 64-bit number. In the ledger it is the id of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
@@ -51,6 +51,8 @@ pub struct ItemRules {
     pub opens_at: Option<Moment>,
     /// Votes are taken until this time.
     pub closes_at: Option<Moment>,
+    /// Whether each vote takes a ballot.
+    pub by_ballot: bool,
     /// The poll that the item is a choice of.
     pub poll: Option<PollId>,
     /// Whether the poll alone shows the count, once it has closed.
@@ -71,6 +73,7 @@ impl ItemRules {
         is_numbered: false,
         opens_at: None,
         closes_at: None,
+        by_ballot: false,
         poll: None,
         hides_count: false,
     };
@@ -84,10 +87,16 @@ impl ItemRules {
             is_numbered,
             opens_at,
             closes_at,
+            by_ballot,
             poll,
             hides_count: _,
         } = self;
-        max_votes.is_some() || *is_numbered || opens_at.is_some() || closes_at.is_some() || poll.is_some()
+        max_votes.is_some()
+            || *is_numbered
+            || opens_at.is_some()
+            || closes_at.is_some()
+            || *by_ballot
+            || poll.is_some()
     }
 }
 
@@ -95,6 +104,8 @@ impl ItemRules {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewItem {
     pub name: ItemName,
+    /// What the frontend calls it.
+    pub key: Option<ItemKey>,
     pub rules: ItemRules,
 }
 
@@ -103,6 +114,7 @@ impl From<ItemName> for NewItem {
     fn from(name: ItemName) -> Self {
         Self {
             name,
+            key: None,
             rules: ItemRules::DEFAULT,
         }
     }
@@ -125,4 +137,16 @@ pub enum Refusal {
     NotInPoll,
     /// A poll needs to know who votes.
     NoVoter,
+    /// The item takes votes with a ballot only.
+    NoBallot,
+    /// The ballot is unknown, spent, expired, or of another rule.
+    BallotNotValid,
+    /// The item takes no ballots.
+    BallotUnwanted,
+    /// A vote with a ballot has no voter.
+    VoterUnwanted,
+    /// The idempotency key was used with another body.
+    KeyReused,
+    /// A secret vote takes no idempotency key, which would be kept beside it.
+    KeyUnwanted,
 }

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use serde::Serialize;
 
-use super::{ItemId, PollId, Refusal, id};
+use super::{BallotHash, IdempotencyKey, ItemId, PollId, Refusal, id};
 
 /// Who votes: 1 to 128 bytes of UTF-8 without control characters.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
@@ -101,6 +101,12 @@ pub struct NewVote {
 pub enum VoteRequest {
     /// To cast a vote. One that the voter holds on this item stays as it is.
     Cast(NewVote),
+    /// The same with a ballot, which buys the vote, or with a key, under which it is stored once.
+    CastOnce {
+        vote: NewVote,
+        ballot: Option<BallotHash>,
+        key: Option<IdempotencyKey>,
+    },
     /// To hold this value on an item, whatever the voter held; `None`: to hold nothing.
     Set {
         item_id: ItemId,
@@ -119,7 +125,7 @@ impl VoteRequest {
     /// Who asks.
     pub fn voter(&self) -> Option<&VoterId> {
         match self {
-            Self::Cast(vote) => vote.voter_id.as_ref(),
+            Self::Cast(vote) | Self::CastOnce { vote, .. } => vote.voter_id.as_ref(),
             Self::Set { voter_id, .. } | Self::Select { voter_id, .. } => Some(voter_id),
         }
     }
@@ -127,7 +133,7 @@ impl VoteRequest {
     /// The items that it names.
     pub fn items(&self) -> &[ItemId] {
         match self {
-            Self::Cast(vote) => std::slice::from_ref(&vote.item_id),
+            Self::Cast(vote) | Self::CastOnce { vote, .. } => std::slice::from_ref(&vote.item_id),
             Self::Set { item_id, .. } => std::slice::from_ref(item_id),
             Self::Select { items, .. } => items,
         }

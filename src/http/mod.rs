@@ -4,13 +4,15 @@
 //! - `routes`: the whole route table.
 //! - `handlers`: a file a resource. They know no SQL and no Redis.
 //! - `extract`: reads bodies, paths and queries, strictly.
-//! - `problem`: every error, as problem+json.
+//! - `keys`: which items and polls the frontend's own keys are of.
+//! - `problem`: every error, as problem+json, and the table of problem types.
 //! - `connection`, `limits`: what a client may take of the server.
 //! - `observe`: the id, log line and time of every request.
 
 mod connection;
 mod extract;
 mod handlers;
+mod keys;
 pub mod limits;
 mod observe;
 #[cfg(any(test, fuzzing))]
@@ -22,12 +24,16 @@ mod state;
 
 pub use connection::ClientLimits;
 pub(crate) use connection::REFUSAL_LIMIT_BYTES;
+pub(crate) use handlers::ballots::BALLOTS_LIMIT;
 pub(crate) use handlers::health::PROBE_LIMIT;
 pub(crate) use handlers::items::{PAGE_DEFAULT_ITEMS, PAGE_LIMIT_ITEMS};
 pub use server::{Server, ServerOptions, start, threads};
 
 // For the bench: it answers the same requests with other ways of storing votes.
-pub use extract::{Json, PathItem};
+pub use extract::{Json, PathItem, PathPoll, PathVoter};
 pub use handlers::items::item_answer;
-pub use handlers::votes::{VoteBody, vote_answer};
+pub use handlers::polls::{SelectionBody, selection_answer};
+pub use handlers::votes::{ChangeBody, VoteBody, vote_answer};
 pub use problem::Problem;
+// For the tests: each of these is sent by some refusal, and has its section in docs/PROBLEMS.md.
+pub use problem::Kind as ProblemKind;

@@ -4,15 +4,18 @@ use actix_web::ResponseError;
 use actix_web::body::MessageBody;
 use actix_web::http::header;
 
-use super::extract::{body, path, query};
-use super::handlers::batches::BatchBody;
+use super::extract::{Reference, body, idempotency, path, query, reference};
+use super::handlers::ballots::BallotsBody;
+use super::handlers::batches::{BatchBody, BatchEntry};
+use super::handlers::edits::{ItemEditBody, PollEditBody};
 use super::handlers::items::{ListQuery, NewItemBody};
 use super::handlers::polls::{NewPollBody, SelectionBody};
 use super::handlers::votes::VoteBody;
 use super::problem::Problem;
-use crate::domain::{ItemId, NewItem, NewPoll, NewVote, VoterId};
+use crate::domain::{Ballot, ItemEdit, ItemId, NewItem, NewPoll, NewVote, PollEdit, VoterId};
 
-pub use super::handlers::items::{ListPage, PAGE_LIMIT_ITEMS};
+pub use super::handlers::ballots::BALLOTS_LIMIT;
+pub use super::handlers::items::{Listed, PAGE_LIMIT_ITEMS};
 
 /// The answer to a request that is refused.
 #[derive(Debug)]
@@ -47,7 +50,7 @@ pub fn vote(item_id: ItemId, bytes: &[u8]) -> Result<NewVote, Refusal> {
 }
 
 /// Reads the body of `POST /v1/votes`.
-pub fn batch(bytes: &[u8]) -> Result<Vec<Result<NewVote, Refusal>>, Refusal> {
+pub fn batch(bytes: &[u8]) -> Result<Vec<Result<BatchEntry, Refusal>>, Refusal> {
     let votes = body::parse::<BatchBody>(bytes)?.into_votes()?;
     Ok(votes
         .into_iter()
@@ -76,6 +79,31 @@ pub fn item(bytes: &[u8]) -> Result<NewItem, Refusal> {
 }
 
 /// Reads the query of `GET /v1/items`.
-pub fn list(text: &str) -> Result<ListPage, Refusal> {
-    Ok(query::parse::<ListQuery>(text)?.into_page()?)
+pub fn list(text: &str) -> Result<Listed, Refusal> {
+    Ok(query::parse::<ListQuery>(text)?.into_listed()?)
+}
+
+/// Reads the body of `PATCH /v1/items/{id}`.
+pub fn item_edit(bytes: &[u8]) -> Result<ItemEdit, Refusal> {
+    Ok(body::parse::<ItemEditBody>(bytes)?.into_edit()?)
+}
+
+/// Reads the body of `PATCH /v1/polls/{id}`.
+pub fn poll_edit(bytes: &[u8]) -> Result<PollEdit, Refusal> {
+    Ok(body::parse::<PollEditBody>(bytes)?.into_edit()?)
+}
+
+/// Reads the body of `POST /v1/polls/{id}/ballots`.
+pub fn ballots(bytes: &[u8]) -> Result<Vec<Ballot>, Refusal> {
+    Ok(body::parse::<BallotsBody>(bytes)?.into_ballots()?.0)
+}
+
+/// Reads an item in a path.
+pub fn item_reference(part: &str) -> Result<Reference<ItemId>, Refusal> {
+    Ok(reference::path_reference(part)?)
+}
+
+/// Reads the header Idempotency-Key.
+pub fn idempotency_key(value: &[u8]) -> Result<String, Refusal> {
+    Ok(idempotency::read(value)?)
 }

@@ -3,7 +3,7 @@
 use actix_web::http::StatusCode;
 use actix_web::web;
 
-use super::handlers::{batches, health, items, pages, polls, receipts, votes};
+use super::handlers::{ballots, batches, edits, health, items, pages, polls, problems, receipts, votes};
 use super::observe;
 use super::problem::{method_not_allowed, not_found};
 
@@ -30,7 +30,8 @@ pub(super) fn add(app: &mut web::ServiceConfig) {
         put => votes::change,
         delete => votes::take_back,
     );
-    resource!("/v1/items/{id}", allow = "GET, HEAD", get => items::show, head => items::show);
+    resource!("/v1/items/{id}", allow = "GET, HEAD, PATCH", get => items::show, head => items::show, patch => edits::item);
+    resource!("/v1/items/{id}/ballots", allow = "POST", post => ballots::of_item);
     resource!("/v1/items", allow = "GET, HEAD, POST", get => items::list, head => items::list, post => items::create);
     resource!(
         "/v1/polls/{id}/votes/{voter_id}",
@@ -40,13 +41,16 @@ pub(super) fn add(app: &mut web::ServiceConfig) {
         put => polls::select,
         delete => polls::take_back,
     );
-    resource!("/v1/polls/{id}", allow = "GET, HEAD", get => polls::show, head => polls::show);
+    resource!("/v1/polls/{id}", allow = "GET, HEAD, PATCH", get => polls::show, head => polls::show, patch => edits::poll);
+    resource!("/v1/polls/{id}/ballots", allow = "POST", post => ballots::of_poll);
     resource!("/v1/votes", allow = "POST", post => batches::cast);
     resource!("/v1/votes/{id}", allow = "GET, HEAD", get => receipts::show, head => receipts::show);
     resource!("/v1/polls", allow = "POST", post => polls::create);
     resource!("/", allow = "GET, HEAD", get => pages::html, head => pages::html);
     resource!("/page.css", allow = "GET, HEAD", get => pages::css, head => pages::css);
     resource!("/page.js", allow = "GET, HEAD", get => pages::script, head => pages::script);
+    resource!("/problems", allow = "GET, HEAD", get => problems::list, head => problems::list);
+    resource!("/problems/{slug}", allow = "GET, HEAD", get => problems::show, head => problems::show);
     resource!("/health/live", allow = "GET, HEAD", get => health::live, head => health::live);
     resource!("/health/ready", allow = "GET, HEAD", get => health::ready, head => health::ready);
     resource!("/metrics", allow = "GET, HEAD", get => health::metrics, head => health::metrics);

@@ -18,6 +18,7 @@ use tokio::time::{sleep, timeout};
 use tracing_actix_web::TracingLogger;
 
 use super::connection::{ClientLimits, Connection, Places};
+use super::keys::KeyCache;
 use super::limits::{
     BACKLOG_LIMIT_CONNECTIONS, DISCONNECT_LIMIT, REFUSAL_LIMIT_CONNECTIONS_PER_THREAD, THREADS_LIMIT,
 };
@@ -55,6 +56,8 @@ pub struct ServerOptions {
     /// then for the repair of suspects: up to three times as long in all.
     pub shutdown_limit: Duration,
     pub clients: ClientLimits,
+    /// Whether a vote on an unknown key makes its item.
+    pub creates_items: bool,
 }
 
 impl Server {
@@ -97,6 +100,7 @@ impl Server {
         let ServerOptions {
             clients,
             shutdown_limit,
+            creates_items,
             ..
         } = self.options;
         let _upkeep = Upkeep::start(self.metrics.clone());
@@ -125,6 +129,9 @@ impl Server {
                 live_counts,
                 redis: self.redis.clone(),
                 metrics: self.metrics.clone(),
+                item_keys: KeyCache::default(),
+                poll_keys: KeyCache::default(),
+                creates_items,
             };
             app.app_data(web::Data::new(state)).configure(routes::add);
         };

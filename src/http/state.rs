@@ -2,7 +2,9 @@
 
 use metrics_exporter_prometheus::PrometheusHandle;
 
+use super::keys::KeyCache;
 use crate::counts::CountReader;
+use crate::domain::{ItemId, PollId};
 use crate::ledger::ServerLedger;
 use crate::live::{LiveCounts, Redis};
 use crate::votes::VoteQueue;
@@ -18,4 +20,8 @@ pub(crate) struct AppState {
     /// For `/health/ready`.
     pub redis: Redis,
     pub metrics: PrometheusHandle,
+    pub item_keys: KeyCache<ItemId>,
+    pub poll_keys: KeyCache<PollId>,
+    /// Whether a vote on an unknown key makes its item.
+    pub creates_items: bool,
 }

@@ -56,6 +56,8 @@ pub enum LedgerError {
     ForeignTables,
     #[error("a server of a version without rules is connected: stop it before the first rule is made")]
     OlderServers,
+    #[error("there is one with this key")]
+    KeyTaken,
     #[error("Postgres answered a request for a vote with {0:?}, which this version does not know")]
     Decision(String),
     #[error("vote ids must only go up, one by one, and vote_id_seq in Postgres (DATABASE_URL) {0}")]
@@ -63,11 +65,14 @@ pub enum LedgerError {
 }
 
 impl LedgerError {
-    /// The error of a statement that makes a rule.
+    /// The error of a statement that makes an item or a rule.
     pub(super) fn of_rule(error: sqlx::Error) -> Self {
         // object_in_use: the trigger rule_is_known_to_writers.
         if has_code(&error, "55006") {
             Self::OlderServers
+        // unique_violation: item_key or rule_key; all else is drawn by Postgres.
+        } else if has_code(&error, "23505") {
+            Self::KeyTaken
         } else {
             Self::Postgres(error)
         }

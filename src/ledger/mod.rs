@@ -2,14 +2,16 @@
 //! `sql/`.
 //!
 //! Each role that logs in has a handle with only its own statements: [`ServerLedger`]
-//! (`tally_server`), [`WorkerLedger`] (`tally_worker`), and [`OwnerLedger`] for the login that
-//! owns the tables. `sql/roles.sql` grants the roles what these statements need.
+//! (`tally_server`), [`WorkerLedger`] (`tally_worker`), [`OperatorLedger`] (`tally_operator`), and
+//! [`OwnerLedger`] for the login that owns the tables. `sql/roles.sql` grants the roles what these statements need.
 
 mod connect;
+mod decided;
 mod error;
 mod exact_counts;
 mod fitness;
 mod identity;
+mod operator;
 mod owner;
 mod server;
 mod session;
@@ -20,14 +22,16 @@ pub use connect::{
     WORKER_STATEMENT_LIMIT, Writes, answers,
 };
 pub(crate) use connect::{IDLE_TRANSACTION_LIMIT, WRITER_KEEPALIVE};
+pub use decided::DECIDE_LIMIT;
 pub use error::LedgerError;
+pub use operator::{OperatorLedger, VotesToVoid};
 pub use owner::{OwnerLedger, Role, Roles, create_database, create_logins};
 pub use server::{
-    BatchUnderWay, Decided, Decision, InsertError, Inserted, ItemFacts, ItemReader, Migrations, Receipt,
-    ServerLedger, VoteRow, VoteWriter,
+    AddedBallots, BallotsOf, BatchUnderWay, Decided, Decision, InsertError, Inserted, ItemFacts, ItemReader,
+    Migrations, Receipt, ServerLedger, VoidedChunk, VoteRow, VoteWriter,
 };
 pub(crate) use server::{ITEM_CACHE_LIMIT_ITEMS, NAMES_LIMIT_ITEMS};
 pub use worker::{
-    AuditRow, DECIDE_LIMIT, EpochNumber, Progress, ROLL_UP_LIMIT_IDS, RebuiltCount, RolledUp, Saved,
-    WorkerLedger, WriterProgress,
+    AuditRow, BrokenPage, EpochNumber, IDEMPOTENCY_KEY_AGE, Progress, ROLL_UP_LIMIT_IDS, RebuiltCount,
+    RolledUp, Saved, WorkerLedger, WriterProgress,
 };

@@ -14,28 +14,34 @@
 mod requests;
 
 pub use requests::{
-    batch_body, item_body, item_id, list_query, path_voter, poll_body, selection_body, vote_body,
+    ballots_body, batch_body, idempotency_key, item_body, item_edit_body, item_id, list_query, path_item,
+    path_voter, poll_body, poll_edit_body, selection_body, vote_body,
 };
 
 use std::str::FromStr;
 
 use crate::config::{Cron, DURATION_LIMIT, values};
-use crate::domain::{RUNNING_LIMIT_TRANSACTIONS, Snapshot, TransactionId};
+use crate::domain::{RUNNING_LIMIT_TRANSACTIONS, Snapshot, TransactionId, Value};
 use crate::ledger::ServerLedger;
 use crate::live::{KeyPrefix, Redis};
-use crate::replay::file::{self, Columns, Vote};
+use crate::replay::file::{self, Columns, Values, Vote};
 
 /// A property, and the folder of `fuzz/seeds` that holds its first inputs.
 pub type Property = (&'static str, fn(&[u8]));
 
 /// All properties. Each is a fuzz target of the same name.
-pub const ALL: [Property; 13] = [
+pub const ALL: [Property; 18] = [
     ("vote_body", vote_body),
     ("item_body", item_body),
     ("batch_body", batch_body),
     ("poll_body", poll_body),
     ("selection_body", selection_body),
     ("path_voter", path_voter),
+    ("path_item", path_item),
+    ("item_edit_body", item_edit_body),
+    ("poll_edit_body", poll_edit_body),
+    ("ballots_body", ballots_body),
+    ("idempotency_key", idempotency_key),
     ("list_query", list_query),
     ("item_id", item_id),
     ("snapshot", snapshot),
@@ -109,7 +115,14 @@ pub fn replay_file(bytes: &[u8]) {
     let columns = Columns {
         voter: choice % 4,
         item: 1 + choice / 4 % 3,
-        value: choice / 12 % 4,
+        values: match choice / 12 % 8 {
+            0 => Values::Up,
+            column @ 1..4 => Values::Column(column),
+            column => Values::Rating {
+                column: column - 3,
+                neutral: (column % 2) as f64,
+            },
+        },
     };
     let mut bad = Vec::new();
     let votes = file::read(text, columns, |line, _| bad.push(line)).expect("memory reads");
@@ -124,12 +137,18 @@ pub fn replay_file(bytes: &[u8]) {
     for vote in &all {
         let voter = vote.voter.unwrap_or("-");
         let item = &votes.items[vote.item];
-        again += &format!("{},{voter},{item}\n", vote.value.get());
+        again += &format!("{},{voter},{item}\n", vote.value.map_or(0, Value::get));
     }
     let columns = Columns {
         voter: if columns.voter == 0 { 0 } else { 2 },
         item: 3,
-        value: 1,
+        values: match columns.values {
+            Values::Up | Values::Column(_) => Values::Column(1),
+            Values::Rating { .. } => Values::Rating {
+                column: 1,
+                neutral: 0.0,
+            },
+        },
     };
     let again = file::read(again.as_bytes(), columns, |line, why| panic!("{line}: {why}"));
     let again = again.expect("memory reads");

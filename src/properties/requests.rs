@@ -2,9 +2,10 @@
 
 use serde_json::json;
 
-use crate::domain::{CHOICES_LIMIT_ITEMS, ItemId, ItemName, NewItem, VoterId};
+use crate::domain::{CHOICES_LIMIT_ITEMS, ItemId, ItemKey, ItemName, NewItem, VoterId};
+use crate::http::ProblemKind;
 use crate::http::limits::BATCH_LIMIT_VOTES;
-use crate::http::parsing::{self, PAGE_LIMIT_ITEMS, Refusal};
+use crate::http::parsing::{self, BALLOTS_LIMIT, Listed, PAGE_LIMIT_ITEMS, Refusal};
 
 /// Words that mean nothing to a client of JSON over HTTP: those of Rust, of serde and of
 /// Tally's own types. `read` stands in "it cannot be read", which is only said when Tally
@@ -62,7 +63,19 @@ fn is_proper(refusal: &Refusal) {
     assert_eq!(refusal.content_type, "application/problem+json");
     let problem: serde_json::Value = serde_json::from_slice(&refusal.body).expect("JSON");
     assert_eq!(problem["status"], refusal.status);
-    for part in ["type", "title", "detail", "field"] {
+    let kinds = [
+        ProblemKind::Malformed,
+        ProblemKind::InvalidValue,
+        ProblemKind::BatchTooLarge,
+        ProblemKind::NeverChanges,
+    ];
+    let kind = kinds.iter().find(|kind| problem["type"] == kind.address());
+    assert_eq!(
+        kind.map(|kind| kind.status().as_u16()),
+        Some(refusal.status),
+        "{problem}"
+    );
+    for part in ["title", "detail", "field"] {
         assert!(problem[part].is_string(), "{problem}");
     }
     let detail = problem["detail"].as_str().expect("text");
@@ -107,8 +120,8 @@ pub fn batch_body(bytes: &[u8]) {
     assert!((1..=BATCH_LIMIT_VOTES).contains(&votes.len()));
     for vote in votes {
         match vote {
-            Ok(vote) => {
-                if let Some(voter) = &vote.voter_id {
+            Ok(entry) => {
+                if let Some(voter) = &entry.vote.voter_id {
                     is_printable(voter.as_str(), voter.as_str().len(), VoterId::LIMIT_BYTES);
                 }
             }
@@ -170,14 +183,19 @@ pub fn item_body(bytes: &[u8]) {
         Ok(item) => item,
         Err(refusal) => return is_proper(&refusal),
     };
-    let NewItem { name, rules } = &item;
+    let NewItem { name, key, rules } = &item;
     is_printable(
         name.as_str(),
         name.as_str().chars().count(),
         ItemName::LIMIT_CHARACTERS,
     );
+    if let Some(key) = key {
+        is_printable(key.as_str(), key.as_str().len(), ItemKey::LIMIT_BYTES);
+    }
     let again = json!({
         "name": name.as_str(),
+        "key": key.as_ref().map(ItemKey::as_str),
+        "by_ballot": rules.by_ballot,
         "down_votes": rules.takes_down_votes,
         "max_votes": rules.max_votes,
         "numbered": rules.is_numbered,
@@ -194,13 +212,66 @@ fn is_printable(text: &str, length: usize, limit: usize) {
     assert!(!text.chars().any(char::is_control), "{text:?}");
 }
 
+/// The body of an item's edit.
+pub fn item_edit_body(bytes: &[u8]) {
+    match parsing::item_edit(bytes) {
+        Ok(edit) => {
+            if let Some(name) = &edit.name {
+                let length = name.as_str().chars().count();
+                is_printable(name.as_str(), length, ItemName::LIMIT_CHARACTERS);
+            }
+        }
+        Err(refusal) => is_proper(&refusal),
+    }
+}
+
+/// The body of a poll's edit.
+pub fn poll_edit_body(bytes: &[u8]) {
+    match parsing::poll_edit(bytes) {
+        Ok(edit) => {
+            if let Some(title) = &edit.title {
+                let length = title.as_str().chars().count();
+                is_printable(title.as_str(), length, ItemName::LIMIT_CHARACTERS);
+            }
+        }
+        Err(refusal) => is_proper(&refusal),
+    }
+}
+
+/// The body of a request for ballots.
+pub fn ballots_body(bytes: &[u8]) {
+    match parsing::ballots(bytes) {
+        Ok(ballots) => assert!((1..=BALLOTS_LIMIT).contains(&(ballots.len() as i64))),
+        Err(refusal) => is_proper(&refusal),
+    }
+}
+
+/// An item in a path: an id, or a key.
+pub fn path_item(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else {
+        return;
+    };
+    if let Err(refusal) = parsing::item_reference(text) {
+        is_proper(&refusal);
+    }
+}
+
+/// The header Idempotency-Key.
+pub fn idempotency_key(bytes: &[u8]) {
+    match parsing::idempotency_key(bytes) {
+        Ok(key) => is_printable(&key, key.len(), 255),
+        Err(refusal) => is_proper(&refusal),
+    }
+}
+
 /// The query of the list of items.
 pub fn list_query(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else {
         return;
     };
     match parsing::list(text) {
-        Ok(page) => {
+        Ok(Listed::Items(items)) => assert!((1..=PAGE_LIMIT_ITEMS).contains(&(items.len() as i64))),
+        Ok(Listed::Page(page)) => {
             assert!((1..=PAGE_LIMIT_ITEMS).contains(&page.limit), "{page:?}");
             assert!(!page.name.is_some_and(|name| name.contains('\0')));
         }

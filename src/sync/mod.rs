@@ -13,6 +13,7 @@ mod rebuild;
 mod recovery;
 mod report;
 mod roll_up;
+mod rules;
 mod save;
 mod scan;
 mod schedule;
@@ -30,6 +31,7 @@ pub use audit::{AuditReport, Repair};
 pub(crate) use flush::{COLLECT_LIMIT, COLLECT_LIMIT_COUNTERS, GENTLE_FOR, GENTLE_LIMIT_COUNTERS};
 pub use report::FlushReport;
 pub(crate) use roll_up::VOTING_CHUNK_IDS;
+pub use rules::RulesReport;
 pub use schedule::{Schedule, run};
 
 use crate::domain::Owner;

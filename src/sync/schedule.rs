@@ -22,6 +22,9 @@ const ROLL_UP_EVERY: Duration = Duration::from_secs(5);
 /// How long an audit waits at the most, so that several workers do not begin at once.
 const AUDIT_SPREAD: Duration = Duration::from_secs(5);
 
+/// How often old idempotency keys are deleted, about.
+const KEYS_EVERY: Duration = Duration::from_secs(600);
+
 /// How long the scan over all counters waits after a failure.
 const SCAN_RETRY: Duration = Duration::from_secs(1);
 
@@ -62,6 +65,10 @@ pub async fn run(worker: Worker, schedule: &Schedule, stop: impl Future<Output =
     tokio::spawn({
         let (worker, scan_every) = (worker.clone(), schedule.scan_every);
         async move { keep_scanning(&worker, scan_every).await }
+    });
+    tokio::spawn({
+        let worker = worker.clone();
+        async move { keep_deleting_keys(&worker).await }
     });
     loop {
         tokio::select! {
@@ -134,6 +141,21 @@ async fn keep_rolling_up(worker: &Worker) {
                     tracing::warn!(%error, "votes cannot be rolled up; trying again");
                 }
                 is_failing = true;
+            }
+        }
+    }
+}
+
+/// Deletes old idempotency keys again and again, until the worker stops.
+async fn keep_deleting_keys(worker: &Worker) {
+    while !worker.is_stopping() {
+        match worker.ledger.delete_old_keys().await {
+            Ok(true) => {}
+            Ok(false) => sleep(KEYS_EVERY.mul_f64(rand::random_range(0.75..1.25))).await,
+            Err(error) => {
+                // What else needs Postgres says it louder.
+                tracing::debug!(%error, "old idempotency keys cannot be deleted; trying again");
+                sleep(KEYS_EVERY).await;
             }
         }
     }

@@ -31,8 +31,13 @@ const OUTCOMES: [&str; 7] = [
 /// Which of [`OUTCOMES`] an answer is.
 fn outcome(answer: &Result<Cast, CastError>) -> usize {
     match answer {
-        Ok(Cast::Accepted { .. }) => 0,
-        Ok(Cast::Repeated { .. } | Cast::NoVote { .. } | Cast::Selected { is_changed: false }) => 1,
+        Ok(Cast::Accepted { .. } | Cast::Secret { .. }) => 0,
+        Ok(
+            Cast::Repeated { .. }
+            | Cast::Replayed { .. }
+            | Cast::NoVote { .. }
+            | Cast::Selected { is_changed: false },
+        ) => 1,
         Ok(Cast::Changed { .. } | Cast::Selected { is_changed: true }) => 2,
         Ok(Cast::TakenBack { .. }) => 3,
         Ok(Cast::UnknownItem | Cast::UnknownPoll) => 4,

@@ -3,7 +3,7 @@
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use crate::domain::{Count, NewVote, Refusal, StoredVote, VoteRequest};
+use crate::domain::{Count, NewVote, Refusal, StoredVote, Value, VoteRequest};
 
 /// The answer to a vote, or to another request of a voter. `count` is the item's live count, if
 /// there is one.
@@ -17,6 +17,16 @@ pub enum Cast {
     /// The voter holds this vote already; nothing is stored.
     Repeated {
         vote: StoredVote,
+        count: Option<Count>,
+    },
+    /// This vote was stored before, with the same idempotency key; nothing is stored now.
+    Replayed {
+        vote: StoredVote,
+        count: Option<Count>,
+    },
+    /// The vote is stored, and nobody learns which row it is.
+    Secret {
+        value: Value,
         count: Option<Count>,
     },
     /// The voter held another vote on this item, and holds this one instead.
@@ -50,6 +60,8 @@ impl Cast {
         match self {
             Self::Accepted { vote, .. } => Self::Accepted { vote, count },
             Self::Repeated { vote, .. } => Self::Repeated { vote, count },
+            Self::Replayed { vote, .. } => Self::Replayed { vote, count },
+            Self::Secret { value, .. } => Self::Secret { value, count },
             Self::Changed { vote, .. } => Self::Changed { vote, count },
             Self::TakenBack { vote, .. } => Self::TakenBack { vote, count },
             Self::NoVote { .. } => Self::NoVote { count },
@@ -62,6 +74,8 @@ impl Cast {
         match self {
             Self::Accepted { .. }
             | Self::Repeated { .. }
+            | Self::Replayed { .. }
+            | Self::Secret { .. }
             | Self::Changed { .. }
             | Self::TakenBack { .. }
             | Self::NoVote { .. } => true,

@@ -11,10 +11,11 @@ use tokio::time::Instant;
 use super::backoff::SeedBackoff;
 use super::batch::{BatchMetrics, StoredBatch, StoredBatchVote};
 use super::cast::{Cast, CastError, QueuedRequest};
+use super::full::FullItems;
 use super::seeding::Seeding;
 use super::unfinished::UnfinishedBatch;
 use crate::batching::take;
-use crate::domain::{CountDelta, ItemId, StoredVote, VoteRequest, VoterId};
+use crate::domain::{Count, CountDelta, ItemId, Refusal, StoredVote, VoteRequest, VoterId};
 use crate::ledger::{Decided, Decision, VoteRow, VoteWriter};
 use crate::live::LiveCounts;
 
@@ -31,6 +32,7 @@ pub(super) struct DecisionWriter {
     metrics: BatchMetrics,
     /// Requests to be asked again, in their order.
     again: Vec<QueuedRequest>,
+    full: FullItems,
     /// As in the batch writer.
     _alive: Option<mpsc::Sender<()>>,
 }
@@ -49,6 +51,7 @@ impl DecisionWriter {
             backoff,
             metrics: BatchMetrics::new(depth),
             again: Vec::new(),
+            full: FullItems::default(),
             _alive: alive,
         }
     }
@@ -73,9 +76,35 @@ impl DecisionWriter {
             self.metrics.depth.decrement(taken as f64);
             let mut batch = std::mem::take(&mut self.again);
             batch.append(&mut queued);
-            self.metrics.batch_votes.record(batch.len() as f64);
-            self.work_off(batch).await;
+            let batch = self.refuse_early(batch).await;
+            if !batch.is_empty() {
+                self.metrics.batch_votes.record(batch.len() as f64);
+                self.work_off(batch).await;
+            }
         }
+    }
+
+    /// Refuses votes on items that are full for certain. Returns the others.
+    async fn refuse_early(&mut self, batch: Vec<QueuedRequest>) -> Vec<QueuedRequest> {
+        let items = batch.iter().filter_map(|one| match &one.request {
+            VoteRequest::Cast(vote) => Some(vote.item_id),
+            _ => None,
+        });
+        let full = self.full.certain(&self.live_counts, items).await;
+        if full.is_empty() {
+            return batch;
+        }
+        let is_refused = |one: &QueuedRequest| match &one.request {
+            VoteRequest::Cast(vote) => full.contains(&vote.item_id) && self.full.refuses(vote),
+            _ => false,
+        };
+        let (refused, left): (Vec<_>, Vec<_>) = batch.into_iter().partition(is_refused);
+        let refused = refused.into_iter().map(|one| {
+            let ended = Ok(Cast::Refused(Refusal::Full));
+            entry(&one.request.clone(), one, ended, &[])
+        });
+        StoredBatch::new(refused.collect(), &self.metrics).answer_rest(Instant::now());
+        left
     }
 
     /// Decides, stores, counts and answers a batch. What is to be asked again is kept.
@@ -90,8 +119,12 @@ impl DecisionWriter {
             .record(started.elapsed().as_secs_f64());
         match decided {
             Ok(decided) => {
+                let full: Vec<ItemId> = full_items(&requests, &decided);
                 self.finalize(&requests, queued, decided).await;
                 unfinished.finish();
+                self.full
+                    .learn(&self.live_counts, &mut self.writer, full.into_iter())
+                    .await;
             }
             Err(error) => {
                 let answers = queued.into_iter().flatten().map(|one| one.answer);
@@ -130,11 +163,30 @@ impl DecisionWriter {
         }
         let batch = StoredBatch::new(votes, &self.metrics);
         let mut deltas = decided.deltas();
+        // Before anyone is answered: see `full`. A failure makes the items suspect.
+        let renewed: Vec<ItemId> = deltas
+            .iter()
+            .filter(|one| one.delta == Count::ZERO)
+            .map(|one| one.item_id)
+            .collect();
+        let _ = self.live_counts.renew(&renewed, decided.transaction).await;
         deltas.extend(batch.reads());
         CountDelta::merge(&mut deltas);
         let seeding = Seeding::new(&self.live_counts, &mut self.writer, &self.backoff, started);
         seeding.finish(decided.transaction, deltas, batch).await;
     }
+}
+
+/// The items on which a vote was refused because they are full.
+fn full_items(requests: &[VoteRequest], decided: &Decided) -> Vec<ItemId> {
+    let refused = requests.iter().zip(&decided.decisions);
+    refused
+        .filter(|(_, decision)| **decision == Decision::Refused(Refusal::Full))
+        .filter_map(|(request, _)| match request {
+            VoteRequest::Cast(vote) => Some(vote.item_id),
+            _ => None,
+        })
+        .collect()
 }
 
 fn entry(
@@ -144,7 +196,7 @@ fn entry(
     hidden: &[ItemId],
 ) -> StoredBatchVote {
     let item_id = match request {
-        VoteRequest::Cast(vote) => Some(vote.item_id),
+        VoteRequest::Cast(vote) | VoteRequest::CastOnce { vote, .. } => Some(vote.item_id),
         VoteRequest::Set { item_id, .. } => Some(*item_id),
         VoteRequest::Select { .. } => None,
     };
@@ -164,13 +216,15 @@ struct Batch {
 
 impl Batch {
     /// Equal requests of one voter, one right behind the other, are decided once: those behind
-    /// the first repeat it. With another one of the voter in between they are not the same.
+    /// the first repeat it. With another one of the voter in between they are not the same. A key
+    /// or a ballot says by itself which requests are the same.
     fn new(batch: Vec<QueuedRequest>) -> Self {
         let mut requests: Vec<VoteRequest> = Vec::with_capacity(batch.len());
         let mut queued: Vec<Vec<QueuedRequest>> = Vec::with_capacity(batch.len());
         let mut last: HashMap<VoterId, usize> = HashMap::new();
         for one in batch {
-            if let Some(voter) = one.request.voter() {
+            let is_once = matches!(one.request, VoteRequest::CastOnce { .. });
+            if let Some(voter) = one.request.voter().filter(|_| !is_once) {
                 let at = last.get(voter).copied();
                 if let Some(at) = at.filter(|at| requests[*at] == one.request) {
                     queued[at].push(one);
@@ -194,11 +248,11 @@ fn answer(request: &VoteRequest, decision: &Decision, is_repeat: bool) -> Option
         Decision::UnknownPoll => return Some(Cast::UnknownPoll),
         Decision::Refused(refusal) => return Some(Cast::Refused(*refusal)),
         Decision::Stored(rows) => (rows, !is_repeat),
-        Decision::Repeated(rows) => (rows, false),
+        Decision::Repeated(rows) | Decision::Secret(rows) | Decision::Replayed(rows) => (rows, false),
     };
     let (item, wanted) = match request {
         VoteRequest::Select { .. } => return Some(Cast::Selected { is_changed: is_new }),
-        VoteRequest::Cast(vote) => (vote.item_id, Some(vote.value)),
+        VoteRequest::Cast(vote) | VoteRequest::CastOnce { vote, .. } => (vote.item_id, Some(vote.value)),
         VoteRequest::Set { item_id, value, .. } => (*item_id, *value),
     };
     let of_item = || rows.iter().filter(|row| row.item_id == item);
@@ -209,6 +263,11 @@ fn answer(request: &VoteRequest, decision: &Decision, is_repeat: bool) -> Option
     };
     let count = None;
     Some(match (of_item().next_back(), wanted) {
+        (Some(_), Some(value)) if matches!(decision, Decision::Secret(_)) => Cast::Secret { value, count },
+        (Some(row), Some(_)) if matches!(decision, Decision::Replayed(_)) => Cast::Replayed {
+            vote: stored(row),
+            count,
+        },
         // Nothing was held, or an equal request has just taken it back.
         (None, _) => Cast::NoVote { count },
         (Some(_), None) if !is_new => Cast::NoVote { count },

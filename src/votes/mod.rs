@@ -9,7 +9,9 @@
 //! - `backoff`: items whose counts cannot be read in time, and how long they wait.
 //! - `progress`: notes how far the votes are counted.
 //! - `seeding`: the calls for that.
+//! - `full`: items that are full, on which votes are refused without Postgres.
 //! - `deciding`: the writer of votes that need a decision.
+//! - `voiding`: takes votes back for an operator, chunk after chunk.
 //! - `batch`: a stored batch and the answers that it still owes.
 //!
 //! Each thread that serves requests has a queue and batch writers of its own. An answer then
@@ -22,17 +24,21 @@ mod cast;
 mod counting;
 mod deciding;
 mod entrance;
+mod full;
 mod progress;
 mod queue;
 mod seeding;
 mod unfinished;
+mod voiding;
 mod writer;
 
 pub use backoff::SeedBackoff;
 pub use cast::{Cast, CastError};
 pub use counting::{Counting, SEED_LIMIT_ROUNDS, Step};
 pub use deciding::{AGAIN_LIMIT, DECIDE_LIMIT_REQUESTS};
+pub use full::{FULL_LIMIT, FULL_LIMIT_ITEMS};
 pub(crate) use progress::BATCHES_LIMIT;
 pub use progress::{NOTE_EVERY, ProgressNotes};
-pub use queue::{DECISION_QUEUE_LIMIT_REQUESTS, QUEUE_LIMIT_VOTES, VoteQueue};
+pub use queue::{DECISION_QUEUE_LIMIT_REQUESTS, QUEUE_LEAST_VOTES, QUEUE_LIMIT_VOTES, VoteQueue};
+pub use voiding::{Direction, Voider};
 pub use writer::{BATCH_LIMIT_VOTES, BATCH_WRITERS_PER_THREAD, SEED_LIMIT, SEED_READ_LIMIT};

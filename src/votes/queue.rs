@@ -23,6 +23,9 @@ pub const QUEUE_LIMIT_VOTES: usize = 4 * BATCH_LIMIT_VOTES;
 /// The most requests that may wait for a decision, in all queues of a server together.
 pub const DECISION_QUEUE_LIMIT_REQUESTS: usize = 4 * BATCH_LIMIT_VOTES;
 
+/// What one thread's queue takes at least, whatever its share is: all votes of one request.
+pub const QUEUE_LEAST_VOTES: usize = BATCH_LIMIT_VOTES;
+
 /// One thread's queue of votes. Cheap to clone. Its batch writers end with their runtime, or
 /// when all clones are gone and every vote is answered.
 #[derive(Clone)]
@@ -33,7 +36,7 @@ pub struct VoteQueue {
 
 impl VoteQueue {
     /// Starts one queue, with its batch writers on the current runtime. `queues` of them
-    /// share [`QUEUE_LIMIT_VOTES`] and `backoff`. `alive` is dropped when the last batch writer has
+    /// share [`QUEUE_LIMIT_VOTES`], of which each has [`QUEUE_LEAST_VOTES`] at least, and `backoff`. `alive` is dropped when the last batch writer has
     /// ended.
     ///
     /// A batch writer that ends with its runtime leaves the items of its batch suspect. Their
@@ -46,10 +49,10 @@ impl VoteQueue {
         alive: Option<mpsc::Sender<()>>,
     ) -> Self {
         let depth = metrics::gauge!(name::QUEUE_DEPTH);
-        let (votes, queued) = Entrance::new(QUEUE_LIMIT_VOTES.div_ceil(queues), depth.clone());
+        let share = |limit: usize| limit.div_ceil(queues).max(QUEUE_LEAST_VOTES);
+        let (votes, queued) = Entrance::new(share(QUEUE_LIMIT_VOTES), depth.clone());
         let queued = Arc::new(Mutex::new(queued));
-        let limit = DECISION_QUEUE_LIMIT_REQUESTS.div_ceil(queues);
-        let (requests, to_decide) = Entrance::new(limit, depth.clone());
+        let (requests, to_decide) = Entrance::new(share(DECISION_QUEUE_LIMIT_REQUESTS), depth.clone());
         let decisions = DecisionWriter::new(
             ledger.writer(),
             live_counts.clone(),

@@ -4,8 +4,9 @@ use reqwest::{Method, StatusCode};
 use serde_json::Value;
 
 use crate::helpers::tally::Tally;
+use crate::problems::assert_leads_to_its_section;
 
-async fn assert_problem(response: reqwest::Response, status: StatusCode, part: &str) {
+async fn assert_problem(tally: &Tally, response: reqwest::Response, status: StatusCode, part: &str) {
     let url = response.url().clone();
     assert_eq!(response.status(), status, "{url}");
     assert_eq!(
@@ -15,10 +16,7 @@ async fn assert_problem(response: reqwest::Response, status: StatusCode, part: &
     );
     let problem: Value = response.json().await.expect("JSON");
     assert_eq!(problem["status"], status.as_u16());
-    assert!(
-        problem["title"].is_string() && problem["type"].is_string(),
-        "{problem}"
-    );
+    assert_leads_to_its_section(tally, &problem).await;
     // A field is named by its own name, so that a form can show it there.
     if [400, 422].contains(&status.as_u16()) {
         assert!(problem["field"].is_string(), "{problem}");
@@ -64,7 +62,13 @@ async fn bad_input_gets_a_problem_that_names_what_was_wrong_and_stores_nothing()
     ];
     for (path, body, status, part) in cases {
         let response = tally.post_raw(path, "application/json", (*body).to_owned()).await;
-        assert_problem(response, StatusCode::from_u16(*status).expect("a status"), part).await;
+        assert_problem(
+            &tally,
+            response,
+            StatusCode::from_u16(*status).expect("a status"),
+            part,
+        )
+        .await;
     }
     assert_eq!(tally.ledger_sum(item).await, 0);
     assert_eq!(tally.ledger.item_ids(0, 10).await.expect("items").len(), 1);
@@ -79,7 +83,7 @@ async fn a_body_without_a_length_is_cut_off_at_the_limit_as_well() {
     let response = tally
         .post_raw(&format!("/v1/items/{item}/votes"), "application/json", body)
         .await;
-    assert_problem(response, StatusCode::PAYLOAD_TOO_LARGE, "16384 bytes").await;
+    assert_problem(&tally, response, StatusCode::PAYLOAD_TOO_LARGE, "16384 bytes").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -95,7 +99,7 @@ async fn a_body_that_does_not_arrive_gets_408() {
     let response = tally
         .post_raw(&format!("/v1/items/{item}/votes"), "application/json", body)
         .await;
-    assert_problem(response, StatusCode::REQUEST_TIMEOUT, "within 5 s").await;
+    assert_problem(&tally, response, StatusCode::REQUEST_TIMEOUT, "within 5 s").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -110,7 +114,13 @@ async fn a_wrong_content_type_is_415() {
         let response = tally
             .post_raw(&format!("/v1/items/{item}/votes"), content_type, "{}")
             .await;
-        assert_problem(response, StatusCode::UNSUPPORTED_MEDIA_TYPE, "application/json").await;
+        assert_problem(
+            &tally,
+            response,
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "application/json",
+        )
+        .await;
     }
     let charset = "application/json; charset=utf-8";
     let response = tally
@@ -124,7 +134,7 @@ async fn a_wrong_method_is_405_and_names_the_allowed_ones() {
     let tally = Tally::start().await;
     for (method, path, allow) in [
         (Method::DELETE, "/v1/items", "GET, HEAD, POST"),
-        (Method::PUT, "/v1/items/1", "GET, HEAD"),
+        (Method::PUT, "/v1/items/1", "GET, HEAD, PATCH"),
         (Method::GET, "/v1/items/1/votes", "POST"),
         (Method::POST, "/health/ready", "GET, HEAD"),
         (Method::POST, "/", "GET, HEAD"),
@@ -132,7 +142,7 @@ async fn a_wrong_method_is_405_and_names_the_allowed_ones() {
         let request = tally.http.request(method, format!("{}{path}", tally.base));
         let response = request.send().await.expect("an answer");
         assert_eq!(response.headers()["allow"], allow, "{path}");
-        assert_problem(response, StatusCode::METHOD_NOT_ALLOWED, allow).await;
+        assert_problem(&tally, response, StatusCode::METHOD_NOT_ALLOWED, allow).await;
     }
 }
 
@@ -148,7 +158,13 @@ async fn a_bad_query_is_refused() {
     ] {
         let request = tally.http.get(format!("{}/v1/items?{query}", tally.base));
         let response = request.send().await.expect("an answer");
-        assert_problem(response, StatusCode::from_u16(status).expect("a status"), part).await;
+        assert_problem(
+            &tally,
+            response,
+            StatusCode::from_u16(status).expect("a status"),
+            part,
+        )
+        .await;
     }
     // Beside a body they would be lost in silence.
     let item = tally.item("x").await;
@@ -157,9 +173,10 @@ async fn a_bad_query_is_refused() {
         .post(format!("{}/v1/items/{item}/votes?voter_id=ada", tally.base));
     let response = request.send().await.expect("an answer");
     assert_problem(
+        &tally,
         response,
         StatusCode::BAD_REQUEST,
-        "voter_id, value go into the body",
+        "voter_id, value, ballot go into the body",
     )
     .await;
     assert_eq!(tally.ledger_sum(item).await, 0);
@@ -179,7 +196,7 @@ async fn what_is_wrong_is_said_in_words_of_json_and_http() {
     let votes = format!("/v1/items/{item}/votes");
     let out_of_range =
         "it is out of range; it takes a whole number from -9223372036854775808 to 9223372036854775807.";
-    let fields = "there is no such field; the fields are voter_id and value.";
+    let fields = "there is no such field; the fields are voter_id, value and ballot.";
     let of_votes: &[(&str, &str, &str)] = &[
         (
             r#"{"value":"up"}"#,
@@ -298,7 +315,7 @@ async fn what_is_wrong_is_said_in_words_of_json_and_http() {
         (
             r#"{"name":"x","colour":"red"}"#,
             "colour",
-            "there is no such field; the fields are name, down_votes, max_votes, numbered, opens_at and closes_at.",
+            "there is no such field; the fields are name, key, down_votes, max_votes, numbered, opens_at, closes_at and by_ballot.",
         ),
     ] {
         assert_says(
@@ -317,7 +334,7 @@ async fn what_is_wrong_is_said_in_words_of_json_and_http() {
         (
             "page=2",
             "page",
-            "there is no such parameter; the parameters are after, limit and name.",
+            "there is no such parameter; the parameters are after, limit, name and ids.",
         ),
         (
             "limit=1&limit=1",
@@ -338,7 +355,7 @@ async fn what_is_wrong_is_said_in_words_of_json_and_http() {
             .get(format!("{}/v1/items/{id}", tally.base))
             .send()
             .await;
-        let detail = "it takes a whole number from 1 to 9223372036854775807.";
+        let detail = "it takes a whole number from 1 to 9223372036854775807, or key: and a key.";
         assert_says(asked.expect("an answer"), "id", detail).await;
     }
     assert_eq!(tally.ledger_sum(item).await, 0);

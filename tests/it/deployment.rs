@@ -1,6 +1,6 @@
 //! What Dockerfile and docker-compose.yml name exists and works.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::helpers::programs::{SYNC_WORKER, TALLY, command, run, start_server, text};
 use crate::helpers::stores::Stores;
@@ -27,6 +27,47 @@ async fn every_setting_that_the_deployment_files_name_is_one() {
     for name in named {
         assert!(help.contains(name), "{name} is no setting");
     }
+}
+
+/// All Rust files in this folder and below.
+fn sources(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).expect("a folder");
+    let paths = entries.map(|entry| entry.expect("an entry").path());
+    paths
+        .flat_map(|path| if path.is_dir() { sources(&path) } else { vec![path] })
+        .filter(|path| path.extension().is_some_and(|extension| extension == "rs"))
+        .collect()
+}
+
+#[test]
+fn the_image_is_built_with_every_file_that_the_programs_embed() {
+    let dockerfile = file("Dockerfile");
+    let copied: Vec<&str> = dockerfile
+        .lines()
+        .filter_map(|line| line.strip_prefix("COPY "))
+        .filter_map(|line| line.split_whitespace().next())
+        .collect();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut embedded = 0;
+    for source in sources(&root.join("src")) {
+        let text = std::fs::read_to_string(&source).expect("text");
+        for call in text.split("include_str!(").skip(1) {
+            let mut path = source.parent().expect("a folder").to_owned();
+            for part in call.split('"').nth(1).expect("a path").split('/') {
+                match part {
+                    ".." => assert!(path.pop()),
+                    part => path.push(part),
+                }
+            }
+            let path = path.strip_prefix(root).expect("a file of the project");
+            // Only tests read the fuzz targets' manifest.
+            if !path.starts_with("fuzz") {
+                assert!(copied.iter().any(|one| path.starts_with(one)), "{path:?}");
+                embedded += 1;
+            }
+        }
+    }
+    assert!(embedded > 5, "{embedded}");
 }
 
 #[test]
@@ -106,7 +147,7 @@ async fn the_script_that_makes_the_logins_may_be_run_again_and_changes_their_pas
     let owner = stores.database_url.clone();
     let address = owner.rsplit_once('@').expect("a host").1.to_owned();
     // Those that the test kit made.
-    sqlx::raw_sql("drop role server; drop role worker; drop role report")
+    sqlx::raw_sql("drop role server; drop role worker; drop role report; drop role operator")
         .execute(&stores.pool())
         .await
         .expect("they exist");
@@ -116,7 +157,7 @@ async fn the_script_that_makes_the_logins_may_be_run_again_and_changes_their_pas
             .arg(&owner)
             .arg("--file")
             .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/logins.sql"));
-        for part in ["SERVER", "WORKER", "REPORT"] {
+        for part in ["SERVER", "WORKER", "REPORT", "OPERATOR"] {
             script.env(format!("{part}_PASSWORD"), format!("{round}{part}"));
         }
         let output = run(script).await;
@@ -126,6 +167,7 @@ async fn the_script_that_makes_the_logins_may_be_run_again_and_changes_their_pas
             ("server", "SERVER", Role::Server),
             ("worker", "WORKER", Role::Worker),
             ("report", "REPORT", Role::Report),
+            ("operator", "OPERATOR", Role::Operator),
         ] {
             let url = format!("postgres://{login}:{password}{part}@{address}");
             let mut connection: sqlx::PgConnection =

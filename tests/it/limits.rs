@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use serde_json::json;
-use tally::http::ClientLimits;
 use tally::http::limits::{CONNECTIONS_LIMIT, HEAD_LIMIT_BYTES, HEAD_LIMIT_HEADERS};
+use tally::http::{ClientLimits, ProblemKind};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::sleep;
@@ -13,6 +13,7 @@ use tokio::time::sleep;
 use crate::helpers::eventually;
 use crate::helpers::stores::{LOCK_VOTES, blocker};
 use crate::helpers::tally::Tally;
+use crate::problems::assert_leads_to_its_section;
 
 /// More than half a second, by which actix-http's clock may be late.
 const SHORT: Duration = Duration::from_secs(1);
@@ -200,6 +201,7 @@ async fn a_client_beyond_the_limit_of_connections_gets_503_and_retry_after() {
             served.push(stream);
         }
     }
+    let mut problem = serde_json::Value::Null;
     // Before and after it has sent its request.
     for request in ["", ASK] {
         let mut refused = connect(&tally).await;
@@ -208,7 +210,7 @@ async fn a_client_beyond_the_limit_of_connections_gets_503_and_retry_after() {
         assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
         assert!(answer.contains("\r\nretry-after: 1\r\n"), "{answer}");
         let body = answer.split("\r\n\r\n").nth(1).expect("a body");
-        let problem: serde_json::Value = serde_json::from_str(body).expect("JSON");
+        problem = serde_json::from_str(body).expect("JSON");
         assert_eq!(
             (&problem["status"], &problem["stored"]),
             (&json!(503), &json!("no"))
@@ -222,6 +224,19 @@ async fn a_client_beyond_the_limit_of_connections_gets_503_and_retry_after() {
         is_served(&mut connect(&tally).await).await.then_some(())
     })
     .await;
+    drop(served);
+    eventually("the test's own client is let in", async || {
+        let asked = tally
+            .http
+            .get(format!("{}/health/live", tally.base))
+            .send()
+            .await
+            .ok()?;
+        asked.status().is_success().then_some(())
+    })
+    .await;
+    let kind = assert_leads_to_its_section(&tally, &problem).await;
+    assert_eq!(kind, ProblemKind::TooManyConnections);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -35,6 +35,7 @@ impl OneTally {
             listen: "127.0.0.1:0".parse().expect("an address"),
             shutdown_limit: Duration::from_secs(10),
             clients: ClientLimits::with_connections(16),
+            creates_items: false,
         };
         let server = app::server(&urls, server_options, "test server", metrics()).expect("a free port");
         let base = format!("http://{}", server.address().expect("an address"));

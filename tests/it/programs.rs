@@ -319,7 +319,7 @@ async fn two_servers_and_two_workers_are_exact_through_wipes_kills_and_expiry() 
     first.kill().await.expect("it runs");
     let (code, output) = replay(&stores, &file, &other).await;
     assert!(
-        code == Some(0) && output.contains(&format!("repeated {total:>10}")),
+        code == Some(0) && output.contains(&format!("repeated {total:>12}")),
         "{output}"
     );
     assert_eq!(rows(&stores).await, total);

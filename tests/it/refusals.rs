@@ -4,24 +4,25 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use reqwest::StatusCode;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tally::domain::ItemId;
+use tally::http::ProblemKind;
 use tally::votes::CastError;
 
 use crate::helpers::eventually;
 use crate::helpers::stores::{LOCK_VOTES, blocker, until_blocked};
 use crate::helpers::tally::{Tally, live_counts, vote, vote_queue};
+use crate::problems::assert_leads_to_its_section;
 
-const NOT_STORED: &str = "urn:tally:problem:vote-not-stored";
-const UNCONFIRMED: &str = "urn:tally:problem:vote-unconfirmed";
-
-fn assert_refused((status, problem): &(StatusCode, Value), kind: &str, stored: &str) {
+async fn assert_refused(
+    tally: &Tally,
+    (status, problem): &(StatusCode, Value),
+    kind: ProblemKind,
+    stored: &str,
+) {
     assert_eq!(*status, StatusCode::SERVICE_UNAVAILABLE, "{problem}");
-    assert_eq!(
-        (&problem["type"], &problem["stored"]),
-        (&json!(kind), &json!(stored)),
-        "{problem}"
-    );
+    assert_eq!(problem["stored"], stored, "{problem}");
+    assert_eq!(assert_leads_to_its_section(tally, problem).await, kind);
 }
 
 async fn execute(tally: &Tally, statement: &str) {
@@ -48,7 +49,13 @@ async fn a_vote_that_postgres_rejects_is_not_stored() {
     let item = tally.item("x").await;
     execute(&tally, "revoke insert on vote from tally_server").await;
     let grant = "grant insert (id, item_id, value, voter_id) on vote to tally_server";
-    assert_refused(&tally.vote(item, "ada").await, NOT_STORED, "no");
+    assert_refused(
+        &tally,
+        &tally.vote(item, "ada").await,
+        ProblemKind::VoteNotStored,
+        "no",
+    )
+    .await;
     assert_eq!(tally.ledger_sum(item).await, 0);
     execute(&tally, grant).await;
     assert_eq!(tally.vote(item, "ada").await.0, StatusCode::CREATED);
@@ -60,7 +67,13 @@ async fn a_vote_whose_statement_postgres_cancels_at_its_limit_is_not_stored() {
     let tally = Tally::start().await;
     let item = tally.item("x").await;
     let blocker = blocker(&tally.pool, LOCK_VOTES).await;
-    assert_refused(&tally.vote(item, "ada").await, NOT_STORED, "no");
+    assert_refused(
+        &tally,
+        &tally.vote(item, "ada").await,
+        ProblemKind::VoteNotStored,
+        "no",
+    )
+    .await;
     blocker.rollback().await.expect("a rollback");
     assert_eq!(tally.ledger_sum(item).await, 0);
     assert_counts_once(&tally, item, "ada").await;
@@ -81,7 +94,7 @@ async fn a_vote_whose_connection_is_cut_before_the_answer_is_unconfirmed() {
         .await;
     };
     let (refused, ()) = tokio::join!(tally.vote(item, "ada"), cut);
-    assert_refused(&refused, UNCONFIRMED, "unknown");
+    assert_refused(&tally, &refused, ProblemKind::VoteUnconfirmed, "unknown").await;
     blocker.rollback().await.expect("a rollback");
     assert_counts_once(&tally, item, "ada").await;
 }
@@ -105,7 +118,7 @@ async fn a_vote_that_postgres_does_not_answer_in_time_is_unconfirmed() {
         .postgres
         .signal_all(Signal::SIGCONT)
         .expect("Postgres runs");
-    assert_refused(&refused, UNCONFIRMED, "unknown");
+    assert_refused(&tally, &refused, ProblemKind::VoteUnconfirmed, "unknown").await;
     blocker.rollback().await.expect("a rollback");
     assert_counts_once(&tally, item, "ada").await;
 }
@@ -117,7 +130,13 @@ async fn a_repeat_of_a_vote_that_cannot_be_read_is_not_stored() {
     assert_eq!(tally.vote(item, "ada").await.0, StatusCode::CREATED);
     // Only the search for the first vote reads the value.
     execute(&tally, "revoke select (value) on vote from tally_server").await;
-    assert_refused(&tally.vote(item, "ada").await, NOT_STORED, "no");
+    assert_refused(
+        &tally,
+        &tally.vote(item, "ada").await,
+        ProblemKind::VoteNotStored,
+        "no",
+    )
+    .await;
     execute(&tally, "grant select (value) on vote to tally_server").await;
     assert_counts_once(&tally, item, "ada").await;
 }

@@ -180,6 +180,13 @@ async fn each_role_is_refused_what_is_not_its_own() {
                 "select setval('vote_id_seq', 1)",
                 "update watermark set vote_id = 0",
                 "update identity set id = 'mine'",
+                "select * from ballot",
+                "insert into ballot (token_hash, rule_id) values (sha256('x'), 1)",
+                "select void_votes(1, 1, 1)",
+                "insert into voiding (item_id, reason, until_vote_id) values (1, 'x', 1)",
+                "update idempotency_key set vote_id = 1",
+                "update rule set closes_at = now()",
+                "select edit_times(1, true, now(), false, null)",
                 "select * from incarnation",
                 "delete from _sqlx_migrations",
                 "alter table vote disable trigger all",
@@ -209,6 +216,24 @@ async fn each_role_is_refused_what_is_not_its_own() {
                 "alter table vote disable trigger all",
                 "create table mine (id int)",
                 "set role tally_server",
+            ],
+        ),
+        (
+            Role::Operator,
+            &[
+                "insert into vote (item_id) values (1)",
+                "update vote set value = 1",
+                "delete from vote",
+                "update item set vote_count = 7",
+                "insert into item (name) values ('y')",
+                "insert into voided (vote_id, voiding_id, by_vote_id) values (1, 1, 1)",
+                "update voiding set done_vote_id = 7",
+                "delete from voiding",
+                "update place set taken = 0",
+                "update rule set voter_count = 0",
+                "select * from ballot",
+                "update watermark set vote_id = 7",
+                "create table mine (id int)",
             ],
         ),
         (
@@ -298,7 +323,9 @@ async fn an_owner_that_may_not_create_roles_is_shown_what_to_run_and_tally_works
     });
     for line in [printed, logged] {
         assert!(
-            line.contains("create role tally_server; create role tally_worker; create role tally_report"),
+            line.contains(
+                "create role tally_server; create role tally_worker; create role tally_report; create role tally_operator"
+            ),
             "{line}"
         );
     }

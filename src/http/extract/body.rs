@@ -36,12 +36,12 @@ impl<T: Form + 'static> FromRequest for Json<T> {
                 return Err(unexpected_query(T::FIELDS));
             }
             if declared.is_some_and(|bytes| bytes > T::LIMIT_BYTES) {
-                return Err(Problem::body_too_large(T::LIMIT_BYTES));
+                return Err(T::too_large());
             }
             if is_encoded {
                 return Err(Problem::wrong_content_type());
             }
-            let bytes = timeout(BODY_LIMIT, read(payload, declared.unwrap_or(0), T::LIMIT_BYTES))
+            let bytes = timeout(BODY_LIMIT, read::<T>(payload, declared.unwrap_or(0)))
                 .await
                 .map_err(|_| Problem::body_too_slow(BODY_LIMIT))??;
             if !bytes.is_empty() && !is_json {
@@ -61,7 +61,7 @@ fn is_json(request: &HttpRequest) -> bool {
     request.content_type().eq_ignore_ascii_case("application/json")
 }
 
-async fn read(mut payload: Payload, expected: usize, limit_bytes: usize) -> Result<Bytes, Problem> {
+async fn read<T: Form>(mut payload: Payload, expected: usize) -> Result<Bytes, Problem> {
     let mut body = Vec::with_capacity(expected);
     while let Some(chunk) = payload.next().await {
         let chunk = chunk.map_err(|_| Problem::malformed("body", "The body did not arrive whole."))?;
@@ -69,8 +69,8 @@ async fn read(mut payload: Payload, expected: usize, limit_bytes: usize) -> Resu
         if body.is_empty() && chunk.len() == expected {
             return Ok(chunk);
         }
-        if body.len() + chunk.len() > limit_bytes {
-            return Err(Problem::body_too_large(limit_bytes));
+        if body.len() + chunk.len() > T::LIMIT_BYTES {
+            return Err(T::too_large());
         }
         body.extend_from_slice(&chunk);
     }

@@ -17,6 +17,11 @@ pub trait Form: DeserializeOwned {
     const FIELDS: &'static [Field];
     /// The largest body.
     const LIMIT_BYTES: usize = BODY_LIMIT_BYTES;
+
+    /// The refusal of a larger body.
+    fn too_large() -> Problem {
+        Problem::body_too_large(Self::LIMIT_BYTES)
+    }
 }
 
 /// One field of a [`Form`].
@@ -33,7 +38,11 @@ pub enum Takes {
     Text,
     /// A whole number that fits into 64 bits.
     Number,
+    /// A whole number or a string: an id, or `key:` and a key.
+    Reference,
     Boolean,
+    /// Whatever it is, it is refused later, with a reason.
+    Anything,
     /// An array of strings.
     Texts,
     /// An array of whole numbers.
@@ -79,10 +88,15 @@ impl Field {
 
     fn out_of_range(&self) -> Problem {
         self.problem(&match self.takes {
-            Takes::Text | Takes::Boolean | Takes::Texts | Takes::Numbers | Takes::Objects => {
+            Takes::Text
+            | Takes::Boolean
+            | Takes::Anything
+            | Takes::Texts
+            | Takes::Numbers
+            | Takes::Objects => {
                 format!("it is a number; it takes {}", self.takes)
             }
-            Takes::Number => format!(
+            Takes::Number | Takes::Reference => format!(
                 "it is out of range; it takes {} from {} to {}",
                 self.takes,
                 i64::MIN,
@@ -97,10 +111,12 @@ impl Field {
             (_, Shape::Null) if !self.is_required => None,
             (Takes::Text, Shape::Text)
             | (Takes::Number, Shape::Number)
-            | (Takes::Boolean, Shape::Boolean(_)) => None,
+            | (Takes::Boolean, Shape::Boolean(_))
+            | (Takes::Reference, Shape::Number | Shape::Text)
+            | (Takes::Anything, _) => None,
             // Whether its entries are right is asked last.
             (Takes::Texts | Takes::Numbers | Takes::Objects, Shape::Array) => None,
-            (Takes::Number, Shape::LargeNumber) => Some(self.out_of_range()),
+            (Takes::Number | Takes::Reference, Shape::LargeNumber) => Some(self.out_of_range()),
             _ => Some(self.problem(&format!("it is {shape}; it takes {}", self.takes))),
         }
     }
@@ -111,7 +127,10 @@ impl fmt::Display for Takes {
         out.write_str(match self {
             Self::Text => "a string",
             Self::Number => "a whole number",
+            Self::Reference => "a whole number, or \"key:\" and a key",
             Self::Boolean => "true or false",
+            Self::Anything => "nothing",
+
             Self::Texts => "an array of strings",
             Self::Numbers => "an array of whole numbers",
             Self::Objects => "an array of objects",

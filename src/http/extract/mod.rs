@@ -2,10 +2,14 @@
 
 pub(super) mod body;
 mod form;
+pub(super) mod idempotency;
 pub(super) mod path;
 pub(super) mod query;
+pub(super) mod reference;
 
 pub use body::Json;
 pub(super) use form::{Field, Form, Takes};
+pub use idempotency::KeyHeader;
 pub use path::{PathItem, PathPoll, PathVote, PathVoter};
 pub(super) use query::Query;
+pub use reference::{BodyItem, PathItemReference, PathPollReference, Reference};

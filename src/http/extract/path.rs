@@ -56,9 +56,18 @@ impl FromRequest for PathVoter {
 /// # Errors
 /// When it is not encoded so, not UTF-8, or no voter's id.
 pub(in crate::http) fn voter(text: &str) -> Result<VoterId, Problem> {
+    VoterId::parse(decoded("voter_id", text)?)
+        .map_err(|error| Problem::invalid("voter_id", format!("{error}.")))
+}
+
+/// Reads what is percent-encoded in a path.
+///
+/// # Errors
+/// When it is not encoded so, or not UTF-8.
+pub(super) fn decoded(field: &'static str, text: &str) -> Result<String, Problem> {
     let malformed = |what: &str| {
-        let detail = format!("voter_id: it {what}; it takes UTF-8, percent-encoded.");
-        Problem::malformed("voter_id", detail)
+        let detail = format!("{field}: it {what}; it takes UTF-8, percent-encoded.");
+        Problem::malformed(field, detail)
     };
     let is_encoded =
         |after: &str| after.len() >= 2 && after.as_bytes()[..2].iter().all(u8::is_ascii_hexdigit);
@@ -67,5 +76,5 @@ pub(in crate::http) fn voter(text: &str) -> Result<VoterId, Problem> {
     }
     let decoded = percent_decode_str(text).decode_utf8();
     let decoded = decoded.map_err(|_| malformed("is not UTF-8"))?;
-    VoterId::parse(decoded.into_owned()).map_err(|error| Problem::invalid("voter_id", format!("{error}.")))
+    Ok(decoded.into_owned())
 }

@@ -5,11 +5,11 @@ use futures_util::future::join_all;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::votes::{Answer, VoteBody, answer};
-use crate::domain::{ItemId, NewVote, VoterId};
-use crate::http::extract::{Field, Form, Json, Takes, body};
+use super::votes::{Answer, VoteBody, answer, cast_one, digest};
+use crate::domain::{BallotHash, Digest, IdempotencyKey, ItemId, NewVote, Refusal, VoterId};
+use crate::http::extract::{BodyItem, Field, Form, Json, KeyHeader, Reference, Takes, body};
 use crate::http::limits::{BATCH_BODY_LIMIT_BYTES, BATCH_LIMIT_VOTES};
-use crate::http::problem::{self, Problem};
+use crate::http::problem::{self, Kind, Problem};
 use crate::http::state::AppState;
 
 /// The body of a batch.
@@ -22,40 +22,66 @@ pub struct BatchBody {
 impl Form for BatchBody {
     const FIELDS: &'static [Field] = &[Field::required("votes", Takes::Objects)];
     const LIMIT_BYTES: usize = BATCH_BODY_LIMIT_BYTES;
+
+    fn too_large() -> Problem {
+        let detail = format!(
+            "The body of a batch may have at most {BATCH_BODY_LIMIT_BYTES} bytes; send fewer votes in one request."
+        );
+        Problem::new(Kind::BatchTooLarge, detail)
+    }
 }
 
 /// One vote of a batch.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct BatchVote {
-    item_id: i64,
+    item_id: BodyItem,
     voter_id: Option<String>,
     value: Option<i64>,
+    ballot: Option<String>,
 }
 
 impl Form for BatchVote {
     const FIELDS: &'static [Field] = &[
-        Field::required("item_id", Takes::Number),
+        Field::required("item_id", Takes::Reference),
         Field::optional("voter_id", Takes::Text),
         Field::optional("value", Takes::Number),
+        Field::optional("ballot", Takes::Text),
     ];
 }
 
+/// A vote of a batch that is allowed.
+#[derive(Debug)]
+pub struct BatchEntry {
+    pub item: Reference<ItemId>,
+    /// On [`ItemId::FIRST`], until its item is known.
+    pub vote: NewVote,
+    pub ballot: Option<BallotHash>,
+}
+
 impl BatchBody {
+    /// What an idempotency key goes with.
+    fn digest(&self) -> Digest {
+        let parts: Vec<String> = self.votes.iter().map(Value::to_string).collect();
+        let parts: Vec<&[u8]> = parts.iter().map(String::as_bytes).collect();
+        Digest::of(&parts)
+    }
+
     /// The votes, each if it is allowed.
-    pub(in crate::http) fn into_votes(self) -> Result<Vec<Result<NewVote, Problem>>, Problem> {
-        if !(1..=BATCH_LIMIT_VOTES).contains(&self.votes.len()) {
-            let detail = format!(
-                "votes has {}; it takes 1 to {BATCH_LIMIT_VOTES}.",
-                self.votes.len()
-            );
-            return Err(Problem::invalid("votes", detail));
+    pub(in crate::http) fn into_votes(self) -> Result<Vec<Result<BatchEntry, Problem>>, Problem> {
+        let votes = self.votes.len();
+        let detail = || format!("votes has {votes}; it takes 1 to {BATCH_LIMIT_VOTES}.");
+        if votes > BATCH_LIMIT_VOTES {
+            return Err(Problem::new(Kind::BatchTooLarge, detail()).on_field("votes"));
+        }
+        if votes == 0 {
+            return Err(Problem::invalid("votes", detail()));
         }
         Ok(self.votes.into_iter().map(vote).collect())
     }
 }
 
-fn vote(value: Value) -> Result<NewVote, Problem> {
+fn vote(value: Value) -> Result<BatchEntry, Problem> {
     // An array would be read as an object, its values in the order of the fields.
     if !value.is_object() {
         let detail = "votes: this one is no object; each takes an object.";
@@ -65,15 +91,18 @@ fn vote(value: Value) -> Result<NewVote, Problem> {
         item_id,
         voter_id,
         value,
+        ballot,
     }) = BatchVote::deserialize(&value).ok()
     else {
         return Err(body::wrong(value.to_string().as_bytes(), BatchVote::FIELDS));
     };
-    let item_id = ItemId::new(item_id).ok_or_else(|| {
-        let detail = format!("item_id is {item_id}; it takes 1 or more.");
-        Problem::invalid("item_id", detail)
-    })?;
-    VoteBody::new(voter_id, value).into_vote(item_id)
+    let item = item_id.into_reference("item_id")?;
+    let body = VoteBody::new(voter_id, value, ballot);
+    Ok(BatchEntry {
+        item,
+        ballot: body.ballot(),
+        vote: body.into_vote(ItemId::FIRST)?,
+    })
 }
 
 #[derive(Serialize)]
@@ -96,22 +125,35 @@ enum BatchResult<'a> {
 }
 
 /// Casts many votes. Each is answered by itself: one that is wrong does not harm the others.
-pub async fn cast(state: web::Data<AppState>, body: Json<BatchBody>) -> Result<HttpResponse, Problem> {
-    let votes = body.0.into_votes()?;
+pub async fn cast(
+    state: web::Data<AppState>,
+    key: KeyHeader,
+    body: Json<BatchBody>,
+) -> Result<HttpResponse, Problem> {
+    let digest_of_body = key.0.as_ref().map(|_| body.0.digest());
+    let mut votes = body.0.into_votes()?;
+    let key = match key.0.zip(digest_of_body) {
+        Some((key, body)) => Some(claim(&state, key, body).await?),
+        None => None,
+    };
+    find_items(&state, &mut votes).await?;
     // The queue takes them; the answers name their voters.
     let names: Vec<Option<(ItemId, Option<VoterId>)>> = votes
         .iter()
-        .map(|vote| {
-            vote.as_ref()
-                .ok()
-                .map(|vote| (vote.item_id, vote.voter_id.clone()))
+        .map(|entry| {
+            let vote = &entry.as_ref().ok()?.vote;
+            Some((vote.item_id, vote.voter_id.clone()))
         })
         .collect();
-    let casts = votes.into_iter().map(async |vote| match vote {
-        Ok(vote) => state.votes.cast(vote).await.map_err(Problem::from),
-        Err(problem) => Err(problem),
+    let casts = votes.into_iter().enumerate().map(async |(at, entry)| {
+        let BatchEntry { vote, ballot, .. } = entry?;
+        let key = key.as_deref().map(|key| IdempotencyKey {
+            key: Digest::of(&[b"vote of batch", key.as_bytes(), &at.to_be_bytes()]),
+            body: digest(&vote, ballot.as_ref()),
+        });
+        Ok(cast_one(&state.votes, vote, ballot, key).await?)
     });
-    let casts = join_all(casts).await;
+    let casts: Vec<Result<_, Problem>> = join_all(casts).await;
     let ended: Vec<Result<_, Problem>> = names
         .iter()
         .zip(casts)
@@ -131,4 +173,39 @@ pub async fn cast(state: web::Data<AppState>, body: Json<BatchBody>) -> Result<H
     Ok(HttpResponse::Ok().json(BatchAnswer {
         results: results.collect(),
     }))
+}
+
+/// Finds the item of each vote. A vote whose key no item has becomes a problem, unless its item may
+/// be made.
+async fn find_items(state: &AppState, votes: &mut [Result<BatchEntry, Problem>]) -> Result<(), Problem> {
+    let references: Vec<Reference<ItemId>> = votes
+        .iter()
+        .filter_map(|entry| Some(entry.as_ref().ok()?.item.clone()))
+        .collect();
+    let mut items = state.find_items(&references).await?.into_iter();
+    for entry in votes {
+        let Ok(known) = entry else { continue };
+        let found = match items.next().flatten() {
+            Some(item) => Ok(item),
+            None => state.item_to_vote_on(&known.item).await,
+        };
+        match found {
+            Ok(item) => known.vote.item_id = item,
+            Err(problem) => *entry = Err(problem),
+        }
+    }
+    Ok(())
+}
+
+/// Notes the key of a batch, so that it is not used with another one.
+async fn claim(state: &AppState, key: String, body: Digest) -> Result<String, Problem> {
+    let claimed = IdempotencyKey {
+        key: Digest::of(&[b"batch", key.as_bytes()]),
+        body,
+    };
+    if state.ledger.claim_key(&claimed).await? {
+        Ok(key)
+    } else {
+        Err(Problem::refused(Refusal::KeyReused))
+    }
 }

@@ -6,7 +6,7 @@ use serde::Serialize;
 use std::time::Duration;
 use tokio::time::timeout;
 
-use crate::http::limits::RETRY_AFTER_SECONDS;
+use crate::http::problem::{self, Kind, Problem};
 use crate::http::state::AppState;
 use crate::ledger::{LedgerError, Migrations, Writes};
 use crate::telemetry::name;
@@ -30,6 +30,16 @@ struct Ready {
     migrations: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     detail: Option<String>,
+}
+
+/// The body of a refusal, which has a `status` of its own: the number.
+#[derive(Serialize)]
+struct NotReady<'a> {
+    #[serde(flatten)]
+    problem: problem::Body<'a>,
+    postgres: &'static str,
+    redis: &'static str,
+    migrations: &'static str,
 }
 
 /// Says whether votes can be stored, and the state of Postgres, Redis and the migrations. It
@@ -72,9 +82,12 @@ pub async fn ready(state: web::Data<AppState>) -> HttpResponse {
         .filter(|(_, state)| *state != "ready")
         .map(|(part, state)| format!("{part}: {state}"))
         .collect();
-    let detail = (!missing.is_empty()).then(|| missing.join(", "));
+    let missing = missing.join(", ");
     if postgres == "ready" && migrations == "ready" {
-        let status = if redis == "ready" { "ready" } else { "degraded" };
+        let (status, detail) = match redis {
+            "ready" => ("ready", None),
+            _ => ("degraded", Some(missing)),
+        };
         return HttpResponse::Ok().json(Ready {
             status,
             postgres,
@@ -83,20 +96,14 @@ pub async fn ready(state: web::Data<AppState>) -> HttpResponse {
             detail,
         });
     }
-    // A problem+json has a `status` of its own: the number.
-    let problem = serde_json::json!({
-        "type": "about:blank",
-        "title": "Not ready",
-        "status": 503,
-        "detail": detail,
-        "postgres": postgres,
-        "redis": redis,
-        "migrations": migrations,
-    });
-    HttpResponse::ServiceUnavailable()
-        .insert_header((header::RETRY_AFTER, RETRY_AFTER_SECONDS))
-        .insert_header((header::CONTENT_TYPE, "application/problem+json"))
-        .body(problem.to_string())
+    let problem = Problem::new(Kind::NotReady, missing);
+    let body = NotReady {
+        problem: problem.to_body(),
+        postgres,
+        redis,
+        migrations,
+    };
+    problem.answer_with(serde_json::to_string(&body).unwrap_or_default())
 }
 
 /// Prometheus' text format.

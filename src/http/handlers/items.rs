@@ -6,10 +6,11 @@ use serde::{Deserialize, Serialize};
 
 use super::polls::open_and_close;
 use crate::counts::ItemCount;
-use crate::domain::{Count, Item, ItemId, ItemName, ItemRules, Moment, NewItem, PollId};
-use crate::http::extract::{Field, Form, Json, PathItem, Query, Takes};
+use crate::domain::{Count, Item, ItemId, ItemKey, ItemName, ItemRules, Moment, NewItem, PollId};
+use crate::http::extract::{Field, Form, Json, PathItemReference, Query, Reference, Takes};
 use crate::http::problem::Problem;
 use crate::http::state::AppState;
+use crate::ledger::LedgerError;
 
 /// Items on a page of the list, unless `limit` says otherwise.
 pub const PAGE_DEFAULT_ITEMS: i64 = 100;
@@ -21,6 +22,8 @@ pub const PAGE_LIMIT_ITEMS: i64 = 1000;
 #[serde(deny_unknown_fields)]
 pub struct NewItemBody {
     name: String,
+    /// What the frontend calls it: unique, and never changed.
+    key: Option<String>,
     /// Whether it takes votes of −1; without it, it does.
     down_votes: Option<bool>,
     /// How many votes may be held on it at once; without it, any number.
@@ -31,16 +34,20 @@ pub struct NewItemBody {
     opens_at: Option<String>,
     /// RFC 3339: until when votes are taken.
     closes_at: Option<String>,
+    /// Whether each vote takes a ballot; without it, none does.
+    by_ballot: Option<bool>,
 }
 
 impl Form for NewItemBody {
     const FIELDS: &'static [Field] = &[
         Field::required("name", Takes::Text),
+        Field::optional("key", Takes::Text),
         Field::optional("down_votes", Takes::Boolean),
         Field::optional("max_votes", Takes::Number),
         Field::optional("numbered", Takes::Boolean),
         Field::optional("opens_at", Takes::Text),
         Field::optional("closes_at", Takes::Text),
+        Field::optional("by_ballot", Takes::Boolean),
     ];
 }
 
@@ -52,6 +59,8 @@ pub struct ListQuery {
     limit: Option<i64>,
     /// Only items of this name.
     name: Option<String>,
+    /// These items and no others, in this order: ids, or `key:` and a key, separated by commas.
+    ids: Option<String>,
 }
 
 impl Form for ListQuery {
@@ -59,6 +68,7 @@ impl Form for ListQuery {
         Field::optional("after", Takes::Number),
         Field::optional("limit", Takes::Number),
         Field::optional("name", Takes::Text),
+        Field::optional("ids", Takes::Text),
     ];
 }
 
@@ -66,6 +76,11 @@ impl Form for ListQuery {
 struct ItemBody<'a> {
     id: ItemId,
     name: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key: Option<&'a str>,
+    /// Whether lists leave the item out.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    hidden: bool,
     /// The current count, up-votes less down-votes; the saved one while Redis is unavailable.
     /// Null for a choice of a poll whose results are hidden: the poll shows them once it closes.
     vote_count: Option<i64>,
@@ -85,6 +100,8 @@ struct ItemBody<'a> {
     opens_at: Option<Moment>,
     #[serde(skip_serializing_if = "Option::is_none")]
     closes_at: Option<Moment>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    by_ballot: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     poll_id: Option<PollId>,
 }
@@ -108,26 +125,41 @@ struct ListBody<'a> {
 impl NewItemBody {
     /// The item, if all of it is allowed.
     pub(in crate::http) fn into_item(self) -> Result<NewItem, Problem> {
-        let name =
-            ItemName::parse(self.name).map_err(|error| Problem::invalid("name", format!("name {error}.")))?;
+        let name = name("name", self.name)?;
+        let key = key(self.key)?;
         if let Some(votes) = self.max_votes.filter(|votes| *votes < 1) {
             let detail = format!("max_votes is {votes}; it takes 1 or more.");
             return Err(Problem::invalid("max_votes", detail));
         }
         let (opens_at, closes_at) = open_and_close(self.opens_at, self.closes_at)?;
+        let by_ballot = self.by_ballot.unwrap_or(false);
         Ok(NewItem {
             name,
+            key,
             rules: ItemRules {
                 takes_down_votes: self.down_votes.unwrap_or(true),
                 max_votes: self.max_votes,
                 is_numbered: self.numbered.unwrap_or(false),
                 opens_at,
                 closes_at,
+                by_ballot,
                 poll: None,
                 hides_count: false,
             },
         })
     }
+}
+
+/// The name in this field.
+pub(super) fn name(field: &'static str, text: String) -> Result<ItemName, Problem> {
+    ItemName::parse(text).map_err(|error| Problem::invalid(field, format!("{field} {error}.")))
+}
+
+/// The key of what is made, if it has one.
+pub(super) fn key(text: Option<String>) -> Result<Option<ItemKey>, Problem> {
+    text.map(ItemKey::parse)
+        .transpose()
+        .map_err(|error| Problem::invalid("key", format!("{error}.")))
 }
 
 /// The time in this field, if there is one.
@@ -147,9 +179,38 @@ pub struct ListPage {
     pub name: Option<String>,
 }
 
+/// Which items a query asks for.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Listed {
+    Page(ListPage),
+    /// These, up to [`PAGE_LIMIT_ITEMS`].
+    Items(Vec<Reference<ItemId>>),
+}
+
 impl ListQuery {
+    /// What is asked for, if all of it is allowed.
+    pub(in crate::http) fn into_listed(self) -> Result<Listed, Problem> {
+        let Some(ids) = &self.ids else {
+            return self.into_page().map(Listed::Page);
+        };
+        if self.after.is_some() || self.limit.is_some() || self.name.is_some() {
+            let detail = "ids: it takes no other parameter beside it.";
+            return Err(Problem::malformed("ids", detail));
+        }
+        let items: Vec<Reference<ItemId>> = ids
+            .split(',')
+            .map(|text| Reference::parse("ids", text))
+            .collect::<Result<_, _>>()?;
+        let limit = PAGE_LIMIT_ITEMS;
+        if i64::try_from(items.len()).is_ok_and(|total| total > limit) {
+            let detail = format!("ids has {}; it takes at most {limit}.", items.len());
+            return Err(Problem::invalid("ids", detail));
+        }
+        Ok(Listed::Items(items))
+    }
+
     /// The page, if its limit is allowed.
-    pub(in crate::http) fn into_page(self) -> Result<ListPage, Problem> {
+    fn into_page(self) -> Result<ListPage, Problem> {
         let limit = self.limit.unwrap_or(PAGE_DEFAULT_ITEMS);
         if !(1..=PAGE_LIMIT_ITEMS).contains(&limit) {
             let detail = format!("limit is {limit}; it takes 1 to {PAGE_LIMIT_ITEMS}.");
@@ -171,6 +232,8 @@ fn body(item: &Item, count: Count, current: bool) -> ItemBody<'_> {
     ItemBody {
         id: item.id,
         name: &item.name,
+        key: item.key.as_deref(),
+        hidden: item.is_hidden,
         vote_count: count.map(|count| count.net),
         up_count: count.map(Count::ups),
         down_count: count.map(|count| count.downs),
@@ -187,21 +250,46 @@ fn body(item: &Item, count: Count, current: bool) -> ItemBody<'_> {
         numbered: rules.is_numbered.then_some(true),
         opens_at: rules.opens_at,
         closes_at: rules.closes_at,
+        by_ballot: rules.by_ballot.then_some(true),
         poll_id: rules.poll,
     }
 }
 
+/// Makes an item. With a key that an equal item has, that one is the answer.
 pub async fn create(state: web::Data<AppState>, new: Json<NewItemBody>) -> Result<HttpResponse, Problem> {
     let new = new.0.into_item()?;
-    let item = state.ledger.create_item(&new).await?;
+    let item = match state.ledger.create_item(&new).await {
+        Ok(item) => item,
+        Err(LedgerError::KeyTaken) => return existing(&state, &new).await,
+        Err(error) => return Err(error.into()),
+    };
     Ok(HttpResponse::Created()
         .insert_header((header::LOCATION, format!("/v1/items/{}", item.id)))
         .json(body(&item, item.saved_count, true)))
 }
 
-pub async fn show(state: web::Data<AppState>, id: PathItem) -> Result<HttpResponse, Problem> {
-    let read = state.counts.one(id.0).await?;
-    let read = read.ok_or_else(|| Problem::unknown_item(id.0))?;
+/// The item that has the key of a new one: 200 if it is as the new one would be, and 409 if not.
+async fn existing(state: &AppState, new: &NewItem) -> Result<HttpResponse, Problem> {
+    let Some(key) = new.key.clone() else {
+        return Err(Problem::internal());
+    };
+    let id = state.item(&Reference::Key(key)).await?;
+    let read = state.counts.one(id).await?;
+    let read = read.ok_or_else(|| Problem::unknown_item(id))?;
+    let rules = read.item.rules.as_deref().unwrap_or(&ItemRules::DEFAULT);
+    if *read.item.name != *new.name.as_str() || *rules != new.rules {
+        let detail = format!(
+            "Item {id} has this key, and another name or other rules; another item takes another key."
+        );
+        return Err(Problem::key_taken(detail));
+    }
+    Ok(item_answer(&read))
+}
+
+pub async fn show(state: web::Data<AppState>, id: PathItemReference) -> Result<HttpResponse, Problem> {
+    let item = state.item(&id.0).await?;
+    let read = state.counts.one(item).await?;
+    let read = read.ok_or_else(|| Problem::unknown_item(&id.0))?;
     Ok(item_answer(&read))
 }
 
@@ -210,10 +298,20 @@ pub fn item_answer(read: &ItemCount) -> HttpResponse {
     HttpResponse::Ok().json(body(&read.item, read.count(), read.is_current))
 }
 
+/// Lists items: a page of those that are not hidden, or those that are asked for by their ids.
 pub async fn list(state: web::Data<AppState>, query: Query<ListQuery>) -> Result<HttpResponse, Problem> {
-    let ListPage { after, limit, name } = query.0.into_page()?;
-    let counts = state.counts.page(after, limit, name.as_deref()).await?;
-    let is_full = i64::try_from(counts.len()) == Ok(limit);
+    let (counts, limit) = match query.0.into_listed()? {
+        Listed::Page(ListPage { after, limit, name }) => {
+            let counts = state.counts.page(after, limit, name.as_deref()).await?;
+            (counts, Some(limit))
+        }
+        Listed::Items(references) => {
+            let ids = state.find_items(&references).await?;
+            let ids: Vec<ItemId> = ids.into_iter().flatten().collect();
+            (state.counts.some(&ids).await?, None)
+        }
+    };
+    let is_full = limit.is_some_and(|limit| i64::try_from(counts.len()) == Ok(limit));
     Ok(HttpResponse::Ok().json(ListBody {
         next_after: counts.last().filter(|_| is_full).map(|last| last.item.id),
         items: counts

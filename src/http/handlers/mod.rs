@@ -1,9 +1,12 @@
 //! The handlers, a file a resource. They know no SQL and no Redis.
 
+pub(super) mod ballots;
 pub(super) mod batches;
+pub(super) mod edits;
 pub(super) mod health;
 pub(super) mod items;
 pub(super) mod pages;
 pub(super) mod polls;
+pub(super) mod problems;
 pub(super) mod receipts;
 pub(super) mod votes;

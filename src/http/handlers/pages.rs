@@ -7,7 +7,8 @@ use actix_web::http::header;
 const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src data:; \
      form-action 'none'; frame-ancestors 'none'; base-uri 'none'";
 
-fn file(content_type: &'static str, text: &'static str) -> HttpResponse {
+/// A text that is embedded in the binary.
+pub(super) fn file(content_type: &'static str, text: &'static str) -> HttpResponse {
     HttpResponse::Ok()
         .insert_header((header::CONTENT_TYPE, content_type))
         .insert_header((header::CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY))

@@ -4,14 +4,15 @@ use actix_web::http::header;
 use actix_web::{HttpResponse, web};
 use serde::{Deserialize, Serialize};
 
-use super::items::moment;
+use super::items::{key, moment, name};
 use crate::domain::{
     CHOICES_LIMIT_ITEMS, Item, ItemId, ItemName, Moment, NewPoll, Poll, PollId, PollState, Refusal,
     VoteRequest, VoterId,
 };
-use crate::http::extract::{Field, Form, Json, PathPoll, PathVoter, Takes};
+use crate::http::extract::{Field, Form, Json, PathPollReference, PathVoter, Reference, Takes};
 use crate::http::problem::Problem;
 use crate::http::state::AppState;
+use crate::ledger::LedgerError;
 use crate::votes::Cast;
 
 /// The body of a new poll.
@@ -19,6 +20,8 @@ use crate::votes::Cast;
 #[serde(deny_unknown_fields)]
 pub struct NewPollBody {
     title: String,
+    /// What the frontend calls it: unique, and never changed.
+    key: Option<String>,
     /// The choices' names.
     choices: Vec<String>,
     /// How many choices one voter may hold. Without it, 1; 0: any number.
@@ -29,24 +32,31 @@ pub struct NewPollBody {
     closes_at: Option<String>,
     /// Whether the counts are shown before the poll closes; without it, they are.
     results_before_close: Option<bool>,
+    /// Whether each vote takes a ballot; without it, none does.
+    by_ballot: Option<bool>,
+    /// Whether nothing that is kept says which ballot bought which vote.
+    secret: Option<bool>,
 }
 
 impl Form for NewPollBody {
     const FIELDS: &'static [Field] = &[
         Field::required("title", Takes::Text),
+        Field::optional("key", Takes::Text),
         Field::required("choices", Takes::Texts),
         Field::optional("max_choices", Takes::Number),
         Field::optional("opens_at", Takes::Text),
         Field::optional("closes_at", Takes::Text),
         Field::optional("results_before_close", Takes::Boolean),
+        Field::optional("by_ballot", Takes::Boolean),
+        Field::optional("secret", Takes::Boolean),
     ];
 }
 
 impl NewPollBody {
     /// The poll, if all of it is allowed.
     pub(in crate::http) fn into_poll(self) -> Result<NewPoll, Problem> {
-        let title = ItemName::parse(self.title)
-            .map_err(|error| Problem::invalid("title", format!("title {error}.")))?;
+        let title = name("title", self.title)?;
+        let key = key(self.key)?;
         if !(1..=CHOICES_LIMIT_ITEMS).contains(&self.choices.len()) {
             let detail = format!(
                 "choices has {}; it takes 1 to {CHOICES_LIMIT_ITEMS} names.",
@@ -73,8 +83,21 @@ impl NewPollBody {
             let detail = "results_before_close is false; it takes a closes_at.";
             return Err(Problem::invalid("results_before_close", detail));
         }
+        let by_ballot = self.by_ballot.unwrap_or(false);
+        let is_secret = self.secret.unwrap_or(false);
+        if is_secret && !by_ballot {
+            let detail = "secret is true; it takes by_ballot too.";
+            return Err(Problem::invalid("secret", detail));
+        }
+        if by_ballot && max_choices != Some(1) {
+            let detail = "max_choices is not 1; a ballot buys one vote.";
+            return Err(Problem::invalid("max_choices", detail));
+        }
         Ok(NewPoll {
             title,
+            key,
+            by_ballot,
+            is_secret,
             choices,
             max_choices,
             opens_at,
@@ -114,7 +137,10 @@ impl Form for SelectionBody {
 
 impl SelectionBody {
     /// The items, each once.
-    pub(in crate::http) fn into_items(self) -> Result<Vec<ItemId>, Problem> {
+    ///
+    /// # Errors
+    /// When they are too many, or one is no id.
+    pub fn into_items(self) -> Result<Vec<ItemId>, Problem> {
         if self.items.len() > CHOICES_LIMIT_ITEMS {
             let detail = format!(
                 "items has {}; it takes at most {CHOICES_LIMIT_ITEMS}.",
@@ -136,6 +162,15 @@ impl SelectionBody {
 struct PollBody {
     id: PollId,
     title: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key: Option<String>,
+    /// Whether lists leave the poll out.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    hidden: bool,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    by_ballot: bool,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    secret: bool,
     /// Null: any number.
     max_choices: Option<i16>,
     opens_at: Option<Moment>,
@@ -171,18 +206,54 @@ struct SelectionAnswer<'a> {
     repeated: bool,
 }
 
-/// Creates a poll.
+/// Creates a poll. With a key that an equal poll has, that one is the answer.
 pub async fn create(state: web::Data<AppState>, new: Json<NewPollBody>) -> Result<HttpResponse, Problem> {
-    let id = state.ledger.create_poll(&new.0.into_poll()?).await?;
+    let new = new.0.into_poll()?;
+    let id = match state.ledger.create_poll(&new).await {
+        Ok(id) => id,
+        Err(LedgerError::KeyTaken) => return existing(&state, &new).await,
+        Err(error) => return Err(error.into()),
+    };
     let poll = read(&state, id).await?;
     Ok(HttpResponse::Created()
         .insert_header((header::LOCATION, format!("/v1/polls/{id}")))
         .json(poll))
 }
 
+/// The poll that has the key of a new one: 200 if it is as the new one would be, and 409 if not.
+async fn existing(state: &AppState, new: &NewPoll) -> Result<HttpResponse, Problem> {
+    let Some(key) = new.key.clone() else {
+        return Err(Problem::internal());
+    };
+    let id = state.poll(&Reference::Key(key)).await?;
+    let poll = state.ledger.poll(id).await?;
+    let poll = poll.ok_or_else(|| Problem::unknown_poll(id))?;
+    let choices = state.ledger.choices(id).await?;
+    let is_same = poll.title == new.title.as_str()
+        && choices
+            .iter()
+            .map(|item| &*item.name)
+            .eq(new.choices.iter().map(ItemName::as_str))
+        && (poll.max_choices, poll.opens_at, poll.closes_at)
+            == (new.max_choices, new.opens_at, new.closes_at)
+        && (poll.shows_results, poll.by_ballot, poll.is_secret)
+            == (new.shows_results, new.by_ballot, new.is_secret);
+    if !is_same {
+        let detail = format!("Poll {id} has this key, and differs; another poll takes another key.");
+        return Err(Problem::key_taken(detail));
+    }
+    shown(state, id).await
+}
+
 /// Shows a poll and its results.
-pub async fn show(state: web::Data<AppState>, id: PathPoll) -> Result<HttpResponse, Problem> {
-    Ok(HttpResponse::Ok().json(read(&state, id.0).await?))
+pub async fn show(state: web::Data<AppState>, id: PathPollReference) -> Result<HttpResponse, Problem> {
+    let id = state.poll(&id.0).await?;
+    shown(&state, id).await
+}
+
+/// A poll and its results.
+pub(super) async fn shown(state: &AppState, id: PollId) -> Result<HttpResponse, Problem> {
+    Ok(HttpResponse::Ok().json(read(state, id).await?))
 }
 
 async fn read(state: &AppState, id: PollId) -> Result<PollBody, Problem> {
@@ -212,6 +283,10 @@ async fn read(state: &AppState, id: PollId) -> Result<PollBody, Problem> {
         choices: choices.collect(),
         id,
         title: poll.title,
+        key: poll.key,
+        hidden: poll.is_hidden,
+        by_ballot: poll.by_ballot,
+        secret: poll.is_secret,
         max_choices: poll.max_choices,
         opens_at: poll.opens_at,
         closes_at: poll.closes_at,
@@ -256,21 +331,23 @@ async fn counts(
 /// Sets the whole selection of a voter.
 pub async fn select(
     state: web::Data<AppState>,
-    id: PathPoll,
+    id: PathPollReference,
     voter: PathVoter,
     body: Json<SelectionBody>,
 ) -> Result<HttpResponse, Problem> {
     let items = body.0.into_items()?;
-    set(&state, id.0, voter.0, items).await
+    let poll = state.poll(&id.0).await?;
+    set(&state, poll, voter.0, items).await
 }
 
 /// Takes back all that a voter holds in a poll.
 pub async fn take_back(
     state: web::Data<AppState>,
-    id: PathPoll,
+    id: PathPollReference,
     voter: PathVoter,
 ) -> Result<HttpResponse, Problem> {
-    set(&state, id.0, voter.0, Vec::new()).await
+    let poll = state.poll(&id.0).await?;
+    set(&state, poll, voter.0, Vec::new()).await
 }
 
 async fn set(
@@ -285,12 +362,7 @@ async fn set(
         items: items.clone(),
     };
     match state.votes.decide(request).await? {
-        Cast::Selected { is_changed } => Ok(HttpResponse::Ok().json(SelectionAnswer {
-            poll_id,
-            voter_id: voter_id.as_str(),
-            items,
-            repeated: !is_changed,
-        })),
+        Cast::Selected { is_changed } => Ok(selection_answer(poll_id, &voter_id, items, !is_changed)),
         Cast::UnknownPoll => Err(Problem::unknown_poll(poll_id)),
         Cast::UnknownItem => Err(Problem::refused(Refusal::NotInPoll)),
         Cast::Refused(refusal) => Err(Problem::refused(refusal)),
@@ -301,16 +373,28 @@ async fn set(
 /// Shows what a voter holds in a poll.
 pub async fn selected(
     state: web::Data<AppState>,
-    id: PathPoll,
+    id: PathPollReference,
     voter: PathVoter,
 ) -> Result<HttpResponse, Problem> {
-    if state.ledger.poll(id.0).await?.is_none() {
-        return Err(Problem::unknown_poll(id.0));
+    let poll = state.poll(&id.0).await?;
+    if state.ledger.poll(poll).await?.is_none() {
+        return Err(Problem::unknown_poll(poll));
     }
-    Ok(HttpResponse::Ok().json(SelectionAnswer {
-        poll_id: id.0,
-        voter_id: voter.0.as_str(),
-        items: state.ledger.selection(id.0, &voter.0).await?,
-        repeated: false,
-    }))
+    let items = state.ledger.selection(poll, &voter.0).await?;
+    Ok(selection_answer(poll, &voter.0, items, false))
+}
+
+/// The answer to a selection. `repeated`: nothing was stored, since it was so already.
+pub fn selection_answer(
+    poll_id: PollId,
+    voter_id: &VoterId,
+    items: Vec<ItemId>,
+    repeated: bool,
+) -> HttpResponse {
+    HttpResponse::Ok().json(SelectionAnswer {
+        poll_id,
+        voter_id: voter_id.as_str(),
+        items,
+        repeated,
+    })
 }

@@ -4,11 +4,14 @@ use actix_web::http::StatusCode;
 use actix_web::{HttpResponse, web};
 use serde::{Deserialize, Serialize};
 
-use crate::domain::{Count, ItemId, NewVote, Value, VoteId, VoteRequest, VoterId};
-use crate::http::extract::{Field, Form, Json, PathItem, PathVoter, Takes};
+use crate::domain::{
+    BallotHash, Count, Digest, IdempotencyKey, ItemId, NewVote, StoredVote, Value, VoteId, VoteRequest,
+    VoterId,
+};
+use crate::http::extract::{Field, Form, Json, KeyHeader, PathItemReference, PathVoter, Reference, Takes};
 use crate::http::problem::Problem;
 use crate::http::state::AppState;
-use crate::votes::Cast;
+use crate::votes::{Cast, CastError, VoteQueue};
 
 /// The body of a vote.
 #[derive(Deserialize)]
@@ -18,12 +21,15 @@ pub struct VoteBody {
     voter_id: Option<String>,
     /// 1 or −1. Without it, 1.
     value: Option<i64>,
+    /// The ballot that buys the vote.
+    ballot: Option<String>,
 }
 
 impl Form for VoteBody {
     const FIELDS: &'static [Field] = &[
         Field::optional("voter_id", Takes::Text),
         Field::optional("value", Takes::Number),
+        Field::optional("ballot", Takes::Text),
     ];
 }
 
@@ -41,7 +47,10 @@ impl Form for ChangeBody {
 
 impl ChangeBody {
     /// What the voter wants to hold.
-    pub(in crate::http) fn into_value(self) -> Result<Value, Problem> {
+    ///
+    /// # Errors
+    /// When it is not allowed.
+    pub fn into_value(self) -> Result<Value, Problem> {
         Value::parse(self.value).map_err(|error| {
             let hint = if self.value == 0 {
                 "; DELETE takes a vote back"
@@ -55,7 +64,7 @@ impl ChangeBody {
 
 #[derive(Clone, Copy, Serialize)]
 pub(super) struct Answer<'a> {
-    /// Null if the voter has never voted on the item.
+    /// Null if the voter has never voted on the item, and if the vote is secret.
     vote_id: Option<VoteId>,
     item_id: ItemId,
     voter_id: Option<&'a str>,
@@ -72,6 +81,28 @@ pub(super) struct Answer<'a> {
     repeated: bool,
 }
 
+impl<'a> Answer<'a> {
+    fn new(
+        item_id: ItemId,
+        voter_id: Option<&'a VoterId>,
+        vote: Option<StoredVote>,
+        value: i16,
+        count: Option<Count>,
+    ) -> Self {
+        Self {
+            vote_id: vote.map(|vote| vote.id),
+            item_id,
+            voter_id: voter_id.map(VoterId::as_str),
+            value,
+            number: vote.and_then(|vote| vote.number),
+            vote_count: count.map(|count| count.net),
+            up_count: count.map(Count::ups),
+            down_count: count.map(|count| count.downs),
+            repeated: false,
+        }
+    }
+}
+
 /// The vote that a voter holds.
 #[derive(Serialize)]
 struct HeldVote<'a> {
@@ -85,8 +116,23 @@ struct HeldVote<'a> {
 
 impl VoteBody {
     /// A body with these fields.
-    pub(super) fn new(voter_id: Option<String>, value: Option<i64>) -> Self {
-        Self { voter_id, value }
+    pub(super) fn new(voter_id: Option<String>, value: Option<i64>, ballot: Option<String>) -> Self {
+        Self {
+            voter_id,
+            value,
+            ballot,
+        }
+    }
+
+    /// What is known of its ballot, if it has one.
+    pub(super) fn ballot(&self) -> Option<BallotHash> {
+        self.ballot.as_deref().map(BallotHash::of)
+    }
+
+    /// Looks whether the values are allowed, before anything is done for the vote.
+    fn check(&self) -> Result<(), Problem> {
+        let copy = Self::new(self.voter_id.clone(), self.value, None);
+        copy.into_vote(ItemId::FIRST).map(drop)
     }
 
     /// The vote on this item.
@@ -114,32 +160,80 @@ impl VoteBody {
 /// Casts a vote.
 pub async fn cast(
     state: web::Data<AppState>,
-    id: PathItem,
+    id: PathItemReference,
+    key: KeyHeader,
     body: Json<VoteBody>,
 ) -> Result<HttpResponse, Problem> {
-    let vote = body.0.into_vote(id.0)?;
+    let ballot = body.0.ballot();
+    let item_id = match id.0 {
+        Reference::Id(id) => id,
+        by_key => {
+            body.0.check()?;
+            state.item_to_vote_on(&by_key).await?
+        }
+    };
+    let vote = body.0.into_vote(item_id)?;
+    let key = key.0.map(|key| IdempotencyKey {
+        key: Digest::of(&[b"vote", &item_id.get().to_be_bytes(), key.as_bytes()]),
+        body: digest(&vote, ballot.as_ref()),
+    });
     // The batch takes the vote; the answer names its voter.
-    let (item_id, voter_id) = (vote.item_id, vote.voter_id.clone());
-    vote_answer(item_id, voter_id.as_ref(), state.votes.cast(vote).await?)
+    let voter_id = vote.voter_id.clone();
+    vote_answer(
+        item_id,
+        voter_id.as_ref(),
+        cast_one(&state.votes, vote, ballot, key).await?,
+    )
+}
+
+/// Casts one vote: to be decided, if it has a ballot or a key.
+pub(super) async fn cast_one(
+    votes: &VoteQueue,
+    vote: NewVote,
+    ballot: Option<BallotHash>,
+    key: Option<IdempotencyKey>,
+) -> Result<Cast, CastError> {
+    if ballot.is_none() && key.is_none() {
+        return votes.cast(vote).await;
+    }
+    votes.decide(VoteRequest::CastOnce { vote, ballot, key }).await
+}
+
+/// What an idempotency key goes with: all that is asked.
+pub(super) fn digest(vote: &NewVote, ballot: Option<&BallotHash>) -> Digest {
+    let (voter, is_voter) = match &vote.voter_id {
+        Some(voter) => (voter.as_str().as_bytes(), 1),
+        None => (&[][..], 0),
+    };
+    Digest::of(&[
+        &vote.item_id.get().to_be_bytes(),
+        &[is_voter],
+        voter,
+        &vote.value.get().to_be_bytes(),
+        ballot.map_or(&[], BallotHash::as_bytes),
+    ])
 }
 
 /// Sets what a voter holds on an item.
 pub async fn change(
     state: web::Data<AppState>,
-    id: PathItem,
+    id: PathItemReference,
     voter: PathVoter,
     body: Json<ChangeBody>,
 ) -> Result<HttpResponse, Problem> {
-    set(&state, id.0, voter.0, Some(body.0.into_value()?)).await
+    let value = body.0.into_value()?;
+    let item = state.item_to_vote_on(&id.0).await?;
+    set(&state, item, voter.0, Some(value)).await
 }
 
 /// Takes back what a voter holds on an item.
 pub async fn take_back(
     state: web::Data<AppState>,
-    id: PathItem,
+    id: PathItemReference,
     voter: PathVoter,
 ) -> Result<HttpResponse, Problem> {
-    set(&state, id.0, voter.0, None).await
+    let item = state.item(&id.0).await?;
+    set(&state, item, voter.0, None).await
 }
 
 async fn set(
@@ -159,19 +253,20 @@ async fn set(
 /// Shows what a voter holds on an item.
 pub async fn held(
     state: web::Data<AppState>,
-    id: PathItem,
+    id: PathItemReference,
     voter: PathVoter,
 ) -> Result<HttpResponse, Problem> {
-    let vote = state.ledger.last_vote(id.0, &voter.0).await?;
+    let item = state.item(&id.0).await?;
+    let vote = state.ledger.last_vote(item, &voter.0).await?;
     let Some(vote) = vote.filter(|vote| vote.value != 0) else {
-        return Err(match state.counts.one(id.0).await? {
-            Some(_) => Problem::no_vote(id.0),
-            None => Problem::unknown_item(id.0),
+        return Err(match state.counts.one(item).await? {
+            Some(_) => Problem::no_vote(item),
+            None => Problem::unknown_item(item),
         });
     };
     Ok(HttpResponse::Ok().json(HeldVote {
         vote_id: vote.id,
-        item_id: id.0,
+        item_id: item,
         voter_id: voter.0.as_str(),
         value: vote.value,
         number: vote.number,
@@ -197,29 +292,27 @@ pub(super) fn answer(
     cast: Cast,
 ) -> Result<(StatusCode, Answer<'_>), Problem> {
     let status = match cast {
-        Cast::Accepted { .. } => StatusCode::CREATED,
+        Cast::Accepted { .. } | Cast::Replayed { .. } | Cast::Secret { .. } => StatusCode::CREATED,
         _ => StatusCode::OK,
     };
     let (vote, count, repeated) = match cast {
+        Cast::Secret { value, count } => {
+            let answer = Answer::new(item_id, voter_id, None, value.get(), count);
+            return Ok((status, answer));
+        }
         Cast::Accepted { vote, count } | Cast::Changed { vote, count } | Cast::TakenBack { vote, count } => {
             (Some(vote), count, false)
         }
-        Cast::Repeated { vote, count } => (Some(vote), count, true),
+        Cast::Repeated { vote, count } | Cast::Replayed { vote, count } => (Some(vote), count, true),
         Cast::NoVote { count } => (None, count, true),
         Cast::UnknownItem => return Err(Problem::unknown_item(item_id)),
         Cast::Refused(refusal) => return Err(Problem::refused(refusal)),
         Cast::UnknownPoll | Cast::Selected { .. } => return Err(Problem::internal()),
     };
+    let value = vote.map_or(0, |vote| vote.value);
     let answer = Answer {
-        vote_id: vote.map(|vote| vote.id),
-        item_id,
-        voter_id: voter_id.map(VoterId::as_str),
-        value: vote.map_or(0, |vote| vote.value),
-        number: vote.and_then(|vote| vote.number),
-        vote_count: count.map(|count| count.net),
-        up_count: count.map(Count::ups),
-        down_count: count.map(|count| count.downs),
         repeated,
+        ..Answer::new(item_id, voter_id, vote, value, count)
     };
     Ok((status, answer))
 }

@@ -24,11 +24,13 @@ pub enum Role {
     Worker,
     /// Reports: they only read.
     Report,
+    /// `tally void`.
+    Operator,
 }
 
 impl Role {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Server, Self::Worker, Self::Report];
+    pub const ALL: [Self; 4] = [Self::Server, Self::Worker, Self::Report, Self::Operator];
 
     /// The role's name in Postgres.
     pub fn name(self) -> &'static str {
@@ -36,6 +38,7 @@ impl Role {
             Self::Server => "tally_server",
             Self::Worker => "tally_worker",
             Self::Report => "tally_report",
+            Self::Operator => "tally_operator",
         }
     }
 }
@@ -52,14 +55,18 @@ pub enum Roles {
 
 impl fmt::Display for Roles {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [server, worker, report] = Role::ALL.map(Role::name);
+        let [server, worker, report, operator] = Role::ALL.map(Role::name);
         match self {
-            Self::Granted => write!(out, "the roles {server}, {worker} and {report} are granted"),
+            Self::Granted => write!(
+                out,
+                "the roles {server}, {worker}, {report} and {operator} are granted"
+            ),
             Self::Refused(why) => write!(
                 out,
-                "the roles {server}, {worker} and {report} are not granted ({why}); all works with the \
-                 login that owns the tables. To have the roles, let one that may run: create role {server}; \
-                 create role {worker}; create role {report}; and then run tally migrate again"
+                "the roles {server}, {worker}, {report} and {operator} are not granted ({why}); all works with \
+                 the login that owns the tables. To have the roles, let one that may run: create role \
+                 {server}; create role {worker}; create role {report}; create role {operator}; and then run \
+                 tally migrate again"
             ),
         }
     }

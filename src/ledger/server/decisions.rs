@@ -3,7 +3,10 @@
 use tokio::time::timeout;
 
 use super::writer::{InsertError, VoteWriter, WriterConnection};
-use crate::domain::{Count, CountDelta, ItemId, Refusal, TransactionId, Value, VoteId, VoteRequest, VoterId};
+use crate::domain::{
+    BallotHash, Count, CountDelta, IdempotencyKey, ItemId, NewVote, Refusal, TransactionId, Value, VoteId,
+    VoteRequest, VoterId,
+};
 use crate::ledger::LedgerError;
 
 /// What became of requests that one statement decided.
@@ -22,6 +25,10 @@ pub struct Decided {
 pub enum Decision {
     /// These rows are stored.
     Stored(Vec<VoteRow>),
+    /// These rows are stored, and nobody may learn which they are.
+    Secret(Vec<VoteRow>),
+    /// This was stored before, with the same idempotency key.
+    Replayed(Vec<VoteRow>),
     /// There was nothing to be stored: the voter holds these votes, or none.
     Repeated(Vec<VoteRow>),
     /// Someone else's request came first, or another one of this voter: ask again. What is
@@ -55,8 +62,12 @@ impl Decision {
     /// What was stored.
     pub fn stored(&self) -> &[VoteRow] {
         match self {
-            Self::Stored(rows) | Self::Again(rows) => rows,
-            Self::Repeated(_) | Self::UnknownItem | Self::UnknownPoll | Self::Refused(_) => &[],
+            Self::Stored(rows) | Self::Secret(rows) | Self::Again(rows) => rows,
+            Self::Replayed(_)
+            | Self::Repeated(_)
+            | Self::UnknownItem
+            | Self::UnknownPoll
+            | Self::Refused(_) => &[],
         }
     }
 }
@@ -86,9 +97,35 @@ struct Lines<'a> {
     values: Vec<i16>,
     keep: Vec<bool>,
     whole: Vec<bool>,
+    ballots: Sparse<'a>,
+    keys: Sparse<'a>,
+    bodies: Sparse<'a>,
+}
+
+/// An array that is null as a whole if no line has an entry: mostly.
+#[derive(Default)]
+struct Sparse<'a>(Vec<Option<&'a [u8]>>);
+
+impl<'a> Sparse<'a> {
+    fn add(&mut self, at: usize, entry: Option<&'a [u8]>) {
+        if entry.is_some() {
+            self.0.resize(at, None);
+            self.0.push(entry);
+        }
+    }
+
+    /// The array for `lines` lines.
+    fn array(mut self, lines: usize) -> Option<Vec<Option<&'a [u8]>>> {
+        if self.0.is_empty() {
+            return None;
+        }
+        self.0.resize(lines, None);
+        Some(self.0)
+    }
 }
 
 /// A line of a request.
+#[derive(Default)]
 struct Line<'a> {
     poll: Option<i64>,
     item: Option<i64>,
@@ -96,6 +133,20 @@ struct Line<'a> {
     value: i16,
     keep: bool,
     whole: bool,
+    ballot: Option<&'a BallotHash>,
+    key: Option<&'a IdempotencyKey>,
+}
+
+impl<'a> Line<'a> {
+    fn cast(vote: &'a NewVote) -> Self {
+        Self {
+            item: Some(vote.item_id.get()),
+            voter: vote.voter_id.as_ref(),
+            value: vote.value.get(),
+            keep: true,
+            ..Self::default()
+        }
+    }
 }
 
 impl<'a> Lines<'a> {
@@ -109,15 +160,13 @@ impl<'a> Lines<'a> {
 
     fn add_request(&mut self, number: i32, request: &'a VoteRequest) {
         match request {
-            VoteRequest::Cast(vote) => self.add(
+            VoteRequest::Cast(vote) => self.add(number, Line::cast(vote)),
+            VoteRequest::CastOnce { vote, ballot, key } => self.add(
                 number,
                 Line {
-                    poll: None,
-                    item: Some(vote.item_id.get()),
-                    voter: vote.voter_id.as_ref(),
-                    value: vote.value.get(),
-                    keep: true,
-                    whole: false,
+                    ballot: ballot.as_ref(),
+                    key: key.as_ref(),
+                    ..Line::cast(vote)
                 },
             ),
             VoteRequest::Set {
@@ -127,12 +176,10 @@ impl<'a> Lines<'a> {
             } => self.add(
                 number,
                 Line {
-                    poll: None,
                     item: Some(item_id.get()),
                     voter: Some(voter_id),
                     value: value.map_or(0, Value::get),
-                    keep: false,
-                    whole: false,
+                    ..Line::default()
                 },
             ),
             VoteRequest::Select {
@@ -147,6 +194,7 @@ impl<'a> Lines<'a> {
                     value: i16::from(item.is_some()),
                     keep: true,
                     whole: true,
+                    ..Line::default()
                 };
                 if items.is_empty() {
                     self.add(number, selection(None));
@@ -159,6 +207,10 @@ impl<'a> Lines<'a> {
     }
 
     fn add(&mut self, request: i32, line: Line<'a>) {
+        let at = self.requests.len();
+        self.ballots.add(at, line.ballot.map(BallotHash::as_bytes));
+        self.keys.add(at, line.key.map(|key| key.key.as_bytes()));
+        self.bodies.add(at, line.key.map(|key| key.body.as_bytes()));
         self.requests.push(request);
         self.polls.push(line.poll);
         self.items.push(line.item);
@@ -193,6 +245,12 @@ async fn decide(
     requests: &[VoteRequest],
 ) -> Result<Result<Decided, LedgerError>, sqlx::Error> {
     let lines = Lines::of(requests);
+    let total = lines.requests.len();
+    let (ballots, keys, bodies) = (
+        lines.ballots.array(total),
+        lines.keys.array(total),
+        lines.bodies.array(total),
+    );
     let decided = sqlx::query_file!(
         "src/ledger/sql/cast_votes.sql",
         &lines.requests,
@@ -201,7 +259,10 @@ async fn decide(
         &lines.voters as &[Option<&str>],
         &lines.values,
         &lines.keep,
-        &lines.whole
+        &lines.whole,
+        ballots.as_deref() as Option<&[Option<&[u8]>]>,
+        keys.as_deref() as Option<&[Option<&[u8]>]>,
+        bodies.as_deref() as Option<&[Option<&[u8]>]>
     )
     .fetch_one(&mut writer.connection)
     .await?;
@@ -238,7 +299,12 @@ async fn decide(
 fn decision(outcome: &str, rows: Vec<VoteRow>) -> Result<Decision, LedgerError> {
     Ok(match outcome {
         "stored" => Decision::Stored(rows),
+        "secret" => Decision::Secret(rows),
+        "replayed" => Decision::Replayed(rows),
         "repeated" => Decision::Repeated(rows),
+        // Someone else took back what the voter held, at the same time. The vote is stored, behind
+        // that retraction: asked again, it might be stored once more, over what came meanwhile.
+        "again" if rows.last().is_some_and(VoteRow::is_cast) => Decision::Stored(rows),
         "again" => Decision::Again(rows),
         "unknown_item" => Decision::UnknownItem,
         "unknown_poll" => Decision::UnknownPoll,
@@ -250,6 +316,12 @@ fn decision(outcome: &str, rows: Vec<VoteRow>) -> Result<Decision, LedgerError> 
         "full" => Decision::Refused(Refusal::Full),
         "choices" => Decision::Refused(Refusal::TooManyChoices),
         "changes" => Decision::Refused(Refusal::TooManyChanges),
+        "no_ballot" => Decision::Refused(Refusal::NoBallot),
+        "ballot" => Decision::Refused(Refusal::BallotNotValid),
+        "ballot_unwanted" => Decision::Refused(Refusal::BallotUnwanted),
+        "voter_unwanted" => Decision::Refused(Refusal::VoterUnwanted),
+        "key_reused" => Decision::Refused(Refusal::KeyReused),
+        "no_key" => Decision::Refused(Refusal::KeyUnwanted),
         other => return Err(LedgerError::Decision(other.to_owned())),
     })
 }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use sqlx::PgExecutor;
 use tokio::time::timeout;
@@ -10,8 +11,8 @@ use super::ServerLedger;
 use super::connection::DedicatedConnection;
 use super::item_cache::ItemCache;
 use crate::domain::{
-    Count, ExactCount, Item, ItemId, ItemRules, Moment, NewItem, PollId, Revision, StoredVote, VoteId,
-    VoterId,
+    Count, ExactCount, Item, ItemId, ItemKey, ItemRules, Moment, NewItem, PollId, Revision, StoredVote,
+    VoteId, VoterId,
 };
 use crate::ledger::LedgerError;
 use crate::ledger::connect::{ANSWER_MARGIN, KEPT_PLANS};
@@ -28,6 +29,8 @@ struct Row {
     vote_count: i64,
     down_count: i64,
     counted_at: Option<i64>,
+    key: Option<String>,
+    is_hidden: bool,
     /// Whether its rules are not the default ones.
     has_rules: bool,
 }
@@ -39,6 +42,8 @@ impl TryFrom<Row> for Item {
         Ok(Self {
             id: item_id(row.id)?,
             name: row.name.into(),
+            key: row.key.map(Into::into),
+            is_hidden: row.is_hidden,
             rules: None,
             saved_count: Count {
                 net: row.vote_count,
@@ -50,13 +55,15 @@ impl TryFrom<Row> for Item {
 }
 
 impl ServerLedger {
-    /// Creates an item. Its name need not be unique.
+    /// Creates an item. Its name need not be unique, its key must be.
     ///
     /// # Errors
     /// When Postgres is unavailable; when the item needs decisions and a server of a version
-    /// without them is connected ([`LedgerError::OlderServers`]).
+    /// without them is connected ([`LedgerError::OlderServers`]); when there is one with its key
+    /// ([`LedgerError::KeyTaken`]).
     pub async fn create_item(&self, new: &NewItem) -> Result<Item, LedgerError> {
-        let NewItem { name, rules } = new;
+        let NewItem { name, key, rules } = new;
+        let key = key.as_ref().map(ItemKey::as_str);
         let id = if rules.need_decisions() {
             sqlx::query_file_scalar!(
                 "src/ledger/sql/create_item_with_rule.sql",
@@ -65,23 +72,29 @@ impl ServerLedger {
                 rules.opens_at.map(Moment::micros),
                 rules.closes_at.map(Moment::micros),
                 rules.max_votes,
-                rules.is_numbered
+                rules.is_numbered,
+                rules.by_ballot,
+                key
             )
             .fetch_one(&self.database.pool)
             .await
             .map_err(LedgerError::of_rule)?
         } else {
             sqlx::query_scalar!(
-                "insert into item (name, takes_down_votes) values ($1, $2) returning id",
+                "insert into item (name, key, takes_down_votes) values ($1, $2, $3) returning id",
                 name.as_str(),
+                key,
                 rules.takes_down_votes
             )
             .fetch_one(&self.database.pool)
-            .await?
+            .await
+            .map_err(LedgerError::of_rule)?
         };
         Ok(Item {
             id: item_id(id)?,
             name: name.as_str().into(),
+            key: key.map(Into::into),
+            is_hidden: false,
             rules: (*rules != ItemRules::default()).then(|| Arc::new(rules.clone())),
             saved_count: Count::ZERO,
             counted_at: None,
@@ -124,11 +137,13 @@ impl ServerLedger {
                 self.database.statement_limit + ANSWER_MARGIN,
             ),
             facts: ItemCache::new(NAMES_LIMIT_ITEMS),
+            edits: Arc::clone(&self.edits),
+            edits_seen: 0,
         }
     }
 
-    /// Up to `limit` items with ids above `after`, in the order of their ids; if `name` is
-    /// given, only items with this name.
+    /// Up to `limit` items with ids above `after` that are not hidden, in the order of their ids; if
+    /// `name` is given, only items with this name.
     ///
     /// # Errors
     /// When Postgres is unavailable.
@@ -139,10 +154,10 @@ impl ServerLedger {
             None => {
                 sqlx::query_as!(
                     Row,
-                    r#"select id, name, vote_count, down_count,
+                    r#"select id, name, key, is_hidden, vote_count, down_count,
                               rule_id is not null or not takes_down_votes as "has_rules!",
                               (extract(epoch from counted_at) * 1000000)::bigint as counted_at
-                       from item where id > $1 order by id limit $2"#,
+                       from item where id > $1 and not is_hidden order by id limit $2"#,
                     after,
                     limit
                 )
@@ -152,10 +167,10 @@ impl ServerLedger {
             Some(name) => {
                 sqlx::query_as!(
                     Row,
-                    r#"select id, name, vote_count, down_count,
+                    r#"select id, name, key, is_hidden, vote_count, down_count,
                               rule_id is not null or not takes_down_votes as "has_rules!",
                               (extract(epoch from counted_at) * 1000000)::bigint as counted_at
-                       from item where name = $3 and id > $1 order by id limit $2"#,
+                       from item where name = $3 and id > $1 and not is_hidden order by id limit $2"#,
                     after,
                     limit,
                     name
@@ -196,18 +211,28 @@ pub struct ItemReader {
     connection: DedicatedConnection,
     /// What was read over this connection of items, and does not change with their votes.
     facts: ItemCache<ItemFacts>,
+    /// [`ServerLedger::edit_item`] counts them here.
+    edits: Arc<AtomicU64>,
+    edits_seen: u64,
 }
 
 /// What of an item does not change with its votes.
 #[derive(Clone, Debug)]
 pub struct ItemFacts {
     pub name: Arc<str>,
+    pub key: Option<Arc<str>>,
+    pub is_hidden: bool,
     pub rules: Option<Arc<ItemRules>>,
 }
 
 impl ItemReader {
     /// The facts of these items, in their order; `None` for an item that is not in the cache.
     pub fn cached_facts(&mut self, ids: &[ItemId]) -> Vec<Option<ItemFacts>> {
+        let edits = self.edits.load(Ordering::Relaxed);
+        if edits != self.edits_seen {
+            self.edits_seen = edits;
+            self.facts.clear();
+        }
         let facts = self.facts.of(ids.iter().map(|id| id.get()));
         facts.into_iter().map(|one| one.cloned()).collect()
     }
@@ -245,6 +270,8 @@ impl ItemReader {
         let facts = items.iter().map(|item| {
             let facts = ItemFacts {
                 name: Arc::clone(&item.name),
+                key: item.key.clone(),
+                is_hidden: item.is_hidden,
                 rules: item.rules.clone(),
             };
             (item.id.get(), facts)
@@ -261,6 +288,8 @@ struct Columns {
     vote_counts: Option<Vec<i64>>,
     down_counts: Option<Vec<i64>>,
     counted_at: Option<Vec<Option<i64>>>,
+    keys: Option<Vec<Option<String>>>,
+    are_hidden: Option<Vec<bool>>,
     have_rules: Option<Vec<bool>>,
 }
 
@@ -271,15 +300,19 @@ impl Columns {
             .zip(self.vote_counts.unwrap_or_default())
             .zip(self.down_counts.unwrap_or_default())
             .zip(self.counted_at.unwrap_or_default())
+            .zip(self.keys.unwrap_or_default())
+            .zip(self.are_hidden.unwrap_or_default())
             .zip(self.have_rules.unwrap_or_default());
         let rows = self.ids.unwrap_or_default().into_iter().zip(columns);
         rows.map(
-            |(id, ((((name, vote_count), down_count), counted_at), has_rules))| Row {
+            |(id, ((((((name, vote_count), down_count), counted_at), key), is_hidden), has_rules))| Row {
                 id,
                 name,
                 vote_count,
                 down_count,
                 counted_at,
+                key,
+                is_hidden,
                 has_rules,
             },
         )
@@ -314,6 +347,7 @@ async fn with_rules(executor: impl PgExecutor<'_>, rows: Vec<Row>) -> Result<Vec
                 is_numbered: row.is_numbered,
                 opens_at: row.opens_at.map(Moment::from_micros),
                 closes_at: row.closes_at.map(Moment::from_micros),
+                by_ballot: row.by_ballot,
                 poll: row.poll_id.and_then(PollId::new),
                 hides_count: row.hides_count,
             };
@@ -334,6 +368,7 @@ async fn find(executor: impl PgExecutor<'_>, ids: &[i64]) -> Result<Columns, sql
                   array_agg(down_count) as down_counts,
                   array_agg((extract(epoch from counted_at) * 1000000)::bigint)
                       as "counted_at: Vec<Option<i64>>",
+                  array_agg(key) as "keys: Vec<Option<String>>", array_agg(is_hidden) as are_hidden,
                   array_agg(rule_id is not null or not takes_down_votes) as have_rules
            from item where id = any($1)"#,
         ids

@@ -1,25 +1,36 @@
 //! The server's statements: the role `tally_server`.
 
+mod ballots;
 mod connection;
 mod decisions;
+mod edits;
+mod full_items;
 mod item_cache;
 mod items;
+mod keys;
 mod plain_votes;
 mod polls;
 mod progress;
 mod receipts;
+mod voided;
 mod writer;
 
+pub use ballots::{AddedBallots, BallotsOf};
 pub use decisions::{Decided, Decision, VoteRow};
 pub(crate) use items::NAMES_LIMIT_ITEMS;
 pub use items::{ItemFacts, ItemReader};
 pub use plain_votes::Inserted;
 pub use progress::BatchUnderWay;
 pub use receipts::Receipt;
+pub use voided::{VOID_LIMIT_IDS, VOID_LIMIT_VOTES, VoidedChunk};
 pub(crate) use writer::ITEM_CACHE_LIMIT_ITEMS;
 pub use writer::{InsertError, VoteWriter};
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
 use progress::Writers;
+use sqlx::PgPool;
 use sqlx::migrate::{Migrate, MigrateError};
 
 use super::LedgerError;
@@ -43,6 +54,9 @@ pub struct ServerLedger {
     database: Database,
     /// Shared by its clones.
     writers: Writers,
+    /// How often items and polls were edited through this ledger and its clones: what its readers
+    /// remember of them may be old then.
+    edits: Arc<AtomicU64>,
 }
 
 impl ServerLedger {
@@ -56,7 +70,13 @@ impl ServerLedger {
         Ok(Self {
             database,
             writers: Writers::default(),
+            edits: Arc::default(),
         })
+    }
+
+    /// The pool, for the other handles.
+    pub(super) fn pool(&self) -> &PgPool {
+        &self.database.pool
     }
 
     /// A writer of votes, with a connection of its own.

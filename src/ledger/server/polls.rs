@@ -1,7 +1,7 @@
 //! Polls: created once, read often.
 
 use super::ServerLedger;
-use crate::domain::{Item, ItemId, ItemName, Moment, NewPoll, Poll, PollId, PollState, VoterId};
+use crate::domain::{Item, ItemId, ItemKey, ItemName, Moment, NewPoll, Poll, PollId, PollState, VoterId};
 use crate::ledger::LedgerError;
 
 impl ServerLedger {
@@ -18,7 +18,10 @@ impl ServerLedger {
             new.opens_at.map(Moment::micros),
             new.closes_at.map(Moment::micros),
             new.shows_results,
-            &choices as &[&str]
+            &choices as &[&str],
+            new.by_ballot,
+            new.is_secret,
+            new.key.as_ref().map(ItemKey::as_str)
         )
         .fetch_one(&self.database.pool)
         .await
@@ -36,7 +39,7 @@ impl ServerLedger {
     /// When Postgres is unavailable.
     pub async fn poll(&self, id: PollId) -> Result<Option<Poll>, LedgerError> {
         let row = sqlx::query!(
-            r#"select title as "title!", max_choices, shows_results, voter_count,
+            r#"select title as "title!", key, is_hidden, max_choices, shows_results, by_ballot, is_secret, voter_count,
                       (extract(epoch from opens_at) * 1000000)::bigint as opens_at,
                       (extract(epoch from closes_at) * 1000000)::bigint as closes_at,
                       clock_timestamp() < opens_at as "is_early?",
@@ -49,10 +52,14 @@ impl ServerLedger {
         Ok(row.map(|row| Poll {
             id,
             title: row.title,
+            key: row.key,
+            is_hidden: row.is_hidden,
             max_choices: row.max_choices,
             opens_at: row.opens_at.map(Moment::from_micros),
             closes_at: row.closes_at.map(Moment::from_micros),
             shows_results: row.shows_results,
+            by_ballot: row.by_ballot,
+            is_secret: row.is_secret,
             state: match (row.is_early, row.is_late) {
                 (_, Some(true)) => PollState::Closed,
                 (Some(true), _) => PollState::NotOpenYet,

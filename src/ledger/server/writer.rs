@@ -152,6 +152,11 @@ impl VoteWriter {
         counts
     }
 
+    /// The connection that was kept, if there is one.
+    pub(super) fn take_kept(&mut self) -> Option<WriterConnection> {
+        self.kept.take()
+    }
+
     /// Keeps a connection after a clean end.
     pub(super) fn keep(&mut self, writer: WriterConnection) {
         self.kept = Some(WriterConnection {

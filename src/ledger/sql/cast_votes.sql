@@ -1,5 +1,6 @@
--- Stores votes that need a decision: the function cast_votes, migrations/0016_cast_votes.sql.
--- An entry for each line: $1 request, $2 poll, $3 item, $4 voter, $5 value, $6 keep, $7 whole.
+-- Stores votes that need a decision: the function cast_votes, migrations/0020_cast_votes_by_ballot.sql.
+-- An entry for each line: $1 request, $2 poll, $3 item, $4 voter, $5 value, $6 keep, $7 whole,
+-- $8 ballot, $9 key and $10 body; each of these three is null as a whole if no line has one.
 select xid                 as "xid!",
        outcomes            as "outcomes!: Vec<String>",
        row_requests        as "row_requests!: Vec<i32>",
@@ -10,4 +11,5 @@ select xid                 as "xid!",
        row_ids             as "row_ids!: Vec<Option<i64>>",
        row_is_new          as "row_is_new!: Vec<bool>",
        hidden_items        as "hidden_items?: Vec<i64>"
-from cast_votes($1::int[], $2::bigint[], $3::bigint[], $4::text[], $5::smallint[], $6::boolean[], $7::boolean[])
+from cast_votes($1::int[], $2::bigint[], $3::bigint[], $4::text[], $5::smallint[], $6::boolean[], $7::boolean[],
+                $8::bytea[], $9::bytea[], $10::bytea[])

@@ -5,6 +5,7 @@ select item.id as "item_id!",
        coalesce(place.is_numbered, false) as "is_numbered!",
        (extract(epoch from rule.opens_at) * 1000000)::bigint as "opens_at?",
        (extract(epoch from rule.closes_at) * 1000000)::bigint as "closes_at?",
+       coalesce(rule.by_ballot, false) as "by_ballot!",
        coalesce(not rule.shows_results, false) as "hides_count!",
        case when rule.title is not null then rule.id end as "poll_id?"
 from item

@@ -1,4 +1,4 @@
--- Three roles, each with only what its statements need. `tally migrate` runs this each time,
+-- Four roles, each with only what its statements need. `tally migrate` runs this each time,
 -- after the migrations. Afterwards Tally's tables grant these roles what is listed here and
 -- nothing else, whatever they granted before.
 --
@@ -14,7 +14,7 @@ do $$
 declare
     wanted name;
 begin
-    foreach wanted in array array['tally_server', 'tally_worker', 'tally_report']::name[] loop
+    foreach wanted in array array['tally_server', 'tally_worker', 'tally_report', 'tally_operator']::name[] loop
         if not exists (select from pg_roles where rolname = wanted) then
             begin
                 execute format('create role %I nologin', wanted);
@@ -25,25 +25,28 @@ begin
         end if;
     end loop;
     -- The tables are in the schema that the migrations created them in.
-    execute format('grant usage on schema %I to tally_server, tally_worker, tally_report', current_schema());
+    execute format('grant usage on schema %I to tally_server, tally_worker, tally_report, tally_operator', current_schema());
 end $$;
 
-revoke all on table item, vote, rule, place, watermark, epoch, identity, incarnation, writer_connection, _sqlx_migrations from tally_server, tally_worker, tally_report;
-revoke all on sequence item_id_seq, vote_id_seq from tally_server, tally_worker, tally_report;
+revoke all on table item, vote, rule, place, ballot, idempotency_key, voiding, voided, watermark, epoch, identity, incarnation, writer_connection, _sqlx_migrations
+    from tally_server, tally_worker, tally_report, tally_operator;
+revoke all on sequence item_id_seq, vote_id_seq from tally_server, tally_worker, tally_report, tally_operator;
 
 -- The server creates items, adds votes, and reads exact counts to seed with. It never writes
 -- the count columns, which start at their defaults.
-grant select (id, name, rule_id, takes_down_votes, vote_count, down_count, counted_at, audited_count,
+grant select (id, name, key, is_hidden, rule_id, takes_down_votes, vote_count, down_count, counted_at, audited_count,
               audited_down_count),
-      insert (name, rule_id, takes_down_votes) on item to tally_server;
+      insert (name, key, rule_id, takes_down_votes) on item to tally_server;
 grant select (id, item_id, value, change_number, voter_id, poll_id, number),
       insert (id, item_id, value, voter_id) on vote to tally_server;
 -- It makes rules. Only cast_votes, which has the owner's rights, stores changes, and writes what a
 -- rule keeps.
-grant select (id, title, max_choices, opens_at, closes_at, shows_results, voter_count),
-      insert (title, max_choices, opens_at, closes_at, shows_results) on rule to tally_server;
+grant select (id, title, key, is_hidden, max_choices, opens_at, closes_at, shows_results, by_ballot, is_secret, voter_count),
+      insert (title, key, max_choices, opens_at, closes_at, shows_results, by_ballot, is_secret) on rule to tally_server;
 grant select, insert (item_id, max_votes, is_numbered) on place to tally_server;
-grant execute on function cast_votes, poll_is_final to tally_server;
+grant execute on function cast_votes, poll_is_final, edit_item, edit_poll, add_ballots to tally_server;
+-- The key of a batch of votes.
+grant select (key_hash, body_hash), insert (key_hash, body_hash) on idempotency_key to tally_server;
 -- The statement that stores votes draws their ids itself. An identity column draws the ids
 -- of items, which needs no grant.
 grant usage, select on sequence vote_id_seq to tally_server;
@@ -73,5 +76,24 @@ grant select, insert (one), delete on incarnation to tally_worker;
 -- They see how far each is, find those that are gone, and remove those.
 grant select (name, counted_vote_id), delete on writer_connection to tally_worker;
 
--- Reports read all items, all votes, and the rules.
-grant select on item, vote, rule, place to tally_report;
+-- What became of the rules, without who voted; and the keys that are old enough to go.
+grant execute on function broken_rules, broken_changes to tally_worker;
+grant select (key_hash, created_at), delete on idempotency_key to tally_worker;
+
+-- `tally void` takes votes back by functions that have the owner's rights, and counts that as a
+-- server counts its votes.
+grant select on vote, voiding, voided to tally_operator;
+grant insert (voter_id, item_id, cast_from, cast_until, reason, until_vote_id) on voiding to tally_operator;
+grant execute on function votes_to_void, void_votes, undo_votes to tally_operator;
+grant select (id, vote_count, down_count, counted_at, audited_count, audited_down_count) on item to tally_operator;
+grant usage, select on sequence vote_id_seq to tally_operator;
+grant select (vote_id) on watermark to tally_operator;
+grant execute on function vote_ids_are_new to tally_operator;
+grant select (name, counted_vote_id, knows_rules), insert (name, counted_vote_id, knows_rules),
+      update (counted_vote_id) on writer_connection to tally_operator;
+grant select (version, checksum) on _sqlx_migrations to tally_operator;
+grant select (id) on identity to tally_operator;
+
+-- Reports read all items, all votes, the rules, and what was voided. No ballot: its hash says who
+-- had it.
+grant select on item, vote, rule, place, voiding, voided to tally_report;

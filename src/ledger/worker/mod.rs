@@ -3,24 +3,27 @@
 mod audit;
 mod counts;
 mod crashed_writers;
-mod decided;
+mod idempotency_keys;
 mod incarnation;
 mod open_transactions;
 mod roll_up;
+mod rules;
 
 pub use audit::AuditRow;
 pub use counts::{EpochNumber, RebuiltCount, Saved};
 pub use crashed_writers::{Progress, WriterProgress};
-pub use decided::DECIDE_LIMIT;
+pub use idempotency_keys::IDEMPOTENCY_KEY_AGE;
 pub use roll_up::{ROLL_UP_LIMIT_IDS, RolledUp};
+pub use rules::BrokenPage;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use super::LedgerError;
 use super::connect::{Database, LOCK_LIMIT, WORKER_STATEMENT_LIMIT};
+use super::decided;
 use super::identity::owner;
-use crate::domain::{ItemId, Owner};
+use crate::domain::{ItemId, Owner, VoteId};
 
 /// The ledger as the role `tally_worker` may use it. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -62,6 +65,22 @@ impl WorkerLedger {
         .fetch_all(&self.database.pool)
         .await?;
         Ok(ids.into_iter().filter_map(ItemId::new).collect())
+    }
+
+    /// A vote id up to which every id is decided: committed, or never to be. Blocks nobody.
+    ///
+    /// # Errors
+    /// When Postgres is unavailable, or a transaction that writes votes does not end in time.
+    pub async fn safe_vote_id(&self) -> Result<VoteId, LedgerError> {
+        decided::safe_vote_id(&self.database.pool).await
+    }
+
+    /// Waits until every transaction that is writing votes now has ended.
+    ///
+    /// # Errors
+    /// As [`WorkerLedger::safe_vote_id`].
+    pub async fn wait_for_writers(&self) -> Result<(), LedgerError> {
+        decided::wait_for_writers(&self.database.pool).await
     }
 
     /// Looks whether this database is fit for Tally.

@@ -86,11 +86,12 @@ fn urls(database_url: &str, redis_url: &str) -> StoreUrls {
 }
 
 /// A server on a free port, which does not run yet.
-fn server(stores: &Stores, clients: ClientLimits) -> Server {
+fn server(stores: &Stores, clients: ClientLimits, creates_items: bool) -> Server {
     let options = ServerOptions {
         listen: "127.0.0.1:0".parse().expect("an address"),
         shutdown_limit: Duration::from_secs(10),
         clients,
+        creates_items,
     };
     let of_server = urls(&stores.login_url(Role::Server), &stores.redis_url());
     app::server(&of_server, options, "test server", metrics()).expect("a free port")
@@ -103,8 +104,17 @@ impl Tally {
 
     /// Starts with other limits for its clients.
     pub async fn start_limited_to(clients: ClientLimits) -> Self {
+        Self::start_with(clients, false).await
+    }
+
+    /// Starts a server on which a vote on an unknown key makes its item.
+    pub async fn start_creating_items() -> Self {
+        Self::start_with(ClientLimits::with_connections(CONNECTIONS_LIMIT), true).await
+    }
+
+    async fn start_with(clients: ClientLimits, creates_items: bool) -> Self {
         let stores = Stores::start().await;
-        let server = server(&stores, clients);
+        let server = server(&stores, clients, creates_items);
         let base = format!("http://{}", server.address().expect("an address"));
         let (stop, stopped) = oneshot::channel();
         let server = tokio::spawn(server.run(async {
@@ -173,7 +183,8 @@ impl Tally {
 
     /// Starts a second server on the same stores, which ends with the test. Returns its address.
     pub async fn another_server(&self) -> String {
-        let server = server(&self.stores, ClientLimits::with_connections(CONNECTIONS_LIMIT));
+        let clients = ClientLimits::with_connections(CONNECTIONS_LIMIT);
+        let server = server(&self.stores, clients, false);
         let base = format!("http://{}", server.address().expect("an address"));
         tokio::spawn(server.run(std::future::pending()));
         super::eventually("the second server is ready", async || {

@@ -2,6 +2,7 @@
 
 mod batches;
 mod counts;
+mod plans;
 mod roll_ups;
 mod vote_ids;
 

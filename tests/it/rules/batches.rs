@@ -46,7 +46,7 @@ async fn each_vote_of_a_batch_is_answered_by_itself_in_order_and_a_wrong_one_har
     let (_, again) = tally
         .post("/v1/votes", &json!({ "votes": [{ "item_id": limited }] }))
         .await;
-    assert_eq!(again["results"][0]["type"], "urn:tally:problem:full");
+    assert_eq!(again["results"][0]["type"], "/problems/full");
     tally.assert_exact_when_quiescent(item).await;
 }
 
@@ -87,7 +87,7 @@ async fn a_batch_takes_1_to_1000_votes() {
     assert!(results.iter().all(|one| one["status"] == 201), "{answer}");
     for (body, status) in [
         (votes(0), 422),
-        (votes(1001), 422),
+        (votes(1001), 413),
         (json!({}), 400),
         (json!({ "votes": 1 }), 400),
         (

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use tally::domain::ItemId;
 
 use super::assert_rules_hold;
+use crate::helpers::stores::until_blocked;
 use crate::helpers::tally::Tally;
 
 fn path(item: ItemId, voter: &str) -> String {
@@ -218,4 +219,41 @@ async fn a_vote_is_changed_1000_times_at_the_most_and_can_still_be_taken_back() 
     assert_eq!(put(&tally, item, "ada", 1).await.0.as_u16(), 409);
     assert_rules_hold(&tally.pool).await;
     tally.assert_exact_when_quiescent(item).await;
+}
+
+/// Both saw the vote, and the retraction was first: the change finds nothing to take back, and has
+/// stored its vote. Asked again it would be a repeat of itself, or come once more over a third one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_beside_a_retraction_takes_effect_once_and_is_a_new_vote() {
+    let tally = Tally::start().await;
+    let item = tally.item("x").await;
+    assert_eq!(put(&tally, item, "ada", 1).await.0, StatusCode::CREATED);
+    let mut retraction = tally.pool.begin().await.expect("a transaction");
+    let outcomes: Vec<String> = sqlx::query_scalar(
+        "select (cast_votes('{1}', '{null}', array[$1], '{ada}', '{0}', '{f}', '{f}')).outcomes",
+    )
+    .bind(item.get())
+    .fetch_one(&mut *retraction)
+    .await
+    .expect("a decision");
+    assert_eq!(outcomes, ["stored"]);
+    let (http, url) = (tally.http.clone(), format!("{}{}", tally.base, path(item, "ada")));
+    let changing = tokio::spawn(async move {
+        let answer = http.put(url).json(&json!({ "value": -1 })).send().await;
+        let answer = answer.expect("an answer");
+        (answer.status(), answer.json::<Value>().await.expect("JSON"))
+    });
+    until_blocked(&tally.pool, "-- Stores votes that need a decision").await;
+    retraction.commit().await.expect("a commit");
+    let (status, changed) = changing.await.expect("it ends");
+    assert_eq!(
+        (status, &changed["repeated"]),
+        (StatusCode::CREATED, &Value::Null)
+    );
+    let (_, held) = tally.get(&path(item, "ada")).await;
+    assert_eq!(
+        (&held["vote_id"], &held["value"]),
+        (&changed["vote_id"], &json!(-1))
+    );
+    assert_rules_hold(&tally.pool).await;
 }

@@ -22,7 +22,7 @@ async fn a_limit_is_never_exceeded_and_a_retraction_frees_its_place_at_once() {
     for body in [json!({}), json!({ "voter_id": "cy" })] {
         let (status, problem) = tally.post(&votes, &body).await;
         assert_eq!(status, StatusCode::CONFLICT);
-        assert_eq!(problem["type"], "urn:tally:problem:full");
+        assert_eq!(problem["type"], "/problems/full");
     }
     // Who holds a place keeps it, also with another value.
     assert_eq!(tally.vote(item, "ada").await.0, StatusCode::OK);
@@ -91,7 +91,7 @@ async fn a_vote_before_the_opening_or_after_the_close_is_refused() {
             put,
         ] {
             assert_eq!(status, StatusCode::CONFLICT, "{problem}");
-            assert_eq!(problem["type"], format!("urn:tally:problem:{kind}"));
+            assert_eq!(problem["type"], format!("/problems/{kind}"));
         }
     }
     assert_eq!(tally.vote(open, "ada").await.0, StatusCode::CREATED);
@@ -158,7 +158,7 @@ async fn no_rule_is_made_beside_a_server_that_does_not_know_of_rules_and_none_co
     let fields = json!({ "name": "x", "max_votes": 1 });
     let (status, problem) = tally.post("/v1/items", &fields).await;
     assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
-    assert_eq!(problem["type"], "urn:tally:problem:older-servers");
+    assert_eq!(problem["type"], "/problems/older-servers");
     // Its connection is gone; a worker sees that and forgets it.
     tally
         .worker()

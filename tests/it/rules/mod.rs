@@ -1,22 +1,41 @@
-//! Rules: changes and retractions, limits, numbers, times, polls, receipts and batches.
+//! Rules: changes and retractions, limits, numbers, times, polls, receipts, batches, ballots,
+//! idempotency keys, and voiding.
 
+mod ballots;
 mod batches;
 mod changes;
+mod full;
+mod idempotency;
 mod limits;
 mod polls;
 mod races;
 mod receipts;
 mod sequences;
+mod voiding;
 
+use reqwest::Method;
 use serde_json::json;
-use sqlx::PgPool;
+use sqlx::{PgExecutor, PgPool};
 
+use crate::helpers::programs::{TALLY, command, run, text};
 use crate::helpers::tally::Tally;
 
-/// See [`testkit::rules::broken`].
+/// See [`testkit::rules::broken`]. What `tally audit` asks must say the same.
 async fn assert_rules_hold(pool: &PgPool) {
     let broken = testkit::rules::broken(pool).await.expect("Postgres answers");
     assert_eq!(broken, Vec::<String>::new());
+    assert_eq!(found_by_audit(pool).await, Vec::<String>::new());
+}
+
+/// What the audit's functions find.
+async fn found_by_audit(owner: impl PgExecutor<'_>) -> Vec<String> {
+    sqlx::query_scalar(
+        "select unnest(one.faults || other.faults)
+         from broken_rules(0, 1000) as one, broken_changes(0, 1000) as other",
+    )
+    .fetch_all(owner)
+    .await
+    .expect("Postgres answers")
 }
 
 /// The check that all races, sequences and `make chaos` rely on.
@@ -70,6 +89,54 @@ async fn whatever_breaks_a_rule_is_found_by_sql_alone() {
             Vec::<String>::new(),
             "{why}"
         );
+        assert_ne!(
+            found_by_audit(&mut connection).await,
+            Vec::<String>::new(),
+            "{why}"
+        );
     }
     assert_rules_hold(&tally.pool).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_audit_on_the_command_line_proves_the_rules_and_shows_what_is_broken() {
+    let tally = Tally::start().await;
+    let item = tally.item_with(json!({ "max_votes": 2 })).await;
+    tally.vote(item, "ada").await;
+    tally
+        .send(
+            Method::PUT,
+            &format!("/v1/items/{item}/votes/ada"),
+            Some(&json!({ "value": -1 })),
+        )
+        .await;
+    let audit = async || {
+        let mut command = command(TALLY, Some(&tally.stores));
+        command.arg("audit");
+        let output = run(command).await;
+        (output.status.success(), text(&output.stdout))
+    };
+    let (is_right, said) = audit().await;
+    assert!(is_right && said.contains("0 faults in places"), "{said}");
+    for (statement, part) in [
+        (
+            "update place set taken = 2",
+            "2 places are taken, and 1 votes are held",
+        ),
+        (
+            "update place set taken = 1; insert into vote (item_id, voter_id, change_number, value) values (1, 'bob', 1, -1)",
+            "its change number is 1",
+        ),
+    ] {
+        sqlx::raw_sql(statement)
+            .execute(&tally.pool)
+            .await
+            .expect("a statement");
+        let (is_right, said) = audit().await;
+        assert!(!is_right && said.contains(part), "{said}");
+        assert!(
+            !said.contains("ada") && !said.contains("bob"),
+            "nobody is named: {said}"
+        );
+    }
 }

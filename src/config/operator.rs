@@ -1,0 +1,297 @@
+//! What an operator types: `tally item`, `poll`, `ballots` and `void`.
+
+use std::path::PathBuf;
+
+use clap::{ArgGroup, Args, Subcommand};
+
+use super::Stores;
+use crate::domain::Moment;
+
+fn moment(text: &str) -> Result<Moment, String> {
+    text.parse::<Moment>().map_err(|error| error.to_string())
+}
+
+/// A time to be set, or `none` to take it away.
+fn time_or_none(text: &str) -> Result<Option<Moment>, String> {
+    match text {
+        "none" => Ok(None),
+        text => moment(text)
+            .map(Some)
+            .map_err(|error| format!("{error}, or none")),
+    }
+}
+
+/// Where the server is, and how to print.
+#[derive(Args, Clone, Debug)]
+pub struct Remote {
+    /// Where the server is
+    #[arg(
+        long,
+        env = "TALLY_URL",
+        hide_env_values = true,
+        default_value = "http://127.0.0.1:8080",
+        value_name = "URL"
+    )]
+    pub url: reqwest::Url,
+
+    /// Print the server's answers as they are, a line of JSON each
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `tally item`.
+#[derive(Subcommand)]
+pub enum Item {
+    /// Make an item
+    Make(ItemMake),
+    /// Show an item and its counts
+    Show(Show),
+    /// Edit an item: its name, its times, whether lists show it
+    Edit(ItemEdit),
+    /// Make an item of each line of a file
+    Import(ItemImport),
+}
+
+/// `tally item make`.
+#[derive(Args)]
+pub struct ItemMake {
+    /// The item's name
+    pub name: String,
+
+    /// Your own key for it, by which /v1/items/key:… finds it
+    #[arg(long)]
+    pub key: Option<String>,
+
+    /// Take up-votes only
+    #[arg(long)]
+    pub no_down_votes: bool,
+
+    /// Take this many votes at the most
+    #[arg(long, value_name = "VOTES")]
+    pub max_votes: Option<i64>,
+
+    /// Give votes the numbers 1, 2, 3 and so on
+    #[arg(long)]
+    pub numbered: bool,
+
+    /// Take a vote with each ballot only
+    #[arg(long)]
+    pub by_ballot: bool,
+
+    /// Take votes from this time on, like 2030-01-31T18:00:00Z
+    #[arg(long, value_parser = moment, value_name = "TIME")]
+    pub opens_at: Option<Moment>,
+
+    /// Take votes until this time
+    #[arg(long, value_parser = moment, value_name = "TIME")]
+    pub closes_at: Option<Moment>,
+
+    #[command(flatten)]
+    pub remote: Remote,
+}
+
+/// `tally item show`, `tally poll show`.
+#[derive(Args)]
+pub struct Show {
+    /// Its id, or key: and its key
+    pub id: String,
+
+    #[command(flatten)]
+    pub remote: Remote,
+}
+
+/// What `tally item edit` and `tally poll edit` change alike.
+#[derive(Args)]
+pub struct Edits {
+    /// Leave it out of lists; its votes and counts stay
+    #[arg(long, conflicts_with = "unhide")]
+    pub hide: bool,
+
+    /// Show it in lists again
+    #[arg(long)]
+    pub unhide: bool,
+
+    /// Take votes from this time on; none: at once
+    #[arg(long, value_parser = time_or_none, value_name = "TIME")]
+    pub opens_at: Option<Option<Moment>>,
+
+    /// Take votes until this time; none: for good; a time that has passed closes it now
+    #[arg(long, value_parser = time_or_none, value_name = "TIME")]
+    pub closes_at: Option<Option<Moment>>,
+}
+
+/// `tally item edit`.
+#[derive(Args)]
+pub struct ItemEdit {
+    /// Its id, or key: and its key
+    pub id: String,
+
+    /// The new name
+    #[arg(long)]
+    pub name: Option<String>,
+
+    #[command(flatten)]
+    pub edits: Edits,
+
+    #[command(flatten)]
+    pub remote: Remote,
+}
+
+/// `tally item import`.
+#[derive(Args)]
+pub struct ItemImport {
+    /// A name a line, or a key, a tab and a name; - reads standard input. An item whose key is
+    /// there already is left as it is
+    pub file: PathBuf,
+
+    #[command(flatten)]
+    pub remote: Remote,
+}
+
+/// `tally poll`.
+#[derive(Subcommand)]
+pub enum Poll {
+    /// Make a poll
+    Make(PollMake),
+    /// Show a poll and its results
+    Show(Show),
+    /// Edit a poll: its title, its times, whether lists show it
+    Edit(PollEdit),
+}
+
+/// `tally poll make`.
+#[derive(Args)]
+pub struct PollMake {
+    /// The poll's title
+    pub title: String,
+
+    /// A choice; give it again for each
+    #[arg(long = "choice", required = true, value_name = "NAME")]
+    pub choices: Vec<String>,
+
+    /// Your own key for it, by which /v1/polls/key:… finds it
+    #[arg(long)]
+    pub key: Option<String>,
+
+    /// How many choices one voter may hold; 0: any number
+    #[arg(long, default_value_t = 1, value_name = "CHOICES")]
+    pub max_choices: i64,
+
+    /// Take votes from this time on, like 2030-01-31T18:00:00Z
+    #[arg(long, value_parser = moment, value_name = "TIME")]
+    pub opens_at: Option<Moment>,
+
+    /// Take votes until this time
+    #[arg(long, value_parser = moment, value_name = "TIME")]
+    pub closes_at: Option<Moment>,
+
+    /// Show no counts before the poll closes
+    #[arg(long, requires = "closes_at")]
+    pub hide_results: bool,
+
+    /// Take a vote with each ballot only
+    #[arg(long)]
+    pub by_ballot: bool,
+
+    /// Keep nothing that says which ballot bought which vote
+    #[arg(long, requires = "by_ballot")]
+    pub secret: bool,
+
+    #[command(flatten)]
+    pub remote: Remote,
+}
+
+/// `tally poll edit`.
+#[derive(Args)]
+pub struct PollEdit {
+    /// Its id, or key: and its key
+    pub id: String,
+
+    /// The new title
+    #[arg(long)]
+    pub title: Option<String>,
+
+    #[command(flatten)]
+    pub edits: Edits,
+
+    #[command(flatten)]
+    pub remote: Remote,
+}
+
+/// `tally ballots`.
+#[derive(Args)]
+#[command(group(ArgGroup::new("of").required(true).args(["item", "poll"])))]
+pub struct Ballots {
+    /// For this item: its id, or key: and its key
+    #[arg(long, value_name = "ITEM")]
+    pub item: Option<String>,
+
+    /// For this poll: its id, or key: and its key
+    #[arg(long, value_name = "POLL")]
+    pub poll: Option<String>,
+
+    /// How many ballots
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=super::BALLOTS_LIMIT), value_name = "BALLOTS")]
+    pub count: u64,
+
+    /// Until when they buy votes
+    #[arg(long, value_parser = moment, value_name = "TIME")]
+    pub expires_at: Option<Moment>,
+
+    /// The file that gets them, a line each: a new one, that only you may read. They are shown
+    /// nowhere else, and never again
+    #[arg(long, value_name = "FILE")]
+    pub out: PathBuf,
+
+    #[command(flatten)]
+    pub remote: Remote,
+}
+
+/// `tally void`.
+#[derive(Args)]
+#[command(group(ArgGroup::new("of").required(true).multiple(true)
+    .args(["voter", "item", "from", "until", "resume", "undo", "list"])))]
+pub struct Void {
+    /// Void votes of this voter
+    #[arg(long)]
+    pub voter: Option<String>,
+
+    /// Void votes on this item
+    #[arg(long)]
+    pub item: Option<i64>,
+
+    /// Void votes that were cast at this time or later, by Postgres' clock
+    #[arg(long, value_parser = moment, value_name = "TIME")]
+    pub from: Option<Moment>,
+
+    /// Void votes that were cast before this time
+    #[arg(long, value_parser = moment, value_name = "TIME")]
+    pub until: Option<Moment>,
+
+    /// Why; kept with the voiding
+    #[arg(long, required_unless_present_any = ["resume", "undo", "list"])]
+    pub reason: Option<String>,
+
+    /// Do it; without this, only say what would be done
+    #[arg(long)]
+    pub apply: bool,
+
+    /// Go on with a voiding, or the undoing of one, that was interrupted
+    #[arg(long, value_name = "VOIDING", conflicts_with_all = ["voter", "item", "from", "until", "reason", "apply", "undo", "list"])]
+    pub resume: Option<i64>,
+
+    /// Cast the votes of a voiding again, as far as their items and voters still allow it
+    #[arg(long, value_name = "VOIDING", conflicts_with_all = ["voter", "item", "from", "until", "reason", "apply", "list"])]
+    pub undo: Option<i64>,
+
+    /// Show the voidings
+    #[arg(long, conflicts_with_all = ["voter", "item", "from", "until", "reason", "apply"])]
+    pub list: bool,
+
+    /// Print the result as a line of JSON
+    #[arg(long)]
+    pub json: bool,
+
+    #[command(flatten)]
+    pub stores: Stores,
+}

@@ -1,0 +1,43 @@
+//! Edits of items and polls.
+
+use super::{ItemName, Moment};
+
+/// Times to be set; the inner `None` takes a time away.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TimeEdits {
+    pub opens_at: Option<Option<Moment>>,
+    pub closes_at: Option<Option<Moment>>,
+}
+
+/// What is to change of an item; `None` leaves it as it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ItemEdit {
+    pub name: Option<ItemName>,
+    pub is_hidden: Option<bool>,
+    pub times: TimeEdits,
+}
+
+/// What is to change of a poll; `None` leaves it as it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PollEdit {
+    pub title: Option<ItemName>,
+    pub is_hidden: Option<bool>,
+    pub times: TimeEdits,
+}
+
+/// Why an edit is refused. Nothing of it is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EditRefusal {
+    UnknownItem,
+    UnknownPoll,
+    /// It has closed, so its counts are final.
+    Closed,
+    /// It would close before it opens.
+    Order,
+    /// The item was made without a rule: servers remember that its votes need no decision.
+    Plain,
+    /// The item is a choice: its poll has the times.
+    Choice,
+    /// A poll whose results are hidden until it closes has to close.
+    HiddenResults,
+}

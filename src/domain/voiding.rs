@@ -1,0 +1,51 @@
+//! Voiding: taking votes back that should not have been cast.
+
+use super::{ItemId, Moment, VoterId};
+
+/// The longest reason. migrations/0021_voiding.sql has the same limit.
+pub const REASON_LIMIT_CHARACTERS: usize = 500;
+
+/// Which votes: those to which all of these apply. `None`: it does not matter. At least one is set.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct VoteFilter {
+    pub voter_id: Option<VoterId>,
+    pub item_id: Option<ItemId>,
+    /// Cast at this time or later, by the database's clock.
+    pub cast_from: Option<Moment>,
+    /// Cast before this time.
+    pub cast_until: Option<Moment>,
+}
+
+/// A voiding's id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VoidingId(pub i64);
+
+/// How far a voiding is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Voiding {
+    pub id: VoidingId,
+    pub reason: String,
+    /// The last vote that it is about, and the last that was looked at.
+    pub until_vote_id: i64,
+    pub done_vote_id: i64,
+    /// The last voided vote that was looked at for undoing it; `None`: it is not being undone.
+    pub undone_vote_id: Option<i64>,
+    pub voided_votes: i64,
+    /// Votes that undoing it has cast again.
+    pub restored_votes: i64,
+    /// Votes that undoing it had to leave void: replaced by their voters, on a full item, or one
+    /// choice too many.
+    pub left_votes: i64,
+}
+
+impl Voiding {
+    /// Whether all its votes are voided.
+    pub fn is_done(&self) -> bool {
+        self.done_vote_id >= self.until_vote_id
+    }
+
+    /// Whether it is undone, as far as it can be.
+    pub fn is_undone(&self) -> bool {
+        self.undone_vote_id.is_some() && self.restored_votes + self.left_votes >= self.voided_votes
+    }
+}

@@ -1,0 +1,91 @@
+//! `/v1/items/{id}/ballots`, `/v1/polls/{id}/ballots`: making ballots.
+
+use actix_web::http::header;
+use actix_web::{HttpResponse, web};
+use serde::{Deserialize, Serialize};
+
+use super::items::moment;
+use crate::domain::{Ballot, BallotHash, Moment};
+use crate::http::extract::{Field, Form, Json, PathItemReference, PathPollReference, Takes};
+use crate::http::problem::Problem;
+use crate::http::state::AppState;
+use crate::ledger::{AddedBallots, BallotsOf};
+
+/// Ballots that are made at once, at the most.
+pub const BALLOTS_LIMIT: i64 = 1000;
+
+/// The body of a request for ballots.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BallotsBody {
+    /// How many.
+    count: i64,
+    /// RFC 3339: until when they buy votes; without it, for good.
+    expires_at: Option<String>,
+}
+
+impl Form for BallotsBody {
+    const FIELDS: &'static [Field] = &[
+        Field::required("count", Takes::Number),
+        Field::optional("expires_at", Takes::Text),
+    ];
+}
+
+impl BallotsBody {
+    /// Fresh ballots, and until when they buy votes.
+    pub(in crate::http) fn into_ballots(self) -> Result<(Vec<Ballot>, Option<Moment>), Problem> {
+        if !(1..=BALLOTS_LIMIT).contains(&self.count) {
+            let detail = format!("count is {}; it takes 1 to {BALLOTS_LIMIT}.", self.count);
+            return Err(Problem::invalid("count", detail));
+        }
+        let expires_at = moment("expires_at", self.expires_at)?;
+        Ok(((0..self.count).map(|_| Ballot::fresh()).collect(), expires_at))
+    }
+}
+
+#[derive(Serialize)]
+struct BallotsAnswer<'a> {
+    /// Shown once: Tally keeps hashes only.
+    ballots: Vec<&'a str>,
+    expires_at: Option<Moment>,
+}
+
+/// Makes ballots for an item.
+pub async fn of_item(
+    state: web::Data<AppState>,
+    id: PathItemReference,
+    body: Json<BallotsBody>,
+) -> Result<HttpResponse, Problem> {
+    let of = BallotsOf::Item(state.item(&id.0).await?);
+    make(&state, of, body.0, || Problem::unknown_item(&id.0)).await
+}
+
+/// Makes ballots for a poll.
+pub async fn of_poll(
+    state: web::Data<AppState>,
+    id: PathPollReference,
+    body: Json<BallotsBody>,
+) -> Result<HttpResponse, Problem> {
+    let of = BallotsOf::Poll(state.poll(&id.0).await?);
+    make(&state, of, body.0, || Problem::unknown_poll(&id.0)).await
+}
+
+async fn make(
+    state: &AppState,
+    of: BallotsOf,
+    body: BallotsBody,
+    unknown: impl Fn() -> Problem,
+) -> Result<HttpResponse, Problem> {
+    let (ballots, expires_at) = body.into_ballots()?;
+    let hashes: Vec<BallotHash> = ballots.iter().map(Ballot::hash).collect();
+    match state.ledger.add_ballots(of, &hashes, expires_at).await? {
+        AddedBallots::Added => Ok(HttpResponse::Created()
+            .insert_header((header::CACHE_CONTROL, "no-store"))
+            .json(BallotsAnswer {
+                ballots: ballots.iter().map(Ballot::as_str).collect(),
+                expires_at,
+            })),
+        AddedBallots::Unknown => Err(unknown()),
+        AddedBallots::Unwanted => Err(Problem::takes_no_ballots()),
+    }
+}

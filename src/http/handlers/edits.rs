@@ -1,0 +1,186 @@
+//! `PATCH` of items and polls.
+
+use actix_web::{HttpResponse, web};
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Deserializer};
+
+use super::items::{item_answer, moment, name};
+use super::polls;
+use crate::domain::{ItemEdit, Moment, PollEdit, TimeEdits};
+use crate::http::extract::{Field, Form, Json, PathItemReference, PathPollReference, Takes};
+use crate::http::problem::Problem;
+use crate::http::state::AppState;
+
+/// A time to be set: absent, or null to take it away, or RFC 3339.
+type TimeField = Option<Option<String>>;
+
+fn present<'de, D: Deserializer<'de>>(reader: D) -> Result<TimeField, D::Error> {
+    Option::deserialize(reader).map(Some)
+}
+
+fn time(field: &'static str, text: TimeField) -> Result<Option<Option<Moment>>, Problem> {
+    text.map(|text| moment(field, text)).transpose()
+}
+
+/// The body of an item's edit.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ItemEditBody {
+    name: Option<String>,
+    /// Whether lists leave the item out.
+    hidden: Option<bool>,
+    #[serde(default, deserialize_with = "present")]
+    opens_at: TimeField,
+    #[serde(default, deserialize_with = "present")]
+    closes_at: TimeField,
+    // What never changes: taken, so that the refusal can say why.
+    key: Option<IgnoredAny>,
+    down_votes: Option<IgnoredAny>,
+    max_votes: Option<IgnoredAny>,
+    numbered: Option<IgnoredAny>,
+    by_ballot: Option<IgnoredAny>,
+    poll_id: Option<IgnoredAny>,
+}
+
+impl Form for ItemEditBody {
+    const FIELDS: &'static [Field] = &[
+        Field::optional("name", Takes::Text),
+        Field::optional("hidden", Takes::Boolean),
+        Field::optional("opens_at", Takes::Text),
+        Field::optional("closes_at", Takes::Text),
+        Field::optional("key", Takes::Anything),
+        Field::optional("down_votes", Takes::Anything),
+        Field::optional("max_votes", Takes::Anything),
+        Field::optional("numbered", Takes::Anything),
+        Field::optional("by_ballot", Takes::Anything),
+        Field::optional("poll_id", Takes::Anything),
+    ];
+}
+
+/// Why a key never changes.
+const KEY: &str = "servers remember what a key is of";
+/// Why a rule never changes.
+const RULE: &str = "votes were cast under it, and servers remember it; make another one";
+
+/// Refuses what never changes.
+fn refuse(fields: &[(&'static str, &Option<IgnoredAny>, &str)]) -> Result<(), Problem> {
+    match fields.iter().find(|(_, value, _)| value.is_some()) {
+        Some((field, _, why)) => Err(Problem::never_changes(field, why)),
+        None => Ok(()),
+    }
+}
+
+impl ItemEditBody {
+    /// The edit, if all of it is allowed.
+    pub(in crate::http) fn into_edit(self) -> Result<ItemEdit, Problem> {
+        refuse(&[
+            ("key", &self.key, KEY),
+            ("down_votes", &self.down_votes, RULE),
+            ("max_votes", &self.max_votes, RULE),
+            ("numbered", &self.numbered, RULE),
+            ("by_ballot", &self.by_ballot, RULE),
+            ("poll_id", &self.poll_id, RULE),
+        ])?;
+        Ok(ItemEdit {
+            name: self.name.map(|text| name("name", text)).transpose()?,
+            is_hidden: self.hidden,
+            times: TimeEdits {
+                opens_at: time("opens_at", self.opens_at)?,
+                closes_at: time("closes_at", self.closes_at)?,
+            },
+        })
+    }
+}
+
+/// The body of a poll's edit.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PollEditBody {
+    title: Option<String>,
+    /// Whether lists leave the poll out.
+    hidden: Option<bool>,
+    #[serde(default, deserialize_with = "present")]
+    opens_at: TimeField,
+    #[serde(default, deserialize_with = "present")]
+    closes_at: TimeField,
+    // What never changes, as of an item.
+    key: Option<IgnoredAny>,
+    choices: Option<IgnoredAny>,
+    max_choices: Option<IgnoredAny>,
+    results_before_close: Option<IgnoredAny>,
+    by_ballot: Option<IgnoredAny>,
+    secret: Option<IgnoredAny>,
+}
+
+impl Form for PollEditBody {
+    const FIELDS: &'static [Field] = &[
+        Field::optional("title", Takes::Text),
+        Field::optional("hidden", Takes::Boolean),
+        Field::optional("opens_at", Takes::Text),
+        Field::optional("closes_at", Takes::Text),
+        Field::optional("key", Takes::Anything),
+        Field::optional("choices", Takes::Anything),
+        Field::optional("max_choices", Takes::Anything),
+        Field::optional("results_before_close", Takes::Anything),
+        Field::optional("by_ballot", Takes::Anything),
+        Field::optional("secret", Takes::Anything),
+    ];
+}
+
+impl PollEditBody {
+    /// The edit, if all of it is allowed.
+    pub(in crate::http) fn into_edit(self) -> Result<PollEdit, Problem> {
+        refuse(&[
+            ("key", &self.key, KEY),
+            (
+                "choices",
+                &self.choices,
+                "voters have chosen among them; make another poll",
+            ),
+            ("max_choices", &self.max_choices, RULE),
+            (
+                "results_before_close",
+                &self.results_before_close,
+                "voters have relied on it",
+            ),
+            ("by_ballot", &self.by_ballot, RULE),
+            ("secret", &self.secret, "voters have relied on it"),
+        ])?;
+        Ok(PollEdit {
+            title: self.title.map(|text| name("title", text)).transpose()?,
+            is_hidden: self.hidden,
+            times: TimeEdits {
+                opens_at: time("opens_at", self.opens_at)?,
+                closes_at: time("closes_at", self.closes_at)?,
+            },
+        })
+    }
+}
+
+/// Edits an item, and shows it.
+pub async fn item(
+    state: web::Data<AppState>,
+    id: PathItemReference,
+    body: Json<ItemEditBody>,
+) -> Result<HttpResponse, Problem> {
+    let edit = body.0.into_edit()?;
+    let item = state.item(&id.0).await?;
+    let edited = state.ledger.edit_item(item, &edit).await?;
+    edited.map_err(|refusal| Problem::not_edited(refusal, &id.0))?;
+    let read = state.counts.one(item).await?;
+    let read = read.ok_or_else(|| Problem::unknown_item(&id.0))?;
+    Ok(item_answer(&read))
+}
+
+/// Edits a poll, and shows it.
+pub async fn poll(
+    state: web::Data<AppState>,
+    id: PathPollReference,
+    body: Json<PollEditBody>,
+) -> Result<HttpResponse, Problem> {
+    let edit = body.0.into_edit()?;
+    let poll = state.poll(&id.0).await?;
+    let edited = state.ledger.edit_poll(poll, &edit).await?;
+    edited.map_err(|refusal| Problem::not_edited(refusal, &id.0))?;
+    polls::shown(&state, poll).await
+}

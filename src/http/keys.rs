@@ -1,0 +1,169 @@
+//! Which items and polls the frontend's own keys are of: looked up once and remembered.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::extract::Reference;
+use super::problem::Problem;
+use super::state::AppState;
+use crate::domain::{ItemId, ItemKey, ItemName, NewItem, PollId};
+use crate::ledger::LedgerError;
+
+/// Keys that one thread remembers, at the most: some 20 MB, if every key is as long as a key may be.
+const KEYS_LIMIT: usize = 50_000;
+/// How long a key is remembered. It is never given to another item; but a dump may be restored
+/// under a running server.
+const KEYS_LIMIT_AGE: Duration = Duration::from_secs(60);
+
+/// What one thread remembers of keys.
+pub(crate) struct KeyCache<Id>(Mutex<Remembered<Id>>);
+
+struct Remembered<Id> {
+    ids: HashMap<ItemKey, Id>,
+    since: Instant,
+}
+
+impl<Id> Default for KeyCache<Id> {
+    fn default() -> Self {
+        Self(Mutex::new(Remembered {
+            ids: HashMap::new(),
+            since: Instant::now(),
+        }))
+    }
+}
+
+impl<Id: Copy> KeyCache<Id> {
+    fn get(&self, key: &ItemKey) -> Option<Id> {
+        let mut remembered = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if remembered.since.elapsed() >= KEYS_LIMIT_AGE {
+            remembered.ids.clear();
+            remembered.since = Instant::now();
+        }
+        remembered.ids.get(key).copied()
+    }
+
+    fn add(&self, key: ItemKey, id: Id) {
+        let mut remembered = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if remembered.ids.len() >= KEYS_LIMIT {
+            remembered.ids.clear();
+        }
+        remembered.ids.insert(key, id);
+    }
+}
+
+impl AppState {
+    /// The item that this stands for; `None`: no item has this key. Whether an id is of an item is
+    /// not asked.
+    ///
+    /// # Errors
+    /// When Postgres is needed and does not answer.
+    pub async fn find_item(&self, reference: &Reference<ItemId>) -> Result<Option<ItemId>, LedgerError> {
+        let key = match reference {
+            Reference::Id(id) => return Ok(Some(*id)),
+            Reference::Key(key) => key,
+        };
+        if let Some(id) = self.item_keys.get(key) {
+            return Ok(Some(id));
+        }
+        let found = self.ledger.item_with_key(key).await?;
+        if let Some(id) = found {
+            self.item_keys.add(key.clone(), id);
+        }
+        Ok(found)
+    }
+
+    /// The item that this stands for.
+    ///
+    /// # Errors
+    /// When no item has this key, or Postgres is needed and does not answer.
+    pub async fn item(&self, reference: &Reference<ItemId>) -> Result<ItemId, Problem> {
+        let found = self.find_item(reference).await?;
+        found.ok_or_else(|| Problem::unknown_item(reference))
+    }
+
+    /// The item to vote on. If TALLY_CREATE_ITEMS allows it, an item of an unknown key is made.
+    ///
+    /// # Errors
+    /// As [`AppState::item`].
+    pub async fn item_to_vote_on(&self, reference: &Reference<ItemId>) -> Result<ItemId, Problem> {
+        if let Some(id) = self.find_item(reference).await? {
+            return Ok(id);
+        }
+        let (Reference::Key(key), true) = (reference, self.creates_items) else {
+            return Err(Problem::unknown_item(reference));
+        };
+        // Whatever may be a key may be a name, once it is short enough and not blank.
+        let name: String = key.as_str().chars().take(ItemName::LIMIT_CHARACTERS).collect();
+        let Ok(name) = ItemName::parse(name) else {
+            return Err(Problem::unknown_item(reference));
+        };
+        let new = NewItem {
+            key: Some(key.clone()),
+            ..name.into()
+        };
+        match self.ledger.create_item(&new).await {
+            Ok(item) => {
+                self.item_keys.add(key.clone(), item.id);
+                Ok(item.id)
+            }
+            // Another request has just made it.
+            Err(LedgerError::KeyTaken) => self.item(reference).await,
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The items that these stand for, in their order, with one look-up for all unknown keys.
+    ///
+    /// # Errors
+    /// When Postgres is needed and does not answer.
+    pub async fn find_items(
+        &self,
+        references: &[Reference<ItemId>],
+    ) -> Result<Vec<Option<ItemId>>, LedgerError> {
+        let unknown: Vec<ItemKey> = references
+            .iter()
+            .filter_map(|reference| match reference {
+                Reference::Key(key) if self.item_keys.get(key).is_none() => Some(key.clone()),
+                _ => None,
+            })
+            .collect();
+        let mut found = HashMap::new();
+        if !unknown.is_empty() {
+            for (key, id) in self.ledger.items_with_keys(&unknown).await? {
+                found.insert(key, id);
+            }
+            for key in unknown {
+                if let Some(id) = found.get(key.as_str()) {
+                    self.item_keys.add(key, *id);
+                }
+            }
+        }
+        let items = references.iter().map(|reference| match reference {
+            Reference::Id(id) => Some(*id),
+            Reference::Key(key) => found
+                .get(key.as_str())
+                .copied()
+                .or_else(|| self.item_keys.get(key)),
+        });
+        Ok(items.collect())
+    }
+
+    /// The poll that this stands for.
+    ///
+    /// # Errors
+    /// When no poll has this key, or Postgres is needed and does not answer.
+    pub async fn poll(&self, reference: &Reference<PollId>) -> Result<PollId, Problem> {
+        let key = match reference {
+            Reference::Id(id) => return Ok(*id),
+            Reference::Key(key) => key,
+        };
+        if let Some(id) = self.poll_keys.get(key) {
+            return Ok(id);
+        }
+        let found = self.ledger.poll_with_key(key).await?;
+        let id = found.ok_or_else(|| Problem::unknown_poll(reference))?;
+        self.poll_keys.add(key.clone(), id);
+        Ok(id)
+    }
+}

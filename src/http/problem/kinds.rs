@@ -1,0 +1,89 @@
+//! The table of problem types. docs/PROBLEMS.md has a section for each, under its slug.
+
+use actix_web::http::StatusCode;
+
+/// One line a problem type: its name here, its status, its slug, its title.
+macro_rules! kinds {
+    ($($name:ident = $status:ident, $slug:literal, $title:literal;)+) => {
+        /// A problem type (RFC 9457): what went wrong, for a program to compare. Its address is
+        /// the `type` of an answer, and docs/PROBLEMS.md says what each means.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum Kind {
+            $($name,)+
+        }
+
+        impl Kind {
+            /// All of them.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)+];
+
+            /// Its name in addresses, and the heading of its section in docs/PROBLEMS.md.
+            pub fn slug(self) -> &'static str {
+                match self {
+                    $(Self::$name => $slug,)+
+                }
+            }
+
+            /// The `type` of an answer, relative to the server that sends it.
+            pub fn address(self) -> &'static str {
+                match self {
+                    $(Self::$name => concat!("/problems/", $slug),)+
+                }
+            }
+
+            /// The same in each answer of the type.
+            pub fn title(self) -> &'static str {
+                match self {
+                    $(Self::$name => $title,)+
+                }
+            }
+
+            /// The status of each answer of the type.
+            pub fn status(self) -> StatusCode {
+                match self {
+                    $(Self::$name => StatusCode::$status,)+
+                }
+            }
+        }
+    };
+}
+
+kinds! {
+    // The request.
+    Malformed = BAD_REQUEST, "malformed", "Malformed request";
+    NotFound = NOT_FOUND, "not-found", "Not found";
+    MethodNotAllowed = METHOD_NOT_ALLOWED, "method-not-allowed", "Method not allowed";
+    BodyTooSlow = REQUEST_TIMEOUT, "body-too-slow", "Body too slow";
+    BodyTooLarge = PAYLOAD_TOO_LARGE, "body-too-large", "Body too large";
+    BatchTooLarge = PAYLOAD_TOO_LARGE, "batch-too-large", "Batch too large";
+    UnsupportedContentType = UNSUPPORTED_MEDIA_TYPE, "unsupported-content-type", "Unsupported content type";
+    InvalidValue = UNPROCESSABLE_ENTITY, "invalid-value", "Invalid value";
+    // What it names.
+    UnknownItem = NOT_FOUND, "unknown-item", "Unknown item";
+    UnknownPoll = NOT_FOUND, "unknown-poll", "Unknown poll";
+    UnknownVote = NOT_FOUND, "unknown-vote", "Unknown vote";
+    NoVote = NOT_FOUND, "no-vote", "No vote";
+    // A rule.
+    Full = CONFLICT, "full", "Full";
+    NotOpenYet = CONFLICT, "not-open-yet", "Not open yet";
+    Closed = CONFLICT, "closed", "Closed";
+    TooManyChoices = CONFLICT, "too-many-choices", "Too many choices";
+    TooManyChanges = CONFLICT, "too-many-changes", "Too many changes";
+    ValueNotTaken = UNPROCESSABLE_ENTITY, "value-not-taken", "Value not taken";
+    VoterMissing = UNPROCESSABLE_ENTITY, "voter-missing", "Voter missing";
+    NotInPoll = UNPROCESSABLE_ENTITY, "not-in-poll", "Not in the poll";
+    BallotMissing = UNPROCESSABLE_ENTITY, "ballot-missing", "Ballot missing";
+    BallotNotTaken = UNPROCESSABLE_ENTITY, "ballot-not-taken", "Ballot not taken";
+    BallotNotValid = CONFLICT, "ballot-not-valid", "Ballot not valid";
+    // A key, or an edit.
+    IdempotencyKeyReused = UNPROCESSABLE_ENTITY, "key-reused", "Idempotency key reused";
+    KeyTaken = CONFLICT, "key-taken", "Key taken";
+    NeverChanges = UNPROCESSABLE_ENTITY, "never-changes", "Never changes";
+    // The server.
+    VoteNotStored = SERVICE_UNAVAILABLE, "vote-not-stored", "Vote not stored";
+    VoteUnconfirmed = SERVICE_UNAVAILABLE, "vote-unconfirmed", "Vote unconfirmed";
+    Unavailable = SERVICE_UNAVAILABLE, "unavailable", "Unavailable";
+    TooManyConnections = SERVICE_UNAVAILABLE, "too-many-connections", "Too many connections";
+    OlderServers = SERVICE_UNAVAILABLE, "older-servers", "Older servers";
+    NotReady = SERVICE_UNAVAILABLE, "not-ready", "Not ready";
+    Internal = INTERNAL_SERVER_ERROR, "internal", "Internal error";
+}

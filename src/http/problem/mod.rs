@@ -1,0 +1,209 @@
+//! Errors as `application/problem+json` (RFC 9457).
+//!
+//! - `kinds`: the table of problem types.
+//! - `causes`: which problem an error of other modules is.
+
+mod causes;
+mod kinds;
+
+use actix_web::http::StatusCode;
+use actix_web::http::header::{self, HeaderValue};
+use actix_web::{HttpResponse, ResponseError};
+use serde::Serialize;
+
+pub use self::kinds::Kind;
+use super::limits::RETRY_AFTER_SECONDS;
+
+/// Whether a vote that got no acknowledgement is stored. It tells an anonymous voter whether
+/// it is safe to try again. A 4xx answer does not say it: such a vote is never stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Stored {
+    /// It is not stored and will not be: after another try it counts once.
+    No,
+    /// It may be stored: after another try without a `voter_id` it may count twice.
+    Unknown,
+}
+
+/// A problem as a client sees it: what is wrong, and what would be right. The cause of a
+/// 5xx is logged and never shown to a client.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {detail}", kind.title())]
+pub struct Problem {
+    kind: Kind,
+    detail: String,
+    /// The part of the request that is wrong.
+    field: Option<String>,
+    /// Of a vote that got no acknowledgement.
+    stored: Option<Stored>,
+    allow: Option<&'static str>,
+}
+
+/// The body of a problem's answer.
+#[derive(Serialize)]
+pub struct Body<'a> {
+    r#type: &'static str,
+    title: &'static str,
+    status: u16,
+    detail: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    field: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stored: Option<Stored>,
+}
+
+impl Problem {
+    /// A problem of this type. `detail` says what would be right.
+    pub(in crate::http) fn new(kind: Kind, detail: impl Into<String>) -> Self {
+        Self {
+            kind,
+            detail: detail.into(),
+            field: None,
+            stored: None,
+            allow: None,
+        }
+    }
+
+    /// Names the part of the request that is wrong.
+    pub(in crate::http) fn on_field(self, field: impl Into<String>) -> Self {
+        Self {
+            field: Some(field.into()),
+            ..self
+        }
+    }
+
+    /// Says whether the request's vote is stored.
+    fn of_vote(self, stored: Stored) -> Self {
+        Self {
+            stored: Some(stored),
+            ..self
+        }
+    }
+
+    /// The request does not have the form that the resource takes.
+    pub fn malformed(field: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self::new(Kind::Malformed, detail).on_field(field)
+    }
+
+    /// The form is right, but a value is not.
+    pub fn invalid(field: &'static str, detail: impl Into<String>) -> Self {
+        Self::new(Kind::InvalidValue, detail).on_field(field)
+    }
+
+    pub fn unknown_item(id: impl std::fmt::Display) -> Self {
+        let detail = format!("There is no item {id}; GET /v1/items lists those that there are.");
+        Self::new(Kind::UnknownItem, detail)
+    }
+
+    pub fn unknown_poll(id: impl std::fmt::Display) -> Self {
+        let detail = format!("There is no poll {id}; the answer to POST /v1/polls has a poll's id.");
+        Self::new(Kind::UnknownPoll, detail)
+    }
+
+    pub fn unknown_vote(id: impl std::fmt::Display) -> Self {
+        let detail =
+            format!("There is no receipt of a vote {id}; the answer to a vote has the vote_id of a receipt.");
+        Self::new(Kind::UnknownVote, detail)
+    }
+
+    pub fn no_vote(item: impl std::fmt::Display) -> Self {
+        let detail = format!("This voter holds no vote on item {item}; PUT or POST casts one.");
+        Self::new(Kind::NoVote, detail)
+    }
+
+    pub fn body_too_large(limit_bytes: usize) -> Self {
+        let detail = format!("The body may have at most {limit_bytes} bytes.");
+        Self::new(Kind::BodyTooLarge, detail)
+    }
+
+    pub fn body_too_slow(limit: std::time::Duration) -> Self {
+        let detail = format!("The body must arrive within {} s.", limit.as_secs());
+        Self::new(Kind::BodyTooSlow, detail)
+    }
+
+    pub fn wrong_content_type() -> Self {
+        let detail = "The body must be plain JSON, with the header Content-Type: application/json.";
+        Self::new(Kind::UnsupportedContentType, detail)
+    }
+
+    /// To a connection beyond the limit. Nothing is read of it, so if its request is a
+    /// vote, the vote is not stored.
+    pub fn no_free_connection() -> Self {
+        let detail = "Too many connections are open. Nothing of the request was read or stored; try again.";
+        Self::new(Kind::TooManyConnections, detail).of_vote(Stored::No)
+    }
+
+    /// There is nothing at this path.
+    pub fn not_found(path: &str) -> Self {
+        let detail =
+            format!("There is nothing at {path}; what there is begins with /v1/, /health/ or /problems/.");
+        Self::new(Kind::NotFound, detail)
+    }
+
+    /// A defect of Tally's own.
+    pub fn internal() -> Self {
+        tracing::error!("an answer does not belong to its request");
+        Self::new(Kind::Internal, "The server has a defect; its log says more.")
+    }
+
+    /// The client may try again after [`RETRY_AFTER_SECONDS`].
+    fn unavailable(detail: &str) -> Self {
+        Self::new(Kind::Unavailable, detail)
+    }
+
+    /// The body of the answer, in JSON.
+    pub fn body(&self) -> String {
+        serde_json::to_string(&self.to_body()).unwrap_or_default()
+    }
+
+    /// The body of the answer.
+    pub fn to_body(&self) -> Body<'_> {
+        Body {
+            r#type: self.kind.address(),
+            title: self.kind.title(),
+            status: self.kind.status().as_u16(),
+            detail: &self.detail,
+            field: self.field.as_deref(),
+            stored: self.stored,
+        }
+    }
+
+    /// The answer with this body: [`Problem::body`], or one with further members.
+    pub(in crate::http) fn answer_with(&self, body: String) -> HttpResponse {
+        let status = self.kind.status();
+        let mut response = HttpResponse::build(status);
+        if status == StatusCode::SERVICE_UNAVAILABLE {
+            response.insert_header((header::RETRY_AFTER, RETRY_AFTER_SECONDS));
+        }
+        if let Some(allow) = self.allow {
+            response.insert_header((header::ALLOW, HeaderValue::from_static(allow)));
+        }
+        response
+            .insert_header((header::CONTENT_TYPE, "application/problem+json"))
+            .body(body)
+    }
+}
+
+impl ResponseError for Problem {
+    fn status_code(&self) -> StatusCode {
+        self.kind.status()
+    }
+
+    fn error_response(&self) -> HttpResponse {
+        self.answer_with(self.body())
+    }
+}
+
+/// Answers for a path that is not in the route table.
+pub async fn not_found(request: actix_web::HttpRequest) -> Result<HttpResponse, Problem> {
+    Err(Problem::not_found(request.path()))
+}
+
+/// Answers for a method that the resource does not take.
+pub fn method_not_allowed(allow: &'static str) -> Result<HttpResponse, Problem> {
+    let detail = format!("This resource takes {allow}.");
+    Err(Problem {
+        allow: Some(allow),
+        ..Problem::new(Kind::MethodNotAllowed, detail)
+    })
+}

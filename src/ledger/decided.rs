@@ -1,0 +1,66 @@
+//! Which votes are decided: committed, or never to be.
+
+use std::time::Duration;
+
+use sqlx::postgres::PgPool;
+use tokio::time::{Instant, sleep};
+
+use super::LedgerError;
+use crate::domain::VoteId;
+
+/// How long is waited for the transactions that are writing votes to end.
+pub const DECIDE_LIMIT: Duration = Duration::from_secs(30);
+/// How often it is looked whether they have ended.
+const DECIDE_EVERY: Duration = Duration::from_millis(5);
+
+/// A vote id up to which every id is decided: committed, or never to be.
+///
+/// The sequence is read first. A transaction takes a lock on `vote` before it draws an id. So when
+/// all transactions that hold the lock now have ended, every id up to the sequence's last value is
+/// decided. Blocks nobody.
+///
+/// # Errors
+/// When Postgres is unavailable, or a transaction does not end in time.
+pub(super) async fn safe_vote_id(pool: &PgPool) -> Result<VoteId, LedgerError> {
+    let last = sqlx::query!("select last_value, is_called from vote_id_seq")
+        .fetch_one(pool)
+        .await?;
+    let safe = if last.is_called {
+        last.last_value
+    } else {
+        last.last_value - 1
+    };
+    wait_for_writers(pool).await?;
+    Ok(VoteId::new(safe))
+}
+
+/// Waits until every transaction that is writing votes now has ended.
+///
+/// # Errors
+/// When Postgres is unavailable, or a transaction does not end in time.
+pub(super) async fn wait_for_writers(pool: &PgPool) -> Result<(), LedgerError> {
+    let deadline = Instant::now() + DECIDE_LIMIT;
+    let mut waited_for = writers(pool).await?;
+    while !waited_for.is_empty() {
+        if Instant::now() >= deadline {
+            return Err(LedgerError::Undecided(DECIDE_LIMIT));
+        }
+        sleep(DECIDE_EVERY).await;
+        let still = writers(pool).await?;
+        waited_for.retain(|writer| still.contains(writer));
+    }
+    Ok(())
+}
+
+/// The transactions that hold the lock that every insert into `vote` takes.
+async fn writers(pool: &PgPool) -> Result<Vec<String>, LedgerError> {
+    Ok(sqlx::query_scalar!(
+        r#"select distinct virtualtransaction as "writer!"
+           from pg_locks
+           where locktype = 'relation' and relation = 'vote'::regclass
+             and database = (select oid from pg_database where datname = current_database())
+             and mode = 'RowExclusiveLock' and granted"#
+    )
+    .fetch_all(pool)
+    .await?)
+}

@@ -1,0 +1,126 @@
+//! The statements of `tally void`: the role `tally_operator`.
+
+use super::LedgerError;
+use super::decided::safe_vote_id;
+use super::server::{ServerLedger, VOID_LIMIT_IDS, VOID_LIMIT_VOTES};
+use crate::domain::{ItemId, Moment, Voiding, VoidingId, VoteFilter, VoteId, VoterId};
+
+/// The ledger as the role `tally_operator` may use it. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct OperatorLedger {
+    server: ServerLedger,
+}
+
+/// What a voiding would take back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct VotesToVoid {
+    /// The last vote that was looked at.
+    pub up_to: i64,
+    pub votes: i64,
+    /// What their values add up to.
+    pub net: i64,
+}
+
+impl OperatorLedger {
+    /// Describes the connection; none is made until one is needed. Postgres shows
+    /// `application_name` to its operator.
+    ///
+    /// # Errors
+    /// When `database_url` is no URL of a Postgres.
+    pub fn new(database_url: &str, application_name: &str) -> Result<Self, LedgerError> {
+        Ok(Self {
+            server: ServerLedger::new(database_url, application_name)?,
+        })
+    }
+
+    /// For what an operator's program does as a server does: it stores votes, counts them and notes
+    /// how far.
+    pub fn as_server(&self) -> &ServerLedger {
+        &self.server
+    }
+
+    /// The last vote of those that are cast by now. Waits for votes that are being stored.
+    ///
+    /// # Errors
+    /// When Postgres is unavailable, or a transaction that writes votes does not end in time.
+    pub async fn last_vote(&self) -> Result<VoteId, LedgerError> {
+        safe_vote_id(self.server.pool()).await
+    }
+
+    /// The next votes beyond `after` that a voiding would take back.
+    ///
+    /// # Errors
+    /// When Postgres is unavailable.
+    pub async fn votes_to_void(
+        &self,
+        filter: &VoteFilter,
+        after: i64,
+        until: VoteId,
+    ) -> Result<VotesToVoid, LedgerError> {
+        let row = sqlx::query_file!(
+            "src/ledger/sql/votes_to_void.sql",
+            filter.voter_id.as_ref().map(VoterId::as_str),
+            filter.item_id.map(ItemId::get),
+            filter.cast_from.map(Moment::micros),
+            filter.cast_until.map(Moment::micros),
+            after,
+            until.get(),
+            VOID_LIMIT_VOTES,
+            VOID_LIMIT_IDS
+        )
+        .fetch_one(self.server.pool())
+        .await?;
+        Ok(VotesToVoid {
+            up_to: row.up_to,
+            votes: row.votes,
+            net: row.net,
+        })
+    }
+
+    /// Makes a voiding of votes up to `until`. It voids nothing yet.
+    ///
+    /// # Errors
+    /// When Postgres is unavailable.
+    pub async fn create_voiding(
+        &self,
+        filter: &VoteFilter,
+        reason: &str,
+        until: VoteId,
+    ) -> Result<VoidingId, LedgerError> {
+        let id = sqlx::query_file_scalar!(
+            "src/ledger/sql/create_voiding.sql",
+            filter.voter_id.as_ref().map(VoterId::as_str),
+            filter.item_id.map(ItemId::get),
+            filter.cast_from.map(Moment::micros),
+            filter.cast_until.map(Moment::micros),
+            reason,
+            until.get()
+        )
+        .fetch_one(self.server.pool())
+        .await?;
+        Ok(VoidingId(id))
+    }
+
+    /// The voidings, or only this one, newest first, up to `limit`.
+    ///
+    /// # Errors
+    /// When Postgres is unavailable.
+    pub async fn voidings(&self, only: Option<VoidingId>, limit: i64) -> Result<Vec<Voiding>, LedgerError> {
+        let rows = sqlx::query_file!("src/ledger/sql/voidings.sql", only.map(|id| id.0), limit)
+            .fetch_all(self.server.pool())
+            .await?;
+        Ok(rows
+            .into_iter()
+            .map(|row| Voiding {
+                id: VoidingId(row.id),
+                reason: row.reason,
+                until_vote_id: row.until_vote_id,
+                done_vote_id: row.done_vote_id,
+                undone_vote_id: row.undone_vote_id,
+                voided_votes: row.voided_votes,
+                restored_votes: row.restored_votes,
+                left_votes: row.left_votes,
+            })
+            .collect())
+    }
+}

@@ -1,0 +1,77 @@
+//! Ballots: added here, spent by `decide`.
+
+use super::ServerLedger;
+use crate::domain::{BallotHash, ItemId, Moment, PollId};
+use crate::ledger::LedgerError;
+
+/// What ballots are for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BallotsOf {
+    Item(ItemId),
+    Poll(PollId),
+}
+
+/// What became of ballots that were to be added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AddedBallots {
+    Added,
+    /// There is no such item or poll.
+    Unknown,
+    /// It takes votes without ballots.
+    Unwanted,
+}
+
+impl ServerLedger {
+    /// Adds ballots for an item or a poll, all of them or none.
+    ///
+    /// # Errors
+    /// When Postgres is unavailable.
+    pub async fn add_ballots(
+        &self,
+        of: BallotsOf,
+        ballots: &[BallotHash],
+        expires_at: Option<Moment>,
+    ) -> Result<AddedBallots, LedgerError> {
+        let rule = match of {
+            BallotsOf::Item(item) => {
+                sqlx::query_scalar!(
+                    // The ballots of a choice are its poll's.
+                    r#"select case when rule.title is null then rule.id end as "id?"
+                       from item left join rule on rule.id = item.rule_id where item.id = $1"#,
+                    item.get()
+                )
+                .fetch_optional(&self.database.pool)
+                .await?
+            }
+            BallotsOf::Poll(poll) => {
+                sqlx::query_scalar!(
+                    r#"select id as "id?" from rule where id = $1 and title is not null"#,
+                    poll.get()
+                )
+                .fetch_optional(&self.database.pool)
+                .await?
+            }
+        };
+        let Some(rule) = rule else {
+            return Ok(AddedBallots::Unknown);
+        };
+        let Some(rule) = rule else {
+            return Ok(AddedBallots::Unwanted);
+        };
+        let hashes: Vec<&[u8]> = ballots.iter().map(BallotHash::as_bytes).collect();
+        let added = sqlx::query_scalar!(
+            r#"select add_ballots($1, $2, timestamptz 'epoch' + $3::bigint / 1000000 * interval '1 second'
+                                          + $3::bigint % 1000000 * interval '1 microsecond') as "added!""#,
+            rule,
+            &hashes as &[&[u8]],
+            expires_at.map(Moment::micros)
+        )
+        .fetch_one(&self.database.pool)
+        .await?;
+        Ok(if added {
+            AddedBallots::Added
+        } else {
+            AddedBallots::Unwanted
+        })
+    }
+}

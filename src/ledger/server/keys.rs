@@ -1,0 +1,77 @@
+//! The frontend's own keys, and the idempotency keys of batches.
+
+use super::ServerLedger;
+use crate::domain::{IdempotencyKey, ItemId, ItemKey, PollId};
+use crate::ledger::LedgerError;
+
+impl ServerLedger {
+    /// The item with this key. It has it for good.
+    ///
+    /// # Errors
+    /// When Postgres is unavailable.
+    pub async fn item_with_key(&self, key: &ItemKey) -> Result<Option<ItemId>, LedgerError> {
+        let id = sqlx::query_scalar!("select id from item where key = $1", key.as_str())
+            .fetch_optional(&self.database.pool)
+            .await?;
+        Ok(id.and_then(ItemId::new))
+    }
+
+    /// The items with these keys, in no order, each with its key.
+    ///
+    /// # Errors
+    /// When Postgres is unavailable.
+    pub async fn items_with_keys(&self, keys: &[ItemKey]) -> Result<Vec<(String, ItemId)>, LedgerError> {
+        let keys: Vec<&str> = keys.iter().map(ItemKey::as_str).collect();
+        let rows = sqlx::query!(
+            r#"select key as "key!", id from item where key = any($1::text[])"#,
+            &keys as &[&str]
+        )
+        .fetch_all(&self.database.pool)
+        .await?;
+        let items = rows
+            .into_iter()
+            .filter_map(|row| Some((row.key, ItemId::new(row.id)?)));
+        Ok(items.collect())
+    }
+
+    /// The poll with this key. It has it for good.
+    ///
+    /// # Errors
+    /// When Postgres is unavailable.
+    pub async fn poll_with_key(&self, key: &ItemKey) -> Result<Option<PollId>, LedgerError> {
+        let id = sqlx::query_scalar!("select id from rule where key = $1", key.as_str())
+            .fetch_optional(&self.database.pool)
+            .await?;
+        Ok(id.and_then(PollId::new))
+    }
+
+    /// Notes the idempotency key of a batch. Returns whether the batch may go on: false if the key
+    /// was used with another body.
+    ///
+    /// # Errors
+    /// When Postgres is unavailable.
+    pub async fn claim_key(&self, key: &IdempotencyKey) -> Result<bool, LedgerError> {
+        loop {
+            let is_same = sqlx::query_scalar!(
+                r#"with claimed as (
+                       insert into idempotency_key (key_hash, body_hash) values ($1, $2)
+                       on conflict (key_hash) do nothing
+                       returning body_hash
+                   )
+                   select body_hash = $2 as "is_same!" from (
+                       select body_hash from claimed
+                       union all
+                       select body_hash from idempotency_key where key_hash = $1
+                   ) as one"#,
+                key.key.as_bytes(),
+                key.body.as_bytes()
+            )
+            .fetch_optional(&self.database.pool)
+            .await?;
+            // None: another request has just noted it, after this statement's snapshot.
+            if let Some(is_same) = is_same {
+                return Ok(is_same);
+            }
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! Storing what a voiding takes back, as a batch of votes is stored.
+
+use tokio::time::timeout;
+
+use super::writer::{InsertError, VoteWriter};
+use crate::domain::{Count, CountDelta, ItemId, TransactionId, VoidingId};
+use crate::ledger::LedgerError;
+
+/// Votes that one chunk of a voiding takes back, at the most. Who votes under the same rules
+/// waits for it.
+pub const VOID_LIMIT_VOTES: i32 = 1000;
+/// Vote ids that one chunk looks at, at the most.
+pub const VOID_LIMIT_IDS: i64 = 50_000;
+
+/// A chunk that is stored.
+#[derive(Debug)]
+pub struct VoidedChunk {
+    /// Its transaction, committed.
+    pub transaction: TransactionId,
+    /// The last vote that was looked at.
+    pub up_to: i64,
+    pub votes: i64,
+    /// What it adds to each item, in the order of items.
+    pub deltas: Vec<CountDelta>,
+}
+
+impl VoteWriter {
+    /// Takes the next votes of a voiding back.
+    ///
+    /// # Errors
+    /// As [`VoteWriter::decide`].
+    pub async fn void(&mut self, voiding: VoidingId) -> Result<VoidedChunk, InsertError> {
+        let mut writer = self.begin().await?;
+        let stored = sqlx::query!(
+            r#"select xid as "xid!", up_to as "up_to!", voided_votes as "voided_votes!",
+                      items as "items!: Vec<i64>", nets as "nets!: Vec<i64>", downs as "downs!: Vec<i64>"
+               from void_votes($1, $2, $3)"#,
+            voiding.0,
+            VOID_LIMIT_VOTES,
+            VOID_LIMIT_IDS
+        )
+        .fetch_one(&mut writer.connection);
+        let stored = timeout(self.answer_limit(), stored).await;
+        let stored = self.ended(stored)?;
+        let chunk = chunk(
+            stored.xid,
+            stored.up_to,
+            stored.voided_votes,
+            &stored.items,
+            &stored.nets,
+            &stored.downs,
+        )
+        .map_err(InsertError::Unknown)?;
+        self.keep(writer);
+        Ok(chunk)
+    }
+
+    /// Casts the next votes of a voiding again that can be; `votes` is how many.
+    ///
+    /// # Errors
+    /// As [`VoteWriter::decide`].
+    pub async fn undo(&mut self, voiding: VoidingId) -> Result<VoidedChunk, InsertError> {
+        let mut writer = self.begin().await?;
+        let stored = sqlx::query!(
+            r#"select xid as "xid!", up_to as "up_to!", voided_votes as "voided_votes!",
+                      items as "items!: Vec<i64>", nets as "nets!: Vec<i64>", downs as "downs!: Vec<i64>"
+               from undo_votes($1, $2)"#,
+            voiding.0,
+            VOID_LIMIT_VOTES
+        )
+        .fetch_one(&mut writer.connection);
+        let stored = timeout(self.answer_limit(), stored).await;
+        let stored = self.ended(stored)?;
+        let chunk = chunk(
+            stored.xid,
+            stored.up_to,
+            stored.voided_votes,
+            &stored.items,
+            &stored.nets,
+            &stored.downs,
+        )
+        .map_err(InsertError::Unknown)?;
+        self.keep(writer);
+        Ok(chunk)
+    }
+}
+
+/// Rows that this program cannot read are counted by nobody, unless the connection ends: as in
+/// [`VoteWriter::decide`].
+fn chunk(
+    xid: i64,
+    up_to: i64,
+    votes: i32,
+    items: &[i64],
+    nets: &[i64],
+    downs: &[i64],
+) -> Result<VoidedChunk, LedgerError> {
+    let deltas = items.iter().zip(nets).zip(downs);
+    let deltas: Option<Vec<CountDelta>> = deltas
+        .map(|((item, net), downs)| {
+            Some(CountDelta {
+                item_id: ItemId::new(*item)?,
+                delta: Count {
+                    net: *net,
+                    downs: *downs,
+                },
+            })
+        })
+        .collect();
+    let mut deltas = deltas.ok_or_else(|| LedgerError::Decision("an item id below 1".to_owned()))?;
+    CountDelta::merge(&mut deltas);
+    Ok(VoidedChunk {
+        transaction: TransactionId(xid),
+        up_to,
+        votes: votes.into(),
+        deltas,
+    })
+}

@@ -1,0 +1,148 @@
+//! `tally item`.
+
+use std::io::{BufRead, BufReader};
+
+use anyhow::{Context, bail};
+use indicatif::{ProgressBar, ProgressStyle};
+use reqwest::{Method, StatusCode};
+use serde_json::{Value, json};
+
+use super::api::Api;
+use super::{edit_body, show};
+use crate::config::operator::{Item, ItemImport, ItemMake};
+use crate::telemetry;
+
+/// How many bad lines of a file are shown. The rest are counted.
+const SHOWN_LIMIT_LINES: usize = 20;
+
+/// Runs `tally item`. Returns whether all was well.
+///
+/// # Errors
+/// When the server does not answer, or refuses.
+pub async fn item(command: Item) -> anyhow::Result<bool> {
+    match command {
+        Item::Make(make) => {
+            let api = Api::new(&make.remote.url)?;
+            let (_, item) = api
+                .ask(Method::POST, &["v1", "items"], Some(&new_item(&make)))
+                .await?;
+            show(&item, make.remote.json);
+            Ok(true)
+        }
+        Item::Show(wanted) => {
+            let api = Api::new(&wanted.remote.url)?;
+            let (_, item) = api.ask(Method::GET, &["v1", "items", &wanted.id], None).await?;
+            show(&item, wanted.remote.json);
+            Ok(true)
+        }
+        Item::Edit(edit) => {
+            let body = edit_body(("name", edit.name.as_ref()), &edit.edits);
+            let api = Api::new(&edit.remote.url)?;
+            let (_, item) = api
+                .ask(Method::PATCH, &["v1", "items", &edit.id], Some(&body))
+                .await?;
+            show(&item, edit.remote.json);
+            Ok(true)
+        }
+        Item::Import(import) => read_and_make(&import).await,
+    }
+}
+
+fn new_item(make: &ItemMake) -> Value {
+    json!({
+        "name": make.name,
+        "key": make.key,
+        "down_votes": make.no_down_votes.then_some(false),
+        "max_votes": make.max_votes,
+        "numbered": make.numbered.then_some(true),
+        "by_ballot": make.by_ballot.then_some(true),
+        "opens_at": make.opens_at,
+        "closes_at": make.closes_at,
+    })
+}
+
+/// What a line of a file is: a name, or a key, a tab and a name.
+fn item_of_line(line: &str) -> Value {
+    match line.split_once('\t') {
+        Some((key, name)) => json!({ "key": key, "name": name }),
+        None => json!({ "name": line }),
+    }
+}
+
+async fn read_and_make(import: &ItemImport) -> anyhow::Result<bool> {
+    let name = import.file.display();
+    let input: Box<dyn BufRead> = if import.file.as_os_str() == "-" {
+        Box::new(std::io::stdin().lock())
+    } else {
+        let file = std::fs::File::open(&import.file).with_context(|| format!("cannot open {name}"))?;
+        Box::new(BufReader::new(file))
+    };
+    let lines: Vec<String> = input
+        .lines()
+        .collect::<Result<_, _>>()
+        .with_context(|| format!("cannot read {name}"))?;
+    let lines: Vec<(usize, &String)> = (1..)
+        .zip(&lines)
+        .filter(|(_, line)| !line.trim().is_empty())
+        .collect();
+    if lines.is_empty() {
+        bail!("{name} holds no line with a name");
+    }
+    let api = Api::new(&import.remote.url)?;
+    let bar = ProgressBar::new(lines.len() as u64).with_style(
+        ProgressStyle::with_template("{bar:30} {pos}/{len} items, {per_sec}")
+            .unwrap_or_else(|_| ProgressStyle::default_bar()),
+    );
+    let (mut made, mut there, mut bad) = (0, 0, 0);
+    for (number, line) in lines {
+        match api
+            .ask(Method::POST, &["v1", "items"], Some(&item_of_line(line)))
+            .await
+        {
+            Ok((status, item)) => {
+                if status == StatusCode::CREATED {
+                    made += 1;
+                } else {
+                    there += 1;
+                }
+                if import.remote.json {
+                    bar.suspend(|| telemetry::print(format_args!("{item}\n")));
+                }
+            }
+            // What follows would fail as well.
+            Err(error) if error.downcast_ref::<reqwest::Error>().is_some() => {
+                bar.abandon();
+                return Err(error.context(format!("stopped at line {number}; {made} items are made")));
+            }
+            Err(error) => {
+                bad += 1;
+                if bad <= SHOWN_LIMIT_LINES {
+                    bar.suspend(|| eprintln!("line {number}: {error}"));
+                }
+            }
+        }
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    if !import.remote.json {
+        telemetry::print(format_args!(
+            "{made} items made, {there} there already, {bad} lines refused\n"
+        ));
+    }
+    Ok(bad == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_a_name_or_a_key_a_tab_and_a_name() {
+        assert_eq!(item_of_line("Tea, hot"), json!({ "name": "Tea, hot" }));
+        assert_eq!(
+            item_of_line("post-1\tTea"),
+            json!({ "key": "post-1", "name": "Tea" })
+        );
+        assert_eq!(item_of_line("a\tb\tc"), json!({ "key": "a", "name": "b\tc" }));
+    }
+}

@@ -1,0 +1,79 @@
+//! What an operator does from the command line.
+//!
+//! - `api`: asks a server, as any client does.
+//! - `items`, `polls`, `ballots`: over HTTP.
+//! - `voiding`: with a login of its own in Postgres, since whoever may void may take any vote back.
+
+mod api;
+mod ballots;
+mod items;
+mod polls;
+mod voiding;
+
+pub use ballots::ballots;
+pub use items::item;
+pub use polls::poll;
+pub use voiding::void;
+
+use serde_json::{Map, Value, json};
+
+use crate::config::operator::Edits;
+use crate::telemetry;
+
+/// Prints an answer: as it is, or a line for each of its parts.
+fn show(answer: &Value, as_json: bool) {
+    if as_json {
+        telemetry::print(format_args!("{answer}\n"));
+        return;
+    }
+    let Value::Object(parts) = answer else {
+        telemetry::print(format_args!("{answer}\n"));
+        return;
+    };
+    let mut text = String::new();
+    for (name, part) in parts {
+        match part {
+            Value::Null => {}
+            Value::Array(entries) => {
+                text += &format!("{name}\n");
+                for entry in entries {
+                    text += &format!("  {}\n", line(entry));
+                }
+            }
+            part => text += &format!("{name:<14} {}\n", line(part)),
+        }
+    }
+    telemetry::print(text);
+}
+
+/// A part of an answer in one line.
+fn line(part: &Value) -> String {
+    match part {
+        Value::String(text) => text.clone(),
+        Value::Object(parts) => parts
+            .iter()
+            .filter(|(_, part)| !part.is_null())
+            .map(|(name, part)| format!("{name} {}", line(part)))
+            .collect::<Vec<_>>()
+            .join("  "),
+        part => part.to_string(),
+    }
+}
+
+/// The body of an edit, without what stays as it is.
+fn edit_body(name: (&str, Option<&String>), edits: &Edits) -> Value {
+    let mut body = Map::new();
+    if let (field, Some(text)) = name {
+        body.insert(field.to_owned(), json!(text));
+    }
+    if edits.hide || edits.unhide {
+        body.insert("hidden".to_owned(), json!(edits.hide));
+    }
+    if let Some(time) = edits.opens_at {
+        body.insert("opens_at".to_owned(), json!(time));
+    }
+    if let Some(time) = edits.closes_at {
+        body.insert("closes_at".to_owned(), json!(time));
+    }
+    Value::Object(body)
+}

@@ -1,0 +1,48 @@
+//! `tally poll`.
+
+use reqwest::Method;
+use serde_json::json;
+
+use super::api::Api;
+use super::{edit_body, show};
+use crate::config::operator::Poll;
+
+/// Runs `tally poll`. Returns whether all was well.
+///
+/// # Errors
+/// When the server does not answer, or refuses.
+pub async fn poll(command: Poll) -> anyhow::Result<bool> {
+    let (remote, poll) = match command {
+        Poll::Make(make) => {
+            let body = json!({
+                "title": make.title,
+                "choices": make.choices,
+                "key": make.key,
+                "max_choices": make.max_choices,
+                "opens_at": make.opens_at,
+                "closes_at": make.closes_at,
+                "results_before_close": make.hide_results.then_some(false),
+                "by_ballot": make.by_ballot.then_some(true),
+                "secret": make.secret.then_some(true),
+            });
+            let api = Api::new(&make.remote.url)?;
+            let made = api.ask(Method::POST, &["v1", "polls"], Some(&body)).await?;
+            (make.remote, made.1)
+        }
+        Poll::Show(wanted) => {
+            let api = Api::new(&wanted.remote.url)?;
+            let shown = api.ask(Method::GET, &["v1", "polls", &wanted.id], None).await?;
+            (wanted.remote, shown.1)
+        }
+        Poll::Edit(edit) => {
+            let body = edit_body(("title", edit.title.as_ref()), &edit.edits);
+            let api = Api::new(&edit.remote.url)?;
+            let edited = api
+                .ask(Method::PATCH, &["v1", "polls", &edit.id], Some(&body))
+                .await?;
+            (edit.remote, edited.1)
+        }
+    };
+    show(&poll, remote.json);
+    Ok(true)
+}

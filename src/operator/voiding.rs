@@ -1,0 +1,260 @@
+//! `tally void`.
+
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::json;
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+
+use super::show;
+use crate::config::operator::Void;
+use crate::domain::{ItemId, REASON_LIMIT_CHARACTERS, Voiding, VoidingId, VoteFilter, VoteId, VoterId};
+use crate::ledger::{InsertError, OperatorLedger};
+use crate::live::{LiveCounts, Redis, SERVER_ANSWER_LIMIT};
+use crate::shutdown;
+use crate::votes::{Direction, ProgressNotes, Voider};
+
+/// How many voidings `--list` shows.
+const LIST_LIMIT_VOIDINGS: i64 = 100;
+/// How long it waits for Redis before it begins. Without Redis it goes on, and a sync worker rebuilds
+/// the counts.
+const REDIS_LIMIT: Duration = Duration::from_secs(5);
+/// How often it looks whether Redis answers.
+const REDIS_EVERY: Duration = Duration::from_millis(20);
+/// How often a chunk is tried again that Postgres did not store or confirm.
+const CHUNK_LIMIT_TRIES: u32 = 10;
+/// The wait before another try.
+const CHUNK_RETRY: Duration = Duration::from_millis(500);
+/// How long the end waits until what is counted is noted. What is not noted, a sync worker rebuilds.
+const LAST_NOTE_LIMIT: Duration = Duration::from_secs(5);
+/// How often it tries to note it.
+const NOTE_EVERY: Duration = Duration::from_millis(50);
+
+/// Runs `tally void`. Returns whether all was done.
+///
+/// # Errors
+/// When a store is unavailable, or what is asked for is not allowed.
+pub async fn void(command: Void) -> anyhow::Result<bool> {
+    let ledger = OperatorLedger::new(&command.stores.database_url, "tally void")?;
+    ledger.as_server().check().await?;
+    let ended = run(&command, &ledger).await;
+    ledger.as_server().close().await;
+    ended
+}
+
+async fn run(command: &Void, ledger: &OperatorLedger) -> anyhow::Result<bool> {
+    if command.list {
+        for voiding in ledger.voidings(None, LIST_LIMIT_VOIDINGS).await? {
+            report(&voiding, command.json);
+        }
+        return Ok(true);
+    }
+    if let Some(id) = command.resume {
+        let voiding = find(ledger, VoidingId(id)).await?;
+        let direction = match voiding.undone_vote_id {
+            None => Direction::Void,
+            Some(_) => Direction::Undo,
+        };
+        return work_off(command, ledger, voiding, direction).await;
+    }
+    if let Some(id) = command.undo {
+        let voiding = find(ledger, VoidingId(id)).await?;
+        if !voiding.is_done() {
+            bail!("voiding {id} is not done; finish it first with --resume {id}");
+        }
+        return work_off(command, ledger, voiding, Direction::Undo).await;
+    }
+    let (filter, reason) = wanted(command)?;
+    let until = ledger.last_vote().await?;
+    if !command.apply {
+        return dry_run(command, ledger, &filter, until).await;
+    }
+    let id = ledger.create_voiding(&filter, &reason, until).await?;
+    let voiding = find(ledger, id).await?;
+    work_off(command, ledger, voiding, Direction::Void).await
+}
+
+/// What is to be voided, and why.
+fn wanted(command: &Void) -> anyhow::Result<(VoteFilter, String)> {
+    let voter_id = command.voter.clone().map(VoterId::parse).transpose()?;
+    let item_id = match command.item {
+        Some(item) => {
+            Some(ItemId::new(item).with_context(|| format!("--item is {item}; it takes 1 or more"))?)
+        }
+        None => None,
+    };
+    let reason = command.reason.clone().unwrap_or_default();
+    let characters = reason.chars().count();
+    if !(1..=REASON_LIMIT_CHARACTERS).contains(&characters) {
+        bail!("--reason has {characters} characters; it takes 1 to {REASON_LIMIT_CHARACTERS}");
+    }
+    let filter = VoteFilter {
+        voter_id,
+        item_id,
+        cast_from: command.from,
+        cast_until: command.until,
+    };
+    Ok((filter, reason))
+}
+
+async fn find(ledger: &OperatorLedger, id: VoidingId) -> anyhow::Result<Voiding> {
+    let found = ledger.voidings(Some(id), 1).await?;
+    found
+        .into_iter()
+        .next()
+        .with_context(|| format!("there is no voiding {}", id.0))
+}
+
+/// Says what would be done.
+async fn dry_run(
+    command: &Void,
+    ledger: &OperatorLedger,
+    filter: &VoteFilter,
+    until: VoteId,
+) -> anyhow::Result<bool> {
+    let bar = progress_bar(until.get(), "looked at");
+    let (mut after, mut votes, mut net) = (0, 0, 0);
+    while after < until.get() {
+        let next = ledger.votes_to_void(filter, after, until).await?;
+        (after, votes, net) = (next.up_to, votes + next.votes, net + next.net);
+        bar.set_position(position(after));
+    }
+    bar.finish_and_clear();
+    if command.json {
+        show(&json!({ "dry_run": true, "votes": votes, "sum": net }), true);
+    } else {
+        crate::telemetry::print(format_args!(
+            "{votes} votes would be voided, whose values add up to {net}; --apply does it\n"
+        ));
+    }
+    Ok(true)
+}
+
+fn position(vote: i64) -> u64 {
+    u64::try_from(vote).unwrap_or_default()
+}
+
+fn progress_bar(until: i64, what: &str) -> ProgressBar {
+    let template = format!("{{bar:30}} {{pos}}/{{len}} vote ids {what}, {{eta}} left");
+    ProgressBar::new(position(until))
+        .with_style(ProgressStyle::with_template(&template).unwrap_or_else(|_| ProgressStyle::default_bar()))
+}
+
+/// Stores and counts chunk after chunk, until all is done or the program is asked to stop.
+async fn work_off(
+    command: &Void,
+    ledger: &OperatorLedger,
+    voiding: Voiding,
+    direction: Direction,
+) -> anyhow::Result<bool> {
+    let server = ledger.as_server();
+    let owner = server.owner().await?;
+    let redis = Redis::new(
+        &command.stores.redis_url,
+        &command.stores.keys.key_prefix,
+        SERVER_ANSWER_LIMIT,
+    )?;
+    let (_tell, owner) = watch::channel(Some(owner));
+    let live_counts = LiveCounts::open_as(owner, redis);
+    let answers = async {
+        while !live_counts.answers() {
+            sleep(REDIS_EVERY).await;
+        }
+    };
+    if timeout(REDIS_LIMIT, answers).await.is_err() {
+        tracing::warn!("Redis does not answer: a sync worker will rebuild the counts");
+    }
+    let mut progress = ProgressNotes::new(server.clone(), live_counts.clone());
+    let mut voider = Voider::new(server.writer(), live_counts.clone());
+    let id = voiding.id;
+    let bar = progress_bar(voiding.until_vote_id, "done");
+    let is_whole = {
+        let stop = shutdown::requested_or_deaf();
+        tokio::pin!(stop);
+        let noting = progress.run();
+        tokio::pin!(noting);
+        let chunks = async {
+            while chunk(ledger, &mut voider, id, direction, &bar).await? {}
+            anyhow::Ok(())
+        };
+        tokio::pin!(chunks);
+        // A chunk that is cut off is stored or not, and recovery counts it.
+        tokio::select! {
+            ended = &mut chunks => ended.map(|()| true),
+            () = &mut stop => Ok(false),
+            () = &mut noting => Ok(false),
+        }
+    };
+    bar.finish_and_clear();
+    drop(voider);
+    let noted = async {
+        live_counts.repaired().await;
+        while progress.note().await.is_err() {
+            sleep(NOTE_EVERY).await;
+        }
+    };
+    if timeout(LAST_NOTE_LIMIT, noted).await.is_err() {
+        tracing::warn!("some counts are left for a sync worker to rebuild");
+    }
+    let is_whole = is_whole?;
+    report(&find(ledger, id).await?, command.json);
+    if !is_whole {
+        bail!("stopped; tally void --resume {} goes on", id.0);
+    }
+    Ok(true)
+}
+
+/// Stores and counts the next chunk. Returns whether there is more.
+async fn chunk(
+    ledger: &OperatorLedger,
+    voider: &mut Voider,
+    id: VoidingId,
+    direction: Direction,
+    bar: &ProgressBar,
+) -> anyhow::Result<bool> {
+    let mut tries = 1;
+    loop {
+        let voiding = find(ledger, id).await?;
+        let is_left = match direction {
+            Direction::Void => !voiding.is_done(),
+            Direction::Undo => !voiding.is_undone(),
+        };
+        if !is_left {
+            return Ok(false);
+        }
+        match voider.chunk(id, direction).await {
+            Ok(chunk) => {
+                bar.set_position(position(chunk.up_to));
+                return Ok(true);
+            }
+            // Whether or not it is stored, the next try goes on behind it.
+            Err(error) if tries < CHUNK_LIMIT_TRIES => {
+                tries += 1;
+                tracing::warn!(%error, "a chunk was not stored, or not for certain; trying again");
+                sleep(CHUNK_RETRY).await;
+            }
+            Err(InsertError::NotStored(error) | InsertError::Unknown(error)) => {
+                return Err(anyhow::Error::from(error).context(format!(
+                    "voiding {} is not done; tally void --resume {} goes on",
+                    id.0, id.0
+                )));
+            }
+        }
+    }
+}
+
+fn report(voiding: &Voiding, as_json: bool) {
+    show(
+        &json!({
+            "voiding": voiding.id.0,
+            "reason": voiding.reason,
+            "done": voiding.is_done(),
+            "voided_votes": voiding.voided_votes,
+            "restored_votes": voiding.undone_vote_id.map(|_| voiding.restored_votes),
+            "left_void": voiding.undone_vote_id.map(|_| voiding.left_votes),
+        }),
+        as_json,
+    );
+}

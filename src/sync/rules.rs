@@ -1,0 +1,63 @@
+//! Proving what the rules keep against the ledger.
+
+use std::fmt;
+
+use super::{SyncError, Worker};
+use crate::ledger::BrokenPage;
+
+/// How many faults are shown. The rest are counted.
+const SHOWN_LIMIT_FAULTS: usize = 20;
+
+/// What a check of the rules found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RulesReport {
+    /// What is wrong, in words: the first of it.
+    pub shown: Vec<String>,
+    /// How much is wrong.
+    pub faults: usize,
+}
+
+impl fmt::Display for RulesReport {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            out,
+            "rules     {:>10} faults in places, numbers, choices, turnouts, ballots and changes",
+            self.faults
+        )?;
+        for fault in &self.shown {
+            writeln!(out, "  {fault}")?;
+        }
+        Ok(())
+    }
+}
+
+impl RulesReport {
+    /// Adds a page's faults. Returns where the next page begins.
+    fn add(&mut self, page: BrokenPage) -> Option<i64> {
+        self.faults += page.faults.len();
+        let left = SHOWN_LIMIT_FAULTS - self.shown.len();
+        self.shown.extend(page.faults.into_iter().take(left));
+        page.last
+    }
+}
+
+impl Worker {
+    /// Recomputes from all votes what the rules keep: places, numbers, choices, turnouts, ballots,
+    /// and that each change follows the row before it. Reads all votes under rules, so it is not
+    /// part of the audits that come every minute.
+    ///
+    /// # Errors
+    /// When Postgres is unavailable or too slow.
+    pub async fn check_rules(&self) -> Result<RulesReport, SyncError> {
+        let mut report = RulesReport::default();
+        let mut after = Some(0);
+        while let Some(last) = after {
+            after = report.add(self.ledger.broken_rules(last).await?);
+        }
+        let mut after = Some(0);
+        while let Some(last) = after {
+            after = report.add(self.ledger.broken_changes(last).await?);
+        }
+        Ok(report)
+    }
+}

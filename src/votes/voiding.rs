@@ -1,0 +1,67 @@
+//! Voiding: takes votes back for an operator, and casts them again, chunk after chunk. Each
+//! chunk is stored and counted as a batch of votes is.
+
+use tokio::time::Instant;
+
+use super::backoff::SeedBackoff;
+use super::batch::{BatchMetrics, StoredBatch};
+use super::seeding::Seeding;
+use crate::domain::VoidingId;
+use crate::ledger::{InsertError, VoidedChunk, VoteWriter};
+use crate::live::LiveCounts;
+use crate::telemetry::name;
+
+/// Which way a voiding goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// Votes are taken back.
+    Void,
+    /// They are cast again.
+    Undo,
+}
+
+/// Takes votes back, and casts them again.
+pub struct Voider {
+    writer: VoteWriter,
+    live_counts: LiveCounts,
+    backoff: SeedBackoff,
+    metrics: BatchMetrics,
+}
+
+impl Voider {
+    /// It has a writer of its own.
+    pub fn new(writer: VoteWriter, live_counts: LiveCounts) -> Self {
+        Self {
+            writer,
+            live_counts,
+            backoff: SeedBackoff::default(),
+            metrics: BatchMetrics::new(metrics::gauge!(name::QUEUE_DEPTH)),
+        }
+    }
+
+    /// Stores and counts the next chunk of a voiding.
+    ///
+    /// # Errors
+    /// When Postgres did not store it, or did not confirm it. Then the writer's connection has
+    /// ended, and crashed-writer recovery rebuilds what was stored: to go on is safe.
+    pub async fn chunk(
+        &mut self,
+        voiding: VoidingId,
+        direction: Direction,
+    ) -> Result<VoidedChunk, InsertError> {
+        let stored = match direction {
+            Direction::Void => self.writer.void(voiding).await,
+            Direction::Undo => self.writer.undo(voiding).await,
+        };
+        if let Ok(chunk) = &stored {
+            let started = Instant::now();
+            let deltas = chunk.deltas.clone();
+            let nobody_waits = StoredBatch::new(Vec::new(), &self.metrics);
+            Seeding::new(&self.live_counts, &mut self.writer, &self.backoff, started)
+                .finish(chunk.transaction, deltas, nobody_waits)
+                .await;
+        }
+        self.writer.end_batch();
+        stored
+    }
+}

@@ -1,0 +1,144 @@
+//! Statements that were planned while the tables were empty, on tables that are full: the rows that
+//! each reads grow with its lines, and not with the tables or with the square of the lines.
+
+use sqlx::{Connection, PgConnection};
+
+use crate::helpers::stores::Stores;
+
+/// Lines of a statement.
+const LINES: i64 = 1024;
+/// Rows in each table that a bad plan would go through.
+const ROWS: i64 = 20_000;
+/// Rows and index entries that one line may read: what its voter holds, its item, its rule, its place,
+/// its ballot, its key, some of them twice. With the square of the lines it would be 1,000.
+const READS_PER_LINE: i64 = 100;
+
+/// Each runs once more often than Postgres plans a statement for its arguments alone.
+const TIMES_PLANNED: usize = 6;
+
+/// Lines of `cast_votes`: request, poll, item, voter, value, keep, whole, ballot, key, body.
+fn decide(lines: &str) -> String {
+    format!(
+        "select cast_votes(
+             array_agg(number::int), array_agg(poll), array_agg(item), array_agg(voter), array_agg(value::smallint),
+             array_agg(keep), array_agg(whole), array_agg(ballot), array_agg(key), array_agg(key))
+         from ({lines}) as line (number, poll, item, voter, value, keep, whole, ballot, key)"
+    )
+}
+
+/// Rows that the statement has read, of all tables, in a transaction that is rolled back.
+async fn reads(connection: &mut PgConnection, statement: &str) -> i64 {
+    let mut transaction = connection.begin().await.expect("a transaction");
+    sqlx::raw_sql(statement)
+        .execute(&mut *transaction)
+        .await
+        .unwrap_or_else(|error| panic!("{error}: {statement}"));
+    let read = sqlx::query_scalar(
+        "select (sum(seq_tup_read) + sum(coalesce(idx_tup_fetch, 0))
+                 + (select sum(idx_tup_read) from pg_stat_xact_user_indexes_read))::bigint
+         from pg_stat_xact_user_tables",
+    )
+    .fetch_one(&mut *transaction)
+    .await
+    .expect("Postgres answers");
+    transaction.rollback().await.expect("an end");
+    read
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_statement_reads_grows_with_its_lines_alone() {
+    let stores = Stores::start().await;
+    let mut connection = PgConnection::connect(&stores.database_url)
+        .await
+        .expect("Postgres");
+    // Index entries are not among the statistics of a transaction.
+    sqlx::raw_sql(
+        "create view pg_stat_xact_user_indexes_read as
+         select coalesce(sum(pg_stat_get_xact_tuples_returned(indexrelid)), 0) as idx_tup_read from pg_index
+         join pg_class on pg_class.oid = indrelid where relnamespace = current_schema()::regnamespace;
+         alter table vote set (autovacuum_enabled = off);
+         alter table item set (autovacuum_enabled = off);
+         alter table rule set (autovacuum_enabled = off);
+         alter table place set (autovacuum_enabled = off);
+         alter table ballot set (autovacuum_enabled = off);
+         alter table idempotency_key set (autovacuum_enabled = off)",
+    )
+    .execute(&mut connection)
+    .await
+    .expect("a view");
+    let none = "null::bytea";
+    let hash = "sha256(number::text::bytea)";
+    let series = |from: &str| format!("from generate_series(1, {{lines}}) as number {from}");
+    // Items and voters go up with `number`; what each kind of item is, see below.
+    let statements = [
+        (
+            "changes on plain items",
+            decide(&format!(
+                "select number, null::bigint, {ROWS} + number, 'v' || number, -1, false, false, {none}, {none} {}",
+                series("")
+            )),
+        ),
+        (
+            "votes on limited items",
+            decide(&format!(
+                "select number, null::bigint, number, 'n' || number, 1, true, false, {none}, {none} {}",
+                series("")
+            )),
+        ),
+        (
+            "moves in a poll",
+            decide(&format!(
+                "select number, {ROWS}::bigint + 1, 3 * {ROWS}::bigint + 2, 'v' || number, 1, true, true, {none}, {none} {}",
+                series("")
+            )),
+        ),
+        (
+            "votes with keys",
+            decide(&format!(
+                "select number, null::bigint, {ROWS} + number, null::text, 1, true, false, {none}, {hash} {}",
+                series("")
+            )),
+        ),
+        (
+            "votes with ballots",
+            decide(&format!(
+                "select number, null::bigint, 3 * {ROWS}::bigint + 3, null::text, 1, true, false, {hash}, {none} {}",
+                series("")
+            )),
+        ),
+        (
+            "a chunk of a voiding",
+            "select void_votes(id, {lines}::int, 100000) from voiding".to_owned(),
+        ),
+    ];
+    for (_, statement) in &statements {
+        for _ in 0..TIMES_PLANNED {
+            reads(&mut connection, &statement.replace("{lines}", "2")).await;
+        }
+    }
+    sqlx::raw_sql(&format!(
+        "insert into rule (opens_at) select '2001-01-01' from generate_series(1, {ROWS});
+         insert into rule (title, max_choices, voter_count) values ('x', 1, {ROWS});
+         insert into rule (by_ballot) values (true);
+         insert into item (name, rule_id) select 'x', number from generate_series(1, {ROWS}) as number;
+         insert into item (name) select 'x' from generate_series(1, 2 * {ROWS});
+         insert into item (name, rule_id) values ('a', {ROWS} + 1), ('b', {ROWS} + 1), ('by ballot', {ROWS} + 2);
+         insert into place (item_id, max_votes) select number, 10 from generate_series(1, {ROWS}) as number;
+         insert into vote (item_id, voter_id) select {ROWS} + number, 'v' || number from generate_series(1, {ROWS}) as number;
+         insert into vote (item_id, voter_id, poll_id) select 3 * {ROWS} + 1, 'v' || number, {ROWS} + 1 from generate_series(1, {ROWS}) as number;
+         insert into ballot (token_hash, rule_id) select sha256(number::text::bytea), {ROWS} + 2 from generate_series(1, {ROWS}) as number;
+         insert into idempotency_key (key_hash, body_hash, vote_id) select sha256(('k' || number)::bytea), '', 1 from generate_series(1, {ROWS}) as number;
+         insert into voiding (item_id, reason, until_vote_id) values (3 * {ROWS} + 1, 'x', 4 * {ROWS})"
+    ))
+    .execute(&mut connection)
+    .await
+    .expect("rows");
+    for (what, statement) in &statements {
+        let read = reads(&mut connection, &statement.replace("{lines}", &LINES.to_string())).await;
+        assert!(
+            read <= READS_PER_LINE * LINES,
+            "{what}: {} rows a line",
+            read / LINES
+        );
+    }
+}

@@ -1,0 +1,116 @@
+//! Votes on full items, which are mostly refused without Postgres.
+
+use std::time::Duration;
+
+use reqwest::{Method, StatusCode};
+use serde_json::json;
+use tally::domain::VoteRequest;
+use tally::votes::Cast;
+use tokio::time::timeout;
+
+use super::assert_rules_hold;
+use crate::helpers::eventually;
+use crate::helpers::stores::blocker;
+use crate::helpers::tally::{Tally, connected, live_counts, vote, vote_queue};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_vote_on_a_full_item_is_refused_without_postgres_and_who_holds_one_is_answered_with_it() {
+    let tally = Tally::start().await;
+    let item = tally.item_with(json!({ "max_votes": 2 })).await;
+    for voter in ["ada", "bob"] {
+        assert_eq!(tally.vote(item, voter).await.0, StatusCode::CREATED);
+    }
+    let path = format!("/v1/items/{item}/votes");
+    eventually("votes are refused while nobody can decide", async || {
+        // Whichever thread answers learns that the item is full.
+        for _ in 0..4 {
+            assert_eq!(tally.vote(item, "cy").await.0, StatusCode::CONFLICT);
+        }
+        let locked = blocker(&tally.pool, "select from rule for update").await;
+        let refused = async {
+            let (status, problem) = tally.post(&path, &json!({})).await;
+            assert_eq!(
+                (status, &problem["title"]),
+                (StatusCode::CONFLICT, &json!("Full"))
+            );
+            assert_eq!(tally.vote(item, "dan").await.0, StatusCode::CONFLICT);
+        };
+        let ended = timeout(Duration::from_millis(500), refused).await;
+        locked.rollback().await.expect("an end");
+        ended.ok()
+    })
+    .await;
+    for voter in ["ada", "bob"] {
+        assert_eq!(tally.vote(item, voter).await.0, StatusCode::OK);
+    }
+    tally.assert_exact_when_quiescent(item).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_place_that_is_given_back_on_one_server_is_free_at_once_on_another() {
+    let tally = Tally::start().await;
+    let bases = [tally.base.clone(), tally.another_server().await];
+    let item = tally.item_with(json!({ "max_votes": 1, "numbered": true })).await;
+    let path = format!("/v1/items/{item}/votes");
+    let cast = async |base: &str, voter: &str| {
+        let body = json!({ "voter_id": voter });
+        tally.send_to(base, Method::POST, &path, Some(&body)).await.0
+    };
+    for turn in 0..40 {
+        let (here, there) = (&bases[turn % 2], &bases[(turn + 1) % 2]);
+        let voter = format!("v{turn}");
+        assert_eq!(cast(here, &voter).await, StatusCode::CREATED, "{turn}");
+        for base in &bases {
+            assert_eq!(cast(base, &voter).await, StatusCode::OK, "{turn}");
+            assert_eq!(cast(base, "other").await, StatusCode::CONFLICT, "{turn}");
+            assert_eq!(cast(base, &voter).await, StatusCode::OK, "{turn}");
+        }
+        let held = format!("{path}/{voter}");
+        let (status, _) = tally.send_to(there, Method::DELETE, &held, None).await;
+        assert_eq!(status, StatusCode::OK);
+    }
+    assert_rules_hold(&tally.pool).await;
+    tally.assert_exact_when_quiescent(item).await;
+}
+
+/// The item's count is the same before and after, so only its revision tells.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_gets_a_place_in_the_batch_that_gives_it_back_is_answered_so_everywhere() {
+    let tally = Tally::start().await;
+    let item = tally.item_with(json!({ "max_votes": 1 })).await;
+    let live = connected(live_counts(&tally)).await;
+    let queue = vote_queue(&tally, &live);
+    let mut holder = "v0".to_owned();
+    assert_eq!(tally.vote(item, &holder).await.0, StatusCode::CREATED);
+    let mut at_once = 0;
+    for turn in 1..30 {
+        for _ in 0..4 {
+            assert_eq!(tally.vote(item, "other").await.0, StatusCode::CONFLICT);
+        }
+        let next = format!("v{turn}");
+        let held = vote(item, Some(&holder));
+        let back = VoteRequest::Set {
+            item_id: item,
+            voter_id: held.voter_id.expect("a voter"),
+            value: None,
+        };
+        let (back, cast) = tokio::join!(
+            queue.decide(back),
+            queue.decide(VoteRequest::Cast(vote(item, Some(&next))))
+        );
+        assert!(matches!(back, Ok(Cast::TakenBack { .. })), "{back:?}");
+        if !matches!(cast, Ok(Cast::Accepted { .. })) {
+            // They were decided in the other order, or in two batches.
+            assert_eq!(tally.vote(item, &next).await.0, StatusCode::CREATED);
+        } else {
+            at_once += 1;
+        }
+        for _ in 0..4 {
+            assert_eq!(tally.vote(item, &next).await.0, StatusCode::OK, "{turn}");
+        }
+        holder = next;
+    }
+    assert!(at_once > 0, "some were one batch");
+    assert_rules_hold(&tally.pool).await;
+    tally.assert_exact_when_quiescent(item).await;
+}

@@ -1,0 +1,172 @@
+//! The header Idempotency-Key.
+
+use reqwest::StatusCode;
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+
+use super::assert_rules_hold;
+use crate::helpers::tally::Tally;
+
+async fn post(tally: &Tally, base: &str, path: &str, key: &str, body: &Value) -> (StatusCode, Value) {
+    let response = tally
+        .http
+        .post(format!("{base}{path}"))
+        .header("Idempotency-Key", key)
+        .json(body)
+        .send()
+        .await
+        .expect("an answer");
+    (response.status(), response.json().await.expect("JSON"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_same_key_and_body_get_the_same_answer_and_another_body_is_refused() {
+    let tally = Tally::start().await;
+    let item = tally.item("x").await;
+    let numbered = tally.item_with(json!({ "numbered": true })).await;
+    for item in [item, numbered] {
+        let path = format!("/v1/items/{item}/votes");
+        let (status, first) = post(&tally, &tally.base, &path, "k-1", &json!({ "value": -1 })).await;
+        assert_eq!(status, StatusCode::CREATED, "{first}");
+        // The quotation marks of the draft are no part of it.
+        let (status, again) = post(&tally, &tally.base, &path, "\"k-1\"", &json!({ "value": -1 })).await;
+        assert_eq!((status, &again["repeated"]), (StatusCode::CREATED, &json!(true)));
+        for same in ["vote_id", "item_id", "value", "number", "vote_count"] {
+            assert_eq!(first.get(same), again.get(same), "{same}");
+        }
+        for other in [json!({}), json!({ "value": -1, "voter_id": "ada" })] {
+            let (status, problem) = post(&tally, &tally.base, &path, "k-1", &other).await;
+            assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY, "{problem}");
+            assert_eq!(problem["field"], "Idempotency-Key");
+        }
+        assert_eq!(tally.ledger_sum(item).await, -1);
+        tally.assert_exact_when_quiescent(item).await;
+    }
+    assert_rules_hold(&tally.pool).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_keeps_its_vote_when_the_voter_has_taken_it_back_and_a_refusal_keeps_none() {
+    let tally = Tally::start().await;
+    let item = tally.item_with(json!({ "max_votes": 1 })).await;
+    let path = format!("/v1/items/{item}/votes");
+    let ada = json!({ "voter_id": "ada" });
+    let (_, first) = post(&tally, &tally.base, &path, "ada", &ada).await;
+    let (status, _) = post(&tally, &tally.base, &path, "bob", &json!({ "voter_id": "bob" })).await;
+    assert_eq!(status, StatusCode::CONFLICT);
+    tally
+        .send(reqwest::Method::DELETE, &format!("{path}/ada"), None)
+        .await;
+    // It was asked for once, and she has changed her mind since.
+    let (status, again) = post(&tally, &tally.base, &path, "ada", &ada).await;
+    assert_eq!(
+        (status, &again["vote_id"]),
+        (StatusCode::CREATED, &first["vote_id"])
+    );
+    assert_eq!(tally.ledger_sum(item).await, 0);
+    let (status, _) = post(&tally, &tally.base, &path, "bob", &json!({ "voter_id": "bob" })).await;
+    assert_eq!(status, StatusCode::CREATED, "there is a place now");
+    let keys: i64 = sqlx::query_scalar("select count(*) from idempotency_key")
+        .fetch_one(&tally.pool)
+        .await
+        .expect("Postgres answers");
+    assert_eq!(keys, 2);
+    assert_rules_hold(&tally.pool).await;
+    tally.assert_exact_when_quiescent(item).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_key_from_many_clients_of_two_servers_stores_one_vote() {
+    let tally = Tally::start().await;
+    let other = tally.another_server().await;
+    let item = tally.item("x").await;
+    let mut sending = JoinSet::new();
+    for at in 0..40 {
+        let http = tally.http.clone();
+        let url = format!("{}/v1/items/{item}/votes", [&tally.base, &other][at % 2]);
+        sending.spawn(async move {
+            let mut votes = Vec::new();
+            for key in 0..10 {
+                let sent = http
+                    .post(&url)
+                    .header("Idempotency-Key", format!("key-{key}"))
+                    .json(&json!({}))
+                    .send()
+                    .await
+                    .expect("an answer");
+                assert_eq!(sent.status(), StatusCode::CREATED);
+                let answer: Value = sent.json().await.expect("JSON");
+                votes.push(answer["vote_id"].as_i64().expect("an id"));
+            }
+            votes
+        });
+    }
+    let mut votes = sending.join_all().await;
+    votes.dedup();
+    assert_eq!(votes.len(), 1, "all got the same votes");
+    assert_eq!(tally.ledger_sum(item).await, 10);
+    tally.assert_exact_when_quiescent(item).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_with_a_key_may_be_sent_again_whole_and_stores_each_vote_once() {
+    let tally = Tally::start().await;
+    let item = tally.item("x").await;
+    let limited = tally.item_with(json!({ "max_votes": 2, "numbered": true })).await;
+    let votes = json!({ "votes": [
+        { "item_id": item }, { "item_id": item }, { "item_id": limited },
+        { "item_id": item, "voter_id": "ada" }, { "item_id": 999 }, { "item_id": limited },
+        { "item_id": limited },
+    ]});
+    let statuses = |answer: &Value| -> Vec<u64> {
+        let results = answer["results"].as_array().expect("results").iter();
+        results.filter_map(|one| one["status"].as_u64()).collect()
+    };
+    let (status, first) = post(&tally, &tally.base, "/v1/votes", "b", &votes).await;
+    assert_eq!(status, StatusCode::OK, "{first}");
+    assert_eq!(statuses(&first), [201, 201, 201, 201, 404, 201, 409]);
+    let (_, again) = post(&tally, &tally.base, "/v1/votes", "b", &votes).await;
+    assert_eq!(statuses(&again), statuses(&first));
+    for at in [0, 1, 2, 3, 5] {
+        assert_eq!(first["results"][at]["vote_id"], again["results"][at]["vote_id"]);
+        assert_eq!(again["results"][at]["repeated"], true);
+    }
+    let other = json!({ "votes": [{ "item_id": item }, { "item_id": item, "value": -1 }] });
+    let (status, problem) = post(&tally, &tally.base, "/v1/votes", "b", &other).await;
+    assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY, "{problem}");
+    // The key of a batch is not that of a vote.
+    let path = format!("/v1/items/{item}/votes");
+    let (status, _) = post(&tally, &tally.base, &path, "b", &json!({})).await;
+    assert_eq!(status, StatusCode::CREATED);
+    assert_eq!(tally.ledger_sum(item).await, 4);
+    assert_eq!(tally.ledger_sum(limited).await, 2);
+    assert_rules_hold(&tally.pool).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_that_is_no_key_is_refused_and_old_ones_are_deleted() {
+    let tally = Tally::start().await;
+    let item = tally.item("x").await;
+    let path = format!("/v1/items/{item}/votes");
+    for key in ["", "\"\"", "a b", &"k".repeat(256)] {
+        let (status, problem) = post(&tally, &tally.base, &path, key, &json!({})).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{key:?}");
+        assert_eq!(problem["field"], "Idempotency-Key");
+    }
+    assert_eq!(tally.ledger_sum(item).await, 0);
+    for key in ["old", "fresh"] {
+        post(&tally, &tally.base, &path, key, &json!({})).await;
+    }
+    sqlx::query(
+        "update idempotency_key set created_at = now() - interval '24 hours 1 second'
+         where vote_id = (select min(id) from vote)",
+    )
+    .execute(&tally.pool)
+    .await
+    .expect("Postgres answers");
+    assert!(!tally.ledger.delete_old_keys().await.expect("Postgres answers"));
+    let (_, fresh) = post(&tally, &tally.base, &path, "fresh", &json!({})).await;
+    assert_eq!(fresh["repeated"], true);
+    post(&tally, &tally.base, &path, "old", &json!({})).await;
+    assert_eq!(tally.ledger_sum(item).await, 3, "it is no repeat after a day");
+}

@@ -1,0 +1,317 @@
+//! Voiding: votes are taken back with a reason, and cast again.
+
+use reqwest::{Method, StatusCode};
+use serde_json::{Value, json};
+use tally::domain::{VoidingId, VoteFilter, VoterId};
+use tally::ledger::{OperatorLedger, Role};
+use tally::votes::{Direction, Voider};
+use tokio::task::JoinSet;
+
+use super::assert_rules_hold;
+use crate::helpers::eventually;
+use crate::helpers::programs::{TALLY, command_as, run, start, text};
+use crate::helpers::stores::blocker;
+use crate::helpers::tally::{Tally, connected, live_counts};
+
+/// Runs `tally void` with these arguments. Returns whether it did well, and the answer.
+async fn void(tally: &Tally, arguments: &[&str]) -> (bool, Value) {
+    let mut command = command_as(TALLY, Some((&tally.stores, Role::Operator)));
+    command.arg("void").args(arguments).arg("--json");
+    let output = run(command).await;
+    let said = text(&output.stdout);
+    let answer = said
+        .lines()
+        .last()
+        .and_then(|line| serde_json::from_str(line).ok());
+    (
+        output.status.success(),
+        answer.unwrap_or_else(|| json!(text(&output.stderr))),
+    )
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn votes_of_a_voter_are_voided_and_counts_places_and_polls_follow_and_undo_brings_them_back() {
+    let tally = Tally::start().await;
+    let plain = tally.item("x").await;
+    let limited = tally.item_with(json!({ "max_votes": 2, "numbered": true })).await;
+    let (_, poll) = tally
+        .post("/v1/polls", &json!({ "title": "x", "choices": ["a", "b"] }))
+        .await;
+    let poll_path = format!("/v1/polls/{}", poll["id"]);
+    let choice = poll["choices"][0]["item_id"].clone();
+    for item in [json!(plain), json!(limited), choice.clone()] {
+        for voter in ["ada", "bob"] {
+            let path = format!("/v1/items/{item}/votes");
+            let (status, _) = tally.post(&path, &json!({ "voter_id": voter })).await;
+            assert_eq!(status, StatusCode::CREATED);
+        }
+    }
+    // Ada has changed her mind on the plain item: -1 is what she holds.
+    let ada = format!("/v1/items/{plain}/votes/ada");
+    tally.send(Method::PUT, &ada, Some(&json!({ "value": -1 }))).await;
+
+    let (done, dry) = void(&tally, &["--voter", "ada", "--reason", "a bot"]).await;
+    assert!(done, "{dry}");
+    assert_eq!((&dry["dry_run"], &dry["votes"]), (&json!(true), &json!(3)));
+    assert_eq!(tally.live_count(plain).await, Some(0), "nothing is voided yet");
+
+    let (done, voided) = void(&tally, &["--voter", "ada", "--reason", "a bot", "--apply"]).await;
+    assert!(done, "{voided}");
+    assert_eq!(
+        (&voided["done"], &voided["voided_votes"]),
+        (&json!(true), &json!(3))
+    );
+    let item = tally.get(&format!("/v1/items/{plain}")).await.1;
+    assert_eq!((&item["vote_count"], &item["down_count"]), (&json!(1), &json!(0)));
+    assert_eq!(tally.get(&ada).await.0, StatusCode::NOT_FOUND);
+    let shown = tally.get(&poll_path).await.1;
+    assert_eq!(
+        (&shown["voter_count"], &shown["choices"][0]["vote_count"]),
+        (&json!(1), &json!(1))
+    );
+    // Safe to run twice: there is nothing left.
+    let (_, again) = void(&tally, &["--voter", "ada", "--reason", "a bot", "--apply"]).await;
+    assert_eq!(again["voided_votes"], 0);
+    assert_rules_hold(&tally.pool).await;
+
+    // The place is free at once, and the next number is a new one.
+    let (status, cy) = tally.vote(limited, "cy").await;
+    assert_eq!((status, &cy["number"]), (StatusCode::CREATED, &json!(3)));
+    // Ada chooses otherwise in the poll.
+    let other = json!({ "items": [poll["choices"][1]["item_id"]] });
+    tally
+        .send(Method::PUT, &format!("{poll_path}/votes/ada"), Some(&other))
+        .await;
+
+    let id = voided["voiding"].to_string();
+    let (done, undone) = void(&tally, &["--undo", &id]).await;
+    assert!(done, "{undone}");
+    assert_eq!(
+        (&undone["restored_votes"], &undone["left_void"]),
+        (&json!(1), &json!(2)),
+        "{undone}"
+    );
+    let why: Vec<String> =
+        sqlx::query_scalar("select left_void from voided where left_void is not null order by 1")
+            .fetch_all(&tally.pool)
+            .await
+            .expect("Postgres answers");
+    assert_eq!(why, ["choices", "full"]);
+    assert_eq!(tally.get(&ada).await.1["value"], -1);
+    let (_, undone) = void(&tally, &["--undo", &id]).await;
+    assert_eq!(undone["restored_votes"], 1, "undone once");
+    for item in [plain, limited] {
+        tally.assert_exact_when_quiescent(item).await;
+    }
+    assert_rules_hold(&tally.pool).await;
+    let (_, last) = void(&tally, &["--list"]).await;
+    assert_eq!((&last["voiding"], &last["reason"]), (&json!(1), &json!("a bot")));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn anonymous_votes_and_votes_with_ballots_are_voided_by_item_and_span_and_undone() {
+    let tally = Tally::start().await;
+    let item = tally.item("x").await;
+    let path = format!("/v1/items/{item}/votes");
+    for value in [1, 1, -1] {
+        tally.post(&path, &json!({ "value": value })).await;
+    }
+    let (_, poll) = tally
+        .post(
+            "/v1/polls",
+            &json!({ "title": "x", "choices": ["a", "b"], "by_ballot": true, "secret": true }),
+        )
+        .await;
+    let poll_path = format!("/v1/polls/{}", poll["id"]);
+    let (_, made) = tally
+        .post(&format!("{poll_path}/ballots"), &json!({ "count": 2 }))
+        .await;
+    let choice = poll["choices"][0]["item_id"].to_string();
+    for ballot in made["ballots"].as_array().expect("ballots") {
+        let (status, _) = tally
+            .post(&format!("/v1/items/{choice}/votes"), &json!({ "ballot": ballot }))
+            .await;
+        assert_eq!(status, StatusCode::CREATED);
+    }
+    let item_text = item.to_string();
+    for (arguments, votes) in [
+        (vec!["--item", item_text.as_str()], 3),
+        (vec!["--item", choice.as_str()], 2),
+        (vec!["--from", "2001-01-01T00:00:00Z"], 5),
+        (vec!["--from", "2100-01-01T00:00:00Z"], 0),
+        (vec!["--until", "2001-01-01T00:00:00Z"], 0),
+        (vec!["--item", "999"], 0),
+    ] {
+        let (done, dry) = void(&tally, &[arguments, vec!["--reason", "x"]].concat()).await;
+        assert!(done, "{dry}");
+        assert_eq!(dry["votes"], votes);
+    }
+    let from = ["--from", "2001-01-01T00:00:00Z", "--reason", "x", "--apply"];
+    let (done, voided) = void(&tally, &from).await;
+    assert!(done, "{voided}");
+    assert_eq!(voided["voided_votes"], 5);
+    let shown = tally.get(&format!("/v1/items/{item}")).await.1;
+    assert_eq!(
+        (&shown["vote_count"], &shown["up_count"], &shown["down_count"]),
+        (&json!(0), &json!(0), &json!(0))
+    );
+    assert_eq!(tally.get(&poll_path).await.1["voter_count"], 0);
+    assert_rules_hold(&tally.pool).await;
+    let (_, undone) = void(&tally, &["--undo", &voided["voiding"].to_string()]).await;
+    assert_eq!(
+        (&undone["restored_votes"], &undone["left_void"]),
+        (&json!(5), &json!(0))
+    );
+    let shown = tally.get(&format!("/v1/items/{item}")).await.1;
+    assert_eq!(
+        (&shown["vote_count"], &shown["down_count"]),
+        (&json!(1), &json!(1))
+    );
+    assert_eq!(tally.get(&poll_path).await.1["voter_count"], 2);
+    // What was cast again may be voided again.
+    let (_, voided) = void(&tally, &from).await;
+    assert_eq!(voided["voided_votes"], 5);
+    tally.assert_exact_when_quiescent(item).await;
+    assert_rules_hold(&tally.pool).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_wrong_with_a_voiding_is_one_line_and_voids_nothing() {
+    let tally = Tally::start().await;
+    let item = tally.item("x").await;
+    tally.vote(item, "ada").await;
+    let long = "x".repeat(501);
+    for (arguments, part) in [
+        (vec!["--voter", "ada", "--apply"], "--reason"),
+        (vec!["--reason", "x"], "--voter"),
+        (vec!["--voter", "ada", "--reason", "", "--apply"], "1 to 500"),
+        (vec!["--voter", "ada", "--reason", &long, "--apply"], "1 to 500"),
+        (vec!["--voter", "", "--reason", "x"], "voter_id"),
+        (vec!["--item", "0", "--reason", "x"], "1 or more"),
+        (vec!["--from", "yesterday", "--reason", "x"], "RFC 3339"),
+        (vec!["--resume", "7"], "no voiding 7"),
+        (vec!["--undo", "7"], "no voiding 7"),
+    ] {
+        let (done, said) = void(&tally, &arguments).await;
+        assert!(!done, "{arguments:?}: {said}");
+        assert!(said.to_string().contains(part), "{arguments:?}: {said}");
+    }
+    assert_eq!(tally.ledger_sum(item).await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_voiding_that_is_killed_goes_on_where_it_was_and_counts_come_right() {
+    let tally = Tally::start().await;
+    let item = tally.item("x").await;
+    // One that is counted, so that there is a live count to be wrong.
+    tally.vote(item, "ada").await;
+    sqlx::query(
+        "insert into vote (item_id, voter_id) select $1, 'v' || number from generate_series(1, 6000) as number",
+    )
+    .bind(item.get())
+    .execute(&tally.pool)
+    .await
+    .expect("votes");
+    let mut command = command_as(TALLY, Some((&tally.stores, Role::Operator)));
+    let item_text = item.to_string();
+    command.args(["void", "--item", &item_text, "--reason", "x", "--apply"]);
+    let mut program = start(command, &tally.stores, "void");
+    let voided = async || -> i64 {
+        sqlx::query_scalar("select count(*) from voided")
+            .fetch_one(&tally.pool)
+            .await
+            .expect("Postgres answers")
+    };
+    eventually("a part is voided", async || (voided().await > 0).then_some(())).await;
+    // What chunks wait for: none is stored from here on.
+    let held = blocker(&tally.pool, "select pg_advisory_xact_lock(7416153282)").await;
+    program.kill().await.expect("it is killed");
+    held.rollback().await.expect("an end");
+    let done = voided().await;
+    assert!(done < 6001, "it was not through");
+    let (_, resumed) = void(&tally, &["--resume", "1"]).await;
+    assert_eq!(
+        (&resumed["done"], &resumed["voided_votes"]),
+        (&json!(true), &json!(6001))
+    );
+    assert_eq!(tally.ledger_sum(item).await, 0);
+    tally
+        .worker()
+        .recover_crashed_writers()
+        .await
+        .expect("a recovery");
+    tally.assert_exact_when_quiescent(item).await;
+    assert_rules_hold(&tally.pool).await;
+}
+
+/// While voters vote, change and take back on the same items, on two servers.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_voiding_in_the_midst_of_voting_is_exact() {
+    let tally = Tally::start().await;
+    let plain = tally.item("x").await;
+    let limited = tally.item_with(json!({ "max_votes": 15 })).await;
+    let bases = [tally.base.clone(), tally.another_server().await];
+    let mut voting = JoinSet::new();
+    for voter in 0..20 {
+        let http = tally.http.clone();
+        let base = bases[voter % 2].clone();
+        voting.spawn(async move {
+            for turn in 0..15 {
+                let item = [plain, limited][turn % 2];
+                let url = format!("{base}/v1/items/{item}/votes/v{voter}");
+                let sent = match turn % 5 {
+                    4 => http.delete(&url).send().await,
+                    3 => http.put(&url).json(&json!({ "value": -1 })).send().await,
+                    _ => http.put(&url).json(&json!({ "value": 1 })).send().await,
+                };
+                let status = sent.expect("an answer").status();
+                assert!([200, 201, 409].contains(&status.as_u16()), "{status}");
+            }
+        });
+    }
+    let ledger = OperatorLedger::new(&tally.stores.login_url(Role::Operator), "test").expect("a URL");
+    let live = connected(live_counts(&tally)).await;
+    let mut voider = Voider::new(ledger.as_server().writer(), live);
+    let mut voided = 0;
+    while !voting.is_empty() {
+        for voter in ["v0", "v1", "v2", "v3"] {
+            let filter = VoteFilter {
+                voter_id: Some(VoterId::parse(voter.to_owned()).expect("a voter")),
+                ..VoteFilter::default()
+            };
+            let until = ledger.last_vote().await.expect("Postgres answers");
+            let id = ledger
+                .create_voiding(&filter, "x", until)
+                .await
+                .expect("a voiding");
+            voided += work_off(&ledger, &mut voider, id, Direction::Void).await;
+            work_off(&ledger, &mut voider, id, Direction::Undo).await;
+        }
+        while voting.try_join_next().is_some() {}
+    }
+    assert!(voided > 0);
+    for item in [plain, limited] {
+        tally.assert_exact_when_quiescent(item).await;
+    }
+    assert_rules_hold(&tally.pool).await;
+}
+
+/// Returns how many votes were voided, or cast again.
+async fn work_off(ledger: &OperatorLedger, voider: &mut Voider, id: VoidingId, direction: Direction) -> i64 {
+    let mut votes = 0;
+    loop {
+        let voiding = ledger
+            .voidings(Some(id), 1)
+            .await
+            .expect("Postgres answers")
+            .remove(0);
+        let is_whole = match direction {
+            Direction::Void => voiding.is_done(),
+            Direction::Undo => voiding.is_undone(),
+        };
+        if is_whole {
+            return votes;
+        }
+        votes += voider.chunk(id, direction).await.expect("Postgres answers").votes;
+    }
+}
