@@ -11,12 +11,16 @@ fn moment(text: &str) -> Result<Moment, String> {
     text.parse::<Moment>().map_err(|error| error.to_string())
 }
 
-/// A time to be set, or `none` to take it away.
-fn time_or_none(text: &str) -> Result<Option<Moment>, String> {
+/// A time to be set, or `none` to take it away. A type of its own: clap takes an option in an option
+/// for a flag whose value may be left out.
+#[derive(Clone, Copy, Debug)]
+pub struct TimeOrNone(pub Option<Moment>);
+
+fn time_or_none(text: &str) -> Result<TimeOrNone, String> {
     match text {
-        "none" => Ok(None),
+        "none" => Ok(TimeOrNone(None)),
         text => moment(text)
-            .map(Some)
+            .map(|time| TimeOrNone(Some(time)))
             .map_err(|error| format!("{error}, or none")),
     }
 }
@@ -113,11 +117,11 @@ pub struct Edits {
 
     /// Take votes from this time on; none: at once
     #[arg(long, value_parser = time_or_none, value_name = "TIME")]
-    pub opens_at: Option<Option<Moment>>,
+    pub opens_at: Option<TimeOrNone>,
 
     /// Take votes until this time; none: for good; a time that has passed closes it now
     #[arg(long, value_parser = time_or_none, value_name = "TIME")]
-    pub closes_at: Option<Option<Moment>>,
+    pub closes_at: Option<TimeOrNone>,
 }
 
 /// `tally item edit`.
@@ -141,7 +145,7 @@ pub struct ItemEdit {
 #[derive(Args)]
 pub struct ItemImport {
     /// A name a line, or a key, a tab and a name; - reads standard input. An item whose key is
-    /// there already is left as it is
+    /// there already is left as it is, and a line that gives it another name is refused
     pub file: PathBuf,
 
     #[command(flatten)]

@@ -17,7 +17,7 @@ pub use voiding::void;
 
 use serde_json::{Map, Value, json};
 
-use crate::config::operator::Edits;
+use crate::config::operator::{Edits, TimeOrNone};
 use crate::telemetry;
 
 /// Prints an answer: as it is, or a line for each of its parts.
@@ -69,10 +69,10 @@ fn edit_body(name: (&str, Option<&String>), edits: &Edits) -> Value {
     if edits.hide || edits.unhide {
         body.insert("hidden".to_owned(), json!(edits.hide));
     }
-    if let Some(time) = edits.opens_at {
+    if let Some(TimeOrNone(time)) = edits.opens_at {
         body.insert("opens_at".to_owned(), json!(time));
     }
-    if let Some(time) = edits.closes_at {
+    if let Some(TimeOrNone(time)) = edits.closes_at {
         body.insert("closes_at".to_owned(), json!(time));
     }
     Value::Object(body)

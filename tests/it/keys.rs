@@ -137,6 +137,10 @@ async fn where_it_is_allowed_the_first_vote_on_a_key_makes_its_item_once() {
         .post("/v1/items/key:post-2/votes", &json!({ "value": 2 }))
         .await;
     assert_eq!(bad.0, StatusCode::UNPROCESSABLE_ENTITY);
+    let ballot = tally
+        .post("/v1/items/key:post-2/votes", &json!({ "ballot": "x" }))
+        .await;
+    assert_eq!(ballot.0, StatusCode::NOT_FOUND);
     assert_eq!(tally.get("/v1/items/key:post-2").await.0, StatusCode::NOT_FOUND);
 }
 

@@ -121,6 +121,13 @@ async fn polls_are_made_and_edited_and_ballots_go_to_a_new_file_that_others_cann
     );
     let edited = json_of(&tally, &["poll", "edit", &id, "--title", "Dinner"]).await;
     assert_eq!(edited["title"], "Dinner");
+    let time = "2100-01-01T00:00:00Z";
+    for (closes_at, shown) in [(time, json!(time)), ("none", Value::Null)] {
+        let edited = json_of(&tally, &["poll", "edit", &id, "--closes-at", closes_at]).await;
+        assert_eq!(edited["closes_at"], shown);
+        let edited = json_of(&tally, &["poll", "edit", &id, "--opens-at", "none"]).await;
+        assert_eq!(edited["opens_at"], Value::Null);
+    }
 
     let file = tally.stores.folder().join("ballots");
     let path = file.to_str().expect("a path");

@@ -187,6 +187,7 @@ async fn find_items(state: &AppState, votes: &mut [Result<BatchEntry, Problem>])
         let Ok(known) = entry else { continue };
         let found = match items.next().flatten() {
             Some(item) => Ok(item),
+            None if known.ballot.is_some() => state.item(&known.item).await,
             None => state.item_to_vote_on(&known.item).await,
         };
         match found {

@@ -167,6 +167,8 @@ pub async fn cast(
     let ballot = body.0.ballot();
     let item_id = match id.0 {
         Reference::Id(id) => id,
+        // An item that is made here takes no ballots.
+        by_key if ballot.is_some() => state.item(&by_key).await?,
         by_key => {
             body.0.check()?;
             state.item_to_vote_on(&by_key).await?
