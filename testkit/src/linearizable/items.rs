@@ -5,7 +5,7 @@
 //! repeat repeats.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde_json::Value;
 
@@ -84,7 +84,8 @@ pub type ItemOperation = Operation<Request, Answer>;
 /// When there is none, or the search was given up.
 pub fn check(max_votes: Option<usize>, is_numbered: bool, history: &[ItemOperation]) -> Result<(), NoOrder> {
     let history = merging::prepared(history)?;
-    super::check(&Item::new(max_votes, is_numbered, &history), &history)
+    let item = Item::new(max_votes, is_numbered, &history).with_owners(&history);
+    super::check(&item, &history)
 }
 
 /// An item, with its places and numbers.
@@ -94,6 +95,13 @@ pub struct Item {
     is_numbered: bool,
     /// Votes whose requests were answered: they are not those of other requests.
     answered: HashSet<i64>,
+    /// Of each number that was found later: whose vote it was. A request without an answer that
+    /// would get another one's number cannot take effect now. `None`: it was the number of an
+    /// answer.
+    owners: HashMap<i64, Option<(u32, Vote)>>,
+    /// Only one voter is looked at: whether there is a place, and which number is next, is not
+    /// known.
+    is_alone: bool,
 }
 
 /// What is held of an item.
@@ -129,7 +137,27 @@ impl Item {
             max_votes,
             is_numbered,
             answered: ids.collect(),
+            owners: HashMap::new(),
+            is_alone: false,
         }
+    }
+
+    /// Knows whose each number is from what was found later. This changes nothing of what may be,
+    /// and spares the search many ways.
+    fn with_owners(mut self, history: &[ItemOperation]) -> Self {
+        let answers = history
+            .iter()
+            .filter_map(|operation| Some((operation.request.voter, operation.answer?)));
+        for (voter, answer) in answers {
+            if let Some(number) = answer.stored().and_then(|vote| vote.number) {
+                self.owners.insert(number, None);
+            } else if let Some((voter, vote)) = voter.zip(answer.found())
+                && let Some(number) = vote.number
+            {
+                self.owners.entry(number).or_insert(Some((voter, vote)));
+            }
+        }
+        self
     }
 
     /// Whether a request may have this answer in a state in which its voter holds this vote.
@@ -162,9 +190,22 @@ impl Item {
             return None;
         };
         let last_number = state.last_number + i64::from(self.is_numbered);
-        let number = self.is_numbered.then_some(last_number);
+        let number = if self.is_alone {
+            vote.and_then(|vote| vote.number)
+        } else {
+            self.is_numbered.then_some(last_number)
+        };
         if vote.is_some_and(|vote| (vote.value, vote.number) != (value, number)) {
             return None;
+        }
+        let mut id = vote.map_or(Id::Unknown, |vote| vote.id.map_or(Id::Any, Id::Known));
+        let owner = number.and_then(|number| self.owners.get(&number));
+        if let Some(owner) = owner.filter(|_| vote.is_none()) {
+            let (voter, found) = (*owner)?;
+            if (Some(voter), value) != (request.voter, found.value) {
+                return None;
+            }
+            id = found.id.map_or(Id::Unknown, Id::Known);
         }
         let mut after = State {
             last_number,
@@ -172,7 +213,6 @@ impl Item {
         };
         match request.voter {
             Some(voter) => {
-                let id = vote.map_or(Id::Unknown, |vote| vote.id.map_or(Id::Any, Id::Known));
                 after.held.insert(voter, Held { id, value, number });
             }
             None => after.anonymous += 1,
@@ -184,12 +224,16 @@ impl Item {
     fn found<'s>(&self, state: &'s State, voter: Option<u32>, vote: Vote) -> Option<Cow<'s, State>> {
         let voter = voter?;
         let held = *state.held.get(&voter)?;
-        if (held.value, held.number) != (vote.value, vote.number) {
+        let id = vote.id?;
+        let is_of_answer = self.answered.contains(&id);
+        if held.value != vote.value {
             return None;
         }
-        match (held.id, vote.id?) {
-            (Id::Known(held), id) if held == id => Some(Cow::Borrowed(state)),
-            (Id::Unknown, id) if !self.answered.contains(&id) => {
+        match held.id {
+            Id::Known(held_id) if (held_id, held.number) == (id, vote.number) => Some(Cow::Borrowed(state)),
+            Id::Unknown if is_of_answer => None,
+            Id::Unknown if self.is_alone => Some(Cow::Borrowed(state)),
+            Id::Unknown if held.number == vote.number => {
                 let mut after = state.clone();
                 let id = Id::Known(id);
                 after.held.insert(voter, Held { id, ..held });
@@ -241,7 +285,7 @@ impl Specification for Item {
             (Wants::Cast(_) | Wants::Set(_), Some(_), Some(Answer::Repeated(vote))) if stays => {
                 self.found(state, voter, *vote)
             }
-            (Wants::Cast(_) | Wants::Set(_), None, Some(Answer::Full)) if stays => same,
+            (Wants::Cast(_) | Wants::Set(_), None, Some(Answer::Full)) if stays || self.is_alone => same,
             (Wants::Cast(_) | Wants::Set(_), None, Some(Answer::New(vote))) if !stays => {
                 self.with(state, *request, Some(*vote))
             }
@@ -270,6 +314,40 @@ impl Specification for Item {
         match held.id {
             Id::Known(id) if ends => Some(id),
             _ => None,
+        }
+    }
+
+    fn part(&self, request: &Request) -> Option<u32> {
+        request.voter
+    }
+
+    fn alone(&self) -> Option<Self> {
+        Some(Self {
+            max_votes: None,
+            is_numbered: false,
+            answered: self.answered.clone(),
+            owners: HashMap::new(),
+            is_alone: true,
+        })
+    }
+
+    fn project(&self, state: &State, part: u32) -> State {
+        // Of a request without an answer, no id and no number.
+        let held = state.held.get(&part).map(|held| match held.id {
+            Id::Known(id) if !self.answered.contains(&id) => Held {
+                id: Id::Unknown,
+                number: None,
+                ..*held
+            },
+            Id::Unknown => Held {
+                number: None,
+                ..*held
+            },
+            Id::Known(_) | Id::Any => *held,
+        });
+        State {
+            held: held.map(|held| (part, held)).into_iter().collect(),
+            ..State::default()
         }
     }
 }

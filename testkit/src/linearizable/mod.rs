@@ -3,8 +3,9 @@
 //! its return.
 //!
 //! The search (`search.rs`) is that of Wing and Gong with Lowe's memory of what was tried. A
-//! request without an answer may take effect at any time after its call, or never. A request that
-//! certainly had no effect, because it was refused or only read, is left out of a history.
+//! request without an answer may take effect at any time after its call, or never. One that
+//! certainly had no effect is left out of a history: a read without an answer, or a 503 that says
+//! that nothing is stored.
 //!
 //! Crates that do this were looked at. stateright 0.31 and its copies remember nothing of what
 //! was tried, call themselves once for each operation, and bring a web server; todc-utils 0.1
@@ -18,6 +19,7 @@
 pub mod items;
 mod links;
 mod merging;
+mod parts;
 pub mod polls;
 mod search;
 
@@ -30,7 +32,7 @@ use std::time::{Duration, Instant};
 const SHOWN_OPERATIONS: usize = 8;
 
 /// What requests do and are answered, one after the other.
-pub trait Specification {
+pub trait Specification: Sized {
     type State: Clone + Eq + Hash + Debug;
     type Request: Eq + Hash + Debug;
     type Answer: Eq + Hash + Debug;
@@ -58,6 +60,21 @@ pub trait Specification {
     /// What a request ends if it takes effect in this state.
     fn ends(&self, _state: &Self::State, _request: &Self::Request) -> Option<i64> {
         None
+    }
+
+    /// The part of the state that a request reads and changes.
+    fn part(&self, _request: &Self::Request) -> Option<u32> {
+        None
+    }
+
+    /// What a part does by itself: it allows at least what it does within the whole.
+    fn alone(&self) -> Option<Self> {
+        None
+    }
+
+    /// The state of a part by itself.
+    fn project(&self, state: &Self::State, _part: u32) -> Self::State {
+        state.clone()
     }
 }
 

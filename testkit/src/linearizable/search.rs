@@ -1,7 +1,7 @@
 //! The search for an order: depth first, one operation after the other, and back where none fits.
 //!
 //! An operation may be next if no other one that is not placed yet had returned before it was
-//! called. Five things keep the search small, and none changes what it finds:
+//! called. Six things keep the search small, and none changes what it finds:
 //!
 //! - What was tried is remembered: the set of placed operations with the state they led to.
 //! - A read that may be next, and is answered what is, comes at once: if there is any order from
@@ -11,6 +11,7 @@
 //! - Of equal operations the first to return is the first placed; without answers, the first
 //!   called.
 //! - What an answer needs is not ended while that answer is not placed.
+//! - What leads nowhere in one part of the state by itself is not tried (`parts.rs`).
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -21,6 +22,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use super::links::{END, Links};
+use super::parts::Parts;
 use super::{NoOrder, OperationOf, Specification, stuck};
 
 /// The most states that are remembered, 16 bytes each and as much again for the set.
@@ -40,6 +42,7 @@ pub(super) struct Search<'a, S: Specification> {
     /// among equal ones.
     is_placed: Vec<bool>,
     twins: Vec<Option<usize>>,
+    parts: Parts<S::State>,
     /// How many answers that are not placed need this.
     needed: HashMap<i64, usize>,
     /// A random number for each operation: a set of them is known by the exclusive or of theirs.
@@ -97,10 +100,11 @@ impl<'a, S: Specification> Search<'a, S> {
         for at in (1..earliest_calls.len()).rev() {
             earliest_calls[at - 1] = earliest_calls[at - 1].min(earliest_calls[at]);
         }
+        let all: Vec<_> = answered.iter().chain(&unanswered).copied().collect();
         let mut last = HashMap::new();
-        let numbered = answered.iter().chain(&unanswered).enumerate();
+        let numbered = all.iter().enumerate();
         let twins = numbered.map(|(at, operation)| last.insert((&operation.request, &operation.answer), at));
-        let twins = twins.collect();
+        let twins: Vec<Option<usize>> = twins.collect();
         let mut needed: HashMap<i64, usize> = HashMap::new();
         let answers = answered.iter().filter_map(|operation| operation.answer.as_ref());
         for need in answers.filter_map(|answer| specification.needs(answer)) {
@@ -112,6 +116,7 @@ impl<'a, S: Specification> Search<'a, S> {
             earliest_calls,
             open: Links::new(answered.len()),
             is_placed: vec![false; history.len()],
+            parts: Parts::new(specification, &all, &twins),
             twins,
             needed,
             names: history.iter().map(|_| random.random()).collect(),
@@ -249,7 +254,10 @@ impl<'a, S: Specification> Search<'a, S> {
         }
         let state = self.specification.step(&node.state, request, answer)?;
         let needs = answer.and_then(|answer| self.specification.needs(answer));
-        if self.is_needed(node, request, needs) || self.could_be_first(node, at, &state) {
+        if self.is_needed(node, request, needs)
+            || self.could_be_first(node, at, &state)
+            || !self.parts.allow(self.specification, at, &state)
+        {
             return None;
         }
         self.unless_seen(Node {
@@ -271,7 +279,10 @@ impl<'a, S: Specification> Search<'a, S> {
             return None;
         }
         let state = self.specification.step(&node.state, &operation.request, None)?;
-        if is_same(Some(&state)) || self.is_needed(node, &operation.request, None) {
+        if is_same(Some(&state))
+            || self.is_needed(node, &operation.request, None)
+            || !self.parts.allow(self.specification, place, &state)
+        {
             return None;
         }
         if let Some((other, before)) = &node.late
@@ -378,6 +389,7 @@ impl<'a, S: Specification> Search<'a, S> {
     fn mark(&mut self, which: Which, is_placed: bool) {
         let place = self.place_of(which);
         self.is_placed[place] = is_placed;
+        self.parts.mark(place);
         self.placed ^= self.names[place];
         self.set_needed(which, !is_placed);
     }

@@ -1,13 +1,14 @@
 //! Histories as long as those of the races, of some 200 requests at once: they are checked, and one
 //! wrong answer in them is found without trying all orders.
 
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use super::*;
-use Answer::{Changed, Holds, New, NothingHeld, TakenBack};
+use Answer::{Changed, Full, Holds, New, NothingHeld, Repeated, TakenBack};
 
 #[test]
 fn numbers_of_many_voters_are_checked_and_two_that_are_mixed_up_are_found() {
@@ -100,4 +101,115 @@ fn a_retraction_that_is_lost_among_one_voters_requests_is_found() {
     let is_retraction = |operation: &ItemOperation| operation.answer == Some(TakenBack);
     history.remove(history.iter().rposition(is_retraction).expect("a retraction"));
     assert_impossible(&history);
+}
+
+/// A history as in chaos that was so: six clients of five voters each, an item with 20 numbered
+/// places, and times in which nothing is answered. What is asked then takes effect up to a second
+/// later, or never.
+fn under_faults(seed: u64) -> Vec<ItemOperation> {
+    const REQUESTS: u64 = 100;
+    const PLACES: usize = 20;
+    let first = Instant::now();
+    let mut random = StdRng::seed_from_u64(seed);
+    // When it takes effect; who asks what; when it is called and answered.
+    let mut asked: Vec<(u64, Request, u64, Option<u64>)> = Vec::new();
+    for client in 0..6 {
+        let mut now = 0;
+        for _ in 0..REQUESTS {
+            let is_fault = now % 2000 > 1400;
+            let called = now + random.random_range(1..20);
+            let is_read = random.random_bool(0.25);
+            let voter = if is_read {
+                random.random_range(0..30)
+            } else {
+                client * 5 + random.random_range(0..5)
+            };
+            let wants = match random.random_range(0..10) {
+                _ if is_read => Wants::Read,
+                0..4 => Wants::TakeBack,
+                _ => Wants::Cast(1),
+            };
+            let request = Request {
+                voter: Some(voter),
+                wants,
+            };
+            now = called + random.random_range(5..60);
+            if !is_fault {
+                asked.push((random.random_range(called..now), request, called, Some(now)));
+            } else if !is_read {
+                let effect = random.random_bool(0.5);
+                let effect = if effect {
+                    called + random.random_range(0..1000)
+                } else {
+                    u64::MAX
+                };
+                asked.push((effect, request, called, None));
+            }
+        }
+    }
+    asked.sort_by_key(|(effect, ..)| *effect);
+    let mut held: BTreeMap<u32, Vote> = BTreeMap::new();
+    let mut number = 0;
+    let end = 2 * asked
+        .iter()
+        .filter_map(|(.., returned)| *returned)
+        .max()
+        .unwrap_or_default();
+    let last = (0..30).map(|voter| {
+        let request = Request {
+            voter: Some(voter),
+            wants: Wants::Read,
+        };
+        (end, request, end, Some(end))
+    });
+    asked.retain(|(effect, _, _, returned)| *effect < end || returned.is_none());
+    let at = asked.partition_point(|(effect, ..)| *effect < end);
+    asked.splice(at..at, last);
+    let mut history = Vec::new();
+    for (effect, request, called, returned) in asked {
+        let voter = request.voter.unwrap_or_default();
+        let answer = match (request.wants, held.get(&voter).copied()) {
+            _ if effect == u64::MAX => Full,
+            (Wants::Read, Some(vote)) => Holds(vote),
+            (Wants::TakeBack, Some(_)) => {
+                held.remove(&voter);
+                TakenBack
+            }
+            (Wants::Read | Wants::TakeBack, None) => NothingHeld,
+            (_, Some(vote)) => Repeated(vote),
+            (_, None) if held.len() == PLACES => Full,
+            (_, None) => {
+                number += 1;
+                let vote = Vote {
+                    number: Some(number),
+                    ..vote(1000 + number, 1)
+                };
+                held.insert(voter, vote);
+                New(vote)
+            }
+        };
+        let answer = returned.map(|_| answer);
+        history.push(operation(
+            first,
+            request,
+            answer,
+            called,
+            returned.unwrap_or(called),
+        ));
+    }
+    history
+}
+
+#[test]
+fn a_limited_item_is_checked_though_many_requests_were_never_answered() {
+    for seed in 0..20 {
+        let history = under_faults(seed);
+        let unanswered = history
+            .iter()
+            .filter(|operation| operation.answer.is_none())
+            .count();
+        assert!(unanswered > 50, "{unanswered}");
+        let order = items::check(Some(20), true, &history);
+        order.unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+    }
 }
