@@ -194,11 +194,11 @@ fn a_number_that_is_given_twice_left_out_or_out_of_order_is_found() {
     assert!(!may_be(None, true, &[grant(1, 1, 0), lost, grant(2, 4, 20)]));
     // A change has a number of its own.
     let change = |number, from| {
-        let vote = Vote {
+        let cast = Vote {
             number: Some(number),
             ..vote(9, -1)
         };
-        (1, Set(-1), Some(Changed(vote)), from, from + 10)
+        (1, Set(-1), Some(Changed(cast)), from, from + 10)
     };
     assert!(may_be(
         None,

@@ -76,17 +76,17 @@ fn answer(item: &Item, state: &State, request: &Request, id: i64, held: &BTreeSe
             })
         })
         .collect();
-    let of_votes = votes.iter().flat_map(|vote| {
+    let of_votes = votes.iter().flat_map(|cast| {
         [
-            Answer::New(*vote),
-            Answer::Changed(*vote),
-            Answer::Repeated(*vote),
-            Answer::Holds(*vote),
+            Answer::New(*cast),
+            Answer::Changed(*cast),
+            Answer::Repeated(*cast),
+            Answer::Holds(*cast),
         ]
     });
     let others = [Answer::TakenBack, Answer::NothingHeld, Answer::Full];
     let is_new = |answer: &Answer| match answer {
-        Answer::New(vote) | Answer::Changed(vote) => vote.id == Some(id),
+        Answer::New(cast) | Answer::Changed(cast) => cast.id == Some(id),
         _ => true,
     };
     others

@@ -147,13 +147,13 @@ fn unanswered(history: &[ItemOperation]) -> usize {
 fn stored(history: &[ItemOperation]) -> Vec<Vote> {
     let answers = history.iter().filter_map(|operation| operation.answer);
     let mut votes: Vec<Vote> = answers.filter_map(Answer::stored).collect();
-    votes.sort_by_key(|vote| vote.number);
+    votes.sort_by_key(|cast| cast.number);
     votes
 }
 
 /// The numbers of stored votes are 1, 2, 3 and so on; those of unanswered requests are not known.
 fn assert_without_a_gap(history: &[ItemOperation]) {
-    let numbers: Vec<i64> = stored(history).iter().filter_map(|vote| vote.number).collect();
+    let numbers: Vec<i64> = stored(history).iter().filter_map(|cast| cast.number).collect();
     assert!(numbers.windows(2).all(|two| two[0] < two[1]), "{numbers:?}");
     let most = (numbers.len() + unanswered(history)) as i64;
     assert!(

@@ -29,7 +29,7 @@ async fn one_voter(fields: Value, max_votes: Option<usize>) {
         };
         let last = pair.ask(0, item, last).await;
         let held = match last.answer {
-            Some(Answer::Holds(vote)) => vote.value,
+            Some(Answer::Holds(cast)) => cast.value,
             _ => 0,
         };
         history.push(last);
