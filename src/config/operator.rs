@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{ArgGroup, Args, Subcommand};
 
 use super::Stores;
-use crate::domain::Moment;
+use crate::domain::{ItemId, Moment, Reference};
 
 fn moment(text: &str) -> Result<Moment, String> {
     text.parse::<Moment>().map_err(|error| error.to_string())
@@ -260,9 +260,9 @@ pub struct Void {
     #[arg(long)]
     pub voter: Option<String>,
 
-    /// Void votes on this item
+    /// Void votes on this item: its id, or key: and its key
     #[arg(long)]
-    pub item: Option<i64>,
+    pub item: Option<Reference<ItemId>>,
 
     /// Void votes that were cast at this time or later, by Postgres' clock
     #[arg(long, value_parser = moment, value_name = "TIME")]

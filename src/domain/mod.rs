@@ -9,6 +9,7 @@ mod item;
 mod moment;
 mod owner;
 mod poll;
+mod reference;
 mod revision;
 mod rule;
 mod snapshot;
@@ -23,6 +24,7 @@ pub use item::{InvalidItemKey, InvalidItemName, Item, ItemId, ItemKey, ItemName}
 pub use moment::{InvalidMoment, Moment};
 pub use owner::Owner;
 pub use poll::{CHOICES_LIMIT_ITEMS, NewPoll, Poll, PollState};
+pub use reference::{InvalidReference, Reference};
 pub use revision::{RedisTime, Revision};
 pub use rule::{ItemRules, NewItem, PollId, Refusal};
 pub use snapshot::{InvalidSnapshot, RUNNING_LIMIT_TRANSACTIONS, Snapshot, TransactionId};

@@ -4,10 +4,9 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::extract::Reference;
 use super::problem::Problem;
 use super::state::AppState;
-use crate::domain::{ItemId, ItemKey, ItemName, NewItem, PollId};
+use crate::domain::{ItemId, ItemKey, ItemName, NewItem, PollId, Reference};
 use crate::ledger::LedgerError;
 
 /// Keys that one thread remembers, at the most: some 20 MB, if every key is as long as a key may be.

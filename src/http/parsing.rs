@@ -4,7 +4,7 @@ use actix_web::ResponseError;
 use actix_web::body::MessageBody;
 use actix_web::http::header;
 
-use super::extract::{Reference, body, idempotency, path, query, reference};
+use super::extract::{body, idempotency, path, query, reference};
 use super::handlers::ballots::BallotsBody;
 use super::handlers::batches::{BatchBody, BatchEntry};
 use super::handlers::edits::{ItemEditBody, PollEditBody};
@@ -12,7 +12,7 @@ use super::handlers::items::{ListQuery, NewItemBody};
 use super::handlers::polls::{NewPollBody, SelectionBody};
 use super::handlers::votes::VoteBody;
 use super::problem::Problem;
-use crate::domain::{Ballot, ItemEdit, ItemId, NewItem, NewPoll, NewVote, PollEdit, VoterId};
+use crate::domain::{Ballot, ItemEdit, ItemId, NewItem, NewPoll, NewVote, PollEdit, Reference, VoterId};
 
 pub use super::handlers::ballots::BALLOTS_LIMIT;
 pub use super::handlers::items::{Listed, PAGE_LIMIT_ITEMS};

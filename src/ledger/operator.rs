@@ -3,7 +3,7 @@
 use super::LedgerError;
 use super::decided::safe_vote_id;
 use super::server::{ServerLedger, VOID_LIMIT_IDS, VOID_LIMIT_VOTES};
-use crate::domain::{ItemId, Moment, Voiding, VoidingId, VoteFilter, VoteId, VoterId};
+use crate::domain::{ItemId, Moment, Reference, Voiding, VoidingId, VoteFilter, VoteId, VoterId};
 
 /// The ledger as the role `tally_operator` may use it. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -37,6 +37,22 @@ impl OperatorLedger {
     /// how far.
     pub fn as_server(&self) -> &ServerLedger {
         &self.server
+    }
+
+    /// The item that this stands for; `None`: there is none.
+    ///
+    /// # Errors
+    /// When Postgres is unavailable.
+    pub async fn find_item(&self, item: &Reference<ItemId>) -> Result<Option<ItemId>, LedgerError> {
+        match item {
+            Reference::Id(id) => {
+                let found = sqlx::query_scalar!("select id from item where id = $1", id.get())
+                    .fetch_optional(self.server.pool())
+                    .await?;
+                Ok(found.and_then(ItemId::new))
+            }
+            Reference::Key(key) => self.server.item_with_key(key).await,
+        }
     }
 
     /// The last vote of those that are cast by now. Waits for votes that are being stored.

@@ -10,7 +10,7 @@ use tokio::time::{sleep, timeout};
 
 use super::show;
 use crate::config::operator::Void;
-use crate::domain::{ItemId, REASON_LIMIT_CHARACTERS, Voiding, VoidingId, VoteFilter, VoteId, VoterId};
+use crate::domain::{REASON_LIMIT_CHARACTERS, Voiding, VoidingId, VoteFilter, VoteId, VoterId};
 use crate::ledger::{InsertError, OperatorLedger};
 use crate::live::{LiveCounts, Redis, SERVER_ANSWER_LIMIT};
 use crate::shutdown;
@@ -66,7 +66,7 @@ async fn run(command: &Void, ledger: &OperatorLedger) -> anyhow::Result<bool> {
         }
         return work_off(command, ledger, voiding, Direction::Undo).await;
     }
-    let (filter, reason) = wanted(command)?;
+    let (filter, reason) = wanted(command, ledger).await?;
     let until = ledger.last_vote().await?;
     if !command.apply {
         return dry_run(command, ledger, &filter, until).await;
@@ -77,14 +77,20 @@ async fn run(command: &Void, ledger: &OperatorLedger) -> anyhow::Result<bool> {
 }
 
 /// What is to be voided, and why.
-fn wanted(command: &Void) -> anyhow::Result<(VoteFilter, String)> {
+async fn wanted(command: &Void, ledger: &OperatorLedger) -> anyhow::Result<(VoteFilter, String)> {
     let voter_id = command.voter.clone().map(VoterId::parse).transpose()?;
-    let item_id = match command.item {
+    let item_id = match &command.item {
         Some(item) => {
-            Some(ItemId::new(item).with_context(|| format!("--item is {item}; it takes 1 or more"))?)
+            let found = ledger.find_item(item).await?;
+            Some(found.with_context(|| format!("--item: there is no item {item}"))?)
         }
         None => None,
     };
+    if let (Some(from), Some(until)) = (command.from, command.until)
+        && from >= until
+    {
+        bail!("--until is not after --from, so no vote is between them");
+    }
     let reason = command.reason.clone().unwrap_or_default();
     let characters = reason.chars().count();
     if !(1..=REASON_LIMIT_CHARACTERS).contains(&characters) {

@@ -201,6 +201,10 @@ async fn what_never_changes_is_refused_with_its_reason_and_what_has_closed_stays
             "max_votes never changes",
         ),
         (&plain, json!({ "key": "k" }), "key never changes"),
+        (&plain, json!({ "max_votes": null }), "max_votes never changes"),
+        (&plain, json!({ "name": null }), "name is null"),
+        (&plain, json!({ "hidden": null }), "hidden is null"),
+        (&plain, json!({ "closes_at": null }), "closes_at never changes"),
         (&plain, json!({ "poll_id": 1 }), "poll_id never changes"),
         (
             &plain,
@@ -221,6 +225,8 @@ async fn what_never_changes_is_refused_with_its_reason_and_what_has_closed_stays
         (&poll, json!({ "max_choices": 2 }), "max_choices never changes"),
         (&poll, json!({ "closes_at": null }), "takes a time"),
         (&poll, json!({ "title": "" }), "title is empty"),
+        (&poll, json!({ "title": null }), "title is null"),
+        (&poll, json!({ "secret": null }), "secret never changes"),
     ] {
         let (status, problem) = tally.send(Method::PATCH, path, Some(&edit)).await;
         assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY, "{edit}: {problem}");

@@ -12,4 +12,4 @@ pub(super) use form::{Field, Form, Takes};
 pub use idempotency::KeyHeader;
 pub use path::{PathItem, PathPoll, PathVote, PathVoter};
 pub(super) use query::Query;
-pub use reference::{BodyItem, PathItemReference, PathPollReference, Reference};
+pub use reference::{BodyItem, PathItemReference, PathPollReference};

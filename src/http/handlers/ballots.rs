@@ -87,5 +87,6 @@ async fn make(
             })),
         AddedBallots::Unknown => Err(unknown()),
         AddedBallots::Unwanted => Err(Problem::takes_no_ballots()),
+        AddedBallots::OfPoll(poll) => Err(Problem::choice_has_no_ballots(poll)),
     }
 }

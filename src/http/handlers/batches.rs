@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::votes::{Answer, VoteBody, answer, cast_one, digest};
-use crate::domain::{BallotHash, Digest, IdempotencyKey, ItemId, NewVote, Refusal, VoterId};
-use crate::http::extract::{BodyItem, Field, Form, Json, KeyHeader, Reference, Takes, body};
+use crate::domain::{BallotHash, Digest, IdempotencyKey, ItemId, NewVote, Reference, Refusal, VoterId};
+use crate::http::extract::{BodyItem, Field, Form, Json, KeyHeader, Takes, body};
 use crate::http::limits::{BATCH_BODY_LIMIT_BYTES, BATCH_LIMIT_VOTES};
 use crate::http::problem::{self, Kind, Problem};
 use crate::http::state::AppState;
@@ -60,13 +60,6 @@ pub struct BatchEntry {
 }
 
 impl BatchBody {
-    /// What an idempotency key goes with.
-    fn digest(&self) -> Digest {
-        let parts: Vec<String> = self.votes.iter().map(Value::to_string).collect();
-        let parts: Vec<&[u8]> = parts.iter().map(String::as_bytes).collect();
-        Digest::of(&parts)
-    }
-
     /// The votes, each if it is allowed.
     pub(in crate::http) fn into_votes(self) -> Result<Vec<Result<BatchEntry, Problem>>, Problem> {
         let votes = self.votes.len();
@@ -124,19 +117,42 @@ enum BatchResult<'a> {
     Problem(problem::Body<'a>),
 }
 
+/// What an idempotency key goes with: what each vote asks, and of one that is wrong its text.
+fn digest_of_batch(texts: &[String], votes: &[Result<BatchEntry, Problem>]) -> Digest {
+    let parts: Vec<Digest> = texts
+        .iter()
+        .zip(votes)
+        .map(|(text, entry)| match entry {
+            Ok(entry) => Digest::of(&[
+                entry.item.to_string().as_bytes(),
+                digest(&entry.vote, entry.ballot.as_ref()).as_bytes(),
+            ]),
+            Err(_) => Digest::of(&[text.as_bytes()]),
+        })
+        .collect();
+    let parts: Vec<&[u8]> = parts.iter().map(Digest::as_bytes).collect();
+    Digest::of(&parts)
+}
+
 /// Casts many votes. Each is answered by itself: one that is wrong does not harm the others.
 pub async fn cast(
     state: web::Data<AppState>,
     key: KeyHeader,
     body: Json<BatchBody>,
 ) -> Result<HttpResponse, Problem> {
-    let digest_of_body = key.0.as_ref().map(|_| body.0.digest());
+    let texts: Option<Vec<String>> = key
+        .0
+        .as_ref()
+        .map(|_| body.0.votes.iter().map(Value::to_string).collect());
     let mut votes = body.0.into_votes()?;
+    let digest_of_body = texts.map(|texts| digest_of_batch(&texts, &votes));
     let key = match key.0.zip(digest_of_body) {
-        Some((key, body)) => Some(claim(&state, key, body).await?),
+        Some((key, body)) => Some(claim(&state, key, body).await.map_err(Problem::without_vote)?),
         None => None,
     };
-    find_items(&state, &mut votes).await?;
+    find_items(&state, &mut votes)
+        .await
+        .map_err(Problem::without_vote)?;
     // The queue takes them; the answers name their voters.
     let names: Vec<Option<(ItemId, Option<VoterId>)>> = votes
         .iter()
@@ -192,7 +208,7 @@ async fn find_items(state: &AppState, votes: &mut [Result<BatchEntry, Problem>])
         };
         match found {
             Ok(item) => known.vote.item_id = item,
-            Err(problem) => *entry = Err(problem),
+            Err(problem) => *entry = Err(problem.without_vote()),
         }
     }
     Ok(())

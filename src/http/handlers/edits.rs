@@ -11,14 +11,27 @@ use crate::http::extract::{Field, Form, Json, PathItemReference, PathPollReferen
 use crate::http::problem::Problem;
 use crate::http::state::AppState;
 
-/// A time to be set: absent, or null to take it away, or RFC 3339.
-type TimeField = Option<Option<String>>;
+/// A field of an edit: absent, so it stays as it is; or null, which takes a time away and is refused
+/// elsewhere; or its new value.
+type Edited<T> = Option<Option<T>>;
 
-fn present<'de, D: Deserializer<'de>>(reader: D) -> Result<TimeField, D::Error> {
+fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(reader: D) -> Result<Edited<T>, D::Error> {
     Option::deserialize(reader).map(Some)
 }
 
-fn time(field: &'static str, text: TimeField) -> Result<Option<Option<Moment>>, Problem> {
+/// The new value of what can be changed, and not taken away.
+fn not_null<T>(field: &'static str, value: Edited<T>, takes: &str) -> Result<Option<T>, Problem> {
+    match value {
+        Some(None) => {
+            let detail = format!("{field} is null; it takes {takes}, and without it stays as it is.");
+            Err(Problem::invalid(field, detail))
+        }
+        Some(value) => Ok(value),
+        None => Ok(None),
+    }
+}
+
+fn time(field: &'static str, text: Edited<String>) -> Result<Option<Option<Moment>>, Problem> {
     text.map(|text| moment(field, text)).transpose()
 }
 
@@ -26,20 +39,28 @@ fn time(field: &'static str, text: TimeField) -> Result<Option<Option<Moment>>, 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ItemEditBody {
-    name: Option<String>,
+    #[serde(default, deserialize_with = "present")]
+    name: Edited<String>,
     /// Whether lists leave the item out.
-    hidden: Option<bool>,
     #[serde(default, deserialize_with = "present")]
-    opens_at: TimeField,
+    hidden: Edited<bool>,
     #[serde(default, deserialize_with = "present")]
-    closes_at: TimeField,
+    opens_at: Edited<String>,
+    #[serde(default, deserialize_with = "present")]
+    closes_at: Edited<String>,
     // What never changes: taken, so that the refusal can say why.
-    key: Option<IgnoredAny>,
-    down_votes: Option<IgnoredAny>,
-    max_votes: Option<IgnoredAny>,
-    numbered: Option<IgnoredAny>,
-    by_ballot: Option<IgnoredAny>,
-    poll_id: Option<IgnoredAny>,
+    #[serde(default, deserialize_with = "present")]
+    key: Edited<IgnoredAny>,
+    #[serde(default, deserialize_with = "present")]
+    down_votes: Edited<IgnoredAny>,
+    #[serde(default, deserialize_with = "present")]
+    max_votes: Edited<IgnoredAny>,
+    #[serde(default, deserialize_with = "present")]
+    numbered: Edited<IgnoredAny>,
+    #[serde(default, deserialize_with = "present")]
+    by_ballot: Edited<IgnoredAny>,
+    #[serde(default, deserialize_with = "present")]
+    poll_id: Edited<IgnoredAny>,
 }
 
 impl Form for ItemEditBody {
@@ -63,7 +84,7 @@ const KEY: &str = "servers remember what a key is of";
 const RULE: &str = "votes were cast under it, and servers remember it; make another one";
 
 /// Refuses what never changes.
-fn refuse(fields: &[(&'static str, &Option<IgnoredAny>, &str)]) -> Result<(), Problem> {
+fn refuse(fields: &[(&'static str, &Edited<IgnoredAny>, &str)]) -> Result<(), Problem> {
     match fields.iter().find(|(_, value, _)| value.is_some()) {
         Some((field, _, why)) => Err(Problem::never_changes(field, why)),
         None => Ok(()),
@@ -82,8 +103,10 @@ impl ItemEditBody {
             ("poll_id", &self.poll_id, RULE),
         ])?;
         Ok(ItemEdit {
-            name: self.name.map(|text| name("name", text)).transpose()?,
-            is_hidden: self.hidden,
+            name: not_null("name", self.name, "text")?
+                .map(|text| name("name", text))
+                .transpose()?,
+            is_hidden: not_null("hidden", self.hidden, "true or false")?,
             times: TimeEdits {
                 opens_at: time("opens_at", self.opens_at)?,
                 closes_at: time("closes_at", self.closes_at)?,
@@ -96,20 +119,28 @@ impl ItemEditBody {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PollEditBody {
-    title: Option<String>,
+    #[serde(default, deserialize_with = "present")]
+    title: Edited<String>,
     /// Whether lists leave the poll out.
-    hidden: Option<bool>,
     #[serde(default, deserialize_with = "present")]
-    opens_at: TimeField,
+    hidden: Edited<bool>,
     #[serde(default, deserialize_with = "present")]
-    closes_at: TimeField,
+    opens_at: Edited<String>,
+    #[serde(default, deserialize_with = "present")]
+    closes_at: Edited<String>,
     // What never changes, as of an item.
-    key: Option<IgnoredAny>,
-    choices: Option<IgnoredAny>,
-    max_choices: Option<IgnoredAny>,
-    results_before_close: Option<IgnoredAny>,
-    by_ballot: Option<IgnoredAny>,
-    secret: Option<IgnoredAny>,
+    #[serde(default, deserialize_with = "present")]
+    key: Edited<IgnoredAny>,
+    #[serde(default, deserialize_with = "present")]
+    choices: Edited<IgnoredAny>,
+    #[serde(default, deserialize_with = "present")]
+    max_choices: Edited<IgnoredAny>,
+    #[serde(default, deserialize_with = "present")]
+    results_before_close: Edited<IgnoredAny>,
+    #[serde(default, deserialize_with = "present")]
+    by_ballot: Edited<IgnoredAny>,
+    #[serde(default, deserialize_with = "present")]
+    secret: Edited<IgnoredAny>,
 }
 
 impl Form for PollEditBody {
@@ -147,13 +178,23 @@ impl PollEditBody {
             ("secret", &self.secret, "voters have relied on it"),
         ])?;
         Ok(PollEdit {
-            title: self.title.map(|text| name("title", text)).transpose()?,
-            is_hidden: self.hidden,
+            title: not_null("title", self.title, "text")?
+                .map(|text| name("title", text))
+                .transpose()?,
+            is_hidden: not_null("hidden", self.hidden, "true or false")?,
             times: TimeEdits {
                 opens_at: time("opens_at", self.opens_at)?,
                 closes_at: time("closes_at", self.closes_at)?,
             },
         })
+    }
+}
+
+/// The field that an edit of times is refused for.
+fn times_field(times: &TimeEdits) -> &'static str {
+    match times.opens_at {
+        Some(_) => "opens_at",
+        None => "closes_at",
     }
 }
 
@@ -166,7 +207,7 @@ pub async fn item(
     let edit = body.0.into_edit()?;
     let item = state.item(&id.0).await?;
     let edited = state.ledger.edit_item(item, &edit).await?;
-    edited.map_err(|refusal| Problem::not_edited(refusal, &id.0))?;
+    edited.map_err(|refusal| Problem::not_edited(refusal, times_field(&edit.times), &id.0))?;
     let read = state.counts.one(item).await?;
     let read = read.ok_or_else(|| Problem::unknown_item(&id.0))?;
     Ok(item_answer(&read))
@@ -181,6 +222,6 @@ pub async fn poll(
     let edit = body.0.into_edit()?;
     let poll = state.poll(&id.0).await?;
     let edited = state.ledger.edit_poll(poll, &edit).await?;
-    edited.map_err(|refusal| Problem::not_edited(refusal, &id.0))?;
+    edited.map_err(|refusal| Problem::not_edited(refusal, times_field(&edit.times), &id.0))?;
     polls::shown(&state, poll).await
 }

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::polls::open_and_close;
 use crate::counts::ItemCount;
-use crate::domain::{Count, Item, ItemId, ItemKey, ItemName, ItemRules, Moment, NewItem, PollId};
-use crate::http::extract::{Field, Form, Json, PathItemReference, Query, Reference, Takes};
+use crate::domain::{Count, Item, ItemId, ItemKey, ItemName, ItemRules, Moment, NewItem, PollId, Reference};
+use crate::http::extract::{Field, Form, Json, PathItemReference, Query, Takes, reference};
 use crate::http::problem::Problem;
 use crate::http::state::AppState;
 use crate::ledger::LedgerError;
@@ -199,7 +199,7 @@ impl ListQuery {
         }
         let items: Vec<Reference<ItemId>> = ids
             .split(',')
-            .map(|text| Reference::parse("ids", text))
+            .map(|text| reference::parse("ids", text))
             .collect::<Result<_, _>>()?;
         let limit = PAGE_LIMIT_ITEMS;
         if i64::try_from(items.len()).is_ok_and(|total| total > limit) {

@@ -6,10 +6,10 @@ use serde::{Deserialize, Serialize};
 
 use super::items::{key, moment, name};
 use crate::domain::{
-    CHOICES_LIMIT_ITEMS, Item, ItemId, ItemName, Moment, NewPoll, Poll, PollId, PollState, Refusal,
-    VoteRequest, VoterId,
+    CHOICES_LIMIT_ITEMS, Item, ItemId, ItemName, Moment, NewPoll, Poll, PollId, PollState, Reference,
+    Refusal, VoteRequest, VoterId,
 };
-use crate::http::extract::{Field, Form, Json, PathPollReference, PathVoter, Reference, Takes};
+use crate::http::extract::{Field, Form, Json, PathPollReference, PathVoter, Takes};
 use crate::http::problem::Problem;
 use crate::http::state::AppState;
 use crate::ledger::LedgerError;
@@ -336,7 +336,7 @@ pub async fn select(
     body: Json<SelectionBody>,
 ) -> Result<HttpResponse, Problem> {
     let items = body.0.into_items()?;
-    let poll = state.poll(&id.0).await?;
+    let poll = state.poll(&id.0).await.map_err(Problem::without_vote)?;
     set(&state, poll, voter.0, items).await
 }
 
@@ -346,7 +346,7 @@ pub async fn take_back(
     id: PathPollReference,
     voter: PathVoter,
 ) -> Result<HttpResponse, Problem> {
-    let poll = state.poll(&id.0).await?;
+    let poll = state.poll(&id.0).await.map_err(Problem::without_vote)?;
     set(&state, poll, voter.0, Vec::new()).await
 }
 

@@ -5,10 +5,10 @@ use actix_web::{HttpResponse, web};
 use serde::{Deserialize, Serialize};
 
 use crate::domain::{
-    BallotHash, Count, Digest, IdempotencyKey, ItemId, NewVote, StoredVote, Value, VoteId, VoteRequest,
-    VoterId,
+    BallotHash, Count, Digest, IdempotencyKey, ItemId, NewVote, Reference, StoredVote, Value, VoteId,
+    VoteRequest, VoterId,
 };
-use crate::http::extract::{Field, Form, Json, KeyHeader, PathItemReference, PathVoter, Reference, Takes};
+use crate::http::extract::{Field, Form, Json, KeyHeader, PathItemReference, PathVoter, Takes};
 use crate::http::problem::Problem;
 use crate::http::state::AppState;
 use crate::votes::{Cast, CastError, VoteQueue};
@@ -168,10 +168,13 @@ pub async fn cast(
     let item_id = match id.0 {
         Reference::Id(id) => id,
         // An item that is made here takes no ballots.
-        by_key if ballot.is_some() => state.item(&by_key).await?,
+        by_key if ballot.is_some() => state.item(&by_key).await.map_err(Problem::without_vote)?,
         by_key => {
             body.0.check()?;
-            state.item_to_vote_on(&by_key).await?
+            state
+                .item_to_vote_on(&by_key)
+                .await
+                .map_err(Problem::without_vote)?
         }
     };
     let vote = body.0.into_vote(item_id)?;
@@ -224,7 +227,10 @@ pub async fn change(
     body: Json<ChangeBody>,
 ) -> Result<HttpResponse, Problem> {
     let value = body.0.into_value()?;
-    let item = state.item_to_vote_on(&id.0).await?;
+    let item = state
+        .item_to_vote_on(&id.0)
+        .await
+        .map_err(Problem::without_vote)?;
     set(&state, item, voter.0, Some(value)).await
 }
 
@@ -234,7 +240,7 @@ pub async fn take_back(
     id: PathItemReference,
     voter: PathVoter,
 ) -> Result<HttpResponse, Problem> {
-    let item = state.item(&id.0).await?;
+    let item = state.item(&id.0).await.map_err(Problem::without_vote)?;
     set(&state, item, voter.0, None).await
 }
 

@@ -2,7 +2,7 @@
 
 use super::{Kind, Problem, Stored};
 use crate::counts::ReadError;
-use crate::domain::{EditRefusal, Refusal};
+use crate::domain::{EditRefusal, PollId, Refusal};
 use crate::ledger::LedgerError;
 use crate::votes::CastError;
 
@@ -74,6 +74,14 @@ impl Problem {
         Self::new(Kind::BallotNotTaken, detail).on_field("ballot")
     }
 
+    /// Ballots for a choice: they are made for its poll.
+    pub fn choice_has_no_ballots(poll: PollId) -> Self {
+        let detail = format!(
+            "The item is a choice of poll {poll}, which takes the ballots; POST /v1/polls/{poll}/ballots makes them."
+        );
+        Self::new(Kind::BallotNotTaken, detail)
+    }
+
     /// A key that another item or poll has.
     pub fn key_taken(detail: impl Into<String>) -> Self {
         Self::new(Kind::KeyTaken, detail).on_field("key")
@@ -84,8 +92,8 @@ impl Problem {
         Self::new(Kind::NeverChanges, format!("{field} never changes: {why}.")).on_field(field)
     }
 
-    /// An edit that is refused. Nothing of it is stored.
-    pub fn not_edited(refusal: EditRefusal, id: impl std::fmt::Display) -> Self {
+    /// An edit that is refused. Nothing of it is stored. `times` is the field that was to set a time.
+    pub fn not_edited(refusal: EditRefusal, times: &'static str, id: impl std::fmt::Display) -> Self {
         match refusal {
             EditRefusal::UnknownItem => Self::unknown_item(id),
             EditRefusal::UnknownPoll => Self::unknown_poll(id),
@@ -93,14 +101,14 @@ impl Problem {
                 Kind::Closed,
                 "It has closed, and its counts are final; what has closed stays closed.",
             ),
-            EditRefusal::Order => Self::invalid("closes_at", "closes_at would not be after opens_at."),
+            EditRefusal::Order => Self::invalid(times, "closes_at would not be after opens_at."),
             EditRefusal::Plain => Self::never_changes(
-                "opens_at",
+                times,
                 "the item was made without a rule, and servers remember that its votes need no decision; make \
                  one with opens_at or closes_at",
             ),
             EditRefusal::Choice => Self::never_changes(
-                "opens_at",
+                times,
                 "the item is a choice, and its poll has the times; edit the poll",
             ),
             EditRefusal::HiddenResults => Self::invalid(

@@ -146,6 +146,21 @@ impl Problem {
         Self::new(Kind::Internal, "The server has a defect; its log says more.")
     }
 
+    /// The same, of a request whose votes were not sent to be stored: so it can say that none is.
+    pub fn without_vote(self) -> Self {
+        match self.kind {
+            Kind::Unavailable => Self {
+                kind: Kind::VoteNotStored,
+                detail:
+                    "The database does not answer at the moment. No vote of the request is stored; try again."
+                        .to_owned(),
+                stored: Some(Stored::No),
+                ..self
+            },
+            _ => self,
+        }
+    }
+
     /// The client may try again after [`RETRY_AFTER_SECONDS`].
     fn unavailable(detail: &str) -> Self {
         Self::new(Kind::Unavailable, detail)

@@ -19,6 +19,8 @@ pub enum AddedBallots {
     Unknown,
     /// It takes votes without ballots.
     Unwanted,
+    /// The item is a choice of this poll, whose votes take the poll's ballots.
+    OfPoll(PollId),
 }
 
 impl ServerLedger {
@@ -34,14 +36,19 @@ impl ServerLedger {
     ) -> Result<AddedBallots, LedgerError> {
         let rule = match of {
             BallotsOf::Item(item) => {
-                sqlx::query_scalar!(
-                    // The ballots of a choice are its poll's.
-                    r#"select case when rule.title is null then rule.id end as "id?"
+                let found = sqlx::query!(
+                    r#"select rule.id as "id?", coalesce(rule.title is not null and rule.by_ballot, false) as "is_of_poll!"
                        from item left join rule on rule.id = item.rule_id where item.id = $1"#,
                     item.get()
                 )
                 .fetch_optional(&self.database.pool)
-                .await?
+                .await?;
+                if let Some(found) = &found
+                    && let (true, Some(poll)) = (found.is_of_poll, found.id.and_then(PollId::new))
+                {
+                    return Ok(AddedBallots::OfPoll(poll));
+                }
+                found.map(|found| found.id)
             }
             BallotsOf::Poll(poll) => {
                 sqlx::query_scalar!(

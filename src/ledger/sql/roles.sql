@@ -85,7 +85,7 @@ grant select (key_hash, created_at), delete on idempotency_key to tally_worker;
 grant select on vote, voiding, voided to tally_operator;
 grant insert (voter_id, item_id, cast_from, cast_until, reason, until_vote_id) on voiding to tally_operator;
 grant execute on function votes_to_void, void_votes, undo_votes to tally_operator;
-grant select (id, vote_count, down_count, counted_at, audited_count, audited_down_count) on item to tally_operator;
+grant select (id, key, vote_count, down_count, counted_at, audited_count, audited_down_count) on item to tally_operator;
 grant usage, select on sequence vote_id_seq to tally_operator;
 grant select (vote_id) on watermark to tally_operator;
 grant execute on function vote_ids_are_new to tally_operator;

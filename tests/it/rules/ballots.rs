@@ -142,6 +142,11 @@ async fn what_is_wrong_with_a_ballot_stores_nothing_and_says_what_would_be_right
             "{body}"
         );
     }
+    let of_choice = format!("/v1/items/{soup}/ballots");
+    let (status, problem) = tally.post(&of_choice, &json!({ "count": 1 })).await;
+    let detail = problem["detail"].as_str().unwrap_or_default();
+    assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY);
+    assert!(detail.contains(&format!("{path}/ballots")), "{problem}");
     let rows: i64 = sqlx::query_scalar("select count(*) from vote")
         .fetch_one(&tally.pool)
         .await

@@ -1,6 +1,6 @@
 //! The header Idempotency-Key.
 
-use reqwest::StatusCode;
+use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
@@ -131,6 +131,11 @@ async fn a_batch_with_a_key_may_be_sent_again_whole_and_stores_each_vote_once() 
         assert_eq!(first["results"][at]["vote_id"], again["results"][at]["vote_id"]);
         assert_eq!(again["results"][at]["repeated"], true);
     }
+    // The same, in other words.
+    let mut same = votes.clone();
+    same["votes"][0] = json!({ "value": 1, "item_id": item, "voter_id": null });
+    let (_, again) = post(&tally, &tally.base, "/v1/votes", "b", &same).await;
+    assert_eq!(first["results"][0]["vote_id"], again["results"][0]["vote_id"]);
     let other = json!({ "votes": [{ "item_id": item }, { "item_id": item, "value": -1 }] });
     let (status, problem) = post(&tally, &tally.base, "/v1/votes", "b", &other).await;
     assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY, "{problem}");
@@ -141,6 +146,50 @@ async fn a_batch_with_a_key_may_be_sent_again_whole_and_stores_each_vote_once() 
     assert_eq!(tally.ledger_sum(item).await, 4);
     assert_eq!(tally.ledger_sum(limited).await, 2);
     assert_rules_hold(&tally.pool).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_whose_key_cannot_be_looked_up_says_that_no_vote_is_stored() {
+    let tally = Tally::start().await;
+    let item = tally.item("x").await;
+    let keyed = json!({ "name": "y", "key": "post" });
+    tally.post("/v1/items", &keyed).await;
+    sqlx::raw_sql(
+        "revoke select on item, rule from tally_server; revoke insert, select on idempotency_key from tally_server",
+    )
+    .execute(&tally.pool)
+    .await
+    .expect("Postgres answers");
+    let batch = json!({ "votes": [{ "item_id": item }] });
+    let answers = [
+        post(&tally, &tally.base, "/v1/votes", "b", &batch).await,
+        tally.post("/v1/items/key:post/votes", &json!({})).await,
+        tally
+            .post("/v1/votes", &json!({ "votes": [{ "item_id": "key:post" }] }))
+            .await,
+        tally
+            .send(
+                Method::PUT,
+                "/v1/items/key:post/votes/ada",
+                Some(&json!({ "value": 1 })),
+            )
+            .await,
+        tally
+            .send(Method::DELETE, "/v1/items/key:post/votes/ada", None)
+            .await,
+        tally
+            .send(Method::DELETE, "/v1/polls/key:post/votes/ada", None)
+            .await,
+    ];
+    for (status, problem) in answers {
+        assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{problem}");
+        let said = (&problem["type"], &problem["stored"]);
+        assert_eq!(
+            said,
+            (&json!("/problems/vote-not-stored"), &json!("no")),
+            "{problem}"
+        );
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

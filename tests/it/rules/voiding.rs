@@ -50,6 +50,10 @@ async fn votes_of_a_voter_are_voided_and_counts_places_and_polls_follow_and_undo
     let ada = format!("/v1/items/{plain}/votes/ada");
     tally.send(Method::PUT, &ada, Some(&json!({ "value": -1 }))).await;
 
+    let (_, keyed) = tally.post("/v1/items", &json!({ "name": "y", "key": "k" })).await;
+    assert_eq!(keyed["key"], "k");
+    let (done, none) = void(&tally, &["--item", "key:k", "--reason", "a bot"]).await;
+    assert!(done && none["votes"] == 0, "{none}");
     let (done, dry) = void(&tally, &["--voter", "ada", "--reason", "a bot"]).await;
     assert!(done, "{dry}");
     assert_eq!((&dry["dry_run"], &dry["votes"]), (&json!(true), &json!(3)));
@@ -140,7 +144,6 @@ async fn anonymous_votes_and_votes_with_ballots_are_voided_by_item_and_span_and_
         (vec!["--from", "2001-01-01T00:00:00Z"], 5),
         (vec!["--from", "2100-01-01T00:00:00Z"], 0),
         (vec!["--until", "2001-01-01T00:00:00Z"], 0),
-        (vec!["--item", "999"], 0),
     ] {
         let (done, dry) = void(&tally, &[arguments, vec!["--reason", "x"]].concat()).await;
         assert!(done, "{dry}");
@@ -187,7 +190,24 @@ async fn what_is_wrong_with_a_voiding_is_one_line_and_voids_nothing() {
         (vec!["--voter", "ada", "--reason", "", "--apply"], "1 to 500"),
         (vec!["--voter", "ada", "--reason", &long, "--apply"], "1 to 500"),
         (vec!["--voter", "", "--reason", "x"], "voter_id"),
-        (vec!["--item", "0", "--reason", "x"], "1 or more"),
+        (vec!["--item", "0", "--reason", "x"], "from 1 to"),
+        (vec!["--item", "key:", "--reason", "x"], "key is empty"),
+        (vec!["--item", "999", "--reason", "x", "--apply"], "no item 999"),
+        (
+            vec!["--item", "key:no such", "--reason", "x"],
+            "no item key:no such",
+        ),
+        (
+            vec![
+                "--from",
+                "2026-01-02T00:00:00Z",
+                "--until",
+                "2026-01-01T00:00:00Z",
+                "--reason",
+                "x",
+            ],
+            "not after --from",
+        ),
         (vec!["--from", "yesterday", "--reason", "x"], "RFC 3339"),
         (vec!["--resume", "7"], "no voiding 7"),
         (vec!["--undo", "7"], "no voiding 7"),
