@@ -1,9 +1,12 @@
 //! Stores that become unavailable, stall and come back, under a running server.
 
+use std::task::Poll;
+
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 use sqlx::Executor;
 use tally::counts::CountReader;
+use tally::domain::VoteRequest;
 use tally::ledger::Role;
 use tally::votes::{SeedBackoff, VoteQueue};
 
@@ -221,7 +224,11 @@ async fn when_postgres_stalls_the_queue_is_bounded_and_further_votes_are_refused
         (ended >= 100).then_some(())
     })
     .await;
-    assert!(queue.depth() <= tally::votes::QUEUE_LIMIT_VOTES);
+    let depth = queue.depth();
+    assert!(
+        (1..=tally::votes::QUEUE_LIMIT_VOTES).contains(&depth),
+        "{depth} wait"
+    );
     assert!(metric("tally_queue_depth_votes") > 0.0);
     blocker.rollback().await.expect("a rollback");
     let (mut stored, mut refused) = (1, 0);
@@ -239,6 +246,38 @@ async fn when_postgres_stalls_the_queue_is_bounded_and_further_votes_are_refused
     );
     assert_eq!(tally.ledger_sum(item).await, stored);
     tally.assert_exact_when_quiescent(item).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_whole_batch_request_finds_room_in_one_of_many_threads_queues() {
+    let tally = Tally::start().await;
+    let (item, limited) = (
+        tally.item("x").await,
+        tally.item_with(json!({ "numbered": true })).await,
+    );
+    let live_counts = connected(live_counts(&tally)).await;
+    // Whatever the share of each is.
+    let backoff = SeedBackoff::default();
+    let queue = VoteQueue::start(&tally.server_ledger, &live_counts, &backoff, 64, None);
+    let blocker = blocker(&tally.pool, LOCK_VOTES).await;
+    let number = tally::votes::BATCH_LIMIT_VOTES;
+    let plain = (0..number).map(|_| queue.cast(vote(item, None)));
+    let decided = (0..number).map(|_| queue.decide(VoteRequest::Cast(vote(limited, None))));
+    let mut votes = Box::pin(futures_util::future::join(
+        futures_util::future::join_all(plain),
+        futures_util::future::join_all(decided),
+    ));
+    // Each is handed in when it is polled first, and none can be stored yet.
+    let first = std::future::poll_fn(|task| Poll::Ready(votes.as_mut().poll(task).is_pending()));
+    assert!(first.await);
+    blocker.rollback().await.expect("a rollback");
+    let (plain, decided) = votes.await;
+    for answer in plain.into_iter().chain(decided) {
+        assert!(
+            matches!(answer, Ok(tally::votes::Cast::Accepted { .. })),
+            "{answer:?}"
+        );
+    }
 }
 
 /// When a thread of the server ends, its batch writers end too, perhaps in the middle of a
