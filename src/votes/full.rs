@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::domain::{ItemId, NewVote, VoterId};
+use crate::domain::{ItemId, NewVote, Value, VoterId};
 use crate::ledger::VoteWriter;
 use crate::live::LiveCounts;
 
@@ -65,8 +65,12 @@ impl FullItems {
         same
     }
 
-    /// Whether this vote's voter holds no vote on its item, which is full: it is refused.
+    /// Whether this vote's voter holds no vote on its item, which is full: it is refused. A down-vote
+    /// is left to Postgres: the item may take none, and that is then what is wrong with it.
     pub fn refuses(&self, vote: &NewVote) -> bool {
+        if vote.value != Value::UP {
+            return false;
+        }
         let Some(full) = self.0.get(&vote.item_id) else {
             return false;
         };

@@ -1,0 +1,131 @@
+//! Draws batches: many votes in one request.
+
+use rand::Rng;
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use super::answers::{Expected, Refused, refused};
+use super::draw::{Draw, Request};
+use super::model::{ItemAt, KeyOf, Model};
+use super::requests::{Sent, Vote};
+
+/// Votes of one batch, at the most.
+const BATCH_VOTES: usize = 6;
+
+impl Draw {
+    /// Some votes in one request.
+    pub fn batch(&mut self) -> Request {
+        let mut votes: Vec<Vote> = Vec::new();
+        for _ in 0..self.random.random_range(1..=BATCH_VOTES) {
+            let vote = self.vote();
+            // Who votes twice on an item with places may come behind others: no order is promised.
+            let has_places = vote.item.at.is_some_and(|at| {
+                self.model.items[at].max_votes.is_some() || self.model.items[at].is_numbered
+            });
+            let is_same = |other: &Vote| {
+                other.item.at == vote.item.at
+                    && (vote.voter.is_some() && other.voter == vote.voter
+                        || vote.ballot.is_some() && other.ballot == vote.ballot)
+            };
+            if !has_places || !votes.iter().any(is_same) {
+                votes.push(vote);
+            }
+        }
+        let key = self.one_in(2).then(|| self.idempotency_key());
+        self.batch_of(votes, key)
+    }
+
+    pub fn batch_of(&mut self, votes: Vec<Vote>, key: Option<String>) -> Request {
+        let to_other = self.one_in(2);
+        let body = Value::Array(votes.iter().map(Vote::in_batch).collect());
+        let expected = self.play_batch(&votes, &body, key.as_deref(), to_other);
+        let path = "/v1/votes".to_owned();
+        if let Some(key) = &key {
+            self.sent.push(Sent::Batch(votes, key.clone()));
+        }
+        let body = json!({ "votes": body });
+        Request {
+            to_other,
+            idempotency_key: key,
+            ..Request::new(
+                Method::POST,
+                path,
+                Some(body),
+                expected.unwrap_or_else(Expected::from),
+            )
+        }
+    }
+
+    fn play_batch(
+        &mut self,
+        votes: &[Vote],
+        body: &Value,
+        key: Option<&str>,
+        to_other: bool,
+    ) -> Result<Expected, Refused> {
+        if let Some(key) = key {
+            let kept = self
+                .model
+                .batches
+                .entry(key.to_owned())
+                .or_insert_with(|| body.clone());
+            if kept != body {
+                return Err(refused("key-reused").on("Idempotency-Key"));
+            }
+        }
+        let mut found = Vec::new();
+        for vote in votes {
+            found.push(match (vote.check(), &vote.ballot) {
+                (Err(refused), _) => Err(refused),
+                (Ok(()), Some(_)) => self.found(&vote.item),
+                (Ok(()), None) => self.find_to_vote_on(&vote.item, to_other),
+            });
+        }
+        let before = self.model.clone();
+        let mut results = Vec::new();
+        for (at, (vote, item)) in votes.iter().zip(found).enumerate() {
+            let key = key.map(|key| KeyOf::VoteOfBatch(key.to_owned(), at));
+            let expected = item.and_then(|item| Ok((item, self.decide(vote, item, key)?)));
+            results.push(match expected {
+                Ok((item, expected)) => (Some(item), expected),
+                Err(refused) => (None, refused.into()),
+            });
+        }
+        let results = results.into_iter().map(|(item, expected)| {
+            let mut result = expected.in_batch();
+            if let Some(item) = item.filter(|item| !before.hides_counts(*item)) {
+                self.loosen_counts(&before, item, &mut result);
+            }
+            result
+        });
+        Ok(Expected::new(
+            200,
+            json!({ "results": results.collect::<Vec<_>>() }),
+        ))
+    }
+
+    /// Each vote of a batch is answered with counts from before, during or after the others.
+    fn loosen_counts(&self, before: &Model, item: ItemAt, result: &mut Value) {
+        let stored = || {
+            self.model.rows[before.rows.len()..]
+                .iter()
+                .filter(|row| row.item == item)
+        };
+        let cast = |value: i64| {
+            stored()
+                .filter(|row| row.change % 2 == 0 && row.value == value)
+                .count() as i64
+        };
+        let taken_back = |value: i64| {
+            stored()
+                .filter(|row| row.change % 2 == 1 && row.value == -value)
+                .count() as i64
+        };
+        let [_, ups, downs] = before.counts(item);
+        let ups = [ups - taken_back(1), ups + cast(1)];
+        let downs = [downs - taken_back(-1), downs + cast(-1)];
+        result["up_count"] = json!({ "between": ups });
+        result["down_count"] = json!({ "between": downs });
+        result["vote_count"] = json!({ "between": [ups[0] - downs[1], ups[1] - downs[0]] });
+    }
+}
