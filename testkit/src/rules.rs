@@ -5,11 +5,16 @@ use sqlx::PgExecutor;
 /// What of this is not so, in words:
 /// - a voter's rows on an item have the change numbers 0, 1, 2 and so on, and each odd one takes
 ///   back the one before;
-/// - an item's places that are taken are the votes that are held, and no more than it takes;
+/// - an item's places that are taken are the votes that are held, and no more than it takes, after
+///   none of its rows;
 /// - its numbers are 1, 2, 3 and so on;
 /// - nobody holds more choices of a poll than it allows, and its turnout is who holds one;
-/// - a voided vote is taken back by its row, and cast again by another, if it is;
-/// - each vote on an item that takes ballots was bought by one.
+/// - a voided vote is taken back by its row, the next one of its voter, and cast again by the one
+///   after that, if it is; what was left void had a reason;
+/// - no other row takes back or casts again a vote without a voter;
+/// - each vote that a voiding is about, as far as it is done, is voided or was taken back before;
+/// - each vote on an item that takes ballots was bought by one, and each ballot that is spent bought
+///   a vote of its own, on an item that it is for; of secret votes no row says which.
 ///
 /// # Errors
 /// When Postgres does not answer.
@@ -69,13 +74,82 @@ async fn broken_among(owner: impl PgExecutor<'_>, items: Option<&[i64]>) -> Resu
          group by rule.id
          having voter_count <> count(voter_id) + coalesce(sum(choices) filter (where voter_id is null), 0)
          union all
-         select format('vote %s takes %s back, and has the value %s', back.id, voided.vote_id, back.value)
+         select format('row %s of item %s: %s votes are held, and it takes %s', id, item_id, held, max_votes)
+         from (
+             -- Rows on an item with a rule are decided in the order of their ids.
+             select vote.id, item_id, max_votes,
+                    sum(1 - 2 * (change_number % 2)) over (partition by item_id order by vote.id) as held
+             from place join vote using (item_id)
+             where max_votes is not null and item_id in (select id from given)
+         ) as after_row
+         where held > max_votes
+         union all
+         select format('vote %s is taken back by %s and cast again by %s, which are not its next rows',
+                       voided.vote_id, by_vote_id, again_vote_id)
          from voided
          join vote on vote.id = voided.vote_id
          left join vote as back on back.id = voided.by_vote_id
          left join vote as again on again.id = voided.again_vote_id
-         where back.value is distinct from -vote.value or back.item_id <> vote.item_id
-            or voided.again_vote_id is not null and again.value is distinct from vote.value
+         where (back.item_id, back.voter_id, back.poll_id, back.value, back.change_number, back.number)
+               is distinct from (vote.item_id, vote.voter_id, vote.poll_id, -vote.value, vote.change_number + 1, null)
+            or voided.again_vote_id is not null
+               and (again.item_id, again.voter_id, again.poll_id, again.value, again.change_number, again.number)
+                   is distinct from (vote.item_id, vote.voter_id, vote.poll_id, vote.value, vote.change_number + 2, null)
+         union all
+         select format('vote %s is left void without a reason: %s', voided.vote_id, left_void)
+         from voided
+         join vote on vote.id = voided.vote_id
+         where voided.again_vote_id is not null and left_void is not null
+            or left_void = 'changed' and not exists (
+                   select from vote as next
+                   where next.item_id = vote.item_id and next.voter_id = vote.voter_id
+                     and next.change_number = vote.change_number + 2)
+            or left_void = 'full' and not exists (
+                   select from place where place.item_id = vote.item_id and max_votes is not null)
+            or left_void = 'choices' and (vote.poll_id is null or vote.voter_id is null)
+         union all
+         select format('row %s of nobody on item %s, change %s: it takes back %s and casts again %s', vote.id, item_id,
+                       change_number, back.vote_id, again.vote_id)
+         from vote
+         left join voided as back on back.by_vote_id = vote.id
+         left join voided as again on again.again_vote_id = vote.id
+         where vote.voter_id is null and item_id in (select id from given)
+           and (change_number % 2 = 1, change_number > 0 and change_number % 2 = 0)
+               <> (back.vote_id is not null, again.vote_id is not null)
+         union all
+         select format('vote %s on item %s is one that voiding %s is about, and is not voided', vote.id, vote.item_id,
+                       voiding.id)
+         from voiding
+         join vote on vote.id <= done_vote_id and change_number % 2 = 0
+              and (voiding.item_id is null or voiding.item_id = vote.item_id)
+              and (voiding.voter_id is null or voiding.voter_id = vote.voter_id)
+              and (cast_from is null or vote.created_at >= cast_from)
+              and (cast_until is null or vote.created_at < cast_until)
+         where vote.item_id in (select id from given)
+           and not exists (select from voided where voided.vote_id = vote.id)
+           and not exists (
+               select from vote as next
+               where next.item_id = vote.item_id and next.voter_id = vote.voter_id
+                 and next.change_number = vote.change_number + 1)
+         union all
+         select format('vote %s of %s on item %s was bought by %s ballots', vote.id, voter_id, item_id,
+                       coalesce(bought, 0))
+         from given
+         join rule on rule.id = given.rule_id
+         join vote on vote.item_id = given.id
+         left join (
+             select vote_id, count(*) as bought from ballot where vote_id is not null group by vote_id
+         ) as spent on spent.vote_id = vote.id
+         where by_ballot
+           and (voter_id is not null or is_secret and number is not null
+                or coalesce(bought, 0) <> case when is_secret or change_number > 0 then 0 else 1 end)
+         union all
+         select format('a ballot for rule %s bought %s, which is no vote on an item of it', ballot.rule_id, vote_id)
+         from ballot
+         where vote_id is not null and ballot.rule_id in (select rule_id from given)
+           and not exists (
+               select from vote join item on item.id = vote.item_id
+               where vote.id = ballot.vote_id and item.rule_id = ballot.rule_id)
          union all
          select format('rule %s: %s of %s ballots are left, and %s votes were cast', rule.id, unspent, ballot_count, cast_votes)
          from rule
