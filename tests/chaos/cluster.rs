@@ -16,11 +16,13 @@ use tokio::process::Command;
 use tokio::sync::Mutex;
 use tokio::time::sleep;
 
+use crate::ballots;
 use crate::pause::Pause;
 use crate::programs::{SHUTDOWN_LIMIT, SYNC_WORKER, TALLY, until_started};
 use crate::ruled;
 use crate::schedule::{PAIR, Settings, Step};
 use crate::stores::{Postgres, Redis};
+use crate::voiding;
 
 /// An address of the loopback network for one cluster alone, where the system has more
 /// than one: while a program is down, no other program takes its port.
@@ -112,6 +114,8 @@ impl Cluster {
             .execute(&postgres.owner())
             .await?;
         ruled::create(&postgres.owner()).await?;
+        ballots::create(&postgres.owner()).await?;
+        voiding::create(&postgres.owner()).await?;
         let redis = Redis::start(folder, &redis_clock).await?;
         let to_postgres = Connections::start(postgres.port()).await?;
         let to_redis = Connections::start(redis.port()).await?;
@@ -166,15 +170,21 @@ impl Cluster {
 
     /// A command for a program, with its own proxies before the stores.
     async fn command(&self, binary: &str, role: Role, at: usize) -> Command {
-        let postgres = self.postgres.lock().await;
         let mut command = command(binary);
         command
-            .envs(environment(
-                postgres.login_url(role, self.to_postgres.port(at)),
-                Redis::program_url(self.to_redis.port(at)),
-            ))
+            .envs(self.environment(role, at).await)
             .env("RUST_LOG", "info,tally=debug,sync_worker=debug,tally::http=info");
         command
+    }
+
+    /// Where a program finds the stores, behind the proxies of this one: the servers come first, then
+    /// the workers.
+    pub async fn environment(&self, role: Role, at: usize) -> [(&'static str, String); 2] {
+        let postgres = self.postgres.lock().await;
+        environment(
+            postgres.login_url(role, self.to_postgres.port(at)),
+            Redis::program_url(self.to_redis.port(at)),
+        )
     }
 
     /// Makes Postgres slow for every program: each answer comes so much later.

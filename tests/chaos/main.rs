@@ -5,6 +5,8 @@
 #![allow(clippy::expect_used, reason = "a test fails by panicking")]
 
 mod answers;
+mod asking;
+mod ballots;
 mod check;
 mod clients;
 mod cluster;
@@ -20,6 +22,8 @@ mod ruled;
 mod scenarios;
 mod schedule;
 mod stores;
+mod tampering;
+mod voiding;
 mod windows;
 
 use std::path::{Path, PathBuf};
@@ -57,7 +61,13 @@ fn main() -> ExitCode {
             .block_on(short_run())
             .map_err(|error| Failed::from(format!("{error:#}")))
     });
-    libtest_mimic::run(&Arguments::from_args(), vec![short]).exit_code()
+    let tampering = Trial::test("whatever_breaks_ballots_or_voidings_is_found", || {
+        let play = async { tampering::play(&folder("tampering")?).await };
+        runtime()
+            .and_then(|runtime| runtime.block_on(play))
+            .map_err(|error| Failed::from(format!("{error:#}")))
+    });
+    libtest_mimic::run(&Arguments::from_args(), vec![short, tampering]).exit_code()
 }
 
 /// Makes the small disks go with this process, however it ends. Called before any thread

@@ -122,6 +122,15 @@ impl Report {
             "{} requests of rules answered: changes, retractions, limited and numbered votes, moves in polls\n",
             self.sum(|round| round.decided),
         );
+        text += &format!(
+            "{} requests with ballots, {} votes bought; {} voidings of {} votes, {} of them cast again; tally void killed {} times\n",
+            self.sum(|round| round.drawn.ballots_sent),
+            self.sum(|round| round.drawn.ballots_bought),
+            self.sum(|round| round.drawn.voidings),
+            self.sum(|round| round.drawn.voided),
+            self.sum(|round| round.drawn.restored),
+            self.sum(|round| round.drawn.killed),
+        );
         text
     }
 

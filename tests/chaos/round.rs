@@ -10,6 +10,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::answers::{self, Answered};
+use crate::ballots::BallotClients;
 use crate::check::{self, Verdict};
 use crate::clients::Clients;
 use crate::cluster::Cluster;
@@ -18,6 +19,7 @@ use crate::quiescence;
 use crate::records::Records;
 use crate::ruled::RuledClients;
 use crate::schedule::{AUDIT_OFTEN, LOAD, Schedule};
+use crate::voiding::Voiding;
 use crate::windows::Windows;
 
 /// One fault of a round, as it went.
@@ -26,6 +28,19 @@ pub struct Injected {
     pub fault: Fault,
     /// Votes that were acknowledged while it lasted.
     pub acknowledged: u64,
+}
+
+/// How much of what only some clients do came to be.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Drawn {
+    /// Requests with a ballot, and the ballots that bought a vote, as far as clients know.
+    pub ballots_sent: u64,
+    pub ballots_bought: u64,
+    pub voidings: u64,
+    pub voided: u64,
+    pub restored: u64,
+    /// Times that `tally void` was killed.
+    pub killed: u64,
 }
 
 /// The result of a round.
@@ -37,6 +52,8 @@ pub struct Round {
     pub answered: Answered,
     /// Requests of the ruled clients that were answered.
     pub decided: u64,
+    /// What the clients with ballots and the operator came to.
+    pub drawn: Drawn,
     /// The time from the end of the last fault until every count was exact. In between, all
     /// votes that were not acknowledged were sent again. `None`: it never was exact.
     pub exact_after: Option<Duration>,
@@ -63,10 +80,11 @@ pub async fn play(schedule: &Schedule, folder: &Path, template: &PrivatePostgres
         verdict: Verdict::default(),
         answered: Answered::default(),
         decided: 0,
+        drawn: Drawn::default(),
         exact_after: None,
         problems: Vec::new(),
     };
-    let played = load_and_repair(schedule, &cluster, &mut round).await;
+    let played = load_and_repair(schedule, &cluster, folder, &mut round).await;
     if let Err(error) = played {
         round.problems.push(format!("{error:#}"));
     }
@@ -80,6 +98,7 @@ pub async fn play(schedule: &Schedule, folder: &Path, template: &PrivatePostgres
 async fn load_and_repair(
     schedule: &Schedule,
     cluster: &Arc<Cluster>,
+    folder: &Path,
     round: &mut Round,
 ) -> anyhow::Result<()> {
     let began = Instant::now();
@@ -96,6 +115,8 @@ async fn load_and_repair(
     );
     let owner = cluster.postgres.lock().await.owner();
     let ruled = RuledClients::start(schedule.seed, &cluster.urls, &cluster.pause, &owner).await?;
+    let ballots = BallotClients::start(schedule.seed, &cluster.urls, &cluster.pause, &owner).await?;
+    let voiding = Voiding::start(schedule.seed, cluster, &owner, folder).await?;
     let acknowledged = clients.acknowledged();
     let mut faults = JoinSet::new();
     for step in &schedule.steps {
@@ -125,8 +146,12 @@ async fn load_and_repair(
     sleep_until(began + LOAD).await;
     // Every fault has ended by now.
     let repaired = Instant::now();
-    let (records, ruled) = tokio::join!(clients.finish(), ruled.finish());
-    let (records, ruled) = (records?, ruled?);
+    let (records, ruled, ballots, voiding) = tokio::try_join!(
+        clients.finish(),
+        ruled.finish(),
+        ballots.finish(),
+        voiding.finish()
+    )?;
     round.exact_after = until_exact(cluster, repaired).await;
     if round.exact_after.is_none() {
         round.problems.push("it never was exact again".to_owned());
@@ -140,6 +165,18 @@ async fn load_and_repair(
     let owner = cluster.postgres.lock().await.owner();
     round.decided = ruled.answered;
     round.problems.extend(ruled.judge(&owner).await?);
+    let (voided, restored) = voiding.votes();
+    round.drawn = Drawn {
+        ballots_sent: ballots.sent(),
+        ballots_bought: ballots.bought(),
+        voidings: voiding.voidings(),
+        voided,
+        restored,
+        killed: voiding.killed,
+    };
+    let mut owner = owner.acquire().await?;
+    round.problems.extend(ballots.judge(&mut owner).await?);
+    round.problems.extend(voiding.judge(&mut owner).await?);
     Ok(())
 }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use rand::Rng;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
-use reqwest::{Method, StatusCode};
+use reqwest::Method;
 use serde_json::{Value, json};
 use testkit::linearizable::items::{self, Wants};
 use testkit::linearizable::{Outcome, polls};
@@ -13,6 +13,7 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::{ANSWER_LIMIT, CLIENTS, FINISH_LIMIT, RuledRecords, Targets, VOTERS, voter_id};
+use crate::asking::ask;
 use crate::pause::Pause;
 
 /// The part of all requests that only reads.
@@ -140,27 +141,8 @@ impl RuledClient {
     async fn send(&mut self, voter: u32, request: Request) -> bool {
         let server = &self.servers[self.random.random_range(0..self.servers.len())];
         let (method, path, body) = self.text(voter, &request);
-        let mut sent = self
-            .http
-            .request(method, format!("{server}{path}"))
-            .timeout(ANSWER_LIMIT);
-        if !body.is_null() {
-            sent = sent.json(&body);
-        }
-        let called = Instant::now();
-        let answer = async {
-            let response = sent.send().await.ok()?;
-            let status: StatusCode = response.status();
-            Some((status.as_u16(), response.json::<Value>().await.ok()?))
-        };
-        let answer = answer.await;
-        let times = (called, Instant::now());
-        self.note(
-            voter,
-            request,
-            answer.as_ref().map(|(status, body)| (*status, body)),
-            times,
-        )
+        let asked = ask(&self.http, method, format!("{server}{path}"), &body, ANSWER_LIMIT).await;
+        self.note(voter, request, asked.answer(), (asked.called, asked.returned))
     }
 
     /// Returns whether it was answered.

@@ -1,0 +1,151 @@
+//! That the checks of ballots and voidings find what is wrong: clients and an operator work on a
+//! cluster without faults, and then the ledger, or what was recorded, is broken by hand.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use sqlx::{Acquire, PgConnection, Postgres, Transaction};
+use testkit::until;
+
+use crate::ballots::{self, BallotClients, BallotRecords};
+use crate::cluster::Cluster;
+use crate::schedule;
+use crate::stores;
+use crate::voiding::{self, Voiding, VoidingRecords};
+
+/// The settings of this seed's round are taken, and none of its faults.
+const SEED: u64 = 0;
+/// How long it may take until there is something of each kind to break.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// There is something of each kind.
+const IS_ENOUGH: &str = "
+    select (select count(vote_id) from ballot) > 10
+       and (select count(*) from vote join item on item.id = item_id where name = 'secret') > 3
+       and exists (select from place join item on item.id = item_id
+                   where name = 'limited ballots' and taken = max_votes)
+       and exists (select from place join vote using (item_id) join item on item.id = vote.item_id
+                   where name = 'voided limited' and change_number % 2 = 1)
+       and exists (select from voided join vote on vote.id = vote_id join item on item.id = item_id
+                   where name = 'voided numbered')
+       and exists (select from voided join vote on vote.id = vote_id join item on item.id = item_id
+                   where again_vote_id is not null and name = 'voided many')
+       and (select count(*) from voided join vote on vote.id = vote_id where voter_id is not null) > 3";
+
+/// Plays it in `folder`.
+///
+/// # Errors
+/// When something that is right is found wrong, or something wrong is not found.
+pub async fn play(folder: &Path) -> anyhow::Result<()> {
+    let template = stores::template(folder).await?;
+    let folder = folder.join("cluster");
+    let settings = schedule::draw(SEED, None).settings;
+    let cluster = Arc::new(Cluster::start(&folder, &template, &settings).await?);
+    let owner = cluster.postgres.lock().await.owner();
+    let ballots = BallotClients::start(SEED, &cluster.urls, &cluster.pause, &owner).await?;
+    let voiding = Voiding::start(SEED, &cluster, &owner, &folder).await?;
+    let enough = until("there is something of each kind", LIMIT, async || {
+        let is_enough = sqlx::query_scalar(IS_ENOUGH).fetch_one(&owner).await;
+        is_enough.ok().filter(|is_enough: &bool| *is_enough)
+    });
+    enough.await?;
+    let (mut ballots, voiding) = tokio::try_join!(ballots.finish(), voiding.finish())?;
+    let checked = async {
+        let mut owner = owner.acquire().await?;
+        ballots::tampering::add_ballots(&mut ballots, &mut owner).await?;
+        check(&mut owner, &ballots, &voiding).await
+    };
+    let checked = checked.await;
+    cluster.stop().await;
+    checked
+}
+
+async fn check(
+    owner: &mut PgConnection,
+    ballots: &BallotRecords,
+    voiding: &VoidingRecords,
+) -> anyhow::Result<()> {
+    let right = [
+        of_ballots(owner, ballots).await?,
+        of_voidings(owner, voiding).await?,
+    ]
+    .concat();
+    if !right.is_empty() {
+        bail!("nothing is broken yet: {right:#?}");
+    }
+    let mut missed = Vec::new();
+    for (statement, part) in ballots::tampering::STATEMENTS {
+        let mut broken = broken(owner, statement).await?;
+        missed.extend(not_found(
+            &of_ballots(&mut broken, ballots).await?,
+            part,
+            statement,
+        ));
+        broken.rollback().await?;
+    }
+    for (statement, part) in voiding::tampering::STATEMENTS {
+        let mut broken = broken(owner, statement).await?;
+        missed.extend(not_found(
+            &of_voidings(&mut broken, voiding).await?,
+            part,
+            statement,
+        ));
+        broken.rollback().await?;
+    }
+    for (at, (broken, part)) in ballots::tampering::records(ballots).into_iter().enumerate() {
+        let found = of_ballots(owner, &broken).await?;
+        missed.extend(not_found(&found, part, &format!("records of ballots, {at}")));
+    }
+    for (at, (broken, part)) in voiding::tampering::records(voiding).into_iter().enumerate() {
+        let found = of_voidings(owner, &broken).await?;
+        missed.extend(not_found(&found, part, &format!("records of voidings, {at}")));
+    }
+    if !missed.is_empty() {
+        bail!(missed.join("\n"));
+    }
+    Ok(())
+}
+
+/// A transaction in which this statement has broken something, past the triggers and the constraints
+/// that would refuse it.
+async fn broken<'c>(
+    owner: &'c mut PgConnection,
+    statement: &str,
+) -> anyhow::Result<Transaction<'c, Postgres>> {
+    let mut transaction = owner.begin().await?;
+    sqlx::raw_sql(
+        "set local session_replication_role = replica; drop index vote_number; drop index voided_by;
+         alter table place drop constraint place_is_not_overfull",
+    )
+    .execute(&mut *transaction)
+    .await?;
+    let changed = sqlx::query(statement)
+        .execute(&mut *transaction)
+        .await
+        .with_context(|| statement.to_owned())?;
+    if changed.rows_affected() == 0 {
+        bail!("it changes nothing: {statement}");
+    }
+    Ok(transaction)
+}
+
+/// What the checks of ballots find.
+async fn of_ballots(owner: &mut PgConnection, records: &BallotRecords) -> anyhow::Result<Vec<String>> {
+    let mut found = testkit::rules::broken(&mut *owner).await?;
+    found.extend(records.judge(owner).await?);
+    Ok(found)
+}
+
+/// What the checks of voidings find.
+async fn of_voidings(owner: &mut PgConnection, records: &VoidingRecords) -> anyhow::Result<Vec<String>> {
+    let mut found = testkit::rules::broken(&mut *owner).await?;
+    found.extend(records.clone().judge(owner).await?);
+    Ok(found)
+}
+
+fn not_found(found: &[String], part: &str, broken: &str) -> Option<String> {
+    let is_found = found.iter().any(|problem| problem.contains(part));
+    (!is_found).then(|| format!("{part:?} is not found after: {broken}\nfound: {found:#?}"))
+}
