@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 use reqwest::{StatusCode, Url};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::domain::Value;
+use crate::domain::{ApiKey, Value};
 
 /// How long one request may take. It is longer than the server takes at the most for a vote
 /// whose batch is stored at once (`limits.rs`), so the server's answer comes first.
@@ -32,12 +33,25 @@ pub enum Outcome {
 /// How long a health check waits for the answer.
 pub(crate) const HEALTH_LIMIT: Duration = Duration::from_secs(3);
 
+/// The headers of each request of a client with this API key.
+pub(crate) fn credentials(api_key: Option<&ApiKey>) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    let value = api_key.map(|key| HeaderValue::try_from(format!("Bearer {}", key.as_str())));
+    if let Some(Ok(mut value)) = value {
+        // So that no Debug output shows it.
+        value.set_sensitive(true);
+        headers.insert(AUTHORIZATION, value);
+    }
+    headers
+}
+
 /// Asks a URL once: whether the answer is a success, and its body.
 ///
 /// # Errors
 /// When there is no answer.
-pub async fn ask(url: &Url) -> anyhow::Result<(bool, String)> {
+pub async fn ask(url: &Url, api_key: Option<&ApiKey>) -> anyhow::Result<(bool, String)> {
     let client = reqwest::Client::builder()
+        .default_headers(credentials(api_key))
         .timeout(HEALTH_LIMIT)
         .no_proxy()
         .build()?;
@@ -127,12 +141,13 @@ impl Client {
     ///
     /// # Errors
     /// When the URL is not an http:// URL.
-    pub fn new(base: &Url, connections: usize) -> anyhow::Result<Self> {
+    pub fn new(base: &Url, connections: usize, api_key: Option<&ApiKey>) -> anyhow::Result<Self> {
         if base.scheme() != "http" || base.cannot_be_a_base() {
             bail!("--url is {}; it takes http://host:port", public(base));
         }
         let http = reqwest::Client::builder()
             .timeout(REQUEST_LIMIT)
+            .default_headers(credentials(api_key))
             .tcp_nodelay(true)
             .no_proxy()
             .pool_max_idle_per_host(connections)
@@ -315,7 +330,7 @@ mod tests {
     #[test]
     fn a_voter_is_one_part_of_the_path_whatever_it_holds_or_no_part_at_all() {
         let base: Url = "http://127.0.0.1:8080".parse().expect("a URL");
-        let client = Client::new(&base, 1).expect("a client");
+        let client = Client::new(&base, 1, None).expect("a client");
         let path = |voter| client.vote_url(7, voter).map(|url| url.path().to_owned());
         for (voter, last) in [
             ("ada", "ada"),

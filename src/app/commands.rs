@@ -18,6 +18,7 @@ pub async fn run(command: Command) -> anyhow::Result<bool> {
         Command::Item(command) => operator::item(command).await,
         Command::Poll(command) => operator::poll(command).await,
         Command::Ballots(command) => operator::ballots(command).await,
+        Command::Key(command) => operator::key(command).await,
         Command::Void(command) => operator::void(command).await,
         Command::Replay(settings) => replay::run(settings.into()).await,
         Command::Health(settings) => health(&settings).await,
@@ -38,7 +39,7 @@ async fn serve(settings: config::Serve) -> anyhow::Result<()> {
 }
 
 async fn health(settings: &config::Health) -> anyhow::Result<bool> {
-    let (is_well, answer) = client::ask(&settings.url).await?;
+    let (is_well, answer) = client::ask(&settings.url, settings.credential.api_key.as_ref()).await?;
     telemetry::print(format_args!("{answer}\n"));
     Ok(is_well)
 }

@@ -11,6 +11,8 @@ use super::StoreUrls;
 use crate::config;
 use crate::dev::{Durability, PrivatePostgres, PrivateRedis, usable_folder};
 use crate::domain::ItemName;
+use crate::http::ServerOptions;
+use crate::http::access::Open;
 use crate::ledger::{Role, ServerLedger};
 use crate::sync::{self, Schedule};
 use crate::{shutdown, telemetry};
@@ -79,12 +81,12 @@ async fn serve(
     };
     add_demo_items(&logins.server_url).await?;
     super::check_for_server(&urls(&logins.server_url), "tally dev server").await?;
-    let server = super::server(
-        &urls(&logins.server_url),
-        (&settings.server).into(),
-        "tally dev server",
-        metrics,
-    )?;
+    let mut options = ServerOptions::from(&settings.server);
+    if settings.server.open.is_none() && settings.server.listen.ip().is_loopback() {
+        options.open = Open::ALL;
+    }
+    let open = options.open;
+    let server = super::server(&urls(&logins.server_url), options, "tally dev server", metrics)?;
     let address = server.address()?;
     let worker = super::worker(
         &urls(&logins.worker_url),
@@ -98,7 +100,7 @@ async fn serve(
         sync::run(worker, &schedule, async { drop(worker_stopped.await) }).await
     });
 
-    greet(address, stores, &logins);
+    greet(address, open, stores, &logins);
     let served = server.run(stop).await;
     // The server first, so that the worker's last flush has all votes.
     drop(stop_worker);
@@ -120,11 +122,11 @@ async fn add_demo_items(server_url: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn greet(address: std::net::SocketAddr, stores: &DevStores, logins: &Logins) {
+fn greet(address: std::net::SocketAddr, open: Open, stores: &DevStores, logins: &Logins) {
     let base = format!("http://{address}");
     telemetry::print(format_args!(
         "
-Tally is at {base}/
+Tally is at {base}/{}
 
   curl -s {base}/v1/items
   curl -s {base}/v1/items/1/votes -H 'content-type: application/json' -d '{{\"voter_id\":\"ada\"}}'
@@ -133,6 +135,11 @@ Tally is at {base}/
   {}      reports: select * from item;
   Ctrl-C stops all of it{}.
 ",
+        if open == Open::ALL {
+            "\nIt is open to whoever reaches it: for trying it out."
+        } else {
+            ""
+        },
         logins.psql,
         if stores.private.is_some() {
             format!("; the data stay in {}", stores.folder.display())

@@ -23,6 +23,8 @@ impl From<&config::Server> for ServerOptions {
             shutdown_limit: settings.shutdown_limit,
             clients: ClientLimits::with_connections(settings.connections_limit),
             creates_items: settings.create_items,
+            open: settings.open.unwrap_or_default(),
+            origins: settings.origins.clone(),
         }
     }
 }
@@ -88,6 +90,7 @@ impl From<config::Replay> for ReplayOptions {
             }),
             connections: settings.connections,
             rate: settings.rate,
+            api_key: settings.credential.api_key,
         }
     }
 }

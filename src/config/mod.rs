@@ -21,6 +21,7 @@ use values::{
 };
 
 use crate::domain::ItemName;
+use crate::http::access::{Open, Origins};
 use crate::http::limits::CONNECTIONS_LIMIT;
 use crate::live::KeyPrefix;
 use crate::telemetry::LogFormat;
@@ -87,6 +88,23 @@ pub struct Server {
     /// Make the item of an unknown key with its first vote
     #[arg(long, env = "TALLY_CREATE_ITEMS", value_parser = clap::builder::BoolishValueParser::new())]
     pub create_items: bool,
+
+    /// What anyone may do without a credential: anonymous (vote without a voter), voters (vote as
+    /// any voter, and see what a voter holds), admin (make and edit items and polls, make ballots,
+    /// list and revoke API keys), report (read metrics); several, separated by commas
+    #[arg(long, env = "TALLY_OPEN", value_name = "WHAT")]
+    pub open: Option<Open>,
+
+    /// Origins whose pages may write, beside the server's own, like https://example.org; several,
+    /// separated by commas
+    #[arg(
+        long,
+        env = "TALLY_ORIGINS",
+        default_value = "",
+        hide_default_value = true,
+        value_name = "ORIGINS"
+    )]
+    pub origins: Origins,
 }
 
 /// Settings of the sync worker.
@@ -186,6 +204,9 @@ pub enum Command {
     Ballots(operator::Ballots),
     /// Take votes back that should not have been cast, or undo that
     Void(operator::Void),
+    /// Make, list, revoke and rotate API keys
+    #[command(subcommand)]
+    Key(operator::ApiKeyCommand),
     /// Cast a file of votes, ratings or choices over HTTP
     Replay(Replay),
     /// Ask a server or worker whether it is well, for health checks; exit code 0 if it is
@@ -280,6 +301,9 @@ pub struct Health {
         value_name = "URL"
     )]
     pub url: reqwest::Url,
+
+    #[command(flatten)]
+    pub credential: operator::Credential,
 }
 
 /// `tally replay`.
@@ -342,6 +366,9 @@ pub struct Replay {
     /// when it was due, even if it was sent later (an open loop)
     #[arg(long, value_parser = rate, value_name = "VOTES_PER_SECOND")]
     pub rate: Option<f64>,
+
+    #[command(flatten)]
+    pub credential: operator::Credential,
 }
 
 /// Writes live counts behind to their items, and audits them

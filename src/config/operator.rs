@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{ArgGroup, Args, Subcommand};
 
 use super::Stores;
-use crate::domain::{ItemId, Moment, Reference};
+use crate::domain::{ApiKey, ItemId, Moment, Reference, Scope};
 
 fn moment(text: &str) -> Result<Moment, String> {
     text.parse::<Moment>().map_err(|error| error.to_string())
@@ -38,9 +38,25 @@ pub struct Remote {
     )]
     pub url: reqwest::Url,
 
+    #[command(flatten)]
+    pub credential: Credential,
+
     /// Print the server's answers as they are, a line of JSON each
     #[arg(long)]
     pub json: bool,
+}
+
+/// What a client shows a server.
+#[derive(Args, Clone, Debug)]
+pub struct Credential {
+    /// An API key, if the server asks for one
+    #[arg(long, env = "TALLY_API_KEY", hide_env_values = true, value_parser = api_key, value_name = "KEY")]
+    pub api_key: Option<ApiKey>,
+}
+
+/// Reads an API key. What is wrong with one is said without it.
+pub fn api_key(text: &str) -> Result<ApiKey, String> {
+    ApiKey::parse(text).ok_or_else(|| "it is no API key; one is tally_ and 64 hexadecimal digits".to_owned())
 }
 
 /// `tally item`.
@@ -298,4 +314,83 @@ pub struct Void {
 
     #[command(flatten)]
     pub stores: Stores,
+}
+
+/// Where Postgres is, and how to print.
+#[derive(Args, Clone)]
+pub struct Database {
+    /// Postgres, with a login in the role tally_operator: postgres://user:password@host:port/database
+    #[arg(long, env = "DATABASE_URL", hide_env_values = true, value_parser = super::store_url, value_name = "URL")]
+    pub database_url: String,
+
+    /// Print the result as lines of JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `tally key`.
+#[derive(Subcommand)]
+pub enum ApiKeyCommand {
+    /// Make an API key, and show it: once
+    Create(ApiKeyCreate),
+    /// Show the API keys: whose they are, not the keys
+    List(Database),
+    /// Revoke an API key: servers refuse it within 60 s
+    Revoke(ApiKeyRevoke),
+    /// Make an API key in place of one, which still works for a while
+    Rotate(ApiKeyRotate),
+}
+
+impl ApiKeyCommand {
+    /// Where Postgres is.
+    pub fn database(&self) -> &Database {
+        match self {
+            Self::Create(create) => &create.database,
+            Self::List(database) => database,
+            Self::Revoke(revoke) => &revoke.database,
+            Self::Rotate(rotate) => &rotate.database,
+        }
+    }
+}
+
+/// `tally key create`.
+#[derive(Args)]
+pub struct ApiKeyCreate {
+    /// Whose it is, or where it is used
+    pub name: String,
+
+    /// What it allows: vote, admin or report; several, separated by commas
+    #[arg(long, required = true, value_delimiter = ',', value_name = "SCOPE")]
+    pub scope: Vec<Scope>,
+
+    /// Until when it works, like 2030-01-31T18:00:00Z
+    #[arg(long, value_parser = moment, value_name = "TIME")]
+    pub expires_at: Option<Moment>,
+
+    #[command(flatten)]
+    pub database: Database,
+}
+
+/// `tally key revoke`.
+#[derive(Args)]
+pub struct ApiKeyRevoke {
+    /// Its id, as tally key list shows it
+    pub id: i64,
+
+    #[command(flatten)]
+    pub database: Database,
+}
+
+/// `tally key rotate`.
+#[derive(Args)]
+pub struct ApiKeyRotate {
+    /// Its id, as tally key list shows it
+    pub id: i64,
+
+    /// How long the old one still works
+    #[arg(long, default_value = "1h", value_parser = super::duration, value_name = "DURATION")]
+    pub grace: std::time::Duration,
+
+    #[command(flatten)]
+    pub database: Database,
 }

@@ -4,6 +4,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser};
 
 use super::{SyncWorker, Tally};
+use crate::domain::API_KEY_PREFIX;
 
 /// Reads the settings from the command line and the environment. A wrong setting ends the
 /// program with exit code 2 and one line that names it.
@@ -24,19 +25,19 @@ pub fn read<P: Parser + CommandFactory>() -> P {
     }
 }
 
-/// What must not be shown: the stores' URLs, wherever on the command line they stand by
-/// mistake, and every other URL with a user in it. The longest comes first, so that no part of
+/// What must not be shown: the stores' URLs and API keys, wherever on the command line they stand
+/// by mistake, and every other URL with a user in it. The longest comes first, so that no part of
 /// one is left.
 fn secrets() -> Vec<String> {
     let arguments = std::env::args().skip(1).flat_map(|argument| {
         let value = argument.split_once('=').map(|(_, value)| value.to_owned());
         value.into_iter().chain([argument])
     });
-    let listed = ["DATABASE_URL", "REDIS_URL", "TALLY_URL"]
+    let listed = ["DATABASE_URL", "REDIS_URL", "TALLY_URL", "TALLY_API_KEY"]
         .iter()
         .filter_map(|variable| std::env::var(variable).ok());
     let mut secrets: Vec<String> = arguments
-        .filter(|argument| argument.contains('@'))
+        .filter(|argument| argument.contains('@') || argument.contains(API_KEY_PREFIX))
         .chain(listed)
         .filter(|secret| !secret.is_empty())
         .collect();

@@ -1,5 +1,6 @@
 //! Types and rules that every module shares. No I/O.
 
+mod access;
 mod ballot;
 mod count;
 mod edit;
@@ -16,6 +17,10 @@ mod snapshot;
 mod voiding;
 mod vote;
 
+pub use access::{
+    API_KEY_NAME_LIMIT_CHARACTERS, API_KEY_PREFIX, ApiKey, ApiKeyHash, ApiKeyId, ApiKeyInfo, NewApiKey,
+    Scope, Scopes,
+};
 pub use ballot::{BALLOT_BYTES, Ballot, BallotHash};
 pub use count::{Count, CountDelta, CountToSave, ExactCount};
 pub use edit::{EditRefusal, ItemEdit, PollEdit, TimeEdits};

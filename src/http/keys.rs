@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::access::Caller;
 use super::problem::Problem;
 use super::state::AppState;
 use crate::domain::{ItemId, ItemKey, ItemName, NewItem, PollId, Reference};
@@ -81,15 +82,20 @@ impl AppState {
         found.ok_or_else(|| Problem::unknown_item(reference))
     }
 
-    /// The item to vote on. If TALLY_CREATE_ITEMS allows it, an item of an unknown key is made.
+    /// The item to vote on. If TALLY_CREATE_ITEMS or the caller's API key allows it, an item of an
+    /// unknown key is made.
     ///
     /// # Errors
     /// As [`AppState::item`].
-    pub async fn item_to_vote_on(&self, reference: &Reference<ItemId>) -> Result<ItemId, Problem> {
+    pub async fn item_to_vote_on(
+        &self,
+        reference: &Reference<ItemId>,
+        caller: Caller,
+    ) -> Result<ItemId, Problem> {
         if let Some(id) = self.find_item(reference).await? {
             return Ok(id);
         }
-        let (Reference::Key(key), true) = (reference, self.creates_items) else {
+        let (Reference::Key(key), true) = (reference, self.creates_items || caller.is_admin_by_key()) else {
             return Err(Problem::unknown_item(reference));
         };
         // Whatever may be a key may be a name, once it is short enough and not blank.

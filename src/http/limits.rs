@@ -37,3 +37,7 @@ pub const BACKLOG_LIMIT_CONNECTIONS: u32 = 1024;
 /// How many connections a thread may hold besides those that it serves. It answers each of
 /// them that there is no free connection. Further connections wait in the system.
 pub const REFUSAL_LIMIT_CONNECTIONS_PER_THREAD: usize = 64;
+/// Votes with a ballot in one batch of who has no credential and may not vote otherwise. Who holds a
+/// ballot has one or a few; without this limit a few requests with made-up ballots would fill the
+/// queue of decisions.
+pub const UNCREDENTIALED_LIMIT_BALLOTS: usize = 10;

@@ -4,11 +4,13 @@
 //! - `routes`: the whole route table.
 //! - `handlers`: a file a resource. They know no SQL and no Redis.
 //! - `extract`: reads bodies, paths and queries, strictly.
+//! - `access`: who may do what.
 //! - `keys`: which items and polls the frontend's own keys are of.
 //! - `problem`: every error, as problem+json, and the table of problem types.
 //! - `connection`, `limits`: what a client may take of the server.
 //! - `observe`: the id, log line and time of every request.
 
+pub mod access;
 mod connection;
 mod extract;
 mod handlers;
@@ -24,6 +26,7 @@ mod state;
 
 pub use connection::ClientLimits;
 pub(crate) use connection::REFUSAL_LIMIT_BYTES;
+pub(crate) use handlers::api_keys::LIST_LIMIT_API_KEYS;
 pub(crate) use handlers::ballots::BALLOTS_LIMIT;
 pub(crate) use handlers::health::PROBE_LIMIT;
 pub(crate) use handlers::items::{PAGE_DEFAULT_ITEMS, PAGE_LIMIT_ITEMS};

@@ -17,6 +17,9 @@ use tracing_actix_web::{RequestId, RootSpanBuilder};
 use super::connection::Activity;
 use crate::telemetry::name;
 
+/// The digits of the longest id.
+const ID_LIMIT_DIGITS: usize = 19;
+
 /// The request's id: in its answer and in each of its log lines.
 static REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
@@ -39,9 +42,12 @@ pub async fn observe(
     let status = response.status();
     if status.is_server_error() {
         // The cause is logged where it arose, for a batch only once.
-        let (method, path) = (response.request().method(), loggable(response.request().path()));
+        let (method, path) = (
+            response.request().method(),
+            loggable(response.request().uri().path()),
+        );
         let id = id.map(|id| id.to_string()).unwrap_or_default();
-        tracing::warn!(request_id = id, %method, path, status = status.as_u16(), "a request was not served");
+        tracing::warn!(request_id = id, %method, %path, status = status.as_u16(), "a request was not served");
     }
     if let Some(route) = response.request().app_data::<Route>() {
         route.answered(status, started);
@@ -49,13 +55,42 @@ pub async fn observe(
     Ok(response)
 }
 
-/// A path without what names a voter: that stays out of every log.
-fn loggable(path: &str) -> &str {
-    const VOTES: &str = "/votes";
-    match path.find("/votes/") {
-        Some(at) => &path[..at + VOTES.len()],
-        None => path,
-    }
+/// The parts of the paths of the route table. Whatever else stands in a path may name a voter or be
+/// a secret, however it is encoded.
+const WORDS: [&str; 18] = [
+    "",
+    "v1",
+    "items",
+    "polls",
+    "votes",
+    "ballots",
+    "api-keys",
+    "page.css",
+    "page.js",
+    "problems",
+    "health",
+    "live",
+    "ready",
+    "metrics",
+    ".",
+    "..",
+    "favicon.ico",
+    "robots.txt",
+];
+
+/// A path as logs may show it: words of the route table and ids; anything else is left out.
+fn loggable(path: &str) -> String {
+    let mut is_shown = true;
+    let parts = path.split('/').map(|part| {
+        let is_id = part.len() <= ID_LIMIT_DIGITS && part.bytes().all(|byte| byte.is_ascii_digit());
+        is_shown &= is_id || WORDS.contains(&part);
+        let shown = if is_shown { part } else { "…" };
+        // What stands behind this is a voter, or a vote's id.
+        is_shown &= part != "votes";
+        shown
+    });
+    let parts: Vec<&str> = parts.collect();
+    parts.join("/")
 }
 
 /// A route's histograms, one a status, each looked up once. The label is the route's
@@ -102,7 +137,7 @@ impl RootSpanBuilder for RequestSpan {
             "request",
             id = %id.map(|id| id.to_string()).unwrap_or_default(),
             method = %request.method(),
-            path = loggable(request.path()),
+            path = %loggable(request.uri().path()),
             status = tracing::field::Empty,
         )
     }
@@ -114,5 +149,27 @@ impl RootSpanBuilder for RequestSpan {
         };
         span.record("status", status.as_u16());
         tracing::debug!(parent: &span, status = status.as_u16(), "answered");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::loggable;
+
+    #[test]
+    fn a_logged_path_has_words_of_the_route_table_and_ids_and_nothing_else() {
+        for (path, shown) in [
+            ("/v1/items/5/votes", "/v1/items/5/votes"),
+            ("/v1/items/5/votes/ada", "/v1/items/5/votes/…"),
+            ("/v1/items/5/votes/12345", "/v1/items/5/votes/…"),
+            ("/v1/items/5/%76otes/ada", "/v1/items/5/…/…"),
+            ("/v1/items/5/%76otes/12345", "/v1/items/5/…/…"),
+            ("/v1/items/5%2fvotes%2fada", "/v1/items/…"),
+            ("/v1/items/key:tally_0", "/v1/items/…"),
+            ("/health/ready", "/health/ready"),
+            ("/", "/"),
+        ] {
+            assert_eq!(loggable(path), shown);
+        }
     }
 }

@@ -2,8 +2,9 @@
 
 use actix_web::ResponseError;
 use actix_web::body::MessageBody;
-use actix_web::http::header;
+use actix_web::http::header::{self, HeaderMap, HeaderValue};
 
+use super::access::{self, Origins};
 use super::extract::{body, idempotency, path, query, reference};
 use super::handlers::ballots::BallotsBody;
 use super::handlers::batches::{BatchBody, BatchEntry};
@@ -12,7 +13,9 @@ use super::handlers::items::{ListQuery, NewItemBody};
 use super::handlers::polls::{NewPollBody, SelectionBody};
 use super::handlers::votes::VoteBody;
 use super::problem::Problem;
-use crate::domain::{Ballot, ItemEdit, ItemId, NewItem, NewPoll, NewVote, PollEdit, Reference, VoterId};
+use crate::domain::{
+    ApiKey, Ballot, ItemEdit, ItemId, NewItem, NewPoll, NewVote, PollEdit, Reference, VoterId,
+};
 
 pub use super::handlers::ballots::BALLOTS_LIMIT;
 pub use super::handlers::items::{Listed, PAGE_LIMIT_ITEMS};
@@ -101,6 +104,20 @@ pub fn ballots(bytes: &[u8]) -> Result<Vec<Ballot>, Refusal> {
 /// Reads an item in a path.
 pub fn item_reference(part: &str) -> Result<Reference<ItemId>, Refusal> {
     Ok(reference::path_reference(part)?)
+}
+
+/// Reads the header Authorization.
+pub fn authorization(value: &[u8]) -> Option<ApiKey> {
+    access::bearer(value)
+}
+
+/// Whether a request with this Host and Origin may write, where pages of `allowed` may; `None`: no
+/// request can have these headers.
+pub fn may_write(allowed: &Origins, host: &[u8], origin: &[u8]) -> Option<bool> {
+    let mut headers = HeaderMap::new();
+    headers.insert(header::HOST, HeaderValue::from_bytes(host).ok()?);
+    headers.insert(header::ORIGIN, HeaderValue::from_bytes(origin).ok()?);
+    Some(allowed.may_write(&headers))
 }
 
 /// Reads the header Idempotency-Key.

@@ -3,7 +3,9 @@
 use actix_web::http::StatusCode;
 use actix_web::web;
 
-use super::handlers::{ballots, batches, edits, health, items, pages, polls, problems, receipts, votes};
+use super::handlers::{
+    api_keys, ballots, batches, edits, health, items, pages, polls, problems, receipts, votes,
+};
 use super::observe;
 use super::problem::{method_not_allowed, not_found};
 
@@ -45,6 +47,8 @@ pub(super) fn add(app: &mut web::ServiceConfig) {
     resource!("/v1/polls/{id}/ballots", allow = "POST", post => ballots::of_poll);
     resource!("/v1/votes", allow = "POST", post => batches::cast);
     resource!("/v1/votes/{id}", allow = "GET, HEAD", get => receipts::show, head => receipts::show);
+    resource!("/v1/api-keys", allow = "GET, HEAD", get => api_keys::list, head => api_keys::list);
+    resource!("/v1/api-keys/{id}", allow = "DELETE", delete => api_keys::revoke);
     resource!("/v1/polls", allow = "POST", post => polls::create);
     resource!("/", allow = "GET, HEAD", get => pages::html, head => pages::html);
     resource!("/page.css", allow = "GET, HEAD", get => pages::css, head => pages::css);

@@ -17,6 +17,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep, timeout};
 use tracing_actix_web::TracingLogger;
 
+use super::access::{self, Access, ApiKeys, Open, Origins};
 use super::connection::{ClientLimits, Connection, Places};
 use super::keys::KeyCache;
 use super::limits::{
@@ -49,7 +50,7 @@ pub struct Server {
 }
 
 /// Where a server listens, and how long it waits for what.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct ServerOptions {
     pub listen: SocketAddr,
     /// How long a shutdown waits for the requests under way, then for the batches of votes,
@@ -58,6 +59,10 @@ pub struct ServerOptions {
     pub clients: ClientLimits,
     /// Whether a vote on an unknown key makes its item.
     pub creates_items: bool,
+    /// What anyone may do without a credential.
+    pub open: Open,
+    /// Whose pages may write, beside the server's own.
+    pub origins: Origins,
 }
 
 impl Server {
@@ -101,8 +106,15 @@ impl Server {
             clients,
             shutdown_limit,
             creates_items,
+            open,
+            origins,
             ..
         } = self.options;
+        let access = Access {
+            open,
+            origins,
+            api_keys: ApiKeys::new(self.ledger.clone()),
+        };
         let _upkeep = Upkeep::start(self.metrics.clone());
         let (tell_owner, owner) = watch::channel(None);
         let learning = tokio::spawn(learn_owner(self.ledger.clone(), tell_owner));
@@ -131,6 +143,7 @@ impl Server {
                 metrics: self.metrics.clone(),
                 item_keys: KeyCache::default(),
                 poll_keys: KeyCache::default(),
+                access: access.clone(),
                 creates_items,
             };
             app.app_data(web::Data::new(state)).configure(routes::add);
@@ -238,6 +251,7 @@ pub fn start(
     let stopping = builder.graceful_shutdown_signal();
     let service = move || {
         let app = App::new()
+            .wrap(from_fn(access::guard))
             .wrap(from_fn(observe::observe))
             .wrap(TracingLogger::<observe::RequestSpan>::new())
             .app_data(observe::Route::new("unknown", StatusCode::NOT_FOUND))

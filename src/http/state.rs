@@ -2,6 +2,7 @@
 
 use metrics_exporter_prometheus::PrometheusHandle;
 
+use super::access::Access;
 use super::keys::KeyCache;
 use crate::counts::CountReader;
 use crate::domain::{ItemId, PollId};
@@ -22,6 +23,7 @@ pub(crate) struct AppState {
     pub metrics: PrometheusHandle,
     pub item_keys: KeyCache<ItemId>,
     pub poll_keys: KeyCache<PollId>,
+    pub access: Access,
     /// Whether a vote on an unknown key makes its item.
     pub creates_items: bool,
 }

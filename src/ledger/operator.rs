@@ -1,9 +1,14 @@
-//! The statements of `tally void`: the role `tally_operator`.
+//! The statements of `tally void` and `tally key`: the role `tally_operator`.
+
+use std::time::Duration;
 
 use super::LedgerError;
 use super::decided::safe_vote_id;
 use super::server::{ServerLedger, VOID_LIMIT_IDS, VOID_LIMIT_VOTES};
-use crate::domain::{ItemId, Moment, Reference, Voiding, VoidingId, VoteFilter, VoteId, VoterId};
+use crate::domain::{
+    ApiKeyHash, ApiKeyId, ItemId, Moment, NewApiKey, Reference, Voiding, VoidingId, VoteFilter, VoteId,
+    VoterId,
+};
 
 /// The ledger as the role `tally_operator` may use it. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -53,6 +58,46 @@ impl OperatorLedger {
             }
             Reference::Key(key) => self.server.item_with_key(key).await,
         }
+    }
+
+    /// Makes an API key with this hash.
+    ///
+    /// # Errors
+    /// When Postgres is unavailable.
+    pub async fn create_api_key(&self, hash: &ApiKeyHash, new: &NewApiKey) -> Result<ApiKeyId, LedgerError> {
+        let names: Vec<String> = new.scopes.names().into_iter().map(str::to_owned).collect();
+        let id = sqlx::query_file_scalar!(
+            "src/ledger/sql/create_api_key.sql",
+            hash.as_bytes(),
+            new.name,
+            &names,
+            new.expires_at.map(Moment::micros)
+        )
+        .fetch_one(self.server.pool())
+        .await?;
+        Ok(ApiKeyId(id))
+    }
+
+    /// Makes a key with the name and scopes of this one, which still allows something for `grace`.
+    /// `None`: there is no such key, or it allows nothing any more.
+    ///
+    /// # Errors
+    /// When Postgres is unavailable.
+    pub async fn rotate_api_key(
+        &self,
+        id: ApiKeyId,
+        hash: &ApiKeyHash,
+        grace: Duration,
+    ) -> Result<Option<ApiKeyId>, LedgerError> {
+        let made = sqlx::query_file_scalar!(
+            "src/ledger/sql/rotate_api_key.sql",
+            id.0,
+            hash.as_bytes(),
+            i64::try_from(grace.as_micros()).unwrap_or(i64::MAX)
+        )
+        .fetch_optional(self.server.pool())
+        .await?;
+        Ok(made.map(ApiKeyId))
     }
 
     /// The last vote of those that are cast by now. Waits for votes that are being stored.

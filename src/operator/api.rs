@@ -4,7 +4,8 @@ use anyhow::{Context, bail};
 use reqwest::{Method, StatusCode, Url};
 use serde_json::Value;
 
-use crate::client::REQUEST_LIMIT;
+use crate::client::{REQUEST_LIMIT, credentials};
+use crate::config::operator::Remote;
 
 /// A server's HTTP interface.
 pub struct Api {
@@ -17,12 +18,14 @@ impl Api {
     ///
     /// # Errors
     /// When the URL is not an http:// URL.
-    pub fn new(base: &Url) -> anyhow::Result<Self> {
+    pub fn new(remote: &Remote) -> anyhow::Result<Self> {
+        let base = &remote.url;
         if base.scheme() != "http" || base.cannot_be_a_base() {
             bail!("--url takes http://host:port");
         }
         let http = reqwest::Client::builder()
             .timeout(REQUEST_LIMIT)
+            .default_headers(credentials(remote.credential.api_key.as_ref()))
             .no_proxy()
             .build()?;
         Ok(Self {

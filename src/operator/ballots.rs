@@ -30,7 +30,7 @@ pub async fn ballots(command: Ballots) -> anyhow::Result<bool> {
         (None, Some(poll)) => ("polls", poll),
         (None, None) => bail!("--item or --poll is missing"),
     };
-    let api = Api::new(&command.remote.url)?;
+    let api = Api::new(&command.remote)?;
     // Before any ballot is made: none is lost because there is no place for it.
     let mut file = OpenOptions::new()
         .write(true)

@@ -22,7 +22,7 @@ const SHOWN_LIMIT_LINES: usize = 20;
 pub async fn item(command: Item) -> anyhow::Result<bool> {
     match command {
         Item::Make(make) => {
-            let api = Api::new(&make.remote.url)?;
+            let api = Api::new(&make.remote)?;
             let (_, item) = api
                 .ask(Method::POST, &["v1", "items"], Some(&new_item(&make)))
                 .await?;
@@ -30,14 +30,14 @@ pub async fn item(command: Item) -> anyhow::Result<bool> {
             Ok(true)
         }
         Item::Show(wanted) => {
-            let api = Api::new(&wanted.remote.url)?;
+            let api = Api::new(&wanted.remote)?;
             let (_, item) = api.ask(Method::GET, &["v1", "items", &wanted.id], None).await?;
             show(&item, wanted.remote.json);
             Ok(true)
         }
         Item::Edit(edit) => {
             let body = edit_body(("name", edit.name.as_ref()), &edit.edits);
-            let api = Api::new(&edit.remote.url)?;
+            let api = Api::new(&edit.remote)?;
             let (_, item) = api
                 .ask(Method::PATCH, &["v1", "items", &edit.id], Some(&body))
                 .await?;
@@ -88,7 +88,7 @@ async fn read_and_make(import: &ItemImport) -> anyhow::Result<bool> {
     if lines.is_empty() {
         bail!("{name} holds no line with a name");
     }
-    let api = Api::new(&import.remote.url)?;
+    let api = Api::new(&import.remote)?;
     let bar = ProgressBar::new(lines.len() as u64).with_style(
         ProgressStyle::with_template("{bar:30} {pos}/{len} items, {per_sec}")
             .unwrap_or_else(|_| ProgressStyle::default_bar()),

@@ -2,16 +2,19 @@
 //!
 //! - `api`: asks a server, as any client does.
 //! - `items`, `polls`, `ballots`: over HTTP.
+//! - `keys`: API keys, with a login in Postgres.
 //! - `voiding`: with a login of its own in Postgres, since whoever may void may take any vote back.
 
 mod api;
 mod ballots;
 mod items;
+mod keys;
 mod polls;
 mod voiding;
 
 pub use ballots::ballots;
 pub use items::item;
+pub use keys::key;
 pub use polls::poll;
 pub use voiding::void;
 

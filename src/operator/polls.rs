@@ -25,18 +25,18 @@ pub async fn poll(command: Poll) -> anyhow::Result<bool> {
                 "by_ballot": make.by_ballot.then_some(true),
                 "secret": make.secret.then_some(true),
             });
-            let api = Api::new(&make.remote.url)?;
+            let api = Api::new(&make.remote)?;
             let made = api.ask(Method::POST, &["v1", "polls"], Some(&body)).await?;
             (make.remote, made.1)
         }
         Poll::Show(wanted) => {
-            let api = Api::new(&wanted.remote.url)?;
+            let api = Api::new(&wanted.remote)?;
             let shown = api.ask(Method::GET, &["v1", "polls", &wanted.id], None).await?;
             (wanted.remote, shown.1)
         }
         Poll::Edit(edit) => {
             let body = edit_body(("title", edit.title.as_ref()), &edit.edits);
-            let api = Api::new(&edit.remote.url)?;
+            let api = Api::new(&edit.remote)?;
             let edited = api
                 .ask(Method::PATCH, &["v1", "polls", &edit.id], Some(&body))
                 .await?;

@@ -14,8 +14,8 @@
 mod requests;
 
 pub use requests::{
-    ballots_body, batch_body, idempotency_key, item_body, item_edit_body, item_id, list_query, path_item,
-    path_voter, poll_body, poll_edit_body, selection_body, vote_body,
+    authorization, ballots_body, batch_body, idempotency_key, item_body, item_edit_body, item_id, list_query,
+    origin, path_item, path_voter, poll_body, poll_edit_body, selection_body, vote_body,
 };
 
 use std::str::FromStr;
@@ -30,7 +30,7 @@ use crate::replay::file::{self, Columns, Values, Vote};
 pub type Property = (&'static str, fn(&[u8]));
 
 /// All properties. Each is a fuzz target of the same name.
-pub const ALL: [Property; 18] = [
+pub const ALL: [Property; 20] = [
     ("vote_body", vote_body),
     ("item_body", item_body),
     ("batch_body", batch_body),
@@ -42,6 +42,8 @@ pub const ALL: [Property; 18] = [
     ("poll_edit_body", poll_edit_body),
     ("ballots_body", ballots_body),
     ("idempotency_key", idempotency_key),
+    ("authorization", authorization),
+    ("origin", origin),
     ("list_query", list_query),
     ("item_id", item_id),
     ("snapshot", snapshot),

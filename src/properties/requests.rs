@@ -264,6 +264,41 @@ pub fn idempotency_key(bytes: &[u8]) {
     }
 }
 
+/// The header Authorization.
+pub fn authorization(bytes: &[u8]) {
+    let Some(key) = parsing::authorization(bytes) else {
+        return;
+    };
+    let text = key.as_str();
+    is_printable(text, text.len(), 70);
+    assert!(text.starts_with("tally_"));
+    assert!(bytes.windows(text.len()).any(|part| part == text.as_bytes()));
+    assert_eq!(
+        parsing::authorization(format!("Bearer {text}").as_bytes()),
+        Some(key)
+    );
+}
+
+/// The headers Host and Origin, with a line feed between them.
+pub fn origin(bytes: &[u8]) {
+    const ALLOWED: &str = "https://news.example.org";
+    let (host, origin) = match bytes.iter().position(|byte| *byte == b'\n') {
+        Some(at) => (&bytes[..at], &bytes[at + 1..]),
+        None => (&b"votes.example.org"[..], bytes),
+    };
+    let allowed = ALLOWED.parse().expect("an origin");
+    if parsing::may_write(&allowed, host, origin) != Some(true) {
+        return;
+    }
+    // The one that is allowed, or a scheme and the host as it stands.
+    let host = host.to_ascii_lowercase();
+    let is_own = [&b"http://"[..], b"https://"].iter().any(|scheme| {
+        let own: Vec<u8> = [scheme, host.as_slice()].concat();
+        own == origin.to_ascii_lowercase()
+    });
+    assert!(is_own || origin == ALLOWED.as_bytes(), "{origin:?}");
+}
+
 /// The query of the list of items.
 pub fn list_query(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else {

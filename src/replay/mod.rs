@@ -20,7 +20,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
 use crate::client::{Client, Outcome};
-use crate::domain::{CHOICES_LIMIT_ITEMS, ItemName, Value};
+use crate::domain::{ApiKey, CHOICES_LIMIT_ITEMS, ItemName, Value};
 use crate::telemetry;
 use expected::Expected;
 use file::{Vote, Votes};
@@ -47,6 +47,8 @@ pub struct ReplayOptions {
     pub connections: usize,
     /// Votes a second; `None`: as fast as the servers answer.
     pub rate: Option<f64>,
+    /// What the servers are shown.
+    pub api_key: Option<ApiKey>,
 }
 
 /// A poll whose choices are the file's items.
@@ -103,7 +105,7 @@ pub async fn run(options: ReplayOptions) -> anyhow::Result<bool> {
     let clients: Vec<Client> = options
         .urls
         .iter()
-        .map(|url| Client::new(url, options.connections))
+        .map(|url| Client::new(url, options.connections, options.api_key.as_ref()))
         .collect::<Result<_, _>>()?;
     let name = options.file.display();
     if votes.len() == 0 {

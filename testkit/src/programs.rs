@@ -19,7 +19,7 @@ const FREEZE_LIMIT: Duration = Duration::from_secs(60);
 const READY_LIMIT: Duration = Duration::from_secs(60);
 
 /// A command for a program, in an environment of its own: only `PATH` and `HOME` are
-/// kept. On Linux the program ends with the thread that starts it, as the private stores
+/// kept, and a server is open to all, as most tests need it. On Linux the program ends with the thread that starts it, as the private stores
 /// do: `kill_on_drop` does nothing when a test is killed.
 pub fn command(program: &str) -> Command {
     let mut command = if cfg!(target_os = "linux") {
@@ -35,6 +35,7 @@ pub fn command(program: &str) -> Command {
             command.env(kept, value);
         }
     }
+    command.env("TALLY_OPEN", "anonymous,voters,admin,report");
     command
 }
 

@@ -6,6 +6,7 @@
 
 mod helpers;
 
+mod access;
 mod bad_input;
 mod batch;
 mod clocks;

@@ -249,7 +249,7 @@ async fn when_postgres_stalls_the_queue_is_bounded_and_further_votes_are_refused
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_whole_batch_request_finds_room_in_one_of_many_threads_queues() {
+async fn all_votes_of_one_request_fit_into_the_queue_of_any_of_many_threads() {
     let tally = Tally::start().await;
     let (item, limited) = (
         tally.item("x").await,

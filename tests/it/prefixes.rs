@@ -9,6 +9,7 @@ use redis::aio::MultiplexedConnection;
 use serde_json::{Value, json};
 use tally::app::{self, StoreUrls};
 use tally::domain::{ItemId, ItemName};
+use tally::http::access::{Open, Origins};
 use tally::http::{ClientLimits, ServerOptions};
 use tally::sync::{Repair, SyncOptions, Worker};
 
@@ -36,6 +37,8 @@ impl OneTally {
             shutdown_limit: Duration::from_secs(10),
             clients: ClientLimits::with_connections(16),
             creates_items: false,
+            open: Open::ALL,
+            origins: Origins::default(),
         };
         let server = app::server(&urls, server_options, "test server", metrics()).expect("a free port");
         let base = format!("http://{}", server.address().expect("an address"));

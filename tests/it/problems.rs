@@ -4,7 +4,10 @@ use std::collections::HashSet;
 
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
+use tally::domain::{ApiKey, NewApiKey, Scope};
 use tally::http::ProblemKind;
+use tally::http::access::Open;
+use tally::ledger::{OperatorLedger, Role};
 
 use crate::helpers::tally::Tally;
 
@@ -129,6 +132,7 @@ async fn each_problem_type_is_sent_and_leads_to_its_section() {
     rules_are_refused_beside_older_servers(&mut refusals).await;
     what_is_sent_is_refused(&mut refusals).await;
     rules_refuse(&mut refusals).await;
+    callers_are_refused(&mut refusals).await;
     ballots_and_keys_are_refused(&mut refusals).await;
     stores_that_do_not_answer_refuse(&mut refusals).await;
     for kind in ProblemKind::ALL {
@@ -231,6 +235,61 @@ async fn what_is_sent_is_refused(refusals: &mut Refusals) {
         .check(ProblemKind::UnknownItem, StatusCode::NOT_FOUND, problem)
         .await;
     assert_eq!(refusals.tally.ledger_sum(item).await, 0, "nothing is stored");
+}
+
+async fn callers_are_refused(refusals: &mut Refusals) {
+    let tally = &refusals.tally;
+    let base = tally
+        .another_server_with(|options| options.open = Open::default())
+        .await;
+    let scopes = [Scope::Report].into_iter().collect();
+    let (key, new) = (
+        ApiKey::fresh(),
+        NewApiKey {
+            name: "x".to_owned(),
+            scopes,
+            expires_at: None,
+        },
+    );
+    let operator = OperatorLedger::new(&tally.stores.login_url(Role::Operator), "test").expect("a URL");
+    operator
+        .create_api_key(&key.hash(), &new)
+        .await
+        .expect("Postgres answers");
+    for (kind, header, value) in [
+        (ProblemKind::CredentialMissing, "accept", "*/*".to_owned()),
+        (
+            ProblemKind::CredentialNotValid,
+            "authorization",
+            "Bearer x".to_owned(),
+        ),
+        (
+            ProblemKind::NotAllowed,
+            "authorization",
+            format!("Bearer {}", key.as_str()),
+        ),
+        (
+            ProblemKind::ForeignOrigin,
+            "origin",
+            "https://evil.example".to_owned(),
+        ),
+    ] {
+        let request = refusals.tally.http.post(format!("{base}/v1/items"));
+        let request = request.header(header, value).json(&json!({ "name": "x" }));
+        let answer = request.send().await.expect("an answer");
+        let is_challenge = answer.headers().contains_key("www-authenticate");
+        assert_eq!(is_challenge, answer.status() == StatusCode::UNAUTHORIZED);
+        let (status, problem) = (answer.status(), answer.json().await.expect("JSON"));
+        refusals.check(kind, status, &problem).await;
+    }
+    refusals
+        .add(
+            ProblemKind::UnknownApiKey,
+            Method::DELETE,
+            "/v1/api-keys/999",
+            None,
+        )
+        .await;
 }
 
 async fn ballots_and_keys_are_refused(refusals: &mut Refusals) {

@@ -21,7 +21,18 @@ const REDIS_PASSWORD: &str = "rEd!s\\s3cret,9kW";
 const REDIS_PASSWORD_IN_URL: &str = "rEd!s%5Cs3cret%2C9kW";
 
 /// A part of each password, which no encoding or quoting changes; and a voter.
-const PARTS: [&str; 4] = ["7zQ", "9kW", "s3cret", "very-private-voter"];
+const PARTS: [&str; 6] = [
+    "7zQ",
+    "9kW",
+    "s3cret",
+    "very-private-voter",
+    "5ec4e75ec4e7",
+    "very-private-ballot",
+];
+
+/// An API key that there is, and one that there is not.
+const API_KEY: &str = "tally_5ec4e75ec4e75ec4e75ec4e75ec4e75ec4e75ec4e75ec4e75ec4e75ec4e70000";
+const WRONG_API_KEY: &str = "tally_5ec4e75ec4e75ec4e75ec4e75ec4e75ec4e75ec4e75ec4e75ec4e75ec4e70001";
 
 fn assert_silent(what: &str, said: &str) {
     for part in PARTS {
@@ -120,6 +131,51 @@ async fn running_programs_show_no_secret_while_all_is_well_and_while_stores_fail
     for path in paths {
         assert_silent(path, &get(path).await);
     }
+    // Credentials: good, wrong, and no credentials at all.
+    sqlx::query(
+        "insert into api_key (key_hash, name, scopes) values (sha256($1::text::bytea), 'x', array['admin'])",
+    )
+    .bind(API_KEY)
+    .execute(&pool)
+    .await
+    .expect("a key");
+    let keyed = |key: &str| {
+        let request = http.get(format!("{base}/v1/api-keys"));
+        request.header("authorization", format!("Bearer {key}")).send()
+    };
+    for (key, status) in [
+        (API_KEY, 200),
+        (WRONG_API_KEY, 401),
+        (&format!("{API_KEY}0"), 401),
+        ("\u{e9}s3cret", 401),
+    ] {
+        let answer = keyed(key).await.expect("an answer");
+        assert_eq!(answer.status(), status);
+        assert_silent(
+            "/v1/api-keys",
+            &format!(
+                "{:?} {}",
+                answer.headers().clone(),
+                answer.text().await.expect("a text")
+            ),
+        );
+    }
+    // However a path is encoded or wrong, and whatever stands in it.
+    for path in [
+        "/v1/items/1/%76otes/very-private-voter",
+        "/v1/items/1/VOTES/very-private-voter",
+        "/v1/items/1%2fvotes%2fvery-private-voter",
+        "/v1/items/1/votes%2Fvery-private-voter",
+        &format!("/v1/items/key:{API_KEY}"),
+        &format!("/v1/api-keys/{API_KEY}"),
+        &format!("/v1/{API_KEY}?{API_KEY}"),
+    ] {
+        let put = http.put(format!("{base}{path}")).json(&json!({ "value": 1 }));
+        put.send().await.expect("an answer");
+    }
+    let spent = post("/v1/items/1/votes", json!({ "ballot": "very-private-ballot" })).await;
+    assert!(spent.contains("ballot-not-taken"), "{spent}");
+    assert_silent("a vote with a ballot", &spent);
     // The voter in a path: changed, shown, taken back, and refused below.
     let of_voter = format!("{base}/v1/items/1/votes/very-private-voter");
     let change = || http.put(&of_voter).json(&json!({ "value": -1 })).send();
@@ -144,7 +200,7 @@ async fn running_programs_show_no_secret_while_all_is_well_and_while_stores_fail
     for name in ["server", "worker"] {
         let program = if name == "server" { &server } else { &worker };
         eventually(&format!("the {name} is refused"), async || {
-            let _ = (vote().await, change().await);
+            let _ = (vote().await, change().await, keyed(WRONG_API_KEY).await);
             program
                 .output()
                 .contains("password authentication failed")
@@ -253,6 +309,12 @@ async fn neither_help_nor_the_error_for_a_wrong_command_line_shows_its_secrets()
         &["replay", "/dev/null", "--url", &format!("https{}", &api[4..])],
         &["health", "--url", api],
         &["health", "--url", &format!("{api}:x")],
+        &["item", "show", "1", "--api-key", WRONG_API_KEY],
+        &["item", "show", "1", "--api-key", &format!("{API_KEY}0")],
+        &["item", "show", "1", &format!("--api-key={API_KEY}0")],
+        &["item", "show", API_KEY, API_KEY],
+        &["health", "--api-key", API_KEY, API_KEY],
+        &["key", "revoke", API_KEY],
         &["--help"],
         &["serve", "--help"],
         &["dev", "--help"],
@@ -260,7 +322,7 @@ async fn neither_help_nor_the_error_for_a_wrong_command_line_shows_its_secrets()
     ];
     for arguments in arguments {
         let mut command = loud(TALLY, arguments, &url, "redis://:s3cret@127.0.0.1:1/0");
-        command.env("TALLY_URL", api);
+        command.env("TALLY_URL", api).env("TALLY_API_KEY", API_KEY);
         let said = said(&run(command).await);
         assert!(!said.is_empty(), "{arguments:?}");
         assert_silent(&format!("{arguments:?}"), &said);

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::items::moment;
 use crate::domain::{Ballot, BallotHash, Moment};
+use crate::http::access::Admin;
 use crate::http::extract::{Field, Form, Json, PathItemReference, PathPollReference, Takes};
 use crate::http::problem::Problem;
 use crate::http::state::AppState;
@@ -52,6 +53,7 @@ struct BallotsAnswer<'a> {
 
 /// Makes ballots for an item.
 pub async fn of_item(
+    _: Admin,
     state: web::Data<AppState>,
     id: PathItemReference,
     body: Json<BallotsBody>,
@@ -62,6 +64,7 @@ pub async fn of_item(
 
 /// Makes ballots for a poll.
 pub async fn of_poll(
+    _: Admin,
     state: web::Data<AppState>,
     id: PathPollReference,
     body: Json<BallotsBody>,

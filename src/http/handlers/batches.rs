@@ -7,8 +7,9 @@ use serde_json::Value;
 
 use super::votes::{Answer, VoteBody, answer, cast_one, digest};
 use crate::domain::{BallotHash, Digest, IdempotencyKey, ItemId, NewVote, Reference, Refusal, VoterId};
+use crate::http::access::Caller;
 use crate::http::extract::{BodyItem, Field, Form, Json, KeyHeader, Takes, body};
-use crate::http::limits::{BATCH_BODY_LIMIT_BYTES, BATCH_LIMIT_VOTES};
+use crate::http::limits::{BATCH_BODY_LIMIT_BYTES, BATCH_LIMIT_VOTES, UNCREDENTIALED_LIMIT_BALLOTS};
 use crate::http::problem::{self, Kind, Problem};
 use crate::http::state::AppState;
 
@@ -136,6 +137,7 @@ fn digest_of_batch(texts: &[String], votes: &[Result<BatchEntry, Problem>]) -> D
 
 /// Casts many votes. Each is answered by itself: one that is wrong does not harm the others.
 pub async fn cast(
+    caller: Caller,
     state: web::Data<AppState>,
     key: KeyHeader,
     body: Json<BatchBody>,
@@ -146,11 +148,29 @@ pub async fn cast(
         .map(|_| body.0.votes.iter().map(Value::to_string).collect());
     let mut votes = body.0.into_votes()?;
     let digest_of_body = texts.map(|texts| digest_of_batch(&texts, &votes));
+    // After the digest: with another credential it is the same batch.
+    let mut ballots = 0;
+    for entry in &mut votes {
+        let Ok(one) = entry else { continue };
+        ballots += usize::from(one.ballot.is_some());
+        let allowed = if ballots > UNCREDENTIALED_LIMIT_BALLOTS && !caller.may_vote_for_some() {
+            Err(Problem::too_many_ballots())
+        } else {
+            caller.may_vote(one.vote.voter_id.as_ref(), one.ballot.is_some())
+        };
+        if let Err(problem) = allowed {
+            *entry = Err(problem);
+        }
+    }
+    let may_claim = caller.may_vote_for_some() || votes.iter().any(Result::is_ok);
     let key = match key.0.zip(digest_of_body) {
-        Some((key, body)) => Some(claim(&state, key, body).await.map_err(Problem::without_vote)?),
-        None => None,
+        // Who may not vote claims no key.
+        Some((key, body)) if may_claim => {
+            Some(claim(&state, key, body).await.map_err(Problem::without_vote)?)
+        }
+        _ => None,
     };
-    find_items(&state, &mut votes)
+    find_items(&state, caller, &mut votes)
         .await
         .map_err(Problem::without_vote)?;
     // The queue takes them; the answers name their voters.
@@ -193,7 +213,11 @@ pub async fn cast(
 
 /// Finds the item of each vote. A vote whose key no item has becomes a problem, unless its item may
 /// be made.
-async fn find_items(state: &AppState, votes: &mut [Result<BatchEntry, Problem>]) -> Result<(), Problem> {
+async fn find_items(
+    state: &AppState,
+    caller: Caller,
+    votes: &mut [Result<BatchEntry, Problem>],
+) -> Result<(), Problem> {
     let references: Vec<Reference<ItemId>> = votes
         .iter()
         .filter_map(|entry| Some(entry.as_ref().ok()?.item.clone()))
@@ -204,7 +228,7 @@ async fn find_items(state: &AppState, votes: &mut [Result<BatchEntry, Problem>])
         let found = match items.next().flatten() {
             Some(item) => Ok(item),
             None if known.ballot.is_some() => state.item(&known.item).await,
-            None => state.item_to_vote_on(&known.item).await,
+            None => state.item_to_vote_on(&known.item, caller).await,
         };
         match found {
             Ok(item) => known.vote.item_id = item,

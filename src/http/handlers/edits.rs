@@ -7,6 +7,7 @@ use serde::{Deserialize, Deserializer};
 use super::items::{item_answer, moment, name};
 use super::polls;
 use crate::domain::{ItemEdit, Moment, PollEdit, TimeEdits};
+use crate::http::access::Admin;
 use crate::http::extract::{Field, Form, Json, PathItemReference, PathPollReference, Takes};
 use crate::http::problem::Problem;
 use crate::http::state::AppState;
@@ -200,6 +201,7 @@ fn times_field(times: &TimeEdits) -> &'static str {
 
 /// Edits an item, and shows it.
 pub async fn item(
+    _: Admin,
     state: web::Data<AppState>,
     id: PathItemReference,
     body: Json<ItemEditBody>,
@@ -215,6 +217,7 @@ pub async fn item(
 
 /// Edits a poll, and shows it.
 pub async fn poll(
+    _: Admin,
     state: web::Data<AppState>,
     id: PathPollReference,
     body: Json<PollEditBody>,

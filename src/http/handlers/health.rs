@@ -6,6 +6,7 @@ use serde::Serialize;
 use std::time::Duration;
 use tokio::time::timeout;
 
+use crate::http::access::Reporter;
 use crate::http::problem::{self, Kind, Problem};
 use crate::http::state::AppState;
 use crate::ledger::{LedgerError, Migrations, Writes};
@@ -107,7 +108,7 @@ pub async fn ready(state: web::Data<AppState>) -> HttpResponse {
 }
 
 /// Prometheus' text format.
-pub async fn metrics(state: web::Data<AppState>) -> HttpResponse {
+pub async fn metrics(_: Reporter, state: web::Data<AppState>) -> HttpResponse {
     metrics::gauge!(name::SUSPECTS).set(state.live_counts.suspect_total() as f64);
     HttpResponse::Ok()
         .insert_header((header::CONTENT_TYPE, "text/plain; version=0.0.4"))

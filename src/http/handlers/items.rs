@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::polls::open_and_close;
 use crate::counts::ItemCount;
 use crate::domain::{Count, Item, ItemId, ItemKey, ItemName, ItemRules, Moment, NewItem, PollId, Reference};
+use crate::http::access::Admin;
 use crate::http::extract::{Field, Form, Json, PathItemReference, Query, Takes, reference};
 use crate::http::problem::Problem;
 use crate::http::state::AppState;
@@ -256,7 +257,11 @@ fn body(item: &Item, count: Count, current: bool) -> ItemBody<'_> {
 }
 
 /// Makes an item. With a key that an equal item has, that one is the answer.
-pub async fn create(state: web::Data<AppState>, new: Json<NewItemBody>) -> Result<HttpResponse, Problem> {
+pub async fn create(
+    _: Admin,
+    state: web::Data<AppState>,
+    new: Json<NewItemBody>,
+) -> Result<HttpResponse, Problem> {
     let new = new.0.into_item()?;
     let item = match state.ledger.create_item(&new).await {
         Ok(item) => item,

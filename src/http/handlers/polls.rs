@@ -9,6 +9,7 @@ use crate::domain::{
     CHOICES_LIMIT_ITEMS, Item, ItemId, ItemName, Moment, NewPoll, Poll, PollId, PollState, Reference,
     Refusal, VoteRequest, VoterId,
 };
+use crate::http::access::{Admin, Caller};
 use crate::http::extract::{Field, Form, Json, PathPollReference, PathVoter, Takes};
 use crate::http::problem::Problem;
 use crate::http::state::AppState;
@@ -207,7 +208,11 @@ struct SelectionAnswer<'a> {
 }
 
 /// Creates a poll. With a key that an equal poll has, that one is the answer.
-pub async fn create(state: web::Data<AppState>, new: Json<NewPollBody>) -> Result<HttpResponse, Problem> {
+pub async fn create(
+    _: Admin,
+    state: web::Data<AppState>,
+    new: Json<NewPollBody>,
+) -> Result<HttpResponse, Problem> {
     let new = new.0.into_poll()?;
     let id = match state.ledger.create_poll(&new).await {
         Ok(id) => id,
@@ -330,11 +335,13 @@ async fn counts(
 
 /// Sets the whole selection of a voter.
 pub async fn select(
+    caller: Caller,
     state: web::Data<AppState>,
     id: PathPollReference,
     voter: PathVoter,
     body: Json<SelectionBody>,
 ) -> Result<HttpResponse, Problem> {
+    caller.may_act_for(&voter.0)?;
     let items = body.0.into_items()?;
     let poll = state.poll(&id.0).await.map_err(Problem::without_vote)?;
     set(&state, poll, voter.0, items).await
@@ -342,10 +349,12 @@ pub async fn select(
 
 /// Takes back all that a voter holds in a poll.
 pub async fn take_back(
+    caller: Caller,
     state: web::Data<AppState>,
     id: PathPollReference,
     voter: PathVoter,
 ) -> Result<HttpResponse, Problem> {
+    caller.may_act_for(&voter.0)?;
     let poll = state.poll(&id.0).await.map_err(Problem::without_vote)?;
     set(&state, poll, voter.0, Vec::new()).await
 }
@@ -372,10 +381,12 @@ async fn set(
 
 /// Shows what a voter holds in a poll.
 pub async fn selected(
+    caller: Caller,
     state: web::Data<AppState>,
     id: PathPollReference,
     voter: PathVoter,
 ) -> Result<HttpResponse, Problem> {
+    caller.may_act_for(&voter.0)?;
     let poll = state.poll(&id.0).await?;
     if state.ledger.poll(poll).await?.is_none() {
         return Err(Problem::unknown_poll(poll));
@@ -391,10 +402,12 @@ pub fn selection_answer(
     items: Vec<ItemId>,
     repeated: bool,
 ) -> HttpResponse {
-    HttpResponse::Ok().json(SelectionAnswer {
-        poll_id,
-        voter_id: voter_id.as_str(),
-        items,
-        repeated,
-    })
+    HttpResponse::Ok()
+        .insert_header((header::CACHE_CONTROL, "no-store"))
+        .json(SelectionAnswer {
+            poll_id,
+            voter_id: voter_id.as_str(),
+            items,
+            repeated,
+        })
 }

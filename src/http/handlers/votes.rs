@@ -1,6 +1,6 @@
 //! `/v1/items/{id}/votes`: voting, changing a vote and taking it back.
 
-use actix_web::http::StatusCode;
+use actix_web::http::{StatusCode, header};
 use actix_web::{HttpResponse, web};
 use serde::{Deserialize, Serialize};
 
@@ -8,6 +8,7 @@ use crate::domain::{
     BallotHash, Count, Digest, IdempotencyKey, ItemId, NewVote, Reference, StoredVote, Value, VoteId,
     VoteRequest, VoterId,
 };
+use crate::http::access::Caller;
 use crate::http::extract::{Field, Form, Json, KeyHeader, PathItemReference, PathVoter, Takes};
 use crate::http::problem::Problem;
 use crate::http::state::AppState;
@@ -129,12 +130,6 @@ impl VoteBody {
         self.ballot.as_deref().map(BallotHash::of)
     }
 
-    /// Looks whether the values are allowed, before anything is done for the vote.
-    fn check(&self) -> Result<(), Problem> {
-        let copy = Self::new(self.voter_id.clone(), self.value, None);
-        copy.into_vote(ItemId::FIRST).map(drop)
-    }
-
     /// The vote on this item.
     ///
     /// # Errors
@@ -159,25 +154,26 @@ impl VoteBody {
 
 /// Casts a vote.
 pub async fn cast(
+    caller: Caller,
     state: web::Data<AppState>,
     id: PathItemReference,
     key: KeyHeader,
     body: Json<VoteBody>,
 ) -> Result<HttpResponse, Problem> {
     let ballot = body.0.ballot();
+    // What is wrong with it is said before an item is made for it.
+    let vote = body.0.into_vote(ItemId::FIRST)?;
+    caller.may_vote(vote.voter_id.as_ref(), ballot.is_some())?;
     let item_id = match id.0 {
         Reference::Id(id) => id,
         // An item that is made here takes no ballots.
         by_key if ballot.is_some() => state.item(&by_key).await.map_err(Problem::without_vote)?,
-        by_key => {
-            body.0.check()?;
-            state
-                .item_to_vote_on(&by_key)
-                .await
-                .map_err(Problem::without_vote)?
-        }
+        by_key => state
+            .item_to_vote_on(&by_key, caller)
+            .await
+            .map_err(Problem::without_vote)?,
     };
-    let vote = body.0.into_vote(item_id)?;
+    let vote = NewVote { item_id, ..vote };
     let key = key.0.map(|key| IdempotencyKey {
         key: Digest::of(&[b"vote", &item_id.get().to_be_bytes(), key.as_bytes()]),
         body: digest(&vote, ballot.as_ref()),
@@ -221,14 +217,16 @@ pub(super) fn digest(vote: &NewVote, ballot: Option<&BallotHash>) -> Digest {
 
 /// Sets what a voter holds on an item.
 pub async fn change(
+    caller: Caller,
     state: web::Data<AppState>,
     id: PathItemReference,
     voter: PathVoter,
     body: Json<ChangeBody>,
 ) -> Result<HttpResponse, Problem> {
+    caller.may_act_for(&voter.0)?;
     let value = body.0.into_value()?;
     let item = state
-        .item_to_vote_on(&id.0)
+        .item_to_vote_on(&id.0, caller)
         .await
         .map_err(Problem::without_vote)?;
     set(&state, item, voter.0, Some(value)).await
@@ -236,10 +234,12 @@ pub async fn change(
 
 /// Takes back what a voter holds on an item.
 pub async fn take_back(
+    caller: Caller,
     state: web::Data<AppState>,
     id: PathItemReference,
     voter: PathVoter,
 ) -> Result<HttpResponse, Problem> {
+    caller.may_act_for(&voter.0)?;
     let item = state.item(&id.0).await.map_err(Problem::without_vote)?;
     set(&state, item, voter.0, None).await
 }
@@ -260,10 +260,12 @@ async fn set(
 
 /// Shows what a voter holds on an item.
 pub async fn held(
+    caller: Caller,
     state: web::Data<AppState>,
     id: PathItemReference,
     voter: PathVoter,
 ) -> Result<HttpResponse, Problem> {
+    caller.may_act_for(&voter.0)?;
     let item = state.item(&id.0).await?;
     let vote = state.ledger.last_vote(item, &voter.0).await?;
     let Some(vote) = vote.filter(|vote| vote.value != 0) else {
@@ -272,13 +274,15 @@ pub async fn held(
             None => Problem::unknown_item(item),
         });
     };
-    Ok(HttpResponse::Ok().json(HeldVote {
-        vote_id: vote.id,
-        item_id: item,
-        voter_id: voter.0.as_str(),
-        value: vote.value,
-        number: vote.number,
-    }))
+    Ok(HttpResponse::Ok()
+        .insert_header((header::CACHE_CONTROL, "no-store"))
+        .json(HeldVote {
+            vote_id: vote.id,
+            item_id: item,
+            voter_id: voter.0.as_str(),
+            value: vote.value,
+            number: vote.number,
+        }))
 }
 
 /// The answer to a vote: 201 to a new one, 200 to a repeat, a change and a retraction.

@@ -79,7 +79,7 @@ impl Problem {
         let detail = format!(
             "The item is a choice of poll {poll}, which takes the ballots; POST /v1/polls/{poll}/ballots makes them."
         );
-        Self::new(Kind::BallotNotTaken, detail)
+        Self::new(Kind::BallotNotTaken, detail).on_field("ballot")
     }
 
     /// A key that another item or poll has.

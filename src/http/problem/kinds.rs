@@ -57,9 +57,15 @@ kinds! {
     BatchTooLarge = PAYLOAD_TOO_LARGE, "batch-too-large", "Batch too large";
     UnsupportedContentType = UNSUPPORTED_MEDIA_TYPE, "unsupported-content-type", "Unsupported content type";
     InvalidValue = UNPROCESSABLE_ENTITY, "invalid-value", "Invalid value";
+    // Who sends it.
+    CredentialMissing = UNAUTHORIZED, "credential-missing", "Credential missing";
+    CredentialNotValid = UNAUTHORIZED, "credential-not-valid", "Credential not valid";
+    NotAllowed = FORBIDDEN, "not-allowed", "Not allowed";
+    ForeignOrigin = FORBIDDEN, "foreign-origin", "Foreign origin";
     // What it names.
     UnknownItem = NOT_FOUND, "unknown-item", "Unknown item";
     UnknownPoll = NOT_FOUND, "unknown-poll", "Unknown poll";
+    UnknownApiKey = NOT_FOUND, "unknown-api-key", "Unknown API key";
     UnknownVote = NOT_FOUND, "unknown-vote", "Unknown vote";
     NoVote = NOT_FOUND, "no-vote", "No vote";
     // A rule.

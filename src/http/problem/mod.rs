@@ -12,7 +12,8 @@ use actix_web::{HttpResponse, ResponseError};
 use serde::Serialize;
 
 pub use self::kinds::Kind;
-use super::limits::RETRY_AFTER_SECONDS;
+use super::limits::{RETRY_AFTER_SECONDS, UNCREDENTIALED_LIMIT_BALLOTS};
+use crate::domain::Scope;
 
 /// Whether a vote that got no acknowledgement is stored. It tells an anonymous voter whether
 /// it is safe to try again. A 4xx answer does not say it: such a vote is never stored.
@@ -111,6 +112,44 @@ impl Problem {
         Self::new(Kind::NoVote, detail)
     }
 
+    pub fn unknown_api_key(id: impl std::fmt::Display) -> Self {
+        let detail = format!("There is no API key {id}; GET /v1/api-keys lists those that there are.");
+        Self::new(Kind::UnknownApiKey, detail)
+    }
+
+    /// There is no credential, and not everyone may do this.
+    pub fn credential_missing(scope: Scope) -> Self {
+        let detail = format!("This takes an API key with the scope {scope}: Authorization: Bearer tally_….");
+        Self::new(Kind::CredentialMissing, detail)
+    }
+
+    /// More ballots in one batch than who has no credential may send.
+    pub fn too_many_ballots() -> Self {
+        let detail = format!(
+            "Without an API key with the scope vote, one request takes {UNCREDENTIALED_LIMIT_BALLOTS} ballots; send the others in further ones."
+        );
+        Self::new(Kind::CredentialMissing, detail).on_field("ballot")
+    }
+
+    /// It is no credential that Tally knows. It does not say why: that would help who guesses.
+    pub fn credential_not_valid() -> Self {
+        let detail =
+            "Authorization: it is no valid API key: unknown, expired or revoked; it takes Bearer tally_….";
+        Self::new(Kind::CredentialNotValid, detail).on_field("Authorization")
+    }
+
+    /// The credential is valid, and does not allow this.
+    pub fn not_allowed(scope: Scope) -> Self {
+        let detail = format!("The API key does not allow this; it takes one with the scope {scope}.");
+        Self::new(Kind::NotAllowed, detail)
+    }
+
+    /// A page of another origin writes.
+    pub fn foreign_origin() -> Self {
+        let detail = "Pages of this origin may not write here; TALLY_ORIGINS lists those that may.";
+        Self::new(Kind::ForeignOrigin, detail).on_field("Origin")
+    }
+
     pub fn body_too_large(limit_bytes: usize) -> Self {
         let detail = format!("The body may have at most {limit_bytes} bytes.");
         Self::new(Kind::BodyTooLarge, detail)
@@ -189,6 +228,9 @@ impl Problem {
         let mut response = HttpResponse::build(status);
         if status == StatusCode::SERVICE_UNAVAILABLE {
             response.insert_header((header::RETRY_AFTER, RETRY_AFTER_SECONDS));
+        }
+        if status == StatusCode::UNAUTHORIZED {
+            response.insert_header((header::WWW_AUTHENTICATE, "Bearer realm=\"tally\""));
         }
         if let Some(allow) = self.allow {
             response.insert_header((header::ALLOW, HeaderValue::from_static(allow)));

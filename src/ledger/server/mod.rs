@@ -1,5 +1,6 @@
 //! The server's statements: the role `tally_server`.
 
+mod api_keys;
 mod ballots;
 mod connection;
 mod decisions;
@@ -15,6 +16,7 @@ mod receipts;
 mod voided;
 mod writer;
 
+pub use api_keys::FoundApiKey;
 pub use ballots::{AddedBallots, BallotsOf};
 pub use decisions::{Decided, Decision, VoteRow};
 pub(crate) use items::NAMES_LIMIT_ITEMS;

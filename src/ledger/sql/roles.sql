@@ -28,7 +28,7 @@ begin
     execute format('grant usage on schema %I to tally_server, tally_worker, tally_report, tally_operator', current_schema());
 end $$;
 
-revoke all on table item, vote, rule, place, ballot, idempotency_key, voiding, voided, watermark, epoch, identity, incarnation, writer_connection, _sqlx_migrations
+revoke all on table item, vote, rule, place, ballot, idempotency_key, api_key, voiding, voided, watermark, epoch, identity, incarnation, writer_connection, _sqlx_migrations
     from tally_server, tally_worker, tally_report, tally_operator;
 revoke all on sequence item_id_seq, vote_id_seq from tally_server, tally_worker, tally_report, tally_operator;
 
@@ -45,6 +45,9 @@ grant select (id, title, key, is_hidden, max_choices, opens_at, closes_at, shows
       insert (title, key, max_choices, opens_at, closes_at, shows_results, by_ballot, is_secret) on rule to tally_server;
 grant select, insert (item_id, max_votes, is_numbered) on place to tally_server;
 grant execute on function cast_votes, poll_is_final, edit_item, edit_poll, add_ballots to tally_server;
+-- It looks API keys up, lists them and revokes them. It cannot make one.
+grant execute on function use_api_key, revoke_api_key to tally_server;
+grant select (id, name, scopes, created_at, expires_at, last_used_at, revoked_at) on api_key to tally_server;
 -- The key of a batch of votes.
 grant select (key_hash, body_hash), insert (key_hash, body_hash) on idempotency_key to tally_server;
 -- The statement that stores votes draws their ids itself. An identity column draws the ids
@@ -83,6 +86,10 @@ grant select (key_hash, created_at), delete on idempotency_key to tally_worker;
 -- `tally void` takes votes back by functions that have the owner's rights, and counts that as a
 -- server counts its votes.
 grant select on vote, voiding, voided to tally_operator;
+-- `tally key`. Nobody who logs in reads a hash.
+grant select (id, name, scopes, created_at, expires_at, last_used_at, revoked_at),
+      insert (key_hash, name, scopes, expires_at), update (expires_at) on api_key to tally_operator;
+grant execute on function revoke_api_key to tally_operator;
 grant insert (voter_id, item_id, cast_from, cast_until, reason, until_vote_id) on voiding to tally_operator;
 grant execute on function votes_to_void, void_votes, undo_votes to tally_operator;
 grant select (id, key, vote_count, down_count, counted_at, audited_count, audited_down_count) on item to tally_operator;

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use sqlx::PgPool;
 use tally::app::{self, StoreUrls};
 use tally::domain::{self, Count, Item, ItemId, ItemName, NewVote, VoterId};
+use tally::http::access::{Open, Origins};
 use tally::http::limits::CONNECTIONS_LIMIT;
 use tally::http::{ClientLimits, Server, ServerOptions};
 use tally::ledger::{Role, ServerLedger, WorkerLedger};
@@ -86,35 +87,39 @@ fn urls(database_url: &str, redis_url: &str) -> StoreUrls {
 }
 
 /// A server on a free port, which does not run yet.
-fn server(stores: &Stores, clients: ClientLimits, creates_items: bool) -> Server {
-    let options = ServerOptions {
+fn server(stores: &Stores, edit: impl FnOnce(&mut ServerOptions)) -> Server {
+    let mut options = ServerOptions {
         listen: "127.0.0.1:0".parse().expect("an address"),
         shutdown_limit: Duration::from_secs(10),
-        clients,
-        creates_items,
+        clients: ClientLimits::with_connections(CONNECTIONS_LIMIT),
+        creates_items: false,
+        open: Open::ALL,
+        origins: Origins::default(),
     };
+    edit(&mut options);
     let of_server = urls(&stores.login_url(Role::Server), &stores.redis_url());
     app::server(&of_server, options, "test server", metrics()).expect("a free port")
 }
 
 impl Tally {
     pub async fn start() -> Self {
-        Self::start_limited_to(ClientLimits::with_connections(CONNECTIONS_LIMIT)).await
+        Self::start_with(|_| {}).await
     }
 
     /// Starts with other limits for its clients.
     pub async fn start_limited_to(clients: ClientLimits) -> Self {
-        Self::start_with(clients, false).await
+        Self::start_with(|options| options.clients = clients).await
     }
 
     /// Starts a server on which a vote on an unknown key makes its item.
     pub async fn start_creating_items() -> Self {
-        Self::start_with(ClientLimits::with_connections(CONNECTIONS_LIMIT), true).await
+        Self::start_with(|options| options.creates_items = true).await
     }
 
-    async fn start_with(clients: ClientLimits, creates_items: bool) -> Self {
+    /// Starts a server with other options.
+    pub async fn start_with(edit: impl FnOnce(&mut ServerOptions)) -> Self {
         let stores = Stores::start().await;
-        let server = server(&stores, clients, creates_items);
+        let server = server(&stores, edit);
         let base = format!("http://{}", server.address().expect("an address"));
         let (stop, stopped) = oneshot::channel();
         let server = tokio::spawn(server.run(async {
@@ -183,8 +188,12 @@ impl Tally {
 
     /// Starts a second server on the same stores, which ends with the test. Returns its address.
     pub async fn another_server(&self) -> String {
-        let clients = ClientLimits::with_connections(CONNECTIONS_LIMIT);
-        let server = server(&self.stores, clients, false);
+        self.another_server_with(|_| {}).await
+    }
+
+    /// The same with other options.
+    pub async fn another_server_with(&self, edit: impl FnOnce(&mut ServerOptions)) -> String {
+        let server = server(&self.stores, edit);
         let base = format!("http://{}", server.address().expect("an address"));
         tokio::spawn(server.run(std::future::pending()));
         super::eventually("the second server is ready", async || {

@@ -11,6 +11,15 @@ use super::model::{Model, Time};
 /// A time to be set; the inner `None` takes it away.
 type TimeEdit = Option<Option<Time>>;
 
+/// The field that a refusal of times names.
+fn times_field(opens_at: TimeEdit) -> &'static str {
+    if opens_at.is_some() {
+        "opens_at"
+    } else {
+        "closes_at"
+    }
+}
+
 impl Model {
     fn edit_times(&mut self, rule: usize, opens_at: TimeEdit, closes_at: TimeEdit) -> Result<(), Refused> {
         if opens_at.is_none() && closes_at.is_none() {
@@ -25,7 +34,7 @@ impl Model {
         edited.closes_at = closes_at.map_or(edited.closes_at, |closes| {
             closes.map(|time| time.max(Time::Edited))
         });
-        check_order(&edited)?;
+        check_order(&edited).map_err(|_| refused("invalid-value").on(times_field(opens_at)))?;
         self.rules[rule] = edited;
         Ok(())
     }
@@ -55,9 +64,9 @@ impl Draw {
             let sets_times = opens_at.is_some() || closes_at.is_some();
             let item = &self.model.items[at];
             match item.rule {
-                None if sets_times => return Err(refused("never-changes").on("opens_at")),
+                None if sets_times => return Err(refused("never-changes").on(times_field(opens_at))),
                 Some(_) if sets_times && item.poll.is_some() => {
-                    return Err(refused("never-changes").on("opens_at"));
+                    return Err(refused("never-changes").on(times_field(opens_at)));
                 }
                 Some(rule) => self.model.edit_times(rule, opens_at, closes_at)?,
                 None => {}

@@ -1,0 +1,205 @@
+//! Who may do what: API keys and their scopes.
+
+use std::fmt;
+use std::str::FromStr;
+
+use sha2::{Digest as _, Sha256};
+
+use super::{Moment, id};
+
+/// Random bytes in an API key: 256 bits.
+const API_KEY_BYTES: usize = 32;
+/// What the text of each API key begins with, so that people and scanners of leaked secrets know it.
+pub const API_KEY_PREFIX: &str = "tally_";
+
+/// What an API key allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// To vote on behalf of any voter, and to read what voters hold.
+    Vote,
+    /// To make and edit items and polls, to make ballots, and to list and revoke API keys.
+    Admin,
+    /// To read metrics.
+    Report,
+}
+
+impl Scope {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Vote, Self::Admin, Self::Report];
+
+    /// Its name in settings, on the command line and in the ledger.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Vote => "vote",
+            Self::Admin => "admin",
+            Self::Report => "report",
+        }
+    }
+}
+
+impl fmt::Display for Scope {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(self.name())
+    }
+}
+
+impl FromStr for Scope {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|scope| scope.name() == text);
+        found.ok_or_else(|| "a scope is vote, admin or report".to_owned())
+    }
+}
+
+/// A set of scopes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Scopes(u8);
+
+impl Scopes {
+    /// Whether this scope is among them.
+    pub fn has(self, scope: Scope) -> bool {
+        self.0 & (1 << scope as u8) != 0
+    }
+
+    /// Their names, in a fixed order.
+    pub fn names(self) -> Vec<&'static str> {
+        let all = Scope::ALL.into_iter();
+        all.filter(|scope| self.has(*scope)).map(Scope::name).collect()
+    }
+}
+
+impl FromIterator<Scope> for Scopes {
+    fn from_iter<T: IntoIterator<Item = Scope>>(scopes: T) -> Self {
+        Self(scopes.into_iter().fold(0, |set, scope| set | 1 << scope as u8))
+    }
+}
+
+/// An API key as its holder has it: `tally_` and [`API_KEY_BYTES`] random bytes in lowercase
+/// hexadecimal digits. Whoever has it may do what it allows, so no log shows it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ApiKey(String);
+
+impl ApiKey {
+    /// A key that nobody has.
+    pub fn fresh() -> Self {
+        let bytes: [u8; API_KEY_BYTES] = rand::random();
+        let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        Self(format!("{API_KEY_PREFIX}{digits}"))
+    }
+
+    /// A text that may be one.
+    pub fn parse(text: &str) -> Option<Self> {
+        let digits = text.strip_prefix(API_KEY_PREFIX)?;
+        let is_one = digits.len() == 2 * API_KEY_BYTES
+            && digits
+                .bytes()
+                .all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+        is_one.then(|| Self(text.to_owned()))
+    }
+
+    /// The text, for its holder.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// What is kept of it.
+    pub fn hash(&self) -> ApiKeyHash {
+        ApiKeyHash(Sha256::digest(&self.0).into())
+    }
+}
+
+impl fmt::Debug for ApiKey {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("ApiKey(…)")
+    }
+}
+
+/// SHA-256 of an API key's text. Keys are found by it, so how long that takes says nothing of any
+/// key: nobody can choose the bytes of a hash.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ApiKeyHash([u8; 32]);
+
+impl ApiKeyHash {
+    /// The bytes.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// An API key's id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ApiKeyId(pub i64);
+
+/// Accepts what [`super::ItemId`] accepts.
+impl FromStr for ApiKeyId {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        id::parse(text).map(Self)
+    }
+}
+
+/// The longest name of an API key. migrations/0023_api_keys.sql has the same limit.
+pub const API_KEY_NAME_LIMIT_CHARACTERS: usize = 100;
+
+/// An API key to be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewApiKey {
+    pub name: String,
+    pub scopes: Scopes,
+    pub expires_at: Option<Moment>,
+}
+
+/// What is known of an API key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ApiKeyInfo {
+    pub id: ApiKeyId,
+    pub name: String,
+    pub scopes: Scopes,
+    pub created_at: Moment,
+    pub expires_at: Option<Moment>,
+    pub last_used_at: Option<Moment>,
+    pub revoked_at: Option<Moment>,
+    /// Whether it allows something now.
+    pub is_valid: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_api_key_is_never_the_same_and_is_shown_by_no_debug_output() {
+        let (one, other) = (ApiKey::fresh(), ApiKey::fresh());
+        assert_ne!(one, other);
+        assert!(one.hash() != other.hash());
+        assert_eq!(ApiKey::parse(one.as_str()), Some(one.clone()));
+        assert!(!format!("{one:?}").contains(one.as_str()));
+    }
+
+    #[test]
+    fn what_is_no_api_key_is_not_read_as_one() {
+        let one = ApiKey::fresh();
+        let text = one.as_str();
+        for wrong in [
+            "",
+            "tally_",
+            &text[1..],
+            &text[..text.len() - 1],
+            &format!("{text}0"),
+            &text.to_uppercase(),
+            &text.replace("tally_", "Tally_"),
+        ] {
+            assert_eq!(ApiKey::parse(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_set_of_scopes_has_what_it_was_made_of() {
+        let set: Scopes = [Scope::Report, Scope::Vote].into_iter().collect();
+        assert_eq!(set.names(), ["vote", "report"]);
+        assert!(!set.has(Scope::Admin));
+        assert_eq!(Scopes::default().names(), [""; 0]);
+    }
+}

@@ -1,0 +1,91 @@
+//! Who may do what, over HTTP.
+//!
+//! - `caller`: who sent a request, by its credential.
+//! - `api_keys`: what API keys allow, remembered.
+//! - `origins`: pages of other origins.
+
+mod api_keys;
+mod caller;
+mod origins;
+
+use std::str::FromStr;
+
+pub use api_keys::ApiKeys;
+#[cfg(any(test, fuzzing))]
+pub(in crate::http) use caller::bearer;
+pub use caller::{Admin, Caller, Reporter};
+pub use origins::{Origins, guard};
+
+/// What a server knows of who may do what. Cheap to clone.
+#[derive(Clone)]
+pub struct Access {
+    pub open: Open,
+    pub origins: Origins,
+    pub api_keys: ApiKeys,
+}
+
+/// What anyone may do without a credential.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Open {
+    /// Vote without a voter.
+    pub anonymous: bool,
+    /// Vote as any voter, and read what a voter holds.
+    pub voters: bool,
+    /// What the scope `admin` allows.
+    pub admin: bool,
+    /// What the scope `report` allows.
+    pub report: bool,
+}
+
+impl Open {
+    /// Everything.
+    pub const ALL: Self = Self {
+        anonymous: true,
+        voters: true,
+        admin: true,
+        report: true,
+    };
+}
+
+/// Names, separated by commas; an empty text is nothing.
+impl FromStr for Open {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut open = Self::default();
+        for name in text.split(',').map(str::trim).filter(|_| !text.trim().is_empty()) {
+            let what = match name {
+                "anonymous" => &mut open.anonymous,
+                "voters" => &mut open.voters,
+                "admin" => &mut open.admin,
+                "report" => &mut open.report,
+                _ => {
+                    return Err(
+                        "it takes anonymous, voters, admin and report, separated by commas".to_owned(),
+                    );
+                }
+            };
+            *what = true;
+        }
+        Ok(open)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_open_is_a_list_of_names() {
+        assert_eq!("".parse(), Ok(Open::default()));
+        assert_eq!("anonymous, voters,admin,report".parse(), Ok(Open::ALL));
+        let one = Open {
+            voters: true,
+            ..Open::default()
+        };
+        assert_eq!("voters".parse(), Ok(one));
+        for wrong in ["all", "voters,", ",", "Voters", "voters admin"] {
+            assert!(wrong.parse::<Open>().is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! `tally key`: with a login in Postgres, since the first API key is made before there is one.
+
+use anyhow::{Context, bail};
+use serde_json::json;
+
+use super::show;
+use crate::config::operator::{ApiKeyCommand, ApiKeyCreate};
+use crate::domain::{API_KEY_NAME_LIMIT_CHARACTERS, ApiKey, ApiKeyId, NewApiKey};
+use crate::http::LIST_LIMIT_API_KEYS;
+use crate::ledger::OperatorLedger;
+
+/// Runs `tally key`. Returns whether all was well.
+///
+/// # Errors
+/// When Postgres is unavailable, or what is asked for is not allowed.
+pub async fn key(command: ApiKeyCommand) -> anyhow::Result<bool> {
+    let ledger = OperatorLedger::new(&command.database().database_url, "tally key")?;
+    ledger.as_server().check().await?;
+    let ended = run(&command, &ledger).await;
+    ledger.as_server().close().await;
+    ended.map(|()| true)
+}
+
+async fn run(command: &ApiKeyCommand, ledger: &OperatorLedger) -> anyhow::Result<()> {
+    match command {
+        ApiKeyCommand::Create(create) => {
+            let key = ApiKey::fresh();
+            let id = ledger.create_api_key(&key.hash(), &wanted(create)?).await?;
+            show_once(id, &key, create.database.json);
+        }
+        ApiKeyCommand::List(list) => {
+            for key in ledger.as_server().api_keys(LIST_LIMIT_API_KEYS).await? {
+                let line = json!({
+                    "id": key.id.0,
+                    "name": key.name,
+                    "scopes": key.scopes.names().join(","),
+                    "valid": key.is_valid,
+                    "created_at": key.created_at,
+                    "expires_at": key.expires_at,
+                    "last_used_at": key.last_used_at,
+                    "revoked_at": key.revoked_at,
+                });
+                if list.json {
+                    show(&line, true);
+                } else {
+                    crate::telemetry::print(format_args!("{}\n", super::line(&line)));
+                }
+            }
+        }
+        ApiKeyCommand::Revoke(one) => {
+            if !ledger.as_server().revoke_api_key(ApiKeyId(one.id)).await? {
+                bail!(
+                    "there is no key {}; tally key list shows those that there are",
+                    one.id
+                );
+            }
+            show(&json!({ "id": one.id, "revoked": true }), one.database.json);
+        }
+        ApiKeyCommand::Rotate(rotate) => {
+            let key = ApiKey::fresh();
+            let made = ledger
+                .rotate_api_key(ApiKeyId(rotate.id), &key.hash(), rotate.grace)
+                .await?;
+            let id = made.with_context(|| {
+                format!(
+                    "there is no valid key {}; tally key list shows those that there are",
+                    rotate.id
+                )
+            })?;
+            show_once(id, &key, rotate.database.json);
+        }
+    }
+    Ok(())
+}
+
+fn show_once(id: ApiKeyId, key: &ApiKey, as_json: bool) {
+    show(&json!({ "id": id.0, "key": key.as_str() }), as_json);
+}
+
+fn wanted(create: &ApiKeyCreate) -> anyhow::Result<NewApiKey> {
+    let characters = create.name.chars().count();
+    if !(1..=API_KEY_NAME_LIMIT_CHARACTERS).contains(&characters) {
+        bail!("the name has {characters} characters; it takes 1 to {API_KEY_NAME_LIMIT_CHARACTERS}");
+    }
+    if create.name.chars().any(char::is_control) {
+        bail!("the name has a control character; it takes printable characters");
+    }
+    Ok(NewApiKey {
+        name: create.name.clone(),
+        scopes: create.scope.iter().copied().collect(),
+        expires_at: create.expires_at,
+    })
+}

@@ -1,0 +1,159 @@
+//! Each route with each credential, as the table in docs/OPERATING.md says.
+
+use std::collections::BTreeSet;
+
+use reqwest::Method;
+use serde_json::{Value, json};
+use tally::domain::{ApiKey, Scope};
+use tally::http::access::Open;
+
+use super::{api_key, operator, send};
+use crate::helpers::tally::Tally;
+
+const ROUTES: &str = include_str!("../../../src/http/routes.rs");
+const DOCUMENT: &str = include_str!("../../../docs/OPERATING.md");
+
+/// A row of the table.
+struct Row {
+    method: Method,
+    path: String,
+    /// What is special about its body.
+    with: String,
+    /// The name in TALLY_OPEN, or `all`.
+    open: String,
+    /// The scope of an API key, or `any`.
+    scope: String,
+}
+
+fn rows() -> Vec<Row> {
+    let (_, rest) = DOCUMENT
+        .split_once("| Request | Without a credential | With an API key |\n")
+        .expect("the table");
+    let lines = rest.lines().skip(1).take_while(|line| line.starts_with('|'));
+    let rows = lines.map(|line| {
+        let cells: Vec<String> = line
+            .split('|')
+            .map(|cell| cell.replace('`', "").trim().to_owned())
+            .collect();
+        let (request, with) = cells[1].split_once(", ").unwrap_or((&cells[1], ""));
+        let (method, path) = request.split_once(' ').expect("a method and a path");
+        Row {
+            method: method.parse().expect("a method"),
+            path: path.to_owned(),
+            with: with.to_owned(),
+            open: cells[2].clone(),
+            scope: cells[3].clone(),
+        }
+    });
+    rows.collect()
+}
+
+#[test]
+fn the_table_has_every_route() {
+    let listed: BTreeSet<String> = rows()
+        .iter()
+        .map(|row| format!("{} {}", row.method, row.path))
+        .collect();
+    // The first is the macro itself.
+    let routes = ROUTES.split("resource!(").skip(1).flat_map(|route| {
+        let (_, route) = route.split_once('"').expect("a path");
+        let (path, rest) = route.split_once('"').expect("a path");
+        let allow = rest.split('"').nth(1).expect("methods");
+        let methods = allow.split(", ").filter(|method| *method != "HEAD");
+        methods.map(move |method| format!("{method} {path}"))
+    });
+    assert_eq!(listed, routes.collect());
+}
+
+fn body(row: &Row) -> Option<Value> {
+    let vote = match row.with.as_str() {
+        "with voter_id" => json!({ "voter_id": "ada" }),
+        "with a ballot" => json!({ "ballot": "x" }),
+        _ => json!({}),
+    };
+    match (row.method.as_str(), row.path.as_str()) {
+        ("POST", "/v1/items/{id}/votes") => Some(vote),
+        ("POST" | "PATCH", _) => Some(json!({})),
+        ("PUT", "/v1/polls/{id}/votes/{voter_id}") => Some(json!({ "items": [] })),
+        ("PUT", _) => Some(json!({ "value": 1 })),
+        _ => None,
+    }
+}
+
+/// The problem that refuses this; `None`: it is not refused for who asks.
+fn expected(row: &Row, open: &str, credential: Option<&str>) -> Option<&'static str> {
+    let is_open = row.open == "all" || open.split(',').any(|name| name == row.open);
+    match credential {
+        // What asks for nothing does not look at credentials.
+        _ if row.scope == "any" => None,
+        Some("unknown" | "revoked" | "broken") => Some("credential-not-valid"),
+        _ if is_open => None,
+        None => Some("credential-missing"),
+        Some(scope) if scope == row.scope => None,
+        Some(_) => Some("not-allowed"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_route_takes_the_credentials_that_the_table_says_and_no_other() {
+    let tally = Tally::start().await;
+    tally.item("x").await;
+    let mut credentials: Vec<(Option<&str>, Option<String>)> = vec![
+        (None, None),
+        (Some("unknown"), Some(ApiKey::fresh().as_str().to_owned())),
+        (Some("broken"), Some("tally_0".to_owned())),
+    ];
+    for scope in Scope::ALL {
+        let (_, key) = api_key(&tally, &[scope]).await;
+        credentials.push((Some(scope.name()), Some(key.as_str().to_owned())));
+    }
+    let (id, revoked) = api_key(&tally, &Scope::ALL).await;
+    let is_there = operator(&tally).as_server().revoke_api_key(id).await;
+    assert!(is_there.expect("Postgres answers"));
+    credentials.push((Some("revoked"), Some(revoked.as_str().to_owned())));
+    for open in [
+        "",
+        "anonymous",
+        "voters",
+        "admin",
+        "report",
+        "anonymous,voters,admin,report",
+    ] {
+        let what: Open = open.parse().expect("names");
+        let base = tally.another_server_with(|options| options.open = what).await;
+        for row in rows() {
+            // None of the keys here is revoked on the way.
+            let id = if row.path.starts_with("/v1/api-keys") {
+                "999"
+            } else {
+                "1"
+            };
+            let path = row
+                .path
+                .replace("{id}", id)
+                .replace("{voter_id}", "ada")
+                .replace("{slug}", "full");
+            for (name, key) in &credentials {
+                let authorization = key.as_ref().map(|key| format!("Bearer {key}"));
+                let request = (row.method.clone(), path.as_str());
+                let (status, problem) = send(
+                    &tally,
+                    &base,
+                    request,
+                    authorization.as_deref(),
+                    body(&row).as_ref(),
+                )
+                .await;
+                let refusal = expected(&row, open, *name);
+                let said = format!("{} {path} {} of {name:?}, open: {open:?}", row.method, row.with);
+                match refusal {
+                    Some(refusal) => assert_eq!(problem, refusal, "{said}: {status}"),
+                    None => assert!(
+                        ![401, 403].contains(&status.as_u16()),
+                        "{said}: {status} {problem}"
+                    ),
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! Who may do what.
+
+mod api_keys;
+mod matrix;
+mod origins;
+
+use reqwest::{Method, StatusCode};
+use serde_json::Value;
+use tally::domain::{ApiKey, ApiKeyId, NewApiKey, Scope};
+use tally::ledger::{OperatorLedger, Role};
+
+use crate::helpers::tally::Tally;
+
+/// The ledger of `tally key`, with the login of an operator.
+fn operator(tally: &Tally) -> OperatorLedger {
+    OperatorLedger::new(&tally.stores.login_url(Role::Operator), "test").expect("a URL")
+}
+
+/// Makes an API key with these scopes.
+async fn api_key(tally: &Tally, scopes: &[Scope]) -> (ApiKeyId, ApiKey) {
+    let key = ApiKey::fresh();
+    let new = NewApiKey {
+        name: "test".to_owned(),
+        scopes: scopes.iter().copied().collect(),
+        expires_at: None,
+    };
+    let id = operator(tally).create_api_key(&key.hash(), &new).await;
+    (id.expect("Postgres answers"), key)
+}
+
+/// Sends a request with this Authorization header. Returns its status and its problem's name.
+async fn send(
+    tally: &Tally,
+    base: &str,
+    (method, path): (Method, &str),
+    authorization: Option<&str>,
+    body: Option<&Value>,
+) -> (StatusCode, String) {
+    let mut request = tally.http.request(method, format!("{base}{path}"));
+    if let Some(value) = authorization {
+        request = request.header("authorization", value);
+    }
+    if let Some(body) = body {
+        request = request.json(body);
+    }
+    let answer = request.send().await.expect("an answer");
+    let status = answer.status();
+    let text = answer.text().await.expect("a text");
+    let body: Value = serde_json::from_str(&text).unwrap_or_default();
+    let name = body["type"].as_str().unwrap_or_default();
+    (status, name.trim_start_matches("/problems/").to_owned())
+}
