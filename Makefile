@@ -31,7 +31,7 @@ lint: prepare ## Check the format, the lints, the deployment files and the depen
 fuzz: prepare ## Look for input that breaks a parser, SECONDS=10 a target
 	scripts/fuzz $(SECONDS)
 
-bench: prepare ## Compare Tally with other ways of counting votes; QUICK=1 in three minutes
+bench: prepare ## Compare Tally with other ways of counting votes; QUICK=1 in four minutes
 	$(CARGO) bench --locked --bench compare
 
 soak: prepare ## Vote for half an hour and see that nothing grows: MINUTES=30, or SECONDS=180

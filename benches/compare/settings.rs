@@ -9,7 +9,7 @@ use crate::systems::System;
 /// What to run, and for how long.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// `QUICK=1`: a few workloads, once, in less than three minutes.
+    /// `QUICK=1`: a few workloads, once, in about three and a half minutes.
     pub quick: bool,
     /// `WORKLOADS=hot,flush`: only these.
     pub workloads: Option<Vec<String>>,

@@ -83,9 +83,8 @@ pub struct ApiKey(String);
 impl ApiKey {
     /// A key that nobody has.
     pub fn fresh() -> Self {
-        let bytes: [u8; API_KEY_BYTES] = rand::random();
-        let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-        Self(format!("{API_KEY_PREFIX}{digits}"))
+        let halves: [u128; API_KEY_BYTES / 16] = rand::random();
+        Self(format!("{API_KEY_PREFIX}{:032x}{:032x}", halves[0], halves[1]))
     }
 
     /// A text that may be one.

@@ -9,18 +9,11 @@ pub struct TimeEdits {
     pub closes_at: Option<Option<Moment>>,
 }
 
-/// What is to change of an item; `None` leaves it as it is.
+/// What is to change of an item or a poll; `None` leaves it as it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ItemEdit {
+pub struct Edit {
+    /// An item's name, a poll's title.
     pub name: Option<ItemName>,
-    pub is_hidden: Option<bool>,
-    pub times: TimeEdits,
-}
-
-/// What is to change of a poll; `None` leaves it as it is.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PollEdit {
-    pub title: Option<ItemName>,
     pub is_hidden: Option<bool>,
     pub times: TimeEdits,
 }

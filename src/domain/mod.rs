@@ -23,7 +23,7 @@ pub use access::{
 };
 pub use ballot::{BALLOT_BYTES, Ballot, BallotHash};
 pub use count::{Count, CountDelta, CountToSave, ExactCount};
-pub use edit::{EditRefusal, ItemEdit, PollEdit, TimeEdits};
+pub use edit::{Edit, EditRefusal, TimeEdits};
 pub use idempotency::{Digest, IdempotencyKey};
 pub use item::{InvalidItemKey, InvalidItemName, Item, ItemId, ItemKey, ItemName};
 pub use moment::{InvalidMoment, Moment};

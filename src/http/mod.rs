@@ -26,7 +26,7 @@ mod state;
 
 pub use connection::ClientLimits;
 pub(crate) use connection::REFUSAL_LIMIT_BYTES;
-pub(crate) use handlers::api_keys::LIST_LIMIT_API_KEYS;
+pub(crate) use handlers::api_keys::{ApiKeyBody, LIST_LIMIT_API_KEYS};
 pub(crate) use handlers::ballots::BALLOTS_LIMIT;
 pub(crate) use handlers::health::PROBE_LIMIT;
 pub(crate) use handlers::items::{PAGE_DEFAULT_ITEMS, PAGE_LIMIT_ITEMS};

@@ -154,7 +154,21 @@ impl RootSpanBuilder for RequestSpan {
 
 #[cfg(test)]
 mod tests {
-    use super::loggable;
+    use super::{WORDS, loggable};
+
+    #[test]
+    fn each_word_of_the_route_table_is_logged() {
+        let table = include_str!("routes.rs");
+        let paths = table
+            .split("resource!(")
+            .skip(1)
+            .filter_map(|route| route.split('"').nth(1));
+        let paths: Vec<&str> = paths.filter(|path| path.starts_with('/')).collect();
+        assert!(paths.contains(&"/v1/api-keys"), "{paths:?}");
+        for word in paths.iter().flat_map(|path| path.split('/')) {
+            assert!(word.starts_with('{') || WORDS.contains(&word), "{word}");
+        }
+    }
 
     #[test]
     fn a_logged_path_has_words_of_the_route_table_and_ids_and_nothing_else() {

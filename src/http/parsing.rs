@@ -13,9 +13,7 @@ use super::handlers::items::{ListQuery, NewItemBody};
 use super::handlers::polls::{NewPollBody, SelectionBody};
 use super::handlers::votes::VoteBody;
 use super::problem::Problem;
-use crate::domain::{
-    ApiKey, Ballot, ItemEdit, ItemId, NewItem, NewPoll, NewVote, PollEdit, Reference, VoterId,
-};
+use crate::domain::{ApiKey, Ballot, Edit, ItemId, NewItem, NewPoll, NewVote, Reference, VoterId};
 
 pub use super::handlers::ballots::BALLOTS_LIMIT;
 pub use super::handlers::items::{Listed, PAGE_LIMIT_ITEMS};
@@ -87,12 +85,12 @@ pub fn list(text: &str) -> Result<Listed, Refusal> {
 }
 
 /// Reads the body of `PATCH /v1/items/{id}`.
-pub fn item_edit(bytes: &[u8]) -> Result<ItemEdit, Refusal> {
+pub fn item_edit(bytes: &[u8]) -> Result<Edit, Refusal> {
     Ok(body::parse::<ItemEditBody>(bytes)?.into_edit()?)
 }
 
 /// Reads the body of `PATCH /v1/polls/{id}`.
-pub fn poll_edit(bytes: &[u8]) -> Result<PollEdit, Refusal> {
+pub fn poll_edit(bytes: &[u8]) -> Result<Edit, Refusal> {
     Ok(body::parse::<PollEditBody>(bytes)?.into_edit()?)
 }
 

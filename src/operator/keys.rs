@@ -6,7 +6,7 @@ use serde_json::json;
 use super::show;
 use crate::config::operator::{ApiKeyCommand, ApiKeyCreate};
 use crate::domain::{API_KEY_NAME_LIMIT_CHARACTERS, ApiKey, ApiKeyId, NewApiKey};
-use crate::http::LIST_LIMIT_API_KEYS;
+use crate::http::{ApiKeyBody, LIST_LIMIT_API_KEYS};
 use crate::ledger::OperatorLedger;
 
 /// Runs `tally key`. Returns whether all was well.
@@ -30,16 +30,7 @@ async fn run(command: &ApiKeyCommand, ledger: &OperatorLedger) -> anyhow::Result
         }
         ApiKeyCommand::List(list) => {
             for key in ledger.as_server().api_keys(LIST_LIMIT_API_KEYS).await? {
-                let line = json!({
-                    "id": key.id.0,
-                    "name": key.name,
-                    "scopes": key.scopes.names().join(","),
-                    "valid": key.is_valid,
-                    "created_at": key.created_at,
-                    "expires_at": key.expires_at,
-                    "last_used_at": key.last_used_at,
-                    "revoked_at": key.revoked_at,
-                });
+                let line = serde_json::to_value(ApiKeyBody::from(key))?;
                 if list.json {
                     show(&line, true);
                 } else {

@@ -59,6 +59,7 @@ fn line(part: &Value) -> String {
             .map(|(name, part)| format!("{name} {}", line(part)))
             .collect::<Vec<_>>()
             .join("  "),
+        Value::Array(entries) => entries.iter().map(line).collect::<Vec<_>>().join(","),
         part => part.to_string(),
     }
 }

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::domain::{CHOICES_LIMIT_ITEMS, ItemId, ItemKey, ItemName, NewItem, VoterId};
+use crate::domain::{CHOICES_LIMIT_ITEMS, Edit, ItemId, ItemKey, ItemName, NewItem, VoterId};
 use crate::http::ProblemKind;
 use crate::http::limits::BATCH_LIMIT_VOTES;
 use crate::http::parsing::{self, BALLOTS_LIMIT, Listed, PAGE_LIMIT_ITEMS, Refusal};
@@ -214,24 +214,20 @@ fn is_printable(text: &str, length: usize, limit: usize) {
 
 /// The body of an item's edit.
 pub fn item_edit_body(bytes: &[u8]) {
-    match parsing::item_edit(bytes) {
-        Ok(edit) => {
-            if let Some(name) = &edit.name {
-                let length = name.as_str().chars().count();
-                is_printable(name.as_str(), length, ItemName::LIMIT_CHARACTERS);
-            }
-        }
-        Err(refusal) => is_proper(&refusal),
-    }
+    is_edit(parsing::item_edit(bytes));
 }
 
 /// The body of a poll's edit.
 pub fn poll_edit_body(bytes: &[u8]) {
-    match parsing::poll_edit(bytes) {
+    is_edit(parsing::poll_edit(bytes));
+}
+
+fn is_edit(edit: Result<Edit, Refusal>) {
+    match edit {
         Ok(edit) => {
-            if let Some(title) = &edit.title {
-                let length = title.as_str().chars().count();
-                is_printable(title.as_str(), length, ItemName::LIMIT_CHARACTERS);
+            if let Some(name) = &edit.name {
+                let length = name.as_str().chars().count();
+                is_printable(name.as_str(), length, ItemName::LIMIT_CHARACTERS);
             }
         }
         Err(refusal) => is_proper(&refusal),

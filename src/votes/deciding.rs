@@ -101,7 +101,7 @@ impl DecisionWriter {
         let (refused, left): (Vec<_>, Vec<_>) = batch.into_iter().partition(is_refused);
         let refused = refused.into_iter().map(|one| {
             let ended = Ok(Cast::Refused(Refusal::Full));
-            entry(&one.request.clone(), one, ended, &[])
+            entry(one, ended, &[])
         });
         StoredBatch::new(refused.collect(), &self.metrics).answer_rest(Instant::now());
         left
@@ -146,7 +146,7 @@ impl DecisionWriter {
         for ((request, queued), decision) in requests.iter().zip(queued).zip(&decided.decisions) {
             for (at, one) in queued.into_iter().enumerate() {
                 match answer(request, decision, at > 0) {
-                    Some(cast) => votes.push(entry(request, one, Ok(cast), &decided.hidden)),
+                    Some(cast) => votes.push(entry(one, Ok(cast), &decided.hidden)),
                     None if one.queued_at.elapsed() >= AGAIN_LIMIT => {
                         // A part may be stored, on an item without a rule.
                         let is_stored = !decision.stored().is_empty();
@@ -155,7 +155,7 @@ impl DecisionWriter {
                         } else {
                             CastError::Busy
                         };
-                        votes.push(entry(request, one, Err(error), &decided.hidden));
+                        votes.push(entry(one, Err(error), &decided.hidden));
                     }
                     None => self.again.push(one),
                 }
@@ -189,13 +189,8 @@ fn full_items(requests: &[VoteRequest], decided: &Decided) -> Vec<ItemId> {
         .collect()
 }
 
-fn entry(
-    request: &VoteRequest,
-    one: QueuedRequest,
-    ended: Result<Cast, CastError>,
-    hidden: &[ItemId],
-) -> StoredBatchVote {
-    let item_id = match request {
+fn entry(one: QueuedRequest, ended: Result<Cast, CastError>, hidden: &[ItemId]) -> StoredBatchVote {
+    let item_id = match &one.request {
         VoteRequest::Cast(vote) | VoteRequest::CastOnce { vote, .. } => Some(vote.item_id),
         VoteRequest::Set { item_id, .. } => Some(*item_id),
         VoteRequest::Select { .. } => None,

@@ -4,11 +4,11 @@ use std::collections::HashSet;
 
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
-use tally::domain::{ApiKey, NewApiKey, Scope};
+use tally::domain::Scope;
 use tally::http::ProblemKind;
 use tally::http::access::Open;
-use tally::ledger::{OperatorLedger, Role};
 
+use crate::access::api_key;
 use crate::helpers::tally::Tally;
 
 /// Types that are sent elsewhere: in `bad_input`, `refusals` and `limits`, which follow them too.
@@ -242,20 +242,7 @@ async fn callers_are_refused(refusals: &mut Refusals) {
     let base = tally
         .another_server_with(|options| options.open = Open::default())
         .await;
-    let scopes = [Scope::Report].into_iter().collect();
-    let (key, new) = (
-        ApiKey::fresh(),
-        NewApiKey {
-            name: "x".to_owned(),
-            scopes,
-            expires_at: None,
-        },
-    );
-    let operator = OperatorLedger::new(&tally.stores.login_url(Role::Operator), "test").expect("a URL");
-    operator
-        .create_api_key(&key.hash(), &new)
-        .await
-        .expect("Postgres answers");
+    let (_, key) = api_key(tally, &[Scope::Report]).await;
     for (kind, header, value) in [
         (ProblemKind::CredentialMissing, "accept", "*/*".to_owned()),
         (

@@ -123,11 +123,11 @@ impl Caller {
         self.may(Scope::Vote, is_open)
     }
 
-    /// Whether this caller may change and see what a voter holds.
+    /// Whether this caller may change and see what any voter holds.
     ///
     /// # Errors
     /// When the caller may not.
-    pub fn may_act_for(self, _voter: &VoterId) -> Result<(), Problem> {
+    pub fn may_act_for_voters(self) -> Result<(), Problem> {
         self.may(Scope::Vote, self.open.voters)
     }
 

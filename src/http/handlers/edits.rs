@@ -6,7 +6,7 @@ use serde::{Deserialize, Deserializer};
 
 use super::items::{item_answer, moment, name};
 use super::polls;
-use crate::domain::{ItemEdit, Moment, PollEdit, TimeEdits};
+use crate::domain::{Edit, Moment, TimeEdits};
 use crate::http::access::Admin;
 use crate::http::extract::{Field, Form, Json, PathItemReference, PathPollReference, Takes};
 use crate::http::problem::Problem;
@@ -34,6 +34,25 @@ fn not_null<T>(field: &'static str, value: Edited<T>, takes: &str) -> Result<Opt
 
 fn time(field: &'static str, text: Edited<String>) -> Result<Option<Option<Moment>>, Problem> {
     text.map(|text| moment(field, text)).transpose()
+}
+
+/// What items and polls change alike; `name_field` is what a client calls the name.
+fn edit(
+    name_field: &'static str,
+    new_name: Edited<String>,
+    hidden: Edited<bool>,
+    opens_at: Edited<String>,
+    closes_at: Edited<String>,
+) -> Result<Edit, Problem> {
+    let new_name = not_null(name_field, new_name, "text")?;
+    Ok(Edit {
+        name: new_name.map(|text| name(name_field, text)).transpose()?,
+        is_hidden: not_null("hidden", hidden, "true or false")?,
+        times: TimeEdits {
+            opens_at: time("opens_at", opens_at)?,
+            closes_at: time("closes_at", closes_at)?,
+        },
+    })
 }
 
 /// The body of an item's edit.
@@ -94,7 +113,7 @@ fn refuse(fields: &[(&'static str, &Edited<IgnoredAny>, &str)]) -> Result<(), Pr
 
 impl ItemEditBody {
     /// The edit, if all of it is allowed.
-    pub(in crate::http) fn into_edit(self) -> Result<ItemEdit, Problem> {
+    pub(in crate::http) fn into_edit(self) -> Result<Edit, Problem> {
         refuse(&[
             ("key", &self.key, KEY),
             ("down_votes", &self.down_votes, RULE),
@@ -103,16 +122,7 @@ impl ItemEditBody {
             ("by_ballot", &self.by_ballot, RULE),
             ("poll_id", &self.poll_id, RULE),
         ])?;
-        Ok(ItemEdit {
-            name: not_null("name", self.name, "text")?
-                .map(|text| name("name", text))
-                .transpose()?,
-            is_hidden: not_null("hidden", self.hidden, "true or false")?,
-            times: TimeEdits {
-                opens_at: time("opens_at", self.opens_at)?,
-                closes_at: time("closes_at", self.closes_at)?,
-            },
-        })
+        edit("name", self.name, self.hidden, self.opens_at, self.closes_at)
     }
 }
 
@@ -161,7 +171,7 @@ impl Form for PollEditBody {
 
 impl PollEditBody {
     /// The edit, if all of it is allowed.
-    pub(in crate::http) fn into_edit(self) -> Result<PollEdit, Problem> {
+    pub(in crate::http) fn into_edit(self) -> Result<Edit, Problem> {
         refuse(&[
             ("key", &self.key, KEY),
             (
@@ -178,16 +188,7 @@ impl PollEditBody {
             ("by_ballot", &self.by_ballot, RULE),
             ("secret", &self.secret, "voters have relied on it"),
         ])?;
-        Ok(PollEdit {
-            title: not_null("title", self.title, "text")?
-                .map(|text| name("title", text))
-                .transpose()?,
-            is_hidden: not_null("hidden", self.hidden, "true or false")?,
-            times: TimeEdits {
-                opens_at: time("opens_at", self.opens_at)?,
-                closes_at: time("closes_at", self.closes_at)?,
-            },
-        })
+        edit("title", self.title, self.hidden, self.opens_at, self.closes_at)
     }
 }
 

@@ -12,7 +12,6 @@ pub(super) fn file(content_type: &'static str, text: &'static str) -> HttpRespon
     HttpResponse::Ok()
         .insert_header((header::CONTENT_TYPE, content_type))
         .insert_header((header::CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY))
-        .insert_header((header::X_CONTENT_TYPE_OPTIONS, "nosniff"))
         .insert_header((header::CACHE_CONTROL, "no-cache"))
         .body(text)
 }

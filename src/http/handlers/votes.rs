@@ -223,7 +223,7 @@ pub async fn change(
     voter: PathVoter,
     body: Json<ChangeBody>,
 ) -> Result<HttpResponse, Problem> {
-    caller.may_act_for(&voter.0)?;
+    caller.may_act_for_voters()?;
     let value = body.0.into_value()?;
     let item = state
         .item_to_vote_on(&id.0, caller)
@@ -239,7 +239,7 @@ pub async fn take_back(
     id: PathItemReference,
     voter: PathVoter,
 ) -> Result<HttpResponse, Problem> {
-    caller.may_act_for(&voter.0)?;
+    caller.may_act_for_voters()?;
     let item = state.item(&id.0).await.map_err(Problem::without_vote)?;
     set(&state, item, voter.0, None).await
 }
@@ -265,7 +265,7 @@ pub async fn held(
     id: PathItemReference,
     voter: PathVoter,
 ) -> Result<HttpResponse, Problem> {
-    caller.may_act_for(&voter.0)?;
+    caller.may_act_for_voters()?;
     let item = state.item(&id.0).await?;
     let vote = state.ledger.last_vote(item, &voter.0).await?;
     let Some(vote) = vote.filter(|vote| vote.value != 0) else {

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use super::ServerLedger;
-use crate::domain::{EditRefusal, ItemEdit, ItemId, ItemName, Moment, PollEdit, PollId};
+use crate::domain::{Edit, EditRefusal, ItemId, ItemName, Moment, PollId};
 use crate::ledger::LedgerError;
 
 fn micros(time: Option<Option<Moment>>) -> Option<i64> {
@@ -16,11 +16,7 @@ impl ServerLedger {
     ///
     /// # Errors
     /// When Postgres is unavailable. The inner error: the edit is refused.
-    pub async fn edit_item(
-        &self,
-        item: ItemId,
-        edit: &ItemEdit,
-    ) -> Result<Result<(), EditRefusal>, LedgerError> {
+    pub async fn edit_item(&self, item: ItemId, edit: &Edit) -> Result<Result<(), EditRefusal>, LedgerError> {
         let times = &edit.times;
         let outcome = sqlx::query_file_scalar!(
             "src/ledger/sql/edit_item.sql",
@@ -41,16 +37,12 @@ impl ServerLedger {
     ///
     /// # Errors
     /// When Postgres is unavailable. The inner error: the edit is refused.
-    pub async fn edit_poll(
-        &self,
-        poll: PollId,
-        edit: &PollEdit,
-    ) -> Result<Result<(), EditRefusal>, LedgerError> {
+    pub async fn edit_poll(&self, poll: PollId, edit: &Edit) -> Result<Result<(), EditRefusal>, LedgerError> {
         let times = &edit.times;
         let outcome = sqlx::query_file_scalar!(
             "src/ledger/sql/edit_poll.sql",
             poll.get(),
-            edit.title.as_ref().map(ItemName::as_str),
+            edit.name.as_ref().map(ItemName::as_str),
             edit.is_hidden,
             times.opens_at.is_some(),
             micros(times.opens_at),

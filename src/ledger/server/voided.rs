@@ -1,8 +1,9 @@
 //! Storing what a voiding takes back, as a batch of votes is stored.
 
+use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 
-use super::writer::{InsertError, VoteWriter};
+use super::writer::{InsertError, VoteWriter, WriterConnection};
 use crate::domain::{Count, CountDelta, ItemId, TransactionId, VoidingId};
 use crate::ledger::LedgerError;
 
@@ -31,7 +32,8 @@ impl VoteWriter {
     /// As [`VoteWriter::decide`].
     pub async fn void(&mut self, voiding: VoidingId) -> Result<VoidedChunk, InsertError> {
         let mut writer = self.begin().await?;
-        let stored = sqlx::query!(
+        let row = sqlx::query_as!(
+            ChunkRow,
             r#"select xid as "xid!", up_to as "up_to!", voided_votes as "voided_votes!",
                       items as "items!: Vec<i64>", nets as "nets!: Vec<i64>", downs as "downs!: Vec<i64>"
                from void_votes($1, $2, $3)"#,
@@ -40,19 +42,8 @@ impl VoteWriter {
             VOID_LIMIT_IDS
         )
         .fetch_one(&mut writer.connection);
-        let stored = timeout(self.answer_limit(), stored).await;
-        let stored = self.ended(stored)?;
-        let chunk = chunk(
-            stored.xid,
-            stored.up_to,
-            stored.voided_votes,
-            &stored.items,
-            &stored.nets,
-            &stored.downs,
-        )
-        .map_err(InsertError::Unknown)?;
-        self.keep(writer);
-        Ok(chunk)
+        let row = timeout(self.answer_limit(), row).await;
+        self.stored_chunk(writer, row)
     }
 
     /// Casts the next votes of a voiding again that can be; `votes` is how many.
@@ -61,7 +52,8 @@ impl VoteWriter {
     /// As [`VoteWriter::decide`].
     pub async fn undo(&mut self, voiding: VoidingId) -> Result<VoidedChunk, InsertError> {
         let mut writer = self.begin().await?;
-        let stored = sqlx::query!(
+        let row = sqlx::query_as!(
+            ChunkRow,
             r#"select xid as "xid!", up_to as "up_to!", voided_votes as "voided_votes!",
                       items as "items!: Vec<i64>", nets as "nets!: Vec<i64>", downs as "downs!: Vec<i64>"
                from undo_votes($1, $2)"#,
@@ -69,50 +61,54 @@ impl VoteWriter {
             VOID_LIMIT_VOTES
         )
         .fetch_one(&mut writer.connection);
-        let stored = timeout(self.answer_limit(), stored).await;
-        let stored = self.ended(stored)?;
-        let chunk = chunk(
-            stored.xid,
-            stored.up_to,
-            stored.voided_votes,
-            &stored.items,
-            &stored.nets,
-            &stored.downs,
-        )
-        .map_err(InsertError::Unknown)?;
+        let row = timeout(self.answer_limit(), row).await;
+        self.stored_chunk(writer, row)
+    }
+
+    /// Rows that this program cannot read are counted by nobody, unless the connection ends: as in
+    /// [`VoteWriter::decide`].
+    fn stored_chunk(
+        &mut self,
+        writer: WriterConnection,
+        row: Result<Result<ChunkRow, sqlx::Error>, Elapsed>,
+    ) -> Result<VoidedChunk, InsertError> {
+        let chunk = self.ended(row)?.into_chunk().map_err(InsertError::Unknown)?;
         self.keep(writer);
         Ok(chunk)
     }
 }
 
-/// Rows that this program cannot read are counted by nobody, unless the connection ends: as in
-/// [`VoteWriter::decide`].
-fn chunk(
+/// The reply of `void_votes` and `undo_votes`.
+struct ChunkRow {
     xid: i64,
     up_to: i64,
-    votes: i32,
-    items: &[i64],
-    nets: &[i64],
-    downs: &[i64],
-) -> Result<VoidedChunk, LedgerError> {
-    let deltas = items.iter().zip(nets).zip(downs);
-    let deltas: Option<Vec<CountDelta>> = deltas
-        .map(|((item, net), downs)| {
-            Some(CountDelta {
-                item_id: ItemId::new(*item)?,
-                delta: Count {
-                    net: *net,
-                    downs: *downs,
-                },
+    voided_votes: i32,
+    items: Vec<i64>,
+    nets: Vec<i64>,
+    downs: Vec<i64>,
+}
+
+impl ChunkRow {
+    fn into_chunk(self) -> Result<VoidedChunk, LedgerError> {
+        let deltas = self.items.iter().zip(&self.nets).zip(&self.downs);
+        let deltas: Option<Vec<CountDelta>> = deltas
+            .map(|((item, net), downs)| {
+                Some(CountDelta {
+                    item_id: ItemId::new(*item)?,
+                    delta: Count {
+                        net: *net,
+                        downs: *downs,
+                    },
+                })
             })
+            .collect();
+        let mut deltas = deltas.ok_or_else(|| LedgerError::Decision("an item id below 1".to_owned()))?;
+        CountDelta::merge(&mut deltas);
+        Ok(VoidedChunk {
+            transaction: TransactionId(self.xid),
+            up_to: self.up_to,
+            votes: self.voided_votes.into(),
+            deltas,
         })
-        .collect();
-    let mut deltas = deltas.ok_or_else(|| LedgerError::Decision("an item id below 1".to_owned()))?;
-    CountDelta::merge(&mut deltas);
-    Ok(VoidedChunk {
-        transaction: TransactionId(xid),
-        up_to,
-        votes: votes.into(),
-        deltas,
-    })
+    }
 }

@@ -404,3 +404,44 @@ async fn a_key_that_cannot_be_looked_up_gets_503_and_a_vote_is_said_not_to_be_st
         );
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_commands_that_ask_a_server_send_their_key() {
+    let tally = closed().await;
+    let (_, admin) = api_key(&tally, &[Scope::Admin]).await;
+    let (_, all) = api_key(&tally, &Scope::ALL).await;
+    let file = tally.stores.folder().join("votes");
+    std::fs::write(&file, "ada tea\nbob tea\n").expect("a file");
+    let file = file.to_str().expect("a path");
+    let out = tally.stores.folder().join("ballots");
+    let out = out.to_str().expect("a path");
+    let metrics = format!("{}/metrics", tally.base);
+    let make_by_ballot = ["item", "make", "x", "--key", "board", "--by-ballot"];
+    for (key, arguments) in [
+        (&admin, &make_by_ballot[..]),
+        (&admin, &["item", "edit", "key:board", "--name", "y"]),
+        (&admin, &["poll", "make", "x", "--choice", "a"]),
+        (
+            &admin,
+            &["ballots", "--item", "key:board", "--count", "2", "--out", out],
+        ),
+        (&all, &["replay", file]),
+        (&all, &["health", "--url", &metrics]),
+    ] {
+        for (key, works) in [(None, false), (Some(key), true)] {
+            let mut command = command(TALLY, None);
+            command.args(arguments).env("TALLY_URL", &tally.base);
+            if let Some(key) = key {
+                command.env("TALLY_API_KEY", key.as_str());
+            }
+            let output = run(command).await;
+            let said = format!("{}{}", text(&output.stdout), text(&output.stderr));
+            assert_eq!(output.status.success(), works, "{arguments:?}: {said}");
+        }
+    }
+    let votes: i64 = sqlx::query_scalar("select count(*) from vote")
+        .fetch_one(&tally.pool)
+        .await
+        .expect("Postgres answers");
+    assert_eq!(votes, 2);
+}

@@ -17,7 +17,7 @@ fn operator(tally: &Tally) -> OperatorLedger {
 }
 
 /// Makes an API key with these scopes.
-async fn api_key(tally: &Tally, scopes: &[Scope]) -> (ApiKeyId, ApiKey) {
+pub async fn api_key(tally: &Tally, scopes: &[Scope]) -> (ApiKeyId, ApiKey) {
     let key = ApiKey::fresh();
     let new = NewApiKey {
         name: "test".to_owned(),
