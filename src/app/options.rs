@@ -2,7 +2,7 @@
 
 use super::StoreUrls;
 use crate::config;
-use crate::http::{ClientLimits, ServerOptions};
+use crate::http::{ClientLimits, JwtOptions, ServerOptions};
 use crate::replay::{Columns, PollOptions, ReplayOptions, Values};
 use crate::sync::{Schedule, SyncOptions};
 
@@ -25,7 +25,24 @@ impl From<&config::Server> for ServerOptions {
             creates_items: settings.create_items,
             open: settings.open.unwrap_or_default(),
             origins: settings.origins.clone(),
+            cookies: settings.cookie_keys.clone(),
+            jwt: settings.jwt.options(),
         }
+    }
+}
+
+impl config::Jwt {
+    /// `None`: voters have no tokens.
+    fn options(&self) -> Option<JwtOptions> {
+        if self.secret.is_none() && self.keys_file.is_none() {
+            return None;
+        }
+        Some(JwtOptions {
+            secret: self.secret.clone(),
+            keys_file: self.keys_file.clone(),
+            audience: self.audience.clone()?,
+            issuer: self.issuer.clone()?,
+        })
     }
 }
 

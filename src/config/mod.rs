@@ -21,7 +21,7 @@ use values::{
 };
 
 use crate::domain::ItemName;
-use crate::http::access::{Open, Origins};
+use crate::http::access::{JwtSecret, Open, Origins, VoterCookies};
 use crate::http::limits::CONNECTIONS_LIMIT;
 use crate::live::KeyPrefix;
 use crate::telemetry::LogFormat;
@@ -90,7 +90,7 @@ pub struct Server {
     pub create_items: bool,
 
     /// What anyone may do without a credential: anonymous (vote without a voter), voters (vote as
-    /// any voter, and see what a voter holds), admin (make and edit items and polls, make ballots,
+    /// any voter, and see what a voter holds), visitors (become a new voter, with a cookie), admin (make and edit items and polls, make ballots,
     /// list and revoke API keys), report (read metrics); several, separated by commas
     #[arg(long, env = "TALLY_OPEN", value_name = "WHAT")]
     pub open: Option<Open>,
@@ -105,6 +105,46 @@ pub struct Server {
         value_name = "ORIGINS"
     )]
     pub origins: Origins,
+
+    /// Keys that sign voters' cookies: 64 hexadecimal digits each, separated by commas; the first
+    /// signs, all are believed. Without them voters have no cookies
+    #[arg(long, env = "TALLY_COOKIE_KEYS", hide_env_values = true, value_name = "KEYS")]
+    pub cookie_keys: Option<VoterCookies>,
+
+    #[command(flatten)]
+    pub jwt: Jwt,
+}
+
+/// Whose JSON Web Tokens name a voter, by the claim `sub`.
+#[derive(Args, Clone, Debug)]
+pub struct Jwt {
+    /// The secret of voters' tokens that are signed with HS256: 32 bytes or more
+    #[arg(
+        long = "jwt-secret",
+        env = "TALLY_JWT_SECRET",
+        hide_env_values = true,
+        requires_all = ["audience", "issuer"],
+        value_name = "SECRET"
+    )]
+    pub secret: Option<JwtSecret>,
+
+    /// A file with the public keys of voters' tokens that are signed with RS256 or ES256: a JSON Web
+    /// Key Set, read anew when it changes
+    #[arg(
+        long = "jwt-keys",
+        env = "TALLY_JWT_KEYS",
+        requires_all = ["audience", "issuer"],
+        value_name = "FILE"
+    )]
+    pub keys_file: Option<PathBuf>,
+
+    /// What the claim aud of voters' tokens must hold
+    #[arg(long = "jwt-audience", env = "TALLY_JWT_AUDIENCE", value_name = "AUDIENCE")]
+    pub audience: Option<String>,
+
+    /// What the claim iss of voters' tokens must be
+    #[arg(long = "jwt-issuer", env = "TALLY_JWT_ISSUER", value_name = "ISSUER")]
+    pub issuer: Option<String>,
 }
 
 /// Settings of the sync worker.

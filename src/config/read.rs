@@ -17,7 +17,7 @@ pub fn read<P: Parser + CommandFactory>() -> P {
             | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => error.exit(),
             _ => {
                 let command = P::command();
-                let line = one_line(&error, &command, &secrets());
+                let line = one_line(&error, &command, &secrets(&command));
                 eprintln!("{}: {line}", command.get_name());
                 std::process::exit(2);
             }
@@ -25,22 +25,33 @@ pub fn read<P: Parser + CommandFactory>() -> P {
     }
 }
 
-/// What must not be shown: the stores' URLs and API keys, wherever on the command line they stand
-/// by mistake, and every other URL with a user in it. The longest comes first, so that no part of
-/// one is left.
-fn secrets() -> Vec<String> {
-    let arguments = std::env::args().skip(1).flat_map(|argument| {
-        let value = argument.split_once('=').map(|(_, value)| value.to_owned());
-        value.into_iter().chain([argument])
-    });
-    let listed = ["DATABASE_URL", "REDIS_URL", "TALLY_URL", "TALLY_API_KEY"]
-        .iter()
-        .filter_map(|variable| std::env::var(variable).ok());
-    let mut secrets: Vec<String> = arguments
-        .filter(|argument| argument.contains('@') || argument.contains(API_KEY_PREFIX))
-        .chain(listed)
-        .filter(|secret| !secret.is_empty())
+/// What must not be shown: the values of the settings that hide theirs; API keys and URLs with a user
+/// in them, wherever on the command line they stand by mistake. The longest comes first, so that no
+/// part of one is left.
+fn secrets(command: &clap::Command) -> Vec<String> {
+    let hidden = || {
+        std::iter::once(command)
+            .chain(command.get_subcommands())
+            .flat_map(|one| std::iter::once(one).chain(one.get_subcommands()))
+            .flat_map(clap::Command::get_arguments)
+            .filter(|argument| argument.is_hide_env_values_set())
+    };
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let mut secrets: Vec<String> = hidden()
+        .filter_map(|argument| std::env::var(argument.get_env()?).ok())
         .collect();
+    for (at, argument) in arguments.iter().enumerate() {
+        let (flag, value) = match argument.split_once('=') {
+            Some((flag, value)) => (flag, Some(value)),
+            None => (argument.as_str(), arguments.get(at + 1).map(String::as_str)),
+        };
+        let is_hidden = hidden().any(|hidden| hidden.get_long() == flag.strip_prefix("--"));
+        secrets.extend(value.filter(|_| is_hidden).map(str::to_owned));
+        let may_be_secret = |text: &str| text.contains('@') || text.contains(API_KEY_PREFIX);
+        secrets.extend(value.filter(|value| may_be_secret(value)).map(str::to_owned));
+        secrets.extend(may_be_secret(argument).then(|| argument.clone()));
+    }
+    secrets.retain(|secret| !secret.is_empty());
     secrets.sort_unstable_by_key(|secret| std::cmp::Reverse(secret.len()));
     secrets
 }

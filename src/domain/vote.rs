@@ -47,6 +47,11 @@ impl VoterId {
         Ok(Self(text))
     }
 
+    /// A visitor's id, of random letters and digits.
+    pub fn visitor(random: &str) -> Self {
+        Self(format!("visitor-{random}"))
+    }
+
     /// The text.
     pub fn as_str(&self) -> &str {
         &self.0

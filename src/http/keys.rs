@@ -90,7 +90,7 @@ impl AppState {
     pub async fn item_to_vote_on(
         &self,
         reference: &Reference<ItemId>,
-        caller: Caller,
+        caller: &Caller,
     ) -> Result<ItemId, Problem> {
         if let Some(id) = self.find_item(reference).await? {
             return Ok(id);

@@ -57,7 +57,7 @@ pub async fn observe(
 
 /// The parts of the paths of the route table. Whatever else stands in a path may name a voter or be
 /// a secret, however it is encoded.
-const WORDS: [&str; 18] = [
+const WORDS: [&str; 19] = [
     "",
     "v1",
     "items",
@@ -65,6 +65,7 @@ const WORDS: [&str; 18] = [
     "votes",
     "ballots",
     "api-keys",
+    "voter",
     "page.css",
     "page.js",
     "problems",

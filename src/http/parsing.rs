@@ -13,7 +13,7 @@ use super::handlers::items::{ListQuery, NewItemBody};
 use super::handlers::polls::{NewPollBody, SelectionBody};
 use super::handlers::votes::VoteBody;
 use super::problem::Problem;
-use crate::domain::{ApiKey, Ballot, Edit, ItemId, NewItem, NewPoll, NewVote, Reference, VoterId};
+use crate::domain::{Ballot, Edit, ItemId, NewItem, NewPoll, NewVote, Reference, VoterId};
 
 pub use super::handlers::ballots::BALLOTS_LIMIT;
 pub use super::handlers::items::{Listed, PAGE_LIMIT_ITEMS};
@@ -105,7 +105,7 @@ pub fn item_reference(part: &str) -> Result<Reference<ItemId>, Refusal> {
 }
 
 /// Reads the header Authorization.
-pub fn authorization(value: &[u8]) -> Option<ApiKey> {
+pub fn authorization(value: &[u8]) -> Option<&str> {
     access::bearer(value)
 }
 

@@ -4,7 +4,7 @@ use actix_web::http::StatusCode;
 use actix_web::web;
 
 use super::handlers::{
-    api_keys, ballots, batches, edits, health, items, pages, polls, problems, receipts, votes,
+    api_keys, ballots, batches, edits, health, items, pages, polls, problems, receipts, voter, votes,
 };
 use super::observe;
 use super::problem::{method_not_allowed, not_found};
@@ -47,6 +47,7 @@ pub(super) fn add(app: &mut web::ServiceConfig) {
     resource!("/v1/polls/{id}/ballots", allow = "POST", post => ballots::of_poll);
     resource!("/v1/votes", allow = "POST", post => batches::cast);
     resource!("/v1/votes/{id}", allow = "GET, HEAD", get => receipts::show, head => receipts::show);
+    resource!("/v1/voter", allow = "GET, HEAD, POST, DELETE", get => voter::show, head => voter::show, post => voter::create, delete => voter::forget);
     resource!("/v1/api-keys", allow = "GET, HEAD", get => api_keys::list, head => api_keys::list);
     resource!("/v1/api-keys/{id}", allow = "DELETE", delete => api_keys::revoke);
     resource!("/v1/polls", allow = "POST", post => polls::create);

@@ -17,7 +17,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep, timeout};
 use tracing_actix_web::TracingLogger;
 
-use super::access::{self, Access, ApiKeys, Open, Origins};
+use super::access::{self, Access, ApiKeys, JwtOptions, Open, Origins, Tokens, VoterCookies};
 use super::connection::{ClientLimits, Connection, Places};
 use super::keys::KeyCache;
 use super::limits::{
@@ -47,6 +47,7 @@ pub struct Server {
     ledger: ServerLedger,
     redis: Redis,
     metrics: PrometheusHandle,
+    tokens: Option<Tokens>,
 }
 
 /// Where a server listens, and how long it waits for what.
@@ -63,19 +64,25 @@ pub struct ServerOptions {
     pub open: Open,
     /// Whose pages may write, beside the server's own.
     pub origins: Origins,
+    /// The keys of voters' cookies. `None`: voters have none.
+    pub cookies: Option<VoterCookies>,
+    /// Whose tokens voters have. `None`: they have none.
+    pub jwt: Option<JwtOptions>,
 }
 
 impl Server {
     /// Takes the address. It must be called within a Tokio runtime.
     ///
     /// # Errors
-    /// When another program has the address, or this machine does not have it.
+    /// When another program has the address, this machine does not have it, or the keys of JWTs
+    /// cannot be read.
     pub fn bind(
         options: ServerOptions,
         ledger: ServerLedger,
         redis: Redis,
         metrics: PrometheusHandle,
     ) -> anyhow::Result<Self> {
+        let tokens = options.jwt.clone().map(Tokens::open).transpose()?;
         let listen = options.listen;
         let listener = listen_on(listen)
             .map_err(|error| anyhow::anyhow!("TALLY_LISTEN: cannot listen on {listen}: {error}"))?;
@@ -85,6 +92,7 @@ impl Server {
             ledger,
             redis,
             metrics,
+            tokens,
         })
     }
 
@@ -108,13 +116,19 @@ impl Server {
             creates_items,
             open,
             origins,
+            cookies,
             ..
         } = self.options;
         let access = Access {
             open,
             origins,
             api_keys: ApiKeys::new(self.ledger.clone()),
+            cookies,
+            tokens: self.tokens.clone(),
         };
+        let keeping_keys = self
+            .tokens
+            .map(|tokens| tokio::spawn(async move { tokens.keep_keys().await }));
         let _upkeep = Upkeep::start(self.metrics.clone());
         let (tell_owner, owner) = watch::channel(None);
         let learning = tokio::spawn(learn_owner(self.ledger.clone(), tell_owner));
@@ -158,6 +172,9 @@ impl Server {
             () = progress.run() => {}
         }
         learning.abort();
+        if let Some(keeping) = keeping_keys {
+            keeping.abort();
+        }
         handle.stop(true).await;
         running.await??;
         // Each thread has answered the votes in its queue, unless that took too long. Its

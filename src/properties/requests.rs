@@ -262,16 +262,15 @@ pub fn idempotency_key(bytes: &[u8]) {
 
 /// The header Authorization.
 pub fn authorization(bytes: &[u8]) {
-    let Some(key) = parsing::authorization(bytes) else {
+    let Some(text) = parsing::authorization(bytes) else {
         return;
     };
-    let text = key.as_str();
-    is_printable(text, text.len(), 70);
-    assert!(text.starts_with("tally_"));
+    is_printable(text, text.len(), bytes.len());
+    assert!(!text.contains([' ', ',', ';']));
     assert!(bytes.windows(text.len()).any(|part| part == text.as_bytes()));
     assert_eq!(
         parsing::authorization(format!("Bearer {text}").as_bytes()),
-        Some(key)
+        Some(text)
     );
 }
 

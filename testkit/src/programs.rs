@@ -35,7 +35,7 @@ pub fn command(program: &str) -> Command {
             command.env(kept, value);
         }
     }
-    command.env("TALLY_OPEN", "anonymous,voters,admin,report");
+    command.env("TALLY_OPEN", "anonymous,voters,visitors,admin,report");
     command
 }
 

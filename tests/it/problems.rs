@@ -8,7 +8,8 @@ use tally::domain::Scope;
 use tally::http::ProblemKind;
 use tally::http::access::Open;
 
-use crate::access::api_key;
+use crate::access::voters::{cookie, expired_token, knows_voters};
+use crate::access::{Credential, api_key};
 use crate::helpers::tally::Tally;
 
 /// Types that are sent elsewhere: in `bad_input`, `refusals` and `limits`, which follow them too.
@@ -240,8 +241,14 @@ async fn what_is_sent_is_refused(refusals: &mut Refusals) {
 async fn callers_are_refused(refusals: &mut Refusals) {
     let tally = &refusals.tally;
     let base = tally
-        .another_server_with(|options| options.open = Open::default())
+        .another_server_with(|options| {
+            options.open = Open::default();
+            knows_voters(options);
+        })
         .await;
+    let Credential::Cookie(cookie) = cookie("eve") else {
+        panic!("a cookie");
+    };
     let (_, key) = api_key(tally, &[Scope::Report]).await;
     for (kind, header, value) in [
         (ProblemKind::CredentialMissing, "accept", "*/*".to_owned()),
@@ -256,19 +263,32 @@ async fn callers_are_refused(refusals: &mut Refusals) {
             format!("Bearer {}", key.as_str()),
         ),
         (
+            ProblemKind::TokenExpired,
+            "authorization",
+            format!("Bearer {}", expired_token("ada")),
+        ),
+        (ProblemKind::NotYourVote, "cookie", cookie),
+        (
             ProblemKind::ForeignOrigin,
             "origin",
             "https://evil.example".to_owned(),
         ),
     ] {
-        let request = refusals.tally.http.post(format!("{base}/v1/items"));
-        let request = request.header(header, value).json(&json!({ "name": "x" }));
+        let (path, body) = match kind {
+            ProblemKind::NotYourVote => ("/v1/items/1/votes", json!({ "voter_id": "ada" })),
+            _ => ("/v1/items", json!({ "name": "x" })),
+        };
+        let request = refusals.tally.http.post(format!("{base}{path}"));
+        let request = request.header(header, value).json(&body);
         let answer = request.send().await.expect("an answer");
         let is_challenge = answer.headers().contains_key("www-authenticate");
         assert_eq!(is_challenge, answer.status() == StatusCode::UNAUTHORIZED);
         let (status, problem) = (answer.status(), answer.json().await.expect("JSON"));
         refusals.check(kind, status, &problem).await;
     }
+    refusals
+        .add(ProblemKind::NoVoter, Method::GET, "/v1/voter", None)
+        .await;
     refusals
         .add(
             ProblemKind::UnknownApiKey,

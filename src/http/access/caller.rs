@@ -1,23 +1,36 @@
 //! Who sent a request, by its credential.
 
 use actix_web::dev::Payload;
-use actix_web::http::{Method, header};
-use actix_web::{FromRequest, HttpRequest, web};
+use actix_web::http::Method;
+use actix_web::http::header::{self, HeaderMap, HeaderValue};
+use actix_web::{FromRequest, HttpMessage, HttpRequest, web};
 use futures_util::future::{self, Either, LocalBoxFuture};
 
 use crate::domain::{ApiKey, Scope, Scopes, VoterId};
 use crate::http::problem::Problem;
 use crate::http::state::AppState;
 
-use super::Open;
+use super::cookies::FoundCookie;
+use super::jwt::TokenError;
+use super::{Access, ApiKeys, Open};
 
 /// Who sent a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
-    /// What the credential allows; `None`: there is none.
-    scopes: Option<Scopes>,
+    who: Who,
     /// What anyone may do.
     open: Open,
+}
+
+/// Who it is, by the credential.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Who {
+    /// There is no credential.
+    Anyone,
+    /// The holder of an API key that allows this.
+    Key(Scopes),
+    /// A voter, by a token or a cookie of its own.
+    Voter(VoterId),
 }
 
 type Read<T> = Either<future::Ready<Result<T, Problem>>, LocalBoxFuture<'static, Result<T, Problem>>>;
@@ -28,7 +41,7 @@ impl FromRequest for Caller {
 
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
         let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
-        match Self::read(request) {
+        match Self::read(request, false) {
             Either::Right(asked) if !is_read => {
                 Either::Right(Box::pin(
                     async move { asked.await.map_err(Problem::without_vote) },
@@ -40,42 +53,81 @@ impl FromRequest for Caller {
 }
 
 impl Caller {
-    fn read(request: &HttpRequest) -> Read<Self> {
+    /// With `is_forgiven`, a cookie that is not valid is none.
+    fn read(request: &HttpRequest, is_forgiven: bool) -> Read<Self> {
         let ready = |answer| Either::Left(future::ready(answer));
         let Some(state) = request.app_data::<web::Data<AppState>>() else {
             return ready(Err(Problem::internal()));
         };
         let open = state.access.open;
-        match credential(request) {
-            Ok(None) => ready(Ok(Self { scopes: None, open })),
-            Ok(Some(key)) => {
-                let keys = state.access.api_keys.clone();
-                Either::Right(Box::pin(async move {
-                    match keys.scopes(&key.hash()).await {
-                        Ok(Some(scopes)) => Ok(Self {
-                            scopes: Some(scopes),
-                            open,
-                        }),
-                        Ok(None) => Err(Problem::credential_not_valid()),
-                        Err(error) => Err(error.into()),
-                    }
-                }))
+        let who = match authorization(request.headers()) {
+            Err(problem) => Err(problem),
+            // What a program says counts for more than what a browser adds by itself.
+            Ok(None) => match of_cookie(request, &state.access) {
+                Err(_) if is_forgiven => Ok(Who::Anyone),
+                who => who,
+            },
+            Ok(Some(token)) => match ApiKey::parse(token) {
+                Some(key) => {
+                    return Either::Right(Box::pin(of_key(state.access.api_keys.clone(), key, open)));
+                }
+                None => of_token(token, &state.access),
+            },
+        };
+        ready(who.map(|who| Self { who, open }))
+    }
+}
+
+async fn of_key(keys: ApiKeys, key: ApiKey, open: Open) -> Result<Caller, Problem> {
+    match keys.scopes(&key.hash()).await? {
+        Some(scopes) => Ok(Caller {
+            who: Who::Key(scopes),
+            open,
+        }),
+        None => Err(Problem::credential_not_valid()),
+    }
+}
+
+fn of_token(token: &str, access: &Access) -> Result<Who, Problem> {
+    let Some(tokens) = &access.tokens else {
+        return Err(Problem::credential_not_valid());
+    };
+    match tokens.voter(token) {
+        Ok(voter_id) => Ok(Who::Voter(voter_id)),
+        Err(TokenError::Expired) => Err(Problem::token_expired()),
+        Err(TokenError::NotValid) => Err(Problem::credential_not_valid()),
+    }
+}
+
+fn of_cookie(request: &HttpRequest, access: &Access) -> Result<Who, Problem> {
+    let Some(cookies) = &access.cookies else {
+        return Ok(Who::Anyone);
+    };
+    match cookies.find(request.headers()) {
+        FoundCookie::None => Ok(Who::Anyone),
+        FoundCookie::NotValid => Err(Problem::cookie_not_valid()),
+        FoundCookie::Voter { voter_id, is_renewed } => {
+            if let Some(cookie) = cookies.issue(&voter_id).filter(|_| is_renewed) {
+                request.extensions_mut().insert(RenewedCookie(cookie));
             }
-            Err(problem) => ready(Err(problem)),
+            Ok(Who::Voter(voter_id))
         }
     }
 }
 
-/// The API key of a request: `Authorization: Bearer tally_…`.
+/// A cookie that the answer to this request brings.
+pub(super) struct RenewedCookie(pub HeaderValue);
+
+/// The token of a request: `Authorization: Bearer …`.
 ///
 /// # Errors
 /// When there is another credential, or more than one.
-fn credential(request: &HttpRequest) -> Result<Option<ApiKey>, Problem> {
-    let mut values = request.headers().get_all(header::AUTHORIZATION);
+fn authorization(headers: &HeaderMap) -> Result<Option<&str>, Problem> {
+    let mut values = headers.get_all(header::AUTHORIZATION);
     match (values.next(), values.next()) {
         (None, _) => Ok(None),
         (Some(value), None) => match bearer(value.as_bytes()) {
-            Some(key) => Ok(Some(key)),
+            Some(token) => Ok(Some(token)),
             None => Err(Problem::credential_not_valid()),
         },
         (Some(_), Some(_)) => Err(Problem::malformed(
@@ -85,60 +137,101 @@ fn credential(request: &HttpRequest) -> Result<Option<ApiKey>, Problem> {
     }
 }
 
-/// Reads the value of an Authorization header: `Bearer` in any case, white space, and an API key.
-pub(in crate::http) fn bearer(value: &[u8]) -> Option<ApiKey> {
+/// Reads the value of an Authorization header: `Bearer` in any case, spaces, and a token (RFC 6750,
+/// 2.1).
+pub(in crate::http) fn bearer(value: &[u8]) -> Option<&str> {
     const SCHEME: &[u8] = b"bearer ";
     let (scheme, token) = value.split_at_checked(SCHEME.len())?;
     if !scheme.eq_ignore_ascii_case(SCHEME) {
         return None;
     }
-    ApiKey::parse(std::str::from_utf8(token).ok()?.trim_matches(' '))
+    let token = std::str::from_utf8(token).ok()?.trim_matches(' ');
+    let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~+/=".contains(&byte);
+    (!token.is_empty() && token.bytes().all(is_token)).then_some(token)
 }
 
 impl Caller {
-    fn has(self, scope: Scope) -> bool {
-        self.scopes.is_some_and(|scopes| scopes.has(scope))
+    fn has(&self, scope: Scope) -> bool {
+        matches!(self.who, Who::Key(scopes) if scopes.has(scope))
     }
 
-    fn may(self, scope: Scope, is_open: bool) -> Result<(), Problem> {
+    fn may(&self, scope: Scope, is_open: bool) -> Result<(), Problem> {
         if is_open || self.has(scope) {
             return Ok(());
         }
-        Err(match self.scopes {
-            None => Problem::credential_missing(scope),
-            Some(_) => Problem::not_allowed(scope),
+        Err(match self.who {
+            Who::Anyone => Problem::credential_missing(scope),
+            Who::Key(_) | Who::Voter(_) => Problem::not_allowed(scope),
         })
     }
 
-    /// Whether this caller may cast a vote of this voter, or one without a voter. A vote with a
-    /// ballot needs nothing else.
+    /// Whose vote it is that this caller casts, having named this voter or none. A vote with a ballot
+    /// needs no credential, and stays without a voter.
+    ///
+    /// # Errors
+    /// When the caller may not cast it.
+    pub fn voter(&self, named: Option<VoterId>, has_ballot: bool) -> Result<Option<VoterId>, Problem> {
+        match (&self.who, &named) {
+            (_, None) if has_ballot => Ok(None),
+            (Who::Voter(own), None) => Ok(Some(own.clone())),
+            (Who::Voter(own), Some(other)) if own != other => Err(Problem::not_your_vote()),
+            (Who::Voter(_), Some(_)) => Ok(named),
+            (_, None) => self.may(Scope::Vote, self.open.anonymous).map(|()| named),
+            (_, Some(_)) => self.may(Scope::Vote, self.open.voters).map(|()| named),
+        }
+    }
+
+    /// Whether this caller may change and see what this voter holds.
     ///
     /// # Errors
     /// When the caller may not.
-    pub fn may_vote(self, voter: Option<&VoterId>, has_ballot: bool) -> Result<(), Problem> {
-        let is_open = match voter {
-            None => has_ballot || self.open.anonymous,
-            Some(_) => self.open.voters,
-        };
-        self.may(Scope::Vote, is_open)
+    pub fn may_act_for(&self, voter: &VoterId) -> Result<(), Problem> {
+        match &self.who {
+            Who::Voter(own) if own == voter => Ok(()),
+            Who::Voter(_) => Err(Problem::not_your_vote()),
+            _ => self.may(Scope::Vote, self.open.voters),
+        }
     }
 
-    /// Whether this caller may change and see what any voter holds.
-    ///
-    /// # Errors
-    /// When the caller may not.
-    pub fn may_act_for_voters(self) -> Result<(), Problem> {
-        self.may(Scope::Vote, self.open.voters)
-    }
-
-    /// Whether this caller may vote otherwise than with ballots.
-    pub fn may_vote_for_some(self) -> bool {
+    /// Whether this caller may vote otherwise than with ballots and as the one voter that it is.
+    pub fn may_vote_for_some(&self) -> bool {
         self.has(Scope::Vote) || self.open.voters || self.open.anonymous
     }
 
+    /// The voter that this caller is, by a credential of the voter's own.
+    pub fn own_voter(&self) -> Option<&VoterId> {
+        match &self.who {
+            Who::Voter(own) => Some(own),
+            _ => None,
+        }
+    }
+
+    /// Whether this caller may become a new voter.
+    ///
+    /// # Errors
+    /// When the caller may not.
+    pub fn may_visit(&self) -> Result<(), Problem> {
+        self.may(Scope::Vote, self.open.visitors)
+    }
+
     /// Whether this caller's own key allows administration: not because it is open to all.
-    pub fn is_admin_by_key(self) -> bool {
+    pub fn is_admin_by_key(&self) -> bool {
         self.has(Scope::Admin)
+    }
+}
+
+/// Who asks for a cookie: one that is not valid is no obstacle to another.
+pub struct Visitor(pub Caller);
+
+impl FromRequest for Visitor {
+    type Error = Problem;
+    type Future = Read<Self>;
+
+    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
+        match Caller::read(request, true) {
+            Either::Left(ready) => Either::Left(future::ready(ready.into_inner().map(Self))),
+            Either::Right(asked) => Either::Right(Box::pin(async move { asked.await.map(Self) })),
+        }
     }
 }
 
@@ -156,7 +249,7 @@ macro_rules! allowed_by {
 
             fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
                 let check = |caller: Caller| caller.may(Scope::$scope, caller.open.$open).map(|()| Self);
-                match Caller::read(request) {
+                match Caller::read(request, false) {
                     Either::Left(ready) => Either::Left(future::ready(ready.into_inner().and_then(check))),
                     Either::Right(asked) => {
                         Either::Right(Box::pin(async move { asked.await.and_then(check) }))

@@ -2,10 +2,14 @@
 //!
 //! - `caller`: who sent a request, by its credential.
 //! - `api_keys`: what API keys allow, remembered.
+//! - `cookies`: voters' cookies, signed.
+//! - `jwt`: voters' tokens.
 //! - `origins`: pages of other origins.
 
 mod api_keys;
 mod caller;
+mod cookies;
+mod jwt;
 mod origins;
 
 use std::str::FromStr;
@@ -13,7 +17,9 @@ use std::str::FromStr;
 pub use api_keys::ApiKeys;
 #[cfg(any(test, fuzzing))]
 pub(in crate::http) use caller::bearer;
-pub use caller::{Admin, Caller, Reporter};
+pub use caller::{Admin, Caller, Reporter, Visitor};
+pub use cookies::{VoterCookies, new_visitor};
+pub use jwt::{JwtOptions, JwtSecret, KeysError, Tokens};
 pub use origins::{Origins, guard};
 
 /// What a server knows of who may do what. Cheap to clone.
@@ -22,6 +28,10 @@ pub struct Access {
     pub open: Open,
     pub origins: Origins,
     pub api_keys: ApiKeys,
+    /// `None`: voters have no cookies.
+    pub cookies: Option<VoterCookies>,
+    /// `None`: voters have no tokens.
+    pub tokens: Option<Tokens>,
 }
 
 /// What anyone may do without a credential.
@@ -31,6 +41,8 @@ pub struct Open {
     pub anonymous: bool,
     /// Vote as any voter, and read what a voter holds.
     pub voters: bool,
+    /// Become a new voter, with a cookie.
+    pub visitors: bool,
     /// What the scope `admin` allows.
     pub admin: bool,
     /// What the scope `report` allows.
@@ -42,6 +54,7 @@ impl Open {
     pub const ALL: Self = Self {
         anonymous: true,
         voters: true,
+        visitors: true,
         admin: true,
         report: true,
     };
@@ -57,11 +70,13 @@ impl FromStr for Open {
             let what = match name {
                 "anonymous" => &mut open.anonymous,
                 "voters" => &mut open.voters,
+                "visitors" => &mut open.visitors,
                 "admin" => &mut open.admin,
                 "report" => &mut open.report,
                 _ => {
                     return Err(
-                        "it takes anonymous, voters, admin and report, separated by commas".to_owned(),
+                        "it takes anonymous, voters, visitors, admin and report, separated by commas"
+                            .to_owned(),
                     );
                 }
             };
@@ -78,7 +93,7 @@ mod tests {
     #[test]
     fn what_is_open_is_a_list_of_names() {
         assert_eq!("".parse(), Ok(Open::default()));
-        assert_eq!("anonymous, voters,admin,report".parse(), Ok(Open::ALL));
+        assert_eq!("anonymous, voters,visitors,admin,report".parse(), Ok(Open::ALL));
         let one = Open {
             voters: true,
             ..Open::default()

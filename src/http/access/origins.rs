@@ -11,8 +11,9 @@ use actix_web::dev::{ServiceRequest, ServiceResponse};
 use actix_web::http::Method;
 use actix_web::http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use actix_web::middleware::Next;
-use actix_web::{Error, HttpResponse, ResponseError, web};
+use actix_web::{Error, HttpMessage, HttpResponse, ResponseError, web};
 
+use super::caller::RenewedCookie;
 use crate::http::problem::Problem;
 use crate::http::state::AppState;
 
@@ -22,7 +23,7 @@ const PREFLIGHT_LIMIT_SECONDS: &str = "600";
 const ALLOWED_METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE";
 const ALLOWED_HEADERS: &str = "authorization, content-type, idempotency-key";
 /// What their scripts may read of an answer.
-const EXPOSED_HEADERS: &str = "retry-after, x-request-id, link";
+const EXPOSED_HEADERS: &str = "retry-after, ratelimit, ratelimit-policy, x-request-id, link";
 
 /// An origin as browsers send it: a scheme, a host, and a port that is not the scheme's own.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,6 +106,7 @@ impl Origins {
     }
 }
 
+static TRUE: HeaderValue = HeaderValue::from_static("true");
 static NOSNIFF: HeaderValue = HeaderValue::from_static("nosniff");
 static VARY: HeaderValue = HeaderValue::from_static("origin");
 static EXPOSED: HeaderValue = HeaderValue::from_static(EXPOSED_HEADERS);
@@ -138,7 +140,14 @@ pub async fn guard(
         Some(early) => request.into_response(early).map_into_right_body(),
         None => next.call(request).await?.map_into_left_body(),
     };
+    let renewed = response.request().extensions_mut().remove::<RenewedCookie>();
     let headers = response.headers_mut();
+    // Unless the handler has set one: of two, a browser keeps the last.
+    if let Some(RenewedCookie(cookie)) = renewed
+        && !headers.contains_key(header::SET_COOKIE)
+    {
+        headers.insert(header::SET_COOKIE, cookie);
+    }
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, NOSNIFF.clone());
     headers.insert(header::REFERRER_POLICY, NO_REFERRER.clone());
     if !headers.contains_key(header::CONTENT_SECURITY_POLICY) {
@@ -149,6 +158,8 @@ pub async fn guard(
     }
     if let Some(origin) = origin {
         headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+        // With the voter's cookie: an origin that is listed may act for whoever looks at its pages.
+        headers.insert(header::ACCESS_CONTROL_ALLOW_CREDENTIALS, TRUE.clone());
         headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, EXPOSED.clone());
     }
     Ok(response)

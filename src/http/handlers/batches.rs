@@ -5,7 +5,7 @@ use futures_util::future::join_all;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::votes::{Answer, VoteBody, answer, cast_one, digest};
+use super::votes::{Answer, VoteBody, answer, cast_one, digest, key_of};
 use crate::domain::{BallotHash, Digest, IdempotencyKey, ItemId, NewVote, Reference, Refusal, VoterId};
 use crate::http::access::Caller;
 use crate::http::extract::{BodyItem, Field, Form, Json, KeyHeader, Takes, body};
@@ -153,24 +153,27 @@ pub async fn cast(
     for entry in &mut votes {
         let Ok(one) = entry else { continue };
         ballots += usize::from(one.ballot.is_some());
-        let allowed = if ballots > UNCREDENTIALED_LIMIT_BALLOTS && !caller.may_vote_for_some() {
+        let voter = if ballots > UNCREDENTIALED_LIMIT_BALLOTS && !caller.may_vote_for_some() {
             Err(Problem::too_many_ballots())
         } else {
-            caller.may_vote(one.vote.voter_id.as_ref(), one.ballot.is_some())
+            caller.voter(one.vote.voter_id.take(), one.ballot.is_some())
         };
-        if let Err(problem) = allowed {
-            *entry = Err(problem);
+        match voter {
+            Ok(voter) => one.vote.voter_id = voter,
+            Err(problem) => *entry = Err(problem),
         }
     }
     let may_claim = caller.may_vote_for_some() || votes.iter().any(Result::is_ok);
     let key = match key.0.zip(digest_of_body) {
         // Who may not vote claims no key.
-        Some((key, body)) if may_claim => {
-            Some(claim(&state, key, body).await.map_err(Problem::without_vote)?)
-        }
+        Some((key, body)) if may_claim => Some(
+            claim(&state, &caller, key, body)
+                .await
+                .map_err(Problem::without_vote)?,
+        ),
         _ => None,
     };
-    find_items(&state, caller, &mut votes)
+    find_items(&state, &caller, &mut votes)
         .await
         .map_err(Problem::without_vote)?;
     // The queue takes them; the answers name their voters.
@@ -184,7 +187,7 @@ pub async fn cast(
     let casts = votes.into_iter().enumerate().map(async |(at, entry)| {
         let BatchEntry { vote, ballot, .. } = entry?;
         let key = key.as_deref().map(|key| IdempotencyKey {
-            key: Digest::of(&[b"vote of batch", key.as_bytes(), &at.to_be_bytes()]),
+            key: key_of(&caller, b"vote of batch", &[key.as_bytes(), &at.to_be_bytes()]),
             body: digest(&vote, ballot.as_ref()),
         });
         Ok(cast_one(&state.votes, vote, ballot, key).await?)
@@ -215,7 +218,7 @@ pub async fn cast(
 /// be made.
 async fn find_items(
     state: &AppState,
-    caller: Caller,
+    caller: &Caller,
     votes: &mut [Result<BatchEntry, Problem>],
 ) -> Result<(), Problem> {
     let references: Vec<Reference<ItemId>> = votes
@@ -239,9 +242,9 @@ async fn find_items(
 }
 
 /// Notes the key of a batch, so that it is not used with another one.
-async fn claim(state: &AppState, key: String, body: Digest) -> Result<String, Problem> {
+async fn claim(state: &AppState, caller: &Caller, key: String, body: Digest) -> Result<String, Problem> {
     let claimed = IdempotencyKey {
-        key: Digest::of(&[b"batch", key.as_bytes()]),
+        key: key_of(caller, b"batch", &[key.as_bytes()]),
         body,
     };
     if state.ledger.claim_key(&claimed).await? {

@@ -10,4 +10,5 @@ pub(super) mod pages;
 pub(super) mod polls;
 pub(super) mod problems;
 pub(super) mod receipts;
+pub(super) mod voter;
 pub(super) mod votes;

@@ -341,7 +341,7 @@ pub async fn select(
     voter: PathVoter,
     body: Json<SelectionBody>,
 ) -> Result<HttpResponse, Problem> {
-    caller.may_act_for_voters()?;
+    caller.may_act_for(&voter.0)?;
     let items = body.0.into_items()?;
     let poll = state.poll(&id.0).await.map_err(Problem::without_vote)?;
     set(&state, poll, voter.0, items).await
@@ -354,7 +354,7 @@ pub async fn take_back(
     id: PathPollReference,
     voter: PathVoter,
 ) -> Result<HttpResponse, Problem> {
-    caller.may_act_for_voters()?;
+    caller.may_act_for(&voter.0)?;
     let poll = state.poll(&id.0).await.map_err(Problem::without_vote)?;
     set(&state, poll, voter.0, Vec::new()).await
 }
@@ -386,7 +386,7 @@ pub async fn selected(
     id: PathPollReference,
     voter: PathVoter,
 ) -> Result<HttpResponse, Problem> {
-    caller.may_act_for_voters()?;
+    caller.may_act_for(&voter.0)?;
     let poll = state.poll(&id.0).await?;
     if state.ledger.poll(poll).await?.is_none() {
         return Err(Problem::unknown_poll(poll));

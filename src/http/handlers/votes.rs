@@ -162,20 +162,20 @@ pub async fn cast(
 ) -> Result<HttpResponse, Problem> {
     let ballot = body.0.ballot();
     // What is wrong with it is said before an item is made for it.
-    let vote = body.0.into_vote(ItemId::FIRST)?;
-    caller.may_vote(vote.voter_id.as_ref(), ballot.is_some())?;
+    let mut vote = body.0.into_vote(ItemId::FIRST)?;
+    vote.voter_id = caller.voter(vote.voter_id, ballot.is_some())?;
     let item_id = match id.0 {
         Reference::Id(id) => id,
         // An item that is made here takes no ballots.
         by_key if ballot.is_some() => state.item(&by_key).await.map_err(Problem::without_vote)?,
         by_key => state
-            .item_to_vote_on(&by_key, caller)
+            .item_to_vote_on(&by_key, &caller)
             .await
             .map_err(Problem::without_vote)?,
     };
     let vote = NewVote { item_id, ..vote };
     let key = key.0.map(|key| IdempotencyKey {
-        key: Digest::of(&[b"vote", &item_id.get().to_be_bytes(), key.as_bytes()]),
+        key: key_of(&caller, b"vote", &[&item_id.get().to_be_bytes(), key.as_bytes()]),
         body: digest(&vote, ballot.as_ref()),
     });
     // The batch takes the vote; the answer names its voter.
@@ -198,6 +198,17 @@ pub(super) async fn cast_one(
         return votes.cast(vote).await;
     }
     votes.decide(VoteRequest::CastOnce { vote, ballot, key }).await
+}
+
+/// What is kept of an idempotency key. A voter's own keys are apart from everyone else's: nobody
+/// learns of them, or uses one up.
+pub(super) fn key_of(caller: &Caller, use_: &[u8], parts: &[&[u8]]) -> Digest {
+    let own = caller.own_voter();
+    let parts = [&[use_], parts].concat();
+    match own {
+        Some(voter) => Digest::of(&[&[b"voter", voter.as_str().as_bytes()], parts.as_slice()].concat()),
+        None => Digest::of(&parts),
+    }
 }
 
 /// What an idempotency key goes with: all that is asked.
@@ -223,10 +234,10 @@ pub async fn change(
     voter: PathVoter,
     body: Json<ChangeBody>,
 ) -> Result<HttpResponse, Problem> {
-    caller.may_act_for_voters()?;
+    caller.may_act_for(&voter.0)?;
     let value = body.0.into_value()?;
     let item = state
-        .item_to_vote_on(&id.0, caller)
+        .item_to_vote_on(&id.0, &caller)
         .await
         .map_err(Problem::without_vote)?;
     set(&state, item, voter.0, Some(value)).await
@@ -239,7 +250,7 @@ pub async fn take_back(
     id: PathItemReference,
     voter: PathVoter,
 ) -> Result<HttpResponse, Problem> {
-    caller.may_act_for_voters()?;
+    caller.may_act_for(&voter.0)?;
     let item = state.item(&id.0).await.map_err(Problem::without_vote)?;
     set(&state, item, voter.0, None).await
 }
@@ -265,7 +276,7 @@ pub async fn held(
     id: PathItemReference,
     voter: PathVoter,
 ) -> Result<HttpResponse, Problem> {
-    caller.may_act_for_voters()?;
+    caller.may_act_for(&voter.0)?;
     let item = state.item(&id.0).await?;
     let vote = state.ledger.last_vote(item, &voter.0).await?;
     let Some(vote) = vote.filter(|vote| vote.value != 0) else {

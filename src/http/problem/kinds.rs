@@ -60,13 +60,16 @@ kinds! {
     // Who sends it.
     CredentialMissing = UNAUTHORIZED, "credential-missing", "Credential missing";
     CredentialNotValid = UNAUTHORIZED, "credential-not-valid", "Credential not valid";
+    TokenExpired = UNAUTHORIZED, "token-expired", "Token expired";
     NotAllowed = FORBIDDEN, "not-allowed", "Not allowed";
+    NotYourVote = FORBIDDEN, "not-your-vote", "Not your vote";
     ForeignOrigin = FORBIDDEN, "foreign-origin", "Foreign origin";
     // What it names.
     UnknownItem = NOT_FOUND, "unknown-item", "Unknown item";
     UnknownPoll = NOT_FOUND, "unknown-poll", "Unknown poll";
     UnknownApiKey = NOT_FOUND, "unknown-api-key", "Unknown API key";
     UnknownVote = NOT_FOUND, "unknown-vote", "Unknown vote";
+    NoVoter = NOT_FOUND, "no-voter", "No voter";
     NoVote = NOT_FOUND, "no-vote", "No vote";
     // A rule.
     Full = CONFLICT, "full", "Full";

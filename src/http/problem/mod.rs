@@ -112,6 +112,12 @@ impl Problem {
         Self::new(Kind::NoVote, detail)
     }
 
+    /// The request has no voter's own credential.
+    pub fn no_voter() -> Self {
+        let detail = "This request has no voter's cookie or token; POST /v1/voter gives a cookie.";
+        Self::new(Kind::NoVoter, detail)
+    }
+
     pub fn unknown_api_key(id: impl std::fmt::Display) -> Self {
         let detail = format!("There is no API key {id}; GET /v1/api-keys lists those that there are.");
         Self::new(Kind::UnknownApiKey, detail)
@@ -133,9 +139,27 @@ impl Problem {
 
     /// It is no credential that Tally knows. It does not say why: that would help who guesses.
     pub fn credential_not_valid() -> Self {
-        let detail =
-            "Authorization: it is no valid API key: unknown, expired or revoked; it takes Bearer tally_….";
+        let detail = "Authorization: it is no valid API key or token: unknown, expired, revoked, or not for this server; it takes Bearer and one that is.";
         Self::new(Kind::CredentialNotValid, detail).on_field("Authorization")
+    }
+
+    /// The cookie is not one that this server believes.
+    pub fn cookie_not_valid() -> Self {
+        let detail = "Cookie: __Host-voter is not valid, or is there twice; POST /v1/voter without it gives a new one.";
+        Self::new(Kind::CredentialNotValid, detail).on_field("Cookie")
+    }
+
+    /// The token was right in all else.
+    pub fn token_expired() -> Self {
+        let detail = "Authorization: the token has expired; ask its issuer for a new one.";
+        Self::new(Kind::TokenExpired, detail).on_field("Authorization")
+    }
+
+    /// A voter's own credential, and another voter's vote.
+    pub fn not_your_vote() -> Self {
+        let detail =
+            "voter_id: the credential is another voter's; leave voter_id out, or give the credential's own.";
+        Self::new(Kind::NotYourVote, detail).on_field("voter_id")
     }
 
     /// The credential is valid, and does not allow this.

@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 use tally::domain::{ApiKey, Scope};
 use tally::http::access::Open;
 
-use super::{api_key, operator, send};
+use super::voters::{cookie, expired_token, forged_cookie, forged_token, knows_voters, token};
+use super::{Credential, api_key, operator, send_as};
 use crate::helpers::tally::Tally;
 
 const ROUTES: &str = include_str!("../../../src/http/routes.rs");
@@ -23,11 +24,13 @@ struct Row {
     open: String,
     /// The scope of an API key, or `any`.
     scope: String,
+    /// Whether a voter's own credential is enough.
+    is_own: bool,
 }
 
 fn rows() -> Vec<Row> {
     let (_, rest) = DOCUMENT
-        .split_once("| Request | Without a credential | With an API key |\n")
+        .split_once("| Request | Without a credential | With an API key | With a voter's own |\n")
         .expect("the table");
     let lines = rest.lines().skip(1).take_while(|line| line.starts_with('|'));
     let rows = lines.map(|line| {
@@ -43,6 +46,7 @@ fn rows() -> Vec<Row> {
             with: with.to_owned(),
             open: cells[2].clone(),
             scope: cells[3].clone(),
+            is_own: cells[4] == "its own",
         }
     });
     rows.collect()
@@ -72,12 +76,16 @@ fn body(row: &Row) -> Option<Value> {
         _ => json!({}),
     };
     match (row.method.as_str(), row.path.as_str()) {
-        ("POST", "/v1/items/{id}/votes") => Some(vote),
+        ("POST", "/v1/items/{id}/votes" | "/v1/voter") => Some(vote),
         ("POST" | "PATCH", _) => Some(json!({})),
         ("PUT", "/v1/polls/{id}/votes/{voter_id}") => Some(json!({ "items": [] })),
         ("PUT", _) => Some(json!({ "value": 1 })),
         _ => None,
     }
+}
+
+fn names_ada(row: &Row) -> bool {
+    row.path.contains("{voter_id}") || row.with == "with voter_id"
 }
 
 /// The problem that refuses this; `None`: it is not refused for who asks.
@@ -86,9 +94,17 @@ fn expected(row: &Row, open: &str, credential: Option<&str>) -> Option<&'static 
     match credential {
         // What asks for nothing does not look at credentials.
         _ if row.scope == "any" => None,
-        Some("unknown" | "revoked" | "broken") => Some("credential-not-valid"),
+        Some("unknown" | "revoked" | "broken" | "forged token") => Some("credential-not-valid"),
+        Some("expired token") => Some("token-expired"),
+        // Who has a broken cookie must be able to get another one, or to throw it away.
+        Some("forged cookie") if row.path != "/v1/voter" || row.method == "GET" => {
+            Some("credential-not-valid")
+        }
+        Some(voter) if voter.starts_with("eve") && row.is_own && names_ada(row) => Some("not-your-vote"),
+        Some(voter) if voter.starts_with("ada") && row.is_own => None,
+        Some(voter) if voter.starts_with("eve") && row.is_own => None,
         _ if is_open => None,
-        None => Some("credential-missing"),
+        None | Some("forged cookie") => Some("credential-missing"),
         Some(scope) if scope == row.scope => None,
         Some(_) => Some("not-allowed"),
     }
@@ -98,29 +114,45 @@ fn expected(row: &Row, open: &str, credential: Option<&str>) -> Option<&'static 
 async fn each_route_takes_the_credentials_that_the_table_says_and_no_other() {
     let tally = Tally::start().await;
     tally.item("x").await;
-    let mut credentials: Vec<(Option<&str>, Option<String>)> = vec![
-        (None, None),
-        (Some("unknown"), Some(ApiKey::fresh().as_str().to_owned())),
-        (Some("broken"), Some("tally_0".to_owned())),
+    let mut credentials: Vec<(Option<&str>, Credential)> = vec![
+        (None, Credential::None),
+        (
+            Some("unknown"),
+            Credential::Bearer(ApiKey::fresh().as_str().to_owned()),
+        ),
+        (Some("broken"), Credential::Bearer("tally_0".to_owned())),
+        (Some("forged token"), Credential::Bearer(forged_token("ada"))),
+        (Some("expired token"), Credential::Bearer(expired_token("ada"))),
+        (Some("forged cookie"), forged_cookie("ada")),
+        (Some("ada's cookie"), cookie("ada")),
+        (Some("eve's cookie"), cookie("eve")),
+        (Some("ada's token"), Credential::Bearer(token("ada"))),
+        (Some("eve's token"), Credential::Bearer(token("eve"))),
     ];
     for scope in Scope::ALL {
         let (_, key) = api_key(&tally, &[scope]).await;
-        credentials.push((Some(scope.name()), Some(key.as_str().to_owned())));
+        credentials.push((Some(scope.name()), Credential::Bearer(key.as_str().to_owned())));
     }
     let (id, revoked) = api_key(&tally, &Scope::ALL).await;
     let is_there = operator(&tally).as_server().revoke_api_key(id).await;
     assert!(is_there.expect("Postgres answers"));
-    credentials.push((Some("revoked"), Some(revoked.as_str().to_owned())));
+    credentials.push((Some("revoked"), Credential::Bearer(revoked.as_str().to_owned())));
     for open in [
         "",
         "anonymous",
         "voters",
+        "visitors",
         "admin",
         "report",
-        "anonymous,voters,admin,report",
+        "anonymous,voters,visitors,admin,report",
     ] {
         let what: Open = open.parse().expect("names");
-        let base = tally.another_server_with(|options| options.open = what).await;
+        let base = tally
+            .another_server_with(|options| {
+                options.open = what;
+                knows_voters(options);
+            })
+            .await;
         for row in rows() {
             // None of the keys here is revoked on the way.
             let id = if row.path.starts_with("/v1/api-keys") {
@@ -134,16 +166,8 @@ async fn each_route_takes_the_credentials_that_the_table_says_and_no_other() {
                 .replace("{voter_id}", "ada")
                 .replace("{slug}", "full");
             for (name, key) in &credentials {
-                let authorization = key.as_ref().map(|key| format!("Bearer {key}"));
                 let request = (row.method.clone(), path.as_str());
-                let (status, problem) = send(
-                    &tally,
-                    &base,
-                    request,
-                    authorization.as_deref(),
-                    body(&row).as_ref(),
-                )
-                .await;
+                let (status, problem) = send_as(&tally, &base, request, key, body(&row).as_ref()).await;
                 let refusal = expected(&row, open, *name);
                 let said = format!("{} {path} {} of {name:?}, open: {open:?}", row.method, row.with);
                 match refusal {

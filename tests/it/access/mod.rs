@@ -3,6 +3,7 @@
 mod api_keys;
 mod matrix;
 mod origins;
+pub mod voters;
 
 use reqwest::{Method, StatusCode};
 use serde_json::Value;
@@ -28,17 +29,55 @@ pub async fn api_key(tally: &Tally, scopes: &[Scope]) -> (ApiKeyId, ApiKey) {
     (id.expect("Postgres answers"), key)
 }
 
+/// Who a request says it is from.
+#[derive(Clone, Debug)]
+pub enum Credential {
+    None,
+    Bearer(String),
+    /// The value of the header Cookie.
+    Cookie(String),
+}
+
 /// Sends a request with this Authorization header. Returns its status and its problem's name.
 async fn send(
     tally: &Tally,
     base: &str,
-    (method, path): (Method, &str),
+    request: (Method, &str),
     authorization: Option<&str>,
     body: Option<&Value>,
 ) -> (StatusCode, String) {
+    let header = authorization.map(|value| ("authorization", value));
+    send_with(tally, base, request, header, body).await
+}
+
+/// Sends a request with this credential. Returns its status and its problem's name.
+async fn send_as(
+    tally: &Tally,
+    base: &str,
+    request: (Method, &str),
+    credential: &Credential,
+    body: Option<&Value>,
+) -> (StatusCode, String) {
+    match credential {
+        Credential::None => send_with(tally, base, request, None, body).await,
+        Credential::Cookie(value) => send_with(tally, base, request, Some(("cookie", value)), body).await,
+        Credential::Bearer(token) => {
+            let value = format!("Bearer {token}");
+            send_with(tally, base, request, Some(("authorization", &value)), body).await
+        }
+    }
+}
+
+async fn send_with(
+    tally: &Tally,
+    base: &str,
+    (method, path): (Method, &str),
+    header: Option<(&str, &str)>,
+    body: Option<&Value>,
+) -> (StatusCode, String) {
     let mut request = tally.http.request(method, format!("{base}{path}"));
-    if let Some(value) = authorization {
-        request = request.header("authorization", value);
+    if let Some((name, value)) = header {
+        request = request.header(name, value);
     }
     if let Some(body) = body {
         request = request.json(body);

@@ -41,8 +41,14 @@ pub fn start(command: Command, stores: &Stores, name: &str) -> Program {
 /// Starts a server on a free port, and waits until it is ready. Returns its base URL as
 /// well.
 pub async fn start_server(stores: &Stores, name: &str) -> (Program, String) {
+    start_server_with(stores, name, &[]).await
+}
+
+/// The same with these settings.
+pub async fn start_server_with(stores: &Stores, name: &str, settings: &[(&str, &str)]) -> (Program, String) {
     let mut command = command_as(TALLY, Some((stores, Role::Server)));
     command.arg("serve").env("TALLY_LISTEN", "127.0.0.1:0");
+    command.envs(settings.iter().copied());
     let program = start(command, stores, name);
     let line = program.wait_for_line("address=").await;
     let address = line.split("address=").nth(1).expect("an address").trim();

@@ -95,6 +95,8 @@ fn server(stores: &Stores, edit: impl FnOnce(&mut ServerOptions)) -> Server {
         creates_items: false,
         open: Open::ALL,
         origins: Origins::default(),
+        cookies: None,
+        jwt: None,
     };
     edit(&mut options);
     let of_server = urls(&stores.login_url(Role::Server), &stores.redis_url());

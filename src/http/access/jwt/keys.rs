@@ -1,0 +1,189 @@
+//! The keys that JWTs are checked with. Each is for one algorithm: a token cannot choose another,
+//! so a public key is never taken for the secret of HS256 (RFC 8725, 2.1).
+
+use std::fmt;
+use std::fs::File;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, KeyAlgorithm, KeyOperations, PublicKeyUse};
+use jsonwebtoken::{Algorithm, DecodingKey, DecodingKeyKind};
+use serde::Deserialize;
+
+use crate::domain::Digest;
+
+/// The shortest secret: as long as the hash (RFC 7518, 3.2).
+const SECRET_LEAST_BYTES: usize = 32;
+/// The largest file of keys.
+const FILE_LIMIT_BYTES: u64 = 1024 * 1024;
+/// Keys of one file that can be used: a token that names none of them is tried with each.
+const KEYS_LIMIT: usize = 32;
+/// The smallest and the largest RSA modulus: 2,048 bits (RFC 7518, 3.3) and what ring takes.
+const RSA_BYTES: std::ops::RangeInclusive<usize> = 256..=1024;
+/// A point of P-256: a byte and two coordinates.
+const P256_BYTES: usize = 65;
+
+/// The secret of HS256: the bytes of its text.
+#[derive(Clone)]
+pub struct JwtSecret(String);
+
+impl FromStr for JwtSecret {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text.len() < SECRET_LEAST_BYTES {
+            // It does not repeat what was given.
+            return Err(format!(
+                "it takes at least {SECRET_LEAST_BYTES} bytes, for example 64 digits that `openssl rand -hex 32` makes"
+            ));
+        }
+        Ok(Self(text.to_owned()))
+    }
+}
+
+impl fmt::Debug for JwtSecret {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("JwtSecret(…)")
+    }
+}
+
+/// Why a file of keys cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum KeysError {
+    #[error("TALLY_JWT_KEYS: {} cannot be read: {cause}", path.display())]
+    Unreadable { path: PathBuf, cause: std::io::Error },
+    #[error("TALLY_JWT_KEYS: {} is larger than {FILE_LIMIT_BYTES} bytes", path.display())]
+    TooLarge { path: PathBuf },
+    #[error("TALLY_JWT_KEYS: {} is no JSON Web Key Set: it takes {{\"keys\": […]}}", path.display())]
+    NoKeySet { path: PathBuf },
+    #[error(
+        "TALLY_JWT_KEYS: {} has {usable} keys that can be used; it takes 1 to {KEYS_LIMIT}, for RS256 (RSA of 2,048 bits or more) or ES256 (P-256)",
+        path.display()
+    )]
+    NoKeys { path: PathBuf, usable: usize },
+}
+
+/// A key, and what it is for.
+struct Key {
+    algorithm: Algorithm,
+    /// What a token calls it.
+    id: Option<String>,
+    key: DecodingKey,
+}
+
+/// The keys that there are.
+pub(super) struct Keys {
+    keys: Vec<Key>,
+    /// Of the file that they are from.
+    pub digest: Digest,
+}
+
+/// A set, each of its keys still to be read: one that is not understood is left out, as RFC 7517, 5
+/// asks for.
+#[derive(Deserialize)]
+struct KeySet {
+    keys: Vec<serde_json::Value>,
+}
+
+impl Keys {
+    /// The secret and the keys of this file, as far as there are any.
+    ///
+    /// # Errors
+    /// When the file cannot be read, or has no key that can be used.
+    pub fn read(secret: Option<&JwtSecret>, file: Option<&Path>) -> Result<Self, KeysError> {
+        let mut keys: Vec<Key> = secret
+            .map(|secret| Key {
+                algorithm: Algorithm::HS256,
+                id: None,
+                key: DecodingKey::from_secret(secret.0.as_bytes()),
+            })
+            .into_iter()
+            .collect();
+        let mut bytes = Vec::new();
+        if let Some(path) = file {
+            let unreadable = |cause| KeysError::Unreadable {
+                path: path.to_owned(),
+                cause,
+            };
+            let opened = File::open(path).map_err(unreadable)?;
+            opened
+                .take(FILE_LIMIT_BYTES + 1)
+                .read_to_end(&mut bytes)
+                .map_err(unreadable)?;
+            if bytes.len() as u64 > FILE_LIMIT_BYTES {
+                return Err(KeysError::TooLarge {
+                    path: path.to_owned(),
+                });
+            }
+            let of_file = read_set(&bytes).ok_or_else(|| KeysError::NoKeySet {
+                path: path.to_owned(),
+            })?;
+            if !(1..=KEYS_LIMIT).contains(&of_file.len()) {
+                return Err(KeysError::NoKeys {
+                    path: path.to_owned(),
+                    usable: of_file.len(),
+                });
+            }
+            keys.extend(of_file);
+        }
+        Ok(Self {
+            keys,
+            digest: Digest::of(&[&bytes]),
+        })
+    }
+
+    /// The keys that may have signed a token of this algorithm and key id.
+    pub fn candidates<'a>(
+        &'a self,
+        algorithm: Algorithm,
+        id: Option<&'a str>,
+    ) -> impl Iterator<Item = &'a DecodingKey> {
+        let may_be = move |key: &&Key| {
+            key.algorithm == algorithm
+                && match (key.id.as_deref(), id) {
+                    (Some(of_key), Some(of_token)) => of_key == of_token,
+                    _ => true,
+                }
+        };
+        self.keys.iter().filter(may_be).map(|key| &key.key)
+    }
+}
+
+fn read_set(bytes: &[u8]) -> Option<Vec<Key>> {
+    let set: KeySet = serde_json::from_slice(bytes).ok()?;
+    Some(set.keys.into_iter().filter_map(read_key).collect())
+}
+
+/// A key that can be used: for signatures, of RSA or P-256. A symmetric one is not: who may read a
+/// file of public keys could sign with it.
+fn read_key(value: serde_json::Value) -> Option<Key> {
+    let jwk: Jwk = serde_json::from_value(value).ok()?;
+    let (algorithm, name) = match &jwk.algorithm {
+        AlgorithmParameters::RSA(_) => (Algorithm::RS256, KeyAlgorithm::RS256),
+        AlgorithmParameters::EllipticCurve(curve) if curve.curve == EllipticCurve::P256 => {
+            (Algorithm::ES256, KeyAlgorithm::ES256)
+        }
+        _ => return None,
+    };
+    let common = &jwk.common;
+    let is_for_it = common.key_algorithm.is_none_or(|of_key| of_key == name)
+        && common
+            .public_key_use
+            .as_ref()
+            .is_none_or(|use_| *use_ == PublicKeyUse::Signature)
+        && common
+            .key_operations
+            .as_ref()
+            .is_none_or(|all| all.contains(&KeyOperations::Verify));
+    let key = DecodingKey::from_jwk(&jwk).ok()?;
+    let is_of_size = match key.kind() {
+        DecodingKeyKind::RsaModulusExponent { n, .. } => RSA_BYTES.contains(&n.len()),
+        DecodingKeyKind::SecretOrDer(point) => point.len() == P256_BYTES,
+    };
+    (is_for_it && is_of_size).then(|| Key {
+        algorithm,
+        id: jwk.common.key_id,
+        key,
+    })
+}
