@@ -23,6 +23,9 @@ pub mod http;
 /// Votes: the queue, the batch writers, and how a batch gets into the live counts.
 pub mod votes;
 
+/// Admission: whether an attempt to vote is within the throttles.
+pub mod admission;
+
 /// Counts as a reader sees them: an item with its live count.
 pub mod counts;
 

@@ -2,7 +2,8 @@
 
 use super::StoreUrls;
 use crate::config;
-use crate::http::{ClientLimits, JwtOptions, ServerOptions};
+use crate::http::access::{JwtOptions, Proxies};
+use crate::http::{ClientLimits, ServerOptions};
 use crate::replay::{Columns, PollOptions, ReplayOptions, Values};
 use crate::sync::{Schedule, SyncOptions};
 
@@ -25,6 +26,11 @@ impl From<&config::Server> for ServerOptions {
             creates_items: settings.create_items,
             open: settings.open.unwrap_or_default(),
             origins: settings.origins.clone(),
+            proxies: Proxies {
+                networks: settings.proxies.clone(),
+                header: settings.proxy_header,
+            },
+            throttles: settings.throttle.clone(),
             cookies: settings.cookie_keys.clone(),
             jwt: settings.jwt.options(),
         }

@@ -20,8 +20,8 @@ use values::{
     choices, column, connections, duration, page, rate, rating, served, store_url, title, writer_stall_limit,
 };
 
-use crate::domain::ItemName;
-use crate::http::access::{JwtSecret, Open, Origins, VoterCookies};
+use crate::domain::{ItemName, Throttles};
+use crate::http::access::{JwtSecret, Networks, Open, Origins, ProxyHeader, VoterCookies};
 use crate::http::limits::CONNECTIONS_LIMIT;
 use crate::live::KeyPrefix;
 use crate::telemetry::LogFormat;
@@ -105,6 +105,37 @@ pub struct Server {
         value_name = "ORIGINS"
     )]
     pub origins: Origins,
+
+    /// How often may be voted, by voter, client address or item, like voter:10/1m,address:100/1m;
+    /// several, separated by commas
+    #[arg(
+        long,
+        env = "TALLY_THROTTLE",
+        default_value = "",
+        hide_default_value = true,
+        value_name = "THROTTLES"
+    )]
+    pub throttle: Throttles,
+
+    /// Networks of the proxies whose word is taken for their client's address, like 10.0.0.0/8;
+    /// several, separated by commas
+    #[arg(
+        long,
+        env = "TALLY_PROXIES",
+        default_value = "",
+        hide_default_value = true,
+        value_name = "NETWORKS"
+    )]
+    pub proxies: Networks,
+
+    /// The header in which these proxies write it: x-forwarded-for or forwarded
+    #[arg(
+        long,
+        env = "TALLY_PROXY_HEADER",
+        default_value = "x-forwarded-for",
+        value_name = "HEADER"
+    )]
+    pub proxy_header: ProxyHeader,
 
     /// Keys that sign voters' cookies: 64 hexadecimal digits each, separated by commas; the first
     /// signs, all are believed. Without them voters have no cookies

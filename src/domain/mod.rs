@@ -14,6 +14,7 @@ mod reference;
 mod revision;
 mod rule;
 mod snapshot;
+mod throttle;
 mod voiding;
 mod vote;
 
@@ -33,6 +34,9 @@ pub use reference::{InvalidReference, Reference};
 pub use revision::{RedisTime, Revision};
 pub use rule::{ItemRules, NewItem, PollId, Refusal};
 pub use snapshot::{InvalidSnapshot, RUNNING_LIMIT_TRANSACTIONS, Snapshot, TransactionId};
+pub use throttle::{
+    Full, INTERVAL_LIMIT, THROTTLES_LIMIT, Throttle, ThrottledBy, Throttles, Window, Windows,
+};
 pub use voiding::{REASON_LIMIT_CHARACTERS, Voiding, VoidingId, VoteFilter};
 pub use vote::{
     InvalidValue, InvalidVoterId, NewVote, StoredVote, Value, VoteId, VoteOutcome, VoteRequest, VoterId,

@@ -4,10 +4,11 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::access::Caller;
+use super::access::{Caller, ClientAddress};
 use super::problem::Problem;
 use super::state::AppState;
-use crate::domain::{ItemId, ItemKey, ItemName, NewItem, PollId, Reference};
+use crate::admission::Attempt;
+use crate::domain::{ItemId, ItemKey, ItemName, NewItem, PollId, Reference, VoterId};
 use crate::ledger::LedgerError;
 
 /// Keys that one thread remembers, at the most: some 20 MB, if every key is as long as a key may be.
@@ -82,18 +83,62 @@ impl AppState {
         found.ok_or_else(|| Problem::unknown_item(reference))
     }
 
-    /// The item to vote on. If TALLY_CREATE_ITEMS or the caller's API key allows it, an item of an
-    /// unknown key is made.
+    /// Takes a place in the throttles for a request of this caller that votes as this voter, if as
+    /// any. Returns the item to vote on: if TALLY_CREATE_ITEMS or the caller's API key allows it, an
+    /// item of an unknown key is made, but not for a vote with a ballot.
     ///
     /// # Errors
-    /// As [`AppState::item`].
+    /// When it is not admitted, no item has this key, or Postgres is needed and does not answer.
     pub async fn item_to_vote_on(
         &self,
         reference: &Reference<ItemId>,
+        (caller, address): (&Caller, ClientAddress),
+        voter: Option<&VoterId>,
+        has_ballot: bool,
+    ) -> Result<ItemId, Problem> {
+        let found = self.find_item(reference).await?;
+        // Before an item is made.
+        self.admit((caller, address), voter, found).await?;
+        match found {
+            Some(id) => Ok(id),
+            None => self.new_item_to_vote_on(reference, caller, has_ballot).await,
+        }
+    }
+
+    /// Takes a place in the throttles for a request of this caller.
+    ///
+    /// # Errors
+    /// When it is not admitted.
+    pub async fn admit(
+        &self,
+        (caller, address): (&Caller, ClientAddress),
+        voter: Option<&VoterId>,
+        item: Option<ItemId>,
+    ) -> Result<(), Problem> {
+        let attempt = Attempt {
+            voter,
+            // A backend sends the votes of many.
+            address: address.0.filter(|_| !caller.is_backend()),
+            item,
+        };
+        Ok(self.admission.admit(attempt).await?)
+    }
+
+    /// The item of a key that was unknown a moment ago, made if it may be.
+    ///
+    /// # Errors
+    /// As [`AppState::item_to_vote_on`].
+    pub async fn new_item_to_vote_on(
+        &self,
+        reference: &Reference<ItemId>,
         caller: &Caller,
+        has_ballot: bool,
     ) -> Result<ItemId, Problem> {
         if let Some(id) = self.find_item(reference).await? {
             return Ok(id);
+        }
+        if has_ballot {
+            return Err(Problem::unknown_item(reference));
         }
         let (Reference::Key(key), true) = (reference, self.creates_items || caller.is_admin_by_key()) else {
             return Err(Problem::unknown_item(reference));

@@ -24,7 +24,6 @@ mod routes;
 mod server;
 mod state;
 
-pub use access::JwtOptions;
 pub use connection::ClientLimits;
 pub(crate) use connection::REFUSAL_LIMIT_BYTES;
 pub(crate) use handlers::api_keys::{ApiKeyBody, LIST_LIMIT_API_KEYS};

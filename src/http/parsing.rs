@@ -1,10 +1,16 @@
 //! The parsers of requests alone, without HTTP, for `crate::properties`.
 
+use std::net::IpAddr;
+
 use actix_web::ResponseError;
 use actix_web::body::MessageBody;
-use actix_web::http::header::{self, HeaderMap, HeaderValue};
+use actix_web::http::header::{self, HeaderMap, HeaderName, HeaderValue};
 
-use super::access::{self, Origins};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use ring::hmac;
+
+use super::access::{self, FoundCookie, JwtOptions, Origins, Proxies, Tokens, VoterCookies};
 use super::extract::{body, idempotency, path, query, reference};
 use super::handlers::ballots::BallotsBody;
 use super::handlers::batches::{BatchBody, BatchEntry};
@@ -121,4 +127,73 @@ pub fn may_write(allowed: &Origins, host: &[u8], origin: &[u8]) -> Option<bool> 
 /// Reads the header Idempotency-Key.
 pub fn idempotency_key(value: &[u8]) -> Result<String, Refusal> {
     Ok(idempotency::read(value)?)
+}
+
+/// The keys, secrets and names of the properties: nobody else has them.
+mod own {
+    pub const COOKIE_KEY: &str = "5ec4e75ec4e75ec4e75ec4e75ec4e75ec4e75ec4e75ec4e75ec4e75ec4e70000";
+    pub const SECRET: &str = "a secret of thirty-two bytes or more";
+    pub const AUDIENCE: &str = "votes";
+    pub const ISSUER: &str = "https://id.example";
+}
+
+fn cookies() -> Option<VoterCookies> {
+    own::COOKIE_KEY.parse().ok()
+}
+
+/// The voter of this header Cookie.
+pub fn voter_cookie(value: &[u8]) -> Option<String> {
+    let mut headers = HeaderMap::new();
+    headers.insert(header::COOKIE, HeaderValue::from_bytes(value).ok()?);
+    match cookies()?.find(&headers) {
+        FoundCookie::Voter { voter_id, .. } => Some(voter_id.as_str().to_owned()),
+        FoundCookie::None | FoundCookie::NotValid => None,
+    }
+}
+
+/// The voter of a cookie that says this, and is signed.
+pub fn signed_cookie(text: &str) -> Option<String> {
+    let value = cookies()?.signed(text)?;
+    voter_cookie(format!("__Host-voter={value}").as_bytes())
+}
+
+fn tokens() -> Option<Tokens> {
+    Tokens::open(JwtOptions {
+        secret: own::SECRET.parse().ok(),
+        keys_file: None,
+        audience: own::AUDIENCE.to_owned(),
+        issuer: own::ISSUER.to_owned(),
+    })
+    .ok()
+}
+
+/// The voter of this token.
+pub fn voter_token(token: &str) -> Option<String> {
+    Some(tokens()?.voter(token).ok()?.as_str().to_owned())
+}
+
+/// The voter of a token with this header and these claims that is signed.
+pub fn signed_token(header: &str, claims: &str) -> Option<String> {
+    let text = format!(
+        "{}.{}",
+        URL_SAFE_NO_PAD.encode(header),
+        URL_SAFE_NO_PAD.encode(claims)
+    );
+    let key = hmac::Key::new(hmac::HMAC_SHA256, own::SECRET.as_bytes());
+    let signature = URL_SAFE_NO_PAD.encode(hmac::sign(&key, text.as_bytes()));
+    voter_token(&format!("{text}.{signature}"))
+}
+
+/// The client of a request that a proxy has sent with this header; `None`: no request can have it.
+pub fn client_behind_proxy(name: &'static str, value: &[u8]) -> Option<IpAddr> {
+    let proxies = Proxies {
+        networks: "10.0.0.0/8".parse().ok()?,
+        header: name.parse().ok()?,
+    };
+    let mut headers = HeaderMap::new();
+    headers.insert(
+        HeaderName::from_static(name),
+        HeaderValue::from_bytes(value).ok()?,
+    );
+    Some(proxies.client(IpAddr::from([10, 0, 0, 1]), &headers))
 }

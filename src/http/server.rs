@@ -17,7 +17,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep, timeout};
 use tracing_actix_web::TracingLogger;
 
-use super::access::{self, Access, ApiKeys, JwtOptions, Open, Origins, Tokens, VoterCookies};
+use super::access::{self, Access, ApiKeys, JwtOptions, Open, Origins, Proxies, Tokens, VoterCookies};
 use super::connection::{ClientLimits, Connection, Places};
 use super::keys::KeyCache;
 use super::limits::{
@@ -25,8 +25,9 @@ use super::limits::{
 };
 use super::state::AppState;
 use super::{observe, routes};
+use crate::admission::{Admission, SharedAdmission};
 use crate::counts::CountReader;
-use crate::domain::Owner;
+use crate::domain::{Owner, Throttles};
 use crate::ledger::ServerLedger;
 use crate::live::{LiveCounts, Redis};
 use crate::telemetry::Upkeep;
@@ -64,6 +65,9 @@ pub struct ServerOptions {
     pub open: Open,
     /// Whose pages may write, beside the server's own.
     pub origins: Origins,
+    /// Whose word is taken for who their client is.
+    pub proxies: Proxies,
+    pub throttles: Throttles,
     /// The keys of voters' cookies. `None`: voters have none.
     pub cookies: Option<VoterCookies>,
     /// Whose tokens voters have. `None`: they have none.
@@ -116,6 +120,8 @@ impl Server {
             creates_items,
             open,
             origins,
+            proxies,
+            throttles,
             cookies,
             ..
         } = self.options;
@@ -123,6 +129,7 @@ impl Server {
             open,
             origins,
             api_keys: ApiKeys::new(self.ledger.clone()),
+            proxies,
             cookies,
             tokens: self.tokens.clone(),
         };
@@ -132,6 +139,7 @@ impl Server {
         let _upkeep = Upkeep::start(self.metrics.clone());
         let (tell_owner, owner) = watch::channel(None);
         let learning = tokio::spawn(learn_owner(self.ledger.clone(), tell_owner));
+        let admission = SharedAdmission::new(throttles, owner.clone());
         let live_counts = LiveCounts::open_as(owner, self.redis.clone());
         let ledger = self.ledger.clone();
         let shared = live_counts.clone();
@@ -150,6 +158,7 @@ impl Server {
                     threads(),
                     of_writers.upgrade(),
                 ),
+                admission: Admission::start(&admission, &live_counts, threads()),
                 counts: CountReader::start(&self.ledger, &live_counts, threads()),
                 ledger: self.ledger.clone(),
                 live_counts,

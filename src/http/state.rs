@@ -4,6 +4,7 @@ use metrics_exporter_prometheus::PrometheusHandle;
 
 use super::access::Access;
 use super::keys::KeyCache;
+use crate::admission::Admission;
 use crate::counts::CountReader;
 use crate::domain::{ItemId, PollId};
 use crate::ledger::ServerLedger;
@@ -24,6 +25,7 @@ pub(crate) struct AppState {
     pub item_keys: KeyCache<ItemId>,
     pub poll_keys: KeyCache<PollId>,
     pub access: Access,
+    pub admission: Admission,
     /// Whether a vote on an unknown key makes its item.
     pub creates_items: bool,
 }

@@ -10,15 +10,17 @@
 //! | `<prefix>unsaved_scan` | string | the cursor of the scan over the index that several workers share |
 //! | `<prefix>scan` | string | the cursor of the scan over all counters that several workers share |
 //! | `<prefix>owner` | string | the owner's mark: which Tally the keys belong to, see [`super::owner`] |
+//! | `<prefix>throttle:<by>:<interval>s:<of whom>` | string | how many attempts a window of a [throttle](crate::domain::Throttle) has taken |
 //! | `<prefix>probe` | string | nothing: it is written and deleted at once, see [`super::probe`] |
 
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use redis::{RedisWrite, ToRedisArgs};
 
-use crate::domain::ItemId;
+use crate::domain::{ItemId, Throttle, ThrottledBy};
 
 /// What every key of one Tally begins with: 1 to [`KeyPrefix::LIMIT_BYTES`] letters, digits
 /// and `: . _ -`.
@@ -82,6 +84,16 @@ impl KeyPrefix {
         format!("{}probe", self.0)
     }
 
+    /// A window of a throttle. Of a voter and an address it shows a hash only.
+    pub fn throttle(&self, throttle: &Throttle, of: u128) -> ThrottleKey<'_> {
+        ThrottleKey {
+            prefix: self,
+            by: throttle.by,
+            interval: throttle.interval,
+            of,
+        }
+    }
+
     /// The item of a counter's key; `None` for any other key.
     pub fn item_of(&self, key: &str) -> Option<ItemId> {
         let id = key.strip_prefix(&*self.0)?.strip_prefix('{')?;
@@ -138,6 +150,30 @@ impl ToRedisArgs for CounterKey<'_> {
 }
 
 impl redis::ToSingleRedisArg for CounterKey<'_> {}
+
+/// The key of a window of a throttle.
+#[derive(Clone, Copy, Debug)]
+pub struct ThrottleKey<'a> {
+    prefix: &'a KeyPrefix,
+    by: ThrottledBy,
+    interval: Duration,
+    of: u128,
+}
+
+impl fmt::Display for ThrottleKey<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (by, seconds) = (self.by.name(), self.interval.as_secs());
+        write!(out, "{}throttle:{by}:{seconds}s:{:x}", self.prefix, self.of)
+    }
+}
+
+impl ToRedisArgs for ThrottleKey<'_> {
+    fn write_redis_args<W: ?Sized + RedisWrite>(&self, out: &mut W) {
+        out.write_arg_fmt(self);
+    }
+}
+
+impl redis::ToSingleRedisArg for ThrottleKey<'_> {}
 
 #[cfg(test)]
 mod tests {

@@ -43,6 +43,7 @@ scripts! {
     ADVANCE = "advance",
     ENTER_EPOCH = "enter_epoch",
     PROBE = "probe",
+    THROTTLE = "throttle",
 }
 
 /// Keys in one call, at the most. Redis serves nobody else meanwhile: for about a millisecond,
@@ -120,7 +121,8 @@ impl Script {
         reply.ok_or_else(|| self.unexpected(Value::Nil))
     }
 
-    fn command(&self, keys: usize) -> Cmd {
+    /// A call for so many keys, which is still to be completed.
+    pub(super) fn command(&self, keys: usize) -> Cmd {
         let mut command = redis::cmd("EVALSHA");
         command.arg(self.hash.as_str()).arg(keys);
         command
@@ -128,7 +130,10 @@ impl Script {
 
     /// Sends the calls from 0 to below `calls`. Those that met a Redis without the script are
     /// sent once more.
-    async fn invoke(
+    ///
+    /// # Errors
+    /// When the pipeline fails, or any call of it.
+    pub(super) async fn invoke(
         &self,
         connection: &mut impl ConnectionLike,
         calls: usize,

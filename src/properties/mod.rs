@@ -11,8 +11,10 @@
     reason = "a property fails by panicking, here and under libFuzzer"
 )]
 
+mod credentials;
 mod requests;
 
+pub use credentials::{forwarded, voter_cookie, voter_token};
 pub use requests::{
     authorization, ballots_body, batch_body, idempotency_key, item_body, item_edit_body, item_id, list_query,
     origin, path_item, path_voter, poll_body, poll_edit_body, selection_body, vote_body,
@@ -21,7 +23,9 @@ pub use requests::{
 use std::str::FromStr;
 
 use crate::config::{Cron, DURATION_LIMIT, values};
-use crate::domain::{RUNNING_LIMIT_TRANSACTIONS, Snapshot, TransactionId, Value};
+use crate::domain::{
+    RUNNING_LIMIT_TRANSACTIONS, Snapshot, THROTTLES_LIMIT, Throttle, Throttles, TransactionId, Value,
+};
 use crate::ledger::ServerLedger;
 use crate::live::{KeyPrefix, Redis};
 use crate::replay::file::{self, Columns, Values, Vote};
@@ -30,7 +34,7 @@ use crate::replay::file::{self, Columns, Values, Vote};
 pub type Property = (&'static str, fn(&[u8]));
 
 /// All properties. Each is a fuzz target of the same name.
-pub const ALL: [Property; 20] = [
+pub const ALL: [Property; 23] = [
     ("vote_body", vote_body),
     ("item_body", item_body),
     ("batch_body", batch_body),
@@ -44,6 +48,9 @@ pub const ALL: [Property; 20] = [
     ("idempotency_key", idempotency_key),
     ("authorization", authorization),
     ("origin", origin),
+    ("voter_cookie", voter_cookie),
+    ("voter_token", voter_token),
+    ("forwarded", forwarded),
     ("list_query", list_query),
     ("item_id", item_id),
     ("snapshot", snapshot),
@@ -179,6 +186,11 @@ pub fn settings(bytes: &[u8]) {
     }
     if let Ok(connections) = values::served(text) {
         assert!((1..=values::SERVED_LIMIT_CONNECTIONS).contains(&connections));
+    }
+    if let Ok(throttles) = text.parse::<Throttles>() {
+        assert!(throttles.all().len() <= THROTTLES_LIMIT);
+        let written: Vec<String> = throttles.all().iter().map(Throttle::to_string).collect();
+        assert_eq!(written.join(",").parse(), Ok(throttles));
     }
     if let Ok(rate) = values::rate(text) {
         assert!(rate.is_finite() && rate > 0.0);

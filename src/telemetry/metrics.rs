@@ -79,6 +79,9 @@ metrics! {
     /// `failed`: Postgres did not store or did not confirm them.
     VOTES = "tally_votes_total", Counter of "votes", Server,
         "outcome" in ["accepted", "repeated", "changed", "taken_back", "unknown_item", "declined", "refused", "failed"];
+    /// Attempts to vote that a throttle refused, by what it counts by.
+    THROTTLED = "tally_throttled_total", Counter of "attempts", Server,
+        "by" in ["voter", "address", "item"];
     /// Votes in one batch.
     BATCH_VOTES = "tally_batch_votes", Histogram of "votes", Server;
     /// Votes that wait for a batch.

@@ -36,5 +36,6 @@ mod scripts;
 mod secrets;
 mod starts;
 mod sync;
+mod throttles;
 mod upgrade;
 mod voting;

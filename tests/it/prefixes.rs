@@ -8,8 +8,8 @@ use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
 use serde_json::{Value, json};
 use tally::app::{self, StoreUrls};
-use tally::domain::{ItemId, ItemName};
-use tally::http::access::{Open, Origins};
+use tally::domain::{ItemId, ItemName, Throttles};
+use tally::http::access::{Open, Origins, Proxies};
 use tally::http::{ClientLimits, ServerOptions};
 use tally::sync::{Repair, SyncOptions, Worker};
 
@@ -39,6 +39,8 @@ impl OneTally {
             creates_items: false,
             open: Open::ALL,
             origins: Origins::default(),
+            proxies: Proxies::default(),
+            throttles: Throttles::default(),
             cookies: None,
             jwt: None,
         };

@@ -286,6 +286,17 @@ async fn callers_are_refused(refusals: &mut Refusals) {
         let (status, problem) = (answer.status(), answer.json().await.expect("JSON"));
         refusals.check(kind, status, &problem).await;
     }
+    let throttled = refusals.tally.another_server_with(|options| {
+        options.throttles = "item:1/1h".parse().expect("throttles");
+    });
+    let url = format!("{}/v1/items/1/votes", throttled.await);
+    for _ in 0..2 {
+        let answer = refusals.tally.http.post(&url).send().await.expect("an answer");
+        if answer.status() == StatusCode::TOO_MANY_REQUESTS {
+            let (status, problem) = (answer.status(), answer.json().await.expect("JSON"));
+            refusals.check(ProblemKind::Throttled, status, &problem).await;
+        }
+    }
     refusals
         .add(ProblemKind::NoVoter, Method::GET, "/v1/voter", None)
         .await;

@@ -206,6 +206,11 @@ impl Caller {
         }
     }
 
+    /// Whether this caller votes for others, so that its address is nobody's in particular.
+    pub fn is_backend(&self) -> bool {
+        self.has(Scope::Vote)
+    }
+
     /// Whether this caller may become a new voter.
     ///
     /// # Errors

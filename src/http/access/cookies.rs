@@ -151,7 +151,14 @@ impl VoterCookies {
     /// `None`: the clock stands before 1970.
     fn sign(&self, voter_id: &VoterId, now: SystemTime) -> Option<String> {
         let issued_at = now.duration_since(UNIX_EPOCH).ok()?.as_secs();
-        let signed = format!("{issued_at}.{}", URL_SAFE_NO_PAD.encode(voter_id.as_str()));
+        self.signed(&format!(
+            "{issued_at}.{}",
+            URL_SAFE_NO_PAD.encode(voter_id.as_str())
+        ))
+    }
+
+    /// This text, a dot, and its signature.
+    pub(in crate::http) fn signed(&self, signed: &str) -> Option<String> {
         let text = [CONTEXT, signed.as_bytes()].concat();
         let signature = hmac::sign(self.0.first()?, &text);
         Some(format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature)))

@@ -1,11 +1,13 @@
 //! Who may do what, over HTTP.
 //!
 //! - `caller`: who sent a request, by its credential.
+//! - `address`: where a request is from, also behind proxies.
 //! - `api_keys`: what API keys allow, remembered.
 //! - `cookies`: voters' cookies, signed.
 //! - `jwt`: voters' tokens.
 //! - `origins`: pages of other origins.
 
+mod address;
 mod api_keys;
 mod caller;
 mod cookies;
@@ -14,10 +16,13 @@ mod origins;
 
 use std::str::FromStr;
 
+pub use address::{ClientAddress, Networks, Proxies, ProxyHeader, client_address};
 pub use api_keys::ApiKeys;
 #[cfg(any(test, fuzzing))]
 pub(in crate::http) use caller::bearer;
 pub use caller::{Admin, Caller, Reporter, Visitor};
+#[cfg(any(test, fuzzing))]
+pub(in crate::http) use cookies::FoundCookie;
 pub use cookies::{VoterCookies, new_visitor};
 pub use jwt::{JwtOptions, JwtSecret, KeysError, Tokens};
 pub use origins::{Origins, guard};
@@ -28,6 +33,8 @@ pub struct Access {
     pub open: Open,
     pub origins: Origins,
     pub api_keys: ApiKeys,
+    /// Whose word is taken for who their client is.
+    pub proxies: Proxies,
     /// `None`: voters have no cookies.
     pub cookies: Option<VoterCookies>,
     /// `None`: voters have no tokens.

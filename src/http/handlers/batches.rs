@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::votes::{Answer, VoteBody, answer, cast_one, digest, key_of};
 use crate::domain::{BallotHash, Digest, IdempotencyKey, ItemId, NewVote, Reference, Refusal, VoterId};
-use crate::http::access::Caller;
+use crate::http::access::{Caller, ClientAddress};
 use crate::http::extract::{BodyItem, Field, Form, Json, KeyHeader, Takes, body};
 use crate::http::limits::{BATCH_BODY_LIMIT_BYTES, BATCH_LIMIT_VOTES, UNCREDENTIALED_LIMIT_BALLOTS};
 use crate::http::problem::{self, Kind, Problem};
@@ -138,6 +138,7 @@ fn digest_of_batch(texts: &[String], votes: &[Result<BatchEntry, Problem>]) -> D
 /// Casts many votes. Each is answered by itself: one that is wrong does not harm the others.
 pub async fn cast(
     caller: Caller,
+    address: ClientAddress,
     state: web::Data<AppState>,
     key: KeyHeader,
     body: Json<BatchBody>,
@@ -173,7 +174,7 @@ pub async fn cast(
         ),
         _ => None,
     };
-    find_items(&state, &caller, &mut votes)
+    find_items(&state, (&caller, address), &mut votes)
         .await
         .map_err(Problem::without_vote)?;
     // The queue takes them; the answers name their voters.
@@ -214,24 +215,37 @@ pub async fn cast(
     }))
 }
 
-/// Finds the item of each vote. A vote whose key no item has becomes a problem, unless its item may
+/// Takes a place in the throttles for each vote, and finds its item. A vote whose key no item has becomes a problem, unless its item may
 /// be made.
 async fn find_items(
     state: &AppState,
-    caller: &Caller,
+    caller: (&Caller, ClientAddress),
     votes: &mut [Result<BatchEntry, Problem>],
 ) -> Result<(), Problem> {
     let references: Vec<Reference<ItemId>> = votes
         .iter()
         .filter_map(|entry| Some(entry.as_ref().ok()?.item.clone()))
         .collect();
-    let mut items = state.find_items(&references).await?.into_iter();
+    let items = state.find_items(&references).await?;
+    // All at once, in their order.
+    let entries = votes.iter().filter_map(|entry| entry.as_ref().ok());
+    let admitted = entries
+        .zip(&items)
+        .map(async |(entry, item)| state.admit(caller, entry.vote.voter_id.as_ref(), *item).await);
+    let admitted: Vec<Result<(), Problem>> = join_all(admitted).await;
+    let mut ready = admitted.into_iter().zip(items);
     for entry in votes {
         let Ok(known) = entry else { continue };
-        let found = match items.next().flatten() {
-            Some(item) => Ok(item),
-            None if known.ballot.is_some() => state.item(&known.item).await,
-            None => state.item_to_vote_on(&known.item, caller).await,
+        let found = match ready.next() {
+            Some((Ok(()), Some(item))) => Ok(item),
+            // One after the other: an item that the vote before has made is not made again.
+            Some((Ok(()), None)) => {
+                state
+                    .new_item_to_vote_on(&known.item, caller.0, known.ballot.is_some())
+                    .await
+            }
+            Some((Err(problem), _)) => Err(problem),
+            None => Err(Problem::internal()),
         };
         match found {
             Ok(item) => known.vote.item_id = item,

@@ -9,7 +9,7 @@ use crate::domain::{
     CHOICES_LIMIT_ITEMS, Item, ItemId, ItemName, Moment, NewPoll, Poll, PollId, PollState, Reference,
     Refusal, VoteRequest, VoterId,
 };
-use crate::http::access::{Admin, Caller};
+use crate::http::access::{Admin, Caller, ClientAddress};
 use crate::http::extract::{Field, Form, Json, PathPollReference, PathVoter, Takes};
 use crate::http::problem::Problem;
 use crate::http::state::AppState;
@@ -336,6 +336,7 @@ async fn counts(
 /// Sets the whole selection of a voter.
 pub async fn select(
     caller: Caller,
+    address: ClientAddress,
     state: web::Data<AppState>,
     id: PathPollReference,
     voter: PathVoter,
@@ -344,18 +345,21 @@ pub async fn select(
     caller.may_act_for(&voter.0)?;
     let items = body.0.into_items()?;
     let poll = state.poll(&id.0).await.map_err(Problem::without_vote)?;
+    state.admit((&caller, address), Some(&voter.0), None).await?;
     set(&state, poll, voter.0, items).await
 }
 
 /// Takes back all that a voter holds in a poll.
 pub async fn take_back(
     caller: Caller,
+    address: ClientAddress,
     state: web::Data<AppState>,
     id: PathPollReference,
     voter: PathVoter,
 ) -> Result<HttpResponse, Problem> {
     caller.may_act_for(&voter.0)?;
     let poll = state.poll(&id.0).await.map_err(Problem::without_vote)?;
+    state.admit((&caller, address), Some(&voter.0), None).await?;
     set(&state, poll, voter.0, Vec::new()).await
 }
 

@@ -5,10 +5,10 @@ use actix_web::{HttpResponse, web};
 use serde::{Deserialize, Serialize};
 
 use crate::domain::{
-    BallotHash, Count, Digest, IdempotencyKey, ItemId, NewVote, Reference, StoredVote, Value, VoteId,
-    VoteRequest, VoterId,
+    BallotHash, Count, Digest, IdempotencyKey, ItemId, NewVote, StoredVote, Value, VoteId, VoteRequest,
+    VoterId,
 };
-use crate::http::access::Caller;
+use crate::http::access::{Caller, ClientAddress};
 use crate::http::extract::{Field, Form, Json, KeyHeader, PathItemReference, PathVoter, Takes};
 use crate::http::problem::Problem;
 use crate::http::state::AppState;
@@ -155,6 +155,7 @@ impl VoteBody {
 /// Casts a vote.
 pub async fn cast(
     caller: Caller,
+    address: ClientAddress,
     state: web::Data<AppState>,
     id: PathItemReference,
     key: KeyHeader,
@@ -164,15 +165,15 @@ pub async fn cast(
     // What is wrong with it is said before an item is made for it.
     let mut vote = body.0.into_vote(ItemId::FIRST)?;
     vote.voter_id = caller.voter(vote.voter_id, ballot.is_some())?;
-    let item_id = match id.0 {
-        Reference::Id(id) => id,
-        // An item that is made here takes no ballots.
-        by_key if ballot.is_some() => state.item(&by_key).await.map_err(Problem::without_vote)?,
-        by_key => state
-            .item_to_vote_on(&by_key, &caller)
-            .await
-            .map_err(Problem::without_vote)?,
-    };
+    let item_id = state
+        .item_to_vote_on(
+            &id.0,
+            (&caller, address),
+            vote.voter_id.as_ref(),
+            ballot.is_some(),
+        )
+        .await
+        .map_err(Problem::without_vote)?;
     let vote = NewVote { item_id, ..vote };
     let key = key.0.map(|key| IdempotencyKey {
         key: key_of(&caller, b"vote", &[&item_id.get().to_be_bytes(), key.as_bytes()]),
@@ -229,6 +230,7 @@ pub(super) fn digest(vote: &NewVote, ballot: Option<&BallotHash>) -> Digest {
 /// Sets what a voter holds on an item.
 pub async fn change(
     caller: Caller,
+    address: ClientAddress,
     state: web::Data<AppState>,
     id: PathItemReference,
     voter: PathVoter,
@@ -237,7 +239,7 @@ pub async fn change(
     caller.may_act_for(&voter.0)?;
     let value = body.0.into_value()?;
     let item = state
-        .item_to_vote_on(&id.0, &caller)
+        .item_to_vote_on(&id.0, (&caller, address), Some(&voter.0), false)
         .await
         .map_err(Problem::without_vote)?;
     set(&state, item, voter.0, Some(value)).await
@@ -246,12 +248,16 @@ pub async fn change(
 /// Takes back what a voter holds on an item.
 pub async fn take_back(
     caller: Caller,
+    address: ClientAddress,
     state: web::Data<AppState>,
     id: PathItemReference,
     voter: PathVoter,
 ) -> Result<HttpResponse, Problem> {
     caller.may_act_for(&voter.0)?;
     let item = state.item(&id.0).await.map_err(Problem::without_vote)?;
+    state
+        .admit((&caller, address), Some(&voter.0), Some(item))
+        .await?;
     set(&state, item, voter.0, None).await
 }
 

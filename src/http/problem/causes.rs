@@ -1,10 +1,20 @@
 //! Which problem an error of the votes, the counts or the ledger is to a client.
 
 use super::{Kind, Problem, Stored};
+use crate::admission::Refused;
 use crate::counts::ReadError;
 use crate::domain::{EditRefusal, PollId, Refusal};
 use crate::ledger::LedgerError;
 use crate::votes::CastError;
+
+impl From<Refused> for Problem {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::Throttled { throttle, left } => Self::throttled(throttle, left),
+            Refused::Busy => CastError::QueueFull.into(),
+        }
+    }
+}
 
 impl Problem {
     /// A vote that its item does not take. Nothing is stored.

@@ -64,6 +64,7 @@ kinds! {
     NotAllowed = FORBIDDEN, "not-allowed", "Not allowed";
     NotYourVote = FORBIDDEN, "not-your-vote", "Not your vote";
     ForeignOrigin = FORBIDDEN, "foreign-origin", "Foreign origin";
+    Throttled = TOO_MANY_REQUESTS, "throttled", "Throttled";
     // What it names.
     UnknownItem = NOT_FOUND, "unknown-item", "Unknown item";
     UnknownPoll = NOT_FOUND, "unknown-poll", "Unknown poll";

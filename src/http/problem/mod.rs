@@ -7,13 +7,18 @@ mod causes;
 mod kinds;
 
 use actix_web::http::StatusCode;
-use actix_web::http::header::{self, HeaderValue};
+use std::time::Duration;
+
+use actix_web::http::header::{self, HeaderName, HeaderValue};
 use actix_web::{HttpResponse, ResponseError};
 use serde::Serialize;
 
 pub use self::kinds::Kind;
 use super::limits::{RETRY_AFTER_SECONDS, UNCREDENTIALED_LIMIT_BALLOTS};
-use crate::domain::Scope;
+use crate::domain::{Scope, Throttle, ThrottledBy};
+
+static RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
+static RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 
 /// Whether a vote that got no acknowledgement is stored. It tells an anonymous voter whether
 /// it is safe to try again. A 4xx answer does not say it: such a vote is never stored.
@@ -38,6 +43,15 @@ pub struct Problem {
     /// Of a vote that got no acknowledgement.
     stored: Option<Stored>,
     allow: Option<&'static str>,
+    throttled: Option<Throttled>,
+}
+
+/// A throttle that is full, for the fields of draft-ietf-httpapi-ratelimit-headers-10.
+#[derive(Clone, Copy, Debug)]
+struct Throttled {
+    throttle: Throttle,
+    /// When its window ends, rounded up: whoever comes then is not too early.
+    retry_after_seconds: u64,
 }
 
 /// The body of a problem's answer.
@@ -51,6 +65,9 @@ pub struct Body<'a> {
     field: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     stored: Option<Stored>,
+    /// After how many seconds another try makes sense.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retry_after_seconds: Option<u64>,
 }
 
 impl Problem {
@@ -62,6 +79,7 @@ impl Problem {
             field: None,
             stored: None,
             allow: None,
+            throttled: None,
         }
     }
 
@@ -168,6 +186,29 @@ impl Problem {
         Self::new(Kind::NotAllowed, detail)
     }
 
+    /// There were as many attempts as this throttle takes. Nothing was done for this one.
+    pub fn throttled(throttle: Throttle, left: Duration) -> Self {
+        let retry_after_seconds = left.as_secs() + u64::from(left.subsec_nanos() > 0);
+        let Throttle { by, limit, interval } = throttle;
+        let of = match by {
+            ThrottledBy::Voter => "one voter",
+            ThrottledBy::Address => "one client address",
+            ThrottledBy::Item => "one item",
+        };
+        let detail = format!(
+            "This server takes {limit} votes of {of} in {} s; try again in {retry_after_seconds} s.",
+            interval.as_secs()
+        )
+        .replace("votes of one item", "votes on one item");
+        Self {
+            throttled: Some(Throttled {
+                throttle,
+                retry_after_seconds: retry_after_seconds.max(1),
+            }),
+            ..Self::new(Kind::Throttled, detail)
+        }
+    }
+
     /// A page of another origin writes.
     pub fn foreign_origin() -> Self {
         let detail = "Pages of this origin may not write here; TALLY_ORIGINS lists those that may.";
@@ -243,6 +284,7 @@ impl Problem {
             detail: &self.detail,
             field: self.field.as_deref(),
             stored: self.stored,
+            retry_after_seconds: self.throttled.map(|of| of.retry_after_seconds),
         }
     }
 
@@ -255,6 +297,23 @@ impl Problem {
         }
         if status == StatusCode::UNAUTHORIZED {
             response.insert_header((header::WWW_AUTHENTICATE, "Bearer realm=\"tally\""));
+        }
+        if let Some(Throttled {
+            throttle,
+            retry_after_seconds,
+        }) = self.throttled
+        {
+            let (limit, window) = (throttle.limit, throttle.interval.as_secs());
+            response
+                .insert_header((header::RETRY_AFTER, retry_after_seconds))
+                .insert_header((
+                    RATELIMIT_POLICY.clone(),
+                    format!("\"{throttle}\";q={limit};w={window}"),
+                ))
+                .insert_header((
+                    RATELIMIT.clone(),
+                    format!("\"{throttle}\";r=0;t={retry_after_seconds}"),
+                ));
         }
         if let Some(allow) = self.allow {
             response.insert_header((header::ALLOW, HeaderValue::from_static(allow)));

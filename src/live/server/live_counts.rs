@@ -19,7 +19,7 @@ use super::suspects::{SUSPECTS_LIMIT_ITEMS, Suspects};
 use crate::domain::{Count, CountDelta, ExactCount, ItemId, Owner, Revision, TransactionId};
 use crate::live::counter::{fields, read_fields};
 use crate::live::scripts::{self, fresh_token, text};
-use crate::live::{LEASE_LIMIT_MS, LiveError, Redis};
+use crate::live::{KeyPrefix, LEASE_LIMIT_MS, LiveError, Redis};
 
 /// How long a caller waits for the end of back-pressure, at the most. Then it goes on without
 /// Redis.
@@ -64,7 +64,7 @@ pub enum LiveRead {
 }
 
 /// A call without a reply.
-struct Failed {
+pub(super) struct Failed {
     /// The generation in which it failed; `None`: the circuit breaker was open.
     generation: Option<Generation>,
     error: LiveError,
@@ -334,8 +334,13 @@ impl LiveCounts {
         self.state.suspects.total()
     }
 
+    /// The names of Tally's keys.
+    pub(super) fn keys(&self) -> &KeyPrefix {
+        self.state.redis.keys()
+    }
+
     /// Calls Redis over this handle's connection.
-    async fn call<Reply>(
+    pub(super) async fn call<Reply>(
         &self,
         call: impl AsyncFnOnce(MultiplexedConnection) -> Result<Reply, LiveError>,
     ) -> Result<Reply, Failed> {
@@ -383,7 +388,7 @@ impl LiveCounts {
     }
 
     /// Opens the circuit breaker, and wakes the repair task.
-    fn open_breaker(&self, Failed { generation, error }: Failed) -> LiveError {
+    pub(super) fn open_breaker(&self, Failed { generation, error }: Failed) -> LiveError {
         if let Some(generation) = generation {
             self.state.breaker.open(generation, &error);
         }

@@ -3,6 +3,7 @@
 //! - `live_counts`: the calls, over a connection for each thread.
 //! - `breaker`: the circuit breaker, which all threads share.
 //! - `suspects`: the items whose live count may be wrong.
+//! - `throttles`: places in the windows of throttles.
 //! - `repair`: the task that invalidates suspects and closes the circuit breaker.
 
 mod breaker;
@@ -10,8 +11,10 @@ mod live_counts;
 mod repair;
 mod state;
 mod suspects;
+mod throttles;
 
 pub(crate) use live_counts::BACK_PRESSURE_LIMIT;
 pub use live_counts::{Counted, LiveCount, LiveCounts, LiveRead, Seed};
 pub(crate) use suspects::REPAIR_LIMIT_ITEMS;
 pub use suspects::SUSPECTS_LIMIT_ITEMS;
+pub use throttles::THROTTLE_CALL_LIMIT_ATTEMPTS;

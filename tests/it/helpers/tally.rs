@@ -9,8 +9,8 @@ use reqwest::{Method, Response, StatusCode};
 use serde_json::{Value, json};
 use sqlx::PgPool;
 use tally::app::{self, StoreUrls};
-use tally::domain::{self, Count, Item, ItemId, ItemName, NewVote, VoterId};
-use tally::http::access::{Open, Origins};
+use tally::domain::{self, Count, Item, ItemId, ItemName, NewVote, Throttles, VoterId};
+use tally::http::access::{Open, Origins, Proxies};
 use tally::http::limits::CONNECTIONS_LIMIT;
 use tally::http::{ClientLimits, Server, ServerOptions};
 use tally::ledger::{Role, ServerLedger, WorkerLedger};
@@ -95,6 +95,8 @@ fn server(stores: &Stores, edit: impl FnOnce(&mut ServerOptions)) -> Server {
         creates_items: false,
         open: Open::ALL,
         origins: Origins::default(),
+        proxies: Proxies::default(),
+        throttles: Throttles::default(),
         cookies: None,
         jwt: None,
     };

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use redis::{AsyncCommands, Value};
-use tally::domain::{CountDelta, ExactCount, ItemId, Owner, Snapshot, TransactionId};
+use tally::domain::{CountDelta, ExactCount, ItemId, Owner, Snapshot, Throttles, TransactionId, Windows};
 use tally::live::{COUNTER_FIELDS, Counted, LiveCounts, Scan, Seed};
 
 use super::{INDEX, KEY, LEASE_LIMIT_MS, Scripts};
@@ -122,7 +122,7 @@ fn calls(state: &Fields, now: i64) -> Vec<(&'static str, Vec<String>)> {
 }
 
 /// All scripts as Tally has them, by their names.
-const SCRIPTS: [(&str, &str); 11] = [
+const SCRIPTS: [(&str, &str); 12] = [
     ("advance", script!("advance")),
     ("claim_rebuild", script!("claim_rebuild")),
     ("clear_rebuild", script!("clear_rebuild")),
@@ -134,6 +134,7 @@ const SCRIPTS: [(&str, &str); 11] = [
     ("probe", script!("probe")),
     ("remove_saved", script!("remove_saved")),
     ("seed", script!("seed")),
+    ("throttle", script!("throttle")),
 ];
 
 /// The text of a script of `lua/`, with its header: `make mutants` leaves out the header of
@@ -173,7 +174,7 @@ fn named_replies(script: &str) -> Pairs {
 }
 
 fn reply_name(line: &str) -> String {
-    for numbers in ["an integer", "{count, downs}"] {
+    for numbers in ["an integer", "{count, downs}", "{t, ms}"] {
         if line.starts_with(numbers) {
             return numbers.to_owned();
         }
@@ -292,6 +293,14 @@ async fn every_script_replies_writes_and_removes_what_its_header_and_the_table_o
         replies.insert((script.to_owned(), name_of(&reply)));
     }
 
+    // Two attempts in one window, which takes one.
+    let plan = ["\0\u{1}\0\u{1}", "1", "60000"];
+    let attempts: Vec<Value> = scripts_of_redis.run(codes["throttle"], &["window"], &plan).await;
+    for reply in attempts {
+        let name = name_of(&reply).replace("{count, downs}", "{t, ms}");
+        replies.insert(("throttle".to_owned(), name));
+    }
+
     let is_left: bool = scripts_of_redis
         .connection
         .exists("probe")
@@ -362,10 +371,11 @@ async fn the_server_and_the_worker_use_the_keys_of_the_table_of_keys_and_no_othe
         .arg("+@all");
     for (key, _) in &table {
         let key = key.replace("<prefix>", "tally:");
-        user.arg(format!(
-            "~{}",
-            key.replace("<item id>", "*").replace("<nonce>", "*")
-        ));
+        let mut pattern = key;
+        for part in ["<item id>", "<nonce>", "<by>", "<interval>", "<of whom>"] {
+            pattern = pattern.replace(part, "*");
+        }
+        user.arg(format!("~{pattern}"));
     }
     user.exec_async(&mut connection).await.expect("a login");
     let url = format!("redis://table:secret@127.0.0.1:{}/", stores.redis.port());
@@ -385,6 +395,7 @@ async fn the_server_and_the_worker_use_the_keys_of_the_table_of_keys_and_no_othe
                 .expect("a type");
             let name = key.strip_prefix("tally:").expect("the prefix");
             let name = match name.split_once(':') {
+                Some(("throttle", "item:60s:5")) => "throttle:<by>:<interval>s:<of whom>".to_owned(),
                 Some((first, _nonce)) => format!("{first}:<nonce>"),
                 None if name.starts_with('{') => "{<item id>}".to_owned(),
                 None => name.to_owned(),
@@ -433,6 +444,11 @@ async fn the_server_and_the_worker_use_the_keys_of_the_table_of_keys_and_no_othe
         .clear_rebuilds(&[(item_id, "another".to_owned())])
         .await
         .expect("a reply");
+    let throttles: Throttles = "item:1/1m".parse().expect("throttles");
+    let mut windows = Windows::default();
+    windows[0] = Some(5);
+    let verdicts = live_counts.throttle(&throttles, &[windows]).await;
+    assert_eq!(verdicts.expect("a reply"), [None]);
     live_counts.suspect([item_id]);
     live_counts.repaired().await;
     for scan in [Scan::Unsaved, Scan::All] {

@@ -19,6 +19,7 @@ mod hash;
 mod rebuilding;
 mod saving;
 mod several;
+mod throttle;
 
 const KEY: &str = "tally:{1}";
 const INDEX: &str = "tally:unsaved";

@@ -1,0 +1,226 @@
+//! Admission: whether an attempt to vote is within the throttles.
+//!
+//! Attempts are batched: many that wait become one call of Redis, whose windows all servers share.
+//! Without Redis each server counts for itself. A window that is known to be full refuses further
+//! attempts without Redis.
+
+mod windows;
+
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::Instant;
+
+use self::windows::{FullWindows, OwnWindows};
+use crate::batching::take;
+use crate::domain::{Digest, Full, ItemId, Owner, Throttle, ThrottledBy, Throttles, VoterId, Windows};
+use crate::live::{LiveCounts, THROTTLE_CALL_LIMIT_ATTEMPTS};
+use crate::telemetry::name;
+
+/// Attempts that may wait for a call, in all queues of a server together.
+pub const ATTEMPT_QUEUE_LIMIT: usize = 16 * THROTTLE_CALL_LIMIT_ATTEMPTS;
+/// Bits of an IPv6 address that stay: a household or a server usually has such a network to itself,
+/// and may use any address in it.
+const IPV6_NETWORK_BITS: u32 = 64;
+
+/// Who tries to vote on what.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Attempt<'a> {
+    pub voter: Option<&'a VoterId>,
+    /// The client's address; `None`: it is not to be looked at.
+    pub address: Option<IpAddr>,
+    pub item: Option<ItemId>,
+}
+
+/// Why an attempt is not admitted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// A window is full.
+    Throttled { throttle: Throttle, left: Duration },
+    /// Too many attempts wait, or the server is shutting down.
+    Busy,
+}
+
+/// What the threads of a server share. Cheap to clone.
+#[derive(Clone)]
+pub struct SharedAdmission(Arc<Shared>);
+
+struct Shared {
+    throttles: Throttles,
+    /// Which Tally this is, once it is known. It salts the hashes of voters and addresses.
+    owner: watch::Receiver<Option<Owner>>,
+    own: OwnWindows,
+    full: FullWindows,
+}
+
+impl SharedAdmission {
+    /// For these throttles.
+    pub fn new(throttles: Throttles, owner: watch::Receiver<Option<Owner>>) -> Self {
+        Self(Arc::new(Shared {
+            throttles,
+            owner,
+            own: OwnWindows::default(),
+            full: FullWindows::default(),
+        }))
+    }
+}
+
+/// An attempt that waits for a call.
+struct QueuedAttempt {
+    windows: Windows,
+    answer: oneshot::Sender<Option<Full>>,
+}
+
+/// One thread's admission. Its task ends with it, or with its runtime.
+pub struct Admission {
+    /// `None`: there are no throttles.
+    queue: Option<mpsc::Sender<QueuedAttempt>>,
+    shared: SharedAdmission,
+}
+
+impl Admission {
+    /// Starts one, with its task on the current runtime. `threads` of them share
+    /// [`ATTEMPT_QUEUE_LIMIT`].
+    pub fn start(shared: &SharedAdmission, live_counts: &LiveCounts, threads: usize) -> Self {
+        let queue = (!shared.0.throttles.all().is_empty()).then(|| {
+            let (queue, queued) = mpsc::channel(ATTEMPT_QUEUE_LIMIT.div_ceil(threads));
+            tokio::spawn(run(shared.clone(), live_counts.clone(), queued));
+            queue
+        });
+        Self {
+            queue,
+            shared: shared.clone(),
+        }
+    }
+
+    /// Takes a place for this attempt in each window that looks at it. One that is refused takes
+    /// none.
+    ///
+    /// # Errors
+    /// When a window is full, or too many attempts wait.
+    pub async fn admit(&self, attempt: Attempt<'_>) -> Result<(), Refused> {
+        let Some(queue) = &self.queue else { return Ok(()) };
+        let shared = &self.shared.0;
+        let windows = shared.windows(attempt);
+        if windows.iter().all(Option::is_none) {
+            return Ok(());
+        }
+        let full = match shared.full.find(&windows, Instant::now()) {
+            Some(full) => Some(full),
+            None => {
+                let (answer, answered) = oneshot::channel();
+                let queued = QueuedAttempt { windows, answer };
+                queue.try_send(queued).map_err(|_| Refused::Busy)?;
+                answered.await.map_err(|_| Refused::Busy)?
+            }
+        };
+        let Some(Full { throttle, left }) = full else {
+            return Ok(());
+        };
+        let throttle = *shared.throttles.all().get(throttle).ok_or(Refused::Busy)?;
+        metrics::counter!(name::THROTTLED, "by" => throttle.by.name()).increment(1);
+        Err(Refused::Throttled { throttle, left })
+    }
+}
+
+impl Shared {
+    fn windows(&self, attempt: Attempt<'_>) -> Windows {
+        let owner = self.owner.borrow();
+        let salt = owner.as_ref().map_or("", |owner| owner.id.as_str());
+        let mut windows = Windows::default();
+        for (window, throttle) in windows.iter_mut().zip(self.throttles.all()) {
+            *window = match throttle.by {
+                ThrottledBy::Voter => attempt
+                    .voter
+                    .map(|voter| hash(salt, throttle.by, voter.as_str().as_bytes())),
+                ThrottledBy::Address => attempt
+                    .address
+                    .map(|address| hash(salt, throttle.by, &network(address).octets())),
+                // A positive number.
+                ThrottledBy::Item => attempt.item.map(|item| item.get().unsigned_abs().into()),
+            };
+        }
+        windows
+    }
+}
+
+/// The first 128 bits of a hash: nobody reads voters or addresses out of Redis.
+fn hash(salt: &str, by: ThrottledBy, value: &[u8]) -> u128 {
+    let digest = Digest::of(&[salt.as_bytes(), by.name().as_bytes(), value]);
+    let mut bytes = [0; 16];
+    bytes.copy_from_slice(&digest.as_bytes()[..16]);
+    u128::from_be_bytes(bytes)
+}
+
+/// What counts as one client: an IPv4 address, or an IPv6 network of [`IPV6_NETWORK_BITS`].
+fn network(address: IpAddr) -> Ipv6Addr {
+    match address.to_canonical() {
+        IpAddr::V4(address) => address.to_ipv6_mapped(),
+        IpAddr::V6(address) => {
+            Ipv6Addr::from_bits(address.to_bits() >> IPV6_NETWORK_BITS << IPV6_NETWORK_BITS)
+        }
+    }
+}
+
+/// Takes batch after batch, until the queue is closed.
+async fn run(
+    SharedAdmission(shared): SharedAdmission,
+    live_counts: LiveCounts,
+    mut queue: mpsc::Receiver<QueuedAttempt>,
+) {
+    let mut batch = Vec::new();
+    loop {
+        batch.clear();
+        if take(&mut queue, &mut batch, THROTTLE_CALL_LIMIT_ATTEMPTS).await == 0 {
+            return;
+        }
+        let windows: Vec<Windows> = batch.iter().map(|queued| queued.windows).collect();
+        let throttles = &shared.throttles;
+        let (verdicts, now) = match live_counts.throttle(throttles, &windows).await {
+            Ok(verdicts) => (verdicts, Instant::now()),
+            // The client has logged it.
+            Err(_) => {
+                let now = Instant::now();
+                (shared.own.take(throttles, &windows, now), now)
+            }
+        };
+        for (queued, verdict) in batch.drain(..).zip(verdicts) {
+            if let Some(full) = verdict {
+                shared.full.note(&queued.windows, full, now);
+            }
+            // Whoever asked may have gone.
+            let _ = queued.answer.send(verdict);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(text: &str) -> Ipv6Addr {
+        network(text.parse().expect("an address"))
+    }
+
+    #[test]
+    fn an_ipv4_address_is_one_client_however_it_is_written_and_an_ipv6_network_is_one() {
+        assert_eq!(address("192.0.2.1"), address("::ffff:192.0.2.1"));
+        assert_ne!(address("192.0.2.1"), address("192.0.2.2"));
+        assert_eq!(address("2001:db8:0:1::1"), address("2001:db8:0:1:ffff::9"));
+        assert_ne!(address("2001:db8:0:1::1"), address("2001:db8:0:2::1"));
+    }
+
+    #[test]
+    fn a_voter_and_an_address_have_other_hashes_in_each_tally() {
+        assert_ne!(
+            hash("one", ThrottledBy::Voter, b"ada"),
+            hash("two", ThrottledBy::Voter, b"ada")
+        );
+        assert_ne!(
+            hash("one", ThrottledBy::Voter, b"ada"),
+            hash("one", ThrottledBy::Address, b"ada")
+        );
+    }
+}
