@@ -32,7 +32,7 @@ const VOTES_ON_DISK: i64 = 1_000_000;
 pub async fn long_tail(stores: &Stores, round: usize, number: u32, settings: &Settings) -> WorkerRow {
     let template = EMPTY;
     let database = stores.database(&template).await;
-    let servers = Servers::start(stores, &database, System::Tally, 1).await;
+    let servers = Servers::start(stores, &database, System::Tally, 1, &[]).await;
     let load = |spread, connections, number| {
         let items = usize::try_from(ITEMS).expect("items");
         let requests = Arc::new(Requests::render(items, spread, Mix::Votes, false));
@@ -98,7 +98,7 @@ async fn slowest_read(database: &Database) -> f64 {
 pub async fn open_snapshot(stores: &Stores, round: usize, number: u32, settings: &Settings) -> WorkerRow {
     let template = EMPTY;
     let database = stores.database(&template).await;
-    let servers = Servers::start(stores, &database, System::Tally, 1).await;
+    let servers = Servers::start(stores, &database, System::Tally, 1, &[]).await;
     let requests = Arc::new(Requests::render(
         SNAPSHOT_ITEMS,
         Spread::Uniform,

@@ -16,6 +16,7 @@
 )]
 
 mod counters;
+mod credentials;
 mod ledger;
 mod machine;
 mod measure;

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
+use crate::credentials::With;
 use crate::systems::System;
 use crate::voting::Row;
 use crate::worker::WorkerRow;
@@ -22,6 +23,7 @@ pub struct Which {
     /// In its ledger at the start.
     pub ledger_rows: i64,
     pub votes_per_request: usize,
+    pub with: With,
 }
 
 impl Which {
@@ -30,6 +32,7 @@ impl Which {
             system: row.system,
             ledger_rows: row.ledger_rows,
             votes_per_request: row.votes_per_request,
+            with: row.with,
         }
     }
 }

@@ -56,7 +56,13 @@ pub fn start_worker(stores: &Stores, database: &Database) -> Program {
 
 impl Servers {
     /// Starts a system and waits until it answers.
-    pub async fn start(stores: &Stores, database: &Database, system: System, servers: usize) -> Self {
+    pub async fn start(
+        stores: &Stores,
+        database: &Database,
+        system: System,
+        servers: usize,
+        settings: &[(&str, String)],
+    ) -> Self {
         let mut started = Self {
             system,
             servers: Vec::new(),
@@ -76,6 +82,7 @@ impl Servers {
                 command
             };
             command.env(systems::LISTEN, address.to_string());
+            command.envs(settings.iter().map(|(name, value)| (name, value)));
             let server = Program::start(command, stores.folder(), &format!("server-{number}"));
             started.servers.push(server.expect("it starts"));
             started.addresses.push(address);

@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use testkit::curve::median;
 
+use crate::credentials::With;
 use crate::results::Results;
 use crate::systems::System::{
     self, BatchedTransaction, LockingTransaction, NoOp, Recipe, Tally, Transaction,
@@ -50,6 +51,7 @@ pub fn all(results: &Results) -> Vec<Target> {
     let mut targets = against_systems(results);
     targets.push(full_ledger(results));
     targets.extend(batch_api(results));
+    targets.extend(credentials(results));
     targets.extend(of_the_worker(results));
     targets
 }
@@ -151,6 +153,28 @@ fn batch_api(results: &Results) -> [Target; 2] {
             median(batches.filter_map(|row| Some(row.cpu_us_per_vote?.sum()))),
         ),
     ]
+}
+
+/// CPU of a vote with a credential or under throttles, beyond that of one with nothing.
+fn credentials(results: &Results) -> [Target; 4] {
+    let rows = || results.voting.iter().filter(|row| row.workload == "credentials");
+    let cpu = |row: &Row| Some(row.cpu_us_per_vote?.sum());
+    let more = |with: With| {
+        median(rows().filter(|row| row.with == with).filter_map(|row| {
+            let open = rows().find(|open| open.with == With::Nothing && open.round == row.round)?;
+            Some(cpu(row)? - cpu(open)?)
+        }))
+    };
+    [
+        (With::ApiKey, 1.0),
+        (With::Cookie, 1.0),
+        (With::Token, 1.5),
+        (With::Throttles, 4.0),
+    ]
+    .map(|(with, bound)| {
+        let what = format!("a vote with {}: CPU µs more than with nothing", with.title());
+        Target::at_most(bound, what, more(with))
+    })
 }
 
 fn of_the_worker(results: &Results) -> [Target; 11] {

@@ -265,7 +265,7 @@ struct Voting {
 
 impl Voting {
     async fn start(stores: &Stores, database: &Database, number: u32) -> Self {
-        let servers = Servers::start(stores, database, System::Tally, 1).await;
+        let servers = Servers::start(stores, database, System::Tally, 1, &[]).await;
         let items = usize::try_from(ITEMS).expect("items");
         let requests = Arc::new(Requests::render(items, Spread::Uniform, Mix::Votes, false));
         let load = Load::start(&servers.addresses, CONNECTIONS, requests, Pace::Closed, number);

@@ -16,7 +16,7 @@ use hdrhistogram::Histogram;
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 
-pub use requests::{Mix, Requests, Spread, choice_of};
+pub use requests::{Credentials, Mix, Requests, Spread, choice_of};
 
 use generator::Generator;
 

@@ -1,5 +1,7 @@
 //! The requests of a load, rendered beforehand.
 
+use std::io::Write as _;
+
 use rand::distr::{Distribution, weighted::WeightedIndex};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -42,6 +44,17 @@ pub enum Mix {
     Batches {
         votes: usize,
     },
+    /// Votes of voters who take turns, each with a credential: see [`Requests::with_credentials`].
+    Credentialed,
+}
+
+/// What the requests of voters have to show.
+#[derive(Clone, Debug)]
+pub struct Credentials {
+    /// For each voter lines of a head, each with its line break.
+    pub heads: Vec<String>,
+    /// Whether the body names the voter: `voter-<number in 16 digits>`.
+    pub names_voter: bool,
 }
 
 /// Which of the choices 0 to `choices` − 1 of poll 1 a voter holds after so many moves.
@@ -57,6 +70,7 @@ pub struct Requests {
     /// Changes of a vote; moves to a choice.
     changes: Vec<Text>,
     batches: Vec<Text>,
+    credentials: Option<Credentials>,
     /// Items in the order in which they are used.
     draws: Vec<u32>,
     mix: Mix,
@@ -186,8 +200,23 @@ impl Requests {
                 Mix::Batches { votes } => batches(&draws, votes),
                 _ => Vec::new(),
             },
+            credentials: None,
             draws,
             mix,
+        }
+    }
+
+    /// Renders votes of voters who take turns. Each voter votes on the items 1 to `items`, one after
+    /// the other.
+    pub fn with_credentials(items: usize, credentials: Credentials) -> Self {
+        Self {
+            votes: Vec::new(),
+            reads: Vec::new(),
+            changes: Vec::new(),
+            batches: Vec::new(),
+            credentials: Some(credentials),
+            draws: (0..number(items)).collect(),
+            mix: Mix::Credentialed,
         }
     }
 
@@ -227,12 +256,42 @@ impl Requests {
                     rows: 2,
                 }
             }
+            Mix::Credentialed => {
+                if let Some(credentials) = &self.credentials {
+                    self.credentialed(credentials, number, scratch);
+                }
+                Request {
+                    text: scratch,
+                    votes: 1,
+                    rows: 1,
+                }
+            }
             Mix::Batches { votes } => Request {
                 text: &self.batches[(number % self.batches.len() as u64) as usize].bytes,
                 votes: votes as u64,
                 rows: votes as u64,
             },
         }
+    }
+
+    fn credentialed(&self, credentials: &Credentials, number: u64, scratch: &mut Vec<u8>) {
+        let voters = credentials.heads.len() as u64;
+        let voter = number % voters;
+        let item = self.item(number / voters) + 1;
+        let head = &credentials.heads[voter as usize];
+        let body = if credentials.names_voter {
+            format!(r#"{{"voter_id":"voter-{voter:016}"}}"#)
+        } else {
+            "{}".to_owned()
+        };
+        scratch.clear();
+        // Writing to memory does not fail.
+        let _ = write!(
+            scratch,
+            "POST /v1/items/{item}/votes HTTP/1.1\r\nhost: tally\r\n{head}content-type: application/json\r\n\
+             content-length: {}\r\n\r\n{body}",
+            body.len()
+        );
     }
 
     fn item(&self, number: u64) -> usize {
@@ -349,6 +408,28 @@ mod tests {
             let moves = number / 7 + u64::from(voter < number % 7);
             let path = format!("/v1/polls/1/votes/voter-{voter:016}");
             assert_eq!(held[&path], choice_of(voter, moves, 3));
+        }
+    }
+
+    #[test]
+    fn voters_take_turns_and_none_votes_on_an_item_twice() {
+        for names_voter in [true, false] {
+            let heads = (0..3).map(|voter| format!("cookie: {voter}\r\n"));
+            let credentials = Credentials {
+                heads: heads.collect(),
+                names_voter,
+            };
+            let requests = Requests::with_credentials(5, credentials);
+            let (mut scratch, mut seen) = (Vec::new(), HashSet::new());
+            for number in 0..15 {
+                let request = requests.nth(number, 7 << 40, &mut scratch);
+                let (_, path, body) = parts(&request);
+                let text = String::from_utf8(request.text.to_vec()).expect("UTF-8");
+                let cookie = format!("cookie: {}", number % 3);
+                assert!(text.contains(&cookie), "{text}");
+                assert_eq!(body.contains("voter_id"), names_voter);
+                assert!(seen.insert((path, cookie)), "{number}");
+            }
         }
     }
 
