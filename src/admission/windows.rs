@@ -1,4 +1,4 @@
-//! What a server knows of windows by itself: those that it counts while Redis is away, and those
+//! What a server knows of windows by itself: those that it counts while Redis is unavailable, and those
 //! that are full.
 
 use std::collections::HashMap;
