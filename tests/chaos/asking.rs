@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use reqwest::Method;
 use serde_json::Value;
+use tokio::time::sleep;
 
 /// A request that has ended.
 #[derive(Clone, Debug)]
@@ -22,7 +23,12 @@ impl Asked {
     }
 }
 
-/// Sends a request, with a body unless that is null.
+/// The status of a request that a throttle refused. It is as if it had not been sent.
+const THROTTLED: u16 = 429;
+/// When such a request is sent again.
+const AGAIN_AFTER: Duration = Duration::from_millis(200);
+
+/// Sends a request, with a body unless that is null; again and again, while it is throttled.
 pub async fn ask(
     http: &reqwest::Client,
     method: Method,
@@ -30,17 +36,23 @@ pub async fn ask(
     body: &Value,
     limit: Duration,
 ) -> Asked {
-    let mut request = http.request(method, url).timeout(limit);
-    if !body.is_null() {
-        request = request.json(body);
-    }
     let called = Instant::now();
-    let answer = async {
-        let response = request.send().await.ok()?;
-        let status = response.status().as_u16();
-        Some((status, response.json::<Value>().await.ok()?))
+    let answer = loop {
+        let left = limit.saturating_sub(called.elapsed());
+        let mut request = http.request(method.clone(), &url).timeout(left);
+        if !body.is_null() {
+            request = request.json(body);
+        }
+        let answer = async {
+            let response = request.send().await.ok()?;
+            let status = response.status().as_u16();
+            Some((status, response.json::<Value>().await.ok()?))
+        };
+        match answer.await {
+            Some((THROTTLED, _)) => sleep(AGAIN_AFTER).await,
+            answer => break answer,
+        }
     };
-    let answer = answer.await;
     Asked {
         answer,
         called,

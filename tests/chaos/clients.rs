@@ -6,13 +6,14 @@ use std::time::{Duration, Instant};
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use reqwest::StatusCode;
+use reqwest::{RequestBuilder, StatusCode};
 use serde::Deserialize;
 use testkit::history::Answer;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
+use crate::credentials;
 use crate::pause::Pause;
 use crate::records::{Record, Records, Reply, ReplyTo};
 
@@ -89,6 +90,7 @@ impl Clients {
             all.votes.extend(one.votes);
             all.timed.extend(one.timed);
             all.answers.extend(one.answers);
+            all.throttled += one.throttled;
             all.wrong_answers.extend(one.wrong_answers);
         }
         Ok(all)
@@ -171,20 +173,24 @@ impl Client {
         let first = self.random.random_range(0..self.servers.len());
         let limit = Duration::from_millis(self.random.random_range(1000..8000));
         let vote = self.records.votes[at].clone();
+        let post = self.post(first, &vote, limit);
         let replies = if self.random.random_bool(TWICE) {
             let second = (first + 1) % self.servers.len();
-            let (one, other) = tokio::join!(
-                self.post(&self.servers[first], &vote, limit),
-                self.post(&self.servers[second], &vote, limit)
-            );
+            let (one, other) = tokio::join!(post, self.post(second, &vote, limit));
             vec![one, other]
         } else {
-            vec![self.post(&self.servers[first], &vote, limit).await]
+            vec![post.await]
         };
         self.records.note_times(at, &replies);
         let record = &mut self.records.votes[at];
         let was_acknowledged = !record.acknowledged.is_empty();
-        record.requests += replies.len() as u64;
+        let throttled = replies
+            .iter()
+            .filter(|reply| matches!(reply.answer, ReplyTo::Throttled));
+        let throttled = throttled.count() as u64;
+        // One that is throttled is not stored, and no excuse for a row.
+        record.requests += replies.len() as u64 - throttled;
+        self.records.throttled += throttled;
         for reply in replies {
             match reply.answer {
                 ReplyTo::Acknowledged(answer) => {
@@ -200,47 +206,28 @@ impl Client {
                     }
                     record.acknowledged.push(answer.vote_id);
                 }
-                ReplyTo::Open => {}
+                ReplyTo::Open | ReplyTo::Throttled => {}
                 ReplyTo::Wrong(why) => self.records.wrong_answers.push(why),
             }
         }
         record.voter.is_none() || !record.acknowledged.is_empty()
     }
 
-    async fn post(&self, server: &str, vote: &Record, limit: Duration) -> Reply {
-        let url = format!("{server}/v1/items/{}/votes", vote.item);
+    /// Sends a vote, with a credential that may cast it.
+    fn post(&mut self, server: usize, vote: &Record, limit: Duration) -> impl Future<Output = Reply> + use<> {
+        let url = format!("{}/v1/items/{}/votes", self.servers[server], vote.item);
         let body = serde_json::json!({ "voter_id": vote.voter, "value": vote.value });
-        let began = Instant::now();
-        let answer = self.answer_to(url, &body, vote, limit).await;
-        Reply {
-            began,
-            ended: Instant::now(),
-            answer,
-        }
-    }
-
-    async fn answer_to(
-        &self,
-        url: String,
-        body: &serde_json::Value,
-        vote: &Record,
-        limit: Duration,
-    ) -> ReplyTo {
-        let Ok(response) = self.http.post(url).json(body).timeout(limit).send().await else {
-            return ReplyTo::Open;
-        };
-        match response.status() {
-            StatusCode::CREATED | StatusCode::OK => match response.bytes().await {
-                Ok(bytes) => match serde_json::from_slice(&bytes) {
-                    Ok(answer) => ReplyTo::Acknowledged(answer),
-                    Err(error) => ReplyTo::Wrong(format!("an acknowledgement that cannot be read: {error}")),
-                },
-                Err(_) => ReplyTo::Open,
-            },
-            StatusCode::SERVICE_UNAVAILABLE if response.headers().contains_key("retry-after") => {
-                ReplyTo::Open
+        let request = self.http.post(url).json(&body).timeout(limit);
+        let request = credentials::add(request, vote.voter.as_deref(), &mut self.random);
+        let vote = format!("{vote:?}");
+        async move {
+            let began = Instant::now();
+            let answer = answer_to(request, &vote).await;
+            Reply {
+                began,
+                ended: Instant::now(),
+                answer,
             }
-            status => ReplyTo::Wrong(format!("{vote:?} was answered {status}")),
         }
     }
 
@@ -275,5 +262,23 @@ impl Client {
             }
             _ => {}
         }
+    }
+}
+
+async fn answer_to(request: RequestBuilder, vote: &str) -> ReplyTo {
+    let Ok(response) = request.send().await else {
+        return ReplyTo::Open;
+    };
+    match response.status() {
+        StatusCode::CREATED | StatusCode::OK => match response.bytes().await {
+            Ok(bytes) => match serde_json::from_slice(&bytes) {
+                Ok(answer) => ReplyTo::Acknowledged(answer),
+                Err(error) => ReplyTo::Wrong(format!("an acknowledgement that cannot be read: {error}")),
+            },
+            Err(_) => ReplyTo::Open,
+        },
+        StatusCode::SERVICE_UNAVAILABLE if response.headers().contains_key("retry-after") => ReplyTo::Open,
+        StatusCode::TOO_MANY_REQUESTS if response.headers().contains_key("retry-after") => ReplyTo::Throttled,
+        status => ReplyTo::Wrong(format!("{vote} was answered {status}")),
     }
 }

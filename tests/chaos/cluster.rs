@@ -17,6 +17,7 @@ use tokio::sync::Mutex;
 use tokio::time::sleep;
 
 use crate::ballots;
+use crate::credentials;
 use crate::pause::Pause;
 use crate::programs::{SHUTDOWN_LIMIT, SYNC_WORKER, TALLY, until_started};
 use crate::ruled;
@@ -116,6 +117,7 @@ impl Cluster {
         ruled::create(&postgres.owner()).await?;
         ballots::create(&postgres.owner()).await?;
         voiding::create(&postgres.owner()).await?;
+        credentials::create(&postgres.owner()).await?;
         let redis = Redis::start(folder, &redis_clock).await?;
         let to_postgres = Connections::start(postgres.port()).await?;
         let to_redis = Connections::start(redis.port()).await?;
@@ -141,6 +143,9 @@ impl Cluster {
                 .arg("serve")
                 .env("TALLY_LISTEN", &listen)
                 .env("TALLY_SHUTDOWN_LIMIT", SHUTDOWN_LIMIT);
+            if !settings.is_open {
+                serve.envs(credentials::settings());
+            }
             let server = Program::start(serve, folder, &format!("server-{}", number + 1))?;
             cluster.servers.push(Mutex::new(server));
             cluster.urls.push(format!("http://{listen}"));

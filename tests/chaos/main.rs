@@ -10,6 +10,7 @@ mod ballots;
 mod check;
 mod clients;
 mod cluster;
+mod credentials;
 mod faults;
 mod inject;
 mod pause;

@@ -7,6 +7,7 @@ use anyhow::bail;
 use tokio::time::{Instant, sleep};
 
 use crate::cluster::Cluster;
+use crate::credentials;
 
 /// How long a repaired system may take. The slowest repair is an audit's, which begins
 /// after 15 s, and time for a busy machine.
@@ -40,7 +41,7 @@ impl Passes {
 /// # Errors
 /// When that does not come true; the last metric that was not right is in the error.
 pub async fn wait(cluster: &Cluster, audits: bool) -> anyhow::Result<()> {
-    let http = reqwest::Client::new();
+    let http = credentials::backend();
     let deadline = Instant::now() + QUIESCENCE_LIMIT;
     let mut workers: Vec<(Passes, Passes)> = Vec::new();
     workers.resize_with(cluster.worker_urls.len(), Default::default);

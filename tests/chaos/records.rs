@@ -26,6 +26,8 @@ pub struct Records {
     pub timed: Vec<Timed>,
     /// Every count that was answered as current.
     pub answers: Vec<Answer>,
+    /// Votes that a throttle refused.
+    pub throttled: u64,
     /// Answers that Tally must never give.
     pub wrong_answers: Vec<String>,
 }
@@ -62,6 +64,8 @@ pub enum ReplyTo {
     Acknowledged(VoteAnswer),
     /// Refused, or not answered.
     Open,
+    /// Refused by a throttle: certainly not stored.
+    Throttled,
     Wrong(String),
 }
 
@@ -70,6 +74,9 @@ impl Records {
     pub fn note_times(&mut self, at: usize, replies: &[Reply]) {
         let record = &mut self.votes[at];
         for reply in replies {
+            if matches!(reply.answer, ReplyTo::Throttled) {
+                continue;
+            }
             let known = record.timed.filter(|_| record.voter.is_some());
             let place = known.unwrap_or(self.timed.len());
             if known.is_none() {

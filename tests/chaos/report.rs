@@ -131,6 +131,10 @@ impl Report {
             self.sum(|round| round.drawn.restored),
             self.sum(|round| round.drawn.killed),
         );
+        text += &format!(
+            "{} votes refused by throttles\n",
+            self.sum(|round| round.drawn.throttled)
+        );
         text
     }
 

@@ -41,6 +41,8 @@ pub struct Drawn {
     pub restored: u64,
     /// Times that `tally void` was killed.
     pub killed: u64,
+    /// Votes that a throttle refused.
+    pub throttled: u64,
 }
 
 /// The result of a round.
@@ -173,6 +175,7 @@ async fn load_and_repair(
         voided,
         restored,
         killed: voiding.killed,
+        throttled: records.throttled,
     };
     let mut owner = owner.acquire().await?;
     round.problems.extend(ballots.judge(&mut owner).await?);

@@ -53,6 +53,7 @@ pub async fn play(name: &str, folder: &Path) -> anyhow::Result<bool> {
         scan_every: "5m",
         retention: "10m",
         max_age: "1h",
+        is_open: true,
         ..settings
     };
     let cluster = Arc::new(Cluster::start(&folder.join(name), &template, &settings).await?);

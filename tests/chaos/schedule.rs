@@ -44,6 +44,8 @@ pub struct Settings {
     /// When the workers audit, and repair what they find. In half of the rounds never:
     /// there the counts must become right without an audit.
     pub audit_cron: &'static str,
+    /// Whether the servers take everything from everyone, without credentials and throttles.
+    pub is_open: bool,
 }
 
 /// Every second, and once a year.
@@ -73,6 +75,7 @@ pub fn draw(seed: u64, only: Option<Fault>) -> Schedule {
         // A count that is evicted by age hides what else was wrong with it.
         max_age: pick(&["700ms", "1h", "1h", "1h"], &mut random),
         audit_cron: pick(&[AUDIT_OFTEN, AUDIT_NEVER], &mut random),
+        is_open: false,
     };
     let mut faults = match only {
         Some(fault) => vec![fault; 3],

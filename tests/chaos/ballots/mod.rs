@@ -16,6 +16,7 @@ use sqlx::PgPool;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use crate::credentials;
 use crate::pause::Pause;
 use client::BallotClient;
 
@@ -207,7 +208,7 @@ impl BallotClients {
                 ballots: ballots.clone(),
                 servers: servers.to_vec(),
                 random: StdRng::seed_from_u64(seed ^ ((number + 1) << 40)),
-                http: reqwest::Client::new(),
+                http: credentials::backend(),
                 over: over.subscribe(),
                 pause: pause.clone(),
                 records: BallotRecords::default(),

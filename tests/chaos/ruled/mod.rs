@@ -16,6 +16,7 @@ use testkit::linearizable::polls::PollOperation;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use crate::credentials;
 use crate::pause::Pause;
 use client::RuledClient;
 
@@ -139,7 +140,7 @@ impl RuledClients {
                 targets: targets.clone(),
                 servers: servers.to_vec(),
                 random: StdRng::seed_from_u64(seed ^ ((u64::from(number) + 1) << 48)),
-                http: reqwest::Client::new(),
+                http: credentials::backend(),
                 over: over.subscribe(),
                 pause: pause.clone(),
                 records: RuledRecords::default(),

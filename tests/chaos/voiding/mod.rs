@@ -25,6 +25,7 @@ use tokio::task::JoinSet;
 
 use crate::ballots;
 use crate::cluster::Cluster;
+use crate::credentials;
 use client::VoidedClient;
 use operator::Operator;
 use plan::Plan;
@@ -169,7 +170,7 @@ impl Voiding {
                 targets: targets.clone(),
                 servers: cluster.urls.clone(),
                 random: StdRng::seed_from_u64(seed ^ ((u64::from(number) + 1) << 44)),
-                http: reqwest::Client::new(),
+                http: credentials::backend(),
                 over: over.subscribe(),
                 pause: cluster.pause.clone(),
                 records: VoidingRecords::default(),

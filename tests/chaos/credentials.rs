@@ -1,0 +1,95 @@
+//! The credentials of a round: its servers are closed, know voters by cookies and tokens, and have
+//! throttles, which refuse some votes on the busiest item.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use rand::Rng;
+use rand::rngs::StdRng;
+use reqwest::RequestBuilder;
+use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
+use ring::hmac;
+use serde_json::json;
+use sqlx::PgPool;
+use tally::domain::{ApiKey, VoterId};
+use tally::http::access::VoterCookies;
+
+/// The key of a backend that does everything; of a round's own stores.
+const API_KEY: &str = "tally_00c4a0500c4a0500c4a0500c4a0500c4a0500c4a0500c4a0500c4a0500c4a050";
+const COOKIE_KEY: &str = "00c4a0500c4a0500c4a0500c4a0500c4a0500c4a0500c4a0500c4a0500c4a050";
+const SECRET: &str = "the secret of the tokens of a round";
+const AUDIENCE: &str = "chaos";
+const ISSUER: &str = "https://id.example";
+const TOKEN_LIMIT: Duration = Duration::from_secs(3600);
+/// The first refuses now and then; the others look at each vote, and refuse hardly any.
+const THROTTLES: &str = "item:100/1s,voter:50/1s,address:100000/1s";
+
+/// A server's settings.
+pub fn settings() -> [(&'static str, &'static str); 6] {
+    [
+        ("TALLY_OPEN", ""),
+        ("TALLY_COOKIE_KEYS", COOKIE_KEY),
+        ("TALLY_JWT_SECRET", SECRET),
+        ("TALLY_JWT_AUDIENCE", AUDIENCE),
+        ("TALLY_JWT_ISSUER", ISSUER),
+        ("TALLY_THROTTLE", THROTTLES),
+    ]
+}
+
+/// Makes the round's API key.
+///
+/// # Errors
+/// When Postgres does not answer.
+pub async fn create(owner: &PgPool) -> anyhow::Result<()> {
+    let key = ApiKey::parse(API_KEY).expect("an API key");
+    sqlx::query("insert into api_key (key_hash, name, scopes) values ($1, 'chaos', '{vote,admin,report}')")
+        .bind(key.hash().as_bytes())
+        .execute(owner)
+        .await?;
+    Ok(())
+}
+
+/// A client with the API key.
+pub fn backend() -> reqwest::Client {
+    let mut headers = HeaderMap::new();
+    let value = HeaderValue::from_str(&format!("Bearer {API_KEY}")).expect("a header");
+    headers.insert(AUTHORIZATION, value);
+    reqwest::Client::builder()
+        .default_headers(headers)
+        .build()
+        .expect("a client")
+}
+
+/// Adds one of the credentials that may cast this voter's vote.
+pub fn add(request: RequestBuilder, voter: Option<&str>, random: &mut StdRng) -> RequestBuilder {
+    match (voter, random.random_range(0..3)) {
+        (Some(voter), 0) => request.header("cookie", cookie(voter)),
+        (Some(voter), 1) => request.bearer_auth(token(voter)),
+        _ => request.bearer_auth(API_KEY),
+    }
+}
+
+fn cookie(voter: &str) -> String {
+    let keys: VoterCookies = COOKIE_KEY.parse().expect("a key");
+    let voter = VoterId::parse(voter.to_owned()).expect("a voter");
+    let set = keys.issue(&voter).expect("a cookie");
+    let set = set.to_str().expect("text");
+    set.split(';').next().expect("a cookie").to_owned()
+}
+
+fn token(voter: &str) -> String {
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .expect("a clock after 1970");
+    let expires_at = (now + TOKEN_LIMIT).as_secs();
+    let claims = json!({ "sub": voter, "aud": AUDIENCE, "iss": ISSUER, "exp": expires_at });
+    let text = format!(
+        "{}.{}",
+        URL_SAFE_NO_PAD.encode(json!({ "alg": "HS256" }).to_string()),
+        URL_SAFE_NO_PAD.encode(claims.to_string())
+    );
+    let key = hmac::Key::new(hmac::HMAC_SHA256, SECRET.as_bytes());
+    let signature = URL_SAFE_NO_PAD.encode(hmac::sign(&key, text.as_bytes()));
+    format!("{text}.{signature}")
+}
