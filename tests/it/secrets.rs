@@ -4,9 +4,12 @@
 use std::process::Output;
 
 use serde_json::json;
+use tally::domain::VoterId;
+use tally::http::access::VoterCookies;
 use tally::ledger::Role;
 use tokio::process::Command;
 
+use crate::access::voters::token_for;
 use crate::helpers::eventually;
 use crate::helpers::programs::{SYNC_WORKER, TALLY, command, run, start, text};
 use crate::helpers::stores::Stores;
@@ -21,7 +24,9 @@ const REDIS_PASSWORD: &str = "rEd!s\\s3cret,9kW";
 const REDIS_PASSWORD_IN_URL: &str = "rEd!s%5Cs3cret%2C9kW";
 
 /// A part of each password, which no encoding or quoting changes; and a voter.
-const PARTS: [&str; 6] = [
+const PARTS: [&str; 7] = [
+    // Whom a proxy passes on.
+    "203.0.113.77",
     "7zQ",
     "9kW",
     "s3cret",
@@ -33,6 +38,18 @@ const PARTS: [&str; 6] = [
 /// An API key that there is, and one that there is not.
 const API_KEY: &str = "tally_5ec4e75ec4e75ec4e75ec4e75ec4e75ec4e75ec4e75ec4e75ec4e75ec4e70000";
 const WRONG_API_KEY: &str = "tally_5ec4e75ec4e75ec4e75ec4e75ec4e75ec4e75ec4e75ec4e75ec4e75ec4e70001";
+
+/// The key of voters' cookies, and the secret of their tokens.
+const COOKIE_KEY: &str = "5ec4e75ec4e75ec4e75ec4e75ec4e75ec4e75ec4e75ec4e75ec4e75ec4e70002";
+const JWT_SECRET: &str = "a s3cret of thirty-two bytes or more";
+const OF_VOTERS: [(&str, &str); 6] = [
+    ("TALLY_COOKIE_KEYS", COOKIE_KEY),
+    ("TALLY_JWT_SECRET", JWT_SECRET),
+    ("TALLY_JWT_AUDIENCE", "x"),
+    ("TALLY_JWT_ISSUER", "y"),
+    ("TALLY_THROTTLE", "voter:2000/1h,address:5000/1h"),
+    ("TALLY_PROXIES", "127.0.0.0/8"),
+];
 
 fn assert_silent(what: &str, said: &str) {
     for part in PARTS {
@@ -51,6 +68,29 @@ fn loud(program: &str, arguments: &[&str], database_url: &str, redis_url: &str) 
         .env("TALLY_FLUSH_EVERY", "50ms")
         .env("TALLY_AUDIT_CRON", "* * * * * *");
     command
+}
+
+/// A cookie and a token of a voter, each right and forged, as headers.
+fn of_voters() -> Vec<(&'static str, String)> {
+    let voter = VoterId::parse("visitor-x".to_owned()).expect("a voter");
+    let cookie = |key: &str| {
+        let keys: VoterCookies = key.parse().expect("a key");
+        let set = keys.issue(&voter).expect("a cookie");
+        let set = set.to_str().expect("text");
+        set.split(';').next().expect("a cookie").to_owned()
+    };
+    vec![
+        ("cookie", cookie(COOKIE_KEY)),
+        ("cookie", cookie(&COOKIE_KEY.replace('0', "1"))),
+        (
+            "authorization",
+            format!("Bearer {}", token_for("x", "y", JWT_SECRET)),
+        ),
+        (
+            "authorization",
+            format!("Bearer {}", token_for("x", "z", JWT_SECRET)),
+        ),
+    ]
 }
 
 fn said(output: &Output) -> String {
@@ -83,7 +123,8 @@ async fn running_programs_show_no_secret_while_all_is_well_and_while_stores_fail
     let redis_url = format!("redis://:{REDIS_PASSWORD_IN_URL}@{redis_address}");
     let url = |role: Role| format!("postgres://secret_{}:{PASSWORD_IN_URL}@{address}", role.name());
 
-    let serve = loud(TALLY, &["serve"], &url(Role::Server), &redis_url);
+    let mut serve = loud(TALLY, &["serve"], &url(Role::Server), &redis_url);
+    serve.envs(OF_VOTERS);
     let server = start(serve, &stores, "server");
     let worker = loud(SYNC_WORKER, &[], &url(Role::Worker), &redis_url);
     let worker = start(worker, &stores, "worker");
@@ -160,6 +201,20 @@ async fn running_programs_show_no_secret_while_all_is_well_and_while_stores_fail
             ),
         );
     }
+    let credentials = of_voters();
+    for (name, value) in &credentials {
+        for path in ["/v1/items/1/votes", "/v1/voter"] {
+            let request = http.post(format!("{base}{path}")).header(*name, value);
+            let request = request.header("x-forwarded-for", "9.9.9.9, 203.0.113.77");
+            let answer = request.send().await.expect("an answer");
+            let said = format!(
+                "{:?} {}",
+                answer.headers().clone(),
+                answer.text().await.expect("a text")
+            );
+            assert_silent(path, &said);
+        }
+    }
     // However a path is encoded or wrong, and whatever stands in it.
     for path in [
         "/v1/items/1/%76otes/very-private-voter",
@@ -223,6 +278,11 @@ async fn running_programs_show_no_secret_while_all_is_well_and_while_stores_fail
     }
     assert_silent("a vote", &post("/v1/items/1/votes", json!({})).await);
     assert_silent("the server's log", &server.output());
+    for (_, value) in &credentials {
+        // The last part is the signature: without it nobody is anyone.
+        let signature = value.rsplit('.').next().expect("a signature");
+        assert!(!server.output().contains(signature), "the log has a credential");
+    }
     assert_silent("the worker's log", &worker.output());
     assert!(
         server.output().contains("TRACE") || server.output().contains("DEBUG"),

@@ -71,6 +71,10 @@ fn in_seconds(seconds: i64) -> i64 {
 /// A token with these claims, signed by `sign`.
 fn token_by(header: &Value, voter: &str, expires_at: i64, sign: impl Fn(&[u8]) -> Vec<u8>) -> String {
     let claims = json!({ "sub": voter, "aud": AUDIENCE, "iss": ISSUER, "exp": expires_at });
+    signed(header, &claims, sign)
+}
+
+fn signed(header: &Value, claims: &Value, sign: impl Fn(&[u8]) -> Vec<u8>) -> String {
     let text = format!(
         "{}.{}",
         URL_SAFE_NO_PAD.encode(header.to_string()),
@@ -80,11 +84,19 @@ fn token_by(header: &Value, voter: &str, expires_at: i64, sign: impl Fn(&[u8]) -
     format!("{text}.{signature}")
 }
 
+fn by_secret(secret: &str) -> impl Fn(&[u8]) -> Vec<u8> {
+    let key = hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes());
+    move |text| hmac::sign(&key, text).as_ref().to_vec()
+}
+
 fn hs256(voter: &str, expires_at: i64, secret: &str) -> String {
-    token_by(&json!({ "alg": "HS256" }), voter, expires_at, |text| {
-        let key = hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes());
-        hmac::sign(&key, text).as_ref().to_vec()
-    })
+    token_by(&json!({ "alg": "HS256" }), voter, expires_at, by_secret(secret))
+}
+
+/// A token for this audience, of this issuer.
+pub fn token_for(audience: &str, issuer: &str, secret: &str) -> String {
+    let claims = json!({ "sub": "visitor-x", "aud": audience, "iss": issuer, "exp": in_seconds(600) });
+    signed(&json!({ "alg": "HS256" }), &claims, by_secret(secret))
 }
 
 /// This voter's token.
