@@ -107,7 +107,14 @@ impl AppState {
             key: Some(key.clone()),
             ..name.into()
         };
-        match self.ledger.create_item(&new).await {
+        // Where all who vote may make items, making one is a part of voting; otherwise the caller's key
+        // allows it as an administrative act.
+        let made = if self.creates_items {
+            self.ledger.create_item(&new).await
+        } else {
+            self.ledger.create_item_by(caller.actor(), &new).await
+        };
+        match made {
             Ok(item) => {
                 self.item_keys.add(key.clone(), item.id);
                 Ok(item.id)

@@ -17,7 +17,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep, timeout};
 use tracing_actix_web::TracingLogger;
 
-use super::access::{self, Access, ApiKeys, Open, Origins};
+use super::access::{self, Access, ApiKeys, Open, Origins, RefusedActs};
 use super::connection::{ClientLimits, Connection, Places};
 use super::keys::KeyCache;
 use super::limits::{
@@ -114,6 +114,7 @@ impl Server {
             open,
             origins,
             api_keys: ApiKeys::new(self.ledger.clone()),
+            refused_acts: RefusedActs::default(),
         };
         let _upkeep = Upkeep::start(self.metrics.clone());
         let (tell_owner, owner) = watch::channel(None);
@@ -252,6 +253,7 @@ pub fn start(
     let service = move || {
         let app = App::new()
             .wrap(from_fn(access::guard))
+            .wrap(from_fn(access::note_refusals))
             .wrap(from_fn(observe::observe))
             .wrap(TracingLogger::<observe::RequestSpan>::new())
             .app_data(observe::Route::new("unknown", StatusCode::NOT_FOUND))

@@ -1,21 +1,27 @@
 //! Who sent a request, by its credential.
 
+use std::net::IpAddr;
+
 use actix_web::dev::Payload;
 use actix_web::http::{Method, header};
 use actix_web::{FromRequest, HttpRequest, web};
 use futures_util::future::{self, Either, LocalBoxFuture};
 
-use crate::domain::{ApiKey, Scope, Scopes, VoterId};
+use crate::domain::{Actor, ApiKey, Scope, VoterId, Who};
 use crate::http::problem::Problem;
 use crate::http::state::AppState;
 
 use super::Open;
+use super::address::client_address;
+use super::api_keys::ValidApiKey;
 
 /// Who sent a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caller {
-    /// What the credential allows; `None`: there is none.
-    scopes: Option<Scopes>,
+    /// The credential; `None`: there is none.
+    key: Option<ValidApiKey>,
+    /// Where the request comes from.
+    address: Option<IpAddr>,
     /// What anyone may do.
     open: Open,
 }
@@ -40,20 +46,26 @@ impl FromRequest for Caller {
 }
 
 impl Caller {
-    fn read(request: &HttpRequest) -> Read<Self> {
+    pub(super) fn read(request: &HttpRequest) -> Read<Self> {
         let ready = |answer| Either::Left(future::ready(answer));
         let Some(state) = request.app_data::<web::Data<AppState>>() else {
             return ready(Err(Problem::internal()));
         };
         let open = state.access.open;
+        let address = client_address(request);
         match credential(request) {
-            Ok(None) => ready(Ok(Self { scopes: None, open })),
+            Ok(None) => ready(Ok(Self {
+                key: None,
+                address,
+                open,
+            })),
             Ok(Some(key)) => {
                 let keys = state.access.api_keys.clone();
                 Either::Right(Box::pin(async move {
-                    match keys.scopes(&key.hash()).await {
-                        Ok(Some(scopes)) => Ok(Self {
-                            scopes: Some(scopes),
+                    match keys.find(&key.hash()).await {
+                        Ok(Some(key)) => Ok(Self {
+                            key: Some(key),
+                            address,
                             open,
                         }),
                         Ok(None) => Err(Problem::credential_not_valid()),
@@ -97,14 +109,14 @@ pub(in crate::http) fn bearer(value: &[u8]) -> Option<ApiKey> {
 
 impl Caller {
     fn has(self, scope: Scope) -> bool {
-        self.scopes.is_some_and(|scopes| scopes.has(scope))
+        self.key.is_some_and(|key| key.scopes.has(scope))
     }
 
     fn may(self, scope: Scope, is_open: bool) -> Result<(), Problem> {
         if is_open || self.has(scope) {
             return Ok(());
         }
-        Err(match self.scopes {
+        Err(match self.key {
             None => Problem::credential_missing(scope),
             Some(_) => Problem::not_allowed(scope),
         })
@@ -136,26 +148,42 @@ impl Caller {
         self.has(Scope::Vote) || self.open.voters || self.open.anonymous
     }
 
+    /// Who this is, for the trail; `None`: it has no credential, and administration is not open.
+    pub(super) fn known(self) -> Option<Actor> {
+        (self.key.is_some() || self.open.admin).then(|| self.actor())
+    }
+
+    /// Who this is, for the trail.
+    pub fn actor(self) -> Actor {
+        Actor {
+            who: self.key.map_or(Who::Anyone, |key| Who::ApiKey(key.id)),
+            address: self.address,
+        }
+    }
+
     /// Whether this caller's own key allows administration: not because it is open to all.
     pub fn is_admin_by_key(self) -> bool {
         self.has(Scope::Admin)
     }
 }
 
-/// A request that the scope `admin` allows.
-pub struct Admin;
+/// A request that the scope `admin` allows, and who sent it.
+pub struct Admin(pub Actor);
 
 /// A request that the scope `report` allows.
 pub struct Reporter;
 
 macro_rules! allowed_by {
-    ($name:ident, $scope:ident, $open:ident) => {
+    ($name:ident, $scope:ident, $open:ident, $made:expr) => {
         impl FromRequest for $name {
             type Error = Problem;
             type Future = Read<Self>;
 
             fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
-                let check = |caller: Caller| caller.may(Scope::$scope, caller.open.$open).map(|()| Self);
+                let check = |caller: Caller| {
+                    caller.may(Scope::$scope, caller.open.$open)?;
+                    Ok($made(caller))
+                };
                 match Caller::read(request) {
                     Either::Left(ready) => Either::Left(future::ready(ready.into_inner().and_then(check))),
                     Either::Right(asked) => {
@@ -167,5 +195,5 @@ macro_rules! allowed_by {
     };
 }
 
-allowed_by!(Admin, Admin, admin);
-allowed_by!(Reporter, Report, report);
+allowed_by!(Admin, Admin, admin, |caller: Caller| Self(caller.actor()));
+allowed_by!(Reporter, Report, report, |_| Self);

@@ -2,19 +2,24 @@
 //!
 //! - `caller`: who sent a request, by its credential.
 //! - `api_keys`: what API keys allow, remembered.
+//! - `address`: where a request comes from.
 //! - `origins`: pages of other origins.
+//! - `trail`: administrative acts that are refused.
 
+mod address;
 mod api_keys;
 mod caller;
 mod origins;
+mod trail;
 
 use std::str::FromStr;
 
-pub use api_keys::ApiKeys;
+pub use api_keys::{ApiKeys, ValidApiKey};
 #[cfg(any(test, fuzzing))]
 pub(in crate::http) use caller::bearer;
 pub use caller::{Admin, Caller, Reporter};
 pub use origins::{Origins, guard};
+pub use trail::{RefusedActs, note_refusals};
 
 /// What a server knows of who may do what. Cheap to clone.
 #[derive(Clone)]
@@ -22,6 +27,7 @@ pub struct Access {
     pub open: Open,
     pub origins: Origins,
     pub api_keys: ApiKeys,
+    pub refused_acts: RefusedActs,
 }
 
 /// What anyone may do without a credential.

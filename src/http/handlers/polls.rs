@@ -209,12 +209,12 @@ struct SelectionAnswer<'a> {
 
 /// Creates a poll. With a key that an equal poll has, that one is the answer.
 pub async fn create(
-    _: Admin,
+    by: Admin,
     state: web::Data<AppState>,
     new: Json<NewPollBody>,
 ) -> Result<HttpResponse, Problem> {
     let new = new.0.into_poll()?;
-    let id = match state.ledger.create_poll(&new).await {
+    let id = match state.ledger.create_poll(by.0, &new).await {
         Ok(id) => id,
         Err(LedgerError::KeyTaken) => return existing(&state, &new).await,
         Err(error) => return Err(error.into()),

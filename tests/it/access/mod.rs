@@ -3,6 +3,7 @@
 mod api_keys;
 mod matrix;
 mod origins;
+mod trail;
 
 use reqwest::{Method, StatusCode};
 use serde_json::Value;
