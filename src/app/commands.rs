@@ -19,6 +19,7 @@ pub async fn run(command: Command) -> anyhow::Result<bool> {
         Command::Poll(command) => operator::poll(command).await,
         Command::Ballots(command) => operator::ballots(command).await,
         Command::Key(command) => operator::key(command).await,
+        Command::Trail(command) => operator::trail(command).await,
         Command::Void(command) => operator::void(command).await,
         Command::Replay(settings) => replay::run(settings.into()).await,
         Command::Health(settings) => health(&settings).await,
@@ -55,10 +56,10 @@ async fn audit(settings: &config::AuditCommand) -> anyhow::Result<bool> {
     let worker = super::worker(&stores, (&settings.audit).into(), "tally audit")?;
     super::check_for_worker(&worker).await?;
     let repair = if settings.repair { Repair::Yes } else { Repair::No };
-    let report = worker.audit(repair).await?;
-    if report.repaired_items > 0 {
-        worker.flush_until_quiescent().await?;
-    }
+    let report = match repair {
+        Repair::No => worker.audit(repair).await?,
+        Repair::Yes => worker.audit_and_note("tally audit").await?,
+    };
     telemetry::print(report);
     let rules = worker.check_rules().await?;
     telemetry::print(&rules);

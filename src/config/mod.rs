@@ -278,6 +278,8 @@ pub enum Command {
     /// Make, list, revoke and rotate API keys
     #[command(subcommand)]
     Key(operator::ApiKeyCommand),
+    /// Show who did what: the trail of administrative acts, the newest first
+    Trail(operator::Trail),
     /// Cast a file of votes, ratings or choices over HTTP
     Replay(Replay),
     /// Ask a server or worker whether it is well, for health checks; exit code 0 if it is

@@ -1,11 +1,16 @@
-//! What an operator types: `tally item`, `poll`, `ballots` and `void`.
+//! What an operator types: `tally item`, `poll`, `ballots`, `void`, `key` and `trail`.
 
 use std::path::PathBuf;
 
 use clap::{ArgGroup, Args, Subcommand};
 
 use super::Stores;
-use crate::domain::{ApiKey, ItemId, Moment, Reference, Scope};
+use crate::domain::{ActKind, ApiKey, ItemId, Moment, Reference, Scope};
+
+/// Acts that `tally trail` shows, unless --limit says otherwise.
+const TRAIL_DEFAULT_ACTS: i64 = 100;
+/// Acts that it shows at once, at the most.
+const TRAIL_LIMIT_ACTS: i64 = 10_000;
 
 fn moment(text: &str) -> Result<Moment, String> {
     text.parse::<Moment>().map_err(|error| error.to_string())
@@ -393,4 +398,44 @@ pub struct ApiKeyRotate {
 
     #[command(flatten)]
     pub database: Database,
+}
+
+/// `tally trail`.
+#[derive(Args)]
+pub struct Trail {
+    /// How many acts
+    #[arg(long, default_value_t = TRAIL_DEFAULT_ACTS, value_parser = clap::value_parser!(i64).range(1..=TRAIL_LIMIT_ACTS), value_name = "ACTS")]
+    pub limit: i64,
+
+    /// Acts at this time or later, by Postgres' clock, like 2030-01-31T18:00:00Z
+    #[arg(long, value_parser = moment, value_name = "TIME")]
+    pub since: Option<Moment>,
+
+    /// Acts before this time
+    #[arg(long, value_parser = moment, value_name = "TIME")]
+    pub until: Option<Moment>,
+
+    /// Acts that were noted before the one of this id: the next page
+    #[arg(long, value_name = "ID")]
+    pub before: Option<i64>,
+
+    /// Acts of this one only, like api_key:3, login:ada or anyone
+    #[arg(long, value_name = "WHO")]
+    pub who: Option<String>,
+
+    /// Acts of this kind only, like item.create
+    #[arg(long, value_parser = act_kind, value_name = "WHAT")]
+    pub what: Option<&'static str>,
+
+    #[command(flatten)]
+    pub database: Database,
+}
+
+/// The kind of act of this name.
+fn act_kind(text: &str) -> Result<&'static str, String> {
+    let mut names = ActKind::ALL.iter().map(|kind| kind.name());
+    names.find(|name| *name == text).ok_or_else(|| {
+        let names: Vec<&str> = ActKind::ALL.iter().map(|kind| kind.name()).collect();
+        format!("it takes one of {}", names.join(", "))
+    })
 }

@@ -1,6 +1,7 @@
 //! Types and rules that every module shares. No I/O.
 
 mod access;
+mod act;
 mod ballot;
 mod count;
 mod edit;
@@ -22,6 +23,7 @@ pub use access::{
     API_KEY_NAME_LIMIT_CHARACTERS, API_KEY_PREFIX, ApiKey, ApiKeyHash, ApiKeyId, ApiKeyInfo, NewApiKey,
     Scope, Scopes,
 };
+pub use act::{Act, ActKind, ActOutcome, Actor, NewAct, TrailFilter, Who};
 pub use ballot::{BALLOT_BYTES, Ballot, BallotHash};
 pub use count::{Count, CountDelta, CountToSave, ExactCount};
 pub use edit::{Edit, EditRefusal, TimeEdits};

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::access::{Caller, ClientAddress};
+use super::access::Caller;
 use super::problem::Problem;
 use super::state::AppState;
 use crate::admission::Attempt;
@@ -92,13 +92,13 @@ impl AppState {
     pub async fn item_to_vote_on(
         &self,
         reference: &Reference<ItemId>,
-        (caller, address): (&Caller, ClientAddress),
+        caller: &Caller,
         voter: Option<&VoterId>,
         has_ballot: bool,
     ) -> Result<ItemId, Problem> {
         let found = self.find_item(reference).await?;
         // Before an item is made.
-        self.admit((caller, address), voter, found).await?;
+        self.admit(caller, voter, found).await?;
         match found {
             Some(id) => Ok(id),
             None => self.new_item_to_vote_on(reference, caller, has_ballot).await,
@@ -111,14 +111,13 @@ impl AppState {
     /// When it is not admitted.
     pub async fn admit(
         &self,
-        (caller, address): (&Caller, ClientAddress),
+        caller: &Caller,
         voter: Option<&VoterId>,
         item: Option<ItemId>,
     ) -> Result<(), Problem> {
         let attempt = Attempt {
             voter,
-            // A backend sends the votes of many.
-            address: address.0.filter(|_| !caller.is_backend()),
+            address: caller.voting_address(),
             item,
         };
         Ok(self.admission.admit(attempt).await?)
@@ -152,7 +151,14 @@ impl AppState {
             key: Some(key.clone()),
             ..name.into()
         };
-        match self.ledger.create_item(&new).await {
+        // Where all who vote may make items, making one is a part of voting; otherwise the caller's key
+        // allows it as an administrative act.
+        let made = if self.creates_items {
+            self.ledger.create_item(&new).await
+        } else {
+            self.ledger.create_item_by(caller.actor(), &new).await
+        };
+        match made {
             Ok(item) => {
                 self.item_keys.add(key.clone(), item.id);
                 Ok(item.id)

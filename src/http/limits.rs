@@ -41,3 +41,9 @@ pub const REFUSAL_LIMIT_CONNECTIONS_PER_THREAD: usize = 64;
 /// ballot has one or a few; without this limit a few requests with made-up ballots would fill the
 /// queue of decisions.
 pub const UNCREDENTIALED_LIMIT_BALLOTS: usize = 10;
+/// Administrative requests that were refused or failed and that a server notes in the trail, in a
+/// minute. A program that goes on and on with a wrong request, or whoever has a key of another
+/// scope, adds 86,400 small rows a day at the most.
+pub const REFUSED_ACTS_LIMIT_PER_MINUTE: u32 = 60;
+/// How long the note of one may take; its answer waits for it.
+pub const REFUSED_ACT_NOTE_LIMIT: Duration = Duration::from_secs(1);

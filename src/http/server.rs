@@ -17,7 +17,9 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep, timeout};
 use tracing_actix_web::TracingLogger;
 
-use super::access::{self, Access, ApiKeys, JwtOptions, Open, Origins, Proxies, Tokens, VoterCookies};
+use super::access::{
+    self, Access, ApiKeys, JwtOptions, Open, Origins, Proxies, RefusedActs, Tokens, VoterCookies,
+};
 use super::connection::{ClientLimits, Connection, Places};
 use super::keys::KeyCache;
 use super::limits::{
@@ -132,6 +134,7 @@ impl Server {
             proxies,
             cookies,
             tokens: self.tokens.clone(),
+            refused_acts: RefusedActs::default(),
         };
         let keeping_keys = self
             .tokens
@@ -278,6 +281,7 @@ pub fn start(
     let service = move || {
         let app = App::new()
             .wrap(from_fn(access::guard))
+            .wrap(from_fn(access::note_refusals))
             .wrap(from_fn(observe::observe))
             .wrap(TracingLogger::<observe::RequestSpan>::new())
             .app_data(observe::Route::new("unknown", StatusCode::NOT_FOUND))

@@ -15,6 +15,7 @@ mod operator;
 mod owner;
 mod server;
 mod session;
+mod trail;
 mod worker;
 
 pub use connect::{

@@ -1,19 +1,24 @@
-//! The statements of `tally void` and `tally key`: the role `tally_operator`.
+//! The statements of `tally void`, `tally key` and `tally trail`: the role `tally_operator`.
 
 use std::time::Duration;
+
+use serde_json::json;
 
 use super::LedgerError;
 use super::decided::safe_vote_id;
 use super::server::{ServerLedger, VOID_LIMIT_IDS, VOID_LIMIT_VOTES};
+use super::trail;
 use crate::domain::{
-    ApiKeyHash, ApiKeyId, ItemId, Moment, NewApiKey, Reference, Voiding, VoidingId, VoteFilter, VoteId,
-    VoterId,
+    Act, ActKind, ApiKeyHash, ApiKeyId, ItemId, Moment, NewAct, NewApiKey, Reference, TrailFilter, Voiding,
+    VoidingId, VoteFilter, VoteId, VoterId,
 };
 
 /// The ledger as the role `tally_operator` may use it. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct OperatorLedger {
     server: ServerLedger,
+    /// What the trail calls the program: its application_name.
+    tool: String,
 }
 
 /// What a voiding would take back.
@@ -35,6 +40,7 @@ impl OperatorLedger {
     pub fn new(database_url: &str, application_name: &str) -> Result<Self, LedgerError> {
         Ok(Self {
             server: ServerLedger::new(database_url, application_name)?,
+            tool: application_name.to_owned(),
         })
     }
 
@@ -60,22 +66,58 @@ impl OperatorLedger {
         }
     }
 
+    /// An act of this program and its login.
+    pub fn act(&self, what: ActKind) -> NewAct {
+        NewAct::with(what, &self.tool)
+    }
+
+    /// Notes an act by itself; returns the row's id. The acts of this handle's own statements are
+    /// noted by those.
+    ///
+    /// # Errors
+    /// When Postgres is unavailable.
+    pub async fn note_act(&self, act: &NewAct, target: Option<&str>) -> Result<i64, LedgerError> {
+        trail::note(self.server.pool(), act, target).await
+    }
+
+    /// Rows of the trail, the newest first, up to `limit`.
+    ///
+    /// # Errors
+    /// When Postgres is unavailable.
+    pub async fn trail(&self, filter: &TrailFilter, limit: i64) -> Result<Vec<Act>, LedgerError> {
+        trail::trail(self.server.pool(), filter, limit).await
+    }
+
+    /// Revokes a key. Returns whether there is one.
+    ///
+    /// # Errors
+    /// When Postgres is unavailable.
+    pub async fn revoke_api_key(&self, id: ApiKeyId) -> Result<bool, LedgerError> {
+        self.server.revoke(&self.act(ActKind::ApiKeyRevoke), id).await
+    }
+
     /// Makes an API key with this hash.
     ///
     /// # Errors
     /// When Postgres is unavailable.
     pub async fn create_api_key(&self, hash: &ApiKeyHash, new: &NewApiKey) -> Result<ApiKeyId, LedgerError> {
         let names: Vec<String> = new.scopes.names().into_iter().map(str::to_owned).collect();
-        let id = sqlx::query_file_scalar!(
+        let act = self.act(ActKind::ApiKeyCreate).details(json!({
+            "name": new.name,
+            "scopes": names,
+            "expires_at": new.expires_at,
+        }));
+        let made = sqlx::query_file!(
             "src/ledger/sql/create_api_key.sql",
             hash.as_bytes(),
             new.name,
             &names,
-            new.expires_at.map(Moment::micros)
+            new.expires_at.map(Moment::micros),
+            act.to_json()
         )
         .fetch_one(self.server.pool())
         .await?;
-        Ok(ApiKeyId(id))
+        Ok(ApiKeyId(made.id))
     }
 
     /// Makes a key with the name and scopes of this one, which still allows something for `grace`.
@@ -89,15 +131,19 @@ impl OperatorLedger {
         hash: &ApiKeyHash,
         grace: Duration,
     ) -> Result<Option<ApiKeyId>, LedgerError> {
-        let made = sqlx::query_file_scalar!(
+        let act = self
+            .act(ActKind::ApiKeyRotate)
+            .details(json!({ "grace_seconds": grace.as_secs() }));
+        let made = sqlx::query_file!(
             "src/ledger/sql/rotate_api_key.sql",
             id.0,
             hash.as_bytes(),
-            i64::try_from(grace.as_micros()).unwrap_or(i64::MAX)
+            i64::try_from(grace.as_micros()).unwrap_or(i64::MAX),
+            act.to_json()
         )
         .fetch_optional(self.server.pool())
         .await?;
-        Ok(made.map(ApiKeyId))
+        Ok(made.map(|made| ApiKeyId(made.id)))
     }
 
     /// The last vote of those that are cast by now. Waits for votes that are being stored.
@@ -148,18 +194,27 @@ impl OperatorLedger {
         reason: &str,
         until: VoteId,
     ) -> Result<VoidingId, LedgerError> {
-        let id = sqlx::query_file_scalar!(
+        // Neither the voter nor the reason, which may name one: the voiding has them.
+        let act = self.act(ActKind::VoidingCreate).details(json!({
+            "of_a_voter": filter.voter_id.is_some(),
+            "item_id": filter.item_id.map(ItemId::get),
+            "cast_from": filter.cast_from,
+            "cast_until": filter.cast_until,
+            "until_vote_id": until.get(),
+        }));
+        let made = sqlx::query_file!(
             "src/ledger/sql/create_voiding.sql",
             filter.voter_id.as_ref().map(VoterId::as_str),
             filter.item_id.map(ItemId::get),
             filter.cast_from.map(Moment::micros),
             filter.cast_until.map(Moment::micros),
             reason,
-            until.get()
+            until.get(),
+            act.to_json()
         )
         .fetch_one(self.server.pool())
         .await?;
-        Ok(VoidingId(id))
+        Ok(VoidingId(made.id))
     }
 
     /// The voidings, or only this one, newest first, up to `limit`.

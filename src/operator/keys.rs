@@ -1,11 +1,11 @@
 //! `tally key`: with a login in Postgres, since the first API key is made before there is one.
 
-use anyhow::{Context, bail};
 use serde_json::json;
 
 use super::show;
+use super::trail::{Refused, note_end};
 use crate::config::operator::{ApiKeyCommand, ApiKeyCreate};
-use crate::domain::{API_KEY_NAME_LIMIT_CHARACTERS, ApiKey, ApiKeyId, NewApiKey};
+use crate::domain::{API_KEY_NAME_LIMIT_CHARACTERS, ActKind, ApiKey, ApiKeyId, NewApiKey};
 use crate::http::{ApiKeyBody, LIST_LIMIT_API_KEYS};
 use crate::ledger::OperatorLedger;
 
@@ -17,8 +17,22 @@ pub async fn key(command: ApiKeyCommand) -> anyhow::Result<bool> {
     let ledger = OperatorLedger::new(&command.database().database_url, "tally key")?;
     ledger.as_server().check().await?;
     let ended = run(&command, &ledger).await;
+    if let (Some((what, id)), Err(error)) = (act(&command), &ended) {
+        let target = id.map(|id| format!("api_key:{id}"));
+        note_end(&ledger, what, target.as_deref(), None, Err(error)).await;
+    }
     ledger.as_server().close().await;
     ended.map(|()| true)
+}
+
+/// What a command does, and to which key. A list does nothing.
+fn act(command: &ApiKeyCommand) -> Option<(ActKind, Option<i64>)> {
+    match command {
+        ApiKeyCommand::Create(_) => Some((ActKind::ApiKeyCreate, None)),
+        ApiKeyCommand::List(_) => None,
+        ApiKeyCommand::Revoke(one) => Some((ActKind::ApiKeyRevoke, Some(one.id))),
+        ApiKeyCommand::Rotate(rotate) => Some((ActKind::ApiKeyRotate, Some(rotate.id))),
+    }
 }
 
 async fn run(command: &ApiKeyCommand, ledger: &OperatorLedger) -> anyhow::Result<()> {
@@ -39,11 +53,12 @@ async fn run(command: &ApiKeyCommand, ledger: &OperatorLedger) -> anyhow::Result
             }
         }
         ApiKeyCommand::Revoke(one) => {
-            if !ledger.as_server().revoke_api_key(ApiKeyId(one.id)).await? {
-                bail!(
+            if !ledger.revoke_api_key(ApiKeyId(one.id)).await? {
+                let why = format!(
                     "there is no key {}; tally key list shows those that there are",
                     one.id
                 );
+                return Err(Refused::because("unknown-api-key", why));
             }
             show(&json!({ "id": one.id, "revoked": true }), one.database.json);
         }
@@ -52,11 +67,12 @@ async fn run(command: &ApiKeyCommand, ledger: &OperatorLedger) -> anyhow::Result
             let made = ledger
                 .rotate_api_key(ApiKeyId(rotate.id), &key.hash(), rotate.grace)
                 .await?;
-            let id = made.with_context(|| {
-                format!(
+            let id = made.ok_or_else(|| {
+                let why = format!(
                     "there is no valid key {}; tally key list shows those that there are",
                     rotate.id
-                )
+                );
+                Refused::because("unknown-api-key", why)
             })?;
             show_once(id, &key, rotate.database.json);
         }
@@ -71,10 +87,13 @@ fn show_once(id: ApiKeyId, key: &ApiKey, as_json: bool) {
 fn wanted(create: &ApiKeyCreate) -> anyhow::Result<NewApiKey> {
     let characters = create.name.chars().count();
     if !(1..=API_KEY_NAME_LIMIT_CHARACTERS).contains(&characters) {
-        bail!("the name has {characters} characters; it takes 1 to {API_KEY_NAME_LIMIT_CHARACTERS}");
+        let why =
+            format!("the name has {characters} characters; it takes 1 to {API_KEY_NAME_LIMIT_CHARACTERS}");
+        return Err(Refused::because("invalid-value", why));
     }
     if create.name.chars().any(char::is_control) {
-        bail!("the name has a control character; it takes printable characters");
+        let why = "the name has a control character; it takes printable characters";
+        return Err(Refused::because("invalid-value", why));
     }
     Ok(NewApiKey {
         name: create.name.clone(),

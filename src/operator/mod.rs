@@ -3,6 +3,7 @@
 //! - `api`: asks a server, as any client does.
 //! - `items`, `polls`, `ballots`: over HTTP.
 //! - `keys`: API keys, with a login in Postgres.
+//! - `trail`: who did what.
 //! - `voiding`: with a login of its own in Postgres, since whoever may void may take any vote back.
 
 mod api;
@@ -10,12 +11,14 @@ mod ballots;
 mod items;
 mod keys;
 mod polls;
+mod trail;
 mod voiding;
 
 pub use ballots::ballots;
 pub use items::item;
 pub use keys::key;
 pub use polls::poll;
+pub use trail::trail;
 pub use voiding::void;
 
 use serde_json::{Map, Value, json};

@@ -2,15 +2,18 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 use super::show;
+use super::trail::{Refused, note_end};
 use crate::config::operator::Void;
-use crate::domain::{REASON_LIMIT_CHARACTERS, Voiding, VoidingId, VoteFilter, VoteId, VoterId};
+use crate::domain::{
+    ActKind, ActOutcome, REASON_LIMIT_CHARACTERS, Voiding, VoidingId, VoteFilter, VoteId, VoterId,
+};
 use crate::ledger::{InsertError, OperatorLedger};
 use crate::live::{LiveCounts, Redis, SERVER_ANSWER_LIMIT};
 use crate::shutdown;
@@ -39,12 +42,46 @@ const NOTE_EVERY: Duration = Duration::from_millis(50);
 pub async fn void(command: Void) -> anyhow::Result<bool> {
     let ledger = OperatorLedger::new(&command.stores.database_url, "tally void")?;
     ledger.as_server().check().await?;
-    let ended = run(&command, &ledger).await;
+    let mut begun = Begun::default();
+    let ended = run(&command, &ledger, &mut begun).await;
+    note(&command, &ledger, begun, &ended).await;
     ledger.as_server().close().await;
     ended
 }
 
-async fn run(command: &Void, ledger: &OperatorLedger) -> anyhow::Result<bool> {
+/// The act that is under way, once its beginning is noted.
+#[derive(Default)]
+struct Begun(Option<(ActKind, VoidingId, i64)>);
+
+/// Notes what became of a command that voids or undoes something. The making of a voiding is noted by
+/// the statement that makes it.
+async fn note(command: &Void, ledger: &OperatorLedger, begun: Begun, ended: &anyhow::Result<bool>) {
+    let (what, voiding, begun_id) = match begun.0 {
+        Some((what, id, begun_id)) => (what, Some(id.0), Some(begun_id)),
+        None if command.list || ended.is_ok() => return,
+        None if command.undo.is_some() => (ActKind::VoidingUndo, command.undo, None),
+        None if command.resume.is_some() => (ActKind::VoidingRun, command.resume, None),
+        None if command.apply => (ActKind::VoidingCreate, None, None),
+        // It was only asked what would be done.
+        None => return,
+    };
+    let target = voiding.map(|id| format!("voiding:{id}"));
+    let details = match (voiding, ended) {
+        (Some(id), Ok(_)) => find(ledger, VoidingId(id)).await.ok(),
+        _ => None,
+    };
+    let details = details.map(|voiding| {
+        json!({
+            "voided_votes": voiding.voided_votes,
+            "restored_votes": voiding.restored_votes,
+            "left_votes": voiding.left_votes,
+        })
+    });
+    let ended = ended.as_ref().map(|_| details.unwrap_or_else(|| json!({})));
+    note_end(ledger, what, target.as_deref(), begun_id, ended).await;
+}
+
+async fn run(command: &Void, ledger: &OperatorLedger, begun: &mut Begun) -> anyhow::Result<bool> {
     if command.list {
         for voiding in ledger.voidings(None, LIST_LIMIT_VOIDINGS).await? {
             report(&voiding, command.json);
@@ -57,14 +94,15 @@ async fn run(command: &Void, ledger: &OperatorLedger) -> anyhow::Result<bool> {
             None => Direction::Void,
             Some(_) => Direction::Undo,
         };
-        return work_off(command, ledger, voiding, direction).await;
+        return work_off(command, ledger, voiding, direction, begun).await;
     }
     if let Some(id) = command.undo {
         let voiding = find(ledger, VoidingId(id)).await?;
         if !voiding.is_done() {
-            bail!("voiding {id} is not done; finish it first with --resume {id}");
+            let why = format!("voiding {id} is not done; finish it first with --resume {id}");
+            return Err(Refused::because("voiding-not-done", why));
         }
-        return work_off(command, ledger, voiding, Direction::Undo).await;
+        return work_off(command, ledger, voiding, Direction::Undo, begun).await;
     }
     let (filter, reason) = wanted(command, ledger).await?;
     let until = ledger.last_vote().await?;
@@ -73,28 +111,33 @@ async fn run(command: &Void, ledger: &OperatorLedger) -> anyhow::Result<bool> {
     }
     let id = ledger.create_voiding(&filter, &reason, until).await?;
     let voiding = find(ledger, id).await?;
-    work_off(command, ledger, voiding, Direction::Void).await
+    work_off(command, ledger, voiding, Direction::Void, begun).await
 }
 
 /// What is to be voided, and why.
 async fn wanted(command: &Void, ledger: &OperatorLedger) -> anyhow::Result<(VoteFilter, String)> {
-    let voter_id = command.voter.clone().map(VoterId::parse).transpose()?;
+    let voter_id = command.voter.clone().map(VoterId::parse).transpose();
+    let voter_id = voter_id.map_err(|error| Refused::because("invalid-value", error.to_string()))?;
     let item_id = match &command.item {
         Some(item) => {
             let found = ledger.find_item(item).await?;
-            Some(found.with_context(|| format!("--item: there is no item {item}"))?)
+            let found = found
+                .ok_or_else(|| Refused::because("unknown-item", format!("--item: there is no item {item}")));
+            Some(found?)
         }
         None => None,
     };
     if let (Some(from), Some(until)) = (command.from, command.until)
         && from >= until
     {
-        bail!("--until is not after --from, so no vote is between them");
+        let why = "--until is not after --from, so no vote is between them";
+        return Err(Refused::because("invalid-value", why));
     }
     let reason = command.reason.clone().unwrap_or_default();
     let characters = reason.chars().count();
     if !(1..=REASON_LIMIT_CHARACTERS).contains(&characters) {
-        bail!("--reason has {characters} characters; it takes 1 to {REASON_LIMIT_CHARACTERS}");
+        let why = format!("--reason has {characters} characters; it takes 1 to {REASON_LIMIT_CHARACTERS}");
+        return Err(Refused::because("invalid-value", why));
     }
     let filter = VoteFilter {
         voter_id,
@@ -110,7 +153,7 @@ async fn find(ledger: &OperatorLedger, id: VoidingId) -> anyhow::Result<Voiding>
     found
         .into_iter()
         .next()
-        .with_context(|| format!("there is no voiding {}", id.0))
+        .ok_or_else(|| Refused::because("unknown-voiding", format!("there is no voiding {}", id.0)))
 }
 
 /// Says what would be done.
@@ -154,7 +197,17 @@ async fn work_off(
     ledger: &OperatorLedger,
     voiding: Voiding,
     direction: Direction,
+    begun: &mut Begun,
 ) -> anyhow::Result<bool> {
+    // It takes many transactions, so its beginning is noted before the first of them.
+    let what = match direction {
+        Direction::Void => ActKind::VoidingRun,
+        Direction::Undo => ActKind::VoidingUndo,
+    };
+    let act = ledger.act(what).outcome(ActOutcome::Begun, None);
+    let target = format!("voiding:{}", voiding.id.0);
+    let begun_id = ledger.note_act(&act, Some(&target)).await?;
+    begun.0 = Some((what, voiding.id, begun_id));
     let server = ledger.as_server();
     let owner = server.owner().await?;
     let redis = Redis::new(

@@ -10,11 +10,12 @@ use std::collections::HashMap;
 use std::fmt;
 use std::time::Duration;
 
+use serde_json::json;
 use tokio::time::{Instant, sleep};
 
 use super::verdict::{Verdict, verdict};
 use super::{SyncError, Worker};
-use crate::domain::{ItemId, Revision};
+use crate::domain::{ActKind, ActOutcome, ItemId, NewAct, Revision};
 use crate::ledger::{AuditRow, LedgerError};
 use crate::telemetry::name;
 
@@ -130,6 +131,39 @@ impl Worker {
         let now = std::time::UNIX_EPOCH.elapsed().unwrap_or_default();
         metrics::gauge!(name::AUDIT_LAST).set(now.as_secs_f64());
         Ok(report)
+    }
+
+    /// One full audit that has wrong counts rebuilt, and the rebuilds: an administrative act of the
+    /// program of this name.
+    ///
+    /// # Errors
+    /// As [`Worker::audit`]; when the act cannot be noted, nothing is done.
+    pub async fn audit_and_note(&self, tool: &str) -> Result<AuditReport, SyncError> {
+        let act = NewAct::with(ActKind::AuditRepair, tool);
+        // It takes many transactions, so its beginning is noted before the first of them.
+        let begun = act.clone().outcome(ActOutcome::Begun, None);
+        let begun_id = self.ledger.note_act(&begun).await?;
+        let act = act.of(Some(begun_id));
+        let ended = async {
+            let report = self.audit(Repair::Yes).await?;
+            if report.repaired_items > 0 {
+                self.flush_until_quiescent().await?;
+            }
+            Ok(report)
+        };
+        let ended: Result<AuditReport, SyncError> = ended.await;
+        let act = match &ended {
+            Ok(report) => act.details(json!({
+                "items": report.items,
+                "wrong_items": report.wrong_items,
+                "repaired_items": report.repaired_items,
+            })),
+            Err(_) => act.outcome(ActOutcome::Failed, None),
+        };
+        if let Err(error) = self.ledger.note_act(&act).await {
+            tracing::warn!(%error, "the outcome of the audit is not in the trail");
+        }
+        ended
     }
 
     async fn audit_page(

@@ -99,6 +99,9 @@ metrics! {
     CONNECTIONS = "tally_connections", Gauge of "connections", Server;
     /// Connections of clients that were refused because too many were open.
     CONNECTIONS_REFUSED = "tally_connections_refused_total", Counter of "connections", Server;
+    /// Administrative requests that were refused or failed, by whether the trail has them: it
+    /// has none without a valid credential, and so many a minute at the most.
+    REFUSED_ACTS = "tally_refused_acts_total", Counter of "requests", Server, "noted" in ["yes", "no"];
     /// Live counts that were missing when a batch came to add to them.
     MISSES = "tally_live_misses_total", Counter of "counts", Server;
     /// Live counts that were seeded from an exact count.

@@ -1,14 +1,11 @@
 //! Where a request is from: its client's address, also behind proxies.
 
-use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 use std::sync::Arc;
 
-use actix_web::dev::Payload;
 use actix_web::http::header::{self, HeaderMap};
-use actix_web::{FromRequest, HttpRequest, web};
-use futures_util::future;
+use actix_web::{HttpRequest, web};
 use ipnet::IpNet;
 
 use crate::http::state::AppState;
@@ -153,19 +150,6 @@ fn node(text: &str) -> Option<IpAddr> {
     };
     let address = address.or_else(|| Some(text.parse::<SocketAddr>().ok()?.ip()));
     Some(address?.to_canonical())
-}
-
-/// The client's address of a request; `None`: the connection is closed.
-#[derive(Clone, Copy, Debug)]
-pub struct ClientAddress(pub Option<IpAddr>);
-
-impl FromRequest for ClientAddress {
-    type Error = Infallible;
-    type Future = future::Ready<Result<Self, Infallible>>;
-
-    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
-        future::ready(Ok(Self(client_address(request))))
-    }
 }
 
 /// The client of this request; `None`: the connection is closed.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::domain::{ApiKeyHash, Scopes};
+use crate::domain::{ApiKeyHash, ApiKeyId, Scopes};
 use crate::ledger::{LedgerError, ServerLedger};
 
 /// How long what a key allows is remembered, at the most: so long may one be used that was revoked
@@ -34,8 +34,15 @@ struct Remembered {
     forgotten: u64,
 }
 
+/// A key that allows something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ValidApiKey {
+    pub id: ApiKeyId,
+    pub scopes: Scopes,
+}
+
 struct Valid {
-    scopes: Scopes,
+    key: ValidApiKey,
     asked_at: Instant,
     /// When the key expires.
     until: Option<Instant>,
@@ -44,9 +51,9 @@ struct Valid {
 
 /// What is remembered of a key.
 enum Known {
-    Valid(Scopes),
+    Valid(ValidApiKey),
     /// The same, and it is time to ask again: one caller gets this.
-    Stale(Scopes),
+    Stale(ValidApiKey),
     NotValid,
     Nothing,
 }
@@ -67,22 +74,22 @@ impl ApiKeys {
         }
     }
 
-    /// What this key allows; `None`: there is no such key, or it is expired or revoked.
+    /// The key with this hash, and what it allows; `None`: there is no such key, or it is expired or revoked.
     ///
     /// # Errors
     /// When Postgres is needed and does not answer.
-    pub async fn scopes(&self, key: &ApiKeyHash) -> Result<Option<Scopes>, LedgerError> {
+    pub async fn find(&self, key: &ApiKeyHash) -> Result<Option<ValidApiKey>, LedgerError> {
         match self.known(key) {
-            Known::Valid(scopes) => Ok(Some(scopes)),
+            Known::Valid(valid) => Ok(Some(valid)),
             Known::NotValid => Ok(None),
-            Known::Stale(scopes) => {
+            Known::Stale(valid) => {
                 let (keys, key) = (self.clone(), *key);
                 tokio::spawn(async move {
                     if let Err(error) = keys.ask(&key).await {
                         tracing::warn!(%error, "an API key could not be looked up again");
                     }
                 });
-                Ok(Some(scopes))
+                Ok(Some(valid))
             }
             Known::Nothing => self.ask(key).await,
         }
@@ -106,7 +113,7 @@ impl ApiKeys {
                 return Known::Nothing;
             }
             if age < self.limit_age / 2 || valid.is_asked_again {
-                return Known::Valid(valid.scopes);
+                return Known::Valid(valid.key);
             }
         } else {
             let is_fresh = remembered
@@ -123,14 +130,14 @@ impl ApiKeys {
         match remembered.valid.get_mut(key) {
             Some(valid) if !valid.is_asked_again => {
                 valid.is_asked_again = true;
-                Known::Stale(valid.scopes)
+                Known::Stale(valid.key)
             }
-            Some(valid) => Known::Valid(valid.scopes),
+            Some(valid) => Known::Valid(valid.key),
             None => Known::Nothing,
         }
     }
 
-    async fn ask(&self, key: &ApiKeyHash) -> Result<Option<Scopes>, LedgerError> {
+    async fn ask(&self, key: &ApiKeyHash) -> Result<Option<ValidApiKey>, LedgerError> {
         // It holds from before the question on: a key that is revoked meanwhile is not remembered
         // for longer than it may be.
         let asked_at = Instant::now();
@@ -139,17 +146,24 @@ impl ApiKeys {
             remembered.forgotten
         };
         let found = self.ledger.use_api_key(key).await?;
+        let answer = found.map(|found| ValidApiKey {
+            id: found.id,
+            scopes: found.scopes,
+        });
         let mut remembered = self.remembered.write().unwrap_or_else(PoisonError::into_inner);
         if remembered.forgotten != forgotten {
-            return Ok(found.map(|found| found.scopes));
+            return Ok(answer);
         }
-        match &found {
+        match found {
             Some(found) => {
                 if remembered.valid.len() >= API_KEYS_LIMIT {
                     remembered.valid.clear();
                 }
                 let valid = Valid {
-                    scopes: found.scopes,
+                    key: ValidApiKey {
+                        id: found.id,
+                        scopes: found.scopes,
+                    },
                     asked_at,
                     until: found.left.map(|left| asked_at + left),
                     is_asked_again: false,
@@ -168,6 +182,6 @@ impl ApiKeys {
                 remembered.not_valid.insert(*key);
             }
         }
-        Ok(found.map(|found| found.scopes))
+        Ok(answer)
     }
 }

@@ -1,35 +1,40 @@
 //! Who sent a request, by its credential.
 
+use std::net::IpAddr;
+
 use actix_web::dev::Payload;
 use actix_web::http::Method;
 use actix_web::http::header::{self, HeaderMap, HeaderValue};
 use actix_web::{FromRequest, HttpMessage, HttpRequest, web};
 use futures_util::future::{self, Either, LocalBoxFuture};
 
-use crate::domain::{ApiKey, Scope, Scopes, VoterId};
+use crate::domain::{Actor, ApiKey, Scope, VoterId, Who};
 use crate::http::problem::Problem;
 use crate::http::state::AppState;
 
+use super::address::client_address;
+use super::api_keys::ValidApiKey;
 use super::cookies::FoundCookie;
 use super::jwt::TokenError;
-use super::{Access, ApiKeys, Open};
+use super::{Access, Open};
 
 /// Who sent a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
-    who: Who,
+    credential: Credential,
+    /// Where the request comes from.
+    address: Option<IpAddr>,
     /// What anyone may do.
     open: Open,
 }
 
-/// Who it is, by the credential.
+/// What a request says about who sent it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Who {
-    /// There is no credential.
-    Anyone,
-    /// The holder of an API key that allows this.
-    Key(Scopes),
-    /// A voter, by a token or a cookie of its own.
+enum Credential {
+    /// Nothing.
+    None,
+    ApiKey(ValidApiKey),
+    /// A token or a cookie of this voter's own.
     Voter(VoterId),
 }
 
@@ -54,63 +59,63 @@ impl FromRequest for Caller {
 
 impl Caller {
     /// With `is_forgiven`, a cookie that is not valid is none.
-    fn read(request: &HttpRequest, is_forgiven: bool) -> Read<Self> {
+    pub(super) fn read(request: &HttpRequest, is_forgiven: bool) -> Read<Self> {
         let ready = |answer| Either::Left(future::ready(answer));
         let Some(state) = request.app_data::<web::Data<AppState>>() else {
             return ready(Err(Problem::internal()));
         };
-        let open = state.access.open;
-        let who = match authorization(request.headers()) {
+        let (open, address) = (state.access.open, client_address(request));
+        let caller = move |credential| Self {
+            credential,
+            address,
+            open,
+        };
+        let credential = match authorization(request.headers()) {
             Err(problem) => Err(problem),
             // What a program says counts for more than what a browser adds by itself.
             Ok(None) => match of_cookie(request, &state.access) {
-                Err(_) if is_forgiven => Ok(Who::Anyone),
-                who => who,
+                Err(_) if is_forgiven => Ok(Credential::None),
+                credential => credential,
             },
             Ok(Some(token)) => match ApiKey::parse(token) {
                 Some(key) => {
-                    return Either::Right(Box::pin(of_key(state.access.api_keys.clone(), key, open)));
+                    let keys = state.access.api_keys.clone();
+                    return Either::Right(Box::pin(async move {
+                        let found = keys.find(&key.hash()).await?;
+                        let key = found.ok_or_else(Problem::credential_not_valid)?;
+                        Ok(caller(Credential::ApiKey(key)))
+                    }));
                 }
                 None => of_token(token, &state.access),
             },
         };
-        ready(who.map(|who| Self { who, open }))
+        ready(credential.map(caller))
     }
 }
 
-async fn of_key(keys: ApiKeys, key: ApiKey, open: Open) -> Result<Caller, Problem> {
-    match keys.scopes(&key.hash()).await? {
-        Some(scopes) => Ok(Caller {
-            who: Who::Key(scopes),
-            open,
-        }),
-        None => Err(Problem::credential_not_valid()),
-    }
-}
-
-fn of_token(token: &str, access: &Access) -> Result<Who, Problem> {
+fn of_token(token: &str, access: &Access) -> Result<Credential, Problem> {
     let Some(tokens) = &access.tokens else {
         return Err(Problem::credential_not_valid());
     };
     match tokens.voter(token) {
-        Ok(voter_id) => Ok(Who::Voter(voter_id)),
+        Ok(voter_id) => Ok(Credential::Voter(voter_id)),
         Err(TokenError::Expired) => Err(Problem::token_expired()),
         Err(TokenError::NotValid) => Err(Problem::credential_not_valid()),
     }
 }
 
-fn of_cookie(request: &HttpRequest, access: &Access) -> Result<Who, Problem> {
+fn of_cookie(request: &HttpRequest, access: &Access) -> Result<Credential, Problem> {
     let Some(cookies) = &access.cookies else {
-        return Ok(Who::Anyone);
+        return Ok(Credential::None);
     };
     match cookies.find(request.headers()) {
-        FoundCookie::None => Ok(Who::Anyone),
+        FoundCookie::None => Ok(Credential::None),
         FoundCookie::NotValid => Err(Problem::cookie_not_valid()),
         FoundCookie::Voter { voter_id, is_renewed } => {
             if let Some(cookie) = cookies.issue(&voter_id).filter(|_| is_renewed) {
                 request.extensions_mut().insert(RenewedCookie(cookie));
             }
-            Ok(Who::Voter(voter_id))
+            Ok(Credential::Voter(voter_id))
         }
     }
 }
@@ -152,16 +157,16 @@ pub(in crate::http) fn bearer(value: &[u8]) -> Option<&str> {
 
 impl Caller {
     fn has(&self, scope: Scope) -> bool {
-        matches!(self.who, Who::Key(scopes) if scopes.has(scope))
+        matches!(self.credential, Credential::ApiKey(key) if key.scopes.has(scope))
     }
 
     fn may(&self, scope: Scope, is_open: bool) -> Result<(), Problem> {
         if is_open || self.has(scope) {
             return Ok(());
         }
-        Err(match self.who {
-            Who::Anyone => Problem::credential_missing(scope),
-            Who::Key(_) | Who::Voter(_) => Problem::not_allowed(scope),
+        Err(match self.credential {
+            Credential::None => Problem::credential_missing(scope),
+            Credential::ApiKey(_) | Credential::Voter(_) => Problem::not_allowed(scope),
         })
     }
 
@@ -171,11 +176,11 @@ impl Caller {
     /// # Errors
     /// When the caller may not cast it.
     pub fn voter(&self, named: Option<VoterId>, has_ballot: bool) -> Result<Option<VoterId>, Problem> {
-        match (&self.who, &named) {
+        match (&self.credential, &named) {
             (_, None) if has_ballot => Ok(None),
-            (Who::Voter(own), None) => Ok(Some(own.clone())),
-            (Who::Voter(own), Some(other)) if own != other => Err(Problem::not_your_vote()),
-            (Who::Voter(_), Some(_)) => Ok(named),
+            (Credential::Voter(own), None) => Ok(Some(own.clone())),
+            (Credential::Voter(own), Some(other)) if own != other => Err(Problem::not_your_vote()),
+            (Credential::Voter(_), Some(_)) => Ok(named),
             (_, None) => self.may(Scope::Vote, self.open.anonymous).map(|()| named),
             (_, Some(_)) => self.may(Scope::Vote, self.open.voters).map(|()| named),
         }
@@ -186,9 +191,9 @@ impl Caller {
     /// # Errors
     /// When the caller may not.
     pub fn may_act_for(&self, voter: &VoterId) -> Result<(), Problem> {
-        match &self.who {
-            Who::Voter(own) if own == voter => Ok(()),
-            Who::Voter(_) => Err(Problem::not_your_vote()),
+        match &self.credential {
+            Credential::Voter(own) if own == voter => Ok(()),
+            Credential::Voter(_) => Err(Problem::not_your_vote()),
             _ => self.may(Scope::Vote, self.open.voters),
         }
     }
@@ -200,15 +205,15 @@ impl Caller {
 
     /// The voter that this caller is, by a credential of the voter's own.
     pub fn own_voter(&self) -> Option<&VoterId> {
-        match &self.who {
-            Who::Voter(own) => Some(own),
+        match &self.credential {
+            Credential::Voter(own) => Some(own),
             _ => None,
         }
     }
 
-    /// Whether this caller votes for others, so that its address is nobody's in particular.
-    pub fn is_backend(&self) -> bool {
-        self.has(Scope::Vote)
+    /// The address of the client who votes; `None`: it is a backend's, which votes for many.
+    pub fn voting_address(&self) -> Option<IpAddr> {
+        self.address.filter(|_| !self.has(Scope::Vote))
     }
 
     /// Whether this caller may become a new voter.
@@ -217,6 +222,23 @@ impl Caller {
     /// When the caller may not.
     pub fn may_visit(&self) -> Result<(), Problem> {
         self.may(Scope::Vote, self.open.visitors)
+    }
+
+    /// Who this is, for the trail; `None`: it has no API key, and administration is not open.
+    pub(super) fn known(&self) -> Option<Actor> {
+        let is_known = self.open.admin || matches!(self.credential, Credential::ApiKey(_));
+        is_known.then(|| self.actor())
+    }
+
+    /// Who this is, for the trail.
+    pub fn actor(&self) -> Actor {
+        Actor {
+            who: match self.credential {
+                Credential::ApiKey(key) => Who::ApiKey(key.id),
+                Credential::None | Credential::Voter(_) => Who::Anyone,
+            },
+            address: self.address,
+        }
     }
 
     /// Whether this caller's own key allows administration: not because it is open to all.
@@ -240,20 +262,23 @@ impl FromRequest for Visitor {
     }
 }
 
-/// A request that the scope `admin` allows.
-pub struct Admin;
+/// A request that the scope `admin` allows, and who sent it.
+pub struct Admin(pub Actor);
 
 /// A request that the scope `report` allows.
 pub struct Reporter;
 
 macro_rules! allowed_by {
-    ($name:ident, $scope:ident, $open:ident) => {
+    ($name:ident, $scope:ident, $open:ident, $made:expr) => {
         impl FromRequest for $name {
             type Error = Problem;
             type Future = Read<Self>;
 
             fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
-                let check = |caller: Caller| caller.may(Scope::$scope, caller.open.$open).map(|()| Self);
+                let check = |caller: Caller| {
+                    caller.may(Scope::$scope, caller.open.$open)?;
+                    Ok($made(caller))
+                };
                 match Caller::read(request, false) {
                     Either::Left(ready) => Either::Left(future::ready(ready.into_inner().and_then(check))),
                     Either::Right(asked) => {
@@ -265,5 +290,5 @@ macro_rules! allowed_by {
     };
 }
 
-allowed_by!(Admin, Admin, admin);
-allowed_by!(Reporter, Report, report);
+allowed_by!(Admin, Admin, admin, |caller: Caller| Self(caller.actor()));
+allowed_by!(Reporter, Report, report, |_| Self);

@@ -6,6 +6,7 @@
 //! - `cookies`: voters' cookies, signed.
 //! - `jwt`: voters' tokens.
 //! - `origins`: pages of other origins.
+//! - `trail`: administrative acts that are refused.
 
 mod address;
 mod api_keys;
@@ -13,11 +14,12 @@ mod caller;
 mod cookies;
 mod jwt;
 mod origins;
+mod trail;
 
 use std::str::FromStr;
 
-pub use address::{ClientAddress, Networks, Proxies, ProxyHeader, client_address};
-pub use api_keys::ApiKeys;
+pub use address::{Networks, Proxies, ProxyHeader};
+pub use api_keys::{ApiKeys, ValidApiKey};
 #[cfg(any(test, fuzzing))]
 pub(in crate::http) use caller::bearer;
 pub use caller::{Admin, Caller, Reporter, Visitor};
@@ -26,6 +28,7 @@ pub(in crate::http) use cookies::FoundCookie;
 pub use cookies::{VoterCookies, new_visitor};
 pub use jwt::{JwtOptions, JwtSecret, KeysError, Tokens};
 pub use origins::{Origins, guard};
+pub use trail::{RefusedActs, note_refusals};
 
 /// What a server knows of who may do what. Cheap to clone.
 #[derive(Clone)]
@@ -33,6 +36,7 @@ pub struct Access {
     pub open: Open,
     pub origins: Origins,
     pub api_keys: ApiKeys,
+    pub refused_acts: RefusedActs,
     /// Whose word is taken for who their client is.
     pub proxies: Proxies,
     /// `None`: voters have no cookies.

@@ -11,7 +11,7 @@ use actix_web::dev::{ServiceRequest, ServiceResponse};
 use actix_web::http::Method;
 use actix_web::http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use actix_web::middleware::Next;
-use actix_web::{Error, HttpMessage, HttpResponse, ResponseError, web};
+use actix_web::{Error, HttpMessage, HttpResponse, web};
 
 use super::caller::RenewedCookie;
 use crate::http::problem::Problem;
@@ -132,12 +132,15 @@ pub async fn guard(
         From::Here | From::Elsewhere => None,
     };
     let early = match from {
-        From::Elsewhere if is_write || is_preflight => Some(Problem::foreign_origin().error_response()),
+        From::Elsewhere if is_write || is_preflight => {
+            Some(HttpResponse::from_error(Problem::foreign_origin()))
+        }
         From::Allowed if is_preflight => Some(preflight()),
         _ => None,
     };
     let mut response = match early {
-        Some(early) => request.into_response(early).map_into_right_body(),
+        // Not `into_response`, which drops the problem: the trail notes its type.
+        Some(early) => ServiceResponse::new(request.into_parts().0, early).map_into_right_body(),
         None => next.call(request).await?.map_into_left_body(),
     };
     let renewed = response.request().extensions_mut().remove::<RenewedCookie>();

@@ -59,8 +59,8 @@ pub async fn list(_: Admin, state: web::Data<AppState>) -> Result<HttpResponse, 
 }
 
 /// Revokes an API key: at once here, within a minute on other servers.
-pub async fn revoke(_: Admin, state: web::Data<AppState>, id: PathApiKey) -> Result<HttpResponse, Problem> {
-    let is_there = state.ledger.revoke_api_key(id.0).await?;
+pub async fn revoke(by: Admin, state: web::Data<AppState>, id: PathApiKey) -> Result<HttpResponse, Problem> {
+    let is_there = state.ledger.revoke_api_key(by.0, id.0).await?;
     state.access.api_keys.forget();
     if is_there {
         Ok(HttpResponse::NoContent().finish())

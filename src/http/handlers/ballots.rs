@@ -5,7 +5,7 @@ use actix_web::{HttpResponse, web};
 use serde::{Deserialize, Serialize};
 
 use super::items::moment;
-use crate::domain::{Ballot, BallotHash, Moment};
+use crate::domain::{Actor, Ballot, BallotHash, Moment};
 use crate::http::access::Admin;
 use crate::http::extract::{Field, Form, Json, PathItemReference, PathPollReference, Takes};
 use crate::http::problem::Problem;
@@ -53,35 +53,36 @@ struct BallotsAnswer<'a> {
 
 /// Makes ballots for an item.
 pub async fn of_item(
-    _: Admin,
+    by: Admin,
     state: web::Data<AppState>,
     id: PathItemReference,
     body: Json<BallotsBody>,
 ) -> Result<HttpResponse, Problem> {
     let of = BallotsOf::Item(state.item(&id.0).await?);
-    make(&state, of, body.0, || Problem::unknown_item(&id.0)).await
+    make(&state, by.0, of, body.0, || Problem::unknown_item(&id.0)).await
 }
 
 /// Makes ballots for a poll.
 pub async fn of_poll(
-    _: Admin,
+    by: Admin,
     state: web::Data<AppState>,
     id: PathPollReference,
     body: Json<BallotsBody>,
 ) -> Result<HttpResponse, Problem> {
     let of = BallotsOf::Poll(state.poll(&id.0).await?);
-    make(&state, of, body.0, || Problem::unknown_poll(&id.0)).await
+    make(&state, by.0, of, body.0, || Problem::unknown_poll(&id.0)).await
 }
 
 async fn make(
     state: &AppState,
+    by: Actor,
     of: BallotsOf,
     body: BallotsBody,
     unknown: impl Fn() -> Problem,
 ) -> Result<HttpResponse, Problem> {
     let (ballots, expires_at) = body.into_ballots()?;
     let hashes: Vec<BallotHash> = ballots.iter().map(Ballot::hash).collect();
-    match state.ledger.add_ballots(of, &hashes, expires_at).await? {
+    match state.ledger.add_ballots(by, of, &hashes, expires_at).await? {
         AddedBallots::Added => Ok(HttpResponse::Created()
             .insert_header((header::CACHE_CONTROL, "no-store"))
             .json(BallotsAnswer {

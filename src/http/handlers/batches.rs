@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::votes::{Answer, VoteBody, answer, cast_one, digest, key_of};
 use crate::domain::{BallotHash, Digest, IdempotencyKey, ItemId, NewVote, Reference, Refusal, VoterId};
-use crate::http::access::{Caller, ClientAddress};
+use crate::http::access::Caller;
 use crate::http::extract::{BodyItem, Field, Form, Json, KeyHeader, Takes, body};
 use crate::http::limits::{BATCH_BODY_LIMIT_BYTES, BATCH_LIMIT_VOTES, UNCREDENTIALED_LIMIT_BALLOTS};
 use crate::http::problem::{self, Kind, Problem};
@@ -138,7 +138,6 @@ fn digest_of_batch(texts: &[String], votes: &[Result<BatchEntry, Problem>]) -> D
 /// Casts many votes. Each is answered by itself: one that is wrong does not harm the others.
 pub async fn cast(
     caller: Caller,
-    address: ClientAddress,
     state: web::Data<AppState>,
     key: KeyHeader,
     body: Json<BatchBody>,
@@ -174,7 +173,7 @@ pub async fn cast(
         ),
         _ => None,
     };
-    find_items(&state, (&caller, address), &mut votes)
+    find_items(&state, &caller, &mut votes)
         .await
         .map_err(Problem::without_vote)?;
     // The queue takes them; the answers name their voters.
@@ -219,7 +218,7 @@ pub async fn cast(
 /// be made.
 async fn find_items(
     state: &AppState,
-    caller: (&Caller, ClientAddress),
+    caller: &Caller,
     votes: &mut [Result<BatchEntry, Problem>],
 ) -> Result<(), Problem> {
     let references: Vec<Reference<ItemId>> = votes
@@ -241,7 +240,7 @@ async fn find_items(
             // One after the other: an item that the vote before has made is not made again.
             Some((Ok(()), None)) => {
                 state
-                    .new_item_to_vote_on(&known.item, caller.0, known.ballot.is_some())
+                    .new_item_to_vote_on(&known.item, caller, known.ballot.is_some())
                     .await
             }
             Some((Err(problem), _)) => Err(problem),

@@ -202,14 +202,14 @@ fn times_field(times: &TimeEdits) -> &'static str {
 
 /// Edits an item, and shows it.
 pub async fn item(
-    _: Admin,
+    by: Admin,
     state: web::Data<AppState>,
     id: PathItemReference,
     body: Json<ItemEditBody>,
 ) -> Result<HttpResponse, Problem> {
     let edit = body.0.into_edit()?;
     let item = state.item(&id.0).await?;
-    let edited = state.ledger.edit_item(item, &edit).await?;
+    let edited = state.ledger.edit_item(by.0, item, &edit).await?;
     edited.map_err(|refusal| Problem::not_edited(refusal, times_field(&edit.times), &id.0))?;
     let read = state.counts.one(item).await?;
     let read = read.ok_or_else(|| Problem::unknown_item(&id.0))?;
@@ -218,14 +218,14 @@ pub async fn item(
 
 /// Edits a poll, and shows it.
 pub async fn poll(
-    _: Admin,
+    by: Admin,
     state: web::Data<AppState>,
     id: PathPollReference,
     body: Json<PollEditBody>,
 ) -> Result<HttpResponse, Problem> {
     let edit = body.0.into_edit()?;
     let poll = state.poll(&id.0).await?;
-    let edited = state.ledger.edit_poll(poll, &edit).await?;
+    let edited = state.ledger.edit_poll(by.0, poll, &edit).await?;
     edited.map_err(|refusal| Problem::not_edited(refusal, times_field(&edit.times), &id.0))?;
     polls::shown(&state, poll).await
 }

@@ -258,12 +258,12 @@ fn body(item: &Item, count: Count, current: bool) -> ItemBody<'_> {
 
 /// Makes an item. With a key that an equal item has, that one is the answer.
 pub async fn create(
-    _: Admin,
+    by: Admin,
     state: web::Data<AppState>,
     new: Json<NewItemBody>,
 ) -> Result<HttpResponse, Problem> {
     let new = new.0.into_item()?;
-    let item = match state.ledger.create_item(&new).await {
+    let item = match state.ledger.create_item_by(by.0, &new).await {
         Ok(item) => item,
         Err(LedgerError::KeyTaken) => return existing(&state, &new).await,
         Err(error) => return Err(error.into()),

@@ -9,7 +9,7 @@ use crate::domain::{
     CHOICES_LIMIT_ITEMS, Item, ItemId, ItemName, Moment, NewPoll, Poll, PollId, PollState, Reference,
     Refusal, VoteRequest, VoterId,
 };
-use crate::http::access::{Admin, Caller, ClientAddress};
+use crate::http::access::{Admin, Caller};
 use crate::http::extract::{Field, Form, Json, PathPollReference, PathVoter, Takes};
 use crate::http::problem::Problem;
 use crate::http::state::AppState;
@@ -209,12 +209,12 @@ struct SelectionAnswer<'a> {
 
 /// Creates a poll. With a key that an equal poll has, that one is the answer.
 pub async fn create(
-    _: Admin,
+    by: Admin,
     state: web::Data<AppState>,
     new: Json<NewPollBody>,
 ) -> Result<HttpResponse, Problem> {
     let new = new.0.into_poll()?;
-    let id = match state.ledger.create_poll(&new).await {
+    let id = match state.ledger.create_poll(by.0, &new).await {
         Ok(id) => id,
         Err(LedgerError::KeyTaken) => return existing(&state, &new).await,
         Err(error) => return Err(error.into()),
@@ -336,7 +336,6 @@ async fn counts(
 /// Sets the whole selection of a voter.
 pub async fn select(
     caller: Caller,
-    address: ClientAddress,
     state: web::Data<AppState>,
     id: PathPollReference,
     voter: PathVoter,
@@ -345,21 +344,20 @@ pub async fn select(
     caller.may_act_for(&voter.0)?;
     let items = body.0.into_items()?;
     let poll = state.poll(&id.0).await.map_err(Problem::without_vote)?;
-    state.admit((&caller, address), Some(&voter.0), None).await?;
+    state.admit(&caller, Some(&voter.0), None).await?;
     set(&state, poll, voter.0, items).await
 }
 
 /// Takes back all that a voter holds in a poll.
 pub async fn take_back(
     caller: Caller,
-    address: ClientAddress,
     state: web::Data<AppState>,
     id: PathPollReference,
     voter: PathVoter,
 ) -> Result<HttpResponse, Problem> {
     caller.may_act_for(&voter.0)?;
     let poll = state.poll(&id.0).await.map_err(Problem::without_vote)?;
-    state.admit((&caller, address), Some(&voter.0), None).await?;
+    state.admit(&caller, Some(&voter.0), None).await?;
     set(&state, poll, voter.0, Vec::new()).await
 }
 

@@ -5,7 +5,7 @@ use actix_web::{HttpResponse, web};
 use serde::{Deserialize, Serialize};
 
 use crate::domain::VoterId;
-use crate::http::access::{Caller, ClientAddress, Visitor, VoterCookies, new_visitor};
+use crate::http::access::{Caller, Visitor, VoterCookies, new_visitor};
 use crate::http::extract::{Field, Form, Json, Takes};
 use crate::http::problem::{Kind, Problem};
 use crate::http::state::AppState;
@@ -46,7 +46,6 @@ pub async fn show(caller: Caller) -> Result<HttpResponse, Problem> {
 /// Gives a cookie: of the voter whom a backend names, or of a new one.
 pub async fn create(
     visitor: Visitor,
-    address: ClientAddress,
     state: web::Data<AppState>,
     body: Json<VoterBody>,
 ) -> Result<HttpResponse, Problem> {
@@ -63,7 +62,7 @@ pub async fn create(
         (None, Some(own)) => return Ok(answer(HttpResponse::Ok(), own)),
         (None, None) => {
             caller.may_visit()?;
-            state.admit((&caller, address), None, None).await?;
+            state.admit(&caller, None, None).await?;
             new_visitor()
         }
         (Some(named), _) => {

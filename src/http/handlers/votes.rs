@@ -8,7 +8,7 @@ use crate::domain::{
     BallotHash, Count, Digest, IdempotencyKey, ItemId, NewVote, StoredVote, Value, VoteId, VoteRequest,
     VoterId,
 };
-use crate::http::access::{Caller, ClientAddress};
+use crate::http::access::Caller;
 use crate::http::extract::{Field, Form, Json, KeyHeader, PathItemReference, PathVoter, Takes};
 use crate::http::problem::Problem;
 use crate::http::state::AppState;
@@ -155,7 +155,6 @@ impl VoteBody {
 /// Casts a vote.
 pub async fn cast(
     caller: Caller,
-    address: ClientAddress,
     state: web::Data<AppState>,
     id: PathItemReference,
     key: KeyHeader,
@@ -166,12 +165,7 @@ pub async fn cast(
     let mut vote = body.0.into_vote(ItemId::FIRST)?;
     vote.voter_id = caller.voter(vote.voter_id, ballot.is_some())?;
     let item_id = state
-        .item_to_vote_on(
-            &id.0,
-            (&caller, address),
-            vote.voter_id.as_ref(),
-            ballot.is_some(),
-        )
+        .item_to_vote_on(&id.0, &caller, vote.voter_id.as_ref(), ballot.is_some())
         .await
         .map_err(Problem::without_vote)?;
     let vote = NewVote { item_id, ..vote };
@@ -230,7 +224,6 @@ pub(super) fn digest(vote: &NewVote, ballot: Option<&BallotHash>) -> Digest {
 /// Sets what a voter holds on an item.
 pub async fn change(
     caller: Caller,
-    address: ClientAddress,
     state: web::Data<AppState>,
     id: PathItemReference,
     voter: PathVoter,
@@ -239,7 +232,7 @@ pub async fn change(
     caller.may_act_for(&voter.0)?;
     let value = body.0.into_value()?;
     let item = state
-        .item_to_vote_on(&id.0, (&caller, address), Some(&voter.0), false)
+        .item_to_vote_on(&id.0, &caller, Some(&voter.0), false)
         .await
         .map_err(Problem::without_vote)?;
     set(&state, item, voter.0, Some(value)).await
@@ -248,16 +241,13 @@ pub async fn change(
 /// Takes back what a voter holds on an item.
 pub async fn take_back(
     caller: Caller,
-    address: ClientAddress,
     state: web::Data<AppState>,
     id: PathItemReference,
     voter: PathVoter,
 ) -> Result<HttpResponse, Problem> {
     caller.may_act_for(&voter.0)?;
     let item = state.item(&id.0).await.map_err(Problem::without_vote)?;
-    state
-        .admit((&caller, address), Some(&voter.0), Some(item))
-        .await?;
+    state.admit(&caller, Some(&voter.0), Some(item)).await?;
     set(&state, item, voter.0, None).await
 }
 

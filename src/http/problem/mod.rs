@@ -83,6 +83,11 @@ impl Problem {
         }
     }
 
+    /// Its type.
+    pub(in crate::http) fn kind(&self) -> Kind {
+        self.kind
+    }
+
     /// Names the part of the request that is wrong.
     pub(in crate::http) fn on_field(self, field: impl Into<String>) -> Self {
         Self {

@@ -7,10 +7,12 @@ mod roles;
 pub use private::{create_database, create_logins};
 pub use roles::{Role, Roles};
 
-use sqlx::migrate::Migrator;
+use serde_json::json;
+use sqlx::migrate::{Migrate as _, MigrateError, Migrator};
 
-use super::LedgerError;
 use super::connect::{Database, WORKER_STATEMENT_LIMIT};
+use super::{LedgerError, trail};
+use crate::domain::{ActKind, NewAct};
 
 /// The files of `migrations/`.
 pub(super) static MIGRATIONS: Migrator = sqlx::migrate!();
@@ -19,6 +21,8 @@ pub(super) static MIGRATIONS: Migrator = sqlx::migrate!();
 #[derive(Clone, Debug)]
 pub struct OwnerLedger {
     database: Database,
+    /// What the trail calls the program: its application_name.
+    tool: String,
 }
 
 impl OwnerLedger {
@@ -29,7 +33,10 @@ impl OwnerLedger {
     /// When `database_url` is no URL of a Postgres.
     pub fn new(database_url: &str, application_name: &str) -> Result<Self, LedgerError> {
         let database = Database::new(database_url, application_name, WORKER_STATEMENT_LIMIT, None)?;
-        Ok(Self { database })
+        Ok(Self {
+            database,
+            tool: application_name.to_owned(),
+        })
     }
 
     /// Runs the migrations that have not run yet, then grants the roles. Several may do so at
@@ -40,12 +47,31 @@ impl OwnerLedger {
     /// run.
     pub async fn migrate(&self) -> Result<Roles, LedgerError> {
         self.database.check().await?;
+        let before = self.version().await?;
         MIGRATIONS.run(&self.database.pool).await?;
+        let after = self.version().await?;
+        if after != before {
+            // After them, since one of them makes the trail. `_sqlx_migrations` has each with its time.
+            let act =
+                NewAct::with(ActKind::Migrate, &self.tool).details(json!({ "from": before, "to": after }));
+            trail::note(&self.database.pool, &act, None).await?;
+        }
         let roles = self.grant_roles().await?;
         if let Roles::Refused(_) = roles {
             tracing::warn!("{roles}");
         }
         Ok(roles)
+    }
+
+    /// The last migration that has run; `None`: none has.
+    async fn version(&self) -> Result<Option<i64>, LedgerError> {
+        let mut connection = self.database.pool.acquire().await?;
+        match connection.list_applied_migrations().await {
+            Ok(done) => Ok(done.iter().map(|one| one.version).max()),
+            // There is no table of migrations.
+            Err(MigrateError::Execute(sqlx::Error::Database(_))) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Closes all connections of the pool.

@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use super::ServerLedger;
-use crate::domain::{ApiKeyHash, ApiKeyId, ApiKeyInfo, Moment, Scope, Scopes};
-use crate::ledger::LedgerError;
+use crate::domain::{ActKind, Actor, ApiKeyHash, ApiKeyId, ApiKeyInfo, Moment, NewAct, Scope, Scopes};
+use crate::ledger::{LedgerError, trail};
 
 /// A key that allows something now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FoundApiKey {
+    pub id: ApiKeyId,
     pub scopes: Scopes,
     /// How long it still does; `None`: it does not expire.
     pub left: Option<Duration>,
@@ -28,10 +29,14 @@ impl ServerLedger {
     /// # Errors
     /// When Postgres is unavailable.
     pub async fn use_api_key(&self, key: &ApiKeyHash) -> Result<Option<FoundApiKey>, LedgerError> {
-        let found = sqlx::query!("select scopes, left_micros from use_api_key($1)", key.as_bytes())
-            .fetch_one(&self.database.pool)
-            .await?;
-        Ok(found.scopes.map(|names| FoundApiKey {
+        let found = sqlx::query!(
+            "select scopes, left_micros, id from use_api_key($1)",
+            key.as_bytes()
+        )
+        .fetch_one(&self.database.pool)
+        .await?;
+        Ok(found.scopes.zip(found.id).map(|(names, id)| FoundApiKey {
+            id: ApiKeyId(id),
             scopes: scopes(&names),
             left: found
                 .left_micros
@@ -60,14 +65,36 @@ impl ServerLedger {
         Ok(keys.collect())
     }
 
-    /// Revokes a key. Returns whether there is one.
+    /// Revokes a key: an administrative act. Returns whether there is one.
     ///
     /// # Errors
     /// When Postgres is unavailable.
-    pub async fn revoke_api_key(&self, id: ApiKeyId) -> Result<bool, LedgerError> {
-        let is_there = sqlx::query_scalar!(r#"select revoke_api_key($1) as "is_there!""#, id.0)
-            .fetch_one(&self.database.pool)
-            .await?;
-        Ok(is_there)
+    pub async fn revoke_api_key(&self, actor: Actor, id: ApiKeyId) -> Result<bool, LedgerError> {
+        self.revoke(&NewAct::over_http(actor, ActKind::ApiKeyRevoke), id)
+            .await
+    }
+
+    /// Revokes a key, and notes this act. Returns whether there is one.
+    ///
+    /// # Errors
+    /// When Postgres is unavailable.
+    pub(in crate::ledger) async fn revoke(&self, act: &NewAct, id: ApiKeyId) -> Result<bool, LedgerError> {
+        let row = sqlx::query!(
+            r#"select is_there as "is_there!", case when is_there then note_act($2, 'api_key:' || $1::bigint) end as act_id
+               from revoke_api_key($1) as is_there"#,
+            id.0,
+            act.to_json()
+        )
+        .fetch_one(&self.database.pool)
+        .await?;
+        Ok(row.is_there)
+    }
+
+    /// Notes an administrative act that was refused or failed.
+    ///
+    /// # Errors
+    /// When Postgres is unavailable.
+    pub async fn note_act(&self, act: &NewAct, target: Option<&str>) -> Result<(), LedgerError> {
+        trail::note(&self.database.pool, act, target).await.map(|_| ())
     }
 }

@@ -1,7 +1,9 @@
 //! Ballots: added here, spent by `decide`.
 
+use serde_json::json;
+
 use super::ServerLedger;
-use crate::domain::{BallotHash, ItemId, Moment, PollId};
+use crate::domain::{ActKind, Actor, BallotHash, ItemId, Moment, NewAct, PollId};
 use crate::ledger::LedgerError;
 
 /// What ballots are for.
@@ -24,12 +26,13 @@ pub enum AddedBallots {
 }
 
 impl ServerLedger {
-    /// Adds ballots for an item or a poll, all of them or none.
+    /// Adds ballots for an item or a poll, all of them or none: an administrative act.
     ///
     /// # Errors
     /// When Postgres is unavailable.
     pub async fn add_ballots(
         &self,
+        actor: Actor,
         of: BallotsOf,
         ballots: &[BallotHash],
         expires_at: Option<Moment>,
@@ -66,16 +69,25 @@ impl ServerLedger {
             return Ok(AddedBallots::Unwanted);
         };
         let hashes: Vec<&[u8]> = ballots.iter().map(BallotHash::as_bytes).collect();
-        let added = sqlx::query_scalar!(
-            r#"select add_ballots($1, $2, timestamptz 'epoch' + $3::bigint / 1000000 * interval '1 second'
-                                          + $3::bigint % 1000000 * interval '1 microsecond') as "added!""#,
+        let target = match of {
+            BallotsOf::Item(item) => format!("item:{item}"),
+            BallotsOf::Poll(poll) => format!("poll:{poll}"),
+        };
+        let act = NewAct::over_http(actor, ActKind::BallotsCreate)
+            .details(json!({ "count": ballots.len(), "expires_at": expires_at }));
+        let row = sqlx::query!(
+            r#"select added as "added!", case when added then note_act($4, $5) end as act_id
+               from add_ballots($1, $2, timestamptz 'epoch' + $3::bigint / 1000000 * interval '1 second'
+                                        + $3::bigint % 1000000 * interval '1 microsecond') as added"#,
             rule,
             &hashes as &[&[u8]],
-            expires_at.map(Moment::micros)
+            expires_at.map(Moment::micros),
+            act.to_json(),
+            target
         )
         .fetch_one(&self.database.pool)
         .await?;
-        Ok(if added {
+        Ok(if row.added {
             AddedBallots::Added
         } else {
             AddedBallots::Unwanted

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use serde_json::json;
 use sqlx::PgExecutor;
 use tokio::time::timeout;
 
@@ -11,8 +12,8 @@ use super::ServerLedger;
 use super::connection::DedicatedConnection;
 use super::item_cache::ItemCache;
 use crate::domain::{
-    Count, ExactCount, Item, ItemId, ItemKey, ItemRules, Moment, NewItem, PollId, Revision, StoredVote,
-    VoteId, VoterId,
+    ActKind, Actor, Count, ExactCount, Item, ItemId, ItemKey, ItemRules, Moment, NewAct, NewItem, PollId,
+    Revision, StoredVote, VoteId, VoterId,
 };
 use crate::ledger::LedgerError;
 use crate::ledger::connect::{ANSWER_MARGIN, KEPT_PLANS};
@@ -62,10 +63,26 @@ impl ServerLedger {
     /// without them is connected ([`LedgerError::OlderServers`]); when there is one with its key
     /// ([`LedgerError::KeyTaken`]).
     pub async fn create_item(&self, new: &NewItem) -> Result<Item, LedgerError> {
+        self.make_item(new, None).await
+    }
+
+    /// Creates an item, as [`ServerLedger::create_item`]: an administrative act.
+    ///
+    /// # Errors
+    /// As [`ServerLedger::create_item`].
+    pub async fn create_item_by(&self, actor: Actor, new: &NewItem) -> Result<Item, LedgerError> {
+        let key = new.key.as_ref().map(ItemKey::as_str);
+        let act = NewAct::over_http(actor, ActKind::ItemCreate)
+            .details(json!({ "name": new.name.as_str(), "key": key }));
+        self.make_item(new, Some(act)).await
+    }
+
+    async fn make_item(&self, new: &NewItem, act: Option<NewAct>) -> Result<Item, LedgerError> {
+        let act = act.as_ref().map(NewAct::to_json);
         let NewItem { name, key, rules } = new;
         let key = key.as_ref().map(ItemKey::as_str);
         let id = if rules.need_decisions() {
-            sqlx::query_file_scalar!(
+            sqlx::query_file!(
                 "src/ledger/sql/create_item_with_rule.sql",
                 name.as_str(),
                 rules.takes_down_votes,
@@ -74,21 +91,28 @@ impl ServerLedger {
                 rules.max_votes,
                 rules.is_numbered,
                 rules.by_ballot,
-                key
+                key,
+                act
             )
             .fetch_one(&self.database.pool)
             .await
             .map_err(LedgerError::of_rule)?
+            .id
         } else {
-            sqlx::query_scalar!(
-                "insert into item (name, key, takes_down_votes) values ($1, $2, $3) returning id",
+            sqlx::query!(
+                "with made as (
+                     insert into item (name, key, takes_down_votes) values ($1, $2, $3) returning id
+                 )
+                 select id, note_act($4, 'item:' || id) as act_id from made",
                 name.as_str(),
                 key,
-                rules.takes_down_votes
+                rules.takes_down_votes,
+                act
             )
             .fetch_one(&self.database.pool)
             .await
             .map_err(LedgerError::of_rule)?
+            .id
         };
         Ok(Item {
             id: item_id(id)?,

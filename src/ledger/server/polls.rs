@@ -1,17 +1,28 @@
 //! Polls: created once, read often.
 
+use serde_json::json;
+
 use super::ServerLedger;
-use crate::domain::{Item, ItemId, ItemKey, ItemName, Moment, NewPoll, Poll, PollId, PollState, VoterId};
+use crate::domain::{
+    ActKind, Actor, Item, ItemId, ItemKey, ItemName, Moment, NewAct, NewPoll, Poll, PollId, PollState,
+    VoterId,
+};
 use crate::ledger::LedgerError;
 
 impl ServerLedger {
-    /// Creates a poll and its choices.
+    /// Creates a poll and its choices: an administrative act.
     ///
     /// # Errors
     /// As [`ServerLedger::create_item`].
-    pub async fn create_poll(&self, new: &NewPoll) -> Result<PollId, LedgerError> {
+    pub async fn create_poll(&self, actor: Actor, new: &NewPoll) -> Result<PollId, LedgerError> {
         let choices: Vec<&str> = new.choices.iter().map(ItemName::as_str).collect();
-        let id = sqlx::query_file_scalar!(
+        let key = new.key.as_ref().map(ItemKey::as_str);
+        let act = NewAct::over_http(actor, ActKind::PollCreate).details(json!({
+            "title": new.title.as_str(),
+            "key": key,
+            "choices": new.choices.len(),
+        }));
+        let id = sqlx::query_file!(
             "src/ledger/sql/create_poll.sql",
             new.title.as_str(),
             new.max_choices,
@@ -21,11 +32,13 @@ impl ServerLedger {
             &choices as &[&str],
             new.by_ballot,
             new.is_secret,
-            new.key.as_ref().map(ItemKey::as_str)
+            key,
+            act.to_json()
         )
         .fetch_one(&self.database.pool)
         .await
-        .map_err(LedgerError::of_rule)?;
+        .map_err(LedgerError::of_rule)?
+        .id;
         PollId::new(id).ok_or_else(|| {
             LedgerError::Postgres(sqlx::Error::Decode(
                 format!("poll id {id} is not positive").into(),

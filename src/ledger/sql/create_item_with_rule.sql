@@ -1,6 +1,7 @@
 -- Creates an item with a rule of its own; returns its id.
 -- $1 name, $2 whether it takes down-votes, $3 opens_at and $4 closes_at (µs since 1970), $5 max_votes, $6 whether its
--- votes are numbered, $7 whether each takes a ballot, $8 its key.
+-- votes are numbered, $7 whether each takes a ballot, $8 its key,
+-- $9 the act to note; null: none.
 with made_rule as (
     insert into rule (opens_at, closes_at, by_ballot)
     -- Seconds and µs apart: an interval is multiplied as a floating-point number.
@@ -18,4 +19,4 @@ with made_rule as (
     select id, $5::bigint, $6::boolean from made_item
     where $5::bigint is not null or $6::boolean
 )
-select id from made_item
+select id, note_act($9, 'item:' || id) as act_id from made_item

@@ -28,7 +28,7 @@ begin
     execute format('grant usage on schema %I to tally_server, tally_worker, tally_report, tally_operator', current_schema());
 end $$;
 
-revoke all on table item, vote, rule, place, ballot, idempotency_key, api_key, voiding, voided, watermark, epoch, identity, incarnation, writer_connection, _sqlx_migrations
+revoke all on table item, vote, rule, place, ballot, idempotency_key, api_key, act, voiding, voided, watermark, epoch, identity, incarnation, writer_connection, _sqlx_migrations
     from tally_server, tally_worker, tally_report, tally_operator;
 revoke all on sequence item_id_seq, vote_id_seq from tally_server, tally_worker, tally_report, tally_operator;
 
@@ -48,6 +48,9 @@ grant execute on function cast_votes, poll_is_final, edit_item, edit_poll, add_b
 -- It looks API keys up, lists them and revokes them. It cannot make one.
 grant execute on function use_api_key, revoke_api_key to tally_server;
 grant select (id, name, scopes, created_at, expires_at, last_used_at, revoked_at) on api_key to tally_server;
+-- Each program adds to the trail; `tally trail` reads it.
+grant execute on function note_act to tally_server, tally_worker, tally_operator;
+grant select on act to tally_operator;
 -- The key of a batch of votes.
 grant select (key_hash, body_hash), insert (key_hash, body_hash) on idempotency_key to tally_server;
 -- The statement that stores votes draws their ids itself. An identity column draws the ids

@@ -1,13 +1,17 @@
 -- Makes an API key like the one of this id, if that one allows something, and lets that one expire; returns
 -- the new one's id.
--- $1 the id, $2 the new hash, $3 for how long the old one still allows something (µs).
+-- $1 the id, $2 the new hash, $3 for how long the old one still allows something (µs), $4 the act to note.
 with old as (
     update api_key
     set expires_at = least(expires_at, clock_timestamp() + $3::bigint / 1000000 * interval '1 second'
                                        + $3::bigint % 1000000 * interval '1 microsecond')
     where id = $1 and revoked_at is null and (expires_at is null or expires_at > clock_timestamp())
     returning id
+), made as (
+    insert into api_key (key_hash, name, scopes, expires_at)
+    select $2, name, scopes, expires_at from api_key where id in (select id from old)
+    returning id
 )
-insert into api_key (key_hash, name, scopes, expires_at)
-select $2, name, scopes, expires_at from api_key where id in (select id from old)
-returning id
+-- On the old key; `details` has the new one.
+select id, note_act(jsonb_set($4::text::jsonb, '{details,new_id}', to_jsonb(id))::text, 'api_key:' || $1::bigint) as act_id
+from made

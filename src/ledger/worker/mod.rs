@@ -23,7 +23,8 @@ use super::LedgerError;
 use super::connect::{Database, LOCK_LIMIT, WORKER_STATEMENT_LIMIT};
 use super::decided;
 use super::identity::owner;
-use crate::domain::{ItemId, Owner, VoteId};
+use super::trail;
+use crate::domain::{ItemId, NewAct, Owner, VoteId};
 
 /// The ledger as the role `tally_worker` may use it. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -81,6 +82,14 @@ impl WorkerLedger {
     /// As [`WorkerLedger::safe_vote_id`].
     pub async fn wait_for_writers(&self) -> Result<(), LedgerError> {
         decided::wait_for_writers(&self.database.pool).await
+    }
+
+    /// Notes an administrative act of this program's login; returns the row's id.
+    ///
+    /// # Errors
+    /// When Postgres is unavailable.
+    pub async fn note_act(&self, act: &NewAct) -> Result<i64, LedgerError> {
+        trail::note(&self.database.pool, act, None).await
     }
 
     /// Looks whether this database is fit for Tally.

@@ -86,13 +86,13 @@ async fn a_key_that_is_revoked_elsewhere_is_refused_when_what_is_remembered_ends
     let limit = Duration::from_millis(200);
     let keys = ApiKeys::with_limit(tally.server_ledger.clone(), limit);
     let hash = key.hash();
-    let known = keys.scopes(&hash).await.expect("Postgres answers");
-    assert!(known.expect("a key").has(Scope::Vote));
+    let known = keys.find(&hash).await.expect("Postgres answers");
+    assert!(known.expect("a key").scopes.has(Scope::Vote));
     let said = id.0.to_string();
     let (done, said) = tally_key(&tally, &["revoke", &said]).await;
     assert!(done, "{said}");
     eventually("the key is refused, though it is used all the time", async || {
-        keys.scopes(&hash)
+        keys.find(&hash)
             .await
             .expect("Postgres answers")
             .is_none()
@@ -108,14 +108,14 @@ async fn what_is_remembered_serves_while_postgres_is_unavailable_and_no_longer()
     let (hash, other) = (key.hash(), ApiKey::fresh().hash());
     let limit = Duration::from_secs(3600);
     let keys = ApiKeys::with_limit(tally.server_ledger.clone(), limit);
-    assert!(keys.scopes(&hash).await.expect("Postgres answers").is_some());
-    assert!(keys.scopes(&other).await.expect("Postgres answers").is_none());
+    assert!(keys.find(&hash).await.expect("Postgres answers").is_some());
+    assert!(keys.find(&other).await.expect("Postgres answers").is_none());
     tally.server_ledger.close().await;
-    assert!(keys.scopes(&hash).await.expect("it is remembered").is_some());
-    assert!(keys.scopes(&other).await.expect("it is remembered").is_none());
-    assert!(keys.scopes(&ApiKey::fresh().hash()).await.is_err());
+    assert!(keys.find(&hash).await.expect("it is remembered").is_some());
+    assert!(keys.find(&other).await.expect("it is remembered").is_none());
+    assert!(keys.find(&ApiKey::fresh().hash()).await.is_err());
     keys.forget();
-    assert!(keys.scopes(&hash).await.is_err());
+    assert!(keys.find(&hash).await.is_err());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -15,20 +15,20 @@ const ROUTES: &str = include_str!("../../../src/http/routes.rs");
 const DOCUMENT: &str = include_str!("../../../docs/OPERATING.md");
 
 /// A row of the table.
-struct Row {
-    method: Method,
-    path: String,
+pub(super) struct Row {
+    pub method: Method,
+    pub path: String,
     /// What is special about its body.
     with: String,
     /// The name in TALLY_OPEN, or `all`.
     open: String,
     /// The scope of an API key, or `any`.
-    scope: String,
+    pub scope: String,
     /// Whether a voter's own credential is enough.
     is_own: bool,
 }
 
-fn rows() -> Vec<Row> {
+pub(super) fn rows() -> Vec<Row> {
     let (_, rest) = DOCUMENT
         .split_once("| Request | Without a credential | With an API key | With a voter's own |\n")
         .expect("the table");
@@ -134,7 +134,7 @@ async fn each_route_takes_the_credentials_that_the_table_says_and_no_other() {
         credentials.push((Some(scope.name()), Credential::Bearer(key.as_str().to_owned())));
     }
     let (id, revoked) = api_key(&tally, &Scope::ALL).await;
-    let is_there = operator(&tally).as_server().revoke_api_key(id).await;
+    let is_there = operator(&tally).revoke_api_key(id).await;
     assert!(is_there.expect("Postgres answers"));
     credentials.push((Some("revoked"), Credential::Bearer(revoked.as_str().to_owned())));
     for open in [

@@ -3,6 +3,7 @@
 mod api_keys;
 mod matrix;
 mod origins;
+mod trail;
 pub mod voters;
 
 use reqwest::{Method, StatusCode};

@@ -6,12 +6,18 @@ use rand::Rng;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use tally::domain::{
-    ItemId, ItemName, ItemRules, NewItem, NewPoll, NewVote, PollId, Value, VoteRequest, VoterId,
+    Actor, ItemId, ItemName, ItemRules, NewItem, NewPoll, NewVote, PollId, Value, VoteRequest, VoterId, Who,
 };
 use tally::ledger::ServerLedger;
 
 use super::answers::Kind;
 use super::items::answer;
+
+/// Who makes the polls.
+const ANYONE: Actor = Actor {
+    who: Who::Anyone,
+    address: None,
+};
 
 const VOTERS: [&str; 3] = ["ann", "bob", "cat"];
 const REQUESTS_LIMIT: usize = 3;
@@ -67,7 +73,7 @@ impl Drawn {
                     closes_at: None,
                     shows_results: true,
                 };
-                let poll = answer(|| ledger.create_poll(&poll)).await;
+                let poll = answer(|| ledger.create_poll(ANYONE, &poll)).await;
                 let choices = answer(|| ledger.choices(poll)).await;
                 return Self {
                     kind,

@@ -1,0 +1,100 @@
+//! `tally trail`: who did what; and how the commands here note what they do.
+
+use serde_json::Value;
+
+use crate::config::operator::Trail;
+use crate::domain::{Act, ActKind, ActOutcome, TrailFilter};
+use crate::ledger::OperatorLedger;
+use crate::telemetry;
+
+/// Runs `tally trail`. Returns whether all was well.
+///
+/// # Errors
+/// When Postgres is unavailable.
+pub async fn trail(command: Trail) -> anyhow::Result<bool> {
+    let ledger = OperatorLedger::new(&command.database.database_url, "tally trail")?;
+    ledger.as_server().check().await?;
+    let filter = TrailFilter {
+        since: command.since,
+        until: command.until,
+        before_id: command.before,
+        who: command.who,
+        what: command.what.map(str::to_owned),
+    };
+    let acts = ledger.trail(&filter, command.limit).await;
+    ledger.as_server().close().await;
+    for act in acts? {
+        if command.database.json {
+            telemetry::print(format_args!("{}\n", serde_json::to_string(&act)?));
+        } else {
+            telemetry::print(format_args!("{}\n", line(&act)));
+        }
+    }
+    Ok(true)
+}
+
+/// An act in one line.
+fn line(act: &Act) -> String {
+    let mut line = format!("{}  {}  {}  {}", act.id, act.acted_at, act.who, act.what);
+    let mut add = |part: &str| {
+        line.push_str("  ");
+        line.push_str(part);
+    };
+    if let Some(target) = &act.target {
+        add(target);
+    }
+    add(&act.outcome);
+    if let Some(problem) = &act.problem {
+        add(problem);
+    }
+    if let Some(id) = act.begun_id {
+        add(&format!("begun as {id}"));
+    }
+    match &act.address {
+        Some(address) => add(&format!("from {} {address}", act.tool)),
+        None => add(&format!("from {}", act.tool)),
+    }
+    if act.details.as_object().is_some_and(|details| !details.is_empty()) {
+        add(&super::line(&act.details));
+    }
+    line
+}
+
+/// An operator's command that is not allowed or not possible: what was asked for is wrong, not a store.
+#[derive(Debug, thiserror::Error)]
+#[error("{why}")]
+pub(super) struct Refused {
+    /// What the trail says of it.
+    problem: &'static str,
+    why: String,
+}
+
+impl Refused {
+    /// Refuses a command. `why` says what would be right.
+    pub fn because(problem: &'static str, why: impl Into<String>) -> anyhow::Error {
+        let why = why.into();
+        Self { problem, why }.into()
+    }
+}
+
+/// Notes what became of an act that did not end well, or whose beginning was noted. A trail that
+/// cannot be written is logged: the act has ended already.
+pub(super) async fn note_end(
+    ledger: &OperatorLedger,
+    what: ActKind,
+    target: Option<&str>,
+    begun_id: Option<i64>,
+    ended: Result<Value, &anyhow::Error>,
+) {
+    let act = ledger.act(what).of(begun_id);
+    let act = match ended {
+        Ok(details) => act.details(details),
+        Err(error) => match error.downcast_ref::<Refused>() {
+            Some(refused) => act.outcome(ActOutcome::Refused, Some(refused.problem)),
+            None => act.outcome(ActOutcome::Failed, None),
+        },
+    };
+    if let Err(error) = ledger.note_act(&act, target).await {
+        tracing::warn!(%error, what = what.name(), "the outcome of an act is not in the trail");
+    }
+}
