@@ -73,6 +73,8 @@ pub enum Item {
     Show(Show),
     /// Edit an item: its name, its times, whether lists show it
     Edit(ItemEdit),
+    /// Show to whom an item is open on a closed server, or set it
+    Access(Access),
     /// Make an item of each line of a file
     Import(ItemImport),
 }
@@ -162,6 +164,25 @@ pub struct ItemEdit {
     pub remote: Remote,
 }
 
+/// `tally item access`, `tally poll access`.
+#[derive(Args)]
+pub struct Access {
+    /// Its id, or key: and its key
+    pub id: String,
+
+    /// Set what anyone may do: anonymous (vote without a voter; not in a poll), voters (vote as any
+    /// voter, and see what a voter holds); several, separated by commas
+    #[arg(long, value_delimiter = ',', value_name = "WHAT", conflicts_with = "closed")]
+    pub open: Option<Vec<String>>,
+
+    /// Close it: what the server lets anyone do, and no more
+    #[arg(long)]
+    pub closed: bool,
+
+    #[command(flatten)]
+    pub remote: Remote,
+}
+
 /// `tally item import`.
 #[derive(Args)]
 pub struct ItemImport {
@@ -182,6 +203,8 @@ pub enum Poll {
     Show(Show),
     /// Edit a poll: its title, its times, whether lists show it
     Edit(PollEdit),
+    /// Show to whom a poll is open on a closed server, or set it
+    Access(Access),
 }
 
 /// `tally poll make`.

@@ -75,6 +75,39 @@ impl FromIterator<Scope> for Scopes {
     }
 }
 
+/// What voters without a credential may do on one item or in one poll.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OpenTo {
+    /// Vote without a voter.
+    pub anonymous: bool,
+    /// Vote as any voter, and see what a voter holds.
+    pub voters: bool,
+}
+
+impl OpenTo {
+    /// Of these names; `None`: one is neither `anonymous` nor `voters`.
+    pub fn of(names: &[String]) -> Option<Self> {
+        let mut open = Self::default();
+        for name in names {
+            match name.as_str() {
+                "anonymous" => open.anonymous = true,
+                "voters" => open.voters = true,
+                _ => return None,
+            }
+        }
+        Some(open)
+    }
+
+    /// The names, in a fixed order.
+    pub fn names(self) -> Vec<&'static str> {
+        let names = [("anonymous", self.anonymous), ("voters", self.voters)];
+        names
+            .into_iter()
+            .filter_map(|(name, is_open)| is_open.then_some(name))
+            .collect()
+    }
+}
+
 /// An API key as its holder has it: `tally_` and [`API_KEY_BYTES`] random bytes in lowercase
 /// hexadecimal digits. Whoever has it may do what it allows, so no log shows it.
 #[derive(Clone, PartialEq, Eq)]

@@ -36,10 +36,14 @@ kinds! {
     ItemCreate = "item.create";
     /// An item is edited.
     ItemEdit = "item.edit";
+    /// It is set to whom an item is open.
+    ItemAccess = "item.access";
     /// A poll is made.
     PollCreate = "poll.create";
     /// A poll is edited.
     PollEdit = "poll.edit";
+    /// It is set to whom a poll is open.
+    PollAccess = "poll.access";
     /// Ballots are made.
     BallotsCreate = "ballots.create";
     /// An API key is made.

@@ -21,7 +21,7 @@ mod vote;
 
 pub use access::{
     API_KEY_NAME_LIMIT_CHARACTERS, API_KEY_PREFIX, ApiKey, ApiKeyHash, ApiKeyId, ApiKeyInfo, NewApiKey,
-    Scope, Scopes,
+    OpenTo, Scope, Scopes,
 };
 pub use act::{Act, ActKind, ActOutcome, Actor, NewAct, TrailFilter, Who};
 pub use ballot::{BALLOT_BYTES, Ballot, BallotHash};

@@ -8,7 +8,7 @@ use super::access::Caller;
 use super::problem::Problem;
 use super::state::AppState;
 use crate::admission::Attempt;
-use crate::domain::{ItemId, ItemKey, ItemName, NewItem, PollId, Reference, VoterId};
+use crate::domain::{ItemId, ItemKey, ItemName, NewItem, OpenTo, PollId, Reference, VoterId};
 use crate::ledger::LedgerError;
 
 /// Keys that one thread remembers, at the most: some 20 MB, if every key is as long as a key may be.
@@ -103,6 +103,73 @@ impl AppState {
             Some(id) => Ok(id),
             None => self.new_item_to_vote_on(reference, caller, has_ballot).await,
         }
+    }
+
+    /// Whose vote on this item it is that this caller casts: as [`Caller::voter`], or as the item is
+    /// open.
+    ///
+    /// # Errors
+    /// When the caller may not cast it, or Postgres is needed and does not answer.
+    pub async fn voter_on(
+        &self,
+        reference: &Reference<ItemId>,
+        caller: &Caller,
+        named: Option<VoterId>,
+        has_ballot: bool,
+    ) -> Result<Option<VoterId>, Problem> {
+        match caller.voter(named.clone(), has_ballot, OpenTo::default()) {
+            Err(_) if caller.may_be_anyone() => {
+                caller.voter(named, has_ballot, self.open_to(reference).await?)
+            }
+            voter => voter,
+        }
+    }
+
+    /// Whether this caller may change and see what this voter holds on this item: as
+    /// [`Caller::may_act_for`], or as the item is open.
+    ///
+    /// # Errors
+    /// When the caller may not, or Postgres is needed and does not answer.
+    pub async fn may_act_for_on(
+        &self,
+        reference: &Reference<ItemId>,
+        caller: &Caller,
+        voter: &VoterId,
+    ) -> Result<(), Problem> {
+        match caller.may_act_for(voter, OpenTo::default()) {
+            Err(_) if caller.may_be_anyone() => caller.may_act_for(voter, self.open_to(reference).await?),
+            may => may,
+        }
+    }
+
+    /// The same in a poll.
+    ///
+    /// # Errors
+    /// As [`AppState::may_act_for_on`].
+    pub async fn may_act_for_in(
+        &self,
+        reference: &Reference<PollId>,
+        caller: &Caller,
+        voter: &VoterId,
+    ) -> Result<(), Problem> {
+        let problem = match caller.may_act_for(voter, OpenTo::default()) {
+            Err(problem) if caller.may_be_anyone() => problem,
+            may => return may,
+        };
+        // Who may not vote does not learn which polls there are.
+        let Ok(poll) = self.poll(reference).await else {
+            return Err(problem);
+        };
+        caller.may_act_for(voter, self.access.open_items.of_poll(poll).await?)
+    }
+
+    /// To whom an item is open. One that is not there is open to nobody.
+    async fn open_to(&self, reference: &Reference<ItemId>) -> Result<OpenTo, LedgerError> {
+        let Some(item) = self.find_item(reference).await? else {
+            return Ok(OpenTo::default());
+        };
+        let open = self.access.open_items.of_items(&[item]).await?;
+        Ok(open.first().copied().unwrap_or_default())
     }
 
     /// Takes a place in the throttles for a request of this caller.

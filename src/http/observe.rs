@@ -57,7 +57,7 @@ pub async fn observe(
 
 /// The parts of the paths of the route table. Whatever else stands in a path may name a voter or be
 /// a secret, however it is encoded.
-const WORDS: [&str; 19] = [
+const WORDS: [&str; 20] = [
     "",
     "v1",
     "items",
@@ -66,6 +66,7 @@ const WORDS: [&str; 19] = [
     "ballots",
     "api-keys",
     "voter",
+    "access",
     "page.css",
     "page.js",
     "problems",

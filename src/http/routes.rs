@@ -4,7 +4,7 @@ use actix_web::http::StatusCode;
 use actix_web::web;
 
 use super::handlers::{
-    api_keys, ballots, batches, edits, health, items, pages, polls, problems, receipts, voter, votes,
+    access, api_keys, ballots, batches, edits, health, items, pages, polls, problems, receipts, voter, votes,
 };
 use super::observe;
 use super::problem::{method_not_allowed, not_found};
@@ -33,6 +33,7 @@ pub(super) fn add(app: &mut web::ServiceConfig) {
         delete => votes::take_back,
     );
     resource!("/v1/items/{id}", allow = "GET, HEAD, PATCH", get => items::show, head => items::show, patch => edits::item);
+    resource!("/v1/items/{id}/access", allow = "GET, HEAD, PUT", get => access::of_item, head => access::of_item, put => access::set_item);
     resource!("/v1/items/{id}/ballots", allow = "POST", post => ballots::of_item);
     resource!("/v1/items", allow = "GET, HEAD, POST", get => items::list, head => items::list, post => items::create);
     resource!(
@@ -44,6 +45,7 @@ pub(super) fn add(app: &mut web::ServiceConfig) {
         delete => polls::take_back,
     );
     resource!("/v1/polls/{id}", allow = "GET, HEAD, PATCH", get => polls::show, head => polls::show, patch => edits::poll);
+    resource!("/v1/polls/{id}/access", allow = "GET, HEAD, PUT", get => access::of_poll, head => access::of_poll, put => access::set_poll);
     resource!("/v1/polls/{id}/ballots", allow = "POST", post => ballots::of_poll);
     resource!("/v1/votes", allow = "POST", post => batches::cast);
     resource!("/v1/votes/{id}", allow = "GET, HEAD", get => receipts::show, head => receipts::show);

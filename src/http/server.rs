@@ -18,7 +18,7 @@ use tokio::time::{sleep, timeout};
 use tracing_actix_web::TracingLogger;
 
 use super::access::{
-    self, Access, ApiKeys, JwtOptions, Open, Origins, Proxies, RefusedActs, Tokens, VoterCookies,
+    self, Access, ApiKeys, JwtOptions, Open, OpenItems, Origins, Proxies, RefusedActs, Tokens, VoterCookies,
 };
 use super::connection::{ClientLimits, Connection, Places};
 use super::keys::KeyCache;
@@ -135,6 +135,7 @@ impl Server {
             cookies,
             tokens: self.tokens.clone(),
             refused_acts: RefusedActs::default(),
+            open_items: OpenItems::new(self.ledger.clone()),
         };
         let keeping_keys = self
             .tokens

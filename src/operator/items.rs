@@ -44,6 +44,12 @@ pub async fn item(command: Item) -> anyhow::Result<bool> {
             show(&item, edit.remote.json);
             Ok(true)
         }
+        Item::Access(access) => {
+            let api = Api::new(&access.remote)?;
+            let open = super::ask_access(&api, "items", &access).await?;
+            show(&open, access.remote.json);
+            Ok(true)
+        }
         Item::Import(import) => read_and_make(&import).await,
     }
 }

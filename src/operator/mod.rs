@@ -21,9 +21,11 @@ pub use polls::poll;
 pub use trail::trail;
 pub use voiding::void;
 
+use api::Api;
+use reqwest::Method;
 use serde_json::{Map, Value, json};
 
-use crate::config::operator::{Edits, TimeOrNone};
+use crate::config::operator::{Access, Edits, TimeOrNone};
 use crate::telemetry;
 
 /// Prints an answer: as it is, or a line for each of its parts.
@@ -65,6 +67,22 @@ fn line(part: &Value) -> String {
         Value::Array(entries) => entries.iter().map(line).collect::<Vec<_>>().join(","),
         part => part.to_string(),
     }
+}
+
+/// Shows to whom an item or a poll is open, or sets it first.
+async fn ask_access(api: &Api, of: &str, access: &Access) -> anyhow::Result<Value> {
+    let path = ["v1", of, &access.id, "access"];
+    let wanted = match (&access.open, access.closed) {
+        (Some(open), _) => Some(json!({ "open": open })),
+        (None, true) => Some(json!({ "open": [] })),
+        (None, false) => None,
+    };
+    let method = if wanted.is_some() {
+        Method::PUT
+    } else {
+        Method::GET
+    };
+    Ok(api.ask(method, &path, wanted.as_ref()).await?.1)
 }
 
 /// The body of an edit, without what stays as it is.

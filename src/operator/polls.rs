@@ -34,6 +34,11 @@ pub async fn poll(command: Poll) -> anyhow::Result<bool> {
             let shown = api.ask(Method::GET, &["v1", "polls", &wanted.id], None).await?;
             (wanted.remote, shown.1)
         }
+        Poll::Access(access) => {
+            let api = Api::new(&access.remote)?;
+            let open = super::ask_access(&api, "polls", &access).await?;
+            (access.remote, open)
+        }
         Poll::Edit(edit) => {
             let body = edit_body(("title", edit.title.as_ref()), &edit.edits);
             let api = Api::new(&edit.remote)?;

@@ -8,7 +8,7 @@ use actix_web::http::header::{self, HeaderMap, HeaderValue};
 use actix_web::{FromRequest, HttpMessage, HttpRequest, web};
 use futures_util::future::{self, Either, LocalBoxFuture};
 
-use crate::domain::{Actor, ApiKey, Scope, VoterId, Who};
+use crate::domain::{Actor, ApiKey, OpenTo, Scope, VoterId, Who};
 use crate::http::problem::Problem;
 use crate::http::state::AppState;
 
@@ -170,31 +170,48 @@ impl Caller {
         })
     }
 
-    /// Whose vote it is that this caller casts, having named this voter or none. A vote with a ballot
-    /// needs no credential, and stays without a voter.
+    /// Whether it may help this caller that an item or a poll is open: not a voter, whose own credential
+    /// says all.
+    pub fn may_be_anyone(&self) -> bool {
+        !matches!(self.credential, Credential::Voter(_))
+    }
+
+    /// Whose vote it is that this caller casts, having named this voter or none, on what is open to
+    /// these. A vote with a ballot needs no credential, and stays without a voter.
     ///
     /// # Errors
     /// When the caller may not cast it.
-    pub fn voter(&self, named: Option<VoterId>, has_ballot: bool) -> Result<Option<VoterId>, Problem> {
+    pub fn voter(
+        &self,
+        named: Option<VoterId>,
+        has_ballot: bool,
+        to: OpenTo,
+    ) -> Result<Option<VoterId>, Problem> {
         match (&self.credential, &named) {
             (_, None) if has_ballot => Ok(None),
             (Credential::Voter(own), None) => Ok(Some(own.clone())),
             (Credential::Voter(own), Some(other)) if own != other => Err(Problem::not_your_vote()),
             (Credential::Voter(_), Some(_)) => Ok(named),
-            (_, None) => self.may(Scope::Vote, self.open.anonymous).map(|()| named),
-            (_, Some(_)) => self.may(Scope::Vote, self.open.voters).map(|()| named),
+            (_, None) => {
+                let is_open = self.open.anonymous || to.anonymous;
+                self.may(Scope::Vote, is_open).map(|()| named)
+            }
+            (_, Some(_)) => {
+                let is_open = self.open.voters || to.voters;
+                self.may(Scope::Vote, is_open).map(|()| named)
+            }
         }
     }
 
-    /// Whether this caller may change and see what this voter holds.
+    /// Whether this caller may change and see what this voter holds on what is open to these.
     ///
     /// # Errors
     /// When the caller may not.
-    pub fn may_act_for(&self, voter: &VoterId) -> Result<(), Problem> {
+    pub fn may_act_for(&self, voter: &VoterId, to: OpenTo) -> Result<(), Problem> {
         match &self.credential {
             Credential::Voter(own) if own == voter => Ok(()),
             Credential::Voter(_) => Err(Problem::not_your_vote()),
-            _ => self.may(Scope::Vote, self.open.voters),
+            _ => self.may(Scope::Vote, self.open.voters || to.voters),
         }
     }
 

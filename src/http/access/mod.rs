@@ -5,6 +5,7 @@
 //! - `api_keys`: what API keys allow, remembered.
 //! - `cookies`: voters' cookies, signed.
 //! - `jwt`: voters' tokens.
+//! - `open_items`: to whom single items and polls are open, remembered.
 //! - `origins`: pages of other origins.
 //! - `trail`: administrative acts that are refused.
 
@@ -13,6 +14,7 @@ mod api_keys;
 mod caller;
 mod cookies;
 mod jwt;
+mod open_items;
 mod origins;
 mod trail;
 
@@ -27,6 +29,7 @@ pub use caller::{Admin, Caller, Reporter, Visitor};
 pub(in crate::http) use cookies::FoundCookie;
 pub use cookies::{VoterCookies, new_visitor};
 pub use jwt::{JwtOptions, JwtSecret, KeysError, Tokens};
+pub use open_items::{OPEN_LIMIT_AGE, OpenItems};
 pub use origins::{Origins, guard};
 pub use trail::{RefusedActs, note_refusals};
 
@@ -37,6 +40,7 @@ pub struct Access {
     pub origins: Origins,
     pub api_keys: ApiKeys,
     pub refused_acts: RefusedActs,
+    pub open_items: OpenItems,
     /// Whose word is taken for who their client is.
     pub proxies: Proxies,
     /// `None`: voters have no cookies.

@@ -27,6 +27,8 @@ fn act_of(method: &Method, pattern: &str) -> Option<(ActKind, Of)> {
     Some(match (method.as_str(), pattern) {
         ("POST", "/v1/items") => (ActKind::ItemCreate, Of::Nothing),
         ("PATCH", "/v1/items/{id}") => (ActKind::ItemEdit, Of::Item),
+        ("PUT", "/v1/items/{id}/access") => (ActKind::ItemAccess, Of::Item),
+        ("PUT", "/v1/polls/{id}/access") => (ActKind::PollAccess, Of::Poll),
         ("POST", "/v1/items/{id}/ballots") => (ActKind::BallotsCreate, Of::Item),
         ("POST", "/v1/polls") => (ActKind::PollCreate, Of::Nothing),
         ("PATCH", "/v1/polls/{id}") => (ActKind::PollEdit, Of::Poll),

@@ -6,7 +6,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::votes::{Answer, VoteBody, answer, cast_one, digest, key_of};
-use crate::domain::{BallotHash, Digest, IdempotencyKey, ItemId, NewVote, Reference, Refusal, VoterId};
+use crate::domain::{
+    BallotHash, Digest, IdempotencyKey, ItemId, NewVote, OpenTo, Reference, Refusal, VoterId,
+};
 use crate::http::access::Caller;
 use crate::http::extract::{BodyItem, Field, Form, Json, KeyHeader, Takes, body};
 use crate::http::limits::{BATCH_BODY_LIMIT_BYTES, BATCH_LIMIT_VOTES, UNCREDENTIALED_LIMIT_BALLOTS};
@@ -150,13 +152,16 @@ pub async fn cast(
     let digest_of_body = texts.map(|texts| digest_of_batch(&texts, &votes));
     // After the digest: with another credential it is the same batch.
     let mut ballots = 0;
-    for entry in &mut votes {
+    let open = open_to(&state, &caller, &votes)
+        .await
+        .map_err(Problem::without_vote)?;
+    for (entry, to) in votes.iter_mut().zip(open) {
         let Ok(one) = entry else { continue };
         ballots += usize::from(one.ballot.is_some());
         let voter = if ballots > UNCREDENTIALED_LIMIT_BALLOTS && !caller.may_vote_for_some() {
             Err(Problem::too_many_ballots())
         } else {
-            caller.voter(one.vote.voter_id.take(), one.ballot.is_some())
+            caller.voter(one.vote.voter_id.take(), one.ballot.is_some(), to)
         };
         match voter {
             Ok(voter) => one.vote.voter_id = voter,
@@ -212,6 +217,37 @@ pub async fn cast(
     Ok(HttpResponse::Ok().json(BatchAnswer {
         results: results.collect(),
     }))
+}
+
+/// To whom the item of each vote is open, if that may help this caller.
+async fn open_to(
+    state: &AppState,
+    caller: &Caller,
+    votes: &[Result<BatchEntry, Problem>],
+) -> Result<Vec<OpenTo>, Problem> {
+    let mut open = vec![OpenTo::default(); votes.len()];
+    let is_refused = |entry: &BatchEntry| {
+        let voter = entry.vote.voter_id.clone();
+        caller
+            .voter(voter, entry.ballot.is_some(), OpenTo::default())
+            .is_err()
+    };
+    if !caller.may_be_anyone() || !votes.iter().flatten().any(is_refused) {
+        return Ok(open);
+    }
+    let items = votes
+        .iter()
+        .enumerate()
+        .filter_map(|(at, entry)| Some((at, entry.as_ref().ok()?.item.clone())));
+    let (places, references): (Vec<usize>, Vec<_>) = items.unzip();
+    let found = state.find_items(&references).await?;
+    let known = places.into_iter().zip(found);
+    let (places, items): (Vec<usize>, Vec<ItemId>) = known.filter_map(|(at, item)| Some((at, item?))).unzip();
+    let known = state.access.open_items.of_items(&items).await?;
+    for (at, to) in places.into_iter().zip(known) {
+        open[at] = to;
+    }
+    Ok(open)
 }
 
 /// Takes a place in the throttles for each vote, and finds its item. A vote whose key no item has becomes a problem, unless its item may

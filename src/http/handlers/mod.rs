@@ -1,5 +1,6 @@
 //! The handlers, a file a resource. They know no SQL and no Redis.
 
+pub(super) mod access;
 pub(super) mod api_keys;
 pub(super) mod ballots;
 pub(super) mod batches;

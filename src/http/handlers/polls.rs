@@ -341,7 +341,10 @@ pub async fn select(
     voter: PathVoter,
     body: Json<SelectionBody>,
 ) -> Result<HttpResponse, Problem> {
-    caller.may_act_for(&voter.0)?;
+    state
+        .may_act_for_in(&id.0, &caller, &voter.0)
+        .await
+        .map_err(Problem::without_vote)?;
     let items = body.0.into_items()?;
     let poll = state.poll(&id.0).await.map_err(Problem::without_vote)?;
     state.admit(&caller, Some(&voter.0), None).await?;
@@ -355,7 +358,10 @@ pub async fn take_back(
     id: PathPollReference,
     voter: PathVoter,
 ) -> Result<HttpResponse, Problem> {
-    caller.may_act_for(&voter.0)?;
+    state
+        .may_act_for_in(&id.0, &caller, &voter.0)
+        .await
+        .map_err(Problem::without_vote)?;
     let poll = state.poll(&id.0).await.map_err(Problem::without_vote)?;
     state.admit(&caller, Some(&voter.0), None).await?;
     set(&state, poll, voter.0, Vec::new()).await
@@ -388,7 +394,7 @@ pub async fn selected(
     id: PathPollReference,
     voter: PathVoter,
 ) -> Result<HttpResponse, Problem> {
-    caller.may_act_for(&voter.0)?;
+    state.may_act_for_in(&id.0, &caller, &voter.0).await?;
     let poll = state.poll(&id.0).await?;
     if state.ledger.poll(poll).await?.is_none() {
         return Err(Problem::unknown_poll(poll));

@@ -163,7 +163,10 @@ pub async fn cast(
     let ballot = body.0.ballot();
     // What is wrong with it is said before an item is made for it.
     let mut vote = body.0.into_vote(ItemId::FIRST)?;
-    vote.voter_id = caller.voter(vote.voter_id, ballot.is_some())?;
+    vote.voter_id = state
+        .voter_on(&id.0, &caller, vote.voter_id, ballot.is_some())
+        .await
+        .map_err(Problem::without_vote)?;
     let item_id = state
         .item_to_vote_on(&id.0, &caller, vote.voter_id.as_ref(), ballot.is_some())
         .await
@@ -229,7 +232,10 @@ pub async fn change(
     voter: PathVoter,
     body: Json<ChangeBody>,
 ) -> Result<HttpResponse, Problem> {
-    caller.may_act_for(&voter.0)?;
+    state
+        .may_act_for_on(&id.0, &caller, &voter.0)
+        .await
+        .map_err(Problem::without_vote)?;
     let value = body.0.into_value()?;
     let item = state
         .item_to_vote_on(&id.0, &caller, Some(&voter.0), false)
@@ -245,7 +251,10 @@ pub async fn take_back(
     id: PathItemReference,
     voter: PathVoter,
 ) -> Result<HttpResponse, Problem> {
-    caller.may_act_for(&voter.0)?;
+    state
+        .may_act_for_on(&id.0, &caller, &voter.0)
+        .await
+        .map_err(Problem::without_vote)?;
     let item = state.item(&id.0).await.map_err(Problem::without_vote)?;
     state.admit(&caller, Some(&voter.0), Some(item)).await?;
     set(&state, item, voter.0, None).await
@@ -272,7 +281,7 @@ pub async fn held(
     id: PathItemReference,
     voter: PathVoter,
 ) -> Result<HttpResponse, Problem> {
-    caller.may_act_for(&voter.0)?;
+    state.may_act_for_on(&id.0, &caller, &voter.0).await?;
     let item = state.item(&id.0).await?;
     let vote = state.ledger.last_vote(item, &voter.0).await?;
     let Some(vote) = vote.filter(|vote| vote.value != 0) else {

@@ -9,6 +9,7 @@ mod full_items;
 mod item_cache;
 mod items;
 mod keys;
+mod open_items;
 mod plain_votes;
 mod polls;
 mod progress;

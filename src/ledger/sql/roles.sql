@@ -28,7 +28,7 @@ begin
     execute format('grant usage on schema %I to tally_server, tally_worker, tally_report, tally_operator', current_schema());
 end $$;
 
-revoke all on table item, vote, rule, place, ballot, idempotency_key, api_key, act, voiding, voided, watermark, epoch, identity, incarnation, writer_connection, _sqlx_migrations
+revoke all on table item, open_item, open_poll, vote, rule, place, ballot, idempotency_key, api_key, act, voiding, voided, watermark, epoch, identity, incarnation, writer_connection, _sqlx_migrations
     from tally_server, tally_worker, tally_report, tally_operator;
 revoke all on sequence item_id_seq, vote_id_seq from tally_server, tally_worker, tally_report, tally_operator;
 
@@ -45,6 +45,9 @@ grant select (id, title, key, is_hidden, max_choices, opens_at, closes_at, shows
       insert (title, key, max_choices, opens_at, closes_at, shows_results, by_ballot, is_secret) on rule to tally_server;
 grant select, insert (item_id, max_votes, is_numbered) on place to tally_server;
 grant execute on function cast_votes, poll_is_final, edit_item, edit_poll, add_ballots to tally_server;
+-- To whom items and polls are open.
+grant select, insert, update (to_anonymous, to_voters) on open_item to tally_server;
+grant select, insert, update (to_voters) on open_poll to tally_server;
 -- It looks API keys up, lists them and revokes them. It cannot make one.
 grant execute on function use_api_key, revoke_api_key to tally_server;
 grant select (id, name, scopes, created_at, expires_at, last_used_at, revoked_at) on api_key to tally_server;
@@ -106,4 +109,4 @@ grant select (id) on identity to tally_operator;
 
 -- Reports read all items, all votes, the rules, and what was voided. No ballot: its hash says who
 -- had it.
-grant select on item, vote, rule, place, voiding, voided to tally_report;
+grant select on item, open_item, open_poll, vote, rule, place, voiding, voided to tally_report;

@@ -77,6 +77,7 @@ fn body(row: &Row) -> Option<Value> {
     };
     match (row.method.as_str(), row.path.as_str()) {
         ("POST", "/v1/items/{id}/votes" | "/v1/voter") => Some(vote),
+        ("PUT", path) if path.ends_with("/access") => Some(json!({ "open": [] })),
         ("POST" | "PATCH", _) => Some(json!({})),
         ("PUT", "/v1/polls/{id}/votes/{voter_id}") => Some(json!({ "items": [] })),
         ("PUT", _) => Some(json!({ "value": 1 })),

@@ -2,6 +2,7 @@
 
 mod api_keys;
 mod matrix;
+mod open_items;
 mod origins;
 mod trail;
 pub mod voters;

@@ -67,6 +67,14 @@ fn good(
         // Item 1 is there, poll 1 too; its choice is item 2.
         ("POST", "/v1/items") => (0, Some(json!({ "name": "y" })), "item.create", Some("item:3")),
         ("PATCH", "/v1/items/{id}") => (1, Some(json!({ "name": "z" })), "item.edit", Some("item:1")),
+        ("PUT", "/v1/items/{id}/access") => {
+            let body = json!({ "open": ["anonymous"] });
+            (1, Some(body), "item.access", Some("item:1"))
+        }
+        ("PUT", "/v1/polls/{id}/access") => {
+            let body = json!({ "open": ["voters"] });
+            (2, Some(body), "poll.access", Some("poll:2"))
+        }
         ("POST", "/v1/items/{id}/ballots") => {
             (1, Some(json!({ "count": 2 })), "ballots.create", Some("item:1"))
         }
@@ -189,7 +197,7 @@ async fn each_administrative_request_leaves_one_row_if_it_is_done_or_refused_and
         ask(Method::GET, "/v1/api-keys", Some(&admin_key), None).await;
         assert_eq!(since(&tally.pool, &mut seen).await, [], "a read");
     }
-    assert_eq!(acts, 7);
+    assert_eq!(acts, 9);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -459,6 +467,8 @@ async fn each_command_of_an_operator_leaves_its_rows_and_what_only_looks_leaves_
             kind,
             ActKind::ItemCreate
                 | ActKind::ItemEdit
+                | ActKind::ItemAccess
+                | ActKind::PollAccess
                 | ActKind::PollCreate
                 | ActKind::PollEdit
                 | ActKind::BallotsCreate

@@ -1,0 +1,82 @@
+//! What voters without a credential may do on an item or in a poll.
+
+use serde_json::json;
+
+use super::ServerLedger;
+use crate::domain::{ActKind, Actor, ItemId, NewAct, OpenTo, PollId};
+use crate::ledger::LedgerError;
+
+impl ServerLedger {
+    /// To whom those of these items are open that are there, by their polls too.
+    ///
+    /// # Errors
+    /// When Postgres is unavailable.
+    pub async fn open_items(&self, items: &[ItemId]) -> Result<Vec<(ItemId, OpenTo)>, LedgerError> {
+        let ids: Vec<i64> = items.iter().map(|item| item.get()).collect();
+        let rows = sqlx::query_file!("src/ledger/sql/open_items.sql", &ids)
+            .fetch_all(self.pool())
+            .await?;
+        let open = rows.into_iter().filter_map(|row| {
+            let to = OpenTo {
+                anonymous: row.to_anonymous,
+                voters: row.to_voters,
+            };
+            Some((ItemId::new(row.id)?, to))
+        });
+        Ok(open.collect())
+    }
+
+    /// To whom a poll is open; `None`: there is no such poll.
+    ///
+    /// # Errors
+    /// When Postgres is unavailable.
+    pub async fn open_poll(&self, poll: PollId) -> Result<Option<OpenTo>, LedgerError> {
+        let voters = sqlx::query_scalar!(
+            r#"select coalesce(open_poll.to_voters, false) as "to_voters!"
+               from rule left join open_poll on open_poll.poll_id = rule.id
+               where rule.id = $1 and rule.title is not null"#,
+            poll.get()
+        )
+        .fetch_optional(self.pool())
+        .await?;
+        Ok(voters.map(|voters| OpenTo {
+            anonymous: false,
+            voters,
+        }))
+    }
+
+    /// Sets to whom an item is open: an administrative act. Returns whether there is such an item.
+    ///
+    /// # Errors
+    /// When Postgres is unavailable.
+    pub async fn set_open_item(&self, actor: Actor, item: ItemId, to: OpenTo) -> Result<bool, LedgerError> {
+        let act = NewAct::over_http(actor, ActKind::ItemAccess).details(json!({ "open": to.names() }));
+        let set = sqlx::query_file!(
+            "src/ledger/sql/set_open_item.sql",
+            item.get(),
+            to.anonymous,
+            to.voters,
+            act.to_json()
+        )
+        .fetch_optional(self.pool())
+        .await?;
+        Ok(set.is_some())
+    }
+
+    /// Sets whether a poll is open to all voters, as [`ServerLedger::set_open_item`].
+    ///
+    /// # Errors
+    /// When Postgres is unavailable.
+    pub async fn set_open_poll(&self, actor: Actor, poll: PollId, to: OpenTo) -> Result<bool, LedgerError> {
+        let act = NewAct::over_http(actor, ActKind::PollAccess).details(json!({ "open": to.names() }));
+        let set = sqlx::query_file!(
+            "src/ledger/sql/set_open_poll.sql",
+            poll.get(),
+            to.voters,
+            act.to_json()
+        )
+        .fetch_optional(self.pool())
+        .await?;
+        Ok(set.is_some())
+    }
+}
