@@ -59,6 +59,7 @@ pub async fn check_for_server(stores: &StoreUrls, application_name: &str) -> any
     let redis = Redis::new(&stores.redis_url, &stores.key_prefix, SERVER_ANSWER_LIMIT)?;
     let checked = async {
         ledger.check().await?;
+        redis.check().await?;
         redis.claim(&ledger.owner().await?).await?;
         Ok(())
     };

@@ -5,17 +5,24 @@ use redis::{RedisError, Value};
 
 use super::KeyPrefix;
 use crate::domain::Owner;
+use crate::tls::TlsFault;
 
 /// Why a call of Redis failed.
 #[derive(Debug, thiserror::Error)]
 pub enum LiveError {
     /// The call failed, or its answer did not come in time. Redis may have applied it.
     #[error("Redis (REDIS_URL): {0}")]
-    Redis(#[from] RedisError),
+    Redis(#[source] RedisError),
     #[error("no connection to Redis (REDIS_URL): {0}")]
-    Pool(#[from] PoolError),
-    #[error("REDIS_URL: {0}; it takes redis://user:password@host:port/number")]
+    Pool(#[source] PoolError),
+    #[error("REDIS_URL: {0}; it takes redis://user:password@host:port/number, or rediss:// for TLS")]
     Url(#[source] RedisError),
+    /// What the URL says of TLS.
+    #[error("REDIS_URL: {0}")]
+    TlsUrl(String),
+    /// Nothing was sent, not even who wants to log in.
+    #[error("Redis (REDIS_URL) is refused: {0}")]
+    Tls(TlsFault),
     /// The circuit breaker is open.
     #[error("Redis is unavailable; it is being tried in the background")]
     Unavailable,
@@ -43,10 +50,28 @@ pub enum LiveError {
     OwnerUnknown,
 }
 
+impl From<RedisError> for LiveError {
+    fn from(error: RedisError) -> Self {
+        TlsFault::of(&error).map_or(Self::Redis(error), Self::Tls)
+    }
+}
+
+impl From<PoolError> for LiveError {
+    fn from(error: PoolError) -> Self {
+        match error {
+            PoolError::Backend(error) => match TlsFault::of(&error) {
+                Some(fault) => Self::Tls(fault),
+                None => Self::Pool(PoolError::Backend(error)),
+            },
+            error => Self::Pool(error),
+        }
+    }
+}
+
 impl LiveError {
     /// Whether Redis answers, and Tally must not use it as it is. To wait does not help.
     pub fn is_unfit(&self) -> bool {
-        matches!(self, Self::Owner { .. } | Self::NoIdentity(_))
+        matches!(self, Self::Owner { .. } | Self::NoIdentity(_) | Self::Tls(_))
     }
 
     /// Whether Redis has no memory for the call (`maxmemory`). It still takes calls that need

@@ -154,7 +154,7 @@ impl Script {
         }
         replies
             .into_iter()
-            .map(|reply| reply.extract_error().map_err(LiveError::Redis))
+            .map(|reply| reply.extract_error().map_err(LiveError::from))
             .collect()
     }
 

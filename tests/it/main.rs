@@ -36,5 +36,6 @@ mod scripts;
 mod secrets;
 mod starts;
 mod sync;
+mod tls;
 mod upgrade;
 mod voting;

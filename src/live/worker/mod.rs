@@ -27,6 +27,14 @@ impl Counters {
         Self { redis }
     }
 
+    /// As [`Redis::check`].
+    ///
+    /// # Errors
+    /// As [`Redis::check`].
+    pub async fn check(&self) -> Result<(), LiveError> {
+        self.redis.check().await
+    }
+
     /// As [`Redis::claim`].
     ///
     /// # Errors
