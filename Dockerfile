@@ -19,6 +19,7 @@ COPY .sqlx .sqlx
 COPY lua lua
 COPY docs/PROBLEMS.md docs/
 COPY migrations migrations
+COPY scripts/redis-users scripts/
 COPY src src
 RUN touch src/lib.rs src/main.rs src/bin/sync-worker.rs \
  && cargo build --release --locked --bins

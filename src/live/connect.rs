@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use deadpool_redis::{Manager, Pool, Runtime};
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, ConnectionAddr, RedisError};
+use redis::{AsyncConnectionConfig, Client, ConnectionAddr, InfoDict, RedisError};
 
 use super::{KeyPrefix, LiveError, address};
 
@@ -90,18 +90,17 @@ impl Redis {
         Ok(redis::cmd("PING").query_async(&mut *connection).await?)
     }
 
-    /// What Redis does when its memory is full (`maxmemory-policy`); `None` when it
-    /// refuses to say.
+    /// What Redis does when its memory is full (`maxmemory-policy`); `None` when it does not say.
+    /// INFO has it too, and a login needs no right to read all of its settings for that.
     ///
     /// # Errors
     /// When Redis is unavailable.
     pub async fn eviction_policy(&self) -> Result<Option<String>, LiveError> {
         let mut connection = self.pool.get().await?;
-        let answer: Result<Vec<String>, RedisError> = redis::cmd("CONFIG")
-            .arg("GET")
-            .arg("maxmemory-policy")
+        let info: InfoDict = redis::cmd("INFO")
+            .arg("memory")
             .query_async(&mut *connection)
-            .await;
-        Ok(answer.ok().and_then(|pair| pair.into_iter().nth(1)))
+            .await?;
+        Ok(info.get("maxmemory_policy"))
     }
 }

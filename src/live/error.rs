@@ -35,6 +35,12 @@ pub enum LiveError {
          it restarted or failed over; use one that does"
     )]
     NoIdentity(&'static str),
+    /// Redis has users with rights of their own (ACL), and the one in the URL has too few.
+    #[error(
+        "the login in REDIS_URL may not {missing}, which the {program} needs; scripts/redis-users has \
+         what each program's login needs"
+    )]
+    Permission { missing: String, program: &'static str },
     #[error(
         "the keys {keys}* in this Redis (REDIS_URL) belong to the Tally of database {owner}, not to \
          that of database {us}: give this one another TALLY_KEY_PREFIX or another Redis; if the other \
@@ -71,7 +77,10 @@ impl From<PoolError> for LiveError {
 impl LiveError {
     /// Whether Redis answers, and Tally must not use it as it is. To wait does not help.
     pub fn is_unfit(&self) -> bool {
-        matches!(self, Self::Owner { .. } | Self::NoIdentity(_) | Self::Tls(_))
+        matches!(
+            self,
+            Self::Owner { .. } | Self::NoIdentity(_) | Self::Tls(_) | Self::Permission { .. }
+        )
     }
 
     /// Whether Redis has no memory for the call (`maxmemory`). It still takes calls that need

@@ -1,5 +1,4 @@
-//! Whether a Redis is one that Tally can work with: asked at the start, and before a server that
-//! was without Redis uses it.
+//! Whether a Redis is one that Tally can work with: asked at the start.
 
 use std::time::Duration;
 
@@ -8,20 +7,21 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::{LiveError, Redis};
+use super::{LiveError, Redis, permissions};
+use crate::telemetry::Program;
 use crate::tls::TlsFault;
 
 /// How long a Redis without TLS may take to answer in plain text.
 const PLAIN_LIMIT: Duration = Duration::from_millis(500);
 
 impl Redis {
-    /// Looks whether this Redis is fit for Tally.
+    /// Looks whether this Redis is fit for this program of Tally.
     ///
     /// # Errors
     /// When it is not ([`LiveError::is_unfit`]), or it is unavailable.
-    pub async fn check(&self) -> Result<(), LiveError> {
+    pub async fn check(&self, program: Program) -> Result<(), LiveError> {
         match self.pool.get().await {
-            Ok(_) => Ok(()),
+            Ok(mut connection) => permissions::check(&mut *connection, self.keys(), program).await,
             Err(error) => match LiveError::from(error) {
                 // A Redis without TLS waits for the rest of what it takes for a command.
                 error if !error.is_unfit() && self.answers_in_plain_text().await => {

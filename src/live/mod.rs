@@ -11,6 +11,7 @@ mod error;
 mod fitness;
 pub(crate) mod keys;
 mod owner;
+mod permissions;
 mod probe;
 mod scripts;
 mod server;

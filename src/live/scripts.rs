@@ -43,6 +43,7 @@ scripts! {
     ADVANCE = "advance",
     ENTER_EPOCH = "enter_epoch",
     PROBE = "probe",
+    PERMISSIONS = "permissions",
 }
 
 /// Keys in one call, at the most. Redis serves nobody else meanwhile: for about a millisecond,
@@ -118,6 +119,11 @@ impl Script {
         };
         let reply = self.invoke(connection, 1, command).await?.pop();
         reply.ok_or_else(|| self.unexpected(Value::Nil))
+    }
+
+    /// Its text.
+    pub(super) fn code(&self) -> &'static str {
+        self.code
     }
 
     fn command(&self, keys: usize) -> Cmd {

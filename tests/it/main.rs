@@ -28,6 +28,7 @@ mod prefixes;
 mod problems;
 mod programs;
 mod readiness;
+mod redis_users;
 mod refusals;
 mod replay;
 mod roles;

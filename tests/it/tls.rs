@@ -36,8 +36,8 @@ impl Way {
         over(&stores.login_url(role), &self.postgres, &self.to_postgres)
     }
 
-    fn redis_url(&self, stores: &Stores) -> String {
-        let url = over(&stores.redis_url(), &self.redis, &self.to_redis);
+    fn redis_url(&self, stores: &Stores, role: Role) -> String {
+        let url = over(&stores.redis_login_url(role), &self.redis, &self.to_redis);
         url.replacen("redis://", &format!("{}://", self.scheme), 1)
     }
 
@@ -46,7 +46,7 @@ impl Way {
         command
             .args(arguments)
             .env("DATABASE_URL", self.database_url(stores, role))
-            .env("REDIS_URL", self.redis_url(stores))
+            .env("REDIS_URL", self.redis_url(stores, role))
             .env("TALLY_LISTEN", "127.0.0.1:0")
             .env("TALLY_FLUSH_EVERY", "50ms");
         start(command, stores, &format!("{}-{}", role.name(), self.scheme))

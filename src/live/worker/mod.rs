@@ -14,6 +14,7 @@ pub use scan::{Scan, ScanPage};
 
 use super::{LiveError, Redis};
 use crate::domain::Owner;
+use crate::telemetry::Program;
 
 /// The counters of one Redis, for the sync worker. Cheap to clone.
 #[derive(Clone)]
@@ -32,7 +33,7 @@ impl Counters {
     /// # Errors
     /// As [`Redis::check`].
     pub async fn check(&self) -> Result<(), LiveError> {
-        self.redis.check().await
+        self.redis.check(Program::Worker).await
     }
 
     /// As [`Redis::claim`].
