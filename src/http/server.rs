@@ -63,6 +63,9 @@ pub struct ServerOptions {
     pub open: Open,
     /// Whose pages may write, beside the server's own.
     pub origins: Origins,
+    /// For how long browsers use the server's host over https alone; `None`: it is not for the server
+    /// to say.
+    pub hsts: Option<Duration>,
 }
 
 impl Server {
@@ -108,11 +111,13 @@ impl Server {
             creates_items,
             open,
             origins,
+            hsts,
             ..
         } = self.options;
         let access = Access {
             open,
             origins,
+            hsts: hsts.map(access::hsts),
             api_keys: ApiKeys::new(self.ledger.clone()),
         };
         let _upkeep = Upkeep::start(self.metrics.clone());

@@ -39,6 +39,7 @@ impl OneTally {
             creates_items: false,
             open: Open::ALL,
             origins: Origins::default(),
+            hsts: None,
         };
         let server = app::server(&urls, server_options, "test server", metrics()).expect("a free port");
         let base = format!("http://{}", server.address().expect("an address"));

@@ -10,17 +10,22 @@ mod origins;
 
 use std::str::FromStr;
 
+use actix_web::http::header::HeaderValue;
+
 pub use api_keys::ApiKeys;
 #[cfg(any(test, fuzzing))]
 pub(in crate::http) use caller::bearer;
 pub use caller::{Admin, Caller, Reporter};
-pub use origins::{Origins, guard};
+pub(in crate::http) use origins::POLICY_OF_DATA;
+pub use origins::{Origins, guard, hsts};
 
 /// What a server knows of who may do what. Cheap to clone.
 #[derive(Clone)]
 pub struct Access {
     pub open: Open,
     pub origins: Origins,
+    /// The header Strict-Transport-Security, if the server is to send it.
+    pub hsts: Option<HeaderValue>,
     pub api_keys: ApiKeys,
 }
 

@@ -1,8 +1,10 @@
 //! Who may do what.
 
 mod api_keys;
+mod headers;
 mod matrix;
 mod origins;
+mod raw;
 
 use reqwest::{Method, StatusCode};
 use serde_json::Value;

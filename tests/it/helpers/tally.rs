@@ -95,6 +95,7 @@ fn server(stores: &Stores, edit: impl FnOnce(&mut ServerOptions)) -> Server {
         creates_items: false,
         open: Open::ALL,
         origins: Origins::default(),
+        hsts: None,
     };
     edit(&mut options);
     let of_server = urls(
