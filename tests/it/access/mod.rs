@@ -1,6 +1,7 @@
 //! Who may do what.
 
 mod api_keys;
+mod attacks;
 mod headers;
 mod matrix;
 mod origins;
