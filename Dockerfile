@@ -19,12 +19,15 @@ COPY .sqlx .sqlx
 COPY lua lua
 COPY docs/PROBLEMS.md docs/
 COPY migrations migrations
+COPY scripts/redis-users scripts/
 COPY src src
 RUN touch src/lib.rs src/main.rs src/bin/sync-worker.rs \
  && cargo build --release --locked --bins
 
 FROM debian:bookworm-slim
 RUN useradd --system --no-create-home --shell /usr/sbin/nologin tally
+# The authorities that certificates of managed stores are signed by.
+COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/
 COPY --from=build /build/target/release/tally /build/target/release/sync-worker /usr/local/bin/
 USER tally
 ENV TALLY_LISTEN=0.0.0.0:8080 TALLY_LOG_FORMAT=json

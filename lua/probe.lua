@@ -1,7 +1,7 @@
 -- probe: find out whether Redis takes a write that needs memory, as a vote's does. Leaves
 -- nothing behind.
 --
--- KEYS[1]  <prefix>probe: no other script uses it
+-- KEYS[1]  <prefix>probe: only permissions.lua uses it, too
 --
 -- Reply
 --   'WRITABLE'  it does; otherwise the reply is Redis' error

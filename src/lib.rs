@@ -50,6 +50,9 @@ pub mod ledger;
 /// Redis: keys, scripts, live counts. All Redis is here.
 pub mod live;
 
+/// TLS to the stores: why a store is refused.
+pub mod tls;
+
 /// Pure rules and types: items, votes, snapshots, revisions. No I/O.
 pub mod domain;
 

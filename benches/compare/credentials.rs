@@ -21,6 +21,8 @@ const AUDIENCE: &str = "bench";
 const ISSUER: &str = "https://id.example";
 /// Throttles on three dimensions, which never refuse.
 const THROTTLES: &str = "voter:1000000/1h,address:1000000000/1h,item:1000000000/1h";
+/// One that each voter's first vote fills.
+const FULL_THROTTLE: &str = "voter:1/24h";
 /// The voters who take turns, each with a credential of its own, and all of their tokens are
 /// remembered.
 const VOTERS: u64 = 1000;
@@ -42,6 +44,8 @@ pub enum With {
     FreshToken,
     /// No credential, and throttles.
     Throttles,
+    /// A throttle that refuses nearly all.
+    FullThrottle,
 }
 
 impl With {
@@ -53,6 +57,7 @@ impl With {
             Self::Token => "a remembered token",
             Self::FreshToken => "a fresh token",
             Self::Throttles => "three throttles",
+            Self::FullThrottle => "a throttle that refuses",
         }
     }
 }
@@ -81,6 +86,10 @@ impl With {
             },
             Self::Throttles => Prepared {
                 settings: vec![("TALLY_THROTTLE", THROTTLES.to_owned())],
+                credentials: same(""),
+            },
+            Self::FullThrottle => Prepared {
+                settings: vec![("TALLY_THROTTLE", FULL_THROTTLE.to_owned())],
                 credentials: same(""),
             },
             Self::ApiKey => {

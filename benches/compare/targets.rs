@@ -156,7 +156,7 @@ fn batch_api(results: &Results) -> [Target; 2] {
 }
 
 /// CPU of a vote with a credential or under throttles, beyond that of one with nothing.
-fn credentials(results: &Results) -> [Target; 4] {
+fn credentials(results: &Results) -> Vec<Target> {
     let rows = || results.voting.iter().filter(|row| row.workload == "credentials");
     let cpu = |row: &Row| Some(row.cpu_us_per_vote?.sum());
     let more = |with: With| {
@@ -165,6 +165,15 @@ fn credentials(results: &Results) -> [Target; 4] {
             Some(cpu(row)? - cpu(open)?)
         }))
     };
+    let throttled = median(rows().filter(|row| row.with == With::FullThrottle).filter_map(|row| {
+        let open = rows().find(|open| open.with == With::Nothing && open.round == row.round)?;
+        Some(row.cpu_us_per_request.sum() / cpu(open)?)
+    }));
+    let throttled = Target::at_most(
+        1.0,
+        "a vote that a throttle refuses: CPU against that of a vote",
+        throttled,
+    );
     [
         (With::ApiKey, 1.0),
         (With::Cookie, 1.0),
@@ -175,6 +184,9 @@ fn credentials(results: &Results) -> [Target; 4] {
         let what = format!("a vote with {}: CPU µs more than with nothing", with.title());
         Target::at_most(bound, what, more(with))
     })
+    .into_iter()
+    .chain([throttled])
+    .collect()
 }
 
 fn of_the_worker(results: &Results) -> [Target; 11] {

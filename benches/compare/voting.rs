@@ -182,10 +182,10 @@ pub async fn measure(
             requests_per_second: *per_second,
             latency: Latency::of(&open.latency_us),
         }),
-        cpu_us_per_vote: (case.mix != Mix::Reads).then(|| cpu.each(closed.cpu, votes)),
+        cpu_us_per_vote: (votes > 0).then(|| cpu.each(closed.cpu, votes)),
         cpu_us_per_request: cpu.each(closed.cpu, closed.requests),
         generator_busy: closed.cpu.as_secs_f64() / closed.measured.as_secs_f64(),
-        wal_bytes_per_vote: (case.mix != Mix::Reads).then(|| wal_bytes as f64 / votes as f64),
+        wal_bytes_per_vote: (votes > 0).then(|| wal_bytes as f64 / votes as f64),
         verified: checked.is_ok(),
         fault: checked.err(),
     }

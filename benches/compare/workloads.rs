@@ -180,6 +180,7 @@ fn credentials() -> Workload {
         With::Token,
         With::FreshToken,
         With::Throttles,
+        With::FullThrottle,
     ];
     let case = |with| Case {
         mix: Mix::Credentialed,

@@ -110,7 +110,7 @@ impl System {
         command
             .envs(environment(
                 self.postgres.login_url(role, DATABASE),
-                self.redis.url(),
+                self.redis.login_url(role),
             ))
             .env("RUST_LOG", "warn");
         if role == Role::Worker {

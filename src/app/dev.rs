@@ -74,25 +74,25 @@ async fn serve(
     super::migrate(&stores.database_url, "tally dev migrate").await?;
     // As in production: the server and the worker may do what each has to, and no more.
     let logins = stores.log_in().await?;
-    let urls = |database_url: &str| StoreUrls {
+    let urls = |role: Role, database_url: &str| StoreUrls {
         database_url: database_url.to_owned(),
-        redis_url: stores.redis_url.clone(),
+        redis_url: stores.redis_login_url(role),
         key_prefix: settings.keys.key_prefix.clone(),
     };
+    let (of_server, of_worker) = (
+        urls(Role::Server, &logins.server_url),
+        urls(Role::Worker, &logins.worker_url),
+    );
     add_demo_items(&logins.server_url).await?;
-    super::check_for_server(&urls(&logins.server_url), "tally dev server").await?;
+    super::check_for_server(&of_server, "tally dev server").await?;
     let mut options = ServerOptions::from(&settings.server);
     if settings.server.open.is_none() && settings.server.listen.ip().is_loopback() {
         options.open = Open::ALL;
     }
     let open = options.open;
-    let server = super::server(&urls(&logins.server_url), options, "tally dev server", metrics)?;
+    let server = super::server(&of_server, options, "tally dev server", metrics)?;
     let address = server.address()?;
-    let worker = super::worker(
-        &urls(&logins.worker_url),
-        (&settings.worker).into(),
-        "tally dev worker",
-    )?;
+    let worker = super::worker(&of_worker, (&settings.worker).into(), "tally dev worker")?;
     let (stop_worker, worker_stopped) = tokio::sync::oneshot::channel::<()>();
     let schedule = Schedule::from(&settings.worker);
     let working = tokio::spawn(async move {
@@ -190,7 +190,8 @@ impl DevStores {
         }
         let secret = secret(&folder.join("secret"))?;
         let mut postgres = PrivatePostgres::new(&folder.join("postgres"), &secret, Durability::Full)?;
-        let mut redis = PrivateRedis::new(&folder.join("redis"), &secret)?;
+        let prefix = settings.keys.key_prefix.clone();
+        let mut redis = PrivateRedis::new(&folder.join("redis"), &secret)?.with_key_prefix(prefix);
         postgres.start().await?;
         let database_url = postgres.create_database(DATABASE).await?;
         redis.start().await?;
@@ -222,6 +223,14 @@ impl DevStores {
             worker_url: postgres.login_url(Role::Worker, DATABASE),
             psql: format!("PGPASSFILE='{}' {psql}", file.display()),
         })
+    }
+
+    /// The same of Redis.
+    fn redis_login_url(&self, role: Role) -> String {
+        match &self.private {
+            Some((_, redis)) => redis.login_url(role),
+            None => self.redis_url.clone(),
+        }
     }
 
     async fn stop(self) {

@@ -13,6 +13,7 @@ use crate::http::{Server, ServerOptions};
 use crate::ledger::{OwnerLedger, Roles, ServerLedger, WorkerLedger};
 use crate::live::{Counters, KeyPrefix, Redis, SERVER_ANSWER_LIMIT, WORKER_ANSWER_LIMIT};
 use crate::sync::{SyncError, SyncOptions, Worker};
+use crate::telemetry::Program;
 
 /// Where the stores are, and what the keys in Redis begin with.
 #[derive(Clone)]
@@ -59,6 +60,7 @@ pub async fn check_for_server(stores: &StoreUrls, application_name: &str) -> any
     let redis = Redis::new(&stores.redis_url, &stores.key_prefix, SERVER_ANSWER_LIMIT)?;
     let checked = async {
         ledger.check().await?;
+        redis.check(Program::Server).await?;
         redis.claim(&ledger.owner().await?).await?;
         Ok(())
     };

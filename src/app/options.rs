@@ -26,6 +26,7 @@ impl From<&config::Server> for ServerOptions {
             creates_items: settings.create_items,
             open: settings.open.unwrap_or_default(),
             origins: settings.origins.clone(),
+            hsts: settings.hsts,
             proxies: Proxies {
                 networks: settings.proxies.clone(),
                 header: settings.proxy_header,

@@ -17,7 +17,8 @@ pub use values::{
     SERVED_LIMIT_CONNECTIONS, WRITER_STALL_LEAST,
 };
 use values::{
-    choices, column, connections, duration, page, rate, rating, served, store_url, title, writer_stall_limit,
+    choices, column, connections, duration, hsts, page, rate, rating, served, store_url, title,
+    writer_stall_limit,
 };
 
 use crate::domain::{ItemName, Throttles};
@@ -105,6 +106,11 @@ pub struct Server {
         value_name = "ORIGINS"
     )]
     pub origins: Origins,
+
+    /// Where TLS ends in front of the server: for how long browsers then use its host over https
+    /// alone (Strict-Transport-Security), like 1y
+    #[arg(long, env = "TALLY_HSTS", value_parser = hsts, value_name = "DURATION")]
+    pub hsts: Option<Duration>,
 
     /// How often may be voted, by voter, client address or item, like voter:10/1m,address:100/1m;
     /// several, separated by commas

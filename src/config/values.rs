@@ -70,6 +70,15 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// For how long browsers use https alone: whole seconds, since 0 would tell them to forget it.
+pub fn hsts(text: &str) -> Result<Duration, String> {
+    let age = duration(text)?;
+    if age.as_secs() == 0 {
+        return Err("it takes 1 s or longer, like 1y".to_owned());
+    }
+    Ok(age)
+}
+
 /// How long a stalled batch writer is waited for, at the least: longer than the slowest batch
 /// takes (`src/limits.rs`). Otherwise an audit would take votes that are being counted for lost.
 pub const WRITER_STALL_LEAST: Duration = Duration::from_secs(30);

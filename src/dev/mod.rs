@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 pub use postgres::{Durability, PrivatePostgres};
 pub use process::{Process, free_port};
-pub use redis::PrivateRedis;
+pub use redis::{PrivateRedis, redis_login_url};
 
 /// The folder itself, or one that Postgres can reach as well: it refuses to run as
 /// root, and the user that it runs as may have no way into root's folders.

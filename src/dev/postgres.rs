@@ -300,7 +300,7 @@ impl PrivatePostgres {
 }
 
 /// The login with this role.
-fn login(role: Role) -> &'static str {
+pub(super) fn login(role: Role) -> &'static str {
     match role {
         Role::Server => "server",
         Role::Worker => "worker",

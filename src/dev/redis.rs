@@ -4,20 +4,28 @@ use std::fs::OpenOptions;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::time::Duration;
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 use nix::sys::signal::Signal;
+use sha2::{Digest as _, Sha256};
+use tokio::io::AsyncWriteExt;
+use tokio::process::Command;
 use tokio::time::{Instant, sleep};
 
-use super::postgres::last_lines;
+use super::postgres::{self, last_lines};
 use super::process::{Process, free_port};
-use crate::live;
+use crate::ledger::Role;
+use crate::live::{self, KeyPrefix};
 
 /// How long a start may take, reading its append-only file, if it has one, included.
 const START_LIMIT: Duration = Duration::from_secs(30);
 /// How often it is looked at meanwhile.
 const START_EVERY: Duration = Duration::from_millis(10);
+
+/// The script that says what each program's user may do: an operator runs it, too.
+const USERS: &str = include_str!("../../scripts/redis-users");
 
 /// A Redis in a folder of its own, on a free port of the loopback interface. It keeps
 /// nothing on disk: after a restart Tally rebuilds everything, whatever came back.
@@ -26,6 +34,7 @@ pub struct PrivateRedis {
     is_persistent: bool,
     secret: String,
     port: u16,
+    prefix: KeyPrefix,
     variables: Vec<(String, String)>,
     process: Option<Process>,
 }
@@ -52,9 +61,17 @@ impl PrivateRedis {
             is_persistent: false,
             secret: secret.to_owned(),
             port: free_port()?,
+            prefix: KeyPrefix::default(),
             variables: Vec::new(),
             process: None,
         })
+    }
+
+    /// Whose users may use the keys with this prefix.
+    #[must_use]
+    pub fn with_key_prefix(mut self, prefix: KeyPrefix) -> Self {
+        self.prefix = prefix;
+        self
     }
 
     /// With its append-only file, as the tests need it: it comes back from the end of its
@@ -81,21 +98,17 @@ impl PrivateRedis {
         let log = self.folder.join("log");
         // In a file that is ours alone: every user of the machine can read arguments.
         let configuration = self.folder.join("redis.conf");
-        let mut file = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(&configuration)?;
-        file.write_all(
-            format!(
-                "bind 127.0.0.1\nport {}\ndir \"{}\"\nrequirepass {}\nappendonly {}\nappendfsync no\nsave \"\"\nmaxmemory-policy noeviction\n",
+        let users = self.folder.join("users.acl");
+        write_for_us_alone(&users, &self.users().await?)?;
+        write_for_us_alone(
+            &configuration,
+            &format!(
+                "bind 127.0.0.1\nport {}\ndir \"{}\"\naclfile \"{}\"\nappendonly {}\nappendfsync no\nsave \"\"\nmaxmemory-policy noeviction\n",
                 self.port,
                 self.folder.display(),
-                self.secret,
+                users.display(),
                 if self.is_persistent { "yes" } else { "no" }
-            )
-            .as_bytes(),
+            ),
         )?;
         let mut process = Process::start(
             "Redis",
@@ -124,7 +137,41 @@ impl PrivateRedis {
         Ok(())
     }
 
-    /// Its URL, password included.
+    /// Its users, each with its rights.
+    async fn users(&self) -> anyhow::Result<String> {
+        let mut command = Command::new("sh");
+        command
+            .arg("-s")
+            .env("TALLY_KEY_PREFIX", self.prefix.to_string())
+            .env("REDIS_PASSWORD", &self.secret)
+            .env("SERVER_PASSWORD", password(&self.secret, Role::Server))
+            .env("WORKER_PASSWORD", password(&self.secret, Role::Worker))
+            .env("OPERATOR_PASSWORD", password(&self.secret, Role::Operator));
+        let mut running = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .context("sh could not be started")?;
+        if let Some(mut input) = running.stdin.take() {
+            input.write_all(USERS.as_bytes()).await?;
+        }
+        let output = running.wait_with_output().await?;
+        if !output.status.success() {
+            bail!(
+                "Redis' users could not be made: {}",
+                String::from_utf8_lossy(&output.stderr).trim()
+            );
+        }
+        Ok(String::from_utf8(output.stdout)?)
+    }
+
+    /// Its URL for the login of this role, which may do what its program does.
+    pub fn login_url(&self, role: Role) -> String {
+        redis_login_url(&self.secret, role, self.port)
+    }
+
+    /// Its URL, password included, for the user that may do everything.
     pub fn url(&self) -> String {
         format!("redis://:{}@127.0.0.1:{}/0", self.secret, self.port)
     }
@@ -175,4 +222,27 @@ impl PrivateRedis {
             None => bail!("Redis does not run"),
         }
     }
+}
+
+/// The URL of a private Redis that listens on this port and has this secret, for the login of this
+/// role. Reports use no Redis, so their role has no login.
+pub fn redis_login_url(secret: &str, role: Role, port: u16) -> String {
+    let (login, password) = (postgres::login(role), password(secret, role));
+    format!("redis://{login}:{password}@127.0.0.1:{port}/0")
+}
+
+/// From the secret, so that it is the same after a restart; and nobody learns the secret from it.
+fn password(secret: &str, role: Role) -> String {
+    let digest = Sha256::digest(format!("{}:{secret}", postgres::login(role)));
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn write_for_us_alone(path: &Path, text: &str) -> std::io::Result<()> {
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(path)?;
+    file.write_all(text.as_bytes())
 }

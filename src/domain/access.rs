@@ -210,6 +210,36 @@ mod tests {
         assert!(!format!("{one:?}").contains(one.as_str()));
     }
 
+    /// A look-up sees a hash, and may take longer the more of its first bytes are those of a hash that
+    /// there is. Whichever digit of a key a guesser has right, that shows nothing of it.
+    #[test]
+    fn keys_that_are_almost_the_same_have_hashes_that_share_nothing() {
+        const KEYS: u32 = 20;
+        const BITS: u32 = 256;
+        let mut differing_bits = [0; 2 * API_KEY_BYTES];
+        for _ in 0..KEYS {
+            let key = ApiKey::fresh();
+            for (at, differing) in differing_bits.iter_mut().enumerate() {
+                let digit = API_KEY_PREFIX.len() + at;
+                let other = if key.0.as_bytes()[digit] == b'0' { "1" } else { "0" };
+                let mut text = key.0.clone();
+                text.replace_range(digit..=digit, other);
+                let (one, other) = (key.hash(), ApiKey::parse(&text).expect("a key").hash());
+                let pairs = || one.0.iter().zip(&other.0);
+                let shared_bytes = pairs().take_while(|(one, other)| one == other).count();
+                assert!(shared_bytes < 4, "{shared_bytes} first bytes with digit {at}");
+                *differing += pairs()
+                    .map(|(one, other)| (one ^ other).count_ones())
+                    .sum::<u32>();
+            }
+        }
+        // A half is chance. Nine standard deviations: 8 bits a key.
+        for (at, differing) in differing_bits.iter().enumerate() {
+            let off = differing.abs_diff(KEYS * BITS / 2);
+            assert!(off < 9 * 8 * 5, "digit {at}: {differing} of {}", KEYS * BITS);
+        }
+    }
+
     #[test]
     fn what_is_no_api_key_is_not_read_as_one() {
         let one = ApiKey::fresh();

@@ -17,6 +17,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep_until, timeout};
 
+use super::access::POLICY_OF_DATA;
 use super::limits::{
     ANSWER_LIMIT, DISCONNECT_LIMIT, HEAD_LIMIT, KEEP_ALIVE_LIMIT, REFUSAL_LIMIT_CONNECTIONS_PER_THREAD,
     RETRY_AFTER_SECONDS,
@@ -36,6 +37,9 @@ static NO_FREE_CONNECTION: LazyLock<String> = LazyLock::new(|| {
     format!(
         "HTTP/1.1 503 Service Unavailable\r\n\
          content-type: application/problem+json\r\n\
+         x-content-type-options: nosniff\r\n\
+         referrer-policy: no-referrer\r\n\
+         content-security-policy: {POLICY_OF_DATA}\r\n\
          retry-after: {RETRY_AFTER_SECONDS}\r\n\
          connection: close\r\n\
          content-length: {}\r\n\r\n{body}",

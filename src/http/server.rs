@@ -67,6 +67,9 @@ pub struct ServerOptions {
     pub open: Open,
     /// Whose pages may write, beside the server's own.
     pub origins: Origins,
+    /// For how long browsers use the server's host over https alone; `None`: it is not for the server
+    /// to say.
+    pub hsts: Option<Duration>,
     /// Whose word is taken for who their client is.
     pub proxies: Proxies,
     pub throttles: Throttles,
@@ -122,6 +125,7 @@ impl Server {
             creates_items,
             open,
             origins,
+            hsts,
             proxies,
             throttles,
             cookies,
@@ -130,6 +134,7 @@ impl Server {
         let access = Access {
             open,
             origins,
+            hsts: hsts.map(access::hsts),
             api_keys: ApiKeys::new(self.ledger.clone()),
             proxies,
             cookies,

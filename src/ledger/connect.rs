@@ -7,6 +7,7 @@ use sqlx::{Connection, PgExecutor};
 
 use super::LedgerError;
 use super::session::SessionCheck;
+use crate::tls;
 
 /// How long one statement of the server may run before Postgres cancels it.
 pub const SERVER_STATEMENT_LIMIT: Duration = Duration::from_secs(5);
@@ -109,6 +110,7 @@ impl Database {
             return Err(LedgerError::Url(sqlx::Error::Configuration(why.into())));
         }
         warn_of_unknown_parameters(database_url);
+        check_certificates(database_url)?;
         let options: PgConnectOptions = database_url.parse().map_err(LedgerError::Url)?;
         let mut limits = vec![
             ("statement_timeout", statement_limit),
@@ -171,6 +173,26 @@ const URL_PARAMETERS: [&str; 18] = [
     "application_name",
     "options",
 ];
+
+/// Looks whether the files of certificates that the URL names can be read: sqlx would try with each
+/// connection.
+fn check_certificates(database_url: &str) -> Result<(), LedgerError> {
+    // What is no URL, sqlx refuses.
+    let Ok(url) = reqwest::Url::parse(database_url) else {
+        return Ok(());
+    };
+    for (name, value) in url.query_pairs() {
+        let checked = match &*name {
+            "sslrootcert" | "ssl-root-cert" | "ssl-ca" | "sslcert" | "ssl-cert" => {
+                tls::certificates(&name, &value).map(drop)
+            }
+            "sslkey" | "ssl-key" => tls::file(&name, &value).map(drop),
+            _ => continue,
+        };
+        checked.map_err(LedgerError::TlsUrl)?;
+    }
+    Ok(())
+}
 
 /// Logs which parameters of the URL are ignored. sqlx would log them with their values, one of
 /// which may be a password under a misspelt name; `telemetry` turns that line off.

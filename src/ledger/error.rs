@@ -4,15 +4,23 @@ use std::time::Duration;
 
 use sqlx::migrate::MigrateError;
 
+use crate::tls::TlsFault;
+
 /// Why a call of Postgres failed.
 #[derive(Debug, thiserror::Error)]
 pub enum LedgerError {
     #[error("Postgres (DATABASE_URL): {0}")]
-    Postgres(#[from] sqlx::Error),
+    Postgres(#[source] sqlx::Error),
     #[error("migrating Postgres: {0}")]
     Migrate(#[from] MigrateError),
     #[error("DATABASE_URL: {0}; it takes postgres://user:password@host:port/database")]
     Url(#[source] sqlx::Error),
+    /// What the URL says of TLS.
+    #[error("DATABASE_URL: {0}")]
+    TlsUrl(String),
+    /// Nothing was sent, not even who wants to log in.
+    #[error("Postgres (DATABASE_URL) is refused: {0}")]
+    Tls(TlsFault),
     #[error("Postgres did not answer within {0:?}")]
     Timeout(Duration),
     #[error("exact counts were not read in time: the read was cancelled")]
@@ -64,6 +72,19 @@ pub enum LedgerError {
     Sequence(String),
 }
 
+impl From<sqlx::Error> for LedgerError {
+    fn from(error: sqlx::Error) -> Self {
+        // sqlx has a text of its own for a Postgres without TLS.
+        let fault = TlsFault::of(&error).or_else(|| match &error {
+            sqlx::Error::Tls(error) if error.to_string().contains("does not support TLS") => {
+                Some(TlsFault::NoTls)
+            }
+            _ => None,
+        });
+        fault.map_or(Self::Postgres(error), Self::Tls)
+    }
+}
+
 impl LedgerError {
     /// The error of a statement that makes an item or a rule.
     pub(super) fn of_rule(error: sqlx::Error) -> Self {
@@ -84,7 +105,8 @@ impl LedgerError {
         const PROTOCOL_VIOLATION: &str = "08P01";
         match self {
             Self::Postgres(error) => has_code(error, PROTOCOL_VIOLATION),
-            Self::Settings(_)
+            Self::Tls(_)
+            | Self::Settings(_)
             | Self::Name(_)
             | Self::SharedSession
             | Self::Standby

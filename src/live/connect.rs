@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use deadpool_redis::{Manager, Pool, Runtime};
 use redis::aio::MultiplexedConnection;
-use redis::io::tcp::TcpSettings;
-use redis::{AsyncConnectionConfig, Client, ConnectionInfo, IntoConnectionInfo, RedisError};
+use redis::{AsyncConnectionConfig, Client, ConnectionAddr, InfoDict, RedisError};
 
-use super::{KeyPrefix, LiveError};
+use super::{KeyPrefix, LiveError, address};
 
 /// How long a new connection may take.
 pub const CONNECT_LIMIT: Duration = Duration::from_millis(500);
@@ -37,10 +36,9 @@ impl Redis {
     /// Describes the connection; none is made until one is needed.
     ///
     /// # Errors
-    /// When `redis_url` is no URL of a Redis.
+    /// When `redis_url` is no URL of a Redis, or names files that cannot be read.
     pub fn new(redis_url: &str, prefix: &KeyPrefix, answer_limit: Duration) -> Result<Self, LiveError> {
-        let info = redis_url.into_connection_info().map_err(LiveError::Url)?;
-        let info = without_delay(info);
+        let info = address::read(redis_url)?;
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(CONNECT_LIMIT))
             .set_response_timeout(Some(answer_limit));
@@ -73,6 +71,11 @@ impl Redis {
             .await
     }
 
+    /// Where it is.
+    pub(super) fn address(&self) -> &ConnectionAddr {
+        self.client.get_connection_info().addr()
+    }
+
     /// The names of Tally's keys.
     pub(super) fn keys(&self) -> &KeyPrefix {
         &self.keys
@@ -87,24 +90,17 @@ impl Redis {
         Ok(redis::cmd("PING").query_async(&mut *connection).await?)
     }
 
-    /// What Redis does when its memory is full (`maxmemory-policy`); `None` when it
-    /// refuses to say.
+    /// What Redis does when its memory is full (`maxmemory-policy`); `None` when it does not say.
+    /// INFO has it too, and a login needs no right to read all of its settings for that.
     ///
     /// # Errors
     /// When Redis is unavailable.
     pub async fn eviction_policy(&self) -> Result<Option<String>, LiveError> {
         let mut connection = self.pool.get().await?;
-        let answer: Result<Vec<String>, RedisError> = redis::cmd("CONFIG")
-            .arg("GET")
-            .arg("maxmemory-policy")
+        let info: InfoDict = redis::cmd("INFO")
+            .arg("memory")
             .query_async(&mut *connection)
-            .await;
-        Ok(answer.ok().and_then(|pair| pair.into_iter().nth(1)))
+            .await?;
+        Ok(info.get("maxmemory_policy"))
     }
-}
-
-/// redis 1.x leaves Nagle's algorithm on by default. Without it, the median of small calls
-/// takes less than half as long.
-fn without_delay(info: ConnectionInfo) -> ConnectionInfo {
-    info.set_tcp_settings(TcpSettings::default().set_nodelay(true))
 }

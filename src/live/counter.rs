@@ -101,7 +101,7 @@ pub(super) fn fields(reply: Value) -> Result<Option<Vec<Value>>, LiveError> {
     match reply {
         Value::Array(fields) => Ok(Some(fields)),
         Value::ServerError(error) if error.code() == "WRONGTYPE" => Ok(None),
-        Value::ServerError(error) => Err(LiveError::Redis(error.into())),
+        Value::ServerError(error) => Err(redis::RedisError::from(error).into()),
         reply => Err(LiveError::Reply { name: "HMGET", reply }),
     }
 }

@@ -5,17 +5,24 @@ use redis::{RedisError, Value};
 
 use super::KeyPrefix;
 use crate::domain::Owner;
+use crate::tls::TlsFault;
 
 /// Why a call of Redis failed.
 #[derive(Debug, thiserror::Error)]
 pub enum LiveError {
     /// The call failed, or its answer did not come in time. Redis may have applied it.
     #[error("Redis (REDIS_URL): {0}")]
-    Redis(#[from] RedisError),
+    Redis(#[source] RedisError),
     #[error("no connection to Redis (REDIS_URL): {0}")]
-    Pool(#[from] PoolError),
-    #[error("REDIS_URL: {0}; it takes redis://user:password@host:port/number")]
+    Pool(#[source] PoolError),
+    #[error("REDIS_URL: {0}; it takes redis://user:password@host:port/number, or rediss:// for TLS")]
     Url(#[source] RedisError),
+    /// What the URL says of TLS.
+    #[error("REDIS_URL: {0}")]
+    TlsUrl(String),
+    /// Nothing was sent, not even who wants to log in.
+    #[error("Redis (REDIS_URL) is refused: {0}")]
+    Tls(TlsFault),
     /// The circuit breaker is open.
     #[error("Redis is unavailable; it is being tried in the background")]
     Unavailable,
@@ -28,6 +35,12 @@ pub enum LiveError {
          it restarted or failed over; use one that does"
     )]
     NoIdentity(&'static str),
+    /// Redis has users with rights of their own (ACL), and the one in the URL has too few.
+    #[error(
+        "the login in REDIS_URL may not {missing}, which the {program} needs; scripts/redis-users has \
+         what each program's login needs"
+    )]
+    Permission { missing: String, program: &'static str },
     #[error(
         "the keys {keys}* in this Redis (REDIS_URL) belong to the Tally of database {owner}, not to \
          that of database {us}: give this one another TALLY_KEY_PREFIX or another Redis; if the other \
@@ -43,10 +56,31 @@ pub enum LiveError {
     OwnerUnknown,
 }
 
+impl From<RedisError> for LiveError {
+    fn from(error: RedisError) -> Self {
+        TlsFault::of(&error).map_or(Self::Redis(error), Self::Tls)
+    }
+}
+
+impl From<PoolError> for LiveError {
+    fn from(error: PoolError) -> Self {
+        match error {
+            PoolError::Backend(error) => match TlsFault::of(&error) {
+                Some(fault) => Self::Tls(fault),
+                None => Self::Pool(PoolError::Backend(error)),
+            },
+            error => Self::Pool(error),
+        }
+    }
+}
+
 impl LiveError {
     /// Whether Redis answers, and Tally must not use it as it is. To wait does not help.
     pub fn is_unfit(&self) -> bool {
-        matches!(self, Self::Owner { .. } | Self::NoIdentity(_))
+        matches!(
+            self,
+            Self::Owner { .. } | Self::NoIdentity(_) | Self::Tls(_) | Self::Permission { .. }
+        )
     }
 
     /// Whether Redis has no memory for the call (`maxmemory`). It still takes calls that need

@@ -4,11 +4,14 @@
 //! Each program has a handle with only its own calls: [`LiveCounts`] for the server,
 //! [`Counters`] for the sync worker.
 
+mod address;
 mod connect;
 mod counter;
 mod error;
+mod fitness;
 pub(crate) mod keys;
 mod owner;
+mod permissions;
 mod probe;
 mod scripts;
 mod server;

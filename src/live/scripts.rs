@@ -44,6 +44,7 @@ scripts! {
     ENTER_EPOCH = "enter_epoch",
     PROBE = "probe",
     THROTTLE = "throttle",
+    PERMISSIONS = "permissions",
 }
 
 /// Keys in one call, at the most. Redis serves nobody else meanwhile: for about a millisecond,
@@ -121,6 +122,11 @@ impl Script {
         reply.ok_or_else(|| self.unexpected(Value::Nil))
     }
 
+    /// Its text.
+    pub(super) fn code(&self) -> &'static str {
+        self.code
+    }
+
     /// A call for so many keys, which is still to be completed.
     pub(super) fn command(&self, keys: usize) -> Cmd {
         let mut command = redis::cmd("EVALSHA");
@@ -159,7 +165,7 @@ impl Script {
         }
         replies
             .into_iter()
-            .map(|reply| reply.extract_error().map_err(LiveError::Redis))
+            .map(|reply| reply.extract_error().map_err(LiveError::from))
             .collect()
     }
 

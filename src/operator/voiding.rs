@@ -17,6 +17,7 @@ use crate::domain::{
 use crate::ledger::{InsertError, OperatorLedger};
 use crate::live::{LiveCounts, Redis, SERVER_ANSWER_LIMIT};
 use crate::shutdown;
+use crate::telemetry::Program;
 use crate::votes::{Direction, ProgressNotes, Voider};
 
 /// How many voidings `--list` shows.
@@ -215,6 +216,11 @@ async fn work_off(
         &command.stores.keys.key_prefix,
         SERVER_ANSWER_LIMIT,
     )?;
+    if let Err(error) = redis.check(Program::Server).await
+        && error.is_unfit()
+    {
+        return Err(error.into());
+    }
     let (_tell, owner) = watch::channel(Some(owner));
     let live_counts = LiveCounts::open_as(owner, redis);
     let answers = async {

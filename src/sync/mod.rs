@@ -112,6 +112,7 @@ impl Worker {
     /// When they are not ([`SyncError::is_unfit`]), or a store is unavailable.
     pub async fn check(&self) -> Result<(), SyncError> {
         self.ledger.check().await?;
+        self.counters.check().await?;
         self.counters.current_epoch().await?;
         self.check_owner().await
     }

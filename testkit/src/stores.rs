@@ -189,13 +189,19 @@ impl Stores {
         self.postgres.login_url(role, DATABASE)
     }
 
+    /// The URL of Redis for the test's own commands: its login may do everything.
     pub fn redis_url(&self) -> String {
         self.redis.url()
     }
 
-    /// The variables that tell a program where the stores are, with the login of a role.
+    /// The URL of Redis for the login of this role, which may do what its program does.
+    pub fn redis_login_url(&self, role: Role) -> String {
+        self.redis.login_url(role)
+    }
+
+    /// The variables that tell a program where the stores are, with the logins of a role.
     pub fn environment(&self, role: Role) -> [(&'static str, String); 2] {
-        environment(self.login_url(role), self.redis_url())
+        environment(self.login_url(role), self.redis_login_url(role))
     }
 
     /// A pool for the test's own queries.

@@ -188,7 +188,7 @@ impl Cluster {
         let postgres = self.postgres.lock().await;
         environment(
             postgres.login_url(role, self.to_postgres.port(at)),
-            Redis::program_url(self.to_redis.port(at)),
+            Redis::program_url(role, self.to_redis.port(at)),
         )
     }
 
@@ -228,7 +228,7 @@ impl Cluster {
             let (postgres, redis) = (self.postgres.lock().await, self.redis.lock().await);
             audit.arg("audit").envs(environment(
                 postgres.login_url(Role::Worker, postgres.port()),
-                Redis::program_url(redis.port()),
+                Redis::program_url(Role::Worker, redis.port()),
             ));
         }
         run_well(audit).await.context("tally audit")?;

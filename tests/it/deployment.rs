@@ -103,18 +103,17 @@ fn the_first_layer_of_the_image_has_a_stand_in_for_every_target_and_member() {
 #[test]
 fn server_and_workers_of_the_compose_file_share_one_redis_and_one_key_prefix() {
     let compose = file("docker-compose.yml");
-    for setting in ["\n  REDIS_URL:", "\n  TALLY_KEY_PREFIX:"] {
-        assert_eq!(
-            compose.matches(setting).count(),
-            1,
-            "{setting} stands in one place"
-        );
-    }
     assert_eq!(
-        compose.matches("<<: *redis").count(),
-        2,
-        "server, and the workers' anchor"
+        compose.matches("\n  TALLY_KEY_PREFIX:").count(),
+        1,
+        "it stands in one place"
     );
+    assert_eq!(
+        compose.matches("<<: *keys").count(),
+        3,
+        "Redis' users, server, and the workers' anchor"
+    );
+    assert_eq!(compose.matches("@redis:6379/0").count(), 2, "one Redis");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -204,12 +203,14 @@ async fn the_script_that_makes_the_logins_stops_at_a_missing_password() {
 #[test]
 fn each_program_of_the_compose_file_has_a_login_of_its_own() {
     let compose = file("docker-compose.yml");
-    let login_of = |service: &str| {
+    let login_of = |service: &str, scheme: &str| {
         let part = compose.split(&format!("\n  {service}:")).nth(1).expect(service);
-        let url = part.split("postgres://").nth(1).expect("a URL");
+        let url = part.split(scheme).nth(1).expect("a URL");
         url.split(':').next().expect("a login").to_owned()
     };
-    assert_eq!(login_of("migrate"), "tally");
-    assert_eq!(login_of("server"), "server");
-    assert_eq!(login_of("sync-worker-1"), "worker");
+    assert_eq!(login_of("migrate", "postgres://"), "tally");
+    for scheme in ["postgres://", "redis://"] {
+        assert_eq!(login_of("server", scheme), "server");
+        assert_eq!(login_of("sync-worker-1", scheme), "worker");
+    }
 }

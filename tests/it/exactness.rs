@@ -4,7 +4,7 @@
 use redis::AsyncCommands;
 use sqlx::postgres::PgPoolOptions;
 use tally::domain::{CountDelta, ExactCount, ItemId, RUNNING_LIMIT_TRANSACTIONS, TransactionId};
-use tally::ledger::{ServerLedger, WorkerLedger};
+use tally::ledger::{Role, ServerLedger, WorkerLedger};
 use tally::live::{Counted, LiveCounts, Seed};
 
 use crate::helpers::stores::Stores;
@@ -25,11 +25,15 @@ impl Steps {
         let stores = Stores::start().await;
         let ledger = ledger(&stores.database_url);
         let server = server_ledger(&stores.database_url);
-        let live_counts = connected(LiveCounts::open(redis(&stores.redis_url()))).await;
+        let live_counts = connected(LiveCounts::open(redis(&stores.redis_login_url(Role::Server)))).await;
         let name = tally::domain::ItemName::parse("x".to_owned()).expect("a name");
         let item = server.create_item(&name.into()).await.expect("an item").id;
 
-        let worker = tally::sync::Worker::new(ledger.clone(), counters(&stores.redis_url()), options());
+        let worker = tally::sync::Worker::new(
+            ledger.clone(),
+            counters(&stores.redis_login_url(Role::Worker)),
+            options(),
+        );
         Self {
             ledger,
             server,
@@ -180,7 +184,7 @@ async fn a_late_seed_without_the_current_lease_brings_no_old_count_back() {
     assert!(steps.seed(steps.exact_count().await, &same).await);
     let worker = tally::sync::Worker::new(
         steps.ledger.clone(),
-        counters(&steps.stores.redis_url()),
+        counters(&steps.stores.redis_login_url(Role::Worker)),
         tally::sync::SyncOptions {
             retention: Some(std::time::Duration::ZERO),
             ..options()
@@ -198,7 +202,7 @@ async fn a_seed_from_before_an_invalidation_is_refused() {
     let a = steps.commit().await;
     let lease = steps.lease(a).await;
     let old = steps.exact_count().await;
-    counters(&steps.stores.redis_url())
+    counters(&steps.stores.redis_login_url(Role::Worker))
         .invalidate(&[steps.item])
         .await
         .expect("Redis answers");
@@ -263,7 +267,7 @@ async fn lost_scripts_are_loaded_again_while_a_batch_is_counted() {
 async fn a_rebuild_and_a_flush_of_the_same_item_end_in_the_exact_count() {
     let steps = Steps::start().await;
     let a = steps.commit().await;
-    let counters = counters(&steps.stores.redis_url());
+    let counters = counters(&steps.stores.redis_login_url(Role::Worker));
     counters.invalidate(&[steps.item]).await.expect("Redis answers");
     let lease = steps.lease(a).await;
     assert!(steps.seed(steps.exact_count().await, &lease).await);

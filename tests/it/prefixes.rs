@@ -43,6 +43,7 @@ impl OneTally {
             throttles: Throttles::default(),
             cookies: None,
             jwt: None,
+            hsts: None,
         };
         let server = app::server(&urls, server_options, "test server", metrics()).expect("a free port");
         let base = format!("http://{}", server.address().expect("an address"));

@@ -3,10 +3,11 @@
 use nix::sys::signal::Signal;
 use reqwest::StatusCode;
 use serde_json::json;
+use tally::ledger::Role;
 
 use crate::helpers::eventually;
 use crate::helpers::programs::{
-    SYNC_WORKER, TALLY, command, run, start, start_server, start_worker, stop, text,
+    SYNC_WORKER, TALLY, command, command_as, run, start, start_server, start_worker, stop, text,
 };
 use crate::helpers::stores::{Stores, blocker, until_blocked};
 
@@ -141,7 +142,7 @@ async fn serve_migrates_at_start_if_it_is_set_to() {
         .create_database("fresh")
         .await
         .expect("a database");
-    let mut serve = command(TALLY, Some(&stores));
+    let mut serve = command_as(TALLY, Some((&stores, Role::Server)));
     serve
         .arg("serve")
         .env("DATABASE_URL", fresh)
@@ -164,7 +165,7 @@ async fn serve_migrates_at_start_if_it_is_set_to() {
 async fn a_server_that_starts_without_redis_logs_so_and_uses_it_later() {
     let mut stores = Stores::start().await;
     stores.redis.stop().await;
-    let mut serve = command(TALLY, Some(&stores));
+    let mut serve = command_as(TALLY, Some((&stores, Role::Server)));
     serve.arg("serve").env("TALLY_LISTEN", "127.0.0.1:0");
     let server = start(serve, &stores, "server");
     server.wait_for_line("voting begins without live counts").await;

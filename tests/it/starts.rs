@@ -13,7 +13,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::helpers::eventually;
 use crate::helpers::pooler::Pooler;
-use crate::helpers::programs::{SYNC_WORKER, TALLY, command, run, start, text};
+use crate::helpers::programs::{SYNC_WORKER, TALLY, command, command_as, run, start, text};
 use crate::helpers::stores::Stores;
 use crate::helpers::tally::{Tally, options};
 
@@ -156,7 +156,7 @@ async fn no_program_starts_over_a_pooler_that_drops_its_limits() {
     // The pooler has sessions from before.
     let pooler = Pooler::start(&stores, "session").await;
     let url = pooler.url(&stores, &stores.login_url(Role::Server));
-    let mut serve = command(TALLY, Some(&stores));
+    let mut serve = command_as(TALLY, Some((&stores, Role::Server)));
     serve
         .arg("serve")
         .env("DATABASE_URL", url)

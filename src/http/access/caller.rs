@@ -220,6 +220,19 @@ impl Caller {
         self.has(Scope::Vote) || self.open.voters || self.open.anonymous
     }
 
+    /// Whether this caller may have a cookie of this voter. That servers are open to `voters` does not
+    /// allow it: the cookie would outlast that.
+    ///
+    /// # Errors
+    /// When the caller may not.
+    pub fn may_become(&self, voter: &VoterId) -> Result<(), Problem> {
+        match &self.credential {
+            Credential::Voter(own) if own == voter => Ok(()),
+            Credential::Voter(_) => Err(Problem::not_your_vote()),
+            _ => self.may(Scope::Vote, false),
+        }
+    }
+
     /// The voter that this caller is, by a credential of the voter's own.
     pub fn own_voter(&self) -> Option<&VoterId> {
         match &self.credential {

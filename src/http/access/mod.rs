@@ -20,6 +20,8 @@ mod trail;
 
 use std::str::FromStr;
 
+use actix_web::http::header::HeaderValue;
+
 pub use address::{Networks, Proxies, ProxyHeader};
 pub use api_keys::{ApiKeys, ValidApiKey};
 #[cfg(any(test, fuzzing))]
@@ -30,7 +32,8 @@ pub(in crate::http) use cookies::FoundCookie;
 pub use cookies::{VoterCookies, new_visitor};
 pub use jwt::{JwtOptions, JwtSecret, KeysError, Tokens};
 pub use open_items::{OPEN_LIMIT_AGE, OpenItems};
-pub use origins::{Origins, guard};
+pub(in crate::http) use origins::POLICY_OF_DATA;
+pub use origins::{Origins, guard, hsts};
 pub use trail::{RefusedActs, note_refusals};
 
 /// What a server knows of who may do what. Cheap to clone.
@@ -38,6 +41,8 @@ pub use trail::{RefusedActs, note_refusals};
 pub struct Access {
     pub open: Open,
     pub origins: Origins,
+    /// The header Strict-Transport-Security, if the server is to send it.
+    pub hsts: Option<HeaderValue>,
     pub api_keys: ApiKeys,
     pub refused_acts: RefusedActs,
     pub open_items: OpenItems,

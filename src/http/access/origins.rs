@@ -5,6 +5,7 @@
 
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use actix_web::body::MessageBody;
 use actix_web::dev::{ServiceRequest, ServiceResponse};
@@ -111,7 +112,18 @@ static NOSNIFF: HeaderValue = HeaderValue::from_static("nosniff");
 static VARY: HeaderValue = HeaderValue::from_static("origin");
 static EXPOSED: HeaderValue = HeaderValue::from_static(EXPOSED_HEADERS);
 static NO_REFERRER: HeaderValue = HeaderValue::from_static("no-referrer");
-static NOTHING: HeaderValue = HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'");
+/// The Content-Security-Policy of what is no page.
+pub(in crate::http) const POLICY_OF_DATA: &str = "default-src 'none'; frame-ancestors 'none'";
+static NOTHING: HeaderValue = HeaderValue::from_static(POLICY_OF_DATA);
+
+/// The header Strict-Transport-Security of a server whose host browsers are to use over https alone for
+/// this long. Browsers ignore it in answers that came without TLS.
+pub fn hsts(age: Duration) -> HeaderValue {
+    const MAX_AGE: &[u8] = b"max-age=";
+    let digits = HeaderValue::from(age.as_secs());
+    // Digits after a fixed text are always a header's value.
+    HeaderValue::from_bytes(&[MAX_AGE, digits.as_bytes()].concat()).unwrap_or(digits)
+}
 
 /// Refuses what pages of foreign origins write, answers preflights, and adds what browsers need to
 /// know to every answer.
@@ -121,6 +133,7 @@ pub async fn guard(
 ) -> Result<ServiceResponse<impl MessageBody>, Error> {
     let state = request.app_data::<web::Data<AppState>>();
     let from = state.map_or(From::Here, |state| state.access.origins.of(request.headers()));
+    let hsts = state.and_then(|state| state.access.hsts.clone());
     let varies = state.is_some_and(|state| !state.access.origins.0.is_empty());
     let is_preflight = request.method() == Method::OPTIONS
         && request
@@ -155,6 +168,9 @@ pub async fn guard(
     headers.insert(header::REFERRER_POLICY, NO_REFERRER.clone());
     if !headers.contains_key(header::CONTENT_SECURITY_POLICY) {
         headers.insert(header::CONTENT_SECURITY_POLICY, NOTHING.clone());
+    }
+    if let Some(hsts) = hsts {
+        headers.insert(header::STRICT_TRANSPORT_SECURITY, hsts);
     }
     if varies {
         headers.append(header::VARY, VARY.clone());

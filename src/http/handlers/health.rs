@@ -10,7 +10,8 @@ use crate::http::access::Reporter;
 use crate::http::problem::{self, Kind, Problem};
 use crate::http::state::AppState;
 use crate::ledger::{LedgerError, Migrations, Writes};
-use crate::telemetry::name;
+use crate::live::LiveError;
+use crate::telemetry::{Program, name};
 
 /// How long a probe waits for the stores; it asks both at once.
 pub(crate) const PROBE_LIMIT: Duration = Duration::from_secs(2);
@@ -26,7 +27,8 @@ struct Ready {
     status: &'static str,
     /// `ready`; in a problem also `read-only`, `standby` or `unavailable`.
     postgres: &'static str,
-    /// `ready`; or `unavailable`, also when it takes no writes that need memory.
+    /// `ready`; `refused`, if the login may not do what a server does; or `unavailable`, also when it
+    /// takes no writes that need memory.
     redis: &'static str,
     migrations: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -52,7 +54,7 @@ pub async fn ready(state: web::Data<AppState>) -> HttpResponse {
         async { Ok::<_, LedgerError>((state.ledger.writes().await?, state.ledger.migrations().await?)) };
     let (ledger, redis) = tokio::join!(
         timeout(PROBE_LIMIT, ledger),
-        timeout(PROBE_LIMIT, state.redis.takes_writes())
+        timeout(PROBE_LIMIT, redis_state(&state))
     );
     let (postgres, migrations) = match ledger {
         Ok(Ok((writes, migrations))) => (
@@ -68,11 +70,7 @@ pub async fn ready(state: web::Data<AppState>) -> HttpResponse {
         ),
         Ok(Err(_)) | Err(_) => ("unavailable", "unknown"),
     };
-    let redis = if matches!(redis, Ok(Ok(()))) && state.live_counts.answers() {
-        "ready"
-    } else {
-        "unavailable"
-    };
+    let (redis, refusal) = redis.unwrap_or(("unavailable", None));
     let parts = [
         ("Postgres", postgres),
         ("Redis", redis),
@@ -81,7 +79,10 @@ pub async fn ready(state: web::Data<AppState>) -> HttpResponse {
     let missing: Vec<String> = parts
         .iter()
         .filter(|(_, state)| *state != "ready")
-        .map(|(part, state)| format!("{part}: {state}"))
+        .map(|(part, state)| match &refusal {
+            Some(why) if *state == "refused" => format!("{part}: {why}"),
+            _ => format!("{part}: {state}"),
+        })
         .collect();
     let missing = missing.join(", ");
     if postgres == "ready" && migrations == "ready" {
@@ -105,6 +106,18 @@ pub async fn ready(state: web::Data<AppState>) -> HttpResponse {
         migrations,
     };
     problem.answer_with(serde_json::to_string(&body).unwrap_or_default())
+}
+
+/// The state of Redis, and why it refuses this server's login, if it does. What is missing is no
+/// secret, and the log of a server that goes on without Redis says it once.
+async fn redis_state(state: &AppState) -> (&'static str, Option<String>) {
+    if state.redis.takes_writes().await.is_ok() && state.live_counts.answers() {
+        return ("ready", None);
+    }
+    match state.redis.check(Program::Server).await {
+        Err(error @ LiveError::Permission { .. }) => ("refused", Some(error.to_string())),
+        _ => ("unavailable", None),
+    }
 }
 
 /// Prometheus' text format.

@@ -4,7 +4,7 @@ use actix_web::http::header;
 use actix_web::{HttpResponse, web};
 use serde::{Deserialize, Serialize};
 
-use crate::domain::{OpenTo, VoterId};
+use crate::domain::VoterId;
 use crate::http::access::{Caller, Visitor, VoterCookies, new_visitor};
 use crate::http::extract::{Field, Form, Json, Takes};
 use crate::http::problem::{Kind, Problem};
@@ -66,7 +66,7 @@ pub async fn create(
             new_visitor()
         }
         (Some(named), _) => {
-            caller.may_act_for(&named, OpenTo::default())?;
+            caller.may_become(&named)?;
             named
         }
     };

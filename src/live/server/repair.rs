@@ -10,9 +10,10 @@ use super::state::State;
 use super::suspects::Ready;
 use crate::live::LiveError;
 use crate::live::owner::claim;
+use crate::live::permissions;
 use crate::live::probe::probe;
 use crate::live::scripts::invalidate;
-use crate::telemetry::name;
+use crate::telemetry::{Program, name};
 
 /// How long the repair task waits between two tries of an unavailable Redis: at first, and at
 /// the most. Each wait is twice the one before.
@@ -83,6 +84,9 @@ async fn repair(state: &State) -> Result<Option<Instant>, LiveError> {
     // A fresh connection each time: an old one may lead to a Redis that is no longer the
     // one at this address.
     let mut connection = state.redis.connect().await?;
+    if is_open() {
+        permissions::check(&mut connection, state.redis.keys(), Program::Server).await?;
+    }
     // A Redis without memory for votes takes no count, but it invalidates: a count that others
     // may still read does not stay wrong.
     let probed = match probe(&mut connection, state.redis.keys()).await {

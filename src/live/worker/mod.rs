@@ -14,6 +14,7 @@ pub use scan::{Scan, ScanPage};
 
 use super::{LiveError, Redis};
 use crate::domain::Owner;
+use crate::telemetry::Program;
 
 /// The counters of one Redis, for the sync worker. Cheap to clone.
 #[derive(Clone)]
@@ -25,6 +26,14 @@ impl Counters {
     /// Over connections of this Redis' pool.
     pub fn new(redis: Redis) -> Self {
         Self { redis }
+    }
+
+    /// As [`Redis::check`].
+    ///
+    /// # Errors
+    /// As [`Redis::check`].
+    pub async fn check(&self) -> Result<(), LiveError> {
+        self.redis.check(Program::Worker).await
     }
 
     /// As [`Redis::claim`].

@@ -88,6 +88,7 @@ impl Generator {
                 acknowledged_votes: 0,
                 acknowledged_rows: 0,
                 refused: 0,
+                throttled: 0,
                 failures: 0,
                 first_failure: None,
                 unsent: 0,
@@ -273,6 +274,13 @@ impl Generator {
         connection.is_busy = false;
         self.under_way -= 1;
         if let Some(failure) = failure {
+            if status == *b"429" && failure.contains("retry-after: ") {
+                self.outcome.throttled += 1;
+                if self.is_measured(due) {
+                    self.outcome.requests += 1;
+                }
+                return Some(now);
+            }
             if status == *b"503" && failure.contains("retry-after: ") {
                 self.outcome.refused += 1;
                 self.outcome.first_failure.get_or_insert(failure);

@@ -80,6 +80,8 @@ pub struct Outcome {
     pub acknowledged_rows: u64,
     /// Requests refused with 503 and Retry-After.
     pub refused: u64,
+    /// Requests refused with 429 and Retry-After.
+    pub throttled: u64,
     /// Requests answered otherwise or not at all, and connections that could not be made.
     pub failures: u64,
     /// What the first refusal or failure was.

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use redis::aio::MultiplexedConnection;
-use tally::dev::PrivateRedis;
+use tally::dev::{PrivateRedis, redis_login_url};
+use tally::ledger::Role;
 use testkit::LOOK_EVERY;
 use testkit::clock::Clock;
 use testkit::stores::{self, SECRET};
@@ -59,9 +60,9 @@ impl Redis {
         self.current.server.port()
     }
 
-    /// The URL for a program, through the proxy on this port.
-    pub fn program_url(port: u16) -> String {
-        format!("redis://:{SECRET}@127.0.0.1:{port}/0")
+    /// The URL for a program with the login of its role, through the proxy on this port.
+    pub fn program_url(role: Role, port: u16) -> String {
+        redis_login_url(SECRET, role, port)
     }
 
     /// Its own URL, without a proxy.

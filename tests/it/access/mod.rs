@@ -1,9 +1,12 @@
 //! Who may do what.
 
 mod api_keys;
+mod attacks;
+mod headers;
 mod matrix;
 mod open_items;
 mod origins;
+mod raw;
 mod trail;
 pub mod voters;
 

@@ -4,5 +4,6 @@ pub mod pooler;
 pub mod programs;
 pub mod stores;
 pub mod tally;
+pub mod tls;
 
 pub use testkit::eventually;

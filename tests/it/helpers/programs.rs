@@ -17,7 +17,7 @@ pub const SYNC_WORKER: &str = env!("CARGO_BIN_EXE_sync-worker");
 /// How long a program may take to stop.
 const STOP_LIMIT: Duration = Duration::from_secs(60);
 
-/// A command with the stores in its environment. Both programs log in to Postgres with
+/// A command with the stores in its environment. Both programs log in to both stores with
 /// the role that they have in production. This is the worker's role; `tally serve` has
 /// the server's ([`command_as`]).
 pub fn command(program: &str, stores: Option<&Stores>) -> Command {

@@ -99,9 +99,13 @@ fn server(stores: &Stores, edit: impl FnOnce(&mut ServerOptions)) -> Server {
         throttles: Throttles::default(),
         cookies: None,
         jwt: None,
+        hsts: None,
     };
     edit(&mut options);
-    let of_server = urls(&stores.login_url(Role::Server), &stores.redis_url());
+    let of_server = urls(
+        &stores.login_url(Role::Server),
+        &stores.redis_login_url(Role::Server),
+    );
     app::server(&of_server, options, "test server", metrics()).expect("a free port")
 }
 
@@ -134,8 +138,11 @@ impl Tally {
             http: reqwest::Client::builder().no_proxy().build().expect("a client"),
             ledger: ledger(&stores.database_url),
             server_ledger: server_ledger(&stores.database_url),
-            worker_urls: urls(&stores.login_url(Role::Worker), &stores.redis_url()),
-            counters: counters(&stores.redis_url()),
+            worker_urls: urls(
+                &stores.login_url(Role::Worker),
+                &stores.redis_login_url(Role::Worker),
+            ),
+            counters: counters(&stores.redis_login_url(Role::Worker)),
             pool: stores.pool(),
             stores,
             stop: Some(stop),
@@ -333,12 +340,15 @@ impl Tally {
 
 /// A server's client of this Tally's Redis.
 pub fn live_counts(tally: &Tally) -> LiveCounts {
-    LiveCounts::open(redis(&tally.stores.redis_url()))
+    LiveCounts::open(redis(&tally.stores.redis_login_url(Role::Server)))
 }
 
 /// The same with another limit of suspects.
 pub fn live_counts_limited_to(tally: &Tally, suspects_limit_items: usize) -> LiveCounts {
-    LiveCounts::open_limited_to(redis(&tally.stores.redis_url()), suspects_limit_items)
+    LiveCounts::open_limited_to(
+        redis(&tally.stores.redis_login_url(Role::Server)),
+        suspects_limit_items,
+    )
 }
 
 /// A server's way to the Redis at this URL.

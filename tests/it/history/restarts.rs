@@ -219,7 +219,7 @@ async fn every_count_that_is_answered_lies_between_what_was_acknowledged_and_wha
         };
         clients.spawn(client.run());
     }
-    let counters = counters(&stores.redis_url());
+    let counters = counters(&stores.redis_login_url(Role::Worker));
     for _ in 0..RESTARTS {
         for at in 0..2 {
             counters.invalidate(&items).await.expect("Redis answers");

@@ -122,7 +122,7 @@ fn calls(state: &Fields, now: i64) -> Vec<(&'static str, Vec<String>)> {
 }
 
 /// All scripts as Tally has them, by their names.
-const SCRIPTS: [(&str, &str); 12] = [
+const SCRIPTS: [(&str, &str); 13] = [
     ("advance", script!("advance")),
     ("claim_rebuild", script!("claim_rebuild")),
     ("clear_rebuild", script!("clear_rebuild")),
@@ -131,6 +131,7 @@ const SCRIPTS: [(&str, &str); 12] = [
     ("expire", script!("expire")),
     ("invalidate", script!("invalidate")),
     ("mark_saved", script!("mark_saved")),
+    ("permissions", script!("permissions")),
     ("probe", script!("probe")),
     ("remove_saved", script!("remove_saved")),
     ("seed", script!("seed")),
@@ -237,6 +238,34 @@ impl Scripts {
     }
 }
 
+/// What `permissions` replies to a login that may only read.
+async fn refused_to_a_login_that_may_only_read(scripts: &mut Scripts, code: &str) -> Value {
+    let rules = [
+        "on",
+        ">secret",
+        "~*",
+        "+@read",
+        "+time",
+        "+evalsha",
+        "+script|load",
+    ];
+    redis::cmd("ACL")
+        .arg("SETUSER")
+        .arg("reader")
+        .arg(&rules)
+        .exec_async(&mut scripts.connection)
+        .await
+        .expect("a login");
+    let url = format!("redis://reader:secret@127.0.0.1:{}/", scripts.stores.redis.port());
+    let mut reader = testkit::stores::redis_connection(&url).await.expect("it logs in");
+    let script = redis::Script::new(code);
+    let mut call = script.key("probe");
+    for line in ["TIME", "GET", "HSET field 1", "HGET field", "SADD x"] {
+        call.arg(line);
+    }
+    call.invoke_async(&mut reader).await.expect("the script runs")
+}
+
 #[tokio::test]
 async fn every_script_replies_writes_and_removes_what_its_header_and_the_table_of_fields_say() {
     let mut scripts_of_redis = Scripts::start().await;
@@ -288,6 +317,11 @@ async fn every_script_replies_writes_and_removes_what_its_header_and_the_table_o
         ("enter_epoch", vec!["epoch", "entering"], vec!["an epoch"]),
         ("enter_epoch", vec!["epoch", "scan"], vec!["an epoch"]),
         ("probe", vec!["probe"], vec![]),
+        (
+            "permissions",
+            vec!["probe"],
+            vec!["TIME", "HSET field 1", "SADD x"],
+        ),
     ] {
         let reply: Value = scripts_of_redis.run(codes[script], &keys, &arguments).await;
         replies.insert((script.to_owned(), name_of(&reply)));
@@ -300,6 +334,10 @@ async fn every_script_replies_writes_and_removes_what_its_header_and_the_table_o
         let name = name_of(&reply).replace("{count, downs}", "{t, ms}");
         replies.insert(("throttle".to_owned(), name));
     }
+    let refused = refused_to_a_login_that_may_only_read(&mut scripts_of_redis, codes["permissions"]).await;
+    replies.insert(("permissions".to_owned(), name_of(&refused)));
+    let refused: Vec<String> = redis::from_redis_value(refused).expect("words");
+    assert_eq!(refused, ["REFUSED", "HSET", "SADD"]);
 
     let is_left: bool = scripts_of_redis
         .connection

@@ -2,6 +2,7 @@
 
 use redis::{AsyncCommands, Value};
 use tally::domain::{ItemId, Revision};
+use tally::ledger::Role;
 use tally::live::{CALL_LIMIT_KEYS, Marked};
 
 use super::{Counted, INDEX, KEY, LEASE_LIMIT_MS, Scripts, counted};
@@ -99,7 +100,7 @@ async fn a_call_for_several_keys_treats_each_as_a_call_of_its_own() {
 async fn many_items_get_their_replies_in_order_also_from_a_redis_that_lost_the_scripts() {
     let stores = Stores::start().await;
     let mut connection = stores.redis_connection().await;
-    let counters = counters(&stores.redis_url());
+    let counters = counters(&stores.redis_login_url(Role::Worker));
     let items: Vec<ItemId> = (1..=i64::try_from(2 * CALL_LIMIT_KEYS + 1).expect("a number"))
         .map(|id| ItemId::new(id).expect("positive"))
         .collect();
@@ -148,7 +149,7 @@ async fn many_items_get_their_replies_in_order_also_from_a_redis_that_lost_the_s
 #[tokio::test]
 async fn a_read_returns_every_field_and_changes_nothing() {
     let mut scripts = Scripts::start().await;
-    let counters = counters(&scripts.stores.redis_url());
+    let counters = counters(&scripts.stores.redis_login_url(Role::Worker));
     let item = ItemId::new(1).expect("positive");
     let [nothing] = &counters.read(&[item]).await.expect("Redis answers")[..] else {
         panic!("one item, one answer");

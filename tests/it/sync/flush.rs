@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tally::domain::ItemId;
+use tally::ledger::Role;
 use tally::sync::{Repair, SyncOptions};
 
 use super::{command, epoch, unsaved};
@@ -335,10 +336,10 @@ async fn a_read_that_redis_refuses_makes_no_count_suspect() {
     let tally = Tally::start().await;
     let item = tally.item("x").await;
     tally.add(item, 1).await;
-    command(&tally, &["ACL", "SETUSER", "default", "-hmget"]).await;
+    command(&tally, &["ACL", "SETUSER", "server", "-hmget"]).await;
     let (_, answer) = tally.get(&format!("/v1/items/{item}")).await;
     assert_eq!(answer["current"], false, "{answer}");
-    command(&tally, &["ACL", "SETUSER", "default", "+hmget"]).await;
+    command(&tally, &["ACL", "SETUSER", "server", "+hmget"]).await;
     assert_eq!(tally.live_count(item).await, Some(1), "it was not invalidated");
 }
 
@@ -451,7 +452,7 @@ async fn counters_and_ledger_of_another_worker_are_the_same() {
     let item = tally.item("x").await;
     let other = tally::sync::Worker::new(
         ledger(&tally.stores.database_url),
-        counters(&tally.stores.redis_url()),
+        counters(&tally.stores.redis_login_url(Role::Worker)),
         options(),
     );
     tally.add(item, 1).await;

@@ -1,0 +1,225 @@
+//! What a program's login in Redis must be allowed: `scripts/redis-users` gives each program this.
+//! A login that lacks something is found out before it matters, and what it lacks is named.
+
+use redis::aio::ConnectionLike;
+use redis::{Cmd, RedisError, Value};
+
+use super::scripts::{self, text};
+use super::{KeyPrefix, LiveError};
+use crate::telemetry::Program;
+
+/// What both programs' scripts run, with arguments that fit. All of it is tried on one key, so what
+/// gives that key a time to live comes last.
+const IN_SCRIPTS_OF_BOTH: [&str; 10] = [
+    "TIME",
+    "GET",
+    "SET x",
+    "DEL",
+    "HSET count 1",
+    "HGET count",
+    "HMGET count",
+    "HEXISTS count",
+    "HDEL downs",
+    "SADD x",
+];
+const IN_SCRIPTS_OF_SERVER: [&str; 5] = ["PERSIST", "MGET", "INCRBY 1", "PTTL", "PEXPIRE 1000"];
+const IN_SCRIPTS_OF_WORKER: [&str; 2] = ["SREM x", "PEXPIRE 1000"];
+
+/// What the scripts of a program run.
+fn in_scripts(program: Program) -> impl Iterator<Item = &'static str> {
+    let own = match program {
+        Program::Server => &IN_SCRIPTS_OF_SERVER[..],
+        Program::Worker => &IN_SCRIPTS_OF_WORKER,
+    };
+    IN_SCRIPTS_OF_BOTH.into_iter().chain(own.iter().copied())
+}
+
+/// What a program runs beside its scripts, and no script of it does: commands that change nothing.
+fn beside_scripts(program: Program, keys: &KeyPrefix) -> Vec<(&'static str, Cmd)> {
+    let command = |words: &[&str]| {
+        let mut command = Cmd::new();
+        for word in words {
+            command.arg(*word);
+        }
+        command
+    };
+    let probe = keys.probe();
+    let mut commands = vec![
+        ("PING", command(&["PING"])),
+        ("UNWATCH", command(&["UNWATCH"])),
+        (
+            "SCRIPT LOAD",
+            command(&["SCRIPT", "LOAD", scripts::PERMISSIONS.code()]),
+        ),
+    ];
+    if let Program::Worker = program {
+        commands.extend([
+            ("INFO", command(&["INFO", "server"])),
+            ("DBSIZE", command(&["DBSIZE"])),
+            ("SCAN", command(&["SCAN", "0", "MATCH", &probe, "COUNT", "1"])),
+            ("SSCAN", command(&["SSCAN", &probe, "0"])),
+        ]);
+    }
+    commands
+}
+
+/// Looks whether the login of this connection may do what this program does.
+///
+/// # Errors
+/// When it may not; the error names what is missing. When Redis is unavailable.
+pub(super) async fn check(
+    connection: &mut impl ConnectionLike,
+    keys: &KeyPrefix,
+    program: Program,
+) -> Result<(), LiveError> {
+    let (names, commands): (Vec<_>, Vec<_>) = beside_scripts(program, keys).into_iter().unzip();
+    let replies = scripts::send(connection, commands.into_iter()).await?;
+    let mut missing = Missing::default();
+    for (name, reply) in names.into_iter().zip(replies) {
+        if let Value::ServerError(error) = reply {
+            missing.note(name, &error.into());
+        }
+    }
+    let tried: Vec<&str> = in_scripts(program).collect();
+    let called = scripts::PERMISSIONS
+        .call_once(connection, &[&keys.probe()], &tried)
+        .await;
+    match called {
+        Err(LiveError::Redis(error)) if missing.note("EVALSHA", &error) => {}
+        Err(error) => return missing.or(keys, program).and(Err(error)),
+        Ok(reply) => match &reply {
+            Value::Array(words) if words.first().and_then(text) == Some("REFUSED") => {
+                let commands = words.iter().skip(1).filter_map(text);
+                missing.commands.extend(commands.map(str::to_owned));
+            }
+            reply if text(reply) == Some("ALLOWED") => {}
+            _ => return Err(scripts::PERMISSIONS.unexpected(reply)),
+        },
+    }
+    missing.or(keys, program)
+}
+
+/// What a login lacks.
+#[derive(Default)]
+struct Missing {
+    commands: Vec<String>,
+    has_keys_missing: bool,
+}
+
+impl Missing {
+    /// Notes a refusal of this command; returns whether it is one for want of a permission.
+    fn note(&mut self, command: &str, error: &RedisError) -> bool {
+        if error.code() != Some("NOPERM") {
+            return false;
+        }
+        // Redis' words differ with its version. All of them say which of the two it is.
+        if error.detail().is_some_and(|detail| detail.contains("key")) {
+            self.has_keys_missing = true;
+        } else {
+            self.commands.push(command.to_owned());
+        }
+        true
+    }
+
+    fn or(self, keys: &KeyPrefix, program: Program) -> Result<(), LiveError> {
+        let mut parts = Vec::new();
+        if self.has_keys_missing {
+            parts.push(format!("use the keys {keys}*"));
+        }
+        if !self.commands.is_empty() {
+            parts.push(format!("run {}", self.commands.join(", ")));
+        }
+        if parts.is_empty() {
+            return Ok(());
+        }
+        Err(LiveError::Permission {
+            missing: parts.join(", nor "),
+            program: match program {
+                Program::Server => "server",
+                Program::Worker => "worker",
+            },
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    const USERS: &str = include_str!("../../scripts/redis-users");
+    /// Of the scripts of counters and of the probe.
+    const SCRIPTS_OF_SERVER: [&str; 4] = ["count", "seed", "invalidate", "probe"];
+    const SCRIPTS_OF_WORKER: [&str; 8] = [
+        "mark_saved",
+        "expire",
+        "invalidate",
+        "claim_rebuild",
+        "clear_rebuild",
+        "remove_saved",
+        "advance",
+        "enter_epoch",
+    ];
+
+    /// What a script of `lua/` runs.
+    fn run_by(script: &str) -> BTreeSet<String> {
+        let file = format!("{}/lua/{script}.lua", env!("CARGO_MANIFEST_DIR"));
+        let code = std::fs::read_to_string(file).expect("a script");
+        let code = code.lines().filter(|line| !line.trim_start().starts_with("--"));
+        let calls = code.flat_map(|line| line.split("call('").skip(1));
+        calls
+            .map(|call| call.split('\'').next().expect("a name").to_owned())
+            .collect()
+    }
+
+    fn tried(program: Program) -> BTreeSet<String> {
+        in_scripts(program)
+            .map(|line| line.split(' ').next().expect("a name").to_owned())
+            .collect()
+    }
+
+    #[test]
+    fn what_is_tried_is_what_the_scripts_run() {
+        for (program, scripts) in [
+            (Program::Server, &SCRIPTS_OF_SERVER[..]),
+            (Program::Worker, &SCRIPTS_OF_WORKER),
+        ] {
+            let mut run: BTreeSet<String> = scripts.iter().flat_map(|name| run_by(name)).collect();
+            // The owner's mark, beside the scripts.
+            run.extend(["GET", "SET"].map(str::to_owned));
+            if let Program::Worker = program {
+                // What puts items into the index that something else has taken out, and a cursor that
+                // is none.
+                run.extend(["SADD", "DEL"].map(str::to_owned));
+            }
+            assert_eq!(tried(program), run, "{program:?}");
+        }
+    }
+
+    #[test]
+    fn each_user_is_allowed_what_is_tried_and_no_more() {
+        for (user, program, more) in [
+            // Those of the throttles.
+            ("server", Program::Server, &["+incr", "+pttl"][..]),
+            ("operator", Program::Server, &[]),
+            ("worker", Program::Worker, &[]),
+        ] {
+            let line = USERS
+                .lines()
+                .find(|line| line.starts_with(&format!("user {user} ")))
+                .expect(user);
+            let (_, allowed) = line.split_once(" -@all ").expect("nothing first");
+            let allowed: BTreeSet<String> = allowed.split(' ').map(str::to_owned).collect();
+            let keys = KeyPrefix::default();
+            let beside = beside_scripts(program, &keys)
+                .into_iter()
+                .map(|(name, _)| name.to_owned());
+            let needed = tried(program).into_iter().chain(beside);
+            let needed = needed.chain(["EVALSHA".to_owned()]);
+            let needed = needed.map(|name| format!("+{}", name.to_lowercase().replace(' ', "|")));
+            let needed: BTreeSet<String> = needed.chain(more.iter().map(|one| (*one).to_owned())).collect();
+            assert_eq!(allowed, needed, "{user}");
+        }
+    }
+}
