@@ -165,10 +165,14 @@ fn credentials(results: &Results) -> Vec<Target> {
             Some(cpu(row)? - cpu(open)?)
         }))
     };
-    let throttled = median(rows().filter(|row| row.with == With::FullThrottle).filter_map(|row| {
-        let open = rows().find(|open| open.with == With::Nothing && open.round == row.round)?;
-        Some(row.cpu_us_per_request.sum() / cpu(open)?)
-    }));
+    let throttled = median(
+        rows()
+            .filter(|row| row.with == With::FullThrottle)
+            .filter_map(|row| {
+                let open = rows().find(|open| open.with == With::Nothing && open.round == row.round)?;
+                Some(row.cpu_us_per_request.sum() / cpu(open)?)
+            }),
+    );
     let throttled = Target::at_most(
         1.0,
         "a vote that a throttle refuses: CPU against that of a vote",
