@@ -18,8 +18,8 @@ use crate::http::limits::{
 };
 use crate::http::{PAGE_DEFAULT_ITEMS, PAGE_LIMIT_ITEMS, PROBE_LIMIT, REFUSAL_LIMIT_BYTES};
 use crate::ledger::{
-    ANSWER_MARGIN, DECIDE_LIMIT, IDLE_TRANSACTION_LIMIT, ITEM_CACHE_LIMIT_ITEMS, NAMES_LIMIT_ITEMS,
-    ROLL_UP_LIMIT_IDS, SERVER_STATEMENT_LIMIT, WORKER_STATEMENT_LIMIT, WRITER_KEEPALIVE,
+    ANSWER_MARGIN, DECIDE_LIMIT, IDLE_TRANSACTION_LIMIT, ITEM_CACHE_LIMIT_ITEMS, JOB_LEASE_LIFE,
+    NAMES_LIMIT_ITEMS, ROLL_UP_LIMIT_IDS, SERVER_STATEMENT_LIMIT, WORKER_STATEMENT_LIMIT, WRITER_KEEPALIVE,
 };
 use crate::live::{
     BACK_PRESSURE_LIMIT, CALL_LIMIT_KEYS, LEASE_LIMIT_MS, REPAIR_LIMIT_ITEMS, SUSPECTS_LIMIT_ITEMS,
@@ -27,7 +27,8 @@ use crate::live::{
 use crate::live::{SERVER_ANSWER_LIMIT, WORKER_ANSWER_LIMIT};
 use crate::replay::LATENCY_LIMIT_US;
 use crate::sync::{
-    COLLECT_LIMIT, COLLECT_LIMIT_COUNTERS, GENTLE_FOR, GENTLE_LIMIT_COUNTERS, VOTING_CHUNK_IDS,
+    COLLECT_LIMIT, COLLECT_LIMIT_COUNTERS, GENTLE_FOR, GENTLE_LIMIT_COUNTERS, JOB_WAIT_LIMIT, RENEW_EVERY,
+    RENEW_LIMIT, VOTING_CHUNK_IDS,
 };
 use crate::telemetry::{LARGEST_BATCH_BOUND, LARGEST_SECONDS_BOUND};
 use crate::votes::{
@@ -144,6 +145,13 @@ const _: () = assert!(
 // The system ends an unanswered connection when the probes of an idle one would.
 const _: () = assert!(number(WRITER_KEEPALIVE[3].1) == KEEPALIVE_MS);
 // The worker.
+
+// A lease outlives two renewals that fail. A transaction of a worker that stalls ends before its lease
+// does, so that a job can be taken over as soon as it has run out.
+const _: () =
+    assert!(ms(JOB_LEASE_LIFE) > 3 * ms(RENEW_EVERY) && ms(JOB_LEASE_LIFE) > ms(IDLE_TRANSACTION_LIMIT));
+// A command waits for longer than a worker that was killed keeps its job, and less than one that hangs.
+const _: () = assert!(ms(JOB_WAIT_LIMIT) > 2 * ms(JOB_LEASE_LIFE) && ms(RENEW_LIMIT) > ms(JOB_WAIT_LIMIT));
 
 // The transactions of a server, and of a worker that was cut off, end while the audit waits.
 const _: () = assert!(ms(DECIDE_LIMIT) > STATEMENT_MS && ms(DECIDE_LIMIT) > ms(IDLE_TRANSACTION_LIMIT));

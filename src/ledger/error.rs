@@ -31,6 +31,8 @@ pub enum LedgerError {
     Undecided(Duration),
     #[error("{0} tries to read Postgres' incarnation failed: others keep replacing its token")]
     Incarnation(u32),
+    #[error("another worker has taken the job {0} over")]
+    LeaseLost(&'static str),
     #[error("another epoch has begun since the counts were read: they are read again")]
     EpochEnded,
     #[error(

@@ -33,6 +33,6 @@ pub use server::{
 };
 pub(crate) use server::{ITEM_CACHE_LIMIT_ITEMS, NAMES_LIMIT_ITEMS};
 pub use worker::{
-    AuditRow, BrokenPage, EpochNumber, IDEMPOTENCY_KEY_AGE, Progress, ROLL_UP_LIMIT_IDS, RebuiltCount,
-    RolledUp, Saved, WorkerLedger, WriterProgress,
+    AuditRow, BrokenPage, EpochNumber, IDEMPOTENCY_KEY_AGE, JOB_LEASE_LIFE, Job, JobLease, Progress,
+    ROLL_UP_LIMIT_IDS, RebuiltCount, RolledUp, RunOutcome, Saved, Taken, WorkerLedger, WriterProgress,
 };

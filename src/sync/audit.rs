@@ -10,13 +10,13 @@ use std::collections::HashMap;
 use std::fmt;
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use super::verdict::{Verdict, verdict};
 use super::{SyncError, Worker};
 use crate::domain::{ActKind, ActOutcome, ItemId, NewAct, Revision};
-use crate::ledger::{AuditRow, LedgerError};
+use crate::ledger::{AuditRow, Job, JobLease, LedgerError};
 use crate::telemetry::name;
 
 /// How often the audit looks again at counts that votes in flight may explain,
@@ -81,12 +81,46 @@ impl fmt::Display for AuditReport {
 }
 
 impl Worker {
-    /// One full audit.
+    /// One full audit. One that repairs is a job of one worker at a time: it waits for another one's.
     ///
     /// # Errors
-    /// When a store is unavailable, Redis hides its identity, or the keys are another Tally's.
-    /// The watermark keeps what it was moved.
+    /// When a store is unavailable, Redis hides its identity, the keys are another Tally's, or another
+    /// worker's audit does not end within [`super::JOB_WAIT_LIMIT`]. The watermark keeps what it was
+    /// moved.
     pub async fn audit(&self, repair: Repair) -> Result<AuditReport, SyncError> {
+        match repair {
+            Repair::No => self.audit_under(None).await,
+            Repair::Yes => {
+                let run = self.begin_job_when_free(Job::Audit).await?;
+                run.end_with(self.repair_under(run.lease())).await
+            }
+        }
+    }
+
+    /// One full audit that repairs; `None`: another worker is at it.
+    ///
+    /// # Errors
+    /// As [`Worker::audit`].
+    pub(super) async fn audit_unless_taken(&self) -> Result<Option<AuditReport>, SyncError> {
+        let Some(run) = self.begin_job(Job::Audit).await? else {
+            return Ok(None);
+        };
+        run.end_with(self.repair_under(run.lease())).await.map(Some)
+    }
+
+    async fn repair_under(&self, lease: &JobLease) -> Result<(AuditReport, Value), SyncError> {
+        let report = self.audit_under(Some(lease)).await?;
+        let details = json!({
+            "items": report.items,
+            "votes": report.votes,
+            "wrong_items": report.wrong_items,
+            "repaired_items": report.repaired_items,
+        });
+        Ok((report, details))
+    }
+
+    /// One full audit: with a lease it repairs, without one it only reports.
+    async fn audit_under(&self, lease: Option<&JobLease>) -> Result<AuditReport, SyncError> {
         let started = Instant::now();
         // Without Redis there is nothing to compare with. Neither is there in another Tally's,
         // or in one that may have been replaced unseen.
@@ -114,7 +148,10 @@ impl Worker {
             let items = self.ledger.item_ids(after, limit).await?;
             let Some(last) = items.last() else { break };
             after = last.get();
-            self.audit_page(items, repair, &mut report).await?;
+            if let Some(lease) = lease {
+                lease.check()?;
+            }
+            self.audit_page(items, lease, &mut report).await?;
         }
         metrics::histogram!(name::AUDIT_SECONDS).record(started.elapsed().as_secs_f64());
         metrics::counter!(name::AUDIT_WRONG_ITEMS).increment(report.wrong_items as u64);
@@ -169,7 +206,7 @@ impl Worker {
     async fn audit_page(
         &self,
         mut items: Vec<ItemId>,
-        repair: Repair,
+        lease: Option<&JobLease>,
         report: &mut AuditReport,
     ) -> Result<(), SyncError> {
         report.items += items.len();
@@ -207,7 +244,10 @@ impl Worker {
         for (row, by) in wrong.iter().take(NAMED_LIMIT_ITEMS) {
             tracing::error!(item = %row.item_id, by, exact = %row.exact_count, saved = %row.saved_count, "a count is wrong");
         }
-        if repair == Repair::Yes && !wrong.is_empty() {
+        if let (Some(lease), false) = (lease, wrong.is_empty()) {
+            // Redis does not know the lease. What comes after this look does no harm: to invalidate is
+            // always safe.
+            self.ledger.check_job(lease).await?;
             let items: Vec<ItemId> = wrong.iter().map(|(row, _)| row.item_id).collect();
             self.counters.invalidate(&items).await?;
             metrics::counter!(name::INVALIDATIONS, "why" => "audit").increment(items.len() as u64);

@@ -9,6 +9,7 @@ mod audit;
 mod epoch;
 mod evict;
 mod flush;
+mod jobs;
 mod rebuild;
 mod recovery;
 mod report;
@@ -29,13 +30,14 @@ use tokio::sync::{Mutex, OnceCell};
 
 pub use audit::{AuditReport, Repair};
 pub(crate) use flush::{COLLECT_LIMIT, COLLECT_LIMIT_COUNTERS, GENTLE_FOR, GENTLE_LIMIT_COUNTERS};
+pub(crate) use jobs::{JOB_WAIT_LIMIT, RENEW_EVERY, RENEW_LIMIT};
 pub use report::FlushReport;
 pub(crate) use roll_up::VOTING_CHUNK_IDS;
 pub use rules::RulesReport;
 pub use schedule::{Schedule, run};
 
 use crate::domain::Owner;
-use crate::ledger::{LedgerError, WorkerLedger};
+use crate::ledger::{Job, LedgerError, WorkerLedger};
 use crate::live::{Counters, LiveError};
 
 /// Why a step did not end well. Every step may be taken again.
@@ -45,6 +47,8 @@ pub enum SyncError {
     Ledger(#[from] LedgerError),
     #[error(transparent)]
     Live(#[from] LiveError),
+    #[error("another worker has been at the job {0} for over {1:?}; try again when it is done")]
+    JobTaken(Job, Duration),
 }
 
 impl SyncError {
@@ -53,6 +57,7 @@ impl SyncError {
         match self {
             Self::Ledger(error) => error.is_unfit(),
             Self::Live(error) => error.is_unfit(),
+            Self::JobTaken(..) => false,
         }
     }
 }

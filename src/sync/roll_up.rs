@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use super::{SyncError, Worker};
-use crate::ledger::ROLL_UP_LIMIT_IDS;
+use crate::ledger::{Job, JobLease, ROLL_UP_LIMIT_IDS};
 use crate::telemetry::name;
 
 /// From how many vote ids a second on voters count as being at work. Each vote takes
@@ -23,7 +24,19 @@ const REST_LIMIT: Duration = Duration::from_secs(1);
 impl Worker {
     /// Moves the watermark up to the votes that may still be in flight. Leaves most of
     /// the time to voters that are at work.
+    ///
+    /// One worker at a time: while another one is at it, this does nothing.
     pub(super) async fn roll_up(&self) -> Result<(), SyncError> {
+        if let Some(run) = self.begin_job(Job::RollUp).await? {
+            run.end_with(self.roll_up_under(run.lease())).await?;
+        }
+        let lag = self.ledger.watermark_lag().await?;
+        metrics::gauge!(name::WATERMARK_LAG).set(lag as f64);
+        Ok(())
+    }
+
+    async fn roll_up_under(&self, lease: &JobLease) -> Result<((), Value), SyncError> {
+        let (mut votes, mut chunks) = (None, 0);
         let mut looked = Instant::now();
         // Votes in flight stay beyond the watermark, where the audit sees them.
         let in_flight_after = self.in_flight_after().await?;
@@ -32,8 +45,9 @@ impl Worker {
         let mut chunk_ids = VOTING_CHUNK_IDS;
         loop {
             let started = Instant::now();
-            let rolled_up = self.ledger.roll_up_votes(safe, chunk_ids).await?;
+            let rolled_up = self.ledger.roll_up_votes(lease, safe, chunk_ids).await?;
             let Some(rolled_up) = rolled_up else { break };
+            (votes, chunks) = (Some(rolled_up.votes), chunks + 1);
             tracing::debug!(
                 watermark = %rolled_up.watermark,
                 votes = rolled_up.votes,
@@ -53,9 +67,7 @@ impl Worker {
             chunk_ids = pace.chunk_ids;
             sleep(pace.rest).await;
         }
-        let lag = self.ledger.watermark_lag().await?;
-        metrics::gauge!(name::WATERMARK_LAG).set(lag as f64);
-        Ok(())
+        Ok(((), json!({ "chunks": chunks, "vote_total": votes })))
     }
 }
 

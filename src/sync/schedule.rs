@@ -4,11 +4,13 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::json;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 use tokio_cron_scheduler::{Job, JobScheduler};
 
 use super::{AuditReport, FlushReport, Repair, SyncError, Worker};
+use crate::ledger;
 use crate::telemetry::name;
 
 /// How many scans `--once` makes at the most until the system is quiescent: a rebuild in
@@ -46,6 +48,8 @@ pub struct Schedule {
 /// # Errors
 /// When the schedule cannot be set up. A store that is unavailable is waited for.
 pub async fn run(worker: Worker, schedule: &Schedule, stop: impl Future<Output = ()>) -> anyhow::Result<()> {
+    // As the tables of jobs call it.
+    tracing::info!(worker = worker.ledger.name(), "working");
     let mut scheduler = JobScheduler::new().await?;
     scheduler.add(audit_job(worker.clone(), schedule)?).await?;
     scheduler.start().await?;
@@ -107,6 +111,7 @@ pub async fn run(worker: Worker, schedule: &Schedule, stop: impl Future<Output =
             tracing::warn!(limit = ?schedule.last_flush_limit, "the last flush took too long and was left")
         }
     }
+    worker.give_back_jobs().await;
     showing.abort();
     Ok(())
 }
@@ -149,9 +154,8 @@ async fn keep_rolling_up(worker: &Worker) {
 /// Deletes old idempotency keys again and again, until the worker stops.
 async fn keep_deleting_keys(worker: &Worker) {
     while !worker.is_stopping() {
-        match worker.ledger.delete_old_keys().await {
-            Ok(true) => {}
-            Ok(false) => sleep(KEYS_EVERY.mul_f64(rand::random_range(0.75..1.25))).await,
+        match delete_keys(worker).await {
+            Ok(()) => sleep(KEYS_EVERY.mul_f64(rand::random_range(0.75..1.25))).await,
             Err(error) => {
                 // What else needs Postgres says it louder.
                 tracing::debug!(%error, "old idempotency keys cannot be deleted; trying again");
@@ -159,6 +163,24 @@ async fn keep_deleting_keys(worker: &Worker) {
             }
         }
     }
+}
+
+/// Deletes all idempotency keys that are old, unless another worker is at it.
+async fn delete_keys(worker: &Worker) -> Result<(), SyncError> {
+    let Some(run) = worker.begin_job(ledger::Job::DeleteKeys).await? else {
+        return Ok(());
+    };
+    let deleting = async {
+        let mut total = 0;
+        loop {
+            let (keys, is_more) = worker.ledger.delete_old_keys(run.lease()).await?;
+            total += keys;
+            if !is_more || worker.is_stopping() {
+                return Ok(((), json!({ "keys": total })));
+            }
+        }
+    };
+    run.end_with(deleting).await
 }
 
 /// Scans over all counters again and again, page by page, until the worker stops. At full
@@ -216,8 +238,10 @@ fn audit_job(worker: Worker, schedule: &Schedule) -> anyhow::Result<Job> {
             };
             sleep(AUDIT_SPREAD.mul_f64(rand::random_range(0.0..1.0))).await;
             let _pass = worker.watch.begin("audit");
-            match worker.audit(Repair::Yes).await {
-                Ok(report) => log_audit(&report),
+            match worker.audit_unless_taken().await {
+                Ok(Some(report)) => log_audit(&report),
+                // Another worker is at it.
+                Ok(None) => {}
                 Err(error) => {
                     metrics::counter!(name::JOB_FAILURES, "job" => "audit").increment(1);
                     tracing::warn!(%error, "the audit failed; it comes again in its time");

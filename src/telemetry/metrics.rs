@@ -147,6 +147,15 @@ metrics! {
     /// How long the pass of this job that is under way has been running; 0 between passes.
     JOB_RUNNING_SECONDS = "tally_job_running_seconds", Gauge of "seconds", Worker,
         "job" in ["flush", "scan", "roll_up", "audit"];
+    /// Runs of jobs that one worker at a time does, as they ended on this worker; `lost`: it
+    /// stalled, and another worker took the job over.
+    JOB_RUNS = "tally_job_runs_total", Counter of "runs", Worker,
+        "job" in ["roll_up", "audit", "delete_keys"], "outcome" in ["done", "failed", "lost"];
+    /// Time of one run of a job, on this worker.
+    JOB_SECONDS = "tally_job_seconds", Histogram of "seconds", Worker, "job" in ["roll_up", "audit", "delete_keys"];
+    /// When a run of the job last ended well, on whatever worker, in seconds since 1970, as far
+    /// as this worker has seen; 0 before the first.
+    JOB_SUCCESS = "tally_job_success_timestamp_seconds", Gauge of "seconds", Worker, "job" in ["roll_up", "audit", "delete_keys"];
     /// How many vote ids lie beyond the watermark. Each seed and each audit reads its item's
     /// votes among them.
     WATERMARK_LAG = "tally_watermark_lag_votes", Gauge of "votes", Worker;
@@ -240,17 +249,18 @@ impl Metric {
         }
     }
 
-    /// The labels of each sample that is known in advance. No metric has more than one label
-    /// with known values.
+    /// The labels of each sample that is known in advance: each value with each of the others. None,
+    /// if there is a label whose values are not known.
     fn known_labels(&self) -> Vec<Vec<(&'static str, &'static str)>> {
-        match self.labels {
-            [] => vec![Vec::new()],
-            [label, ..] => label
-                .values
-                .iter()
-                .map(|value| vec![(label.name, *value)])
-                .collect(),
+        let mut samples = vec![Vec::new()];
+        for label in self.labels {
+            let with = |sample: Vec<_>| {
+                let values = label.values.iter();
+                values.map(move |value| [sample.clone(), vec![(label.name, *value)]].concat())
+            };
+            samples = samples.into_iter().flat_map(with).collect();
         }
+        samples
     }
 }
 

@@ -157,12 +157,17 @@ impl Stores {
     /// Starts both. Commits survive the end of any process, not that of the machine.
     pub async fn start() -> Self {
         let folder = temporary_folder("stores-").expect("a folder");
+        Self::start_in(folder, Variables::new()).await
+    }
+
+    /// The same in this folder, with these variables in the environment of Postgres.
+    pub async fn start_in(folder: TempDir, variables: Variables) -> Self {
         let template = kept_template().await.expect("a template");
         let postgres = start_copy(
             &template,
             &folder.path().join("postgres"),
             Durability::ProcessOnly,
-            Variables::new(),
+            variables,
         )
         .await
         .expect("a copy of the template");

@@ -28,7 +28,7 @@ begin
     execute format('grant usage on schema %I to tally_server, tally_worker, tally_report, tally_operator', current_schema());
 end $$;
 
-revoke all on table item, open_item, open_poll, vote, rule, place, ballot, idempotency_key, api_key, act, voiding, voided, watermark, epoch, identity, incarnation, writer_connection, _sqlx_migrations
+revoke all on table item, open_item, open_poll, vote, rule, place, ballot, idempotency_key, api_key, act, voiding, voided, watermark, epoch, identity, incarnation, writer_connection, job, job_run, _sqlx_migrations
     from tally_server, tally_worker, tally_report, tally_operator;
 revoke all on sequence item_id_seq, vote_id_seq from tally_server, tally_worker, tally_report, tally_operator;
 
@@ -84,6 +84,12 @@ grant select (number), update (number) on epoch to tally_worker;
 grant select, insert (one), delete on incarnation to tally_worker;
 -- They see how far each is, find those that are gone, and remove those.
 grant select (name, counted_vote_id), delete on writer_connection to tally_worker;
+
+-- Who is at which job, and how the last runs went.
+grant select (name, fencing_number, holder, lease_until, succeeded_at),
+      update (fencing_number, holder, lease_until, succeeded_at) on job to tally_worker;
+grant select, insert (job, fencing_number, worker), update (ended_at, took_micros, outcome, details), delete
+    on job_run to tally_worker;
 
 -- What became of the rules, without who voted; and the keys that are old enough to go.
 grant execute on function broken_rules, broken_changes to tally_worker;

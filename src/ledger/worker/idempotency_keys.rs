@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::WorkerLedger;
+use super::jobs::JobLease;
 use crate::ledger::LedgerError;
 
 /// How long a key is kept, by Postgres' clock.
@@ -11,21 +12,24 @@ pub const IDEMPOTENCY_KEY_AGE: Duration = Duration::from_secs(24 * 60 * 60);
 const DELETE_LIMIT_KEYS: i64 = 10_000;
 
 impl WorkerLedger {
-    /// Deletes keys that are older than [`IDEMPOTENCY_KEY_AGE`]. Returns whether there may be more.
+    /// Deletes keys that are older than [`IDEMPOTENCY_KEY_AGE`], under the lease of
+    /// [`super::Job::DeleteKeys`]. Returns how many, and whether there may be more.
     ///
     /// # Errors
-    /// When Postgres is unavailable.
-    pub async fn delete_old_keys(&self) -> Result<bool, LedgerError> {
-        let deleted = sqlx::query!(
-            "delete from idempotency_key where key_hash = any(array(
-                 select key_hash from idempotency_key
-                 where created_at < now() - $1::bigint * interval '1 second'
-                 order by created_at limit $2))",
+    /// When the lease is lost ([`LedgerError::LeaseLost`]), or Postgres is unavailable.
+    pub async fn delete_old_keys(&self, lease: &JobLease) -> Result<(i64, bool), LedgerError> {
+        let deleted = sqlx::query_file!(
+            "src/ledger/sql/delete_old_keys.sql",
             IDEMPOTENCY_KEY_AGE.as_secs() as i64,
-            DELETE_LIMIT_KEYS
+            DELETE_LIMIT_KEYS,
+            lease.number(),
+            lease.holder()
         )
-        .execute(&self.database.pool)
+        .fetch_one(&self.database.pool)
         .await?;
-        Ok(i64::try_from(deleted.rows_affected()) == Ok(DELETE_LIMIT_KEYS))
+        if !deleted.is_held {
+            return Err(lease.lost());
+        }
+        Ok((deleted.keys, deleted.keys == DELETE_LIMIT_KEYS))
     }
 }

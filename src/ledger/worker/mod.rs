@@ -5,6 +5,7 @@ mod counts;
 mod crashed_writers;
 mod idempotency_keys;
 mod incarnation;
+mod jobs;
 mod open_transactions;
 mod roll_up;
 mod rules;
@@ -13,6 +14,7 @@ pub use audit::AuditRow;
 pub use counts::{EpochNumber, RebuiltCount, Saved};
 pub use crashed_writers::{Progress, WriterProgress};
 pub use idempotency_keys::IDEMPOTENCY_KEY_AGE;
+pub use jobs::{JOB_LEASE_LIFE, Job, JobLease, RunOutcome, Taken};
 pub use roll_up::{ROLL_UP_LIMIT_IDS, RolledUp};
 pub use rules::BrokenPage;
 
@@ -32,6 +34,9 @@ pub struct WorkerLedger {
     database: Database,
     /// Whether someone else had locked rows of items a moment ago. Shared by its clones.
     has_locked_rows: Arc<AtomicBool>,
+    /// By which the others know this worker: what it is, and a part that no other has. Shared by its
+    /// clones.
+    name: Arc<str>,
 }
 
 impl WorkerLedger {
@@ -50,7 +55,13 @@ impl WorkerLedger {
         Ok(Self {
             database,
             has_locked_rows: Arc::default(),
+            name: format!("{application_name} {:016x}", rand::random::<u64>()).into(),
         })
+    }
+
+    /// By which the others know this worker, as a holder of jobs.
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// Up to `limit` item ids above `after`, in order.

@@ -4,6 +4,7 @@ use sqlx::PgExecutor;
 
 use super::WorkerLedger;
 use super::counts::DEADLOCK_LIMIT_TRIES;
+use super::jobs::{JobLease, hold};
 use crate::domain::VoteId;
 use crate::ledger::LedgerError;
 use crate::ledger::error::{is_deadlock, is_lock_timeout};
@@ -38,19 +39,20 @@ impl WorkerLedger {
     }
 
     /// Rolls up one chunk of the votes between the watermark and `safe_vote_id`, up to
-    /// `limit_ids` ids, in one transaction. Returns `None` when there is nothing to roll up, or
-    /// another worker is at it.
+    /// `limit_ids` ids, in one transaction, under the lease of [`super::Job::RollUp`]. Returns `None` when there
+    /// is nothing to roll up, or a worker of a version without leases is at it.
     ///
     /// # Errors
-    /// When Postgres is unavailable or too slow; the watermark then stays.
+    /// When the lease is lost ([`LedgerError::LeaseLost`]); when Postgres is unavailable or too slow; the watermark then stays.
     pub async fn roll_up_votes(
         &self,
+        lease: &JobLease,
         safe_vote_id: VoteId,
         limit_ids: i64,
     ) -> Result<Option<RolledUp>, LedgerError> {
         let mut tries = 1;
         loop {
-            match self.try_roll_up(safe_vote_id, limit_ids).await {
+            match self.try_roll_up(lease, safe_vote_id, limit_ids).await {
                 // The transaction was rolled back: nothing of it is stored.
                 Err(LedgerError::Postgres(error))
                     if (is_deadlock(&error) || is_lock_timeout(&error)) && tries < DEADLOCK_LIMIT_TRIES =>
@@ -65,14 +67,16 @@ impl WorkerLedger {
 
     async fn try_roll_up(
         &self,
+        lease: &JobLease,
         safe_vote_id: VoteId,
         limit_ids: i64,
     ) -> Result<Option<RolledUp>, LedgerError> {
         let mut transaction = self.database.pool.begin().await?;
+        hold(&mut *transaction, lease).await?;
         let watermark = sqlx::query_scalar!("select vote_id from watermark for no key update skip locked")
             .fetch_optional(&mut *transaction)
             .await?;
-        // Another worker rolls up.
+        // A worker of a version without leases rolls up.
         let Some(watermark) = watermark else {
             return Ok(None);
         };

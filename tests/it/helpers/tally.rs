@@ -13,7 +13,7 @@ use tally::domain::{self, Count, Item, ItemId, ItemName, NewVote, Throttles, Vot
 use tally::http::access::{Open, Origins, Proxies};
 use tally::http::limits::CONNECTIONS_LIMIT;
 use tally::http::{ClientLimits, Server, ServerOptions};
-use tally::ledger::{Role, ServerLedger, WorkerLedger};
+use tally::ledger::{Job, JobLease, Role, ServerLedger, WorkerLedger};
 use tally::live::{Counters, KeyPrefix, LiveCounts, Redis, SERVER_ANSWER_LIMIT};
 use tally::sync::{SyncOptions, Worker};
 use tally::votes::{SeedBackoff, VoteQueue};
@@ -68,6 +68,12 @@ pub fn metric(sample: &str) -> f64 {
 
 pub fn ledger(url: &str) -> WorkerLedger {
     WorkerLedger::new(url, "test").expect("a URL")
+}
+
+/// The lease of the roll-up, for tests that roll up by themselves.
+pub async fn roll_up_lease(ledger: &WorkerLedger) -> JobLease {
+    let taken = ledger.take_job(Job::RollUp).await.expect("Postgres answers");
+    taken.lease.expect("nobody rolls up")
 }
 
 pub fn server_ledger(url: &str) -> ServerLedger {

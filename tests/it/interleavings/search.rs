@@ -7,6 +7,8 @@ use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
 use tally::ledger::{ROLL_UP_LIMIT_IDS, WorkerLedger};
 use tokio::sync::RwLock;
 
+use crate::helpers::tally::roll_up_lease;
+
 /// Interleavings that are played at once, each on items of its own.
 pub(super) const PARALLEL: usize = 8;
 /// After so many interleavings the audit moves the watermark, while others are played.
@@ -31,11 +33,12 @@ pub(super) async fn search(
         .unwrap_or(1);
     let next = Arc::new(AtomicU64::new(0));
     let roll_ups = Arc::new(RwLock::new(()));
+    let lease = Arc::new(roll_up_lease(ledger).await);
     let tasks: Vec<_> = players
         .into_iter()
         .map(|mut player| {
             let ledger = ledger.clone();
-            let (next, roll_ups) = (Arc::clone(&next), Arc::clone(&roll_ups));
+            let (next, roll_ups, lease) = (Arc::clone(&next), Arc::clone(&roll_ups), Arc::clone(&lease));
             tokio::spawn(async move {
                 loop {
                     let number = next.fetch_add(1, Ordering::Relaxed);
@@ -46,7 +49,7 @@ pub(super) async fn search(
                         let _alone = roll_ups.write().await;
                         let safe = ledger.safe_vote_id().await.expect("a safe id");
                         ledger
-                            .roll_up_votes(safe, ROLL_UP_LIMIT_IDS)
+                            .roll_up_votes(&lease, safe, ROLL_UP_LIMIT_IDS)
                             .await
                             .expect("a roll-up");
                     }

@@ -5,12 +5,13 @@ use tally::ledger::ROLL_UP_LIMIT_IDS;
 
 use super::{item, items, vote};
 use crate::helpers::stores::{Stores, blocker};
-use crate::helpers::tally::{ledger, server_ledger};
+use crate::helpers::tally::{ledger, roll_up_lease, server_ledger};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn saves_and_roll_ups_that_race_for_the_same_items_lose_nothing_of_each_other() {
     let stores = Stores::start().await;
     let ledger = ledger(&stores.database_url);
+    let lease = roll_up_lease(&ledger).await;
     let pool = stores.pool();
     let items = items(&pool, 200).await;
     let saving = tokio::spawn({
@@ -37,7 +38,12 @@ async fn saves_and_roll_ups_that_race_for_the_same_items_lose_nothing_of_each_ot
         rounds += 1;
         let safe = ledger.safe_vote_id().await.expect("a safe id");
         // In chunks that end in the middle of the items.
-        while ledger.roll_up_votes(safe, 70).await.expect("a roll-up").is_some() {}
+        while ledger
+            .roll_up_votes(&lease, safe, 70)
+            .await
+            .expect("a roll-up")
+            .is_some()
+        {}
     }
     saving.await.expect("no panic");
     let wrong: i64 =
@@ -53,6 +59,7 @@ async fn saves_and_roll_ups_that_race_for_the_same_items_lose_nothing_of_each_ot
 async fn a_roll_up_leaves_the_rest_to_the_next_and_gives_way_to_another() {
     let stores = Stores::start().await;
     let ledger = ledger(&stores.database_url);
+    let lease = roll_up_lease(&ledger).await;
     let server = server_ledger(&stores.database_url);
     let x = item(&server).await;
     let pool = stores.pool();
@@ -63,7 +70,10 @@ async fn a_roll_up_leaves_the_rest_to_the_next_and_gives_way_to_another() {
         .expect("votes");
     let safe = ledger.safe_vote_id().await.expect("a safe id");
     let roll_up = async |limit_ids| {
-        let rolled_up = ledger.roll_up_votes(safe, limit_ids).await.expect("a roll-up");
+        let rolled_up = ledger
+            .roll_up_votes(&lease, safe, limit_ids)
+            .await
+            .expect("a roll-up");
         rolled_up.map(|rolled_up| (rolled_up.watermark.get(), rolled_up.votes))
     };
     assert_eq!(roll_up(2).await, Some((2, 2)));
@@ -82,6 +92,7 @@ async fn a_roll_up_leaves_the_rest_to_the_next_and_gives_way_to_another() {
 async fn the_watermark_waits_for_a_transaction_that_drew_an_earlier_id() {
     let stores = Stores::start().await;
     let ledger = ledger(&stores.database_url);
+    let lease = roll_up_lease(&ledger).await;
     let server = server_ledger(&stores.database_url);
     let x = item(&server).await;
     // A transaction that has drawn id 1 and commits late, and a later vote that commits
@@ -107,7 +118,7 @@ async fn the_watermark_waits_for_a_transaction_that_drew_an_earlier_id() {
     let safe = waiting.await.expect("no panic").expect("a safe id");
     assert_eq!(safe.get(), 2);
     let rolled_up = ledger
-        .roll_up_votes(safe, ROLL_UP_LIMIT_IDS)
+        .roll_up_votes(&lease, safe, ROLL_UP_LIMIT_IDS)
         .await
         .expect("a roll-up")
         .expect("votes");
@@ -118,7 +129,7 @@ async fn the_watermark_waits_for_a_transaction_that_drew_an_earlier_id() {
     );
     assert_eq!(
         ledger
-            .roll_up_votes(safe, ROLL_UP_LIMIT_IDS)
+            .roll_up_votes(&lease, safe, ROLL_UP_LIMIT_IDS)
             .await
             .expect("a roll-up"),
         None
@@ -129,6 +140,7 @@ async fn the_watermark_waits_for_a_transaction_that_drew_an_earlier_id() {
 async fn exact_counts_stay_exact_while_audits_roll_up_the_votes() {
     let stores = Stores::start().await;
     let ledger = ledger(&stores.database_url);
+    let lease = roll_up_lease(&ledger).await;
     let server = server_ledger(&stores.database_url);
     let x = item(&server).await;
     let mut writer = server.writer();
@@ -138,7 +150,7 @@ async fn exact_counts_stay_exact_while_audits_roll_up_the_votes() {
             for _ in 0..100 {
                 let safe = ledger.safe_vote_id().await.expect("a safe id");
                 ledger
-                    .roll_up_votes(safe, ROLL_UP_LIMIT_IDS)
+                    .roll_up_votes(&lease, safe, ROLL_UP_LIMIT_IDS)
                     .await
                     .expect("a roll-up");
             }
@@ -164,6 +176,7 @@ async fn exact_counts_stay_exact_while_audits_roll_up_the_votes() {
 async fn down_votes_are_the_same_before_and_after_they_are_rolled_up_and_in_between() {
     let stores = Stores::start().await;
     let ledger = ledger(&stores.database_url);
+    let lease = roll_up_lease(&ledger).await;
     let pool = stores.pool();
     let item = items(&pool, 1).await[0];
     sqlx::query(
@@ -180,7 +193,12 @@ async fn down_votes_are_the_same_before_and_after_they_are_rolled_up_and_in_betw
     loop {
         assert_eq!(exact().await, Count { net: -2, downs: 2 });
         // Two ids at a time: a down-vote and what takes it back in different ones.
-        if ledger.roll_up_votes(safe, 2).await.expect("a roll-up").is_none() {
+        if ledger
+            .roll_up_votes(&lease, safe, 2)
+            .await
+            .expect("a roll-up")
+            .is_none()
+        {
             break;
         }
     }

@@ -2,16 +2,18 @@
 
 use sqlx::{Executor, PgPool};
 use tally::domain::{ItemId, NewVote};
-use tally::ledger::{InsertError, LedgerError, RolledUp, ServerLedger, WorkerLedger};
+use tally::ledger::{InsertError, JobLease, LedgerError, RolledUp, ServerLedger, WorkerLedger};
 
 use super::{item, vote};
 use crate::helpers::stores::Stores;
-use crate::helpers::tally::{ledger, server_ledger};
+use crate::helpers::tally::{ledger, roll_up_lease, server_ledger};
 
 /// A ledger with one item.
 struct Ledger {
     pool: PgPool,
     worker: WorkerLedger,
+    /// Of the roll-up.
+    lease: JobLease,
     server: ServerLedger,
     item: ItemId,
     _stores: Stores,
@@ -21,9 +23,11 @@ impl Ledger {
     async fn start() -> Self {
         let stores = Stores::start().await;
         let server = server_ledger(&stores.database_url);
+        let worker = ledger(&stores.database_url);
         Self {
             pool: stores.pool(),
-            worker: ledger(&stores.database_url),
+            lease: roll_up_lease(&worker).await,
+            worker,
             item: item(&server).await,
             server,
             _stores: stores,
@@ -48,7 +52,12 @@ impl Ledger {
     async fn roll_up(&self) -> Vec<RolledUp> {
         let safe = self.worker.safe_vote_id().await.expect("a safe id");
         let mut chunks = Vec::new();
-        while let Some(chunk) = self.worker.roll_up_votes(safe, 1000).await.expect("a roll-up") {
+        while let Some(chunk) = self
+            .worker
+            .roll_up_votes(&self.lease, safe, 1000)
+            .await
+            .expect("a roll-up")
+        {
             chunks.push(chunk);
         }
         assert_eq!(chunks.last().map(|last| last.watermark), Some(safe));
@@ -107,7 +116,11 @@ async fn votes_are_not_rolled_up_while_their_sequence_gives_out_blocks_of_ids() 
         writer.insert(&[ledger.vote(None)]).await.expect("an insert");
     }
     let safe = ledger.worker.safe_vote_id().await.expect("a safe id");
-    let error = ledger.worker.roll_up_votes(safe, 1000).await.expect_err("blocks");
+    let error = ledger
+        .worker
+        .roll_up_votes(&ledger.lease, safe, 1000)
+        .await
+        .expect_err("blocks");
     assert!(matches!(error, LedgerError::Sequence(_)), "{error}");
     assert!(error.to_string().contains("cache 100"), "{error}");
     // Set right again.
@@ -131,7 +144,7 @@ async fn a_roll_up_ends_without_effect_if_the_sequence_is_set_back_meanwhile() {
     }
     let safe = ledger.worker.safe_vote_id().await.expect("a safe id");
     ledger.set_last(1).await;
-    let error = ledger.worker.roll_up_votes(safe, 1000).await;
+    let error = ledger.worker.roll_up_votes(&ledger.lease, safe, 1000).await;
     let error = error.expect_err("it was set back");
     assert!(error.to_string().contains("set back to 1"), "{error}");
     writer.insert(&[ledger.vote(None)]).await.expect("an insert");

@@ -73,7 +73,13 @@ async fn a_workers_metrics_move_with_what_it_does() {
         ("tally_audit_drift_votes", 5.0),
         ("tally_audit_items{verdict=\"wrong\"}", 1.0),
         ("tally_live_invalidations_total{why=\"audit\"}", 1.0),
+        ("tally_job_runs_total{job=\"audit\",outcome=\"done\"}", 1.0),
+        ("tally_job_runs_total{job=\"roll_up\",outcome=\"done\"}", 1.0),
+        ("tally_job_seconds_count{job=\"audit\"}", 1.0),
     ]);
+    for job in ["audit", "roll_up"] {
+        assert!(metric(&format!("tally_job_success_timestamp_seconds{{job=\"{job}\"}}")) > 1e9);
+    }
     assert!(metric("tally_audit_last_timestamp_seconds") > 1e9);
     tally.worker().flush_until_quiescent().await.expect("a flush");
     tally.worker().audit(Repair::Yes).await.expect("an audit");

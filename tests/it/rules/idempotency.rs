@@ -2,6 +2,7 @@
 
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
+use tally::ledger::Job;
 use tokio::task::JoinSet;
 
 use super::assert_rules_hold;
@@ -213,7 +214,14 @@ async fn a_key_that_is_no_key_is_refused_and_old_ones_are_deleted() {
     .execute(&tally.pool)
     .await
     .expect("Postgres answers");
-    assert!(!tally.ledger.delete_old_keys().await.expect("Postgres answers"));
+    let taken = tally
+        .ledger
+        .take_job(Job::DeleteKeys)
+        .await
+        .expect("Postgres answers");
+    let lease = taken.lease.expect("nobody deletes keys");
+    let deleted = tally.ledger.delete_old_keys(&lease).await;
+    assert_eq!(deleted.expect("Postgres answers"), (1, false));
     let (_, fresh) = post(&tally, &tally.base, &path, "fresh", &json!({})).await;
     assert_eq!(fresh["repeated"], true);
     post(&tally, &tally.base, &path, "old", &json!({})).await;

@@ -3,6 +3,7 @@
 mod audits;
 mod epochs;
 mod flush;
+mod jobs;
 mod recovery;
 
 use tally::domain::{CountToSave, ItemId};

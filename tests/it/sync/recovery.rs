@@ -7,7 +7,9 @@ use tokio::time::Instant;
 
 use crate::helpers::eventually;
 use crate::helpers::stores::{LOCK_VOTES, blocker, until_blocked};
-use crate::helpers::tally::{Tally, connected, live_counts, live_counts_limited_to, vote, vote_queue};
+use crate::helpers::tally::{
+    Tally, connected, live_counts, live_counts_limited_to, roll_up_lease, vote, vote_queue,
+};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_writer_is_recovered_once_its_connection_is_gone_and_not_before() {
@@ -63,7 +65,8 @@ async fn what_a_dead_server_left_uncounted_is_found_by_its_ids_whatever_the_cloc
     // An audit of another worker in between does not hide it.
     let ledger = &tally.ledger;
     let safe = ledger.safe_vote_id().await.expect("a safe id");
-    ledger.roll_up_votes(safe, 100).await.expect("a roll-up");
+    let lease = roll_up_lease(ledger).await;
+    ledger.roll_up_votes(&lease, safe, 100).await.expect("a roll-up");
     let worker = tally.worker();
     let recovered = worker.recover_crashed_writers().await.expect("the stores answer");
     assert_eq!(recovered, Some(1), "not the item whose votes are counted");

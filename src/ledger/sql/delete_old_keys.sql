@@ -1,0 +1,15 @@
+-- Deletes idempotency keys that are older than $1 (s), $2 at the most, under the lease with the number $3
+-- of the worker $4; says how many, and whether the lease was still held.
+with held as (
+    -- Nobody takes the job over until this is committed.
+    select from job where name = 'delete_keys' and fencing_number = $3 and holder = $4 for share
+), deleted as (
+    delete from idempotency_key
+    where exists (select from held)
+      and key_hash = any(array(
+          select key_hash from idempotency_key
+          where created_at < now() - $1::bigint * interval '1 second'
+          order by created_at limit $2))
+    returning key_hash
+)
+select (select count(*) from deleted) as "keys!", exists (select from held) as "is_held!"

@@ -1,0 +1,257 @@
+//! Jobs: what one worker at a time does, under a lease with a fencing number.
+//!
+//! Each statement that writes for a job looks whether the lease is still the job's last one, and
+//! locks the job's row for that: nobody takes the job over until what it writes is committed.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use serde_json::Value;
+use sqlx::PgExecutor;
+
+use super::WorkerLedger;
+use crate::domain::Moment;
+use crate::ledger::LedgerError;
+
+/// How long a lease lives unless it is renewed. A worker that is killed, or stalls, keeps others from
+/// the job for so long.
+pub const JOB_LEASE_LIFE: Duration = Duration::from_secs(10);
+/// Runs of each job that are kept.
+const RUNS_KEPT: i64 = 100;
+
+/// A job of the workers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Job {
+    /// Moves the watermark.
+    RollUp,
+    /// Compares all counts, and has wrong ones rebuilt.
+    Audit,
+    /// Deletes old idempotency keys.
+    DeleteKeys,
+}
+
+impl Job {
+    /// Its name in the ledger and in metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::RollUp => "roll_up",
+            Self::Audit => "audit",
+            Self::DeleteKeys => "delete_keys",
+        }
+    }
+}
+
+impl fmt::Display for Job {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(self.name())
+    }
+}
+
+/// A lease of a job: its holder may do the job, until it ends, is lost or given back.
+#[derive(Debug)]
+pub struct JobLease {
+    job: Job,
+    /// Beside the number: after a failover to a Postgres that lagged, a number may be given twice.
+    holder: String,
+    number: i64,
+    is_lost: AtomicBool,
+}
+
+impl JobLease {
+    /// The job.
+    pub fn job(&self) -> Job {
+        self.job
+    }
+
+    /// Its number: each lease of a job has one of its own, greater than those before.
+    pub fn number(&self) -> i64 {
+        self.number
+    }
+
+    /// Who holds it.
+    pub(super) fn holder(&self) -> &str {
+        &self.holder
+    }
+
+    /// Ends the work of a holder that is known to have lost the lease.
+    ///
+    /// # Errors
+    /// When it was lost.
+    pub fn check(&self) -> Result<(), LedgerError> {
+        if self.is_lost.load(Ordering::Relaxed) {
+            return Err(LedgerError::LeaseLost(self.job.name()));
+        }
+        Ok(())
+    }
+
+    /// That another worker has taken the job over.
+    pub(super) fn lost(&self) -> LedgerError {
+        self.is_lost.store(true, Ordering::Relaxed);
+        LedgerError::LeaseLost(self.job.name())
+    }
+}
+
+/// What became of a worker that wants to do a job.
+#[derive(Debug)]
+pub struct Taken {
+    /// `None`: another worker is at it.
+    pub lease: Option<JobLease>,
+    /// Who that is, as far as it is known.
+    pub holder: Option<String>,
+    /// When a run of the job last ended well, by Postgres' clock.
+    pub succeeded_at: Option<Moment>,
+}
+
+/// How a run of a job ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RunOutcome {
+    Done,
+    Failed,
+    /// Another worker had taken the job over.
+    Lost,
+}
+
+impl RunOutcome {
+    /// Its name in the ledger and in metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::Failed => "failed",
+            Self::Lost => "lost",
+        }
+    }
+}
+
+fn micros(duration: Duration) -> i64 {
+    i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
+}
+
+impl WorkerLedger {
+    /// Takes the lease of a job if it is free: nobody has it, or it has run out. Notes that a run
+    /// begins, and deletes runs beyond the last [`RUNS_KEPT`].
+    ///
+    /// # Errors
+    /// When Postgres is unavailable.
+    pub async fn take_job(&self, job: Job) -> Result<Taken, LedgerError> {
+        let row = sqlx::query_file!(
+            "src/ledger/sql/take_job.sql",
+            job.name(),
+            &*self.name,
+            micros(JOB_LEASE_LIFE),
+            RUNS_KEPT
+        )
+        .fetch_one(&self.database.pool)
+        .await?;
+        Ok(Taken {
+            lease: row.number.map(|number| JobLease {
+                job,
+                holder: self.name.to_string(),
+                number,
+                is_lost: AtomicBool::new(false),
+            }),
+            holder: row.holder,
+            succeeded_at: row.succeeded_at.map(Moment::from_micros),
+        })
+    }
+
+    /// Renews a lease from now on.
+    ///
+    /// # Errors
+    /// When the lease is lost ([`LedgerError::LeaseLost`]); when Postgres is unavailable, or a write
+    /// under the lease has been under way for too long: then nobody can take it over either.
+    pub async fn renew_job(&self, lease: &JobLease) -> Result<(), LedgerError> {
+        let renewed = sqlx::query!(
+            "update job
+             set lease_until = clock_timestamp() + $4::bigint / 1000000 * interval '1 second'
+                               + $4::bigint % 1000000 * interval '1 microsecond'
+             where name = $1 and fencing_number = $2 and holder = $3",
+            lease.job.name(),
+            lease.number,
+            lease.holder,
+            micros(JOB_LEASE_LIFE)
+        )
+        .execute(&self.database.pool)
+        .await?;
+        if renewed.rows_affected() == 0 {
+            return Err(lease.lost());
+        }
+        Ok(())
+    }
+
+    /// Looks whether a lease is still the job's last one, for what is no statement of Postgres.
+    ///
+    /// # Errors
+    /// When the lease is lost, or Postgres is unavailable.
+    pub async fn check_job(&self, lease: &JobLease) -> Result<(), LedgerError> {
+        hold(&self.database.pool, lease).await
+    }
+
+    /// Notes how a run ended, and gives its lease back. Returns how it ended: a lease that another
+    /// worker has taken over is lost, whatever the run says.
+    ///
+    /// # Errors
+    /// When Postgres is unavailable.
+    pub async fn end_job(
+        &self,
+        lease: &JobLease,
+        outcome: RunOutcome,
+        took: Duration,
+        details: &Value,
+    ) -> Result<RunOutcome, LedgerError> {
+        let is_held = sqlx::query_file_scalar!(
+            "src/ledger/sql/end_job.sql",
+            lease.job.name(),
+            lease.number,
+            lease.holder,
+            outcome.name(),
+            micros(took),
+            details.to_string()
+        )
+        .fetch_one(&self.database.pool)
+        .await?;
+        Ok(if is_held { outcome } else { RunOutcome::Lost })
+    }
+
+    /// Gives all leases of this worker back: it stops.
+    ///
+    /// # Errors
+    /// When Postgres is unavailable; they then run out by themselves.
+    pub async fn give_back_jobs(&self) -> Result<(), LedgerError> {
+        sqlx::query!(
+            "with given_back as (
+                 update job set holder = null, lease_until = null where holder = $1
+                 returning name, fencing_number
+             )
+             update job_run set ended_at = clock_timestamp(), outcome = 'stopped'
+             from given_back
+             where job_run.job = given_back.name and job_run.fencing_number = given_back.fencing_number
+               and job_run.ended_at is null",
+            &*self.name
+        )
+        .execute(&self.database.pool)
+        .await?;
+        Ok(())
+    }
+}
+
+/// Keeps the job from being taken over until the transaction ends.
+///
+/// # Errors
+/// When the lease is lost, or Postgres is unavailable.
+pub(super) async fn hold(executor: impl PgExecutor<'_>, lease: &JobLease) -> Result<(), LedgerError> {
+    let is_held = sqlx::query_scalar!(
+        r#"select true as "is_held!" from job
+           where name = $1 and fencing_number = $2 and holder = $3
+           for share"#,
+        lease.job.name(),
+        lease.number,
+        lease.holder
+    )
+    .fetch_optional(executor)
+    .await?;
+    match is_held {
+        Some(_) => Ok(()),
+        None => Err(lease.lost()),
+    }
+}
