@@ -228,6 +228,27 @@ async fn running_programs_show_no_secret_while_all_is_well_and_while_stores_fail
         let put = http.put(format!("{base}{path}")).json(&json!({ "value": 1 }));
         put.send().await.expect("an answer");
     }
+    // The trail, of administrative requests with whatever stands in their paths.
+    for (method, path) in [
+        (reqwest::Method::PATCH, format!("/v1/items/key:{API_KEY}")),
+        (reqwest::Method::PATCH, format!("/v1/polls/{API_KEY}")),
+        (reqwest::Method::DELETE, format!("/v1/api-keys/{API_KEY}")),
+        (
+            reqwest::Method::POST,
+            "/v1/items/key:very-private-ballot/ballots".to_owned(),
+        ),
+    ] {
+        let request = http.request(method, format!("{base}{path}"));
+        let request = request.header("authorization", format!("Bearer {API_KEY}"));
+        let answer = request.json(&json!({ "count": 1 })).send().await;
+        assert!(answer.expect("an answer").status().is_client_error());
+    }
+    let noted: Vec<String> = sqlx::query_scalar("select act::text from act where outcome = 'refused'")
+        .fetch_all(&pool)
+        .await
+        .expect("Postgres answers");
+    assert_eq!(noted.len(), 4, "{noted:?}");
+    assert_silent("the trail", &noted.join(" "));
     let spent = post("/v1/items/1/votes", json!({ "ballot": "very-private-ballot" })).await;
     assert!(spent.contains("ballot-not-taken"), "{spent}");
     assert_silent("a vote with a ballot", &spent);

@@ -190,14 +190,9 @@ async fn nobody_takes_a_job_over_between_the_look_at_the_number_and_the_commit_o
             .is_none()
     );
     writing.commit().await.expect("a commit");
-    assert!(
-        second
-            .take_job(Job::RollUp)
-            .await
-            .expect("Postgres answers")
-            .lease
-            .is_some()
-    );
+    let taken = second.take_job(Job::RollUp).await.expect("Postgres answers");
+    let held = taken.lease.expect("it has run out");
+    assert!(held.number() > lease.number());
     // And the other way round: a write waits for a job that is being taken over, and then knows.
     run_out(&pool).await;
     let taking = blocker(
@@ -211,7 +206,7 @@ async fn nobody_takes_a_job_over_between_the_look_at_the_number_and_the_commit_o
         .expect_err("the job is being taken over");
     assert!(waited.is_lock_timeout(), "{waited}");
     taking.commit().await.expect("a commit");
-    let ended = first.check_job(&lease).await;
+    let ended = second.check_job(&held).await;
     assert!(matches!(ended, Err(LedgerError::LeaseLost(_))), "{ended:?}");
 }
 
@@ -329,6 +324,9 @@ async fn a_worker_that_was_stopped_past_its_lease_writes_nothing_when_it_goes_on
     })
     .await;
     first.wait_for_line("another one took its job over").await;
+    // The second one is stopped, so nobody may have written while its lease was the last.
+    let late = format!("select count(*) from moved where fencing_number <= {second_number}");
+    assert_eq!(number(&pool, &late).await, 0);
     second.signal(Signal::SIGCONT).expect("it runs");
     eventually("all votes are rolled up", async || {
         (watermark(&pool).await == 10).then_some(())
