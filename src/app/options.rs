@@ -41,11 +41,11 @@ impl From<&config::Server> for ServerOptions {
 impl config::Jwt {
     /// `None`: voters have no tokens.
     fn options(&self) -> Option<JwtOptions> {
-        if self.secret.is_none() && self.keys_file.is_none() {
+        if self.secrets.is_none() && self.keys_file.is_none() {
             return None;
         }
         Some(JwtOptions {
-            secret: self.secret.clone(),
+            secrets: self.secrets.clone(),
             keys_file: self.keys_file.clone(),
             audience: self.audience.clone()?,
             issuer: self.issuer.clone()?,

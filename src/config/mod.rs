@@ -22,7 +22,7 @@ use values::{
 };
 
 use crate::domain::{ItemName, Throttles};
-use crate::http::access::{JwtSecret, Networks, Open, Origins, ProxyHeader, VoterCookies};
+use crate::http::access::{JwtSecrets, Networks, Open, Origins, ProxyHeader, VoterCookies};
 use crate::http::limits::CONNECTIONS_LIMIT;
 use crate::live::KeyPrefix;
 use crate::telemetry::LogFormat;
@@ -155,15 +155,16 @@ pub struct Server {
 /// Whose JSON Web Tokens name a voter, by the claim `sub`.
 #[derive(Args, Clone, Debug)]
 pub struct Jwt {
-    /// The secret of voters' tokens that are signed with HS256: 32 bytes or more
+    /// The secret of voters' tokens that are signed with HS256: 32 bytes or more; several, separated
+    /// by commas, are all believed
     #[arg(
         long = "jwt-secret",
         env = "TALLY_JWT_SECRET",
         hide_env_values = true,
         requires_all = ["audience", "issuer"],
-        value_name = "SECRET"
+        value_name = "SECRETS"
     )]
-    pub secret: Option<JwtSecret>,
+    pub secrets: Option<JwtSecrets>,
 
     /// A file with the public keys of voters' tokens that are signed with RS256 or ES256: a JSON Web
     /// Key Set, read anew when it changes

@@ -159,7 +159,7 @@ pub fn signed_cookie(text: &str) -> Option<String> {
 
 fn tokens() -> Option<Tokens> {
     Tokens::open(JwtOptions {
-        secret: own::SECRET.parse().ok(),
+        secrets: own::SECRET.parse().ok(),
         keys_file: None,
         audience: own::AUDIENCE.to_owned(),
         issuer: own::ISSUER.to_owned(),

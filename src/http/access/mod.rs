@@ -30,7 +30,7 @@ pub use caller::{Admin, Caller, Reporter, Visitor};
 #[cfg(any(test, fuzzing))]
 pub(in crate::http) use cookies::FoundCookie;
 pub use cookies::{VoterCookies, new_visitor};
-pub use jwt::{JwtOptions, JwtSecret, KeysError, Tokens};
+pub use jwt::{JwtOptions, JwtSecrets, KeysError, Tokens};
 pub use open_items::{OPEN_LIMIT_AGE, OpenItems};
 pub(in crate::http) use origins::POLICY_OF_DATA;
 pub use origins::{Origins, guard, hsts};

@@ -36,7 +36,7 @@ fn keys(digits: &[char]) -> VoterCookies {
 pub fn knows_voters(options: &mut ServerOptions) {
     options.cookies = Some(keys(&['a']));
     options.jwt = Some(JwtOptions {
-        secret: Some(SECRET.parse().expect("a secret")),
+        secrets: Some(SECRET.parse().expect("a secret")),
         keys_file: None,
         audience: AUDIENCE.to_owned(),
         issuer: ISSUER.to_owned(),

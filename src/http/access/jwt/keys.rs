@@ -24,27 +24,33 @@ const RSA_BYTES: std::ops::RangeInclusive<usize> = 256..=1024;
 /// A point of P-256: a byte and two coordinates.
 const P256_BYTES: usize = 65;
 
-/// The secret of HS256: the bytes of its text.
-#[derive(Clone)]
-pub struct JwtSecret(String);
+/// Secrets at the most: the one that is used, and earlier ones.
+const SECRETS_LIMIT: usize = 8;
 
-impl FromStr for JwtSecret {
+/// The secrets of HS256, each the bytes of its text.
+#[derive(Clone)]
+pub struct JwtSecrets(Vec<String>);
+
+/// Separated by commas, so that there can be two while one is replaced.
+impl FromStr for JwtSecrets {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        if text.len() < SECRET_LEAST_BYTES {
+        let secrets: Vec<String> = text.split(',').map(str::to_owned).collect();
+        if secrets.len() > SECRETS_LIMIT || secrets.iter().any(|one| one.len() < SECRET_LEAST_BYTES) {
             // It does not repeat what was given.
             return Err(format!(
-                "it takes at least {SECRET_LEAST_BYTES} bytes, for example 64 digits that `openssl rand -hex 32` makes"
+                "it takes up to {SECRETS_LIMIT} secrets, separated by commas, of at least {SECRET_LEAST_BYTES} bytes \
+                 each, for example 64 digits that `openssl rand -hex 32` makes"
             ));
         }
-        Ok(Self(text.to_owned()))
+        Ok(Self(secrets))
     }
 }
 
-impl fmt::Debug for JwtSecret {
+impl fmt::Debug for JwtSecrets {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str("JwtSecret(…)")
+        write!(out, "JwtSecrets({} of them)", self.0.len())
     }
 }
 
@@ -87,18 +93,19 @@ struct KeySet {
 }
 
 impl Keys {
-    /// The secret and the keys of this file, as far as there are any.
+    /// The secrets and the keys of this file, as far as there are any.
     ///
     /// # Errors
     /// When the file cannot be read, or has no key that can be used.
-    pub fn read(secret: Option<&JwtSecret>, file: Option<&Path>) -> Result<Self, KeysError> {
-        let mut keys: Vec<Key> = secret
+    pub fn read(secrets: Option<&JwtSecrets>, file: Option<&Path>) -> Result<Self, KeysError> {
+        let mut keys: Vec<Key> = secrets
+            .iter()
+            .flat_map(|secrets| &secrets.0)
             .map(|secret| Key {
                 algorithm: Algorithm::HS256,
                 id: None,
-                key: DecodingKey::from_secret(secret.0.as_bytes()),
+                key: DecodingKey::from_secret(secret.as_bytes()),
             })
-            .into_iter()
             .collect();
         let mut bytes = Vec::new();
         if let Some(path) = file {

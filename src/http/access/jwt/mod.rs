@@ -17,7 +17,7 @@ use serde::Deserialize;
 use tokio::time::sleep;
 
 use self::keys::Keys;
-pub use self::keys::{JwtSecret, KeysError};
+pub use self::keys::{JwtSecrets, KeysError};
 use crate::domain::{Digest, VoterId};
 
 /// The longest token.
@@ -34,8 +34,8 @@ const TYPES: [&str; 2] = ["JWT", "at+jwt"];
 /// Whose tokens are believed.
 #[derive(Clone, Debug)]
 pub struct JwtOptions {
-    /// For HS256.
-    pub secret: Option<JwtSecret>,
+    /// For HS256: each is believed.
+    pub secrets: Option<JwtSecrets>,
     /// A file with a JSON Web Key Set (RFC 7517), for RS256 and ES256.
     pub keys_file: Option<PathBuf>,
     /// What `aud` must hold.
@@ -88,7 +88,7 @@ impl Tokens {
     /// When the file cannot be read or holds no key that can be used.
     pub fn open(options: JwtOptions) -> Result<Self, KeysError> {
         ring::install();
-        let keys = Keys::read(options.secret.as_ref(), options.keys_file.as_deref())?;
+        let keys = Keys::read(options.secrets.as_ref(), options.keys_file.as_deref())?;
         Ok(Self(Arc::new(Inner {
             options,
             state: RwLock::new(State {
@@ -107,8 +107,8 @@ impl Tokens {
         let mut failed = None;
         loop {
             sleep(KEYS_EVERY).await;
-            let (secret, path) = (self.0.options.secret.clone(), path.clone());
-            let read = tokio::task::spawn_blocking(move || Keys::read(secret.as_ref(), Some(&path))).await;
+            let (secrets, path) = (self.0.options.secrets.clone(), path.clone());
+            let read = tokio::task::spawn_blocking(move || Keys::read(secrets.as_ref(), Some(&path))).await;
             match read {
                 Ok(Ok(keys)) => {
                     failed = None;

@@ -88,7 +88,7 @@ fn file(keys: &[Value]) -> tempfile::NamedTempFile {
 
 fn options(secret: Option<&str>, keys: Option<&tempfile::NamedTempFile>) -> JwtOptions {
     JwtOptions {
-        secret: secret.map(|secret| secret.parse().expect("a secret")),
+        secrets: secret.map(|secret| secret.parse().expect("a secret")),
         keys_file: keys.map(|file| file.path().to_owned()),
         audience: "votes".to_owned(),
         issuer: "https://id.example".to_owned(),
@@ -113,6 +113,20 @@ fn a_token_names_its_voter() {
     assert_eq!(tokens.voter(&hs256(&several)), voter("ada"));
     let fraction = with(claims(), "exp", json!(now() as f64 + 60.5));
     assert_eq!(tokens.voter(&hs256(&fraction)), voter("ada"));
+}
+
+#[test]
+fn each_of_several_secrets_is_believed_while_one_replaces_the_other() {
+    let new = "another secret of thirty-two bytes";
+    let both = Tokens::open(options(Some(&format!("{new},{SECRET}")), None)).expect("tokens");
+    let by_new = by_secret(&json!({ "alg": "HS256" }), &claims(), new.as_bytes());
+    assert_eq!(both.voter(&by_new), voter("ada"));
+    assert_eq!(both.voter(&hs256(&claims())), voter("ada"));
+    let alone = Tokens::open(options(Some(new), None)).expect("tokens");
+    assert_eq!(alone.voter(&hs256(&claims())), NOT_VALID);
+    for wrong in ["", "short", &format!("{SECRET},"), &format!("{SECRET},short")] {
+        assert!(wrong.parse::<JwtSecrets>().is_err(), "{wrong}");
+    }
 }
 
 #[test]
