@@ -200,8 +200,8 @@ async fn nobody_takes_a_job_over_between_the_look_at_the_number_and_the_commit_o
         "update job set fencing_number = fencing_number + 1, holder = 'c' where name = 'roll_up'",
     )
     .await;
-    let waited = first
-        .check_job(&lease)
+    let waited = second
+        .check_job(&held)
         .await
         .expect_err("the job is being taken over");
     assert!(waited.is_lock_timeout(), "{waited}");
