@@ -65,6 +65,8 @@ pub(super) async fn search(
     for task in tasks {
         found = task.await.expect("no panic").or(found);
     }
+    // For the next search.
+    ledger.give_back_jobs().await.expect("Postgres answers");
     match found {
         Some((played, failure)) => (played, Some(failure)),
         None => (limit, None),
