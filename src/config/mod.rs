@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Parser, Subcommand};
 
 pub use read::{read, unknown_variables};
@@ -177,11 +178,21 @@ pub struct Jwt {
     pub keys_file: Option<PathBuf>,
 
     /// What the claim aud of voters' tokens must hold
-    #[arg(long = "jwt-audience", env = "TALLY_JWT_AUDIENCE", value_name = "AUDIENCE")]
+    #[arg(
+        long = "jwt-audience",
+        env = "TALLY_JWT_AUDIENCE",
+        value_parser = NonEmptyStringValueParser::new(),
+        value_name = "AUDIENCE"
+    )]
     pub audience: Option<String>,
 
     /// What the claim iss of voters' tokens must be
-    #[arg(long = "jwt-issuer", env = "TALLY_JWT_ISSUER", value_name = "ISSUER")]
+    #[arg(
+        long = "jwt-issuer",
+        env = "TALLY_JWT_ISSUER",
+        value_parser = NonEmptyStringValueParser::new(),
+        value_name = "ISSUER"
+    )]
     pub issuer: Option<String>,
 }
 

@@ -9,6 +9,7 @@ use crate::http::access::Admin;
 use crate::http::extract::{Field, Form, Json, PathItemReference, PathPollReference, Takes};
 use crate::http::problem::Problem;
 use crate::http::state::AppState;
+use crate::ledger::OpenItemSet;
 
 /// The body of a change.
 #[derive(Deserialize)]
@@ -64,8 +65,14 @@ pub async fn set_item(
 ) -> Result<HttpResponse, Problem> {
     let to = body.0.into_open()?;
     let item = state.item(&id.0).await?;
-    if !state.ledger.set_open_item(by.0, item, to).await? {
-        return Err(Problem::unknown_item(&id.0));
+    match state.ledger.set_open_item(by.0, item, to).await? {
+        OpenItemSet::Set => {}
+        OpenItemSet::Unknown => return Err(Problem::unknown_item(&id.0)),
+        OpenItemSet::Choice => {
+            let detail = "open: the item is a choice, and is open to whom its poll is; PUT /v1/polls/{id}/access \
+                          opens the poll.";
+            return Err(Problem::invalid("open", detail));
+        }
     }
     state.access.open_items.forget();
     Ok(answer(to))

@@ -74,20 +74,21 @@ impl ServerLedger {
             .await
     }
 
-    /// Revokes a key, and notes this act. Returns whether there is one.
+    /// Revokes a key, and notes this act, unless it is revoked already. Returns whether there is one.
     ///
     /// # Errors
     /// When Postgres is unavailable.
     pub(in crate::ledger) async fn revoke(&self, act: &NewAct, id: ApiKeyId) -> Result<bool, LedgerError> {
         let row = sqlx::query!(
-            r#"select is_there as "is_there!", case when is_there then note_act($2, 'api_key:' || $1::bigint) end as act_id
-               from revoke_api_key($1) as is_there"#,
+            r#"select outcome as "outcome!",
+                      case when outcome = 'revoked' then note_act($2, 'api_key:' || $1::bigint) end as act_id
+               from end_api_key($1) as outcome"#,
             id.0,
             act.to_json()
         )
         .fetch_one(&self.database.pool)
         .await?;
-        Ok(row.is_there)
+        Ok(row.outcome != "unknown")
     }
 
     /// Notes an administrative act that was refused or failed.

@@ -22,6 +22,7 @@ pub use ballots::{AddedBallots, BallotsOf};
 pub use decisions::{Decided, Decision, VoteRow};
 pub(crate) use items::NAMES_LIMIT_ITEMS;
 pub use items::{ItemFacts, ItemReader};
+pub use open_items::OpenItemSet;
 pub use plain_votes::Inserted;
 pub use progress::BatchUnderWay;
 pub use receipts::Receipt;

@@ -6,6 +6,17 @@ use super::ServerLedger;
 use crate::domain::{ActKind, Actor, ItemId, NewAct, OpenTo, PollId};
 use crate::ledger::LedgerError;
 
+/// What became of a change of an item's access.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpenItemSet {
+    /// It is as asked now.
+    Set,
+    /// The item is a choice, which is open to whom its poll is: to open it alone would let anyone move
+    /// votes away from the other choices.
+    Choice,
+    Unknown,
+}
+
 impl ServerLedger {
     /// To whom those of these items are open that are there, by their polls too.
     ///
@@ -45,11 +56,16 @@ impl ServerLedger {
         }))
     }
 
-    /// Sets to whom an item is open: an administrative act. Returns whether there is such an item.
+    /// Sets to whom an item is open: an administrative act.
     ///
     /// # Errors
     /// When Postgres is unavailable.
-    pub async fn set_open_item(&self, actor: Actor, item: ItemId, to: OpenTo) -> Result<bool, LedgerError> {
+    pub async fn set_open_item(
+        &self,
+        actor: Actor,
+        item: ItemId,
+        to: OpenTo,
+    ) -> Result<OpenItemSet, LedgerError> {
         let act = NewAct::over_http(actor, ActKind::ItemAccess).details(json!({ "open": to.names() }));
         let set = sqlx::query_file!(
             "src/ledger/sql/set_open_item.sql",
@@ -58,12 +74,17 @@ impl ServerLedger {
             to.voters,
             act.to_json()
         )
-        .fetch_optional(self.pool())
+        .fetch_one(self.pool())
         .await?;
-        Ok(set.is_some())
+        Ok(match set.is_choice {
+            Some(false) => OpenItemSet::Set,
+            Some(true) => OpenItemSet::Choice,
+            None => OpenItemSet::Unknown,
+        })
     }
 
-    /// Sets whether a poll is open to all voters, as [`ServerLedger::set_open_item`].
+    /// Sets whether a poll is open to all voters: an administrative act. Returns whether there is such a
+    /// poll.
     ///
     /// # Errors
     /// When Postgres is unavailable.
@@ -75,8 +96,8 @@ impl ServerLedger {
             to.voters,
             act.to_json()
         )
-        .fetch_optional(self.pool())
+        .fetch_one(self.pool())
         .await?;
-        Ok(set.is_some())
+        Ok(set.is_there)
     }
 }

@@ -146,6 +146,21 @@ async fn an_open_poll_takes_selections_and_votes_on_its_choices_of_voters_only()
         vote(&tally, &tally.base, choice, json!({})).await.1,
         "credential-missing"
     );
+    // A choice is opened and closed with its poll: alone, votes could be moved to it from the others.
+    let path = format!("/v1/items/{choice}/access");
+    for to in [json!({ "open": ["voters"] }), json!({ "open": [] })] {
+        let request = (Method::PUT, path.as_str());
+        let (status, problem) = send_as(&tally, &tally.base, request, &admin, Some(&to)).await;
+        assert_eq!(
+            (status, problem.as_str()),
+            (StatusCode::UNPROCESSABLE_ENTITY, "invalid-value")
+        );
+    }
+    let (_, shown) = tally.get(&path).await;
+    assert_eq!(shown["open"], json!(["voters"]));
+    open(&tally, &admin, "/v1/polls/1", &[]).await;
+    let closed = vote(&tally, &tally.base, choice, json!({ "voter_id": "eve" })).await;
+    assert_eq!(closed.1, "credential-missing");
     // What is not there is no more open than what is.
     let nowhere = (Method::PUT, "/v1/polls/999/votes/ada");
     let got = send_as(&tally, &tally.base, nowhere, &Credential::None, Some(&selection)).await;

@@ -494,6 +494,8 @@ async fn settings_of_voters_that_are_wrong_end_the_server_at_its_start_in_one_li
             "32 bytes",
         ),
         (vec![missing, audience, issuer], "/nowhere/keys.json"),
+        (vec![secret, ("TALLY_JWT_AUDIENCE", ""), issuer], "--jwt-audience"),
+        (vec![secret, audience, ("TALLY_JWT_ISSUER", "")], "--jwt-issuer"),
         (vec![("TALLY_COOKIE_KEYS", "5ec4e7")], "64 hexadecimal digits"),
     ] {
         let mut command = command_as(TALLY, Some((&stores, Role::Server)));

@@ -77,6 +77,9 @@ pub enum TokenError {
 #[derive(Deserialize)]
 struct Claims {
     sub: String,
+    /// One issuer: the library would also take a list that holds the right one.
+    #[serde(rename = "iss")]
+    _issuer: String,
     /// Seconds since 1970; not always whole.
     exp: f64,
 }

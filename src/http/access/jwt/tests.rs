@@ -138,6 +138,7 @@ fn a_token_whose_claims_are_wrong_is_refused() {
         ("aud", json!(7)),
         ("aud", Value::Null),
         ("iss", json!("https://id.example.evil")),
+        ("iss", json!(["https://evil.example", "https://id.example"])),
         ("iss", Value::Null),
         ("sub", json!("")),
         ("sub", json!("a\u{7}")),
