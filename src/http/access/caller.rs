@@ -112,7 +112,7 @@ fn of_cookie(request: &HttpRequest, access: &Access) -> Result<Credential, Probl
         FoundCookie::None => Ok(Credential::None),
         FoundCookie::NotValid => Err(Problem::cookie_not_valid()),
         FoundCookie::Voter { voter_id, is_renewed } => {
-            if let Some(cookie) = cookies.issue(&voter_id).filter(|_| is_renewed) {
+            if is_renewed && let Some(cookie) = cookies.issue(&voter_id) {
                 request.extensions_mut().insert(RenewedCookie(cookie));
             }
             Ok(Credential::Voter(voter_id))
