@@ -105,8 +105,8 @@ impl AppState {
         }
     }
 
-    /// Whose vote on this item it is that this caller casts: as [`Caller::voter`], or as the item is
-    /// open.
+    /// Whose vote on this item it is that this caller casts, if the caller may: as
+    /// [`Caller::may_vote`], or as the item is open.
     ///
     /// # Errors
     /// When the caller may not cast it, or Postgres is needed and does not answer.
@@ -117,12 +117,13 @@ impl AppState {
         named: Option<VoterId>,
         has_ballot: bool,
     ) -> Result<Option<VoterId>, Problem> {
-        match caller.voter(named.clone(), has_ballot, OpenTo::default()) {
+        match caller.may_vote(named.as_ref(), has_ballot, OpenTo::default()) {
             Err(_) if caller.may_be_anyone() => {
-                caller.voter(named, has_ballot, self.open_to(reference).await?)
+                caller.may_vote(named.as_ref(), has_ballot, self.open_to(reference).await?)?;
             }
-            voter => voter,
+            may => may?,
         }
+        Ok(caller.voter(named, has_ballot))
     }
 
     /// Whether this caller may change and see what this voter holds on this item: as

@@ -176,31 +176,25 @@ impl Caller {
         !matches!(self.credential, Credential::Voter(_))
     }
 
-    /// Whose vote it is that this caller casts, having named this voter or none, on what is open to
-    /// these. A vote with a ballot needs no credential, and stays without a voter.
+    /// Whether this caller may cast a vote of this voter, or one without a voter, on what is open to
+    /// these. A vote with a ballot needs no credential.
     ///
     /// # Errors
-    /// When the caller may not cast it.
-    pub fn voter(
-        &self,
-        named: Option<VoterId>,
-        has_ballot: bool,
-        to: OpenTo,
-    ) -> Result<Option<VoterId>, Problem> {
-        match (&self.credential, &named) {
-            (_, None) if has_ballot => Ok(None),
-            (Credential::Voter(own), None) => Ok(Some(own.clone())),
+    /// When the caller may not.
+    pub fn may_vote(&self, named: Option<&VoterId>, has_ballot: bool, to: OpenTo) -> Result<(), Problem> {
+        match (&self.credential, named) {
+            (_, None) if has_ballot => Ok(()),
             (Credential::Voter(own), Some(other)) if own != other => Err(Problem::not_your_vote()),
-            (Credential::Voter(_), Some(_)) => Ok(named),
-            (_, None) => {
-                let is_open = self.open.anonymous || to.anonymous;
-                self.may(Scope::Vote, is_open).map(|()| named)
-            }
-            (_, Some(_)) => {
-                let is_open = self.open.voters || to.voters;
-                self.may(Scope::Vote, is_open).map(|()| named)
-            }
+            (Credential::Voter(_), _) => Ok(()),
+            (_, None) => self.may(Scope::Vote, self.open.anonymous || to.anonymous),
+            (_, Some(_)) => self.may(Scope::Vote, self.open.voters || to.voters),
         }
+    }
+
+    /// Whose vote it is that this caller casts, having named this voter or none. A vote with a ballot
+    /// stays without a voter.
+    pub fn voter(&self, named: Option<VoterId>, has_ballot: bool) -> Option<VoterId> {
+        named.or_else(|| self.own_voter().filter(|_| !has_ballot).cloned())
     }
 
     /// Whether this caller may change and see what this voter holds on what is open to these.

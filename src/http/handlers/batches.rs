@@ -158,13 +158,13 @@ pub async fn cast(
     for (entry, to) in votes.iter_mut().zip(open) {
         let Ok(one) = entry else { continue };
         ballots += usize::from(one.ballot.is_some());
-        let voter = if ballots > UNCREDENTIALED_LIMIT_BALLOTS && !caller.may_vote_for_some() {
+        let may = if ballots > UNCREDENTIALED_LIMIT_BALLOTS && !caller.may_vote_for_some() {
             Err(Problem::too_many_ballots())
         } else {
-            caller.voter(one.vote.voter_id.take(), one.ballot.is_some(), to)
+            caller.may_vote(one.vote.voter_id.as_ref(), one.ballot.is_some(), to)
         };
-        match voter {
-            Ok(voter) => one.vote.voter_id = voter,
+        match may {
+            Ok(()) => one.vote.voter_id = caller.voter(one.vote.voter_id.take(), one.ballot.is_some()),
             Err(problem) => *entry = Err(problem),
         }
     }
@@ -227,9 +227,9 @@ async fn open_to(
 ) -> Result<Vec<OpenTo>, Problem> {
     let mut open = vec![OpenTo::default(); votes.len()];
     let is_refused = |entry: &BatchEntry| {
-        let voter = entry.vote.voter_id.clone();
+        let voter = entry.vote.voter_id.as_ref();
         caller
-            .voter(voter, entry.ballot.is_some(), OpenTo::default())
+            .may_vote(voter, entry.ballot.is_some(), OpenTo::default())
             .is_err()
     };
     if !caller.may_be_anyone() || !votes.iter().flatten().any(is_refused) {
