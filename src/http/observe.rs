@@ -111,11 +111,6 @@ impl Route {
         }
     }
 
-    /// The route's pattern, as in the route table.
-    pub fn pattern(&self) -> &'static str {
-        self.pattern
-    }
-
     fn answered(&self, status: StatusCode, started: Instant) {
         let mut seconds = self.seconds.borrow_mut();
         let at = seconds

@@ -15,7 +15,6 @@ use super::Caller;
 use crate::domain::{ActKind, ActOutcome, ApiKeyId, NewAct, Reference};
 use crate::http::extract::reference::path_reference;
 use crate::http::limits::{REFUSED_ACT_NOTE_LIMIT, REFUSED_ACTS_LIMIT_PER_MINUTE};
-use crate::http::observe::Route;
 use crate::http::problem::Problem;
 use crate::http::state::AppState;
 use crate::telemetry::name;
@@ -109,8 +108,9 @@ pub async fn note_refusals<Body: MessageBody>(
     let response = next.call(request).await?;
     let status = response.status();
     if status.is_client_error() || status.is_server_error() {
-        let route = response.request().app_data::<Route>();
-        let act = route.and_then(|route| act_of(response.request().method(), route.pattern()));
+        // A page of a foreign origin is refused before the request has a route: it is matched here.
+        let pattern = response.request().match_pattern();
+        let act = pattern.and_then(|pattern| act_of(response.request().method(), &pattern));
         if let Some((what, of)) = act {
             let outcome = if status.is_client_error() {
                 ActOutcome::Refused
