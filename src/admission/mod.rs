@@ -6,7 +6,7 @@
 
 mod windows;
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,15 +15,14 @@ use tokio::time::Instant;
 
 use self::windows::{FullWindows, OwnWindows};
 use crate::batching::take;
-use crate::domain::{Digest, Full, ItemId, Owner, Throttle, ThrottledBy, Throttles, VoterId, Windows};
+use crate::domain::{
+    Digest, Full, ItemId, Owner, Throttle, ThrottledBy, Throttles, VoterId, Windows, client_network,
+};
 use crate::live::{LiveCounts, THROTTLE_CALL_LIMIT_ATTEMPTS};
 use crate::telemetry::name;
 
 /// Attempts that may wait for a call, in all queues of a server together.
 pub const ATTEMPT_QUEUE_LIMIT: usize = 16 * THROTTLE_CALL_LIMIT_ATTEMPTS;
-/// Bits of an IPv6 address that stay: a household or a server usually has such a network to itself,
-/// and may use any address in it.
-const IPV6_NETWORK_BITS: u32 = 64;
 
 /// Who tries to vote on what.
 #[derive(Clone, Copy, Debug, Default)]
@@ -137,7 +136,7 @@ impl Shared {
                     .map(|voter| hash(salt, throttle.by, voter.as_str().as_bytes())),
                 ThrottledBy::Address => attempt
                     .address
-                    .map(|address| hash(salt, throttle.by, &network(address).octets())),
+                    .map(|address| hash(salt, throttle.by, &client_network(address).octets())),
                 // A positive number.
                 ThrottledBy::Item => attempt.item.map(|item| item.get().unsigned_abs().into()),
             };
@@ -152,16 +151,6 @@ fn hash(salt: &str, by: ThrottledBy, value: &[u8]) -> u128 {
     let mut bytes = [0; 16];
     bytes.copy_from_slice(&digest.as_bytes()[..16]);
     u128::from_be_bytes(bytes)
-}
-
-/// What counts as one client: an IPv4 address, or an IPv6 network of [`IPV6_NETWORK_BITS`].
-fn network(address: IpAddr) -> Ipv6Addr {
-    match address.to_canonical() {
-        IpAddr::V4(address) => address.to_ipv6_mapped(),
-        IpAddr::V6(address) => {
-            Ipv6Addr::from_bits(address.to_bits() >> IPV6_NETWORK_BITS << IPV6_NETWORK_BITS)
-        }
-    }
 }
 
 /// Takes batch after batch, until the queue is closed.
@@ -199,18 +188,6 @@ async fn run(
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn address(text: &str) -> Ipv6Addr {
-        network(text.parse().expect("an address"))
-    }
-
-    #[test]
-    fn an_ipv4_address_is_one_client_however_it_is_written_and_an_ipv6_network_is_one() {
-        assert_eq!(address("192.0.2.1"), address("::ffff:192.0.2.1"));
-        assert_ne!(address("192.0.2.1"), address("192.0.2.2"));
-        assert_eq!(address("2001:db8:0:1::1"), address("2001:db8:0:1:ffff::9"));
-        assert_ne!(address("2001:db8:0:1::1"), address("2001:db8:0:2::1"));
-    }
 
     #[test]
     fn a_voter_and_an_address_have_other_hashes_in_each_tally() {

@@ -32,6 +32,7 @@ impl From<&config::Server> for ServerOptions {
                 header: settings.proxy_header,
             },
             throttles: settings.throttle.clone(),
+            address_keys: settings.address.keys.clone(),
             cookies: settings.cookie_keys.clone(),
             jwt: settings.jwt.options(),
         }
@@ -85,6 +86,7 @@ impl From<&config::Worker> for Schedule {
             flush_every: settings.flush_every,
             scan_every: settings.scan_every,
             audit_cron: settings.audit_cron.to_string(),
+            address_retention: settings.address_retention,
             last_flush_limit: settings.last_flush_limit,
         }
     }

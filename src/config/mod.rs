@@ -18,11 +18,11 @@ pub use values::{
     SERVED_LIMIT_CONNECTIONS, WRITER_STALL_LEAST,
 };
 use values::{
-    choices, column, connections, duration, hsts, page, rate, rating, served, store_url, title,
-    writer_stall_limit,
+    address_retention, choices, column, connections, duration, hsts, page, rate, rating, served, store_url,
+    title, writer_stall_limit,
 };
 
-use crate::domain::{ItemName, Throttles};
+use crate::domain::{AddressKeys, ItemName, Throttles};
 use crate::http::access::{JwtSecrets, Networks, Open, Origins, ProxyHeader, VoterCookies};
 use crate::http::limits::CONNECTIONS_LIMIT;
 use crate::live::KeyPrefix;
@@ -144,6 +144,9 @@ pub struct Server {
     )]
     pub proxy_header: ProxyHeader,
 
+    #[command(flatten)]
+    pub address: AddressSettings,
+
     /// Keys that sign voters' cookies: 64 hexadecimal digits each, separated by commas; the first
     /// signs, all are believed. Without them voters have no cookies
     #[arg(long, env = "TALLY_COOKIE_KEYS", hide_env_values = true, value_name = "KEYS")]
@@ -196,6 +199,22 @@ pub struct Jwt {
     pub issuer: Option<String>,
 }
 
+/// Where votes came from.
+#[derive(Args, Clone, Debug)]
+pub struct AddressSettings {
+    /// Keys that hash the address of each vote's client, for `tally void --address`: 64 hexadecimal
+    /// digits each, separated by commas; the first hashes, votes are looked for by all. Without them
+    /// nothing is kept of addresses
+    #[arg(
+        id = "address_keys",
+        long = "address-keys",
+        env = "TALLY_ADDRESS_KEYS",
+        hide_env_values = true,
+        value_name = "KEYS"
+    )]
+    pub keys: Option<AddressKeys>,
+}
+
 /// Settings of the sync worker.
 #[derive(Args, Clone, Debug)]
 pub struct Worker {
@@ -218,6 +237,10 @@ pub struct Worker {
     /// How old a live count may become, busy or not, before it is seeded again
     #[arg(long, env = "TALLY_MAX_AGE", default_value = "1h", value_parser = duration, value_name = "DURATION")]
     pub max_age: Duration,
+
+    /// How long the hash of a vote's client address is kept
+    #[arg(long, env = "TALLY_ADDRESS_RETENTION", default_value = "30d", value_parser = address_retention, value_name = "DURATION")]
+    pub address_retention: Duration,
 
     /// When to audit, as six cron fields, seconds first, in UTC
     #[arg(

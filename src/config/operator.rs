@@ -1,11 +1,12 @@
 //! What an operator types: `tally item`, `poll`, `ballots`, `void`, `key` and `trail`.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::{ArgGroup, Args, Subcommand};
 
-use super::Stores;
-use crate::domain::{ActKind, ApiKey, ItemId, Moment, Reference, Scope};
+use super::{AddressSettings, Stores};
+use crate::domain::{ActKind, ApiKey, ItemId, Moment, Reference, Scope, VoteId};
 
 /// Acts that `tally trail` shows, unless --limit says otherwise.
 const TRAIL_DEFAULT_ACTS: i64 = 100;
@@ -14,6 +15,11 @@ const TRAIL_LIMIT_ACTS: i64 = 10_000;
 
 fn moment(text: &str) -> Result<Moment, String> {
     text.parse::<Moment>().map_err(|error| error.to_string())
+}
+
+fn vote_id(text: &str) -> Result<VoteId, String> {
+    text.parse()
+        .map_err(|()| "it takes a vote's id: a positive number".to_owned())
 }
 
 /// A time to be set, or `none` to take it away. A type of its own: clap takes an option in an option
@@ -298,7 +304,7 @@ pub struct Ballots {
 /// `tally void`.
 #[derive(Args)]
 #[command(group(ArgGroup::new("of").required(true).multiple(true)
-    .args(["voter", "item", "from", "until", "resume", "undo", "list"])))]
+    .args(["voter", "item", "from", "until", "address", "address_of", "resume", "undo", "list"])))]
 pub struct Void {
     /// Void votes of this voter
     #[arg(long)]
@@ -316,6 +322,17 @@ pub struct Void {
     #[arg(long, value_parser = moment, value_name = "TIME")]
     pub until: Option<Moment>,
 
+    /// Void votes that came from this client: its address. Takes TALLY_ADDRESS_KEYS, as the servers have it
+    #[arg(long, requires = "address_keys")]
+    pub address: Option<IpAddr>,
+
+    /// Void votes that came from the same client as this vote
+    #[arg(long, value_parser = vote_id, value_name = "VOTE", conflicts_with = "address")]
+    pub address_of: Option<VoteId>,
+
+    #[command(flatten)]
+    pub address_settings: AddressSettings,
+
     /// Why; kept with the voiding
     #[arg(long, required_unless_present_any = ["resume", "undo", "list"])]
     pub reason: Option<String>,
@@ -325,15 +342,15 @@ pub struct Void {
     pub apply: bool,
 
     /// Go on with a voiding, or the undoing of one, that was interrupted
-    #[arg(long, value_name = "VOIDING", conflicts_with_all = ["voter", "item", "from", "until", "reason", "apply", "undo", "list"])]
+    #[arg(long, value_name = "VOIDING", conflicts_with_all = ["voter", "item", "from", "until", "address", "address_of", "reason", "apply", "undo", "list"])]
     pub resume: Option<i64>,
 
     /// Cast the votes of a voiding again, as far as their items and voters still allow it
-    #[arg(long, value_name = "VOIDING", conflicts_with_all = ["voter", "item", "from", "until", "reason", "apply", "list"])]
+    #[arg(long, value_name = "VOIDING", conflicts_with_all = ["voter", "item", "from", "until", "address", "address_of", "reason", "apply", "list"])]
     pub undo: Option<i64>,
 
     /// Show the voidings
-    #[arg(long, conflicts_with_all = ["voter", "item", "from", "until", "reason", "apply"])]
+    #[arg(long, conflicts_with_all = ["voter", "item", "from", "until", "address", "address_of", "reason", "apply"])]
     pub list: bool,
 
     /// Print the result as a line of JSON

@@ -79,6 +79,15 @@ pub fn hsts(text: &str) -> Result<Duration, String> {
     Ok(age)
 }
 
+/// How long hashes of client addresses are kept.
+pub fn address_retention(text: &str) -> Result<Duration, String> {
+    let age = duration(text)?;
+    if age.as_secs() == 0 {
+        return Err("it takes 1 s or longer, like 30d".to_owned());
+    }
+    Ok(age)
+}
+
 /// How long a stalled batch writer is waited for, at the least: longer than the slowest batch
 /// takes (`src/limits.rs`). Otherwise an audit would take votes that are being counted for lost.
 pub const WRITER_STALL_LEAST: Duration = Duration::from_secs(30);

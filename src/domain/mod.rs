@@ -2,6 +2,7 @@
 
 mod access;
 mod act;
+mod address;
 mod ballot;
 mod count;
 mod edit;
@@ -14,6 +15,7 @@ mod poll;
 mod reference;
 mod revision;
 mod rule;
+mod secret_keys;
 mod snapshot;
 mod throttle;
 mod voiding;
@@ -24,6 +26,7 @@ pub use access::{
     OpenTo, Scope, Scopes,
 };
 pub use act::{Act, ActKind, ActOutcome, Actor, NewAct, TrailFilter, Who};
+pub use address::{AddressHash, AddressKeys, client_network};
 pub use ballot::{BALLOT_BYTES, Ballot, BallotHash};
 pub use count::{Count, CountDelta, CountToSave, ExactCount};
 pub use edit::{Edit, EditRefusal, TimeEdits};
@@ -35,6 +38,7 @@ pub use poll::{CHOICES_LIMIT_ITEMS, NewPoll, Poll, PollState};
 pub use reference::{InvalidReference, Reference};
 pub use revision::{RedisTime, Revision};
 pub use rule::{ItemRules, NewItem, PollId, Refusal};
+pub use secret_keys::SecretKeys;
 pub use snapshot::{InvalidSnapshot, RUNNING_LIMIT_TRANSACTIONS, Snapshot, TransactionId};
 pub use throttle::{
     Full, INTERVAL_LIMIT, THROTTLES_LIMIT, Throttle, ThrottledBy, Throttles, Window, Windows,

@@ -1,6 +1,6 @@
 //! Voiding: taking votes back that should not have been cast.
 
-use super::{ItemId, Moment, VoterId};
+use super::{AddressHash, ItemId, Moment, VoterId};
 
 /// The longest reason. migrations/0021_voiding.sql has the same limit.
 pub const REASON_LIMIT_CHARACTERS: usize = 500;
@@ -14,6 +14,8 @@ pub struct VoteFilter {
     pub cast_from: Option<Moment>,
     /// Cast before this time.
     pub cast_until: Option<Moment>,
+    /// From a client with one of these.
+    pub addresses: Option<Vec<AddressHash>>,
 }
 
 /// A voiding's id.

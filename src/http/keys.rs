@@ -8,7 +8,7 @@ use super::access::Caller;
 use super::problem::Problem;
 use super::state::AppState;
 use crate::admission::Attempt;
-use crate::domain::{ItemId, ItemKey, ItemName, NewItem, OpenTo, PollId, Reference, VoterId};
+use crate::domain::{AddressHash, ItemId, ItemKey, ItemName, NewItem, OpenTo, PollId, Reference, VoterId};
 use crate::ledger::LedgerError;
 
 /// Keys that one thread remembers, at the most: some 20 MB, if every key is as long as a key may be.
@@ -189,6 +189,12 @@ impl AppState {
             item,
         };
         Ok(self.admission.admit(attempt).await?)
+    }
+
+    /// What is to be kept of the client that votes, if anything.
+    pub fn address_of(&self, caller: &Caller) -> Option<AddressHash> {
+        let keys = self.access.address_keys.as_ref()?;
+        keys.hash(caller.voting_address()?)
     }
 
     /// The item of a key that was unknown a moment ago, made if it may be.

@@ -29,7 +29,7 @@ use super::state::AppState;
 use super::{observe, routes};
 use crate::admission::{Admission, SharedAdmission};
 use crate::counts::CountReader;
-use crate::domain::{Owner, Throttles};
+use crate::domain::{AddressKeys, Owner, Throttles};
 use crate::ledger::ServerLedger;
 use crate::live::{LiveCounts, Redis};
 use crate::telemetry::Upkeep;
@@ -73,6 +73,8 @@ pub struct ServerOptions {
     /// Whose word is taken for who their client is.
     pub proxies: Proxies,
     pub throttles: Throttles,
+    /// What hashes the client's address that is kept of each vote. `None`: none is kept.
+    pub address_keys: Option<AddressKeys>,
     /// The keys of voters' cookies. `None`: voters have none.
     pub cookies: Option<VoterCookies>,
     /// Whose tokens voters have. `None`: they have none.
@@ -128,6 +130,7 @@ impl Server {
             hsts,
             proxies,
             throttles,
+            address_keys,
             cookies,
             ..
         } = self.options;
@@ -137,6 +140,7 @@ impl Server {
             hsts: hsts.map(access::hsts),
             api_keys: ApiKeys::new(self.ledger.clone()),
             proxies,
+            address_keys,
             cookies,
             tokens: self.tokens.clone(),
             refused_acts: RefusedActs::default(),

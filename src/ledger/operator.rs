@@ -9,8 +9,8 @@ use super::decided::safe_vote_id;
 use super::server::{ServerLedger, VOID_LIMIT_IDS, VOID_LIMIT_VOTES};
 use super::trail;
 use crate::domain::{
-    Act, ActKind, ApiKeyHash, ApiKeyId, ItemId, Moment, NewAct, NewApiKey, Reference, TrailFilter, Voiding,
-    VoidingId, VoteFilter, VoteId, VoterId,
+    Act, ActKind, AddressHash, ApiKeyHash, ApiKeyId, ItemId, Moment, NewAct, NewApiKey, Reference,
+    TrailFilter, Voiding, VoidingId, VoteFilter, VoteId, VoterId,
 };
 
 /// The ledger as the role `tally_operator` may use it. Cheap to clone.
@@ -29,6 +29,12 @@ pub struct VotesToVoid {
     pub votes: i64,
     /// What their values add up to.
     pub net: i64,
+}
+
+/// The array of a statement; `None`: the address does not matter.
+fn addresses_of(filter: &VoteFilter) -> Option<Vec<&[u8]>> {
+    let addresses = filter.addresses.as_ref()?;
+    Some(addresses.iter().map(AddressHash::as_bytes).collect())
 }
 
 impl OperatorLedger {
@@ -164,6 +170,7 @@ impl OperatorLedger {
         after: i64,
         until: VoteId,
     ) -> Result<VotesToVoid, LedgerError> {
+        let addresses = addresses_of(filter);
         let row = sqlx::query_file!(
             "src/ledger/sql/votes_to_void.sql",
             filter.voter_id.as_ref().map(VoterId::as_str),
@@ -173,7 +180,8 @@ impl OperatorLedger {
             after,
             until.get(),
             VOID_LIMIT_VOTES,
-            VOID_LIMIT_IDS
+            VOID_LIMIT_IDS,
+            addresses.as_deref() as Option<&[&[u8]]>
         )
         .fetch_one(self.server.pool())
         .await?;
@@ -182,6 +190,20 @@ impl OperatorLedger {
             votes: row.votes,
             net: row.net,
         })
+    }
+
+    /// What is kept of the client that this vote came from; `None`: nothing.
+    ///
+    /// # Errors
+    /// When Postgres is unavailable.
+    pub async fn address_of(&self, vote: VoteId) -> Result<Option<AddressHash>, LedgerError> {
+        let found = sqlx::query_scalar!(
+            "select address_hash from vote_address where vote_id = $1",
+            vote.get()
+        )
+        .fetch_optional(self.server.pool())
+        .await?;
+        Ok(found.and_then(|bytes| AddressHash::from_bytes(&bytes)))
     }
 
     /// Makes a voiding of votes up to `until`. It voids nothing yet.
@@ -194,14 +216,16 @@ impl OperatorLedger {
         reason: &str,
         until: VoteId,
     ) -> Result<VoidingId, LedgerError> {
-        // Neither the voter nor the reason, which may name one: the voiding has them.
+        // Neither the voter, the address nor the reason, which may name one: the voiding has them.
         let act = self.act(ActKind::VoidingCreate).details(json!({
             "of_a_voter": filter.voter_id.is_some(),
+            "of_an_address": filter.addresses.is_some(),
             "item_id": filter.item_id.map(ItemId::get),
             "cast_from": filter.cast_from,
             "cast_until": filter.cast_until,
             "until_vote_id": until.get(),
         }));
+        let addresses = addresses_of(filter);
         let made = sqlx::query_file!(
             "src/ledger/sql/create_voiding.sql",
             filter.voter_id.as_ref().map(VoterId::as_str),
@@ -210,7 +234,8 @@ impl OperatorLedger {
             filter.cast_until.map(Moment::micros),
             reason,
             until.get(),
-            act.to_json()
+            act.to_json(),
+            addresses.as_deref() as Option<&[&[u8]]>
         )
         .fetch_one(self.server.pool())
         .await?;

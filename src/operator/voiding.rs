@@ -12,7 +12,8 @@ use super::show;
 use super::trail::{Refused, note_end};
 use crate::config::operator::Void;
 use crate::domain::{
-    ActKind, ActOutcome, REASON_LIMIT_CHARACTERS, Voiding, VoidingId, VoteFilter, VoteId, VoterId,
+    ActKind, ActOutcome, AddressHash, REASON_LIMIT_CHARACTERS, Voiding, VoidingId, VoteFilter, VoteId,
+    VoterId,
 };
 use crate::ledger::{InsertError, OperatorLedger};
 use crate::live::{LiveCounts, Redis, SERVER_ANSWER_LIMIT};
@@ -145,8 +146,29 @@ async fn wanted(command: &Void, ledger: &OperatorLedger) -> anyhow::Result<(Vote
         item_id,
         cast_from: command.from,
         cast_until: command.until,
+        addresses: addresses(command, ledger).await?,
     };
     Ok((filter, reason))
+}
+
+/// What may have been kept of the client whose votes are to be voided; `None`: it does not matter.
+async fn addresses(command: &Void, ledger: &OperatorLedger) -> anyhow::Result<Option<Vec<AddressHash>>> {
+    if let Some(vote) = command.address_of {
+        let found = ledger.address_of(vote).await?;
+        let found = found.ok_or_else(|| {
+            let why = format!(
+                "--address-of: of vote {vote} no address is kept: there is no such vote, it is older than \
+                 TALLY_ADDRESS_RETENTION, a backend or a secret poll took it, or its server had no TALLY_ADDRESS_KEYS"
+            );
+            Refused::because("invalid-value", why)
+        })?;
+        return Ok(Some(vec![found]));
+    }
+    let keys = command.address_settings.keys.as_ref();
+    Ok(command
+        .address
+        .zip(keys)
+        .map(|(address, keys)| keys.hashes(address).collect()))
 }
 
 async fn find(ledger: &OperatorLedger, id: VoidingId) -> anyhow::Result<Voiding> {

@@ -6,6 +6,7 @@
 
 mod ages;
 mod audit;
+mod deletion;
 mod epoch;
 mod evict;
 mod flush;

@@ -4,13 +4,11 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::json;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 use tokio_cron_scheduler::{Job, JobScheduler};
 
 use super::{AuditReport, FlushReport, Repair, SyncError, Worker};
-use crate::ledger;
 use crate::telemetry::name;
 
 /// How many scans `--once` makes at the most until the system is quiescent: a rebuild in
@@ -24,9 +22,6 @@ const ROLL_UP_EVERY: Duration = Duration::from_secs(5);
 /// How long an audit waits at the most, so that several workers do not begin at once.
 const AUDIT_SPREAD: Duration = Duration::from_secs(5);
 
-/// How often old idempotency keys are deleted, about.
-const KEYS_EVERY: Duration = Duration::from_secs(600);
-
 /// How long the scan over all counters waits after a failure.
 const SCAN_RETRY: Duration = Duration::from_secs(1);
 
@@ -39,6 +34,8 @@ pub struct Schedule {
     pub scan_every: Duration,
     /// When to audit: six cron fields, seconds first, UTC.
     pub audit_cron: String,
+    /// How long hashes of client addresses are kept.
+    pub address_retention: Duration,
     /// How long the last flush may take.
     pub last_flush_limit: Duration,
 }
@@ -71,8 +68,8 @@ pub async fn run(worker: Worker, schedule: &Schedule, stop: impl Future<Output =
         async move { keep_scanning(&worker, scan_every).await }
     });
     tokio::spawn({
-        let worker = worker.clone();
-        async move { keep_deleting_keys(&worker).await }
+        let (worker, retention) = (worker.clone(), schedule.address_retention);
+        async move { worker.keep_deleting(retention).await }
     });
     loop {
         tokio::select! {
@@ -149,38 +146,6 @@ async fn keep_rolling_up(worker: &Worker) {
             }
         }
     }
-}
-
-/// Deletes old idempotency keys again and again, until the worker stops.
-async fn keep_deleting_keys(worker: &Worker) {
-    while !worker.is_stopping() {
-        match delete_keys(worker).await {
-            Ok(()) => sleep(KEYS_EVERY.mul_f64(rand::random_range(0.75..1.25))).await,
-            Err(error) => {
-                // What else needs Postgres says it louder.
-                tracing::debug!(%error, "old idempotency keys cannot be deleted; trying again");
-                sleep(KEYS_EVERY).await;
-            }
-        }
-    }
-}
-
-/// Deletes all idempotency keys that are old, unless another worker is at it.
-async fn delete_keys(worker: &Worker) -> Result<(), SyncError> {
-    let Some(run) = worker.begin_job(ledger::Job::DeleteKeys).await? else {
-        return Ok(());
-    };
-    let deleting = async {
-        let mut total = 0;
-        loop {
-            let (keys, is_more) = worker.ledger.delete_old_keys(run.lease()).await?;
-            total += keys;
-            if !is_more || worker.is_stopping() {
-                return Ok(((), json!({ "keys": total })));
-            }
-        }
-    };
-    run.end_with(deleting).await
 }
 
 /// Scans over all counters again and again, page by page, until the worker stops. At full

@@ -3,7 +3,7 @@
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use crate::domain::{Count, NewVote, Refusal, StoredVote, Value, VoteRequest};
+use crate::domain::{AddressHash, Count, NewVote, Refusal, StoredVote, Value, VoteRequest};
 
 /// The answer to a vote, or to another request of a voter. `count` is the item's live count, if
 /// there is one.
@@ -115,6 +115,8 @@ pub(super) type Answer = oneshot::Sender<Result<Cast, CastError>>;
 /// A vote that waits for a batch.
 pub(super) struct QueuedVote {
     pub vote: NewVote,
+    /// What is to be kept of the client.
+    pub address: Option<AddressHash>,
     pub queued_at: Instant,
     pub answer: Answer,
 }
@@ -122,6 +124,8 @@ pub(super) struct QueuedVote {
 /// A request that waits for a decision.
 pub(super) struct QueuedRequest {
     pub request: VoteRequest,
+    /// What is to be kept of the client.
+    pub address: Option<AddressHash>,
     pub queued_at: Instant,
     pub answer: Answer,
 }

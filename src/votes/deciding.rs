@@ -15,7 +15,7 @@ use super::full::FullItems;
 use super::seeding::Seeding;
 use super::unfinished::UnfinishedBatch;
 use crate::batching::take;
-use crate::domain::{Count, CountDelta, ItemId, Refusal, StoredVote, VoteRequest, VoterId};
+use crate::domain::{AddressHash, Count, CountDelta, ItemId, Refusal, StoredVote, VoteRequest, VoterId};
 use crate::ledger::{Decided, Decision, VoteRow, VoteWriter};
 use crate::live::LiveCounts;
 
@@ -110,10 +110,13 @@ impl DecisionWriter {
     /// Decides, stores, counts and answers a batch. What is to be asked again is kept.
     async fn work_off(&mut self, batch: Vec<QueuedRequest>) {
         let Batch { requests, queued } = Batch::new(batch);
+        // Of equal requests, the first is stored.
+        let first = |queued: &Vec<QueuedRequest>| queued.first().and_then(|one| one.address);
+        let addresses: Vec<Option<AddressHash>> = queued.iter().map(first).collect();
         let items = requests.iter().flat_map(VoteRequest::items).copied();
         let unfinished = UnfinishedBatch::new(&self.live_counts, items);
         let started = Instant::now();
-        let decided = self.writer.decide(&requests).await;
+        let decided = self.writer.decide_from(&requests, &addresses).await;
         self.metrics
             .ledger_seconds
             .record(started.elapsed().as_secs_f64());

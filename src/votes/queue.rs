@@ -10,7 +10,7 @@ use super::cast::{Answer, Cast, CastError, QueuedRequest, QueuedVote};
 use super::deciding::DecisionWriter;
 use super::entrance::Entrance;
 use super::writer::{BATCH_LIMIT_VOTES, BATCH_WRITERS_PER_THREAD, BatchWriter};
-use crate::domain::{NewVote, VoteRequest};
+use crate::domain::{AddressHash, NewVote, VoteRequest};
 use crate::ledger::ServerLedger;
 use crate::live::LiveCounts;
 use crate::telemetry::name;
@@ -82,8 +82,17 @@ impl VoteQueue {
     /// When the queue is full, Postgres fails, or the server is shutting down. The error
     /// says whether the vote is stored.
     pub async fn cast(&self, vote: NewVote) -> Result<Cast, CastError> {
+        self.cast_from(vote, None).await
+    }
+
+    /// The same, and keeps this of the client that the vote came from.
+    ///
+    /// # Errors
+    /// As [`VoteQueue::cast`].
+    pub async fn cast_from(&self, vote: NewVote, address: Option<AddressHash>) -> Result<Cast, CastError> {
         handed_in(&self.votes, |queued_at, answer| QueuedVote {
             vote,
+            address,
             queued_at,
             answer,
         })
@@ -95,8 +104,21 @@ impl VoteQueue {
     /// # Errors
     /// As [`VoteQueue::cast`].
     pub async fn decide(&self, request: VoteRequest) -> Result<Cast, CastError> {
+        self.decide_from(request, None).await
+    }
+
+    /// The same, and keeps this of the client that the request came from.
+    ///
+    /// # Errors
+    /// As [`VoteQueue::cast`].
+    pub async fn decide_from(
+        &self,
+        request: VoteRequest,
+        address: Option<AddressHash>,
+    ) -> Result<Cast, CastError> {
         handed_in(&self.requests, |queued_at, answer| QueuedRequest {
             request,
+            address,
             queued_at,
             answer,
         })

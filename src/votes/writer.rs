@@ -14,7 +14,7 @@ use super::entrance::Entrance;
 use super::seeding::Seeding;
 use super::unfinished::UnfinishedBatch;
 use crate::batching::take;
-use crate::domain::{NewVote, VoteOutcome, VoteRequest};
+use crate::domain::{AddressHash, NewVote, VoteOutcome, VoteRequest};
 use crate::ledger::{InsertError, Inserted, VoteWriter};
 use crate::live::LiveCounts;
 
@@ -72,17 +72,18 @@ impl BatchWriter {
             }
             self.metrics.depth.decrement(taken as f64);
             self.metrics.batch_votes.record(taken as f64);
+            let addresses: Vec<Option<AddressHash>> = queued.iter().map(|one| one.address).collect();
             let (votes, answers): (Vec<NewVote>, Vec<_>) = queued
                 .drain(..)
                 .map(|one| (one.vote, (one.queued_at, one.answer)))
                 .unzip();
             let items = votes.iter().map(|vote| vote.item_id);
             let unfinished = UnfinishedBatch::new(&self.live_counts, items);
-            let inserted = self.store(&votes).await;
+            let inserted = self.store(&votes, &addresses).await;
             drop(turn);
             match inserted {
                 Ok(inserted) => {
-                    self.finalize(&votes, inserted, answers).await;
+                    self.finalize(&votes, &addresses, inserted, answers).await;
                     unfinished.finish();
                 }
                 Err(error) => {
@@ -94,9 +95,13 @@ impl BatchWriter {
         }
     }
 
-    async fn store(&mut self, votes: &[NewVote]) -> Result<Inserted, InsertError> {
+    async fn store(
+        &mut self,
+        votes: &[NewVote],
+        addresses: &[Option<AddressHash>],
+    ) -> Result<Inserted, InsertError> {
         let started = Instant::now();
-        let inserted = self.writer.insert(votes).await;
+        let inserted = self.writer.insert_from(votes, addresses).await;
         self.metrics
             .ledger_seconds
             .record(started.elapsed().as_secs_f64());
@@ -104,10 +109,17 @@ impl BatchWriter {
     }
 
     /// Counts a stored batch, and answers every vote in it.
-    async fn finalize(&mut self, votes: &[NewVote], inserted: Inserted, answers: Vec<(Instant, Answer)>) {
+    async fn finalize(
+        &mut self,
+        votes: &[NewVote],
+        addresses: &[Option<AddressHash>],
+        inserted: Inserted,
+        answers: Vec<(Instant, Answer)>,
+    ) {
         let started = Instant::now();
         let mut stored = Vec::with_capacity(votes.len());
-        for ((vote, outcome), (queued_at, answer)) in votes.iter().zip(inserted.outcomes).zip(answers) {
+        let asked = votes.iter().zip(addresses);
+        for (((vote, address), outcome), (queued_at, answer)) in asked.zip(inserted.outcomes).zip(answers) {
             match ended(outcome) {
                 Some(ended) => stored.push(StoredBatchVote {
                     item_id: Some(vote.item_id),
@@ -115,7 +127,7 @@ impl BatchWriter {
                     queued_at,
                     answer: Some(answer),
                 }),
-                None => self.pass_on(vote, queued_at, answer),
+                None => self.pass_on(vote, *address, queued_at, answer),
             }
         }
         let batch = StoredBatch::new(stored, &self.metrics);
@@ -125,9 +137,10 @@ impl BatchWriter {
     }
 
     /// Hands a vote to the writer that decides. Nothing is stored for it yet.
-    fn pass_on(&self, vote: &NewVote, queued_at: Instant, answer: Answer) {
+    fn pass_on(&self, vote: &NewVote, address: Option<AddressHash>, queued_at: Instant, answer: Answer) {
         let request = QueuedRequest {
             request: VoteRequest::Cast(vote.clone()),
+            address,
             queued_at,
             answer,
         };

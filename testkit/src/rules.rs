@@ -125,12 +125,19 @@ async fn broken_among(owner: impl PgExecutor<'_>, items: Option<&[i64]>) -> Resu
               and (voiding.voter_id is null or voiding.voter_id = vote.voter_id)
               and (cast_from is null or vote.created_at >= cast_from)
               and (cast_until is null or vote.created_at < cast_until)
+              and (voiding.address_hashes is null or exists (
+                  select from vote_address
+                  where vote_address.vote_id = vote.id and address_hash = any(voiding.address_hashes)))
          where vote.item_id in (select id from given)
            and not exists (select from voided where voided.vote_id = vote.id)
            and not exists (
                select from vote as next
                where next.item_id = vote.item_id and next.voter_id = vote.voter_id
                  and next.change_number = vote.change_number + 1)
+         union all
+         select format('an address is kept of vote %s, which is not there or takes one back', vote_address.vote_id)
+         from vote_address left join vote on vote.id = vote_address.vote_id
+         where vote.id is null or vote.change_number % 2 = 1
          union all
          select format('vote %s of %s on item %s was bought by %s ballots', vote.id, voter_id, item_id,
                        coalesce(bought, 0))

@@ -145,6 +145,10 @@ impl Cluster {
                 .env("TALLY_SHUTDOWN_LIMIT", SHUTDOWN_LIMIT);
             if !settings.is_open {
                 serve.envs(credentials::settings());
+                // Votes are stored by other statements where it is kept where they came from.
+                if number == 0 {
+                    serve.env("TALLY_ADDRESS_KEYS", credentials::ADDRESS_KEY);
+                }
             }
             let server = Program::start(serve, folder, &format!("server-{}", number + 1))?;
             cluster.servers.push(Mutex::new(server));

@@ -18,6 +18,7 @@ use tally::http::access::VoterCookies;
 /// The key of a backend that does everything; of a round's own stores.
 const API_KEY: &str = "tally_00c4a0500c4a0500c4a0500c4a0500c4a0500c4a0500c4a0500c4a0500c4a050";
 const COOKIE_KEY: &str = "00c4a0500c4a0500c4a0500c4a0500c4a0500c4a0500c4a0500c4a0500c4a050";
+pub const ADDRESS_KEY: &str = "00add4e500add4e500add4e500add4e500add4e500add4e500add4e500add4e5";
 const SECRET: &str = "the secret of the tokens of a round";
 const AUDIENCE: &str = "chaos";
 const ISSUER: &str = "https://id.example";

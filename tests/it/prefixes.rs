@@ -41,6 +41,7 @@ impl OneTally {
             origins: Origins::default(),
             proxies: Proxies::default(),
             throttles: Throttles::default(),
+            address_keys: None,
             cookies: None,
             jwt: None,
             hsts: None,

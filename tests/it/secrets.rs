@@ -39,16 +39,18 @@ const PARTS: [&str; 7] = [
 const API_KEY: &str = "tally_5ec4e75ec4e75ec4e75ec4e75ec4e75ec4e75ec4e75ec4e75ec4e75ec4e70000";
 const WRONG_API_KEY: &str = "tally_5ec4e75ec4e75ec4e75ec4e75ec4e75ec4e75ec4e75ec4e75ec4e75ec4e70001";
 
-/// The key of voters' cookies, and the secret of their tokens.
+/// The key of voters' cookies, the secret of their tokens, and the key of client addresses.
 const COOKIE_KEY: &str = "5ec4e75ec4e75ec4e75ec4e75ec4e75ec4e75ec4e75ec4e75ec4e75ec4e70002";
 const JWT_SECRET: &str = "a s3cret of thirty-two bytes or more";
-const OF_VOTERS: [(&str, &str); 6] = [
+const ADDRESS_KEY: &str = "5ec4e75ec4e75ec4e75ec4e75ec4e75ec4e75ec4e75ec4e75ec4e75ec4e70003";
+const OF_VOTERS: [(&str, &str); 7] = [
     ("TALLY_COOKIE_KEYS", COOKIE_KEY),
     ("TALLY_JWT_SECRET", JWT_SECRET),
     ("TALLY_JWT_AUDIENCE", "x"),
     ("TALLY_JWT_ISSUER", "y"),
     ("TALLY_THROTTLE", "voter:2000/1h,address:5000/1h"),
     ("TALLY_PROXIES", "127.0.0.0/8"),
+    ("TALLY_ADDRESS_KEYS", ADDRESS_KEY),
 ];
 
 fn assert_silent(what: &str, said: &str) {

@@ -4,17 +4,14 @@
 //! in base64 without padding, safe in URLs. The signature is HMAC-SHA-256 of [`CONTEXT`] and all
 //! that stands before its dot.
 
-use std::fmt;
 use std::str::FromStr;
-use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use actix_web::http::header::{self, HeaderMap, HeaderValue};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use ring::hmac;
 
-use crate::domain::VoterId;
+use crate::domain::{SecretKeys, VoterId};
 
 /// The cookie's name. With `__Host-` a browser takes it only from this very host, over TLS and for
 /// all paths, so no neighbour under the same domain can set another one (RFC 6265bis, 4.1.3.2).
@@ -25,48 +22,19 @@ pub const VOTER_COOKIE_LIMIT_AGE: Duration = Duration::from_secs(400 * 86_400);
 const CLOCK_LIMIT_SKEW: Duration = Duration::from_secs(300);
 /// Random bytes in the id of a visitor: 128 bits.
 const VISITOR_BYTES: usize = 16;
-/// Bytes of a key.
-const KEY_BYTES: usize = 32;
-/// Keys at the most: the one that signs, and earlier ones.
-const COOKIE_KEYS_LIMIT: usize = 8;
 /// What each signature begins with, so that one that was made for something else is none here.
 const CONTEXT: &[u8] = b"tally voter cookie 1\n";
 
 /// The keys that sign voters' cookies. Cheap to clone.
-#[derive(Clone)]
-pub struct VoterCookies(Arc<[hmac::Key]>);
+#[derive(Clone, Debug)]
+pub struct VoterCookies(SecretKeys);
 
-/// 64 hexadecimal digits each, separated by commas. The first signs, all are believed.
+/// As [`SecretKeys`]. The first signs, all are believed.
 impl FromStr for VoterCookies {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let keys: Option<Vec<hmac::Key>> = text.split(',').map(|key| read_key(key.trim())).collect();
-        match keys {
-            Some(keys) if keys.len() <= COOKIE_KEYS_LIMIT => Ok(Self(keys.into())),
-            // It does not repeat what was given: that is a secret.
-            _ => Err(format!(
-                "it takes up to {COOKIE_KEYS_LIMIT} keys, separated by commas, of {} hexadecimal digits each, as `openssl rand -hex {KEY_BYTES}` makes them",
-                2 * KEY_BYTES
-            )),
-        }
-    }
-}
-
-fn read_key(text: &str) -> Option<hmac::Key> {
-    if text.len() != 2 * KEY_BYTES || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-        return None;
-    }
-    let mut bytes = [0; KEY_BYTES];
-    for (at, byte) in bytes.iter_mut().enumerate() {
-        *byte = u8::from_str_radix(text.get(2 * at..2 * at + 2)?, 16).ok()?;
-    }
-    Some(hmac::Key::new(hmac::HMAC_SHA256, &bytes))
-}
-
-impl fmt::Debug for VoterCookies {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "VoterCookies({} keys)", self.0.len())
+        text.parse().map(Self)
     }
 }
 
@@ -112,11 +80,7 @@ impl VoterCookies {
         let (signed, signature) = value.rsplit_once('.')?;
         let signature = URL_SAFE_NO_PAD.decode(signature).ok()?;
         let text = [CONTEXT, signed.as_bytes()].concat();
-        // Compared in constant time.
-        let by = self
-            .0
-            .iter()
-            .position(|key| hmac::verify(key, &text, &signature).is_ok())?;
+        let by = self.0.signer(&text, &signature)?;
         let (issued_at, voter) = signed.split_once('.')?;
         let issued_at = UNIX_EPOCH.checked_add(Duration::from_secs(issued_at.parse().ok()?))?;
         let age = match now.duration_since(issued_at) {
@@ -160,7 +124,7 @@ impl VoterCookies {
     /// This text, a dot, and its signature.
     pub(in crate::http) fn signed(&self, signed: &str) -> Option<String> {
         let text = [CONTEXT, signed.as_bytes()].concat();
-        let signature = hmac::sign(self.0.first()?, &text);
+        let signature = self.0.sign(&text)?;
         Some(format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature)))
     }
 }
@@ -274,16 +238,6 @@ mod tests {
         assert_eq!(find(now + 400 * DAY), FoundCookie::NotValid);
         assert_eq!(find(now - Duration::from_secs(200)), voter(false));
         assert_eq!(find(now - DAY), FoundCookie::NotValid);
-    }
-
-    #[test]
-    fn what_is_no_list_of_keys_is_refused_without_repeating_it() {
-        let nine = vec!["ab".repeat(32); 9].join(",");
-        for wrong in ["", "secret", &"ab".repeat(31), &"xy".repeat(32), &nine] {
-            let error = wrong.parse::<VoterCookies>().expect_err("no keys");
-            assert!(wrong.is_empty() || !error.contains(wrong), "{error}");
-        }
-        assert!(!format!("{:?}", keys(&['a'])).contains("aaaa"));
     }
 
     #[test]

@@ -22,6 +22,8 @@ use std::str::FromStr;
 
 use actix_web::http::header::HeaderValue;
 
+use crate::domain::AddressKeys;
+
 pub use address::{Networks, Proxies, ProxyHeader};
 pub use api_keys::{ApiKeys, ValidApiKey};
 #[cfg(any(test, fuzzing))]
@@ -48,6 +50,8 @@ pub struct Access {
     pub open_items: OpenItems,
     /// Whose word is taken for who their client is.
     pub proxies: Proxies,
+    /// `None`: nothing is kept of where votes come from.
+    pub address_keys: Option<AddressKeys>,
     /// `None`: voters have no cookies.
     pub cookies: Option<VoterCookies>,
     /// `None`: voters have no tokens.

@@ -189,13 +189,14 @@ pub async fn cast(
             Some((vote.item_id, vote.voter_id.clone()))
         })
         .collect();
+    let address = state.address_of(&caller);
     let casts = votes.into_iter().enumerate().map(async |(at, entry)| {
         let BatchEntry { vote, ballot, .. } = entry?;
         let key = key.as_deref().map(|key| IdempotencyKey {
             key: key_of(&caller, b"vote of batch", &[key.as_bytes(), &at.to_be_bytes()]),
             body: digest(&vote, ballot.as_ref()),
         });
-        Ok(cast_one(&state.votes, vote, ballot, key).await?)
+        Ok(cast_one(&state.votes, vote, ballot, key, address).await?)
     });
     let casts: Vec<Result<_, Problem>> = join_all(casts).await;
     let ended: Vec<Result<_, Problem>> = names

@@ -348,7 +348,7 @@ pub async fn select(
     let items = body.0.into_items()?;
     let poll = state.poll(&id.0).await.map_err(Problem::without_vote)?;
     state.admit(&caller, Some(&voter.0), None).await?;
-    set(&state, poll, voter.0, items).await
+    set(&state, &caller, poll, voter.0, items).await
 }
 
 /// Takes back all that a voter holds in a poll.
@@ -364,11 +364,12 @@ pub async fn take_back(
         .map_err(Problem::without_vote)?;
     let poll = state.poll(&id.0).await.map_err(Problem::without_vote)?;
     state.admit(&caller, Some(&voter.0), None).await?;
-    set(&state, poll, voter.0, Vec::new()).await
+    set(&state, &caller, poll, voter.0, Vec::new()).await
 }
 
 async fn set(
     state: &AppState,
+    caller: &Caller,
     poll_id: PollId,
     voter_id: VoterId,
     items: Vec<ItemId>,
@@ -378,7 +379,7 @@ async fn set(
         voter_id: voter_id.clone(),
         items: items.clone(),
     };
-    match state.votes.decide(request).await? {
+    match state.votes.decide_from(request, state.address_of(caller)).await? {
         Cast::Selected { is_changed } => Ok(selection_answer(poll_id, &voter_id, items, !is_changed)),
         Cast::UnknownPoll => Err(Problem::unknown_poll(poll_id)),
         Cast::UnknownItem => Err(Problem::refused(Refusal::NotInPoll)),

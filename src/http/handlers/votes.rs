@@ -5,8 +5,8 @@ use actix_web::{HttpResponse, web};
 use serde::{Deserialize, Serialize};
 
 use crate::domain::{
-    BallotHash, Count, Digest, IdempotencyKey, ItemId, NewVote, StoredVote, Value, VoteId, VoteRequest,
-    VoterId,
+    AddressHash, BallotHash, Count, Digest, IdempotencyKey, ItemId, NewVote, StoredVote, Value, VoteId,
+    VoteRequest, VoterId,
 };
 use crate::http::access::Caller;
 use crate::http::extract::{Field, Form, Json, KeyHeader, PathItemReference, PathVoter, Takes};
@@ -178,10 +178,11 @@ pub async fn cast(
     });
     // The batch takes the vote; the answer names its voter.
     let voter_id = vote.voter_id.clone();
+    let address = state.address_of(&caller);
     vote_answer(
         item_id,
         voter_id.as_ref(),
-        cast_one(&state.votes, vote, ballot, key).await?,
+        cast_one(&state.votes, vote, ballot, key, address).await?,
     )
 }
 
@@ -191,11 +192,13 @@ pub(super) async fn cast_one(
     vote: NewVote,
     ballot: Option<BallotHash>,
     key: Option<IdempotencyKey>,
+    address: Option<AddressHash>,
 ) -> Result<Cast, CastError> {
     if ballot.is_none() && key.is_none() {
-        return votes.cast(vote).await;
+        return votes.cast_from(vote, address).await;
     }
-    votes.decide(VoteRequest::CastOnce { vote, ballot, key }).await
+    let request = VoteRequest::CastOnce { vote, ballot, key };
+    votes.decide_from(request, address).await
 }
 
 /// What is kept of an idempotency key. A voter's own keys are apart from everyone else's: nobody
@@ -241,7 +244,7 @@ pub async fn change(
         .item_to_vote_on(&id.0, &caller, Some(&voter.0), false)
         .await
         .map_err(Problem::without_vote)?;
-    set(&state, item, voter.0, Some(value)).await
+    set(&state, &caller, item, voter.0, Some(value)).await
 }
 
 /// Takes back what a voter holds on an item.
@@ -257,11 +260,12 @@ pub async fn take_back(
         .map_err(Problem::without_vote)?;
     let item = state.item(&id.0).await.map_err(Problem::without_vote)?;
     state.admit(&caller, Some(&voter.0), Some(item)).await?;
-    set(&state, item, voter.0, None).await
+    set(&state, &caller, item, voter.0, None).await
 }
 
 async fn set(
     state: &AppState,
+    caller: &Caller,
     item_id: ItemId,
     voter_id: VoterId,
     value: Option<Value>,
@@ -271,7 +275,8 @@ async fn set(
         voter_id: voter_id.clone(),
         value,
     };
-    vote_answer(item_id, Some(&voter_id), state.votes.decide(request).await?)
+    let cast = state.votes.decide_from(request, state.address_of(caller)).await?;
+    vote_answer(item_id, Some(&voter_id), cast)
 }
 
 /// Shows what a voter holds on an item.

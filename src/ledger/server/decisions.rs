@@ -2,10 +2,11 @@
 
 use tokio::time::timeout;
 
+use super::plain_votes::bytes_of;
 use super::writer::{InsertError, VoteWriter, WriterConnection};
 use crate::domain::{
-    BallotHash, Count, CountDelta, IdempotencyKey, ItemId, NewVote, Refusal, TransactionId, Value, VoteId,
-    VoteRequest, VoterId,
+    AddressHash, BallotHash, Count, CountDelta, IdempotencyKey, ItemId, NewVote, Refusal, TransactionId,
+    Value, VoteId, VoteRequest, VoterId,
 };
 use crate::ledger::LedgerError;
 
@@ -228,8 +229,20 @@ impl VoteWriter {
     /// # Errors
     /// When nothing was stored, or possibly something: the error says which.
     pub async fn decide(&mut self, requests: &[VoteRequest]) -> Result<Decided, InsertError> {
+        self.decide_from(requests, &[]).await
+    }
+
+    /// The same, and keeps where the votes came from: an address for each request, or none for all.
+    ///
+    /// # Errors
+    /// As [`VoteWriter::decide`].
+    pub async fn decide_from(
+        &mut self,
+        requests: &[VoteRequest],
+        addresses: &[Option<AddressHash>],
+    ) -> Result<Decided, InsertError> {
         let mut writer = self.begin().await?;
-        let ended = timeout(self.answer_limit(), decide(&mut writer, requests)).await;
+        let ended = timeout(self.answer_limit(), decide(&mut writer, requests, addresses)).await;
         // Rows that this program cannot read are counted by nobody, unless the connection ends:
         // then by crashed-writer recovery.
         let decided = self.ended(ended)?.map_err(InsertError::Unknown)?;
@@ -243,6 +256,7 @@ impl VoteWriter {
 async fn decide(
     writer: &mut WriterConnection,
     requests: &[VoteRequest],
+    addresses: &[Option<AddressHash>],
 ) -> Result<Result<Decided, LedgerError>, sqlx::Error> {
     let lines = Lines::of(requests);
     let total = lines.requests.len();
@@ -251,6 +265,8 @@ async fn decide(
         lines.keys.array(total),
         lines.bodies.array(total),
     );
+    let is_kept = addresses.iter().any(Option::is_some);
+    let addresses = is_kept.then(|| bytes_of(addresses));
     let decided = sqlx::query_file!(
         "src/ledger/sql/cast_votes.sql",
         &lines.requests,
@@ -262,7 +278,8 @@ async fn decide(
         &lines.whole,
         ballots.as_deref() as Option<&[Option<&[u8]>]>,
         keys.as_deref() as Option<&[Option<&[u8]>]>,
-        bodies.as_deref() as Option<&[Option<&[u8]>]>
+        bodies.as_deref() as Option<&[Option<&[u8]>]>,
+        addresses.as_deref() as Option<&[Option<&[u8]>]>
     )
     .fetch_one(&mut writer.connection)
     .await?;

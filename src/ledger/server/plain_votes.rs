@@ -6,7 +6,9 @@ use sqlx::postgres::PgConnection;
 use tokio::time::timeout;
 
 use super::writer::{InsertError, VoteWriter, WriterConnection};
-use crate::domain::{NewVote, Refusal, StoredVote, TransactionId, Value, VoteId, VoteOutcome, VoterId};
+use crate::domain::{
+    AddressHash, NewVote, Refusal, StoredVote, TransactionId, Value, VoteId, VoteOutcome, VoterId,
+};
 use crate::ledger::LedgerError;
 
 /// What became of a batch.
@@ -35,8 +37,20 @@ impl VoteWriter {
     /// # Errors
     /// When the batch was not stored, or possibly not: the error says which.
     pub async fn insert(&mut self, votes: &[NewVote]) -> Result<Inserted, InsertError> {
+        self.insert_from(votes, &[]).await
+    }
+
+    /// The same, and keeps where the votes came from: an address for each vote, or none for all.
+    ///
+    /// # Errors
+    /// As [`VoteWriter::insert`].
+    pub async fn insert_from(
+        &mut self,
+        votes: &[NewVote],
+        addresses: &[Option<AddressHash>],
+    ) -> Result<Inserted, InsertError> {
         let mut writer = self.begin().await?;
-        let ended = timeout(self.answer_limit(), insert(&mut writer, votes)).await;
+        let ended = timeout(self.answer_limit(), insert(&mut writer, votes, addresses)).await;
         let Batch {
             transaction,
             mut outcomes,
@@ -79,6 +93,14 @@ struct Batch {
 /// No transaction: a batch that stored nothing.
 const NO_TRANSACTION: TransactionId = TransactionId(0);
 
+/// The array of a statement.
+pub(super) fn bytes_of(addresses: &[Option<AddressHash>]) -> Vec<Option<&[u8]>> {
+    addresses
+        .iter()
+        .map(|one| one.as_ref().map(AddressHash::as_bytes))
+        .collect()
+}
+
 fn item_and_voter(vote: &NewVote) -> (i64, Option<&str>) {
     (vote.item_id.get(), vote.voter_id.as_ref().map(VoterId::as_str))
 }
@@ -92,13 +114,17 @@ fn refusal(kind: ItemKind, vote: &NewVote) -> Option<VoteOutcome> {
     }
 }
 
-async fn insert(writer: &mut WriterConnection, votes: &[NewVote]) -> Result<Batch, sqlx::Error> {
+async fn insert(
+    writer: &mut WriterConnection,
+    votes: &[NewVote],
+    addresses: &[Option<AddressHash>],
+) -> Result<Batch, sqlx::Error> {
     let kinds = writer.items.of(votes.iter().map(|vote| vote.item_id.get()));
     let refused = |at: usize| kinds[at].and_then(|kind| refusal(*kind, &votes[at]));
     // Mostly, all are to be sent.
     let Some(first) = (0..votes.len()).find(|at| refused(*at).is_some()) else {
         let unknown = unknown_among(votes, &kinds);
-        return insert_sent(writer, votes, &unknown).await;
+        return insert_sent(writer, votes, addresses, &unknown).await;
     };
     let mut outcomes: Vec<Option<VoteOutcome>> = vec![None; votes.len()];
     let mut sent: Vec<usize> = (0..first).collect();
@@ -116,7 +142,8 @@ async fn insert(writer: &mut WriterConnection, votes: &[NewVote]) -> Result<Batc
         });
     }
     let to_send: Vec<NewVote> = sent.iter().map(|at| votes[*at].clone()).collect();
-    let batch = insert_sent(writer, &to_send, &unknown).await?;
+    let addresses: Vec<_> = sent.iter().filter_map(|at| addresses.get(*at)).copied().collect();
+    let batch = insert_sent(writer, &to_send, &addresses, &unknown).await?;
     for (at, outcome) in sent.into_iter().zip(batch.outcomes) {
         outcomes[at] = outcome;
     }
@@ -135,12 +162,15 @@ fn unknown_among(votes: &[NewVote], kinds: &[Option<&ItemKind>]) -> Vec<i64> {
 async fn insert_sent(
     writer: &mut WriterConnection,
     votes: &[NewVote],
+    addresses: &[Option<AddressHash>],
     unknown: &[i64],
 ) -> Result<Batch, sqlx::Error> {
-    if votes.iter().all(|vote| vote.voter_id.is_none()) {
+    let is_kept = addresses.iter().any(Option::is_some);
+    if !is_kept && votes.iter().all(|vote| vote.voter_id.is_none()) {
         insert_anonymous(writer, votes, unknown).await
     } else {
-        insert_any(writer, votes, unknown).await
+        let addresses = is_kept.then_some(addresses);
+        insert_any(writer, votes, addresses, unknown).await
     }
 }
 
@@ -232,12 +262,14 @@ impl<'a> LookedUp<'a> {
     }
 }
 
-/// Stores votes of which some have voters.
+/// Stores votes of which some have voters, or an address that is kept.
 async fn insert_any(
     writer: &mut WriterConnection,
     votes: &[NewVote],
+    addresses: Option<&[Option<AddressHash>]>,
     unknown: &[i64],
 ) -> Result<Batch, sqlx::Error> {
+    let addresses = addresses.map(bytes_of);
     let (item_ids, voter_ids): (Vec<i64>, Vec<Option<&str>>) = votes.iter().map(item_and_voter).unzip();
     let values: Vec<i16> = votes.iter().map(|vote| vote.value.get()).collect();
     let batch = sqlx::query_file!(
@@ -245,7 +277,8 @@ async fn insert_any(
         &item_ids,
         &voter_ids as &[Option<&str>],
         &values,
-        unknown
+        unknown,
+        addresses.as_deref() as Option<&[Option<&[u8]>]>
     )
     .fetch_one(&mut writer.connection)
     .await?;

@@ -1,6 +1,20 @@
 -- Stores votes that need a decision: the function cast_votes, migrations/0020_cast_votes_by_ballot.sql.
 -- An entry for each line: $1 request, $2 poll, $3 item, $4 voter, $5 value, $6 keep, $7 whole,
 -- $8 ballot, $9 key and $10 body; each of these three is null as a whole if no line has one.
+-- $11 hashes of client addresses, an entry for each request (null: not kept), or null as a whole.
+with decided as materialized (
+    select *
+    from cast_votes($1::int[], $2::bigint[], $3::bigint[], $4::text[], $5::smallint[], $6::boolean[], $7::boolean[],
+                    $8::bytea[], $9::bytea[], $10::bytea[])
+), noted as (
+    insert into vote_address (vote_id, address_hash)
+    select stored.id, ($11::bytea[])[stored.request]
+    from decided, unnest(row_requests, row_ids, row_changes, row_is_new) as stored (request, id, change_number, is_new)
+    where $11::bytea[] is not null and ($11::bytea[])[stored.request] is not null
+      and stored.is_new and stored.id is not null
+      -- A retraction is no vote. Nothing says where a secret vote came from.
+      and stored.change_number % 2 = 0 and outcomes[stored.request] <> 'secret'
+)
 select xid                 as "xid!",
        outcomes            as "outcomes!: Vec<String>",
        row_requests        as "row_requests!: Vec<i32>",
@@ -11,5 +25,4 @@ select xid                 as "xid!",
        row_ids             as "row_ids!: Vec<Option<i64>>",
        row_is_new          as "row_is_new!: Vec<bool>",
        hidden_items        as "hidden_items?: Vec<i64>"
-from cast_votes($1::int[], $2::bigint[], $3::bigint[], $4::text[], $5::smallint[], $6::boolean[], $7::boolean[],
-                $8::bytea[], $9::bytea[], $10::bytea[])
+from decided

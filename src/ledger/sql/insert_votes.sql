@@ -1,7 +1,8 @@
 -- Stores one batch of votes: all that are no repeats and whose item exists and
 -- takes them without a decision.
 -- $1 item ids, $2 voter ids (null: anonymous) and $3 values, an array entry for each vote;
--- $4 the items of $1 that the caller's item cache lacks, each once.
+-- $4 the items of $1 that the caller's item cache lacks, each once; $5 hashes of client addresses, an
+-- array entry for each vote (null: not kept), or null as a whole.
 with found as materialized (
     -- As in insert_anonymous_votes.sql.
     select array_agg(id) filter (where rule_id is null and takes_down_votes)     as plain,
@@ -11,13 +12,13 @@ with found as materialized (
     from item where id = any($4::bigint[])
 ), candidate as materialized (
     -- An id for each vote whose item takes it. A repeat's id stays unused.
-    select given.position, given.item_id, given.voter_id, given.value,
+    select given.position, given.item_id, given.voter_id, given.value, given.address,
            case when given.item_id <> all($4::bigint[])
                   or given.item_id = any((select plain from found)::bigint[])
                   or given.value > 0 and given.item_id = any((select up_only from found)::bigint[])
                 then nextval('vote_id_seq') end as id
-    from unnest($1::bigint[], $2::text[], $3::smallint[]) with ordinality
-         as given (item_id, voter_id, value, position)
+    from unnest($1::bigint[], $2::text[], $3::smallint[], $5::bytea[]) with ordinality
+         as given (item_id, voter_id, value, address, position)
 ), inserted as (
     insert into vote (id, item_id, voter_id, value)
     overriding system value
@@ -27,6 +28,11 @@ with found as materialized (
     order by item_id, voter_id, position
     on conflict (item_id, voter_id, change_number) where voter_id is not null do nothing
     returning id
+), noted as (
+    insert into vote_address (vote_id, address_hash)
+    select candidate.id, candidate.address
+    from candidate
+    where candidate.address is not null and candidate.id in (select id from inserted)
 )
 -- One row of arrays: a row for each vote would cost more to send than to insert. A candidate
 -- that was not inserted is a repeat; see last_votes.sql.

@@ -28,7 +28,7 @@ begin
     execute format('grant usage on schema %I to tally_server, tally_worker, tally_report, tally_operator', current_schema());
 end $$;
 
-revoke all on table item, open_item, open_poll, vote, rule, place, ballot, idempotency_key, api_key, act, voiding, voided, watermark, epoch, identity, incarnation, writer_connection, job, job_run, _sqlx_migrations
+revoke all on table item, open_item, open_poll, vote, rule, place, ballot, idempotency_key, api_key, act, vote_address, voiding, voided, watermark, epoch, identity, incarnation, writer_connection, job, job_run, _sqlx_migrations
     from tally_server, tally_worker, tally_report, tally_operator;
 revoke all on sequence item_id_seq, vote_id_seq from tally_server, tally_worker, tally_report, tally_operator;
 
@@ -39,6 +39,8 @@ grant select (id, name, key, is_hidden, rule_id, takes_down_votes, vote_count, d
       insert (name, key, rule_id, takes_down_votes) on item to tally_server;
 grant select (id, item_id, value, change_number, voter_id, poll_id, number),
       insert (id, item_id, value, voter_id) on vote to tally_server;
+-- Which client a vote came from; it reads none of that.
+grant insert (vote_id, address_hash) on vote_address to tally_server;
 -- It makes rules. Only cast_votes, which has the owner's rights, stores changes, and writes what a
 -- rule keeps.
 grant select (id, title, key, is_hidden, max_choices, opens_at, closes_at, shows_results, by_ballot, is_secret, voter_count),
@@ -91,18 +93,20 @@ grant select (name, fencing_number, holder, lease_until, succeeded_at),
 grant select, insert (job, fencing_number, worker), update (ended_at, took_micros, outcome, details), delete
     on job_run to tally_worker;
 
--- What became of the rules, without who voted; and the keys that are old enough to go.
+-- What became of the rules, without who voted; and the keys and addresses that are old enough to go.
 grant execute on function broken_rules, broken_changes to tally_worker;
 grant select (key_hash, created_at), delete on idempotency_key to tally_worker;
+grant select (vote_id, noted_at), delete on vote_address to tally_worker;
+grant select (id, created_at, address_hashes), update (address_hashes) on voiding to tally_worker;
 
 -- `tally void` takes votes back by functions that have the owner's rights, and counts that as a
 -- server counts its votes.
-grant select on vote, voiding, voided to tally_operator;
+grant select on vote, vote_address, voiding, voided to tally_operator;
 -- `tally key`. Nobody who logs in reads a hash.
 grant select (id, name, scopes, created_at, expires_at, last_used_at, revoked_at),
       insert (key_hash, name, scopes, expires_at), update (expires_at) on api_key to tally_operator;
 grant execute on function revoke_api_key, end_api_key to tally_operator;
-grant insert (voter_id, item_id, cast_from, cast_until, reason, until_vote_id) on voiding to tally_operator;
+grant insert (voter_id, item_id, cast_from, cast_until, reason, until_vote_id, address_hashes) on voiding to tally_operator;
 grant execute on function votes_to_void, void_votes, undo_votes to tally_operator;
 grant select (id, key, vote_count, down_count, counted_at, audited_count, audited_down_count) on item to tally_operator;
 grant usage, select on sequence vote_id_seq to tally_operator;
@@ -114,5 +118,5 @@ grant select (version, checksum) on _sqlx_migrations to tally_operator;
 grant select (id) on identity to tally_operator;
 
 -- Reports read all items, all votes, the rules, and what was voided. No ballot: its hash says who
--- had it.
+-- had it. No address.
 grant select on item, open_item, open_poll, vote, rule, place, voiding, voided to tally_report;

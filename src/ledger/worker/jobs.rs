@@ -29,6 +29,8 @@ pub enum Job {
     Audit,
     /// Deletes old idempotency keys.
     DeleteKeys,
+    /// Deletes old hashes of client addresses.
+    DeleteAddresses,
 }
 
 impl Job {
@@ -38,6 +40,7 @@ impl Job {
             Self::RollUp => "roll_up",
             Self::Audit => "audit",
             Self::DeleteKeys => "delete_keys",
+            Self::DeleteAddresses => "delete_addresses",
         }
     }
 }

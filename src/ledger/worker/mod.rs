@@ -1,5 +1,6 @@
 //! The statements of the sync worker and of `tally audit`: the role `tally_worker`.
 
+mod addresses;
 mod audit;
 mod counts;
 mod crashed_writers;

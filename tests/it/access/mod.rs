@@ -1,5 +1,6 @@
 //! Who may do what.
 
+mod addresses;
 mod api_keys;
 mod attacks;
 mod headers;

@@ -103,6 +103,7 @@ fn server(stores: &Stores, edit: impl FnOnce(&mut ServerOptions)) -> Server {
         origins: Origins::default(),
         proxies: Proxies::default(),
         throttles: Throttles::default(),
+        address_keys: None,
         cookies: None,
         jwt: None,
         hsts: None,

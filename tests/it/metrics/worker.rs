@@ -138,6 +138,7 @@ async fn a_worker_whose_stores_hang_or_are_unavailable_shows_for_how_long() {
     let item = tally.item("x").await;
     tally.add(item, 1).await;
     let schedule = Schedule {
+        address_retention: Duration::from_secs(86_400),
         scan_every: Duration::from_millis(50),
         flush_every: Duration::from_millis(50),
         audit_cron: "* * * * * *".to_owned(),

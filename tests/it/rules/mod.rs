@@ -11,7 +11,7 @@ mod polls;
 mod races;
 mod receipts;
 mod sequences;
-mod voiding;
+pub mod voiding;
 
 use reqwest::Method;
 use serde_json::json;
@@ -21,7 +21,7 @@ use crate::helpers::programs::{TALLY, command, run, text};
 use crate::helpers::tally::Tally;
 
 /// See [`testkit::rules::broken`]. What `tally audit` asks must say the same.
-async fn assert_rules_hold(pool: &PgPool) {
+pub async fn assert_rules_hold(pool: &PgPool) {
     let broken = testkit::rules::broken(pool).await.expect("Postgres answers");
     assert_eq!(broken, Vec::<String>::new());
     assert_eq!(found_by_audit(pool).await, Vec::<String>::new());

@@ -14,7 +14,7 @@ use crate::helpers::stores::blocker;
 use crate::helpers::tally::{Tally, connected, live_counts};
 
 /// Runs `tally void` with these arguments. Returns whether it did well, and the answer.
-async fn void(tally: &Tally, arguments: &[&str]) -> (bool, Value) {
+pub async fn void(tally: &Tally, arguments: &[&str]) -> (bool, Value) {
     let mut command = command_as(TALLY, Some((&tally.stores, Role::Operator)));
     command.arg("void").args(arguments).arg("--json");
     let output = run(command).await;

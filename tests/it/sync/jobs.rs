@@ -14,7 +14,8 @@ use crate::helpers::programs::{SYNC_WORKER, TALLY, command, run, start, start_wo
 use crate::helpers::stores::{Stores, blocker};
 use crate::helpers::tally::Tally;
 
-const JOBS: [Job; 3] = [Job::RollUp, Job::Audit, Job::DeleteKeys];
+const DAY: Duration = Duration::from_secs(86_400);
+const JOBS: [Job; 4] = [Job::RollUp, Job::Audit, Job::DeleteKeys, Job::DeleteAddresses];
 
 /// Another worker, with the login of one.
 fn worker(stores: &Stores, name: &str) -> WorkerLedger {
@@ -52,7 +53,9 @@ async fn make_work(pool: &PgPool) {
         "insert into item (name) values ('x');
          insert into vote (item_id) select 1 from generate_series(1, 9);
          insert into idempotency_key (key_hash, body_hash, created_at)
-         values (sha256('x'), sha256('x'), now() - interval '2 days')",
+         values (sha256('x'), sha256('x'), now() - interval '2 days');
+         insert into vote_address (vote_id, address_hash, noted_at)
+         values (1, substr(sha256('x'), 1, 16), now() - interval '2 days')",
     )
     .await;
 }
@@ -126,13 +129,14 @@ async fn what_a_holder_writes_after_its_job_was_taken_over_changes_nothing() {
     let pool = stores.pool();
     make_work(&pool).await;
     let keys = async || number(&pool, "select count(*) from idempotency_key").await;
+    let addresses = async || number(&pool, "select count(*) from vote_address").await;
     let (first, second) = (worker(&stores, "a"), worker(&stores, "b"));
     let mut leases = Vec::new();
     for job in JOBS {
         let taken = first.take_job(job).await.expect("Postgres answers");
         leases.push(taken.lease.expect("it is free"));
     }
-    let [roll_up, audit, delete_keys] = leases.try_into().expect("three");
+    let [roll_up, audit, delete_keys, delete_addresses] = leases.try_into().expect("four");
     let safe = first.safe_vote_id().await.expect("a safe id");
     // While the lease has only run out, it is still the last one.
     run_out(&pool).await;
@@ -146,25 +150,35 @@ async fn what_a_holder_writes_after_its_job_was_taken_over_changes_nothing() {
     let is_lost = |ended: Result<(), LedgerError>| matches!(ended, Err(LedgerError::LeaseLost(_)));
     assert!(is_lost(first.roll_up_votes(&roll_up, safe, 2).await.map(|_| ())));
     assert!(is_lost(first.delete_old_keys(&delete_keys).await.map(|_| ())));
+    let deleted = first.delete_old_addresses(DAY, &delete_addresses).await;
+    assert!(is_lost(deleted.map(|_| ())));
     assert!(is_lost(first.check_job(&audit).await));
     assert!(is_lost(first.renew_job(&audit).await));
     assert!(is_lost(audit.check()));
-    assert_eq!((watermark(&pool).await, keys().await), (2, 1));
-    for lease in [&roll_up, &audit, &delete_keys] {
+    assert_eq!(
+        (watermark(&pool).await, keys().await, addresses().await),
+        (2, 1, 1)
+    );
+    for lease in [&roll_up, &audit, &delete_keys, &delete_addresses] {
         let ended = first
             .end_job(lease, RunOutcome::Done, Duration::ZERO, &json!(null))
             .await;
         assert_eq!(ended.expect("Postgres answers"), RunOutcome::Lost);
     }
     // The other one goes on, undisturbed.
-    let [roll_up, audit, delete_keys] = taken_over.try_into().expect("three");
+    let [roll_up, audit, delete_keys, delete_addresses] = taken_over.try_into().expect("four");
     second.roll_up_votes(&roll_up, safe, 2).await.expect("it is held");
     second.check_job(&audit).await.expect("it is held");
     let deleted = second.delete_old_keys(&delete_keys).await.expect("it is held");
     assert_eq!(deleted, (1, false));
-    assert_eq!((watermark(&pool).await, keys().await), (4, 0));
+    let deleted = second.delete_old_addresses(DAY, &delete_addresses).await;
+    assert_eq!(deleted.expect("it is held"), (1, false));
+    assert_eq!(
+        (watermark(&pool).await, keys().await, addresses().await),
+        (4, 0, 0)
+    );
     let lost = number(&pool, "select count(*) from job_run where outcome = 'lost'").await;
-    assert_eq!(lost, 3);
+    assert_eq!(lost, 4);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -221,7 +235,7 @@ async fn two_workers_do_each_job_one_at_a_time_and_the_last_runs_are_kept() {
         let done = number(
             &tally.pool,
             "select count(*) from (
-                 select job, worker from job_run where outcome = 'done' and job <> 'delete_keys'
+                 select job, worker from job_run where outcome = 'done' and job not in ('delete_keys', 'delete_addresses')
                  group by job, worker having count(*) >= 2) as done",
         )
         .await;
@@ -230,10 +244,10 @@ async fn two_workers_do_each_job_one_at_a_time_and_the_last_runs_are_kept() {
     .await;
     let keys = number(
         &tally.pool,
-        "select count(*) from job_run where job = 'delete_keys'",
+        "select count(distinct job) from job_run where job in ('delete_keys', 'delete_addresses')",
     )
     .await;
-    assert!(keys > 0);
+    assert_eq!(keys, 2);
     for worker in workers {
         stop(worker, Signal::SIGTERM).await;
     }

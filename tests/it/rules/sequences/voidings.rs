@@ -110,6 +110,7 @@ impl Operator {
             item_id: filter.item.and_then(|item| ItemId::new(model.items[item].id)),
             cast_from: filter.from.map(Moment::from_micros),
             cast_until: filter.until.map(Moment::from_micros),
+            addresses: None,
         };
         let until = self.ledger.last_vote().await.expect("Postgres answers");
         let (mut after, mut found) = (0, [0, 0]);

@@ -1,0 +1,73 @@
+//! Deleting what is old: idempotency keys, and hashes of client addresses.
+
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::time::sleep;
+
+use super::{SyncError, Worker};
+use crate::ledger::Job;
+
+/// How often it is looked for what is old, about.
+const DELETE_EVERY: Duration = Duration::from_secs(600);
+
+impl Worker {
+    /// Deletes what is old again and again, until the worker stops. `address_retention`: how long hashes
+    /// of client addresses are kept.
+    pub(super) async fn keep_deleting(&self, address_retention: Duration) {
+        while !self.is_stopping() {
+            // Both are tried, whatever becomes of one.
+            let (keys, addresses) = (
+                self.delete_old_keys().await,
+                self.delete_old_addresses(address_retention).await,
+            );
+            if let Err(error) = keys.and(addresses) {
+                // What else needs Postgres says it louder.
+                tracing::debug!(%error, "what is old cannot be deleted; trying again");
+            }
+            sleep(DELETE_EVERY.mul_f64(rand::random_range(0.75..1.25))).await;
+        }
+    }
+
+    /// Deletes all idempotency keys that are old, unless another worker is at it.
+    ///
+    /// # Errors
+    /// When another worker has taken the job over, or Postgres is unavailable.
+    pub async fn delete_old_keys(&self) -> Result<(), SyncError> {
+        let Some(run) = self.begin_job(Job::DeleteKeys).await? else {
+            return Ok(());
+        };
+        let deleting = async {
+            let mut total = 0;
+            loop {
+                let (keys, is_more) = self.ledger.delete_old_keys(run.lease()).await?;
+                total += keys;
+                if !is_more || self.is_stopping() {
+                    return Ok(((), json!({ "keys": total })));
+                }
+            }
+        };
+        run.end_with(deleting).await
+    }
+
+    /// Deletes all hashes of client addresses that are older than this, unless another worker is at it.
+    ///
+    /// # Errors
+    /// As [`Worker::delete_old_keys`].
+    pub async fn delete_old_addresses(&self, age: Duration) -> Result<(), SyncError> {
+        let Some(run) = self.begin_job(Job::DeleteAddresses).await? else {
+            return Ok(());
+        };
+        let deleting = async {
+            let mut total = 0;
+            loop {
+                let (addresses, is_more) = self.ledger.delete_old_addresses(age, run.lease()).await?;
+                total += addresses;
+                if !is_more || self.is_stopping() {
+                    return Ok(((), json!({ "addresses": total })));
+                }
+            }
+        };
+        run.end_with(deleting).await
+    }
+}
