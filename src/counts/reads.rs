@@ -53,7 +53,15 @@ pub enum ReadError {
 /// A read that waits for a batch.
 struct QueuedRead {
     item: ItemId,
-    answer: oneshot::Sender<Result<Option<ItemCount>, ReadError>>,
+    kind: Kind,
+}
+
+/// What is asked of an item.
+enum Kind {
+    /// The item and its count.
+    Count(oneshot::Sender<Result<Option<ItemCount>, ReadError>>),
+    /// Whether its live count is still this one; `None`: there was none.
+    Still(Option<Count>, oneshot::Sender<bool>),
 }
 
 /// One thread's reads. Cheap to clone. Its task ends when all clones are gone, or with its
@@ -89,13 +97,37 @@ impl CountReader {
     /// When the queue is full, Postgres does not answer, or the server is shutting down.
     pub async fn one(&self, item: ItemId) -> Result<Option<ItemCount>, ReadError> {
         let (answer, answered) = oneshot::channel();
+        let kind = Kind::Count(answer);
         self.queue
-            .try_send(QueuedRead { item, answer })
+            .try_send(QueuedRead { item, kind })
             .map_err(|error| match error {
                 mpsc::error::TrySendError::Full(_) => ReadError::QueueFull,
                 mpsc::error::TrySendError::Closed(_) => ReadError::Closing,
             })?;
         answered.await.unwrap_or(Err(ReadError::LedgerUnavailable))
+    }
+
+    /// Whether the live counts of these items are still these; `None`: there was none. Postgres is not
+    /// asked, and without Redis nobody knows.
+    ///
+    /// A count that came and went in between is not seen: whoever remembers that there was none must not
+    /// do so for longer than a live count stays in Redis.
+    pub async fn are_still(&self, counts: &[(ItemId, Option<Count>)]) -> bool {
+        if let [(item, count)] = counts {
+            let (answer, answered) = oneshot::channel();
+            let kind = Kind::Still(*count, answer);
+            let is_queued = self.queue.try_send(QueuedRead { item: *item, kind }).is_ok();
+            return is_queued && answered.await.unwrap_or(false);
+        }
+        let items: Vec<ItemId> = counts.iter().map(|(item, _)| *item).collect();
+        if items.is_empty() {
+            return true;
+        }
+        let Ok(reads) = self.live_counts.read(&items).await else {
+            return false;
+        };
+        let mut pairs = counts.iter().zip(reads);
+        pairs.all(|((_, count), read)| is_still(*count, read))
     }
 
     /// Up to `limit` items with ids above `after`, in the order of their ids; only those
@@ -178,6 +210,14 @@ impl CountReader {
             current.of(item)
         });
         Ok(counts.collect())
+    }
+}
+
+fn is_still(count: Option<Count>, read: LiveRead) -> bool {
+    match read {
+        LiveRead::Count(live) => Some(live.count) == count,
+        LiveRead::Absent => count.is_none(),
+        LiveRead::Rebuilding => false,
     }
 }
 
@@ -270,33 +310,52 @@ impl BatchReader {
         let mut items: Vec<ItemId> = batch.iter().map(|one| one.item).collect();
         items.sort_unstable();
         items.dedup();
+        let at = |item: &ItemId| items.binary_search(item).ok();
+        let mut wanted = vec![false; items.len()];
+        for one in batch.iter() {
+            if let (Kind::Count(_), Some(at)) = (&one.kind, at(&one.item)) {
+                wanted[at] = true;
+            }
+        }
         let mut counts: Vec<Option<ItemCount>> = vec![None; items.len()];
-        let ended = self.read(&items, &mut counts).await;
+        let (current, ended) = self.read(&items, &wanted, &mut counts).await;
         if let Err(error) = &ended {
             tracing::error!(%error, reads = batch.len(), "the ledger did not answer reads of items");
         }
         for one in batch.drain(..) {
-            let count = items
-                .binary_search(&one.item)
-                .ok()
-                .and_then(|at| counts[at].clone());
-            let answer = match (count, &ended) {
-                (None, Err(_)) => Err(ReadError::LedgerUnavailable),
-                (count, _) => Ok(count),
-            };
+            let at = at(&one.item);
             // A reader that no longer waits needs no answer.
-            let _ = one.answer.send(answer);
+            match one.kind {
+                Kind::Count(answer) => {
+                    let count = at.and_then(|at| counts[at].clone());
+                    let _ = answer.send(match (count, &ended) {
+                        (None, Err(_)) => Err(ReadError::LedgerUnavailable),
+                        (count, _) => Ok(count),
+                    });
+                }
+                Kind::Still(count, answer) => {
+                    let is_still = match at.map(|at| current[at]) {
+                        Some(Current::Live(live)) => Some(live.count) == count,
+                        Some(Current::Saved) => count.is_none(),
+                        _ => false,
+                    };
+                    let _ = answer.send(is_still);
+                }
+            }
         }
     }
 
-    /// Fills in the counts of these items; of an item that does not exist there is none. The
-    /// items are in order, each of them once.
-    ///
-    /// # Errors
-    /// When Postgres does not answer. What could be read without it is filled in.
-    async fn read(&mut self, items: &[ItemId], counts: &mut [Option<ItemCount>]) -> Result<(), LedgerError> {
+    /// Reads the current counts of these items, and fills in those that are wanted; of an item that does
+    /// not exist there is none. The items are in order, each of them once. With the counts comes the
+    /// error if Postgres is needed and does not answer. What could be read without it is filled in.
+    async fn read(
+        &mut self,
+        items: &[ItemId],
+        wanted: &[bool],
+        counts: &mut [Option<ItemCount>],
+    ) -> (Vec<Current>, Result<(), LedgerError>) {
         let facts = self.reader.cached_facts(items);
-        let is_new = |at: &usize| facts[*at].is_none();
+        let is_new = |at: &usize| wanted[*at] && facts[*at].is_none();
         let new: Vec<ItemId> = (0..items.len()).filter(is_new).map(|at| items[at]).collect();
         let (found, (current, ended)) = tokio::join!(
             self.reader.read(&new),
@@ -309,18 +368,22 @@ impl BatchReader {
                 counts[at] = saved(items[at], facts, live);
             }
             let was_read_too_early = facts.is_none() && matches!(current[at], Current::Saved);
-            if was_read_too_early || (facts.is_some() && counts[at].is_none()) {
+            if wanted[at] && (was_read_too_early || (facts.is_some() && counts[at].is_none())) {
                 unsaved.push(items[at]);
             }
         }
-        for item in found?.into_iter().chain(self.reader.read(&unsaved).await?) {
+        let found = match (found, self.reader.read(&unsaved).await) {
+            (Ok(found), Ok(unsaved)) => found.into_iter().chain(unsaved),
+            (Err(error), _) | (_, Err(error)) => return (current, Err(error)),
+        };
+        for item in found {
             if let Ok(at) = items.binary_search(&item.id)
                 && !matches!(current[at], Current::Failed)
             {
                 counts[at] = Some(current[at].of(item));
             }
         }
-        ended
+        (current, ended)
     }
 }
 

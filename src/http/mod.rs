@@ -11,6 +11,7 @@
 //! - `observe`: the id, log line and time of every request.
 
 pub mod access;
+mod conditional;
 mod connection;
 mod extract;
 mod handlers;

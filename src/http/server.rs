@@ -20,6 +20,7 @@ use tracing_actix_web::TracingLogger;
 use super::access::{
     self, Access, ApiKeys, JwtOptions, Open, OpenItems, Origins, Proxies, RefusedActs, Tokens, VoterCookies,
 };
+use super::conditional::KnownAnswers;
 use super::connection::{ClientLimits, Connection, Places};
 use super::keys::KeyCache;
 use super::limits::{
@@ -179,6 +180,7 @@ impl Server {
                 metrics: self.metrics.clone(),
                 item_keys: KeyCache::default(),
                 poll_keys: KeyCache::default(),
+                known_answers: KnownAnswers::default(),
                 access: access.clone(),
                 creates_items,
             };

@@ -3,6 +3,7 @@
 use metrics_exporter_prometheus::PrometheusHandle;
 
 use super::access::Access;
+use super::conditional::KnownAnswers;
 use super::keys::KeyCache;
 use crate::admission::Admission;
 use crate::counts::CountReader;
@@ -24,6 +25,8 @@ pub(crate) struct AppState {
     pub metrics: PrometheusHandle,
     pub item_keys: KeyCache<ItemId>,
     pub poll_keys: KeyCache<PollId>,
+    /// What was answered lately to reads.
+    pub known_answers: KnownAnswers,
     pub access: Access,
     pub admission: Admission,
     /// Whether a vote on an unknown key makes its item.

@@ -10,6 +10,7 @@ mod access;
 mod bad_input;
 mod batch;
 mod clocks;
+mod conditional;
 mod curves;
 mod deployment;
 mod dev;

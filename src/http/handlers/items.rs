@@ -1,13 +1,15 @@
 //! `/v1/items`: making items, and reading their counts.
 
 use actix_web::http::header;
-use actix_web::{HttpResponse, web};
+use actix_web::{HttpRequest, HttpResponse, web};
 use serde::{Deserialize, Serialize};
 
+use super::csv;
 use super::polls::open_and_close;
 use crate::counts::ItemCount;
 use crate::domain::{Count, Item, ItemId, ItemKey, ItemName, ItemRules, Moment, NewItem, PollId, Reference};
 use crate::http::access::Admin;
+use crate::http::conditional::{self, Format, Found};
 use crate::http::extract::{Field, Form, Json, PathItemReference, Query, Takes, reference};
 use crate::http::problem::Problem;
 use crate::http::state::AppState;
@@ -226,6 +228,34 @@ impl ListQuery {
     }
 }
 
+/// The columns of a list in CSV.
+const ITEM_COLUMNS: [&str; 8] = [
+    "id",
+    "name",
+    "key",
+    "vote_count",
+    "up_count",
+    "down_count",
+    "current",
+    "poll_id",
+];
+
+impl ItemBody<'_> {
+    /// What stands in [`ITEM_COLUMNS`]; nothing, where it is null.
+    fn row(&self) -> [String; ITEM_COLUMNS.len()] {
+        [
+            self.id.to_string(),
+            self.name.to_owned(),
+            self.key.unwrap_or_default().to_owned(),
+            csv::field(self.vote_count),
+            csv::field(self.up_count),
+            csv::field(self.down_count),
+            self.current.to_string(),
+            csv::field(self.poll_id),
+        ]
+    }
+}
+
 fn body(item: &Item, count: Count, current: bool) -> ItemBody<'_> {
     let rules = item.rules.as_deref().unwrap_or(&ItemRules::DEFAULT);
     let shown = |count: Count| (!rules.hides_count).then_some(count);
@@ -291,11 +321,19 @@ async fn existing(state: &AppState, new: &NewItem) -> Result<HttpResponse, Probl
     Ok(item_answer(&read))
 }
 
-pub async fn show(state: web::Data<AppState>, id: PathItemReference) -> Result<HttpResponse, Problem> {
-    let item = state.item(&id.0).await?;
-    let read = state.counts.one(item).await?;
-    let read = read.ok_or_else(|| Problem::unknown_item(&id.0))?;
-    Ok(item_answer(&read))
+pub async fn show(
+    request: HttpRequest,
+    state: web::Data<AppState>,
+    id: PathItemReference,
+) -> Result<HttpResponse, Problem> {
+    conditional::answer(&request, &state, async |_| {
+        let item = state.item(&id.0).await?;
+        let read = state.counts.one(item).await?;
+        let read = read.ok_or_else(|| Problem::unknown_item(&id.0))?;
+        let body = conditional::json(&body(&read.item, read.count(), read.is_current))?;
+        Ok(Found::with_counts(body, [&read]))
+    })
+    .await
 }
 
 /// The answer to a read of one item.
@@ -304,24 +342,48 @@ pub fn item_answer(read: &ItemCount) -> HttpResponse {
 }
 
 /// Lists items: a page of those that are not hidden, or those that are asked for by their ids.
-pub async fn list(state: web::Data<AppState>, query: Query<ListQuery>) -> Result<HttpResponse, Problem> {
-    let (counts, limit) = match query.0.into_listed()? {
-        Listed::Page(ListPage { after, limit, name }) => {
-            let counts = state.counts.page(after, limit, name.as_deref()).await?;
-            (counts, Some(limit))
-        }
-        Listed::Items(references) => {
-            let ids = state.find_items(&references).await?;
-            let ids: Vec<ItemId> = ids.into_iter().flatten().collect();
-            (state.counts.some(&ids).await?, None)
-        }
-    };
-    let is_full = limit.is_some_and(|limit| i64::try_from(counts.len()) == Ok(limit));
-    Ok(HttpResponse::Ok().json(ListBody {
-        next_after: counts.last().filter(|_| is_full).map(|last| last.item.id),
-        items: counts
+pub async fn list(
+    request: HttpRequest,
+    state: web::Data<AppState>,
+    query: Query<ListQuery>,
+) -> Result<HttpResponse, Problem> {
+    let listed = query.0.into_listed()?;
+    conditional::answer(&request, &state, async |format| {
+        let (counts, limit) = match &listed {
+            Listed::Page(ListPage { after, limit, name }) => {
+                let counts = state.counts.page(*after, *limit, name.as_deref()).await?;
+                (counts, Some(*limit))
+            }
+            Listed::Items(references) => {
+                let ids = state.find_items(references).await?;
+                let ids: Vec<ItemId> = ids.into_iter().flatten().collect();
+                (state.counts.some(&ids).await?, None)
+            }
+        };
+        let is_full = limit.is_some_and(|limit| i64::try_from(counts.len()) == Ok(limit));
+        let next_after = counts.last().filter(|_| is_full).map(|last| last.item.id);
+        let items = counts
             .iter()
-            .map(|read| body(&read.item, read.count(), read.is_current))
-            .collect(),
-    }))
+            .map(|read| body(&read.item, read.count(), read.is_current));
+        let body = match format {
+            Format::Json => conditional::json(&ListBody {
+                next_after,
+                items: items.collect(),
+            })?,
+            Format::Csv => csv::write(&ITEM_COLUMNS, items.map(|item| item.row()))?,
+        };
+        let next = next_after.map(|after| next_page(request.query_string(), after));
+        Ok(Found::with_counts(body, &counts).with_next(next))
+    })
+    .await
+}
+
+/// The path of the page behind `after`, with the other parameters of this query.
+fn next_page(query: &str, after: ItemId) -> String {
+    let parts = query.split('&').filter(|part| !part.is_empty());
+    let others: String = parts
+        .filter(|part| !part.starts_with("after="))
+        .map(|part| format!("&{part}"))
+        .collect();
+    format!("/v1/items?after={after}{others}")
 }

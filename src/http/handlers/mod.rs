@@ -4,6 +4,7 @@ pub(super) mod access;
 pub(super) mod api_keys;
 pub(super) mod ballots;
 pub(super) mod batches;
+mod csv;
 pub(super) mod edits;
 pub(super) mod health;
 pub(super) mod items;

@@ -1,15 +1,18 @@
 //! `/v1/polls`: polls, their results, and what a voter holds in them.
 
 use actix_web::http::header;
-use actix_web::{HttpResponse, web};
+use actix_web::{HttpRequest, HttpResponse, web};
 use serde::{Deserialize, Serialize};
 
+use super::csv;
 use super::items::{key, moment, name};
+use crate::counts::ItemCount;
 use crate::domain::{
     CHOICES_LIMIT_ITEMS, Item, ItemId, ItemName, Moment, NewPoll, Poll, PollId, PollState, Reference,
     Refusal, VoteRequest, VoterId,
 };
 use crate::http::access::{Admin, Caller};
+use crate::http::conditional::{self, Format, Found};
 use crate::http::extract::{Field, Form, Json, PathPollReference, PathVoter, Takes};
 use crate::http::problem::Problem;
 use crate::http::state::AppState;
@@ -197,6 +200,21 @@ struct ChoiceBody {
     share: Option<f64>,
 }
 
+/// The columns of a poll's results in CSV.
+const CHOICE_COLUMNS: [&str; 4] = ["item_id", "name", "vote_count", "share"];
+
+impl ChoiceBody {
+    /// What stands in [`CHOICE_COLUMNS`]; nothing, where it is null.
+    fn row(&self) -> [String; CHOICE_COLUMNS.len()] {
+        [
+            self.item_id.to_string(),
+            self.name.clone(),
+            csv::field(self.vote_count),
+            csv::field(self.share),
+        ]
+    }
+}
+
 #[derive(Serialize)]
 struct SelectionAnswer<'a> {
     poll_id: PollId,
@@ -251,9 +269,21 @@ async fn existing(state: &AppState, new: &NewPoll) -> Result<HttpResponse, Probl
 }
 
 /// Shows a poll and its results.
-pub async fn show(state: web::Data<AppState>, id: PathPollReference) -> Result<HttpResponse, Problem> {
-    let id = state.poll(&id.0).await?;
-    shown(&state, id).await
+pub async fn show(
+    request: HttpRequest,
+    state: web::Data<AppState>,
+    id: PathPollReference,
+) -> Result<HttpResponse, Problem> {
+    conditional::answer(&request, &state, async |format| {
+        let id = state.poll(&id.0).await?;
+        let (poll, read) = read_with_counts(&state, id).await?;
+        let body = match format {
+            Format::Json => conditional::json(&poll)?,
+            Format::Csv => csv::write(&CHOICE_COLUMNS, poll.choices.iter().map(ChoiceBody::row))?,
+        };
+        Ok(Found::with_counts(body, &read))
+    })
+    .await
 }
 
 /// A poll and its results.
@@ -262,6 +292,11 @@ pub(super) async fn shown(state: &AppState, id: PollId) -> Result<HttpResponse, 
 }
 
 async fn read(state: &AppState, id: PollId) -> Result<PollBody, Problem> {
+    Ok(read_with_counts(state, id).await?.0)
+}
+
+/// A poll and its results, and the counts that were read for them.
+async fn read_with_counts(state: &AppState, id: PollId) -> Result<(PollBody, Vec<ItemCount>), Problem> {
     let Some(poll) = state.ledger.poll(id).await? else {
         return Err(Problem::unknown_poll(id));
     };
@@ -270,7 +305,12 @@ async fn read(state: &AppState, id: PollId) -> Result<PollBody, Problem> {
         .iter()
         .map(|item| (item.id, item.name.to_string()))
         .collect();
-    let (counts, current, is_final) = counts(state, &poll, items).await?;
+    let Results {
+        counts,
+        read,
+        current,
+        is_final,
+    } = results(state, &poll, items).await?;
     let shows_counts = poll.shows_counts();
     let total: i64 = counts.iter().flatten().sum();
     let choices = names
@@ -284,7 +324,7 @@ async fn read(state: &AppState, id: PollId) -> Result<PollBody, Problem> {
                 .filter(|_| total > 0)
                 .map(|count| count as f64 / total as f64),
         });
-    Ok(PollBody {
+    let body = PollBody {
         choices: choices.collect(),
         id,
         title: poll.title,
@@ -304,33 +344,48 @@ async fn read(state: &AppState, id: PollId) -> Result<PollBody, Problem> {
         voter_count: shows_counts.then_some(poll.voter_count),
         current,
         r#final: is_final,
-    })
+    };
+    Ok((body, read))
 }
 
-/// A count for each of these choices, `None` while they are hidden; whether they are current, and
-/// whether they are final.
-async fn counts(
-    state: &AppState,
-    poll: &Poll,
-    items: Vec<Item>,
-) -> Result<(Vec<Option<i64>>, bool, bool), Problem> {
+/// A poll's results.
+struct Results {
+    /// A count for each choice; `None` while they are hidden.
+    counts: Vec<Option<i64>>,
+    /// What was read of live counts for them: nothing, where they are hidden or final.
+    read: Vec<ItemCount>,
+    current: bool,
+    is_final: bool,
+}
+
+async fn results(state: &AppState, poll: &Poll, items: Vec<Item>) -> Result<Results, Problem> {
     if !poll.shows_counts() {
-        return Ok((vec![None; items.len()], true, false));
+        return Ok(Results {
+            counts: vec![None; items.len()],
+            read: Vec::new(),
+            current: true,
+            is_final: false,
+        });
     }
     if poll.state == PollState::Closed && state.ledger.is_final(poll.id).await? {
         // In a further statement, so that it has all votes that were waited for.
         let ids: Vec<ItemId> = items.iter().map(|item| item.id).collect();
         let mut exact = state.ledger.exact_counts(&ids).await?;
         exact.sort_unstable_by_key(|one| one.item_id);
-        return Ok((exact.iter().map(|one| Some(one.count.net)).collect(), true, true));
+        return Ok(Results {
+            counts: exact.iter().map(|one| Some(one.count.net)).collect(),
+            read: Vec::new(),
+            current: true,
+            is_final: true,
+        });
     }
-    let counts = state.counts.with_counts(items).await?;
-    let current = counts.iter().all(|one| one.is_current);
-    Ok((
-        counts.iter().map(|one| Some(one.count().net)).collect(),
-        current,
-        false,
-    ))
+    let read = state.counts.with_counts(items).await?;
+    Ok(Results {
+        counts: read.iter().map(|one| Some(one.count().net)).collect(),
+        current: read.iter().all(|one| one.is_current),
+        is_final: false,
+        read,
+    })
 }
 
 /// Sets the whole selection of a voter.
