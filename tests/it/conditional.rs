@@ -243,7 +243,7 @@ async fn lists_and_results_come_as_csv_to_who_asks_for_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_redis_nobody_is_told_that_nothing_has_changed_unless_it_is_the_same_answer() {
+async fn without_redis_304_is_sent_for_the_same_answer_alone() {
     let mut tally = Tally::start().await;
     let item = tally.item("x").await;
     tally.vote(item, "ada").await;
