@@ -1,5 +1,7 @@
-//! Counts for readers: an item as it stands in Postgres, with its live count.
+//! Counts for readers: items as they stand in Postgres, with their live counts, and top lists.
 
 mod reads;
+mod top;
 
 pub use reads::{CountReader, ItemCount, READ_BATCH_LIMIT_ITEMS, READ_QUEUE_LIMIT_READS, ReadError};
+pub use top::{TOP_LIMIT_ITEMS, TopLists};

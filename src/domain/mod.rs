@@ -18,6 +18,7 @@ mod rule;
 mod secret_keys;
 mod snapshot;
 mod throttle;
+mod top;
 mod voiding;
 mod vote;
 
@@ -43,6 +44,7 @@ pub use snapshot::{InvalidSnapshot, RUNNING_LIMIT_TRANSACTIONS, Snapshot, Transa
 pub use throttle::{
     Full, INTERVAL_LIMIT, THROTTLES_LIMIT, Throttle, ThrottledBy, Throttles, Window, Windows,
 };
+pub use top::{TopBy, TopItem, TopKind, TopList, TopOver};
 pub use voiding::{REASON_LIMIT_CHARACTERS, Voiding, VoidingId, VoteFilter};
 pub use vote::{
     InvalidValue, InvalidVoterId, NewVote, StoredVote, Value, VoteId, VoteOutcome, VoteRequest, VoterId,

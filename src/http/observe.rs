@@ -57,10 +57,11 @@ pub async fn observe(
 
 /// The parts of the paths of the route table. Whatever else stands in a path may name a voter or be
 /// a secret, however it is encoded.
-const WORDS: [&str; 20] = [
+const WORDS: [&str; 21] = [
     "",
     "v1",
     "items",
+    "top",
     "polls",
     "votes",
     "ballots",

@@ -4,7 +4,8 @@ use actix_web::http::StatusCode;
 use actix_web::web;
 
 use super::handlers::{
-    access, api_keys, ballots, batches, edits, health, items, pages, polls, problems, receipts, voter, votes,
+    access, api_keys, ballots, batches, edits, health, items, pages, polls, problems, receipts, top, voter,
+    votes,
 };
 use super::observe;
 use super::problem::{method_not_allowed, not_found};
@@ -32,6 +33,8 @@ pub(super) fn add(app: &mut web::ServiceConfig) {
         put => votes::change,
         delete => votes::take_back,
     );
+    // Before the items: "top" is no id.
+    resource!("/v1/items/top", allow = "GET, HEAD", get => top::show, head => top::show);
     resource!("/v1/items/{id}", allow = "GET, HEAD, PATCH", get => items::show, head => items::show, patch => edits::item);
     resource!("/v1/items/{id}/access", allow = "GET, HEAD, PUT", get => access::of_item, head => access::of_item, put => access::set_item);
     resource!("/v1/items/{id}/ballots", allow = "POST", post => ballots::of_item);

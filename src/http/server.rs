@@ -29,7 +29,7 @@ use super::limits::{
 use super::state::AppState;
 use super::{observe, routes};
 use crate::admission::{Admission, SharedAdmission};
-use crate::counts::CountReader;
+use crate::counts::{CountReader, TopLists};
 use crate::domain::{AddressKeys, Owner, Throttles};
 use crate::ledger::ServerLedger;
 use crate::live::{LiveCounts, Redis};
@@ -155,6 +155,7 @@ impl Server {
         let learning = tokio::spawn(learn_owner(self.ledger.clone(), tell_owner));
         let admission = SharedAdmission::new(throttles, owner.clone());
         let live_counts = LiveCounts::open_as(owner, self.redis.clone());
+        let top_lists = TopLists::new(self.ledger.clone());
         let ledger = self.ledger.clone();
         let shared = live_counts.clone();
         let backoff = SeedBackoff::default();
@@ -174,6 +175,7 @@ impl Server {
                 ),
                 admission: Admission::start(&admission, &live_counts, threads()),
                 counts: CountReader::start(&self.ledger, &live_counts, threads()),
+                top_lists: top_lists.clone(),
                 ledger: self.ledger.clone(),
                 live_counts,
                 redis: self.redis.clone(),

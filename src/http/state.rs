@@ -6,7 +6,7 @@ use super::access::Access;
 use super::conditional::KnownAnswers;
 use super::keys::KeyCache;
 use crate::admission::Admission;
-use crate::counts::CountReader;
+use crate::counts::{CountReader, TopLists};
 use crate::domain::{ItemId, PollId};
 use crate::ledger::ServerLedger;
 use crate::live::{LiveCounts, Redis};
@@ -16,6 +16,7 @@ use crate::votes::VoteQueue;
 pub(crate) struct AppState {
     pub votes: VoteQueue,
     pub counts: CountReader,
+    pub top_lists: TopLists,
     /// For new items and for `/health/ready`.
     pub ledger: ServerLedger,
     /// For `/health/ready` and `/metrics`.

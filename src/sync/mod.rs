@@ -12,6 +12,7 @@ mod evict;
 mod flush;
 mod jobs;
 mod rebuild;
+mod recent;
 mod recovery;
 mod report;
 mod roll_up;

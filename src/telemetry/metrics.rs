@@ -150,12 +150,12 @@ metrics! {
     /// Runs of jobs that one worker at a time does, as they ended on this worker; `lost`: it
     /// stalled, and another worker took the job over.
     JOB_RUNS = "tally_job_runs_total", Counter of "runs", Worker,
-        "job" in ["roll_up", "audit", "delete_keys", "delete_addresses"], "outcome" in ["done", "failed", "lost"];
+        "job" in ["roll_up", "audit", "delete_keys", "delete_addresses", "sum_recent"], "outcome" in ["done", "failed", "lost"];
     /// Time of one run of a job, on this worker.
-    JOB_SECONDS = "tally_job_seconds", Histogram of "seconds", Worker, "job" in ["roll_up", "audit", "delete_keys", "delete_addresses"];
+    JOB_SECONDS = "tally_job_seconds", Histogram of "seconds", Worker, "job" in ["roll_up", "audit", "delete_keys", "delete_addresses", "sum_recent"];
     /// When a run of the job last ended well, on whatever worker, in seconds since 1970, as far
     /// as this worker has seen; 0 before the first.
-    JOB_SUCCESS = "tally_job_success_timestamp_seconds", Gauge of "seconds", Worker, "job" in ["roll_up", "audit", "delete_keys", "delete_addresses"];
+    JOB_SUCCESS = "tally_job_success_timestamp_seconds", Gauge of "seconds", Worker, "job" in ["roll_up", "audit", "delete_keys", "delete_addresses", "sum_recent"];
     /// How many vote ids lie beyond the watermark. Each seed and each audit reads its item's
     /// votes among them.
     WATERMARK_LAG = "tally_watermark_lag_votes", Gauge of "votes", Worker;

@@ -40,5 +40,6 @@ mod starts;
 mod sync;
 mod throttles;
 mod tls;
+mod top;
 mod upgrade;
 mod voting;

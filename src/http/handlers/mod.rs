@@ -12,5 +12,6 @@ pub(super) mod pages;
 pub(super) mod polls;
 pub(super) mod problems;
 pub(super) mod receipts;
+pub(super) mod top;
 pub(super) mod voter;
 pub(super) mod votes;

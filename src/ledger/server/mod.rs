@@ -14,6 +14,7 @@ mod plain_votes;
 mod polls;
 mod progress;
 mod receipts;
+mod top;
 mod voided;
 mod writer;
 

@@ -28,7 +28,7 @@ begin
     execute format('grant usage on schema %I to tally_server, tally_worker, tally_report, tally_operator', current_schema());
 end $$;
 
-revoke all on table item, open_item, open_poll, vote, rule, place, ballot, idempotency_key, api_key, act, vote_address, voiding, voided, watermark, epoch, identity, incarnation, writer_connection, job, job_run, _sqlx_migrations
+revoke all on table item, open_item, open_poll, vote, rule, place, ballot, idempotency_key, api_key, act, vote_address, recent_change, recent_progress, voiding, voided, watermark, epoch, identity, incarnation, writer_connection, job, job_run, _sqlx_migrations
     from tally_server, tally_worker, tally_report, tally_operator;
 revoke all on sequence item_id_seq, vote_id_seq from tally_server, tally_worker, tally_report, tally_operator;
 
@@ -47,6 +47,8 @@ grant select (id, title, key, is_hidden, max_choices, opens_at, closes_at, shows
       insert (title, key, max_choices, opens_at, closes_at, shows_results, by_ballot, is_secret) on rule to tally_server;
 grant select, insert (item_id, max_votes, is_numbered) on place to tally_server;
 grant execute on function cast_votes, poll_is_final, edit_item, edit_poll, add_ballots to tally_server;
+-- Top lists.
+grant select on recent_change, recent_progress to tally_server;
 -- To whom items and polls are open.
 grant select, insert, update (to_anonymous, to_voters) on open_item to tally_server;
 grant select, insert, update (to_voters) on open_poll to tally_server;
@@ -76,7 +78,10 @@ grant select (id) on identity to tally_server, tally_worker;
 -- who voted.
 grant select (id, vote_count, down_count, counted_at, audited_count, audited_down_count),
       update (vote_count, down_count, counted_at, audited_count, audited_down_count) on item to tally_worker;
-grant select (id, item_id, value, change_number) on vote to tally_worker;
+grant select (id, item_id, value, change_number, created_at) on vote to tally_worker;
+-- What it sums of them for top lists.
+grant select, insert, update (ups, downs), delete on recent_change to tally_worker;
+grant select, update (vote_id, at) on recent_progress to tally_worker;
 -- The last id that was drawn.
 grant select on sequence vote_id_seq to tally_worker;
 grant select (vote_id, vote_total), update (vote_id, vote_total) on watermark to tally_worker;
@@ -117,6 +122,6 @@ grant select (name, counted_vote_id, knows_rules), insert (name, counted_vote_id
 grant select (version, checksum) on _sqlx_migrations to tally_operator;
 grant select (id) on identity to tally_operator;
 
--- Reports read all items, all votes, the rules, and what was voided. No ballot: its hash says who
+-- Reports read all items, all votes, the rules, and what was voided and changed lately. No ballot: its hash says who
 -- had it. No address.
-grant select on item, open_item, open_poll, vote, rule, place, voiding, voided to tally_report;
+grant select on item, open_item, open_poll, vote, rule, place, voiding, voided, recent_change to tally_report;

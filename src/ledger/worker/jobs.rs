@@ -31,6 +31,8 @@ pub enum Job {
     DeleteKeys,
     /// Deletes old hashes of client addresses.
     DeleteAddresses,
+    /// Sums what votes changed lately, for top lists.
+    SumRecent,
 }
 
 impl Job {
@@ -41,6 +43,7 @@ impl Job {
             Self::Audit => "audit",
             Self::DeleteKeys => "delete_keys",
             Self::DeleteAddresses => "delete_addresses",
+            Self::SumRecent => "sum_recent",
         }
     }
 }

@@ -8,6 +8,7 @@ mod idempotency_keys;
 mod incarnation;
 mod jobs;
 mod open_transactions;
+mod recent;
 mod roll_up;
 mod rules;
 

@@ -15,7 +15,13 @@ use crate::helpers::stores::{Stores, blocker};
 use crate::helpers::tally::Tally;
 
 const DAY: Duration = Duration::from_secs(86_400);
-const JOBS: [Job; 4] = [Job::RollUp, Job::Audit, Job::DeleteKeys, Job::DeleteAddresses];
+const JOBS: [Job; 5] = [
+    Job::RollUp,
+    Job::Audit,
+    Job::DeleteKeys,
+    Job::DeleteAddresses,
+    Job::SumRecent,
+];
 
 /// Another worker, with the login of one.
 fn worker(stores: &Stores, name: &str) -> WorkerLedger {
@@ -136,7 +142,7 @@ async fn what_a_holder_writes_after_its_job_was_taken_over_changes_nothing() {
         let taken = first.take_job(job).await.expect("Postgres answers");
         leases.push(taken.lease.expect("it is free"));
     }
-    let [roll_up, audit, delete_keys, delete_addresses] = leases.try_into().expect("four");
+    let [roll_up, audit, delete_keys, delete_addresses, sum_recent] = leases.try_into().expect("five");
     let safe = first.safe_vote_id().await.expect("a safe id");
     // While the lease has only run out, it is still the last one.
     run_out(&pool).await;
@@ -152,6 +158,10 @@ async fn what_a_holder_writes_after_its_job_was_taken_over_changes_nothing() {
     assert!(is_lost(first.delete_old_keys(&delete_keys).await.map(|_| ())));
     let deleted = first.delete_old_addresses(DAY, &delete_addresses).await;
     assert!(is_lost(deleted.map(|_| ())));
+    assert!(is_lost(first.sum_recent(&sum_recent).await.map(|_| ())));
+    assert!(is_lost(first.shrink_recent(&sum_recent).await.map(|_| ())));
+    let summed = async || number(&pool, "select coalesce(sum(ups)::bigint, 0) from recent_change").await;
+    assert_eq!(summed().await, 0);
     assert!(is_lost(first.check_job(&audit).await));
     assert!(is_lost(first.renew_job(&audit).await));
     assert!(is_lost(audit.check()));
@@ -159,26 +169,28 @@ async fn what_a_holder_writes_after_its_job_was_taken_over_changes_nothing() {
         (watermark(&pool).await, keys().await, addresses().await),
         (2, 1, 1)
     );
-    for lease in [&roll_up, &audit, &delete_keys, &delete_addresses] {
+    for lease in [&roll_up, &audit, &delete_keys, &delete_addresses, &sum_recent] {
         let ended = first
             .end_job(lease, RunOutcome::Done, Duration::ZERO, &json!(null))
             .await;
         assert_eq!(ended.expect("Postgres answers"), RunOutcome::Lost);
     }
     // The other one goes on, undisturbed.
-    let [roll_up, audit, delete_keys, delete_addresses] = taken_over.try_into().expect("four");
+    let [roll_up, audit, delete_keys, delete_addresses, sum_recent] = taken_over.try_into().expect("five");
     second.roll_up_votes(&roll_up, safe, 2).await.expect("it is held");
     second.check_job(&audit).await.expect("it is held");
     let deleted = second.delete_old_keys(&delete_keys).await.expect("it is held");
     assert_eq!(deleted, (1, false));
     let deleted = second.delete_old_addresses(DAY, &delete_addresses).await;
     assert_eq!(deleted.expect("it is held"), (1, false));
+    second.sum_recent(&sum_recent).await.expect("it is held");
+    assert_eq!(summed().await, watermark(&pool).await);
     assert_eq!(
         (watermark(&pool).await, keys().await, addresses().await),
         (4, 0, 0)
     );
     let lost = number(&pool, "select count(*) from job_run where outcome = 'lost'").await;
-    assert_eq!(lost, 4);
+    assert_eq!(lost, 5);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -235,7 +247,7 @@ async fn two_workers_do_each_job_one_at_a_time_and_the_last_runs_are_kept() {
         let done = number(
             &tally.pool,
             "select count(*) from (
-                 select job, worker from job_run where outcome = 'done' and job not in ('delete_keys', 'delete_addresses')
+                 select job, worker from job_run where outcome = 'done' and job in ('roll_up', 'audit')
                  group by job, worker having count(*) >= 2) as done",
         )
         .await;

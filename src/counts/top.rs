@@ -1,0 +1,85 @@
+//! Top lists, remembered: however many ask, one statement at a time is at work on them.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::domain::{TopKind, TopList};
+use crate::ledger::{LedgerError, ServerLedger};
+
+/// Items of a top list, at the most.
+pub const TOP_LIMIT_ITEMS: usize = 100;
+/// How long a list is shown before it is read again.
+const TOP_LEAST_AGE: Duration = Duration::from_secs(2);
+/// A list is shown for this many times as long as it took to read: reading takes a twentieth of one
+/// connection at the most.
+const TOP_AGE_TIMES: u32 = 20;
+/// Lists that are remembered, at the most.
+const TOP_LIMIT_LISTS: usize = 1000;
+
+/// The top lists of a server. Cheap to clone: its threads share them.
+#[derive(Clone)]
+pub struct TopLists {
+    ledger: ServerLedger,
+    shown: Arc<Mutex<HashMap<TopKind, Shown>>>,
+    /// Held while a list is read.
+    reading: Arc<tokio::sync::Mutex<()>>,
+}
+
+#[derive(Clone)]
+struct Shown {
+    list: Arc<TopList>,
+    until: Instant,
+}
+
+impl TopLists {
+    /// None is read yet.
+    pub fn new(ledger: ServerLedger) -> Self {
+        Self {
+            ledger,
+            shown: Arc::default(),
+            reading: Arc::default(),
+        }
+    }
+
+    /// The list of this kind, of up to [`TOP_LIMIT_ITEMS`] items.
+    ///
+    /// # Errors
+    /// When Postgres is needed and does not answer in time.
+    pub async fn get(&self, kind: TopKind) -> Result<Arc<TopList>, LedgerError> {
+        let asked = Instant::now();
+        let before = self.find(kind);
+        if let Some(shown) = before.as_ref().filter(|shown| asked < shown.until) {
+            return Ok(Arc::clone(&shown.list));
+        }
+        let _turn = match (self.reading.try_lock(), before) {
+            (Ok(turn), _) => turn,
+            // Someone is reading: an older list is better than to wait.
+            (Err(_), Some(shown)) => return Ok(shown.list),
+            (Err(_), None) => self.reading.lock().await,
+        };
+        // Read while this one waited?
+        if let Some(shown) = self.find(kind).filter(|shown| asked < shown.until) {
+            return Ok(shown.list);
+        }
+        let started = Instant::now();
+        let list = self.ledger.top_list(kind, TOP_LIMIT_ITEMS as i64).await?;
+        let shown = Shown {
+            list: Arc::new(list),
+            until: Instant::now() + (started.elapsed() * TOP_AGE_TIMES).max(TOP_LEAST_AGE),
+        };
+        let mut all = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        if all.len() >= TOP_LIMIT_LISTS {
+            all.clear();
+        }
+        all.insert(kind, shown.clone());
+        Ok(shown.list)
+    }
+
+    fn find(&self, kind: TopKind) -> Option<Shown> {
+        let all = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        all.get(&kind).cloned()
+    }
+}

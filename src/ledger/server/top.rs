@@ -1,0 +1,92 @@
+//! Top lists.
+
+use super::ServerLedger;
+use crate::domain::{Count, ItemId, ItemKey, Moment, PollId, TopItem, TopKind, TopList, TopOver};
+use crate::ledger::LedgerError;
+
+impl ServerLedger {
+    /// The first `limit` items.
+    ///
+    /// # Errors
+    /// When Postgres is unavailable or too slow.
+    pub async fn top_list(&self, kind: TopKind, limit: i64) -> Result<TopList, LedgerError> {
+        let poll = kind.poll.map(PollId::get);
+        // The spans that are looked at begin here: in full five minutes, and in full hours.
+        let times = sqlx::query!(
+            r#"select (extract(epoch from now()) * 1000000)::bigint as "now!",
+                      (extract(epoch from date_bin('5 minutes', now() - interval '1 hour', timestamptz 'epoch')) * 1000000)::bigint as "hour!",
+                      (extract(epoch from date_bin('1 hour', now() - interval '1 day', timestamptz 'epoch')) * 1000000)::bigint as "day!",
+                      (select (extract(epoch from at) * 1000000)::bigint from recent_progress) as "summed_at""#
+        )
+        .fetch_one(&self.database.pool)
+        .await?;
+        let since = match kind.over {
+            TopOver::All => None,
+            TopOver::Hour => Some(times.hour),
+            TopOver::Day => Some(times.day),
+        };
+        let items = match since {
+            None => {
+                let rows = sqlx::query_file!("src/ledger/sql/top_items.sql", kind.by.name(), poll, limit)
+                    .fetch_all(&self.database.pool)
+                    .await?;
+                let items = rows.into_iter().filter_map(|row| {
+                    let saved = Count {
+                        net: row.vote_count,
+                        downs: row.down_count,
+                    };
+                    item(row.id, row.name, row.key, saved, None)
+                });
+                items.collect()
+            }
+            Some(since) => {
+                let rows = sqlx::query_file!(
+                    "src/ledger/sql/top_recent.sql",
+                    kind.by.name(),
+                    poll,
+                    limit,
+                    since
+                )
+                .fetch_all(&self.database.pool)
+                .await?;
+                let items = rows.into_iter().filter_map(|row| {
+                    let saved = Count {
+                        net: row.vote_count,
+                        downs: row.down_count,
+                    };
+                    let change = Count {
+                        net: row.ups - row.downs,
+                        downs: row.downs,
+                    };
+                    item(row.id, row.name, row.key, saved, Some(change))
+                });
+                items.collect()
+            }
+        };
+        let as_of = match since {
+            None => Some(times.now),
+            Some(_) => times.summed_at,
+        };
+        Ok(TopList {
+            items,
+            since: since.map(Moment::from_micros),
+            as_of: as_of.map(Moment::from_micros),
+        })
+    }
+}
+
+fn item(
+    id: i64,
+    name: String,
+    key: Option<String>,
+    saved_count: Count,
+    change: Option<Count>,
+) -> Option<TopItem> {
+    Some(TopItem {
+        id: ItemId::new(id)?,
+        name,
+        key: key.and_then(|key| ItemKey::parse(key).ok()),
+        saved_count,
+        change,
+    })
+}

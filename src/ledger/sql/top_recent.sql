@@ -1,0 +1,18 @@
+-- The first $3 items by how they changed since $4 (µs since 1970), as top_items.sql.
+select item.id as "id!", item.name as "name!", item.key, item.vote_count as "vote_count!",
+       item.down_count as "down_count!", changed.ups as "ups!", changed.downs as "downs!"
+from (
+    select recent_change.item_id, sum(recent_change.ups)::bigint as ups, sum(recent_change.downs)::bigint as downs
+    from recent_change
+    where recent_change.starts_at >= timestamptz 'epoch' + $4::bigint / 1000000 * interval '1 second'
+      and ($2::bigint is null or recent_change.item_id = any(array(select id from item where rule_id = $2)))
+    group by recent_change.item_id
+) as changed
+join item on item.id = changed.item_id
+left join rule on rule.id = item.rule_id
+where case when $2::bigint is null then not item.is_hidden else item.rule_id = $2 end
+  and (rule.id is null or rule.shows_results or $2 is not null and rule.closes_at <= clock_timestamp())
+order by case $1 when 'net' then changed.ups - changed.downs
+                 when 'up' then changed.ups
+                 else changed.ups + changed.downs end desc, item.id
+limit $3

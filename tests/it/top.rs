@@ -1,0 +1,299 @@
+//! Top lists: which items come first, over all time, the last hour and the last day.
+
+use reqwest::{Method, StatusCode};
+use serde_json::{Value, json};
+use sqlx::PgPool;
+use tally::sync::Repair;
+
+use crate::helpers::eventually;
+use crate::helpers::tally::Tally;
+use crate::rules::voiding::void;
+
+/// Makes votes look as if they were cast so much earlier. Only for what was not summed yet.
+async fn earlier(pool: &PgPool, votes: &str, interval: &str) {
+    let mut transaction = pool.begin().await.expect("Postgres answers");
+    // The ledger refuses changes; a test makes the past.
+    for statement in [
+        "set local session_replication_role = replica".to_owned(),
+        format!("update vote set created_at = created_at - interval '{interval}' where {votes}"),
+    ] {
+        sqlx::raw_sql(&statement)
+            .execute(&mut *transaction)
+            .await
+            .expect("Postgres answers");
+    }
+    transaction.commit().await.expect("a commit");
+}
+
+/// Saves, rolls up and sums all votes, and forgets what the servers remember by starting another one.
+/// Returns that one's address.
+async fn summed(tally: &Tally) -> String {
+    let worker = tally.worker();
+    eventually("all votes are saved and summed", async || {
+        worker.flush_unsaved().await.ok()?;
+        worker.audit(Repair::No).await.ok()?;
+        worker.sum_recent().await.ok()?;
+        let lag: i64 = sqlx::query_scalar(
+            "select (select max(id) from vote) - vote_id from recent_progress where vote_id is not null",
+        )
+        .fetch_optional(&tally.pool)
+        .await
+        .ok()??;
+        (lag == 0).then_some(())
+    })
+    .await;
+    tally.another_server().await
+}
+
+async fn top(tally: &Tally, base: &str, query: &str) -> Value {
+    let path = format!("/v1/items/top{query}");
+    let (status, list) = tally.send_to(base, Method::GET, &path, None).await;
+    assert_eq!(status, StatusCode::OK, "{list}");
+    list
+}
+
+/// The ids of a list, with what they are ordered by.
+fn order(list: &Value) -> Vec<(i64, i64)> {
+    let of = |item: &Value| {
+        let counts = item.get("change").unwrap_or(item);
+        let by = match list["by"].as_str().expect("by") {
+            "net" => counts["vote_count"].as_i64(),
+            "up" => counts["up_count"].as_i64(),
+            _ => Some(
+                counts["up_count"].as_i64().expect("a count")
+                    + counts["down_count"].as_i64().expect("a count"),
+            ),
+        };
+        (item["id"].as_i64().expect("an id"), by.expect("a count"))
+    };
+    list["items"].as_array().expect("items").iter().map(of).collect()
+}
+
+async fn votes(tally: &Tally, item: i64, ups: usize, downs: usize) {
+    for value in [vec![1; ups], vec![-1; downs]].concat() {
+        let path = format!("/v1/items/{item}/votes");
+        let (status, _) = tally.post(&path, &json!({ "value": value })).await;
+        assert_eq!(status, StatusCode::CREATED);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn items_come_in_the_order_of_what_they_have_or_of_what_changed_in_the_last_hour_or_day() {
+    let tally = Tally::start().await;
+    let mut items = Vec::new();
+    for name in ["old", "loved", "disputed", "quiet"] {
+        items.push(tally.item(name).await.get());
+    }
+    let [old, loved, disputed, quiet] = items.try_into().expect("four");
+    votes(&tally, old, 9, 0).await;
+    earlier(&tally.pool, "true", "3 days").await;
+    votes(&tally, disputed, 5, 6).await;
+    earlier(&tally.pool, &format!("item_id = {disputed}"), "5 hours").await;
+    votes(&tally, loved, 4, 0).await;
+    votes(&tally, old, 1, 0).await;
+    let base = summed(&tally).await;
+
+    for (query, expected) in [
+        ("", vec![(old, 10), (loved, 4), (quiet, 0), (disputed, -1)]),
+        ("?by=up", vec![(old, 10), (disputed, 5), (loved, 4), (quiet, 0)]),
+        ("?by=movement&limit=2&over=all", vec![(disputed, 11), (old, 10)]),
+        ("?over=hour", vec![(loved, 4), (old, 1)]),
+        ("?over=day", vec![(loved, 4), (old, 1), (disputed, -1)]),
+        (
+            "?over=day&by=movement",
+            vec![(disputed, 11), (loved, 4), (old, 1)],
+        ),
+        ("?over=day&by=up&limit=1", vec![(disputed, 5)]),
+    ] {
+        let list = top(&tally, &base, query).await;
+        assert_eq!(order(&list), expected, "{query}: {list}");
+        assert!(list["as_of"].is_string(), "{list}");
+        assert_eq!(
+            list["since"].is_null(),
+            !query.contains("hour") && !query.contains("day")
+        );
+    }
+    // Over a time, an item still shows what it has.
+    let list = top(&tally, &base, "?over=hour").await;
+    assert_eq!(
+        (&list["items"][1]["vote_count"], &list["items"][1]["name"]),
+        (&json!(10), &json!("old"))
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn changes_retractions_and_voidings_take_from_a_list_what_they_take_back() {
+    let tally = Tally::start().await;
+    let (one, other) = (tally.item("one").await.get(), tally.item("other").await.get());
+    for item in [one, other] {
+        for voter in ["ada", "bob", "cy"] {
+            let path = format!("/v1/items/{item}/votes/{voter}");
+            tally.send(Method::PUT, &path, Some(&json!({ "value": 1 }))).await;
+        }
+    }
+    let path = |voter: &str| format!("/v1/items/{one}/votes/{voter}");
+    tally
+        .send(Method::PUT, &path("ada"), Some(&json!({ "value": -1 })))
+        .await;
+    tally.send(Method::DELETE, &path("bob"), None).await;
+    let (done, _) = void(&tally, &["--voter", "cy", "--reason", "a bot", "--apply"]).await;
+    assert!(done);
+    let base = summed(&tally).await;
+    for (by, expected) in [
+        ("net", [(other, 2), (one, -1)]),
+        ("up", [(other, 2), (one, 0)]),
+        ("movement", [(other, 2), (one, 1)]),
+    ] {
+        for over in ["all", "hour", "day"] {
+            let list = top(&tally, &base, &format!("?by={by}&over={over}")).await;
+            assert_eq!(order(&list), expected, "{by} {over}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_polls_list_has_its_choices_alone_and_no_list_has_hidden_items_or_hidden_counts() {
+    let tally = Tally::start().await;
+    let item = tally.item("x").await.get();
+    votes(&tally, item, 3, 0).await;
+    let hidden = tally.item("hidden").await.get();
+    votes(&tally, hidden, 9, 0).await;
+    tally
+        .send(
+            Method::PATCH,
+            &format!("/v1/items/{hidden}"),
+            Some(&json!({ "hidden": true })),
+        )
+        .await;
+    let poll = async |fields: Value| {
+        let mut new = json!({ "title": "x", "choices": ["a", "b"] });
+        for (name, value) in fields.as_object().expect("fields") {
+            new[name] = value.clone();
+        }
+        let (status, poll) = tally.post("/v1/polls", &new).await;
+        assert_eq!(status, StatusCode::CREATED, "{poll}");
+        let choice = |at: usize| poll["choices"][at]["item_id"].as_i64().expect("an id");
+        for (choice, voters) in [(choice(0), 1), (choice(1), 2)] {
+            for voter in 0..voters {
+                let path = format!("/v1/items/{choice}/votes");
+                let voter = json!({ "voter_id": format!("{choice} {voter}") });
+                assert_eq!(tally.post(&path, &voter).await.0, StatusCode::CREATED);
+            }
+        }
+        (poll["id"].clone(), choice(0), choice(1))
+    };
+    let (open, a, b) = poll(json!({})).await;
+    let (secret, ..) =
+        poll(json!({ "results_before_close": false, "closes_at": "2999-01-01T00:00:00Z" })).await;
+    let base = summed(&tally).await;
+    for over in ["all", "hour"] {
+        let list = top(&tally, &base, &format!("?over={over}")).await;
+        assert_eq!(order(&list), [(item, 3), (b, 2), (a, 1)], "{list}");
+        let list = top(&tally, &base, &format!("?over={over}&poll={open}")).await;
+        assert_eq!(order(&list), [(b, 2), (a, 1)], "{list}");
+        assert_eq!(list["poll_id"], open);
+        let list = top(&tally, &base, &format!("?over={over}&poll={secret}")).await;
+        assert_eq!(list["items"], json!([]));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_older_than_an_hour_is_kept_by_hours_and_what_is_older_than_a_day_not_at_all() {
+    let tally = Tally::start().await;
+    let item = tally.item("x").await.get();
+    for (hours, ups) in [(30, 1), (23, 2), (5, 3), (0, 4)] {
+        let last: Option<i64> = sqlx::query_scalar("select max(id) from vote")
+            .fetch_one(&tally.pool)
+            .await
+            .expect("Postgres answers");
+        votes(&tally, item, ups, 0).await;
+        let new = format!("id > {}", last.unwrap_or_default());
+        earlier(&tally.pool, &new, &format!("{hours} hours")).await;
+    }
+    let base = summed(&tally).await;
+    let list = top(&tally, &base, "?over=day").await;
+    assert_eq!(order(&list), [(item, 2 + 3 + 4)]);
+    let rows: Vec<(i16, i64)> = sqlx::query_as("select minutes, ups from recent_change order by starts_at")
+        .fetch_all(&tally.pool)
+        .await
+        .expect("Postgres answers");
+    // The last may lie in two spans of five minutes.
+    assert_eq!(rows[..2], [(60, 2), (60, 3)], "{rows:?}");
+    let last: i64 = rows[2..].iter().map(|(_, ups)| ups).sum();
+    assert_eq!(last, 4, "{rows:?}");
+    assert!(rows[2..].iter().all(|(minutes, _)| *minutes == 5), "{rows:?}");
+    // A day later nothing is left.
+    sqlx::query("update recent_change set starts_at = starts_at - interval '26 hours'")
+        .execute(&tally.pool)
+        .await
+        .expect("Postgres answers");
+    tally.worker().sum_recent().await.expect("the stores answer");
+    let left: i64 = sqlx::query_scalar("select count(*) from recent_change where minutes = 60")
+        .fetch_one(&tally.pool)
+        .await
+        .expect("Postgres answers");
+    tally.worker().sum_recent().await.expect("the stores answer");
+    let later: i64 = sqlx::query_scalar("select count(*) from recent_change")
+        .fetch_one(&tally.pool)
+        .await
+        .expect("Postgres answers");
+    assert_eq!((left, later), (0, 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_vote_is_summed_once_whatever_happens_to_the_worker_in_between() {
+    let tally = Tally::start().await;
+    let item = tally.item("x").await.get();
+    // A worker that knows of none of them yet begins with those of the last day.
+    votes(&tally, item, 3, 0).await;
+    earlier(&tally.pool, "true", "26 hours").await;
+    for _ in 0..3 {
+        votes(&tally, item, 2, 1).await;
+        let worker = tally.worker();
+        eventually("they are rolled up", async || {
+            worker.flush_unsaved().await.ok()?;
+            worker.audit(Repair::No).await.ok()?;
+            let (watermark, last): (i64, i64) =
+                sqlx::query_as("select vote_id, (select max(id) from vote) from watermark")
+                    .fetch_one(&tally.pool)
+                    .await
+                    .ok()?;
+            (watermark >= last).then_some(())
+        })
+        .await;
+        // Several at once, and again: one has the lease.
+        let workers = [tally.worker(), tally.worker(), tally.worker()];
+        let [one, two, three] = &workers;
+        let (one, two, three) = tokio::join!(one.sum_recent(), two.sum_recent(), three.sum_recent());
+        for summed in [one, two, three] {
+            summed.expect("the stores answer");
+        }
+        worker.sum_recent().await.expect("the stores answer");
+    }
+    let base = summed(&tally).await;
+    let list = top(&tally, &base, "?over=day&by=movement").await;
+    assert_eq!(order(&list), [(item, 9)]);
+    let list = top(&tally, &base, "?by=movement").await;
+    assert_eq!(order(&list), [(item, 12)]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_wrong_with_a_query_is_said() {
+    let tally = Tally::start().await;
+    let poll = json!({ "title": "x", "choices": ["a"], "key": "k" });
+    tally.post("/v1/polls", &poll).await;
+    assert_eq!(tally.get("/v1/items/top?poll=key:k").await.0, StatusCode::OK);
+    for (query, status, said) in [
+        ("?by=votes", 422, "net, up, movement"),
+        ("?over=week", 422, "all, hour, day"),
+        ("?limit=0", 422, "1 to 100"),
+        ("?limit=101", 422, "1 to 100"),
+        ("?poll=x", 400, "poll"),
+        ("?poll=999", 404, "999"),
+        ("?since=1", 400, "since"),
+    ] {
+        let (got, problem) = tally.get(&format!("/v1/items/top{query}")).await;
+        assert_eq!(got.as_u16(), status, "{query}: {problem}");
+        assert!(problem["detail"].to_string().contains(said), "{query}: {problem}");
+    }
+}
