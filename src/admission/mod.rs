@@ -155,7 +155,7 @@ fn hash(salt: &str, by: ThrottledBy, value: &[u8]) -> u128 {
 }
 
 /// What counts as one client: an IPv4 address, or an IPv6 network of [`IPV6_NETWORK_BITS`].
-fn network(address: IpAddr) -> Ipv6Addr {
+pub fn network(address: IpAddr) -> Ipv6Addr {
     match address.to_canonical() {
         IpAddr::V4(address) => address.to_ipv6_mapped(),
         IpAddr::V6(address) => {

@@ -57,7 +57,7 @@ pub async fn observe(
 
 /// The parts of the paths of the route table. Whatever else stands in a path may name a voter or be
 /// a secret, however it is encoded.
-const WORDS: [&str; 20] = [
+const WORDS: [&str; 21] = [
     "",
     "v1",
     "items",
@@ -67,6 +67,7 @@ const WORDS: [&str; 20] = [
     "api-keys",
     "voter",
     "access",
+    "stream",
     "page.css",
     "page.js",
     "problems",

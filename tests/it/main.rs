@@ -36,6 +36,7 @@ mod rules;
 mod scripts;
 mod secrets;
 mod starts;
+mod streams;
 mod sync;
 mod throttles;
 mod tls;

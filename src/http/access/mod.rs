@@ -22,6 +22,7 @@ use std::str::FromStr;
 
 use actix_web::http::header::HeaderValue;
 
+pub(in crate::http) use address::client_address;
 pub use address::{Networks, Proxies, ProxyHeader};
 pub use api_keys::{ApiKeys, ValidApiKey};
 #[cfg(any(test, fuzzing))]

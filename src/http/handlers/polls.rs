@@ -1,10 +1,13 @@
 //! `/v1/polls`: polls, their results, and what a voter holds in them.
 
+use std::sync::Arc;
+
 use actix_web::http::header;
 use actix_web::{HttpResponse, web};
 use serde::{Deserialize, Serialize};
 
 use super::items::{key, moment, name};
+use crate::counts::{ChoiceCount, PollCount};
 use crate::domain::{
     CHOICES_LIMIT_ITEMS, Item, ItemId, ItemName, Moment, NewPoll, Poll, PollId, PollState, Reference,
     Refusal, VoteRequest, VoterId,
@@ -15,6 +18,7 @@ use crate::http::problem::Problem;
 use crate::http::state::AppState;
 use crate::ledger::LedgerError;
 use crate::votes::Cast;
+use crate::watching::Shown;
 
 /// The body of a new poll.
 #[derive(Deserialize)]
@@ -266,29 +270,45 @@ async fn read(state: &AppState, id: PollId) -> Result<PollBody, Problem> {
         return Err(Problem::unknown_poll(id));
     };
     let items = state.ledger.choices(id).await?;
-    let names: Vec<(ItemId, String)> = items
+    let names: Vec<(ItemId, Arc<str>)> = items
         .iter()
-        .map(|item| (item.id, item.name.to_string()))
+        .map(|item| (item.id, Arc::clone(&item.name)))
         .collect();
-    let (counts, current, is_final) = counts(state, &poll, items).await?;
-    let shows_counts = poll.shows_counts();
-    let total: i64 = counts.iter().flatten().sum();
-    let choices = names
-        .into_iter()
-        .zip(counts)
-        .map(|((item_id, name), count)| ChoiceBody {
-            item_id,
-            name,
-            vote_count: count,
-            share: count
-                .filter(|_| total > 0)
-                .map(|count| count as f64 / total as f64),
-        });
-    Ok(PollBody {
+    let (counts, is_current, is_final) = counts(state, &poll, items).await?;
+    let choices = names.into_iter().zip(counts);
+    Ok(body(&PollCount {
+        poll,
+        choices: choices
+            .map(|((item_id, name), net)| ChoiceCount { item_id, name, net })
+            .collect(),
+        is_current,
+        is_final,
+    }))
+}
+
+fn body(
+    PollCount {
+        poll,
+        choices,
+        is_current,
+        is_final,
+    }: &PollCount,
+) -> PollBody {
+    let total: i64 = choices.iter().filter_map(|choice| choice.net).sum();
+    let choices = choices.iter().map(|choice| ChoiceBody {
+        item_id: choice.item_id,
+        name: choice.name.to_string(),
+        vote_count: choice.net,
+        share: choice
+            .net
+            .filter(|_| total > 0)
+            .map(|count| count as f64 / total as f64),
+    });
+    PollBody {
         choices: choices.collect(),
-        id,
-        title: poll.title,
-        key: poll.key,
+        id: poll.id,
+        title: poll.title.clone(),
+        key: poll.key.clone(),
         hidden: poll.is_hidden,
         by_ballot: poll.by_ballot,
         secret: poll.is_secret,
@@ -301,10 +321,17 @@ async fn read(state: &AppState, id: PollId) -> Result<PollBody, Problem> {
             PollState::Closed => "closed",
         },
         results_before_close: poll.shows_results,
-        voter_count: shows_counts.then_some(poll.voter_count),
-        current,
-        r#final: is_final,
-    })
+        voter_count: poll.shows_counts().then_some(poll.voter_count),
+        current: *is_current,
+        r#final: *is_final,
+    }
+}
+
+/// What a stream shows of a poll: what `GET` answers.
+pub(super) fn shown_count(poll: &PollCount) -> Shown {
+    let text = serde_json::to_string(&body(poll)).unwrap_or_default();
+    let compared = text.clone();
+    Shown::new(text, &compared)
 }
 
 /// A count for each of these choices, `None` while they are hidden; whether they are current, and
