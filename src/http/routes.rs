@@ -4,7 +4,8 @@ use actix_web::http::StatusCode;
 use actix_web::web;
 
 use super::handlers::{
-    access, api_keys, ballots, batches, edits, health, items, pages, polls, problems, receipts, streams, voter, votes,
+    access, api_keys, ballots, batches, edits, health, items, pages, polls, problems, receipts, streams,
+    voter, votes,
 };
 use super::observe;
 use super::problem::{method_not_allowed, not_found};

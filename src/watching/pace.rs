@@ -33,7 +33,10 @@ mod tests {
     fn ticks_are_further_apart_the_more_they_cost() {
         let quick = Duration::from_millis(1);
         assert_eq!(until_next(1, 10, quick), TICK_LEAST);
-        assert_eq!(until_next(1, 2_500, quick), Duration::from_micros(12 * (27_500 + 2)));
+        assert_eq!(
+            until_next(1, 2_500, quick),
+            Duration::from_micros(12 * (27_500 + 2))
+        );
         assert!(until_next(50_000, 0, quick) > Duration::from_secs(1));
         assert_eq!(until_next(1, 0, Duration::from_secs(1)), Duration::from_secs(4));
         // No number of them panics.

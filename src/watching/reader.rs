@@ -158,7 +158,11 @@ impl Reader {
             (items, state.ticks())
         };
         if !items.is_empty() {
-            let found = async { self.counts.with_counts(self.ledger.items_by_id(&items).await?).await };
+            let found = async {
+                self.counts
+                    .with_counts(self.ledger.items_by_id(&items).await?)
+                    .await
+            };
             let found = found.await;
             let mut state = self.shared.state();
             behind.extend(match found {

@@ -17,7 +17,7 @@ use crate::telemetry::name;
 
 /// How often an item or a poll is read from Postgres, where it may have been edited, have opened or
 /// have closed.
-pub const FACTS_EVERY: Duration = Duration::from_secs(3);
+pub const FACTS_EVERY: Duration = Duration::from_millis(1500);
 /// How often an item is read from Postgres whose live count is missing or being rebuilt.
 pub const RECOUNT_EVERY: Duration = Duration::from_secs(1);
 
@@ -338,7 +338,9 @@ impl State {
 
     /// What wakes these streams, of those that wait.
     pub fn wakers(&mut self, streams: &[StreamId]) -> Vec<Waker> {
-        let wakers = streams.iter().filter_map(|id| self.streams.get_mut(id)?.waker.take());
+        let wakers = streams
+            .iter()
+            .filter_map(|id| self.streams.get_mut(id)?.waker.take());
         wakers.collect()
     }
 
@@ -362,7 +364,9 @@ impl State {
             None => vec![None; items.len()],
         };
         for (id, live) in items.iter().zip(reads) {
-            let Some(item) = self.items.get_mut(id) else { continue };
+            let Some(item) = self.items.get_mut(id) else {
+                continue;
+            };
             let due = item.due;
             if item.ticked(live, self.ticks, now) {
                 changed.push(*id);
@@ -406,7 +410,9 @@ impl State {
         }
         for (poll, choices) in found {
             let id = poll.id;
-            let Some(watched) = self.polls.get_mut(&id) else { continue };
+            let Some(watched) = self.polls.get_mut(&id) else {
+                continue;
+            };
             watched.is_unknown = false;
             let is_new = watched.read.is_none();
             watched.read = Some((poll, choices.clone()));
@@ -459,7 +465,9 @@ impl State {
         let mut changed = Vec::with_capacity(found.len());
         for read in found {
             let id = read.item.id;
-            let Some(item) = self.items.get_mut(&id) else { continue };
+            let Some(item) = self.items.get_mut(&id) else {
+                continue;
+            };
             item.is_unknown = false;
             if !read.is_current {
                 item.due = now + RECOUNT_EVERY;
@@ -510,7 +518,9 @@ impl State {
         let mut behind = Vec::new();
         let mut polls = HashSet::new();
         for id in items {
-            let Some(item) = self.items.get_mut(id) else { continue };
+            let Some(item) = self.items.get_mut(id) else {
+                continue;
+            };
             let Some(read) = &item.read else { continue };
             polls.extend(item.polls.iter().copied());
             if !item.streams.is_empty() && replace(&mut item.shown, (self.rendering.item)(read)) {
@@ -525,7 +535,9 @@ impl State {
     pub fn show_polls(&mut self, polls: impl IntoIterator<Item = PollId>) -> Vec<StreamId> {
         let mut behind = Vec::new();
         for id in polls {
-            let Some(count) = self.poll_count(id) else { continue };
+            let Some(count) = self.poll_count(id) else {
+                continue;
+            };
             let shown = (self.rendering.poll)(&count);
             if let Some(poll) = self.polls.get_mut(&id)
                 && replace(&mut poll.shown, shown)

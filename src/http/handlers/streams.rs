@@ -74,7 +74,9 @@ fn list<Id: std::str::FromStr>(
         let detail = format!("{field} has {total}; a stream takes at most {limit}.");
         return Err(Problem::invalid(field, detail));
     }
-    text.split(',').map(|text| reference::parse(field, text)).collect()
+    text.split(',')
+        .map(|text| reference::parse(field, text))
+        .collect()
 }
 
 /// Streams the counts of several items and polls.

@@ -90,7 +90,11 @@ async fn send_with(
     let answer = request.send().await.expect("an answer");
     let status = answer.status();
     // A stream has no end.
-    if answer.headers().get("content-type").is_some_and(|kind| kind == "text/event-stream") {
+    if answer
+        .headers()
+        .get("content-type")
+        .is_some_and(|kind| kind == "text/event-stream")
+    {
         return (status, String::new());
     }
     let text = answer.text().await.expect("a text");

@@ -43,7 +43,10 @@ async fn is_open(stream: &mut TcpStream) -> bool {
     let mut answer = String::new();
     let mut bytes = [0; 1024];
     while !answer.contains("\nevent: ") {
-        match timeout(EVENT_LIMIT, stream.read(&mut bytes)).await.expect("an answer") {
+        match timeout(EVENT_LIMIT, stream.read(&mut bytes))
+            .await
+            .expect("an answer")
+        {
             Ok(count) if count > 0 => answer += &String::from_utf8_lossy(&bytes[..count]),
             _ => return false,
         }
@@ -124,8 +127,18 @@ async fn streams_beyond_a_limit_are_refused_and_votes_are_not() {
     let item = tally.item("x").await;
     let path = format!("/v1/items/{item}/stream");
     let problem = async |base: &str| -> (Response, Value) {
-        let answer = tally.http.get(format!("{base}{path}")).send().await.expect("an answer");
-        let shown = tally.http.get(format!("{base}{path}")).send().await.expect("an answer");
+        let answer = tally
+            .http
+            .get(format!("{base}{path}"))
+            .send()
+            .await
+            .expect("an answer");
+        let shown = tally
+            .http
+            .get(format!("{base}{path}"))
+            .send()
+            .await
+            .expect("an answer");
         (answer, shown.json().await.expect("a problem"))
     };
     for (base, places, status, kind) in [
@@ -274,7 +287,10 @@ async fn a_thousand_greedy_clients_are_bounded_and_votes_go_on() {
         let counts = futures_util::future::join_all(votes).await;
         assert!(counts.iter().all(|count| *count == Some(round)), "{counts:?}");
     }
-    assert_eq!(get(&tally, &format!("/v1/items/{}", items[0])).await.status(), StatusCode::OK);
+    assert_eq!(
+        get(&tally, &format!("/v1/items/{}", items[0])).await.status(),
+        StatusCode::OK
+    );
     drop(greedy);
     until_streams_are(0).await;
     let mut reader = Reader::open(&tally, &tally.base, &path).await;

@@ -5,6 +5,9 @@ use serde_json::{Value, json};
 use sqlx::Executor;
 
 use super::{Reader, without_saved};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
 use crate::helpers::eventually;
 use crate::helpers::tally::{Tally, connected, live_counts};
 
@@ -12,9 +15,13 @@ use crate::helpers::tally::{Tally, connected, live_counts};
 async fn votes_through_another_server_show_in_the_words_of_get() {
     let tally = Tally::start().await;
     let other = tally.another_server().await;
-    let (status, keyed) = tally.post("/v1/items", &json!({ "name": "Keyed", "key": "post,42" })).await;
+    let (status, keyed) = tally
+        .post("/v1/items", &json!({ "name": "Keyed", "key": "post,42" }))
+        .await;
     assert_eq!(status, StatusCode::CREATED);
-    let (_, second) = tally.post("/v1/items", &json!({ "name": "ü", "key": "post-43" })).await;
+    let (_, second) = tally
+        .post("/v1/items", &json!({ "name": "ü", "key": "post-43" }))
+        .await;
     let item = tally.item("x").await.get();
     let second = second["id"].as_i64().expect("an id");
     let path = format!("/v1/stream?items={item},key:post-43,{item}");
@@ -51,9 +58,7 @@ async fn what_a_client_has_seen_is_not_told_again_by_whatever_server() {
     tally.add(a, 1).await;
     let path = format!("/v1/stream?items={a},{b}");
     let mut before = Reader::open(&tally, &tally.base, &path).await;
-    before
-        .until("both", |before| before.items.len() == 2)
-        .await;
+    before.until("both", |before| before.items.len() == 2).await;
     let seen = before.last_id.clone();
     drop(before);
     tally.add(b, 1).await;
@@ -79,7 +84,11 @@ async fn what_a_client_has_seen_is_not_told_again_by_whatever_server() {
     let mut after = Reader::open_after(&tally, &tally.base, &path, &reader.last_id).await;
     tally.add(a, 1).await;
     let event = after.next().await.expect("an event");
-    assert_eq!((ids(&event), after.count(a.get())), (vec![a.get()], Some(2)), "{event}");
+    assert_eq!(
+        (ids(&event), after.count(a.get())),
+        (vec![a.get()], Some(2)),
+        "{event}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -92,7 +101,9 @@ async fn a_missing_count_stays_and_one_that_is_invalidated_is_read_from_the_ledg
     let worker = tally.worker();
     worker.flush_until_quiescent().await.expect("a flush");
     let mut reader = Reader::open(&tally, &tally.base, &format!("/v1/items/{item}/stream")).await;
-    reader.until("three votes", |reader| reader.count(item.get()) == Some(3)).await;
+    reader
+        .until("three votes", |reader| reader.count(item.get()) == Some(3))
+        .await;
     // As it expires.
     let mut redis = tally.stores.redis_connection().await;
     let () = redis::cmd("DEL")
@@ -136,7 +147,11 @@ async fn without_redis_the_saved_counts_are_shown_as_such_and_then_the_live_ones
     tally.stores.redis.crash().await;
     let event = reader.next().await.expect("an event");
     let shown = &event["items"][0];
-    assert_eq!((&shown["current"], &shown["vote_count"]), (&json!(false), &json!(1)), "{event}");
+    assert_eq!(
+        (&shown["current"], &shown["vote_count"]),
+        (&json!(false), &json!(1)),
+        "{event}"
+    );
     assert_eq!(shown["saved"]["vote_count"], 1);
     for _ in 0..5 {
         assert_eq!(tally.add(item, 1).await, None, "stored, and not counted");
@@ -168,7 +183,9 @@ async fn without_postgres_streams_go_on_and_what_only_postgres_knows_is_not_call
     suspecting.suspect([missing]);
     suspecting.repaired().await;
     reader
-        .until("one is not current", |reader| reader.items[&missing.get()]["current"] == false)
+        .until("one is not current", |reader| {
+            reader.items[&missing.get()]["current"] == false
+        })
         .await;
     assert_eq!(reader.items[&live.get()]["current"], true);
     // Who is not watching them on this thread gets 503, or what others watch.
@@ -177,7 +194,10 @@ async fn without_postgres_streams_go_on_and_what_only_postgres_knows_is_not_call
     tally.stores.postgres.start().await.expect("Postgres starts");
     reader
         .until("both are current", |reader| {
-            reader.items.values().all(|item| item["current"] == true && item["vote_count"] == 1)
+            reader
+                .items
+                .values()
+                .all(|item| item["current"] == true && item["vote_count"] == 1)
         })
         .await;
 }
@@ -212,14 +232,19 @@ async fn what_cannot_be_watched_is_refused_and_named() {
         ("?item=1".to_owned(), 400, "malformed", "item:"),
         ("?items=".to_owned(), 400, "malformed", "items"),
         (format!("?items={item},"), 400, "malformed", "items"),
-        (format!("?items={item}&items={item}"), 400, "malformed", "more than once"),
+        (
+            format!("?items={item}&items={item}"),
+            400,
+            "malformed",
+            "more than once",
+        ),
         (format!("?items={item},999"), 404, "unknown-item", "item 999"),
         (format!("?items={item},key:none"), 404, "unknown-item", "key:none"),
         (format!("?items={item}&polls=77"), 404, "unknown-poll", "poll 77"),
         ("?polls=key:none".to_owned(), 404, "unknown-poll", "key:none"),
         (format!("?items={}", list(101)), 422, "invalid-value", "101"),
         (format!("?polls={}", list(11)), 422, "invalid-value", "11"),
-        (format!("?items={}", list(18_000)), 422, "invalid-value", "bytes"),
+        (format!("?items={}", list(12_500)), 422, "invalid-value", "bytes"),
     ] {
         let (got, problem) = tally.get(&format!("/v1/stream{query}")).await;
         let detail = problem["detail"].as_str().unwrap_or_default();
@@ -231,11 +256,26 @@ async fn what_cannot_be_watched_is_refused_and_named() {
         assert!(detail.contains(says), "{query:.60}: {detail}");
     }
     let (status, problem) = tally.get("/v1/items/999/stream").await;
-    assert_eq!((status.as_u16(), &problem["type"]), (404, &json!("/problems/unknown-item")));
+    assert_eq!(
+        (status.as_u16(), &problem["type"]),
+        (404, &json!("/problems/unknown-item"))
+    );
     // 100,000 ids are more than a head takes.
-    let all = format!("{}/v1/stream?items={}", tally.base, list(100_000));
-    let refused = tally.http.get(all).send().await;
-    assert!(refused.is_ok_and(|answer| answer.status().is_client_error()));
+    let head = format!(
+        "GET /v1/stream?items={} HTTP/1.1\r\nhost: x\r\n\r\n",
+        list(100_000)
+    );
+    let mut greedy = TcpStream::connect(tally.base.trim_start_matches("http://"))
+        .await
+        .expect("it listens");
+    // The server may close before all is written, and with it its answer.
+    let _ = greedy.write_all(head.as_bytes()).await;
+    let mut answer = Vec::new();
+    let _ = greedy.read_to_end(&mut answer).await;
+    assert!(
+        answer.is_empty() || answer.starts_with(b"HTTP/1.1 4"),
+        "{answer:?}"
+    );
     // Nothing of all that is left.
     eventually("no stream is open", async || {
         (crate::helpers::tally::metric("tally_streams") == 0.0).then_some(())

@@ -56,8 +56,13 @@ async fn a_poll_shows_shares_turnout_and_edits_as_get_does() {
         .await;
     assert_eq!(status, StatusCode::OK, "{answer}");
     let (_, shown) = tally.get(&format!("/v1/polls/{id}")).await;
-    assert_eq!((&shown["voter_count"], &shown["choices"][1]["share"]), (&json!(4), &json!(0.75)));
-    reader.until("all of it", |reader| reader.polls[&id] == shown).await;
+    assert_eq!(
+        (&shown["voter_count"], &shown["choices"][1]["share"]),
+        (&json!(4), &json!(0.75))
+    );
+    reader
+        .until("all of it", |reader| reader.polls[&id] == shown)
+        .await;
     reader
         .until("the choice", |reader| reader.count(choices[1]) == Some(3))
         .await;
@@ -86,13 +91,24 @@ async fn hidden_results_are_hidden_until_the_poll_closes_and_then_shown_in_the_o
         let poll = &event["polls"][0];
         assert_eq!(poll["voter_count"], json!(null), "{event}");
         for choice in poll["choices"].as_array().expect("an array") {
-            assert_eq!((&choice["vote_count"], &choice["share"]), (&json!(null), &json!(null)), "{event}");
+            assert_eq!(
+                (&choice["vote_count"], &choice["share"]),
+                (&json!(null), &json!(null)),
+                "{event}"
+            );
         }
         for item in event["items"].as_array().expect("an array") {
-            assert_eq!((&item["vote_count"], &item["saved"]["counted_at"]), (&json!(null), &json!(null)));
+            assert_eq!(
+                (&item["vote_count"], &item["saved"]["counted_at"]),
+                (&json!(null), &json!(null))
+            );
         }
     }
-    assert_eq!((&event["polls"][0]["title"], &event["items"]), (&json!("Dinner?"), &json!([])), "{event}");
+    assert_eq!(
+        (&event["polls"][0]["title"], &event["items"]),
+        (&json!("Dinner?"), &json!([])),
+        "{event}"
+    );
     // The fingerprints of what is hidden do not tell of votes either.
     let mut again = Reader::open(&tally, &other, &path).await;
     again.next().await.expect("an event");
@@ -106,7 +122,10 @@ async fn hidden_results_are_hidden_until_the_poll_closes_and_then_shown_in_the_o
         .until("the results", |reader| reader.polls[&id]["final"] == true)
         .await;
     let (_, shown) = tally.get(&format!("/v1/polls/{id}")).await;
-    assert_eq!((&shown["voter_count"], &shown["choices"][0]["vote_count"]), (&json!(2), &json!(1)));
+    assert_eq!(
+        (&shown["voter_count"], &shown["choices"][0]["vote_count"]),
+        (&json!(2), &json!(1))
+    );
     assert_eq!(reader.polls[&id], shown);
     // A choice by itself stays as GET shows it.
     assert_eq!(reader.items[&choices[0]]["vote_count"], json!(null));
