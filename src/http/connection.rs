@@ -385,7 +385,8 @@ impl AsyncRead for Connection {
             } else if read.is_ok() && self.activity.is_stream.get() {
                 // A tab that is closed. Otherwise its stream would go on until a write fails, after
                 // two heartbeats: to the protocol, a client that closes may still read.
-                return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
+                // actix takes a reset that comes with the last bytes for such a client, too.
+                return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
             }
             // Bytes that drip in are read, but do not move the deadline.
             if read.is_err() || self.poll_overdue(context).is_pending() {

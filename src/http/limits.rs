@@ -31,10 +31,10 @@ pub const STREAMS_LIMIT_QUARTERS: usize = 3;
 pub const STREAM_LIMIT_ITEMS: usize = 100;
 /// The most polls that one stream watches: each has up to 100 choices.
 pub const STREAM_LIMIT_POLLS: usize = 10;
-/// The longest query of a stream: room for as many of the longest keys as it takes, percent-encoded.
+/// The longest query of a stream: as many of the longest keys as it takes, percent-encoded, fit.
 /// The `http` crate reads no address beyond 65,534 bytes.
 pub const STREAM_LIMIT_QUERY_BYTES: usize = 63_000;
-/// Within what time, in ms, a client comes back that has lost its stream; each is told another one.
+/// Within what time, in ms, a client comes back that has lost its stream; each gets another one.
 pub const RECONNECT_MS: std::ops::RangeInclusive<u32> = 1000..=5000;
 /// What the system may hold of a stream that its client has not read. Linux doubles it. Whoever
 /// reads slowly gets the newest behind that much of the older.

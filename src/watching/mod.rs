@@ -4,7 +4,7 @@
 //! streams watch, in one pipeline, and wakes the streams whose items or polls now show something
 //! else. A tick costs by what is watched, not by votes; so do the seldom reads of Postgres.
 //!
-//! A stream is told the state, not a log: whoever reads slowly gets the newest, and nothing is
+//! A stream shows the state, not a log: whoever reads slowly gets the newest, and nothing is
 //! queued for it.
 //!
 //! - `state`: what is watched, by which streams, and what each was shown. No I/O.
@@ -108,7 +108,7 @@ impl Watching {
     }
 
     /// Opens a stream of these items and polls, each given once. `seen` are the fingerprints that
-    /// its client has seen of them, in their order: what still has the same is not told again.
+    /// its client has seen of them, in their order: what still has the same is not sent again.
     ///
     /// # Errors
     /// When one of them does not exist, too much is watched already, Postgres is needed and does

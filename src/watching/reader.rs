@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use super::Shared;
 use super::pace::until_next;
-use super::state::{RECOUNT_EVERY, StreamId};
+use super::state::{READ_AGAIN_EVERY, StreamId};
 use crate::counts::CountReader;
 use crate::domain::{Count, ItemId};
 use crate::ledger::{LedgerError, ServerLedger};
@@ -204,7 +204,7 @@ impl Reader {
                 self.wake(&behind).await;
             }
             // Whoever opens a stream of a closed poll waits for this.
-            drop(timeout_at(Instant::now() + RECOUNT_EVERY, self.shared.read.notified()).await);
+            drop(timeout_at(Instant::now() + READ_AGAIN_EVERY, self.shared.read.notified()).await);
             sleep(REST_LEAST).await;
         }
     }

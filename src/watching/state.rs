@@ -19,7 +19,7 @@ use crate::telemetry::name;
 /// have closed.
 pub const FACTS_EVERY: Duration = Duration::from_millis(1500);
 /// How often an item is read from Postgres whose live count is missing or being rebuilt.
-pub const RECOUNT_EVERY: Duration = Duration::from_secs(1);
+pub const READ_AGAIN_EVERY: Duration = Duration::from_secs(1);
 
 /// An item or a poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -445,7 +445,7 @@ impl State {
         watched.is_final_asked = true;
         watched.finals_due = match &counts {
             Some(_) => now + FACTS_EVERY,
-            None => now + RECOUNT_EVERY,
+            None => now + READ_AGAIN_EVERY,
         };
         watched.finals = counts.or(watched.finals.take());
         self.show_polls([poll])
@@ -470,7 +470,7 @@ impl State {
             };
             item.is_unknown = false;
             if !read.is_current {
-                item.due = now + RECOUNT_EVERY;
+                item.due = now + READ_AGAIN_EVERY;
             }
             item.read = Some(match item.read.take() {
                 Some(ticked) if item.counted_in > since => {
@@ -493,7 +493,7 @@ impl State {
     /// either is not known to be current. Returns the streams to wake.
     pub fn not_read(&mut self, items: &[ItemId], polls: &[PollId]) -> Vec<StreamId> {
         self.failures += 1;
-        let due = Instant::now() + RECOUNT_EVERY;
+        let due = Instant::now() + READ_AGAIN_EVERY;
         for id in items {
             if let Some(item) = self.items.get_mut(id) {
                 item.due = due;
@@ -635,7 +635,7 @@ impl WatchedItem {
                 if !std::mem::replace(&mut self.is_missing, true) {
                     self.due = self.due.min(now);
                 } else if missing == LiveRead::Rebuilding || !read.is_current {
-                    self.due = self.due.min(now + RECOUNT_EVERY);
+                    self.due = self.due.min(now + READ_AGAIN_EVERY);
                 }
                 false
             }

@@ -51,7 +51,7 @@ async fn votes_through_another_server_show_in_the_words_of_get() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_client_has_seen_is_not_told_again_by_whatever_server() {
+async fn what_a_client_has_seen_is_not_sent_again_by_whatever_server() {
     let tally = Tally::start().await;
     let other = tally.another_server().await;
     let (a, b) = (tally.item("a").await, tally.item("b").await);
