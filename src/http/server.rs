@@ -35,7 +35,7 @@ use crate::ledger::ServerLedger;
 use crate::live::{LiveCounts, Redis};
 use crate::telemetry::Upkeep;
 use crate::votes::{ProgressNotes, SeedBackoff, VoteQueue};
-use crate::watching::Watching;
+use crate::watching::{Reads, Watching};
 
 /// How often a server asks Postgres which Tally this is, until it has an answer. Until then votes
 /// are not counted.
@@ -156,6 +156,7 @@ impl Server {
         let shared = live_counts.clone();
         let backoff = SeedBackoff::default();
         let stream_places = StreamPlaces::new(clients.streams_beside_votes(), clients.streams_by_address);
+        let stream_reads = Reads::default();
         let (close_streams, streams_closing) = watch::channel(false);
         // Each batch writer holds a sender; when all senders are gone, so are the writers.
         let (writers, mut writers_ended) = mpsc::channel::<()>(1);
@@ -170,6 +171,7 @@ impl Server {
                     &live_counts,
                     &counts,
                     handlers::RENDERING,
+                    stream_reads.clone(),
                     streams_closing.clone(),
                 ),
                 stream_places: stream_places.clone(),

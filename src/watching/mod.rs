@@ -30,6 +30,7 @@ use crate::ledger::ServerLedger;
 use crate::live::LiveCounts;
 
 pub use pace::TICK_LEAST;
+pub use reader::Reads;
 pub use shown::{Fingerprint, Shown};
 pub use state::{Event, Watched};
 use state::{Readiness, State, StreamId};
@@ -88,13 +89,14 @@ impl Shared {
 }
 
 impl Watching {
-    /// Starts the tasks of one thread on the current runtime. All streams end when `closing`
+    /// Starts the task of one thread on the current runtime. All threads share `reads`. All streams end when `closing`
     /// becomes true.
     pub fn start(
         ledger: &ServerLedger,
         live_counts: &LiveCounts,
         counts: &CountReader,
         rendering: Rendering,
+        reads: Reads,
         closing: watch::Receiver<bool>,
     ) -> Self {
         let shared = Arc::new(Shared {
@@ -103,7 +105,7 @@ impl Watching {
             read: Notify::new(),
             opened: Notify::new(),
         });
-        reader::start(&shared, ledger, live_counts, counts, closing);
+        reader::start(&shared, ledger, live_counts, counts, reads, closing);
         Self { shared }
     }
 

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::yield_now;
-use tokio::time::{Instant, sleep, sleep_until, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 use super::Shared;
 use super::pace::until_next;
@@ -27,6 +27,11 @@ const STATEMENT_LIMIT_ITEMS: usize = 1000;
 const STATEMENT_LIMIT_POLLS: usize = 100;
 /// Streams that are woken before others have their turn: half a millisecond, about.
 const WAKE_LIMIT_STREAMS: usize = 48;
+/// Reads of Postgres for the streams of a server that are under way at once.
+const READS_LIMIT: usize = 2;
+/// How long a thread waits for one answer of Postgres: one that is lost would hold up all that comes
+/// after it.
+const READ_LIMIT: Duration = Duration::from_secs(2);
 /// How often silent streams are looked for.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
 /// Between two reads of Postgres, at the least; those who open a stream meanwhile share the next.
@@ -39,9 +44,11 @@ pub fn start(
     ledger: &ServerLedger,
     live_counts: &LiveCounts,
     counts: &CountReader,
+    reads: Reads,
     mut closing: watch::Receiver<bool>,
 ) {
     let reader = Reader {
+        reads,
         shared: Arc::clone(shared),
         ledger: ledger.clone(),
         live_counts: live_counts.clone(),
@@ -61,7 +68,19 @@ pub fn start(
     });
 }
 
+/// The connections to Postgres that the streams of a server use at once, of those that all requests
+/// share.
+#[derive(Clone)]
+pub struct Reads(Arc<Semaphore>);
+
+impl Default for Reads {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(READS_LIMIT)))
+    }
+}
+
 struct Reader {
+    reads: Reads,
     shared: Arc<Shared>,
     ledger: ServerLedger,
     live_counts: LiveCounts,
@@ -135,13 +154,22 @@ impl Reader {
         }
     }
 
+    /// Reads from Postgres within the limits.
+    async fn limited<T>(&self, read: impl Future<Output = Result<T, LedgerError>>) -> Result<T, LedgerError> {
+        // An error: the semaphore is never closed.
+        let _turn = self.reads.0.acquire().await;
+        timeout(READ_LIMIT, read)
+            .await
+            .unwrap_or(Err(LedgerError::Timeout(READ_LIMIT)))
+    }
+
     async fn read_due(&self) -> Result<(), LedgerError> {
         let now = Instant::now();
         let polls = self.shared.state().due_polls(now, STATEMENT_LIMIT_POLLS);
         let mut ended = Ok(());
         let mut behind = Vec::new();
         if !polls.is_empty() {
-            let found = self.ledger.polls(&polls).await;
+            let found = self.limited(self.ledger.polls(&polls)).await;
             let mut state = self.shared.state();
             behind.extend(match found {
                 Ok(found) => state.read_polls(&polls, found),
@@ -163,7 +191,7 @@ impl Reader {
                     .with_counts(self.ledger.items_by_id(&items).await?)
                     .await
             };
-            let found = found.await;
+            let found = self.limited(found).await;
             let mut state = self.shared.state();
             behind.extend(match found {
                 Ok(found) => state.read_items(&items, found, since),
@@ -198,7 +226,7 @@ impl Reader {
                     Ok::<_, LedgerError>(Some(counts))
                 };
                 // Errors show in the reads of all else.
-                let counts = counts.await.unwrap_or_default();
+                let counts = self.limited(counts).await.unwrap_or_default();
                 let behind = self.shared.state().read_finals(poll, counts);
                 self.shared.read.notify_waiters();
                 self.wake(&behind).await;
