@@ -26,6 +26,9 @@ pub mod votes;
 /// Admission: whether an attempt to vote is within the throttles.
 pub mod admission;
 
+/// Watching: what the streams of one thread show, read for all of them together.
+pub mod watching;
+
 /// Counts as a reader sees them: an item with its live count.
 pub mod counts;
 

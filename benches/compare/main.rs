@@ -26,6 +26,7 @@ mod results;
 mod servers;
 mod settings;
 mod stores;
+mod streams;
 mod systems;
 mod targets;
 mod voting;
@@ -62,8 +63,16 @@ async fn main() -> ExitCode {
         .map(|(name, _)| *name)
         .filter(|name| settings.systems.contains(&systems::System::Tally) && settings.includes(name, true))
         .collect();
+    let streams: Vec<(&str, i64)> = streams::WORKLOADS
+        .into_iter()
+        .filter(|(name, _)| {
+            settings.systems.contains(&systems::System::Tally) && settings.includes(name, false)
+        })
+        .collect();
     let runs = settings.rounds
-        * (workloads.iter().map(|one| one.cases.len()).sum::<usize>() + worker_workloads.len());
+        * (streams.len()
+            + workloads.iter().map(|one| one.cases.len()).sum::<usize>()
+            + worker_workloads.len());
     let bar = ProgressBar::new(runs as u64).with_style(
         ProgressStyle::with_template("{elapsed_precise} {wide_bar} {pos}/{len} {msg}").expect("a template"),
     );
@@ -80,6 +89,7 @@ async fn main() -> ExitCode {
         settings,
     };
     bench.vote(&workloads).await;
+    bench.stream(&streams).await;
     bench.work(&worker_workloads).await;
     bench.bar.finish_and_clear();
     bench.stores.stop().await;
@@ -108,6 +118,7 @@ fn chosen(settings: &Settings) -> Vec<Workload> {
             .iter()
             .map(|one| one.name)
             .chain(worker)
+            .chain(streams::WORKLOADS.map(|(name, _)| name))
             .collect::<Vec<_>>(),
     );
     workloads
@@ -152,6 +163,22 @@ impl Bench {
                     self.results.voting.push(row);
                     self.ran();
                 }
+            }
+        }
+    }
+
+    /// Runs the workloads of live streams.
+    async fn stream(&mut self, workloads: &[(&'static str, i64)]) {
+        if !workloads.is_empty() {
+            self.bar.suspend(|| println!("\nLive streams"));
+        }
+        for round in 0..self.settings.rounds {
+            for workload in workloads {
+                self.bar.set_message(workload.0);
+                let row = streams::measure(&self.stores, *workload, round, self.number, &self.settings).await;
+                self.bar.suspend(|| println!("{}", row.line()));
+                self.results.streams.push(row);
+                self.ran();
             }
         }
     }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use crate::credentials::With;
+use crate::streams::StreamRow;
 use crate::systems::System;
 use crate::voting::Row;
 use crate::worker::WorkerRow;
@@ -14,6 +15,7 @@ use crate::worker::WorkerRow;
 pub struct Results {
     pub voting: Vec<Row>,
     pub worker: Vec<WorkerRow>,
+    pub streams: Vec<StreamRow>,
 }
 
 /// Which case of a workload.
@@ -42,6 +44,7 @@ impl Which {
 enum AnyRow<'a> {
     Voting(&'a Row),
     Worker(&'a WorkerRow),
+    Streams(&'a StreamRow),
 }
 
 /// Where the results go.
@@ -62,7 +65,10 @@ impl Results {
     /// interrupted leaves its results.
     pub fn write(&self) {
         let voting = self.voting.iter().map(AnyRow::Voting);
-        let rows: Vec<AnyRow> = voting.chain(self.worker.iter().map(AnyRow::Worker)).collect();
+        let rows: Vec<AnyRow> = voting
+            .chain(self.worker.iter().map(AnyRow::Worker))
+            .chain(self.streams.iter().map(AnyRow::Streams))
+            .collect();
         write_json("results.json", &rows);
     }
 
@@ -95,6 +101,10 @@ impl Results {
             .worker
             .iter()
             .filter_map(|row| Some(format!("{}: {}", row.workload, row.fault.as_ref()?)));
-        voting.chain(worker).collect()
+        let streams = self
+            .streams
+            .iter()
+            .filter_map(|row| Some(format!("{}: {}", row.workload, row.fault.as_ref()?)));
+        voting.chain(worker).chain(streams).collect()
     }
 }

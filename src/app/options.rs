@@ -22,7 +22,11 @@ impl From<&config::Server> for ServerOptions {
         Self {
             listen: settings.listen,
             shutdown_limit: settings.shutdown_limit,
-            clients: ClientLimits::with_connections(settings.connections_limit),
+            clients: ClientLimits {
+                streams: settings.streams_limit,
+                streams_by_address: settings.streams_limit_by_address,
+                ..ClientLimits::with_connections(settings.connections_limit)
+            },
             creates_items: settings.create_items,
             open: settings.open.unwrap_or_default(),
             origins: settings.origins.clone(),

@@ -24,7 +24,7 @@ use values::{
 
 use crate::domain::{AddressKeys, ItemName, Throttles};
 use crate::http::access::{JwtSecrets, Networks, Open, Origins, ProxyHeader, VoterCookies};
-use crate::http::limits::CONNECTIONS_LIMIT;
+use crate::http::limits::{CONNECTIONS_LIMIT, STREAMS_LIMIT, STREAMS_LIMIT_BY_ADDRESS};
 use crate::live::KeyPrefix;
 use crate::telemetry::LogFormat;
 
@@ -86,6 +86,15 @@ pub struct Server {
     /// How many connections are served at once; a further one gets 503
     #[arg(long, env = "TALLY_CONNECTIONS_LIMIT", default_value_t = CONNECTIONS_LIMIT, value_parser = served, value_name = "CONNECTIONS")]
     pub connections_limit: usize,
+
+    /// How many live streams are open at once, of three quarters of all connections at the most; a
+    /// further one gets 503
+    #[arg(long, env = "TALLY_STREAMS_LIMIT", default_value_t = STREAMS_LIMIT, value_parser = served, value_name = "STREAMS")]
+    pub streams_limit: usize,
+
+    /// How many of them are one client address'; a further one gets 429
+    #[arg(long, env = "TALLY_STREAMS_LIMIT_BY_ADDRESS", default_value_t = STREAMS_LIMIT_BY_ADDRESS, value_parser = served, value_name = "STREAMS")]
+    pub streams_limit_by_address: usize,
 
     /// Make the item of an unknown key with its first vote
     #[arg(long, env = "TALLY_CREATE_ITEMS", value_parser = clap::builder::BoolishValueParser::new())]

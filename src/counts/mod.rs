@@ -1,7 +1,13 @@
-//! Counts for readers: items as they stand in Postgres, with their live counts, and top lists.
+//! Counts for readers: items as they stand in Postgres, with their live counts.
+//!
+//! - `reads`: reads of items with their counts.
+//! - `polls`: what a reader sees of a poll.
+//! - `top`: the items that come first.
 
+mod polls;
 mod reads;
 mod top;
 
+pub use polls::{ChoiceCount, PollCount};
 pub use reads::{CountReader, ItemCount, READ_BATCH_LIMIT_ITEMS, READ_QUEUE_LIMIT_READS, ReadError};
 pub use top::{TOP_LIMIT_ITEMS, TopLists};

@@ -20,7 +20,8 @@ use tokio::time::{Instant, Sleep, sleep_until, timeout};
 use super::access::POLICY_OF_DATA;
 use super::limits::{
     ANSWER_LIMIT, DISCONNECT_LIMIT, HEAD_LIMIT, KEEP_ALIVE_LIMIT, REFUSAL_LIMIT_CONNECTIONS_PER_THREAD,
-    RETRY_AFTER_SECONDS,
+    RETRY_AFTER_SECONDS, STREAM_UNREAD_LIMIT_BYTES, STREAMS_LIMIT, STREAMS_LIMIT_BY_ADDRESS,
+    STREAMS_LIMIT_QUARTERS,
 };
 use super::problem::Problem;
 use crate::telemetry::name;
@@ -58,6 +59,10 @@ pub struct ClientLimits {
     pub answer: Duration,
     /// Connections that are served at once.
     pub connections: usize,
+    /// Live streams at once.
+    pub streams: usize,
+    /// Those of one client address.
+    pub streams_by_address: usize,
 }
 
 impl ClientLimits {
@@ -68,7 +73,15 @@ impl ClientLimits {
             keep_alive: KEEP_ALIVE_LIMIT,
             answer: ANSWER_LIMIT,
             connections,
+            streams: STREAMS_LIMIT,
+            streams_by_address: STREAMS_LIMIT_BY_ADDRESS,
         }
+    }
+
+    /// How many live streams there may be: never so many that nobody could vote.
+    pub fn streams_beside_votes(&self) -> usize {
+        let share = (self.connections / 4).saturating_mul(STREAMS_LIMIT_QUARTERS);
+        self.streams.min(share.max(1))
     }
 
     /// Raises the process' limit on open files as far as the system lets it, then lowers the
@@ -152,17 +165,40 @@ enum Waiting {
 pub struct Activity {
     requests: Cell<usize>,
     waiting: Cell<Waiting>,
+    /// Whether the answer is a stream, which ends only with the connection.
+    is_stream: Cell<bool>,
+    /// Whether the client has not read all that was written.
+    is_unread: Cell<bool>,
 }
 
 /// A request that is being answered, until it is dropped.
 pub struct UnderWay(Rc<Activity>);
+
+/// A stream that is being sent, until it is dropped.
+pub struct StreamUnderWay(UnderWay);
+
+impl StreamUnderWay {
+    /// Whether the client has not read all that was sent to it. The connection polls the stream
+    /// again when it has.
+    pub fn is_unread(&self) -> bool {
+        self.0.0.is_unread.get()
+    }
+}
 
 impl Activity {
     fn new() -> Self {
         Self {
             requests: Cell::new(0),
             waiting: Cell::new(Waiting::Idle(Instant::now())),
+            is_stream: Cell::new(false),
+            is_unread: Cell::new(false),
         }
+    }
+
+    /// Notes that the answer is a stream.
+    pub fn begin_stream(self: &Rc<Self>) -> StreamUnderWay {
+        self.is_stream.set(true);
+        StreamUnderWay(self.begin())
     }
 
     /// Notes that a request's head has arrived.
@@ -217,6 +253,8 @@ pub struct Connection {
     unread_alarm: Option<Pin<Box<Sleep>>>,
     /// Nothing more is read from the client.
     is_given_up: bool,
+    /// Whether the socket is set for a stream.
+    is_set_for_stream: bool,
     _place: Place,
 }
 
@@ -237,6 +275,7 @@ impl Connection {
             unread_since: None,
             unread_alarm: None,
             is_given_up: false,
+            is_set_for_stream: false,
             _place: place,
         })
     }
@@ -280,8 +319,13 @@ impl Connection {
         if is_all {
             self.unread_since = None;
             self.unread_alarm = None;
+            if self.activity.is_unread.replace(false) && self.activity.is_stream.get() {
+                // It has held back what is new.
+                context.waker().wake_by_ref();
+            }
             return Ok(());
         }
+        self.activity.is_unread.set(true);
         let since = *self.unread_since.get_or_insert_with(Instant::now);
         let deadline = since + self.limits.answer;
         let alarm = self
@@ -294,6 +338,23 @@ impl Connection {
             ));
         }
         Ok(())
+    }
+}
+
+impl Connection {
+    /// Sets the socket for a stream: the system holds little that is unread, and notices a client
+    /// that is gone without a word, who does not confirm the next heartbeat.
+    fn set_for_stream(&mut self) {
+        if !self.activity.is_stream.get() || std::mem::replace(&mut self.is_set_for_stream, true) {
+            return;
+        }
+        let socket = socket2::SockRef::from(&self.stream);
+        let limits = socket
+            .set_send_buffer_size(STREAM_UNREAD_LIMIT_BYTES)
+            .and_then(|()| socket.set_tcp_user_timeout(Some(self.limits.answer)));
+        if let Err(error) = limits {
+            tracing::debug!(%error, "a stream's socket keeps the limits of the system");
+        }
     }
 }
 
@@ -321,6 +382,11 @@ impl AsyncRead for Connection {
         if let Poll::Ready(read) = Pin::new(&mut self.stream).poll_read(context, buffer) {
             if buffer.filled().len() > before {
                 self.activity.heard();
+            } else if read.is_ok() && self.activity.is_stream.get() {
+                // A tab that is closed. Otherwise its stream would go on until a write fails, after
+                // two heartbeats: to the protocol, a client that closes may still read.
+                // actix takes a reset that comes with the last bytes for such a client, too.
+                return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
             }
             // Bytes that drip in are read, but do not move the deadline.
             if read.is_err() || self.poll_overdue(context).is_pending() {
@@ -342,6 +408,7 @@ impl AsyncWrite for Connection {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
+        self.set_for_stream();
         let written = Pin::new(&mut self.stream).poll_write(context, bytes);
         let is_all = matches!(written, Poll::Ready(Ok(count)) if count == bytes.len());
         self.note_write(context, is_all)?;

@@ -18,6 +18,27 @@ pub const HEAD_LIMIT_HEADERS: usize = 96;
 pub const HEAD_LIMIT_BYTES: usize = 128 * 1024;
 /// Connections that are served at once, unless TALLY_CONNECTIONS_LIMIT says otherwise.
 pub const CONNECTIONS_LIMIT: usize = 8192;
+/// Live streams of a server, unless TALLY_STREAMS_LIMIT says otherwise: they leave connections for
+/// those who vote.
+pub const STREAMS_LIMIT: usize = 6000;
+/// Live streams of one client address, unless TALLY_STREAMS_LIMIT_BY_ADDRESS says otherwise: many
+/// people may share one.
+pub const STREAMS_LIMIT_BY_ADDRESS: usize = 100;
+/// The part of its connections that a server has for live streams, in quarters, whatever
+/// TALLY_STREAMS_LIMIT says.
+pub const STREAMS_LIMIT_QUARTERS: usize = 3;
+/// The most items that one stream watches by their ids.
+pub const STREAM_LIMIT_ITEMS: usize = 100;
+/// The most polls that one stream watches: each has up to 100 choices.
+pub const STREAM_LIMIT_POLLS: usize = 10;
+/// The longest query of a stream: as many of the longest keys as it takes, percent-encoded, fit.
+/// The `http` crate reads no address beyond 65,534 bytes.
+pub const STREAM_LIMIT_QUERY_BYTES: usize = 63_000;
+/// Within what time, in ms, a client comes back that has lost its stream; each gets another one.
+pub const RECONNECT_MS: std::ops::RangeInclusive<u32> = 1000..=5000;
+/// What the system may hold of a stream that its client has not read. Linux doubles it. Whoever
+/// reads slowly gets the newest behind that much of the older.
+pub const STREAM_UNREAD_LIMIT_BYTES: usize = 16 * 1024;
 /// The most threads that serve requests. Each thread has connections of its own: four to
 /// Postgres (two batch writers, a writer of what needs a decision, a reader) and one to Redis.
 pub const THREADS_LIMIT: usize = 8;

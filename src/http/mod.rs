@@ -8,6 +8,7 @@
 //! - `keys`: which items and polls the frontend's own keys are of.
 //! - `problem`: every error, as problem+json, and the table of problem types.
 //! - `connection`, `limits`: what a client may take of the server.
+//! - `streams`: how many live streams there may be, and how they are written.
 //! - `observe`: the id, log line and time of every request.
 
 pub mod access;
@@ -24,6 +25,7 @@ mod problem;
 mod routes;
 mod server;
 mod state;
+mod streams;
 
 pub use connection::ClientLimits;
 pub(crate) use connection::REFUSAL_LIMIT_BYTES;

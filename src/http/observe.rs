@@ -57,7 +57,7 @@ pub async fn observe(
 
 /// The parts of the paths of the route table. Whatever else stands in a path may name a voter or be
 /// a secret, however it is encoded.
-const WORDS: [&str; 21] = [
+const WORDS: [&str; 22] = [
     "",
     "v1",
     "items",
@@ -68,6 +68,7 @@ const WORDS: [&str; 21] = [
     "api-keys",
     "voter",
     "access",
+    "stream",
     "page.css",
     "page.js",
     "problems",

@@ -17,12 +17,14 @@ use super::handlers::batches::{BatchBody, BatchEntry};
 use super::handlers::edits::{ItemEditBody, PollEditBody};
 use super::handlers::items::{ListQuery, NewItemBody};
 use super::handlers::polls::{NewPollBody, SelectionBody};
+use super::handlers::streams::StreamQuery;
 use super::handlers::votes::VoteBody;
 use super::problem::Problem;
 use crate::domain::{Ballot, Edit, ItemId, NewItem, NewPoll, NewVote, Reference, VoterId};
 
 pub use super::handlers::ballots::BALLOTS_LIMIT;
 pub use super::handlers::items::{Listed, PAGE_LIMIT_ITEMS};
+pub use super::handlers::streams::Wanted;
 
 /// The answer to a request that is refused.
 #[derive(Debug)]
@@ -63,6 +65,11 @@ pub fn batch(bytes: &[u8]) -> Result<Vec<Result<BatchEntry, Refusal>>, Refusal> 
         .into_iter()
         .map(|vote| vote.map_err(Refusal::from))
         .collect())
+}
+
+/// Reads the query of `GET /v1/stream`.
+pub fn stream(text: &str) -> Result<Wanted, Refusal> {
+    Ok(query::parse::<StreamQuery>(text)?.into_wanted()?)
 }
 
 /// Reads the body of `POST /v1/polls`.

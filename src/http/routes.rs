@@ -4,8 +4,8 @@ use actix_web::http::StatusCode;
 use actix_web::web;
 
 use super::handlers::{
-    access, api_keys, ballots, batches, edits, health, items, pages, polls, problems, receipts, top, voter,
-    votes,
+    access, api_keys, ballots, batches, edits, health, items, pages, polls, problems, receipts, streams, top,
+    voter, votes,
 };
 use super::observe;
 use super::problem::{method_not_allowed, not_found};
@@ -50,6 +50,9 @@ pub(super) fn add(app: &mut web::ServiceConfig) {
     resource!("/v1/polls/{id}", allow = "GET, HEAD, PATCH", get => polls::show, head => polls::show, patch => edits::poll);
     resource!("/v1/polls/{id}/access", allow = "GET, HEAD, PUT", get => access::of_poll, head => access::of_poll, put => access::set_poll);
     resource!("/v1/polls/{id}/ballots", allow = "POST", post => ballots::of_poll);
+    resource!("/v1/stream", allow = "GET, HEAD", get => streams::some, head => streams::some);
+    resource!("/v1/items/{id}/stream", allow = "GET, HEAD", get => streams::of_item, head => streams::of_item);
+    resource!("/v1/polls/{id}/stream", allow = "GET, HEAD", get => streams::of_poll, head => streams::of_poll);
     resource!("/v1/votes", allow = "POST", post => batches::cast);
     resource!("/v1/votes/{id}", allow = "GET, HEAD", get => receipts::show, head => receipts::show);
     resource!("/v1/voter", allow = "GET, HEAD, POST, DELETE", get => voter::show, head => voter::show, post => voter::create, delete => voter::forget);

@@ -27,7 +27,8 @@ use super::limits::{
     BACKLOG_LIMIT_CONNECTIONS, DISCONNECT_LIMIT, REFUSAL_LIMIT_CONNECTIONS_PER_THREAD, THREADS_LIMIT,
 };
 use super::state::AppState;
-use super::{observe, routes};
+use super::streams::StreamPlaces;
+use super::{handlers, observe, routes};
 use crate::admission::{Admission, SharedAdmission};
 use crate::counts::{CountReader, TopLists};
 use crate::domain::{AddressKeys, Owner, Throttles};
@@ -35,6 +36,7 @@ use crate::ledger::ServerLedger;
 use crate::live::{LiveCounts, Redis};
 use crate::telemetry::Upkeep;
 use crate::votes::{ProgressNotes, SeedBackoff, VoteQueue};
+use crate::watching::{Reads, Watching};
 
 /// How often a server asks Postgres which Tally this is, until it has an answer. Until then votes
 /// are not counted.
@@ -159,13 +161,26 @@ impl Server {
         let ledger = self.ledger.clone();
         let shared = live_counts.clone();
         let backoff = SeedBackoff::default();
+        let stream_places = StreamPlaces::new(clients.streams_beside_votes(), clients.streams_by_address);
+        let stream_reads = Reads::default();
+        let (close_streams, streams_closing) = watch::channel(false);
         // Each batch writer holds a sender; when all senders are gone, so are the writers.
         let (writers, mut writers_ended) = mpsc::channel::<()>(1);
         let of_writers = writers.downgrade();
         // Runs once on each thread that serves.
         let routes = move |app: &mut web::ServiceConfig| {
             let live_counts = shared.with_own_connection();
+            let counts = CountReader::start(&self.ledger, &live_counts, threads());
             let state = AppState {
+                watching: Watching::start(
+                    &self.ledger,
+                    &live_counts,
+                    &counts,
+                    handlers::RENDERING,
+                    stream_reads.clone(),
+                    streams_closing.clone(),
+                ),
+                stream_places: stream_places.clone(),
                 votes: VoteQueue::start(
                     &self.ledger,
                     &live_counts,
@@ -174,7 +189,7 @@ impl Server {
                     of_writers.upgrade(),
                 ),
                 admission: Admission::start(&admission, &live_counts, threads()),
-                counts: CountReader::start(&self.ledger, &live_counts, threads()),
+                counts,
                 top_lists: top_lists.clone(),
                 ledger: self.ledger.clone(),
                 live_counts,
@@ -197,6 +212,8 @@ impl Server {
             () = stop => {}
             () = progress.run() => {}
         }
+        // They would go on for as long as a shutdown waits.
+        close_streams.send_replace(true);
         learning.abort();
         if let Some(keeping) = keeping_keys {
             keeping.abort();

@@ -5,18 +5,23 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use super::access::Access;
 use super::conditional::KnownAnswers;
 use super::keys::KeyCache;
+use super::streams::StreamPlaces;
 use crate::admission::Admission;
 use crate::counts::{CountReader, TopLists};
 use crate::domain::{ItemId, PollId};
 use crate::ledger::ServerLedger;
 use crate::live::{LiveCounts, Redis};
 use crate::votes::VoteQueue;
+use crate::watching::Watching;
 
 /// What the handlers of a thread share.
 pub(crate) struct AppState {
     pub votes: VoteQueue,
     pub counts: CountReader,
     pub top_lists: TopLists,
+    pub watching: Watching,
+    /// Of all threads.
+    pub stream_places: StreamPlaces,
     /// For new items and for `/health/ready`.
     pub ledger: ServerLedger,
     /// For `/health/ready` and `/metrics`.

@@ -16,8 +16,9 @@ mod requests;
 
 pub use credentials::{forwarded, voter_cookie, voter_token};
 pub use requests::{
-    authorization, ballots_body, batch_body, idempotency_key, item_body, item_edit_body, item_id, list_query,
-    origin, path_item, path_voter, poll_body, poll_edit_body, selection_body, vote_body,
+    authorization, ballots_body, batch_body, idempotency_key, item_body, item_edit_body, item_id,
+    last_event_id, list_query, origin, path_item, path_voter, poll_body, poll_edit_body, selection_body,
+    stream_query, vote_body,
 };
 
 use std::str::FromStr;
@@ -34,7 +35,7 @@ use crate::replay::file::{self, Columns, Values, Vote};
 pub type Property = (&'static str, fn(&[u8]));
 
 /// All properties. Each is a fuzz target of the same name.
-pub const ALL: [Property; 23] = [
+pub const ALL: [Property; 25] = [
     ("vote_body", vote_body),
     ("item_body", item_body),
     ("batch_body", batch_body),
@@ -52,6 +53,8 @@ pub const ALL: [Property; 23] = [
     ("voter_token", voter_token),
     ("forwarded", forwarded),
     ("list_query", list_query),
+    ("stream_query", stream_query),
+    ("last_event_id", last_event_id),
     ("item_id", item_id),
     ("snapshot", snapshot),
     ("replay_file", replay_file),

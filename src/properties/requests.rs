@@ -4,8 +4,9 @@ use serde_json::json;
 
 use crate::domain::{CHOICES_LIMIT_ITEMS, Edit, ItemId, ItemKey, ItemName, NewItem, VoterId};
 use crate::http::ProblemKind;
-use crate::http::limits::BATCH_LIMIT_VOTES;
+use crate::http::limits::{BATCH_LIMIT_VOTES, STREAM_LIMIT_ITEMS, STREAM_LIMIT_POLLS};
 use crate::http::parsing::{self, BALLOTS_LIMIT, Listed, PAGE_LIMIT_ITEMS, Refusal};
+use crate::watching::Fingerprint;
 
 /// Words that mean nothing to a client of JSON over HTTP: those of Rust, of serde and of
 /// Tally's own types. `read` stands in "it cannot be read", which is only said when Tally
@@ -53,6 +54,7 @@ const FOREIGN: &[&str] = &[
     "NewPollBody",
     "SelectionBody",
     "ListQuery",
+    "StreamQuery",
     "read",
 ];
 
@@ -306,6 +308,31 @@ pub fn list_query(bytes: &[u8]) {
             assert!(!page.name.is_some_and(|name| name.contains('\0')));
         }
         Err(refusal) => is_proper(&refusal),
+    }
+}
+
+/// The query of a stream.
+pub fn stream_query(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else {
+        return;
+    };
+    match parsing::stream(text) {
+        Ok(wanted) => {
+            assert!(wanted.items.len() <= STREAM_LIMIT_ITEMS && wanted.polls.len() <= STREAM_LIMIT_POLLS);
+            assert!(!wanted.items.is_empty() || !wanted.polls.is_empty());
+        }
+        Err(refusal) => is_proper(&refusal),
+    }
+}
+
+/// The header Last-Event-ID: whatever it is, it is as many fingerprints as are asked for, or none.
+pub fn last_event_id(bytes: &[u8]) {
+    let total = bytes.len() / Fingerprint::CHARACTERS;
+    if let Some(read) = Fingerprint::read(bytes, total) {
+        assert_eq!(read.len(), total);
+        let mut text = String::new();
+        read.iter().for_each(|one| one.write(&mut text));
+        assert_eq!(text.as_bytes(), bytes, "one spelling each");
     }
 }
 

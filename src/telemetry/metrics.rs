@@ -99,6 +99,15 @@ metrics! {
     CONNECTIONS = "tally_connections", Gauge of "connections", Server;
     /// Connections of clients that were refused because too many were open.
     CONNECTIONS_REFUSED = "tally_connections_refused_total", Counter of "connections", Server;
+    /// Open live streams.
+    STREAMS = "tally_streams", Gauge of "streams", Server;
+    /// Live streams that were refused, by what there were too many of: streams of this server, or
+    /// of one address.
+    STREAMS_REFUSED = "tally_streams_refused_total", Counter of "streams", Server, "by" in ["server", "address"];
+    /// Events that live streams sent, heartbeats not among them.
+    STREAM_EVENTS = "tally_stream_events_total", Counter of "events", Server;
+    /// Time from one read of what a thread's streams watch to the next; longer under load.
+    STREAM_TICK_SECONDS = "tally_stream_tick_seconds", Histogram of "seconds", Server;
     /// Administrative requests that were refused or failed, by whether the trail has them: it
     /// has none without a valid credential, and so many a minute at the most.
     REFUSED_ACTS = "tally_refused_acts_total", Counter of "requests", Server, "noted" in ["yes", "no"];

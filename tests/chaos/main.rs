@@ -25,6 +25,7 @@ mod schedule;
 mod stores;
 mod tampering;
 mod voiding;
+mod watchers;
 mod windows;
 
 use std::path::{Path, PathBuf};

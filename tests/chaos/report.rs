@@ -131,6 +131,19 @@ impl Report {
             self.sum(|round| round.drawn.restored),
             self.sum(|round| round.drawn.killed),
         );
+        let mut shown: Vec<f64> = self
+            .rounds
+            .iter()
+            .filter_map(|round| round.shown_after.as_ref().map(Duration::as_secs_f64))
+            .collect();
+        shown.sort_by(f64::total_cmp);
+        text += &format!(
+            "{} events of {} live streams; all right {} s after all was exact (median), {} s (worst)\n",
+            self.sum(|round| round.watched.0),
+            self.sum(|round| round.watched.1),
+            self::shown(median(&shown)),
+            self::shown(shown.last().copied()),
+        );
         text += &format!(
             "{} votes refused by throttles\n",
             self.sum(|round| round.drawn.throttled)
@@ -195,6 +208,9 @@ impl Report {
                     "acknowledged": round.verdict.acknowledged,
                     "seconds_to_exact": round.exact_after.as_ref().map(Duration::as_secs_f64),
                     "answers": answered(std::slice::from_ref(round)),
+                    "events_of_streams": round.watched.0,
+                    "streams_opened": round.watched.1,
+                    "seconds_until_shown": round.shown_after.as_ref().map(Duration::as_secs_f64),
                     "seconds_in_windows": round.answered.windows.as_secs_f64(),
                     "problems": round.problems,
                 })

@@ -20,6 +20,7 @@ use crate::records::Records;
 use crate::ruled::RuledClients;
 use crate::schedule::{AUDIT_OFTEN, LOAD, Schedule};
 use crate::voiding::Voiding;
+use crate::watchers::Watchers;
 use crate::windows::Windows;
 
 /// One fault of a round, as it went.
@@ -59,6 +60,10 @@ pub struct Round {
     /// The time from the end of the last fault until every count was exact. In between, all
     /// votes that were not acknowledged were sent again. `None`: it never was exact.
     pub exact_after: Option<Duration>,
+    /// Events of live streams that the watchers were sent, and streams that they opened.
+    pub watched: (u64, u64),
+    /// The time from then on until each watcher was shown the right counts.
+    pub shown_after: Option<Duration>,
     /// What must not happen, in words. Empty for a round that is right.
     pub problems: Vec<String>,
 }
@@ -84,6 +89,8 @@ pub async fn play(schedule: &Schedule, folder: &Path, template: &PrivatePostgres
         decided: 0,
         drawn: Drawn::default(),
         exact_after: None,
+        watched: (0, 0),
+        shown_after: None,
         problems: Vec::new(),
     };
     let played = load_and_repair(schedule, &cluster, folder, &mut round).await;
@@ -108,6 +115,7 @@ async fn load_and_repair(
     let windows = Windows::default();
     let mut closing = JoinSet::new();
     closing.spawn(windows.clone().close_when_repaired(Arc::clone(cluster)));
+    let watchers = Watchers::start(&cluster.urls, settings.items);
     let clients = Clients::start(
         schedule.seed,
         settings.clients,
@@ -157,7 +165,16 @@ async fn load_and_repair(
     round.exact_after = until_exact(cluster, repaired).await;
     if round.exact_after.is_none() {
         round.problems.push("it never was exact again".to_owned());
+    } else {
+        let owner = cluster.postgres.lock().await.owner();
+        let mut redis = cluster.redis.lock().await.connection().await?;
+        let counts = check::counts(&owner, &mut redis).await?;
+        match watchers.until_right(&counts).await {
+            Ok(after) => round.shown_after = Some(after),
+            Err(error) => round.problems.push(format!("{error:#}")),
+        }
     }
+    round.watched = watchers.events();
     if let Err(error) = quiescence::wait(cluster, settings.audit_cron == AUDIT_OFTEN).await {
         round.problems.push(format!("{error:#}"));
     }

@@ -37,6 +37,7 @@ mod rules;
 mod scripts;
 mod secrets;
 mod starts;
+mod streams;
 mod sync;
 mod throttles;
 mod tls;

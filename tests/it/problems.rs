@@ -12,12 +12,14 @@ use crate::access::voters::{cookie, expired_token, knows_voters};
 use crate::access::{Credential, api_key};
 use crate::helpers::tally::Tally;
 
-/// Types that are sent elsewhere: in `bad_input`, `refusals` and `limits`, which follow them too.
+/// Types that are sent elsewhere: in `bad_input`, `refusals`, `limits` and `streams`, which follow them too.
 /// None is sent on purpose for a defect of the server's own.
-const ELSEWHERE: [ProblemKind; 4] = [
+const ELSEWHERE: [ProblemKind; 6] = [
     ProblemKind::BodyTooSlow,
     ProblemKind::VoteUnconfirmed,
     ProblemKind::TooManyConnections,
+    ProblemKind::TooManyStreams,
+    ProblemKind::TooManyStreamsOfAddress,
     ProblemKind::Internal,
 ];
 

@@ -24,6 +24,7 @@ use actix_web::http::header::HeaderValue;
 
 use crate::domain::AddressKeys;
 
+pub(in crate::http) use address::client_address;
 pub use address::{Networks, Proxies, ProxyHeader};
 pub use api_keys::{ApiKeys, ValidApiKey};
 #[cfg(any(test, fuzzing))]

@@ -14,6 +14,7 @@ use crate::http::extract::{Field, Form, Json, PathItemReference, Query, Takes, r
 use crate::http::problem::Problem;
 use crate::http::state::AppState;
 use crate::ledger::LedgerError;
+use crate::watching::Shown;
 
 /// Items on a page of the list, unless `limit` says otherwise.
 pub const PAGE_DEFAULT_ITEMS: i64 = 100;
@@ -109,7 +110,7 @@ struct ItemBody<'a> {
     poll_id: Option<PollId>,
 }
 
-#[derive(Serialize)]
+#[derive(Default, Serialize)]
 struct SavedBody {
     vote_count: Option<i64>,
     up_count: Option<i64>,
@@ -339,6 +340,19 @@ pub async fn show(
 /// The answer to a read of one item.
 pub fn item_answer(read: &ItemCount) -> HttpResponse {
     HttpResponse::Ok().json(body(&read.item, read.count(), read.is_current))
+}
+
+/// What a stream shows of an item: what `GET` answers. A current count may be saved a moment later,
+/// which alone is not worth telling.
+pub(super) fn shown(read: &ItemCount) -> Shown {
+    let mut body = body(&read.item, read.count(), read.is_current);
+    let text = serde_json::to_string(&body).unwrap_or_default();
+    if !read.is_current {
+        let compared = text.clone();
+        return Shown::new(text, &compared);
+    }
+    body.saved = SavedBody::default();
+    Shown::new(text, &serde_json::to_string(&body).unwrap_or_default())
 }
 
 /// Lists items: a page of those that are not hidden, or those that are asked for by their ids.

@@ -1,5 +1,13 @@
 //! The handlers, a file a resource. They know no SQL and no Redis.
 
+use crate::watching::Rendering;
+
+/// How streams show items and polls: as `GET` does.
+pub(super) const RENDERING: Rendering = Rendering {
+    item: items::shown,
+    poll: polls::shown_count,
+};
+
 pub(super) mod access;
 pub(super) mod api_keys;
 pub(super) mod ballots;
@@ -12,6 +20,7 @@ pub(super) mod pages;
 pub(super) mod polls;
 pub(super) mod problems;
 pub(super) mod receipts;
+pub(super) mod streams;
 pub(super) mod top;
 pub(super) mod voter;
 pub(super) mod votes;

@@ -1,12 +1,14 @@
 //! `/v1/polls`: polls, their results, and what a voter holds in them.
 
+use std::sync::Arc;
+
 use actix_web::http::header;
 use actix_web::{HttpRequest, HttpResponse, web};
 use serde::{Deserialize, Serialize};
 
 use super::csv;
 use super::items::{key, moment, name};
-use crate::counts::ItemCount;
+use crate::counts::{ChoiceCount, ItemCount, PollCount};
 use crate::domain::{
     CHOICES_LIMIT_ITEMS, Item, ItemId, ItemName, Moment, NewPoll, Poll, PollId, PollState, Reference,
     Refusal, VoteRequest, VoterId,
@@ -18,6 +20,7 @@ use crate::http::problem::Problem;
 use crate::http::state::AppState;
 use crate::ledger::LedgerError;
 use crate::votes::Cast;
+use crate::watching::Shown;
 
 /// The body of a new poll.
 #[derive(Deserialize)]
@@ -301,34 +304,51 @@ async fn read_with_counts(state: &AppState, id: PollId) -> Result<(PollBody, Vec
         return Err(Problem::unknown_poll(id));
     };
     let items = state.ledger.choices(id).await?;
-    let names: Vec<(ItemId, String)> = items
+    let names: Vec<(ItemId, Arc<str>)> = items
         .iter()
-        .map(|item| (item.id, item.name.to_string()))
+        .map(|item| (item.id, Arc::clone(&item.name)))
         .collect();
     let Results {
         counts,
         read,
-        current,
+        is_current,
         is_final,
     } = results(state, &poll, items).await?;
-    let shows_counts = poll.shows_counts();
-    let total: i64 = counts.iter().flatten().sum();
-    let choices = names
-        .into_iter()
-        .zip(counts)
-        .map(|((item_id, name), count)| ChoiceBody {
-            item_id,
-            name,
-            vote_count: count,
-            share: count
-                .filter(|_| total > 0)
-                .map(|count| count as f64 / total as f64),
-        });
-    let body = PollBody {
+    let choices = names.into_iter().zip(counts);
+    let poll = PollCount {
+        poll,
+        choices: choices
+            .map(|((item_id, name), net)| ChoiceCount { item_id, name, net })
+            .collect(),
+        is_current,
+        is_final,
+    };
+    Ok((body(&poll), read))
+}
+
+fn body(
+    PollCount {
+        poll,
+        choices,
+        is_current,
+        is_final,
+    }: &PollCount,
+) -> PollBody {
+    let total: i64 = choices.iter().filter_map(|choice| choice.net).sum();
+    let choices = choices.iter().map(|choice| ChoiceBody {
+        item_id: choice.item_id,
+        name: choice.name.to_string(),
+        vote_count: choice.net,
+        share: choice
+            .net
+            .filter(|_| total > 0)
+            .map(|count| count as f64 / total as f64),
+    });
+    PollBody {
         choices: choices.collect(),
-        id,
-        title: poll.title,
-        key: poll.key,
+        id: poll.id,
+        title: poll.title.clone(),
+        key: poll.key.clone(),
         hidden: poll.is_hidden,
         by_ballot: poll.by_ballot,
         secret: poll.is_secret,
@@ -341,11 +361,17 @@ async fn read_with_counts(state: &AppState, id: PollId) -> Result<(PollBody, Vec
             PollState::Closed => "closed",
         },
         results_before_close: poll.shows_results,
-        voter_count: shows_counts.then_some(poll.voter_count),
-        current,
-        r#final: is_final,
-    };
-    Ok((body, read))
+        voter_count: poll.shows_counts().then_some(poll.voter_count),
+        current: *is_current,
+        r#final: *is_final,
+    }
+}
+
+/// What a stream shows of a poll: what `GET` answers.
+pub(super) fn shown_count(poll: &PollCount) -> Shown {
+    let text = serde_json::to_string(&body(poll)).unwrap_or_default();
+    let compared = text.clone();
+    Shown::new(text, &compared)
 }
 
 /// A poll's results.
@@ -354,7 +380,7 @@ struct Results {
     counts: Vec<Option<i64>>,
     /// What was read of live counts for them: nothing, where they are hidden or final.
     read: Vec<ItemCount>,
-    current: bool,
+    is_current: bool,
     is_final: bool,
 }
 
@@ -363,7 +389,7 @@ async fn results(state: &AppState, poll: &Poll, items: Vec<Item>) -> Result<Resu
         return Ok(Results {
             counts: vec![None; items.len()],
             read: Vec::new(),
-            current: true,
+            is_current: true,
             is_final: false,
         });
     }
@@ -375,14 +401,14 @@ async fn results(state: &AppState, poll: &Poll, items: Vec<Item>) -> Result<Resu
         return Ok(Results {
             counts: exact.iter().map(|one| Some(one.count.net)).collect(),
             read: Vec::new(),
-            current: true,
+            is_current: true,
             is_final: true,
         });
     }
     let read = state.counts.with_counts(items).await?;
     Ok(Results {
         counts: read.iter().map(|one| Some(one.count().net)).collect(),
-        current: read.iter().all(|one| one.is_current),
+        is_current: read.iter().all(|one| one.is_current),
         is_final: false,
         read,
     })

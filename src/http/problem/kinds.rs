@@ -65,6 +65,7 @@ kinds! {
     NotYourVote = FORBIDDEN, "not-your-vote", "Not your vote";
     ForeignOrigin = FORBIDDEN, "foreign-origin", "Foreign origin";
     Throttled = TOO_MANY_REQUESTS, "throttled", "Throttled";
+    TooManyStreamsOfAddress = TOO_MANY_REQUESTS, "too-many-streams-of-address", "Too many streams of one address";
     // What it names.
     UnknownItem = NOT_FOUND, "unknown-item", "Unknown item";
     UnknownPoll = NOT_FOUND, "unknown-poll", "Unknown poll";
@@ -93,6 +94,7 @@ kinds! {
     VoteUnconfirmed = SERVICE_UNAVAILABLE, "vote-unconfirmed", "Vote unconfirmed";
     Unavailable = SERVICE_UNAVAILABLE, "unavailable", "Unavailable";
     TooManyConnections = SERVICE_UNAVAILABLE, "too-many-connections", "Too many connections";
+    TooManyStreams = SERVICE_UNAVAILABLE, "too-many-streams", "Too many streams";
     OlderServers = SERVICE_UNAVAILABLE, "older-servers", "Older servers";
     NotReady = SERVICE_UNAVAILABLE, "not-ready", "Not ready";
     Internal = INTERNAL_SERVER_ERROR, "internal", "Internal error";

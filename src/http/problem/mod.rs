@@ -297,7 +297,7 @@ impl Problem {
     pub(in crate::http) fn answer_with(&self, body: String) -> HttpResponse {
         let status = self.kind.status();
         let mut response = HttpResponse::build(status);
-        if status == StatusCode::SERVICE_UNAVAILABLE {
+        if status == StatusCode::SERVICE_UNAVAILABLE || self.kind == Kind::TooManyStreamsOfAddress {
             response.insert_header((header::RETRY_AFTER, RETRY_AFTER_SECONDS));
         }
         if status == StatusCode::UNAUTHORIZED {

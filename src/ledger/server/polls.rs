@@ -51,35 +51,52 @@ impl ServerLedger {
     /// # Errors
     /// When Postgres is unavailable.
     pub async fn poll(&self, id: PollId) -> Result<Option<Poll>, LedgerError> {
-        let row = sqlx::query!(
-            r#"select title as "title!", key, is_hidden, max_choices, shows_results, by_ballot, is_secret, voter_count,
+        let mut polls = self.polls(&[id]).await?;
+        Ok(polls.pop().map(|(poll, _)| poll))
+    }
+
+    /// The polls among these that exist, in no order, each with its choices in their order. Each id
+    /// may be given once.
+    ///
+    /// # Errors
+    /// When Postgres is unavailable.
+    pub async fn polls(&self, ids: &[PollId]) -> Result<Vec<(Poll, Vec<ItemId>)>, LedgerError> {
+        let ids: Vec<i64> = ids.iter().map(|id| id.get()).collect();
+        let rows = sqlx::query!(
+            r#"select id, title as "title!", key, is_hidden, max_choices, shows_results, by_ballot, is_secret, voter_count,
                       (extract(epoch from opens_at) * 1000000)::bigint as opens_at,
                       (extract(epoch from closes_at) * 1000000)::bigint as closes_at,
                       clock_timestamp() < opens_at as "is_early?",
-                      clock_timestamp() >= closes_at as "is_late?"
-               from rule where id = $1 and title is not null"#,
-            id.get()
+                      clock_timestamp() >= closes_at as "is_late?",
+                      array(select item.id from item where item.rule_id = rule.id order by item.id) as "choices!"
+               from rule where id = any($1) and title is not null"#,
+            &ids
         )
-        .fetch_optional(&self.database.pool)
+        .fetch_all(&self.database.pool)
         .await?;
-        Ok(row.map(|row| Poll {
-            id,
-            title: row.title,
-            key: row.key,
-            is_hidden: row.is_hidden,
-            max_choices: row.max_choices,
-            opens_at: row.opens_at.map(Moment::from_micros),
-            closes_at: row.closes_at.map(Moment::from_micros),
-            shows_results: row.shows_results,
-            by_ballot: row.by_ballot,
-            is_secret: row.is_secret,
-            state: match (row.is_early, row.is_late) {
-                (_, Some(true)) => PollState::Closed,
-                (Some(true), _) => PollState::NotOpenYet,
-                _ => PollState::Open,
-            },
-            voter_count: row.voter_count,
-        }))
+        let polls = rows.into_iter().filter_map(|row| {
+            let poll = Poll {
+                id: PollId::new(row.id)?,
+                title: row.title,
+                key: row.key,
+                is_hidden: row.is_hidden,
+                max_choices: row.max_choices,
+                opens_at: row.opens_at.map(Moment::from_micros),
+                closes_at: row.closes_at.map(Moment::from_micros),
+                shows_results: row.shows_results,
+                by_ballot: row.by_ballot,
+                is_secret: row.is_secret,
+                state: match (row.is_early, row.is_late) {
+                    (_, Some(true)) => PollState::Closed,
+                    (Some(true), _) => PollState::NotOpenYet,
+                    _ => PollState::Open,
+                },
+                voter_count: row.voter_count,
+            };
+            let choices = row.choices.into_iter().filter_map(ItemId::new).collect();
+            Some((poll, choices))
+        });
+        Ok(polls.collect())
     }
 
     /// A poll's choices, in their order.

@@ -90,6 +90,14 @@ async fn send_with(
     }
     let answer = request.send().await.expect("an answer");
     let status = answer.status();
+    // A stream has no end.
+    if answer
+        .headers()
+        .get("content-type")
+        .is_some_and(|kind| kind == "text/event-stream")
+    {
+        return (status, String::new());
+    }
     let text = answer.text().await.expect("a text");
     let body: Value = serde_json::from_str(&text).unwrap_or_default();
     let name = body["type"].as_str().unwrap_or_default();

@@ -1,0 +1,166 @@
+//! `/v1/stream`, `/v1/items/{id}/stream`, `/v1/polls/{id}/stream`: counts as they change.
+
+use std::rc::Rc;
+
+use actix_web::http::Method;
+use actix_web::http::header::{self, HeaderName, HeaderValue};
+use actix_web::{HttpRequest, HttpResponse, web};
+use serde::Deserialize;
+
+use crate::domain::{ItemId, PollId, Reference};
+use crate::http::access::client_address;
+use crate::http::connection::Activity;
+use crate::http::extract::{Field, Form, PathItemReference, PathPollReference, Query, Takes, reference};
+use crate::http::limits::{STREAM_LIMIT_ITEMS, STREAM_LIMIT_POLLS, STREAM_LIMIT_QUERY_BYTES};
+use crate::http::problem::Problem;
+use crate::http::state::AppState;
+use crate::http::streams::StreamBody;
+use crate::watching::{Fingerprint, WatchError, Watched};
+
+static LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+/// nginx would otherwise keep events until it has some kilobytes of them.
+static X_ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
+static NO: HeaderValue = HeaderValue::from_static("no");
+
+/// The query of a stream: at least one of both.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StreamQuery {
+    /// Ids of items, or `key:` and a key, separated by commas.
+    items: Option<String>,
+    /// Ids of polls, or `key:` and a key, separated by commas.
+    polls: Option<String>,
+}
+
+impl Form for StreamQuery {
+    const FIELDS: &'static [Field] = &[
+        Field::optional("items", Takes::Text),
+        Field::optional("polls", Takes::Text),
+    ];
+}
+
+/// What a client wants to watch.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Wanted {
+    pub items: Vec<Reference<ItemId>>,
+    pub polls: Vec<Reference<PollId>>,
+}
+
+impl StreamQuery {
+    /// What is asked for, if all of it is allowed.
+    pub(in crate::http) fn into_wanted(self) -> Result<Wanted, Problem> {
+        if self.items.is_none() && self.polls.is_none() {
+            let detail = "items: it is missing; a stream takes items, polls or both.";
+            return Err(Problem::malformed("items", detail));
+        }
+        Ok(Wanted {
+            items: list("items", self.items, STREAM_LIMIT_ITEMS)?,
+            polls: list("polls", self.polls, STREAM_LIMIT_POLLS)?,
+        })
+    }
+}
+
+/// The references in this parameter.
+fn list<Id: std::str::FromStr>(
+    field: &'static str,
+    text: Option<String>,
+    limit: usize,
+) -> Result<Vec<Reference<Id>>, Problem> {
+    let Some(text) = text else {
+        return Ok(Vec::new());
+    };
+    let total = text.split(',').count();
+    if total > limit {
+        let detail = format!("{field} has {total}; a stream takes at most {limit}.");
+        return Err(Problem::invalid(field, detail));
+    }
+    text.split(',')
+        .map(|text| reference::parse(field, text))
+        .collect()
+}
+
+/// Streams the counts of several items and polls.
+pub async fn some(
+    request: HttpRequest,
+    state: web::Data<AppState>,
+    query: Query<StreamQuery>,
+) -> Result<HttpResponse, Problem> {
+    if request.query_string().len() > STREAM_LIMIT_QUERY_BYTES {
+        let detail = format!("query: it takes at most {STREAM_LIMIT_QUERY_BYTES} bytes.");
+        return Err(Problem::invalid("query", detail));
+    }
+    open(&request, &state, query.0.into_wanted()?).await
+}
+
+/// Streams the counts of an item.
+pub async fn of_item(
+    request: HttpRequest,
+    state: web::Data<AppState>,
+    id: PathItemReference,
+) -> Result<HttpResponse, Problem> {
+    let wanted = Wanted {
+        items: vec![id.0],
+        ..Wanted::default()
+    };
+    open(&request, &state, wanted).await
+}
+
+/// Streams a poll and its results.
+pub async fn of_poll(
+    request: HttpRequest,
+    state: web::Data<AppState>,
+    id: PathPollReference,
+) -> Result<HttpResponse, Problem> {
+    let wanted = Wanted {
+        polls: vec![id.0],
+        ..Wanted::default()
+    };
+    open(&request, &state, wanted).await
+}
+
+async fn open(request: &HttpRequest, state: &AppState, wanted: Wanted) -> Result<HttpResponse, Problem> {
+    // Before anything is read.
+    let place = state.stream_places.take(client_address(request))?;
+    let mut watched: Vec<Watched> = Vec::with_capacity(wanted.items.len() + wanted.polls.len());
+    let mut add = |one: Watched| {
+        if !watched.contains(&one) {
+            watched.push(one);
+        }
+    };
+    let items = state.find_items(&wanted.items).await?;
+    for (item, reference) in items.into_iter().zip(&wanted.items) {
+        add(item.ok_or_else(|| Problem::unknown_item(reference))?.into());
+    }
+    for reference in &wanted.polls {
+        add(state.poll(reference).await?.into());
+    }
+    let seen = request
+        .headers()
+        .get(&LAST_EVENT_ID)
+        .and_then(|id| Fingerprint::read(id.as_bytes(), watched.len()));
+    let stream = state.watching.open(watched, seen).await?;
+    let mut answer = HttpResponse::Ok();
+    answer
+        .insert_header((header::CONTENT_TYPE, "text/event-stream"))
+        .insert_header((header::CACHE_CONTROL, "no-store"))
+        .insert_header((X_ACCEL_BUFFERING.clone(), NO.clone()));
+    if request.method() == Method::HEAD {
+        return Ok(answer.finish());
+    }
+    // Until the stream ends, its connection may be silent.
+    let under_way = request.conn_data::<Rc<Activity>>().map(Activity::begin_stream);
+    Ok(answer.body(StreamBody::new(stream, under_way, place)))
+}
+
+impl From<WatchError> for Problem {
+    fn from(error: WatchError) -> Self {
+        match error {
+            WatchError::Unknown(Watched::Item(item)) => Self::unknown_item(item),
+            WatchError::Unknown(Watched::Poll(poll)) => Self::unknown_poll(poll),
+            WatchError::TooMuchWatched => Self::too_many_streams(),
+            // The reader has logged the cause, once for all streams.
+            WatchError::LedgerUnavailable => crate::counts::ReadError::LedgerUnavailable.into(),
+            WatchError::Closing => crate::counts::ReadError::Closing.into(),
+        }
+    }
+}

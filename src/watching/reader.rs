@@ -1,0 +1,239 @@
+//! The task that reads for the streams of a thread: live counts at each tick, and now and then
+//! what only Postgres knows.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::Duration;
+
+use tokio::sync::{Semaphore, watch};
+use tokio::task::yield_now;
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
+
+use super::Shared;
+use super::pace::until_next;
+use super::state::{READ_AGAIN_EVERY, StreamId};
+use crate::counts::CountReader;
+use crate::domain::{Count, ItemId};
+use crate::ledger::{LedgerError, ServerLedger};
+use crate::live::{LiveCounts, LiveRead};
+use crate::telemetry::name;
+
+/// Items in one pipeline of a tick. Redis serves others between two pipelines.
+const PIPELINE_LIMIT_ITEMS: usize = 1000;
+/// Items in one statement.
+const STATEMENT_LIMIT_ITEMS: usize = 1000;
+/// Polls in one statement.
+const STATEMENT_LIMIT_POLLS: usize = 100;
+/// Streams that are woken before others have their turn: half a millisecond, about.
+const WAKE_LIMIT_STREAMS: usize = 48;
+/// Reads of Postgres for the streams of a server that are under way at once.
+const READS_LIMIT: usize = 2;
+/// How long a thread waits for one answer of Postgres: one that is lost would hold up all that comes
+/// after it.
+const READ_LIMIT: Duration = Duration::from_secs(2);
+/// How often silent streams are looked for.
+const SWEEP_EVERY: Duration = Duration::from_secs(1);
+/// Between two reads of Postgres, at the least; those who open a stream meanwhile share the next.
+const REST_LEAST: Duration = Duration::from_millis(5);
+/// A thread rests so many times as long as it waited for Postgres.
+const REST_SHARE: u32 = 3;
+
+pub fn start(
+    shared: &Arc<Shared>,
+    ledger: &ServerLedger,
+    live_counts: &LiveCounts,
+    counts: &CountReader,
+    reads: Reads,
+    mut closing: watch::Receiver<bool>,
+) {
+    let reader = Reader {
+        reads,
+        shared: Arc::clone(shared),
+        ledger: ledger.clone(),
+        live_counts: live_counts.clone(),
+        counts: counts.clone(),
+    };
+    tokio::spawn(async move {
+        tokio::select! {
+            () = reader.tick() => {}
+            () = reader.read() => {}
+            () = reader.read_finals() => {}
+            // An error: whoever would say it is gone.
+            _ = closing.wait_for(|closing| *closing) => {}
+        }
+        let wakers = reader.shared.state().end_all();
+        wakers.into_iter().for_each(Waker::wake);
+        reader.shared.read.notify_waiters();
+    });
+}
+
+/// The connections to Postgres that the streams of a server use at once, of those that all requests
+/// share.
+#[derive(Clone)]
+pub struct Reads(Arc<Semaphore>);
+
+impl Default for Reads {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(READS_LIMIT)))
+    }
+}
+
+struct Reader {
+    reads: Reads,
+    shared: Arc<Shared>,
+    ledger: ServerLedger,
+    live_counts: LiveCounts,
+    counts: CountReader,
+}
+
+impl Reader {
+    /// Reads the live counts at each tick, as long as there are streams.
+    async fn tick(&self) {
+        let mut swept_at = Instant::now();
+        loop {
+            while !self.shared.state().has_streams() {
+                self.shared.opened.notified().await;
+            }
+            let began = Instant::now();
+            let items = self.shared.state().ticking();
+            let reads = self.live_reads(&items).await;
+            let (behind, is_due) = self.shared.state().ticked(&items, reads);
+            if is_due {
+                self.shared.wanted.notify_one();
+            }
+            self.wake(&behind).await;
+            if swept_at.elapsed() >= SWEEP_EVERY {
+                swept_at = Instant::now();
+                let silent = self.shared.state().silent(swept_at);
+                self.wake(&silent).await;
+            }
+            let interval = until_next(items.len(), behind.len(), began.elapsed());
+            metrics::histogram!(name::STREAM_TICK_SECONDS).record(interval.as_secs_f64());
+            sleep_until(began + interval).await;
+        }
+    }
+
+    /// `None`: Redis is unavailable; its client has logged that.
+    async fn live_reads(&self, items: &[ItemId]) -> Option<Vec<LiveRead>> {
+        let mut reads = Vec::with_capacity(items.len());
+        for some in items.chunks(PIPELINE_LIMIT_ITEMS) {
+            reads.extend(self.live_counts.read(some).await.ok()?);
+        }
+        Some(reads)
+    }
+
+    /// Wakes these streams, and lets others have their turn in between.
+    async fn wake(&self, streams: &[StreamId]) {
+        for some in streams.chunks(WAKE_LIMIT_STREAMS) {
+            let wakers = self.shared.state().wakers(some);
+            wakers.into_iter().for_each(Waker::wake);
+            yield_now().await;
+        }
+    }
+
+    /// Reads from Postgres what is due.
+    async fn read(&self) {
+        let mut is_failing = false;
+        loop {
+            let due = self.shared.state().next_due();
+            match due {
+                None => self.shared.wanted.notified().await,
+                // Whichever comes first.
+                Some(at) => drop(timeout_at(at, self.shared.wanted.notified()).await),
+            }
+            let began = Instant::now();
+            let ended = self.read_due().await;
+            if let Err(error) = &ended
+                && !is_failing
+            {
+                tracing::error!(%error, "the ledger did not answer the streams");
+            }
+            is_failing = ended.is_err();
+            sleep(REST_LEAST.max(began.elapsed().saturating_mul(REST_SHARE))).await;
+        }
+    }
+
+    /// Reads from Postgres within the limits.
+    async fn limited<T>(&self, read: impl Future<Output = Result<T, LedgerError>>) -> Result<T, LedgerError> {
+        // An error: the semaphore is never closed.
+        let _turn = self.reads.0.acquire().await;
+        timeout(READ_LIMIT, read)
+            .await
+            .unwrap_or(Err(LedgerError::Timeout(READ_LIMIT)))
+    }
+
+    async fn read_due(&self) -> Result<(), LedgerError> {
+        let now = Instant::now();
+        let polls = self.shared.state().due_polls(now, STATEMENT_LIMIT_POLLS);
+        let mut ended = Ok(());
+        let mut behind = Vec::new();
+        if !polls.is_empty() {
+            let found = self.limited(self.ledger.polls(&polls)).await;
+            let mut state = self.shared.state();
+            behind.extend(match found {
+                Ok(found) => state.read_polls(&polls, found),
+                Err(error) => {
+                    ended = Err(error);
+                    state.not_read(&[], &polls)
+                }
+            });
+        }
+        // Choices of polls that were just read are among them.
+        let (items, since) = {
+            let state = self.shared.state();
+            let items = state.due_items(Instant::now(), STATEMENT_LIMIT_ITEMS);
+            (items, state.ticks())
+        };
+        if !items.is_empty() {
+            let found = async {
+                self.counts
+                    .with_counts(self.ledger.items_by_id(&items).await?)
+                    .await
+            };
+            let found = self.limited(found).await;
+            let mut state = self.shared.state();
+            behind.extend(match found {
+                Ok(found) => state.read_items(&items, found, since),
+                Err(error) => {
+                    ended = Err(error);
+                    state.not_read(&items, &[])
+                }
+            });
+        }
+        self.shared.read.notify_waiters();
+        self.wake(&behind).await;
+        ended
+    }
+
+    /// Reads the final counts of polls that have closed. By itself: Postgres answers only when the
+    /// last votes are committed.
+    async fn read_finals(&self) {
+        loop {
+            let due = self
+                .shared
+                .state()
+                .due_finals(Instant::now(), STATEMENT_LIMIT_POLLS);
+            for (poll, choices, is_known) in due {
+                let counts = async {
+                    if !is_known && !self.ledger.is_final(poll).await? {
+                        return Ok(None);
+                    }
+                    // In a further statement, so that it has all votes that were waited for.
+                    let exact = self.ledger.exact_counts(&choices).await?;
+                    let counts: HashMap<ItemId, Count> =
+                        exact.into_iter().map(|one| (one.item_id, one.count)).collect();
+                    Ok::<_, LedgerError>(Some(counts))
+                };
+                // Errors show in the reads of all else.
+                let counts = self.limited(counts).await.unwrap_or_default();
+                let behind = self.shared.state().read_finals(poll, counts);
+                self.shared.read.notify_waiters();
+                self.wake(&behind).await;
+            }
+            // Whoever opens a stream of a closed poll waits for this.
+            drop(timeout_at(Instant::now() + READ_AGAIN_EVERY, self.shared.read.notified()).await);
+            sleep(REST_LEAST).await;
+        }
+    }
+}

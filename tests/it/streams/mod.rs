@@ -1,0 +1,114 @@
+//! Live streams: what they show, and what their clients may take of the server.
+
+mod clients;
+mod counts;
+mod polls;
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use reqwest::{Response, StatusCode};
+use serde_json::Value;
+use tokio::time::timeout;
+
+use crate::helpers::tally::Tally;
+
+/// Longer than any event may take. A test does not measure it.
+const EVENT_LIMIT: Duration = Duration::from_secs(60);
+
+/// A client that reads a stream.
+pub struct Reader {
+    answer: Response,
+    rest: String,
+    /// The id of the last event.
+    pub last_id: String,
+    /// What was shown last of each item and of each poll.
+    pub items: HashMap<i64, Value>,
+    pub polls: HashMap<i64, Value>,
+}
+
+impl Reader {
+    /// Opens a stream at this path; it must be answered.
+    pub async fn open(tally: &Tally, base: &str, path: &str) -> Self {
+        Self::open_after(tally, base, path, "").await
+    }
+
+    /// The same of a client that was shown something before.
+    pub async fn open_after(tally: &Tally, base: &str, path: &str, last_id: &str) -> Self {
+        let mut request = tally.http.get(format!("{base}{path}"));
+        if !last_id.is_empty() {
+            request = request.header("last-event-id", last_id);
+        }
+        let answer = request.send().await.expect("an answer");
+        assert_eq!(answer.status(), StatusCode::OK, "{path}");
+        assert_eq!(answer.headers()["content-type"], "text/event-stream");
+        assert_eq!(answer.headers()["cache-control"], "no-store");
+        assert_eq!(answer.headers()["x-accel-buffering"], "no");
+        Self {
+            answer,
+            rest: String::new(),
+            last_id: String::new(),
+            items: HashMap::new(),
+            polls: HashMap::new(),
+        }
+    }
+
+    /// The next event; `None` at the end of the stream.
+    pub async fn next(&mut self) -> Option<Value> {
+        loop {
+            if let Some((frame, rest)) = self.rest.split_once("\n\n") {
+                let (frame, rest) = (frame.to_owned(), rest.to_owned());
+                self.rest = rest;
+                match self.take(&frame) {
+                    Some(event) => return Some(event),
+                    None => continue,
+                }
+            }
+            let bytes = timeout(EVENT_LIMIT, self.answer.chunk()).await.expect("an event");
+            // A stream that is cut off ends, too.
+            self.rest += std::str::from_utf8(&bytes.ok()??).expect("UTF-8");
+        }
+    }
+
+    fn take(&mut self, frame: &str) -> Option<Value> {
+        let field = |name: &str| frame.lines().find_map(|line| line.strip_prefix(name));
+        let data = field("data: ")?;
+        assert_eq!(field("event: "), Some("counts"), "{frame}");
+        self.last_id = field("id: ").expect("an id").to_owned();
+        let event: Value = serde_json::from_str(data).expect("JSON");
+        for (name, shown) in [("items", &mut self.items), ("polls", &mut self.polls)] {
+            for one in event[name].as_array().expect("an array") {
+                shown.insert(one["id"].as_i64().expect("an id"), one.clone());
+            }
+        }
+        Some(event)
+    }
+
+    /// Reads events until what was shown is so.
+    pub async fn until(&mut self, what: &str, is_so: impl Fn(&Self) -> bool) {
+        let shown = timeout(EVENT_LIMIT, async {
+            while !is_so(self) {
+                self.next().await.expect("the stream goes on");
+            }
+        });
+        if shown.await.is_err() {
+            panic!("{what}: {:?} {:?}", self.items, self.polls);
+        }
+    }
+
+    /// The count that was shown last of this item.
+    pub fn count(&self, item: i64) -> Option<i64> {
+        self.items.get(&item)?["vote_count"].as_i64()
+    }
+}
+
+/// An item or a poll as a stream shows it: without what is saved of a current count, which may move
+/// by itself.
+fn without_saved(mut shown: Value) -> Value {
+    if shown["current"] == true
+        && let Some(fields) = shown.as_object_mut()
+    {
+        fields.remove("saved");
+    }
+    shown
+}
