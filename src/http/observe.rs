@@ -57,7 +57,7 @@ pub async fn observe(
 
 /// The parts of the paths of the route table. Whatever else stands in a path may name a voter or be
 /// a secret, however it is encoded.
-const WORDS: [&str; 20] = [
+const WORDS: [&str; 23] = [
     "",
     "v1",
     "items",
@@ -69,6 +69,9 @@ const WORDS: [&str; 20] = [
     "access",
     "page.css",
     "page.js",
+    "openapi.json",
+    "docs",
+    "docs.css",
     "problems",
     "health",
     "live",

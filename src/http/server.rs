@@ -26,7 +26,7 @@ use super::limits::{
     BACKLOG_LIMIT_CONNECTIONS, DISCONNECT_LIMIT, REFUSAL_LIMIT_CONNECTIONS_PER_THREAD, THREADS_LIMIT,
 };
 use super::state::AppState;
-use super::{observe, routes};
+use super::{observe, openapi, routes};
 use crate::admission::{Admission, SharedAdmission};
 use crate::counts::CountReader;
 use crate::domain::{Owner, Throttles};
@@ -180,6 +180,7 @@ impl Server {
             };
             app.app_data(web::Data::new(state)).configure(routes::add);
         };
+        openapi::prepare();
         let server = start(self.listener, clients, shutdown_limit, routes)?;
         let mut progress = ProgressNotes::new(ledger, live_counts.clone());
 

@@ -12,6 +12,7 @@ mod batch;
 mod clocks;
 mod curves;
 mod deployment;
+mod description;
 mod dev;
 mod exactness;
 mod history;
