@@ -235,6 +235,9 @@ fn write_operation(out: &mut String, one: &Described<'_>) -> fmt::Result {
     }
     if let Some(RefOr::T(body)) = &operation.request_body {
         out.push_str("<h4>Body</h4>\n");
+        if !matches!(body.required, Some(Required::True)) {
+            out.push_str("<p>It may be left out.</p>\n");
+        }
         for (kind, content) in &body.content {
             write_content(out, kind, content)?;
         }
@@ -251,9 +254,9 @@ fn write_operation(out: &mut String, one: &Described<'_>) -> fmt::Result {
     let (problems, good): (Vec<_>, Vec<_>) =
         answers.partition(|(_, answer)| answer.content.contains_key(PROBLEM));
     for (status, answer) in good {
-        write!(
+        writeln!(
             out,
-            "<p><strong>{status}</strong> {}</p>\n",
+            "<p><strong>{status}</strong> {}</p>",
             Prose(&answer.description)
         )?;
         write_headers(out, answer)?;

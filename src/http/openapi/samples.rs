@@ -54,10 +54,12 @@ impl Call {
 
     /// For a shell.
     pub(super) fn curl(&self) -> String {
-        let mut lines = vec![format!("curl -s {SERVER}{}", self.path)];
-        if !matches!(self.method, "GET") && !(self.method == "POST" && self.body.is_some()) {
-            lines[0] = format!("curl -s -X {} {SERVER}{}", self.method, self.path);
-        }
+        // What curl does by itself.
+        let method = match (self.method, &self.body) {
+            ("GET", None) | ("POST", Some(_)) => String::new(),
+            (other, _) => format!("-X {other} "),
+        };
+        let mut lines = vec![format!("curl -s {method}{SERVER}{}", self.path)];
         if let Some(credential) = self.credential {
             lines.push(format!("-H \"Authorization: Bearer ${}\"", credential.variable()));
         }

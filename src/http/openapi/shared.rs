@@ -5,7 +5,7 @@ use utoipa::openapi::path::Operation;
 use utoipa::openapi::security::{
     ApiKey, ApiKeyValue, Http, HttpAuthScheme, SecurityRequirement, SecurityScheme,
 };
-use utoipa::openapi::{Components, OpenApi, RefOr};
+use utoipa::openapi::{Components, OpenApi, RefOr, Required, Schema};
 
 use crate::http::access::VOTER_COOKIE;
 use crate::http::description::headers;
@@ -46,6 +46,7 @@ impl Modify for Shared {
         for (name, scheme) in credentials() {
             components.add_security_scheme(name, scheme);
         }
+        let optional = optional_bodies(components);
         for item in document.paths.paths.values_mut() {
             let operations = [
                 &mut item.get,
@@ -56,10 +57,32 @@ impl Modify for Shared {
             ];
             for operation in operations.into_iter().flatten() {
                 add_headers(operation);
+                if let Some(RefOr::T(body)) = &mut operation.request_body {
+                    let contents = body.content.values();
+                    let is_optional = contents
+                        .filter_map(|content| serde_json::to_value(content).ok())
+                        .any(|content| optional.iter().any(|name| content["schema"]["$ref"] == *name));
+                    body.required = Some(if is_optional {
+                        Required::False
+                    } else {
+                        Required::True
+                    });
+                }
                 add_who_may_ask(operation);
             }
         }
     }
+}
+
+/// The addresses of the bodies that need no field. An empty body reads as `{}`, so it may be left out.
+fn optional_bodies(components: &Components) -> Vec<String> {
+    let schemas = components.schemas.iter();
+    schemas
+        .filter(
+            |(_, schema)| matches!(schema, RefOr::T(Schema::Object(object)) if object.required.is_empty()),
+        )
+        .map(|(name, _)| format!("#/components/schemas/{name}"))
+        .collect()
 }
 
 fn credentials() -> [(&'static str, SecurityScheme); 3] {
