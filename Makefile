@@ -7,7 +7,8 @@ export PATH := $(HOME)/.cargo/bin:$(PATH)
 
 .DEFAULT_GOAL := help
 SECONDS ?= 10
-.PHONY: help run test lint fuzz bench soak chaos mutants queries image prepare prepare-tests
+EXAMPLES ?= 30
+.PHONY: help run test lint fuzz bench soak chaos mutants schemathesis queries image prepare prepare-tests
 
 help: ## Say what can be made
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 18
@@ -42,6 +43,9 @@ chaos: prepare ## Break everything at random and check every vote: ROUNDS=100, S
 
 mutants: prepare-tests ## Change the scripts, the SQL and the Rust code in small ways and see that a test fails each time; hours
 	@scripts/mutants; texts=$$?; scripts/mutants-rust && exit $$texts
+
+schemathesis: prepare-tests ## Send every operation good and bad requests, and hold the answers against /openapi.json: EXAMPLES=30
+	scripts/schemathesis $(EXAMPLES)
 
 queries: prepare ## Check the queries against a database and note their types in .sqlx
 	scripts/queries

@@ -13,6 +13,7 @@ use actix_web::http::StatusCode;
 use actix_web::http::header::{self, EntityTag, IfNoneMatch, Quality};
 use actix_web::{HttpRequest, HttpResponse};
 use serde::Serialize;
+use utoipa::{IntoParams, IntoResponses};
 
 use super::problem::Problem;
 use super::state::AppState;
@@ -24,6 +25,28 @@ use crate::domain::{Count, ItemId};
 const KNOWN_LIMIT_AGE: Duration = Duration::from_millis(500);
 /// Counts in the answers that one thread remembers, at the most: a few megabytes.
 const KNOWN_LIMIT_COUNTS: usize = 50_000;
+
+/// The content type of CSV, which has a line of names.
+pub const CSV: &str = "text/csv; charset=utf-8";
+
+/// The header of a read that is asked again.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Header)]
+#[expect(dead_code, reason = "it only describes the header")]
+pub struct TagHeader {
+    /// An `ETag` of an earlier answer, or several.
+    #[param(rename = "If-None-Match", example = "W/\"4f0e3bd1c2a59687\"")]
+    if_none_match: Option<String>,
+}
+
+/// It is what the client has.
+#[derive(IntoResponses)]
+#[response(
+    status = 304,
+    description = "It is what the client has: counts have not changed.",
+    headers(("ETag" = String), ("Cache-Control" = String))
+)]
+pub struct NotModified;
 
 /// How an answer is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -63,7 +86,7 @@ impl Format {
     fn content_type(self) -> &'static str {
         match self {
             Self::Json => "application/json",
-            Self::Csv => "text/csv; charset=utf-8; header=present",
+            Self::Csv => CSV,
         }
     }
 }

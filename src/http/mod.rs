@@ -3,6 +3,8 @@
 //! - `server`: listens, serves on each thread, and stops in order.
 //! - `routes`: the whole route table.
 //! - `handlers`: a file a resource. They know no SQL and no Redis.
+//! - `description`: what descriptions of routes share; each stands beside its handler.
+//! - `openapi`: all of them in one document, and the page that shows it.
 //! - `extract`: reads bodies, paths and queries, strictly.
 //! - `access`: who may do what.
 //! - `keys`: which items and polls the frontend's own keys are of.
@@ -14,11 +16,13 @@
 pub mod access;
 mod conditional;
 mod connection;
+mod description;
 mod extract;
 mod handlers;
 mod keys;
 pub mod limits;
 mod observe;
+mod openapi;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod parsing;
 mod problem;
@@ -41,5 +45,7 @@ pub use handlers::items::item_answer;
 pub use handlers::polls::{SelectionBody, selection_answer};
 pub use handlers::votes::{ChangeBody, VoteBody, vote_answer};
 pub use problem::Problem;
+// For the tests: answers are held against it.
+pub use openapi::text as description;
 // For the tests: each of these is sent by some refusal, and has its section in docs/PROBLEMS.md.
 pub use problem::Kind as ProblemKind;

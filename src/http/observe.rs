@@ -57,7 +57,7 @@ pub async fn observe(
 
 /// The parts of the paths of the route table. Whatever else stands in a path may name a voter or be
 /// a secret, however it is encoded.
-const WORDS: [&str; 22] = [
+const WORDS: [&str; 25] = [
     "",
     "v1",
     "items",
@@ -71,6 +71,9 @@ const WORDS: [&str; 22] = [
     "stream",
     "page.css",
     "page.js",
+    "openapi.json",
+    "docs",
+    "docs.css",
     "problems",
     "health",
     "live",

@@ -8,6 +8,7 @@ use super::handlers::{
     voter, votes,
 };
 use super::observe;
+use super::openapi;
 use super::problem::{method_not_allowed, not_found};
 
 /// Adds every route.
@@ -62,6 +63,9 @@ pub(super) fn add(app: &mut web::ServiceConfig) {
     resource!("/", allow = "GET, HEAD", get => pages::html, head => pages::html);
     resource!("/page.css", allow = "GET, HEAD", get => pages::css, head => pages::css);
     resource!("/page.js", allow = "GET, HEAD", get => pages::script, head => pages::script);
+    resource!("/openapi.json", allow = "GET, HEAD", get => openapi::document, head => openapi::document);
+    resource!("/docs", allow = "GET, HEAD", get => openapi::page, head => openapi::page);
+    resource!("/docs.css", allow = "GET, HEAD", get => openapi::style, head => openapi::style);
     resource!("/problems", allow = "GET, HEAD", get => problems::list, head => problems::list);
     resource!("/problems/{slug}", allow = "GET, HEAD", get => problems::show, head => problems::show);
     resource!("/health/live", allow = "GET, HEAD", get => health::live, head => health::live);

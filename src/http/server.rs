@@ -28,7 +28,7 @@ use super::limits::{
 };
 use super::state::AppState;
 use super::streams::StreamPlaces;
-use super::{handlers, observe, routes};
+use super::{handlers, observe, openapi, routes};
 use crate::admission::{Admission, SharedAdmission};
 use crate::counts::{CountReader, TopLists};
 use crate::domain::{AddressKeys, Owner, Throttles};
@@ -203,6 +203,7 @@ impl Server {
             };
             app.app_data(web::Data::new(state)).configure(routes::add);
         };
+        openapi::prepare();
         let server = start(self.listener, clients, shutdown_limit, routes)?;
         let mut progress = ProgressNotes::new(ledger, live_counts.clone());
 

@@ -13,6 +13,7 @@ mod clocks;
 mod conditional;
 mod curves;
 mod deployment;
+mod description;
 mod dev;
 mod exactness;
 mod history;

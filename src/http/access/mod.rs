@@ -32,6 +32,7 @@ pub(in crate::http) use caller::bearer;
 pub use caller::{Admin, Caller, Reporter, Visitor};
 #[cfg(any(test, fuzzing))]
 pub(in crate::http) use cookies::FoundCookie;
+pub(in crate::http) use cookies::VOTER_COOKIE;
 pub use cookies::{VoterCookies, new_visitor};
 pub use jwt::{JwtOptions, JwtSecrets, KeysError, Tokens};
 pub use open_items::{OPEN_LIMIT_AGE, OpenItems};

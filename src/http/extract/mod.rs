@@ -9,7 +9,7 @@ pub(super) mod reference;
 
 pub use body::Json;
 pub(super) use form::{Field, Form, Takes};
-pub use idempotency::KeyHeader;
+pub use idempotency::{IDEMPOTENCY_KEY_LIMIT_BYTES, KeyHeader};
 pub use path::{PathApiKey, PathItem, PathPoll, PathVote, PathVoter};
 pub(super) use query::Query;
 pub use reference::{BodyItem, PathItemReference, PathPollReference};

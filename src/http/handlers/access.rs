@@ -3,20 +3,35 @@
 use actix_web::http::header;
 use actix_web::{HttpResponse, web};
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::domain::OpenTo;
 use crate::http::access::Admin;
+use crate::http::description::{examples, problems, values};
 use crate::http::extract::{Field, Form, Json, PathItemReference, PathPollReference, Takes};
 use crate::http::problem::Problem;
 use crate::http::state::AppState;
 use crate::ledger::OpenItemSet;
 
 /// The body of a change.
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = AccessChange, examples(json!({ "open": ["voters"] })))]
 pub struct AccessBody {
-    /// What anyone may do: `anonymous`, `voters`.
+    /// What anyone may do, beside what the server allows; a poll takes `voters` alone.
+    #[schema(value_type = Vec<OpenToName>)]
     open: Vec<String>,
+}
+
+/// What anyone may do: the names in its schema.
+#[derive(ToSchema)]
+#[schema(as = OpenTo, rename_all = "lowercase")]
+#[expect(dead_code, reason = "it is here for its schema")]
+enum OpenToName {
+    /// Vote without a voter.
+    Anonymous,
+    /// Vote as any voter, and see, change and take back anyone's vote.
+    Voters,
 }
 
 impl Form for AccessBody {
@@ -36,8 +51,12 @@ impl AccessBody {
     }
 }
 
-#[derive(Serialize)]
+/// To whom an item or a poll is open.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Access)]
 struct AccessAnswer {
+    /// What anyone may do, beside what the server allows.
+    #[schema(value_type = Vec<OpenToName>)]
     open: Vec<&'static str>,
 }
 
@@ -48,6 +67,18 @@ fn answer(to: OpenTo) -> HttpResponse {
 }
 
 /// Shows to whom an item is open.
+#[utoipa::path(
+    get,
+    path = "/v1/items/{id}/access",
+    operation_id = "showItemAccess",
+    tag = "Access",
+    params(("id" = values::ItemReference, Path, example = json!(1))),
+    responses(
+        (status = 200, description = "To whom it is open.", body = AccessAnswer,
+            headers(("Cache-Control" = String)), example = json!(examples::open_to_voters())),
+        OfItemProblems,
+    )
+)]
 pub async fn of_item(state: web::Data<AppState>, id: PathItemReference) -> Result<HttpResponse, Problem> {
     let item = state.item(&id.0).await?;
     match state.ledger.open_items(&[item]).await?.first() {
@@ -56,7 +87,26 @@ pub async fn of_item(state: web::Data<AppState>, id: PathItemReference) -> Resul
     }
 }
 
+problems!(OfItemProblems: ADDRESSES, STORES; UnknownItem);
+
 /// Sets to whom an item is open.
+///
+/// Not of a choice, which is open to whom its poll is. Other servers follow within 10 s.
+#[utoipa::path(
+    put,
+    path = "/v1/items/{id}/access",
+    operation_id = "setItemAccess",
+    tag = "Access",
+    params(("id" = values::ItemReference, Path, example = json!(1))),
+    request_body(content = AccessBody, example = json!({ "open": ["voters"] })),
+    security(("apiKey" = ["admin"]), ()),
+    extensions(("x-open" = json!(["admin"]))),
+    responses(
+        (status = 200, description = "To whom it is open now.", body = AccessAnswer,
+            headers(("Cache-Control" = String)), example = json!(examples::open_to_voters())),
+        SetItemProblems,
+    )
+)]
 pub async fn set_item(
     by: Admin,
     state: web::Data<AppState>,
@@ -78,7 +128,21 @@ pub async fn set_item(
     Ok(answer(to))
 }
 
+problems!(SetItemProblems: WRITES, ADDRESSES, BODIES, CALLERS, STORES; BodyTooLarge, UnknownItem);
+
 /// Shows to whom a poll is open.
+#[utoipa::path(
+    get,
+    path = "/v1/polls/{id}/access",
+    operation_id = "showPollAccess",
+    tag = "Access",
+    params(("id" = values::PollReference, Path, example = json!(1))),
+    responses(
+        (status = 200, description = "To whom it is open.", body = AccessAnswer,
+            headers(("Cache-Control" = String)), example = json!(examples::open_to_voters())),
+        OfPollProblems,
+    )
+)]
 pub async fn of_poll(state: web::Data<AppState>, id: PathPollReference) -> Result<HttpResponse, Problem> {
     let poll = state.poll(&id.0).await?;
     match state.ledger.open_poll(poll).await? {
@@ -87,7 +151,26 @@ pub async fn of_poll(state: web::Data<AppState>, id: PathPollReference) -> Resul
     }
 }
 
+problems!(OfPollProblems: ADDRESSES, STORES; UnknownPoll);
+
 /// Sets to whom a poll is open.
+///
+/// It holds for all of its choices. Other servers follow within 10 s.
+#[utoipa::path(
+    put,
+    path = "/v1/polls/{id}/access",
+    operation_id = "setPollAccess",
+    tag = "Access",
+    params(("id" = values::PollReference, Path, example = json!(1))),
+    request_body(content = AccessBody, example = json!({ "open": ["voters"] })),
+    security(("apiKey" = ["admin"]), ()),
+    extensions(("x-open" = json!(["admin"]))),
+    responses(
+        (status = 200, description = "To whom it is open now.", body = AccessAnswer,
+            headers(("Cache-Control" = String)), example = json!(examples::open_to_voters())),
+        SetPollProblems,
+    )
+)]
 pub async fn set_poll(
     by: Admin,
     state: web::Data<AppState>,
@@ -106,3 +189,5 @@ pub async fn set_poll(
     state.access.open_items.forget();
     Ok(answer(to))
 }
+
+problems!(SetPollProblems: WRITES, ADDRESSES, BODIES, CALLERS, STORES; BodyTooLarge, UnknownPoll);

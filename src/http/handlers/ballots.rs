@@ -3,10 +3,12 @@
 use actix_web::http::header;
 use actix_web::{HttpResponse, web};
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::items::moment;
 use crate::domain::{Actor, Ballot, BallotHash, Moment};
 use crate::http::access::Admin;
+use crate::http::description::{problems, values};
 use crate::http::extract::{Field, Form, Json, PathItemReference, PathPollReference, Takes};
 use crate::http::problem::Problem;
 use crate::http::state::AppState;
@@ -16,12 +18,15 @@ use crate::ledger::{AddedBallots, BallotsOf};
 pub const BALLOTS_LIMIT: i64 = 1000;
 
 /// The body of a request for ballots.
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = NewBallots, examples(json!({ "count": 2 })))]
 pub struct BallotsBody {
     /// How many.
+    #[schema(minimum = 1, maximum = 1000)]
     count: i64,
     /// RFC 3339: until when they buy votes; without it, for good.
+    #[schema(value_type = Option<values::Time>)]
     expires_at: Option<String>,
 }
 
@@ -44,14 +49,39 @@ impl BallotsBody {
     }
 }
 
-#[derive(Serialize)]
+/// Fresh ballots.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Ballots)]
 struct BallotsAnswer<'a> {
     /// Shown once: Tally keeps hashes only.
     ballots: Vec<&'a str>,
+    /// Until when they buy votes; null: for good.
+    #[schema(required, value_type = Option<values::Time>)]
     expires_at: Option<Moment>,
 }
 
 /// Makes ballots for an item.
+///
+/// Each buys one vote on it. The item takes ballots if it was made with `by_ballot`.
+#[utoipa::path(
+    post,
+    path = "/v1/items/{id}/ballots",
+    operation_id = "createItemBallots",
+    tag = "Ballots",
+    params(("id" = values::ItemReference, Path, example = json!("key:raffle"))),
+    request_body(content = BallotsBody, example = json!({ "count": 2 })),
+    security(("apiKey" = ["admin"]), ()),
+    extensions(("x-open" = json!(["admin"]))),
+    responses(
+        (status = 201, description = "The ballots.", body = BallotsAnswer,
+            headers(("Cache-Control" = String)),
+            example = json!({
+                "ballots": ["0c7f8b62a9d14e5f8a3b6c7d9e0f1a2b", "5d1e2f3a4b5c6d7e8f9a0b1c2d3e4f5a"],
+                "expires_at": null
+            })),
+        OfItemProblems,
+    )
+)]
 pub async fn of_item(
     by: Admin,
     state: web::Data<AppState>,
@@ -62,7 +92,33 @@ pub async fn of_item(
     make(&state, by.0, of, body.0, || Problem::unknown_item(&id.0)).await
 }
 
+problems!(
+    OfItemProblems: WRITES, ADDRESSES, BODIES, CALLERS, STORES;
+    BodyTooLarge, UnknownItem, BallotNotTaken
+);
+
 /// Makes ballots for a poll.
+///
+/// Each buys one vote on one of its choices. The poll takes ballots if it was made with `by_ballot`.
+#[utoipa::path(
+    post,
+    path = "/v1/polls/{id}/ballots",
+    operation_id = "createPollBallots",
+    tag = "Ballots",
+    params(("id" = values::PollReference, Path, example = json!("key:board"))),
+    request_body(content = BallotsBody, example = json!({ "count": 2 })),
+    security(("apiKey" = ["admin"]), ()),
+    extensions(("x-open" = json!(["admin"]))),
+    responses(
+        (status = 201, description = "The ballots.", body = BallotsAnswer,
+            headers(("Cache-Control" = String)),
+            example = json!({
+                "ballots": ["0c7f8b62a9d14e5f8a3b6c7d9e0f1a2b", "5d1e2f3a4b5c6d7e8f9a0b1c2d3e4f5a"],
+                "expires_at": "2030-01-31T18:00:00Z"
+            })),
+        OfPollProblems,
+    )
+)]
 pub async fn of_poll(
     by: Admin,
     state: web::Data<AppState>,
@@ -72,6 +128,11 @@ pub async fn of_poll(
     let of = BallotsOf::Poll(state.poll(&id.0).await?);
     make(&state, by.0, of, body.0, || Problem::unknown_poll(&id.0)).await
 }
+
+problems!(
+    OfPollProblems: WRITES, ADDRESSES, BODIES, CALLERS, STORES;
+    BodyTooLarge, UnknownPoll, BallotNotTaken
+);
 
 async fn make(
     state: &AppState,

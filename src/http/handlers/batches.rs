@@ -4,21 +4,27 @@ use actix_web::{HttpResponse, web};
 use futures_util::future::join_all;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use utoipa::ToSchema;
 
 use super::votes::{Answer, VoteBody, answer, cast_one, digest, key_of};
 use crate::domain::{
     BallotHash, Digest, IdempotencyKey, ItemId, NewVote, OpenTo, Reference, Refusal, VoterId,
 };
 use crate::http::access::Caller;
+use crate::http::description::{problems, values};
 use crate::http::extract::{BodyItem, Field, Form, Json, KeyHeader, Takes, body};
 use crate::http::limits::{BATCH_BODY_LIMIT_BYTES, BATCH_LIMIT_VOTES, UNCREDENTIALED_LIMIT_BALLOTS};
 use crate::http::problem::{self, Kind, Problem};
 use crate::http::state::AppState;
 
 /// The body of a batch.
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = Batch, examples(json!({ "votes": [{ "item_id": 1, "voter_id": "bob" }] })))]
 pub struct BatchBody {
+    /// Each is read by itself: one that is wrong is answered with its problem, and does not harm the
+    /// others.
+    #[schema(value_type = Vec<BatchVote>, min_items = 1, max_items = 1000)]
     votes: Vec<Value>,
 }
 
@@ -35,12 +41,18 @@ impl Form for BatchBody {
 }
 
 /// One vote of a batch.
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct BatchVote {
+    #[schema(value_type = values::ItemReference)]
     item_id: BodyItem,
+    /// Who votes. A vote without it is anonymous and always counts.
+    #[schema(value_type = Option<values::VoterId>)]
     voter_id: Option<String>,
+    /// 1 or −1. Without it, 1.
+    #[schema(value_type = Option<values::VoteValue>)]
     value: Option<i64>,
+    /// The ballot that buys the vote.
     ballot: Option<String>,
 }
 
@@ -101,17 +113,21 @@ fn vote(value: Value) -> Result<BatchEntry, Problem> {
     })
 }
 
-#[derive(Serialize)]
+/// What became of the votes of a batch.
+#[derive(Serialize, ToSchema)]
+#[schema(as = BatchResults)]
 struct BatchAnswer<'a> {
     /// One for each vote, in the order of the votes.
     results: Vec<BatchResult<'a>>,
 }
 
-#[derive(Serialize)]
+/// What became of one vote of a batch: the vote, or a problem.
+#[derive(Serialize, ToSchema)]
 #[serde(untagged)]
 enum BatchResult<'a> {
     Vote {
-        /// What the status of the vote's own answer would be.
+        /// What the status of the vote's own answer would be: 201 or 200.
+        #[schema(minimum = 200, maximum = 201)]
         status: u16,
         #[serde(flatten)]
         answer: Answer<'a>,
@@ -137,7 +153,40 @@ fn digest_of_batch(texts: &[String], votes: &[Result<BatchEntry, Problem>]) -> D
     Digest::of(&parts)
 }
 
-/// Casts many votes. Each is answered by itself: one that is wrong does not harm the others.
+/// Casts many votes.
+///
+/// Each is answered by itself, in `results`: one that is wrong does not harm the others, and one that
+/// the caller may not cast is refused there.
+#[utoipa::path(
+    post,
+    path = "/v1/votes",
+    operation_id = "castVotes",
+    tag = "Votes",
+    params(
+        ("Idempotency-Key" = Option<values::IdempotencyKey>, Header,
+            description = "Under one key each vote of the batch is stored once. Not for secret polls."),
+    ),
+    request_body(content = BatchBody,
+        example = json!({ "votes": [{ "item_id": 1, "voter_id": "bob" }, { "item_id": 999, "value": -1 }] })),
+    security(("apiKey" = ["vote"]), ("voterToken" = []), ("voterCookie" = []), ()),
+    extensions(("x-open" = json!(["all"]))),
+    responses(
+        (status = 200, description = "What became of each vote.", body = BatchAnswer,
+            example = json!({
+                "results": [
+                    {
+                        "status": 201, "vote_id": 2, "item_id": 1, "voter_id": "bob", "value": 1,
+                        "vote_count": 8, "up_count": 9, "down_count": 1
+                    },
+                    {
+                        "type": "/problems/unknown-item", "title": "Unknown item", "status": 404,
+                        "detail": "There is no item 999; GET /v1/items lists those that there are."
+                    }
+                ]
+            })),
+        BatchProblems,
+    )
+)]
 pub async fn cast(
     caller: Caller,
     state: web::Data<AppState>,
@@ -219,6 +268,11 @@ pub async fn cast(
         results: results.collect(),
     }))
 }
+
+problems!(
+    BatchProblems: WRITES, BODIES;
+    BatchTooLarge, CredentialNotValid, TokenExpired, IdempotencyKeyReused, VoteNotStored
+);
 
 /// To whom the item of each vote is open, if that may help this caller.
 async fn open_to(

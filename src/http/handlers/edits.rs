@@ -3,11 +3,13 @@
 use actix_web::{HttpResponse, web};
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
+use utoipa::ToSchema;
 
-use super::items::{item_answer, moment, name};
-use super::polls;
+use super::items::{ItemBody, item_answer, moment, name};
+use super::polls::{self, PollBody};
 use crate::domain::{Edit, Moment, TimeEdits};
 use crate::http::access::Admin;
+use crate::http::description::{examples, problems, values};
 use crate::http::extract::{Field, Form, Json, PathItemReference, PathPollReference, Takes};
 use crate::http::problem::Problem;
 use crate::http::state::AppState;
@@ -55,31 +57,44 @@ fn edit(
     })
 }
 
-/// The body of an item's edit.
-#[derive(Deserialize)]
+/// The body of an item's edit. What is left out stays as it is.
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = ItemEdit, examples(json!({ "hidden": true })))]
 pub struct ItemEditBody {
     #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = values::Name, required = false)]
     name: Edited<String>,
     /// Whether lists leave the item out.
     #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = bool, required = false)]
     hidden: Edited<bool>,
+    /// When votes are taken from; null takes the time away.
     #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<values::Time>)]
     opens_at: Edited<String>,
+    /// Until when votes are taken; null takes the time away.
     #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<values::Time>)]
     closes_at: Edited<String>,
     // What never changes: taken, so that the refusal can say why.
     #[serde(default, deserialize_with = "present")]
+    #[schema(ignore)]
     key: Edited<IgnoredAny>,
     #[serde(default, deserialize_with = "present")]
+    #[schema(ignore)]
     down_votes: Edited<IgnoredAny>,
     #[serde(default, deserialize_with = "present")]
+    #[schema(ignore)]
     max_votes: Edited<IgnoredAny>,
     #[serde(default, deserialize_with = "present")]
+    #[schema(ignore)]
     numbered: Edited<IgnoredAny>,
     #[serde(default, deserialize_with = "present")]
+    #[schema(ignore)]
     by_ballot: Edited<IgnoredAny>,
     #[serde(default, deserialize_with = "present")]
+    #[schema(ignore)]
     poll_id: Edited<IgnoredAny>,
 }
 
@@ -126,31 +141,44 @@ impl ItemEditBody {
     }
 }
 
-/// The body of a poll's edit.
-#[derive(Deserialize)]
+/// The body of a poll's edit. What is left out stays as it is.
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = PollEdit, examples(json!({ "title": "Dinner?" })))]
 pub struct PollEditBody {
     #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = values::Name, required = false)]
     title: Edited<String>,
     /// Whether lists leave the poll out.
     #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = bool, required = false)]
     hidden: Edited<bool>,
+    /// When votes are taken from; null takes the time away.
     #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<values::Time>)]
     opens_at: Edited<String>,
+    /// Until when votes are taken; null takes the time away.
     #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<values::Time>)]
     closes_at: Edited<String>,
     // What never changes, as of an item.
     #[serde(default, deserialize_with = "present")]
+    #[schema(ignore)]
     key: Edited<IgnoredAny>,
     #[serde(default, deserialize_with = "present")]
+    #[schema(ignore)]
     choices: Edited<IgnoredAny>,
     #[serde(default, deserialize_with = "present")]
+    #[schema(ignore)]
     max_choices: Edited<IgnoredAny>,
     #[serde(default, deserialize_with = "present")]
+    #[schema(ignore)]
     results_before_close: Edited<IgnoredAny>,
     #[serde(default, deserialize_with = "present")]
+    #[schema(ignore)]
     by_ballot: Edited<IgnoredAny>,
     #[serde(default, deserialize_with = "present")]
+    #[schema(ignore)]
     secret: Edited<IgnoredAny>,
 }
 
@@ -201,6 +229,22 @@ fn times_field(times: &TimeEdits) -> &'static str {
 }
 
 /// Edits an item, and shows it.
+///
+/// Times can be changed of an item that was made with a rule, until it has closed.
+#[utoipa::path(
+    patch,
+    path = "/v1/items/{id}",
+    operation_id = "editItem",
+    tag = "Items",
+    params(("id" = values::ItemReference, Path, example = json!(1))),
+    request_body(content = ItemEditBody, example = json!({ "hidden": true })),
+    security(("apiKey" = ["admin"]), ()),
+    extensions(("x-open" = json!(["admin"]))),
+    responses(
+        (status = 200, description = "The item.", body = ItemBody, example = json!(examples::item())),
+        ItemProblems,
+    )
+)]
 pub async fn item(
     by: Admin,
     state: web::Data<AppState>,
@@ -216,7 +260,28 @@ pub async fn item(
     Ok(item_answer(&read))
 }
 
+problems!(
+    ItemProblems: WRITES, ADDRESSES, BODIES, CALLERS, STORES;
+    BodyTooLarge, UnknownItem, Closed, NeverChanges, OlderServers
+);
+
 /// Edits a poll, and shows it.
+///
+/// Times can be changed until it has closed.
+#[utoipa::path(
+    patch,
+    path = "/v1/polls/{id}",
+    operation_id = "editPoll",
+    tag = "Polls",
+    params(("id" = values::PollReference, Path, example = json!(1))),
+    request_body(content = PollEditBody, example = json!({ "title": "Dinner?" })),
+    security(("apiKey" = ["admin"]), ()),
+    extensions(("x-open" = json!(["admin"]))),
+    responses(
+        (status = 200, description = "The poll.", body = PollBody, example = json!(examples::poll())),
+        PollProblems,
+    )
+)]
 pub async fn poll(
     by: Admin,
     state: web::Data<AppState>,
@@ -229,3 +294,8 @@ pub async fn poll(
     edited.map_err(|refusal| Problem::not_edited(refusal, times_field(&edit.times), &id.0))?;
     polls::shown(&state, poll).await
 }
+
+problems!(
+    PollProblems: WRITES, ADDRESSES, BODIES, CALLERS, STORES;
+    BodyTooLarge, UnknownPoll, Closed, NeverChanges, OlderServers
+);

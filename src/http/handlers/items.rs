@@ -3,13 +3,15 @@
 use actix_web::http::header;
 use actix_web::{HttpRequest, HttpResponse, web};
 use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
 
 use super::csv;
 use super::polls::open_and_close;
 use crate::counts::ItemCount;
 use crate::domain::{Count, Item, ItemId, ItemKey, ItemName, ItemRules, Moment, NewItem, PollId, Reference};
 use crate::http::access::Admin;
-use crate::http::conditional::{self, Format, Found};
+use crate::http::conditional::{self, Format, Found, NotModified, TagHeader};
+use crate::http::description::{examples, problems, values};
 use crate::http::extract::{Field, Form, Json, PathItemReference, Query, Takes, reference};
 use crate::http::problem::Problem;
 use crate::http::state::AppState;
@@ -22,21 +24,27 @@ pub const PAGE_DEFAULT_ITEMS: i64 = 100;
 pub const PAGE_LIMIT_ITEMS: i64 = 1000;
 
 /// The body of a new item.
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = NewItem, examples(json!({ "name": "A post", "key": "post-42" })))]
 pub struct NewItemBody {
+    #[schema(value_type = values::Name)]
     name: String,
     /// What the frontend calls it: unique, and never changed.
+    #[schema(value_type = Option<values::Key>)]
     key: Option<String>,
     /// Whether it takes votes of −1; without it, it does.
     down_votes: Option<bool>,
     /// How many votes may be held on it at once; without it, any number.
+    #[schema(value_type = Option<values::Id>)]
     max_votes: Option<i64>,
     /// Whether votes get the numbers 1, 2, 3 and so on; without it, they do not.
     numbered: Option<bool>,
     /// RFC 3339: when votes are taken from.
+    #[schema(value_type = Option<values::Time>)]
     opens_at: Option<String>,
-    /// RFC 3339: until when votes are taken.
+    /// RFC 3339: until when votes are taken. After `opens_at`.
+    #[schema(value_type = Option<values::Time>)]
     closes_at: Option<String>,
     /// Whether each vote takes a ballot; without it, none does.
     by_ballot: Option<bool>,
@@ -55,15 +63,20 @@ impl Form for NewItemBody {
     ];
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub struct ListQuery {
     /// Only items with ids above this one.
     after: Option<i64>,
+    /// How many items a page has; without it, 100.
+    #[param(minimum = 1, maximum = 1000)]
     limit: Option<i64>,
     /// Only items of this name.
     name: Option<String>,
-    /// These items and no others, in this order: ids, or `key:` and a key, separated by commas.
+    /// These items and no others, in this order: ids, or `key:` and a key, separated by commas; at
+    /// most 1,000. No other parameter beside it.
+    #[param(min_length = 1)]
     ids: Option<String>,
 }
 
@@ -76,53 +89,85 @@ impl Form for ListQuery {
     ];
 }
 
-#[derive(Serialize)]
-struct ItemBody<'a> {
+/// An item, and its counts.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Item)]
+pub(super) struct ItemBody<'a> {
+    #[schema(value_type = values::Id)]
     id: ItemId,
+    #[schema(value_type = values::Name)]
     name: &'a str,
+    /// Your own key, if the item has one.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = values::Key)]
     key: Option<&'a str>,
-    /// Whether lists leave the item out.
+    /// True if lists leave the item out; otherwise left out.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     hidden: bool,
     /// The current count, up-votes less down-votes; the saved one while Redis is unavailable.
     /// Null for a choice of a poll whose results are hidden: the poll shows them once it closes.
+    #[schema(required, value_type = Option<values::NetCount>)]
     vote_count: Option<i64>,
+    #[schema(required, value_type = Option<values::Total>)]
     up_count: Option<i64>,
+    #[schema(required, value_type = Option<values::Total>)]
     down_count: Option<i64>,
     /// Whether the count is current; if not, it is as of `saved.counted_at`.
     current: bool,
     saved: SavedBody,
     // The rules, where they are not the default ones.
+    /// False if the item takes no down-votes; otherwise left out.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     down_votes: Option<bool>,
+    /// How many votes may be held on it at once; left out: any number.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = values::Id)]
     max_votes: Option<i64>,
+    /// True if votes get numbers; otherwise left out.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     numbered: Option<bool>,
+    /// When votes are taken from.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = values::Time)]
     opens_at: Option<Moment>,
+    /// Until when votes are taken.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = values::Time)]
     closes_at: Option<Moment>,
+    /// True if each vote takes a ballot; otherwise left out.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     by_ballot: Option<bool>,
+    /// The poll that the item is a choice of.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = values::Id)]
     poll_id: Option<PollId>,
 }
 
-#[derive(Default, Serialize)]
+/// The counts that are saved in Postgres, about a second old. Null where the current ones are.
+#[derive(Default, Serialize, ToSchema)]
+#[schema(as = SavedCounts)]
 struct SavedBody {
+    #[schema(required, value_type = Option<values::NetCount>)]
     vote_count: Option<i64>,
+    #[schema(required, value_type = Option<values::Total>)]
     up_count: Option<i64>,
+    #[schema(required, value_type = Option<values::Total>)]
     down_count: Option<i64>,
     /// RFC 3339; null when the item was never saved.
+    #[schema(required, value_type = Option<values::Time>)]
     counted_at: Option<String>,
 }
 
-#[derive(Serialize)]
+/// Items, and where the next page begins.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Items)]
 struct ListBody<'a> {
     items: Vec<ItemBody<'a>>,
     /// The `after` of the next page; null on the last page.
+    #[schema(required, value_type = Option<values::Id>)]
     next_after: Option<ItemId>,
 }
 
@@ -287,7 +332,29 @@ fn body(item: &Item, count: Count, current: bool) -> ItemBody<'_> {
     }
 }
 
-/// Makes an item. With a key that an equal item has, that one is the answer.
+/// Makes an item.
+///
+/// With a key that an equal item has, that one is the answer.
+#[utoipa::path(
+    post,
+    path = "/v1/items",
+    operation_id = "createItem",
+    tag = "Items",
+    request_body(content = NewItemBody, example = json!({ "name": "A post", "key": "post-42" })),
+    security(("apiKey" = ["admin"]), ()),
+    extensions(("x-open" = json!(["admin"]))),
+    responses(
+        (status = 201, description = "The new item.", body = ItemBody, headers(("Location" = String)),
+            example = json!({
+                "id": 1, "name": "A post", "key": "post-42",
+                "vote_count": 0, "up_count": 0, "down_count": 0, "current": true,
+                "saved": { "vote_count": 0, "up_count": 0, "down_count": 0, "counted_at": null }
+            })),
+        (status = 200, description = "The item that your key has already.", body = ItemBody,
+            example = json!(examples::item())),
+        CreateProblems,
+    )
+)]
 pub async fn create(
     by: Admin,
     state: web::Data<AppState>,
@@ -303,6 +370,8 @@ pub async fn create(
         .insert_header((header::LOCATION, format!("/v1/items/{}", item.id)))
         .json(body(&item, item.saved_count, true)))
 }
+
+problems!(CreateProblems: WRITES, BODIES, CALLERS, STORES; BodyTooLarge, KeyTaken, UnknownItem, OlderServers);
 
 /// The item that has the key of a new one: 200 if it is as the new one would be, and 409 if not.
 async fn existing(state: &AppState, new: &NewItem) -> Result<HttpResponse, Problem> {
@@ -322,6 +391,23 @@ async fn existing(state: &AppState, new: &NewItem) -> Result<HttpResponse, Probl
     Ok(item_answer(&read))
 }
 
+/// Shows an item with its counts.
+///
+/// The counts are live. Without a live count they are the saved ones, or the exact ones from Postgres;
+/// `current` says which.
+#[utoipa::path(
+    get,
+    path = "/v1/items/{id}",
+    operation_id = "showItem",
+    tag = "Items",
+    params(("id" = values::ItemReference, Path, example = json!(1)), TagHeader),
+    responses(
+        (status = 200, description = "The item.", body = ItemBody,
+            headers(("ETag" = String), ("Cache-Control" = String)), example = json!(examples::item())),
+        NotModified,
+        ShowProblems,
+    )
+)]
 pub async fn show(
     request: HttpRequest,
     state: web::Data<AppState>,
@@ -336,6 +422,8 @@ pub async fn show(
     })
     .await
 }
+
+problems!(ShowProblems: ADDRESSES, STORES; UnknownItem);
 
 /// The answer to a read of one item.
 pub fn item_answer(read: &ItemCount) -> HttpResponse {
@@ -355,7 +443,27 @@ pub(super) fn shown(read: &ItemCount) -> Shown {
     Shown::new(text, &serde_json::to_string(&body).unwrap_or_default())
 }
 
-/// Lists items: a page of those that are not hidden, or those that are asked for by their ids.
+/// Lists items.
+///
+/// A page of those that are not hidden, by their ids; or those that `ids` asks for, hidden or not,
+/// without those that are not there.
+#[utoipa::path(
+    get,
+    path = "/v1/items",
+    operation_id = "listItems",
+    tag = "Items",
+    params(ListQuery, TagHeader),
+    responses(
+        (status = 200, description = "The items; in CSV, if the header Accept prefers it.",
+            headers(("ETag" = String), ("Cache-Control" = String), ("Link" = String)),
+            content(
+                (ListBody = "application/json", example = json!({ "items": [examples::item()], "next_after": null })),
+                (String = "text/csv; charset=utf-8", example = json!(examples::ITEMS_CSV)),
+            )),
+        NotModified,
+        ListProblems,
+    )
+)]
 pub async fn list(
     request: HttpRequest,
     state: web::Data<AppState>,
@@ -401,3 +509,5 @@ fn next_page(query: &str, after: ItemId) -> String {
         .collect();
     format!("/v1/items?after={after}{others}")
 }
+
+problems!(ListProblems: ADDRESSES, STORES);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use actix_web::http::header;
 use actix_web::{HttpRequest, HttpResponse, web};
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::csv;
 use super::items::{key, moment, name};
@@ -14,7 +15,8 @@ use crate::domain::{
     Refusal, VoteRequest, VoterId,
 };
 use crate::http::access::{Admin, Caller};
-use crate::http::conditional::{self, Format, Found};
+use crate::http::conditional::{self, Format, Found, NotModified, TagHeader};
+use crate::http::description::{examples, problems, values};
 use crate::http::extract::{Field, Form, Json, PathPollReference, PathVoter, Takes};
 use crate::http::problem::Problem;
 use crate::http::state::AppState;
@@ -23,25 +25,33 @@ use crate::votes::Cast;
 use crate::watching::Shown;
 
 /// The body of a new poll.
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = NewPoll, examples(json!({ "title": "Lunch?", "choices": ["soup", "salad"] })))]
 pub struct NewPollBody {
+    #[schema(value_type = values::Name)]
     title: String,
     /// What the frontend calls it: unique, and never changed.
+    #[schema(value_type = Option<values::Key>)]
     key: Option<String>,
     /// The choices' names.
+    #[schema(value_type = Vec<values::Name>, min_items = 1, max_items = 100)]
     choices: Vec<String>,
-    /// How many choices one voter may hold. Without it, 1; 0: any number.
+    /// How many choices one voter may hold. Without it, 1; 0: any number. 1 with `by_ballot`.
+    #[schema(minimum = 0, maximum = 100)]
     max_choices: Option<i64>,
     /// RFC 3339: when votes are taken from.
+    #[schema(value_type = Option<values::Time>)]
     opens_at: Option<String>,
-    /// RFC 3339: until when votes are taken.
+    /// RFC 3339: until when votes are taken. After `opens_at`.
+    #[schema(value_type = Option<values::Time>)]
     closes_at: Option<String>,
-    /// Whether the counts are shown before the poll closes; without it, they are.
+    /// Whether the counts are shown before the poll closes; without it, they are. False takes a
+    /// `closes_at`.
     results_before_close: Option<bool>,
     /// Whether each vote takes a ballot; without it, none does.
     by_ballot: Option<bool>,
-    /// Whether nothing that is kept says which ballot bought which vote.
+    /// Whether nothing that is kept says which ballot bought which vote. It takes `by_ballot`.
     secret: Option<bool>,
 }
 
@@ -131,10 +141,12 @@ pub(super) fn open_and_close(
 }
 
 /// The body of a selection.
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = SelectionChange, examples(json!({ "items": [2] })))]
 pub struct SelectionBody {
-    /// The items that the voter wants to hold, and no others.
+    /// The `item_id`s of the choices that the voter wants to hold, and no others.
+    #[schema(value_type = Vec<values::Id>, max_items = 100)]
     items: Vec<i64>,
 }
 
@@ -165,26 +177,42 @@ impl SelectionBody {
     }
 }
 
-#[derive(Serialize)]
-struct PollBody {
+/// A poll, and its results.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Poll)]
+pub(super) struct PollBody {
+    #[schema(value_type = values::Id)]
     id: PollId,
+    #[schema(value_type = values::Name)]
     title: String,
+    /// Your own key, if the poll has one.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = values::Key)]
     key: Option<String>,
-    /// Whether lists leave the poll out.
+    /// True if lists leave the poll out; otherwise left out.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     hidden: bool,
+    /// True if each vote takes a ballot; otherwise left out.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     by_ballot: bool,
+    /// True if nothing that is kept says which ballot bought which vote; otherwise left out.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     secret: bool,
-    /// Null: any number.
+    /// How many choices one voter may hold. Null: any number.
+    #[schema(required, minimum = 1, maximum = 100)]
     max_choices: Option<i16>,
+    /// When votes are taken from.
+    #[schema(required, value_type = Option<values::Time>)]
     opens_at: Option<Moment>,
+    /// Until when votes are taken.
+    #[schema(required, value_type = Option<values::Time>)]
     closes_at: Option<Moment>,
+    #[schema(value_type = State)]
     state: &'static str,
+    /// Whether the counts are shown before the poll closes.
     results_before_close: bool,
     /// How many voters hold a choice; null while the counts are hidden, of which it tells.
+    #[schema(required, value_type = Option<values::Total>)]
     voter_count: Option<i64>,
     choices: Vec<ChoiceBody>,
     /// Whether all counts are current; if not, Redis is unavailable, and some are the saved ones.
@@ -193,13 +221,29 @@ struct PollBody {
     r#final: bool,
 }
 
-#[derive(Serialize)]
+/// Whether a poll takes votes: the names in its schema.
+#[derive(ToSchema)]
+#[schema(as = PollState, rename_all = "kebab-case")]
+#[expect(dead_code, reason = "it is here for its schema")]
+enum State {
+    NotOpenYet,
+    Open,
+    Closed,
+}
+
+/// A choice of a poll, and its count.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Choice)]
 struct ChoiceBody {
+    #[schema(value_type = values::Id)]
     item_id: ItemId,
+    #[schema(value_type = values::Name)]
     name: String,
     /// Null until the poll closes, if its results are hidden.
+    #[schema(required, value_type = Option<values::NetCount>)]
     vote_count: Option<i64>,
     /// The part of all votes in the poll, 0 to 1; null without a vote.
+    #[schema(required)]
     share: Option<f64>,
 }
 
@@ -218,17 +262,49 @@ impl ChoiceBody {
     }
 }
 
-#[derive(Serialize)]
+/// What a voter holds in a poll.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Selection)]
 struct SelectionAnswer<'a> {
+    #[schema(value_type = values::Id)]
     poll_id: PollId,
+    #[schema(value_type = values::VoterId)]
     voter_id: &'a str,
+    /// The `item_id`s of the choices.
+    #[schema(value_type = Vec<values::Id>)]
     items: Vec<ItemId>,
-    /// Whether nothing was stored, since it was so already.
+    /// True if nothing was stored, since it was so already; otherwise left out.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     repeated: bool,
 }
 
-/// Creates a poll. With a key that an equal poll has, that one is the answer.
+/// Makes a poll.
+///
+/// With a key that an equal poll has, that one is the answer.
+#[utoipa::path(
+    post,
+    path = "/v1/polls",
+    operation_id = "createPoll",
+    tag = "Polls",
+    request_body(content = NewPollBody, example = json!({ "title": "Lunch?", "choices": ["soup", "salad"] })),
+    security(("apiKey" = ["admin"]), ()),
+    extensions(("x-open" = json!(["admin"]))),
+    responses(
+        (status = 201, description = "The new poll.", body = PollBody, headers(("Location" = String)),
+            example = json!({
+                "id": 1, "title": "Lunch?", "max_choices": 1, "opens_at": null, "closes_at": null,
+                "state": "open", "results_before_close": true, "voter_count": 0,
+                "choices": [
+                    { "item_id": 2, "name": "soup", "vote_count": 0, "share": null },
+                    { "item_id": 3, "name": "salad", "vote_count": 0, "share": null }
+                ],
+                "current": true, "final": false
+            })),
+        (status = 200, description = "The poll that your key has already.", body = PollBody,
+            example = json!(examples::poll())),
+        CreateProblems,
+    )
+)]
 pub async fn create(
     by: Admin,
     state: web::Data<AppState>,
@@ -245,6 +321,8 @@ pub async fn create(
         .insert_header((header::LOCATION, format!("/v1/polls/{id}")))
         .json(poll))
 }
+
+problems!(CreateProblems: WRITES, BODIES, CALLERS, STORES; BodyTooLarge, KeyTaken, UnknownPoll, OlderServers);
 
 /// The poll that has the key of a new one: 200 if it is as the new one would be, and 409 if not.
 async fn existing(state: &AppState, new: &NewPoll) -> Result<HttpResponse, Problem> {
@@ -272,6 +350,23 @@ async fn existing(state: &AppState, new: &NewPoll) -> Result<HttpResponse, Probl
 }
 
 /// Shows a poll and its results.
+#[utoipa::path(
+    get,
+    path = "/v1/polls/{id}",
+    operation_id = "showPoll",
+    tag = "Polls",
+    params(("id" = values::PollReference, Path, example = json!(1)), TagHeader),
+    responses(
+        (status = 200, description = "The poll; its results in CSV, if the header Accept prefers it.",
+            headers(("ETag" = String), ("Cache-Control" = String)),
+            content(
+                (PollBody = "application/json", example = json!(examples::poll())),
+                (String = "text/csv; charset=utf-8", example = json!(examples::RESULTS_CSV)),
+            )),
+        NotModified,
+        ShowProblems,
+    )
+)]
 pub async fn show(
     request: HttpRequest,
     state: web::Data<AppState>,
@@ -288,6 +383,8 @@ pub async fn show(
     })
     .await
 }
+
+problems!(ShowProblems: ADDRESSES, STORES; UnknownPoll);
 
 /// A poll and its results.
 pub(super) async fn shown(state: &AppState, id: PollId) -> Result<HttpResponse, Problem> {
@@ -415,6 +512,23 @@ async fn results(state: &AppState, poll: &Poll, items: Vec<Item>) -> Result<Resu
 }
 
 /// Sets the whole selection of a voter.
+///
+/// Votes on other choices of the poll are taken back. Sent again, it changes nothing more.
+#[utoipa::path(
+    put,
+    path = "/v1/polls/{id}/votes/{voter_id}",
+    operation_id = "setSelection",
+    tag = "Polls",
+    params(("id" = values::PollReference, Path, example = json!(1)), ("voter_id" = values::VoterId, Path, description = "The voter, percent-encoded.", example = json!("ada"))),
+    request_body(content = SelectionBody, example = json!({ "items": [2] })),
+    security(("apiKey" = ["vote"]), ("voterToken" = []), ("voterCookie" = []), ()),
+    extensions(("x-open" = json!(["voters"]))),
+    responses(
+        (status = 200, description = "What the voter holds now.", body = SelectionAnswer,
+            headers(("Cache-Control" = String)), example = json!(examples::selection())),
+        SelectProblems,
+    )
+)]
 pub async fn select(
     caller: Caller,
     state: web::Data<AppState>,
@@ -432,7 +546,30 @@ pub async fn select(
     set(&state, &caller, poll, voter.0, items).await
 }
 
+problems!(
+    SelectProblems: WRITES, ADDRESSES, BODIES, CALLERS, VOTES;
+    BodyTooLarge, NotYourVote, UnknownPoll, NotOpenYet, Closed, TooManyChoices, TooManyChanges, NotInPoll,
+    BallotMissing
+);
+
 /// Takes back all that a voter holds in a poll.
+///
+/// Sent again, it changes nothing more.
+#[utoipa::path(
+    delete,
+    path = "/v1/polls/{id}/votes/{voter_id}",
+    operation_id = "takeBackSelection",
+    tag = "Polls",
+    params(("id" = values::PollReference, Path, example = json!(1)), ("voter_id" = values::VoterId, Path, description = "The voter, percent-encoded.", example = json!("ada"))),
+    security(("apiKey" = ["vote"]), ("voterToken" = []), ("voterCookie" = []), ()),
+    extensions(("x-open" = json!(["voters"]))),
+    responses(
+        (status = 200, description = "The voter holds nothing in the poll.", body = SelectionAnswer,
+            headers(("Cache-Control" = String)),
+            example = json!({ "poll_id": 1, "voter_id": "ada", "items": [] })),
+        TakeBackProblems,
+    )
+)]
 pub async fn take_back(
     caller: Caller,
     state: web::Data<AppState>,
@@ -447,6 +584,11 @@ pub async fn take_back(
     state.admit(&caller, Some(&voter.0), None).await?;
     set(&state, &caller, poll, voter.0, Vec::new()).await
 }
+
+problems!(
+    TakeBackProblems: WRITES, ADDRESSES, CALLERS, VOTES;
+    NotYourVote, UnknownPoll, NotOpenYet, Closed, BallotMissing
+);
 
 async fn set(
     state: &AppState,
@@ -470,6 +612,20 @@ async fn set(
 }
 
 /// Shows what a voter holds in a poll.
+#[utoipa::path(
+    get,
+    path = "/v1/polls/{id}/votes/{voter_id}",
+    operation_id = "showSelection",
+    tag = "Polls",
+    params(("id" = values::PollReference, Path, example = json!(1)), ("voter_id" = values::VoterId, Path, description = "The voter, percent-encoded.", example = json!("ada"))),
+    security(("apiKey" = ["vote"]), ("voterToken" = []), ("voterCookie" = []), ()),
+    extensions(("x-open" = json!(["voters"]))),
+    responses(
+        (status = 200, description = "What the voter holds.", body = SelectionAnswer,
+            headers(("Cache-Control" = String)), example = json!(examples::selection())),
+        SelectedProblems,
+    )
+)]
 pub async fn selected(
     caller: Caller,
     state: web::Data<AppState>,
@@ -484,6 +640,8 @@ pub async fn selected(
     let items = state.ledger.selection(poll, &voter.0).await?;
     Ok(selection_answer(poll, &voter.0, items, false))
 }
+
+problems!(SelectedProblems: ADDRESSES, CALLERS, STORES; NotYourVote, UnknownPoll);
 
 /// The answer to a selection. `repeated`: nothing was stored, since it was so already.
 pub fn selection_answer(

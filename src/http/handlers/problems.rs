@@ -3,19 +3,48 @@
 use actix_web::{HttpRequest, HttpResponse};
 
 use super::pages::file;
-use crate::http::problem::Problem;
+use crate::http::description::{problems, values};
+use crate::http::problem::{DOCUMENT, Problem, sections};
 
-const DOCUMENT: &str = include_str!("../../../docs/PROBLEMS.md");
 const CONTENT_TYPE: &str = "text/markdown; charset=utf-8";
-/// What begins a section; a slug follows.
-const HEADING: &str = "## ";
 
-/// Shows the whole document.
+/// Shows what all problem types mean.
+#[utoipa::path(
+    get,
+    path = "/problems",
+    operation_id = "showProblems",
+    tag = "Problems",
+    responses(
+        (status = 200, description = "The document, in Markdown: a section for each problem type.",
+            body = String, content_type = "text/markdown; charset=utf-8",
+            headers(("Cache-Control" = String), ("Content-Security-Policy" = String)),
+            example = json!("# Problems\n\nEach error is `application/problem+json` (RFC 9457). …")),
+        PageProblems,
+    )
+)]
 pub async fn list() -> HttpResponse {
     file(CONTENT_TYPE, DOCUMENT)
 }
 
-/// Shows the section of one problem type.
+problems!(PageProblems);
+
+/// Shows what one problem type means.
+///
+/// The `type` of each problem is this address.
+#[utoipa::path(
+    get,
+    path = "/problems/{slug}",
+    operation_id = "showProblem",
+    tag = "Problems",
+    params(("slug" = values::ProblemSlug, Path, description = "The last part of a problem's `type`.", example = json!("full"))),
+    responses(
+        (status = 200, description = "The section of this problem type, in Markdown.",
+            body = String, content_type = "text/markdown; charset=utf-8",
+            headers(("Cache-Control" = String), ("Content-Security-Policy" = String)),
+            example = json!("## full\n\nStatus 409, title \"Full\".\n\n…")),
+        ProblemProblems,
+    )
+)]
 pub async fn show(request: HttpRequest) -> Result<HttpResponse, Problem> {
     let slug = request.match_info().query("slug");
     match sections().find(|(heading, _)| *heading == slug) {
@@ -24,64 +53,4 @@ pub async fn show(request: HttpRequest) -> Result<HttpResponse, Problem> {
     }
 }
 
-/// Each section: its slug, and its text from the heading on.
-fn sections() -> impl Iterator<Item = (&'static str, &'static str)> {
-    let starts = || {
-        DOCUMENT
-            .match_indices(HEADING)
-            .map(|(at, _)| at)
-            .filter(|at| DOCUMENT[..*at].ends_with('\n'))
-    };
-    let ends = starts().skip(1).chain([DOCUMENT.len()]);
-    starts().zip(ends).map(|(start, end)| {
-        let text = DOCUMENT[start..end].trim_end();
-        let heading = text.lines().next().unwrap_or_default();
-        (heading.trim_start_matches(HEADING), text)
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    use super::*;
-    use crate::http::problem::Kind;
-
-    #[test]
-    fn each_problem_type_has_its_section_and_each_section_its_type() {
-        let headings: Vec<&str> = sections().map(|(heading, _)| heading).collect();
-        let types: Vec<&str> = Kind::ALL.iter().map(|kind| kind.slug()).collect();
-        assert_eq!(headings, types, "in the order of the table, each once");
-        assert_eq!(types.iter().collect::<BTreeSet<_>>().len(), types.len());
-    }
-
-    #[test]
-    fn each_section_says_its_types_status_and_title_and_what_would_be_right() {
-        for ((_, text), kind) in sections().zip(Kind::ALL) {
-            let first = format!("Status {}, title \"{}\".", kind.status().as_u16(), kind.title());
-            assert_eq!(text.lines().nth(2), Some(&*first), "{}", kind.slug());
-            assert!(text.contains("\nRight: "), "{}", kind.slug());
-        }
-    }
-
-    #[test]
-    fn each_example_in_a_section_is_of_its_type() {
-        let mut examples = 0;
-        for ((_, text), kind) in sections().zip(Kind::ALL) {
-            for line in text.lines().filter(|line| line.starts_with('{')) {
-                let body: serde_json::Value = serde_json::from_str(line).expect(line);
-                assert_eq!(
-                    (&body["type"], &body["title"], &body["status"]),
-                    (
-                        &kind.address().into(),
-                        &kind.title().into(),
-                        &kind.status().as_u16().into()
-                    ),
-                    "{line}"
-                );
-                examples += 1;
-            }
-        }
-        assert!(examples > 5, "{examples}");
-    }
-}
+problems!(ProblemProblems; NotFound);

@@ -2,29 +2,63 @@
 
 use actix_web::{HttpResponse, web};
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use crate::domain::{ItemId, VoteId};
+use crate::http::description::{problems, values};
 use crate::http::extract::PathVote;
 use crate::http::problem::Problem;
 use crate::http::state::AppState;
 
-#[derive(Serialize)]
+/// What became of a vote.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Receipt)]
 struct ReceiptBody {
+    #[schema(value_type = values::Id)]
     vote_id: VoteId,
+    #[schema(value_type = values::Id)]
     item_id: ItemId,
     /// What the row adds to its item's count.
+    #[schema(value_type = values::VoteValue)]
     value: i16,
+    /// The vote's number, on an item that numbers its votes.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = values::Id)]
     number: Option<i64>,
-    /// Whether the row takes the voter's vote back.
+    /// True if the row takes the voter's vote back; otherwise left out.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     retraction: bool,
     /// `stored`: it is a committed row. `counted`: it is in the live count. `saved`: it is in the
     /// saved count too. It may say less than is so, and never more.
+    #[schema(value_type = State)]
     state: &'static str,
 }
 
-/// Shows a vote's receipt. Who voted is not in it: ids can be guessed.
+/// How far a vote has come: the names in its schema.
+#[derive(ToSchema)]
+#[schema(as = VoteState, rename_all = "lowercase")]
+#[expect(dead_code, reason = "it is here for its schema")]
+enum State {
+    Stored,
+    Counted,
+    Saved,
+}
+
+/// Shows a vote's receipt.
+///
+/// Who voted is not in it: ids can be guessed.
+#[utoipa::path(
+    get,
+    path = "/v1/votes/{id}",
+    operation_id = "showReceipt",
+    tag = "Votes",
+    params(("id" = values::Id, Path, description = "The `vote_id` of a vote's answer.", example = json!(1))),
+    responses(
+        (status = 200, description = "The receipt.", body = ReceiptBody,
+            example = json!({ "vote_id": 1, "item_id": 1, "value": 1, "state": "counted" })),
+        ReceiptProblems,
+    )
+)]
 pub async fn show(state: web::Data<AppState>, id: PathVote) -> Result<HttpResponse, Problem> {
     let Some(receipt) = state.ledger.receipt(id.0).await? else {
         return Err(Problem::unknown_vote(id.0));
@@ -48,3 +82,5 @@ pub async fn show(state: web::Data<AppState>, id: PathVote) -> Result<HttpRespon
         },
     }))
 }
+
+problems!(ReceiptProblems: STORES; Malformed, UnknownVote);

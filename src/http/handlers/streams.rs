@@ -6,10 +6,12 @@ use actix_web::http::Method;
 use actix_web::http::header::{self, HeaderName, HeaderValue};
 use actix_web::{HttpRequest, HttpResponse, web};
 use serde::Deserialize;
+use utoipa::IntoParams;
 
 use crate::domain::{ItemId, PollId, Reference};
 use crate::http::access::client_address;
 use crate::http::connection::Activity;
+use crate::http::description::{examples, problems, values};
 use crate::http::extract::{Field, Form, PathItemReference, PathPollReference, Query, Takes, reference};
 use crate::http::limits::{STREAM_LIMIT_ITEMS, STREAM_LIMIT_POLLS, STREAM_LIMIT_QUERY_BYTES};
 use crate::http::problem::Problem;
@@ -23,12 +25,15 @@ static X_ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-bufferin
 static NO: HeaderValue = HeaderValue::from_static("no");
 
 /// The query of a stream: at least one of both.
-#[derive(Deserialize)]
+#[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub struct StreamQuery {
-    /// Ids of items, or `key:` and a key, separated by commas.
+    /// Ids of items, or `key:` and a key, separated by commas; at most 100.
+    #[param(min_length = 1, example = "1")]
     items: Option<String>,
-    /// Ids of polls, or `key:` and a key, separated by commas.
+    /// Ids of polls, or `key:` and a key, separated by commas; at most 10.
+    #[param(min_length = 1)]
     polls: Option<String>,
 }
 
@@ -80,6 +85,22 @@ fn list<Id: std::str::FromStr>(
 }
 
 /// Streams the counts of several items and polls.
+///
+/// Server-sent events (`text/event-stream`) without an end. First all that is watched, then what
+/// changed, in the shapes of `GET`: `data` has `items` and `polls`. A client that comes back sends the last `id` as `Last-Event-ID`,
+/// and gets what differs from it.
+#[utoipa::path(
+    get,
+    path = "/v1/stream",
+    operation_id = "stream",
+    tag = "Streams",
+    params(StreamQuery, LastEventId),
+    responses(
+        (status = 200, description = "The events.", body = String, content_type = "text/event-stream",
+            headers(("Cache-Control" = String), ("X-Accel-Buffering" = String)), example = json!(examples::events())),
+        SomeProblems,
+    )
+)]
 pub async fn some(
     request: HttpRequest,
     state: web::Data<AppState>,
@@ -93,6 +114,22 @@ pub async fn some(
 }
 
 /// Streams the counts of an item.
+///
+/// Server-sent events (`text/event-stream`) without an end. First all that is watched, then what
+/// changed, in the shapes of `GET`: `data` has `items` and `polls`. A client that comes back sends the last `id` as `Last-Event-ID`,
+/// and gets what differs from it.
+#[utoipa::path(
+    get,
+    path = "/v1/items/{id}/stream",
+    operation_id = "streamItem",
+    tag = "Streams",
+    params(("id" = values::ItemReference, Path, example = json!(1)), LastEventId),
+    responses(
+        (status = 200, description = "The events.", body = String, content_type = "text/event-stream",
+            headers(("Cache-Control" = String), ("X-Accel-Buffering" = String)), example = json!(examples::events())),
+        ItemProblems,
+    )
+)]
 pub async fn of_item(
     request: HttpRequest,
     state: web::Data<AppState>,
@@ -106,6 +143,22 @@ pub async fn of_item(
 }
 
 /// Streams a poll and its results.
+///
+/// Server-sent events (`text/event-stream`) without an end. First all that is watched, then what
+/// changed, in the shapes of `GET`: `data` has `items` and `polls`. A client that comes back sends the last `id` as `Last-Event-ID`,
+/// and gets what differs from it.
+#[utoipa::path(
+    get,
+    path = "/v1/polls/{id}/stream",
+    operation_id = "streamPoll",
+    tag = "Streams",
+    params(("id" = values::PollReference, Path, example = json!(1)), LastEventId),
+    responses(
+        (status = 200, description = "The events.", body = String, content_type = "text/event-stream",
+            headers(("Cache-Control" = String), ("X-Accel-Buffering" = String)), example = json!(examples::events())),
+        PollProblems,
+    )
+)]
 pub async fn of_poll(
     request: HttpRequest,
     state: web::Data<AppState>,
@@ -116,6 +169,20 @@ pub async fn of_poll(
         ..Wanted::default()
     };
     open(&request, &state, wanted).await
+}
+
+problems!(SomeProblems: ADDRESSES, STORES; UnknownItem, UnknownPoll, TooManyStreams, TooManyStreamsOfAddress);
+problems!(ItemProblems: ADDRESSES, STORES; UnknownItem, TooManyStreams, TooManyStreamsOfAddress);
+problems!(PollProblems: ADDRESSES, STORES; UnknownPoll, TooManyStreams, TooManyStreamsOfAddress);
+
+/// The header of a client that comes back.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Header)]
+#[expect(dead_code, reason = "it only describes the header")]
+struct LastEventId {
+    /// The `id` of the last event; on whatever server it came.
+    #[param(rename = "Last-Event-ID", example = "0a1b2c3d4e5f")]
+    last_event_id: Option<String>,
 }
 
 async fn open(request: &HttpRequest, state: &AppState, wanted: Wanted) -> Result<HttpResponse, Problem> {

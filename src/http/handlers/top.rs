@@ -2,11 +2,13 @@
 
 use actix_web::{HttpRequest, HttpResponse, web};
 use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
 
 use super::csv;
 use crate::counts::TOP_LIMIT_ITEMS;
 use crate::domain::{Count, ItemId, Moment, PollId, Reference, TopBy, TopItem, TopKind, TopOver};
-use crate::http::conditional::{self, Format, Found};
+use crate::http::conditional::{self, Format, Found, NotModified, TagHeader};
+use crate::http::description::{examples, problems, values};
 use crate::http::extract::{Field, Form, Query, Takes, reference};
 use crate::http::problem::Problem;
 use crate::http::state::AppState;
@@ -14,15 +16,23 @@ use crate::http::state::AppState;
 /// Items in the answer, unless `limit` says otherwise.
 const TOP_DEFAULT_ITEMS: usize = 10;
 
-#[derive(Deserialize)]
+#[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
 pub struct TopQuery {
-    /// What items are ordered by: net, up or movement.
+    /// What items are ordered by: `net`, up-votes less down-votes; `up`, up-votes; `movement`, both
+    /// together. Without it, `net`.
+    #[param(value_type = Option<values::TopBy>)]
     by: Option<String>,
-    /// Over which time: all, hour or day.
+    /// `all`: what the items have; `hour` or `day`: what changed in the last hour or day. Without it,
+    /// `all`.
+    #[param(value_type = Option<values::TopOver>)]
     over: Option<String>,
     /// Only the choices of this poll.
+    #[param(value_type = Option<values::PollReference>)]
     poll: Option<String>,
+    /// How many items; without it, 10.
+    #[param(minimum = 1, maximum = 100)]
     limit: Option<i64>,
 }
 
@@ -82,38 +92,61 @@ fn named<T: Copy + Default>(
     })
 }
 
-#[derive(Serialize)]
+/// A top list.
+#[derive(Serialize, ToSchema)]
+#[schema(as = TopList)]
 struct TopBody<'a> {
+    #[schema(value_type = values::TopBy)]
     by: &'static str,
+    #[schema(value_type = values::TopOver)]
     over: &'static str,
+    /// Left out: the list is of all items.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = values::Id)]
     poll_id: Option<PollId>,
-    /// From when on votes are counted; null: from the first.
+    /// From when on votes are in it; null: from the first.
+    #[schema(required, value_type = Option<values::Time>)]
     since: Option<Moment>,
     /// Up to when they are, about; null: no worker has summed any yet.
+    #[schema(required, value_type = Option<values::Time>)]
     as_of: Option<Moment>,
     items: Vec<TopItemBody<'a>>,
 }
 
-#[derive(Serialize)]
+/// An item of a top list.
+#[derive(Serialize, ToSchema)]
+#[schema(as = TopItem)]
 struct TopItemBody<'a> {
+    #[schema(value_type = values::Id)]
     id: ItemId,
+    #[schema(value_type = values::Name)]
     name: &'a str,
+    /// Your own key, if the item has one.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = values::Key)]
     key: Option<&'a str>,
-    /// The saved counts.
+    /// The saved count, up-votes less down-votes.
+    #[schema(value_type = values::NetCount)]
     vote_count: i64,
+    #[schema(value_type = values::Total)]
     up_count: i64,
+    #[schema(value_type = values::Total)]
     down_count: i64,
-    /// What changed in the time that the list is over.
+    /// What changed in the time that the list is over; left out over all time.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     change: Option<ChangeBody>,
 }
 
-#[derive(Serialize)]
+/// How an item's counts changed. What was taken back counts against what was cast.
+#[derive(Serialize, ToSchema)]
+#[schema(as = CountChange)]
 struct ChangeBody {
+    #[schema(value_type = values::NetCount)]
     vote_count: i64,
+    #[schema(value_type = values::NetCount)]
     up_count: i64,
+    #[schema(value_type = values::NetCount)]
     down_count: i64,
 }
 
@@ -166,6 +199,25 @@ const TOP_COLUMNS: [&str; 9] = [
 ];
 
 /// Shows a top list.
+///
+/// The counts are the saved ones. `as_of` says up to when votes are in the list.
+#[utoipa::path(
+    get,
+    path = "/v1/items/top",
+    operation_id = "listTopItems",
+    tag = "Items",
+    params(TopQuery, TagHeader),
+    responses(
+        (status = 200, description = "The first items; in CSV, if the header Accept prefers it.",
+            headers(("ETag" = String), ("Cache-Control" = String)),
+            content(
+                (TopBody = "application/json", example = json!(examples::top_list())),
+                (String = "text/csv; charset=utf-8", example = json!(examples::TOP_LIST_CSV)),
+            )),
+        NotModified,
+        ShowProblems,
+    )
+)]
 pub async fn show(
     request: HttpRequest,
     state: web::Data<AppState>,
@@ -205,3 +257,5 @@ pub async fn show(
     })
     .await
 }
+
+problems!(ShowProblems: ADDRESSES, STORES; UnknownPoll);

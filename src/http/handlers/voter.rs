@@ -3,18 +3,22 @@
 use actix_web::http::header;
 use actix_web::{HttpResponse, web};
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::domain::VoterId;
 use crate::http::access::{Caller, Visitor, VoterCookies, new_visitor};
+use crate::http::description::{problems, values};
 use crate::http::extract::{Field, Form, Json, Takes};
 use crate::http::problem::{Kind, Problem};
 use crate::http::state::AppState;
 
 /// The body of a request for a cookie.
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = NewVoter, examples(json!({ "voter_id": "ada" })))]
 pub struct VoterBody {
     /// Whose cookie it is to be. Without it, that of a new voter.
+    #[schema(value_type = Option<values::VoterId>)]
     voter_id: Option<String>,
 }
 
@@ -22,8 +26,11 @@ impl Form for VoterBody {
     const FIELDS: &'static [Field] = &[Field::optional("voter_id", Takes::Text)];
 }
 
-#[derive(Serialize)]
+/// Who the caller is as a voter.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Voter)]
 struct VoterAnswer<'a> {
+    #[schema(value_type = values::VoterId)]
     voter_id: &'a str,
 }
 
@@ -36,6 +43,21 @@ fn answer(mut response: actix_web::HttpResponseBuilder, voter: &VoterId) -> Http
 }
 
 /// Shows which voter the caller is.
+///
+/// By a voter's own cookie or token; an API key is of no voter.
+#[utoipa::path(
+    get,
+    path = "/v1/voter",
+    operation_id = "showVoter",
+    tag = "Voters",
+    security(("voterToken" = []), ("voterCookie" = []), ("apiKey" = ["vote"]), ()),
+    extensions(("x-open" = json!(["all"]))),
+    responses(
+        (status = 200, description = "The voter.", body = VoterAnswer, headers(("Cache-Control" = String)),
+            example = json!({ "voter_id": "ada" })),
+        ShowProblems,
+    )
+)]
 pub async fn show(caller: Caller) -> Result<HttpResponse, Problem> {
     match caller.own_voter() {
         Some(voter) => Ok(answer(HttpResponse::Ok(), voter)),
@@ -43,7 +65,30 @@ pub async fn show(caller: Caller) -> Result<HttpResponse, Problem> {
     }
 }
 
-/// Gives a cookie: of the voter whom a backend names, or of a new one.
+problems!(ShowProblems: STORES; Malformed, CredentialNotValid, TokenExpired, NoVoter);
+
+/// Gives a voter's cookie.
+///
+/// Of the voter whom a backend names, with an API key; without `voter_id`, of a new voter, where the
+/// server is open to `visitors`. Whoever is a voter already stays one. Where the server has no keys for
+/// cookies it is 404.
+#[utoipa::path(
+    post,
+    path = "/v1/voter",
+    operation_id = "createVoter",
+    tag = "Voters",
+    request_body(content = VoterBody, example = json!({})),
+    security(("apiKey" = ["vote"]), ("voterToken" = []), ("voterCookie" = []), ()),
+    extensions(("x-open" = json!(["visitors"]))),
+    responses(
+        (status = 201, description = "The voter of the new cookie.", body = VoterAnswer,
+            headers(("Cache-Control" = String)),
+            example = json!({ "voter_id": "visitor-0123456789abcdefghijkl" })),
+        (status = 200, description = "The voter that the caller is already.", body = VoterAnswer,
+            headers(("Cache-Control" = String)), example = json!({ "voter_id": "ada" })),
+        CreateProblems,
+    )
+)]
 pub async fn create(
     visitor: Visitor,
     state: web::Data<AppState>,
@@ -76,13 +121,34 @@ pub async fn create(
     Ok(answer(response, &voter))
 }
 
-/// Takes the cookie out of the caller's browser. It stays valid for whoever has a copy.
+problems!(
+    CreateProblems: WRITES, BODIES, CALLERS, STORES;
+    BodyTooLarge, NotFound, NotYourVote, Throttled, VoteNotStored
+);
+
+/// Takes the cookie out of the caller's browser.
+///
+/// It stays valid for whoever has a copy.
+#[utoipa::path(
+    delete,
+    path = "/v1/voter",
+    operation_id = "forgetVoter",
+    tag = "Voters",
+    security((), ("voterToken" = []), ("voterCookie" = []), ("apiKey" = ["vote"])),
+    extensions(("x-open" = json!(["all"]))),
+    responses(
+        (status = 204, description = "The browser has no cookie any more."),
+        ForgetProblems,
+    )
+)]
 pub async fn forget(_: Visitor, state: web::Data<AppState>) -> Result<HttpResponse, Problem> {
     cookies(&state)?;
     Ok(HttpResponse::NoContent()
         .insert_header((header::SET_COOKIE, VoterCookies::removal()))
         .finish())
 }
+
+problems!(ForgetProblems: WRITES, STORES; Malformed, NotFound, CredentialNotValid, TokenExpired);
 
 fn cookies(state: &AppState) -> Result<&VoterCookies, Problem> {
     state.access.cookies.as_ref().ok_or_else(|| {

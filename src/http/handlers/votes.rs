@@ -3,24 +3,29 @@
 use actix_web::http::{StatusCode, header};
 use actix_web::{HttpResponse, web};
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::domain::{
     AddressHash, BallotHash, Count, Digest, IdempotencyKey, ItemId, NewVote, StoredVote, Value, VoteId,
     VoteRequest, VoterId,
 };
 use crate::http::access::Caller;
+use crate::http::description::{examples, problems, values};
 use crate::http::extract::{Field, Form, Json, KeyHeader, PathItemReference, PathVoter, Takes};
 use crate::http::problem::Problem;
 use crate::http::state::AppState;
 use crate::votes::{Cast, CastError, VoteQueue};
 
 /// The body of a vote.
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = NewVote, examples(json!({ "voter_id": "ada", "value": 1 })))]
 pub struct VoteBody {
     /// Who votes. A vote without it is anonymous and always counts.
+    #[schema(value_type = Option<values::VoterId>)]
     voter_id: Option<String>,
     /// 1 or −1. Without it, 1.
+    #[schema(value_type = Option<values::VoteValue>)]
     value: Option<i64>,
     /// The ballot that buys the vote.
     ballot: Option<String>,
@@ -35,10 +40,12 @@ impl Form for VoteBody {
 }
 
 /// The body of a change.
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[schema(as = VoteChange, examples(json!({ "value": -1 })))]
 pub struct ChangeBody {
     /// 1 or −1.
+    #[schema(value_type = values::VoteValue)]
     value: i64,
 }
 
@@ -63,21 +70,33 @@ impl ChangeBody {
     }
 }
 
-#[derive(Clone, Copy, Serialize)]
+/// A vote, and the counts of its item.
+#[derive(Clone, Copy, Serialize, ToSchema)]
+#[schema(as = Vote)]
 pub(super) struct Answer<'a> {
     /// Null if the voter has never voted on the item, and if the vote is secret.
+    #[schema(required, value_type = Option<values::Id>)]
     vote_id: Option<VoteId>,
+    #[schema(value_type = values::Id)]
     item_id: ItemId,
+    /// Null of an anonymous vote.
+    #[schema(required, value_type = Option<values::VoterId>)]
     voter_id: Option<&'a str>,
     /// 0 after a retraction.
+    #[schema(value_type = values::HeldValue)]
     value: i16,
+    /// The vote's number, on an item that numbers its votes.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = values::Id)]
     number: Option<i64>,
     /// The live count, this vote in it; null while Redis is unavailable.
+    #[schema(required, value_type = Option<values::NetCount>)]
     vote_count: Option<i64>,
+    #[schema(required, value_type = Option<values::Total>)]
     up_count: Option<i64>,
+    #[schema(required, value_type = Option<values::Total>)]
     down_count: Option<i64>,
-    /// Whether nothing was stored, since it was so already.
+    /// True if nothing was stored, since it was so already; otherwise left out.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     repeated: bool,
 }
@@ -105,13 +124,19 @@ impl<'a> Answer<'a> {
 }
 
 /// The vote that a voter holds.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 struct HeldVote<'a> {
+    #[schema(value_type = values::Id)]
     vote_id: VoteId,
+    #[schema(value_type = values::Id)]
     item_id: ItemId,
+    #[schema(value_type = values::VoterId)]
     voter_id: &'a str,
+    #[schema(value_type = values::VoteValue)]
     value: i16,
+    /// The vote's number, on an item that numbers its votes.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = values::Id)]
     number: Option<i64>,
 }
 
@@ -153,6 +178,33 @@ impl VoteBody {
 }
 
 /// Casts a vote.
+///
+/// An empty body is an anonymous vote of 1, unless a cookie or a token says who votes. The same voter
+/// again gets the vote that the voter holds, with 200 and `"repeated": true`. With an Idempotency-Key
+/// an anonymous vote, too, is safe to try again. A vote with a ballot takes no other credential.
+#[utoipa::path(
+    post,
+    path = "/v1/items/{id}/votes",
+    operation_id = "castVote",
+    tag = "Votes",
+    params(
+        ("id" = values::ItemReference, Path, example = json!(1)),
+        ("Idempotency-Key" = Option<values::IdempotencyKey>, Header,
+            description = "Under one key a vote is stored once. Not for secret polls."),
+    ),
+    request_body(content = VoteBody, example = json!({ "voter_id": "ada", "value": 1 })),
+    security(("apiKey" = ["vote"]), ("voterToken" = []), ("voterCookie" = []), ()),
+    extensions(("x-open" = json!(["anonymous", "voters"]))),
+    responses(
+        (status = 201, description = "A new vote.", body = Answer, example = json!(examples::vote())),
+        (status = 200, description = "The vote that the voter holds already.", body = Answer,
+            example = json!({
+                "vote_id": 1, "item_id": 1, "voter_id": "ada", "value": 1,
+                "vote_count": 8, "up_count": 9, "down_count": 1, "repeated": true
+            })),
+        CastProblems,
+    )
+)]
 pub async fn cast(
     caller: Caller,
     state: web::Data<AppState>,
@@ -185,6 +237,12 @@ pub async fn cast(
         cast_one(&state.votes, vote, ballot, key, address).await?,
     )
 }
+
+problems!(
+    CastProblems: WRITES, ADDRESSES, BODIES, CALLERS, VOTES;
+    BodyTooLarge, NotYourVote, UnknownItem, Full, NotOpenYet, Closed, TooManyChoices, TooManyChanges,
+    ValueNotTaken, VoterMissing, BallotMissing, BallotNotTaken, BallotNotValid, IdempotencyKeyReused
+);
 
 /// Casts one vote: to be decided, if it has a ballot or a key.
 pub(super) async fn cast_one(
@@ -228,6 +286,29 @@ pub(super) fn digest(vote: &NewVote, ballot: Option<&BallotHash>) -> Digest {
 }
 
 /// Sets what a voter holds on an item.
+///
+/// Sent again, it changes nothing more. In a poll with one choice it moves the vote.
+#[utoipa::path(
+    put,
+    path = "/v1/items/{id}/votes/{voter_id}",
+    operation_id = "setVote",
+    tag = "Votes",
+    params(("id" = values::ItemReference, Path, example = json!(1)), ("voter_id" = values::VoterId, Path, description = "The voter, percent-encoded.", example = json!("ada"))),
+    request_body(content = ChangeBody, example = json!({ "value": -1 })),
+    security(("apiKey" = ["vote"]), ("voterToken" = []), ("voterCookie" = []), ()),
+    extensions(("x-open" = json!(["voters"]))),
+    responses(
+        (status = 201, description = "A new vote, also one that is moved here from another choice.",
+            body = Answer, example = json!(examples::vote())),
+        (status = 200, description = "A changed vote, or the one that the voter holds already.",
+            body = Answer,
+            example = json!({
+                "vote_id": 3, "item_id": 1, "voter_id": "ada", "value": -1,
+                "vote_count": 6, "up_count": 8, "down_count": 2
+            })),
+        ChangeProblems,
+    )
+)]
 pub async fn change(
     caller: Caller,
     state: web::Data<AppState>,
@@ -247,7 +328,32 @@ pub async fn change(
     set(&state, &caller, item, voter.0, Some(value)).await
 }
 
+problems!(
+    ChangeProblems: WRITES, ADDRESSES, BODIES, CALLERS, VOTES;
+    BodyTooLarge, NotYourVote, UnknownItem, Full, NotOpenYet, Closed, TooManyChoices, TooManyChanges,
+    ValueNotTaken, BallotMissing
+);
+
 /// Takes back what a voter holds on an item.
+///
+/// Sent again, it changes nothing more.
+#[utoipa::path(
+    delete,
+    path = "/v1/items/{id}/votes/{voter_id}",
+    operation_id = "takeBackVote",
+    tag = "Votes",
+    params(("id" = values::ItemReference, Path, example = json!(1)), ("voter_id" = values::VoterId, Path, description = "The voter, percent-encoded.", example = json!("ada"))),
+    security(("apiKey" = ["vote"]), ("voterToken" = []), ("voterCookie" = []), ()),
+    extensions(("x-open" = json!(["voters"]))),
+    responses(
+        (status = 200, description = "The voter holds nothing on the item.", body = Answer,
+            example = json!({
+                "vote_id": 4, "item_id": 1, "voter_id": "ada", "value": 0,
+                "vote_count": 7, "up_count": 8, "down_count": 1
+            })),
+        TakeBackProblems,
+    )
+)]
 pub async fn take_back(
     caller: Caller,
     state: web::Data<AppState>,
@@ -262,6 +368,11 @@ pub async fn take_back(
     state.admit(&caller, Some(&voter.0), Some(item)).await?;
     set(&state, &caller, item, voter.0, None).await
 }
+
+problems!(
+    TakeBackProblems: WRITES, ADDRESSES, CALLERS, VOTES;
+    NotYourVote, UnknownItem, NotOpenYet, Closed, BallotMissing
+);
 
 async fn set(
     state: &AppState,
@@ -280,6 +391,20 @@ async fn set(
 }
 
 /// Shows what a voter holds on an item.
+#[utoipa::path(
+    get,
+    path = "/v1/items/{id}/votes/{voter_id}",
+    operation_id = "showVote",
+    tag = "Votes",
+    params(("id" = values::ItemReference, Path, example = json!(1)), ("voter_id" = values::VoterId, Path, description = "The voter, percent-encoded.", example = json!("ada"))),
+    security(("apiKey" = ["vote"]), ("voterToken" = []), ("voterCookie" = []), ()),
+    extensions(("x-open" = json!(["voters"]))),
+    responses(
+        (status = 200, description = "The vote.", body = HeldVote, headers(("Cache-Control" = String)),
+            example = json!({ "vote_id": 1, "item_id": 1, "voter_id": "ada", "value": 1 })),
+        HeldProblems,
+    )
+)]
 pub async fn held(
     caller: Caller,
     state: web::Data<AppState>,
@@ -305,6 +430,8 @@ pub async fn held(
             number: vote.number,
         }))
 }
+
+problems!(HeldProblems: ADDRESSES, CALLERS, STORES; NotYourVote, UnknownItem, NoVote);
 
 /// The answer to a vote: 201 to a new one, 200 to a repeat, a change and a retraction.
 ///

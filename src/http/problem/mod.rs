@@ -2,8 +2,10 @@
 //!
 //! - `kinds`: the table of problem types.
 //! - `causes`: which problem an error of other modules is.
+//! - `document`: docs/PROBLEMS.md, which says what each means.
 
 mod causes;
+mod document;
 mod kinds;
 
 use actix_web::http::StatusCode;
@@ -12,7 +14,11 @@ use std::time::Duration;
 use actix_web::http::header::{self, HeaderName, HeaderValue};
 use actix_web::{HttpResponse, ResponseError};
 use serde::Serialize;
+use utoipa::openapi::schema::Type;
+use utoipa::openapi::{ObjectBuilder, RefOr, Schema};
+use utoipa::{PartialSchema, ToSchema};
 
+pub(in crate::http) use self::document::{DOCUMENT, example, meaning, sections};
 pub use self::kinds::Kind;
 use super::limits::{RETRY_AFTER_SECONDS, UNCREDENTIALED_LIMIT_BALLOTS};
 use crate::domain::{Scope, Throttle, ThrottledBy};
@@ -22,7 +28,7 @@ static RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy"
 
 /// Whether a vote that got no acknowledgement is stored. It tells an anonymous voter whether
 /// it is safe to try again. A 4xx answer does not say it: such a vote is never stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Stored {
     /// It is not stored and will not be: after another try it counts once.
@@ -54,21 +60,48 @@ struct Throttled {
     retry_after_seconds: u64,
 }
 
-/// The body of a problem's answer.
-#[derive(Serialize)]
+/// What is wrong with a request, and what would be right (RFC 9457).
+#[derive(Serialize, ToSchema)]
+#[schema(as = Problem)]
 pub struct Body<'a> {
+    /// The problem type: the address of what explains it, on the server that answers.
+    #[schema(value_type = ProblemType)]
     r#type: &'static str,
+    /// The same in each answer of a type.
     title: &'static str,
+    /// The status of the answer.
+    #[schema(minimum = 400, maximum = 599)]
     status: u16,
+    /// What is wrong this time, and what would be right. Its words may change.
     detail: &'a str,
+    /// The part of the request that is wrong: a field, a parameter or a header; `body`, `query`.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     field: Option<&'a str>,
+    /// Of a vote that got 503: whether it is stored.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Stored)]
     stored: Option<Stored>,
     /// After how many seconds another try makes sense.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, minimum = 1)]
     retry_after_seconds: Option<u64>,
 }
+
+/// The `type` of a problem, for its schema.
+pub(in crate::http) struct ProblemType;
+
+impl PartialSchema for ProblemType {
+    fn schema() -> RefOr<Schema> {
+        ObjectBuilder::new()
+            .schema_type(Type::String)
+            .enum_values(Some(Kind::ALL.iter().map(|kind| kind.address())))
+            .description(Some("The address of what explains a problem type."))
+            .into()
+    }
+}
+
+impl ToSchema for ProblemType {}
 
 impl Problem {
     /// A problem of this type. `detail` says what would be right.

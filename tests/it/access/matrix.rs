@@ -9,6 +9,7 @@ use tally::http::access::Open;
 
 use super::voters::{cookie, expired_token, forged_cookie, forged_token, knows_voters, token};
 use super::{Credential, api_key, operator, send_as};
+use crate::helpers::answers::{DESCRIPTION, NOT_DESCRIBED};
 use crate::helpers::tally::Tally;
 
 const ROUTES: &str = include_str!("../../../src/http/routes.rs");
@@ -180,5 +181,49 @@ async fn each_route_takes_the_credentials_that_the_table_says_and_no_other() {
                 }
             }
         }
+    }
+}
+
+/// The credentials that an operation takes, as the description has them.
+fn described(row: &Row) -> (String, BTreeSet<String>, bool, bool) {
+    let operation = &DESCRIPTION["paths"][&row.path][row.method.as_str().to_lowercase()];
+    let Some(requirements) = operation["security"].as_array() else {
+        return ("any".to_owned(), BTreeSet::from(["all".to_owned()]), false, true);
+    };
+    let has = |name: &str| requirements.iter().find_map(|one| one.get(name));
+    let scope = has("apiKey")
+        .and_then(|scopes| scopes[0].as_str())
+        .unwrap_or_default();
+    let open = operation["x-open"].as_array().into_iter().flatten();
+    let open = open.filter_map(|name| Some(name.as_str()?.to_owned())).collect();
+    assert_eq!(
+        has("voterCookie").is_some(),
+        has("voterToken").is_some(),
+        "{operation}"
+    );
+    let is_open = requirements.contains(&json!({}));
+    (scope.to_owned(), open, has("voterCookie").is_some(), is_open)
+}
+
+#[test]
+fn the_description_says_who_may_ask_as_the_table_does() {
+    let rows = rows();
+    for row in rows
+        .iter()
+        .filter(|row| !NOT_DESCRIBED.contains(&row.path.as_str()))
+    {
+        let said = format!("{} {} {}", row.method, row.path, row.with);
+        let (scope, open, is_own, may_be_open) = described(row);
+        assert_eq!((&scope, is_own), (&row.scope, row.is_own), "{said}");
+        // Of one request with several bodies, the description has all names.
+        let same = rows
+            .iter()
+            .filter(|one| one.method == row.method && one.path == row.path);
+        let expected: BTreeSet<String> = same
+            .filter(|one| one.open != "no" && one.with != "with a ballot")
+            .map(|one| one.open.clone())
+            .collect();
+        assert_eq!(open, expected, "{said}");
+        assert!(may_be_open, "{said}");
     }
 }

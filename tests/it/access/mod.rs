@@ -16,6 +16,7 @@ use serde_json::Value;
 use tally::domain::{ApiKey, ApiKeyId, NewApiKey, Scope};
 use tally::ledger::{OperatorLedger, Role};
 
+use crate::helpers::answers;
 use crate::helpers::tally::Tally;
 
 /// The ledger of `tally key`, with the login of an operator.
@@ -81,7 +82,7 @@ async fn send_with(
     header: Option<(&str, &str)>,
     body: Option<&Value>,
 ) -> (StatusCode, String) {
-    let mut request = tally.http.request(method, format!("{base}{path}"));
+    let mut request = tally.http.request(method.clone(), format!("{base}{path}"));
     if let Some((name, value)) = header {
         request = request.header(name, value);
     }
@@ -89,16 +90,16 @@ async fn send_with(
         request = request.json(body);
     }
     let answer = request.send().await.expect("an answer");
-    let status = answer.status();
+    let (status, headers) = (answer.status(), answer.headers().clone());
     // A stream has no end.
-    if answer
-        .headers()
+    if headers
         .get("content-type")
         .is_some_and(|kind| kind == "text/event-stream")
     {
         return (status, String::new());
     }
     let text = answer.text().await.expect("a text");
+    answers::check(&method, path, status, &headers, text.as_bytes());
     let body: Value = serde_json::from_str(&text).unwrap_or_default();
     let name = body["type"].as_str().unwrap_or_default();
     (status, name.trim_start_matches("/problems/").to_owned())

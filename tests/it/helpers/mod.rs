@@ -1,5 +1,6 @@
 //! What only the integration tests share; `testkit` has the rest.
 
+pub mod answers;
 pub mod pooler;
 pub mod programs;
 pub mod stores;

@@ -20,6 +20,7 @@ use tally::votes::{SeedBackoff, VoteQueue};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
+use super::answers;
 use super::stores::Stores;
 
 pub struct Tally {
@@ -186,13 +187,7 @@ impl Tally {
     }
 
     pub async fn get(&self, path: &str) -> (StatusCode, Value) {
-        let response = self
-            .http
-            .get(format!("{}{path}", self.base))
-            .send()
-            .await
-            .expect("an answer");
-        (response.status(), response.json().await.expect("JSON"))
+        self.send(Method::GET, path, None).await
     }
 
     /// An item with these fields beside its name.
@@ -235,17 +230,17 @@ impl Tally {
         path: &str,
         body: Option<&Value>,
     ) -> (StatusCode, Value) {
-        let mut request = self.http.request(method, format!("{base}{path}"));
+        let mut request = self.http.request(method.clone(), format!("{base}{path}"));
         if let Some(body) = body {
             request = request.json(body);
         }
         let response = request.send().await.expect("an answer");
-        (response.status(), response.json().await.expect("JSON"))
+        read_described(&method, path, response).await
     }
 
     pub async fn post(&self, path: &str, body: &Value) -> (StatusCode, Value) {
         let response = self.post_raw(path, "application/json", body.to_string()).await;
-        (response.status(), response.json().await.expect("JSON"))
+        read_described(&Method::POST, path, response).await
     }
 
     pub async fn post_raw(&self, path: &str, content_type: &str, body: impl Into<reqwest::Body>) -> Response {
@@ -343,6 +338,14 @@ impl Tally {
             .expect("the server ends")
             .expect("the server ends well");
     }
+}
+
+/// Reads an answer, which must be as the description says.
+async fn read_described(method: &Method, path: &str, response: Response) -> (StatusCode, Value) {
+    let (status, headers) = (response.status(), response.headers().clone());
+    let body = response.bytes().await.expect("a body");
+    answers::check(method, path, status, &headers, &body);
+    (status, serde_json::from_slice(&body).expect("JSON"))
 }
 
 /// A server's client of this Tally's Redis.

@@ -19,7 +19,7 @@ const EVENT_LIMIT: Duration = Duration::from_secs(60);
 /// A client that reads a stream.
 pub struct Reader {
     answer: Response,
-    rest: String,
+    rest: Vec<u8>,
     /// The id of the last event.
     pub last_id: String,
     /// What was shown last of each item and of each poll.
@@ -46,7 +46,7 @@ impl Reader {
         assert_eq!(answer.headers()["x-accel-buffering"], "no");
         Self {
             answer,
-            rest: String::new(),
+            rest: Vec::new(),
             last_id: String::new(),
             items: HashMap::new(),
             polls: HashMap::new(),
@@ -56,9 +56,10 @@ impl Reader {
     /// The next event; `None` at the end of the stream.
     pub async fn next(&mut self) -> Option<Value> {
         loop {
-            if let Some((frame, rest)) = self.rest.split_once("\n\n") {
-                let (frame, rest) = (frame.to_owned(), rest.to_owned());
-                self.rest = rest;
+            // A chunk may end within a character.
+            if let Some(end) = self.rest.windows(2).position(|two| two == b"\n\n") {
+                let frame = self.rest.drain(..end + 2).collect();
+                let frame = String::from_utf8(frame).expect("UTF-8");
                 match self.take(&frame) {
                     Some(event) => return Some(event),
                     None => continue,
@@ -66,7 +67,7 @@ impl Reader {
             }
             let bytes = timeout(EVENT_LIMIT, self.answer.chunk()).await.expect("an event");
             // A stream that is cut off ends, too.
-            self.rest += std::str::from_utf8(&bytes.ok()??).expect("UTF-8");
+            self.rest.extend_from_slice(&bytes.ok()??);
         }
     }
 

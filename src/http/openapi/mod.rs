@@ -1,0 +1,144 @@
+//! The description of the HTTP interface, in OpenAPI 3.1: one document of what stands beside the
+//! handlers, at `/openapi.json`, and the page at `/docs` that shows it.
+//!
+//! - `shared`: what each operation has alike: headers, credentials, who may ask.
+//! - `page`: the page. `samples`: a call of each operation, with curl and in JavaScript.
+//! - `kept`: answers that a browser keeps, and asks for again.
+
+mod kept;
+mod page;
+mod samples;
+mod shared;
+
+use std::sync::LazyLock;
+
+use actix_web::{HttpRequest, HttpResponse};
+use utoipa::OpenApi;
+
+use self::kept::Kept;
+use self::shared::Shared;
+use super::description::{problems, values};
+use super::handlers::{
+    access, api_keys, ballots, batches, edits, health, items, pages, polls, problems as problem_pages,
+    receipts, streams, top, voter, votes,
+};
+use super::problem;
+
+/// The content type of the document: JSON, which every tool reads.
+const CONTENT_TYPE: &str = "application/json";
+
+#[derive(OpenApi)]
+#[openapi(
+    // The version of the interface, as in its paths. No answer names the program's own.
+    info(title = "Tally", version = "1", description = include_str!("about.md")),
+    tags(
+        (name = "Items", description = "What is voted on, with its counts."),
+        (name = "Votes", description = "Casting a vote, changing it, taking it back, and what became of it."),
+        (name = "Polls", description = "Several items of which a voter chooses some."),
+        (name = "Ballots", description = "One-time tokens, each of which buys one vote."),
+        (name = "Streams", description = "Counts as they change: server-sent events."),
+        (name = "Access", description = "To whom a single item or poll is open on a closed server."),
+        (name = "Voters", description = "Who a browser is as a voter."),
+        (name = "API keys", description = "Which there are, and revoking them."),
+        (name = "Problems", description = "What each error means."),
+        (name = "Health", description = "Whether a server is well, and its metrics."),
+        (name = "Pages", description = "Pages for people, and this description."),
+    ),
+    // In the order of the page. A call of each, one after the other, finds what the calls before it made.
+    paths(
+        items::create, items::list, top::show, items::show, edits::item,
+        votes::cast, votes::held, votes::change, votes::take_back, batches::cast, receipts::show,
+        polls::create, polls::show, edits::poll, polls::select, polls::selected, polls::take_back,
+        ballots::of_item, ballots::of_poll,
+        streams::of_item, streams::of_poll, streams::some,
+        access::of_item, access::set_item, access::of_poll, access::set_poll,
+        voter::create, voter::show, voter::forget,
+        api_keys::list, api_keys::revoke,
+        problem_pages::list, problem_pages::show,
+        health::live, health::ready, health::metrics,
+        pages::html, document, page,
+    ),
+    // utoipa finds what bodies name, and not what parameters and problems name.
+    components(schemas(
+        values::Id, values::ItemReference, values::PollReference, values::VoterId, values::IdempotencyKey,
+        values::ProblemSlug, values::TopBy, values::TopOver, problem::Body<'static>, health::NotReady<'static>,
+    )),
+    modifiers(&Shared),
+)]
+struct Description;
+
+/// The document, as text.
+static DOCUMENT: LazyLock<Kept> =
+    LazyLock::new(|| Kept::new(CONTENT_TYPE, Description::openapi().to_json().unwrap_or_default()));
+
+/// The page.
+static PAGE: LazyLock<Kept> =
+    LazyLock::new(|| Kept::new("text/html; charset=utf-8", page::of(&Description::openapi())));
+
+/// The page's style sheet.
+static STYLE: LazyLock<Kept> =
+    LazyLock::new(|| Kept::new("text/css; charset=utf-8", include_str!("docs.css").to_owned()));
+
+/// The description of the HTTP interface: OpenAPI 3.1, as JSON.
+pub fn text() -> &'static str {
+    DOCUMENT.text()
+}
+
+/// Makes the document and the page, which takes some milliseconds, before a request waits for them.
+pub(super) fn prepare() {
+    LazyLock::force(&DOCUMENT);
+    LazyLock::force(&PAGE);
+}
+
+/// Shows this description.
+///
+/// OpenAPI 3.1, for programs that make clients, tests and pages of it.
+#[utoipa::path(
+    get,
+    path = "/openapi.json",
+    operation_id = "showDescription",
+    tag = "Pages",
+    params(("If-None-Match" = Option<String>, Header, description = "An ETag of an earlier answer.")),
+    responses(
+        (status = 200, description = "The description.", body = Object, content_type = "application/json",
+            headers(("ETag" = String), ("Cache-Control" = String), ("Content-Security-Policy" = String)),
+            example = json!({ "openapi": "3.1.0", "info": { "title": "Tally", "version": "1" }, "paths": {} })),
+        (status = 304, description = "It is the one that the client has.",
+            headers(("ETag" = String), ("Cache-Control" = String), ("Content-Security-Policy" = String))),
+        DocumentProblems,
+    )
+)]
+pub(super) async fn document(request: HttpRequest) -> HttpResponse {
+    DOCUMENT.answer(&request)
+}
+
+problems!(DocumentProblems);
+
+/// Shows this description to people.
+///
+/// One page, without script, that loads nothing from anywhere else.
+#[utoipa::path(
+    get,
+    path = "/docs",
+    operation_id = "showDocs",
+    tag = "Pages",
+    params(("If-None-Match" = Option<String>, Header, description = "An ETag of an earlier answer.")),
+    responses(
+        (status = 200, description = "The page.", body = String, content_type = "text/html; charset=utf-8",
+            headers(("ETag" = String), ("Cache-Control" = String), ("Content-Security-Policy" = String)),
+            example = json!("<!doctype html>…")),
+        (status = 304, description = "It is the one that the client has.",
+            headers(("ETag" = String), ("Cache-Control" = String), ("Content-Security-Policy" = String))),
+        DocsProblems,
+    )
+)]
+pub(super) async fn page(request: HttpRequest) -> HttpResponse {
+    PAGE.answer(&request)
+}
+
+problems!(DocsProblems);
+
+/// Shows the page's style sheet.
+pub(super) async fn style(request: HttpRequest) -> HttpResponse {
+    STYLE.answer(&request)
+}

@@ -1,0 +1,213 @@
+//! Holds answers against the description at `/openapi.json`: their status, their headers, their body.
+//! The description lets answers grow; here a member that it does not name is wrong.
+
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+
+use jsonschema::Validator;
+use reqwest::header::HeaderMap;
+use reqwest::{Method, StatusCode};
+use serde_json::{Map, Value, json};
+
+/// What belongs to pages, and is no part of the interface.
+pub const NOT_DESCRIBED: [&str; 3] = ["/page.css", "/page.js", "/docs.css"];
+/// Headers that the description speaks of in its text alone, or that HTTP itself has.
+const OF_ALL: [&str; 10] = [
+    "content-type",
+    "content-length",
+    "transfer-encoding",
+    "connection",
+    "date",
+    "x-content-type-options",
+    "referrer-policy",
+    "content-security-policy",
+    "strict-transport-security",
+    "vary",
+];
+
+/// The description, as a client reads it.
+pub static DESCRIPTION: LazyLock<Value> =
+    LazyLock::new(|| serde_json::from_str(tally::http::description()).expect("JSON"));
+
+/// The components with each body closed.
+static COMPONENTS: LazyLock<Value> = LazyLock::new(|| {
+    let mut components = json!({ "schemas": {} });
+    for (name, schema) in DESCRIPTION["components"]["schemas"].as_object().expect("schemas") {
+        components["schemas"][name] = closed(schema, true);
+    }
+    components
+});
+
+/// A schema that takes no member that it does not name. A part of another one stays open: the whole
+/// knows all parts.
+fn closed(schema: &Value, is_part: bool) -> Value {
+    let Some(members) = schema.as_object() else {
+        return schema.clone();
+    };
+    let mut all: Map<String, Value> = Map::new();
+    for (keyword, value) in members {
+        let value = match (keyword.as_str(), value) {
+            ("properties", Value::Object(properties)) => properties
+                .iter()
+                .map(|(name, property)| (name.clone(), closed(property, false)))
+                .collect(),
+            ("items", items) => closed(items, false),
+            ("oneOf" | "anyOf" | "allOf", Value::Array(parts)) => parts
+                .iter()
+                .map(|part| closed(part, keyword == "allOf"))
+                .collect(),
+            (_, other) => other.clone(),
+        };
+        all.insert(keyword.clone(), value);
+    }
+    let has_members = ["$ref", "allOf", "properties"]
+        .iter()
+        .any(|keyword| all.contains_key(*keyword));
+    if has_members && !is_part {
+        all.insert("unevaluatedProperties".to_owned(), Value::Bool(false));
+    }
+    Value::Object(all)
+}
+
+/// What reads a body of an answer.
+pub fn of_answer(schema: &Value) -> Validator {
+    validator(&closed(schema, false), &COMPONENTS)
+}
+
+/// What reads a body of a request.
+pub fn of_request(schema: &Value) -> Validator {
+    validator(schema, &DESCRIPTION["components"])
+}
+
+fn validator(schema: &Value, components: &Value) -> Validator {
+    let whole = json!({ "allOf": [schema], "components": components });
+    jsonschema::draft202012::options()
+        .should_validate_formats(true)
+        .build(&whole)
+        .unwrap_or_else(|error| panic!("{schema}: {error}"))
+}
+
+/// Says what is wrong with a value.
+pub fn wrong(validator: &Validator, value: &Value) -> Vec<String> {
+    let errors = validator.iter_errors(value);
+    errors
+        .map(|error| format!("at {}: {error}", error.instance_path()))
+        .collect()
+}
+
+/// What is described at a path; `None`: nothing is.
+fn path_of(path: &str) -> Option<(&'static str, &'static Value)> {
+    let path = path.split('?').next().unwrap_or_default();
+    let parts: Vec<&str> = path.split('/').collect();
+    let fits = |pattern: &str| {
+        let pattern: Vec<&str> = pattern.split('/').collect();
+        pattern.len() == parts.len()
+            && pattern
+                .iter()
+                .zip(&parts)
+                .all(|(of, part)| of == part || (of.starts_with('{') && !part.is_empty()))
+    };
+    let paths = DESCRIPTION["paths"].as_object().expect("paths");
+    let found = paths.iter().find(|(pattern, _)| fits(pattern));
+    found.map(|(pattern, item)| (pattern.as_str(), item))
+}
+
+/// Holds an answer against the description.
+///
+/// # Panics
+/// When it is not as described.
+pub fn check(method: &Method, path: &str, status: StatusCode, headers: &HeaderMap, body: &[u8]) {
+    let said = || format!("{method} {path}: {status} {}", String::from_utf8_lossy(body));
+    let path_only = path.split('?').next().unwrap_or_default();
+    if NOT_DESCRIBED.contains(&path_only) || *method == Method::OPTIONS {
+        return;
+    }
+    // What is no HTTP, or too much of it, is refused before there is a request.
+    if body.is_empty() && [400, 408, 431].contains(&status.as_u16()) {
+        return;
+    }
+    let name = match method.as_str() {
+        "HEAD" => "get".to_owned(),
+        other => other.to_lowercase(),
+    };
+    let Some((pattern, item)) = path_of(path) else {
+        // A write of a foreign page is refused before anyone asks what there is.
+        assert!(
+            [403, 404].contains(&status.as_u16()),
+            "nothing is described there: {}",
+            said()
+        );
+        return;
+    };
+    let operation = &item[&name];
+    if operation.is_null() {
+        assert!(
+            [403, 405].contains(&status.as_u16()),
+            "no such method is described: {}",
+            said()
+        );
+        return;
+    }
+    let described = &operation["responses"][status.as_str()];
+    assert!(!described.is_null(), "the status is not described: {}", said());
+    for (name, _) in headers {
+        let is_described = described["headers"]
+            .as_object()
+            .is_some_and(|all| all.keys().any(|known| known.eq_ignore_ascii_case(name.as_str())));
+        // A cookie that is due is renewed by a refusal, too.
+        let is_renewal = name == "set-cookie" && !status.is_success();
+        let is_of_all = OF_ALL.contains(&name.as_str()) || name.as_str().starts_with("access-control-");
+        assert!(
+            is_described || is_of_all || is_renewal,
+            "{name} is not described: {}",
+            said()
+        );
+    }
+    for (name, header) in described["headers"].as_object().into_iter().flatten() {
+        let is_always = [
+            "X-Request-Id",
+            "Retry-After",
+            "Allow",
+            "WWW-Authenticate",
+            "RateLimit",
+            "Location",
+            "ETag",
+        ];
+        // A connection too many is refused before its request is read.
+        let is_refusal = name == "X-Request-Id" && status == StatusCode::SERVICE_UNAVAILABLE;
+        if is_always.contains(&name.as_str()) && !is_refusal {
+            assert!(
+                headers.contains_key(name),
+                "{name} is missing ({header}): {}",
+                said()
+            );
+        }
+    }
+    let content = &described["content"];
+    let Some(kind) = headers.get("content-type") else {
+        assert!(
+            content.is_null() && body.is_empty(),
+            "it has no content type: {}",
+            said()
+        );
+        return;
+    };
+    let kind = kind.to_str().expect("text");
+    let described = &content[kind];
+    assert!(!described.is_null(), "{kind} is not described: {}", said());
+    if *method == Method::HEAD || !kind.ends_with("json") {
+        return;
+    }
+    let value: Value = serde_json::from_slice(body).unwrap_or_else(|error| panic!("{error}: {}", said()));
+    let validator = kept(&format!("{name} {pattern} {status} {kind}"), &described["schema"]);
+    let wrong = wrong(&validator, &value);
+    assert!(wrong.is_empty(), "{wrong:#?}\n{}", said());
+}
+
+/// The validator of a schema, made once.
+fn kept(name: &str, schema: &Value) -> Arc<Validator> {
+    static KEPT: LazyLock<Mutex<HashMap<String, Arc<Validator>>>> = LazyLock::new(Mutex::default);
+    let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+    let made = kept.entry(name.to_owned());
+    Arc::clone(made.or_insert_with(|| Arc::new(of_answer(schema))))
+}
