@@ -214,7 +214,6 @@ fn write_operation(out: &mut String, one: &Described<'_>) -> fmt::Result {
         Prose(summary(operation)),
         Escaped(path),
     )?;
-    // utoipa has the summary in front of the description, too, where a handler's text has one line.
     let text = operation.description.as_deref().unwrap_or_default();
     write!(out, "{}", Paragraphs(text))?;
     let parameters: Vec<&Parameter> = operation

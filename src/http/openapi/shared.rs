@@ -2,6 +2,7 @@
 
 use utoipa::Modify;
 use utoipa::openapi::path::Operation;
+use utoipa::openapi::schema::{SchemaType, Type};
 use utoipa::openapi::security::{
     ApiKey, ApiKeyValue, Http, HttpAuthScheme, SecurityRequirement, SecurityScheme,
 };
@@ -57,6 +58,11 @@ impl Modify for Shared {
             ];
             for operation in operations.into_iter().flatten() {
                 add_headers(operation);
+                for parameter in operation.parameters.iter_mut().flatten() {
+                    if let RefOr::T(parameter) = parameter {
+                        parameter.schema = parameter.schema.take().map(without_null);
+                    }
+                }
                 if let Some(RefOr::T(body)) = &mut operation.request_body {
                     let contents = body.content.values();
                     let is_optional = contents
@@ -71,6 +77,30 @@ impl Modify for Shared {
                 add_who_may_ask(operation);
             }
         }
+    }
+}
+
+/// The schema of a parameter without null, which utoipa adds to a header that may be left out.
+fn without_null(schema: RefOr<Schema>) -> RefOr<Schema> {
+    let is_null = |one: &RefOr<Schema>| matches!(one, RefOr::T(Schema::Object(object)) if object.schema_type == SchemaType::Type(Type::Null));
+    match schema {
+        RefOr::T(Schema::OneOf(mut one)) => {
+            one.items.retain(|item| !is_null(item));
+            match one.items.len() {
+                1 => one.items.remove(0),
+                _ => RefOr::T(Schema::OneOf(one)),
+            }
+        }
+        RefOr::T(Schema::Object(mut object)) => {
+            if let SchemaType::Array(types) = &mut object.schema_type {
+                types.retain(|one| *one != Type::Null);
+                if let [one] = types.as_slice() {
+                    object.schema_type = SchemaType::Type(one.clone());
+                }
+            }
+            RefOr::T(Schema::Object(object))
+        }
+        other => other,
     }
 }
 

@@ -155,6 +155,10 @@ fn each_example_is_as_its_schema_says() {
         let name = operation.name();
         for parameter in operation.value["parameters"].as_array().into_iter().flatten() {
             let schema = of_request(&parameter["schema"]);
+            assert!(
+                !schema.is_valid(&Value::Null),
+                "{name}: no header and no parameter is null: {parameter}"
+            );
             if let Some(example) = parameter.get("example") {
                 let wrong = wrong(&schema, example);
                 assert!(wrong.is_empty(), "{name}: {parameter}: {wrong:#?}");
