@@ -122,12 +122,12 @@ impl ApiKey {
 
     /// A text that may be one.
     pub fn parse(text: &str) -> Option<Self> {
-        let digits = text.strip_prefix(API_KEY_PREFIX)?;
-        let is_one = digits.len() == 2 * API_KEY_BYTES
-            && digits
-                .bytes()
-                .all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
-        is_one.then(|| Self(text.to_owned()))
+        has_form(text).then(|| Self(text.to_owned()))
+    }
+
+    /// What is kept of the key with this text; `None`: it has not the form of one.
+    pub fn hash_of(text: &str) -> Option<ApiKeyHash> {
+        has_form(text).then(|| ApiKeyHash(Sha256::digest(text).into()))
     }
 
     /// The text, for its holder.
@@ -139,6 +139,15 @@ impl ApiKey {
     pub fn hash(&self) -> ApiKeyHash {
         ApiKeyHash(Sha256::digest(&self.0).into())
     }
+}
+
+/// Whether a text has the form of a key.
+fn has_form(text: &str) -> bool {
+    let digits = text.strip_prefix(API_KEY_PREFIX).unwrap_or_default();
+    digits.len() == 2 * API_KEY_BYTES
+        && digits
+            .bytes()
+            .all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
 impl fmt::Debug for ApiKey {

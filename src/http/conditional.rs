@@ -181,6 +181,11 @@ impl KnownAnswers {
     }
 }
 
+/// Whether the client says that it has the answer with this tag.
+pub fn has(request: &HttpRequest, tag: &EntityTag) -> bool {
+    asked(request).is_some_and(|tags| matches(&tags, tag))
+}
+
 fn matches(tags: &IfNoneMatch, tag: &EntityTag) -> bool {
     match tags {
         IfNoneMatch::Any => true,
@@ -190,7 +195,7 @@ fn matches(tags: &IfNoneMatch, tag: &EntityTag) -> bool {
 
 /// The tag of a body: the same on every server of this version. A weak one, since an answer of 304 may
 /// leave out how far counts are saved.
-fn tag_of(body: &[u8]) -> EntityTag {
+pub fn tag_of(body: &[u8]) -> EntityTag {
     let mut hasher = DefaultHasher::new();
     body.hash(&mut hasher);
     EntityTag::new_weak(format!("{:016x}", hasher.finish()))

@@ -79,9 +79,18 @@ impl ApiKeys {
     /// # Errors
     /// When Postgres is needed and does not answer.
     pub async fn find(&self, key: &ApiKeyHash) -> Result<Option<ValidApiKey>, LedgerError> {
+        match self.remembered(key) {
+            Some(found) => Ok(found),
+            None => self.ask(key).await,
+        }
+    }
+
+    /// The same, if it is remembered; `None`: the ledger is to be asked. Mostly it is: then a request has
+    /// its caller without waiting.
+    pub fn remembered(&self, key: &ApiKeyHash) -> Option<Option<ValidApiKey>> {
         match self.known(key) {
-            Known::Valid(valid) => Ok(Some(valid)),
-            Known::NotValid => Ok(None),
+            Known::Valid(valid) => Some(Some(valid)),
+            Known::NotValid => Some(None),
             Known::Stale(valid) => {
                 let (keys, key) = (self.clone(), *key);
                 tokio::spawn(async move {
@@ -89,9 +98,9 @@ impl ApiKeys {
                         tracing::warn!(%error, "an API key could not be looked up again");
                     }
                 });
-                Ok(Some(valid))
+                Some(Some(valid))
             }
-            Known::Nothing => self.ask(key).await,
+            Known::Nothing => None,
         }
     }
 

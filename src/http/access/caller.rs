@@ -77,20 +77,28 @@ impl Caller {
                 Err(_) if is_forgiven => Ok(Credential::None),
                 credential => credential,
             },
-            Ok(Some(token)) => match ApiKey::parse(token) {
-                Some(key) => {
-                    let keys = state.access.api_keys.clone();
-                    return Either::Right(Box::pin(async move {
-                        let found = keys.find(&key.hash()).await?;
-                        let key = found.ok_or_else(Problem::credential_not_valid)?;
-                        Ok(caller(Credential::ApiKey(key)))
-                    }));
+            Ok(Some(token)) => match ApiKey::hash_of(token) {
+                Some(hash) => {
+                    let Some(found) = state.access.api_keys.remembered(&hash) else {
+                        let keys = state.access.api_keys.clone();
+                        return Either::Right(Box::pin(async move {
+                            let found = keys.find(&hash).await?;
+                            Ok(caller(of_api_key(found)?))
+                        }));
+                    };
+                    of_api_key(found)
                 }
                 None => of_token(token, &state.access),
             },
         };
         ready(credential.map(caller))
     }
+}
+
+fn of_api_key(found: Option<ValidApiKey>) -> Result<Credential, Problem> {
+    found
+        .map(Credential::ApiKey)
+        .ok_or_else(Problem::credential_not_valid)
 }
 
 fn of_token(token: &str, access: &Access) -> Result<Credential, Problem> {

@@ -1,38 +1,31 @@
 //! Answers that are the same as long as the program runs: a browser keeps them, and asks whether they
 //! are still the same.
 
-use actix_web::http::header;
+use actix_web::http::header::{self, EntityTag};
 use actix_web::web::Bytes;
 use actix_web::{HttpRequest, HttpResponse};
-use sha2::{Digest, Sha256};
+
+use crate::http::conditional;
 
 /// What a page may load: its own style sheet.
 const CONTENT_SECURITY_POLICY: &str =
     "default-src 'none'; style-src 'self'; form-action 'none'; frame-ancestors 'none'; base-uri 'none'";
-/// Bytes of the hash in an ETag.
-const ETAG_BYTES: usize = 12;
 
 /// An answer that does not change.
 pub(super) struct Kept {
     content_type: &'static str,
     text: &'static str,
-    /// Quoted, as in the header.
-    etag: String,
+    tag: EntityTag,
 }
 
 impl Kept {
     /// An answer of this text, for as long as the program runs.
     pub(super) fn new(content_type: &'static str, text: String) -> Self {
-        let hash = Sha256::digest(&text);
-        let digits: String = hash
-            .iter()
-            .take(ETAG_BYTES)
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
+        let tag = conditional::tag_of(text.as_bytes());
         Self {
             content_type,
             text: text.leak(),
-            etag: format!("\"{digits}\""),
+            tag,
         }
     }
 
@@ -42,18 +35,13 @@ impl Kept {
 
     /// The answer: 304 if the client has it.
     pub(super) fn answer(&self, request: &HttpRequest) -> HttpResponse {
-        let known = request.headers().get_all(header::IF_NONE_MATCH);
-        let is_known = known
-            .filter_map(|value| value.to_str().ok())
-            .flat_map(|value| value.split(','))
-            // A proxy that compresses marks the ETag as weak.
-            .any(|tag| tag.trim().trim_start_matches("W/") == self.etag);
+        let is_known = conditional::has(request, &self.tag);
         let mut response = match is_known {
             true => HttpResponse::NotModified(),
             false => HttpResponse::Ok(),
         };
         response
-            .insert_header((header::ETAG, self.etag.as_str()))
+            .insert_header(header::ETag(self.tag.clone()))
             .insert_header((header::CACHE_CONTROL, "no-cache"))
             .insert_header((header::CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY));
         if is_known {
