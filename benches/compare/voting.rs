@@ -123,7 +123,7 @@ pub async fn measure(
     // counters are seeded. The same for every system.
     let warm_up = if case.spread == Spread::Hot { 1 } else { 2 } * settings.warm_up;
     // Only counts that have been voted on are live.
-    let voted = if case.mix == Mix::Reads {
+    let voted = if matches!(case.mix, Mix::Reads | Mix::ReadsAgain) {
         let load = start(Mix::Votes, Pace::Closed, 0);
         sleep(warm_up).await;
         Some(load.stop().await)

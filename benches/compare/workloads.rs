@@ -348,7 +348,7 @@ fn voter_ids() -> [Workload; 2] {
     ]
 }
 
-fn reads(settings: &Settings) -> [Workload; 2] {
+fn reads(settings: &Settings) -> [Workload; 4] {
     let with = |mix| Case { mix, ..UNIFORM };
     let readers = [NoOp, Transaction, Recipe, Tally];
     let compared: &[System] = if settings.quick { &[NoOp, Tally] } else { &readers };
@@ -364,6 +364,24 @@ fn reads(settings: &Settings) -> [Workload; 2] {
             with(Mix::Reads).on(compared),
         )
         .quick(),
+        Workload::new(
+            "reads_hot",
+            "one hot item, reads alone",
+            Case {
+                mix: Mix::Reads,
+                ..HOT
+            }
+            .on(&[Tally]),
+        ),
+        Workload::new(
+            "reads_again",
+            "the same, every second one with a tag: 304",
+            Case {
+                mix: Mix::ReadsAgain,
+                ..HOT
+            }
+            .on(&[Tally]),
+        ),
     ]
 }
 

@@ -264,7 +264,7 @@ impl Generator {
             return None;
         };
         let now = Instant::now();
-        let has_succeeded = status == *b"201" || status == *b"200";
+        let has_succeeded = [*b"201", *b"200", *b"304"].contains(&status);
         let lacks_count = answer.ends_with(WITHOUT_COUNT);
         let (votes, rows, due) = (connection.votes, connection.rows, connection.due);
         // A batch is answered with 200, whatever became of its votes.

@@ -33,6 +33,8 @@ pub enum Mix {
     Votes,
     NineReadsToAVote,
     Reads,
+    /// The same; every second one has a tag, and gets 304.
+    ReadsAgain,
     /// Votes with voter ids; one request in [`CHANGE_EVERY`] changes an earlier vote to −1.
     Changes,
     /// Each moves the vote of the next one of so many voters to the next choice of poll 1. The
@@ -67,6 +69,8 @@ pub struct Requests {
     /// One for each item, as `reads` and `changes`; without any of the mix, none.
     votes: Vec<Text>,
     reads: Vec<Text>,
+    /// The same with a tag.
+    reads_again: Vec<Text>,
     /// Changes of a vote; moves to a choice.
     changes: Vec<Text>,
     batches: Vec<Text>,
@@ -188,10 +192,17 @@ impl Requests {
             )
         };
         let has_votes = matches!(mix, Mix::Votes | Mix::NineReadsToAVote | Mix::Changes);
-        let has_reads = matches!(mix, Mix::NineReadsToAVote | Mix::Reads);
+        // Any tag is one that the client has.
+        let read_again = |item| {
+            Text::new(&format!(
+                "GET /v1/items/{item} HTTP/1.1\r\nhost: tally\r\nif-none-match: *\r\n\r\n"
+            ))
+        };
+        let has_reads = matches!(mix, Mix::NineReadsToAVote | Mix::Reads | Mix::ReadsAgain);
         Self {
             votes: each(has_votes, used, &vote),
             reads: each(has_reads, used, &read),
+            reads_again: each(mix == Mix::ReadsAgain, used, &read_again),
             changes: match mix {
                 Mix::PollMoves { .. } => each(true, items, &moved),
                 _ => each(mix == Mix::Changes, used, &change),
@@ -212,6 +223,7 @@ impl Requests {
         Self {
             votes: Vec::new(),
             reads: Vec::new(),
+            reads_again: Vec::new(),
             changes: Vec::new(),
             batches: Vec::new(),
             credentials: Some(credentials),
@@ -236,7 +248,12 @@ impl Requests {
         match self.mix {
             Mix::Votes => vote(scratch),
             Mix::NineReadsToAVote if number.is_multiple_of(10) => vote(scratch),
-            Mix::NineReadsToAVote | Mix::Reads => read(),
+            Mix::ReadsAgain if number % 2 == 1 => Request {
+                text: &self.reads_again[self.item(number)].bytes,
+                votes: 0,
+                rows: 0,
+            },
+            Mix::NineReadsToAVote | Mix::Reads | Mix::ReadsAgain => read(),
             Mix::Changes => {
                 let Some(earlier) = changed(number) else {
                     return vote(scratch);
