@@ -13,8 +13,8 @@ create table recent_change (
     -- The items of a poll.
     primary key (item_id, starts_at, minutes)
 ) with (fillfactor = 80);
--- All items of a time, and the deletion.
-create index recent_change_starts_at on recent_change (starts_at);
+-- All items of a time; and what is old, which is looked for every few seconds.
+create index recent_change_starts_at on recent_change (minutes, starts_at);
 
 create table recent_progress (
     one     boolean primary key default true
