@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::faults::Fault;
 use crate::round::Round;
+use crate::watchers::BEHIND_LIMIT;
 
 /// All rounds so far.
 #[derive(Default)]
@@ -138,11 +139,16 @@ impl Report {
             .collect();
         shown.sort_by(f64::total_cmp);
         text += &format!(
-            "{} events of {} live streams; all right {} s after all was exact (median), {} s (worst)\n",
+            "{} events of {} live streams; all right {} s after all was exact (median), {} s (worst), later than {} s in {} rounds\n",
             self.sum(|round| round.watched.0),
             self.sum(|round| round.watched.1),
             self::shown(median(&shown)),
             self::shown(shown.last().copied()),
+            BEHIND_LIMIT.as_secs(),
+            shown
+                .iter()
+                .filter(|after| **after > BEHIND_LIMIT.as_secs_f64())
+                .count(),
         );
         text += &format!(
             "{} votes refused by throttles\n",
