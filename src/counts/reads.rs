@@ -387,8 +387,12 @@ impl BatchReader {
     }
 }
 
-/// An item whose live count is marked as saved, as it stands in Postgres.
+/// An item whose live count is marked as saved, as it stands in Postgres. Where counts are hidden, Postgres
+/// is asked in any case: otherwise its absence would tell which items have votes.
 fn saved(id: ItemId, facts: &ItemFacts, live: LiveCount) -> Option<ItemCount> {
+    if facts.rules.as_ref().is_some_and(|rules| rules.hides_count) {
+        return None;
+    }
     let item = Item {
         id,
         name: Arc::clone(&facts.name),

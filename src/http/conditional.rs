@@ -55,6 +55,13 @@ pub enum Format {
     Csv,
 }
 
+/// How a route writes its answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Offered {
+    Json,
+    JsonOrCsv,
+}
+
 impl Format {
     /// What the header Accept prefers: JSON, unless it is given less than CSV.
     pub fn wanted(request: &HttpRequest) -> Self {
@@ -106,9 +113,12 @@ pub struct Found {
 impl Found {
     /// An answer with these counts in it.
     pub fn with_counts<'a>(body: Vec<u8>, counts: impl IntoIterator<Item = &'a ItemCount>) -> Self {
-        let counts = counts
-            .into_iter()
-            .map(|one| one.is_current.then_some((one.item.id, one.live_count)));
+        let counts = counts.into_iter().map(|one| {
+            let rules = one.item.rules.as_deref();
+            // Whether an answer of a hidden count is remembered must not depend on it.
+            let is_known = one.is_current && !rules.is_some_and(|rules| rules.hides_count);
+            is_known.then_some((one.item.id, one.live_count))
+        });
         Self {
             body,
             counts: counts.collect(),
@@ -208,9 +218,13 @@ pub fn tag_of(body: &[u8]) -> EntityTag {
 pub async fn answer(
     request: &HttpRequest,
     state: &AppState,
+    offered: Offered,
     make: impl AsyncFnOnce(Format) -> Result<Found, Problem>,
 ) -> Result<HttpResponse, Problem> {
-    let format = Format::wanted(request);
+    let format = match offered {
+        Offered::Json => Format::Json,
+        Offered::JsonOrCsv => Format::wanted(request),
+    };
     let tags = asked(request);
     let key = || {
         let path = request.uri().path_and_query();

@@ -209,6 +209,10 @@ async fn lists_and_results_come_as_csv_to_who_asks_for_it() {
         list.body,
         "id,name,key,vote_count,up_count,down_count,current,poll_id\r\n1,\"a, \"\"b\"\" é\",k,1,2,1,true,\r\n"
     );
+    // One item has no line of names to stand under.
+    let one = read(&tally, &tally.base, &format!("/v1/items/{}", item["id"]), &csv).await;
+    assert_eq!(one.header("content-type"), "application/json");
+    assert!(serde_json::from_str::<Value>(&one.body).is_ok(), "{}", one.body);
     let (poll, [first, second]) = poll(&tally).await;
     for (choice, voters) in [(first, 3), (second, 1)] {
         for voter in 0..voters {

@@ -10,7 +10,7 @@ use super::polls::open_and_close;
 use crate::counts::ItemCount;
 use crate::domain::{Count, Item, ItemId, ItemKey, ItemName, ItemRules, Moment, NewItem, PollId, Reference};
 use crate::http::access::Admin;
-use crate::http::conditional::{self, Format, Found, NotModified, TagHeader};
+use crate::http::conditional::{self, Format, Found, NotModified, Offered, TagHeader};
 use crate::http::description::{examples, problems, values};
 use crate::http::extract::{Field, Form, Json, PathItemReference, Query, Takes, reference};
 use crate::http::problem::Problem;
@@ -314,7 +314,8 @@ fn body(item: &Item, count: Count, current: bool) -> ItemBody<'_> {
         vote_count: count.map(|count| count.net),
         up_count: count.map(Count::ups),
         down_count: count.map(|count| count.downs),
-        current,
+        // Of a hidden count it would tell whether there is a live one.
+        current: current || rules.hides_count,
         saved: SavedBody {
             vote_count: saved.map(|count| count.net),
             up_count: saved.map(Count::ups),
@@ -413,7 +414,7 @@ pub async fn show(
     state: web::Data<AppState>,
     id: PathItemReference,
 ) -> Result<HttpResponse, Problem> {
-    conditional::answer(&request, &state, async |_| {
+    conditional::answer(&request, &state, Offered::Json, async |_| {
         let item = state.item(&id.0).await?;
         let read = state.counts.one(item).await?;
         let read = read.ok_or_else(|| Problem::unknown_item(&id.0))?;
@@ -470,7 +471,7 @@ pub async fn list(
     query: Query<ListQuery>,
 ) -> Result<HttpResponse, Problem> {
     let listed = query.0.into_listed()?;
-    conditional::answer(&request, &state, async |format| {
+    conditional::answer(&request, &state, Offered::JsonOrCsv, async |format| {
         let (counts, limit) = match &listed {
             Listed::Page(ListPage { after, limit, name }) => {
                 let counts = state.counts.page(*after, *limit, name.as_deref()).await?;
@@ -511,3 +512,44 @@ fn next_page(query: &str, after: ItemId) -> String {
 }
 
 problems!(ListProblems: ADDRESSES, STORES);
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    #[test]
+    fn nothing_of_an_item_whose_count_is_hidden_tells_whether_it_has_votes() {
+        let rules = ItemRules {
+            hides_count: true,
+            ..ItemRules::default()
+        };
+        let shown = |net: i64, live: Option<i64>, is_current: bool| {
+            let count = |net| Count { net, downs: 0 };
+            let read = ItemCount {
+                item: Arc::new(Item {
+                    id: ItemId::FIRST,
+                    name: "x".into(),
+                    key: None,
+                    is_hidden: false,
+                    rules: Some(Arc::new(rules.clone())),
+                    saved_count: count(net),
+                    counted_at: None,
+                }),
+                live_count: live.map(count),
+                is_current,
+            };
+            serde_json::to_string(&body(&read.item, read.count(), read.is_current)).expect("JSON")
+        };
+        let without_votes = shown(0, None, true);
+        for (net, live, is_current) in [
+            (0, None, false),
+            (0, Some(3), true),
+            (3, None, true),
+            (3, Some(4), false),
+        ] {
+            assert_eq!(shown(net, live, is_current), without_votes);
+        }
+    }
+}

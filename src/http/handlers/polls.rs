@@ -15,7 +15,7 @@ use crate::domain::{
     Refusal, VoteRequest, VoterId,
 };
 use crate::http::access::{Admin, Caller};
-use crate::http::conditional::{self, Format, Found, NotModified, TagHeader};
+use crate::http::conditional::{self, Format, Found, NotModified, Offered, TagHeader};
 use crate::http::description::{examples, problems, values};
 use crate::http::extract::{Field, Form, Json, PathPollReference, PathVoter, Takes};
 use crate::http::problem::Problem;
@@ -372,7 +372,7 @@ pub async fn show(
     state: web::Data<AppState>,
     id: PathPollReference,
 ) -> Result<HttpResponse, Problem> {
-    conditional::answer(&request, &state, async |format| {
+    conditional::answer(&request, &state, Offered::JsonOrCsv, async |format| {
         let id = state.poll(&id.0).await?;
         let (poll, read) = read_with_counts(&state, id).await?;
         let body = match format {

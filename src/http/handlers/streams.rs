@@ -2,8 +2,8 @@
 
 use std::rc::Rc;
 
-use actix_web::http::Method;
 use actix_web::http::header::{self, HeaderName, HeaderValue};
+use actix_web::http::{ConnectionType, Method, Version};
 use actix_web::{HttpRequest, HttpResponse, web};
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -216,7 +216,15 @@ async fn open(request: &HttpRequest, state: &AppState, wanted: Wanted) -> Result
     }
     // Until the stream ends, its connection may be silent.
     let under_way = request.conn_data::<Rc<Activity>>().map(Activity::begin_stream);
-    Ok(answer.body(StreamBody::new(stream, under_way, place)))
+    let mut answer = answer
+        .body(StreamBody::new(stream, under_way, place))
+        .map_into_boxed_body();
+    if request.version() < Version::HTTP_11 {
+        // It has no chunks: the end of the connection is the end of the stream.
+        answer.head_mut().no_chunking(true);
+        answer.head_mut().set_connection_type(ConnectionType::Close);
+    }
+    Ok(answer)
 }
 
 impl From<WatchError> for Problem {

@@ -7,7 +7,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::csv;
 use crate::counts::TOP_LIMIT_ITEMS;
 use crate::domain::{Count, ItemId, Moment, PollId, Reference, TopBy, TopItem, TopKind, TopOver};
-use crate::http::conditional::{self, Format, Found, NotModified, TagHeader};
+use crate::http::conditional::{self, Format, Found, NotModified, Offered, TagHeader};
 use crate::http::description::{examples, problems, values};
 use crate::http::extract::{Field, Form, Query, Takes, reference};
 use crate::http::problem::Problem;
@@ -224,7 +224,7 @@ pub async fn show(
     query: Query<TopQuery>,
 ) -> Result<HttpResponse, Problem> {
     let asked = query.0.into_asked()?;
-    conditional::answer(&request, &state, async |format| {
+    conditional::answer(&request, &state, Offered::JsonOrCsv, async |format| {
         let poll = match &asked.poll {
             None => None,
             Some(poll) => {

@@ -297,3 +297,26 @@ async fn a_thousand_greedy_clients_are_bounded_and_votes_go_on() {
     let event = reader.next().await.expect("an event");
     assert_eq!(event["items"][0]["vote_count"], json!(10));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_of_http_1_0_gets_a_stream_without_chunks_that_ends_with_its_connection() {
+    let tally = Tally::start().await;
+    let item = tally.item("x").await;
+    let mut stream = TcpStream::connect(address(&tally)).await.expect("it listens");
+    let request = format!("GET /v1/items/{item}/stream HTTP/1.0\r\nhost: x\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.expect("it reads");
+    let mut answer = String::new();
+    let mut bytes = [0; 1024];
+    while !answer.contains("\ndata: ") {
+        let read = timeout(EVENT_LIMIT, stream.read(&mut bytes))
+            .await
+            .expect("an answer");
+        let read = read.expect("an answer");
+        assert!(read > 0, "{answer}");
+        answer += &String::from_utf8_lossy(&bytes[..read]);
+    }
+    let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
+    assert!(!head.to_lowercase().contains("transfer-encoding"), "{head}");
+    assert!(!head.to_lowercase().contains("keep-alive"), "{head}");
+    assert!(body.starts_with("retry: ") || body.starts_with("id: "), "{body}");
+}
