@@ -49,7 +49,7 @@ async fn the_client_does_what_it_says_on_real_servers() {
     let mut node = command_as("node", Some((&stores, Role::Server)));
     node.args(["--test", "--test-reporter=tap"])
         .args([built("units.test.js"), built("server.test.js")])
-        .env("TALLY_PROGRAM", TALLY);
+        .env("CLIENT_TEST_PROGRAM", TALLY);
     let output = run(node).await;
     let said = format!("{}{}", text(&output.stdout), text(&output.stderr));
     assert!(output.status.success(), "{said}");

@@ -5,8 +5,8 @@ import { type IncomingMessage, type Server, type ServerResponse, createServer, r
 import type { AddressInfo } from "node:net";
 import { createInterface } from "node:readline";
 
-const program = process.env["TALLY_PROGRAM"];
-if (program === undefined) throw new Error("TALLY_PROGRAM is not set; `make client` sets it and starts the stores");
+const program = process.env["CLIENT_TEST_PROGRAM"];
+if (program === undefined) throw new Error("CLIENT_TEST_PROGRAM is not set; `make client` sets it and starts the stores");
 
 /** A `tally serve` of its own process. */
 export class RealServer {
