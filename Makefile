@@ -8,10 +8,10 @@ export PATH := $(HOME)/.cargo/bin:$(PATH)
 .DEFAULT_GOAL := help
 SECONDS ?= 10
 EXAMPLES ?= 30
-.PHONY: help run test lint fuzz bench soak chaos mutants schemathesis queries image prepare prepare-tests
+.PHONY: help run test lint fuzz bench soak chaos mutants schemathesis client client-types queries image prepare prepare-tests prepare-client
 
 help: ## Say what can be made
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 18
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
 
 run: prepare ## Run all of Tally here, on a private Postgres and Redis; Ctrl-C stops it
 	@$(CARGO) build --quiet --locked --bins
@@ -47,6 +47,12 @@ mutants: prepare-tests ## Change the scripts, the SQL and the Rust code in small
 schemathesis: prepare-tests ## Send every operation good and bad requests, and hold the answers against /openapi.json: EXAMPLES=30
 	scripts/schemathesis $(EXAMPLES)
 
+client: prepare-client ## Build the TypeScript client, compare its types with the description, and test it on real servers
+	scripts/client
+
+client-types: prepare-client ## Generate the TypeScript client's types from the description
+	scripts/client types
+
 queries: prepare ## Check the queries against a database and note their types in .sqlx
 	scripts/queries
 
@@ -58,3 +64,6 @@ prepare:
 
 prepare-tests:
 	@scripts/prepare tests
+
+prepare-client:
+	@scripts/prepare tests client

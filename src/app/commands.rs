@@ -4,7 +4,7 @@ use super::{StoreUrls, dev};
 use crate::config::{self, Command};
 use crate::live::{Redis, WORKER_ANSWER_LIMIT};
 use crate::sync::{self, Repair};
-use crate::{client, operator, replay, shutdown, telemetry};
+use crate::{client, http, operator, replay, shutdown, telemetry};
 
 /// Runs a command of `tally`. Returns whether all was well.
 ///
@@ -24,6 +24,10 @@ pub async fn run(command: Command) -> anyhow::Result<bool> {
         Command::Replay(settings) => replay::run(settings.into()).await,
         Command::Health(settings) => health(&settings).await,
         Command::Audit(settings) => audit(&settings).await,
+        Command::Openapi => {
+            telemetry::print(format_args!("{}\n", http::description()));
+            Ok(true)
+        }
     }
 }
 

@@ -336,6 +336,8 @@ pub enum Command {
     Health(Health),
     /// Compare all counts with the ledger; exit code 0 only when nothing is wrong
     Audit(AuditCommand),
+    /// Print the description of the HTTP interface: OpenAPI 3.1, as /openapi.json has it
+    Openapi,
 }
 
 /// `tally serve`.

@@ -22,7 +22,7 @@ use crate::http::state::AppState;
 const PREFLIGHT_LIMIT_SECONDS: &str = "600";
 /// What pages of allowed origins may send.
 const ALLOWED_METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE";
-const ALLOWED_HEADERS: &str = "authorization, content-type, idempotency-key";
+const ALLOWED_HEADERS: &str = "authorization, content-type, idempotency-key, last-event-id";
 /// What their scripts may read of an answer.
 const EXPOSED_HEADERS: &str = "retry-after, ratelimit, ratelimit-policy, x-request-id, link";
 

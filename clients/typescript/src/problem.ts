@@ -1,0 +1,79 @@
+import type { components } from "./schema.js";
+
+/** The name of a problem type that Tally has, as in docs/PROBLEMS.md. */
+export type Slug = components["schemas"]["ProblemSlug"];
+
+/** What a problem type's address begins with. */
+const ADDRESS = "/problems/";
+
+/** Tally, or a proxy before it, refused a request. */
+export class Problem extends Error {
+    override readonly name = "Problem";
+    /** The address of what explains it, on the server; `about:blank` if the answer was none of Tally's. */
+    readonly type: string;
+    /** The last part of `type`, such as `full`; undefined if the answer was none of Tally's. */
+    readonly slug: Slug | undefined;
+    readonly status: number;
+    readonly title: string;
+    /** What is wrong this time, and what would be right. Its words may change. */
+    readonly detail: string;
+    /** The part of the request that is wrong. */
+    readonly field: string | undefined;
+    /** Of a vote that got 503: whether this try stored it. */
+    readonly stored: components["schemas"]["Stored"] | undefined;
+    /** After how many ms another try makes sense. */
+    readonly retryAfterMs: number | undefined;
+    /**
+     * How many times the request was sent. After more than one, an earlier try may have done what was
+     * asked: 409 `ballot-not-valid` then says that the ballot has bought its vote.
+     */
+    readonly tries: number;
+
+    constructor(answer: Partial<components["schemas"]["Problem"]> & { status: number }, retryAfterMs: number | undefined, tries: number) {
+        const title = answer.title ?? `HTTP ${answer.status}`;
+        super(answer.detail ?? title);
+        this.type = answer.type ?? "about:blank";
+        this.slug = this.type.startsWith(ADDRESS) ? (this.type.slice(ADDRESS.length) as Slug) : undefined;
+        this.status = answer.status;
+        this.title = title;
+        this.detail = answer.detail ?? title;
+        this.field = answer.field;
+        this.stored = answer.stored;
+        this.retryAfterMs = retryAfterMs;
+        this.tries = tries;
+    }
+
+    /** What an answer that is no success says. Reads its body. */
+    static async of(answer: Response, tries: number): Promise<Problem> {
+        let body: Partial<components["schemas"]["Problem"]> = {};
+        if (answer.headers.get("content-type")?.startsWith("application/problem+json")) {
+            // A body that is cut off leaves the status, which decides.
+            body = await answer.json().catch(() => ({}));
+        } else {
+            await answer.body?.cancel().catch(() => undefined);
+        }
+        return new Problem({ ...body, status: answer.status }, retryAfterMs(answer, body.retry_after_seconds), tries);
+    }
+}
+
+/** There was no answer, or none that could be read. What was asked may have been done all the same. */
+export class NoAnswer extends Error {
+    override readonly name = "NoAnswer";
+    /** How many times the request was sent. */
+    readonly tries: number;
+
+    constructor(cause: unknown, tries: number) {
+        super(`no answer after ${tries} ${tries === 1 ? "try" : "tries"}`, { cause });
+        this.tries = tries;
+    }
+}
+
+/** Retry-After has seconds, or, from some proxies, a date. */
+function retryAfterMs(answer: Response, seconds: number | undefined): number | undefined {
+    if (typeof seconds === "number") return 1000 * seconds;
+    const text = answer.headers.get("retry-after");
+    if (text === null) return undefined;
+    if (/^\d+$/.test(text)) return 1000 * Number(text);
+    const until = Date.parse(text);
+    return Number.isNaN(until) ? undefined : Math.max(0, until - Date.now());
+}

@@ -1,0 +1,163 @@
+// What needs no server.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import {
+    EVENT_LIMIT_CHARACTERS,
+    EventReader,
+    FIRST_PAUSE_MS,
+    NoAnswer,
+    PAUSE_LIMIT_MS,
+    Problem,
+    STREAM_PAUSE_LIMIT_MS,
+    Tally,
+    TRIES_LIMIT,
+    againMs,
+    isRefused,
+    pauseMs,
+} from "tally-client";
+
+test("pauses double, differ between clients, and have a limit", () => {
+    for (let failures = 1; failures < 2_000; failures++) {
+        const span = Math.min(FIRST_PAUSE_MS * 2 ** (failures - 1), PAUSE_LIMIT_MS);
+        assert.equal(pauseMs(failures, PAUSE_LIMIT_MS, FIRST_PAUSE_MS, () => 0), span / 2);
+        assert.equal(pauseMs(failures, PAUSE_LIMIT_MS, FIRST_PAUSE_MS, () => 1), span);
+    }
+    const drawn = new Set(Array.from({ length: 100 }, () => pauseMs(3, PAUSE_LIMIT_MS)));
+    assert.ok(drawn.size > 90, `${drawn.size} different pauses of 100`);
+});
+
+test("a stream is opened again not before the server asks for it, and within the limit", () => {
+    assert.equal(againMs(1, 3_127, undefined, () => 0), 3_127);
+    assert.equal(againMs(2, 3_127, undefined, () => 0), 6_254);
+    assert.ok(againMs(1, 1_000, 5_000, () => 0) >= 5_000);
+    for (const [failures, retryMs, retryAfterMs] of [[1, 1e12, undefined], [1, 1_000, 1e12], [1_000, 1_000, undefined]] as const) {
+        assert.ok(againMs(failures, retryMs, retryAfterMs, () => 1) <= STREAM_PAUSE_LIMIT_MS);
+    }
+});
+
+const STREAM = [
+    ":\n", "retry: 3127\r\n\r\n", "event: counts\ndata: {\"a\":\ndata: \"ü\"}\nid: 7\n\n", "data:x\r\rid: no\0\ndata\n\n",
+    "retry: soon\nevent: left out\n\n", ": a comment\nunknown: y\ndata: last\n\n", "data: cut off",
+];
+const EVENTS = [
+    { type: "counts", data: "{\"a\":\n\"ü\"}", id: "7" },
+    { type: "message", data: "x", id: "7" },
+    { type: "message", data: "", id: "7" },
+    { type: "message", data: "last", id: "7" },
+];
+
+test("events are the same however the text is cut", () => {
+    const text = STREAM.join("");
+    for (let size = 1; size <= text.length; size++) {
+        const reader = new EventReader();
+        const events = [];
+        for (let at = 0; at < text.length; at += size) events.push(...reader.read(text.slice(at, at + size)));
+        assert.deepEqual(events, EVENTS, `in pieces of ${size}`);
+        assert.equal(reader.retryMs, 3127);
+    }
+});
+
+test("an event without an end is not kept for ever", () => {
+    for (const piece of ["x".repeat(1_000_000), `data: ${"x".repeat(1_000_000)}\n`]) {
+        const reader = new EventReader();
+        assert.throws(() => {
+            for (let read = 0; read < 2 * EVENT_LIMIT_CHARACTERS; read += piece.length) [...reader.read(piece)];
+        }, RangeError);
+    }
+});
+
+/** A fetch that answers as it is asked to, in turn, and notes what was asked. */
+function answering(...answers: (Response | Error)[]) {
+    const asked: { url: string; headers: Headers }[] = [];
+    const fetch = async (url: string | URL | Request, init?: RequestInit) => {
+        asked.push({ url: String(url), headers: new Headers(init?.headers) });
+        const answer = answers[Math.min(asked.length, answers.length) - 1];
+        if (answer instanceof Error) throw answer;
+        return answer?.clone() ?? Response.error();
+    };
+    return { asked, tally: new Tally("http://x/", { fetch: fetch as typeof globalThis.fetch, token: "t" }) };
+}
+const json = (status: number, body: unknown, headers: Record<string, string> = {}) =>
+    new Response(JSON.stringify(body), { status, headers: { "content-type": "application/problem+json", ...headers } });
+
+test("after the limit of tries the last failure is thrown, with their number", async () => {
+    const { asked, tally } = answering(new TypeError("fetch failed"));
+    const failure = await tally.items.get(1).catch((error: unknown) => error);
+    assert.ok(failure instanceof NoAnswer);
+    assert.deepEqual([failure.tries, asked.length], [TRIES_LIMIT, TRIES_LIMIT]);
+    assert.ok(failure.cause instanceof TypeError);
+});
+
+test("what another try does not mend is asked once", async () => {
+    for (const answer of [json(404, { type: "/problems/unknown-item" }), json(429, {}, { "retry-after": "31" }),
+        json(503, {}, { "retry-after": new Date(Date.now() + 3_600_000).toUTCString() }), json(500, {})]) {
+        const { asked, tally } = answering(answer);
+        await assert.rejects(tally.items.get(1), Problem);
+        assert.equal(asked.length, 1);
+    }
+});
+
+test("writes are sent again only where that counts once", async () => {
+    const failing = () => answering(json(503, { stored: "no" }), json(200, {}));
+    const again: [string, (tally: Tally) => Promise<unknown>][] = [
+        ["a voter", (tally) => tally.vote(1, { voter_id: "ada" })],
+        ["a ballot", (tally) => tally.vote(1, { ballot: "b" })],
+        ["an Idempotency-Key", (tally) => tally.vote(1, {}, { idempotencyKey: "k" })],
+        ["an own key", (tally) => tally.items.create({ name: "x", key: "x" })],
+        ["a batch of voters", (tally) => tally.castMany([{ item_id: 1, voter_id: "ada" }, { item_id: 1, ballot: "b" }])],
+        ["a change", (tally) => tally.setVote(1, "ada", -1)],
+        ["a retraction", (tally) => tally.polls.takeBack(1, "ada")],
+    ];
+    const once: [string, (tally: Tally) => Promise<unknown>][] = [
+        ["an anonymous vote", (tally) => tally.vote(1)],
+        ["a voter that is null", (tally) => tally.vote(1, { voter_id: null })],
+        ["an item without a key", (tally) => tally.items.create({ name: "x" })],
+        ["a poll without a key", (tally) => tally.polls.create({ title: "x", choices: ["y"] })],
+        ["a batch with an anonymous vote", (tally) => tally.castMany([{ item_id: 1, voter_id: "ada" }, { item_id: 1 }])],
+    ];
+    await Promise.all(again.map(async ([what, call]) => {
+        const { asked, tally } = failing();
+        await call(tally);
+        assert.equal(asked.length, 2, what);
+    }));
+    await Promise.all(once.map(async ([what, call]) => {
+        const { asked, tally } = failing();
+        await assert.rejects(call(tally), { name: "Problem", stored: "no", tries: 1 }, what);
+        assert.equal(asked.length, 1, what);
+    }));
+});
+
+test("a voter's next write waits for the one that is tried again, and another voter's does not", async () => {
+    const { asked, tally } = answering(json(503, {}), json(200, {}));
+    const done: string[] = [];
+    await Promise.all([
+        tally.vote(1, { voter_id: "ada" }).then(() => done.push("vote")),
+        tally.takeBack(1, "ada").then(() => done.push("take back")),
+        tally.takeBack(1, "bob").then(() => done.push("bob")),
+    ]);
+    assert.deepEqual(done, ["bob", "vote", "take back"]);
+    assert.deepEqual(asked.map(({ url }) => url.slice(-3)), ["tes", "bob", "tes", "ada"]);
+});
+
+test("names stand in one part of the path, and those that no URL can name are refused", async () => {
+    const { asked, tally } = answering(json(200, {}));
+    await tally.setVote("key:a/b", "ä?c", 1);
+    assert.equal(asked[0]?.url, "http://x/v1/items/key%3Aa%2Fb/votes/%C3%A4%3Fc");
+    assert.equal(asked[0]?.headers.get("authorization"), "Bearer t");
+    for (const name of [".", "..", ""]) assert.throws(() => tally.held(1, name), RangeError);
+    await assert.rejects(tally.watch({ items: ["key:a,b", 2] }, () => undefined), RangeError);
+    assert.throws(() => tally.items.list({ ids: ["key:a,b"] }), RangeError);
+});
+
+test("a signal that is aborted ends the pause between two tries", async () => {
+    const { asked, tally } = answering(json(503, {}, { "retry-after": "30" }));
+    const stop = new AbortController();
+    const call = tally.items.get(1, { signal: stop.signal });
+    setTimeout(() => stop.abort(new Error("enough")), 50);
+    await assert.rejects(call, /enough/);
+    assert.equal(asked.length, 1);
+});
+
+test("a result of a batch is a vote or a problem", () => {
+    assert.ok(isRefused({ type: "/problems/full", title: "Full", status: 409, detail: "" }));
+});
