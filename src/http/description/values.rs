@@ -80,6 +80,9 @@ values! {
     PollReference = reference("A poll");
     /// A count of an item.
     NetCount = integer(i64::MIN, i64::MAX).description(Some("Up-votes less down-votes."));
+    /// Up-votes or down-votes of an item.
+    UpOrDownCount = integer(i64::MIN, i64::MAX).description(Some(
+        "How many. Below 0 for a moment, if a retraction is counted before the vote that it takes back."));
     /// A number of votes or voters.
     Total = integer(0, i64::MAX).description(Some("How many."));
     /// What a vote is.

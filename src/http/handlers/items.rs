@@ -108,9 +108,9 @@ pub(super) struct ItemBody<'a> {
     /// Null for a choice of a poll whose results are hidden: the poll shows them once it closes.
     #[schema(required, value_type = Option<values::NetCount>)]
     vote_count: Option<i64>,
-    #[schema(required, value_type = Option<values::Total>)]
+    #[schema(required, value_type = Option<values::UpOrDownCount>)]
     up_count: Option<i64>,
-    #[schema(required, value_type = Option<values::Total>)]
+    #[schema(required, value_type = Option<values::UpOrDownCount>)]
     down_count: Option<i64>,
     /// Whether the count is current; if not, it is as of `saved.counted_at`.
     current: bool,
@@ -152,9 +152,9 @@ pub(super) struct ItemBody<'a> {
 struct SavedBody {
     #[schema(required, value_type = Option<values::NetCount>)]
     vote_count: Option<i64>,
-    #[schema(required, value_type = Option<values::Total>)]
+    #[schema(required, value_type = Option<values::UpOrDownCount>)]
     up_count: Option<i64>,
-    #[schema(required, value_type = Option<values::Total>)]
+    #[schema(required, value_type = Option<values::UpOrDownCount>)]
     down_count: Option<i64>,
     /// RFC 3339; null when the item was never saved.
     #[schema(required, value_type = Option<values::Time>)]

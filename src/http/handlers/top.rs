@@ -128,9 +128,9 @@ struct TopItemBody<'a> {
     /// The saved count, up-votes less down-votes.
     #[schema(value_type = values::NetCount)]
     vote_count: i64,
-    #[schema(value_type = values::Total)]
+    #[schema(value_type = values::UpOrDownCount)]
     up_count: i64,
-    #[schema(value_type = values::Total)]
+    #[schema(value_type = values::UpOrDownCount)]
     down_count: i64,
     /// What changed in the time that the list is over; left out over all time.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -92,9 +92,9 @@ pub(super) struct Answer<'a> {
     /// The live count, this vote in it; null while Redis is unavailable.
     #[schema(required, value_type = Option<values::NetCount>)]
     vote_count: Option<i64>,
-    #[schema(required, value_type = Option<values::Total>)]
+    #[schema(required, value_type = Option<values::UpOrDownCount>)]
     up_count: Option<i64>,
-    #[schema(required, value_type = Option<values::Total>)]
+    #[schema(required, value_type = Option<values::UpOrDownCount>)]
     down_count: Option<i64>,
     /// True if nothing was stored, since it was so already; otherwise left out.
     #[serde(skip_serializing_if = "std::ops::Not::not")]

@@ -177,18 +177,26 @@ async fn one_ballot_sent_a_thousand_times_to_two_servers_buys_one_vote() {
             // With both choices: it buys one of them.
             let url = format!("{base}/v1/items/{}/votes", choices[at / 2 % 2]);
             sending.spawn(async move {
-                let mut created = 0;
-                for _ in 0..5 {
+                let (mut created, mut unanswered, mut answered) = (0, 0, 0);
+                while answered < 5 {
                     let sent = http.post(&url).json(&json!({ "ballot": ballot })).send().await;
                     let status = sent.expect("an answer").status();
+                    // Others came first all the time: asked again, it is safe.
+                    if status == StatusCode::SERVICE_UNAVAILABLE {
+                        unanswered += 1;
+                        continue;
+                    }
                     assert!([200, 201, 409].contains(&status.as_u16()), "{status}");
+                    answered += 1;
                     created += usize::from(status == StatusCode::CREATED);
                 }
-                created
+                (created, unanswered)
             });
         }
-        let created: usize = sending.join_all().await.into_iter().sum();
-        assert_eq!(created, 1);
+        let ended = sending.join_all().await.into_iter();
+        let (created, unanswered) = ended.fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1));
+        // What got no answer may be what bought the vote.
+        assert!(created == 1 || (created == 0 && unanswered > 0), "{created}");
         let rows: i64 = sqlx::query_scalar("select count(*) from vote where item_id = any($1)")
             .bind(choices.map(ItemId::get))
             .fetch_one(&tally.pool)
