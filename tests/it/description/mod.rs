@@ -214,7 +214,7 @@ fn what_is_not_described_fails() {
         ("more", Value::from(1)),
         ("value", Value::from(2)),
         ("number", Value::Null),
-        ("up_count", Value::from(-1)),
+        ("up_count", Value::from("1")),
     ] {
         let before = vote[member].take();
         vote[member] = value;
