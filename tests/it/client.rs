@@ -53,7 +53,10 @@ async fn the_client_does_what_it_says_on_real_servers() {
     let output = run(node).await;
     let said = format!("{}{}", text(&output.stdout), text(&output.stderr));
     assert!(output.status.success(), "{said}");
-    assert!(said.contains("# fail 0") && said.contains("# skipped 0"), "{said}");
+    assert!(
+        said.contains("# fail 0") && said.contains("# skipped 0"),
+        "{said}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
