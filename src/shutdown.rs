@@ -25,6 +25,20 @@ pub async fn requested() -> std::io::Result<()> {
     Ok(())
 }
 
+/// Resolves at the first Ctrl-C or SIGTERM, without a word: for a command that a person ends so. At
+/// once when the process cannot listen to signals.
+pub async fn interrupted() {
+    let (Ok(mut interrupt), Ok(mut terminate)) =
+        (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
+    else {
+        return;
+    };
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+}
+
 /// Resolves at the first Ctrl-C or SIGTERM. When the process cannot listen to signals, logs
 /// that and resolves at once.
 pub async fn requested_or_deaf() {

@@ -17,6 +17,7 @@ pub async fn run(command: Command) -> anyhow::Result<bool> {
         Command::Migrate(settings) => migrate(&settings).await.map(|()| true),
         Command::Item(command) => operator::item(command).await,
         Command::Poll(command) => operator::poll(command).await,
+        Command::Watch(command) => operator::watch(command).await,
         Command::Ballots(command) => operator::ballots(command).await,
         Command::Key(command) => operator::key(command).await,
         Command::Trail(command) => operator::trail(command).await,

@@ -321,6 +321,8 @@ pub enum Command {
     /// Make, show and edit polls
     #[command(subcommand)]
     Poll(operator::Poll),
+    /// Show counts as they change: a table in a terminal, else a line a change; until Ctrl-C
+    Watch(operator::Watch),
     /// Make ballots, each of which buys one vote
     Ballots(operator::Ballots),
     /// Take votes back that should not have been cast, or undo that

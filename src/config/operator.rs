@@ -1,4 +1,4 @@
-//! What an operator types: `tally item`, `poll`, `ballots`, `void`, `key` and `trail`.
+//! What an operator types: `tally item`, `poll`, `watch`, `ballots`, `void`, `key` and `trail`.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -128,6 +128,21 @@ pub struct ItemMake {
 pub struct Show {
     /// Its id, or key: and its key
     pub id: String,
+
+    #[command(flatten)]
+    pub remote: Remote,
+}
+
+/// `tally watch`.
+#[derive(Args)]
+pub struct Watch {
+    /// An item: its id, or key: and its key
+    #[arg(value_name = "ITEM", required_unless_present = "polls")]
+    pub items: Vec<String>,
+
+    /// A poll: its id, or key: and its key; give it again for each
+    #[arg(long = "poll", value_name = "POLL")]
+    pub polls: Vec<String>,
 
     #[command(flatten)]
     pub remote: Remote,

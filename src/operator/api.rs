@@ -1,15 +1,25 @@
 //! Asks a server, as any client does.
 
+use std::time::Duration;
+
 use anyhow::{Context, bail};
-use reqwest::{Method, StatusCode, Url};
+use reqwest::header::{ACCEPT, CONTENT_TYPE};
+use reqwest::{Method, Response, StatusCode, Url};
 use serde_json::Value;
 
 use crate::client::{REQUEST_LIMIT, credentials};
 use crate::config::operator::Remote;
 
+/// The content type of a stream.
+const EVENTS: &str = "text/event-stream";
+/// How long a stream may be silent: three of a server's heartbeats.
+const SILENCE_LIMIT: Duration = Duration::from_secs(45);
+
 /// A server's HTTP interface.
 pub struct Api {
     http: reqwest::Client,
+    /// For answers without an end.
+    streams: reqwest::Client,
     base: Url,
 }
 
@@ -23,13 +33,17 @@ impl Api {
         if base.scheme() != "http" || base.cannot_be_a_base() {
             bail!("--url takes http://host:port");
         }
-        let http = reqwest::Client::builder()
-            .timeout(REQUEST_LIMIT)
-            .default_headers(credentials(remote.credential.api_key.as_ref()))
-            .no_proxy()
-            .build()?;
+        let client = || {
+            reqwest::Client::builder()
+                .default_headers(credentials(remote.credential.api_key.as_ref()))
+                .no_proxy()
+        };
         Ok(Self {
-            http,
+            http: client().timeout(REQUEST_LIMIT).build()?,
+            streams: client()
+                .connect_timeout(REQUEST_LIMIT)
+                .read_timeout(SILENCE_LIMIT)
+                .build()?,
             base: base.clone(),
         })
     }
@@ -53,21 +67,60 @@ impl Api {
         if let Some(body) = body {
             request = request.json(body);
         }
-        let response = request.send().await;
+        let response = request.send().await.with_context(|| self.no_answer())?;
+        let status = response.status();
+        if !status.is_success() {
+            bail!(self.refusal(response).await);
+        }
+        match response.json().await {
+            Ok(answer) => Ok((status, answer)),
+            Err(_) => bail!(self.none_of_tally(status)),
+        }
+    }
+
+    /// Opens a stream, after the event with this id.
+    ///
+    /// # Errors
+    /// When the server does not answer, or with something else than a stream. A refusal is an answer.
+    pub async fn stream(&self, query: &[(&str, String)], last_id: &str) -> anyhow::Result<Response> {
+        let mut url = self.base.clone();
+        url.set_path("/v1/stream");
+        let mut request = self.streams.get(url).query(query).header(ACCEPT, EVENTS);
+        if !last_id.is_empty() {
+            request = request.header("last-event-id", last_id);
+        }
+        let response = request.send().await.with_context(|| self.no_answer())?;
+        let kind = response.headers().get(CONTENT_TYPE);
+        let is_stream = kind.is_some_and(|kind| kind.as_bytes().starts_with(EVENTS.as_bytes()));
+        if response.status().is_success() && !is_stream {
+            bail!(self.none_of_tally(response.status()));
+        }
+        Ok(response)
+    }
+
+    /// A refusal in the server's own words.
+    pub async fn refusal(&self, response: Response) -> String {
+        let status = response.status();
+        let Ok(Value::Object(problem)) = response.json().await else {
+            return self.none_of_tally(status);
+        };
+        let said = problem.get("detail").or_else(|| problem.get("title"));
+        let said = said.and_then(Value::as_str).unwrap_or("no reason is given");
+        format!("{} {said}", status.as_u16())
+    }
+
+    fn no_answer(&self) -> String {
+        format!("no answer from {}; is Tally running there?", self.address())
+    }
+
+    fn none_of_tally(&self, status: StatusCode) -> String {
+        format!("{} answered {status}, and not as Tally does", self.address())
+    }
+
+    /// Without user and password.
+    fn address(&self) -> String {
         let host = self.base.host_str().unwrap_or_default();
         let port = self.base.port_or_known_default().unwrap_or_default();
-        let response = response
-            .with_context(|| format!("no answer from http://{host}:{port}; is Tally running there?"))?;
-        let status = response.status();
-        let answer: Option<Value> = response.json().await.ok();
-        match answer {
-            Some(answer) if status.is_success() => Ok((status, answer)),
-            Some(Value::Object(problem)) => {
-                let said = problem.get("detail").or_else(|| problem.get("title"));
-                let said = said.and_then(Value::as_str).unwrap_or("no reason is given");
-                bail!("{} {said}", status.as_u16())
-            }
-            _ => bail!("http://{host}:{port} answered {status}, and not as Tally does"),
-        }
+        format!("http://{host}:{port}")
     }
 }

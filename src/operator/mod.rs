@@ -1,18 +1,21 @@
 //! What an operator does from the command line.
 //!
-//! - `api`: asks a server, as any client does.
+//! - `api`: asks a server, as any client does. `events`: what its streams send.
 //! - `items`, `polls`, `ballots`: over HTTP.
 //! - `keys`: API keys, with a login in Postgres.
 //! - `trail`: who did what.
+//! - `watch`: live counts.
 //! - `voiding`: with a login of its own in Postgres, since whoever may void may take any vote back.
 
 mod api;
 mod ballots;
+pub(crate) mod events;
 mod items;
 mod keys;
 mod polls;
 mod trail;
 mod voiding;
+mod watch;
 
 pub use ballots::ballots;
 pub use items::item;
@@ -20,6 +23,7 @@ pub use keys::key;
 pub use polls::poll;
 pub use trail::trail;
 pub use voiding::void;
+pub use watch::watch;
 
 use api::Api;
 use reqwest::Method;

@@ -29,13 +29,14 @@ use crate::domain::{
 };
 use crate::ledger::ServerLedger;
 use crate::live::{KeyPrefix, Redis};
+use crate::operator::events::EventReader;
 use crate::replay::file::{self, Columns, Values, Vote};
 
 /// A property, and the folder of `fuzz/seeds` that holds its first inputs.
 pub type Property = (&'static str, fn(&[u8]));
 
 /// All properties. Each is a fuzz target of the same name.
-pub const ALL: [Property; 25] = [
+pub const ALL: [Property; 26] = [
     ("vote_body", vote_body),
     ("item_body", item_body),
     ("batch_body", batch_body),
@@ -56,12 +57,40 @@ pub const ALL: [Property; 25] = [
     ("stream_query", stream_query),
     ("last_event_id", last_event_id),
     ("item_id", item_id),
+    ("events", events),
     ("snapshot", snapshot),
     ("replay_file", replay_file),
     ("settings", settings),
     ("store_url", store_url),
     ("redis_key", redis_key),
 ];
+
+/// A stream of events, as `tally watch` reads it: how its bytes are cut makes no difference.
+pub fn events(bytes: &[u8]) {
+    let mut whole = EventReader::default();
+    let Ok(expected) = whole.read(bytes) else {
+        return;
+    };
+    for event in &expected {
+        let text = [&*event.kind, &*event.id].concat();
+        assert!(
+            !text.contains(['\r', '\n']) && !event.id.contains('\0'),
+            "{event:?}"
+        );
+    }
+    for size in [1, 2, 7] {
+        let mut reader = EventReader::default();
+        let read = bytes
+            .chunks(size)
+            .map(|piece| reader.read(piece).expect("not too long"));
+        let read: Vec<_> = read.collect::<Vec<_>>().concat();
+        assert_eq!(
+            (read, reader.retry),
+            (expected.clone(), whole.retry),
+            "in pieces of {size}"
+        );
+    }
+}
 
 /// A snapshot of Postgres.
 pub fn snapshot(bytes: &[u8]) {

@@ -46,3 +46,4 @@ mod tls;
 mod top;
 mod upgrade;
 mod voting;
+mod watch;

@@ -1,0 +1,407 @@
+//! `tally watch`: live counts, from the server's stream.
+
+use std::fmt::Write as _;
+use std::io::IsTerminal as _;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use reqwest::{Response, StatusCode};
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::api::Api;
+use super::events::{Event, EventReader};
+use crate::config::operator::Watch;
+use crate::{shutdown, telemetry};
+
+/// The longest pause before a lost stream is opened again.
+const PAUSE_LIMIT: Duration = Duration::from_secs(60);
+/// The shortest one after the first failure, if the server asks for none.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+/// How much of a name the table shows.
+const NAME_LIMIT_CHARACTERS: usize = 40;
+
+/// Runs `tally watch` until it is interrupted. Returns whether all was well.
+///
+/// # Errors
+/// When the server does not answer at first, or says that there is no such item or poll.
+pub async fn watch(command: Watch) -> anyhow::Result<bool> {
+    let api = Api::new(&command.remote)?;
+    let query = [("items", list(&command.items)?), ("polls", list(&command.polls)?)];
+    let query: Vec<(&str, String)> = query.into_iter().filter(|(_, value)| !value.is_empty()).collect();
+    let mut screen = Screen::new(command.remote.json);
+    let ended = tokio::select! {
+        ended = follow(&api, &query, &mut screen) => ended.map(|()| true),
+        () = shutdown::interrupted() => Ok(true),
+    };
+    screen.leave();
+    ended
+}
+
+/// Several in a query.
+fn list(references: &[String]) -> anyhow::Result<String> {
+    if let Some(wrong) = references.iter().find(|reference| reference.contains(',')) {
+        bail!("{wrong} has a comma; name it by its id");
+    }
+    Ok(references.join(","))
+}
+
+/// Reads streams, one after the other, until one is refused for good.
+async fn follow(api: &Api, query: &[(&str, String)], screen: &mut Screen) -> anyhow::Result<()> {
+    let mut last_id = String::new();
+    let mut retry = FIRST_PAUSE;
+    let mut failures = 0;
+    let mut was_open = false;
+    loop {
+        let mut retry_after = Duration::ZERO;
+        let why = match api.stream(query, &last_id).await {
+            Ok(answer) if answer.status().is_success() => {
+                was_open = true;
+                let mut events = EventReader::default();
+                let why = read(answer, &mut events, |event| {
+                    failures = 0;
+                    last_id.clone_from(&event.id);
+                    screen.show(event)
+                })
+                .await?;
+                retry = events.retry.unwrap_or(retry);
+                why
+            }
+            Ok(answer) => {
+                let status = answer.status();
+                retry_after = seconds_of(&answer).unwrap_or_default();
+                let said = api.refusal(answer).await;
+                if !status.is_server_error() && status != StatusCode::TOO_MANY_REQUESTS {
+                    bail!(said);
+                }
+                said
+            }
+            // At first a wrong address is likelier than an outage.
+            Err(error) if !was_open => return Err(error),
+            Err(error) => telemetry::one_line(&error),
+        };
+        failures += 1;
+        let pause = pause(failures, retry, retry_after, rand::random());
+        screen.lost(&why, pause);
+        tokio::time::sleep(pause).await;
+    }
+}
+
+/// How long to wait after so many failures in a row: not less than the server asks for, and not all
+/// watchers at once. `drawn` is from 0 to 1.
+fn pause(failures: u32, retry: Duration, retry_after: Duration, drawn: f64) -> Duration {
+    let doubled = retry.saturating_mul(2_u32.saturating_pow(failures));
+    let span = doubled.min(PAUSE_LIMIT);
+    (retry_after.saturating_add(span.mul_f64(0.5 + drawn / 2.0))).min(PAUSE_LIMIT)
+}
+
+fn seconds_of(answer: &Response) -> Option<Duration> {
+    let seconds = answer
+        .headers()
+        .get(reqwest::header::RETRY_AFTER)?
+        .to_str()
+        .ok()?;
+    seconds.parse().ok().map(Duration::from_secs)
+}
+
+/// Reads a stream to its end. Returns why it ended.
+async fn read(
+    mut answer: Response,
+    events: &mut EventReader,
+    mut on_event: impl FnMut(&Event) -> anyhow::Result<()>,
+) -> anyhow::Result<String> {
+    loop {
+        let piece = match answer.chunk().await {
+            Ok(Some(piece)) => piece,
+            Ok(None) => return Ok("the server has ended the stream".to_owned()),
+            Err(error) => return Ok(telemetry::one_line(&error.into())),
+        };
+        for event in events.read(&piece)? {
+            on_event(&event)?;
+        }
+    }
+}
+
+/// What an event has.
+#[derive(Debug, Default, Deserialize)]
+struct Counts {
+    items: Vec<Item>,
+    polls: Vec<Poll>,
+}
+
+/// An item, as far as it is shown. Counts are `None` while they are hidden.
+#[derive(Clone, Debug, Deserialize)]
+struct Item {
+    id: i64,
+    name: String,
+    vote_count: Option<i64>,
+    up_count: Option<i64>,
+    down_count: Option<i64>,
+    current: bool,
+}
+
+/// A poll, as far as it is shown.
+#[derive(Clone, Debug, Deserialize)]
+struct Poll {
+    id: i64,
+    title: String,
+    voter_count: Option<i64>,
+    choices: Vec<Choice>,
+    current: bool,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Choice {
+    name: String,
+    vote_count: Option<i64>,
+}
+
+/// Where counts are shown.
+struct Screen {
+    kind: Kind,
+    /// All that was shown, in the order in which it came first.
+    items: Vec<Item>,
+    polls: Vec<Poll>,
+}
+
+enum Kind {
+    /// Each event as it came.
+    Json,
+    /// A line for each item and poll that changed.
+    Lines,
+    /// A table that is drawn again.
+    Table(ProgressBar),
+}
+
+impl Screen {
+    fn new(as_json: bool) -> Self {
+        let kind = match (as_json, std::io::stdout().is_terminal()) {
+            (true, _) => Kind::Json,
+            (false, false) => Kind::Lines,
+            (false, true) => {
+                let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stdout());
+                bar.set_style(
+                    ProgressStyle::with_template("{msg}").unwrap_or_else(|_| ProgressStyle::default_bar()),
+                );
+                Kind::Table(bar)
+            }
+        };
+        Self {
+            kind,
+            items: Vec::new(),
+            polls: Vec::new(),
+        }
+    }
+
+    /// Shows an event. Others than `counts` are of a later version.
+    fn show(&mut self, event: &Event) -> anyhow::Result<()> {
+        if event.kind != "counts" {
+            return Ok(());
+        }
+        let wrong = "the server sent an event that is none of Tally's";
+        if let Kind::Json = self.kind {
+            // One line, whatever is in it.
+            let value: Value = serde_json::from_str(&event.data).context(wrong)?;
+            telemetry::print(format_args!("{value}\n"));
+            return Ok(());
+        }
+        let counts: Counts = serde_json::from_str(&event.data).context(wrong)?;
+        if let Kind::Lines = self.kind {
+            telemetry::print(lines(&counts));
+            return Ok(());
+        }
+        for item in counts.items {
+            put(&mut self.items, item, |item| item.id);
+        }
+        for poll in counts.polls {
+            put(&mut self.polls, poll, |poll| poll.id);
+        }
+        self.draw("");
+        Ok(())
+    }
+
+    /// Says that the stream is lost: what is shown may be old.
+    fn lost(&mut self, why: &str, pause: Duration) {
+        let seconds = pause.as_secs_f64();
+        let note = format!("the stream is lost ({why}); opening it again in {seconds:.1} s");
+        match self.kind {
+            Kind::Table(_) => self.draw(&note),
+            _ => eprintln!("{note}"),
+        }
+    }
+
+    fn draw(&self, note: &str) {
+        if let Kind::Table(bar) = &self.kind {
+            bar.set_message(format!("{}{note}", table(&self.items, &self.polls)));
+            bar.tick();
+        }
+    }
+
+    /// Leaves what was drawn last where it is.
+    fn leave(self) {
+        if let Kind::Table(bar) = self.kind {
+            bar.abandon();
+        }
+    }
+}
+
+/// Replaces what has the same id, or adds it.
+fn put<T>(all: &mut Vec<T>, new: T, id: impl Fn(&T) -> i64) {
+    match all.iter_mut().find(|one| id(one) == id(&new)) {
+        Some(one) => *one = new,
+        None => all.push(new),
+    }
+}
+
+/// A count, or that it is hidden.
+fn count(count: Option<i64>) -> String {
+    count.map_or_else(|| "hidden".to_owned(), |count| count.to_string())
+}
+
+fn state(current: bool) -> &'static str {
+    if current { "current" } else { "not current" }
+}
+
+/// A name without what moves the cursor of a terminal.
+fn plain(name: &str) -> String {
+    name.chars().filter(|character| !character.is_control()).collect()
+}
+
+fn short(name: &str) -> String {
+    let name = plain(name);
+    if name.chars().count() <= NAME_LIMIT_CHARACTERS {
+        return name;
+    }
+    let kept: String = name.chars().take(NAME_LIMIT_CHARACTERS - 1).collect();
+    format!("{kept}…")
+}
+
+/// A line for each item and each poll.
+fn lines(counts: &Counts) -> String {
+    let mut text = String::new();
+    // Writing to a text cannot fail.
+    for item in &counts.items {
+        let (net, ups, downs) = (
+            count(item.vote_count),
+            count(item.up_count),
+            count(item.down_count),
+        );
+        let (name, state) = (plain(&item.name), state(item.current));
+        let _ = writeln!(
+            text,
+            "item {}  {name}  {net}  up {ups}  down {downs}  {state}",
+            item.id
+        );
+    }
+    for poll in &counts.polls {
+        let choices: Vec<String> = poll
+            .choices
+            .iter()
+            .map(|choice| format!("{} {}", plain(&choice.name), count(choice.vote_count)))
+            .collect();
+        let (title, voters, state) = (plain(&poll.title), count(poll.voter_count), state(poll.current));
+        let choices = choices.join(", ");
+        let _ = writeln!(
+            text,
+            "poll {}  {title}  {choices}  voters {voters}  {state}",
+            poll.id
+        );
+    }
+    text
+}
+
+/// All that is watched, a line for each item and each choice.
+fn table(items: &[Item], polls: &[Poll]) -> String {
+    let names = items.iter().map(|item| short(&item.name));
+    let titles = polls.iter().map(|poll| short(&poll.title));
+    let choices = polls
+        .iter()
+        .flat_map(|poll| &poll.choices)
+        .map(|choice| short(&choice.name));
+    let width = names
+        .chain(titles)
+        .chain(choices)
+        .map(|name| name.chars().count())
+        .max();
+    let width = width.unwrap_or(0) + 2;
+    let mut text = String::new();
+    let mut row = |id: &str, name: &str, cells: [&str; 4]| {
+        let [net, ups, downs, state] = cells;
+        let _ = writeln!(
+            text,
+            "{id:>6}  {name:<width$} {net:>9} {ups:>9} {downs:>9}  {state}"
+        );
+    };
+    row("", "", ["count", "up", "down", ""]);
+    for item in items {
+        let counts = [
+            count(item.vote_count),
+            count(item.up_count),
+            count(item.down_count),
+        ];
+        let cells = [&*counts[0], &*counts[1], &*counts[2], state(item.current)];
+        row(&item.id.to_string(), &short(&item.name), cells);
+    }
+    for poll in polls {
+        let voters = format!("{}, {} voters", state(poll.current), count(poll.voter_count));
+        row(&poll.id.to_string(), &short(&poll.title), ["", "", "", &voters]);
+        for choice in &poll.choices {
+            let name = format!("  {}", short(&choice.name));
+            row("", &name, [&count(choice.vote_count), "", "", ""]);
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown() -> Counts {
+        serde_json::from_value(serde_json::json!({
+            "items": [
+                { "id": 7, "name": "A\u{1b}[2J post", "vote_count": 3, "up_count": 4, "down_count": 1, "current": true },
+                { "id": 8, "name": "x".repeat(200), "vote_count": null, "up_count": null, "down_count": null, "current": false },
+            ],
+            "polls": [{ "id": 2, "title": "Lunch?", "voter_count": 5, "current": true,
+                "choices": [{ "name": "soup", "vote_count": 5 }] }],
+        }))
+        .expect("counts")
+    }
+
+    #[test]
+    fn lines_and_table_show_each_count_and_no_control_characters() {
+        let counts = shown();
+        let lines = lines(&counts);
+        assert!(
+            lines.starts_with("item 7  A[2J post  3  up 4  down 1  current\n"),
+            "{lines}"
+        );
+        assert!(
+            lines.contains("hidden  up hidden  down hidden  not current\n"),
+            "{lines}"
+        );
+        assert!(
+            lines.ends_with("poll 2  Lunch?  soup 5  voters 5  current\n"),
+            "{lines}"
+        );
+        let table = table(&counts.items, &counts.polls);
+        assert!(!table.contains('\u{1b}') && table.lines().count() == 5, "{table}");
+        assert!(table.lines().all(|line| line.chars().count() < 110), "{table}");
+        assert!(table.contains("current, 5 voters"), "{table}");
+    }
+
+    #[test]
+    fn a_pause_is_not_shorter_than_the_server_asks_for_and_has_a_limit() {
+        let retry = Duration::from_millis(3_127);
+        assert_eq!(pause(1, retry, Duration::ZERO, 0.0), retry);
+        assert_eq!(pause(2, retry, Duration::ZERO, 0.0), 2 * retry);
+        assert!(pause(1, retry, Duration::ZERO, 0.5) > retry);
+        assert!(pause(1, retry, Duration::from_secs(9), 0.0) > Duration::from_secs(9));
+        for failures in 1..200 {
+            assert!(pause(failures, retry, Duration::MAX, 1.0) <= PAUSE_LIMIT);
+            assert!(pause(failures, Duration::MAX, Duration::ZERO, 1.0) <= PAUSE_LIMIT);
+        }
+    }
+}
