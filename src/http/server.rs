@@ -203,7 +203,8 @@ impl Server {
             };
             app.app_data(web::Data::new(state)).configure(routes::add);
         };
-        openapi::prepare();
+        // Beside: until this listens to signals, they would end the program at once.
+        tokio::task::spawn_blocking(openapi::prepare);
         let server = start(self.listener, clients, shutdown_limit, routes)?;
         let mut progress = ProgressNotes::new(ledger, live_counts.clone());
 
