@@ -79,7 +79,8 @@ async fn follow(api: &Api, query: &[(&str, String)], screen: &mut Screen) -> any
             }
             // At first a wrong address is likelier than an outage.
             Err(error) if !was_open => return Err(error),
-            Err(error) => telemetry::one_line(&error),
+            // Not its causes: they repeat the address.
+            Err(error) => error.to_string(),
         };
         failures += 1;
         let pause = pause(failures, retry, retry_after, rand::random());
@@ -234,7 +235,6 @@ impl Screen {
     fn draw(&self, note: &str) {
         if let Kind::Table(bar) = &self.kind {
             bar.set_message(format!("{}{note}", table(&self.items, &self.polls)));
-            bar.tick();
         }
     }
 
