@@ -72,18 +72,18 @@ pub fn duration(text: &str) -> Result<Duration, String> {
 
 /// For how long browsers use https alone: whole seconds, since 0 would tell them to forget it.
 pub fn hsts(text: &str) -> Result<Duration, String> {
-    let age = duration(text)?;
-    if age.as_secs() == 0 {
-        return Err("it takes 1 s or longer, like 1y".to_owned());
-    }
-    Ok(age)
+    a_second_or_longer(text, "1y")
 }
 
 /// How long hashes of client addresses are kept.
 pub fn address_retention(text: &str) -> Result<Duration, String> {
+    a_second_or_longer(text, "30d")
+}
+
+fn a_second_or_longer(text: &str, example: &str) -> Result<Duration, String> {
     let age = duration(text)?;
     if age.as_secs() == 0 {
-        return Err("it takes 1 s or longer, like 30d".to_owned());
+        return Err(format!("it takes 1 s or longer, like {example}"));
     }
     Ok(age)
 }

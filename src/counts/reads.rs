@@ -69,7 +69,7 @@ enum Kind {
 #[derive(Clone)]
 pub struct CountReader {
     queue: mpsc::Sender<QueuedRead>,
-    ledger: ServerLedger,
+    pub(super) ledger: ServerLedger,
     live_counts: LiveCounts,
 }
 
@@ -188,7 +188,8 @@ impl CountReader {
     /// When Postgres does not answer.
     pub async fn with_counts(&self, items: Vec<Item>) -> Result<Vec<ItemCount>, LedgerError> {
         let ids: Vec<ItemId> = items.iter().map(|item| item.id).collect();
-        let (current, ended) = current_counts(&self.ledger, &self.live_counts, &ids).await;
+        let reads = self.live_counts.read(&ids).await.ok();
+        let (current, ended) = current_counts(&self.ledger, &ids, reads).await;
         ended?;
         // The items were read before the live counts. A count that was saved and expired in
         // between is missing from both.
@@ -250,16 +251,16 @@ impl Current {
     }
 }
 
-/// The current counts of these items, in their order. Where a rebuild is requested, the saved
-/// count may be behind the counts that voters got, so the ledger is asked. Without Redis
-/// nothing is current; the client has logged that.
-/// With them comes the error if Postgres is needed and does not answer.
+/// The current counts of these items, in their order, from what was read of live counts; `None`: Redis
+/// is unavailable, and nothing is current; the client has logged that. Where a rebuild is requested, the
+/// saved count may be behind the counts that voters got, so the ledger is asked. With the counts comes the
+/// error if Postgres is needed and does not answer.
 async fn current_counts(
     ledger: &ServerLedger,
-    live_counts: &LiveCounts,
     items: &[ItemId],
+    reads: Option<Vec<LiveRead>>,
 ) -> (Vec<Current>, Result<(), LedgerError>) {
-    let Ok(reads) = live_counts.read(items).await else {
+    let Some(reads) = reads else {
         return (vec![Current::Unknown; items.len()], Ok(()));
     };
     let rebuilding: Vec<ItemId> = items
@@ -307,84 +308,79 @@ impl BatchReader {
 
     /// Answers every read of a batch, and leaves the batch empty.
     async fn answer(&mut self, batch: &mut Vec<QueuedRead>) {
-        let mut items: Vec<ItemId> = batch.iter().map(|one| one.item).collect();
-        items.sort_unstable();
-        items.dedup();
-        let at = |item: &ItemId| items.binary_search(item).ok();
-        let mut wanted = vec![false; items.len()];
-        for one in batch.iter() {
-            if let (Kind::Count(_), Some(at)) = (&one.kind, at(&one.item)) {
-                wanted[at] = true;
-            }
-        }
-        let mut counts: Vec<Option<ItemCount>> = vec![None; items.len()];
-        let (current, ended) = self.read(&items, &wanted, &mut counts).await;
-        if let Err(error) = &ended {
-            tracing::error!(%error, reads = batch.len(), "the ledger did not answer reads of items");
-        }
+        let items = sorted(batch.iter().map(|one| one.item));
+        let reads = self.live_counts.read(&items).await.ok();
+        let live = |item: &ItemId| Some(reads.as_ref()?[items.binary_search(item).ok()?]);
+        let mut waiting = Vec::with_capacity(batch.len());
         for one in batch.drain(..) {
-            let at = at(&one.item);
-            // A reader that no longer waits needs no answer.
             match one.kind {
-                Kind::Count(answer) => {
-                    let count = at.and_then(|at| counts[at].clone());
-                    let _ = answer.send(match (count, &ended) {
-                        (None, Err(_)) => Err(ReadError::LedgerUnavailable),
-                        (count, _) => Ok(count),
-                    });
-                }
+                // At once: this waits for no other's read of Postgres.
                 Kind::Still(count, answer) => {
-                    let is_still = match at.map(|at| current[at]) {
-                        Some(Current::Live(live)) => Some(live.count) == count,
-                        Some(Current::Saved) => count.is_none(),
-                        _ => false,
-                    };
+                    let is_still = live(&one.item).is_some_and(|read| is_still(count, read));
+                    // A reader that no longer waits needs no answer.
                     let _ = answer.send(is_still);
                 }
+                Kind::Count(answer) => waiting.push((one.item, answer)),
             }
+        }
+        let wanted = sorted(waiting.iter().map(|(item, _)| *item));
+        let reads = reads.is_some().then(|| wanted.iter().filter_map(live).collect());
+        let mut counts: Vec<Option<ItemCount>> = vec![None; wanted.len()];
+        let ended = self.read(&wanted, reads, &mut counts).await;
+        if let Err(error) = &ended {
+            tracing::error!(%error, reads = waiting.len(), "the ledger did not answer reads of items");
+        }
+        for (item, answer) in waiting {
+            let at = wanted.binary_search(&item).ok();
+            let count = at.and_then(|at| counts[at].clone());
+            let _ = answer.send(match (count, &ended) {
+                (None, Err(_)) => Err(ReadError::LedgerUnavailable),
+                (count, _) => Ok(count),
+            });
         }
     }
 
-    /// Reads the current counts of these items, and fills in those that are wanted; of an item that does
-    /// not exist there is none. The items are in order, each of them once. With the counts comes the
-    /// error if Postgres is needed and does not answer. What could be read without it is filled in.
+    /// Fills in the counts of these items, from what was read of live counts; of an item that does not
+    /// exist there is none. The items are in order, each of them once.
+    ///
+    /// # Errors
+    /// When Postgres does not answer. What could be read without it is filled in.
     async fn read(
         &mut self,
         items: &[ItemId],
-        wanted: &[bool],
+        reads: Option<Vec<LiveRead>>,
         counts: &mut [Option<ItemCount>],
-    ) -> (Vec<Current>, Result<(), LedgerError>) {
+    ) -> Result<(), LedgerError> {
+        let (current, ended) = current_counts(&self.ledger, items, reads).await;
         let facts = self.reader.cached_facts(items);
-        let is_new = |at: &usize| wanted[*at] && facts[*at].is_none();
-        let new: Vec<ItemId> = (0..items.len()).filter(is_new).map(|at| items[at]).collect();
-        let (found, (current, ended)) = tokio::join!(
-            self.reader.read(&new),
-            current_counts(&self.ledger, &self.live_counts, items)
-        );
-        // Items to read from Postgres, after Redis: see `CountReader::page`.
-        let mut unsaved = Vec::new();
-        for (at, facts) in facts.into_iter().enumerate() {
-            if let (Some(facts), Current::Live(live)) = (&facts, current[at]) {
+        for (at, facts) in facts.iter().enumerate() {
+            if let (Some(facts), Current::Live(live)) = (facts, current[at]) {
                 counts[at] = saved(items[at], facts, live);
             }
-            let was_read_too_early = facts.is_none() && matches!(current[at], Current::Saved);
-            if wanted[at] && (was_read_too_early || (facts.is_some() && counts[at].is_none())) {
-                unsaved.push(items[at]);
-            }
         }
-        let found = match (found, self.reader.read(&unsaved).await) {
-            (Ok(found), Ok(unsaved)) => found.into_iter().chain(unsaved),
-            (Err(error), _) | (_, Err(error)) => return (current, Err(error)),
-        };
-        for item in found {
+        // After Redis: a count that was saved and expired in between is in Postgres by now.
+        let unsaved = items
+            .iter()
+            .zip(counts.iter())
+            .filter(|(_, count)| count.is_none());
+        let unsaved: Vec<ItemId> = unsaved.map(|(item, _)| *item).collect();
+        for item in self.reader.read(&unsaved).await? {
             if let Ok(at) = items.binary_search(&item.id)
                 && !matches!(current[at], Current::Failed)
             {
                 counts[at] = Some(current[at].of(item));
             }
         }
-        (current, ended)
+        ended
     }
+}
+
+/// Each of these items once, in order.
+fn sorted(items: impl Iterator<Item = ItemId>) -> Vec<ItemId> {
+    let mut items: Vec<ItemId> = items.collect();
+    items.sort_unstable();
+    items.dedup();
+    items
 }
 
 /// An item whose live count is marked as saved, as it stands in Postgres. Where counts are hidden, Postgres

@@ -44,28 +44,30 @@ impl TopLists {
         }
     }
 
-    /// The list of this kind, of up to [`TOP_LIMIT_ITEMS`] items.
+    /// The list of this kind, of up to [`TOP_LIMIT_ITEMS`] items; `None`: there is no such poll.
     ///
     /// # Errors
     /// When Postgres is needed and does not answer in time.
-    pub async fn get(&self, kind: TopKind) -> Result<Arc<TopList>, LedgerError> {
+    pub async fn get(&self, kind: TopKind) -> Result<Option<Arc<TopList>>, LedgerError> {
         let asked = Instant::now();
         let before = self.find(kind);
         if let Some(shown) = before.as_ref().filter(|shown| asked < shown.until) {
-            return Ok(Arc::clone(&shown.list));
+            return Ok(Some(Arc::clone(&shown.list)));
         }
         let _turn = match (self.reading.try_lock(), before) {
             (Ok(turn), _) => turn,
             // Someone is reading: an older list is better than to wait.
-            (Err(_), Some(shown)) => return Ok(shown.list),
+            (Err(_), Some(shown)) => return Ok(Some(shown.list)),
             (Err(_), None) => self.reading.lock().await,
         };
         // Read while this one waited?
         if let Some(shown) = self.find(kind).filter(|shown| asked < shown.until) {
-            return Ok(shown.list);
+            return Ok(Some(shown.list));
         }
         let started = Instant::now();
-        let list = self.ledger.top_list(kind, TOP_LIMIT_ITEMS as i64).await?;
+        let Some(list) = self.ledger.top_list(kind, TOP_LIMIT_ITEMS as i64).await? else {
+            return Ok(None);
+        };
         let shown = Shown {
             list: Arc::new(list),
             until: Instant::now() + (started.elapsed() * TOP_AGE_TIMES).max(TOP_LEAST_AGE),
@@ -75,7 +77,7 @@ impl TopLists {
             all.clear();
         }
         all.insert(kind, shown.clone());
-        Ok(shown.list)
+        Ok(Some(shown.list))
     }
 
     fn find(&self, kind: TopKind) -> Option<Shown> {

@@ -36,13 +36,13 @@ pub(crate) use connection::REFUSAL_LIMIT_BYTES;
 pub(crate) use handlers::api_keys::{ApiKeyBody, LIST_LIMIT_API_KEYS};
 pub(crate) use handlers::ballots::BALLOTS_LIMIT;
 pub(crate) use handlers::health::PROBE_LIMIT;
-pub(crate) use handlers::items::{PAGE_DEFAULT_ITEMS, PAGE_LIMIT_ITEMS};
+pub(crate) use handlers::lists::{PAGE_DEFAULT_ITEMS, PAGE_LIMIT_ITEMS};
 pub use server::{Server, ServerOptions, start, threads};
 
 // For the bench: it answers the same requests with other ways of storing votes.
 pub use extract::{Json, PathItem, PathPoll, PathVoter};
 pub use handlers::items::item_answer;
-pub use handlers::polls::{SelectionBody, selection_answer};
+pub use handlers::selections::{SelectionBody, selection_answer};
 pub use handlers::votes::{ChangeBody, VoteBody, vote_answer};
 pub use problem::Problem;
 // For the tests: answers are held against it.

@@ -15,15 +15,17 @@ use super::extract::{body, idempotency, path, query, reference};
 use super::handlers::ballots::BallotsBody;
 use super::handlers::batches::{BatchBody, BatchEntry};
 use super::handlers::edits::{ItemEditBody, PollEditBody};
-use super::handlers::items::{ListQuery, NewItemBody};
-use super::handlers::polls::{NewPollBody, SelectionBody};
+use super::handlers::items::NewItemBody;
+use super::handlers::lists::ListQuery;
+use super::handlers::polls::NewPollBody;
+use super::handlers::selections::SelectionBody;
 use super::handlers::streams::StreamQuery;
 use super::handlers::votes::VoteBody;
 use super::problem::Problem;
 use crate::domain::{Ballot, Edit, ItemId, NewItem, NewPoll, NewVote, Reference, VoterId};
 
 pub use super::handlers::ballots::BALLOTS_LIMIT;
-pub use super::handlers::items::{Listed, PAGE_LIMIT_ITEMS};
+pub use super::handlers::lists::{Listed, PAGE_LIMIT_ITEMS};
 pub use super::handlers::streams::Wanted;
 
 /// The answer to a request that is refused.

@@ -4,8 +4,8 @@ use actix_web::http::StatusCode;
 use actix_web::web;
 
 use super::handlers::{
-    access, api_keys, ballots, batches, edits, health, items, pages, polls, problems, receipts, streams, top,
-    voter, votes,
+    access, api_keys, ballots, batches, edits, health, items, lists, pages, polls, problems, receipts,
+    selections, streams, top, voter, votes,
 };
 use super::observe;
 use super::openapi;
@@ -39,14 +39,14 @@ pub(super) fn add(app: &mut web::ServiceConfig) {
     resource!("/v1/items/{id}", allow = "GET, HEAD, PATCH", get => items::show, head => items::show, patch => edits::item);
     resource!("/v1/items/{id}/access", allow = "GET, HEAD, PUT", get => access::of_item, head => access::of_item, put => access::set_item);
     resource!("/v1/items/{id}/ballots", allow = "POST", post => ballots::of_item);
-    resource!("/v1/items", allow = "GET, HEAD, POST", get => items::list, head => items::list, post => items::create);
+    resource!("/v1/items", allow = "GET, HEAD, POST", get => lists::list, head => lists::list, post => items::create);
     resource!(
         "/v1/polls/{id}/votes/{voter_id}",
         allow = "GET, HEAD, PUT, DELETE",
-        get => polls::selected,
-        head => polls::selected,
-        put => polls::select,
-        delete => polls::take_back,
+        get => selections::selected,
+        head => selections::selected,
+        put => selections::select,
+        delete => selections::take_back,
     );
     resource!("/v1/polls/{id}", allow = "GET, HEAD, PATCH", get => polls::show, head => polls::show, patch => edits::poll);
     resource!("/v1/polls/{id}/access", allow = "GET, HEAD, PUT", get => access::of_poll, head => access::of_poll, put => access::set_poll);

@@ -20,7 +20,7 @@ use super::limits::RECONNECT_MS;
 use super::problem::{Kind, Problem};
 use crate::domain::client_network;
 use crate::telemetry::name;
-use crate::watching::{Event, Stream};
+use crate::watching::{Changed, Event, Stream};
 
 /// The name of an event that tells counts.
 const EVENT: &str = "counts";
@@ -172,7 +172,7 @@ impl MessageBody for StreamBody {
         event.map(|event| {
             Some(Ok(match event? {
                 Event::Heartbeat => Bytes::from_static(HEARTBEAT),
-                event @ Event::Changed { .. } => frame(&event).into(),
+                Event::Changed(changed) => frame(&changed).into(),
             }))
         })
     }
@@ -180,15 +180,12 @@ impl MessageBody for StreamBody {
 
 /// An event as it is sent: its fingerprints as `id`, which comes back as Last-Event-ID, and one JSON
 /// object.
-fn frame(event: &Event) -> String {
-    let Event::Changed {
+fn frame(changed: &Changed) -> String {
+    let Changed {
         items,
         polls,
         fingerprints,
-    } = event
-    else {
-        return String::new();
-    };
+    } = changed;
     let texts = items.iter().chain(polls).map(|text| text.len() + 1);
     let ids = fingerprints.len() * crate::watching::Fingerprint::CHARACTERS;
     let mut frame = String::with_capacity(64 + ids + texts.sum::<usize>());
@@ -247,7 +244,7 @@ mod tests {
     #[test]
     fn an_event_is_one_frame_of_lines() {
         let fingerprints = vec![Default::default(), Default::default()];
-        let event = Event::Changed {
+        let event = Changed {
             items: vec!["{\"id\":1}".into(), "{\"id\":2}".into()],
             polls: Vec::new(),
             fingerprints,

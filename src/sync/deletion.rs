@@ -11,6 +11,14 @@ use crate::ledger::Job;
 /// How often it is looked for what is old, about.
 const DELETE_EVERY: Duration = Duration::from_secs(600);
 
+/// What is deleted.
+#[derive(Clone, Copy)]
+enum Old {
+    Keys,
+    /// Those that are older than this.
+    Addresses(Duration),
+}
+
 impl Worker {
     /// Deletes what is old again and again, until the worker stops. `address_retention`: how long hashes
     /// of client addresses are kept.
@@ -34,20 +42,7 @@ impl Worker {
     /// # Errors
     /// When another worker has taken the job over, or Postgres is unavailable.
     pub async fn delete_old_keys(&self) -> Result<(), SyncError> {
-        let Some(run) = self.begin_job(Job::DeleteKeys).await? else {
-            return Ok(());
-        };
-        let deleting = async {
-            let mut total = 0;
-            loop {
-                let (keys, is_more) = self.ledger.delete_old_keys(run.lease()).await?;
-                total += keys;
-                if !is_more || self.is_stopping() {
-                    return Ok(((), json!({ "keys": total })));
-                }
-            }
-        };
-        run.end_with(deleting).await
+        self.delete(Old::Keys).await
     }
 
     /// Deletes all hashes of client addresses that are older than this, unless another worker is at it.
@@ -55,16 +50,28 @@ impl Worker {
     /// # Errors
     /// As [`Worker::delete_old_keys`].
     pub async fn delete_old_addresses(&self, age: Duration) -> Result<(), SyncError> {
-        let Some(run) = self.begin_job(Job::DeleteAddresses).await? else {
+        self.delete(Old::Addresses(age)).await
+    }
+
+    /// Deletes chunk after chunk in one run of a job, which notes how many.
+    async fn delete(&self, old: Old) -> Result<(), SyncError> {
+        let (job, what) = match old {
+            Old::Keys => (Job::DeleteKeys, "keys"),
+            Old::Addresses(_) => (Job::DeleteAddresses, "addresses"),
+        };
+        let Some(run) = self.begin_job(job).await? else {
             return Ok(());
         };
         let deleting = async {
             let mut total = 0;
             loop {
-                let (addresses, is_more) = self.ledger.delete_old_addresses(age, run.lease()).await?;
-                total += addresses;
+                let (deleted, is_more) = match old {
+                    Old::Keys => self.ledger.delete_old_keys(run.lease()).await?,
+                    Old::Addresses(age) => self.ledger.delete_old_addresses(age, run.lease()).await?,
+                };
+                total += deleted;
                 if !is_more || self.is_stopping() {
-                    return Ok(((), json!({ "addresses": total })));
+                    return Ok(((), json!({ what: total })));
                 }
             }
         };

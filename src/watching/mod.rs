@@ -32,7 +32,7 @@ use crate::live::LiveCounts;
 pub use pace::TICK_LEAST;
 pub use reader::Reads;
 pub use shown::{Fingerprint, Shown};
-pub use state::{Event, Watched};
+pub use state::{Changed, Event, Watched};
 use state::{Readiness, State, StreamId};
 
 /// How long a new stream waits until all that it watches is read.

@@ -1,7 +1,6 @@
 //! The task that reads for the streams of a thread: live counts at each tick, and now and then
 //! what only Postgres knows.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
@@ -14,7 +13,7 @@ use super::Shared;
 use super::pace::until_next;
 use super::state::{READ_AGAIN_EVERY, StreamId};
 use crate::counts::CountReader;
-use crate::domain::{Count, ItemId};
+use crate::domain::ItemId;
 use crate::ledger::{LedgerError, ServerLedger};
 use crate::live::{LiveCounts, LiveRead};
 use crate::telemetry::name;
@@ -215,16 +214,7 @@ impl Reader {
                 .state()
                 .due_finals(Instant::now(), STATEMENT_LIMIT_POLLS);
             for (poll, choices, is_known) in due {
-                let counts = async {
-                    if !is_known && !self.ledger.is_final(poll).await? {
-                        return Ok(None);
-                    }
-                    // In a further statement, so that it has all votes that were waited for.
-                    let exact = self.ledger.exact_counts(&choices).await?;
-                    let counts: HashMap<ItemId, Count> =
-                        exact.into_iter().map(|one| (one.item_id, one.count)).collect();
-                    Ok::<_, LedgerError>(Some(counts))
-                };
+                let counts = self.counts.final_counts(poll, &choices, is_known);
                 // Errors show in the reads of all else.
                 let counts = self.limited(counts).await.unwrap_or_default();
                 let behind = self.shared.state().read_finals(poll, counts);

@@ -8,7 +8,7 @@ use tally::domain::Scope;
 use tally::http::ProblemKind;
 use tally::http::access::Open;
 
-use crate::access::voters::{cookie, expired_token, knows_voters};
+use crate::access::credentials::{cookie, expired_token, knows_voters};
 use crate::access::{Credential, api_key};
 use crate::helpers::tally::Tally;
 

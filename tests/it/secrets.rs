@@ -9,7 +9,7 @@ use tally::http::access::VoterCookies;
 use tally::ledger::Role;
 use tokio::process::Command;
 
-use crate::access::voters::token_for;
+use crate::access::credentials::token_for;
 use crate::helpers::eventually;
 use crate::helpers::programs::{SYNC_WORKER, TALLY, command, run, start, text};
 use crate::helpers::stores::Stores;

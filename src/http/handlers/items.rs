@@ -3,25 +3,20 @@
 use actix_web::http::header;
 use actix_web::{HttpRequest, HttpResponse, web};
 use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
+use utoipa::ToSchema;
 
 use super::csv;
 use super::polls::open_and_close;
 use crate::counts::ItemCount;
 use crate::domain::{Count, Item, ItemId, ItemKey, ItemName, ItemRules, Moment, NewItem, PollId, Reference};
 use crate::http::access::Admin;
-use crate::http::conditional::{self, Format, Found, NotModified, Offered, TagHeader};
+use crate::http::conditional::{self, Found, NotModified, Offered, TagHeader};
 use crate::http::description::{examples, problems, values};
-use crate::http::extract::{Field, Form, Json, PathItemReference, Query, Takes, reference};
+use crate::http::extract::{Field, Form, Json, PathItemReference, Takes};
 use crate::http::problem::Problem;
 use crate::http::state::AppState;
 use crate::ledger::LedgerError;
 use crate::watching::Shown;
-
-/// Items on a page of the list, unless `limit` says otherwise.
-pub const PAGE_DEFAULT_ITEMS: i64 = 100;
-/// The most items on a page of the list.
-pub const PAGE_LIMIT_ITEMS: i64 = 1000;
 
 /// The body of a new item.
 #[derive(Deserialize, ToSchema)]
@@ -60,32 +55,6 @@ impl Form for NewItemBody {
         Field::optional("opens_at", Takes::Text),
         Field::optional("closes_at", Takes::Text),
         Field::optional("by_ballot", Takes::Boolean),
-    ];
-}
-
-#[derive(Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub struct ListQuery {
-    /// Only items with ids above this one.
-    after: Option<i64>,
-    /// How many items a page has; without it, 100.
-    #[param(minimum = 1, maximum = 1000)]
-    limit: Option<i64>,
-    /// Only items of this name.
-    name: Option<String>,
-    /// These items and no others, in this order: ids, or `key:` and a key, separated by commas; at
-    /// most 1,000. No other parameter beside it.
-    #[param(min_length = 1)]
-    ids: Option<String>,
-}
-
-impl Form for ListQuery {
-    const FIELDS: &'static [Field] = &[
-        Field::optional("after", Takes::Number),
-        Field::optional("limit", Takes::Number),
-        Field::optional("name", Takes::Text),
-        Field::optional("ids", Takes::Text),
     ];
 }
 
@@ -161,16 +130,6 @@ struct SavedBody {
     counted_at: Option<String>,
 }
 
-/// Items, and where the next page begins.
-#[derive(Serialize, ToSchema)]
-#[schema(as = Items)]
-struct ListBody<'a> {
-    items: Vec<ItemBody<'a>>,
-    /// The `after` of the next page; null on the last page.
-    #[schema(required, value_type = Option<values::Id>)]
-    next_after: Option<ItemId>,
-}
-
 impl NewItemBody {
     /// The item, if all of it is allowed.
     pub(in crate::http) fn into_item(self) -> Result<NewItem, Problem> {
@@ -220,62 +179,8 @@ pub(super) fn moment(field: &'static str, text: Option<String>) -> Result<Option
     text.map(read).transpose()
 }
 
-/// Which page of the list a query asks for.
-#[derive(Debug, PartialEq, Eq)]
-pub struct ListPage {
-    pub after: i64,
-    pub limit: i64,
-    pub name: Option<String>,
-}
-
-/// Which items a query asks for.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Listed {
-    Page(ListPage),
-    /// These, up to [`PAGE_LIMIT_ITEMS`].
-    Items(Vec<Reference<ItemId>>),
-}
-
-impl ListQuery {
-    /// What is asked for, if all of it is allowed.
-    pub(in crate::http) fn into_listed(self) -> Result<Listed, Problem> {
-        let Some(ids) = &self.ids else {
-            return self.into_page().map(Listed::Page);
-        };
-        if self.after.is_some() || self.limit.is_some() || self.name.is_some() {
-            let detail = "ids: it takes no other parameter beside it.";
-            return Err(Problem::malformed("ids", detail));
-        }
-        let items: Vec<Reference<ItemId>> = ids
-            .split(',')
-            .map(|text| reference::parse("ids", text))
-            .collect::<Result<_, _>>()?;
-        let limit = PAGE_LIMIT_ITEMS;
-        if i64::try_from(items.len()).is_ok_and(|total| total > limit) {
-            let detail = format!("ids has {}; it takes at most {limit}.", items.len());
-            return Err(Problem::invalid("ids", detail));
-        }
-        Ok(Listed::Items(items))
-    }
-
-    /// The page, if its limit is allowed.
-    fn into_page(self) -> Result<ListPage, Problem> {
-        let limit = self.limit.unwrap_or(PAGE_DEFAULT_ITEMS);
-        if !(1..=PAGE_LIMIT_ITEMS).contains(&limit) {
-            let detail = format!("limit is {limit}; it takes 1 to {PAGE_LIMIT_ITEMS}.");
-            return Err(Problem::invalid("limit", detail));
-        }
-        Ok(ListPage {
-            after: self.after.unwrap_or(0),
-            limit,
-            // No text in Postgres holds a NUL, so no item has such a name.
-            name: self.name.map(|name| name.replace('\0', "\u{fffd}")),
-        })
-    }
-}
-
 /// The columns of a list in CSV.
-const ITEM_COLUMNS: [&str; 8] = [
+pub(super) const ITEM_COLUMNS: [&str; 8] = [
     "id",
     "name",
     "key",
@@ -288,7 +193,7 @@ const ITEM_COLUMNS: [&str; 8] = [
 
 impl ItemBody<'_> {
     /// What stands in [`ITEM_COLUMNS`]; nothing, where it is null.
-    fn row(&self) -> [String; ITEM_COLUMNS.len()] {
+    pub(super) fn row(&self) -> [String; ITEM_COLUMNS.len()] {
         [
             self.id.to_string(),
             self.name.to_owned(),
@@ -302,7 +207,7 @@ impl ItemBody<'_> {
     }
 }
 
-fn body(item: &Item, count: Count, current: bool) -> ItemBody<'_> {
+pub(super) fn body(item: &Item, count: Count, current: bool) -> ItemBody<'_> {
     let rules = item.rules.as_deref().unwrap_or(&ItemRules::DEFAULT);
     let shown = |count: Count| (!rules.hides_count).then_some(count);
     let (count, saved) = (shown(count), shown(item.saved_count));
@@ -443,75 +348,6 @@ pub(super) fn shown(read: &ItemCount) -> Shown {
     body.saved = SavedBody::default();
     Shown::new(text, &serde_json::to_string(&body).unwrap_or_default())
 }
-
-/// Lists items.
-///
-/// A page of those that are not hidden, by their ids; or those that `ids` asks for, hidden or not,
-/// without those that are not there.
-#[utoipa::path(
-    get,
-    path = "/v1/items",
-    operation_id = "listItems",
-    tag = "Items",
-    params(ListQuery, TagHeader),
-    responses(
-        (status = 200, description = "The items; in CSV, if the header Accept prefers it.",
-            headers(("ETag" = String), ("Cache-Control" = String), ("Link" = String)),
-            content(
-                (ListBody = "application/json", example = json!({ "items": [examples::item()], "next_after": null })),
-                (String = "text/csv; charset=utf-8", example = json!(examples::ITEMS_CSV)),
-            )),
-        NotModified,
-        ListProblems,
-    )
-)]
-pub async fn list(
-    request: HttpRequest,
-    state: web::Data<AppState>,
-    query: Query<ListQuery>,
-) -> Result<HttpResponse, Problem> {
-    let listed = query.0.into_listed()?;
-    conditional::answer(&request, &state, Offered::JsonOrCsv, async |format| {
-        let (counts, limit) = match &listed {
-            Listed::Page(ListPage { after, limit, name }) => {
-                let counts = state.counts.page(*after, *limit, name.as_deref()).await?;
-                (counts, Some(*limit))
-            }
-            Listed::Items(references) => {
-                let ids = state.find_items(references).await?;
-                let ids: Vec<ItemId> = ids.into_iter().flatten().collect();
-                (state.counts.some(&ids).await?, None)
-            }
-        };
-        let is_full = limit.is_some_and(|limit| i64::try_from(counts.len()) == Ok(limit));
-        let next_after = counts.last().filter(|_| is_full).map(|last| last.item.id);
-        let items = counts
-            .iter()
-            .map(|read| body(&read.item, read.count(), read.is_current));
-        let body = match format {
-            Format::Json => conditional::json(&ListBody {
-                next_after,
-                items: items.collect(),
-            })?,
-            Format::Csv => csv::write(&ITEM_COLUMNS, items.map(|item| item.row()))?,
-        };
-        let next = next_after.map(|after| next_page(request.query_string(), after));
-        Ok(Found::with_counts(body, &counts).with_next(next))
-    })
-    .await
-}
-
-/// The path of the page behind `after`, with the other parameters of this query.
-fn next_page(query: &str, after: ItemId) -> String {
-    let parts = query.split('&').filter(|part| !part.is_empty());
-    let others: String = parts
-        .filter(|part| !part.starts_with("after="))
-        .map(|part| format!("&{part}"))
-        .collect();
-    format!("/v1/items?after={after}{others}")
-}
-
-problems!(ListProblems: ADDRESSES, STORES);
 
 #[cfg(test)]
 mod tests {

@@ -227,20 +227,18 @@ pub async fn show(
     conditional::answer(&request, &state, Offered::JsonOrCsv, async |format| {
         let poll = match &asked.poll {
             None => None,
-            Some(poll) => {
-                let id = state.poll(poll).await?;
-                if state.ledger.poll(id).await?.is_none() {
-                    return Err(Problem::unknown_poll(id));
-                }
-                Some(id)
-            }
+            Some(poll) => Some(state.poll(poll).await?),
         };
         let kind = TopKind {
             by: asked.by,
             over: asked.over,
             poll,
         };
-        let list = state.top_lists.get(kind).await?;
+        let list = match (state.top_lists.get(kind).await?, poll) {
+            (Some(list), _) => list,
+            (None, Some(poll)) => return Err(Problem::unknown_poll(poll)),
+            (None, None) => return Err(Problem::internal()),
+        };
         let items = list.items.iter().take(asked.limit).map(TopItemBody::new);
         let body = match format {
             Format::Json => conditional::json(&TopBody {

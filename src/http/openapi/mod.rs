@@ -2,12 +2,14 @@
 //! handlers, at `/openapi.json`, and the page at `/docs` that shows it.
 //!
 //! - `shared`: what each operation has alike: headers, credentials, who may ask.
-//! - `page`: the page. `samples`: a call of each operation, with curl and in JavaScript.
+//! - `page`: the page; `html`: its text, `schemas`: the bodies in words. `samples`: a call of each operation, with curl and in JavaScript.
 //! - `kept`: answers that a browser keeps, and asks for again.
 
+mod html;
 mod kept;
 mod page;
 mod samples;
+mod schemas;
 mod shared;
 
 use std::sync::LazyLock;
@@ -19,8 +21,8 @@ use self::kept::Kept;
 use self::shared::Shared;
 use super::description::{problems, values};
 use super::handlers::{
-    access, api_keys, ballots, batches, edits, health, items, pages, polls, problems as problem_pages,
-    receipts, streams, top, voter, votes,
+    access, api_keys, ballots, batches, edits, health, items, lists, pages, polls, problems as problem_pages,
+    receipts, selections, streams, top, voter, votes,
 };
 use super::problem;
 
@@ -46,9 +48,9 @@ const CONTENT_TYPE: &str = "application/json";
     ),
     // In the order of the page. A call of each, one after the other, finds what the calls before it made.
     paths(
-        items::create, items::list, top::show, items::show, edits::item,
+        items::create, lists::list, top::show, items::show, edits::item,
         votes::cast, votes::held, votes::change, votes::take_back, batches::cast, receipts::show,
-        polls::create, polls::show, edits::poll, polls::select, polls::selected, polls::take_back,
+        polls::create, polls::show, edits::poll, selections::select, selections::selected, selections::take_back,
         ballots::of_item, ballots::of_poll,
         streams::of_item, streams::of_poll, streams::some,
         access::of_item, access::set_item, access::of_poll, access::set_poll,

@@ -5,21 +5,26 @@ use crate::domain::{Count, ItemId, ItemKey, Moment, PollId, TopItem, TopKind, To
 use crate::ledger::LedgerError;
 
 impl ServerLedger {
-    /// The first `limit` items.
+    /// The first `limit` items; `None`: there is no such poll.
     ///
     /// # Errors
     /// When Postgres is unavailable or too slow.
-    pub async fn top_list(&self, kind: TopKind, limit: i64) -> Result<TopList, LedgerError> {
+    pub async fn top_list(&self, kind: TopKind, limit: i64) -> Result<Option<TopList>, LedgerError> {
         let poll = kind.poll.map(PollId::get);
         // The spans that are looked at begin here: in full five minutes, and in full hours.
         let times = sqlx::query!(
             r#"select (extract(epoch from now()) * 1000000)::bigint as "now!",
                       (extract(epoch from date_bin('5 minutes', now() - interval '1 hour', timestamptz 'epoch')) * 1000000)::bigint as "hour!",
                       (extract(epoch from date_bin('1 hour', now() - interval '1 day', timestamptz 'epoch')) * 1000000)::bigint as "day!",
-                      (select (extract(epoch from at) * 1000000)::bigint from recent_progress) as "summed_at""#
+                      (select (extract(epoch from at) * 1000000)::bigint from recent_progress) as "summed_at",
+                      $1::bigint is null or exists (select from rule where id = $1 and title is not null) as "is_there!""#,
+            poll
         )
         .fetch_one(&self.database.pool)
         .await?;
+        if !times.is_there {
+            return Ok(None);
+        }
         let since = match kind.over {
             TopOver::All => None,
             TopOver::Hour => Some(times.hour),
@@ -67,11 +72,11 @@ impl ServerLedger {
             None => Some(times.now),
             Some(_) => times.summed_at,
         };
-        Ok(TopList {
+        Ok(Some(TopList {
             items,
             since: since.map(Moment::from_micros),
             as_of: as_of.map(Moment::from_micros),
-        })
+        }))
     }
 }
 

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tally::domain::{ApiKey, Scope};
 use tally::http::access::Open;
 
-use super::voters::{cookie, expired_token, forged_cookie, forged_token, knows_voters, token};
+use super::credentials::{cookie, expired_token, forged_cookie, forged_token, knows_voters, token};
 use super::{Credential, api_key, operator, send_as};
 use crate::helpers::answers::{DESCRIPTION, NOT_DESCRIBED};
 use crate::helpers::tally::Tally;

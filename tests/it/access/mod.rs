@@ -3,13 +3,14 @@
 mod addresses;
 mod api_keys;
 mod attacks;
+pub mod credentials;
 mod headers;
 mod matrix;
 mod open_items;
 mod origins;
 mod raw;
 mod trail;
-pub mod voters;
+mod voters;
 
 use reqwest::{Method, StatusCode};
 use serde_json::Value;

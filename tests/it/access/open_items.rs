@@ -6,7 +6,7 @@ use tally::domain::{ItemId, Scope};
 use tally::http::access::Open;
 use tally::ledger::Role;
 
-use super::voters::{cookie, knows_voters};
+use super::credentials::{cookie, knows_voters};
 use super::{api_key, send_as};
 use crate::access::Credential;
 use crate::helpers::eventually;

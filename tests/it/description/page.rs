@@ -10,7 +10,7 @@ use tally::http::access::Open;
 
 use super::operations;
 use crate::access::api_key;
-use crate::access::voters::{knows_voters, token};
+use crate::access::credentials::{knows_voters, token};
 use crate::helpers::tally::Tally;
 
 /// Where the page's calls go.

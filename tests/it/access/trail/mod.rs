@@ -1,9 +1,11 @@
 //! The trail: each administrative act leaves a row, which nobody changes.
 
+mod commands;
+
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use sqlx::{Connection, Executor, PgConnection, PgPool};
-use tally::domain::{ActKind, Scope};
+use tally::domain::Scope;
 use tally::http::access::Open;
 use tally::http::limits::REFUSED_ACTS_LIMIT_PER_MINUTE;
 use tally::ledger::Role;
@@ -11,7 +13,6 @@ use tally::ledger::Role;
 use super::matrix::rows;
 use super::{api_key, send};
 use crate::helpers::eventually;
-use crate::helpers::programs::{TALLY, command, command_as, run, text};
 use crate::helpers::stores::{blocker, until_blocked};
 use crate::helpers::tally::Tally;
 
@@ -286,273 +287,6 @@ async fn acts_of_anyone_of_a_page_and_of_a_vote_that_makes_its_item_are_noted_as
     );
 }
 
-/// Runs a command of `tally` as an operator. Returns whether it did well, and what it said.
-async fn operator_does(tally: &Tally, arguments: &[&str]) -> (bool, String) {
-    let mut command = command_as(TALLY, Some((&tally.stores, Role::Operator)));
-    command.args(arguments);
-    let output = run(command).await;
-    let said = text(&output.stdout) + &text(&output.stderr);
-    (output.status.success(), said)
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn each_command_of_an_operator_leaves_its_rows_and_what_only_looks_leaves_none() {
-    let tally = Tally::start().await;
-    let item = tally.item("x").await;
-    tally.vote(item, "very-private-voter").await;
-    let mut seen = 0;
-    let first = since(&tally.pool, &mut seen).await;
-    assert_eq!(
-        first
-            .iter()
-            .map(|row| (row.4.as_str(), row.6.as_str()))
-            .collect::<Vec<_>>(),
-        [("migrate", "done")],
-        "the migrations"
-    );
-    let of = |tool: &str, what: &str, target: Option<&str>, outcome: &str, problem: Option<&str>| {
-        let login = if tool == "tally audit" {
-            "worker"
-        } else {
-            "operator"
-        };
-        (
-            format!("login:{login}"),
-            login.to_owned(),
-            tool.to_owned(),
-            Some("127.0.0.1".to_owned()),
-            what.to_owned(),
-            target.map(str::to_owned),
-            outcome.to_owned(),
-            problem.map(str::to_owned),
-        )
-    };
-    let key = |what: &str, target: Option<&str>, outcome: &str, problem: Option<&str>| {
-        of("tally key", what, target, outcome, problem)
-    };
-    let void = |what: &str, target: Option<&str>, outcome: &str, problem: Option<&str>| {
-        of("tally void", what, target, outcome, problem)
-    };
-    let reason = ["--reason", "x"];
-    let by_voter = [
-        "void",
-        "--voter",
-        "very-private-voter",
-        "--reason",
-        "very-private-voter is a bot",
-    ];
-    let one = Some("voiding:1");
-    let cases: Vec<(Vec<&str>, bool, Vec<Row>)> = vec![
-        (
-            vec!["key", "create", "a", "--scope", "admin"],
-            true,
-            vec![key("api_key.create", Some("api_key:1"), "done", None)],
-        ),
-        (
-            vec!["key", "create", "\u{1}", "--scope", "admin"],
-            false,
-            vec![key("api_key.create", None, "refused", Some("invalid-value"))],
-        ),
-        (
-            vec!["key", "rotate", "1"],
-            true,
-            vec![key("api_key.rotate", Some("api_key:1"), "done", None)],
-        ),
-        (
-            vec!["key", "rotate", "99"],
-            false,
-            vec![key(
-                "api_key.rotate",
-                Some("api_key:99"),
-                "refused",
-                Some("unknown-api-key"),
-            )],
-        ),
-        (
-            vec!["key", "revoke", "1"],
-            true,
-            vec![key("api_key.revoke", Some("api_key:1"), "done", None)],
-        ),
-        (
-            vec!["key", "revoke", "99"],
-            false,
-            vec![key(
-                "api_key.revoke",
-                Some("api_key:99"),
-                "refused",
-                Some("unknown-api-key"),
-            )],
-        ),
-        (vec!["key", "list"], true, vec![]),
-        (vec!["trail"], true, vec![]),
-        // Without --apply it is only asked.
-        (by_voter.to_vec(), true, vec![]),
-        (
-            [&by_voter[..], &["--apply"]].concat(),
-            true,
-            vec![
-                void("voiding.create", one, "done", None),
-                void("voiding.run", one, "begun", None),
-                void("voiding.run", one, "done", None),
-            ],
-        ),
-        (vec!["void", "--list"], true, vec![]),
-        (
-            vec!["void", "--undo", "1"],
-            true,
-            vec![
-                void("voiding.undo", one, "begun", None),
-                void("voiding.undo", one, "done", None),
-            ],
-        ),
-        (
-            vec!["void", "--resume", "1"],
-            true,
-            vec![
-                void("voiding.undo", one, "begun", None),
-                void("voiding.undo", one, "done", None),
-            ],
-        ),
-        (
-            vec!["void", "--undo", "99"],
-            false,
-            vec![void(
-                "voiding.undo",
-                Some("voiding:99"),
-                "refused",
-                Some("unknown-voiding"),
-            )],
-        ),
-        (
-            [&["void", "--item", "99", "--apply"][..], &reason].concat(),
-            false,
-            vec![void("voiding.create", None, "refused", Some("unknown-item"))],
-        ),
-    ];
-    for (arguments, done, expected) in cases {
-        let (did, said) = operator_does(&tally, &arguments).await;
-        assert_eq!(did, done, "{arguments:?}: {said}");
-        assert_eq!(since(&tally.pool, &mut seen).await, expected, "{arguments:?}");
-    }
-    for (arguments, expected) in [
-        (vec!["audit"], vec![]),
-        (
-            vec!["audit", "--repair"],
-            vec![
-                of("tally audit", "audit.repair", None, "begun", None),
-                of("tally audit", "audit.repair", None, "done", None),
-            ],
-        ),
-    ] {
-        let mut audit = command(TALLY, Some(&tally.stores));
-        audit.args(&arguments);
-        let output = run(audit).await;
-        assert!(output.status.success(), "{}", text(&output.stderr));
-        assert_eq!(since(&tally.pool, &mut seen).await, expected, "{arguments:?}");
-    }
-    // An outcome names its beginning.
-    let unpaired: i64 = sqlx::query_scalar(
-        "select count(*) from act as begun where outcome = 'begun' and 1 <>
-             (select count(*) from act where begun_id = begun.id and what = begun.what and outcome = 'done')",
-    )
-    .fetch_one(&tally.pool)
-    .await
-    .expect("Postgres answers");
-    assert_eq!(unpaired, 0);
-    let all: Vec<String> = sqlx::query_scalar("select act::text from act")
-        .fetch_all(&tally.pool)
-        .await
-        .expect("Postgres answers");
-    assert!(all.iter().all(|row| !row.contains("very-private")), "{all:?}");
-    // Every kind of act is one of a command here, or of a request above.
-    let kinds: Vec<String> = sqlx::query_scalar("select distinct what from act")
-        .fetch_all(&tally.pool)
-        .await
-        .expect("Postgres answers");
-    for kind in ActKind::ALL {
-        let is_http = matches!(
-            kind,
-            ActKind::ItemCreate
-                | ActKind::ItemEdit
-                | ActKind::ItemAccess
-                | ActKind::PollAccess
-                | ActKind::PollCreate
-                | ActKind::PollEdit
-                | ActKind::BallotsCreate
-        );
-        assert!(
-            is_http || kinds.iter().any(|name| name == kind.name()),
-            "{kind:?}"
-        );
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn the_trail_is_shown_newest_first_in_pages_and_by_who_what_and_when() {
-    let tally = Tally::start().await;
-    for name in ["a", "b", "c"] {
-        tally.post("/v1/items", &json!({ "name": name })).await;
-    }
-    let (done, said) = operator_does(&tally, &["key", "create", "x", "--scope", "vote"]).await;
-    assert!(done, "{said}");
-    let shown = async |arguments: &[&str]| {
-        let (done, said) = operator_does(&tally, &[&["trail", "--json"], arguments].concat()).await;
-        assert!(done, "{said}");
-        let lines = said
-            .lines()
-            .map(|line| serde_json::from_str(line).expect("a line of JSON"));
-        lines.collect::<Vec<Value>>()
-    };
-    let all = shown(&[]).await;
-    let whats = |acts: &[Value]| acts.iter().map(|act| act["what"].clone()).collect::<Vec<_>>();
-    assert_eq!(
-        whats(&all),
-        [
-            "api_key.create",
-            "item.create",
-            "item.create",
-            "item.create",
-            "migrate"
-        ]
-    );
-    let ids: Vec<i64> = all.iter().map(|act| act["id"].as_i64().expect("an id")).collect();
-    assert!(ids.is_sorted_by(|newer, older| newer > older), "{ids:?}");
-    let page = shown(&["--limit", "2"]).await;
-    assert_eq!(page, all[..2]);
-    let last = page[1]["id"].to_string();
-    assert_eq!(shown(&["--limit", "2", "--before", &last]).await, all[2..4]);
-    assert_eq!(
-        whats(&shown(&["--who", "login:operator"]).await),
-        ["api_key.create"]
-    );
-    assert_eq!(shown(&["--what", "item.create"]).await, all[1..4]);
-    let time = all[2]["acted_at"].as_str().expect("a time");
-    assert_eq!(shown(&["--since", time]).await, all[..3]);
-    assert_eq!(shown(&["--until", time]).await, all[3..]);
-    let (_, said) = operator_does(&tally, &["trail", "--limit", "1"]).await;
-    for part in [
-        "login:operator",
-        "api_key.create",
-        "api_key:1",
-        "done",
-        "from tally key 127.0.0.1",
-        "name x",
-    ] {
-        assert!(said.contains(part), "{part}: {said}");
-    }
-    for wrong in [
-        ["--limit", "0"],
-        ["--what", "item.delete"],
-        ["--since", "yesterday"],
-    ] {
-        let (done, said) = operator_does(&tally, &[&["trail"][..], &wrong].concat()).await;
-        assert!(
-            !done && said.contains("it takes") || said.contains("is not in 1..=10000"),
-            "{said}"
-        );
-    }
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn nobody_changes_or_deletes_a_row_and_the_owner_removes_old_ones_by_the_documented_statement() {
     let tally = Tally::start().await;
@@ -614,7 +348,7 @@ async fn nobody_changes_or_deletes_a_row_and_the_owner_removes_old_ones_by_the_d
         );
         assert_eq!(execute(owner, &old).await, Ok(1));
     }
-    let documented = include_str!("../../../docs/OPERATING.md")
+    let documented = include_str!("../../../../docs/OPERATING.md")
         .split("```sql\n")
         .find(|part| part.contains("delete from act"))
         .and_then(|part| part.split("```").next())

@@ -1,0 +1,178 @@
+//! `GET /v1/items`: many items with their counts.
+
+use actix_web::{HttpRequest, HttpResponse, web};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use super::csv;
+use super::items::{ITEM_COLUMNS, ItemBody, body};
+use crate::domain::{ItemId, Reference};
+use crate::http::conditional::{self, Format, Found, NotModified, Offered, TagHeader};
+use crate::http::description::{examples, problems, values};
+use crate::http::extract::{Field, Form, Query, Takes, reference};
+use crate::http::problem::Problem;
+use crate::http::state::AppState;
+
+/// Items on a page of the list, unless `limit` says otherwise.
+pub const PAGE_DEFAULT_ITEMS: i64 = 100;
+/// The most items on a page of the list.
+pub const PAGE_LIMIT_ITEMS: i64 = 1000;
+
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct ListQuery {
+    /// Only items with ids above this one.
+    after: Option<i64>,
+    /// How many items a page has; without it, 100.
+    #[param(minimum = 1, maximum = 1000)]
+    limit: Option<i64>,
+    /// Only items of this name.
+    name: Option<String>,
+    /// These items and no others, in this order: ids, or `key:` and a key, separated by commas; at
+    /// most 1,000. No other parameter beside it.
+    #[param(min_length = 1)]
+    ids: Option<String>,
+}
+
+impl Form for ListQuery {
+    const FIELDS: &'static [Field] = &[
+        Field::optional("after", Takes::Number),
+        Field::optional("limit", Takes::Number),
+        Field::optional("name", Takes::Text),
+        Field::optional("ids", Takes::Text),
+    ];
+}
+
+/// Items, and where the next page begins.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Items)]
+struct ListBody<'a> {
+    items: Vec<ItemBody<'a>>,
+    /// The `after` of the next page; null on the last page.
+    #[schema(required, value_type = Option<values::Id>)]
+    next_after: Option<ItemId>,
+}
+
+/// Which page of the list a query asks for.
+#[derive(Debug, PartialEq, Eq)]
+pub struct ListPage {
+    pub after: i64,
+    pub limit: i64,
+    pub name: Option<String>,
+}
+
+/// Which items a query asks for.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Listed {
+    Page(ListPage),
+    /// These, up to [`PAGE_LIMIT_ITEMS`].
+    Items(Vec<Reference<ItemId>>),
+}
+
+impl ListQuery {
+    /// What is asked for, if all of it is allowed.
+    pub(in crate::http) fn into_listed(self) -> Result<Listed, Problem> {
+        let Some(ids) = &self.ids else {
+            return self.into_page().map(Listed::Page);
+        };
+        if self.after.is_some() || self.limit.is_some() || self.name.is_some() {
+            let detail = "ids: it takes no other parameter beside it.";
+            return Err(Problem::malformed("ids", detail));
+        }
+        let items: Vec<Reference<ItemId>> = ids
+            .split(',')
+            .map(|text| reference::parse("ids", text))
+            .collect::<Result<_, _>>()?;
+        let limit = PAGE_LIMIT_ITEMS;
+        if i64::try_from(items.len()).is_ok_and(|total| total > limit) {
+            let detail = format!("ids has {}; it takes at most {limit}.", items.len());
+            return Err(Problem::invalid("ids", detail));
+        }
+        Ok(Listed::Items(items))
+    }
+
+    /// The page, if its limit is allowed.
+    fn into_page(self) -> Result<ListPage, Problem> {
+        let limit = self.limit.unwrap_or(PAGE_DEFAULT_ITEMS);
+        if !(1..=PAGE_LIMIT_ITEMS).contains(&limit) {
+            let detail = format!("limit is {limit}; it takes 1 to {PAGE_LIMIT_ITEMS}.");
+            return Err(Problem::invalid("limit", detail));
+        }
+        Ok(ListPage {
+            after: self.after.unwrap_or(0),
+            limit,
+            // No text in Postgres holds a NUL, so no item has such a name.
+            name: self.name.map(|name| name.replace('\0', "\u{fffd}")),
+        })
+    }
+}
+
+/// Lists items.
+///
+/// A page of those that are not hidden, by their ids; or those that `ids` asks for, hidden or not,
+/// without those that are not there.
+#[utoipa::path(
+    get,
+    path = "/v1/items",
+    operation_id = "listItems",
+    tag = "Items",
+    params(ListQuery, TagHeader),
+    responses(
+        (status = 200, description = "The items; in CSV, if the header Accept prefers it.",
+            headers(("ETag" = String), ("Cache-Control" = String), ("Link" = String)),
+            content(
+                (ListBody = "application/json", example = json!({ "items": [examples::item()], "next_after": null })),
+                (String = "text/csv; charset=utf-8", example = json!(examples::ITEMS_CSV)),
+            )),
+        NotModified,
+        ListProblems,
+    )
+)]
+pub async fn list(
+    request: HttpRequest,
+    state: web::Data<AppState>,
+    query: Query<ListQuery>,
+) -> Result<HttpResponse, Problem> {
+    let listed = query.0.into_listed()?;
+    conditional::answer(&request, &state, Offered::JsonOrCsv, async |format| {
+        let (counts, limit) = match &listed {
+            Listed::Page(ListPage { after, limit, name }) => {
+                let counts = state.counts.page(*after, *limit, name.as_deref()).await?;
+                (counts, Some(*limit))
+            }
+            Listed::Items(references) => {
+                let ids = state.find_items(references).await?;
+                let ids: Vec<ItemId> = ids.into_iter().flatten().collect();
+                (state.counts.some(&ids).await?, None)
+            }
+        };
+        let is_full = limit.is_some_and(|limit| i64::try_from(counts.len()) == Ok(limit));
+        let next_after = counts.last().filter(|_| is_full).map(|last| last.item.id);
+        let items = counts
+            .iter()
+            .map(|read| body(&read.item, read.count(), read.is_current));
+        let body = match format {
+            Format::Json => conditional::json(&ListBody {
+                next_after,
+                items: items.collect(),
+            })?,
+            Format::Csv => csv::write(&ITEM_COLUMNS, items.map(|item| item.row()))?,
+        };
+        let next = next_after.map(|after| next_page(request.query_string(), after));
+        Ok(Found::with_counts(body, &counts).with_next(next))
+    })
+    .await
+}
+
+/// The path of the page behind `after`, with the other parameters of this query.
+fn next_page(query: &str, after: ItemId) -> String {
+    let parts = query.split('&').filter(|part| !part.is_empty());
+    let others: String = parts
+        .filter(|part| !part.starts_with("after="))
+        .map(|part| format!("&{part}"))
+        .collect();
+    format!("/v1/items?after={after}{others}")
+}
+
+problems!(ListProblems: ADDRESSES, STORES);

@@ -1,0 +1,282 @@
+//! What is watched, by which streams, and what each was shown. No I/O.
+//!
+//! - `streams`: opened, asked for their next event, closed.
+//! - `reads`: what is to be read for them, and what was read.
+
+mod reads;
+mod streams;
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::shown::{Fingerprint, Shown};
+use super::{Rendering, WatchError};
+use crate::counts::{ChoiceRead, ItemCount, PollCount};
+use crate::domain::{Count, ItemId, Poll, PollId, PollState};
+use crate::live::LiveRead;
+
+/// How often an item or a poll is read from Postgres, where it may have been edited, have opened or
+/// have closed.
+pub const FACTS_EVERY: Duration = Duration::from_millis(1500);
+/// How often an item is read from Postgres whose live count is missing or being rebuilt.
+pub const READ_AGAIN_EVERY: Duration = Duration::from_secs(1);
+
+/// An item or a poll.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Watched {
+    Item(ItemId),
+    Poll(PollId),
+}
+
+/// What a stream is to send next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    Changed(Changed),
+    /// A sign of life.
+    Heartbeat,
+}
+
+/// What is shown otherwise than before, each as JSON, and the fingerprints of all that is watched.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Changed {
+    pub items: Vec<Arc<str>>,
+    pub polls: Vec<Arc<str>>,
+    pub fingerprints: Vec<Fingerprint>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct StreamId(u64);
+
+/// Whether a new stream has all that it is to show.
+pub enum Readiness {
+    Ready,
+    Later,
+    Never(WatchError),
+}
+
+/// One stream.
+struct OpenStream {
+    watched: Vec<Watched>,
+    /// What it was shown last of each; `None`: nothing yet.
+    seen: Vec<Option<Fingerprint>>,
+    /// Whether something may be shown otherwise than it was.
+    is_behind: bool,
+    /// When it was last sent something.
+    sent_at: Instant,
+    waker: Option<Waker>,
+}
+
+struct WatchedItem {
+    streams: HashSet<StreamId>,
+    /// The watched polls that it is a choice of.
+    polls: HashSet<PollId>,
+    /// `None`: it has not been read.
+    read: Option<ItemCount>,
+    is_unknown: bool,
+    /// Whether the last tick found no live count.
+    is_missing: bool,
+    /// The tick that last found one.
+    counted_in: u64,
+    /// When it is to be read from Postgres.
+    due: Instant,
+    shown: Option<Shown>,
+}
+
+struct WatchedPoll {
+    streams: HashSet<StreamId>,
+    /// The poll and its choices; `None`: it has not been read.
+    read: Option<(Poll, Vec<ItemId>)>,
+    is_unknown: bool,
+    /// The counts that never change again, once it is final.
+    finals: Option<HashMap<ItemId, Count>>,
+    /// Whether it was asked, since it closed, if it is final.
+    is_final_asked: bool,
+    finals_due: Instant,
+    due: Instant,
+    shown: Option<Shown>,
+}
+
+/// All of it, for one thread.
+pub struct State {
+    rendering: Rendering,
+    items: HashMap<ItemId, WatchedItem>,
+    polls: HashMap<PollId, WatchedPoll>,
+    streams: HashMap<StreamId, OpenStream>,
+    opened: u64,
+    /// Ticks so far.
+    ticks: u64,
+    /// Reads of Postgres that failed.
+    failures: u64,
+    is_closed: bool,
+}
+
+impl State {
+    pub fn new(rendering: Rendering) -> Self {
+        Self {
+            rendering,
+            items: HashMap::new(),
+            polls: HashMap::new(),
+            streams: HashMap::new(),
+            opened: 0,
+            ticks: 0,
+            failures: 0,
+            is_closed: false,
+        }
+    }
+
+    pub fn failures(&self) -> u64 {
+        self.failures
+    }
+
+    pub fn ticks(&self) -> u64 {
+        self.ticks
+    }
+
+    pub fn has_streams(&self) -> bool {
+        !self.streams.is_empty()
+    }
+
+    /// Shows these items, and their polls, as they now are. Returns the streams to wake.
+    fn show_items(&mut self, items: &[ItemId]) -> Vec<StreamId> {
+        let mut behind = Vec::new();
+        let mut polls = HashSet::new();
+        for id in items {
+            let Some(item) = self.items.get_mut(id) else {
+                continue;
+            };
+            let Some(read) = &item.read else { continue };
+            polls.extend(item.polls.iter().copied());
+            if !item.streams.is_empty() && replace(&mut item.shown, (self.rendering.item)(read)) {
+                behind.extend(item.streams.iter().copied());
+            }
+        }
+        let behind = self.note_behind(behind);
+        [behind, self.show_polls(polls)].concat()
+    }
+
+    /// Shows these polls as they now are. Returns the streams to wake.
+    pub fn show_polls(&mut self, polls: impl IntoIterator<Item = PollId>) -> Vec<StreamId> {
+        let mut behind = Vec::new();
+        for id in polls {
+            let Some(count) = self.poll_count(id) else {
+                continue;
+            };
+            let shown = (self.rendering.poll)(&count);
+            if let Some(poll) = self.polls.get_mut(&id)
+                && replace(&mut poll.shown, shown)
+            {
+                behind.extend(poll.streams.iter().copied());
+            }
+        }
+        self.note_behind(behind)
+    }
+
+    fn note_behind(&mut self, mut streams: Vec<StreamId>) -> Vec<StreamId> {
+        streams.retain(|id| {
+            let stream = self.streams.get_mut(id);
+            // One that was behind before has been woken, or its client does not read.
+            stream.is_some_and(|stream| !std::mem::replace(&mut stream.is_behind, true))
+        });
+        streams
+    }
+
+    /// A poll as `GET` shows it; `None` until all of it is read.
+    fn poll_count(&self, id: PollId) -> Option<PollCount> {
+        let watched = self.polls.get(&id)?;
+        let (poll, choices) = watched.read.as_ref()?;
+        if poll.state == PollState::Closed && !watched.is_final_asked {
+            return None;
+        }
+        let finals = watched.finals.as_ref();
+        let read = |id: &ItemId| {
+            let read = self.items.get(id)?.read.as_ref()?;
+            let of_final = finals.and_then(|finals| finals.get(id));
+            Some(ChoiceRead {
+                item: &read.item,
+                count: of_final.map_or_else(|| read.count(), |count| *count),
+                is_current: read.is_current || of_final.is_some(),
+            })
+        };
+        let choices: Option<Vec<ChoiceRead<'_>>> = choices.iter().map(read).collect();
+        Some(PollCount::new(poll.clone(), choices?, finals.is_some()))
+    }
+}
+
+/// Whether something else is shown now.
+fn replace(shown: &mut Option<Shown>, by: Shown) -> bool {
+    let is_same = shown
+        .as_ref()
+        .is_some_and(|shown| shown.fingerprint == by.fingerprint);
+    *shown = Some(by);
+    !is_same
+}
+
+impl WatchedItem {
+    fn new(now: Instant) -> Self {
+        Self {
+            streams: HashSet::new(),
+            polls: HashSet::new(),
+            read: None,
+            is_unknown: false,
+            is_missing: false,
+            counted_in: 0,
+            due: now,
+            shown: None,
+        }
+    }
+
+    /// Takes in what a tick has read; `None`: Redis is unavailable. Returns whether the count is
+    /// another one.
+    fn ticked(&mut self, live: Option<LiveRead>, tick: u64, now: Instant) -> bool {
+        let Some(read) = &mut self.read else {
+            return false;
+        };
+        match live {
+            Some(LiveRead::Count(live)) => {
+                self.is_missing = false;
+                self.counted_in = tick;
+                let is_same = read.is_current && read.count() == live.count;
+                read.live_count = Some(live.count);
+                read.is_current = true;
+                !is_same
+            }
+            // The last count stays until Postgres is asked, which is soon.
+            Some(missing) => {
+                if !std::mem::replace(&mut self.is_missing, true) {
+                    self.due = self.due.min(now);
+                } else if missing == LiveRead::Rebuilding || !read.is_current {
+                    self.due = self.due.min(now + READ_AGAIN_EVERY);
+                }
+                false
+            }
+            None => {
+                if !read.is_current {
+                    return false;
+                }
+                read.live_count = None;
+                read.is_current = false;
+                self.due = self.due.min(now);
+                true
+            }
+        }
+    }
+}
+
+impl WatchedPoll {
+    fn new(now: Instant) -> Self {
+        Self {
+            streams: HashSet::new(),
+            read: None,
+            is_unknown: false,
+            finals: None,
+            is_final_asked: false,
+            finals_due: now,
+            due: now,
+            shown: None,
+        }
+    }
+}
