@@ -13,7 +13,7 @@ use crate::dev::{Durability, PrivatePostgres, PrivateRedis, usable_folder};
 use crate::domain::ItemName;
 use crate::http::ServerOptions;
 use crate::http::access::Open;
-use crate::ledger::{Role, ServerLedger};
+use crate::ledger::{Listing, Role, ServerLedger};
 use crate::sync::{self, Schedule};
 use crate::{shutdown, telemetry};
 
@@ -111,7 +111,7 @@ async fn serve(
 /// Adds the demo items to a database without items.
 async fn add_demo_items(server_url: &str) -> anyhow::Result<()> {
     let ledger = ServerLedger::new(server_url, "tally dev")?;
-    if ledger.items(0, 1, None).await?.is_empty() {
+    if ledger.items(0, 1, Listing::All).await?.is_empty() {
         for name in DEMO_ITEMS {
             ledger
                 .create_item(&ItemName::parse(name.to_owned())?.into())

@@ -1,6 +1,6 @@
 //! A poll with the counts of its choices, as a reader sees it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::reads::{CountReader, ItemCount};
@@ -64,38 +64,62 @@ impl CountReader {
     /// # Errors
     /// When Postgres does not answer.
     pub async fn poll(&self, id: PollId) -> Result<Option<(PollCount, Vec<ItemCount>)>, LedgerError> {
-        let Some(poll) = self.ledger.poll(id).await? else {
-            return Ok(None);
-        };
-        let items = self.ledger.choices(id).await?;
-        let finals = if poll.state == PollState::Closed {
-            let ids: Vec<ItemId> = items.iter().map(|item| item.id).collect();
-            self.final_counts(id, &ids, false).await?
-        } else {
-            None
-        };
-        if finals.is_some() || !poll.shows_counts() {
-            let counts = finals.as_ref();
-            let choices = items.iter().map(|item| ChoiceRead {
-                item,
-                count: counts
-                    .and_then(|counts| counts.get(&item.id))
-                    .copied()
-                    .unwrap_or_default(),
-                is_current: true,
-            });
-            return Ok(Some((
-                PollCount::new(poll, choices, finals.is_some()),
-                Vec::new(),
-            )));
+        let (mut polls, read) = self.polls(&[id]).await?;
+        Ok(polls.pop().map(|poll| (poll, read)))
+    }
+
+    /// The polls among these that exist, in their order, and what was read of live counts for them, as
+    /// [`CountReader::poll`]. Each id may be given once.
+    ///
+    /// # Errors
+    /// When Postgres does not answer.
+    pub async fn polls(&self, ids: &[PollId]) -> Result<(Vec<PollCount>, Vec<ItemCount>), LedgerError> {
+        let found = self.ledger.polls(ids).await?;
+        let choices: Vec<ItemId> = found.iter().flat_map(|(_, items)| items).copied().collect();
+        let items = self.ledger.items_by_id(&choices).await?;
+        let mut finals = HashMap::new();
+        let mut are_final = HashSet::new();
+        for (poll, items) in found.iter().filter(|(poll, _)| poll.state == PollState::Closed) {
+            if let Some(counts) = self.final_counts(poll.id, items, false).await? {
+                are_final.insert(poll.id);
+                finals.extend(counts);
+            }
         }
-        let read = self.with_counts(items).await?;
-        let choices = read.iter().map(|one| ChoiceRead {
-            item: &one.item,
-            count: one.count(),
-            is_current: one.is_current,
-        });
-        Ok(Some((PollCount::new(poll, choices, false), read)))
+        let is_counted = |poll: &Poll| poll.shows_counts() && !are_final.contains(&poll.id);
+        let live: HashSet<ItemId> = found
+            .iter()
+            .filter(|(poll, _)| is_counted(poll))
+            .flat_map(|(_, items)| items.iter().copied())
+            .collect();
+        let (live, others): (Vec<Item>, Vec<Item>) =
+            items.into_iter().partition(|item| live.contains(&item.id));
+        let read = self.with_counts(live).await?;
+        let mut counted: HashMap<ItemId, ChoiceRead<'_>> = HashMap::with_capacity(choices.len());
+        counted.extend(others.iter().map(|item| {
+            let count = finals.get(&item.id).copied().unwrap_or_default();
+            let choice = ChoiceRead {
+                item,
+                count,
+                is_current: true,
+            };
+            (item.id, choice)
+        }));
+        counted.extend(read.iter().map(|one| {
+            let choice = ChoiceRead {
+                item: &one.item,
+                count: one.count(),
+                is_current: one.is_current,
+            };
+            (one.item.id, choice)
+        }));
+        let mut by_id: HashMap<PollId, PollCount> = HashMap::with_capacity(found.len());
+        for (poll, items) in found {
+            let is_final = are_final.contains(&poll.id);
+            let choices = items.iter().filter_map(|item| counted.remove(item));
+            by_id.insert(poll.id, PollCount::new(poll, choices, is_final));
+        }
+        let polls = ids.iter().filter_map(|id| by_id.remove(id)).collect();
+        Ok((polls, read))
     }
 
     /// The counts of a closed poll's choices, which never change again; `None`: votes are still waited

@@ -13,7 +13,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::batching::take;
 use crate::domain::{Count, Item, ItemId};
-use crate::ledger::{ItemFacts, ItemReader, LedgerError, ServerLedger};
+use crate::ledger::{ItemFacts, ItemReader, LedgerError, Listing, ServerLedger};
 use crate::live::{LiveCount, LiveCounts, LiveRead};
 
 /// The most reads in one batch.
@@ -139,9 +139,9 @@ impl CountReader {
         &self,
         after: i64,
         limit: i64,
-        name: Option<&str>,
+        listing: Listing<'_>,
     ) -> Result<Vec<ItemCount>, LedgerError> {
-        let items = self.ledger.items(after, limit, name).await?;
+        let items = self.ledger.items(after, limit, listing).await?;
         self.with_counts(items).await
     }
 

@@ -164,6 +164,31 @@ impl AppState {
         caller.may_act_for(voter, self.access.open_items.of_poll(poll).await?)
     }
 
+    /// Whether this caller may see what this voter holds on all of these.
+    ///
+    /// # Errors
+    /// As [`AppState::may_act_for_on`].
+    pub async fn may_look_for(
+        &self,
+        items: &[ItemId],
+        polls: &[PollId],
+        caller: &Caller,
+        voter: &VoterId,
+    ) -> Result<(), Problem> {
+        let problem = match caller.may_act_for(voter, OpenTo::default()) {
+            Err(problem) if caller.may_be_anyone() => problem,
+            may => return may,
+        };
+        let open = self.access.open_items.of_items(items).await?;
+        if !open.iter().all(|to| to.voters) {
+            return Err(problem);
+        }
+        for poll in polls {
+            caller.may_act_for(voter, self.access.open_items.of_poll(*poll).await?)?;
+        }
+        Ok(())
+    }
+
     /// To whom an item is open. One that is not there is open to nobody.
     async fn open_to(&self, reference: &Reference<ItemId>) -> Result<OpenTo, LedgerError> {
         let Some(item) = self.find_item(reference).await? else {
@@ -279,21 +304,32 @@ impl AppState {
         Ok(items.collect())
     }
 
+    /// The poll that this stands for; `None`: no poll has this key. Whether an id is of a poll is not
+    /// asked.
+    ///
+    /// # Errors
+    /// When Postgres is needed and does not answer.
+    pub async fn find_poll(&self, reference: &Reference<PollId>) -> Result<Option<PollId>, LedgerError> {
+        let key = match reference {
+            Reference::Id(id) => return Ok(Some(*id)),
+            Reference::Key(key) => key,
+        };
+        if let Some(id) = self.poll_keys.get(key) {
+            return Ok(Some(id));
+        }
+        let found = self.ledger.poll_with_key(key).await?;
+        if let Some(id) = found {
+            self.poll_keys.add(key.clone(), id);
+        }
+        Ok(found)
+    }
+
     /// The poll that this stands for.
     ///
     /// # Errors
     /// When no poll has this key, or Postgres is needed and does not answer.
     pub async fn poll(&self, reference: &Reference<PollId>) -> Result<PollId, Problem> {
-        let key = match reference {
-            Reference::Id(id) => return Ok(*id),
-            Reference::Key(key) => key,
-        };
-        if let Some(id) = self.poll_keys.get(key) {
-            return Ok(id);
-        }
-        let found = self.ledger.poll_with_key(key).await?;
-        let id = found.ok_or_else(|| Problem::unknown_poll(reference))?;
-        self.poll_keys.add(key.clone(), id);
-        Ok(id)
+        let found = self.find_poll(reference).await?;
+        found.ok_or_else(|| Problem::unknown_poll(reference))
     }
 }

@@ -57,7 +57,7 @@ pub async fn observe(
 
 /// The parts of the paths of the route table. Whatever else stands in a path may name a voter or be
 /// a secret, however it is encoded.
-const WORDS: [&str; 25] = [
+const WORDS: [&str; 26] = [
     "",
     "v1",
     "items",
@@ -69,6 +69,7 @@ const WORDS: [&str; 25] = [
     "voter",
     "access",
     "stream",
+    "history",
     "page.css",
     "page.js",
     "openapi.json",

@@ -4,8 +4,8 @@ use actix_web::http::StatusCode;
 use actix_web::web;
 
 use super::handlers::{
-    access, api_keys, ballots, batches, edits, health, items, lists, pages, polls, problems, receipts,
-    selections, streams, top, voter, votes,
+    access, api_keys, ballots, batches, edits, health, held_votes, history, items, lists, pages, poll_lists, polls,
+    problems, receipts, selections, streams, top, voter, votes,
 };
 use super::observe;
 use super::openapi;
@@ -51,15 +51,17 @@ pub(super) fn add(app: &mut web::ServiceConfig) {
     resource!("/v1/polls/{id}", allow = "GET, HEAD, PATCH", get => polls::show, head => polls::show, patch => edits::poll);
     resource!("/v1/polls/{id}/access", allow = "GET, HEAD, PUT", get => access::of_poll, head => access::of_poll, put => access::set_poll);
     resource!("/v1/polls/{id}/ballots", allow = "POST", post => ballots::of_poll);
+    resource!("/v1/items/{id}/history", allow = "GET, HEAD", get => history::of_item, head => history::of_item);
+    resource!("/v1/polls/{id}/history", allow = "GET, HEAD", get => history::of_poll, head => history::of_poll);
     resource!("/v1/stream", allow = "GET, HEAD", get => streams::some, head => streams::some);
     resource!("/v1/items/{id}/stream", allow = "GET, HEAD", get => streams::of_item, head => streams::of_item);
     resource!("/v1/polls/{id}/stream", allow = "GET, HEAD", get => streams::of_poll, head => streams::of_poll);
-    resource!("/v1/votes", allow = "POST", post => batches::cast);
+    resource!("/v1/votes", allow = "GET, HEAD, POST", get => held_votes::list, head => held_votes::list, post => batches::cast);
     resource!("/v1/votes/{id}", allow = "GET, HEAD", get => receipts::show, head => receipts::show);
     resource!("/v1/voter", allow = "GET, HEAD, POST, DELETE", get => voter::show, head => voter::show, post => voter::create, delete => voter::forget);
     resource!("/v1/api-keys", allow = "GET, HEAD", get => api_keys::list, head => api_keys::list);
     resource!("/v1/api-keys/{id}", allow = "DELETE", delete => api_keys::revoke);
-    resource!("/v1/polls", allow = "POST", post => polls::create);
+    resource!("/v1/polls", allow = "GET, HEAD, POST", get => poll_lists::list, head => poll_lists::list, post => polls::create);
     resource!("/", allow = "GET, HEAD", get => pages::html, head => pages::html);
     resource!("/page.css", allow = "GET, HEAD", get => pages::css, head => pages::css);
     resource!("/page.js", allow = "GET, HEAD", get => pages::script, head => pages::script);

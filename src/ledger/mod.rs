@@ -29,7 +29,7 @@ pub use operator::{OperatorLedger, VotesToVoid};
 pub use owner::{OwnerLedger, Role, Roles, create_database, create_logins};
 pub use server::{
     AddedBallots, BallotsOf, BatchUnderWay, Decided, Decision, FoundApiKey, InsertError, Inserted, ItemFacts,
-    ItemReader, Migrations, OpenItemSet, Receipt, ServerLedger, VoidedChunk, VoteRow, VoteWriter,
+    HeldVote, ItemReader, Listing, Migrations, OpenItemSet, Receipt, ServerLedger, VoidedChunk, VoteRow, VoteWriter,
 };
 pub(crate) use server::{ITEM_CACHE_LIMIT_ITEMS, NAMES_LIMIT_ITEMS};
 pub use worker::{

@@ -47,6 +47,28 @@ pub(in crate::http) fn top_list() -> Value {
 pub(in crate::http) const TOP_LIST_CSV: &str = "id,name,key,vote_count,up_count,down_count,change_vote_count,\
     change_up_count,change_down_count\r\n1,A post,post-42,7,8,1,2,3,1\r\n";
 
+/// The spans of a history.
+fn spans() -> Value {
+    let change = json!({ "vote_count": 2, "up_count": 3, "down_count": 1 });
+    json!([{ "starts_at": "2030-01-31T17:55:00Z", "minutes": 5, "change": change }])
+}
+
+/// A history of an item.
+pub(in crate::http) fn item_history() -> Value {
+    json!({
+        "item_id": 1, "over": "day", "since": "2030-01-30T18:00:00Z", "as_of": "2030-01-31T18:00:00.123456Z",
+        "spans": spans()
+    })
+}
+
+/// A history of a poll.
+pub(in crate::http) fn poll_history() -> Value {
+    json!({
+        "poll_id": 1, "over": "day", "since": "2030-01-30T18:00:00Z", "as_of": "2030-01-31T18:00:00.123456Z",
+        "choices": [{ "item_id": 2, "spans": spans() }, { "item_id": 3, "spans": [] }]
+    })
+}
+
 /// The first events of a stream of an item.
 pub(in crate::http) fn events() -> String {
     let data = json!({ "items": [item()], "polls": [] });

@@ -114,6 +114,9 @@ values! {
     /// Over which time a top list is.
     TopOver = one_of(Type::String, domain::TopOver::ALL.map(|over| json!(over.name())))
         .description(Some("Over which time."));
+    /// Over which time a history is.
+    HistoryOver = one_of(Type::String, domain::HistoryOver::ALL.map(|over| json!(over.name())))
+        .description(Some("Over which time."));
     /// The last part of a problem's `type`.
     ProblemSlug = ObjectBuilder::new()
         .schema_type(Type::String)

@@ -22,6 +22,26 @@ pub(in crate::http) fn parse<Id: FromStr>(field: &'static str, text: &str) -> Re
     })
 }
 
+/// The references in a parameter, separated by commas; without it, none.
+///
+/// # Errors
+/// As [`parse`], or when they are more than `limit`.
+pub(in crate::http) fn list<Id: FromStr>(
+    field: &'static str,
+    text: Option<&str>,
+    limit: usize,
+) -> Result<Vec<Reference<Id>>, Problem> {
+    let Some(text) = text else {
+        return Ok(Vec::new());
+    };
+    let total = text.split(',').count();
+    if total > limit {
+        let detail = format!("{field} has {total}; it takes at most {limit}.");
+        return Err(Problem::invalid(field, detail));
+    }
+    text.split(',').map(|text| parse(field, text)).collect()
+}
+
 /// The `{id}` of a path: a positive 64-bit number, or `key:` and a percent-encoded key.
 pub struct PathReference<Id>(pub Reference<Id>);
 

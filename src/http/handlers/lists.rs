@@ -6,12 +6,13 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::csv;
 use super::items::{ITEM_COLUMNS, ItemBody, body};
-use crate::domain::{ItemId, Reference};
+use crate::domain::{ItemId, ItemName, Reference};
 use crate::http::conditional::{self, Format, Found, NotModified, Offered, TagHeader};
 use crate::http::description::{examples, problems, values};
 use crate::http::extract::{Field, Form, Query, Takes, reference};
 use crate::http::problem::Problem;
 use crate::http::state::AppState;
+use crate::ledger::Listing;
 
 /// Items on a page of the list, unless `limit` says otherwise.
 pub const PAGE_DEFAULT_ITEMS: i64 = 100;
@@ -29,6 +30,11 @@ pub struct ListQuery {
     limit: Option<i64>,
     /// Only items of this name.
     name: Option<String>,
+    /// Only items whose names have all of these words, or words that begin with them. Not beside `name`.
+    #[param(max_length = 200)]
+    search: Option<String>,
+    /// False: without the choices of polls; without it, with them.
+    choices: Option<bool>,
     /// These items and no others, in this order: ids, or `key:` and a key, separated by commas; at
     /// most 1,000. No other parameter beside it.
     #[param(min_length = 1)]
@@ -40,6 +46,8 @@ impl Form for ListQuery {
         Field::optional("after", Takes::Number),
         Field::optional("limit", Takes::Number),
         Field::optional("name", Takes::Text),
+        Field::optional("search", Takes::Text),
+        Field::optional("choices", Takes::Boolean),
         Field::optional("ids", Takes::Text),
     ];
 }
@@ -60,6 +68,19 @@ pub struct ListPage {
     pub after: i64,
     pub limit: i64,
     pub name: Option<String>,
+    pub search: Option<String>,
+    pub without_choices: bool,
+}
+
+impl ListPage {
+    fn listing(&self) -> Listing<'_> {
+        match (&self.name, &self.search, self.without_choices) {
+            (Some(name), ..) => Listing::Named(name),
+            (None, Some(text), without_choices) => Listing::Search { text, without_choices },
+            (None, None, true) => Listing::WithoutChoices,
+            (None, None, false) => Listing::All,
+        }
+    }
 }
 
 /// Which items a query asks for.
@@ -76,20 +97,17 @@ impl ListQuery {
         let Some(ids) = &self.ids else {
             return self.into_page().map(Listed::Page);
         };
-        if self.after.is_some() || self.limit.is_some() || self.name.is_some() {
+        let is_alone = self.after.is_none()
+            && self.limit.is_none()
+            && self.name.is_none()
+            && self.search.is_none()
+            && self.choices.is_none();
+        if !is_alone {
             let detail = "ids: it takes no other parameter beside it.";
             return Err(Problem::malformed("ids", detail));
         }
-        let items: Vec<Reference<ItemId>> = ids
-            .split(',')
-            .map(|text| reference::parse("ids", text))
-            .collect::<Result<_, _>>()?;
-        let limit = PAGE_LIMIT_ITEMS;
-        if i64::try_from(items.len()).is_ok_and(|total| total > limit) {
-            let detail = format!("ids has {}; it takes at most {limit}.", items.len());
-            return Err(Problem::invalid("ids", detail));
-        }
-        Ok(Listed::Items(items))
+        let limit = usize::try_from(PAGE_LIMIT_ITEMS).unwrap_or(usize::MAX);
+        Ok(Listed::Items(reference::list("ids", Some(ids), limit)?))
     }
 
     /// The page, if its limit is allowed.
@@ -99,11 +117,17 @@ impl ListQuery {
             let detail = format!("limit is {limit}; it takes 1 to {PAGE_LIMIT_ITEMS}.");
             return Err(Problem::invalid("limit", detail));
         }
+        if self.name.is_some() && (self.search.is_some() || self.choices == Some(false)) {
+            let detail = "name: it takes neither search nor choices beside it.";
+            return Err(Problem::malformed("name", detail));
+        }
         Ok(ListPage {
             after: self.after.unwrap_or(0),
             limit,
             // No text in Postgres holds a NUL, so no item has such a name.
             name: self.name.map(|name| name.replace('\0', "\u{fffd}")),
+            search: self.search.map(|text| search("search", text)).transpose()?,
+            without_choices: self.choices == Some(false),
         })
     }
 }
@@ -137,9 +161,9 @@ pub async fn list(
     let listed = query.0.into_listed()?;
     conditional::answer(&request, &state, Offered::JsonOrCsv, async |format| {
         let (counts, limit) = match &listed {
-            Listed::Page(ListPage { after, limit, name }) => {
-                let counts = state.counts.page(*after, *limit, name.as_deref()).await?;
-                (counts, Some(*limit))
+            Listed::Page(page) => {
+                let counts = state.counts.page(page.after, page.limit, page.listing()).await?;
+                (counts, Some(page.limit))
             }
             Listed::Items(references) => {
                 let ids = state.find_items(references).await?;
@@ -163,6 +187,19 @@ pub async fn list(
         Ok(Found::with_counts(body, &counts).with_next(next))
     })
     .await
+}
+
+/// A text that is searched for.
+///
+/// # Errors
+/// When it is longer than any name.
+pub(super) fn search(field: &'static str, text: String) -> Result<String, Problem> {
+    let (characters, limit) = (text.chars().count(), ItemName::LIMIT_CHARACTERS);
+    if characters > limit {
+        let detail = format!("{field} has {characters} characters; it takes at most {limit}.");
+        return Err(Problem::invalid(field, detail));
+    }
+    Ok(text.replace('\0', " "))
 }
 
 /// The path of the page behind `after`, with the other parameters of this query.

@@ -343,7 +343,7 @@ async fn read_with_counts(state: &AppState, id: PollId) -> Result<(PollBody, Vec
     Ok((body(&poll), read))
 }
 
-fn body(
+pub(super) fn body(
     PollCount {
         poll,
         choices,

@@ -59,29 +59,10 @@ impl StreamQuery {
             return Err(Problem::malformed("items", detail));
         }
         Ok(Wanted {
-            items: list("items", self.items, STREAM_LIMIT_ITEMS)?,
-            polls: list("polls", self.polls, STREAM_LIMIT_POLLS)?,
+            items: reference::list("items", self.items.as_deref(), STREAM_LIMIT_ITEMS)?,
+            polls: reference::list("polls", self.polls.as_deref(), STREAM_LIMIT_POLLS)?,
         })
     }
-}
-
-/// The references in this parameter.
-fn list<Id: std::str::FromStr>(
-    field: &'static str,
-    text: Option<String>,
-    limit: usize,
-) -> Result<Vec<Reference<Id>>, Problem> {
-    let Some(text) = text else {
-        return Ok(Vec::new());
-    };
-    let total = text.split(',').count();
-    if total > limit {
-        let detail = format!("{field} has {total}; a stream takes at most {limit}.");
-        return Err(Problem::invalid(field, detail));
-    }
-    text.split(',')
-        .map(|text| reference::parse(field, text))
-        .collect()
 }
 
 /// Streams the counts of several items and polls.

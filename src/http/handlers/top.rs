@@ -78,7 +78,7 @@ impl TopQuery {
 }
 
 /// The one of these that is named so; without a name, the default.
-fn named<T: Copy + Default>(
+pub(super) fn named<T: Copy + Default>(
     field: &'static str,
     text: Option<&str>,
     all: &[T],
@@ -141,13 +141,23 @@ struct TopItemBody<'a> {
 /// How an item's counts changed. What was taken back counts against what was cast.
 #[derive(Serialize, ToSchema)]
 #[schema(as = CountChange)]
-struct ChangeBody {
+pub(super) struct ChangeBody {
     #[schema(value_type = values::NetCount)]
     vote_count: i64,
     #[schema(value_type = values::NetCount)]
     up_count: i64,
     #[schema(value_type = values::NetCount)]
     down_count: i64,
+}
+
+impl From<Count> for ChangeBody {
+    fn from(change: Count) -> Self {
+        Self {
+            vote_count: change.net,
+            up_count: change.ups(),
+            down_count: change.downs,
+        }
+    }
 }
 
 impl<'a> TopItemBody<'a> {
@@ -160,11 +170,7 @@ impl<'a> TopItemBody<'a> {
             vote_count: count.net,
             up_count: count.ups(),
             down_count: count.downs,
-            change: item.change.map(|change| ChangeBody {
-                vote_count: change.net,
-                up_count: Count::ups(change),
-                down_count: change.downs,
-            }),
+            change: item.change.map(ChangeBody::from),
         }
     }
 

@@ -21,8 +21,8 @@ use self::kept::Kept;
 use self::shared::Shared;
 use super::description::{problems, values};
 use super::handlers::{
-    access, api_keys, ballots, batches, edits, health, items, lists, pages, polls, problems as problem_pages,
-    receipts, selections, streams, top, voter, votes,
+    access, api_keys, ballots, batches, edits, health, held_votes, history, items, lists, pages, poll_lists, polls,
+    problems as problem_pages, receipts, selections, streams, top, voter, votes,
 };
 use super::problem;
 
@@ -48,9 +48,9 @@ const CONTENT_TYPE: &str = "application/json";
     ),
     // In the order of the page. A call of each, one after the other, finds what the calls before it made.
     paths(
-        items::create, lists::list, top::show, items::show, edits::item,
-        votes::cast, votes::held, votes::change, votes::take_back, batches::cast, receipts::show,
-        polls::create, polls::show, edits::poll, selections::select, selections::selected, selections::take_back,
+        items::create, lists::list, top::show, items::show, history::of_item, edits::item,
+        votes::cast, votes::held, votes::change, votes::take_back, batches::cast, held_votes::list, receipts::show,
+        polls::create, poll_lists::list, polls::show, history::of_poll, edits::poll, selections::select, selections::selected, selections::take_back,
         ballots::of_item, ballots::of_poll,
         streams::of_item, streams::of_poll, streams::some,
         access::of_item, access::set_item, access::of_poll, access::set_poll,
@@ -63,7 +63,7 @@ const CONTENT_TYPE: &str = "application/json";
     // utoipa finds what bodies name, and not what parameters and problems name.
     components(schemas(
         values::Id, values::ItemReference, values::PollReference, values::VoterId, values::IdempotencyKey,
-        values::ProblemSlug, values::TopBy, values::TopOver, problem::Body<'static>, health::NotReady<'static>,
+        values::ProblemSlug, values::TopBy, values::TopOver, values::HistoryOver, problem::Body<'static>, health::NotReady<'static>,
     )),
     modifiers(&Shared),
 )]

@@ -24,6 +24,21 @@ use crate::ledger::exact_counts::exact_counts;
 /// name is as long as a name may be.
 pub(crate) const NAMES_LIMIT_ITEMS: usize = 50_000;
 
+/// Which items a list has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Listing<'a> {
+    All,
+    /// Only those that are no choices of polls.
+    WithoutChoices,
+    /// Only those of this name.
+    Named(&'a str),
+    /// Only those whose names have all words of this text, or words that begin with them.
+    Search {
+        text: &'a str,
+        without_choices: bool,
+    },
+}
+
 struct Row {
     id: i64,
     name: String,
@@ -166,16 +181,20 @@ impl ServerLedger {
         }
     }
 
-    /// Up to `limit` items with ids above `after` that are not hidden, in the order of their ids; if
-    /// `name` is given, only items with this name.
+    /// Up to `limit` items with ids above `after` that are not hidden, in the order of their ids.
     ///
     /// # Errors
     /// When Postgres is unavailable.
-    pub async fn items(&self, after: i64, limit: i64, name: Option<&str>) -> Result<Vec<Item>, LedgerError> {
-        // Two statements: for `name is null or name = $3` in one, the planner could use neither
+    pub async fn items(
+        &self,
+        after: i64,
+        limit: i64,
+        listing: Listing<'_>,
+    ) -> Result<Vec<Item>, LedgerError> {
+        // Several statements: for `name is null or name = $3` in one, the planner could use neither
         // index well.
-        let rows = match name {
-            None => {
+        let rows = match listing {
+            Listing::All => {
                 sqlx::query_as!(
                     Row,
                     r#"select id, name, key, is_hidden, vote_count, down_count,
@@ -188,7 +207,7 @@ impl ServerLedger {
                 .fetch_all(&self.database.pool)
                 .await?
             }
-            Some(name) => {
+            Listing::Named(name) => {
                 sqlx::query_as!(
                     Row,
                     r#"select id, name, key, is_hidden, vote_count, down_count,
@@ -198,6 +217,34 @@ impl ServerLedger {
                     after,
                     limit,
                     name
+                )
+                .fetch_all(&self.database.pool)
+                .await?
+            }
+            Listing::WithoutChoices => {
+                sqlx::query_as!(
+                    Row,
+                    r#"select id, name, key, is_hidden, vote_count, down_count,
+                              rule_id is not null or not takes_down_votes as "has_rules!",
+                              (extract(epoch from counted_at) * 1000000)::bigint as counted_at
+                       from item
+                       where id > $1 and not is_hidden
+                         and not exists (select from rule where rule.id = item.rule_id and rule.title is not null)
+                       order by id limit $2"#,
+                    after,
+                    limit
+                )
+                .fetch_all(&self.database.pool)
+                .await?
+            }
+            Listing::Search { text, without_choices } => {
+                sqlx::query_file_as!(
+                    Row,
+                    "src/ledger/sql/search_items.sql",
+                    after,
+                    limit,
+                    text,
+                    without_choices
                 )
                 .fetch_all(&self.database.pool)
                 .await?

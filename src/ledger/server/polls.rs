@@ -99,6 +99,32 @@ impl ServerLedger {
         Ok(polls.collect())
     }
 
+    /// The next `limit` polls with ids below `before` that are not hidden, newest first; if `search` is
+    /// given, only those whose titles have all its words, or words that begin with them.
+    ///
+    /// # Errors
+    /// When Postgres is unavailable.
+    pub async fn list_polls(
+        &self,
+        before: i64,
+        limit: i64,
+        search: Option<&str>,
+    ) -> Result<Vec<PollId>, LedgerError> {
+        let ids: Vec<i64> = match search {
+            None => {
+                sqlx::query_file_scalar!("src/ledger/sql/list_polls.sql", before, limit)
+                    .fetch_all(&self.database.pool)
+                    .await?
+            }
+            Some(text) => {
+                sqlx::query_file_scalar!("src/ledger/sql/search_polls.sql", before, limit, text)
+                    .fetch_all(&self.database.pool)
+                    .await?
+            }
+        };
+        Ok(ids.into_iter().filter_map(PollId::new).collect())
+    }
+
     /// A poll's choices, in their order.
     ///
     /// # Errors

@@ -1,0 +1,128 @@
+//! `GET /v1/polls`: many polls with their results.
+
+use actix_web::{HttpRequest, HttpResponse, web};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use super::lists::search;
+use super::polls::{PollBody, body};
+use crate::domain::PollId;
+use crate::http::conditional::{self, Found, NotModified, Offered, TagHeader};
+use crate::http::description::{examples, problems, values};
+use crate::http::extract::{Field, Form, Query, Takes};
+use crate::http::problem::Problem;
+use crate::http::state::AppState;
+
+/// Polls on a page of the list, unless `limit` says otherwise.
+pub const PAGE_DEFAULT_POLLS: i64 = 10;
+/// The most polls on a page of the list: each has up to 100 choices.
+pub const PAGE_LIMIT_POLLS: i64 = 100;
+
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct PollListQuery {
+    /// Only polls with ids below this one.
+    before: Option<i64>,
+    /// How many polls a page has; without it, 10.
+    #[param(minimum = 1, maximum = 100)]
+    limit: Option<i64>,
+    /// Only polls whose titles have all of these words, or words that begin with them.
+    #[param(max_length = 200)]
+    search: Option<String>,
+}
+
+impl Form for PollListQuery {
+    const FIELDS: &'static [Field] = &[
+        Field::optional("before", Takes::Number),
+        Field::optional("limit", Takes::Number),
+        Field::optional("search", Takes::Text),
+    ];
+}
+
+/// Which polls a query asks for.
+#[derive(Debug, PartialEq, Eq)]
+pub struct PollPage {
+    pub before: i64,
+    pub limit: i64,
+    pub search: Option<String>,
+}
+
+impl PollListQuery {
+    /// What is asked for, if all of it is allowed.
+    pub(in crate::http) fn into_page(self) -> Result<PollPage, Problem> {
+        let limit = self.limit.unwrap_or(PAGE_DEFAULT_POLLS);
+        if !(1..=PAGE_LIMIT_POLLS).contains(&limit) {
+            let detail = format!("limit is {limit}; it takes 1 to {PAGE_LIMIT_POLLS}.");
+            return Err(Problem::invalid("limit", detail));
+        }
+        Ok(PollPage {
+            before: self.before.unwrap_or(i64::MAX),
+            limit,
+            search: self.search.map(|text| search("search", text)).transpose()?,
+        })
+    }
+}
+
+/// Polls, and where the next page begins.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Polls)]
+struct PollListBody {
+    polls: Vec<PollBody>,
+    /// The `before` of the next page; null on the last page.
+    #[schema(required, value_type = Option<values::Id>)]
+    next_before: Option<PollId>,
+}
+
+/// Lists polls.
+///
+/// Those that are not hidden, the newest first, each with its results.
+#[utoipa::path(
+    get,
+    path = "/v1/polls",
+    operation_id = "listPolls",
+    tag = "Polls",
+    params(PollListQuery, TagHeader),
+    responses(
+        (status = 200, description = "The polls.", body = PollListBody,
+            headers(("ETag" = String), ("Cache-Control" = String), ("Link" = String)),
+            example = json!({ "polls": [examples::poll()], "next_before": null })),
+        NotModified,
+        ListProblems,
+    )
+)]
+pub async fn list(
+    request: HttpRequest,
+    state: web::Data<AppState>,
+    query: Query<PollListQuery>,
+) -> Result<HttpResponse, Problem> {
+    let page = query.0.into_page()?;
+    conditional::answer(&request, &state, Offered::Json, async |_| {
+        let ids = state
+            .ledger
+            .list_polls(page.before, page.limit, page.search.as_deref())
+            .await?;
+        let is_full = i64::try_from(ids.len()) == Ok(page.limit);
+        let next_before = ids.last().filter(|_| is_full).copied();
+        let (polls, read) = state.counts.polls(&ids).await?;
+        let body = conditional::json(&PollListBody {
+            polls: polls.iter().map(body).collect(),
+            next_before,
+        })?;
+        let next = next_before.map(|before| next_page(request.query_string(), before));
+        Ok(Found::with_counts(body, &read).with_next(next))
+    })
+    .await
+}
+
+/// The path of the page below `before`, with the other parameters of this query.
+fn next_page(query: &str, before: PollId) -> String {
+    let parts = query.split('&').filter(|part| !part.is_empty());
+    let others: String = parts
+        .filter(|part| !part.starts_with("before="))
+        .map(|part| format!("&{part}"))
+        .collect();
+    format!("/v1/polls?before={before}{others}")
+}
+
+problems!(ListProblems: ADDRESSES, STORES);

@@ -1,0 +1,47 @@
+//! How counts changed lately.
+
+use super::ServerLedger;
+use crate::domain::{Count, History, HistoryOver, ItemId, Moment, Span};
+use crate::ledger::LedgerError;
+
+impl ServerLedger {
+    /// What votes changed lately on these items, each with its spans in the order of time.
+    ///
+    /// # Errors
+    /// When Postgres is unavailable or too slow.
+    pub async fn history(&self, items: &[ItemId], over: HistoryOver) -> Result<History, LedgerError> {
+        // As top lists: it begins in full five minutes, or in full hours.
+        let times = sqlx::query!(
+            r#"select (extract(epoch from date_bin('5 minutes', now() - interval '1 hour', timestamptz 'epoch')) * 1000000)::bigint as "hour!",
+                      (extract(epoch from date_bin('1 hour', now() - interval '1 day', timestamptz 'epoch')) * 1000000)::bigint as "day!",
+                      (select (extract(epoch from at) * 1000000)::bigint from recent_progress) as "summed_at""#
+        )
+        .fetch_one(&self.database.pool)
+        .await?;
+        let since = match over {
+            HistoryOver::Hour => times.hour,
+            HistoryOver::Day => times.day,
+        };
+        let ids: Vec<i64> = items.iter().map(|id| id.get()).collect();
+        let rows = sqlx::query_file!("src/ledger/sql/changes_of_items.sql", &ids, since)
+            .fetch_all(&self.database.pool)
+            .await?;
+        let mut of_items: Vec<Vec<Span>> = items.iter().map(|_| Vec::new()).collect();
+        for row in rows {
+            let Some(at) = ids.iter().position(|id| *id == row.item_id) else { continue };
+            of_items[at].push(Span {
+                starts_at: Moment::from_micros(row.starts_at),
+                minutes: row.minutes,
+                change: Count {
+                    net: row.ups - row.downs,
+                    downs: row.downs,
+                },
+            });
+        }
+        Ok(History {
+            since: Moment::from_micros(since),
+            as_of: times.summed_at.map(Moment::from_micros),
+            of_items,
+        })
+    }
+}
