@@ -15,8 +15,10 @@ use super::extract::{body, idempotency, path, query, reference};
 use super::handlers::ballots::BallotsBody;
 use super::handlers::batches::{BatchBody, BatchEntry};
 use super::handlers::edits::{ItemEditBody, PollEditBody};
+use super::handlers::held_votes::HeldQuery;
 use super::handlers::items::NewItemBody;
 use super::handlers::lists::ListQuery;
+use super::handlers::poll_lists::PollListQuery;
 use super::handlers::polls::NewPollBody;
 use super::handlers::selections::SelectionBody;
 use super::handlers::streams::StreamQuery;
@@ -25,7 +27,9 @@ use super::problem::Problem;
 use crate::domain::{Ballot, Edit, ItemId, NewItem, NewPoll, NewVote, Reference, VoterId};
 
 pub use super::handlers::ballots::BALLOTS_LIMIT;
+pub use super::handlers::held_votes::{HELD_LIMIT_ITEMS, HELD_LIMIT_POLLS, HeldAsked};
 pub use super::handlers::lists::{Listed, PAGE_LIMIT_ITEMS};
+pub use super::handlers::poll_lists::{PAGE_LIMIT_POLLS, PollPage};
 pub use super::handlers::streams::Wanted;
 
 /// The answer to a request that is refused.
@@ -67,6 +71,16 @@ pub fn batch(bytes: &[u8]) -> Result<Vec<Result<BatchEntry, Refusal>>, Refusal> 
         .into_iter()
         .map(|vote| vote.map_err(Refusal::from))
         .collect())
+}
+
+/// Reads the query of `GET /v1/polls`.
+pub fn poll_list(text: &str) -> Result<PollPage, Refusal> {
+    Ok(query::parse::<PollListQuery>(text)?.into_page()?)
+}
+
+/// Reads the query of `GET /v1/votes`.
+pub fn held(text: &str) -> Result<HeldAsked, Refusal> {
+    Ok(query::parse::<HeldQuery>(text)?.into_asked()?)
 }
 
 /// Reads the query of `GET /v1/stream`.

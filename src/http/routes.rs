@@ -4,8 +4,8 @@ use actix_web::http::StatusCode;
 use actix_web::web;
 
 use super::handlers::{
-    access, api_keys, ballots, batches, edits, health, held_votes, history, items, lists, pages, poll_lists, polls,
-    problems, receipts, selections, streams, top, voter, votes,
+    access, api_keys, ballots, batches, edits, health, held_votes, history, items, lists, pages, poll_lists,
+    polls, problems, receipts, selections, streams, top, voter, votes,
 };
 use super::observe;
 use super::openapi;

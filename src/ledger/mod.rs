@@ -28,8 +28,9 @@ pub use error::LedgerError;
 pub use operator::{OperatorLedger, VotesToVoid};
 pub use owner::{OwnerLedger, Role, Roles, create_database, create_logins};
 pub use server::{
-    AddedBallots, BallotsOf, BatchUnderWay, Decided, Decision, FoundApiKey, InsertError, Inserted, ItemFacts,
-    HeldVote, ItemReader, Listing, Migrations, OpenItemSet, Receipt, ServerLedger, VoidedChunk, VoteRow, VoteWriter,
+    AddedBallots, BallotsOf, BatchUnderWay, Decided, Decision, FoundApiKey, HeldVote, InsertError, Inserted,
+    ItemFacts, ItemReader, Listing, Migrations, OpenItemSet, Receipt, ServerLedger, VoidedChunk, VoteRow,
+    VoteWriter,
 };
 pub(crate) use server::{ITEM_CACHE_LIMIT_ITEMS, NAMES_LIMIT_ITEMS};
 pub use worker::{

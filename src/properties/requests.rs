@@ -5,7 +5,10 @@ use serde_json::json;
 use crate::domain::{CHOICES_LIMIT_ITEMS, Edit, ItemId, ItemKey, ItemName, NewItem, VoterId};
 use crate::http::ProblemKind;
 use crate::http::limits::{BATCH_LIMIT_VOTES, STREAM_LIMIT_ITEMS, STREAM_LIMIT_POLLS};
-use crate::http::parsing::{self, BALLOTS_LIMIT, Listed, PAGE_LIMIT_ITEMS, Refusal};
+use crate::http::parsing::{
+    self, BALLOTS_LIMIT, HELD_LIMIT_ITEMS, HELD_LIMIT_POLLS, Listed, PAGE_LIMIT_ITEMS, PAGE_LIMIT_POLLS,
+    Refusal,
+};
 use crate::watching::Fingerprint;
 
 /// Words that mean nothing to a client of JSON over HTTP: those of Rust, of serde and of
@@ -54,6 +57,8 @@ const FOREIGN: &[&str] = &[
     "NewPollBody",
     "SelectionBody",
     "ListQuery",
+    "PollListQuery",
+    "HeldQuery",
     "StreamQuery",
     "read",
 ];
@@ -305,7 +310,40 @@ pub fn list_query(bytes: &[u8]) {
         Ok(Listed::Items(items)) => assert!((1..=PAGE_LIMIT_ITEMS).contains(&(items.len() as i64))),
         Ok(Listed::Page(page)) => {
             assert!((1..=PAGE_LIMIT_ITEMS).contains(&page.limit), "{page:?}");
-            assert!(!page.name.is_some_and(|name| name.contains('\0')));
+            assert!(
+                ![page.name, page.search]
+                    .into_iter()
+                    .flatten()
+                    .any(|text| text.contains('\0'))
+            );
+        }
+        Err(refusal) => is_proper(&refusal),
+    }
+}
+
+/// The query of the list of polls.
+pub fn poll_list_query(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else {
+        return;
+    };
+    match parsing::poll_list(text) {
+        Ok(page) => {
+            assert!((1..=PAGE_LIMIT_POLLS).contains(&page.limit), "{page:?}");
+            assert!(!page.search.is_some_and(|text| text.contains('\0')));
+        }
+        Err(refusal) => is_proper(&refusal),
+    }
+}
+
+/// The query for what a voter holds.
+pub fn held_query(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else {
+        return;
+    };
+    match parsing::held(text) {
+        Ok(asked) => {
+            assert!(asked.items.len() <= HELD_LIMIT_ITEMS && asked.polls.len() <= HELD_LIMIT_POLLS);
+            assert!(!asked.items.is_empty() || !asked.polls.is_empty());
         }
         Err(refusal) => is_proper(&refusal),
     }

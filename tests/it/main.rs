@@ -23,6 +23,7 @@ mod keys;
 mod ledger;
 mod limits;
 mod linearizability;
+mod lists;
 mod metrics;
 mod model;
 mod operator;

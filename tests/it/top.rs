@@ -10,7 +10,7 @@ use crate::helpers::tally::Tally;
 use crate::rules::voiding::void;
 
 /// Makes votes look as if they were cast so much earlier. Only for what was not summed yet.
-async fn earlier(pool: &PgPool, votes: &str, interval: &str) {
+pub async fn earlier(pool: &PgPool, votes: &str, interval: &str) {
     let mut transaction = pool.begin().await.expect("Postgres answers");
     // The ledger refuses changes; a test makes the past.
     for statement in [
@@ -27,7 +27,7 @@ async fn earlier(pool: &PgPool, votes: &str, interval: &str) {
 
 /// Saves, rolls up and sums all votes, and forgets what the servers remember by starting another one.
 /// Returns that one's address.
-async fn summed(tally: &Tally) -> String {
+pub async fn summed(tally: &Tally) -> String {
     let worker = tally.worker();
     eventually("all votes are saved and summed", async || {
         worker.flush_unsaved().await.ok()?;
@@ -69,7 +69,7 @@ fn order(list: &Value) -> Vec<(i64, i64)> {
     list["items"].as_array().expect("items").iter().map(of).collect()
 }
 
-async fn votes(tally: &Tally, item: i64, ups: usize, downs: usize) {
+pub async fn votes(tally: &Tally, item: i64, ups: usize, downs: usize) {
     for value in [vec![1; ups], vec![-1; downs]].concat() {
         let path = format!("/v1/items/{item}/votes");
         let (status, _) = tally.post(&path, &json!({ "value": value })).await;

@@ -234,6 +234,9 @@ pub fn wrong_query(parameters: &[(String, String)], fields: &[Field]) -> Problem
                 field.problem("it takes a whole number")
             };
         }
+        if field.takes == Takes::Boolean && !matches!(value.as_str(), "true" | "false") {
+            return field.problem("it takes true or false");
+        }
     }
     let is_missing =
         |field: &&Field| field.is_required && parameters.iter().all(|(name, _)| name != field.name);

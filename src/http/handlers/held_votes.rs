@@ -124,7 +124,9 @@ pub async fn list(
     for poll in &asked.polls {
         polls.extend(state.find_poll(poll).await?);
     }
-    state.may_look_for(&items, &polls, &caller, &asked.voter_id).await?;
+    state
+        .may_look_for(&items, &polls, &caller, &asked.voter_id)
+        .await?;
     let votes = state.ledger.held_votes(&asked.voter_id, &items, &polls).await?;
     let votes = votes.into_iter().map(|vote| VoteBody {
         vote_id: vote.id,

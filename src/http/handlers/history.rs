@@ -97,7 +97,12 @@ fn spans(spans: Vec<Span>) -> Vec<SpanBody> {
 }
 
 fn over(query: HistoryQuery) -> Result<HistoryOver, Problem> {
-    named("over", query.over.as_deref(), &HistoryOver::ALL, HistoryOver::name)
+    named(
+        "over",
+        query.over.as_deref(),
+        &HistoryOver::ALL,
+        HistoryOver::name,
+    )
 }
 
 /// Shows how an item changed lately.
@@ -129,7 +134,11 @@ pub async fn of_item(
         let read = state.counts.one(item).await?;
         let read = read.ok_or_else(|| Problem::unknown_item(&id.0))?;
         let is_hidden = read.item.rules.as_deref().is_some_and(|rules| rules.hides_count);
-        let History { since, as_of, of_items } = state.ledger.history(&[item], over).await?;
+        let History {
+            since,
+            as_of,
+            of_items,
+        } = state.ledger.history(&[item], over).await?;
         let changes = of_items.into_iter().next().unwrap_or_default();
         let body = conditional::json(&ItemHistoryBody {
             item_id: item,
@@ -176,11 +185,18 @@ pub async fn of_poll(
             .await?
             .pop()
             .ok_or_else(|| Problem::unknown_poll(id))?;
-        let History { since, as_of, of_items } = state.ledger.history(&choices, over).await?;
-        let changes = choices.iter().zip(of_items).map(|(item, changes)| ChoiceHistoryBody {
-            item_id: *item,
-            spans: spans(changes),
-        });
+        let History {
+            since,
+            as_of,
+            of_items,
+        } = state.ledger.history(&choices, over).await?;
+        let changes = choices
+            .iter()
+            .zip(of_items)
+            .map(|(item, changes)| ChoiceHistoryBody {
+                item_id: *item,
+                spans: spans(changes),
+            });
         let body = conditional::json(&PollHistoryBody {
             poll_id: id,
             over: over.name(),

@@ -76,7 +76,10 @@ impl ListPage {
     fn listing(&self) -> Listing<'_> {
         match (&self.name, &self.search, self.without_choices) {
             (Some(name), ..) => Listing::Named(name),
-            (None, Some(text), without_choices) => Listing::Search { text, without_choices },
+            (None, Some(text), without_choices) => Listing::Search {
+                text,
+                without_choices,
+            },
             (None, None, true) => Listing::WithoutChoices,
             (None, None, false) => Listing::All,
         }

@@ -21,8 +21,8 @@ use self::kept::Kept;
 use self::shared::Shared;
 use super::description::{problems, values};
 use super::handlers::{
-    access, api_keys, ballots, batches, edits, health, held_votes, history, items, lists, pages, poll_lists, polls,
-    problems as problem_pages, receipts, selections, streams, top, voter, votes,
+    access, api_keys, ballots, batches, edits, health, held_votes, history, items, lists, pages, poll_lists,
+    polls, problems as problem_pages, receipts, selections, streams, top, voter, votes,
 };
 use super::problem;
 

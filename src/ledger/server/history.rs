@@ -28,7 +28,9 @@ impl ServerLedger {
             .await?;
         let mut of_items: Vec<Vec<Span>> = items.iter().map(|_| Vec::new()).collect();
         for row in rows {
-            let Some(at) = ids.iter().position(|id| *id == row.item_id) else { continue };
+            let Some(at) = ids.iter().position(|id| *id == row.item_id) else {
+                continue;
+            };
             of_items[at].push(Span {
                 starts_at: Moment::from_micros(row.starts_at),
                 minutes: row.minutes,

@@ -167,6 +167,10 @@ async fn each_route_takes_the_credentials_that_the_table_says_and_no_other() {
                 .replace("{id}", id)
                 .replace("{voter_id}", "ada")
                 .replace("{slug}", "full");
+            let path = match (row.method.as_str(), path.as_str()) {
+                ("GET", "/v1/votes") => "/v1/votes?voter_id=ada&items=1".to_owned(),
+                _ => path,
+            };
             for (name, key) in &credentials {
                 let request = (row.method.clone(), path.as_str());
                 let (status, problem) = send_as(&tally, &base, request, key, body(&row).as_ref()).await;
