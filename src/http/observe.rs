@@ -57,7 +57,7 @@ pub async fn observe(
 
 /// The parts of the paths of the route table. Whatever else stands in a path may name a voter or be
 /// a secret, however it is encoded.
-const WORDS: [&str; 25] = [
+const WORDS: [&str; 33] = [
     "",
     "v1",
     "items",
@@ -66,6 +66,14 @@ const WORDS: [&str; 25] = [
     "votes",
     "ballots",
     "api-keys",
+    "rotate",
+    "trail",
+    "status",
+    "history",
+    "audits",
+    "voidings",
+    "resume",
+    "undo",
     "voter",
     "access",
     "stream",

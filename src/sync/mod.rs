@@ -10,6 +10,7 @@ mod deletion;
 mod epoch;
 mod evict;
 mod flush;
+mod heartbeat;
 mod jobs;
 mod rebuild;
 mod recent;

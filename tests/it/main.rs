@@ -25,6 +25,7 @@ mod limits;
 mod linearizability;
 mod metrics;
 mod model;
+mod operating;
 mod operator;
 mod outages;
 mod prefixes;
