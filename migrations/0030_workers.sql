@@ -18,7 +18,7 @@ create table worker (
     unsaved_counts        bigint not null default 0,
     -- For how long the oldest unsaved count has been unsaved, as far as the worker knows.
     oldest_unsaved_micros bigint not null default 0,
-    -- Counts that its passes have written behind since its start.
+    -- Counts that its passes have written to their items since its start: flushed or rebuilt.
     saved_counts          bigint not null default 0,
     constraint worker_pass_is_whole
         check (num_nonnulls(pass_ended_at, pass_took_micros, pass_outcome) in (0, 3))

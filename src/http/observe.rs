@@ -57,7 +57,7 @@ pub async fn observe(
 
 /// The parts of the paths of the route table. Whatever else stands in a path may name a voter or be
 /// a secret, however it is encoded.
-const WORDS: [&str; 33] = [
+const WORDS: [&str; 36] = [
     "",
     "v1",
     "items",
@@ -79,6 +79,9 @@ const WORDS: [&str; 33] = [
     "stream",
     "page.css",
     "page.js",
+    "ops",
+    "ops.css",
+    "ops.js",
     "openapi.json",
     "docs",
     "docs.css",

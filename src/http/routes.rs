@@ -72,6 +72,9 @@ pub(super) fn add(app: &mut web::ServiceConfig) {
     resource!("/", allow = "GET, HEAD", get => pages::html, head => pages::html);
     resource!("/page.css", allow = "GET, HEAD", get => pages::css, head => pages::css);
     resource!("/page.js", allow = "GET, HEAD", get => pages::script, head => pages::script);
+    resource!("/ops", allow = "GET, HEAD", get => pages::operator_html, head => pages::operator_html);
+    resource!("/ops.css", allow = "GET, HEAD", get => pages::operator_css, head => pages::operator_css);
+    resource!("/ops.js", allow = "GET, HEAD", get => pages::operator_script, head => pages::operator_script);
     resource!("/openapi.json", allow = "GET, HEAD", get => openapi::document, head => openapi::document);
     resource!("/docs", allow = "GET, HEAD", get => openapi::page, head => openapi::page);
     resource!("/docs.css", allow = "GET, HEAD", get => openapi::style, head => openapi::style);

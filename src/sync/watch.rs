@@ -30,7 +30,7 @@ struct Inner {
     last_pass: Option<LastPass>,
     /// Counts that the last pass that could tell left unsaved.
     unsaved_counts: u64,
-    /// Counts that all passes have written behind.
+    /// Counts that all passes have written to their items: flushed or rebuilt.
     saved_counts: u64,
 }
 
@@ -101,7 +101,7 @@ impl Watch {
         });
         if let Some(report) = report {
             inner.unsaved_counts = report.unsaved as u64;
-            inner.saved_counts += report.flushed as u64;
+            inner.saved_counts += (report.flushed + report.rebuilt) as u64;
         }
     }
 

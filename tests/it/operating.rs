@@ -304,16 +304,16 @@ async fn a_key_makes_and_rotates_keys_with_no_scope_that_it_has_not_and_the_trai
         (200, &json!("api_key.rotate")),
         "{all}"
     );
-    let (mut walked, mut query) = (Vec::new(), "?limit=2".to_owned());
+    let (mut paged, mut query) = (Vec::new(), "?limit=2".to_owned());
     loop {
         let (_, page) = trail(&query).await;
-        walked.extend(page["acts"].as_array().expect("acts").clone());
+        paged.extend(page["acts"].as_array().expect("acts").clone());
         match page["next_before"].as_i64() {
             Some(before) => query = format!("?limit=2&before={before}"),
             None => break,
         }
     }
-    assert_eq!(json!(walked), all["acts"], "the pages are the whole");
+    assert_eq!(json!(paged), all["acts"], "the pages are the whole");
     let (_, refused) = trail("?what=api_key.create&who=api_key:1").await;
     let outcomes: Vec<&Value> = refused["acts"]
         .as_array()
@@ -353,7 +353,6 @@ async fn workers_are_shown_while_they_run_and_forgotten_when_they_stop_or_were_k
         let is_well = one["alive"] == true
             && one["last_pass"]["outcome"] == "done"
             && one["saved_counts"].as_i64() > Some(0);
-        eprintln!("{all:?}");
         (all.len() == 1 && is_well && one["unsaved_counts"] == 0).then_some(())
     })
     .await;
@@ -486,4 +485,69 @@ async fn the_last_hour_is_there_for_who_comes_later_with_what_is_normal() {
         "{status}"
     );
     assert!(status["latency"]["p50_seconds"].as_f64() > Some(0.0), "{status}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_page_makes_no_markup_of_text_runs_no_inline_script_and_holds_no_data() {
+    let tally = Tally::start_with(|options| options.open = Open::default()).await;
+    let load = async |path: &str| {
+        let answer = tally.http.get(format!("{}{path}", tally.base)).send().await;
+        let answer = answer.expect("an answer");
+        assert_eq!(answer.status(), StatusCode::OK, "{path}, without a key");
+        let policy = answer.headers()["content-security-policy"]
+            .to_str()
+            .expect("text")
+            .to_owned();
+        (policy, answer.text().await.expect("a text"))
+    };
+    let (policy, page) = load("/ops").await;
+    for part in [
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "frame-ancestors 'none'",
+        "require-trusted-types-for 'script'",
+        "trusted-types 'none'",
+    ] {
+        assert!(policy.contains(part), "{part}: {policy}");
+    }
+    assert!(!policy.contains("unsafe"), "{policy}");
+    for inline in [
+        "style=",
+        "onclick=",
+        "onload=",
+        "javascript:",
+        "<style",
+        "<script>",
+    ] {
+        assert!(!page.contains(inline), "{inline}");
+    }
+    assert_eq!(page.matches("<script").count(), 1, "one, from the server itself");
+    let (_, script) = load("/ops.js").await;
+    for markup in [
+        "innerHTML",
+        "outerHTML",
+        "insertAdjacentHTML",
+        "document.write",
+        "eval(",
+        "localStorage",
+        ".style",
+    ] {
+        assert!(!script.contains(markup), "{markup}");
+    }
+    // Each element that the script names is in the page.
+    for named in script.split("by(\"").skip(1) {
+        let (id, _) = named.split_once('"').expect("an end");
+        assert!(page.contains(&format!("id=\"{id}\"")), "{id}");
+    }
+    // Each input has its label.
+    for input in ["<input id=\"", "<textarea id=\"", "<select id=\""] {
+        for named in page.split(input).skip(1) {
+            let (id, rest) = named.split_once('"').expect("an end");
+            let is_within = rest
+                .split_once('>')
+                .is_some_and(|(tag, _)| tag.contains("type=\"checkbox\""));
+            assert!(is_within || page.contains(&format!("for=\"{id}\"")), "{id}");
+        }
+    }
 }

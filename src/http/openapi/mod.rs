@@ -62,7 +62,7 @@ const CONTENT_TYPE: &str = "application/json";
         trail::list,
         problem_pages::list, problem_pages::show,
         health::live, health::ready, health::metrics,
-        pages::html, document, page,
+        pages::html, pages::operator_html, document, page,
     ),
     // utoipa finds what bodies name, and not what parameters and problems name.
     components(schemas(

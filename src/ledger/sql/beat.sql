@@ -1,7 +1,7 @@
 -- A heartbeat of a worker: notes how it is, and forgets workers that have been silent for long. Says whether
 -- someone asked for an audit.
 -- $1 the worker, $2 for how long it has run, $3 how long ago its last pass ended and $4 how long that took (µs; null: none has
--- ended), $5 its outcome, $6 unsaved counts, $7 the age of the oldest (µs), $8 counts that were written behind since its start,
+-- ended), $5 its outcome, $6 unsaved counts, $7 the age of the oldest (µs), $8 counts that were saved since its start,
 -- $9 after how long a silent worker is forgotten (µs).
 with quick as materialized (
     -- Nobody waits for the disk: if a crash of Postgres loses this heartbeat, the next one says the same.

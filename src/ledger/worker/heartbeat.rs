@@ -20,7 +20,7 @@ pub struct Heartbeat {
     pub unsaved_counts: u64,
     /// For how long the oldest unsaved count has been so, as far as the worker knows.
     pub oldest_unsaved: Duration,
-    /// Counts that its passes have written behind.
+    /// Counts that its passes have written to their items: flushed or rebuilt.
     pub saved_counts: u64,
 }
 
