@@ -8,7 +8,7 @@ use super::Worker;
 use super::schedule::Audits;
 
 /// How often a worker says how it is. One small statement that waits for no disk.
-const BEAT_EVERY: Duration = Duration::from_secs(1);
+pub(crate) const BEAT_EVERY: Duration = Duration::from_secs(1);
 /// How long one heartbeat may take: beyond that the next one says it.
 const BEAT_LIMIT: Duration = Duration::from_secs(5);
 
