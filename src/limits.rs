@@ -19,7 +19,8 @@ use crate::http::limits::{
 use crate::http::{PAGE_DEFAULT_ITEMS, PAGE_LIMIT_ITEMS, PROBE_LIMIT, REFUSAL_LIMIT_BYTES};
 use crate::ledger::{
     ANSWER_MARGIN, DECIDE_LIMIT, IDLE_TRANSACTION_LIMIT, ITEM_CACHE_LIMIT_ITEMS, JOB_LEASE_LIFE,
-    NAMES_LIMIT_ITEMS, ROLL_UP_LIMIT_IDS, SERVER_STATEMENT_LIMIT, WORKER_STATEMENT_LIMIT, WRITER_KEEPALIVE,
+    NAMES_LIMIT_ITEMS, ROLL_UP_LIMIT_IDS, SERVER_STATEMENT_LIMIT, WORKER_ALIVE_LIMIT, WORKER_LIMIT_SILENCE,
+    WORKER_STATEMENT_LIMIT, WRITER_KEEPALIVE,
 };
 use crate::live::{
     BACK_PRESSURE_LIMIT, CALL_LIMIT_KEYS, LEASE_LIMIT_MS, REPAIR_LIMIT_ITEMS, SUSPECTS_LIMIT_ITEMS,
@@ -27,8 +28,8 @@ use crate::live::{
 use crate::live::{SERVER_ANSWER_LIMIT, WORKER_ANSWER_LIMIT};
 use crate::replay::LATENCY_LIMIT_US;
 use crate::sync::{
-    COLLECT_LIMIT, COLLECT_LIMIT_COUNTERS, GENTLE_FOR, GENTLE_LIMIT_COUNTERS, JOB_WAIT_LIMIT, RENEW_EVERY,
-    RENEW_LIMIT, VOTING_CHUNK_IDS,
+    BEAT_EVERY, COLLECT_LIMIT, COLLECT_LIMIT_COUNTERS, GENTLE_FOR, GENTLE_LIMIT_COUNTERS, JOB_WAIT_LIMIT,
+    RENEW_EVERY, RENEW_LIMIT, VOTING_CHUNK_IDS,
 };
 use crate::telemetry::{LARGEST_BATCH_BOUND, LARGEST_SECONDS_BOUND};
 use crate::votes::{
@@ -142,6 +143,8 @@ const _: () = assert!(ms(live::ACQUIRE_LIMIT) > ms(live::CONNECT_LIMIT));
 const _: () = assert!(
     2 * (THREADS_LIMIT * (BATCH_WRITERS_PER_THREAD + 2)) + 4 * ledger::POOL_LIMIT_CONNECTIONS as usize <= 97
 );
+// What an operator asks of servers comes on top while it lasts, as `tally void` does: little.
+const _: () = assert!(ledger::OPERATOR_POOL_LIMIT_CONNECTIONS < ledger::POOL_LIMIT_CONNECTIONS);
 // The system ends an unanswered connection when the probes of an idle one would.
 const _: () = assert!(number(WRITER_KEEPALIVE[3].1) == KEEPALIVE_MS);
 // The worker.
@@ -153,6 +156,10 @@ const _: () =
 // A command waits for longer than a worker that was killed keeps its job, and less than one that hangs.
 const _: () = assert!(ms(JOB_WAIT_LIMIT) > 2 * ms(JOB_LEASE_LIFE) && ms(RENEW_LIMIT) > ms(JOB_WAIT_LIMIT));
 
+// A worker is shown as silent for a while before it is forgotten, and not for one heartbeat that is late.
+const _: () = assert!(
+    ms(WORKER_LIMIT_SILENCE) > 2 * ms(WORKER_ALIVE_LIMIT) && ms(WORKER_ALIVE_LIMIT) > 2 * ms(BEAT_EVERY)
+);
 // The transactions of a server, and of a worker that was cut off, end while the audit waits.
 const _: () = assert!(ms(DECIDE_LIMIT) > STATEMENT_MS && ms(DECIDE_LIMIT) > ms(IDLE_TRANSACTION_LIMIT));
 // Nobody waits for the worker: its statements and calls may take longer than the server's.

@@ -2,6 +2,7 @@
 
 use super::{StoreUrls, dev};
 use crate::config::{self, Command};
+use crate::http::ServerOptions;
 use crate::live::{Redis, WORKER_ANSWER_LIMIT};
 use crate::sync::{self, Repair};
 use crate::{client, http, operator, replay, shutdown, telemetry};
@@ -39,7 +40,11 @@ async fn serve(settings: config::Serve) -> anyhow::Result<()> {
         super::migrate(&stores.database_url, "tally serve").await?;
     }
     super::check_for_server(&stores, "tally serve").await?;
-    let server = super::server(&stores, (&settings.server).into(), "tally serve", metrics)?;
+    let mut options = ServerOptions::from(&settings.server);
+    if let Some(url) = &settings.server.operator_database_url {
+        options.operator = Some(super::operator(url.as_str(), "tally serve operator")?);
+    }
+    let server = super::server(&stores, options, "tally serve", metrics)?;
     tracing::info!(address = %server.address()?, "listening");
     server.run(shutdown::requested_or_deaf()).await
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 
 use super::StoreUrls;
-use crate::config;
+use crate::config::{self, SecretUrl};
 use crate::dev::{Durability, PrivatePostgres, PrivateRedis, usable_folder};
 use crate::domain::ItemName;
 use crate::http::ServerOptions;
@@ -90,6 +90,9 @@ async fn serve(
         options.open = Open::ALL;
     }
     let open = options.open;
+    let operator_url = settings.server.operator_database_url.as_ref();
+    let operator_url = operator_url.map_or(logins.operator_url.as_str(), SecretUrl::as_str);
+    options.operator = Some(super::operator(operator_url, "tally dev operator")?);
     let server = super::server(&of_server, options, "tally dev server", metrics)?;
     let address = server.address()?;
     let worker = super::worker(&of_worker, (&settings.worker).into(), "tally dev worker")?;
@@ -153,6 +156,7 @@ Tally is at {base}/{}
 struct Logins {
     server_url: String,
     worker_url: String,
+    operator_url: String,
     /// A command for reports; it shows no password.
     psql: String,
 }
@@ -211,6 +215,7 @@ impl DevStores {
             return Ok(Logins {
                 server_url: self.database_url.clone(),
                 worker_url: self.database_url.clone(),
+                operator_url: self.database_url.clone(),
                 psql: "psql \"$DATABASE_URL\"".to_owned(),
             });
         };
@@ -221,6 +226,7 @@ impl DevStores {
         Ok(Logins {
             server_url: postgres.login_url(Role::Server, DATABASE),
             worker_url: postgres.login_url(Role::Worker, DATABASE),
+            operator_url: postgres.login_url(Role::Operator, DATABASE),
             psql: format!("PGPASSFILE='{}' {psql}", file.display()),
         })
     }

@@ -5,12 +5,13 @@ mod commands;
 mod dev;
 mod options;
 
+use anyhow::Context;
 use metrics_exporter_prometheus::PrometheusHandle;
 
 pub use commands::{run, sync_worker};
 
 use crate::http::{Server, ServerOptions};
-use crate::ledger::{OwnerLedger, Roles, ServerLedger, WorkerLedger};
+use crate::ledger::{OperatorLedger, OwnerLedger, Roles, ServerLedger, WorkerLedger};
 use crate::live::{Counters, KeyPrefix, Redis, SERVER_ANSWER_LIMIT, WORKER_ANSWER_LIMIT};
 use crate::sync::{SyncError, SyncOptions, Worker};
 use crate::telemetry::Program;
@@ -38,6 +39,16 @@ pub fn server(
     let ledger = ServerLedger::new(&stores.database_url, application_name)?;
     let redis = Redis::new(&stores.redis_url, &stores.key_prefix, SERVER_ANSWER_LIMIT)?;
     Server::bind(options, ledger, redis, metrics)
+}
+
+/// The operator's login of a server, which makes no connection until an operator acts. Postgres shows
+/// `application_name` to its operator.
+///
+/// # Errors
+/// When the URL is wrong.
+pub fn operator(database_url: &str, application_name: &str) -> anyhow::Result<OperatorLedger> {
+    OperatorLedger::beside_server(database_url, application_name)
+        .context("TALLY_OPERATOR_DATABASE_URL, which is read as DATABASE_URL is")
 }
 
 /// A worker that does nothing until a step is called, or [`crate::sync::run`]. Postgres

@@ -39,6 +39,8 @@ impl From<&config::Server> for ServerOptions {
             address_keys: settings.address.keys.clone(),
             cookies: settings.cookie_keys.clone(),
             jwt: settings.jwt.options(),
+            // It takes a connection, which the caller describes.
+            operator: None,
         }
     }
 }

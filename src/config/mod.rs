@@ -16,7 +16,7 @@ pub use read::{read, unknown_variables};
 pub use server::{AddressSettings, Jwt, Server};
 pub use values::{
     Cron, DURATION_LIMIT, PAGE_LIMIT, REPLAY_LIMIT_COLUMNS, REPLAY_LIMIT_CONNECTIONS,
-    SERVED_LIMIT_CONNECTIONS, WRITER_STALL_LEAST,
+    SERVED_LIMIT_CONNECTIONS, SecretUrl, WRITER_STALL_LEAST,
 };
 use values::{
     address_retention, choices, column, connections, duration, page, rate, rating, store_url, title,

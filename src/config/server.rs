@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
 
-use super::values::{duration, hsts, served};
+use super::values::{SecretUrl, duration, hsts, served};
 use crate::domain::{AddressKeys, Throttles};
 use crate::http::access::{JwtSecrets, Networks, Open, Origins, ProxyHeader, VoterCookies};
 use crate::http::limits::{CONNECTIONS_LIMIT, STREAMS_LIMIT, STREAMS_LIMIT_BY_ADDRESS};
@@ -109,6 +109,16 @@ pub struct Server {
 
     #[command(flatten)]
     pub jwt: Jwt,
+
+    /// Postgres with a login in the role tally_operator, like DATABASE_URL: then whoever may
+    /// administrate can void votes, make API keys and read the trail over HTTP, too
+    #[arg(
+        long,
+        env = "TALLY_OPERATOR_DATABASE_URL",
+        hide_env_values = true,
+        value_name = "URL"
+    )]
+    pub operator_database_url: Option<SecretUrl>,
 }
 
 /// Whose JSON Web Tokens name a voter, by the claim `sub`.

@@ -55,6 +55,32 @@ pub fn store_url(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
+/// The URL of a store. It may hold a password, so no debug output shows it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct SecretUrl(String);
+
+impl SecretUrl {
+    /// The URL.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for SecretUrl {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("SecretUrl(…)")
+    }
+}
+
+/// As [`store_url`].
+impl FromStr for SecretUrl {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        store_url(text).map(Self)
+    }
+}
+
 /// A duration above 0, like `500ms`, `10s`, `10m`.
 pub fn duration(text: &str) -> Result<Duration, String> {
     match humantime::parse_duration(text) {

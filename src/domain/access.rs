@@ -184,6 +184,30 @@ impl FromStr for ApiKeyId {
 /// The longest name of an API key. migrations/0023_api_keys.sql has the same limit.
 pub const API_KEY_NAME_LIMIT_CHARACTERS: usize = 100;
 
+/// Why a text is no name of an API key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidApiKeyName {
+    #[error("the name has {0} characters; it takes 1 to {API_KEY_NAME_LIMIT_CHARACTERS}")]
+    Length(usize),
+    #[error("the name has a control character; it takes printable characters")]
+    Control,
+}
+
+/// Looks whether an API key may have this name.
+///
+/// # Errors
+/// When it may not.
+pub fn check_api_key_name(name: &str) -> Result<(), InvalidApiKeyName> {
+    let characters = name.chars().count();
+    if !(1..=API_KEY_NAME_LIMIT_CHARACTERS).contains(&characters) {
+        return Err(InvalidApiKeyName::Length(characters));
+    }
+    if name.chars().any(char::is_control) {
+        return Err(InvalidApiKeyName::Control);
+    }
+    Ok(())
+}
+
 /// An API key to be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewApiKey {

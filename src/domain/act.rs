@@ -58,6 +58,8 @@ kinds! {
     VoidingRun = "voiding.run";
     /// The votes of a voiding are cast again, or the rest of them.
     VoidingUndo = "voiding.undo";
+    /// An audit is asked for, which a worker does.
+    AuditAsk = "audit.ask";
     /// Wrong counts are looked for, and rebuilt.
     AuditRepair = "audit.repair";
     /// Migrations are run.

@@ -24,8 +24,8 @@ mod voiding;
 mod vote;
 
 pub use access::{
-    API_KEY_NAME_LIMIT_CHARACTERS, API_KEY_PREFIX, ApiKey, ApiKeyHash, ApiKeyId, ApiKeyInfo, NewApiKey,
-    OpenTo, Scope, Scopes,
+    API_KEY_NAME_LIMIT_CHARACTERS, API_KEY_PREFIX, ApiKey, ApiKeyHash, ApiKeyId, ApiKeyInfo,
+    InvalidApiKeyName, NewApiKey, OpenTo, Scope, Scopes, check_api_key_name,
 };
 pub use act::{Act, ActKind, ActOutcome, Actor, NewAct, TrailFilter, Who};
 pub use address::{AddressHash, AddressKeys, client_network};

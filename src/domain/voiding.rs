@@ -1,6 +1,8 @@
 //! Voiding: taking votes back that should not have been cast.
 
-use super::{AddressHash, ItemId, Moment, VoterId};
+use std::str::FromStr;
+
+use super::{AddressHash, ItemId, Moment, VoterId, id};
 
 /// The longest reason. migrations/0021_voiding.sql has the same limit.
 pub const REASON_LIMIT_CHARACTERS: usize = 500;
@@ -22,11 +24,28 @@ pub struct VoteFilter {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VoidingId(pub i64);
 
+/// Accepts what [`super::ItemId`] accepts.
+impl FromStr for VoidingId {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        id::parse(text).map(Self)
+    }
+}
+
 /// How far a voiding is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Voiding {
     pub id: VoidingId,
+    pub created_at: Moment,
     pub reason: String,
+    /// Which votes; `None`: it does not matter.
+    pub voter_id: Option<String>,
+    pub item_id: Option<ItemId>,
+    pub cast_from: Option<Moment>,
+    pub cast_until: Option<Moment>,
+    /// Whether only votes from certain clients.
+    pub is_by_address: bool,
     /// The last vote that it is about, and the last that was looked at.
     pub until_vote_id: i64,
     pub done_vote_id: i64,
@@ -44,6 +63,11 @@ impl Voiding {
     /// Whether all its votes are voided.
     pub fn is_done(&self) -> bool {
         self.done_vote_id >= self.until_vote_id
+    }
+
+    /// Whether nothing is left to do: to undo, or else to void.
+    pub fn is_worked_off(&self, to_undo: bool) -> bool {
+        if to_undo { self.is_undone() } else { self.is_done() }
     }
 
     /// Whether it is undone, as far as it can be.

@@ -10,7 +10,9 @@
 //! - `keys`: which items and polls the frontend's own keys are of.
 //! - `problem`: every error, as problem+json, and the table of problem types.
 //! - `connection`, `limits`: what a client may take of the server.
+//! - `status`: how the server is, and was in the last hour.
 //! - `streams`: how many live streams there may be, and how they are written.
+//! - `voidings`: the voiding that is worked off beside the votes.
 //! - `observe`: the id, log line and time of every request.
 
 pub mod access;
@@ -29,7 +31,9 @@ mod problem;
 mod routes;
 mod server;
 mod state;
+mod status;
 mod streams;
+mod voidings;
 
 pub use connection::ClientLimits;
 pub(crate) use connection::REFUSAL_LIMIT_BYTES;

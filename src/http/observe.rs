@@ -57,7 +57,7 @@ pub async fn observe(
 
 /// The parts of the paths of the route table. Whatever else stands in a path may name a voter or be
 /// a secret, however it is encoded.
-const WORDS: [&str; 26] = [
+const WORDS: [&str; 37] = [
     "",
     "v1",
     "items",
@@ -66,12 +66,23 @@ const WORDS: [&str; 26] = [
     "votes",
     "ballots",
     "api-keys",
+    "rotate",
+    "trail",
+    "status",
+    "history",
+    "audits",
+    "voidings",
+    "resume",
+    "undo",
     "voter",
     "access",
     "stream",
     "history",
     "page.css",
     "page.js",
+    "ops",
+    "ops.css",
+    "ops.js",
     "openapi.json",
     "docs",
     "docs.css",

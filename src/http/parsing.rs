@@ -12,6 +12,7 @@ use ring::hmac;
 
 use super::access::{self, FoundCookie, JwtOptions, Origins, Proxies, Tokens, VoterCookies};
 use super::extract::{body, idempotency, path, query, reference};
+use super::handlers::api_keys::{NewApiKeyBody, RotationBody};
 use super::handlers::ballots::BallotsBody;
 use super::handlers::batches::{BatchBody, BatchEntry};
 use super::handlers::edits::{ItemEditBody, PollEditBody};
@@ -21,16 +22,24 @@ use super::handlers::lists::ListQuery;
 use super::handlers::poll_lists::PollListQuery;
 use super::handlers::polls::NewPollBody;
 use super::handlers::selections::SelectionBody;
+use super::handlers::status::HistoryQuery;
 use super::handlers::streams::StreamQuery;
+use super::handlers::trail::TrailQuery;
+use super::handlers::voidings::{NewVoidingBody, VoidingsQuery};
 use super::handlers::votes::VoteBody;
 use super::problem::Problem;
-use crate::domain::{Ballot, Edit, ItemId, NewItem, NewPoll, NewVote, Reference, VoterId};
+use crate::domain::{
+    Ballot, Edit, ItemId, NewApiKey, NewItem, NewPoll, NewVote, Reference, TrailFilter, VoidingId, VoterId,
+};
 
+pub use super::handlers::api_keys::GRACE_LIMIT_SECONDS;
 pub use super::handlers::ballots::BALLOTS_LIMIT;
 pub use super::handlers::held_votes::{HELD_LIMIT_ITEMS, HELD_LIMIT_POLLS, HeldAsked};
 pub use super::handlers::lists::{Listed, PAGE_LIMIT_ITEMS};
 pub use super::handlers::poll_lists::{PAGE_LIMIT_POLLS, PollPage};
 pub use super::handlers::streams::Wanted;
+pub use super::handlers::trail::TRAIL_LIMIT_ACTS;
+pub use super::handlers::voidings::{PAGE_LIMIT_VOIDINGS, WantedVoiding};
 
 /// The answer to a request that is refused.
 #[derive(Debug)]
@@ -126,6 +135,36 @@ pub fn poll_edit(bytes: &[u8]) -> Result<Edit, Refusal> {
 /// Reads the body of `POST /v1/polls/{id}/ballots`.
 pub fn ballots(bytes: &[u8]) -> Result<Vec<Ballot>, Refusal> {
     Ok(body::parse::<BallotsBody>(bytes)?.into_ballots()?.0)
+}
+
+/// Reads the body of `POST /v1/voidings`.
+pub fn voiding(bytes: &[u8]) -> Result<WantedVoiding, Refusal> {
+    Ok(body::parse::<NewVoidingBody>(bytes)?.into_wanted()?)
+}
+
+/// Reads the query of `GET /v1/voidings`.
+pub fn voidings(text: &str) -> Result<(Option<VoidingId>, i64), Refusal> {
+    Ok(query::parse::<VoidingsQuery>(text)?.into_page()?)
+}
+
+/// Reads the body of `POST /v1/api-keys`.
+pub fn api_key(bytes: &[u8]) -> Result<NewApiKey, Refusal> {
+    Ok(body::parse::<NewApiKeyBody>(bytes)?.into_new()?)
+}
+
+/// Reads the body of `POST /v1/api-keys/{id}/rotate`.
+pub fn rotation(bytes: &[u8]) -> Result<std::time::Duration, Refusal> {
+    Ok(body::parse::<RotationBody>(bytes)?.into_grace()?)
+}
+
+/// Reads the query of `GET /v1/trail`.
+pub fn trail(text: &str) -> Result<(TrailFilter, i64), Refusal> {
+    Ok(query::parse::<TrailQuery>(text)?.into_filter()?)
+}
+
+/// Reads the query of `GET /v1/status/history`.
+pub fn history(text: &str) -> Result<u32, Refusal> {
+    Ok(query::parse::<HistoryQuery>(text)?.into_after()?)
 }
 
 /// Reads an item in a path.

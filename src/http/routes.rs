@@ -5,7 +5,7 @@ use actix_web::web;
 
 use super::handlers::{
     access, api_keys, ballots, batches, edits, health, held_votes, history, items, lists, pages, poll_lists,
-    polls, problems, receipts, selections, streams, top, voter, votes,
+    polls, problems, receipts, selections, status, streams, top, trail, voidings, voter, votes,
 };
 use super::observe;
 use super::openapi;
@@ -59,12 +59,24 @@ pub(super) fn add(app: &mut web::ServiceConfig) {
     resource!("/v1/votes", allow = "GET, HEAD, POST", get => held_votes::list, head => held_votes::list, post => batches::cast);
     resource!("/v1/votes/{id}", allow = "GET, HEAD", get => receipts::show, head => receipts::show);
     resource!("/v1/voter", allow = "GET, HEAD, POST, DELETE", get => voter::show, head => voter::show, post => voter::create, delete => voter::forget);
-    resource!("/v1/api-keys", allow = "GET, HEAD", get => api_keys::list, head => api_keys::list);
+    resource!("/v1/api-keys", allow = "GET, HEAD, POST", get => api_keys::list, head => api_keys::list, post => api_keys::create);
+    resource!("/v1/api-keys/{id}/rotate", allow = "POST", post => api_keys::rotate);
     resource!("/v1/api-keys/{id}", allow = "DELETE", delete => api_keys::revoke);
     resource!("/v1/polls", allow = "GET, HEAD, POST", get => poll_lists::list, head => poll_lists::list, post => polls::create);
+    resource!("/v1/status", allow = "GET, HEAD", get => status::show, head => status::show);
+    resource!("/v1/status/history", allow = "GET, HEAD", get => status::history, head => status::history);
+    resource!("/v1/audits", allow = "POST", post => status::ask_audit);
+    resource!("/v1/voidings", allow = "GET, HEAD, POST", get => voidings::list, head => voidings::list, post => voidings::create);
+    resource!("/v1/voidings/{id}", allow = "GET, HEAD", get => voidings::show, head => voidings::show);
+    resource!("/v1/voidings/{id}/resume", allow = "POST", post => voidings::resume);
+    resource!("/v1/voidings/{id}/undo", allow = "POST", post => voidings::undo);
+    resource!("/v1/trail", allow = "GET, HEAD", get => trail::list, head => trail::list);
     resource!("/", allow = "GET, HEAD", get => pages::html, head => pages::html);
     resource!("/page.css", allow = "GET, HEAD", get => pages::css, head => pages::css);
     resource!("/page.js", allow = "GET, HEAD", get => pages::script, head => pages::script);
+    resource!("/ops", allow = "GET, HEAD", get => pages::operator_html, head => pages::operator_html);
+    resource!("/ops.css", allow = "GET, HEAD", get => pages::operator_css, head => pages::operator_css);
+    resource!("/ops.js", allow = "GET, HEAD", get => pages::operator_script, head => pages::operator_script);
     resource!("/openapi.json", allow = "GET, HEAD", get => openapi::document, head => openapi::document);
     resource!("/docs", allow = "GET, HEAD", get => openapi::page, head => openapi::page);
     resource!("/docs.css", allow = "GET, HEAD", get => openapi::style, head => openapi::style);

@@ -18,7 +18,8 @@ use tokio::time::{sleep, timeout};
 use tracing_actix_web::TracingLogger;
 
 use super::access::{
-    self, Access, ApiKeys, JwtOptions, Open, OpenItems, Origins, Proxies, RefusedActs, Tokens, VoterCookies,
+    self, Access, ApiKeys, JwtOptions, Open, OpenItems, OperatorLogin, Origins, Proxies, RefusedActs, Tokens,
+    VoterCookies,
 };
 use super::conditional::KnownAnswers;
 use super::connection::{ClientLimits, Connection, Places};
@@ -27,12 +28,14 @@ use super::limits::{
     BACKLOG_LIMIT_CONNECTIONS, DISCONNECT_LIMIT, REFUSAL_LIMIT_CONNECTIONS_PER_THREAD, THREADS_LIMIT,
 };
 use super::state::AppState;
+use super::status::Status;
 use super::streams::StreamPlaces;
+use super::voidings::Voidings;
 use super::{handlers, observe, openapi, routes};
 use crate::admission::{Admission, SharedAdmission};
 use crate::counts::{CountReader, TopLists};
 use crate::domain::{AddressKeys, Owner, Throttles};
-use crate::ledger::ServerLedger;
+use crate::ledger::{OperatorLedger, ServerLedger};
 use crate::live::{LiveCounts, Redis};
 use crate::telemetry::Upkeep;
 use crate::votes::{ProgressNotes, SeedBackoff, VoteQueue};
@@ -82,6 +85,8 @@ pub struct ServerOptions {
     pub cookies: Option<VoterCookies>,
     /// Whose tokens voters have. `None`: they have none.
     pub jwt: Option<JwtOptions>,
+    /// The operator's login in Postgres. `None`: what takes one is not for requests.
+    pub operator: Option<OperatorLedger>,
 }
 
 impl Server {
@@ -135,8 +140,10 @@ impl Server {
             throttles,
             address_keys,
             cookies,
+            operator,
             ..
         } = self.options;
+        let operator = OperatorLogin::new(operator);
         let access = Access {
             open,
             origins,
@@ -161,6 +168,13 @@ impl Server {
         let ledger = self.ledger.clone();
         let shared = live_counts.clone();
         let backoff = SeedBackoff::default();
+        let status = Status::new(self.metrics.clone());
+        let sampling = status
+            .clone()
+            .keep_sampling(self.ledger.clone(), live_counts.clone());
+        let sampling = tokio::spawn(sampling);
+        let voidings = Voidings::new(self.redis.clone());
+        let shared_voidings = voidings.clone();
         let stream_places = StreamPlaces::new(clients.streams_beside_votes(), clients.streams_by_address);
         let stream_reads = Reads::default();
         let (close_streams, streams_closing) = watch::channel(false);
@@ -199,6 +213,9 @@ impl Server {
                 poll_keys: KeyCache::default(),
                 known_answers: KnownAnswers::default(),
                 access: access.clone(),
+                operator: operator.clone(),
+                voidings: shared_voidings.clone(),
+                status: status.clone(),
                 creates_items,
             };
             app.app_data(web::Data::new(state)).configure(routes::add);
@@ -217,10 +234,12 @@ impl Server {
         // They would go on for as long as a shutdown waits.
         close_streams.send_replace(true);
         learning.abort();
+        sampling.abort();
         if let Some(keeping) = keeping_keys {
             keeping.abort();
         }
-        handle.stop(true).await;
+        // While the requests under way end, it ends with its chunk.
+        tokio::join!(handle.stop(true), voidings.stop(shutdown_limit));
         running.await??;
         // Each thread has answered the votes in its queue, unless that took too long. Its
         // batch writers end with it; a batch that is cut off leaves its items suspect.

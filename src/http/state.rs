@@ -2,10 +2,12 @@
 
 use metrics_exporter_prometheus::PrometheusHandle;
 
-use super::access::Access;
+use super::access::{Access, OperatorLogin};
 use super::conditional::KnownAnswers;
 use super::keys::KeyCache;
+use super::status::Status;
 use super::streams::StreamPlaces;
+use super::voidings::Voidings;
 use crate::admission::Admission;
 use crate::counts::{CountReader, TopLists};
 use crate::domain::{ItemId, PollId};
@@ -34,6 +36,10 @@ pub(crate) struct AppState {
     /// What was answered lately to reads.
     pub known_answers: KnownAnswers,
     pub access: Access,
+    /// For what the server's own login in Postgres may not do.
+    pub operator: OperatorLogin,
+    pub voidings: Voidings,
+    pub status: Status,
     pub admission: Admission,
     /// Whether a vote on an unknown key makes its item.
     pub creates_items: bool,

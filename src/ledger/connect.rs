@@ -25,6 +25,12 @@ pub const ACQUIRE_LIMIT: Duration = Duration::from_secs(3);
 pub const ANSWER_MARGIN: Duration = Duration::from_secs(1);
 /// Connections in the pool. Connections that belong to one task come on top.
 pub const POOL_LIMIT_CONNECTIONS: u32 = 8;
+/// Connections in the pool of a server's operator's login: one for a voiding that goes on, one for
+/// whoever asks meanwhile.
+pub const OPERATOR_POOL_LIMIT_CONNECTIONS: u32 = 2;
+/// After how long without use a connection of that pool is closed: an operator acts now and then, and
+/// Postgres' connections are for votes.
+const OPERATOR_IDLE_LIMIT: Duration = Duration::from_secs(30);
 
 /// How long a transaction may be idle before Postgres ends it. The audit's transaction holds
 /// row locks that every flush waits for, and its worker may be stopped or cut off.
@@ -122,21 +128,31 @@ impl Database {
             .application_name(application_name)
             .options(SESSION_OPTIONS)
             .options(session.options());
+        let of_many = PgPoolOptions::new().max_connections(POOL_LIMIT_CONNECTIONS);
         Ok(Self {
-            pool: pool(&options, &session),
+            pool: pool(of_many, &options, &session),
             options,
             statement_limit,
             session,
         })
     }
+
+    /// The same with the small pool of an operator's login.
+    pub fn with_operator_pool(self) -> Self {
+        let of_few = PgPoolOptions::new()
+            .max_connections(OPERATOR_POOL_LIMIT_CONNECTIONS)
+            .idle_timeout(OPERATOR_IDLE_LIMIT);
+        Self {
+            pool: pool(of_few, &self.options, &self.session),
+            ..self
+        }
+    }
 }
 
-fn pool(options: &PgConnectOptions, session: &SessionCheck) -> PgPool {
+fn pool(of: PgPoolOptions, options: &PgConnectOptions, session: &SessionCheck) -> PgPool {
     let options = options.clone().options([POOL_PLANS]);
     let (checked, session) = (options.clone(), session.clone());
-    PgPoolOptions::new()
-        .max_connections(POOL_LIMIT_CONNECTIONS)
-        .acquire_timeout(ACQUIRE_LIMIT)
+    of.acquire_timeout(ACQUIRE_LIMIT)
         .after_connect(move |connection, _| {
             let (options, session) = (checked.clone(), session.clone());
             Box::pin(async move {

@@ -101,6 +101,17 @@ impl LedgerError {
         }
     }
 
+    /// Whether Postgres answers, and this login may not log in, or may not do this.
+    pub fn refuses_login(&self) -> bool {
+        // invalid_authorization_specification, invalid_password, invalid_catalog_name,
+        // insufficient_privilege.
+        const CODES: [&str; 4] = ["28000", "28P01", "3D000", "42501"];
+        match self {
+            Self::Postgres(error) => CODES.iter().any(|code| has_code(error, code)),
+            _ => false,
+        }
+    }
+
     /// Whether Postgres answers, and Tally cannot work with it as it is. To wait does not help.
     pub fn is_unfit(&self) -> bool {
         // A pooler says so that does not know a parameter that Tally asks for.

@@ -19,8 +19,8 @@ mod trail;
 mod worker;
 
 pub use connect::{
-    ACQUIRE_LIMIT, ANSWER_MARGIN, CHECK_LIMIT, CONNECT_LIMIT, POOL_LIMIT_CONNECTIONS, SERVER_STATEMENT_LIMIT,
-    WORKER_STATEMENT_LIMIT, Writes, answers,
+    ACQUIRE_LIMIT, ANSWER_MARGIN, CHECK_LIMIT, CONNECT_LIMIT, OPERATOR_POOL_LIMIT_CONNECTIONS,
+    POOL_LIMIT_CONNECTIONS, SERVER_STATEMENT_LIMIT, WORKER_STATEMENT_LIMIT, Writes, answers,
 };
 pub(crate) use connect::{IDLE_TRANSACTION_LIMIT, WRITER_KEEPALIVE};
 pub use decided::DECIDE_LIMIT;
@@ -29,11 +29,12 @@ pub use operator::{OperatorLedger, VotesToVoid};
 pub use owner::{OwnerLedger, Role, Roles, create_database, create_logins};
 pub use server::{
     AddedBallots, BallotsOf, BatchUnderWay, Decided, Decision, FoundApiKey, HeldVote, InsertError, Inserted,
-    ItemFacts, ItemReader, Listing, Migrations, OpenItemSet, Receipt, ServerLedger, VoidedChunk, VoteRow,
-    VoteWriter,
+    ItemFacts, ItemReader, JobStatus, Listing, Migrations, OpenItemSet, Receipt, ServerLedger, VoidedChunk,
+    VoteRow, VoteWriter, WORKER_ALIVE_LIMIT, WorkerStatus,
 };
 pub(crate) use server::{ITEM_CACHE_LIMIT_ITEMS, NAMES_LIMIT_ITEMS};
 pub use worker::{
-    AuditRow, BrokenPage, EpochNumber, IDEMPOTENCY_KEY_AGE, JOB_LEASE_LIFE, Job, JobLease, Progress,
-    ROLL_UP_LIMIT_IDS, RebuiltCount, RolledUp, RunOutcome, Saved, Taken, WorkerLedger, WriterProgress,
+    AuditRow, BrokenPage, EndedPass, EpochNumber, Heartbeat, IDEMPOTENCY_KEY_AGE, JOB_LEASE_LIFE, Job,
+    JobLease, Progress, ROLL_UP_LIMIT_IDS, RebuiltCount, RolledUp, RunOutcome, Saved, Taken,
+    WORKER_LIMIT_SILENCE, WorkerLedger, WriterProgress,
 };

@@ -1,4 +1,5 @@
-//! The statements of `tally void`, `tally key` and `tally trail`: the role `tally_operator`.
+//! The statements of `tally void`, `tally key` and `tally trail`, and of servers that have an operator's
+//! login: the role `tally_operator`.
 
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use super::decided::safe_vote_id;
 use super::server::{ServerLedger, VOID_LIMIT_IDS, VOID_LIMIT_VOTES};
 use super::trail;
 use crate::domain::{
-    Act, ActKind, AddressHash, ApiKeyHash, ApiKeyId, ItemId, Moment, NewAct, NewApiKey, Reference,
+    Act, ActKind, Actor, AddressHash, ApiKeyHash, ApiKeyId, ItemId, Moment, NewAct, NewApiKey, Reference,
     TrailFilter, Voiding, VoidingId, VoteFilter, VoteId, VoterId,
 };
 
@@ -17,8 +18,16 @@ use crate::domain::{
 #[derive(Clone, Debug)]
 pub struct OperatorLedger {
     server: ServerLedger,
-    /// What the trail calls the program: its application_name.
-    tool: String,
+    by: By,
+}
+
+/// Who acts, as the trail has it.
+#[derive(Clone, Debug)]
+enum By {
+    /// The login, with this program: its application_name.
+    Tool(String),
+    /// Who sent a request.
+    Http(Actor),
 }
 
 /// What a voiding would take back.
@@ -46,8 +55,29 @@ impl OperatorLedger {
     pub fn new(database_url: &str, application_name: &str) -> Result<Self, LedgerError> {
         Ok(Self {
             server: ServerLedger::new(database_url, application_name)?,
-            tool: application_name.to_owned(),
+            by: By::Tool(application_name.to_owned()),
         })
+    }
+
+    /// The same for a server, with a small pool whose connections are closed when nobody needs them.
+    ///
+    /// # Errors
+    /// As [`OperatorLedger::new`].
+    pub fn beside_server(database_url: &str, application_name: &str) -> Result<Self, LedgerError> {
+        let ledger = Self::new(database_url, application_name)?;
+        Ok(Self {
+            server: ledger.server.with_operator_pool(),
+            ..ledger
+        })
+    }
+
+    /// The same for what this actor asks for over HTTP: the trail then names the actor.
+    #[must_use]
+    pub fn acting_for(&self, actor: Actor) -> Self {
+        Self {
+            server: self.server.clone(),
+            by: By::Http(actor),
+        }
     }
 
     /// For what an operator's program does as a server does: it stores votes, counts them and notes
@@ -72,9 +102,12 @@ impl OperatorLedger {
         }
     }
 
-    /// An act of this program and its login.
+    /// An act of who acts through this handle.
     pub fn act(&self, what: ActKind) -> NewAct {
-        NewAct::with(what, &self.tool)
+        match &self.by {
+            By::Tool(tool) => NewAct::with(what, tool),
+            By::Http(actor) => NewAct::over_http(*actor, what),
+        }
     }
 
     /// Notes an act by itself; returns the row's id. The acts of this handle's own statements are
@@ -242,19 +275,47 @@ impl OperatorLedger {
         Ok(VoidingId(made.id))
     }
 
-    /// The voidings, or only this one, newest first, up to `limit`.
+    /// This voiding; `None`: there is none of this id.
     ///
     /// # Errors
     /// When Postgres is unavailable.
-    pub async fn voidings(&self, only: Option<VoidingId>, limit: i64) -> Result<Vec<Voiding>, LedgerError> {
-        let rows = sqlx::query_file!("src/ledger/sql/voidings.sql", only.map(|id| id.0), limit)
-            .fetch_all(self.server.pool())
-            .await?;
+    pub async fn voiding(&self, id: VoidingId) -> Result<Option<Voiding>, LedgerError> {
+        Ok(self.read_voidings(Some(id), None, 1).await?.into_iter().next())
+    }
+
+    /// The voidings that were made before this one, or all, newest first, up to `limit`.
+    ///
+    /// # Errors
+    /// When Postgres is unavailable.
+    pub async fn voidings(&self, before: Option<VoidingId>, limit: i64) -> Result<Vec<Voiding>, LedgerError> {
+        self.read_voidings(None, before, limit).await
+    }
+
+    async fn read_voidings(
+        &self,
+        only: Option<VoidingId>,
+        before: Option<VoidingId>,
+        limit: i64,
+    ) -> Result<Vec<Voiding>, LedgerError> {
+        let rows = sqlx::query_file!(
+            "src/ledger/sql/voidings.sql",
+            only.map(|id| id.0),
+            limit,
+            before.map(|id| id.0)
+        )
+        .fetch_all(self.server.pool())
+        .await?;
         Ok(rows
             .into_iter()
             .map(|row| Voiding {
                 id: VoidingId(row.id),
+                created_at: Moment::from_micros(row.created_at),
                 reason: row.reason,
+                voter_id: row.voter_id,
+                item_id: row.item_id.and_then(ItemId::new),
+                cast_from: row.cast_from.map(Moment::from_micros),
+                cast_until: row.cast_until.map(Moment::from_micros),
+                is_by_address: row.is_by_address,
                 until_vote_id: row.until_vote_id,
                 done_vote_id: row.done_vote_id,
                 undone_vote_id: row.undone_vote_id,

@@ -3,9 +3,9 @@
 use serde_json::json;
 
 use super::show;
-use super::trail::{Refused, note_end};
+use super::trail::{Refused, note_refusal};
 use crate::config::operator::{ApiKeyCommand, ApiKeyCreate};
-use crate::domain::{API_KEY_NAME_LIMIT_CHARACTERS, ActKind, ApiKey, ApiKeyId, NewApiKey};
+use crate::domain::{ActKind, ApiKey, ApiKeyId, NewApiKey, check_api_key_name};
 use crate::http::{ApiKeyBody, LIST_LIMIT_API_KEYS};
 use crate::ledger::OperatorLedger;
 
@@ -19,7 +19,7 @@ pub async fn key(command: ApiKeyCommand) -> anyhow::Result<bool> {
     let ended = run(&command, &ledger).await;
     if let (Some((what, id)), Err(error)) = (act(&command), &ended) {
         let target = id.map(|id| format!("api_key:{id}"));
-        note_end(&ledger, what, target.as_deref(), None, Err(error)).await;
+        note_refusal(&ledger, what, target.as_deref(), error).await;
     }
     ledger.as_server().close().await;
     ended.map(|()| true)
@@ -85,16 +85,7 @@ fn show_once(id: ApiKeyId, key: &ApiKey, as_json: bool) {
 }
 
 fn wanted(create: &ApiKeyCreate) -> anyhow::Result<NewApiKey> {
-    let characters = create.name.chars().count();
-    if !(1..=API_KEY_NAME_LIMIT_CHARACTERS).contains(&characters) {
-        let why =
-            format!("the name has {characters} characters; it takes 1 to {API_KEY_NAME_LIMIT_CHARACTERS}");
-        return Err(Refused::because("invalid-value", why));
-    }
-    if create.name.chars().any(char::is_control) {
-        let why = "the name has a control character; it takes printable characters";
-        return Err(Refused::because("invalid-value", why));
-    }
+    check_api_key_name(&create.name).map_err(|error| Refused::because("invalid-value", error.to_string()))?;
     Ok(NewApiKey {
         name: create.name.clone(),
         scopes: create.scope.iter().copied().collect(),

@@ -1,7 +1,5 @@
 //! `tally trail`: who did what; and how the commands here note what they do.
 
-use serde_json::Value;
-
 use crate::config::operator::Trail;
 use crate::domain::{Act, ActKind, ActOutcome, TrailFilter};
 use crate::ledger::OperatorLedger;
@@ -77,22 +75,18 @@ impl Refused {
     }
 }
 
-/// Notes what became of an act that did not end well, or whose beginning was noted. A trail that
-/// cannot be written is logged: the act has ended already.
-pub(super) async fn note_end(
+/// Notes an act that was refused, or failed. A trail that cannot be written is logged: the act has
+/// ended already.
+pub(super) async fn note_refusal(
     ledger: &OperatorLedger,
     what: ActKind,
     target: Option<&str>,
-    begun_id: Option<i64>,
-    ended: Result<Value, &anyhow::Error>,
+    error: &anyhow::Error,
 ) {
-    let act = ledger.act(what).of(begun_id);
-    let act = match ended {
-        Ok(details) => act.details(details),
-        Err(error) => match error.downcast_ref::<Refused>() {
-            Some(refused) => act.outcome(ActOutcome::Refused, Some(refused.problem)),
-            None => act.outcome(ActOutcome::Failed, None),
-        },
+    let act = ledger.act(what);
+    let act = match error.downcast_ref::<Refused>() {
+        Some(refused) => act.outcome(ActOutcome::Refused, Some(refused.problem)),
+        None => act.outcome(ActOutcome::Failed, None),
     };
     if let Err(error) = ledger.note_act(&act, target).await {
         tracing::warn!(%error, what = what.name(), "the outcome of an act is not in the trail");

@@ -16,9 +16,9 @@ mod requests;
 
 pub use credentials::{forwarded, voter_cookie, voter_token};
 pub use requests::{
-    authorization, ballots_body, batch_body, held_query, idempotency_key, item_body, item_edit_body, item_id,
-    last_event_id, list_query, origin, path_item, path_voter, poll_body, poll_edit_body, poll_list_query,
-    selection_body, stream_query, vote_body,
+    api_key_body, authorization, ballots_body, batch_body, held_query, idempotency_key, item_body,
+    item_edit_body, item_id, last_event_id, list_query, operator_query, origin, path_item, path_voter,
+    poll_body, poll_edit_body, poll_list_query, selection_body, stream_query, voiding_body, vote_body,
 };
 
 use std::str::FromStr;
@@ -36,7 +36,7 @@ use crate::replay::file::{self, Columns, Values, Vote};
 pub type Property = (&'static str, fn(&[u8]));
 
 /// All properties. Each is a fuzz target of the same name.
-pub const ALL: [Property; 28] = [
+pub const ALL: [Property; 31] = [
     ("vote_body", vote_body),
     ("item_body", item_body),
     ("batch_body", batch_body),
@@ -47,6 +47,9 @@ pub const ALL: [Property; 28] = [
     ("item_edit_body", item_edit_body),
     ("poll_edit_body", poll_edit_body),
     ("ballots_body", ballots_body),
+    ("voiding_body", voiding_body),
+    ("api_key_body", api_key_body),
+    ("operator_query", operator_query),
     ("idempotency_key", idempotency_key),
     ("authorization", authorization),
     ("origin", origin),

@@ -2,12 +2,12 @@
 
 use serde_json::json;
 
-use crate::domain::{CHOICES_LIMIT_ITEMS, Edit, ItemId, ItemKey, ItemName, NewItem, VoterId};
+use crate::domain::{ActKind, CHOICES_LIMIT_ITEMS, Edit, ItemId, ItemKey, ItemName, NewItem, VoterId};
 use crate::http::ProblemKind;
 use crate::http::limits::{BATCH_LIMIT_VOTES, STREAM_LIMIT_ITEMS, STREAM_LIMIT_POLLS};
 use crate::http::parsing::{
-    self, BALLOTS_LIMIT, HELD_LIMIT_ITEMS, HELD_LIMIT_POLLS, Listed, PAGE_LIMIT_ITEMS, PAGE_LIMIT_POLLS,
-    Refusal,
+    self, BALLOTS_LIMIT, GRACE_LIMIT_SECONDS, HELD_LIMIT_ITEMS, HELD_LIMIT_POLLS, Listed, PAGE_LIMIT_ITEMS,
+    PAGE_LIMIT_POLLS, PAGE_LIMIT_VOIDINGS, Refusal, TRAIL_LIMIT_ACTS,
 };
 use crate::watching::Fingerprint;
 
@@ -60,6 +60,12 @@ const FOREIGN: &[&str] = &[
     "PollListQuery",
     "HeldQuery",
     "StreamQuery",
+    "NewVoidingBody",
+    "NewApiKeyBody",
+    "RotationBody",
+    "TrailQuery",
+    "VoidingsQuery",
+    "HistoryQuery",
     "read",
 ];
 
@@ -392,5 +398,69 @@ pub fn item_id(bytes: &[u8]) {
                 "{text:?}"
             );
         }
+    }
+}
+
+/// The body of `POST /v1/voidings`.
+pub fn voiding_body(bytes: &[u8]) {
+    match parsing::voiding(bytes) {
+        Ok(wanted) => {
+            let filter = &wanted.filter;
+            let is_of_something = filter.voter_id.is_some()
+                || wanted.item.is_some()
+                || filter.cast_from.is_some()
+                || filter.cast_until.is_some();
+            assert!(is_of_something, "never all votes: {wanted:?}");
+            assert!((1..=500).contains(&wanted.reason.chars().count()));
+            assert!(!wanted.reason.contains('\0'), "Postgres takes no NUL");
+            assert!(wanted.after == 0 || (wanted.dry_run && wanted.after > 0));
+            if let (Some(from), Some(until)) = (filter.cast_from, filter.cast_until) {
+                assert!(from < until);
+            }
+        }
+        Err(refusal) => is_proper(&refusal),
+    }
+}
+
+/// The bodies that make an API key, and one in the place of another.
+pub fn api_key_body(bytes: &[u8]) {
+    match parsing::api_key(bytes) {
+        Ok(key) => {
+            assert!((1..=100).contains(&key.name.chars().count()));
+            assert!(!key.name.chars().any(char::is_control));
+            assert!(!key.scopes.names().is_empty());
+        }
+        Err(refusal) => is_proper(&refusal),
+    }
+    match parsing::rotation(bytes) {
+        Ok(grace) => assert!(grace.as_secs() <= GRACE_LIMIT_SECONDS.unsigned_abs()),
+        Err(refusal) => is_proper(&refusal),
+    }
+}
+
+/// The queries of what an operator reads: the trail, voidings, the last hour.
+pub fn operator_query(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else {
+        return;
+    };
+    match parsing::trail(text) {
+        Ok((filter, limit)) => {
+            assert!((1..=TRAIL_LIMIT_ACTS).contains(&limit));
+            assert!(filter.before_id.is_none_or(|before| before > 0));
+            assert!(!filter.who.is_some_and(|who| who.contains('\0')));
+            let is_known = |what: &String| ActKind::ALL.iter().any(|kind| kind.name() == what);
+            assert!(filter.what.iter().all(is_known));
+        }
+        Err(refusal) => is_proper(&refusal),
+    }
+    match parsing::voidings(text) {
+        Ok((before, limit)) => {
+            assert!((1..=PAGE_LIMIT_VOIDINGS).contains(&limit));
+            assert!(before.is_none_or(|before| before.0 > 0));
+        }
+        Err(refusal) => is_proper(&refusal),
+    }
+    if let Err(refusal) = parsing::history(text) {
+        is_proper(&refusal);
     }
 }

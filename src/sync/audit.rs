@@ -114,6 +114,7 @@ impl Worker {
             "items": report.items,
             "votes": report.votes,
             "wrong_items": report.wrong_items,
+            "wrong_votes": report.wrong_votes,
             "repaired_items": report.repaired_items,
         });
         Ok((report, details))

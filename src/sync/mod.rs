@@ -10,6 +10,7 @@ mod deletion;
 mod epoch;
 mod evict;
 mod flush;
+mod heartbeat;
 mod jobs;
 mod rebuild;
 mod recent;
@@ -32,6 +33,7 @@ use tokio::sync::{Mutex, OnceCell};
 
 pub use audit::{AuditReport, Repair};
 pub(crate) use flush::{COLLECT_LIMIT, COLLECT_LIMIT_COUNTERS, GENTLE_FOR, GENTLE_LIMIT_COUNTERS};
+pub(crate) use heartbeat::BEAT_EVERY;
 pub(crate) use jobs::{JOB_WAIT_LIMIT, RENEW_EVERY, RENEW_LIMIT};
 pub use report::FlushReport;
 pub(crate) use roll_up::VOTING_CHUNK_IDS;

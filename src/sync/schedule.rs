@@ -48,7 +48,8 @@ pub async fn run(worker: Worker, schedule: &Schedule, stop: impl Future<Output =
     // As the tables of jobs call it.
     tracing::info!(worker = worker.ledger.name(), "working");
     let mut scheduler = JobScheduler::new().await?;
-    scheduler.add(audit_job(worker.clone(), schedule)?).await?;
+    let audits = Audits::of(&worker);
+    scheduler.add(audit_job(audits.clone(), schedule)?).await?;
     scheduler.start().await?;
 
     let mut stop = pin!(stop);
@@ -58,6 +59,8 @@ pub async fn run(worker: Worker, schedule: &Schedule, stop: impl Future<Output =
     let mut failing_since = None;
     // Beside the passes, one of which may hang.
     let showing = tokio::spawn(worker.watch.clone().keep_showing());
+    // Beside the passes, too.
+    let beating = tokio::spawn(worker.clone().keep_beating(audits));
     // A task of its own: it waits for transactions that write votes.
     tokio::spawn({
         let worker = worker.clone();
@@ -80,6 +83,7 @@ pub async fn run(worker: Worker, schedule: &Schedule, stop: impl Future<Output =
             () = &mut stop => break,
             _ = ticks.tick() => {}
         }
+        let began = Instant::now();
         let mut passing = pin!(pass(&worker));
         let passed = tokio::select! {
             passed = &mut passing => passed,
@@ -92,6 +96,7 @@ pub async fn run(worker: Worker, schedule: &Schedule, stop: impl Future<Output =
                 break;
             }
         };
+        worker.watch.pass_ended(began, passed.as_ref().ok());
         note(passed, &mut failing_since);
         worker.watch.set_failing(failing_since);
     }
@@ -114,6 +119,10 @@ pub async fn run(worker: Worker, schedule: &Schedule, stop: impl Future<Output =
     }
     worker.give_back_jobs().await;
     showing.abort();
+    beating.abort();
+    // Behind the last heartbeat.
+    let _ = beating.await;
+    worker.stop_beating().await;
     Ok(())
 }
 
@@ -195,29 +204,58 @@ fn note(passed: Result<FlushReport, SyncError>, failing_since: &mut Option<Insta
     }
 }
 
-fn audit_job(worker: Worker, schedule: &Schedule) -> anyhow::Result<Job> {
-    // The scheduler lets a slow job overlap itself; this lock does not.
-    let running = Arc::new(Mutex::new(()));
+fn audit_job(audits: Audits, schedule: &Schedule) -> anyhow::Result<Job> {
     Ok(Job::new_async(schedule.audit_cron.as_str(), move |_, _| {
-        let (worker, running) = (worker.clone(), Arc::clone(&running));
-        Box::pin(async move {
-            let Ok(_guard) = running.try_lock() else {
-                tracing::warn!("the audit before is still running: this one is left out");
-                return;
-            };
-            sleep(AUDIT_SPREAD.mul_f64(rand::random_range(0.0..1.0))).await;
-            let _pass = worker.watch.begin("audit");
-            match worker.audit_unless_taken().await {
-                Ok(Some(report)) => log_audit(&report),
-                // Another worker is at it.
-                Ok(None) => {}
-                Err(error) => {
-                    metrics::counter!(name::JOB_FAILURES, "job" => "audit").increment(1);
-                    tracing::warn!(%error, "the audit failed; it comes again in its time");
-                }
-            }
-        })
+        let audits = audits.clone();
+        Box::pin(async move { audits.in_its_time().await })
     })?)
+}
+
+/// The audits of a worker, one at a time. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct Audits {
+    worker: Worker,
+    /// The scheduler lets a slow job overlap itself, and someone may ask meanwhile; this lock does not.
+    running: Arc<Mutex<()>>,
+}
+
+impl Audits {
+    fn of(worker: &Worker) -> Self {
+        Self {
+            worker: worker.clone(),
+            running: Arc::default(),
+        }
+    }
+
+    /// Audits as the schedule wants it.
+    async fn in_its_time(&self) {
+        let Ok(_guard) = self.running.try_lock() else {
+            tracing::warn!("the audit before is still running: this one is left out");
+            return;
+        };
+        sleep(AUDIT_SPREAD.mul_f64(rand::random_range(0.0..1.0))).await;
+        self.audit().await;
+    }
+
+    /// Audits because someone asked for it; while one is under way, not yet.
+    pub async fn asked(&self) {
+        if let Ok(_guard) = self.running.try_lock() {
+            self.audit().await;
+        }
+    }
+
+    async fn audit(&self) {
+        let _pass = self.worker.watch.begin("audit");
+        match self.worker.audit_unless_taken().await {
+            Ok(Some(report)) => log_audit(&report),
+            // Another worker is at it.
+            Ok(None) => {}
+            Err(error) => {
+                metrics::counter!(name::JOB_FAILURES, "job" => "audit").increment(1);
+                tracing::warn!(%error, "the audit failed; it comes again in its time");
+            }
+        }
+    }
 }
 
 fn log_audit(report: &AuditReport) {

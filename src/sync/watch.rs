@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
+use super::FlushReport;
 use super::ages::UnsavedAges;
+use crate::ledger::{EndedPass, Heartbeat};
 use crate::telemetry::name;
 
 /// How often the ages are shown anew.
@@ -17,13 +19,50 @@ const SHOW_EVERY: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug, Default)]
 pub(super) struct Watch(Arc<Mutex<Inner>>);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Inner {
+    began: Instant,
     ages: UnsavedAges,
     /// Since when each job's pass has been running.
     running: HashMap<&'static str, Instant>,
     /// Since when no flush has ended well.
     failing: Option<Instant>,
+    last_pass: Option<LastPass>,
+    /// Counts that the last pass that could tell left unsaved.
+    unsaved_counts: u64,
+    /// Counts that all passes have written to their items: flushed or rebuilt.
+    saved_counts: u64,
+}
+
+impl Default for Inner {
+    fn default() -> Self {
+        Self {
+            began: Instant::now(),
+            ages: UnsavedAges::default(),
+            running: HashMap::new(),
+            failing: None,
+            last_pass: None,
+            unsaved_counts: 0,
+            saved_counts: 0,
+        }
+    }
+}
+
+impl Inner {
+    /// For how long the oldest unsaved count has been so. While no scan comes through, unsaved counts
+    /// may be as old as that.
+    fn oldest_unsaved(&self, now: Instant) -> Duration {
+        let failing = self.failing.map(|since| now.duration_since(since));
+        self.ages.oldest(now).max(failing.unwrap_or_default())
+    }
+}
+
+/// A pass over what has changed that has ended.
+#[derive(Debug)]
+struct LastPass {
+    ended: Instant,
+    took: Duration,
+    is_done: bool,
 }
 
 impl Watch {
@@ -51,14 +90,43 @@ impl Watch {
         self.lock().failing = since;
     }
 
+    /// A pass over what has changed, which began then, has ended so; `None`: a store did not answer.
+    pub fn pass_ended(&self, began: Instant, report: Option<&FlushReport>) {
+        let now = Instant::now();
+        let mut inner = self.lock();
+        inner.last_pass = Some(LastPass {
+            ended: now,
+            took: now.duration_since(began),
+            is_done: report.is_some(),
+        });
+        if let Some(report) = report {
+            inner.unsaved_counts = report.unsaved as u64;
+            inner.saved_counts += (report.flushed + report.rebuilt) as u64;
+        }
+    }
+
+    /// How the worker is.
+    pub fn heartbeat(&self) -> Heartbeat {
+        let now = Instant::now();
+        let inner = self.lock();
+        Heartbeat {
+            age: now.duration_since(inner.began),
+            pass: inner.last_pass.as_ref().map(|pass| EndedPass {
+                ended: now.duration_since(pass.ended),
+                took: pass.took,
+                is_done: pass.is_done,
+            }),
+            unsaved_counts: inner.unsaved_counts,
+            oldest_unsaved: inner.oldest_unsaved(now),
+            saved_counts: inner.saved_counts,
+        }
+    }
+
     /// Shows the ages in the metrics.
     pub fn show(&self) {
         let now = Instant::now();
         let inner = self.lock();
-        // While no scan comes through, unsaved counts may be as old as that.
-        let failing = inner.failing.map(|since| now.duration_since(since));
-        let oldest = inner.ages.oldest(now).max(failing.unwrap_or_default());
-        metrics::gauge!(name::OLDEST_UNSAVED_SECONDS).set(oldest.as_secs_f64());
+        metrics::gauge!(name::OLDEST_UNSAVED_SECONDS).set(inner.oldest_unsaved(now).as_secs_f64());
         for (job, since) in &inner.running {
             let running = now.duration_since(*since);
             metrics::gauge!(name::JOB_RUNNING_SECONDS, "job" => *job).set(running.as_secs_f64());

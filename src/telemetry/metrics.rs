@@ -73,12 +73,24 @@ macro_rules! metrics {
     };
 }
 
+/// What becomes of votes, as [`name::VOTES`] has it.
+pub const VOTE_OUTCOMES: [&str; 8] = [
+    "accepted",
+    "repeated",
+    "changed",
+    "taken_back",
+    "unknown_item",
+    "declined",
+    "refused",
+    "failed",
+];
+
 // The name of a counter ends in `_total`; the name of a duration ends in `_seconds`.
 metrics! {
     /// Votes by outcome; `declined`: a rule did not take them; `refused`: the queue was full;
     /// `failed`: Postgres did not store or did not confirm them.
     VOTES = "tally_votes_total", Counter of "votes", Server,
-        "outcome" in ["accepted", "repeated", "changed", "taken_back", "unknown_item", "declined", "refused", "failed"];
+        "outcome" in VOTE_OUTCOMES;
     /// Attempts to vote that a throttle refused, by what it counts by.
     THROTTLED = "tally_throttled_total", Counter of "attempts", Server,
         "by" in ["voter", "address", "item"];

@@ -7,6 +7,6 @@ mod upkeep;
 
 pub use logs::{LogFormat, start};
 pub(crate) use metrics::{LARGEST_BATCH_BOUND, LARGEST_SECONDS_BOUND};
-pub use metrics::{Program, init_metrics, name, serve_metrics};
+pub use metrics::{Program, VOTE_OUTCOMES, init_metrics, name, serve_metrics};
 pub use output::{exit_code, one_line, print};
 pub use upkeep::Upkeep;

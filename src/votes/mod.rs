@@ -11,7 +11,7 @@
 //! - `seeding`: the calls for that.
 //! - `full`: items that are full, on which votes are refused without Postgres.
 //! - `deciding`: the writer of votes that need a decision.
-//! - `voiding`: takes votes back for an operator, chunk after chunk.
+//! - `voiding`: takes votes back for an operator, chunk after chunk, until all is done.
 //! - `batch`: a stored batch and the answers that it still owes.
 //!
 //! Each thread that serves requests has a queue and batch writers of its own. An answer then
@@ -40,5 +40,5 @@ pub use full::{FULL_LIMIT, FULL_LIMIT_ITEMS};
 pub(crate) use progress::BATCHES_LIMIT;
 pub use progress::{NOTE_EVERY, ProgressNotes};
 pub use queue::{DECISION_QUEUE_LIMIT_REQUESTS, QUEUE_LEAST_VOTES, QUEUE_LIMIT_VOTES, VoteQueue};
-pub use voiding::{Direction, Voider};
+pub use voiding::{Direction, Voider, VoidingError, work_off};
 pub use writer::{BATCH_LIMIT_VOTES, BATCH_WRITERS_PER_THREAD, SEED_LIMIT, SEED_READ_LIMIT};

@@ -26,6 +26,7 @@ mod linearizability;
 mod lists;
 mod metrics;
 mod model;
+mod operating;
 mod operator;
 mod outages;
 mod prefixes;

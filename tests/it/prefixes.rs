@@ -45,6 +45,7 @@ impl OneTally {
             cookies: None,
             jwt: None,
             hsts: None,
+            operator: None,
         };
         let server = app::server(&urls, server_options, "test server", metrics()).expect("a free port");
         let base = format!("http://{}", server.address().expect("an address"));

@@ -10,6 +10,8 @@ use tally::http::access::Open;
 
 use crate::access::credentials::{cookie, expired_token, knows_voters};
 use crate::access::{Credential, api_key};
+use crate::helpers::eventually;
+use crate::helpers::stores::{LOCK_VOTES, blocker};
 use crate::helpers::tally::Tally;
 
 /// Types that are sent elsewhere: in `bad_input`, `refusals`, `limits` and `streams`, which follow them too.
@@ -137,6 +139,7 @@ async fn each_problem_type_is_sent_and_leads_to_its_section() {
     rules_refuse(&mut refusals).await;
     callers_are_refused(&mut refusals).await;
     ballots_and_keys_are_refused(&mut refusals).await;
+    operators_are_refused(&mut refusals).await;
     stores_that_do_not_answer_refuse(&mut refusals).await;
     for kind in ProblemKind::ALL {
         assert!(
@@ -426,6 +429,46 @@ async fn rules_refuse(refusals: &mut Refusals) {
     ] {
         refusals.add(kind, method, &path, Some(body)).await;
     }
+}
+
+async fn operators_are_refused(refusals: &mut Refusals) {
+    let without = refusals
+        .tally
+        .another_server_with(|options| options.operator = None)
+        .await;
+    let (status, problem) = refusals
+        .tally
+        .send_to(&without, Method::GET, "/v1/trail", None)
+        .await;
+    refusals.check(ProblemKind::OperatorLogin, status, &problem).await;
+    refusals
+        .execute("insert into voiding (voter_id, reason, until_vote_id) values ('x', 'x', 1000)")
+        .await;
+    for (kind, path) in [
+        (ProblemKind::UnknownVoiding, "/v1/voidings/999/undo"),
+        (ProblemKind::VoidingNotDone, "/v1/voidings/1/undo"),
+    ] {
+        refusals.add(kind, Method::POST, path, None).await;
+    }
+    // While one waits for the ledger, there is no place for another one.
+    let blocker = blocker(&refusals.tally.pool, LOCK_VOTES).await;
+    let body = json!({ "voter_id": "y", "reason": "x", "dry_run": false });
+    let (status, made) = refusals.tally.post("/v1/voidings", &body).await;
+    assert_eq!(status, StatusCode::ACCEPTED, "{made}");
+    refusals
+        .add(
+            ProblemKind::VoidingUnderWay,
+            Method::POST,
+            "/v1/voidings",
+            Some(body),
+        )
+        .await;
+    blocker.rollback().await.expect("Postgres answers");
+    let path = format!("/v1/voidings/{}", made["id"]);
+    eventually("the voiding is done", async || {
+        (refusals.tally.get(&path).await.1["under_way"] == false).then_some(())
+    })
+    .await;
 }
 
 async fn stores_that_do_not_answer_refuse(refusals: &mut Refusals) {

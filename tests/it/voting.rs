@@ -234,6 +234,9 @@ async fn the_page_loads_nothing_from_elsewhere() {
     for (path, kind) in [
         ("/", "text/html"),
         ("/page.css", "text/css"),
+        ("/ops", "text/html"),
+        ("/ops.css", "text/css"),
+        ("/ops.js", "text/javascript"),
         ("/page.js", "text/javascript"),
     ] {
         let response = tally

@@ -8,7 +8,7 @@ use actix_web::http::header::{self, HeaderMap, HeaderValue};
 use actix_web::{FromRequest, HttpMessage, HttpRequest, web};
 use futures_util::future::{self, Either, LocalBoxFuture};
 
-use crate::domain::{Actor, ApiKey, OpenTo, Scope, VoterId, Who};
+use crate::domain::{Actor, ApiKey, OpenTo, Scope, Scopes, VoterId, Who};
 use crate::http::problem::Problem;
 use crate::http::state::AppState;
 
@@ -246,6 +246,22 @@ impl Caller {
     /// The address of the client who votes; `None`: it is a backend's, which votes for many.
     pub fn voting_address(&self) -> Option<IpAddr> {
         self.address.filter(|_| !self.has(Scope::Vote))
+    }
+
+    /// Whether this caller may have a key with these scopes: each allows what the caller may do itself.
+    ///
+    /// # Errors
+    /// When the caller may not.
+    pub fn may_give(&self, scopes: Scopes) -> Result<(), Problem> {
+        for scope in Scope::ALL.into_iter().filter(|scope| scopes.has(*scope)) {
+            let is_open = match scope {
+                Scope::Vote => self.open.voters,
+                Scope::Admin => self.open.admin,
+                Scope::Report => self.open.report,
+            };
+            self.may(scope, is_open)?;
+        }
+        Ok(())
     }
 
     /// Whether this caller may become a new voter.

@@ -6,6 +6,7 @@
 //! - `cookies`: voters' cookies, signed.
 //! - `jwt`: voters' tokens.
 //! - `open_items`: to whom single items and polls are open, remembered.
+//! - `operator`: the operator's login in Postgres.
 //! - `origins`: pages of other origins.
 //! - `trail`: administrative acts that are refused.
 
@@ -15,6 +16,7 @@ mod caller;
 mod cookies;
 mod jwt;
 mod open_items;
+mod operator;
 mod origins;
 mod trail;
 
@@ -36,6 +38,7 @@ pub(in crate::http) use cookies::VOTER_COOKIE;
 pub use cookies::{VoterCookies, new_visitor};
 pub use jwt::{JwtOptions, JwtSecrets, KeysError, Tokens};
 pub use open_items::{OPEN_LIMIT_AGE, OpenItems};
+pub use operator::OperatorLogin;
 pub(in crate::http) use origins::POLICY_OF_DATA;
 pub use origins::{Origins, guard, hsts};
 pub use trail::{RefusedActs, note_refusals};

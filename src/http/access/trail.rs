@@ -12,7 +12,7 @@ use actix_web::{Error, HttpRequest, web};
 use tokio::time::{Instant, timeout};
 
 use super::Caller;
-use crate::domain::{ActKind, ActOutcome, ApiKeyId, NewAct, Reference};
+use crate::domain::{ActKind, ActOutcome, ApiKeyId, NewAct, Reference, VoidingId};
 use crate::http::extract::reference::path_reference;
 use crate::http::limits::{REFUSED_ACT_NOTE_LIMIT, REFUSED_ACTS_LIMIT_PER_MINUTE};
 use crate::http::problem::Problem;
@@ -33,7 +33,13 @@ fn act_of(method: &Method, pattern: &str) -> Option<(ActKind, Of)> {
         ("POST", "/v1/polls") => (ActKind::PollCreate, Of::Nothing),
         ("PATCH", "/v1/polls/{id}") => (ActKind::PollEdit, Of::Poll),
         ("POST", "/v1/polls/{id}/ballots") => (ActKind::BallotsCreate, Of::Poll),
+        ("POST", "/v1/api-keys") => (ActKind::ApiKeyCreate, Of::Nothing),
+        ("POST", "/v1/api-keys/{id}/rotate") => (ActKind::ApiKeyRotate, Of::ApiKey),
         ("DELETE", "/v1/api-keys/{id}") => (ActKind::ApiKeyRevoke, Of::ApiKey),
+        ("POST", "/v1/audits") => (ActKind::AuditAsk, Of::Nothing),
+        ("POST", "/v1/voidings") => (ActKind::VoidingCreate, Of::Nothing),
+        ("POST", "/v1/voidings/{id}/resume") => (ActKind::VoidingRun, Of::Voiding),
+        ("POST", "/v1/voidings/{id}/undo") => (ActKind::VoidingUndo, Of::Voiding),
         _ => return None,
     })
 }
@@ -45,6 +51,7 @@ enum Of {
     Item,
     Poll,
     ApiKey,
+    Voiding,
 }
 
 impl Of {
@@ -69,6 +76,10 @@ impl Of {
                 .parse::<ApiKeyId>()
                 .ok()
                 .map(|id| format!("api_key:{}", id.0)),
+            Self::Voiding => part
+                .parse::<VoidingId>()
+                .ok()
+                .map(|id| format!("voiding:{}", id.0)),
         }
     }
 }

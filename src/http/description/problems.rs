@@ -37,6 +37,8 @@ pub(in crate::http) const CALLERS: &[Kind] = &[
     Kind::TokenExpired,
     Kind::NotAllowed,
 ];
+/// Of what takes an operator's login in Postgres.
+pub(in crate::http) const OPERATORS: &[Kind] = &[Kind::OperatorLogin];
 /// Of what reads or writes Postgres, and stores no vote.
 pub(in crate::http) const STORES: &[Kind] = &[Kind::Unavailable];
 /// Of what stores votes.

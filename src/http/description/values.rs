@@ -108,6 +108,16 @@ values! {
     /// The header Idempotency-Key.
     IdempotencyKey = text(IDEMPOTENCY_KEY_LIMIT_BYTES, r"^[!-~]+$")
         .description(Some("1 to 255 visible ASCII characters."));
+    /// The name of an API key.
+    ApiKeyName = text(domain::API_KEY_NAME_LIMIT_CHARACTERS, PRINTABLE)
+        .description(Some("1 to 100 characters, no control characters."));
+    /// Why votes are voided.
+    Reason = text(domain::REASON_LIMIT_CHARACTERS, r"^[^\u0000]+$").description(Some("1 to 500 characters."));
+    /// A kind of administrative act.
+    ActKind = ObjectBuilder::new()
+        .schema_type(Type::String)
+        .enum_values(Some(domain::ActKind::ALL.iter().map(|kind| kind.name())))
+        .description(Some("What was done."));
     /// What a top list is ordered by.
     TopBy = one_of(Type::String, domain::TopBy::ALL.map(|by| json!(by.name())))
         .description(Some("What items are ordered by, the most first."));

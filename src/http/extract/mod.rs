@@ -10,6 +10,6 @@ pub(super) mod reference;
 pub use body::Json;
 pub(super) use form::{Field, Form, Takes};
 pub use idempotency::{IDEMPOTENCY_KEY_LIMIT_BYTES, KeyHeader};
-pub use path::{PathApiKey, PathItem, PathPoll, PathVote, PathVoter};
+pub use path::{PathApiKey, PathItem, PathPoll, PathVoiding, PathVote, PathVoter};
 pub(super) use query::Query;
 pub use reference::{BodyItem, PathItemReference, PathPollReference};

@@ -7,7 +7,7 @@ use actix_web::{FromRequest, HttpRequest};
 use futures_util::future;
 use percent_encoding::percent_decode_str;
 
-use crate::domain::{ApiKeyId, ItemId, PollId, VoteId, VoterId};
+use crate::domain::{ApiKeyId, ItemId, PollId, VoidingId, VoteId, VoterId};
 use crate::http::problem::Problem;
 
 /// The `{id}` of a path: a positive 64-bit number.
@@ -17,6 +17,7 @@ pub type PathItem = PathId<ItemId>;
 pub type PathPoll = PathId<PollId>;
 pub type PathVote = PathId<VoteId>;
 pub type PathApiKey = PathId<ApiKeyId>;
+pub type PathVoiding = PathId<VoidingId>;
 
 impl<Id: FromStr> FromRequest for PathId<Id> {
     type Error = Problem;

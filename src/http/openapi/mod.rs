@@ -22,7 +22,8 @@ use self::shared::Shared;
 use super::description::{problems, values};
 use super::handlers::{
     access, api_keys, ballots, batches, edits, health, held_votes, history, items, lists, pages, poll_lists,
-    polls, problems as problem_pages, receipts, selections, streams, top, voter, votes,
+    polls, problems as problem_pages, receipts, selections, status, streams, top, trail, voidings, voter,
+    votes,
 };
 use super::problem;
 
@@ -41,7 +42,8 @@ const CONTENT_TYPE: &str = "application/json";
         (name = "Streams", description = "Counts as they change: server-sent events."),
         (name = "Access", description = "To whom a single item or poll is open on a closed server."),
         (name = "Voters", description = "Who a browser is as a voter."),
-        (name = "API keys", description = "Which there are, and revoking them."),
+        (name = "API keys", description = "Which there are, making them, and revoking them."),
+        (name = "Operating", description = "What an operator does and sees."),
         (name = "Problems", description = "What each error means."),
         (name = "Health", description = "Whether a server is well, and its metrics."),
         (name = "Pages", description = "Pages for people, and this description."),
@@ -55,15 +57,19 @@ const CONTENT_TYPE: &str = "application/json";
         streams::of_item, streams::of_poll, streams::some,
         access::of_item, access::set_item, access::of_poll, access::set_poll,
         voter::create, voter::show, voter::forget,
-        api_keys::list, api_keys::revoke,
+        api_keys::create, api_keys::list, api_keys::rotate, api_keys::revoke,
+        status::show, status::history, status::ask_audit,
+        voidings::create, voidings::list, voidings::show, voidings::resume, voidings::undo,
+        trail::list,
         problem_pages::list, problem_pages::show,
         health::live, health::ready, health::metrics,
-        pages::html, document, page,
+        pages::html, pages::operator_html, document, page,
     ),
     // utoipa finds what bodies name, and not what parameters and problems name.
     components(schemas(
         values::Id, values::ItemReference, values::PollReference, values::VoterId, values::IdempotencyKey,
-        values::ProblemSlug, values::TopBy, values::TopOver, values::HistoryOver, problem::Body<'static>, health::NotReady<'static>,
+        values::ProblemSlug, values::ActKind, values::TopBy, values::TopOver, values::HistoryOver, problem::Body<'static>,
+        health::NotReady<'static>,
     )),
     modifiers(&Shared),
 )]

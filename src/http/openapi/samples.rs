@@ -45,7 +45,8 @@ impl Call {
                 }
                 // Without those with an example the operation has nothing to do.
                 (ParameterIn::Query, example) if !example.is_null() => {
-                    path = format!("{path}?{}={}", parameter.name, plain(&example));
+                    let joint = if path.contains('?') { '&' } else { '?' };
+                    path = format!("{path}{joint}{}={}", parameter.name, plain(&example));
                 }
                 _ => {}
             }

@@ -63,6 +63,7 @@ kinds! {
     TokenExpired = UNAUTHORIZED, "token-expired", "Token expired";
     NotAllowed = FORBIDDEN, "not-allowed", "Not allowed";
     NotYourVote = FORBIDDEN, "not-your-vote", "Not your vote";
+    OperatorLogin = FORBIDDEN, "operator-login", "Operator's login needed";
     ForeignOrigin = FORBIDDEN, "foreign-origin", "Foreign origin";
     Throttled = TOO_MANY_REQUESTS, "throttled", "Throttled";
     TooManyStreamsOfAddress = TOO_MANY_REQUESTS, "too-many-streams-of-address", "Too many streams of one address";
@@ -70,6 +71,7 @@ kinds! {
     UnknownItem = NOT_FOUND, "unknown-item", "Unknown item";
     UnknownPoll = NOT_FOUND, "unknown-poll", "Unknown poll";
     UnknownApiKey = NOT_FOUND, "unknown-api-key", "Unknown API key";
+    UnknownVoiding = NOT_FOUND, "unknown-voiding", "Unknown voiding";
     UnknownVote = NOT_FOUND, "unknown-vote", "Unknown vote";
     NoVoter = NOT_FOUND, "no-voter", "No voter";
     NoVote = NOT_FOUND, "no-vote", "No vote";
@@ -89,6 +91,9 @@ kinds! {
     IdempotencyKeyReused = UNPROCESSABLE_ENTITY, "key-reused", "Idempotency key reused";
     KeyTaken = CONFLICT, "key-taken", "Key taken";
     NeverChanges = UNPROCESSABLE_ENTITY, "never-changes", "Never changes";
+    // An operator's act.
+    VoidingNotDone = CONFLICT, "voiding-not-done", "Voiding not done";
+    VoidingUnderWay = CONFLICT, "voiding-under-way", "Voiding under way";
     // The server.
     VoteNotStored = SERVICE_UNAVAILABLE, "vote-not-stored", "Vote not stored";
     VoteUnconfirmed = SERVICE_UNAVAILABLE, "vote-unconfirmed", "Vote unconfirmed";

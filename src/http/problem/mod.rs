@@ -179,6 +179,12 @@ impl Problem {
         Self::new(Kind::UnknownApiKey, detail)
     }
 
+    /// A key that cannot be rotated.
+    pub fn no_valid_api_key(id: impl std::fmt::Display) -> Self {
+        let detail = format!("There is no valid API key {id}; GET /v1/api-keys says which are.");
+        Self::new(Kind::UnknownApiKey, detail)
+    }
+
     /// There is no credential, and not everyone may do this.
     pub fn credential_missing(scope: Scope) -> Self {
         let detail = format!("This takes an API key with the scope {scope}: Authorization: Bearer tally_….");
@@ -304,7 +310,7 @@ impl Problem {
     }
 
     /// The client may try again after [`RETRY_AFTER_SECONDS`].
-    fn unavailable(detail: &str) -> Self {
+    pub(in crate::http) fn unavailable(detail: &str) -> Self {
         Self::new(Kind::Unavailable, detail)
     }
 

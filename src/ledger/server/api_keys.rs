@@ -65,6 +65,17 @@ impl ServerLedger {
         Ok(keys.collect())
     }
 
+    /// What the key of this id allows, whether it is valid or not; `None`: there is none.
+    ///
+    /// # Errors
+    /// When Postgres is unavailable.
+    pub async fn scopes_of_api_key(&self, id: ApiKeyId) -> Result<Option<Scopes>, LedgerError> {
+        let names = sqlx::query_scalar!("select scopes from api_key where id = $1", id.0)
+            .fetch_optional(&self.database.pool)
+            .await?;
+        Ok(names.map(|names| scopes(&names)))
+    }
+
     /// Revokes a key: an administrative act. Returns whether there is one.
     ///
     /// # Errors

@@ -16,6 +16,7 @@ mod plain_votes;
 mod polls;
 mod progress;
 mod receipts;
+mod status;
 mod top;
 mod voided;
 mod writer;
@@ -30,6 +31,7 @@ pub use open_items::OpenItemSet;
 pub use plain_votes::Inserted;
 pub use progress::BatchUnderWay;
 pub use receipts::Receipt;
+pub use status::{JobStatus, WORKER_ALIVE_LIMIT, WorkerStatus};
 pub use voided::{VOID_LIMIT_IDS, VOID_LIMIT_VOTES, VoidedChunk};
 pub(crate) use writer::ITEM_CACHE_LIMIT_ITEMS;
 pub use writer::{InsertError, VoteWriter};
@@ -80,6 +82,14 @@ impl ServerLedger {
             writers: Writers::default(),
             edits: Arc::default(),
         })
+    }
+
+    /// The same with the small pool of an operator's login.
+    pub(super) fn with_operator_pool(self) -> Self {
+        Self {
+            database: self.database.with_operator_pool(),
+            ..self
+        }
     }
 
     /// The pool, for the other handles.

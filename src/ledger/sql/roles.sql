@@ -28,7 +28,7 @@ begin
     execute format('grant usage on schema %I to tally_server, tally_worker, tally_report, tally_operator', current_schema());
 end $$;
 
-revoke all on table item, open_item, open_poll, vote, rule, place, ballot, idempotency_key, api_key, act, vote_address, recent_change, recent_progress, voiding, voided, watermark, epoch, identity, incarnation, writer_connection, job, job_run, _sqlx_migrations
+revoke all on table item, open_item, open_poll, vote, rule, place, ballot, idempotency_key, api_key, act, vote_address, recent_change, recent_progress, voiding, voided, watermark, epoch, identity, incarnation, writer_connection, worker, job, job_run, _sqlx_migrations
     from tally_server, tally_worker, tally_report, tally_operator;
 revoke all on sequence item_id_seq, vote_id_seq from tally_server, tally_worker, tally_report, tally_operator;
 
@@ -69,6 +69,9 @@ grant execute on function vote_ids_are_new to tally_server;
 -- It adds its batch writers' connections, and notes how far their votes are counted.
 grant select (name, counted_vote_id, knows_rules), insert (name, counted_vote_id, knows_rules),
       update (counted_vote_id) on writer_connection to tally_server;
+-- It shows the workers and their jobs, and asks for an audit.
+grant select on worker, job, job_run to tally_server;
+grant update (asked_at) on job to tally_server;
 -- For /health/ready, and to tell Tally's tables from those of others.
 grant select (version, checksum) on _sqlx_migrations to tally_server, tally_worker;
 -- Which Tally this is.
@@ -93,10 +96,13 @@ grant select, insert (one), delete on incarnation to tally_worker;
 grant select (name, counted_vote_id), delete on writer_connection to tally_worker;
 
 -- Who is at which job, and how the last runs went.
-grant select (name, fencing_number, holder, lease_until, succeeded_at),
-      update (fencing_number, holder, lease_until, succeeded_at) on job to tally_worker;
+grant select (name, fencing_number, holder, lease_until, succeeded_at, asked_at),
+      update (fencing_number, holder, lease_until, succeeded_at, asked_at) on job to tally_worker;
 grant select, insert (job, fencing_number, worker), update (ended_at, took_micros, outcome, details), delete
     on job_run to tally_worker;
+
+-- How each worker is.
+grant select, insert, update, delete on worker to tally_worker;
 
 -- What became of the rules, without who voted; and the keys and addresses that are old enough to go.
 grant execute on function broken_rules, broken_changes to tally_worker;

@@ -12,7 +12,7 @@ with free as (
     for no key update skip locked
 ), taken as (
     update job
-    set fencing_number = job.fencing_number + 1, holder = $2,
+    set fencing_number = job.fencing_number + 1, holder = $2, asked_at = null,
         lease_until = clock_timestamp() + $3::bigint / 1000000 * interval '1 second'
                       + $3::bigint % 1000000 * interval '1 microsecond'
     from free

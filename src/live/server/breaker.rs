@@ -12,9 +12,10 @@ use crate::telemetry::name;
 pub struct Generation(u64);
 
 /// Closed while Redis answers. The first call that fails opens it for all threads.
-#[derive(Default)]
 pub struct CircuitBreaker {
     inner: RwLock<Inner>,
+    /// Whether the metrics show it. A program shows one.
+    is_shown: bool,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -32,9 +33,19 @@ impl Inner {
 
 impl CircuitBreaker {
     /// An open circuit breaker: nobody has called Redis yet.
-    pub fn new() -> Self {
-        metrics::gauge!(name::REDIS_AVAILABLE).set(0.0);
-        Self::default()
+    pub fn new(is_shown: bool) -> Self {
+        let breaker = Self {
+            inner: RwLock::default(),
+            is_shown,
+        };
+        breaker.show(0.0);
+        breaker
+    }
+
+    fn show(&self, available: f64) {
+        if self.is_shown {
+            metrics::gauge!(name::REDIS_AVAILABLE).set(available);
+        }
     }
 
     /// The current generation; `None` while the circuit breaker is open.
@@ -51,7 +62,7 @@ impl CircuitBreaker {
         inner.is_closed = true;
         inner.closings += 1;
         // Under the lock: otherwise a later opening could set the gauge first.
-        metrics::gauge!(name::REDIS_AVAILABLE).set(1.0);
+        self.show(1.0);
         drop(inner);
         tracing::info!("Redis answers: live counts are back");
     }
@@ -65,7 +76,7 @@ impl CircuitBreaker {
                 return;
             }
             inner.is_closed = false;
-            metrics::gauge!(name::REDIS_AVAILABLE).set(0.0);
+            self.show(0.0);
         }
         tracing::warn!(%error, "Redis failed: voting goes on without live counts");
         metrics::counter!(name::REDIS_FAILURES).increment(1);
@@ -78,7 +89,7 @@ mod tests {
 
     #[test]
     fn a_failure_of_an_earlier_generation_leaves_the_circuit_breaker_closed() {
-        let breaker = CircuitBreaker::new();
+        let breaker = CircuitBreaker::new(true);
         assert_eq!(breaker.generation(), None);
         breaker.close();
         let first = breaker.generation().expect("closed");

@@ -78,6 +78,7 @@ fn body(row: &Row) -> Option<Value> {
     };
     match (row.method.as_str(), row.path.as_str()) {
         ("POST", "/v1/items/{id}/votes" | "/v1/voter") => Some(vote),
+        ("POST", "/v1/voidings") => Some(json!({ "voter_id": "nobody", "reason": "x", "dry_run": true })),
         ("PUT", path) if path.ends_with("/access") => Some(json!({ "open": [] })),
         ("POST" | "PATCH", _) => Some(json!({})),
         ("PUT", "/v1/polls/{id}/votes/{voter_id}") => Some(json!({ "items": [] })),

@@ -11,6 +11,7 @@ use tally::http::access::Open;
 use super::operations;
 use crate::access::api_key;
 use crate::access::credentials::{knows_voters, token};
+use crate::helpers::eventually;
 use crate::helpers::tally::Tally;
 
 /// Where the page's calls go.
@@ -201,6 +202,18 @@ async fn make_what_examples_name(tally: &Tally) {
     }
     let (id, _) = api_key(tally, &[Scope::Vote]).await;
     assert_eq!(id.0, 1);
+    let voiding = json!({ "voter_id": "nobody", "reason": "x", "dry_run": false });
+    let (status, voiding) = tally.post("/v1/voidings", &voiding).await;
+    assert_eq!(
+        (status, &voiding["id"]),
+        (StatusCode::ACCEPTED, &json!(1)),
+        "{voiding}"
+    );
+    eventually("the voiding is done", async || {
+        let (_, voiding) = tally.get("/v1/voidings/1").await;
+        (voiding["state"] == "voided" && voiding["under_way"] == false).then_some(())
+    })
+    .await;
 }
 
 /// Runs a call in a shell. Returns the status of its answer.

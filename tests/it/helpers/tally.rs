@@ -108,6 +108,9 @@ fn server(stores: &Stores, edit: impl FnOnce(&mut ServerOptions)) -> Server {
         cookies: None,
         jwt: None,
         hsts: None,
+        operator: Some(
+            app::operator(&stores.login_url(Role::Operator), "test server operator").expect("a URL"),
+        ),
     };
     edit(&mut options);
     let of_server = urls(

@@ -201,6 +201,7 @@ async fn each_command_of_an_operator_leaves_its_rows_and_what_only_looks_leaves_
                 | ActKind::PollCreate
                 | ActKind::PollEdit
                 | ActKind::BallotsCreate
+                | ActKind::AuditAsk
         );
         assert!(
             is_http || kinds.iter().any(|name| name == kind.name()),

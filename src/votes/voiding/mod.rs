@@ -1,12 +1,16 @@
 //! Voiding: takes votes back for an operator, and casts them again, chunk after chunk. Each
 //! chunk is stored and counted as a batch of votes is.
 
+mod run;
+
+pub use run::{VoidingError, work_off};
+
 use tokio::time::Instant;
 
 use super::backoff::SeedBackoff;
 use super::batch::{BatchMetrics, StoredBatch};
 use super::seeding::Seeding;
-use crate::domain::VoidingId;
+use crate::domain::{ActKind, VoidingId};
 use crate::ledger::{InsertError, VoidedChunk, VoteWriter};
 use crate::live::LiveCounts;
 use crate::telemetry::name;
@@ -18,6 +22,16 @@ pub enum Direction {
     Void,
     /// They are cast again.
     Undo,
+}
+
+impl Direction {
+    /// The act of going so.
+    pub fn act(self) -> ActKind {
+        match self {
+            Self::Void => ActKind::VoidingRun,
+            Self::Undo => ActKind::VoidingUndo,
+        }
+    }
 }
 
 /// Takes votes back, and casts them again.

@@ -1,0 +1,44 @@
+//! Heartbeats: a worker says how it is, beside its passes, and hears whether an audit is asked for.
+
+use std::time::Duration;
+
+use tokio::time::{MissedTickBehavior, interval, timeout};
+
+use super::Worker;
+use super::schedule::Audits;
+
+/// How often a worker says how it is. One small statement that waits for no disk.
+pub(crate) const BEAT_EVERY: Duration = Duration::from_secs(1);
+/// How long one heartbeat may take: beyond that the next one says it.
+const BEAT_LIMIT: Duration = Duration::from_secs(5);
+
+impl Worker {
+    /// Says how it is, again and again, and does the audits that are asked for. Never ends. What fails
+    /// is tried again at the next heartbeat, and concerns no pass.
+    pub(super) async fn keep_beating(self, audits: Audits) {
+        let mut ticks = interval(BEAT_EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            match timeout(BEAT_LIMIT, self.ledger.beat(&self.watch.heartbeat())).await {
+                Ok(Ok(true)) if !self.is_stopping() => {
+                    let audits = audits.clone();
+                    tokio::spawn(async move { audits.asked().await });
+                }
+                Ok(Ok(_)) => {}
+                // Whoever saves counts has logged it as well.
+                Ok(Err(error)) => tracing::debug!(%error, "a heartbeat was not noted"),
+                Err(_) => tracing::debug!(limit = ?BEAT_LIMIT, "a heartbeat was not noted in time"),
+            }
+        }
+    }
+
+    /// Takes this worker off the list of those that run: it stops.
+    pub(super) async fn stop_beating(&self) {
+        match timeout(BEAT_LIMIT, self.ledger.forget_worker()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::debug!(%error, "another worker will note that this one has stopped"),
+            Err(_) => tracing::debug!("another worker will note that this one has stopped"),
+        }
+    }
+}

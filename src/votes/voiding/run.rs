@@ -1,0 +1,165 @@
+//! Working a voiding off: chunk after chunk, until all is done or the program is asked to stop. `tally
+//! void` does it in its own program, a server beside the votes of its voters.
+
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+
+use super::{Direction, Voider};
+use crate::domain::{ActOutcome, Voiding, VoidingId};
+use crate::ledger::{InsertError, LedgerError, OperatorLedger};
+use crate::live::{LiveCounts, LiveError, Redis};
+use crate::telemetry::Program;
+use crate::votes::ProgressNotes;
+
+/// How long it waits for Redis before it begins. Without Redis it goes on, and a sync worker rebuilds
+/// the counts.
+const REDIS_LIMIT: Duration = Duration::from_secs(5);
+/// How often it looks whether Redis answers.
+const REDIS_EVERY: Duration = Duration::from_millis(20);
+/// How often a chunk is tried again that Postgres did not store or confirm.
+const CHUNK_LIMIT_TRIES: u32 = 10;
+/// The wait before another try.
+const CHUNK_RETRY: Duration = Duration::from_millis(500);
+/// How long the end waits until what is counted is noted. What is not noted, a sync worker rebuilds.
+const LAST_NOTE_LIMIT: Duration = Duration::from_secs(5);
+/// How often it tries to note it.
+const NOTE_EVERY: Duration = Duration::from_millis(50);
+
+/// Why a voiding was not worked off. What is done stays done, and it can be gone on with.
+#[derive(Debug, thiserror::Error)]
+pub enum VoidingError {
+    #[error("{0}")]
+    Ledger(#[from] LedgerError),
+    #[error("{0}")]
+    Live(#[from] LiveError),
+    #[error("{0}")]
+    Chunk(#[source] InsertError),
+    #[error("there is no voiding {}", .0.0)]
+    Unknown(VoidingId),
+    #[error("stopped")]
+    Stopped,
+}
+
+/// Voids or casts again what is left of a voiding, and notes its beginning and its outcome in the
+/// trail. `on_chunk` is called with the last vote that was looked at. When `stop` resolves, it ends
+/// with the chunk that is under way cut off: that is stored or not, and recovery counts it.
+///
+/// # Errors
+/// When a store does not answer, or `stop` came first.
+pub async fn work_off(
+    ledger: &OperatorLedger,
+    redis: &Redis,
+    id: VoidingId,
+    direction: Direction,
+    stop: impl Future<Output = ()>,
+    on_chunk: impl FnMut(i64),
+) -> Result<Voiding, VoidingError> {
+    // It takes many transactions, so its beginning is noted before the first of them.
+    let what = direction.act();
+    let begun = ledger.act(what).outcome(ActOutcome::Begun, None);
+    let target = format!("voiding:{}", id.0);
+    let begun_id = ledger.note_act(&begun, Some(&target)).await?;
+    let ended = chunks(ledger, redis, id, direction, stop, on_chunk).await;
+    let act = ledger.act(what).of(Some(begun_id));
+    let act = match &ended {
+        Ok(voiding) => act.details(json!({
+            "voided_votes": voiding.voided_votes,
+            "restored_votes": voiding.restored_votes,
+            "left_votes": voiding.left_votes,
+        })),
+        Err(_) => act.outcome(ActOutcome::Failed, None),
+    };
+    if let Err(error) = ledger.note_act(&act, Some(&target)).await {
+        tracing::warn!(%error, what = what.name(), "the outcome of an act is not in the trail");
+    }
+    ended
+}
+
+async fn chunks(
+    ledger: &OperatorLedger,
+    redis: &Redis,
+    id: VoidingId,
+    direction: Direction,
+    stop: impl Future<Output = ()>,
+    mut on_chunk: impl FnMut(i64),
+) -> Result<Voiding, VoidingError> {
+    let server = ledger.as_server();
+    let owner = server.owner().await?;
+    if let Err(error) = redis.check(Program::Server).await
+        && error.is_unfit()
+    {
+        return Err(error.into());
+    }
+    let (_tell, owner) = watch::channel(Some(owner));
+    let live_counts = LiveCounts::open_beside(owner, redis.clone());
+    let answers = async {
+        while !live_counts.answers() {
+            sleep(REDIS_EVERY).await;
+        }
+    };
+    if timeout(REDIS_LIMIT, answers).await.is_err() {
+        tracing::warn!("Redis does not answer: a sync worker will rebuild the counts");
+    }
+    let mut progress = ProgressNotes::new(server.clone(), live_counts.clone());
+    let mut voider = Voider::new(server.writer(), live_counts.clone());
+    let ended = {
+        let noting = progress.run();
+        let chunks = async {
+            while let Some(up_to) = chunk(ledger, &mut voider, id, direction).await? {
+                on_chunk(up_to);
+            }
+            Ok(())
+        };
+        // A chunk that is cut off is stored or not, and recovery counts it.
+        tokio::select! {
+            ended = chunks => ended,
+            () = stop => Err(VoidingError::Stopped),
+            () = noting => Err(VoidingError::Stopped),
+        }
+    };
+    drop(voider);
+    let noted = async {
+        live_counts.repaired().await;
+        while progress.note().await.is_err() {
+            sleep(NOTE_EVERY).await;
+        }
+    };
+    if timeout(LAST_NOTE_LIMIT, noted).await.is_err() {
+        tracing::warn!("some counts are left for a sync worker to rebuild");
+    }
+    ended?;
+    find(ledger, id).await
+}
+
+async fn find(ledger: &OperatorLedger, id: VoidingId) -> Result<Voiding, VoidingError> {
+    ledger.voiding(id).await?.ok_or(VoidingError::Unknown(id))
+}
+
+/// Stores and counts the next chunk. Returns the last vote that it looked at; `None`: there is no more.
+async fn chunk(
+    ledger: &OperatorLedger,
+    voider: &mut Voider,
+    id: VoidingId,
+    direction: Direction,
+) -> Result<Option<i64>, VoidingError> {
+    let mut tries = 1;
+    loop {
+        let voiding = find(ledger, id).await?;
+        if voiding.is_worked_off(direction == Direction::Undo) {
+            return Ok(None);
+        }
+        match voider.chunk(id, direction).await {
+            Ok(chunk) => return Ok(Some(chunk.up_to)),
+            // Whether or not it is stored, the next try goes on behind it.
+            Err(error) if tries < CHUNK_LIMIT_TRIES => {
+                tries += 1;
+                tracing::warn!(%error, "a chunk was not stored, or not for certain; trying again");
+                sleep(CHUNK_RETRY).await;
+            }
+            Err(error) => return Err(VoidingError::Chunk(error)),
+        }
+    }
+}
