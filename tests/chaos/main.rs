@@ -38,6 +38,7 @@ use tokio::task::JoinSet;
 use faults::Fault;
 use report::Report;
 use round::Round;
+use watchers::WATCHERS_PER_SERVER;
 
 /// How many rounds run at once: they mostly wait.
 const ROUNDS_AT_ONCE: usize = 3;
@@ -112,12 +113,18 @@ fn write_result(name: &str, result: &serde_json::Value) -> anyhow::Result<()> {
 async fn short_run() -> anyhow::Result<()> {
     let mut report = Report::default();
     let mut failures = Vec::new();
-    play(SHORT_RUN, None, &folder("short")?, |round, folder| {
-        if !round.is_exact() {
-            failures.push(report::failure(&round, folder));
-        }
-        report.add(round);
-    })
+    play(
+        SHORT_RUN,
+        None,
+        WATCHERS_PER_SERVER,
+        &folder("short")?,
+        |round, folder| {
+            if !round.is_exact() {
+                failures.push(report::failure(&round, folder));
+            }
+            report.add(round);
+        },
+    )
     .await?;
     println!("{}", report.table());
     if !failures.is_empty() {
@@ -140,7 +147,7 @@ fn number(name: &str) -> anyhow::Result<Option<u64>> {
 }
 
 /// `make chaos`: `ROUNDS` rounds with the seeds from `SEED` on, with one `FAULT` alone if
-/// it is given; or a `SCENARIO`. Returns whether all were exact.
+/// it is given, and `WATCHERS` live streams of each server; or a `SCENARIO`. Returns whether all were exact.
 async fn rounds() -> anyhow::Result<bool> {
     if let Ok(scenario) = std::env::var("SCENARIO")
         && !scenario.is_empty()
@@ -157,10 +164,14 @@ async fn rounds() -> anyhow::Result<bool> {
         })?),
         _ => None,
     };
+    let watchers = match number("WATCHERS")? {
+        Some(number) => i64::try_from(number).context("WATCHERS: so many are more than a server takes")?,
+        None => WATCHERS_PER_SERVER,
+    };
     let folder = folder("rounds")?;
     let mut report = Report::default();
     let bar = report::progress(rounds);
-    play(first..first + rounds, only, &folder, |round, folder| {
+    play(first..first + rounds, only, watchers, &folder, |round, folder| {
         if !round.is_exact() {
             bar.suspend(|| eprintln!("{}", report::failure(&round, folder)));
         }
@@ -177,11 +188,12 @@ async fn rounds() -> anyhow::Result<bool> {
     Ok(report.not_exact() == 0)
 }
 
-/// Plays the rounds of these seeds, a few at once. Keeps the folders of the rounds that
-/// failed.
+/// Plays the rounds of these seeds, a few at once, each with so many watchers of a server. Keeps the
+/// folders of the rounds that failed.
 async fn play(
     mut seeds: std::ops::Range<u64>,
     only: Option<Fault>,
+    watchers: i64,
     folder: &Path,
     mut ended: impl FnMut(Round, &Path),
 ) -> anyhow::Result<()> {
@@ -194,7 +206,7 @@ async fn play(
             let (template, folder) = (template.clone(), folder.join(format!("seed-{seed}")));
             playing.spawn(async move {
                 let schedule = schedule::draw(seed, only);
-                let round = round::play(&schedule, &folder, &template).await;
+                let round = round::play(&schedule, watchers, &folder, &template).await;
                 (round, folder)
             });
         }

@@ -74,11 +74,17 @@ impl Round {
     }
 }
 
-/// Plays a schedule in `folder`, which is left behind with its logs.
+/// Plays a schedule in `folder`, which is left behind with its logs, with so many watchers of each
+/// server.
 ///
 /// # Errors
 /// When the stores cannot be set up. A later failure is a problem of the round.
-pub async fn play(schedule: &Schedule, folder: &Path, template: &PrivatePostgres) -> anyhow::Result<Round> {
+pub async fn play(
+    schedule: &Schedule,
+    watchers: i64,
+    folder: &Path,
+    template: &PrivatePostgres,
+) -> anyhow::Result<Round> {
     let cluster = Arc::new(Cluster::start(folder, template, &schedule.settings).await?);
     std::fs::write(folder.join("schedule.txt"), format!("{schedule:#?}\n"))?;
     let mut round = Round {
@@ -93,7 +99,7 @@ pub async fn play(schedule: &Schedule, folder: &Path, template: &PrivatePostgres
         shown_after: None,
         problems: Vec::new(),
     };
-    let played = load_and_repair(schedule, &cluster, folder, &mut round).await;
+    let played = load_and_repair(schedule, watchers, &cluster, folder, &mut round).await;
     if let Err(error) = played {
         round.problems.push(format!("{error:#}"));
     }
@@ -106,6 +112,7 @@ pub async fn play(schedule: &Schedule, folder: &Path, template: &PrivatePostgres
 
 async fn load_and_repair(
     schedule: &Schedule,
+    watchers: i64,
     cluster: &Arc<Cluster>,
     folder: &Path,
     round: &mut Round,
@@ -115,7 +122,7 @@ async fn load_and_repair(
     let windows = Windows::default();
     let mut closing = JoinSet::new();
     closing.spawn(windows.clone().close_when_repaired(Arc::clone(cluster)));
-    let watchers = Watchers::start(&cluster.urls, settings.items);
+    let watchers = Watchers::start(&cluster.urls, watchers, settings.items);
     let clients = Clients::start(
         schedule.seed,
         settings.clients,

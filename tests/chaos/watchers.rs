@@ -13,8 +13,8 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::check::Counts;
 
-/// Watchers of each server.
-const WATCHERS_PER_SERVER: i64 = 4;
+/// Watchers of each server, unless `WATCHERS` says otherwise.
+pub const WATCHERS_PER_SERVER: i64 = 4;
 /// Items that each of them watches; some they all watch.
 const ITEMS_PER_WATCHER: i64 = 60;
 /// A watcher that hears nothing for longer comes back: two heartbeats, and time for a busy machine.
@@ -55,12 +55,12 @@ pub struct Watchers {
 }
 
 impl Watchers {
-    /// Starts watchers of the first of `items` items.
-    pub fn start(urls: &[String], items: i64) -> Self {
+    /// Starts `count` watchers of each server, of the first of `items` items.
+    pub fn start(urls: &[String], count: i64, items: i64) -> Self {
         let mut watchers = Vec::new();
         let mut tasks = JoinSet::new();
         for server in urls {
-            for at in 0..WATCHERS_PER_SERVER {
+            for at in 0..count {
                 // Each begins in the middle of the one before it.
                 let first = 1 + at * ITEMS_PER_WATCHER / 2;
                 let first = first.min(items);
