@@ -8,7 +8,7 @@ export PATH := $(HOME)/.cargo/bin:$(PATH)
 .DEFAULT_GOAL := help
 SECONDS ?= 10
 EXAMPLES ?= 30
-.PHONY: help run test lint fuzz bench soak chaos mutants schemathesis client client-types queries image prepare prepare-tests prepare-client
+.PHONY: help run test test-browser prepare-browser lint fuzz bench soak chaos mutants schemathesis client client-types queries image prepare prepare-tests prepare-client
 
 help: ## Say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
@@ -50,6 +50,9 @@ schemathesis: prepare-tests ## Send every operation good and bad requests, and h
 client: prepare-client ## Build the TypeScript client, compare its types with the description, and test it on real servers
 	scripts/client
 
+test-browser: prepare-browser ## Test the pages in Chromium on real servers: PICTURES=1 also takes the pictures in docs/pictures
+	scripts/browser
+
 client-types: prepare-client ## Generate the TypeScript client's types from the description
 	scripts/client types
 
@@ -64,6 +67,9 @@ prepare:
 
 prepare-tests:
 	@scripts/prepare tests
+
+prepare-browser:
+	@scripts/prepare tests client browser
 
 prepare-client:
 	@scripts/prepare tests client

@@ -17,6 +17,7 @@
 
 mod counters;
 mod credentials;
+mod deaf;
 mod ledger;
 mod machine;
 mod measure;
@@ -69,8 +70,11 @@ async fn main() -> ExitCode {
             settings.systems.contains(&systems::System::Tally) && settings.includes(name, false)
         })
         .collect();
+    let has_deaf =
+        settings.systems.contains(&systems::System::Tally) && settings.includes(deaf::WORKLOAD, false);
     let runs = settings.rounds
         * (streams.len()
+            + usize::from(has_deaf)
             + workloads.iter().map(|one| one.cases.len()).sum::<usize>()
             + worker_workloads.len());
     let bar = ProgressBar::new(runs as u64).with_style(
@@ -89,7 +93,7 @@ async fn main() -> ExitCode {
         settings,
     };
     bench.vote(&workloads).await;
-    bench.stream(&streams).await;
+    bench.stream(&streams, has_deaf).await;
     bench.work(&worker_workloads).await;
     bench.bar.finish_and_clear();
     bench.stores.stop().await;
@@ -119,6 +123,7 @@ fn chosen(settings: &Settings) -> Vec<Workload> {
             .map(|one| one.name)
             .chain(worker)
             .chain(streams::WORKLOADS.map(|(name, _)| name))
+            .chain([deaf::WORKLOAD])
             .collect::<Vec<_>>(),
     );
     workloads
@@ -167,9 +172,9 @@ impl Bench {
         }
     }
 
-    /// Runs the workloads of live streams.
-    async fn stream(&mut self, workloads: &[(&'static str, i64)]) {
-        if !workloads.is_empty() {
+    /// Runs the workloads of live streams, and that of streams that nobody reads.
+    async fn stream(&mut self, workloads: &[(&'static str, i64)], has_deaf: bool) {
+        if !workloads.is_empty() || has_deaf {
             self.bar.suspend(|| println!("\nLive streams"));
         }
         for round in 0..self.settings.rounds {
@@ -178,6 +183,13 @@ impl Bench {
                 let row = streams::measure(&self.stores, *workload, round, self.number, &self.settings).await;
                 self.bar.suspend(|| println!("{}", row.line()));
                 self.results.streams.push(row);
+                self.ran();
+            }
+            if has_deaf {
+                self.bar.set_message(deaf::WORKLOAD);
+                let row = deaf::measure(&self.stores, round, self.number, &self.settings).await;
+                self.bar.suspend(|| println!("{}", row.line()));
+                self.results.deaf.push(row);
                 self.ran();
             }
         }

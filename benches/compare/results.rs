@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use crate::credentials::With;
+use crate::deaf::DeafRow;
 use crate::streams::StreamRow;
 use crate::systems::System;
 use crate::voting::Row;
@@ -16,6 +17,7 @@ pub struct Results {
     pub voting: Vec<Row>,
     pub worker: Vec<WorkerRow>,
     pub streams: Vec<StreamRow>,
+    pub deaf: Vec<DeafRow>,
 }
 
 /// Which case of a workload.
@@ -45,6 +47,7 @@ enum AnyRow<'a> {
     Voting(&'a Row),
     Worker(&'a WorkerRow),
     Streams(&'a StreamRow),
+    Deaf(&'a DeafRow),
 }
 
 /// Where the results go.
@@ -68,6 +71,7 @@ impl Results {
         let rows: Vec<AnyRow> = voting
             .chain(self.worker.iter().map(AnyRow::Worker))
             .chain(self.streams.iter().map(AnyRow::Streams))
+            .chain(self.deaf.iter().map(AnyRow::Deaf))
             .collect();
         write_json("results.json", &rows);
     }
@@ -105,6 +109,10 @@ impl Results {
             .streams
             .iter()
             .filter_map(|row| Some(format!("{}: {}", row.workload, row.fault.as_ref()?)));
-        voting.chain(worker).chain(streams).collect()
+        let deaf = self
+            .deaf
+            .iter()
+            .filter_map(|row| Some(format!("{}: {}", row.workload, row.fault.as_ref()?)));
+        voting.chain(worker).chain(streams).chain(deaf).collect()
     }
 }

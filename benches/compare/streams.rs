@@ -2,11 +2,15 @@
 //! the voting speed.
 //!
 //! One server without watchers takes votes as fast as it can, and then at half that rate; then the
-//! same with 5,000 watchers. The difference of the CPU times at half the rate is what the events
-//! cost. Meanwhile a prober votes on a watched item now and then: the time from its answer until
-//! the count shows is measured in each stream of that item.
+//! same with 5,000 watchers; then once more without them, since a machine does not stay as fast as
+//! it was. The difference of the CPU times at half the rate is what the events cost. Meanwhile a
+//! prober votes on a watched item now and then: the time from its answer until the count shows is
+//! measured in each stream of that item.
+//!
+//! The watchers share the cores with all else. What reading their events takes is measured apart.
 
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -14,6 +18,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
+use nix::time::{ClockId, clock_gettime};
 use nix::unistd::Pid;
 use serde::Serialize;
 use testkit::load::{Load, Mix, Outcome, Pace, Requests, Spread};
@@ -23,6 +28,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::LocalSet;
 use tokio::time::sleep;
 
+use crate::measure::Cpu;
 use crate::servers::Servers;
 use crate::settings::Settings;
 use crate::stores::Stores;
@@ -40,11 +46,11 @@ const OPENED_AT_ONCE: usize = 100;
 /// Between two votes of the prober.
 const PROBE_EVERY: Duration = Duration::from_millis(50);
 /// How long the votes of each part are measured, in runs: a delay is a rare thing among votes.
-const RUNS: u32 = 3;
+pub const RUNS: u32 = 3;
 /// The part of its own maximum at which delays and costs are measured.
 const OPEN_LOOP_PART: f64 = 0.5;
-/// What a server must allow for it; all streams are of one address.
-const LIMITS: [(&str, &str); 3] = [
+/// What a server must allow for such benches; all streams are of one address.
+pub const LIMITS: [(&str, &str); 3] = [
     ("TALLY_CONNECTIONS_LIMIT", "16384"),
     ("TALLY_STREAMS_LIMIT", "12000"),
     ("TALLY_STREAMS_LIMIT_BY_ADDRESS", "12000"),
@@ -57,10 +63,18 @@ pub struct StreamRow {
     pub round: usize,
     pub watchers: usize,
     pub items: i64,
-    pub votes_per_second_without: f64,
+    /// Before the watchers came, and after they went.
+    pub votes_per_second_without: [f64; 2],
     pub votes_per_second_with: f64,
-    /// Of the two.
+    /// With watchers to the mean of those without.
     pub speed_ratio: f64,
+    /// CPU of server, worker, Postgres and Redis for each vote at full speed, events included: before
+    /// the watchers came, and with them.
+    pub cpu_us_per_vote: [f64; 2],
+    /// Cores that the watchers themselves took meanwhile, to read their events.
+    pub watchers_cores: f64,
+    /// Meanwhile.
+    pub events_per_second_at_full_speed: f64,
     /// At half of the speed without watchers.
     pub events_per_second: f64,
     pub cpu_us_per_event_of_server: f64,
@@ -77,13 +91,18 @@ pub struct StreamRow {
 impl StreamRow {
     pub fn line(&self) -> String {
         format!(
-            "{:<20} {} watchers of {} items: votes/s {:.0} without, {:.0} with ({:.3}); {:.0} events/s at {:.1} µs (server) and {:.1} (Redis); delay {:.0} ms, p99 {:.0}; {:.1} KB a stream{}",
+            "{:<20} {} watchers of {} items: votes/s {:.0} and {:.0} without, {:.0} with ({:.3}), at {:.1} µs and {:.1}, beside {:.0} events/s, read by {:.2} cores; at half of that {:.0} events/s at {:.1} µs (server) and {:.1} (Redis); delay {:.0} ms, p99 {:.0}; {:.1} KB a stream{}",
             self.workload,
             self.watchers,
             self.items,
-            self.votes_per_second_without,
+            self.votes_per_second_without[0],
+            self.votes_per_second_without[1],
             self.votes_per_second_with,
             self.speed_ratio,
+            self.cpu_us_per_vote[0],
+            self.cpu_us_per_vote[1],
+            self.events_per_second_at_full_speed,
+            self.watchers_cores,
             self.events_per_second,
             self.cpu_us_per_event_of_server,
             self.cpu_us_per_event_of_redis,
@@ -135,8 +154,10 @@ pub async fn measure(
 
     let load = start(Pace::Closed, 0);
     sleep(2 * settings.warm_up).await;
+    let before = processes.cpu();
     load.measure();
     sleep(run).await;
+    let full_without = processes.cpu().since(before);
     loads.push(load.stop().await);
     let without = speed(&loads[0]);
     let half = Pace::Open {
@@ -168,11 +189,22 @@ pub async fn measure(
 
     let load = start(Pace::Closed, 3);
     sleep(settings.warm_up).await;
+    watchers.measure().await;
+    let before = processes.cpu();
     load.measure();
     sleep(run).await;
+    let full_with = processes.cpu().since(before);
+    let seen_at_full_speed = watchers.seen().await;
     loads.push(load.stop().await);
     let with = speed(&loads[3]);
     let probes = watchers.close().await;
+
+    let load = start(Pace::Closed, 4);
+    sleep(settings.warm_up).await;
+    load.measure();
+    sleep(run).await;
+    loads.push(load.stop().await);
+    let without = [without, speed(&loads[4])];
 
     let answered: Result<(), String> = loads.iter().try_for_each(Outcome::expect_all_answered);
     let acknowledged = loads.iter().map(|load| load.acknowledged_rows).sum::<u64>() + probes;
@@ -184,6 +216,7 @@ pub async fn measure(
     let of_events = |with: Duration, without: Duration| {
         (with.as_secs_f64() - without.as_secs_f64()) * 1e6 / seen.events.max(1) as f64
     };
+    let each = |cpu: Cpu, load: &Outcome| cpu.each(load.cpu, load.votes).sum();
     let ms = |part| seen.delays_us.value_at_quantile(part) as f64 / 1000.0;
     StreamRow {
         workload,
@@ -192,7 +225,10 @@ pub async fn measure(
         items,
         votes_per_second_without: without,
         votes_per_second_with: with,
-        speed_ratio: with / without,
+        speed_ratio: 2.0 * with / without.iter().sum::<f64>(),
+        cpu_us_per_vote: [each(full_without, &loads[0]), each(full_with, &loads[3])],
+        watchers_cores: seen_at_full_speed.cpu.as_secs_f64() / run.as_secs_f64(),
+        events_per_second_at_full_speed: seen_at_full_speed.events as f64 / run.as_secs_f64(),
         events_per_second: seen.events as f64 / run.as_secs_f64(),
         cpu_us_per_event_of_server: of_events(cpu_with.server, cpu_without.server),
         cpu_us_per_event_of_redis: of_events(cpu_with.redis, cpu_without.redis),
@@ -204,8 +240,13 @@ pub async fn measure(
     }
 }
 
+/// The CPU time of this thread.
+fn thread_cpu() -> Duration {
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
+}
+
 /// A process' resident memory.
-fn resident_bytes(id: Pid) -> u64 {
+pub fn resident_bytes(id: Pid) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/{id}/status")).expect("it runs");
     let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     let kilobytes = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
@@ -215,6 +256,8 @@ fn resident_bytes(id: Pid) -> u64 {
 /// What the watchers have seen.
 struct Seen {
     events: u64,
+    /// What the watchers' thread took.
+    cpu: Duration,
     delays_us: Histogram<u64>,
 }
 
@@ -278,8 +321,9 @@ impl Watchers {
 struct Watched {
     /// The count that was shown last.
     count: i64,
-    /// A count that a vote was answered with, and when.
-    waiting: Option<(i64, Instant)>,
+    /// The counts with which votes were answered that it has not shown yet, and when: every vote of
+    /// the prober. The first one after an event alone would wait the longest.
+    waiting: VecDeque<(i64, Instant)>,
 }
 
 /// What all readers of the thread share.
@@ -295,14 +339,18 @@ impl All {
         self.events.set(self.events.get() + 1);
         let watched = &mut self.streams.borrow_mut()[stream];
         watched.count = count;
-        if let Some((_, since)) = watched.waiting.take_if(|(wanted, _)| *wanted <= count) {
+        while let Some((wanted, since)) = watched.waiting.front().copied()
+            && wanted <= count
+        {
+            watched.waiting.pop_front();
             self.delayed(since.elapsed());
         }
     }
 
     fn delayed(&self, by: Duration) {
         let by = u64::try_from(by.as_micros()).unwrap_or(u64::MAX);
-        self.delays_us.borrow_mut().saturating_record(by.max(1));
+        let recorded = self.delays_us.borrow_mut().record(by.max(1));
+        recorded.expect("a histogram that grows");
     }
 
     /// A vote on this item was answered with this count.
@@ -315,8 +363,8 @@ impl All {
             }
             if watched.count >= count {
                 self.delayed(Duration::ZERO);
-            } else if watched.waiting.is_none() {
-                watched.waiting = Some((count, now));
+            } else {
+                watched.waiting.push_back((count, now));
             }
         }
     }
@@ -350,9 +398,11 @@ async fn watch(
     assert!(opened.send(()).is_ok(), "the bench waits");
     let is_ended = Rc::new(Cell::new(false));
     let prober = tokio::task::spawn_local(probe(address, Rc::clone(&all), Rc::clone(&is_ended)));
+    let mut measured_from = thread_cpu();
     while let Some(ask) = asked.recv().await {
         match ask {
             Ask::Measure(done) => {
+                measured_from = thread_cpu();
                 all.events.set(0);
                 all.delays_us.borrow_mut().reset();
                 let _ = done.send(());
@@ -360,6 +410,7 @@ async fn watch(
             Ask::Seen(seen) => {
                 let _ = seen.send(Seen {
                     events: all.events.get(),
+                    cpu: thread_cpu().saturating_sub(measured_from),
                     delays_us: all.delays_us.borrow().clone(),
                 });
             }

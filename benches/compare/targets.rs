@@ -5,7 +5,9 @@ use serde::Serialize;
 use testkit::curve::median;
 
 use crate::credentials::With;
+use crate::deaf::DeafRow;
 use crate::results::Results;
+use crate::streams::StreamRow;
 use crate::systems::System::{
     self, BatchedTransaction, LockingTransaction, NoOp, Recipe, Tally, Transaction,
 };
@@ -52,6 +54,9 @@ pub fn all(results: &Results) -> Vec<Target> {
     targets.push(full_ledger(results));
     targets.extend(batch_api(results));
     targets.extend(credentials(results));
+    targets.push(reads_again(results));
+    targets.extend(streams(results));
+    targets.extend(deaf(results));
     targets.extend(of_the_worker(results));
     targets
 }
@@ -191,6 +196,71 @@ fn credentials(results: &Results) -> Vec<Target> {
     .into_iter()
     .chain([throttled])
     .collect()
+}
+
+/// CPU of a read where half of the answers are 304, against that of a read.
+fn reads_again(results: &Results) -> Target {
+    let rows = |workload| results.voting.iter().filter(move |row| row.workload == workload);
+    let measured = median(rows("reads_again").filter_map(|row| {
+        let plain = rows("reads_hot").find(|plain| plain.round == row.round)?;
+        Some(row.cpu_us_per_request.sum() / plain.cpu_us_per_request.sum())
+    }));
+    let what = "reads, half of them with a tag (304): CPU against that of reads without";
+    Target::at_most(1.0, what, measured)
+}
+
+/// What live streams show how soon, and what they cost.
+fn streams(results: &Results) -> Vec<Target> {
+    let of = |workload, figure: fn(&StreamRow) -> f64| {
+        let rows = results.streams.iter().filter(|row| row.workload == workload);
+        median(rows.map(figure))
+    };
+    let bytes: fn(&StreamRow) -> f64 = |row| row.bytes_per_stream / 1024.0;
+    [
+        ("streams_one_item", "streams of one item"),
+        ("streams_1000_items", "streams of 1,000 items"),
+    ]
+    .into_iter()
+    .flat_map(|(workload, about)| {
+        let target = |what: &str| format!("{about}: {what}");
+        [
+            Target::at_most(
+                200.0,
+                target("ms from a vote's answer to its event, median"),
+                of(workload, |row| row.delay_ms_p50),
+            ),
+            Target::at_most(
+                600.0,
+                target("the same, p99"),
+                of(workload, |row| row.delay_ms_p99),
+            ),
+            Target::at_least(
+                0.95,
+                target("votes against those without watchers"),
+                of(workload, |row| row.speed_ratio),
+            ),
+            Target::at_most(16.0, target("KB of memory a stream"), of(workload, bytes)),
+        ]
+    })
+    .collect()
+}
+
+/// What streams that nobody reads leave of the votes.
+fn deaf(results: &Results) -> [Target; 2] {
+    let of = |figure: fn(&DeafRow) -> f64| median(results.deaf.iter().map(figure));
+    [
+        Target::at_least(
+            0.95,
+            "streams that nobody reads: votes against those without",
+            of(|row| row.speed_ratio),
+        ),
+        Target::at_most(
+            // What is held for one client, an event that is being sent, and what a stream takes.
+            64.0,
+            "streams that nobody reads: KB of the server's memory a stream",
+            of(|row| row.bytes_per_stream() / 1024.0),
+        ),
+    ]
 }
 
 fn of_the_worker(results: &Results) -> [Target; 11] {

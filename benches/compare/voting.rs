@@ -19,7 +19,7 @@ use crate::workloads::Case;
 /// The part of its own maximum that a system is given when its latency is measured.
 const OPEN_LOOP_PART: f64 = 0.5;
 /// How many loads a run may have. Each has voter ids of its own.
-pub const LOADS_LIMIT: u32 = 4;
+pub const LOADS_LIMIT: u32 = 5;
 /// How many counts of the recipe are read at once.
 const PAGE_COUNTS: i64 = 1000;
 

@@ -7,6 +7,7 @@
 //! - `openapi`: all of them in one document, and the page that shows it.
 //! - `extract`: reads bodies, paths and queries, strictly.
 //! - `access`: who may do what.
+//! - `html`: text in HTML.
 //! - `keys`: which items and polls the frontend's own keys are of.
 //! - `problem`: every error, as problem+json, and the table of problem types.
 //! - `connection`, `limits`: what a client may take of the server.
@@ -21,6 +22,7 @@ mod connection;
 mod description;
 mod extract;
 mod handlers;
+mod html;
 mod keys;
 pub mod limits;
 mod observe;

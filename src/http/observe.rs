@@ -57,7 +57,7 @@ pub async fn observe(
 
 /// The parts of the paths of the route table. Whatever else stands in a path may name a voter or be
 /// a secret, however it is encoded.
-const WORDS: [&str; 37] = [
+const WORDS: [&str; 41] = [
     "",
     "v1",
     "items",
@@ -80,6 +80,10 @@ const WORDS: [&str; 37] = [
     "history",
     "page.css",
     "page.js",
+    "embed",
+    "embed.js",
+    "embed-page.js",
+    "preview.png",
     "ops",
     "ops.css",
     "ops.js",

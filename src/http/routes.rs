@@ -73,6 +73,12 @@ pub(super) fn add(app: &mut web::ServiceConfig) {
     resource!("/v1/trail", allow = "GET, HEAD", get => trail::list, head => trail::list);
     resource!("/", allow = "GET, HEAD", get => pages::html, head => pages::html);
     resource!("/page.css", allow = "GET, HEAD", get => pages::css, head => pages::css);
+    resource!("/items/{id}", allow = "GET, HEAD", get => pages::item, head => pages::item);
+    resource!("/polls/{id}", allow = "GET, HEAD", get => pages::poll, head => pages::poll);
+    resource!("/embed", allow = "GET, HEAD", get => pages::embed_html, head => pages::embed_html);
+    resource!("/embed.js", allow = "GET, HEAD", get => pages::elements, head => pages::elements);
+    resource!("/embed-page.js", allow = "GET, HEAD", get => pages::embed_page_script, head => pages::embed_page_script);
+    resource!("/preview.png", allow = "GET, HEAD", get => pages::preview, head => pages::preview);
     resource!("/page.js", allow = "GET, HEAD", get => pages::script, head => pages::script);
     resource!("/ops", allow = "GET, HEAD", get => pages::operator_html, head => pages::operator_html);
     resource!("/ops.css", allow = "GET, HEAD", get => pages::operator_css, head => pages::operator_css);

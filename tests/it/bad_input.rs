@@ -334,7 +334,7 @@ async fn what_is_wrong_is_said_in_words_of_json_and_http() {
         (
             "page=2",
             "page",
-            "there is no such parameter; the parameters are after, limit, name and ids.",
+            "there is no such parameter; the parameters are after, limit, name, search, choices and ids.",
         ),
         (
             "limit=1&limit=1",

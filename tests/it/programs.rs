@@ -162,6 +162,21 @@ async fn serve_migrates_at_start_if_it_is_set_to() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_servers_memory_is_of_small_pages() {
+    let stores = Stores::start().await;
+    let mut serve = command_as(TALLY, Some((&stores, Role::Server)));
+    serve.arg("serve").env("TALLY_LISTEN", "127.0.0.1:0");
+    let server = start(serve, &stores, "server");
+    server.wait_for_line("listening").await;
+    let process = server.id().expect("it runs");
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).expect("its status");
+    let enabled = status.lines().find_map(|line| line.strip_prefix("THP_enabled:"));
+    // `None`: a kernel that does not say.
+    assert!(enabled.is_none_or(|enabled| enabled.trim() == "0"), "{status}");
+    stop(server, Signal::SIGTERM).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_starts_without_redis_logs_so_and_uses_it_later() {
     let mut stores = Stores::start().await;
     stores.redis.stop().await;

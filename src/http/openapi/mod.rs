@@ -2,10 +2,9 @@
 //! handlers, at `/openapi.json`, and the page at `/docs` that shows it.
 //!
 //! - `shared`: what each operation has alike: headers, credentials, who may ask.
-//! - `page`: the page; `html`: its text, `schemas`: the bodies in words. `samples`: a call of each operation, with curl and in JavaScript.
+//! - `page`: the page; `schemas`: the bodies in words. `samples`: a call of each operation, with curl and in JavaScript.
 //! - `kept`: answers that a browser keeps, and asks for again.
 
-mod html;
 mod kept;
 mod page;
 mod samples;
@@ -63,7 +62,7 @@ const CONTENT_TYPE: &str = "application/json";
         trail::list,
         problem_pages::list, problem_pages::show,
         health::live, health::ready, health::metrics,
-        pages::html, pages::operator_html, document, page,
+        pages::html, pages::item, pages::poll, pages::embed_html, pages::operator_html, document, page,
     ),
     // utoipa finds what bodies name, and not what parameters and problems name.
     components(schemas(

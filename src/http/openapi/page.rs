@@ -7,10 +7,10 @@ use utoipa::openapi::content::Content;
 use utoipa::openapi::path::{Operation, Parameter};
 use utoipa::openapi::{OpenApi, RefOr, Required, Response};
 
-use super::html::{Escaped, Paragraphs, Prose, without_links};
 use super::samples::Call;
 use super::schemas::{Words, write_schemas};
 use crate::http::description::problems::CONTENT_TYPE as PROBLEM;
+use crate::http::html::{Escaped, Paragraphs, Prose, without_links};
 use crate::http::problem::{Kind, meaning};
 
 /// An operation of the document.

@@ -5,7 +5,7 @@ use std::fmt::{self, Display, Write as _};
 use serde_json::Value;
 use utoipa::openapi::{OpenApi, RefOr, Schema};
 
-use super::html::{Code, Escaped, Paragraphs, Prose};
+use crate::http::html::{Code, Escaped, Paragraphs, Prose};
 
 /// A schema that the document has in one place.
 const SCHEMAS: &str = "#/components/schemas/";

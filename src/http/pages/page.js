@@ -1,170 +1,133 @@
-"use strict";
-// Lists the items, votes, and keeps the counts moving by asking again.
-const REFRESH_MS = 1000;
-const ANSWER_LIMIT_MS = 10_000;
-const MESSAGE_MS = 8000;
-const VOTER_KEY = "tally-voter";
-const LOADING = "Loading the items…";
+// The page of voters: lists and searches items and polls, and shows one of them by itself. What votes are the
+// elements of embed.js.
+import { ask } from "/embed.js";
+
+const TYPING_MS = 250; // a search waits until the typing rests
+const BACK_AGAIN_MS = 4000;
 
 const by = (id) => document.getElementById(id);
-const make = (tag, properties) => Object.assign(document.createElement(tag), properties);
-const brief = (name) => name.replace(/^(.{60}).{2,}$/u, "$1…"); // for messages
-const rows = new Map(); // item id → its elements, and what they show
-let after = null; // where the next page of items begins
-let pages = 1; // how many pages are shown
+const make = (tag, properties = {}, ...children) => {
+  const one = Object.assign(document.createElement(tag), properties);
+  one.append(...children);
+  return one;
+};
+const element = (name, attributes) => {
+  const one = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) one.setAttribute(key, value);
+  return one;
+};
 
-// One voter a browser. Without storage, one a visit.
-function voter() {
-  const fresh = () => "page-" + Array.from(crypto.getRandomValues(new Uint8Array(12)), (b) => b.toString(16).padStart(2, "0")).join("");
-  try {
-    let id = localStorage.getItem(VOTER_KEY);
-    if (!id) localStorage.setItem(VOTER_KEY, (id = fresh()));
-    return id;
-  } catch {
-    return (voter.id ??= fresh());
+// One list: its cards, and a button for the next page.
+class List {
+  constructor(title, path, card) {
+    Object.assign(this, { path, card, next: null });
+    this.heading = make("h2", { textContent: title });
+    this.cards = make("ul", { className: "cards" });
+    this.cards.setAttribute("role", "list");
+    this.more = make("button", { type: "button", className: "more", textContent: "Show more", hidden: true });
+    this.more.addEventListener("click", () => this.page());
+    this.section = make("section", { hidden: true }, this.heading, this.cards, this.more);
+  }
+  // Throws when the server does not answer.
+  async page() {
+    const from = this.next;
+    const list = await ask("GET", this.path(from));
+    const items = list.polls ?? list.items;
+    const next = (list.polls ? list.next_before : list.next_after) ?? null;
+    const first = this.cards.children.length;
+    this.cards.append(...items.map(this.card));
+    this.next = next;
+    this.more.hidden = next === null;
+    this.section.hidden = this.cards.children.length === 0;
+    if (from !== null) this.cards.children[first]?.querySelector("a")?.focus();
   }
 }
 
-// A message is shown for a while. A standing one, such as that the server is unavailable, stays until it is cleared.
-let standing = "";
-let fading;
-function say(text) {
-  clearTimeout(fading);
-  by("state").textContent = text;
-  if (text !== standing) fading = setTimeout(() => say(standing), MESSAGE_MS);
+function poll(one) {
+  const vote = element("tally-poll", { poll: one.id });
+  vote.show(one);
+  const address = make("a", { href: `/polls/${one.id}`, textContent: "Open and share" });
+  address.setAttribute("aria-label", `Open and share: ${one.title}`);
+  return make("li", {}, vote, make("div", { className: "below" }, address));
 }
 
-async function ask(path, body) {
-  const options = body === undefined ? {} : { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) };
-  let response, answer;
+function item(one) {
+  const vote = element("tally-vote", { item: one.id, "no-name": "" });
+  vote.show(one);
+  const name = make("a", { href: `/items/${one.id}`, dir: "auto", textContent: one.name });
+  const row = make("li", { className: "row" }, name, vote);
+  return row;
+}
+
+let search = 0;
+async function home(words) {
+  const mine = ++search;
+  const found = words ? `&search=${encodeURIComponent(words)}` : "";
+  const polls = new List("Polls", (before) => `/v1/polls?limit=10${found}${before === null ? "" : `&before=${before}`}`, poll);
+  const items = new List("Items", (after) => `/v1/items?choices=false${found}${after === null ? "" : `&after=${after}`}`, item);
+  const none = make("p", { className: "note", textContent: words ? `Nothing has “${words}” in its name.` : "There is nothing to vote on yet.", hidden: true });
   try {
-    response = await fetch(path, { ...options, signal: AbortSignal.timeout(ANSWER_LIMIT_MS) });
-    answer = await response.json();
-  } catch {
-    throw new Error("the server does not answer.");
-  }
-  if (!response.ok) throw Object.assign(new Error(answer.detail || answer.title || response.statusText), { stored: answer.stored });
-  return answer;
-}
-
-// A button does one thing at a time. It is not `disabled`: that would take the focus from it.
-async function once(button, work) {
-  if (button.hasAttribute("aria-disabled")) return;
-  button.setAttribute("aria-disabled", "true");
-  await work();
-  button.removeAttribute("aria-disabled");
-}
-
-// An answer is not shown if the count that is shown was asked for later.
-function show(id, count, asked = performance.now()) {
-  const row = rows.get(id);
-  if (!row || count === null || asked < row.asked) return;
-  row.asked = asked;
-  if (count === row.shown) return;
-  const moved = row.shown !== null;
-  row.shown = count;
-  row.number.textContent = count.toLocaleString();
-  row.unit.textContent = count === 1 ? " vote" : " votes";
-  if (moved) {
-    row.count.classList.remove("moved");
-    void row.count.offsetWidth; // lets the animation start again
-    row.count.classList.add("moved");
-  }
-}
-
-function add(item) {
-  if (rows.has(item.id)) return;
-  const li = make("li");
-  const name = make("span", { className: "name", dir: "auto", textContent: item.name });
-  const count = make("span", { className: "count" });
-  const number = make("span");
-  const unit = make("span", { className: "unseen" });
-  const button = make("button", { type: "button", textContent: "Vote" });
-  button.setAttribute("aria-label", `Vote for ${item.name}`);
-  button.addEventListener("click", () => once(button, () => vote(item)));
-  count.append(number, unit);
-  li.append(name, count, button);
-  li.dataset.id = item.id;
-  let next = null; // the first item with a higher id
-  for (let last = by("items").lastElementChild; last && Number(last.dataset.id) > item.id; last = last.previousElementSibling) next = last;
-  by("items").insertBefore(li, next);
-  rows.set(item.id, { count, number, unit, shown: null, asked: 0 });
-}
-
-async function vote(item) {
-  try {
-    const answer = await ask(`/v1/items/${item.id}/votes`, by("anonymous").checked ? {} : { voter_id: voter() });
-    show(item.id, answer.vote_count);
-    const count = answer.vote_count === null ? "Its count follows shortly." : `It has ${answer.vote_count.toLocaleString()} now.`;
-    say(answer.repeated ? `You have voted for ${brief(item.name)} before. ${count}` : `Your vote for ${brief(item.name)} is stored. ${count}`);
+    await Promise.all([polls.page(), items.page()]);
   } catch (error) {
-    say(error.stored === "no" ? error.message : `The vote was not confirmed: ${error.message}`);
+    none.textContent = error.message;
+    none.hidden = false;
+    // The connection may come back.
+    setTimeout(() => search === mine && home(words), BACK_AGAIN_MS);
+    if (by("view").children.length) return;
   }
+  if (search !== mine) return;
+  none.hidden &&= !(polls.section.hidden && items.section.hidden);
+  by("view").replaceChildren(polls.section, items.section, none);
 }
 
-async function refresh() {
-  let from = 0;
-  for (let page = 0; page < pages; page++) {
-    const asked = performance.now();
-    const list = await ask(`/v1/items?after=${from}`);
-    for (const item of list.items) {
-      add(item);
-      show(item.id, item.vote_count, asked);
-    }
-    from = list.next_after;
-    if (from === null) break;
-  }
-  after = from;
-  by("none").hidden = rows.size > 0;
-  by("more").hidden = after === null;
-  // Items that were added here and whose page is not shown yet.
-  for (const id of rows.keys()) {
-    if (after === null || id <= after) continue;
-    const asked = performance.now();
-    show(id, (await ask(`/v1/items/${id}`)).vote_count, asked);
-  }
-}
-
-async function keepFresh() {
-  try {
-    if (!document.hidden) {
-      await refresh();
-      const before = standing;
-      standing = "";
-      if (before) say(before === LOADING ? "" : "The counts are up to date again.");
-    }
-  } catch (error) {
-    const text = `The counts cannot be read at the moment: ${error.message}`;
-    if (text !== standing) say((standing = text));
-  }
-  setTimeout(keepFresh, REFRESH_MS);
-}
-
-by("more").addEventListener("click", () => once(by("more"), async () => {
-  const from = after;
-  pages += 1;
-  await refresh().catch((error) => say(`More items cannot be read at the moment: ${error.message}`));
-  // The first new item stands where the button was.
-  [...by("items").children].find((li) => Number(li.dataset.id) > from)?.querySelector("button").focus();
-}));
-
-by("add").addEventListener("submit", (event) => {
-  event.preventDefault();
-  once(event.target.querySelector("button"), async () => {
-    const name = by("name").value;
+function share() {
+  const button = make("button", { type: "button", className: "first", textContent: navigator.share ? "Share" : "Copy the address" });
+  const said = make("span", { className: "note" });
+  said.setAttribute("role", "status");
+  button.addEventListener("click", async () => {
     try {
-      const item = await ask("/v1/items", { name });
-      if (by("name").value === name) by("name").value = "";
-      add(item);
-      show(item.id, item.vote_count);
-      by("none").hidden = true;
-      say(`${brief(item.name)} is added.`);
-      document.activeElement?.closest("#add")?.scrollIntoView({ block: "nearest" }); // for the next one
-    } catch (error) {
-      say(`The new item was not confirmed: ${error.message}`);
+      if (navigator.share) return await navigator.share({ title: document.title, url: location.href });
+      await navigator.clipboard.writeText(location.href);
+      said.textContent = "Copied.";
+    } catch {
+      said.textContent = location.href;
     }
   });
+  return make("form", { className: "more" }, button, said);
+}
+
+function single(kind, reference) {
+  const vote = element(kind === "poll" ? "tally-poll" : "tally-vote", { [kind]: reference, "no-title": "", "no-name": "" });
+  vote.addEventListener("tally-counts", ({ detail }) => {
+    by("title").textContent = detail.title ?? detail.name;
+  });
+  const history = element("tally-history", { [kind]: reference });
+  by("view").replaceChildren(
+    make("ul", { className: "cards" }, make("li", {}, vote)),
+    make("h2", { textContent: "The last day" }),
+    history,
+    share(),
+  );
+}
+
+document.addEventListener("tally-connection", ({ detail }) => {
+  by("connection").textContent = detail.connected ? "Connected again. The counts are current." : detail.reason;
+  if (detail.connected) setTimeout(() => (by("connection").textContent = ""), BACK_AGAIN_MS);
 });
 
-say((standing = LOADING));
-keepFresh();
+const { view, reference } = by("main").dataset;
+const asked = new URLSearchParams(location.search).get("search") ?? "";
+by("words").value = asked;
+let typing;
+by("search").addEventListener("submit", (event) => event.preventDefault());
+by("words").addEventListener("input", () => {
+  clearTimeout(typing);
+  typing = setTimeout(() => {
+    const words = by("words").value.trim();
+    if (view !== "home") return location.assign(words ? `/?search=${encodeURIComponent(words)}` : "/");
+    history.replaceState(null, "", words ? `/?search=${encodeURIComponent(words)}` : "/");
+    home(words);
+  }, TYPING_MS);
+});
+if (view === "home") home(asked.trim());
+else single(view, reference);

@@ -10,7 +10,16 @@ use reqwest::{Method, StatusCode};
 use serde_json::{Map, Value, json};
 
 /// What belongs to pages, and is no part of the interface.
-pub const NOT_DESCRIBED: [&str; 5] = ["/page.css", "/page.js", "/ops.css", "/ops.js", "/docs.css"];
+pub const NOT_DESCRIBED: [&str; 8] = [
+    "/page.css",
+    "/page.js",
+    "/embed.js",
+    "/embed-page.js",
+    "/preview.png",
+    "/ops.css",
+    "/ops.js",
+    "/docs.css",
+];
 /// Headers that the description speaks of in its text alone, or that HTTP itself has.
 const OF_ALL: [&str; 10] = [
     "content-type",

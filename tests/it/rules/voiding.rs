@@ -322,10 +322,10 @@ async fn work_off(ledger: &OperatorLedger, voider: &mut Voider, id: VoidingId, d
     let mut votes = 0;
     loop {
         let voiding = ledger
-            .voidings(Some(id), 1)
+            .voiding(id)
             .await
             .expect("Postgres answers")
-            .remove(0);
+            .expect("the voiding");
         let is_whole = match direction {
             Direction::Void => voiding.is_done(),
             Direction::Undo => voiding.is_undone(),

@@ -152,10 +152,11 @@ impl Operator {
 
     async fn work_off(&mut self, id: VoidingId, direction: Direction) -> Result<(), String> {
         loop {
-            let voidings = self.ledger.voidings(Some(id), 1).await.expect("Postgres answers");
+            let voiding = self.ledger.voiding(id).await.expect("Postgres answers");
+            let voiding = voiding.expect("the voiding");
             let is_whole = match direction {
-                Direction::Void => voidings[0].is_done(),
-                Direction::Undo => voidings[0].is_undone(),
+                Direction::Void => voiding.is_done(),
+                Direction::Undo => voiding.is_undone(),
             };
             if is_whole {
                 return Ok(());
@@ -166,12 +167,8 @@ impl Operator {
     }
 
     async fn compare(&self, model: &Model, at: usize) -> Result<(), String> {
-        let voidings = self
-            .ledger
-            .voidings(Some(Self::id(at)), 1)
-            .await
-            .expect("Postgres answers");
-        let stored = &voidings[0];
+        let stored = self.ledger.voiding(Self::id(at)).await;
+        let stored = stored.expect("Postgres answers").expect("the voiding");
         let of_model = &model.voidings[at];
         let undone = stored
             .undone_vote_id
