@@ -22,10 +22,11 @@ use super::handlers::lists::ListQuery;
 use super::handlers::poll_lists::PollListQuery;
 use super::handlers::polls::NewPollBody;
 use super::handlers::selections::SelectionBody;
-use super::handlers::status::HistoryQuery;
+use super::handlers::status_history::HistoryQuery;
 use super::handlers::streams::StreamQuery;
 use super::handlers::trail::TrailQuery;
-use super::handlers::voidings::{NewVoidingBody, VoidingsQuery};
+use super::handlers::voidings::VoidingsQuery;
+use super::handlers::voidings::new::NewVoidingBody;
 use super::handlers::votes::VoteBody;
 use super::problem::Problem;
 use crate::domain::{
@@ -39,7 +40,8 @@ pub use super::handlers::lists::{Listed, PAGE_LIMIT_ITEMS};
 pub use super::handlers::poll_lists::{PAGE_LIMIT_POLLS, PollPage};
 pub use super::handlers::streams::Wanted;
 pub use super::handlers::trail::TRAIL_LIMIT_ACTS;
-pub use super::handlers::voidings::{PAGE_LIMIT_VOIDINGS, WantedVoiding};
+pub use super::handlers::voidings::PAGE_LIMIT_VOIDINGS;
+pub use super::handlers::voidings::new::WantedVoiding;
 
 /// The answer to a request that is refused.
 #[derive(Debug)]

@@ -4,8 +4,9 @@ use actix_web::http::StatusCode;
 use actix_web::web;
 
 use super::handlers::{
-    access, api_keys, ballots, batches, edits, health, held_votes, history, items, lists, pages, poll_lists,
-    polls, problems, receipts, selections, status, streams, top, trail, voidings, voter, votes,
+    access, api_keys, audits, ballots, batches, edits, health, held_votes, history, items, lists, pages,
+    poll_lists, polls, problems, receipts, selections, status, status_history, streams, top, trail, voidings,
+    voter, votes,
 };
 use super::observe;
 use super::openapi;
@@ -64,9 +65,9 @@ pub(super) fn add(app: &mut web::ServiceConfig) {
     resource!("/v1/api-keys/{id}", allow = "DELETE", delete => api_keys::revoke);
     resource!("/v1/polls", allow = "GET, HEAD, POST", get => poll_lists::list, head => poll_lists::list, post => polls::create);
     resource!("/v1/status", allow = "GET, HEAD", get => status::show, head => status::show);
-    resource!("/v1/status/history", allow = "GET, HEAD", get => status::history, head => status::history);
-    resource!("/v1/audits", allow = "POST", post => status::ask_audit);
-    resource!("/v1/voidings", allow = "GET, HEAD, POST", get => voidings::list, head => voidings::list, post => voidings::create);
+    resource!("/v1/status/history", allow = "GET, HEAD", get => status_history::show, head => status_history::show);
+    resource!("/v1/audits", allow = "POST", post => audits::ask);
+    resource!("/v1/voidings", allow = "GET, HEAD, POST", get => voidings::list, head => voidings::list, post => voidings::new::create);
     resource!("/v1/voidings/{id}", allow = "GET, HEAD", get => voidings::show, head => voidings::show);
     resource!("/v1/voidings/{id}/resume", allow = "POST", post => voidings::resume);
     resource!("/v1/voidings/{id}/undo", allow = "POST", post => voidings::undo);

@@ -9,7 +9,7 @@ use super::items::{ITEM_COLUMNS, ItemBody, body};
 use crate::domain::{ItemId, ItemName, Reference};
 use crate::http::conditional::{self, Format, Found, NotModified, Offered, TagHeader};
 use crate::http::description::{examples, problems, values};
-use crate::http::extract::{Field, Form, Query, Takes, reference};
+use crate::http::extract::{Field, Form, Query, Takes, page, reference};
 use crate::http::problem::Problem;
 use crate::http::state::AppState;
 use crate::ledger::Listing;
@@ -115,11 +115,7 @@ impl ListQuery {
 
     /// The page, if its limit is allowed.
     fn into_page(self) -> Result<ListPage, Problem> {
-        let limit = self.limit.unwrap_or(PAGE_DEFAULT_ITEMS);
-        if !(1..=PAGE_LIMIT_ITEMS).contains(&limit) {
-            let detail = format!("limit is {limit}; it takes 1 to {PAGE_LIMIT_ITEMS}.");
-            return Err(Problem::invalid("limit", detail));
-        }
+        let limit = page::limit(self.limit, PAGE_DEFAULT_ITEMS, PAGE_LIMIT_ITEMS)?;
         if self.name.is_some() && (self.search.is_some() || self.choices == Some(false)) {
             let detail = "name: it takes neither search nor choices beside it.";
             return Err(Problem::malformed("name", detail));
@@ -186,7 +182,7 @@ pub async fn list(
             })?,
             Format::Csv => csv::write(&ITEM_COLUMNS, items.map(|item| item.row()))?,
         };
-        let next = next_after.map(|after| next_page(request.query_string(), after));
+        let next = next_after.map(|after| page::next("/v1/items", request.query_string(), "after", after));
         Ok(Found::with_counts(body, &counts).with_next(next))
     })
     .await
@@ -203,16 +199,6 @@ pub(super) fn search(field: &'static str, text: String) -> Result<String, Proble
         return Err(Problem::invalid(field, detail));
     }
     Ok(text.replace('\0', " "))
-}
-
-/// The path of the page behind `after`, with the other parameters of this query.
-fn next_page(query: &str, after: ItemId) -> String {
-    let parts = query.split('&').filter(|part| !part.is_empty());
-    let others: String = parts
-        .filter(|part| !part.starts_with("after="))
-        .map(|part| format!("&{part}"))
-        .collect();
-    format!("/v1/items?after={after}{others}")
 }
 
 problems!(ListProblems: ADDRESSES, STORES);

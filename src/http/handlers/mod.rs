@@ -10,6 +10,7 @@ pub(super) const RENDERING: Rendering = Rendering {
 
 pub(super) mod access;
 pub(super) mod api_keys;
+pub(super) mod audits;
 pub(super) mod ballots;
 pub(super) mod batches;
 mod csv;
@@ -26,6 +27,7 @@ pub(super) mod problems;
 pub(super) mod receipts;
 pub(super) mod selections;
 pub(super) mod status;
+pub(super) mod status_history;
 pub(super) mod streams;
 pub(super) mod top;
 pub(super) mod trail;

@@ -9,7 +9,7 @@ use super::polls::{PollBody, body};
 use crate::domain::PollId;
 use crate::http::conditional::{self, Found, NotModified, Offered, TagHeader};
 use crate::http::description::{examples, problems, values};
-use crate::http::extract::{Field, Form, Query, Takes};
+use crate::http::extract::{Field, Form, Query, Takes, page};
 use crate::http::problem::Problem;
 use crate::http::state::AppState;
 
@@ -51,11 +51,7 @@ pub struct PollPage {
 impl PollListQuery {
     /// What is asked for, if all of it is allowed.
     pub(in crate::http) fn into_page(self) -> Result<PollPage, Problem> {
-        let limit = self.limit.unwrap_or(PAGE_DEFAULT_POLLS);
-        if !(1..=PAGE_LIMIT_POLLS).contains(&limit) {
-            let detail = format!("limit is {limit}; it takes 1 to {PAGE_LIMIT_POLLS}.");
-            return Err(Problem::invalid("limit", detail));
-        }
+        let limit = page::limit(self.limit, PAGE_DEFAULT_POLLS, PAGE_LIMIT_POLLS)?;
         Ok(PollPage {
             before: self.before.unwrap_or(i64::MAX),
             limit,
@@ -109,20 +105,11 @@ pub async fn list(
             polls: polls.iter().map(body).collect(),
             next_before,
         })?;
-        let next = next_before.map(|before| next_page(request.query_string(), before));
+        let next =
+            next_before.map(|before| page::next("/v1/polls", request.query_string(), "before", before));
         Ok(Found::with_counts(body, &read).with_next(next))
     })
     .await
-}
-
-/// The path of the page below `before`, with the other parameters of this query.
-fn next_page(query: &str, before: PollId) -> String {
-    let parts = query.split('&').filter(|part| !part.is_empty());
-    let others: String = parts
-        .filter(|part| !part.starts_with("before="))
-        .map(|part| format!("&{part}"))
-        .collect();
-    format!("/v1/polls?before={before}{others}")
 }
 
 problems!(ListProblems: ADDRESSES, STORES);

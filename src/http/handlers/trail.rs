@@ -10,7 +10,7 @@ use super::items::moment;
 use crate::domain::{Act, ActKind, Moment, TrailFilter};
 use crate::http::access::Admin;
 use crate::http::description::{problems, values};
-use crate::http::extract::{Field, Form, Query, Takes};
+use crate::http::extract::{Field, Form, Query, Takes, page};
 use crate::http::problem::Problem;
 use crate::http::state::AppState;
 
@@ -59,15 +59,8 @@ impl Form for TrailQuery {
 impl TrailQuery {
     /// What is asked for, and how many acts of it.
     pub(in crate::http) fn into_filter(self) -> Result<(TrailFilter, i64), Problem> {
-        let limit = self.limit.unwrap_or(TRAIL_DEFAULT_ACTS);
-        if !(1..=TRAIL_LIMIT_ACTS).contains(&limit) {
-            let detail = format!("limit is {limit}; it takes 1 to {TRAIL_LIMIT_ACTS}.");
-            return Err(Problem::invalid("limit", detail));
-        }
-        if let Some(before) = self.before.filter(|before| *before < 1) {
-            let detail = format!("before is {before}; it takes 1 or more.");
-            return Err(Problem::invalid("before", detail));
-        }
+        let limit = page::limit(self.limit, TRAIL_DEFAULT_ACTS, TRAIL_LIMIT_ACTS)?;
+        let before = page::before(self.before)?;
         if let Some(who) = &self.who {
             let characters = who.chars().count();
             if !(1..=WHO_LIMIT_CHARACTERS).contains(&characters) || who.contains('\0') {
@@ -85,7 +78,7 @@ impl TrailQuery {
         let filter = TrailFilter {
             since: moment("since", self.since)?,
             until: moment("until", self.until)?,
-            before_id: self.before,
+            before_id: before,
             who: self.who,
             what: self.what,
         };

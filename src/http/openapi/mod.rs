@@ -20,9 +20,9 @@ use self::kept::Kept;
 use self::shared::Shared;
 use super::description::{problems, values};
 use super::handlers::{
-    access, api_keys, ballots, batches, edits, health, held_votes, history, items, lists, pages, poll_lists,
-    polls, problems as problem_pages, receipts, selections, status, streams, top, trail, voidings, voter,
-    votes,
+    access, api_keys, audits, ballots, batches, edits, health, held_votes, history, items, lists, pages,
+    poll_lists, polls, problems as problem_pages, receipts, selections, status, status_history, streams, top,
+    trail, voidings, voter, votes,
 };
 use super::problem;
 
@@ -57,8 +57,8 @@ const CONTENT_TYPE: &str = "application/json";
         access::of_item, access::set_item, access::of_poll, access::set_poll,
         voter::create, voter::show, voter::forget,
         api_keys::create, api_keys::list, api_keys::rotate, api_keys::revoke,
-        status::show, status::history, status::ask_audit,
-        voidings::create, voidings::list, voidings::show, voidings::resume, voidings::undo,
+        status::show, status_history::show, audits::ask,
+        voidings::new::create, voidings::list, voidings::show, voidings::resume, voidings::undo,
         trail::list,
         problem_pages::list, problem_pages::show,
         health::live, health::ready, health::metrics,
