@@ -150,8 +150,8 @@ async fn each_route_takes_the_credentials_that_the_table_says_and_no_other() {
         "anonymous,voters,visitors,admin,report",
     ] {
         let what: Open = open.parse().expect("names");
-        let base = tally
-            .another_server_with(|options| {
+        let (base, _stop) = tally
+            .server_until_dropped(|options| {
                 options.open = what;
                 knows_voters(options);
             })

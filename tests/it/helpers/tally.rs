@@ -209,15 +209,27 @@ impl Tally {
 
     /// The same with other options.
     pub async fn another_server_with(&self, edit: impl FnOnce(&mut ServerOptions)) -> String {
+        let (base, stop) = self.server_until_dropped(edit).await;
+        std::mem::forget(stop);
+        base
+    }
+
+    /// Starts a second server that stops when the sender is dropped: many at once would take all
+    /// connections that Postgres allows.
+    pub async fn server_until_dropped(
+        &self,
+        edit: impl FnOnce(&mut ServerOptions),
+    ) -> (String, oneshot::Sender<()>) {
         let server = server(&self.stores, edit);
         let base = format!("http://{}", server.address().expect("an address"));
-        tokio::spawn(server.run(std::future::pending()));
+        let (stop, stopped) = oneshot::channel::<()>();
+        tokio::spawn(server.run(async { drop(stopped.await) }));
         super::eventually("the second server is ready", async || {
             let answer = self.http.get(format!("{base}/health/ready")).send().await.ok()?;
             (answer.text().await.ok()?.contains("\"ready\"")).then_some(())
         })
         .await;
-        base
+        (base, stop)
     }
 
     /// Sends a request without a body, or with a JSON body.
