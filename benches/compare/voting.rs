@@ -45,6 +45,8 @@ pub struct Row {
     pub closed_loop_ms: Latency,
     /// At half of the system's own maximum. A latency begins when its request was due.
     pub open_loop_ms: Option<OpenLatency>,
+    /// The part of the requests that were answered with 304.
+    pub unchanged_part: f64,
     /// Null when the workload has no votes.
     pub cpu_us_per_vote: Option<CpuEach>,
     pub cpu_us_per_request: CpuEach,
@@ -130,6 +132,10 @@ pub async fn measure(
     } else {
         None
     };
+    let beside = (case.votes_beside > 0.0).then(|| {
+        let per_second = case.votes_beside;
+        start(Mix::Votes, Pace::Open { per_second }, 3)
+    });
     let load = start(case.mix, Pace::Closed, 1);
     sleep(warm_up).await;
     let (wal_before, before) = (stores.wal_bytes().await, processes.cpu());
@@ -138,6 +144,10 @@ pub async fn measure(
     let cpu = processes.cpu().since(before);
     let wal_bytes = stores.wal_bytes().await - wal_before;
     let closed = load.stop().await;
+    let beside = match beside {
+        Some(load) => Some(load.stop().await),
+        None => None,
+    };
     let requests_per_second = closed.requests as f64 / closed.measured.as_secs_f64();
 
     let open = if case.open_loop && requests_per_second > 0.0 {
@@ -155,6 +165,7 @@ pub async fn measure(
         .into_iter()
         .chain(open.as_ref().map(|(_, open)| open))
         .chain(&voted)
+        .chain(&beside)
         .collect();
     let answered: Result<(), String> = loads.iter().try_for_each(|load| load.expect_all_answered());
     let checked = match answered.and(servers.stop(stores, &database).await) {
@@ -182,6 +193,7 @@ pub async fn measure(
             requests_per_second: *per_second,
             latency: Latency::of(&open.latency_us),
         }),
+        unchanged_part: closed.unchanged as f64 / closed.requests.max(1) as f64,
         cpu_us_per_vote: (votes > 0).then(|| cpu.each(closed.cpu, votes)),
         cpu_us_per_request: cpu.each(closed.cpu, closed.requests),
         generator_busy: closed.cpu.as_secs_f64() / closed.measured.as_secs_f64(),

@@ -26,6 +26,8 @@ const BATCH_VOTES: usize = 100;
 /// Connections that send such requests: their votes fit into the queue of one thread of two, so
 /// that none is refused.
 const BATCH_CONNECTIONS: usize = 16;
+/// Votes a second on an item that many poll.
+const VOTES_BESIDE_READS: f64 = 100.0;
 /// How much longer a slow sync takes. On one machine, Postgres' own `commit_delay` has the
 /// effect of a slower disk or a synchronous standby.
 const SLOW_SYNC: Duration = Duration::from_millis(2);
@@ -43,6 +45,8 @@ pub struct Case {
     /// How much longer each sync of Postgres' write-ahead log takes.
     pub sync_delay: Duration,
     pub with: With,
+    /// Votes a second on the same items beside the requests.
+    pub votes_beside: f64,
     /// Whether latency is also measured at half of the system's own maximum.
     pub open_loop: bool,
 }
@@ -118,6 +122,7 @@ const HOT: Case = Case {
     template: EMPTY,
     sync_delay: Duration::ZERO,
     with: With::Nothing,
+    votes_beside: 0.0,
     open_loop: false,
 };
 
@@ -348,10 +353,14 @@ fn voter_ids() -> [Workload; 2] {
     ]
 }
 
-fn reads(settings: &Settings) -> [Workload; 4] {
+fn reads(settings: &Settings) -> [Workload; 5] {
     let with = |mix| Case { mix, ..UNIFORM };
     let readers = [NoOp, Transaction, Recipe, Tally];
     let compared: &[System] = if settings.quick { &[NoOp, Tally] } else { &readers };
+    let again = Case {
+        mix: Mix::ReadsAgain,
+        ..HOT
+    };
     [
         Workload::new(
             "nine_reads",
@@ -375,10 +384,15 @@ fn reads(settings: &Settings) -> [Workload; 4] {
         ),
         Workload::new(
             "reads_again",
-            "the same, every second one with a tag: 304",
+            "the same, every second one with the tag of the answer before: 304",
+            again.on(&[Tally]),
+        ),
+        Workload::new(
+            "reads_again_voted",
+            "the same, while the item gets 100 votes a second",
             Case {
-                mix: Mix::ReadsAgain,
-                ..HOT
+                votes_beside: VOTES_BESIDE_READS,
+                ..again
             }
             .on(&[Tally]),
         ),

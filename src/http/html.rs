@@ -60,6 +60,20 @@ impl Display for Code {
     }
 }
 
+/// A template with the HTML that `value` gives for each `{{name}}` in it. What it gives is not looked at again.
+pub(super) fn fill(template: &str, value: impl Fn(&str) -> String) -> String {
+    let mut filled = String::with_capacity(template.len());
+    let mut rest = template;
+    while let Some((before, named)) = rest.split_once("{{")
+        && let Some((name, after)) = named.split_once("}}")
+    {
+        filled.push_str(before);
+        filled.push_str(&value(name));
+        rest = after;
+    }
+    filled + rest
+}
+
 /// Markdown without its links' addresses.
 pub(super) fn without_links(text: &str) -> String {
     let mut plain = String::new();
@@ -94,6 +108,15 @@ mod tests {
             Prose(text).to_string(),
             "a &lt; b &amp; &quot;c&quot; &gt; &#39;d&#39; <code>&lt;script&gt;</code>"
         );
+    }
+
+    #[test]
+    fn what_fills_a_template_is_not_filled_itself() {
+        let value = |name: &str| match name {
+            "a" => "{{b}}".to_owned(),
+            _ => "2".to_owned(),
+        };
+        assert_eq!(fill("{{a}} {{b}} {{", value), "{{b}} 2 {{");
     }
 
     #[test]

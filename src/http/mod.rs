@@ -8,6 +8,7 @@
 //! - `extract`: reads bodies, paths and queries, strictly.
 //! - `access`: who may do what.
 //! - `html`: text in HTML.
+//! - `assets`, `kept`, `gzip`: what pages load, answers that do not change, and how both are compressed.
 //! - `keys`: which items and polls the frontend's own keys are of.
 //! - `problem`: every error, as problem+json, and the table of problem types.
 //! - `connection`, `limits`: what a client may take of the server.
@@ -17,12 +18,15 @@
 //! - `observe`: the id, log line and time of every request.
 
 pub mod access;
+mod assets;
 mod conditional;
 mod connection;
 mod description;
 mod extract;
+mod gzip;
 mod handlers;
 mod html;
+mod kept;
 mod keys;
 pub mod limits;
 mod observe;

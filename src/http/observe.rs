@@ -57,7 +57,7 @@ pub async fn observe(
 
 /// The parts of the paths of the route table. Whatever else stands in a path may name a voter or be
 /// a secret, however it is encoded.
-const WORDS: [&str; 41] = [
+const WORDS: [&str; 35] = [
     "",
     "v1",
     "items",
@@ -78,18 +78,12 @@ const WORDS: [&str; 41] = [
     "access",
     "stream",
     "history",
-    "page.css",
-    "page.js",
+    "assets",
     "embed",
     "embed.js",
-    "embed-page.js",
-    "preview.png",
     "ops",
-    "ops.css",
-    "ops.js",
     "openapi.json",
     "docs",
-    "docs.css",
     "problems",
     "health",
     "live",

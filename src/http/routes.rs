@@ -3,10 +3,11 @@
 use actix_web::http::StatusCode;
 use actix_web::web;
 
+use super::assets;
 use super::handlers::{
     access, api_keys, audits, ballots, batches, edits, health, held_votes, history, items, lists, pages,
-    poll_lists, polls, problems, receipts, selections, status, status_history, streams, top, trail, voidings,
-    voter, votes,
+    pages::voting, poll_lists, polls, problems, receipts, selections, status, status_history, streams, top,
+    trail, voidings, voter, votes,
 };
 use super::observe;
 use super::openapi;
@@ -72,21 +73,15 @@ pub(super) fn add(app: &mut web::ServiceConfig) {
     resource!("/v1/voidings/{id}/resume", allow = "POST", post => voidings::resume);
     resource!("/v1/voidings/{id}/undo", allow = "POST", post => voidings::undo);
     resource!("/v1/trail", allow = "GET, HEAD", get => trail::list, head => trail::list);
-    resource!("/", allow = "GET, HEAD", get => pages::html, head => pages::html);
-    resource!("/page.css", allow = "GET, HEAD", get => pages::css, head => pages::css);
-    resource!("/items/{id}", allow = "GET, HEAD", get => pages::item, head => pages::item);
-    resource!("/polls/{id}", allow = "GET, HEAD", get => pages::poll, head => pages::poll);
+    resource!("/", allow = "GET, HEAD", get => voting::home, head => voting::home);
+    resource!("/items/{id}", allow = "GET, HEAD", get => voting::item, head => voting::item);
+    resource!("/polls/{id}", allow = "GET, HEAD", get => voting::poll, head => voting::poll);
+    resource!("/assets/{name}", allow = "GET, HEAD", get => assets::show, head => assets::show);
     resource!("/embed", allow = "GET, HEAD", get => pages::embed_html, head => pages::embed_html);
     resource!("/embed.js", allow = "GET, HEAD", get => pages::elements, head => pages::elements);
-    resource!("/embed-page.js", allow = "GET, HEAD", get => pages::embed_page_script, head => pages::embed_page_script);
-    resource!("/preview.png", allow = "GET, HEAD", get => pages::preview, head => pages::preview);
-    resource!("/page.js", allow = "GET, HEAD", get => pages::script, head => pages::script);
     resource!("/ops", allow = "GET, HEAD", get => pages::operator_html, head => pages::operator_html);
-    resource!("/ops.css", allow = "GET, HEAD", get => pages::operator_css, head => pages::operator_css);
-    resource!("/ops.js", allow = "GET, HEAD", get => pages::operator_script, head => pages::operator_script);
     resource!("/openapi.json", allow = "GET, HEAD", get => openapi::document, head => openapi::document);
     resource!("/docs", allow = "GET, HEAD", get => openapi::page, head => openapi::page);
-    resource!("/docs.css", allow = "GET, HEAD", get => openapi::style, head => openapi::style);
     resource!("/problems", allow = "GET, HEAD", get => problems::list, head => problems::list);
     resource!("/problems/{slug}", allow = "GET, HEAD", get => problems::show, head => problems::show);
     resource!("/health/live", allow = "GET, HEAD", get => health::live, head => health::live);

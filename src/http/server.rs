@@ -23,6 +23,7 @@ use super::access::{
 };
 use super::conditional::KnownAnswers;
 use super::connection::{ClientLimits, Connection, Places};
+use super::handlers::pages;
 use super::keys::KeyCache;
 use super::limits::{
     BACKLOG_LIMIT_CONNECTIONS, DISCONNECT_LIMIT, REFUSAL_LIMIT_CONNECTIONS_PER_THREAD, THREADS_LIMIT,
@@ -221,7 +222,10 @@ impl Server {
             app.app_data(web::Data::new(state)).configure(routes::add);
         };
         // Beside: until this listens to signals, they would end the program at once.
-        tokio::task::spawn_blocking(openapi::prepare);
+        tokio::task::spawn_blocking(|| {
+            pages::prepare();
+            openapi::prepare();
+        });
         let server = start(self.listener, clients, shutdown_limit, routes)?;
         let mut progress = ProgressNotes::new(ledger, live_counts.clone());
 

@@ -310,7 +310,7 @@ test("axe finds no fault on any page in either scheme, and no page is wider than
       for (const [device, viewport] of Object.entries({ desktop: { width: 1000, height: 720 }, phone: { width: 390, height: 720 }, narrow: { width: 320, height: 256 } })) {
         const page = await person({ viewport, colorScheme });
         await page.goto(base + address);
-        if (["home", "poll"].includes(name)) await page.getByText("The noodle bar").first().waitFor();
+        if (["home", "poll"].includes(name)) await page.getByRole("button", { name: /^The noodle bar/ }).first().waitFor();
         const { violations } = await page.evaluate(`${axe}; axe.run()`);
         const faults = violations.map((one) => [one.id, ...one.nodes.map((node) => node.target.flat().join(" "))].join(" "));
         assert.deepEqual(faults, [], `${name} ${colorScheme} ${device}`);

@@ -233,11 +233,15 @@ async fn the_page_loads_nothing_from_elsewhere() {
     let tally = Tally::start().await;
     for (path, kind) in [
         ("/", "text/html"),
-        ("/page.css", "text/css"),
+        ("/embed", "text/html"),
+        ("/assets/page-0000000000.css", "text/css"),
         ("/ops", "text/html"),
-        ("/ops.css", "text/css"),
-        ("/ops.js", "text/javascript"),
-        ("/page.js", "text/javascript"),
+        ("/assets/ops-0000000000.css", "text/css"),
+        ("/assets/ops-0000000000.js", "text/javascript"),
+        ("/assets/page-0000000000.js", "text/javascript"),
+        ("/assets/embed-0000000000.js", "text/javascript"),
+        ("/assets/embed-page-0000000000.js", "text/javascript"),
+        ("/embed.js", "text/javascript"),
     ] {
         let response = tally
             .http

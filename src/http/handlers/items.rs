@@ -63,9 +63,9 @@ impl Form for NewItemBody {
 #[schema(as = Item)]
 pub(super) struct ItemBody<'a> {
     #[schema(value_type = values::Id)]
-    id: ItemId,
+    pub(super) id: ItemId,
     #[schema(value_type = values::Name)]
-    name: &'a str,
+    pub(super) name: &'a str,
     /// Your own key, if the item has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = values::Key)]
@@ -76,7 +76,7 @@ pub(super) struct ItemBody<'a> {
     /// The current count, up-votes less down-votes; the saved one while Redis is unavailable.
     /// Null for a choice of a poll whose results are hidden: the poll shows them once it closes.
     #[schema(required, value_type = Option<values::NetCount>)]
-    vote_count: Option<i64>,
+    pub(super) vote_count: Option<i64>,
     #[schema(required, value_type = Option<values::UpOrDownCount>)]
     up_count: Option<i64>,
     #[schema(required, value_type = Option<values::UpOrDownCount>)]

@@ -139,9 +139,9 @@ pub(super) fn open_and_close(
 #[schema(as = Poll)]
 pub(super) struct PollBody {
     #[schema(value_type = values::Id)]
-    id: PollId,
+    pub(super) id: PollId,
     #[schema(value_type = values::Name)]
-    title: String,
+    pub(super) title: String,
     /// Your own key, if the poll has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = values::Key)]
@@ -160,18 +160,18 @@ pub(super) struct PollBody {
     max_choices: Option<i16>,
     /// When votes are taken from.
     #[schema(required, value_type = Option<values::Time>)]
-    opens_at: Option<Moment>,
+    pub(super) opens_at: Option<Moment>,
     /// Until when votes are taken.
     #[schema(required, value_type = Option<values::Time>)]
-    closes_at: Option<Moment>,
+    pub(super) closes_at: Option<Moment>,
     #[schema(value_type = State)]
-    state: &'static str,
+    pub(super) state: &'static str,
     /// Whether the counts are shown before the poll closes.
     results_before_close: bool,
     /// How many voters hold a choice; null while the counts are hidden, of which it tells.
     #[schema(required, value_type = Option<values::Total>)]
-    voter_count: Option<i64>,
-    choices: Vec<ChoiceBody>,
+    pub(super) voter_count: Option<i64>,
+    pub(super) choices: Vec<ChoiceBody>,
     /// Whether all counts are current; if not, Redis is unavailable, and some are the saved ones.
     current: bool,
     /// Whether the poll has closed and the counts never change again.
@@ -191,17 +191,17 @@ enum State {
 /// A choice of a poll, and its count.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Choice)]
-struct ChoiceBody {
+pub(super) struct ChoiceBody {
     #[schema(value_type = values::Id)]
     item_id: ItemId,
     #[schema(value_type = values::Name)]
-    name: String,
+    pub(super) name: String,
     /// Null until the poll closes, if its results are hidden.
     #[schema(required, value_type = Option<values::NetCount>)]
-    vote_count: Option<i64>,
+    pub(super) vote_count: Option<i64>,
     /// The part of all votes in the poll, 0 to 1; null without a vote.
     #[schema(required)]
-    share: Option<f64>,
+    pub(super) share: Option<f64>,
 }
 
 /// The columns of a poll's results in CSV.

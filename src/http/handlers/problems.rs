@@ -1,8 +1,8 @@
 //! `/problems`: what each problem type means. docs/PROBLEMS.md, embedded in the binary.
 
+use actix_web::http::header;
 use actix_web::{HttpRequest, HttpResponse};
 
-use super::pages::file;
 use crate::http::description::{problems, values};
 use crate::http::problem::{DOCUMENT, Problem, sections};
 
@@ -23,7 +23,16 @@ const CONTENT_TYPE: &str = "text/markdown; charset=utf-8";
     )
 )]
 pub async fn list() -> HttpResponse {
-    file(CONTENT_TYPE, DOCUMENT)
+    file(DOCUMENT)
+}
+
+/// A text that is embedded in the binary.
+fn file(text: &'static str) -> HttpResponse {
+    HttpResponse::Ok()
+        .insert_header((header::CONTENT_TYPE, CONTENT_TYPE))
+        .insert_header((header::CONTENT_SECURITY_POLICY, "default-src 'none'"))
+        .insert_header((header::CACHE_CONTROL, "no-cache"))
+        .body(text)
 }
 
 problems!(PageProblems);
@@ -48,7 +57,7 @@ problems!(PageProblems);
 pub async fn show(request: HttpRequest) -> Result<HttpResponse, Problem> {
     let slug = request.match_info().query("slug");
     match sections().find(|(heading, _)| *heading == slug) {
-        Some((_, text)) => Ok(file(CONTENT_TYPE, text)),
+        Some((_, text)) => Ok(file(text)),
         None => Err(Problem::not_found(request.path())),
     }
 }

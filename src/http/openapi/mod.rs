@@ -3,9 +3,7 @@
 //!
 //! - `shared`: what each operation has alike: headers, credentials, who may ask.
 //! - `page`: the page; `schemas`: the bodies in words. `samples`: a call of each operation, with curl and in JavaScript.
-//! - `kept`: answers that a browser keeps, and asks for again.
 
-mod kept;
 mod page;
 mod samples;
 mod schemas;
@@ -16,14 +14,15 @@ use std::sync::LazyLock;
 use actix_web::{HttpRequest, HttpResponse};
 use utoipa::OpenApi;
 
-use self::kept::Kept;
 use self::shared::Shared;
+use super::assets;
 use super::description::{problems, values};
 use super::handlers::{
     access, api_keys, audits, ballots, batches, edits, health, held_votes, history, items, lists, pages,
     poll_lists, polls, problems as problem_pages, receipts, selections, status, status_history, streams, top,
     trail, voidings, voter, votes,
 };
+use super::kept::{Fresh, Kept};
 use super::problem;
 
 /// The content type of the document: JSON, which every tool reads.
@@ -62,7 +61,7 @@ const CONTENT_TYPE: &str = "application/json";
         trail::list,
         problem_pages::list, problem_pages::show,
         health::live, health::ready, health::metrics,
-        pages::html, pages::item, pages::poll, pages::embed_html, pages::operator_html, document, page,
+        pages::voting::home, pages::voting::item, pages::voting::poll, pages::embed_html, pages::operator_html, document, page,
     ),
     // utoipa finds what bodies name, and not what parameters and problems name.
     components(schemas(
@@ -74,21 +73,28 @@ const CONTENT_TYPE: &str = "application/json";
 )]
 struct Description;
 
+/// What a page may load: its own style sheet and icon.
+const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'none'; frame-ancestors 'none'; base-uri 'none'";
+
 /// The document, as text.
-static DOCUMENT: LazyLock<Kept> =
-    LazyLock::new(|| Kept::new(CONTENT_TYPE, Description::openapi().to_json().unwrap_or_default()));
+static TEXT: LazyLock<String> = LazyLock::new(|| Description::openapi().to_json().unwrap_or_default());
+
+/// The document, as it is sent.
+static DOCUMENT: LazyLock<Kept> = LazyLock::new(|| Kept::new(CONTENT_TYPE, CONTENT_SECURITY_POLICY, text()));
 
 /// The page.
-static PAGE: LazyLock<Kept> =
-    LazyLock::new(|| Kept::new("text/html; charset=utf-8", page::of(&Description::openapi())));
-
-/// The page's style sheet.
-static STYLE: LazyLock<Kept> =
-    LazyLock::new(|| Kept::new("text/css; charset=utf-8", include_str!("docs.css").to_owned()));
+static PAGE: LazyLock<Kept> = LazyLock::new(|| {
+    let page = page::of(&Description::openapi());
+    Kept::new(
+        "text/html; charset=utf-8",
+        CONTENT_SECURITY_POLICY,
+        assets::addressed(&page),
+    )
+});
 
 /// The description of the HTTP interface: OpenAPI 3.1, as JSON.
 pub fn text() -> &'static str {
-    DOCUMENT.text()
+    &TEXT
 }
 
 /// Makes the document and the page, which takes some milliseconds, before a request waits for them.
@@ -116,7 +122,7 @@ pub(super) fn prepare() {
     )
 )]
 pub(super) async fn document(request: HttpRequest) -> HttpResponse {
-    DOCUMENT.answer(&request)
+    DOCUMENT.answer(&request, Fresh::IfAsked)
 }
 
 problems!(DocumentProblems);
@@ -140,12 +146,7 @@ problems!(DocumentProblems);
     )
 )]
 pub(super) async fn page(request: HttpRequest) -> HttpResponse {
-    PAGE.answer(&request)
+    PAGE.answer(&request, Fresh::IfAsked)
 }
 
 problems!(DocsProblems);
-
-/// Shows the page's style sheet.
-pub(super) async fn style(request: HttpRequest) -> HttpResponse {
-    STYLE.answer(&request)
-}

@@ -50,8 +50,8 @@ fn write_page(out: &mut String, document: &OpenApi) -> fmt::Result {
         out,
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <title>{0}: HTTP interface</title>\n<link rel=\"icon\" href=\"data:,\">\n\
-         <link rel=\"stylesheet\" href=\"/docs.css\">\n</head>\n<body>\n\
+         <title>{0}: HTTP interface</title>\n<link rel=\"icon\" href=\"/assets/icon.svg\">\n\
+         <link rel=\"stylesheet\" href=\"/assets/docs.css\">\n</head>\n<body>\n\
          <a class=\"skip\" href=\"#main\">Skip to the content</a>\n<header>\n<h1>{0}: HTTP interface</h1>\n\
          <p>The same <a href=\"/openapi.json\">for programs</a>, in OpenAPI {1}.</p>\n</header>\n",
         Escaped(title),

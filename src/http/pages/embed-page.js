@@ -1,5 +1,5 @@
 // The page that makes a snippet, and shows it working.
-import "/embed.js";
+import "/assets/embed.js";
 
 const by = (id) => document.getElementById(id);
 const ACCENT = by("accent").value;

@@ -265,7 +265,7 @@ sheet.replaceSync(`
   --accent: var(--tally-accent, light-dark(#3546c9, #a3afff)); --fill: var(--tally-fill, light-dark(#e4e8fd, #2b3263));
   --soft: var(--tally-soft, light-dark(#565d6b, #a6adba)); --line: var(--tally-line, light-dark(#dddfe4, #323844));
   --bad: var(--tally-bad, light-dark(#b3261e, #ff9d94)); --round: var(--tally-radius, 0.75rem); }
-:host([hidden]), [hidden] { display: none !important; }
+:host([hidden]), [hidden], slot ~ * { display: none !important; }
 * { box-sizing: border-box; }
 [part~="count"], [part~="share"] { font-variant-numeric: tabular-nums; }
 [part="box"] { display: flex; flex-wrap: wrap; gap: 0.25rem 1rem; align-items: center; }
@@ -280,6 +280,7 @@ button[aria-disabled="true"] { cursor: default; }
 button:focus-visible, input:focus-visible { outline: 3px solid var(--accent); outline-offset: 2px; }
 @media (hover: hover) { button:not([aria-disabled="true"]):hover { border-color: var(--accent); } }
 [part="message"], [part="note"] { margin: 0; }
+[part="message"]:empty, [part="note"]:empty { position: absolute; }
 [part="message"]:not(:empty), [part="note"]:not(:empty) { flex-basis: 100%; margin: 0.5rem 0 0; color: var(--soft); font-size: 0.92em; overflow-wrap: anywhere; }
 [part="message"].bad { color: var(--bad); }
 [part="title"] { margin: 0 0 0.75rem; font-size: 1.15em; font-weight: 650; line-height: 1.25; overflow-wrap: anywhere; text-wrap: balance; }
@@ -288,11 +289,13 @@ button:focus-visible, input:focus-visible { outline: 3px solid var(--accent); ou
 [part="choice"][aria-pressed="true"] { color: inherit; background: none; border-color: var(--accent); box-shadow: inset 0 0 0 1px var(--accent); }
 [part="bar"] { position: absolute; inset: 0; z-index: -1; background: var(--fill); transform-origin: 0 0; transform: scaleX(var(--share, 0)); transition: transform 0.4s ease-out; }
 :host(:dir(rtl)) [part="bar"] { transform-origin: 100% 0; }
-[part="choice"] .mark { color: var(--accent); visibility: hidden; }
-[part="choice"][aria-pressed="true"] .mark { visibility: visible; }
+[part="choice"] .mark { width: 1.2rem; height: 1.2rem; padding: 0.15rem; color: transparent; border: 1.5px solid var(--soft); border-radius: 50%; }
+[part="choice"][aria-pressed="true"] .mark { color: var(--tally-on-accent, light-dark(#ffffff, #12142b)); background: var(--accent); border-color: var(--accent); }
+[part="choice"][aria-disabled="true"]:not([aria-pressed="true"]) .mark { visibility: hidden; }
 [part="choice-name"] { min-width: 0; overflow-wrap: anywhere; }
 [part="figures"] { display: flex; gap: 0.6rem; align-items: baseline; }
 [part~="share"] { font-weight: 650; }
+[part~="share"]:empty { display: none; }
 [part="figures"] [part="count"] { color: var(--tally-ink, inherit); font-size: 0.92em; }
 [part="ballot"] { display: grid; gap: 0.25rem; margin: 0 0 0.75rem; color: var(--soft); font-size: 0.92em; }
 input { font: inherit; width: 100%; min-height: 2.75rem; padding: 0 0.75rem; color: inherit; background: var(--tally-card, transparent); border: 1px solid var(--soft); border-radius: calc(var(--round) * 0.75); }
@@ -303,10 +306,11 @@ svg.chart polyline { fill: none; stroke: var(--accent); stroke-width: 2; vector-
 svg.chart line { stroke: var(--line); vector-effect: non-scaling-stroke; }
 .ends { display: flex; justify-content: space-between; color: var(--soft); font-size: 0.85em; }
 .line-1 { stroke-dasharray: 6 4; } .line-2 { stroke-dasharray: 2 4; } .line-3 { stroke-dasharray: 10 4 2 4; } .line-4 { stroke-dasharray: 1 6; }
+.legend li { display: flex; align-items: center; }
 .legend { display: flex; flex-wrap: wrap; gap: 0.25rem 1rem; margin: 0.5rem 0 0; padding: 0; list-style: none; font-size: 0.92em; }
-.legend svg { width: 1.8rem; height: 0.6rem; margin-inline-end: 0.4rem; }
+.legend svg.chart { width: 1.8rem; height: 0.6rem; margin-inline-end: 0.4rem; }
 @media (prefers-reduced-motion: reduce) { [part="bar"] { transition: none; } }
-@media (forced-colors: active) { [part="bar"] { background: Highlight; opacity: 0.35; } button[aria-pressed="true"] { border-color: Highlight; } }
+@media (forced-colors: active) { [part="bar"] { background: Highlight; opacity: 0.35; } button[aria-pressed="true"] { border-color: Highlight; } [part="choice"][aria-pressed="true"] .mark { forced-color-adjust: none; color: HighlightText; background: Highlight; } }
 `);
 
 const inline = new CSSStyleSheet();
@@ -336,6 +340,7 @@ const when = (text) => new Date(text).toLocaleString(undefined, { dateStyle: "me
 
 class Watching extends HTMLElement {
   #watched = null;
+  #before = document.createElement("slot");
   // What the voter holds on it is shown.
   wantsHeld = false;
   constructor() {
@@ -343,15 +348,27 @@ class Watching extends HTMLElement {
     this.root = this.attachShadow({ mode: "open" });
     this.root.adoptedStyleSheets = [sheet];
     this.build();
+    // What the page has between the tags stands here until there is something to show.
+    this.root.prepend(this.#before);
+  }
+  #begin() {
+    this.#before.remove();
   }
   get reference() {
     return this.getAttribute(this.constructor.kind);
   }
   connectedCallback() {
+    if (!this.hasChildNodes()) this.#begin();
     this.#follow();
   }
   disconnectedCallback() {
     this.#follow(null);
+  }
+  // Shows an item or a poll, as the server answers it.
+  show(one) {
+    this.#begin();
+    this.render(one);
+    this.emit("tally-counts", one);
   }
   attributeChangedCallback() {
     if (this.isConnected) this.#follow();
@@ -367,6 +384,7 @@ class Watching extends HTMLElement {
     this.dispatchEvent(new CustomEvent(name, { detail, bubbles: true, composed: true }));
   }
   missing(text) {
+    this.#begin();
     this.say?.(text, true);
     this.emit("tally-error", { message: text });
   }
@@ -380,10 +398,9 @@ class Count extends Watching {
     this.root.adoptedStyleSheets = [sheet, inline];
     this.root.append(this.number);
   }
-  show(item) {
+  render(item) {
     const field = { up: "up_count", down: "down_count" }[this.getAttribute("show")] ?? "vote_count";
     this.number.textContent = item[field] === null ? "–" : item[field].toLocaleString();
-    this.emit("tally-counts", item);
   }
   say(text) {
     this.number.textContent = "–";
@@ -456,7 +473,7 @@ class Vote extends Voting {
   press() {
     for (const [button, value] of [[this.up, 1], [this.down, -1]]) button.setAttribute("aria-pressed", String(this.value === value));
   }
-  show(item) {
+  render(item) {
     this.item = item;
     this.name.textContent = item.name;
     this.name.hidden = this.hasAttribute("no-name");
@@ -473,7 +490,6 @@ class Vote extends Voting {
     else if (item.closes_at) notes.push(`Closes ${when(item.closes_at)}.`);
     if (item.max_votes) notes.push(`${(item.up_count + item.down_count).toLocaleString()} of ${plural(item.max_votes, "place", "places")} taken.`);
     this.note.textContent = notes.join(" ");
-    this.emit("tally-counts", item);
   }
   counts({ vote_count }) {
     this.count.textContent = vote_count === null ? "–" : vote_count.toLocaleString();
@@ -554,7 +570,7 @@ class Poll extends Voting {
     this.rows.set(choice.item_id, row);
     return row;
   }
-  show(poll) {
+  render(poll) {
     this.poll = poll;
     this.heading.textContent = poll.title;
     this.heading.hidden = this.hasAttribute("no-title");
@@ -578,7 +594,6 @@ class Poll extends Voting {
     if (poll.state !== "closed" && !poll.results_before_close) notes.push("Results show when it closes.");
     this.note.textContent = notes.join(" ");
     this.press();
-    this.emit("tally-counts", poll);
   }
   press() {
     for (const [item, row] of this.rows) row.button.setAttribute("aria-pressed", String(this.held.has(item)));

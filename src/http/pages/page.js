@@ -1,6 +1,6 @@
 // The page of voters: lists and searches items and polls, and shows one of them by itself. What votes are the
 // elements of embed.js.
-import { ask } from "/embed.js";
+import { ask } from "/assets/embed.js";
 
 const TYPING_MS = 250; // a search waits until the typing rests
 const BACK_AGAIN_MS = 4000;
@@ -17,28 +17,32 @@ const element = (name, attributes) => {
   return one;
 };
 
-// One list: its cards, and a button for the next page.
+// One list: its cards, and a link to the next ones, which adds them here. The server has sent it already, or it
+// is found by a search.
 class List {
-  constructor(title, path, card) {
-    Object.assign(this, { path, card, next: null });
-    this.heading = make("h2", { textContent: title });
-    this.cards = make("ul", { className: "cards" });
-    this.cards.setAttribute("role", "list");
-    this.more = make("button", { type: "button", className: "more", textContent: "Show more", hidden: true });
-    this.more.addEventListener("click", () => this.page());
-    this.section = make("section", { hidden: true }, this.heading, this.cards, this.more);
+  constructor(title, path, parameter, card, section = null) {
+    Object.assign(this, { path, parameter, card });
+    this.section = section ?? make("section", {}, make("h2", { textContent: title }), make("ul", { className: "cards", role: "list" }));
+    this.cards = this.section.querySelector(".cards");
+    this.more = this.section.querySelector(".more") ?? make("a", { className: "more", textContent: "Show more" });
+    this.next = this.more.dataset.next ?? null;
+    this.more.addEventListener("click", (event) => {
+      event.preventDefault();
+      this.page().catch((error) => (by("connection").textContent = error.message));
+    });
   }
   // Throws when the server does not answer.
   async page() {
     const from = this.next;
-    const list = await ask("GET", this.path(from));
-    const items = list.polls ?? list.items;
-    const next = (list.polls ? list.next_before : list.next_after) ?? null;
+    const list = await ask("GET", this.path + (from === null ? "" : `&${this.parameter}=${from}`));
     const first = this.cards.children.length;
-    this.cards.append(...items.map(this.card));
-    this.next = next;
-    this.more.hidden = next === null;
-    this.section.hidden = this.cards.children.length === 0;
+    this.cards.append(...(list.polls ?? list.items).map(this.card));
+    this.next = list[`next_${this.parameter}`] ?? null;
+    if (this.next === null) this.more.remove();
+    else {
+      this.more.href = `/?${this.parameter}=${this.next}`;
+      this.section.append(this.more);
+    }
     if (from !== null) this.cards.children[first]?.querySelector("a")?.focus();
   }
 }
@@ -59,25 +63,32 @@ function item(one) {
   return row;
 }
 
+const lists = (words, sections = []) => {
+  const found = words ? `&search=${encodeURIComponent(words)}` : "";
+  const has = (tag) => sections.find((section) => section.querySelector(tag));
+  return [
+    new List("Polls", `/v1/polls?limit=10${found}`, "before", poll, has("tally-poll")),
+    new List("Items", `/v1/items?choices=false${found}`, "after", item, has("tally-vote")),
+  ];
+};
+
 let search = 0;
 async function home(words) {
   const mine = ++search;
-  const found = words ? `&search=${encodeURIComponent(words)}` : "";
-  const polls = new List("Polls", (before) => `/v1/polls?limit=10${found}${before === null ? "" : `&before=${before}`}`, poll);
-  const items = new List("Items", (after) => `/v1/items?choices=false${found}${after === null ? "" : `&after=${after}`}`, item);
-  const none = make("p", { className: "note", textContent: words ? `Nothing has “${words}” in its name.` : "There is nothing to vote on yet.", hidden: true });
+  const found = lists(words);
+  const said = (text) => make("p", { className: "note", textContent: text });
+  let none = said(words ? `Nothing has “${words}” in its name.` : "There is nothing to vote on yet.");
   try {
-    await Promise.all([polls.page(), items.page()]);
+    await Promise.all(found.map((list) => list.page()));
   } catch (error) {
-    none.textContent = error.message;
-    none.hidden = false;
+    none = said(error.message);
     // The connection may come back.
     setTimeout(() => search === mine && home(words), BACK_AGAIN_MS);
     if (by("view").children.length) return;
   }
   if (search !== mine) return;
-  none.hidden &&= !(polls.section.hidden && items.section.hidden);
-  by("view").replaceChildren(polls.section, items.section, none);
+  const shown = found.filter((list) => list.cards.children.length).map((list) => list.section);
+  by("view").replaceChildren(...(shown.length ? shown : [none]));
 }
 
 function share() {
@@ -96,18 +107,14 @@ function share() {
   return make("form", { className: "more" }, button, said);
 }
 
-function single(kind, reference) {
-  const vote = element(kind === "poll" ? "tally-poll" : "tally-vote", { [kind]: reference, "no-title": "", "no-name": "" });
+// The element is there; here is what comes with it.
+function single(vote) {
   vote.addEventListener("tally-counts", ({ detail }) => {
     by("title").textContent = detail.title ?? detail.name;
   });
-  const history = element("tally-history", { [kind]: reference });
-  by("view").replaceChildren(
-    make("ul", { className: "cards" }, make("li", {}, vote)),
-    make("h2", { textContent: "The last day" }),
-    history,
-    share(),
-  );
+  const kind = vote.hasAttribute("poll") ? "poll" : "item";
+  const history = element("tally-history", { [kind]: vote.getAttribute(kind) });
+  by("view").append(make("h2", { textContent: "The last day" }), history, share());
 }
 
 document.addEventListener("tally-connection", ({ detail }) => {
@@ -115,9 +122,8 @@ document.addEventListener("tally-connection", ({ detail }) => {
   if (detail.connected) setTimeout(() => (by("connection").textContent = ""), BACK_AGAIN_MS);
 });
 
-const { view, reference } = by("main").dataset;
-const asked = new URLSearchParams(location.search).get("search") ?? "";
-by("words").value = asked;
+const { view } = by("main").dataset;
+const asked = by("words").value.trim();
 let typing;
 by("search").addEventListener("submit", (event) => event.preventDefault());
 by("words").addEventListener("input", () => {
@@ -129,5 +135,6 @@ by("words").addEventListener("input", () => {
     home(words);
   }, TYPING_MS);
 });
-if (view === "home") home(asked.trim());
-else single(view, reference);
+if (view !== "home") single(by("view").querySelector("tally-poll, tally-vote"));
+else if (by("view").children.length) lists(asked, [...by("view").querySelectorAll("section")]);
+else home(asked);

@@ -8,6 +8,8 @@ pub(super) struct Connection {
     pub stream: TcpStream,
     /// The part of an answer that has arrived.
     pub partial: Vec<u8>,
+    /// The tag of the last answer that had one.
+    pub tag: Vec<u8>,
     /// When the request under way was due.
     pub due: Instant,
     /// How many votes the request under way casts, and how many rows they are.
@@ -25,12 +27,21 @@ impl Connection {
             address,
             stream,
             partial: Vec::new(),
+            tag: Vec::new(),
             due: Instant::now(),
             votes: 0,
             rows: 0,
             is_busy: false,
         })
     }
+}
+
+/// The tag of an answer, with its quotation marks.
+pub(super) fn tag(answer: &[u8]) -> Option<&[u8]> {
+    const TAG: &[u8] = b"\r\netag: ";
+    let at = answer.windows(TAG.len()).position(|text| text == TAG)? + TAG.len();
+    let length = answer[at..].iter().position(|byte| *byte == b'\r')?;
+    Some(&answer[at..at + length])
 }
 
 /// The status of an answer that has arrived whole.

@@ -13,7 +13,7 @@ use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId as TimerClock, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 use nix::time::{ClockId, clock_gettime};
 
-use super::connection::{Connection, whole};
+use super::connection::{Connection, tag, whole};
 use super::{Control, MEASURE, Outcome, Pace, Requests, Seen, WARM_UP};
 
 /// How often an open loop checks whether a request is due.
@@ -40,6 +40,8 @@ pub(super) struct Generator {
     /// The first voter's number.
     first_voter: u64,
     scratch: Vec<u8>,
+    /// A request with its connection's tag.
+    tagged: Vec<u8>,
     under_way: usize,
     /// The connection that has been idle for longest sends next, so that all are used.
     idle: VecDeque<usize>,
@@ -79,6 +81,7 @@ impl Generator {
             sent: 0,
             first_voter: u64::from(run) << 40,
             scratch: Vec::with_capacity(512),
+            tagged: Vec::with_capacity(512),
             under_way: 0,
             lost: Vec::new(),
             began: None,
@@ -95,6 +98,7 @@ impl Generator {
                 measured: Duration::ZERO,
                 votes: 0,
                 requests: 0,
+                unchanged: 0,
                 latency_us: Histogram::new_with_bounds(1, LATENCY_LIMIT_US, 3).expect("a histogram"),
                 cpu: Duration::ZERO,
             },
@@ -224,7 +228,12 @@ impl Generator {
     fn send(&mut self, at: usize, due: Instant) {
         let request = self.requests.nth(self.sent, self.first_voter, &mut self.scratch);
         let connection = &mut self.connections[at];
-        let written = connection.stream.write(request.text);
+        let text = if request.has_tag && !connection.tag.is_empty() {
+            with_tag(request.text, &connection.tag, &mut self.tagged)
+        } else {
+            request.text
+        };
+        let written = connection.stream.write(text);
         connection.due = due;
         connection.votes = request.votes;
         connection.rows = request.rows;
@@ -263,6 +272,13 @@ impl Generator {
             }
             return None;
         };
+        if self.requests.use_tags()
+            && let Some(tag) = tag(answer)
+            && tag != connection.tag
+        {
+            connection.tag.clear();
+            connection.tag.extend_from_slice(tag);
+        }
         let now = Instant::now();
         let has_succeeded = [*b"201", *b"200", *b"304"].contains(&status);
         let lacks_count = answer.ends_with(WITHOUT_COUNT);
@@ -302,6 +318,7 @@ impl Generator {
         if self.is_measured(due) {
             self.outcome.requests += 1;
             self.outcome.votes += votes;
+            self.outcome.unchanged += u64::from(status == *b"304");
             let micros = u64::try_from(now.saturating_duration_since(due).as_micros()).unwrap_or(u64::MAX);
             self.outcome.latency_us.saturating_record(micros);
         }
@@ -349,6 +366,16 @@ impl Generator {
         self.outcome.failures += 1;
         self.outcome.first_failure.get_or_insert(why);
     }
+}
+
+/// A request without a body, with this tag.
+fn with_tag<'a>(request: &[u8], tag: &[u8], into: &'a mut Vec<u8>) -> &'a [u8] {
+    into.clear();
+    into.extend_from_slice(&request[..request.len() - b"\r\n".len()]);
+    into.extend_from_slice(b"if-none-match: ");
+    into.extend_from_slice(tag);
+    into.extend_from_slice(b"\r\n\r\n");
+    into
 }
 
 /// How many votes of a batch are new ones, by its answer.

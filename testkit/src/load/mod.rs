@@ -92,6 +92,8 @@ pub struct Outcome {
     pub measured: Duration,
     pub votes: u64,
     pub requests: u64,
+    /// Requests of these that were answered with 304.
+    pub unchanged: u64,
     pub latency_us: Histogram<u64>,
     /// The generator's own CPU time.
     pub cpu: Duration,

@@ -33,7 +33,7 @@ pub enum Mix {
     Votes,
     NineReadsToAVote,
     Reads,
-    /// The same; every second one has a tag, and gets 304.
+    /// The same; every second one has the tag of its connection's last answer: 304 while it holds.
     ReadsAgain,
     /// Votes with voter ids; one request in [`CHANGE_EVERY`] changes an earlier vote to −1.
     Changes,
@@ -69,8 +69,6 @@ pub struct Requests {
     /// One for each item, as `reads` and `changes`; without any of the mix, none.
     votes: Vec<Text>,
     reads: Vec<Text>,
-    /// The same with a tag.
-    reads_again: Vec<Text>,
     /// Changes of a vote; moves to a choice.
     changes: Vec<Text>,
     batches: Vec<Text>,
@@ -87,6 +85,8 @@ pub struct Request<'a> {
     pub votes: u64,
     /// How many rows of the ledger they are: a change and a move take a vote back and cast one.
     pub rows: u64,
+    /// Whether it is sent with the tag of its connection's last answer.
+    pub has_tag: bool,
 }
 
 /// How many digits a voter id ends with.
@@ -192,17 +192,10 @@ impl Requests {
             )
         };
         let has_votes = matches!(mix, Mix::Votes | Mix::NineReadsToAVote | Mix::Changes);
-        // Any tag is one that the client has.
-        let read_again = |item| {
-            Text::new(&format!(
-                "GET /v1/items/{item} HTTP/1.1\r\nhost: tally\r\nif-none-match: *\r\n\r\n"
-            ))
-        };
         let has_reads = matches!(mix, Mix::NineReadsToAVote | Mix::Reads | Mix::ReadsAgain);
         Self {
             votes: each(has_votes, used, &vote),
             reads: each(has_reads, used, &read),
-            reads_again: each(mix == Mix::ReadsAgain, used, &read_again),
             changes: match mix {
                 Mix::PollMoves { .. } => each(true, items, &moved),
                 _ => each(mix == Mix::Changes, used, &change),
@@ -223,13 +216,17 @@ impl Requests {
         Self {
             votes: Vec::new(),
             reads: Vec::new(),
-            reads_again: Vec::new(),
             changes: Vec::new(),
             batches: Vec::new(),
             credentials: Some(credentials),
             draws: (0..number(items)).collect(),
             mix: Mix::Credentialed,
         }
+    }
+
+    /// Whether some are sent with the tag of an earlier answer.
+    pub(super) fn use_tags(&self) -> bool {
+        self.mix == Mix::ReadsAgain
     }
 
     /// The request with this number, which counts up from 0. One with a voter id is made in
@@ -239,21 +236,19 @@ impl Requests {
             text: self.votes[self.item(number)].of(scratch, scattered(first_voter + number)),
             votes: 1,
             rows: 1,
+            has_tag: false,
         };
-        let read = || Request {
+        let read = |has_tag| Request {
             text: &self.reads[self.item(number)].bytes,
             votes: 0,
             rows: 0,
+            has_tag,
         };
         match self.mix {
             Mix::Votes => vote(scratch),
             Mix::NineReadsToAVote if number.is_multiple_of(10) => vote(scratch),
-            Mix::ReadsAgain if number % 2 == 1 => Request {
-                text: &self.reads_again[self.item(number)].bytes,
-                votes: 0,
-                rows: 0,
-            },
-            Mix::NineReadsToAVote | Mix::Reads | Mix::ReadsAgain => read(),
+            Mix::ReadsAgain => read(number % 2 == 1),
+            Mix::NineReadsToAVote | Mix::Reads => read(false),
             Mix::Changes => {
                 let Some(earlier) = changed(number) else {
                     return vote(scratch);
@@ -262,6 +257,7 @@ impl Requests {
                     text: self.changes[self.item(earlier)].of(scratch, scattered(first_voter + earlier)),
                     votes: 1,
                     rows: 2,
+                    has_tag: false,
                 }
             }
             Mix::PollMoves { voters } => {
@@ -271,6 +267,7 @@ impl Requests {
                     text: self.changes[choice as usize].of(scratch, decimal(voter)),
                     votes: 1,
                     rows: 2,
+                    has_tag: false,
                 }
             }
             Mix::Credentialed => {
@@ -281,12 +278,14 @@ impl Requests {
                     text: scratch,
                     votes: 1,
                     rows: 1,
+                    has_tag: false,
                 }
             }
             Mix::Batches { votes } => Request {
                 text: &self.batches[(number % self.batches.len() as u64) as usize].bytes,
                 votes: votes as u64,
                 rows: votes as u64,
+                has_tag: false,
             },
         }
     }

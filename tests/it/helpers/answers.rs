@@ -10,16 +10,7 @@ use reqwest::{Method, StatusCode};
 use serde_json::{Map, Value, json};
 
 /// What belongs to pages, and is no part of the interface.
-pub const NOT_DESCRIBED: [&str; 8] = [
-    "/page.css",
-    "/page.js",
-    "/embed.js",
-    "/embed-page.js",
-    "/preview.png",
-    "/ops.css",
-    "/ops.js",
-    "/docs.css",
-];
+pub const NOT_DESCRIBED: [&str; 2] = ["/assets/{name}", "/embed.js"];
 /// Headers that the description speaks of in its text alone, or that HTTP itself has.
 const OF_ALL: [&str; 10] = [
     "content-type",
@@ -128,7 +119,8 @@ fn path_of(path: &str) -> Option<(&'static str, &'static Value)> {
 pub fn check(method: &Method, path: &str, status: StatusCode, headers: &HeaderMap, body: &[u8]) {
     let said = || format!("{method} {path}: {status} {}", String::from_utf8_lossy(body));
     let path_only = path.split('?').next().unwrap_or_default();
-    if NOT_DESCRIBED.contains(&path_only) || *method == Method::OPTIONS {
+    let is_asset = path_only.starts_with("/assets/");
+    if is_asset || NOT_DESCRIBED.contains(&path_only) || *method == Method::OPTIONS {
         return;
     }
     // What is no HTTP, or too much of it, is refused before there is a request.

@@ -1,0 +1,306 @@
+//! The pages to vote on: all polls and items, one poll, one item. They are readable without script: the
+//! counts are in them as of when they were asked for.
+
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use actix_web::http::header;
+use actix_web::{HttpRequest, HttpResponse, web};
+use percent_encoding::percent_decode_str;
+use serde::Deserialize;
+use tokio::time::timeout;
+
+use super::markup::{ItemRow, PollCard, Section, Single, Summary, next_after, next_before};
+use crate::domain::ItemName;
+use crate::http::description::{problems, values};
+use crate::http::extract::reference;
+use crate::http::handlers::lists::PAGE_DEFAULT_ITEMS;
+use crate::http::handlers::poll_lists::PAGE_DEFAULT_POLLS;
+use crate::http::handlers::{items, polls};
+use crate::http::html::{Escaped, fill};
+use crate::http::state::AppState;
+use crate::http::{assets, conditional, gzip};
+use crate::ledger::{LedgerError, Listing};
+
+/// How long a page waits for the counts in it. Without them it is sent as it is, and its script asks for them.
+const READ_LIMIT: Duration = Duration::from_secs(1);
+
+/// The page loads nothing from any other server. Its one form is the search.
+const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self'; \
+     form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
+
+static TEMPLATE: LazyLock<String> =
+    LazyLock::new(|| assets::addressed(include_str!("../../pages/index.html")));
+
+/// What stands in the page before its script runs.
+struct Shown<'a> {
+    view: &'static str,
+    title: &'a str,
+    lead: &'a str,
+    description: &'a str,
+    search: &'a str,
+    /// HTML.
+    content: String,
+}
+
+fn page(request: &HttpRequest, state: &AppState, shown: &Shown<'_>) -> HttpResponse {
+    // Previews take no relative address. Who ends TLS in front of the server says so by TALLY_HSTS.
+    let scheme = match state.access.hsts {
+        Some(_) => "https",
+        None => "http",
+    };
+    let host = request
+        .headers()
+        .get(header::HOST)
+        .and_then(|host| host.to_str().ok());
+    let origin = host.map(|host| format!("{scheme}://{host}")).unwrap_or_default();
+    let escaped = |text: &str| Escaped(text).to_string();
+    let body = fill(&TEMPLATE, |name| match name {
+        "origin" => escaped(&origin),
+        "view" => escaped(shown.view),
+        "lead" => escaped(shown.lead),
+        "description" => escaped(shown.description),
+        "title" => escaped(shown.title),
+        "search" => escaped(shown.search),
+        "content" => shown.content.clone(),
+        _ => String::new(),
+    });
+    let tag = conditional::tag_of(body.as_bytes());
+    let is_known = conditional::has(request, &tag);
+    let mut response = match is_known {
+        true => HttpResponse::NotModified(),
+        false => HttpResponse::Ok(),
+    };
+    response
+        .insert_header(header::ETag(tag))
+        .insert_header((header::CACHE_CONTROL, "no-cache"))
+        .insert_header((header::VARY, "accept-encoding"))
+        .insert_header((header::CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY));
+    if is_known {
+        return response.finish();
+    }
+    response.insert_header((header::CONTENT_TYPE, "text/html; charset=utf-8"));
+    let compressed = gzip::is_accepted(request).then(|| gzip::compress(body.as_bytes(), gzip::Effort::Least));
+    match compressed.flatten() {
+        Some(compressed) => response
+            .insert_header((header::CONTENT_ENCODING, "gzip"))
+            .body(compressed),
+        None => response.body(body),
+    }
+}
+
+/// What the address of the first page asks for. What else it has is of others, and what cannot be read is not asked.
+#[derive(Default, Deserialize)]
+struct Asked {
+    search: Option<String>,
+    /// Only items with ids above this one, and no polls.
+    after: Option<i64>,
+    /// Only polls with ids below this one, and no items.
+    before: Option<i64>,
+}
+
+/// Shows the page to vote on.
+///
+/// In a browser: polls and items, their counts as they change, and a search.
+#[utoipa::path(
+    get,
+    path = "/",
+    operation_id = "showPage",
+    tag = "Pages",
+    params(
+        ("search" = Option<String>, Query, description = "Only what has these words in its name."),
+        ("after" = Option<i64>, Query, description = "Only items with ids above this one, and no polls."),
+        ("before" = Option<i64>, Query, description = "Only polls with ids below this one, and no items."),
+        ("If-None-Match" = Option<String>, Header, description = "An ETag of an earlier answer."),
+    ),
+    responses(
+        (status = 200, description = "The page.", body = String, content_type = "text/html; charset=utf-8",
+            headers(("ETag" = String), ("Cache-Control" = String), ("Content-Security-Policy" = String)),
+            example = json!("<!doctype html>…")),
+        (status = 304, description = "It is the one that the client has.",
+            headers(("ETag" = String), ("Cache-Control" = String), ("Content-Security-Policy" = String))),
+        PageProblems,
+    )
+)]
+pub async fn home(request: HttpRequest, state: web::Data<AppState>) -> HttpResponse {
+    let asked = web::Query::<Asked>::from_query(request.query_string())
+        .map_or_else(|_| Asked::default(), web::Query::into_inner);
+    let search = asked.search.as_deref().unwrap_or_default();
+    // As long as a name may be; no text in Postgres holds a NUL.
+    let search: String = search
+        .replace('\0', " ")
+        .trim()
+        .chars()
+        .take(ItemName::LIMIT_CHARACTERS)
+        .collect();
+    let content = match timeout(READ_LIMIT, lists(&state, &asked, &search)).await {
+        Ok(Ok(content)) => content,
+        Ok(Err(_)) | Err(_) => String::new(),
+    };
+    let lead = "Vote, change your mind, take it back. The counts are exact, and move as votes come.";
+    let shown = Shown {
+        view: "home",
+        title: "Every vote counts once",
+        lead,
+        description: lead,
+        search: &search,
+        content,
+    };
+    page(&request, &state, &shown)
+}
+
+problems!(PageProblems);
+
+/// The polls and the items, as HTML.
+async fn lists(state: &AppState, asked: &Asked, search: &str) -> Result<String, LedgerError> {
+    let words = Some(search).filter(|words| !words.is_empty());
+    let polls = async {
+        if asked.after.is_some() {
+            return Ok((Vec::new(), None));
+        }
+        let before = asked.before.unwrap_or(i64::MAX);
+        let ids = state.ledger.list_polls(before, PAGE_DEFAULT_POLLS, words).await?;
+        let is_full = i64::try_from(ids.len()) == Ok(PAGE_DEFAULT_POLLS);
+        let (found, _) = state.counts.polls(&ids).await?;
+        Ok::<_, LedgerError>((found, next_before(ids.last().copied().filter(|_| is_full))))
+    };
+    let found_items = async {
+        if asked.before.is_some() {
+            return Ok(Vec::new());
+        }
+        let listing = match words {
+            Some(text) => Listing::Search {
+                text,
+                without_choices: true,
+            },
+            None => Listing::WithoutChoices,
+        };
+        let after = asked.after.unwrap_or(0);
+        state.counts.page(after, PAGE_DEFAULT_ITEMS, listing).await
+    };
+    let ((found_polls, next_poll), found_items) = tokio::try_join!(polls, found_items)?;
+    let is_full = i64::try_from(found_items.len()) == Ok(PAGE_DEFAULT_ITEMS);
+    let next_item = next_after(found_items.last().filter(|_| is_full).map(|last| last.item.id));
+    let rows = found_items
+        .iter()
+        .map(|read| ItemRow(items::body(&read.item, read.count(), read.is_current)));
+    let polls = Section {
+        heading: "Polls",
+        cards: found_polls
+            .iter()
+            .map(|poll| PollCard(polls::body(poll)))
+            .collect(),
+        next: next_poll,
+        search: words,
+    };
+    let items = Section {
+        heading: "Items",
+        cards: rows.collect(),
+        next: next_item,
+        search: words,
+    };
+    if polls.cards.is_empty() && items.cards.is_empty() {
+        let none = match words {
+            Some(words) => format!("Nothing has “{}” in its name.", Escaped(words)),
+            None => "There is nothing to vote on yet.".to_owned(),
+        };
+        return Ok(format!("<p class=\"note\">{none}</p>"));
+    }
+    Ok(format!("{polls}{items}"))
+}
+
+/// Shows the page of one item.
+///
+/// In a browser: its counts as they change, how they moved in the last day, and an address to share. The page is
+/// there whether or not the item is.
+#[utoipa::path(
+    get,
+    path = "/items/{id}",
+    operation_id = "showItemPage",
+    tag = "Pages",
+    params(
+        ("id" = values::ItemReference, Path, example = json!(1)),
+        ("If-None-Match" = Option<String>, Header, description = "An ETag of an earlier answer."),
+    ),
+    responses(
+        (status = 200, description = "The page.", body = String, content_type = "text/html; charset=utf-8",
+            headers(("ETag" = String), ("Cache-Control" = String), ("Content-Security-Policy" = String)),
+            example = json!("<!doctype html>…")),
+        (status = 304, description = "It is the one that the client has.",
+            headers(("ETag" = String), ("Cache-Control" = String), ("Content-Security-Policy" = String))),
+        ItemPageProblems,
+    )
+)]
+pub async fn item(request: HttpRequest, state: web::Data<AppState>) -> HttpResponse {
+    let asked = reference_in(&request);
+    let found = async {
+        let id = state.item(&reference::path_reference(&asked).ok()?).await.ok()?;
+        state.counts.one(id).await.ok()?
+    };
+    let found = timeout(READ_LIMIT, found).await.ok().flatten();
+    let read = found
+        .as_ref()
+        .map(|read| items::body(&read.item, read.count(), read.is_current));
+    let shown = Shown {
+        view: "item",
+        title: found.as_ref().map_or("An item", |read| &read.item.name),
+        lead: "",
+        description: "Vote, and see the count move.",
+        search: "",
+        content: Single::Item(&asked, read).to_string(),
+    };
+    page(&request, &state, &shown)
+}
+
+problems!(ItemPageProblems);
+
+/// Shows the page of one poll.
+///
+/// As the page of one item.
+#[utoipa::path(
+    get,
+    path = "/polls/{id}",
+    operation_id = "showPollPage",
+    tag = "Pages",
+    params(
+        ("id" = values::PollReference, Path, example = json!(1)),
+        ("If-None-Match" = Option<String>, Header, description = "An ETag of an earlier answer."),
+    ),
+    responses(
+        (status = 200, description = "The page.", body = String, content_type = "text/html; charset=utf-8",
+            headers(("ETag" = String), ("Cache-Control" = String), ("Content-Security-Policy" = String)),
+            example = json!("<!doctype html>…")),
+        (status = 304, description = "It is the one that the client has.",
+            headers(("ETag" = String), ("Cache-Control" = String), ("Content-Security-Policy" = String))),
+        PollPageProblems,
+    )
+)]
+pub async fn poll(request: HttpRequest, state: web::Data<AppState>) -> HttpResponse {
+    let asked = reference_in(&request);
+    let found = async {
+        let id = state.poll(&reference::path_reference(&asked).ok()?).await.ok()?;
+        state.counts.poll(id).await.ok()?
+    };
+    let found = timeout(READ_LIMIT, found).await.ok().flatten();
+    let read = found.as_ref().map(|(poll, _)| polls::body(poll));
+    let description = read.as_ref().map(|poll| Summary(poll).to_string());
+    let shown = Shown {
+        view: "poll",
+        title: found.as_ref().map_or("A poll", |(poll, _)| &poll.poll.title),
+        lead: "",
+        description: description
+            .as_deref()
+            .unwrap_or("Vote, and see the results move."),
+        search: "",
+        content: Single::Poll(&asked, read).to_string(),
+    };
+    page(&request, &state, &shown)
+}
+
+problems!(PollPageProblems);
+
+/// What stands for the item or the poll in the path, decoded if it can be.
+fn reference_in(request: &HttpRequest) -> String {
+    let part = request.uri().path().rsplit('/').next().unwrap_or_default();
+    percent_decode_str(part).decode_utf8_lossy().into_owned()
+}
