@@ -10,7 +10,7 @@ use anyhow::{Context, bail};
 use super::StoreUrls;
 use crate::config::{self, SecretUrl};
 use crate::dev::{Durability, PrivatePostgres, PrivateRedis, usable_folder};
-use crate::domain::ItemName;
+use crate::domain::{Actor, ItemName, NewPoll, Who};
 use crate::http::ServerOptions;
 use crate::http::access::Open;
 use crate::ledger::{Listing, Role, ServerLedger};
@@ -24,6 +24,12 @@ const DEMO_ITEMS: [&str; 4] = [
     "Both, on the same line",
     "Whatever the formatter says",
 ];
+
+/// The poll that a first start adds, and its choices.
+const DEMO_POLL: (&str, [&str; 3]) = (
+    "Where shall we eat on Friday?",
+    ["The noodle bar", "Pizza by the river", "Something new"],
+);
 
 /// The database in the private Postgres.
 const DATABASE: &str = "tally";
@@ -83,7 +89,7 @@ async fn serve(
         urls(Role::Server, &logins.server_url),
         urls(Role::Worker, &logins.worker_url),
     );
-    add_demo_items(&logins.server_url).await?;
+    add_demo(&logins.server_url).await?;
     super::check_for_server(&of_server, "tally dev server").await?;
     let mut options = ServerOptions::from(&settings.server);
     if settings.server.open.is_none() && settings.server.listen.ip().is_loopback() {
@@ -111,8 +117,8 @@ async fn serve(
     served
 }
 
-/// Adds the demo items to a database without items.
-async fn add_demo_items(server_url: &str) -> anyhow::Result<()> {
+/// Adds the demo items and the demo poll to a database without items.
+async fn add_demo(server_url: &str) -> anyhow::Result<()> {
     let ledger = ServerLedger::new(server_url, "tally dev")?;
     if ledger.items(0, 1, Listing::All).await?.is_empty() {
         for name in DEMO_ITEMS {
@@ -120,6 +126,24 @@ async fn add_demo_items(server_url: &str) -> anyhow::Result<()> {
                 .create_item(&ItemName::parse(name.to_owned())?.into())
                 .await?;
         }
+        let (title, choices) = DEMO_POLL;
+        let choices = choices.map(|name| ItemName::parse(name.to_owned()));
+        let poll = NewPoll {
+            title: ItemName::parse(title.to_owned())?,
+            key: None,
+            choices: choices.into_iter().collect::<Result<_, _>>()?,
+            max_choices: Some(1),
+            opens_at: None,
+            closes_at: None,
+            shows_results: true,
+            by_ballot: false,
+            is_secret: false,
+        };
+        let actor = Actor {
+            who: Who::Anyone,
+            address: None,
+        };
+        ledger.create_poll(actor, &poll).await?;
     }
     ledger.close().await;
     Ok(())

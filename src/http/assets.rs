@@ -18,7 +18,7 @@ const FOLDER: &str = "/assets/";
 /// Of a hash in a name, in hexadecimal: 40 bits, against one other version at a time.
 const HASH_LENGTH: usize = 10;
 /// A style sheet, a script or a picture loads nothing.
-const POLICY: &str = "default-src 'none'";
+const POLICY: &str = "default-src 'none'; frame-ancestors 'none'";
 
 const CSS: &str = "text/css; charset=utf-8";
 const SCRIPT: &str = "text/javascript; charset=utf-8";

@@ -69,7 +69,7 @@ async fn dev_serves_keeps_its_data_over_a_restart_and_leaves_no_process_behind()
     assert_eq!(processes_with(&place), Vec::<String>::new());
 
     let (mut program, base) = start_ready(folder.path(), "second").await;
-    let list: serde_json::Value = reqwest::get(format!("{base}/v1/items"))
+    let list: serde_json::Value = reqwest::get(format!("{base}/v1/items?choices=false"))
         .await
         .expect("an answer")
         .json()
