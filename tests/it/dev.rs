@@ -133,7 +133,7 @@ async fn dev_uses_given_stores_instead_of_its_own() {
         .fetch_one(&stores.pool())
         .await
         .expect("Postgres");
-    assert_eq!(items, 4);
+    assert_eq!(items, 7, "four items and the three choices of a poll");
     stop(program, Signal::SIGTERM).await;
 }
 

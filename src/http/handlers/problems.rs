@@ -30,7 +30,10 @@ pub async fn list() -> HttpResponse {
 fn file(text: &'static str) -> HttpResponse {
     HttpResponse::Ok()
         .insert_header((header::CONTENT_TYPE, CONTENT_TYPE))
-        .insert_header((header::CONTENT_SECURITY_POLICY, "default-src 'none'; frame-ancestors 'none'"))
+        .insert_header((
+            header::CONTENT_SECURITY_POLICY,
+            "default-src 'none'; frame-ancestors 'none'",
+        ))
         .insert_header((header::CACHE_CONTROL, "no-cache"))
         .body(text)
 }

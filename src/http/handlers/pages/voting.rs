@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use super::markup::{ItemRow, PollCard, Section, Single, Summary, next_after, next_before};
 use crate::domain::ItemName;
-use crate::http::description::{problems, values};
+use crate::http::description::problems;
 use crate::http::extract::reference;
 use crate::http::handlers::lists::PAGE_DEFAULT_ITEMS;
 use crate::http::handlers::poll_lists::PAGE_DEFAULT_POLLS;
@@ -109,8 +109,8 @@ struct Asked {
     tag = "Pages",
     params(
         ("search" = Option<String>, Query, description = "Only what has these words in its name."),
-        ("after" = Option<i64>, Query, description = "Only items with ids above this one, and no polls."),
-        ("before" = Option<i64>, Query, description = "Only polls with ids below this one, and no items."),
+        ("after" = Option<String>, Query, description = "Only items with ids above this one, and no polls. What is no number is not looked at."),
+        ("before" = Option<String>, Query, description = "Only polls with ids below this one, and no items. As `after`."),
         ("If-None-Match" = Option<String>, Header, description = "An ETag of an earlier answer."),
     ),
     responses(
@@ -219,7 +219,7 @@ async fn lists(state: &AppState, asked: &Asked, search: &str) -> Result<String, 
     operation_id = "showItemPage",
     tag = "Pages",
     params(
-        ("id" = values::ItemReference, Path, example = json!(1)),
+        ("id" = String, Path, description = "An id, or `key:` and a key; the page is there whatever stands here.", example = json!("1")),
         ("If-None-Match" = Option<String>, Header, description = "An ETag of an earlier answer."),
     ),
     responses(
@@ -263,7 +263,7 @@ problems!(ItemPageProblems);
     operation_id = "showPollPage",
     tag = "Pages",
     params(
-        ("id" = values::PollReference, Path, example = json!(1)),
+        ("id" = String, Path, description = "An id, or `key:` and a key; the page is there whatever stands here.", example = json!("1")),
         ("If-None-Match" = Option<String>, Header, description = "An ETag of an earlier answer."),
     ),
     responses(
