@@ -29,6 +29,7 @@ mod model;
 mod operating;
 mod operator;
 mod outages;
+mod pages;
 mod prefixes;
 mod problems;
 mod programs;

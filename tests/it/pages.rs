@@ -1,0 +1,220 @@
+//! The pages as they are sent: with counts, before any script runs, and what they load. How they are in a
+//! browser, tests/browser says.
+
+use std::io::Read as _;
+
+use flate2::read::GzDecoder;
+use nix::sys::signal::Signal;
+use reqwest::header::{ACCEPT_ENCODING, IF_NONE_MATCH};
+use reqwest::{Method, Response, StatusCode};
+use serde_json::{Value, json};
+
+use crate::helpers::eventually;
+use crate::helpers::tally::Tally;
+
+async fn load(tally: &Tally, path: &str) -> Response {
+    let answer = tally.http.get(format!("{}{path}", tally.base)).send().await;
+    answer.expect("an answer")
+}
+
+async fn page(tally: &Tally, path: &str) -> String {
+    let answer = load(tally, path).await;
+    assert_eq!(answer.status(), StatusCode::OK, "{path}");
+    answer.text().await.expect("a text")
+}
+
+async fn poll(tally: &Tally, new: Value) -> (i64, Vec<i64>) {
+    let (status, poll) = tally.post("/v1/polls", &new).await;
+    assert_eq!(status, StatusCode::CREATED, "{poll}");
+    let choices = poll["choices"].as_array().expect("choices");
+    let choices = choices.iter().filter_map(|one| one["item_id"].as_i64());
+    (poll["id"].as_i64().expect("an id"), choices.collect())
+}
+
+async fn choose(tally: &Tally, poll: i64, voter: &str, choice: i64) {
+    let path = format!("/v1/polls/{poll}/votes/{voter}");
+    let body = json!({ "items": [choice] });
+    let (status, answer) = tally.send(Method::PUT, &path, Some(&body)).await;
+    assert_eq!(status, StatusCode::OK, "{answer}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pages_have_the_names_and_the_counts_in_them() {
+    let tally = Tally::start().await;
+    let item = tally.item("Bicycles & <b>trams</b>").await;
+    for voter in ["ada", "bob"] {
+        tally.vote(item, voter).await;
+    }
+    let (id, choices) = poll(&tally, json!({ "title": "Lunch?", "choices": ["Soup", "Salad"] })).await;
+    for (voter, choice) in [("ada", 0), ("bob", 0), ("eve", 1)] {
+        choose(&tally, id, voter, choices[choice]).await;
+    }
+    for path in ["/".to_owned(), format!("/polls/{id}")] {
+        let html = page(&tally, &path).await;
+        for shown in ["Lunch?", "Soup", "2 votes", "67%", "1 vote<", "33%", "3 voters."] {
+            assert!(html.contains(shown), "{path} has no {shown}");
+        }
+    }
+    let html = page(&tally, &format!("/polls/{id}")).await;
+    assert!(html.contains("<title>Lunch?</title>"), "{html}");
+    assert!(
+        html.contains("content=\"Soup 67%, Salad 33%. 3 voters.\""),
+        "{html}"
+    );
+    for path in ["/".to_owned(), format!("/items/{item}")] {
+        let html = page(&tally, &path).await;
+        assert!(html.contains("Bicycles &amp; &lt;b&gt;trams&lt;/b&gt;"), "{path}");
+        assert!(!html.contains("<b>trams"), "{path}");
+        assert!(html.contains(">2<span class=\"unseen\"> votes"), "{path}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn results_that_are_hidden_are_nowhere_in_a_page() {
+    let tally = Tally::start().await;
+    let new = json!({
+        "title": "Board", "choices": ["Yes", "No"],
+        "closes_at": "2100-01-01T00:00:00Z", "results_before_close": false,
+    });
+    let (id, choices) = poll(&tally, new).await;
+    let before = (
+        page(&tally, "/").await,
+        page(&tally, &format!("/polls/{id}")).await,
+    );
+    let choice = page(&tally, &format!("/items/{}", choices[0])).await;
+    for voter in ["ada", "bob", "eve"] {
+        choose(&tally, id, voter, choices[0]).await;
+    }
+    let after = (
+        page(&tally, "/").await,
+        page(&tally, &format!("/polls/{id}")).await,
+    );
+    assert_eq!(before, after, "votes that are hidden change nothing");
+    assert_eq!(choice, page(&tally, &format!("/items/{}", choices[0])).await);
+    assert!(after.0.contains("Results show when it closes."), "{}", after.0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_search_and_further_pages_are_plain_links() {
+    let tally = Tally::start().await;
+    for number in 0..101 {
+        tally.item(&format!("Fox {number}")).await;
+    }
+    tally.item("A \"hedgehog\" & more").await;
+    let first = page(&tally, "/?search=fox").await;
+    for (text, is_there) in [("value=\"fox\"", true), ("Fox 99<", true), ("Fox 100<", false)] {
+        assert_eq!(first.contains(text), is_there, "{text}: {first}");
+    }
+    assert!(!first.contains("hedgehog"), "{first}");
+    let link = first.split("class=\"more\"").nth(1).expect("a link");
+    let link = link
+        .split("href=\"")
+        .nth(1)
+        .and_then(|link| link.split('"').next());
+    let link = link.expect("an address").replace("&amp;", "&");
+    let second = page(&tally, &link).await;
+    assert!(
+        second.contains("Fox 100<") && !second.contains("Fox 99<"),
+        "{link}"
+    );
+    assert!(!second.contains("class=\"more\""), "there are no more");
+    let found = page(&tally, "/?search=%22hedgehog%22+%26&utm_source=x").await;
+    assert!(found.contains("A &quot;hedgehog&quot; &amp; more"), "{found}");
+    // What cannot be read is not asked for.
+    for query in ["after=x", "after=1&after=2", "before=99999999999999999999"] {
+        assert!(
+            page(&tally, &format!("/?{query}")).await.contains("Fox 0<"),
+            "{query}"
+        );
+    }
+    let nothing = page(&tally, "/?search=%3Cb%3Enothing%00").await;
+    assert!(
+        nothing.contains("Nothing has “&lt;b&gt;nothing” in its name."),
+        "{nothing}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_page_comes_compressed_and_not_again_to_who_has_it() {
+    let tally = Tally::start().await;
+    tally.item("Bicycles").await;
+    let mut paths = vec!["/".to_owned(), "/items/1".to_owned()];
+    paths.extend(["/embed", "/ops", "/docs", "/openapi.json", "/embed.js"].map(str::to_owned));
+    let html = page(&tally, "/").await;
+    let assets = html.split('"').filter(|text| text.starts_with("/assets/"));
+    paths.extend(assets.map(str::to_owned));
+    assert!(paths.len() > 10, "{paths:?}");
+    for path in paths {
+        let ask = |known: Option<String>, encoding: &'static str| {
+            let mut request = tally.http.get(format!("{}{path}", tally.base));
+            if let Some(known) = known {
+                request = request.header(IF_NONE_MATCH, known);
+            }
+            request.header(ACCEPT_ENCODING, encoding).send()
+        };
+        let plain = ask(None, "identity").await.expect("an answer");
+        assert!(plain.headers().get("content-encoding").is_none(), "{path}");
+        assert_eq!(plain.headers()["vary"], "accept-encoding", "{path}");
+        let etag = plain.headers()["etag"].to_str().expect("text").to_owned();
+        let is_asset = path.starts_with("/assets/");
+        let is_kept = plain.headers()["cache-control"] == "public, max-age=31536000, immutable";
+        assert_eq!(is_asset, is_kept, "{path}");
+        let text = plain.bytes().await.expect("a body");
+        let compressed = ask(None, "br, gzip").await.expect("an answer");
+        assert_eq!(compressed.headers()["etag"], etag.as_str(), "{path}");
+        // A picture is no smaller.
+        if compressed.headers().get("content-encoding").is_some() {
+            let bytes = compressed.bytes().await.expect("a body");
+            let mut unpacked = Vec::new();
+            GzDecoder::new(&bytes[..])
+                .read_to_end(&mut unpacked)
+                .expect("gzip");
+            assert!(bytes.len() < text.len(), "{path}");
+            assert_eq!(unpacked, text, "{path}");
+        } else {
+            assert!(path.ends_with(".png"), "{path}");
+        }
+        let again = ask(Some(etag), "gzip").await.expect("an answer");
+        assert_eq!(again.status(), StatusCode::NOT_MODIFIED, "{path}");
+        assert!(again.bytes().await.expect("no body").is_empty(), "{path}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_asset_of_another_version_is_what_there_is_now_and_others_are_not_found() {
+    let tally = Tally::start().await;
+    let other = load(&tally, "/assets/page-0123456789.css").await;
+    assert_eq!(other.status(), StatusCode::OK);
+    assert_eq!(other.headers()["cache-control"], "no-cache");
+    for path in [
+        "page.css",
+        "page-.css",
+        "x-0123456789.css",
+        "page-0123456789.js.css",
+        "..%2Fpages",
+    ] {
+        let answer = load(&tally, &format!("/assets/{path}")).await;
+        assert_eq!(answer.status(), StatusCode::NOT_FOUND, "{path}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_postgres_a_page_is_there_and_has_no_counts() {
+    let tally = Tally::start().await;
+    let item = tally.item("Bicycles").await;
+    tally.vote(item, "ada").await;
+    let postgres = &tally.stores.postgres;
+    postgres.signal_all(Signal::SIGSTOP).expect("it runs");
+    for path in ["/", "/items/999", "/polls/1"] {
+        let html = page(&tally, path).await;
+        assert!(
+            html.contains("id=\"view\"") && !html.contains("class=\"held\""),
+            "{path}"
+        );
+    }
+    postgres.signal_all(Signal::SIGCONT).expect("it runs");
+    eventually("it has counts again", async || {
+        page(&tally, "/").await.contains("Bicycles").then_some(())
+    })
+    .await;
+}
