@@ -38,6 +38,8 @@ async fn a_search_finds_names_with_all_its_words_and_whatever_stands_in_it_is_no
         "größe Ünder",
         "100%",
         "شجرة كبيرة",
+        "zebra/quagga and zed@yak.org",
+        "<b>bold</b> -42zz",
     ] {
         tally.item(name).await;
     }
@@ -57,6 +59,9 @@ async fn a_search_finds_names_with_all_its_words_and_whatever_stands_in_it_is_no
             vec!["The quick brown fox", "Quicksand"],
         ),
         ("search=QUICK+fo", vec!["The quick brown fox"]),
+        ("search=quagga", vec!["zebra/quagga and zed@yak.org"]),
+        ("search=zed@yak", vec!["zebra/quagga and zed@yak.org"]),
+        ("search=42zz+bold", vec!["<b>bold</b> -42zz"]),
         ("search=fox", vec!["The quick brown fox", "A fox's den"]),
         ("search=fox%27s", vec!["A fox's den"]),
         ("search=brown+%26+!quick", vec!["The quick brown fox"]),

@@ -199,14 +199,18 @@ async fn an_asset_of_another_version_is_what_there_is_now_and_others_are_not_fou
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_postgres_a_page_is_there_and_has_no_counts() {
+async fn without_postgres_a_page_says_that_it_has_no_counts() {
     let tally = Tally::start().await;
     let item = tally.item("Bicycles").await;
     tally.vote(item, "ada").await;
     let postgres = &tally.stores.postgres;
     postgres.signal_all(Signal::SIGSTOP).expect("it runs");
     for path in ["/", "/items/999", "/polls/1"] {
-        let html = page(&tally, path).await;
+        let answer = load(&tally, path).await;
+        assert_eq!(answer.status(), StatusCode::SERVICE_UNAVAILABLE, "{path}");
+        assert_eq!(answer.headers()["retry-after"], "5");
+        let html = answer.text().await.expect("a text");
+        assert!(html.contains("The counts cannot be shown right now."), "{html}");
         assert!(
             html.contains("id=\"view\"") && !html.contains("class=\"held\""),
             "{path}"
@@ -214,7 +218,64 @@ async fn without_postgres_a_page_is_there_and_has_no_counts() {
     }
     postgres.signal_all(Signal::SIGCONT).expect("it runs");
     eventually("it has counts again", async || {
-        page(&tally, "/").await.contains("Bicycles").then_some(())
+        let answer = load(&tally, "/").await;
+        let html = answer.text().await.expect("a text");
+        html.contains("Bicycles").then_some(())
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_page_of_what_is_not_there_says_so() {
+    let tally = Tally::start().await;
+    for path in [
+        "/items/999",
+        "/polls/1",
+        "/items/abc",
+        "/polls/key:nope",
+        "/items/0",
+    ] {
+        let answer = load(&tally, path).await;
+        assert_eq!(answer.status(), StatusCode::NOT_FOUND, "{path}");
+        let html = answer.text().await.expect("a text");
+        assert!(html.contains("There is no such "), "{html}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_in_a_pages_address_is_decoded_once() {
+    let tally = Tally::start().await;
+    for (key, name) in [("%2e", "percent"), (".", "dot"), ("a,b", "comma")] {
+        let (status, item) = tally
+            .post("/v1/items", &json!({ "name": name, "key": key }))
+            .await;
+        assert_eq!(status, StatusCode::CREATED, "{item}");
+    }
+    for (path, name) in [("%252e", "percent"), ("a%2Cb", "comma")] {
+        let html = page(&tally, &format!("/items/key:{path}")).await;
+        assert!(html.contains(&format!("<title>{name}</title>")), "{html}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_previews_picture_is_at_the_host_that_was_asked_or_at_none() {
+    let tally = Tally::start().await;
+    for (host, picture) in [
+        (
+            "votes.example.org:8443",
+            "http://votes.example.org:8443/assets/preview-",
+        ),
+        ("[::1]:80", "http://[::1]:80/assets/preview-"),
+        ("evil.example/x", "\"/assets/preview-"),
+        ("a@evil.example", "\"/assets/preview-"),
+        ("x' y", "\"/assets/preview-"),
+    ] {
+        let request = tally.http.get(&tally.base).header("host", host);
+        let answer = request.send().await.expect("an answer");
+        if answer.status() == StatusCode::BAD_REQUEST {
+            continue;
+        }
+        let html = answer.text().await.expect("a text");
+        assert!(html.contains(picture), "{host}: {html}");
+    }
 }

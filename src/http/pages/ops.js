@@ -94,6 +94,7 @@ async function once(button, work) {
   if (button.hasAttribute("aria-disabled")) return;
   button.setAttribute("aria-disabled", "true");
   try {
+    say(alarm);
     await work();
   } catch (error) {
     failed(error);
@@ -131,6 +132,7 @@ function showOnce(title, secret) {
   by("shown").showModal();
   by("shown-text").select();
 }
+by("shown").addEventListener("cancel", (event) => event.preventDefault()); // Escape would lose what is shown once
 by("shown-done").addEventListener("click", () => by("shown").close());
 by("shown").addEventListener("close", () => { by("shown-text").value = ""; });
 
@@ -328,6 +330,9 @@ const value = (id) => by(id).value.trim() || undefined;
 const reference = (written) => /^[1-9][0-9]*$/.test(written ?? "") ? Number(written) : written;
 const moment = (id) => by(id).value ? new Date(by(id).value).toISOString() : undefined;
 
+by("key").addEventListener("input", ({ target }) => {
+  if (target.value !== target.value.trim()) target.value = target.value.trim(); // as it was copied
+});
 form("login", async () => {
   keep(by("key").value.trim());
   by("key").value = "";

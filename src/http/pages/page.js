@@ -109,12 +109,15 @@ function share() {
 
 // The element is there; here is what comes with it.
 function single(vote) {
+  const kind = vote.hasAttribute("poll") ? "poll" : "item";
+  let isThere = false;
   vote.addEventListener("tally-counts", ({ detail }) => {
     by("title").textContent = detail.title ?? detail.name;
+    if (isThere) return;
+    isThere = true;
+    const history = element("tally-history", { [kind]: detail.id });
+    by("view").append(make("h2", { textContent: "The last day" }), history, share());
   });
-  const kind = vote.hasAttribute("poll") ? "poll" : "item";
-  const history = element("tally-history", { [kind]: vote.getAttribute(kind) });
-  by("view").append(make("h2", { textContent: "The last day" }), history, share());
 }
 
 document.addEventListener("tally-connection", ({ detail }) => {
@@ -122,7 +125,18 @@ document.addEventListener("tally-connection", ({ detail }) => {
   if (detail.connected) setTimeout(() => (by("connection").textContent = ""), BACK_AGAIN_MS);
 });
 
-const { view } = by("main").dataset;
+// The server could not show the counts: until it can.
+async function again() {
+  try {
+    const { status } = await fetch(location.href, { method: "HEAD", cache: "no-store" });
+    if (status < 500) return location.reload();
+  } catch {
+    // It does not answer yet.
+  }
+  setTimeout(again, BACK_AGAIN_MS);
+}
+
+const { view, has } = by("main").dataset;
 const asked = by("words").value.trim();
 let typing;
 by("search").addEventListener("submit", (event) => event.preventDefault());
@@ -135,6 +149,6 @@ by("words").addEventListener("input", () => {
     home(words);
   }, TYPING_MS);
 });
-if (view !== "home") single(by("view").querySelector("tally-poll, tally-vote"));
-else if (by("view").children.length) lists(asked, [...by("view").querySelectorAll("section")]);
-else home(asked);
+if (has === "unknown") setTimeout(again, BACK_AGAIN_MS);
+else if (view === "home") lists(asked, [...by("view").querySelectorAll("section")]);
+else if (has === "all") single(by("view").querySelector("tally-poll, tally-vote"));

@@ -283,8 +283,7 @@ impl Problem {
 
     /// There is nothing at this path.
     pub fn not_found(path: &str) -> Self {
-        let detail =
-            format!("There is nothing at {path}; what there is begins with /v1/, /health/ or /problems/.");
+        let detail = format!("There is nothing at {path}; /docs says what there is.");
         Self::new(Kind::NotFound, detail)
     }
 

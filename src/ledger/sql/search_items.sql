@@ -5,11 +5,7 @@ select id as "id!", name as "name!", key, is_hidden as "is_hidden!", vote_count 
        (extract(epoch from counted_at) * 1000000)::bigint as counted_at
 from item
 where id > $1 and not is_hidden
-  and to_tsvector('simple', name) @@ (
-      -- Each word quoted, as tsquery wants it.
-      select to_tsquery('simple', string_agg('''' || replace(replace(lexeme, '\', '\\'), '''', '''''') || ''':*', ' & '))
-      from unnest(to_tsvector('simple', $3))
-  )
+  and to_tsvector('simple', search_text(name)) @@ search_query($3)
   and not ($4 and exists (select from rule where rule.id = item.rule_id and rule.title is not null))
 order by id
 limit $2

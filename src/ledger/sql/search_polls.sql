@@ -1,9 +1,6 @@
 -- The next $2 polls below $1 that are not hidden and whose titles have all words of $3, as search_items.sql.
 select id as "id!" from rule
 where id < $1 and title is not null and not is_hidden
-  and to_tsvector('simple', title) @@ (
-      select to_tsquery('simple', string_agg('''' || replace(replace(lexeme, '\', '\\'), '''', '''''') || ''':*', ' & '))
-      from unnest(to_tsvector('simple', $3))
-  )
+  and to_tsvector('simple', search_text(title)) @@ search_query($3)
 order by id desc
 limit $2

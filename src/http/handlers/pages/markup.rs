@@ -78,30 +78,28 @@ impl Display for ItemRow<'_> {
     }
 }
 
-/// What the page of one poll or item shows, whether or not it could be read.
+/// What the page of one poll or item shows under its heading.
 pub(super) enum Single<'a> {
-    Poll(&'a str, Option<PollBody>),
-    Item(&'a str, Option<ItemBody<'a>>),
+    Poll(PollBody),
+    Item(ItemBody<'a>),
 }
 
 impl Display for Single<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str("<ul class=\"cards\" role=\"list\"><li>")?;
         match self {
-            Self::Poll(reference, poll) => {
-                write!(out, "<tally-poll poll=\"{}\" no-title>", Escaped(reference))?;
-                if let Some(poll) = poll {
-                    write!(out, "{}", Results(poll))?;
-                }
-                out.write_str("</tally-poll>")?;
-            }
-            Self::Item(reference, item) => {
-                write!(out, "<tally-vote item=\"{}\" no-name>", Escaped(reference))?;
-                if let Some(item) = item {
-                    write!(out, "{}", Held(item.vote_count))?;
-                }
-                out.write_str("</tally-vote>")?;
-            }
+            Self::Poll(poll) => write!(
+                out,
+                "<tally-poll poll=\"{}\" no-title>{}</tally-poll>",
+                poll.id,
+                Results(poll)
+            )?,
+            Self::Item(item) => write!(
+                out,
+                "<tally-vote item=\"{}\" no-name>{}</tally-vote>",
+                item.id,
+                Held(item.vote_count)
+            )?,
         }
         out.write_str("</li></ul>")
     }
@@ -181,7 +179,10 @@ impl Display for Held {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str("<p class=\"held\">")?;
         match self.0 {
-            Some(count) => write!(out, "{}<span class=\"unseen\"> votes</span>", Grouped(count))?,
+            Some(count) => {
+                let unit = if count == 1 { "vote" } else { "votes" };
+                write!(out, "{}<span class=\"unseen\"> {unit}</span>", Grouped(count))?;
+            }
             None => out.write_str("–")?,
         }
         out.write_str("</p>")

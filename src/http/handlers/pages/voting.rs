@@ -1,29 +1,35 @@
 //! The pages to vote on: all polls and items, one poll, one item. They are readable without script: the
 //! counts are in them as of when they were asked for.
 
+use std::str::FromStr;
 use std::sync::LazyLock;
 use std::time::Duration;
 
 use actix_web::http::header;
+use actix_web::http::uri::Authority;
 use actix_web::{HttpRequest, HttpResponse, web};
-use percent_encoding::percent_decode_str;
-use serde::Deserialize;
 use tokio::time::timeout;
 
 use super::markup::{ItemRow, PollCard, Section, Single, Summary, next_after, next_before};
-use crate::domain::ItemName;
+use crate::domain::{ItemName, Reference};
 use crate::http::description::problems;
 use crate::http::extract::reference;
 use crate::http::handlers::lists::PAGE_DEFAULT_ITEMS;
 use crate::http::handlers::poll_lists::PAGE_DEFAULT_POLLS;
 use crate::http::handlers::{items, polls};
 use crate::http::html::{Escaped, fill};
+use crate::http::problem::Problem;
 use crate::http::state::AppState;
 use crate::http::{assets, conditional, gzip};
 use crate::ledger::{LedgerError, Listing};
 
 /// How long a page waits for the counts in it. Without them it is sent as it is, and its script asks for them.
 const READ_LIMIT: Duration = Duration::from_secs(1);
+/// When to ask again for a page that has no counts.
+const RETRY_AFTER_SECONDS: &str = "5";
+/// What a page says that has no counts. Its script asks for the page again.
+const UNAVAILABLE: &str =
+    "<p class=\"note\">The counts cannot be shown right now. Try again in a moment.</p>";
 
 /// The page loads nothing from any other server. Its one form is the search.
 const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self'; \
@@ -32,8 +38,30 @@ const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; style-src 'self'; scr
 static TEMPLATE: LazyLock<String> =
     LazyLock::new(|| assets::addressed(include_str!("../../pages/index.html")));
 
+/// How much of what was asked for is in a page.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Has {
+    All,
+    /// There is none.
+    Nothing,
+    /// Postgres did not answer in time.
+    Unknown,
+}
+
+impl Has {
+    /// What the page's script calls it.
+    fn name(self) -> &'static str {
+        match self {
+            Self::All => "all",
+            Self::Nothing => "nothing",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
 /// What stands in the page before its script runs.
 struct Shown<'a> {
+    has: Has,
     view: &'static str,
     title: &'a str,
     lead: &'a str,
@@ -53,11 +81,15 @@ fn page(request: &HttpRequest, state: &AppState, shown: &Shown<'_>) -> HttpRespo
         .headers()
         .get(header::HOST)
         .and_then(|host| host.to_str().ok());
+    // A relative address is better than one that names no host.
+    let host = host.and_then(|host| host.parse::<Authority>().ok());
+    let host = host.filter(|host| !host.host().is_empty() && !host.as_str().contains('@'));
     let origin = host.map(|host| format!("{scheme}://{host}")).unwrap_or_default();
     let escaped = |text: &str| Escaped(text).to_string();
     let body = fill(&TEMPLATE, |name| match name {
         "origin" => escaped(&origin),
         "view" => escaped(shown.view),
+        "has" => escaped(shown.has.name()),
         "lead" => escaped(shown.lead),
         "description" => escaped(shown.description),
         "title" => escaped(shown.title),
@@ -66,11 +98,16 @@ fn page(request: &HttpRequest, state: &AppState, shown: &Shown<'_>) -> HttpRespo
         _ => String::new(),
     });
     let tag = conditional::tag_of(body.as_bytes());
-    let is_known = conditional::has(request, &tag);
-    let mut response = match is_known {
-        true => HttpResponse::NotModified(),
-        false => HttpResponse::Ok(),
+    let is_known = shown.has == Has::All && conditional::has(request, &tag);
+    let mut response = match shown.has {
+        Has::All if is_known => HttpResponse::NotModified(),
+        Has::All => HttpResponse::Ok(),
+        Has::Nothing => HttpResponse::NotFound(),
+        Has::Unknown => HttpResponse::ServiceUnavailable(),
     };
+    if shown.has == Has::Unknown {
+        response.insert_header((header::RETRY_AFTER, RETRY_AFTER_SECONDS));
+    }
     response
         .insert_header(header::ETag(tag))
         .insert_header((header::CACHE_CONTROL, "no-cache"))
@@ -90,13 +127,33 @@ fn page(request: &HttpRequest, state: &AppState, shown: &Shown<'_>) -> HttpRespo
 }
 
 /// What the address of the first page asks for. What else it has is of others, and what cannot be read is not asked.
-#[derive(Default, Deserialize)]
+#[derive(Default)]
 struct Asked {
-    search: Option<String>,
+    search: String,
     /// Only items with ids above this one, and no polls.
     after: Option<i64>,
     /// Only polls with ids below this one, and no items.
     before: Option<i64>,
+}
+
+impl Asked {
+    fn of(query: &str) -> Self {
+        let mut asked = Self::default();
+        let pairs = web::Query::<Vec<(String, String)>>::from_query(query);
+        for (name, value) in pairs.map(web::Query::into_inner).unwrap_or_default() {
+            match name.as_str() {
+                // As long as a name may be; no text in Postgres holds a NUL.
+                "search" => {
+                    let text = value.replace('\0', " ");
+                    asked.search = text.trim().chars().take(ItemName::LIMIT_CHARACTERS).collect();
+                }
+                "after" => asked.after = value.parse().ok(),
+                "before" => asked.before = value.parse().ok(),
+                _ => {}
+            }
+        }
+        asked
+    }
 }
 
 /// Shows the page to vote on.
@@ -119,31 +176,25 @@ struct Asked {
             example = json!("<!doctype html>…")),
         (status = 304, description = "It is the one that the client has.",
             headers(("ETag" = String), ("Cache-Control" = String), ("Content-Security-Policy" = String))),
+        (status = 503, description = "The page without the counts.", body = String, content_type = "text/html; charset=utf-8",
+            headers(("ETag" = String), ("Cache-Control" = String), ("Content-Security-Policy" = String), ("Retry-After" = u16))),
         PageProblems,
     )
 )]
 pub async fn home(request: HttpRequest, state: web::Data<AppState>) -> HttpResponse {
-    let asked = web::Query::<Asked>::from_query(request.query_string())
-        .map_or_else(|_| Asked::default(), web::Query::into_inner);
-    let search = asked.search.as_deref().unwrap_or_default();
-    // As long as a name may be; no text in Postgres holds a NUL.
-    let search: String = search
-        .replace('\0', " ")
-        .trim()
-        .chars()
-        .take(ItemName::LIMIT_CHARACTERS)
-        .collect();
-    let content = match timeout(READ_LIMIT, lists(&state, &asked, &search)).await {
-        Ok(Ok(content)) => content,
-        Ok(Err(_)) | Err(_) => String::new(),
+    let asked = Asked::of(request.query_string());
+    let (has, content) = match timeout(READ_LIMIT, lists(&state, &asked)).await {
+        Ok(Ok(content)) => (Has::All, content),
+        Ok(Err(_)) | Err(_) => (Has::Unknown, UNAVAILABLE.to_owned()),
     };
     let lead = "Vote, change your mind, take it back. The counts are exact, and move as votes come.";
     let shown = Shown {
+        has,
         view: "home",
         title: "Every vote counts once",
         lead,
         description: lead,
-        search: &search,
+        search: &asked.search,
         content,
     };
     page(&request, &state, &shown)
@@ -152,8 +203,8 @@ pub async fn home(request: HttpRequest, state: web::Data<AppState>) -> HttpRespo
 problems!(PageProblems);
 
 /// The polls and the items, as HTML.
-async fn lists(state: &AppState, asked: &Asked, search: &str) -> Result<String, LedgerError> {
-    let words = Some(search).filter(|words| !words.is_empty());
+async fn lists(state: &AppState, asked: &Asked) -> Result<String, LedgerError> {
+    let words = Some(asked.search.as_str()).filter(|words| !words.is_empty());
     let polls = async {
         if asked.after.is_some() {
             return Ok((Vec::new(), None));
@@ -211,8 +262,8 @@ async fn lists(state: &AppState, asked: &Asked, search: &str) -> Result<String, 
 
 /// Shows the page of one item.
 ///
-/// In a browser: its counts as they change, how they moved in the last day, and an address to share. The page is
-/// there whether or not the item is.
+/// In a browser: its counts as they change, how they moved in the last day, and an address to share. A page that says
+/// so stands where there is no such item.
 #[utoipa::path(
     get,
     path = "/items/{id}",
@@ -228,26 +279,34 @@ async fn lists(state: &AppState, asked: &Asked, search: &str) -> Result<String, 
             example = json!("<!doctype html>…")),
         (status = 304, description = "It is the one that the client has.",
             headers(("ETag" = String), ("Cache-Control" = String), ("Content-Security-Policy" = String))),
+        (status = 404, description = "A page that says that there is no such item.", body = String, content_type = "text/html; charset=utf-8",
+            headers(("ETag" = String), ("Cache-Control" = String), ("Content-Security-Policy" = String))),
+        (status = 503, description = "The page without the counts.", body = String, content_type = "text/html; charset=utf-8",
+            headers(("ETag" = String), ("Cache-Control" = String), ("Content-Security-Policy" = String), ("Retry-After" = u16))),
         ItemPageProblems,
     )
 )]
 pub async fn item(request: HttpRequest, state: web::Data<AppState>) -> HttpResponse {
-    let asked = reference_in(&request);
     let found = async {
-        let id = state.item(&reference::path_reference(&asked).ok()?).await.ok()?;
-        state.counts.one(id).await.ok()?
+        let id = state.item(&reference_in(&request)?).await?;
+        let read = state.counts.one(id).await?;
+        read.ok_or_else(|| Problem::unknown_item(id))
     };
-    let found = timeout(READ_LIMIT, found).await.ok().flatten();
+    let (has, found) = outcome(timeout(READ_LIMIT, found).await.ok());
     let read = found
         .as_ref()
         .map(|read| items::body(&read.item, read.count(), read.is_current));
     let shown = Shown {
+        has,
         view: "item",
         title: found.as_ref().map_or("An item", |read| &read.item.name),
         lead: "",
         description: "Vote, and see the count move.",
         search: "",
-        content: Single::Item(&asked, read).to_string(),
+        content: match read {
+            Some(item) => Single::Item(item).to_string(),
+            None => instead(has, "There is no such item."),
+        },
     };
     page(&request, &state, &shown)
 }
@@ -272,19 +331,24 @@ problems!(ItemPageProblems);
             example = json!("<!doctype html>…")),
         (status = 304, description = "It is the one that the client has.",
             headers(("ETag" = String), ("Cache-Control" = String), ("Content-Security-Policy" = String))),
+        (status = 404, description = "A page that says that there is no such poll.", body = String, content_type = "text/html; charset=utf-8",
+            headers(("ETag" = String), ("Cache-Control" = String), ("Content-Security-Policy" = String))),
+        (status = 503, description = "The page without the counts.", body = String, content_type = "text/html; charset=utf-8",
+            headers(("ETag" = String), ("Cache-Control" = String), ("Content-Security-Policy" = String), ("Retry-After" = u16))),
         PollPageProblems,
     )
 )]
 pub async fn poll(request: HttpRequest, state: web::Data<AppState>) -> HttpResponse {
-    let asked = reference_in(&request);
     let found = async {
-        let id = state.poll(&reference::path_reference(&asked).ok()?).await.ok()?;
-        state.counts.poll(id).await.ok()?
+        let id = state.poll(&reference_in(&request)?).await?;
+        let read = state.counts.poll(id).await?;
+        read.ok_or_else(|| Problem::unknown_poll(id))
     };
-    let found = timeout(READ_LIMIT, found).await.ok().flatten();
+    let (has, found) = outcome(timeout(READ_LIMIT, found).await.ok());
     let read = found.as_ref().map(|(poll, _)| polls::body(poll));
     let description = read.as_ref().map(|poll| Summary(poll).to_string());
     let shown = Shown {
+        has,
         view: "poll",
         title: found.as_ref().map_or("A poll", |(poll, _)| &poll.poll.title),
         lead: "",
@@ -292,15 +356,33 @@ pub async fn poll(request: HttpRequest, state: web::Data<AppState>) -> HttpRespo
             .as_deref()
             .unwrap_or("Vote, and see the results move."),
         search: "",
-        content: Single::Poll(&asked, read).to_string(),
+        content: match read {
+            Some(poll) => Single::Poll(poll).to_string(),
+            None => instead(has, "There is no such poll."),
+        },
     };
     page(&request, &state, &shown)
 }
 
 problems!(PollPageProblems);
 
-/// What stands for the item or the poll in the path, decoded if it can be.
-fn reference_in(request: &HttpRequest) -> String {
-    let part = request.uri().path().rsplit('/').next().unwrap_or_default();
-    percent_decode_str(part).decode_utf8_lossy().into_owned()
+/// What stands for the item or the poll in the path: its second part, as it was sent.
+fn reference_in<Id: FromStr>(request: &HttpRequest) -> Result<Reference<Id>, Problem> {
+    reference::path_reference(request.uri().path().split('/').nth(2).unwrap_or_default())
+}
+
+/// What was found in time, and how much that is.
+fn outcome<T>(found: Option<Result<T, Problem>>) -> (Has, Option<T>) {
+    match found {
+        Some(Ok(found)) => (Has::All, Some(found)),
+        Some(Err(problem)) if problem.kind().status().is_client_error() => (Has::Nothing, None),
+        Some(Err(_)) | None => (Has::Unknown, None),
+    }
+}
+
+fn instead(has: Has, nothing: &str) -> String {
+    match has {
+        Has::Nothing => format!("<p class=\"note\">{nothing}</p>"),
+        Has::All | Has::Unknown => UNAVAILABLE.to_owned(),
+    }
 }

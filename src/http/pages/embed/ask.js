@@ -1,0 +1,69 @@
+// The elements <tally-count>, <tally-vote>, <tally-poll> and <tally-history>, for any page of an allowed origin.
+// One stream serves all elements of a page; it is closed while the page is hidden. docs/EMBED.md says how to use them.
+
+const SERVER = new URL(import.meta.url).origin;
+const STREAM_LIMIT_ITEMS = 100; // as the server's
+const STREAM_LIMIT_POLLS = 10;
+const DELAY_MS = 30; // elements of a page that come at once are asked for at once
+const ANSWER_LIMIT_MS = 10_000;
+const RETRY_LEAST_MS = 1000;
+const RETRY_MOST_MS = 30_000;
+const OTHERS_EVERY_MS = 10_000; // what is beyond the limits of a stream
+const HISTORY_EVERY_MS = 60_000;
+const MESSAGE_MS = 8000;
+const ABSENT_EVERY_MS = 30_000; // what is not there may be made
+const HELD_LIMIT_ITEMS = 1000; // of one question, as the server's
+const HELD_LIMIT_POLLS = 100;
+const KEY_LIMIT_BYTES = 200;
+const LARGEST_ID = 2n ** 63n - 1n;
+const LINES_LIMIT = 5; // choices in a history
+const STORED_VOTER = "tally-voter";
+const STORED_CHANGE = "tally-vote-changed-at"; // so that other tabs hear of it
+
+// What a host page may set: `token`, a function that gives a voter's token (docs/OPERATING.md, "Voters").
+const settings = { token: null };
+export function configure(changes) {
+  Object.assign(settings, changes);
+  voter.forget();
+  watch.soon(); // what this voter holds
+}
+
+class Refused extends Error {
+  constructor(status, problem) {
+    super(problem.detail || problem.title || `The server answers ${status}.`);
+    this.status = status;
+    this.problem = problem;
+  }
+}
+
+export async function ask(method, path, body) {
+  const headers = {};
+  if (body !== undefined) headers["content-type"] = "application/json";
+  const token = await settings.token?.();
+  if (token) headers.authorization = `Bearer ${token}`;
+  const signal = AbortSignal.timeout(ANSWER_LIMIT_MS);
+  const asked = { method, headers, signal, credentials: "include" };
+  if (body !== undefined) asked.body = JSON.stringify(body);
+  let response, answer;
+  try {
+    response = await fetch(SERVER + path, asked);
+    answer = response.status === 204 ? {} : await response.json();
+  } catch {
+    throw new Error(await whyNoAnswer());
+  }
+  if (!response.ok) throw new Refused(response.status, answer);
+  return answer;
+}
+
+// A browser does not say whether a server is unavailable or does not let this page read its answers.
+async function whyNoAnswer() {
+  if (SERVER !== location.origin) {
+    try {
+      await fetch(`${SERVER}/health/live`, { mode: "no-cors", signal: AbortSignal.timeout(ANSWER_LIMIT_MS) });
+      return "This page may not use these votes: its origin is not allowed.";
+    } catch {
+      // It is unavailable.
+    }
+  }
+  return "The server does not answer.";
+}

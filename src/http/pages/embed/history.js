@@ -1,0 +1,80 @@
+// A line of how counts moved in the last hour or day.
+class History extends HTMLElement {
+  static observedAttributes = ["item", "poll", "over"];
+  #timer = 0;
+  constructor() {
+    super();
+    this.root = this.attachShadow({ mode: "open" });
+    this.root.adoptedStyleSheets = [sheet];
+  }
+  connectedCallback() {
+    this.read();
+  }
+  disconnectedCallback() {
+    clearTimeout(this.#timer);
+  }
+  attributeChangedCallback() {
+    if (this.isConnected) this.read();
+  }
+  async read() {
+    clearTimeout(this.#timer);
+    this.#timer = setTimeout(() => this.read(), HISTORY_EVERY_MS);
+    const [kind, reference] = this.hasAttribute("poll") ? ["polls", this.getAttribute("poll")] : ["items", this.getAttribute("item")];
+    if (document.hidden || !reference || whyNoReference(kind, reference)) return;
+    const path = `/v1/${kind}/${encodeURIComponent(reference)}`;
+    const over = this.getAttribute("over") === "hour" ? "hour" : "day";
+    try {
+      const [now, history] = await Promise.all([ask("GET", path), ask("GET", `${path}/history?over=${over}`)]);
+      const lines = kind === "items" ? [{ name: now.name, count: now.vote_count, spans: history.spans }] : (history.choices ?? []).map((choice) => {
+        const { name, vote_count } = now.choices.find((one) => one.item_id === choice.item_id);
+        return { name, count: vote_count, spans: choice.spans };
+      });
+      this.draw(lines.filter((line) => line.spans && line.count !== null), history, over);
+    } catch {
+      // The next one may come.
+    }
+  }
+  draw(all, history, over) {
+    const lines = all.sort((a, b) => b.count - a.count).slice(0, LINES_LIMIT);
+    this.hidden = lines.length === 0 || history.as_of === null;
+    if (this.hidden) return;
+    const [from, until] = [Date.parse(history.since), Date.parse(history.as_of)];
+    for (const line of lines) {
+      // From what it is now, back over what changed.
+      const points = [[until, line.count]];
+      let count = line.count;
+      for (const span of [...line.spans].reverse()) {
+        points.unshift([Math.min(until, Date.parse(span.starts_at) + span.minutes * 60_000), count]);
+        count -= span.change.vote_count;
+        points.unshift([Math.max(from, Date.parse(span.starts_at)), count]);
+      }
+      points.unshift([from, count]);
+      line.points = points;
+    }
+    const counts = lines.flatMap((line) => line.points.map(([, count]) => count));
+    const [low, high] = [Math.min(0, ...counts), Math.max(1, ...counts)];
+    const x = (at) => ((at - from) / Math.max(1, until - from)) * 100;
+    const y = (count) => 40 - ((count - low) / (high - low)) * 40;
+    const first = (line) => line.points[0][1];
+    const said = lines.map((line) => `${line.name}: from ${first(line).toLocaleString()} to ${line.count.toLocaleString()}`).join("; ");
+    const svg = shape("svg", { viewBox: "0 0 100 40", preserveAspectRatio: "none", role: "img", class: "chart", "aria-label": `Over the last ${over}. ${said}.` });
+    svg.append(shape("line", { x1: 0, x2: 100, y1: y(0), y2: y(0) }));
+    lines.forEach((line, at) => svg.append(shape("polyline", { class: `line-${at}`, points: line.points.map(([time, count]) => `${x(time)},${y(count)}`).join(" ") })));
+    const ends = make("div", null, { className: "ends" });
+    const time = (at) => new Date(at).toLocaleTimeString(undefined, { timeStyle: "short" });
+    ends.append(make("span", null, { textContent: over === "day" ? "a day ago" : "an hour ago" }), make("span", null, { textContent: `high ${high.toLocaleString()}` }), make("span", null, { textContent: time(until) }));
+    const shown = [svg, ends];
+    if (lines.length > 1) {
+      const legend = make("ul", null, { className: "legend" });
+      lines.forEach((line, at) => {
+        const one = make("li");
+        const key = shape("svg", { viewBox: "0 0 30 8", "aria-hidden": "true", class: "chart" });
+        key.append(shape("polyline", { class: `line-${at}`, points: "0,4 30,4" }));
+        one.append(key, make("span", null, { dir: "auto", textContent: line.name }));
+        legend.append(one);
+      });
+      shown.push(legend);
+    }
+    this.root.replaceChildren(...shown);
+  }
+}

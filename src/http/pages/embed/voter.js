@@ -1,0 +1,87 @@
+// Who votes in this browser: a voter's cookie or token where the server gives one, else a name of this
+// browser's own, else nobody in particular.
+const voter = {
+  known: null,
+  asked: null,
+  forget() {
+    this.known = null;
+    keep(null);
+  },
+  // Without asking the server: null for a browser that has not voted yet.
+  remembered() {
+    if (this.known || settings.token) return this.known;
+    try {
+      this.known = JSON.parse(localStorage.getItem(STORED_VOTER));
+      if (typeof this.known?.id !== "string") this.known = null;
+    } catch {
+      this.known = null;
+    }
+    return this.known;
+  },
+  // Asked once for a page, and for all tabs: two answers would be two voters, and two votes.
+  async identify() {
+    if (this.remembered()) return this.known;
+    this.asked ??= oneTabAtATime(() => this.make()).finally(() => (this.asked = null));
+    return this.asked;
+  },
+  // A token names its voter, also where the server gives no cookies.
+  async given() {
+    if (settings.token) {
+      try {
+        return await ask("GET", "/v1/voter");
+      } catch (error) {
+        if (error.status !== 404) throw error; // no token: nobody has logged in
+      }
+    }
+    return ask("POST", "/v1/voter", {});
+  },
+  async make() {
+    if (this.remembered()) return this.known;
+    try {
+      this.known = { id: (await this.given()).voter_id, own: true };
+    } catch (error) {
+      const without = settings.token ? [404] : [401, 403, 404];
+      if (!(error instanceof Refused) || !without.includes(error.status)) throw error;
+      const bytes = crypto.getRandomValues(new Uint8Array(12));
+      this.known = { id: "page-" + Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join(""), own: false };
+    }
+    if (!settings.token) keep(this.known);
+    return this.known;
+  },
+};
+
+// Where the browser can, which takes https.
+async function oneTabAtATime(work) {
+  let begun = false;
+  const mine = () => {
+    begun = true;
+    return work();
+  };
+  try {
+    return await navigator.locks.request(STORED_VOTER, mine);
+  } catch (error) {
+    if (begun) throw error;
+    return work();
+  }
+}
+
+function keep(known) {
+  try {
+    if (known) localStorage.setItem(STORED_VOTER, JSON.stringify(known));
+    else localStorage.removeItem(STORED_VOTER);
+  } catch {
+    // Without storage, one voter a visit.
+  }
+}
+
+// Does something as the voter of this browser. A credential that is not good any more is replaced, once.
+async function asVoter(work) {
+  const known = await voter.identify();
+  try {
+    return await work(known.id);
+  } catch (error) {
+    if (!(error instanceof Refused) || ![401, 403].includes(error.status) || settings.token || !known.own) throw error;
+    voter.forget();
+    return work((await voter.identify()).id);
+  }
+}
