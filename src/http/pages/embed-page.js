@@ -13,7 +13,7 @@ function make() {
   by("shown").replaceChildren(shown);
   const text = document.createElement("i");
   text.setAttribute("x", reference);
-  const quoted = text.outerHTML.slice(5, -6); // as HTML writes it in quotes
+  const quoted = text.outerHTML.slice(5, -5); // as HTML writes it in quotes
   const style = accent === ACCENT ? "" : ` style="--tally-accent: ${accent}"`;
   by("snippet").textContent = `<script type="module" src="${location.origin}/embed.js"></script>\n<${tag} ${kind}=${quoted}${style}></${tag}>`;
 }

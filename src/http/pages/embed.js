@@ -19,6 +19,7 @@ const settings = { token: null };
 export function configure(changes) {
   Object.assign(settings, changes);
   voter.forget();
+  watch.soon(); // what this voter holds
 }
 
 class Refused extends Error {
@@ -80,12 +81,24 @@ const voter = {
     }
     return this.known;
   },
+  // A token names its voter, also where the server gives no cookies.
+  async given() {
+    if (settings.token) {
+      try {
+        return await ask("GET", "/v1/voter");
+      } catch (error) {
+        if (error.status !== 404) throw error; // no token: nobody has logged in
+      }
+    }
+    return ask("POST", "/v1/voter", {});
+  },
   async identify() {
     if (this.remembered()) return this.known;
     try {
-      this.known = { id: (await ask("POST", "/v1/voter", {})).voter_id, own: true };
+      this.known = { id: (await this.given()).voter_id, own: true };
     } catch (error) {
-      if (!(error instanceof Refused) || ![401, 403, 404].includes(error.status)) throw error;
+      const without = settings.token ? [404] : [401, 403, 404];
+      if (!(error instanceof Refused) || !without.includes(error.status)) throw error;
       const bytes = crypto.getRandomValues(new Uint8Array(12));
       this.known = { id: "page-" + Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join(""), own: false };
     }
@@ -128,6 +141,7 @@ const watch = {
     const all = this[kind];
     if (!all.has(reference)) all.set(reference, new Set());
     all.get(reference).add(element);
+    element.toggleAttribute("stale", this.connected === false);
     this.soon();
   },
   remove(kind, reference, element) {
@@ -268,6 +282,7 @@ sheet.replaceSync(`
 :host([hidden]), [hidden], slot ~ * { display: none !important; }
 * { box-sizing: border-box; }
 [part~="count"], [part~="share"] { font-variant-numeric: tabular-nums; }
+[part="buttons"] [part="count"], :host(tally-count) [part="count"] { direction: ltr; unicode-bidi: isolate; } /* -1, not 1- */
 [part="box"] { display: flex; flex-wrap: wrap; gap: 0.25rem 1rem; align-items: center; }
 [part="name"] { flex: 1 1 8rem; min-width: 0; overflow-wrap: anywhere; }
 [part="buttons"] { display: flex; align-items: center; gap: 0.25rem; margin-inline-start: auto; }
@@ -303,10 +318,11 @@ input { font: inherit; width: 100%; min-height: 2.75rem; padding: 0 0.75rem; col
 :host([stale]) [part~="count"], :host([stale]) [part~="share"] { opacity: 0.75; }
 svg.chart { display: block; width: 100%; height: 9rem; overflow: visible; }
 svg.chart polyline { fill: none; stroke: var(--accent); stroke-width: 2; vector-effect: non-scaling-stroke; stroke-linejoin: round; }
+:host(:dir(rtl)) svg.chart { transform: scaleX(-1); }
 svg.chart line { stroke: var(--line); vector-effect: non-scaling-stroke; }
 .ends { display: flex; justify-content: space-between; color: var(--soft); font-size: 0.85em; }
 .line-1 { stroke-dasharray: 6 4; } .line-2 { stroke-dasharray: 2 4; } .line-3 { stroke-dasharray: 10 4 2 4; } .line-4 { stroke-dasharray: 1 6; }
-.legend li { display: flex; align-items: center; }
+.legend li { display: flex; align-items: center; min-width: 0; overflow-wrap: anywhere; }
 .legend { display: flex; flex-wrap: wrap; gap: 0.25rem 1rem; margin: 0.5rem 0 0; padding: 0; list-style: none; font-size: 0.92em; }
 .legend svg.chart { width: 1.8rem; height: 0.6rem; margin-inline-end: 0.4rem; }
 @media (prefers-reduced-motion: reduce) { [part="bar"] { transition: none; } }

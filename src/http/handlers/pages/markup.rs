@@ -181,7 +181,10 @@ impl Display for Held {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str("<p class=\"held\">")?;
         match self.0 {
-            Some(count) => write!(out, "{}<span class=\"unseen\"> votes</span>", Grouped(count))?,
+            Some(count) => {
+                let unit = if count == 1 { "vote" } else { "votes" };
+                write!(out, "{}<span class=\"unseen\"> {unit}</span>", Grouped(count))?;
+            }
             None => out.write_str("–")?,
         }
         out.write_str("</p>")
