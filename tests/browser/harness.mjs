@@ -140,7 +140,7 @@ export function host(name, html, origin = "allowed") {
 // A page of an allowed origin with these elements, without faults of its own.
 export const hostElements = (name, elements, { server = tally, head = "", html = 'lang="en"' } = {}) => host(name, `<!doctype html>
   <html ${html}><head><meta charset="utf-8"><title>${name}</title><meta name="viewport" content="width=device-width, initial-scale=1">
-  <style>:root { color-scheme: light dark; }</style><script type="module" src="${server.base}/embed.js"></script>${head}</head>
+  <style>:root { color-scheme: light dark; background: Canvas; color: CanvasText; }</style><script type="module" src="${server.base}/embed.js"></script>${head}</head>
   <body><main><h1>News</h1><h2>Votes</h2>${elements}</main></body></html>`);
 
 // A window with a storage of its own: another person.
