@@ -121,6 +121,6 @@ test("a search finds items and polls, and a name that is markup, wide or right-t
   await count(page, "0");
   assert.equal(await page.title(), name);
   await page.goto(`${tally.base}/items/9999999`);
-  await page.locator('[part="message"].bad', { hasText: "There is no item 9999999." }).waitFor();
+  await shows(page, "There is no such item.");
   assert.deepEqual(page.errors, []);
 });

@@ -1,0 +1,93 @@
+// What may go wrong with an element and its reference, and with several elements of one voter.
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import { close, count, eventually, hostElements, isPressed, isReleased, open, person, refused, shows, tally } from "./harness.mjs";
+
+before(open);
+after(close);
+
+test("an element whose reference stands for nothing says so, and the others of its page are shown", async () => {
+  const item = await tally.newItem({ name: "Good" });
+  const comma = await tally.newItem({ name: "Comma", key: "a,b" });
+  const bad = ["abc", "0", "-1", "01", "1.5", "9223372036854775808", "key:", `key:${"x".repeat(201)}`, "../../ops"];
+  const page = await person();
+  await page.goto(hostElements("bad", `<tally-vote item="${item}"></tally-vote><tally-vote item="key:a,b"></tally-vote>
+    ${bad.map((reference) => `<tally-vote item="${reference}"></tally-vote>`).join("")}`));
+  await tally.vote(item, "bob");
+  await tally.vote(comma, "bob");
+  for (const name of ["Good", "Comma"]) await page.getByRole("button", { name: `Vote up: ${name}` }).waitFor();
+  await page.locator("tally-vote").first().locator('[part="count"]', { hasText: /^1$/ }).waitFor();
+  for (const reference of bad) await refused(page).filter({ hasText: `“${reference}”` }).first().waitFor();
+  assert.deepEqual(page.errors, []);
+});
+
+test("an element that gets another reference shows that one alone", async () => {
+  const [first, second] = [await tally.newPoll({ title: "First?" }), await tally.newPoll({ title: "Second?", choices: ["Tea", "Coffee"] })];
+  const page = await person();
+  await page.goto(hostElements("another", `<tally-poll poll="${first.id}"></tally-poll>`));
+  const choices = page.locator("tally-poll").getByRole("button");
+  await choices.filter({ hasText: "Soup" }).click();
+  await shows(page, "Your vote counts.");
+  const set = (value) => page.locator("tally-poll").evaluate((one, value) => (value ? one.setAttribute("poll", value) : one.removeAttribute("poll")), value);
+  await set(String(second.id));
+  assert.equal(await choices.count(), 0, "nothing of the other poll can be pressed");
+  await choices.filter({ hasText: "Tea" }).waitFor();
+  assert.equal(await choices.count(), 2);
+  await set("nothing");
+  await refused(page).filter({ hasText: "“nothing”" }).waitFor();
+  assert.equal(await choices.count(), 0);
+  await set(String(first.id));
+  await isPressed(choices.filter({ hasText: "Soup" }));
+  await refused(page).waitFor({ state: "detached" });
+  await set(null);
+  await eventually(async () => (await choices.count()) === 0);
+});
+
+test("elements that are pressed at once, and in two tabs, are of one voter and show the same vote", async () => {
+  const item = await tally.newItem({ name: "Once", key: "once" });
+  const page = await person();
+  const address = hostElements("once", `<tally-vote item="key:once"></tally-vote><tally-vote item="${item}"></tally-vote>`);
+  const tab = await page.context().newPage();
+  await Promise.all([page.goto(address), tab.goto(address)]);
+  const ups = (of) => of.getByRole("button", { name: "Vote up: Once" });
+  for (const of of [page, tab]) for (const at of [0, 1]) await ups(of).nth(at).waitFor();
+  const press = (of) => of.evaluate(() => document.querySelectorAll("tally-vote").forEach((one) => one.root.querySelector('[part="up"]').click()));
+  await Promise.all([press(page), press(tab)]);
+  for (const of of [page, tab]) for (const at of [0, 1]) await isPressed(ups(of).nth(at));
+  assert.equal((await tally.call("GET", `/v1/items/${item}`)).vote_count, 1);
+  await page.reload();
+  for (const at of [0, 1]) await isPressed(ups(page).nth(at));
+  await ups(page).first().click();
+  for (const of of [page, tab]) for (const at of [0, 1]) await isReleased(ups(of).nth(at));
+  await eventually(async () => (await tally.call("GET", `/v1/items/${item}`)).vote_count === 0);
+});
+
+test("an item that is made after its element is shown by and by", async () => {
+  const page = await person();
+  await page.clock.install();
+  await page.goto(hostElements("later", '<tally-vote item="key:later"></tally-vote>'));
+  await page.clock.runFor(2000);
+  await refused(page).filter({ hasText: "There is no item key:later." }).waitFor();
+  await tally.newItem({ name: "Later", key: "later" });
+  await eventually(async () => {
+    await page.clock.runFor(5000);
+    return page.getByRole("button", { name: "Vote up: Later" }).isVisible();
+  });
+  await count(page, "0");
+});
+
+test("the snippet of the page at /embed is HTML that works as it is", async () => {
+  const item = await tally.newItem({ name: 'Quoted "&amp;', key: 'k"<b>&amp;' });
+  const page = await person();
+  await page.goto(`${tally.base}/embed`);
+  await page.locator("#kind").selectOption("tally-vote");
+  await page.locator("#reference").fill('key:k"<b>&amp;');
+  await page.locator("#accent").fill("#aa0000");
+  const snippet = await page.locator("#snippet").innerText();
+  const other = await person();
+  await other.goto(hostElements("snippet", `${snippet}<p>After.</p>`));
+  await other.getByRole("button", { name: /^Vote up: Quoted/ }).click();
+  await shows(other, "Your vote counts.");
+  await shows(other, "After.");
+  assert.equal((await tally.call("GET", `/v1/items/${item}`)).vote_count, 1);
+});
