@@ -121,7 +121,7 @@ async fn a_search_and_further_pages_are_plain_links() {
     let found = page(&tally, "/?search=%22hedgehog%22+%26&utm_source=x").await;
     assert!(found.contains("A &quot;hedgehog&quot; &amp; more"), "{found}");
     // What cannot be read is not asked for.
-    for query in ["after=x", "after=1&after=2", "before=99999999999999999999"] {
+    for query in ["after=x", "before=99999999999999999999"] {
         assert!(
             page(&tally, &format!("/?{query}")).await.contains("Fox 0<"),
             "{query}"

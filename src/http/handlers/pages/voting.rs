@@ -177,7 +177,8 @@ impl Asked {
         (status = 304, description = "It is the one that the client has.",
             headers(("ETag" = String), ("Cache-Control" = String), ("Content-Security-Policy" = String))),
         (status = 503, description = "The page without the counts.", body = String, content_type = "text/html; charset=utf-8",
-            headers(("ETag" = String), ("Cache-Control" = String), ("Content-Security-Policy" = String), ("Retry-After" = u16))),
+            headers(("ETag" = String), ("Cache-Control" = String), ("Content-Security-Policy" = String), ("Retry-After" = u16)),
+            example = json!("<!doctype html>…")),
         PageProblems,
     )
 )]
@@ -280,9 +281,11 @@ async fn lists(state: &AppState, asked: &Asked) -> Result<String, LedgerError> {
         (status = 304, description = "It is the one that the client has.",
             headers(("ETag" = String), ("Cache-Control" = String), ("Content-Security-Policy" = String))),
         (status = 404, description = "A page that says that there is no such item.", body = String, content_type = "text/html; charset=utf-8",
-            headers(("ETag" = String), ("Cache-Control" = String), ("Content-Security-Policy" = String))),
+            headers(("ETag" = String), ("Cache-Control" = String), ("Content-Security-Policy" = String)),
+            example = json!("<!doctype html>…")),
         (status = 503, description = "The page without the counts.", body = String, content_type = "text/html; charset=utf-8",
-            headers(("ETag" = String), ("Cache-Control" = String), ("Content-Security-Policy" = String), ("Retry-After" = u16))),
+            headers(("ETag" = String), ("Cache-Control" = String), ("Content-Security-Policy" = String), ("Retry-After" = u16)),
+            example = json!("<!doctype html>…")),
         ItemPageProblems,
     )
 )]
@@ -332,9 +335,11 @@ problems!(ItemPageProblems);
         (status = 304, description = "It is the one that the client has.",
             headers(("ETag" = String), ("Cache-Control" = String), ("Content-Security-Policy" = String))),
         (status = 404, description = "A page that says that there is no such poll.", body = String, content_type = "text/html; charset=utf-8",
-            headers(("ETag" = String), ("Cache-Control" = String), ("Content-Security-Policy" = String))),
+            headers(("ETag" = String), ("Cache-Control" = String), ("Content-Security-Policy" = String)),
+            example = json!("<!doctype html>…")),
         (status = 503, description = "The page without the counts.", body = String, content_type = "text/html; charset=utf-8",
-            headers(("ETag" = String), ("Cache-Control" = String), ("Content-Security-Policy" = String), ("Retry-After" = u16))),
+            headers(("ETag" = String), ("Cache-Control" = String), ("Content-Security-Policy" = String), ("Retry-After" = u16)),
+            example = json!("<!doctype html>…")),
         PollPageProblems,
     )
 )]
