@@ -1,5 +1,7 @@
 // What may go wrong with an element and its reference, and with several elements of one voter.
 import assert from "node:assert/strict";
+import { once } from "node:events";
+import { createServer, request as send } from "node:http";
 import { after, before, test } from "node:test";
 import { close, count, eventually, hostElements, isPressed, isReleased, open, person, refused, shows, tally } from "./harness.mjs";
 
@@ -90,4 +92,29 @@ test("the snippet of the page at /embed is HTML that works as it is", async () =
   await shows(other, "Your vote counts.");
   await shows(other, "After.");
   assert.equal((await tally.call("GET", `/v1/items/${item}`)).vote_count, 1);
+});
+
+test("elements work below a path of the page's own host", async () => {
+  const poll = await tally.newPoll({ title: "Below?" });
+  const html = `<!doctype html><title>x</title><script type="module" src="/tally/embed.js"></script><tally-poll poll="${poll.id}"></tally-poll>`;
+  // As the nginx in docs/OPERATING.md: what is below /tally/ goes to Tally, without it.
+  const proxy = createServer((asked, answer) => {
+    if (!asked.url.startsWith("/tally/")) return answer.setHeader("content-type", "text/html").end(html);
+    const { method, headers } = asked;
+    const passed = send(tally.base + asked.url.slice("/tally".length), { method, headers }, (got) => {
+      answer.writeHead(got.statusCode, got.headers);
+      got.pipe(answer);
+    });
+    passed.on("error", () => answer.destroy());
+    answer.on("close", () => passed.destroy());
+    asked.pipe(passed);
+  });
+  proxy.listen(0, "127.0.0.1").unref();
+  await once(proxy, "listening");
+  const page = await person();
+  await page.goto(`http://127.0.0.1:${proxy.address().port}/`);
+  await page.getByRole("button", { name: /^Soup/ }).click();
+  await shows(page, "Your vote counts.");
+  await tally.choose(poll, "bob", 1);
+  await page.getByText("50%").first().waitFor();
 });

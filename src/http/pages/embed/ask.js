@@ -1,7 +1,8 @@
 // The elements <tally-count>, <tally-vote>, <tally-poll> and <tally-history>, for any page of an allowed origin.
 // One stream serves all elements of a page; it is closed while the page is hidden. docs/EMBED.md says how to use them.
 
-const SERVER = new URL(import.meta.url).origin;
+// Where this script came from, also below a path: https://news.example.org/tally.
+const SERVER = import.meta.url.replace(/\/(assets\/)?embed[^/]*$/, "");
 const STREAM_LIMIT_ITEMS = 100; // as the server's
 const STREAM_LIMIT_POLLS = 10;
 const DELAY_MS = 30; // elements of a page that come at once are asked for at once
@@ -14,6 +15,7 @@ const MESSAGE_MS = 8000;
 const ABSENT_EVERY_MS = 30_000; // what is not there may be made
 const HELD_LIMIT_ITEMS = 1000; // of one question, as the server's
 const HELD_LIMIT_POLLS = 100;
+const STORED_WITHIN_MS = 250; // until other tabs see what one has stored
 const KEY_LIMIT_BYTES = 200;
 const LARGEST_ID = 2n ** 63n - 1n;
 const LINES_LIMIT = 5; // choices in a history
@@ -57,7 +59,7 @@ export async function ask(method, path, body) {
 
 // A browser does not say whether a server is unavailable or does not let this page read its answers.
 async function whyNoAnswer() {
-  if (SERVER !== location.origin) {
+  if (new URL(SERVER).origin !== location.origin) {
     try {
       await fetch(`${SERVER}/health/live`, { mode: "no-cors", signal: AbortSignal.timeout(ANSWER_LIMIT_MS) });
       return "This page may not use these votes: its origin is not allowed.";

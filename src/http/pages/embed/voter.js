@@ -50,19 +50,18 @@ const voter = {
   },
 };
 
-// Where the browser can, which takes https.
-async function oneTabAtATime(work) {
-  let begun = false;
-  const mine = () => {
-    begun = true;
-    return work();
-  };
-  try {
-    return await navigator.locks.request(STORED_VOTER, mine);
-  } catch (error) {
-    if (begun) throw error;
-    return work();
-  }
+// Where the browser can, which takes https. The next tab has its turn once it is sure to see what was stored: a
+// browser may tell it a little later.
+function oneTabAtATime(work) {
+  return new Promise((resolve, reject) => {
+    const mine = async () => {
+      await work().then(resolve, reject);
+      await new Promise((settled) => setTimeout(settled, STORED_WITHIN_MS));
+    };
+    if (!navigator.locks) return work().then(resolve, reject);
+    // It may refuse, as it does without storage; after its turn this does nothing.
+    navigator.locks.request(STORED_VOTER, mine).catch(() => work().then(resolve, reject));
+  });
 }
 
 function keep(known) {
