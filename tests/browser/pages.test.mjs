@@ -73,6 +73,38 @@ test("who votes more often than the server takes is asked to wait, and votes aga
   await server.end();
 });
 
+test("a vote that is cast before the page knows what its voter held stands, not what was held", async () => {
+  const item = await tally.newItem({ name: "Early" });
+  const page = await person();
+  await page.goto(`${tally.base}/items/${item}`);
+  const [up, down] = ["up", "down"].map((way) => page.getByRole("button", { name: `Vote ${way}: Early` }));
+  await up.click();
+  await isPressed(up);
+  let release;
+  const released = new Promise((resolve) => (release = resolve));
+  const asked = [];
+  await page.route("**/v1/votes?*", async (route) => {
+    const response = await route.fetch();
+    asked.push(await response.json());
+    if (asked.length === 1) await released;
+    await route.fulfill({ response });
+  });
+  await page.reload();
+  await eventually(() => asked.length === 1);
+  assert.equal(asked[0].votes[0].value, 1);
+  await down.click();
+  await isPressed(down);
+  const old = page.waitForResponse(/\/v1\/votes\?/);
+  release();
+  await (await old).finished();
+  await page.evaluate(() => new Promise(requestAnimationFrame));
+  await isPressed(down);
+  await isReleased(up);
+  await count(page, "-1");
+  await down.click();
+  await shows(page, "Your vote is taken back.");
+});
+
 test("while a page is hidden it has no stream, and is current again when it is shown", async () => {
   const item = await tally.newItem({ name: "Hidden" });
   const page = await person();
@@ -120,7 +152,7 @@ test("a search finds items and polls, and a name that is markup, wide or right-t
   await page.goto(`${tally.base}/items/${item}`);
   await count(page, "0");
   assert.equal(await page.title(), name);
-  await page.goto(`${tally.base}/items/9999999`);
+  assert.equal((await page.goto(`${tally.base}/items/9999999`)).status(), 404);
   await shows(page, "There is no such item.");
   assert.deepEqual(page.errors, []);
 });
