@@ -11,6 +11,7 @@ const RETRY_LEAST_MS = 1000;
 const RETRY_MOST_MS = 30_000;
 const OTHERS_EVERY_MS = 10_000; // what is beyond the limits of a stream
 const HISTORY_EVERY_MS = 60_000;
+const HISTORY_SOON_MS = 5000; // while there is none yet
 const MESSAGE_MS = 8000;
 const ABSENT_EVERY_MS = 30_000; // what is not there may be made
 const HELD_LIMIT_ITEMS = 1000; // of one question, as the server's

@@ -16,9 +16,12 @@ class History extends HTMLElement {
   attributeChangedCallback() {
     if (this.isConnected) this.read();
   }
-  async read() {
+  #again(delay) {
     clearTimeout(this.#timer);
-    this.#timer = setTimeout(() => this.read(), HISTORY_EVERY_MS);
+    this.#timer = setTimeout(() => this.read(), delay);
+  }
+  async read() {
+    this.#again(HISTORY_EVERY_MS);
     const [kind, reference] = this.hasAttribute("poll") ? ["polls", this.getAttribute("poll")] : ["items", this.getAttribute("item")];
     if (document.hidden || !reference || whyNoReference(kind, reference)) return;
     const path = `/v1/${kind}/${encodeURIComponent(reference)}`;
@@ -37,7 +40,7 @@ class History extends HTMLElement {
   draw(all, history, over) {
     const lines = all.sort((a, b) => b.count - a.count).slice(0, LINES_LIMIT);
     this.hidden = lines.length === 0 || history.as_of === null;
-    if (this.hidden) return;
+    if (this.hidden) return this.#again(HISTORY_SOON_MS);
     const [from, until] = [Date.parse(history.since), Date.parse(history.as_of)];
     for (const line of lines) {
       // From what it is now, back over what changed.

@@ -79,7 +79,7 @@ async function asVoter(work) {
   try {
     return await work(known.id);
   } catch (error) {
-    if (!(error instanceof Refused) || ![401, 403].includes(error.status) || settings.token || !known.own) throw error;
+    if (!(error instanceof Refused) || ![401, 403].includes(error.status) || !known.own) throw error;
     voter.forget();
     return work((await voter.identify()).id);
   }
