@@ -19,6 +19,7 @@ const HELD_LIMIT_POLLS = 100;
 const STORED_WITHIN_MS = 250; // until other tabs see what one has stored
 const KEY_LIMIT_BYTES = 200;
 const LARGEST_ID = 2n ** 63n - 1n;
+const BEFORE_SHARE = 0.1; // of a count, from before its history
 const LINES_LIMIT = 5; // choices in a history
 const STORED_VOTER = "tally-voter";
 const STORED_CHANGE = "tally-vote-changed-at"; // so that other tabs hear of it

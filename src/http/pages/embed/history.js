@@ -41,7 +41,12 @@ class History extends HTMLElement {
     const lines = all.sort((a, b) => b.count - a.count).slice(0, LINES_LIMIT);
     this.hidden = lines.length === 0 || history.as_of === null;
     if (this.hidden) return this.#again(HISTORY_SOON_MS);
-    const [from, until] = [Date.parse(history.since), Date.parse(history.as_of)];
+    // What has nearly all of its votes in this time begins with the first of them.
+    const until = Date.parse(history.as_of);
+    const changes = lines.map((line) => line.spans.reduce((sum, span) => sum + span.change.vote_count, 0));
+    const isNew = lines.every((line, at) => line.count - changes[at] <= line.count * BEFORE_SHARE);
+    const first = Math.min(...lines.flatMap((line) => line.spans.map((span) => Date.parse(span.starts_at))));
+    const from = isNew && first < until ? Math.max(first, Date.parse(history.since)) : Date.parse(history.since);
     for (const line of lines) {
       // From what it is now, back over what changed.
       const points = [[until, line.count]];
@@ -58,14 +63,14 @@ class History extends HTMLElement {
     const [low, high] = [Math.min(0, ...counts), Math.max(1, ...counts)];
     const x = (at) => ((at - from) / Math.max(1, until - from)) * 100;
     const y = (count) => 40 - ((count - low) / (high - low)) * 40;
-    const first = (line) => line.points[0][1];
-    const said = lines.map((line) => `${line.name}: from ${first(line).toLocaleString()} to ${line.count.toLocaleString()}`).join("; ");
+    const before = (line) => line.points[0][1];
+    const said = lines.map((line) => `${line.name}: from ${before(line).toLocaleString()} to ${line.count.toLocaleString()}`).join("; ");
     const svg = shape("svg", { viewBox: "0 0 100 40", preserveAspectRatio: "none", role: "img", class: "chart", "aria-label": `Over the last ${over}. ${said}.` });
     svg.append(shape("line", { x1: 0, x2: 100, y1: y(0), y2: y(0) }));
     lines.forEach((line, at) => svg.append(shape("polyline", { class: `line-${at}`, points: line.points.map(([time, count]) => `${x(time)},${y(count)}`).join(" ") })));
     const ends = make("div", null, { className: "ends" });
     const time = (at) => new Date(at).toLocaleTimeString(undefined, { timeStyle: "short" });
-    ends.append(make("span", null, { textContent: over === "day" ? "a day ago" : "an hour ago" }), make("span", null, { textContent: `high ${high.toLocaleString()}` }), make("span", null, { textContent: time(until) }));
+    ends.append(make("span", null, { textContent: from > Date.parse(history.since) ? time(from) : over === "day" ? "a day ago" : "an hour ago" }), make("span", null, { textContent: `high ${high.toLocaleString()}` }), make("span", null, { textContent: time(until) }));
     const shown = [svg, ends];
     if (lines.length > 1) {
       const legend = make("ul", null, { className: "legend" });

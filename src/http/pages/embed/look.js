@@ -11,7 +11,7 @@ sheet.replaceSync(`
 [part="box"] { display: flex; flex-wrap: wrap; gap: 0.25rem 1rem; align-items: center; }
 [part="name"] { flex: 1 1 8rem; min-width: 0; overflow-wrap: anywhere; }
 [part="buttons"] { display: flex; align-items: center; gap: 0.25rem; margin-inline-start: auto; }
-[part="buttons"] [part="count"] { min-width: 4ch; padding-inline: 0.25rem; text-align: center; font-size: 1.15em; font-weight: 650; }
+[part="buttons"] [part="count"] { display: inline-block; min-width: 4ch; padding-inline: 0.25rem; text-align: center; font-size: 1.15em; font-weight: 650; }
 button { font: inherit; color: inherit; background: none; border: 1px solid var(--line); border-radius: calc(var(--round) * 0.75); cursor: pointer; }
 [part="up"], [part="down"] { display: grid; place-items: center; width: 2.75rem; height: 2.75rem; color: var(--soft); }
 svg.mark { width: 1.1rem; height: 1.1rem; fill: none; stroke: currentColor; stroke-width: 2.4; stroke-linecap: round; stroke-linejoin: round; }

@@ -56,7 +56,7 @@ function oneTabAtATime(work) {
   return new Promise((resolve, reject) => {
     const mine = async () => {
       await work().then(resolve, reject);
-      await new Promise((settled) => setTimeout(settled, STORED_WITHIN_MS));
+      await new Promise((resume) => setTimeout(resume, STORED_WITHIN_MS));
     };
     if (!navigator.locks) return work().then(resolve, reject);
     // It may refuse, as it does without storage; after its turn this does nothing.
