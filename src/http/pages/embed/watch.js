@@ -8,6 +8,8 @@ const watch = {
   connected: null,
   // What this voter is known to hold; null: not known.
   votes: null,
+  // How many votes this page has cast.
+  changes: 0,
   // What was asked for and is not there.
   absent: { items: new Set(), polls: new Set() },
   absentTimer: 0,
@@ -17,6 +19,7 @@ const watch = {
     if (!all.has(reference)) all.set(reference, new Set());
     all.get(reference).add(element);
     element.toggleAttribute("stale", this.connected === false);
+    this.absent[kind].delete(reference); // it is looked for anew
     this.soon();
   },
   remove(kind, reference, element) {
@@ -159,8 +162,10 @@ const watch = {
     const known = voter.remembered();
     const of = (kind) => this.wanted(kind).listed.filter((reference) => [...this[kind].get(reference)].some((one) => one.wantsHeld));
     const [items, polls] = [of("items").slice(0, HELD_LIMIT_ITEMS), of("polls").slice(0, HELD_LIMIT_POLLS)];
-    if ((!known && !settings.token) || (items.length === 0 && polls.length === 0)) return;
+    if (items.length === 0 && polls.length === 0) return;
     try {
+      // Who has not voted yet holds nothing; a token may be of who has.
+      if (!known && !(await settings.token?.())) return;
       const query = new URLSearchParams({ voter_id: (known ?? (await voter.identify())).id });
       if (items.length) query.set("items", items.join(","));
       if (polls.length) query.set("polls", polls.join(","));
@@ -179,7 +184,6 @@ const watch = {
   },
   // What a vote of this page has changed: the value of each of these items, 0 for none. Other elements and
   // tabs show it as well.
-  changes: 0,
   changed(values) {
     this.changes += 1;
     const kept = (this.votes ?? []).filter((vote) => !values.has(vote.item_id));
