@@ -205,10 +205,15 @@ fn reads_again(results: &Results) -> [Target; 2] {
     let all = |row: &Row| row.cpu_us_per_request.sum();
     let of_reads = |row: &Row| row.cpu_us_per_request.server + row.cpu_us_per_request.redis;
     let against = |workload, before, cpu: fn(&Row) -> f64| {
-        median(rows(workload).filter_map(|row| {
-            let before = rows(before).find(|before| before.round == row.round)?;
-            Some(cpu(row) / cpu(before))
-        }))
+        // A server that never answers 304 meets nothing.
+        median(
+            rows(workload)
+                .filter(|row| row.unchanged_part > 0.0)
+                .filter_map(|row| {
+                    let before = rows(before).find(|before| before.round == row.round)?;
+                    Some(cpu(row) / cpu(before))
+                }),
+        )
     };
     [
         Target::at_most(

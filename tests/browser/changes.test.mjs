@@ -118,3 +118,24 @@ test("elements work below a path of the page's own host", async () => {
   await tally.choose(poll, "bob", 1);
   await page.getByText("50%").first().waitFor();
 });
+
+test("a choice in a poll of several takes no other back, though the page does not know yet what is held", async () => {
+  const poll = await tally.newPoll({ title: "Several?", choices: ["Ant", "Bee", "Cat"], max_choices: 3 });
+  const page = await person();
+  await page.goto(`${tally.base}/polls/${poll.id}`);
+  const choice = (name) => page.getByRole("button", { name: new RegExp(`^${name}`) });
+  for (const name of ["Ant", "Bee"]) {
+    await choice(name).click();
+    await isPressed(choice(name));
+  }
+  await page.route(/\/v1\/votes\?/, () => {}); // without an answer
+  await page.reload();
+  await isReleased(choice("Ant"));
+  await choice("Cat").click();
+  await isPressed(choice("Cat"));
+  const held = async () => (await tally.call("GET", `/v1/polls/${poll.id}`)).choices.map((one) => one.vote_count).join();
+  await eventually(async () => (await held()) === "1,1,1");
+  await choice("Cat").click();
+  await isReleased(choice("Cat"));
+  await eventually(async () => (await held()) === "1,1,0");
+});

@@ -49,7 +49,7 @@ test("what takes no vote says why: a closed poll, a full item, a ballot that is 
 });
 
 test("who votes more often than the server takes is asked to wait, and votes again when the time is over", async () => {
-  const server = await Server.start({ TALLY_THROTTLE: "voter:2/8s" });
+  const server = await Server.start({ TALLY_THROTTLE: "voter:2/12s" });
   const item = await server.newItem({ name: "Rush" });
   const page = await person();
   await page.goto(`${server.base}/items/${item}`);

@@ -239,6 +239,9 @@ async fn a_page_of_what_is_not_there_says_so() {
         assert_eq!(answer.status(), StatusCode::NOT_FOUND, "{path}");
         let html = answer.text().await.expect("a text");
         assert!(html.contains("There is no such "), "{html}");
+        let again = tally.http.get(format!("{}{path}", tally.base));
+        let again = again.header(IF_NONE_MATCH, "*").send().await.expect("an answer");
+        assert_eq!(again.status(), StatusCode::NOT_FOUND, "{path}");
     }
 }
 
@@ -272,7 +275,8 @@ async fn a_previews_picture_is_at_the_host_that_was_asked_or_at_none() {
     ] {
         let request = tally.http.get(&tally.base).header("host", host);
         let answer = request.send().await.expect("an answer");
-        if answer.status() == StatusCode::BAD_REQUEST {
+        // HTTP itself may refuse what is no host.
+        if picture.starts_with('"') && answer.status() == StatusCode::BAD_REQUEST {
             continue;
         }
         let html = answer.text().await.expect("a text");

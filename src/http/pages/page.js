@@ -32,7 +32,10 @@ class List {
     });
   }
   // Throws when the server does not answer.
-  async page() {
+  page() {
+    return (this.asked ??= this.read().finally(() => (this.asked = null)));
+  }
+  async read() {
     const from = this.next;
     const list = await ask("GET", this.path + (from === null ? "" : `&${this.parameter}=${from}`));
     const first = this.cards.children.length;
@@ -40,7 +43,7 @@ class List {
     this.next = list[`next_${this.parameter}`] ?? null;
     if (this.next === null) this.more.remove();
     else {
-      this.more.href = `/?${this.parameter}=${this.next}`;
+      this.more.href = `/?${this.parameter}=${this.next}${/&search=.*/.exec(this.path)?.[0] ?? ""}`;
       this.section.append(this.more);
     }
     if (from !== null) this.cards.children[first]?.querySelector("a")?.focus();
@@ -120,9 +123,11 @@ function single(vote) {
   });
 }
 
+let clearing;
 document.addEventListener("tally-connection", ({ detail }) => {
   by("connection").textContent = detail.connected ? "Connected again. The counts are current." : detail.reason;
-  if (detail.connected) setTimeout(() => (by("connection").textContent = ""), BACK_AGAIN_MS);
+  clearTimeout(clearing);
+  if (detail.connected) clearing = setTimeout(() => (by("connection").textContent = ""), BACK_AGAIN_MS);
 });
 
 // The server could not show the counts: until it can.
@@ -137,18 +142,25 @@ async function again() {
 }
 
 const { view, has } = by("main").dataset;
-const asked = by("words").value.trim();
+const asked = by("words").defaultValue.trim(); // what the server searched
 let typing;
-by("search").addEventListener("submit", (event) => event.preventDefault());
+function find() {
+  clearTimeout(typing);
+  const words = by("words").value.trim();
+  const address = words ? `/?search=${encodeURIComponent(words)}` : "/";
+  if (view !== "home") return location.assign(address);
+  window.history.replaceState(null, "", address);
+  home(words);
+}
+by("search").addEventListener("submit", (event) => {
+  event.preventDefault();
+  find();
+});
 by("words").addEventListener("input", () => {
   clearTimeout(typing);
-  typing = setTimeout(() => {
-    const words = by("words").value.trim();
-    if (view !== "home") return location.assign(words ? `/?search=${encodeURIComponent(words)}` : "/");
-    history.replaceState(null, "", words ? `/?search=${encodeURIComponent(words)}` : "/");
-    home(words);
-  }, TYPING_MS);
+  typing = setTimeout(find, TYPING_MS);
 });
 if (has === "unknown") setTimeout(again, BACK_AGAIN_MS);
 else if (view === "home") lists(asked, [...by("view").querySelectorAll("section")]);
 else if (has === "all") single(by("view").querySelector("tally-poll, tally-vote"));
+if (has !== "unknown" && by("words").value.trim() !== asked) find(); // it was typed before this ran

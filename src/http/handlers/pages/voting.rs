@@ -186,7 +186,11 @@ pub async fn home(request: HttpRequest, state: web::Data<AppState>) -> HttpRespo
     let asked = Asked::of(request.query_string());
     let (has, content) = match timeout(READ_LIMIT, lists(&state, &asked)).await {
         Ok(Ok(content)) => (Has::All, content),
-        Ok(Err(_)) | Err(_) => (Has::Unknown, UNAVAILABLE.to_owned()),
+        Ok(Err(error)) => {
+            tracing::error!(%error, "the ledger did not answer a page");
+            (Has::Unknown, UNAVAILABLE.to_owned())
+        }
+        Err(_) => (Has::Unknown, UNAVAILABLE.to_owned()),
     };
     let lead = "Vote, change your mind, take it back. The counts are exact, and move as votes come.";
     let shown = Shown {
@@ -253,6 +257,7 @@ async fn lists(state: &AppState, asked: &Asked) -> Result<String, LedgerError> {
     };
     if polls.cards.is_empty() && items.cards.is_empty() {
         let none = match words {
+            _ if asked.after.is_some() || asked.before.is_some() => "There are no more.".to_owned(),
             Some(words) => format!("Nothing has “{}” in its name.", Escaped(words)),
             None => "There is nothing to vote on yet.".to_owned(),
         };

@@ -28,7 +28,10 @@ const STORED_CHANGE = "tally-vote-changed-at"; // so that other tabs hear of it
 const settings = { token: null };
 export function configure(changes) {
   Object.assign(settings, changes);
-  voter.forget();
+  voter.known = null; // what is stored is of this browser without a token
+  watch.changes += 1; // answers under way are of who voted before
+  watch.hold([]);
+  watch.votes = null;
   watch.soon(); // what this voter holds
 }
 
@@ -52,8 +55,9 @@ export async function ask(method, path, body) {
   try {
     response = await fetch(SERVER + path, asked);
     answer = response.status === 204 ? {} : await response.json();
-  } catch {
-    throw new Error(await whyNoAnswer());
+  } catch (error) {
+    const isUnread = !response && error.name !== "TimeoutError";
+    throw new Error(isUnread ? await whyNoAnswer() : "The server does not answer.");
   }
   if (!response.ok) throw new Refused(response.status, answer);
   return answer;
@@ -63,8 +67,9 @@ export async function ask(method, path, body) {
 async function whyNoAnswer() {
   if (new URL(SERVER).origin !== location.origin) {
     try {
-      await fetch(`${SERVER}/health/live`, { mode: "no-cors", signal: AbortSignal.timeout(ANSWER_LIMIT_MS) });
-      return "This page may not use these votes: its origin is not allowed.";
+      // Any page may read this one.
+      const { ok } = await fetch(`${SERVER}/embed.js`, { method: "HEAD", signal: AbortSignal.timeout(ANSWER_LIMIT_MS) });
+      if (ok) return "This page may not use these votes: its origin is not allowed.";
     } catch {
       // It is unavailable.
     }

@@ -38,7 +38,7 @@ class Watching extends HTMLElement {
     this.#watched = null;
     if (!reference) return;
     const why = whyNoReference(kind, reference);
-    if (why) return this.missing(why);
+    if (why) return this.#shownAs === reference ? undefined : this.missing(why);
     this.#watched = reference;
     watch.add(`${kind}s`, reference, this);
   }

@@ -6,6 +6,7 @@ class History extends HTMLElement {
     super();
     this.root = this.attachShadow({ mode: "open" });
     this.root.adoptedStyleSheets = [sheet];
+    this.root.append(document.createElement("slot"));
   }
   connectedCallback() {
     this.read();
@@ -26,8 +27,10 @@ class History extends HTMLElement {
     if (document.hidden || !reference || whyNoReference(kind, reference)) return;
     const path = `/v1/${kind}/${encodeURIComponent(reference)}`;
     const over = this.getAttribute("over") === "hour" ? "hour" : "day";
+    const asked = (this.asked = Symbol("read"));
     try {
       const [now, history] = await Promise.all([ask("GET", path), ask("GET", `${path}/history?over=${over}`)]);
+      if (asked !== this.asked || !this.isConnected) return;
       const lines = kind === "items" ? [{ name: now.name, count: now.vote_count, spans: history.spans }] : (history.choices ?? []).map((choice) => {
         const { name, vote_count } = now.choices.find((one) => one.item_id === choice.item_id);
         return { name, count: vote_count, spans: choice.spans };
@@ -39,8 +42,7 @@ class History extends HTMLElement {
   }
   draw(all, history, over) {
     const lines = all.sort((a, b) => b.count - a.count).slice(0, LINES_LIMIT);
-    this.hidden = lines.length === 0 || history.as_of === null;
-    if (this.hidden) return this.#again(HISTORY_SOON_MS);
+    if (lines.length === 0 || history.as_of === null) return this.#again(HISTORY_SOON_MS);
     // What has nearly all of its votes in this time begins with the first of them.
     const until = Date.parse(history.as_of);
     const changes = lines.map((line) => line.spans.reduce((sum, span) => sum + span.change.vote_count, 0));

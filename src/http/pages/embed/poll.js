@@ -85,15 +85,19 @@ class Poll extends Voting {
         this.ballot.input.value = "";
         return this.say("Your vote counts. The ballot is spent.");
       }
-      const wanted = new Set(this.held);
-      if (poll.max_choices === 1 && !wanted.has(item)) wanted.clear();
-      if (!wanted.delete(item)) wanted.add(item);
-      const answer = await asVoter((id) =>
-        ask("PUT", `/v1/polls/${poll.id}/votes/${encodeURIComponent(id)}`, { items: [...wanted] }),
-      );
-      watch.changed(new Map(poll.choices.map(({ item_id }) => [item_id, Number(answer.items.includes(item_id))])));
+      const isTakenBack = this.held.has(item);
+      const answer = await asVoter((id) => {
+        const voter = encodeURIComponent(id);
+        if (poll.max_choices === 1) return ask("PUT", `/v1/polls/${poll.id}/votes/${voter}`, { items: isTakenBack ? [] : [item] });
+        // This choice alone: what else the voter holds may not be known here.
+        const path = `/v1/items/${item}/votes/${voter}`;
+        return isTakenBack ? ask("DELETE", path) : ask("PUT", path, { value: 1 });
+      });
+      const held = (choice) => (answer.items ? Number(answer.items.includes(choice)) : answer.value);
+      const changed = answer.items ? poll.choices.map((choice) => choice.item_id) : [item];
+      watch.changed(new Map(changed.map((choice) => [choice, held(choice)])));
       this.emit("tally-vote", answer);
-      if (isSame()) this.say(answer.items.length === 0 ? "Your vote is taken back." : "Your vote counts.");
+      if (isSame()) this.say(isTakenBack ? "Your vote is taken back." : "Your vote counts.");
     });
   }
 }

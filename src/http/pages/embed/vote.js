@@ -91,7 +91,8 @@ class Vote extends Voting {
       if (item.poll_id) watch.held();
       this.emit("tally-vote", answer);
       if (!isSame()) return;
-      if (answer.vote_count !== null) this.counts(answer);
+      // What a stream has shown meanwhile is newer.
+      if (answer.vote_count !== null && this.item === item) this.counts(answer);
       const number = answer.number ? ` It is number ${answer.number.toLocaleString()}.` : "";
       this.say(answer.value === 0 ? "Your vote is taken back." : `Your vote counts.${number}`);
     });

@@ -5,7 +5,7 @@ const voter = {
   asked: null,
   forget() {
     this.known = null;
-    keep(null);
+    if (!settings.token) keep(null);
   },
   // Without asking the server: null for a browser that has not voted yet.
   remembered() {
@@ -37,16 +37,20 @@ const voter = {
   },
   async make() {
     if (this.remembered()) return this.known;
+    const { token } = settings;
+    let known;
     try {
-      this.known = { id: (await this.given()).voter_id, own: true };
+      known = { id: (await this.given()).voter_id, own: true };
     } catch (error) {
-      const without = settings.token ? [404] : [401, 403, 404];
+      const without = token ? [404] : [401, 403, 404];
       if (!(error instanceof Refused) || !without.includes(error.status)) throw error;
       const bytes = crypto.getRandomValues(new Uint8Array(12));
-      this.known = { id: "page-" + Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join(""), own: false };
+      known = { id: "page-" + Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join(""), own: false };
     }
-    if (!settings.token) keep(this.known);
-    return this.known;
+    if (settings.token !== token) return this.make(); // another voter by now
+    this.known = known;
+    if (!token) keep(known);
+    return known;
   },
 };
 

@@ -51,6 +51,7 @@ const watch = {
   },
   async open() {
     this.close();
+    this.round = null;
     const [items, polls] = [this.wanted("items"), this.wanted("polls")];
     if (document.hidden || this.items.size + this.polls.size === 0) return;
     this.others(
@@ -136,6 +137,7 @@ const watch = {
     const isThere = (reference, one) => reference === String(one.id) || reference === `key:${one.key}`;
     for (const [kind, name, asked] of [["items", "item", items], ["polls", "poll", polls]]) {
       for (const reference of asked) {
+        if (!this[kind].has(reference)) continue; // it has gone meanwhile
         const isAbsent = !found[kind].some((one) => isThere(reference, one));
         if (isAbsent && this.absent[kind].has(reference)) continue;
         if (!isAbsent) {
@@ -169,13 +171,15 @@ const watch = {
       const query = new URLSearchParams({ voter_id: (known ?? (await voter.identify())).id });
       if (items.length) query.set("items", items.join(","));
       if (polls.length) query.set("polls", polls.join(","));
-      const asked = this.changes;
+      const [asked, question] = [this.changes, (this.question = Symbol("held"))];
       const { votes } = await ask("GET", `/v1/votes?${query}`);
+      if (question !== this.question) return; // a later one is newer
       // A vote that was cast meanwhile is newer than this answer.
       if (asked === this.changes) this.hold(votes);
       else this.held();
     } catch (error) {
-      if (!settings.token && [401, 403].includes(error.status)) voter.forget();
+      // A name of this browser's own stays: some of what is shown may be open to it.
+      if (known?.own && !settings.token && [401, 403].includes(error.status)) voter.forget();
     }
   },
   hold(votes) {
