@@ -1,7 +1,7 @@
 // The elements <tally-count>, <tally-vote>, <tally-poll> and <tally-history>, for any page of an allowed origin.
 // One stream serves all elements of a page; it is closed while the page is hidden. docs/EMBED.md says how to use them.
 
-// Where this script came from, also below a path: https://news.example.org/tally.
+// Where this script came from: a host, and a path such as /tally that a proxy takes off.
 const SERVER = import.meta.url.replace(/\/(assets\/)?embed[^/]*$/, "");
 const STREAM_LIMIT_ITEMS = 100; // as the server's
 const STREAM_LIMIT_POLLS = 10;
