@@ -1,9 +1,11 @@
 //! Answers that are the same as long as the program runs: a browser keeps them, and asks whether they
 //! are still the same, or need not ask. They are compressed once.
 
-use actix_web::http::header::{self, EntityTag};
+use actix_web::body::BoxBody;
+use actix_web::http::StatusCode;
+use actix_web::http::header::{self, EntityTag, HeaderValue};
 use actix_web::web::Bytes;
-use actix_web::{HttpRequest, HttpResponse};
+use actix_web::{HttpRequest, HttpResponse, HttpResponseBuilder};
 
 use crate::http::conditional;
 use crate::http::gzip;
@@ -20,37 +22,25 @@ pub(super) enum Fresh {
     ForEver,
 }
 
-/// An answer that does not change.
-pub(super) struct Kept {
-    content_type: &'static str,
+/// What is said of an answer that a browser may have already.
+pub(super) struct Head {
+    pub content_type: &'static str,
     /// What a page of it may load.
-    policy: &'static str,
-    body: Bytes,
-    /// Not there where it would be no smaller.
-    compressed: Option<Bytes>,
-    tag: EntityTag,
+    pub policy: &'static str,
+    pub tag: EntityTag,
 }
 
-impl Kept {
-    /// An answer of this body, for as long as the program runs.
-    pub(super) fn new(content_type: &'static str, policy: &'static str, body: impl Into<Bytes>) -> Self {
-        let body = body.into();
-        Self {
-            content_type,
-            policy,
-            compressed: gzip::compress(&body, gzip::Effort::Most),
-            tag: conditional::tag_of(&body),
-            body,
-        }
-    }
-
-    /// The answer: 304 if the client has it.
-    pub(super) fn answer(&self, request: &HttpRequest, fresh: Fresh) -> HttpResponse {
-        let is_known = conditional::has(request, &self.tag);
-        let mut response = match is_known {
-            true => HttpResponse::NotModified(),
-            false => HttpResponse::Ok(),
-        };
+impl Head {
+    /// Ends an answer: without a body for a client that has it, and in gzip for who takes that. `compressed`
+    /// gives the body in gzip, or nothing where it is no smaller.
+    pub(super) fn finish(
+        &self,
+        request: &HttpRequest,
+        mut response: HttpResponseBuilder,
+        fresh: Fresh,
+        body: Bytes,
+        compressed: impl FnOnce() -> Option<Bytes>,
+    ) -> HttpResponse {
         let cache = match fresh {
             Fresh::IfAsked => "no-cache",
             Fresh::ForEver => FOR_EVER,
@@ -60,15 +50,55 @@ impl Kept {
             .insert_header((header::CACHE_CONTROL, cache))
             .insert_header((header::VARY, "accept-encoding"))
             .insert_header((header::CONTENT_SECURITY_POLICY, self.policy));
-        if is_known {
-            return response.finish();
+        let mut response = response.finish();
+        if response.status() == StatusCode::NOT_MODIFIED {
+            return response;
         }
-        response.insert_header((header::CONTENT_TYPE, self.content_type));
-        match &self.compressed {
-            Some(compressed) if gzip::is_accepted(request) => response
-                .insert_header((header::CONTENT_ENCODING, "gzip"))
-                .body(compressed.clone()),
-            _ => response.body(self.body.clone()),
+        let content_type = HeaderValue::from_static(self.content_type);
+        response.headers_mut().insert(header::CONTENT_TYPE, content_type);
+        match gzip::is_accepted(request).then(compressed).flatten() {
+            Some(compressed) => {
+                let gzip = HeaderValue::from_static("gzip");
+                response.headers_mut().insert(header::CONTENT_ENCODING, gzip);
+                response.set_body(BoxBody::new(compressed))
+            }
+            None => response.set_body(BoxBody::new(body)),
         }
+    }
+}
+
+/// An answer that does not change.
+pub(super) struct Kept {
+    head: Head,
+    body: Bytes,
+    /// Not there where it would be no smaller.
+    compressed: Option<Bytes>,
+}
+
+impl Kept {
+    /// An answer of this body, for as long as the program runs.
+    pub(super) fn new(content_type: &'static str, policy: &'static str, body: impl Into<Bytes>) -> Self {
+        let body = body.into();
+        let tag = conditional::tag_of(&body);
+        Self {
+            head: Head {
+                content_type,
+                policy,
+                tag,
+            },
+            compressed: gzip::compress(&body, gzip::Effort::Most),
+            body,
+        }
+    }
+
+    /// The answer: 304 if the client has it.
+    pub(super) fn answer(&self, request: &HttpRequest, fresh: Fresh) -> HttpResponse {
+        let response = match conditional::has(request, &self.head.tag) {
+            true => HttpResponse::NotModified(),
+            false => HttpResponse::Ok(),
+        };
+        let compressed = || self.compressed.clone();
+        self.head
+            .finish(request, response, fresh, self.body.clone(), compressed)
     }
 }

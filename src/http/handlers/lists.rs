@@ -6,13 +6,14 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::csv;
 use super::items::{ITEM_COLUMNS, ItemBody, body};
+use crate::counts::ItemCount;
 use crate::domain::{ItemId, ItemName, Reference};
 use crate::http::conditional::{self, Format, Found, NotModified, Offered, TagHeader};
 use crate::http::description::{examples, problems, values};
 use crate::http::extract::{Field, Form, Query, Takes, page, reference};
 use crate::http::problem::Problem;
 use crate::http::state::AppState;
-use crate::ledger::Listing;
+use crate::ledger::{LedgerError, Listing};
 
 /// Items on a page of the list, unless `limit` says otherwise.
 pub const PAGE_DEFAULT_ITEMS: i64 = 100;
@@ -159,19 +160,14 @@ pub async fn list(
 ) -> Result<HttpResponse, Problem> {
     let listed = query.0.into_listed()?;
     conditional::answer(&request, &state, Offered::JsonOrCsv, async |format| {
-        let (counts, limit) = match &listed {
-            Listed::Page(page) => {
-                let counts = state.counts.page(page.after, page.limit, page.listing()).await?;
-                (counts, Some(page.limit))
-            }
+        let (counts, next_after) = match &listed {
+            Listed::Page(page) => read(&state, page).await?,
             Listed::Items(references) => {
                 let ids = state.find_items(references).await?;
                 let ids: Vec<ItemId> = ids.into_iter().flatten().collect();
                 (state.counts.some(&ids).await?, None)
             }
         };
-        let is_full = limit.is_some_and(|limit| i64::try_from(counts.len()) == Ok(limit));
-        let next_after = counts.last().filter(|_| is_full).map(|last| last.item.id);
         let items = counts
             .iter()
             .map(|read| body(&read.item, read.count(), read.is_current));
@@ -186,6 +182,20 @@ pub async fn list(
         Ok(Found::with_counts(body, &counts).with_next(next))
     })
     .await
+}
+
+/// The items of a page with their counts, and the `after` of the next page; `None`: this is the last one.
+///
+/// # Errors
+/// When Postgres does not answer.
+pub(super) async fn read(
+    state: &AppState,
+    page: &ListPage,
+) -> Result<(Vec<ItemCount>, Option<ItemId>), LedgerError> {
+    let counts = state.counts.page(page.after, page.limit, page.listing()).await?;
+    let is_full = i64::try_from(counts.len()) == Ok(page.limit);
+    let next_after = counts.last().filter(|_| is_full).map(|last| last.item.id);
+    Ok((counts, next_after))
 }
 
 /// A text that is searched for.

@@ -6,12 +6,14 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::lists::search;
 use super::polls::{PollBody, body};
+use crate::counts::{ItemCount, PollCount};
 use crate::domain::PollId;
 use crate::http::conditional::{self, Found, NotModified, Offered, TagHeader};
 use crate::http::description::{examples, problems, values};
 use crate::http::extract::{Field, Form, Query, Takes, page};
 use crate::http::problem::Problem;
 use crate::http::state::AppState;
+use crate::ledger::LedgerError;
 
 /// Polls on a page of the list, unless `limit` says otherwise.
 pub const PAGE_DEFAULT_POLLS: i64 = 10;
@@ -94,13 +96,7 @@ pub async fn list(
 ) -> Result<HttpResponse, Problem> {
     let page = query.0.into_page()?;
     conditional::answer(&request, &state, Offered::Json, async |_| {
-        let ids = state
-            .ledger
-            .list_polls(page.before, page.limit, page.search.as_deref())
-            .await?;
-        let is_full = i64::try_from(ids.len()) == Ok(page.limit);
-        let next_before = ids.last().filter(|_| is_full).copied();
-        let (polls, read) = state.counts.polls(&ids).await?;
+        let (polls, read, next_before) = read(&state, &page).await?;
         let body = conditional::json(&PollListBody {
             polls: polls.iter().map(body).collect(),
             next_before,
@@ -110,6 +106,25 @@ pub async fn list(
         Ok(Found::with_counts(body, &read).with_next(next))
     })
     .await
+}
+
+/// The polls of a page with their results, what was read of live counts for them, and the `before` of the next
+/// page; `None`: this is the last one.
+///
+/// # Errors
+/// When Postgres does not answer.
+pub(super) async fn read(
+    state: &AppState,
+    page: &PollPage,
+) -> Result<(Vec<PollCount>, Vec<ItemCount>, Option<PollId>), LedgerError> {
+    let ids = state
+        .ledger
+        .list_polls(page.before, page.limit, page.search.as_deref())
+        .await?;
+    let is_full = i64::try_from(ids.len()) == Ok(page.limit);
+    let next_before = ids.last().filter(|_| is_full).copied();
+    let (polls, read) = state.counts.polls(&ids).await?;
+    Ok((polls, read, next_before))
 }
 
 problems!(ListProblems: ADDRESSES, STORES);

@@ -16,6 +16,8 @@ use utoipa::OpenApi;
 
 use self::shared::Shared;
 use super::assets;
+use super::conditional::TagHeader;
+use super::description::pages::Page;
 use super::description::{problems, values};
 use super::handlers::{
     access, api_keys, audits, ballots, batches, edits, health, held_votes, history, items, lists, pages,
@@ -111,7 +113,7 @@ pub(super) fn prepare() {
     path = "/openapi.json",
     operation_id = "showDescription",
     tag = "Pages",
-    params(("If-None-Match" = Option<String>, Header, description = "An ETag of an earlier answer.")),
+    params(TagHeader),
     responses(
         (status = 200, description = "The description.", body = Object, content_type = "application/json",
             headers(("ETag" = String), ("Cache-Control" = String), ("Content-Security-Policy" = String)),
@@ -135,15 +137,8 @@ problems!(DocumentProblems);
     path = "/docs",
     operation_id = "showDocs",
     tag = "Pages",
-    params(("If-None-Match" = Option<String>, Header, description = "An ETag of an earlier answer.")),
-    responses(
-        (status = 200, description = "The page.", body = String, content_type = "text/html; charset=utf-8",
-            headers(("ETag" = String), ("Cache-Control" = String), ("Content-Security-Policy" = String)),
-            example = json!("<!doctype html>…")),
-        (status = 304, description = "It is the one that the client has.",
-            headers(("ETag" = String), ("Cache-Control" = String), ("Content-Security-Policy" = String))),
-        DocsProblems,
-    )
+    params(TagHeader),
+    responses(Page, DocsProblems,)
 )]
 pub(super) async fn page(request: HttpRequest) -> HttpResponse {
     PAGE.answer(&request, Fresh::IfAsked)

@@ -3,7 +3,7 @@
 
 use std::fmt::{self, Display};
 
-use crate::domain::{ItemId, Moment, PollId};
+use crate::domain::Moment;
 use crate::http::handlers::items::ItemBody;
 use crate::http::handlers::polls::PollBody;
 use crate::http::html::Escaped;
@@ -240,16 +240,6 @@ impl Display for Utc {
             None => out.write_str(&text),
         }
     }
-}
-
-/// The parameter for the page after these items, if there may be one.
-pub(super) fn next_after(last: Option<ItemId>) -> Option<(&'static str, i64)> {
-    last.map(|id| ("after", id.get()))
-}
-
-/// The parameter for the page after these polls, which are the older ones.
-pub(super) fn next_before(last: Option<PollId>) -> Option<(&'static str, i64)> {
-    last.map(|id| ("before", id.get()))
 }
 
 #[cfg(test)]

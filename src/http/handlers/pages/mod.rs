@@ -6,6 +6,8 @@ use actix_web::http::header::{self, HeaderValue};
 use actix_web::{HttpRequest, HttpResponse};
 
 use crate::http::assets;
+use crate::http::conditional::TagHeader;
+use crate::http::description::pages::Page;
 use crate::http::description::problems;
 use crate::http::kept::{Fresh, Kept};
 use crate::http::problem::Problem;
@@ -48,15 +50,8 @@ pub(in crate::http) fn prepare() {
     path = "/embed",
     operation_id = "showEmbedPage",
     tag = "Pages",
-    params(("If-None-Match" = Option<String>, Header, description = "An ETag of an earlier answer.")),
-    responses(
-        (status = 200, description = "The page.", body = String, content_type = "text/html; charset=utf-8",
-            headers(("ETag" = String), ("Cache-Control" = String), ("Content-Security-Policy" = String)),
-            example = json!("<!doctype html>…")),
-        (status = 304, description = "It is the one that the client has.",
-            headers(("ETag" = String), ("Cache-Control" = String), ("Content-Security-Policy" = String))),
-        EmbedPageProblems,
-    )
+    params(TagHeader),
+    responses(Page, EmbedPageProblems,)
 )]
 pub async fn embed_html(request: HttpRequest) -> HttpResponse {
     EMBED.answer(&request, Fresh::IfAsked)
@@ -83,15 +78,8 @@ pub async fn elements(request: HttpRequest) -> Result<HttpResponse, Problem> {
     path = "/ops",
     operation_id = "showOperatorPage",
     tag = "Pages",
-    params(("If-None-Match" = Option<String>, Header, description = "An ETag of an earlier answer.")),
-    responses(
-        (status = 200, description = "The page.", body = String, content_type = "text/html; charset=utf-8",
-            headers(("ETag" = String), ("Cache-Control" = String), ("Content-Security-Policy" = String)),
-            example = json!("<!doctype html>…")),
-        (status = 304, description = "It is the one that the client has.",
-            headers(("ETag" = String), ("Cache-Control" = String), ("Content-Security-Policy" = String))),
-        OperatorPageProblems,
-    )
+    params(TagHeader),
+    responses(Page, OperatorPageProblems,)
 )]
 pub async fn operator_html(request: HttpRequest) -> HttpResponse {
     OPERATOR.answer(&request, Fresh::IfAsked)

@@ -7,23 +7,28 @@ use std::time::Duration;
 
 use actix_web::http::header;
 use actix_web::http::uri::Authority;
+use actix_web::web::Bytes;
 use actix_web::{HttpRequest, HttpResponse, web};
 use tokio::time::timeout;
 
-use super::markup::{ItemRow, PollCard, Section, Single, Summary, next_after, next_before};
+use super::HTML;
+use super::markup::{ItemRow, PollCard, Section, Single, Summary};
 use crate::domain::{ItemName, Reference};
+use crate::http::conditional::TagHeader;
+use crate::http::description::pages::{NothingThere, Page, WithoutCounts};
 use crate::http::description::problems;
 use crate::http::extract::reference;
-use crate::http::handlers::lists::PAGE_DEFAULT_ITEMS;
-use crate::http::handlers::poll_lists::PAGE_DEFAULT_POLLS;
+use crate::http::handlers::lists::{self, ListPage, PAGE_DEFAULT_ITEMS};
+use crate::http::handlers::poll_lists::{self, PAGE_DEFAULT_POLLS, PollPage};
 use crate::http::handlers::{items, polls};
 use crate::http::html::{Escaped, fill};
+use crate::http::kept::{Fresh, Head};
 use crate::http::problem::Problem;
 use crate::http::state::AppState;
 use crate::http::{assets, conditional, gzip};
-use crate::ledger::{LedgerError, Listing};
+use crate::ledger::LedgerError;
 
-/// How long a page waits for the counts in it. Without them it is sent as it is, and its script asks for them.
+/// How long a page waits for the counts in it. Without them it says so, and its script asks for it again.
 const READ_LIMIT: Duration = Duration::from_secs(1);
 /// When to ask again for a page that has no counts.
 const RETRY_AFTER_SECONDS: &str = "5";
@@ -97,10 +102,13 @@ fn page(request: &HttpRequest, state: &AppState, shown: &Shown<'_>) -> HttpRespo
         "content" => shown.content.clone(),
         _ => String::new(),
     });
-    let tag = conditional::tag_of(body.as_bytes());
-    let is_known = shown.has == Has::All && conditional::has(request, &tag);
+    let head = Head {
+        content_type: HTML,
+        policy: CONTENT_SECURITY_POLICY,
+        tag: conditional::tag_of(body.as_bytes()),
+    };
     let mut response = match shown.has {
-        Has::All if is_known => HttpResponse::NotModified(),
+        Has::All if conditional::has(request, &head.tag) => HttpResponse::NotModified(),
         Has::All => HttpResponse::Ok(),
         Has::Nothing => HttpResponse::NotFound(),
         Has::Unknown => HttpResponse::ServiceUnavailable(),
@@ -108,22 +116,9 @@ fn page(request: &HttpRequest, state: &AppState, shown: &Shown<'_>) -> HttpRespo
     if shown.has == Has::Unknown {
         response.insert_header((header::RETRY_AFTER, RETRY_AFTER_SECONDS));
     }
-    response
-        .insert_header(header::ETag(tag))
-        .insert_header((header::CACHE_CONTROL, "no-cache"))
-        .insert_header((header::VARY, "accept-encoding"))
-        .insert_header((header::CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY));
-    if is_known {
-        return response.finish();
-    }
-    response.insert_header((header::CONTENT_TYPE, "text/html; charset=utf-8"));
-    let compressed = gzip::is_accepted(request).then(|| gzip::compress(body.as_bytes(), gzip::Effort::Least));
-    match compressed.flatten() {
-        Some(compressed) => response
-            .insert_header((header::CONTENT_ENCODING, "gzip"))
-            .body(compressed),
-        None => response.body(body),
-    }
+    let body = Bytes::from(body);
+    let compressed = || gzip::compress(&body, gzip::Effort::Least);
+    head.finish(request, response, Fresh::IfAsked, body.clone(), compressed)
 }
 
 /// What the address of the first page asks for. What else it has is of others, and what cannot be read is not asked.
@@ -168,23 +163,17 @@ impl Asked {
         ("search" = Option<String>, Query, description = "Only what has these words in its name."),
         ("after" = Option<String>, Query, description = "Only items with ids above this one, and no polls. What is no number is not looked at."),
         ("before" = Option<String>, Query, description = "Only polls with ids below this one, and no items. As `after`."),
-        ("If-None-Match" = Option<String>, Header, description = "An ETag of an earlier answer."),
+        TagHeader,
     ),
     responses(
-        (status = 200, description = "The page.", body = String, content_type = "text/html; charset=utf-8",
-            headers(("ETag" = String), ("Cache-Control" = String), ("Content-Security-Policy" = String)),
-            example = json!("<!doctype html>…")),
-        (status = 304, description = "It is the one that the client has.",
-            headers(("ETag" = String), ("Cache-Control" = String), ("Content-Security-Policy" = String))),
-        (status = 503, description = "The page without the counts.", body = String, content_type = "text/html; charset=utf-8",
-            headers(("ETag" = String), ("Cache-Control" = String), ("Content-Security-Policy" = String), ("Retry-After" = u16)),
-            example = json!("<!doctype html>…")),
+        Page,
+        WithoutCounts,
         PageProblems,
     )
 )]
 pub async fn home(request: HttpRequest, state: web::Data<AppState>) -> HttpResponse {
     let asked = Asked::of(request.query_string());
-    let (has, content) = match timeout(READ_LIMIT, lists(&state, &asked)).await {
+    let (has, content) = match timeout(READ_LIMIT, found(&state, &asked)).await {
         Ok(Ok(content)) => (Has::All, content),
         Ok(Err(error)) => {
             tracing::error!(%error, "the ledger did not answer a page");
@@ -208,35 +197,35 @@ pub async fn home(request: HttpRequest, state: web::Data<AppState>) -> HttpRespo
 problems!(PageProblems);
 
 /// The polls and the items, as HTML.
-async fn lists(state: &AppState, asked: &Asked) -> Result<String, LedgerError> {
+async fn found(state: &AppState, asked: &Asked) -> Result<String, LedgerError> {
     let words = Some(asked.search.as_str()).filter(|words| !words.is_empty());
     let polls = async {
         if asked.after.is_some() {
-            return Ok((Vec::new(), None));
+            return Ok(None);
         }
-        let before = asked.before.unwrap_or(i64::MAX);
-        let ids = state.ledger.list_polls(before, PAGE_DEFAULT_POLLS, words).await?;
-        let is_full = i64::try_from(ids.len()) == Ok(PAGE_DEFAULT_POLLS);
-        let (found, _) = state.counts.polls(&ids).await?;
-        Ok::<_, LedgerError>((found, next_before(ids.last().copied().filter(|_| is_full))))
-    };
-    let found_items = async {
-        if asked.before.is_some() {
-            return Ok(Vec::new());
-        }
-        let listing = match words {
-            Some(text) => Listing::Search {
-                text,
-                without_choices: true,
-            },
-            None => Listing::WithoutChoices,
+        let page = PollPage {
+            before: asked.before.unwrap_or(i64::MAX),
+            limit: PAGE_DEFAULT_POLLS,
+            search: words.map(str::to_owned),
         };
-        let after = asked.after.unwrap_or(0);
-        state.counts.page(after, PAGE_DEFAULT_ITEMS, listing).await
+        poll_lists::read(state, &page).await.map(Some)
     };
-    let ((found_polls, next_poll), found_items) = tokio::try_join!(polls, found_items)?;
-    let is_full = i64::try_from(found_items.len()) == Ok(PAGE_DEFAULT_ITEMS);
-    let next_item = next_after(found_items.last().filter(|_| is_full).map(|last| last.item.id));
+    let items = async {
+        if asked.before.is_some() {
+            return Ok(None);
+        }
+        let page = ListPage {
+            after: asked.after.unwrap_or(0),
+            limit: PAGE_DEFAULT_ITEMS,
+            name: None,
+            search: words.map(str::to_owned),
+            without_choices: true,
+        };
+        lists::read(state, &page).await.map(Some)
+    };
+    let (polls, items) = tokio::try_join!(polls, items)?;
+    let (found_polls, _, next_before) = polls.unwrap_or_default();
+    let (found_items, next_after) = items.unwrap_or_default();
     let rows = found_items
         .iter()
         .map(|read| ItemRow(items::body(&read.item, read.count(), read.is_current)));
@@ -246,13 +235,13 @@ async fn lists(state: &AppState, asked: &Asked) -> Result<String, LedgerError> {
             .iter()
             .map(|poll| PollCard(polls::body(poll)))
             .collect(),
-        next: next_poll,
+        next: next_before.map(|id| ("before", id.get())),
         search: words,
     };
     let items = Section {
         heading: "Items",
         cards: rows.collect(),
-        next: next_item,
+        next: next_after.map(|id| ("after", id.get())),
         search: words,
     };
     if polls.cards.is_empty() && items.cards.is_empty() {
@@ -277,20 +266,12 @@ async fn lists(state: &AppState, asked: &Asked) -> Result<String, LedgerError> {
     tag = "Pages",
     params(
         ("id" = String, Path, description = "An id, or `key:` and a key; the page is there whatever stands here.", example = json!("1")),
-        ("If-None-Match" = Option<String>, Header, description = "An ETag of an earlier answer."),
+        TagHeader,
     ),
     responses(
-        (status = 200, description = "The page.", body = String, content_type = "text/html; charset=utf-8",
-            headers(("ETag" = String), ("Cache-Control" = String), ("Content-Security-Policy" = String)),
-            example = json!("<!doctype html>…")),
-        (status = 304, description = "It is the one that the client has.",
-            headers(("ETag" = String), ("Cache-Control" = String), ("Content-Security-Policy" = String))),
-        (status = 404, description = "A page that says that there is no such item.", body = String, content_type = "text/html; charset=utf-8",
-            headers(("ETag" = String), ("Cache-Control" = String), ("Content-Security-Policy" = String)),
-            example = json!("<!doctype html>…")),
-        (status = 503, description = "The page without the counts.", body = String, content_type = "text/html; charset=utf-8",
-            headers(("ETag" = String), ("Cache-Control" = String), ("Content-Security-Policy" = String), ("Retry-After" = u16)),
-            example = json!("<!doctype html>…")),
+        Page,
+        NothingThere,
+        WithoutCounts,
         ItemPageProblems,
     )
 )]
@@ -331,20 +312,12 @@ problems!(ItemPageProblems);
     tag = "Pages",
     params(
         ("id" = String, Path, description = "An id, or `key:` and a key; the page is there whatever stands here.", example = json!("1")),
-        ("If-None-Match" = Option<String>, Header, description = "An ETag of an earlier answer."),
+        TagHeader,
     ),
     responses(
-        (status = 200, description = "The page.", body = String, content_type = "text/html; charset=utf-8",
-            headers(("ETag" = String), ("Cache-Control" = String), ("Content-Security-Policy" = String)),
-            example = json!("<!doctype html>…")),
-        (status = 304, description = "It is the one that the client has.",
-            headers(("ETag" = String), ("Cache-Control" = String), ("Content-Security-Policy" = String))),
-        (status = 404, description = "A page that says that there is no such poll.", body = String, content_type = "text/html; charset=utf-8",
-            headers(("ETag" = String), ("Cache-Control" = String), ("Content-Security-Policy" = String)),
-            example = json!("<!doctype html>…")),
-        (status = 503, description = "The page without the counts.", body = String, content_type = "text/html; charset=utf-8",
-            headers(("ETag" = String), ("Cache-Control" = String), ("Content-Security-Policy" = String), ("Retry-After" = u16)),
-            example = json!("<!doctype html>…")),
+        Page,
+        NothingThere,
+        WithoutCounts,
         PollPageProblems,
     )
 )]
