@@ -14,6 +14,9 @@ const SHARE: u32 = 12;
 /// A tick that waits long for its turn or for Redis shows that the thread, or Redis, has much to
 /// do: the next one begins so many times later.
 const WAITED_SHARE: u32 = 4;
+/// But not later than this. A call that waited for a Redis that was gone says nothing of the one that
+/// is back.
+const WAITED_MOST: Duration = Duration::from_secs(1);
 
 /// From the beginning of a tick to that of the next one. `took` is how long it waited for Redis
 /// and until all streams were woken.
@@ -22,7 +25,7 @@ pub fn until_next(items: usize, events: usize, took: Duration) -> Duration {
     let cost = times(EVENT_COST, events).saturating_add(times(ITEM_COST, items));
     TICK_LEAST
         .max(cost.saturating_mul(SHARE))
-        .max(took.saturating_mul(WAITED_SHARE))
+        .max(took.saturating_mul(WAITED_SHARE).min(WAITED_MOST))
 }
 
 #[cfg(test)]
@@ -38,7 +41,11 @@ mod tests {
             Duration::from_micros(12 * (27_500 + 2))
         );
         assert!(until_next(50_000, 0, quick) > Duration::from_secs(1));
-        assert_eq!(until_next(1, 0, Duration::from_secs(1)), Duration::from_secs(4));
+        assert_eq!(
+            until_next(1, 0, Duration::from_millis(200)),
+            Duration::from_millis(800)
+        );
+        assert_eq!(until_next(1, 0, Duration::from_secs(9)), WAITED_MOST);
         // No number of them panics.
         until_next(usize::MAX, usize::MAX, Duration::MAX);
     }

@@ -37,6 +37,9 @@ const SWEEP_EVERY: Duration = Duration::from_secs(1);
 const REST_LEAST: Duration = Duration::from_millis(5);
 /// A thread rests so many times as long as it waited for Postgres.
 const REST_SHARE: u32 = 3;
+/// But not longer than this: after an outage the first read may have waited for a connection that was
+/// dead, and streams show the right counts only after the next one.
+const REST_MOST: Duration = Duration::from_millis(500);
 
 pub fn start(
     shared: &Arc<Shared>,
@@ -76,6 +79,11 @@ impl Default for Reads {
     fn default() -> Self {
         Self(Arc::new(Semaphore::new(READS_LIMIT)))
     }
+}
+
+/// How long a thread rests after it waited so long for Postgres.
+fn rest_after(waited: Duration) -> Duration {
+    waited.saturating_mul(REST_SHARE).clamp(REST_LEAST, REST_MOST)
 }
 
 struct Reader {
@@ -149,7 +157,7 @@ impl Reader {
                 tracing::error!(%error, "the ledger did not answer the streams");
             }
             is_failing = ended.is_err();
-            sleep(REST_LEAST.max(began.elapsed().saturating_mul(REST_SHARE))).await;
+            sleep(rest_after(began.elapsed())).await;
         }
     }
 
@@ -225,5 +233,17 @@ impl Reader {
             drop(timeout_at(Instant::now() + READ_AGAIN_EVERY, self.shared.read.notified()).await);
             sleep(REST_LEAST).await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_rests_longer_the_longer_it_waited_but_not_long_after_an_outage() {
+        assert_eq!(rest_after(Duration::ZERO), REST_LEAST);
+        assert_eq!(rest_after(Duration::from_millis(100)), Duration::from_millis(300));
+        assert_eq!(rest_after(READ_LIMIT), REST_MOST);
     }
 }
