@@ -1,5 +1,6 @@
 //! What votes come with: credentials, or throttles that look at them.
 
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use base64::Engine as _;
@@ -10,7 +11,7 @@ use serde::Serialize;
 use serde_json::json;
 use tally::domain::{ApiKey, VoterId};
 use tally::http::access::VoterCookies;
-use testkit::load::Credentials;
+use testkit::load::{Credentials, Requests};
 
 use crate::stores::{Database, Stores};
 
@@ -28,6 +29,8 @@ const FULL_THROTTLE: &str = "voter:1/24h";
 const VOTERS: u64 = 1000;
 /// So many that a token is forgotten before its voter's next turn.
 const VOTERS_TOO_MANY: u64 = 30_000;
+/// Numbers of voters for each kind.
+const VOTERS_OF_A_KIND: u64 = 1_000_000;
 
 /// What votes come with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -62,113 +65,168 @@ impl With {
     }
 }
 
-/// What the server needs for it, and what the requests have.
+/// Which of the three servers takes the votes: they share their stores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Server {
+    /// Takes votes with and without a credential.
+    Open,
+    Throttled,
+    Refusing,
+}
+
+/// The servers' settings, and the requests of each kind, all for one database.
 pub struct Prepared {
-    pub settings: Vec<(&'static str, String)>,
-    pub credentials: Credentials,
+    /// In the order of [`Server`].
+    pub settings: [Vec<(&'static str, String)>; 3],
+    pub requests: Vec<(With, Arc<Requests>)>,
+}
+
+impl With {
+    pub const ALL: [Self; 7] = [
+        Self::Nothing,
+        Self::ApiKey,
+        Self::Cookie,
+        Self::Token,
+        Self::FreshToken,
+        Self::Throttles,
+        Self::FullThrottle,
+    ];
+
+    pub fn server(self) -> Server {
+        match self {
+            Self::Throttles => Server::Throttled,
+            Self::FullThrottle => Server::Refusing,
+            _ => Server::Open,
+        }
+    }
+
+    /// No two kinds have a voter in common.
+    fn first_voter(self) -> u64 {
+        let kind = Self::ALL.iter().position(|one| *one == self);
+        kind.unwrap_or_default() as u64 * VOTERS_OF_A_KIND
+    }
+
+    /// The voters who take turns.
+    fn voters(self) -> std::ops::Range<u64> {
+        let count = match self {
+            Self::FreshToken => VOTERS_TOO_MANY,
+            _ => VOTERS,
+        };
+        self.first_voter()..self.first_voter() + count
+    }
+
+    /// Votes that name their voter; each has these lines in its head.
+    fn naming(self, head: &str) -> Credentials {
+        Credentials {
+            heads: self.voters().map(|_| head.to_owned()).collect(),
+            first_voter: Some(self.first_voter()),
+        }
+    }
+
+    /// Votes whose credential says who votes.
+    fn showing(self, head: impl Fn(u64) -> String) -> Credentials {
+        Credentials {
+            heads: self.voters().map(head).collect(),
+            first_voter: None,
+        }
+    }
 }
 
 fn voter(number: u64) -> String {
     format!("voter-{number:016}")
 }
 
-impl With {
-    /// Prepares the server's settings and the requests' heads.
-    pub async fn prepare(self, stores: &Stores, database: &Database) -> Prepared {
-        let same = |head: &str| Credentials {
-            heads: vec![head.to_owned(); VOTERS as usize],
-            names_voter: true,
+/// Prepares the servers' settings and all requests for votes on so many items.
+pub async fn prepare(stores: &Stores, database: &Database, items: usize) -> Prepared {
+    let key = ApiKey::fresh();
+    sqlx::query("insert into api_key (key_hash, name, scopes) values ($1, 'bench', '{vote}')")
+        .bind(key.hash().as_bytes())
+        .execute(&database.pool)
+        .await
+        .expect("a key");
+    let cookies: VoterCookies = COOKIE_KEY.parse().expect("a key");
+    let cookie = |number| {
+        let voter = VoterId::parse(voter(number)).expect("a voter");
+        let set = cookies.issue(&voter).expect("a cookie");
+        let set = set.to_str().expect("text");
+        format!("cookie: {}\r\n", set.split(';').next().expect("a cookie"))
+    };
+    let tokens = Tokens::new(stores);
+    let requests = With::ALL.map(|with| {
+        let credentials = match with {
+            With::Nothing | With::Throttles | With::FullThrottle => with.naming(""),
+            With::ApiKey => with.naming(&format!("authorization: Bearer {}\r\n", key.as_str())),
+            With::Cookie => with.showing(cookie),
+            With::Token | With::FreshToken => with.showing(|number| tokens.head(number)),
         };
-        match self {
-            Self::Nothing => Prepared {
-                settings: Vec::new(),
-                credentials: same(""),
-            },
-            Self::Throttles => Prepared {
-                settings: vec![("TALLY_THROTTLE", THROTTLES.to_owned())],
-                credentials: same(""),
-            },
-            Self::FullThrottle => Prepared {
-                settings: vec![("TALLY_THROTTLE", FULL_THROTTLE.to_owned())],
-                credentials: same(""),
-            },
-            Self::ApiKey => {
-                let key = ApiKey::fresh();
-                sqlx::query("insert into api_key (key_hash, name, scopes) values ($1, 'bench', '{vote}')")
-                    .bind(key.hash().as_bytes())
-                    .execute(&database.pool)
-                    .await
-                    .expect("a key");
-                Prepared {
-                    settings: vec![("TALLY_OPEN", String::new())],
-                    credentials: same(&format!("authorization: Bearer {}\r\n", key.as_str())),
-                }
-            }
-            Self::Cookie => {
-                let cookies: VoterCookies = COOKIE_KEY.parse().expect("a key");
-                let head = |number| {
-                    let voter = VoterId::parse(voter(number)).expect("a voter");
-                    let set = cookies.issue(&voter).expect("a cookie");
-                    let set = set.to_str().expect("text");
-                    format!("cookie: {}\r\n", set.split(';').next().expect("a cookie"))
-                };
-                Prepared {
-                    settings: vec![
-                        ("TALLY_OPEN", String::new()),
-                        ("TALLY_COOKIE_KEYS", COOKIE_KEY.to_owned()),
-                    ],
-                    credentials: Credentials {
-                        heads: (0..VOTERS).map(head).collect(),
-                        names_voter: false,
-                    },
-                }
-            }
-            Self::Token => tokens(stores, VOTERS),
-            Self::FreshToken => tokens(stores, VOTERS_TOO_MANY),
-        }
+        (with, Arc::new(Requests::with_credentials(items, credentials)))
+    });
+    let mut open = tokens.settings;
+    open.push(("TALLY_COOKIE_KEYS", COOKIE_KEY.to_owned()));
+    Prepared {
+        settings: [
+            open,
+            vec![("TALLY_THROTTLE", THROTTLES.to_owned())],
+            vec![("TALLY_THROTTLE", FULL_THROTTLE.to_owned())],
+        ],
+        requests: requests.into(),
     }
 }
 
-fn tokens(stores: &Stores, voters: u64) -> Prepared {
-    let random = SystemRandom::new();
-    let signing = &ECDSA_P256_SHA256_FIXED_SIGNING;
-    let document = EcdsaKeyPair::generate_pkcs8(signing, &random).expect("a key");
-    let pair = EcdsaKeyPair::from_pkcs8(signing, document.as_ref(), &random).expect("a key");
-    let point = pair.public_key().as_ref();
-    let keys = json!({ "keys": [{
-        "kty": "EC", "crv": "P-256", "kid": "bench", "alg": "ES256", "use": "sig",
-        "x": URL_SAFE_NO_PAD.encode(&point[1..33]), "y": URL_SAFE_NO_PAD.encode(&point[33..]),
-    }]});
-    let file = stores.folder().join("keys.json");
-    std::fs::write(&file, keys.to_string()).expect("a file");
-    let now = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .expect("a clock after 1970");
-    let expires_at = now.as_secs() + TOKEN_SECONDS;
-    let head = |number| {
+/// Signs tokens of ES256.
+struct Tokens {
+    pair: EcdsaKeyPair,
+    random: SystemRandom,
+    expires_at: u64,
+    /// What a server needs to check them.
+    settings: Vec<(&'static str, String)>,
+}
+
+impl Tokens {
+    fn new(stores: &Stores) -> Self {
+        let random = SystemRandom::new();
+        let signing = &ECDSA_P256_SHA256_FIXED_SIGNING;
+        let document = EcdsaKeyPair::generate_pkcs8(signing, &random).expect("a key");
+        let pair = EcdsaKeyPair::from_pkcs8(signing, document.as_ref(), &random).expect("a key");
+        let point = pair.public_key().as_ref();
+        let keys = json!({ "keys": [{
+            "kty": "EC", "crv": "P-256", "kid": "bench", "alg": "ES256", "use": "sig",
+            "x": URL_SAFE_NO_PAD.encode(&point[1..33]), "y": URL_SAFE_NO_PAD.encode(&point[33..]),
+        }]});
+        let file = stores.folder().join("keys.json");
+        std::fs::write(&file, keys.to_string()).expect("a file");
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .expect("a clock after 1970");
+        Self {
+            pair,
+            random,
+            expires_at: now.as_secs() + TOKEN_SECONDS,
+            settings: vec![
+                ("TALLY_JWT_KEYS", file.to_str().expect("text").to_owned()),
+                ("TALLY_JWT_AUDIENCE", AUDIENCE.to_owned()),
+                ("TALLY_JWT_ISSUER", ISSUER.to_owned()),
+            ],
+        }
+    }
+
+    fn head(&self, number: u64) -> String {
         let header = json!({ "alg": "ES256", "typ": "JWT", "kid": "bench" });
-        let claims = json!({ "sub": voter(number), "aud": AUDIENCE, "iss": ISSUER, "exp": expires_at });
+        let claims = json!({
+            "sub": voter(number), "aud": AUDIENCE, "iss": ISSUER, "exp": self.expires_at,
+        });
         let text = format!(
             "{}.{}",
             URL_SAFE_NO_PAD.encode(header.to_string()),
             URL_SAFE_NO_PAD.encode(claims.to_string())
         );
-        let signature = pair.sign(&random, text.as_bytes()).expect("a signature");
+        let signature = self
+            .pair
+            .sign(&self.random, text.as_bytes())
+            .expect("a signature");
         format!(
             "authorization: Bearer {text}.{}\r\n",
             URL_SAFE_NO_PAD.encode(signature)
         )
-    };
-    Prepared {
-        settings: vec![
-            ("TALLY_OPEN", String::new()),
-            ("TALLY_JWT_KEYS", file.to_str().expect("text").to_owned()),
-            ("TALLY_JWT_AUDIENCE", AUDIENCE.to_owned()),
-            ("TALLY_JWT_ISSUER", ISSUER.to_owned()),
-        ],
-        credentials: Credentials {
-            heads: (0..voters).map(head).collect(),
-            names_voter: false,
-        },
     }
 }

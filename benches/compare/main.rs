@@ -30,6 +30,7 @@ mod stores;
 mod streams;
 mod systems;
 mod targets;
+mod turns;
 mod voting;
 mod worker;
 mod workloads;
@@ -72,8 +73,11 @@ async fn main() -> ExitCode {
         .collect();
     let has_deaf =
         settings.systems.contains(&systems::System::Tally) && settings.includes(deaf::WORKLOAD, false);
+    let has_credentials =
+        settings.systems.contains(&systems::System::Tally) && settings.includes(turns::WORKLOAD, false);
     let runs = settings.rounds
         * (streams.len()
+            + usize::from(has_credentials)
             + usize::from(has_deaf)
             + workloads.iter().map(|one| one.cases.len()).sum::<usize>()
             + worker_workloads.len());
@@ -93,6 +97,9 @@ async fn main() -> ExitCode {
         settings,
     };
     bench.vote(&workloads).await;
+    if has_credentials {
+        bench.show_credentials().await;
+    }
     bench.stream(&streams, has_deaf).await;
     bench.work(&worker_workloads).await;
     bench.bar.finish_and_clear();
@@ -123,7 +130,7 @@ fn chosen(settings: &Settings) -> Vec<Workload> {
             .map(|one| one.name)
             .chain(worker)
             .chain(streams::WORKLOADS.map(|(name, _)| name))
-            .chain([deaf::WORKLOAD])
+            .chain([deaf::WORKLOAD, turns::WORKLOAD])
             .collect::<Vec<_>>(),
     );
     workloads
@@ -169,6 +176,19 @@ impl Bench {
                     self.ran();
                 }
             }
+        }
+    }
+
+    /// Runs votes with each kind of credential, in short turns.
+    async fn show_credentials(&mut self) {
+        self.bar.suspend(|| println!("\nCredentials and throttles"));
+        for round in 0..self.settings.rounds {
+            self.bar.set_message(turns::WORKLOAD);
+            for row in turns::measure(&self.stores, round, &self.settings).await {
+                self.bar.suspend(|| println!("{}", row.line()));
+                self.results.credentials.push(row);
+            }
+            self.ran();
         }
     }
 

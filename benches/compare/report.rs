@@ -1,6 +1,5 @@
 //! What the bench prints: a line for each run, then medians, then the targets.
 
-use crate::credentials::With;
 use crate::measure::CpuEach;
 use testkit::curve::median;
 
@@ -62,10 +61,7 @@ fn case_name(which: Which) -> String {
             ledger_rows: 1_000_000..,
             ..
         } => format!("{title}, {} M rows", which.ledger_rows / 1_000_000),
-        Which {
-            with: With::Nothing, ..
-        } => title,
-        Which { with, .. } => format!("{title}, {}", with.title()),
+        _ => title,
     }
 }
 

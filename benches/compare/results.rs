@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use crate::credentials::With;
 use crate::deaf::DeafRow;
 use crate::streams::StreamRow;
 use crate::systems::System;
+use crate::turns::CredentialRow;
 use crate::voting::Row;
 use crate::worker::WorkerRow;
 
@@ -18,6 +18,7 @@ pub struct Results {
     pub worker: Vec<WorkerRow>,
     pub streams: Vec<StreamRow>,
     pub deaf: Vec<DeafRow>,
+    pub credentials: Vec<CredentialRow>,
 }
 
 /// Which case of a workload.
@@ -27,7 +28,6 @@ pub struct Which {
     /// In its ledger at the start.
     pub ledger_rows: i64,
     pub votes_per_request: usize,
-    pub with: With,
 }
 
 impl Which {
@@ -36,7 +36,6 @@ impl Which {
             system: row.system,
             ledger_rows: row.ledger_rows,
             votes_per_request: row.votes_per_request,
-            with: row.with,
         }
     }
 }
@@ -48,6 +47,7 @@ enum AnyRow<'a> {
     Worker(&'a WorkerRow),
     Streams(&'a StreamRow),
     Deaf(&'a DeafRow),
+    Credentials(&'a CredentialRow),
 }
 
 /// Where the results go.
@@ -72,6 +72,7 @@ impl Results {
             .chain(self.worker.iter().map(AnyRow::Worker))
             .chain(self.streams.iter().map(AnyRow::Streams))
             .chain(self.deaf.iter().map(AnyRow::Deaf))
+            .chain(self.credentials.iter().map(AnyRow::Credentials))
             .collect();
         write_json("results.json", &rows);
     }
@@ -113,6 +114,15 @@ impl Results {
             .deaf
             .iter()
             .filter_map(|row| Some(format!("{}: {}", row.workload, row.fault.as_ref()?)));
-        voting.chain(worker).chain(streams).chain(deaf).collect()
+        let credentials = self
+            .credentials
+            .iter()
+            .filter_map(|row| Some(format!("{}: {}", row.workload, row.fault.as_ref()?)));
+        voting
+            .chain(worker)
+            .chain(streams)
+            .chain(deaf)
+            .chain(credentials)
+            .collect()
     }
 }

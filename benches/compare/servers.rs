@@ -55,7 +55,7 @@ pub fn start_worker(stores: &Stores, database: &Database) -> Program {
 }
 
 impl Servers {
-    /// Starts a system and waits until it answers.
+    /// Starts so many servers of a system, all with these settings, and waits until they answer.
     pub async fn start(
         stores: &Stores,
         database: &Database,
@@ -63,13 +63,23 @@ impl Servers {
         servers: usize,
         settings: &[(&str, String)],
     ) -> Self {
+        Self::start_each(stores, database, system, &vec![settings; servers]).await
+    }
+
+    /// The same, each server with settings of its own.
+    pub async fn start_each(
+        stores: &Stores,
+        database: &Database,
+        system: System,
+        servers: &[&[(&str, String)]],
+    ) -> Self {
         let mut started = Self {
             system,
             servers: Vec::new(),
             worker: None,
             addresses: Vec::new(),
         };
-        for number in 0..servers {
+        for (number, settings) in servers.iter().enumerate() {
             let port = free_port().expect("a port");
             let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
             let mut command = if system == System::Tally {
@@ -78,7 +88,7 @@ impl Servers {
                 command
             } else {
                 let mut command = this_program(stores, database, systems::VARIABLE, system.name());
-                command.env(systems::SERVERS, servers.to_string());
+                command.env(systems::SERVERS, servers.len().to_string());
                 command
             };
             command.env(systems::LISTEN, address.to_string());

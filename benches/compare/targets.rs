@@ -11,6 +11,7 @@ use crate::streams::StreamRow;
 use crate::systems::System::{
     self, BatchedTransaction, LockingTransaction, NoOp, Recipe, Tally, Transaction,
 };
+use crate::turns::CredentialRow;
 use crate::voting::Row;
 use crate::worker::WorkerRow;
 
@@ -162,26 +163,16 @@ fn batch_api(results: &Results) -> [Target; 2] {
 
 /// CPU of a vote with a credential or under throttles, beyond that of one with nothing.
 fn credentials(results: &Results) -> Vec<Target> {
-    let rows = || results.voting.iter().filter(|row| row.workload == "credentials");
-    let cpu = |row: &Row| Some(row.cpu_us_per_vote?.sum());
-    let more = |with: With| {
-        median(rows().filter(|row| row.with == with).filter_map(|row| {
-            let open = rows().find(|open| open.with == With::Nothing && open.round == row.round)?;
-            Some(cpu(row)? - cpu(open)?)
-        }))
+    let of = |with: With, figure: fn(&CredentialRow) -> Option<f64>| {
+        let rows = results.credentials.iter().filter(|row| row.with == with);
+        median(rows.filter_map(figure))
     };
-    let throttled = median(
-        rows()
-            .filter(|row| row.with == With::FullThrottle)
-            .filter_map(|row| {
-                let open = rows().find(|open| open.with == With::Nothing && open.round == row.round)?;
-                Some(row.cpu_us_per_request.sum() / cpu(open)?)
-            }),
-    );
     let throttled = Target::at_most(
         1.0,
         "a vote that a throttle refuses: CPU against that of a vote",
-        throttled,
+        of(With::FullThrottle, |row| {
+            Some(row.cpu_us_per_request / (row.cpu_us_per_request - row.more_us?.median))
+        }),
     );
     [
         (With::ApiKey, 1.0),
@@ -191,7 +182,7 @@ fn credentials(results: &Results) -> Vec<Target> {
     ]
     .map(|(with, bound)| {
         let what = format!("a vote with {}: CPU µs more than with nothing", with.title());
-        Target::at_most(bound, what, more(with))
+        Target::at_most(bound, what, of(with, |row| Some(row.more_us?.median)))
     })
     .into_iter()
     .chain([throttled])

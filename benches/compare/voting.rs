@@ -8,7 +8,6 @@ use serde::Serialize;
 use testkit::load::{Load, Mix, Outcome, Pace, Requests, Spread, choice_of};
 use tokio::time::sleep;
 
-use crate::credentials::With;
 use crate::measure::CpuEach;
 use crate::servers::Servers;
 use crate::settings::Settings;
@@ -34,8 +33,6 @@ pub struct Row {
     pub ledger_rows: i64,
     /// More than 1: a request is a batch.
     pub votes_per_request: usize,
-    /// What the votes come with.
-    pub with: With,
     pub sync_delay_ms: f64,
     pub votes: u64,
     pub votes_per_second: f64,
@@ -104,15 +101,11 @@ pub async fn measure(
 ) -> Row {
     let database = stores.database(&case.template).await;
     stores.delay_syncs(&database, case.sync_delay).await;
-    let prepared = case.with.prepare(stores, &database).await;
-    let servers = Servers::start(stores, &database, case.system, case.servers, &prepared.settings).await;
+    let servers = Servers::start(stores, &database, case.system, case.servers, &[]).await;
     let processes = servers.processes(stores);
     let items = usize::try_from(case.template.items).expect("items");
     let start = |mix, pace, part| {
-        let requests = match mix {
-            Mix::Credentialed => Requests::with_credentials(items, prepared.credentials.clone()),
-            _ => Requests::render(items, case.spread, mix, case.voter_ids),
-        };
+        let requests = Requests::render(items, case.spread, mix, case.voter_ids);
         Load::start(
             &servers.addresses,
             case.connections,
@@ -183,7 +176,6 @@ pub async fn measure(
         servers: case.servers,
         ledger_rows: case.template.votes(),
         votes_per_request: case.votes_per_request(),
-        with: case.with,
         sync_delay_ms: case.sync_delay.as_secs_f64() * 1000.0,
         votes,
         votes_per_second: votes as f64 / closed.measured.as_secs_f64(),

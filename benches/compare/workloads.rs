@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use testkit::load::{Mix, Spread};
 
-use crate::credentials::With;
 use crate::settings::Settings;
 use crate::stores::{Rules, Template};
 use crate::systems::System::{
@@ -44,7 +43,6 @@ pub struct Case {
     pub template: Template,
     /// How much longer each sync of Postgres' write-ahead log takes.
     pub sync_delay: Duration,
-    pub with: With,
     /// Votes a second on the same items beside the requests.
     pub votes_beside: f64,
     /// Whether latency is also measured at half of the system's own maximum.
@@ -121,7 +119,6 @@ const HOT: Case = Case {
     servers: 1,
     template: EMPTY,
     sync_delay: Duration::ZERO,
-    with: With::Nothing,
     votes_beside: 0.0,
     open_loop: false,
 };
@@ -172,31 +169,7 @@ pub fn all(settings: &Settings) -> Vec<Workload> {
     all.push(full_ledger(settings));
     all.extend(decisions());
     all.push(batch_api());
-    all.push(credentials());
     all
-}
-
-/// Votes with each kind of credential, and under throttles.
-fn credentials() -> Workload {
-    let all = [
-        With::Nothing,
-        With::ApiKey,
-        With::Cookie,
-        With::Token,
-        With::FreshToken,
-        With::Throttles,
-        With::FullThrottle,
-    ];
-    let case = |with| Case {
-        mix: Mix::Credentialed,
-        with,
-        ..UNIFORM
-    };
-    Workload::new(
-        "credentials",
-        "10,000 items, voters who take turns: open, with credentials, and under throttles",
-        all.map(case).to_vec(),
-    )
 }
 
 /// What one transaction a vote has to lock for.

@@ -30,6 +30,8 @@ end $$;
 
 revoke all on table item, open_item, open_poll, vote, rule, place, ballot, idempotency_key, api_key, act, vote_address, recent_change, recent_progress, voiding, voided, watermark, epoch, identity, incarnation, writer_connection, worker, job, job_run, _sqlx_migrations
     from tally_server, tally_worker, tally_report, tally_operator;
+-- What cast_votes calls; it had the grants of cast_votes before 0032.
+revoke all on function decide_votes from tally_server;
 revoke all on sequence item_id_seq, vote_id_seq from tally_server, tally_worker, tally_report, tally_operator;
 
 -- The server creates items, adds votes, and reads exact counts to seed with. It never writes

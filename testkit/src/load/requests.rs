@@ -1,6 +1,7 @@
 //! The requests of a load, rendered beforehand.
 
 use std::io::Write as _;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rand::distr::{Distribution, weighted::WeightedIndex};
 use rand::rngs::SmallRng;
@@ -55,8 +56,9 @@ pub enum Mix {
 pub struct Credentials {
     /// For each voter lines of a head, each with its line break.
     pub heads: Vec<String>,
-    /// Whether the body names the voter: `voter-<number in 16 digits>`.
-    pub names_voter: bool,
+    /// The first voter, where the body names the voter: `voter-<number in 16 digits>`. `None`: it
+    /// does not.
+    pub first_voter: Option<u64>,
 }
 
 /// Which of the choices 0 to `choices` − 1 of poll 1 a voter holds after so many moves.
@@ -72,7 +74,7 @@ pub struct Requests {
     /// Changes of a vote; moves to a choice.
     changes: Vec<Text>,
     batches: Vec<Text>,
-    credentials: Option<Credentials>,
+    credentials: Option<(Credentials, AtomicU64)>,
     /// Items in the order in which they are used.
     draws: Vec<u32>,
     mix: Mix,
@@ -211,14 +213,14 @@ impl Requests {
     }
 
     /// Renders votes of voters who take turns. Each voter votes on the items 1 to `items`, one after
-    /// the other.
+    /// the other; several loads, one after the other, go on where the last one stopped.
     pub fn with_credentials(items: usize, credentials: Credentials) -> Self {
         Self {
             votes: Vec::new(),
             reads: Vec::new(),
             changes: Vec::new(),
             batches: Vec::new(),
-            credentials: Some(credentials),
+            credentials: Some((credentials, AtomicU64::new(0))),
             draws: (0..number(items)).collect(),
             mix: Mix::Credentialed,
         }
@@ -271,8 +273,8 @@ impl Requests {
                 }
             }
             Mix::Credentialed => {
-                if let Some(credentials) = &self.credentials {
-                    self.credentialed(credentials, number, scratch);
+                if let Some((credentials, next)) = &self.credentials {
+                    self.credentialed(credentials, next.fetch_add(1, Ordering::Relaxed), scratch);
                 }
                 Request {
                     text: scratch,
@@ -295,10 +297,9 @@ impl Requests {
         let voter = number % voters;
         let item = self.item(number / voters) + 1;
         let head = &credentials.heads[voter as usize];
-        let body = if credentials.names_voter {
-            format!(r#"{{"voter_id":"voter-{voter:016}"}}"#)
-        } else {
-            "{}".to_owned()
+        let body = match credentials.first_voter {
+            Some(first) => format!(r#"{{"voter_id":"voter-{:016}"}}"#, first + voter),
+            None => "{}".to_owned(),
         };
         scratch.clear();
         // Writing to memory does not fail.
@@ -429,21 +430,22 @@ mod tests {
 
     #[test]
     fn voters_take_turns_and_none_votes_on_an_item_twice() {
-        for names_voter in [true, false] {
+        for first_voter in [Some(7), None] {
             let heads = (0..3).map(|voter| format!("cookie: {voter}\r\n"));
             let credentials = Credentials {
                 heads: heads.collect(),
-                names_voter,
+                first_voter,
             };
             let requests = Requests::with_credentials(5, credentials);
             let (mut scratch, mut seen) = (Vec::new(), HashSet::new());
-            for number in 0..15 {
-                let request = requests.nth(number, 7 << 40, &mut scratch);
+            // Two loads, whose numbers begin at 0.
+            for (number, of_load) in (0..10).chain(0..5).enumerate() {
+                let request = requests.nth(of_load, 7 << 40, &mut scratch);
                 let (_, path, body) = parts(&request);
                 let text = String::from_utf8(request.text.to_vec()).expect("UTF-8");
                 let cookie = format!("cookie: {}", number % 3);
                 assert!(text.contains(&cookie), "{text}");
-                assert_eq!(body.contains("voter_id"), names_voter);
+                assert_eq!(body.contains("voter_id"), first_voter.is_some());
                 assert!(seen.insert((path, cookie)), "{number}");
             }
         }

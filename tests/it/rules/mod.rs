@@ -4,6 +4,7 @@
 mod ballots;
 mod batches;
 mod changes;
+mod first_votes;
 mod full;
 mod idempotency;
 mod limits;

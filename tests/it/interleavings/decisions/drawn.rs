@@ -103,6 +103,11 @@ impl Drawn {
 
     fn batch(&self, random: &mut StdRng) -> Batch {
         let size = random.random_range(1..=REQUESTS_LIMIT);
+        // Nothing but votes: `cast_votes` has a way of its own for these.
+        if matches!(self.kind, Kind::Limited(_)) && random.random_bool(0.3) {
+            let votes = (0..size).map(|_| VoteRequest::Cast(self.vote(random)));
+            return Batch::Decide(votes.collect());
+        }
         if self.kind == Kind::Plain && random.random_bool(0.3) {
             return Batch::Insert((0..size).map(|_| self.vote(random)).collect());
         }

@@ -10,6 +10,14 @@ pub(super) enum Without {
     Nothing,
     /// Nobody asks for a place.
     LimitOfVotes,
+    /// The same, where a batch has nothing but first votes.
+    LimitOfFirstVotes,
+    /// First votes take no place.
+    PlacesOfFirstVotes,
+    /// A number is left out after a batch of first votes.
+    NumbersOfFirstVotes,
+    /// Nobody asks whether a voter has voted before.
+    FirstVotes,
     /// A vote that is taken back keeps its place.
     PlaceGivenBack,
     /// A number is left out for each that is given.
@@ -32,8 +40,12 @@ pub(super) enum Without {
 
 impl Without {
     /// Those that take something away.
-    pub(super) const PIECES: [Self; 10] = [
+    pub(super) const PIECES: [Self; 14] = [
         Self::LimitOfVotes,
+        Self::LimitOfFirstVotes,
+        Self::PlacesOfFirstVotes,
+        Self::NumbersOfFirstVotes,
+        Self::FirstVotes,
         Self::PlaceGivenBack,
         Self::NumbersWithoutAGap,
         Self::MoveOfAVote,
@@ -45,16 +57,26 @@ impl Without {
         Self::CrashedWriterRecovery,
     ];
 
-    /// The function `cast_votes`, which replaces the one that is there.
+    /// The functions `cast_votes` and `decide_votes`, which replace those that are there.
     pub(super) fn cast_votes(self) -> String {
-        let text = cut(
+        let first = cut(
+            include_str!("../../../../migrations/0032_first_votes.sql"),
+            "create function",
+            "create or replace function",
+        );
+        // It has its name.
+        let from = first.find("alter function").expect("a renaming");
+        let to = from + first[from..].find(';').expect("its end") + 1;
+        let first = cut(&first, &first[from..to], "");
+        let decide = cut(
             include_str!("../../../../migrations/0020_cast_votes_by_ballot.sql"),
             "create function",
             "create or replace function",
         );
         // The one of 0016 is not there any more.
-        let drop = text.lines().find(|line| line.starts_with("drop function"));
-        let text = cut(&text, drop.expect("a line"), "");
+        let drop = decide.lines().find(|line| line.starts_with("drop function"));
+        let decide = cut(&decide, drop.expect("a line"), "");
+        let decide = cut(&decide, "function cast_votes", "function decide_votes");
         let (part, instead) = match self {
             Self::LimitOfVotes => ("why := 'full';", "null;"),
             Self::PlaceGivenBack => (
@@ -68,12 +90,22 @@ impl Without {
             Self::MoveOfAVote => (" or rule.max_choices = 1 and line.value <> 0", ""),
             Self::WholeSelections => ("bool_or(line.whole or ", "bool_or("),
             Self::TurnsOfAVoter => ("when given.turn > 1 then 'again'", ""),
+            Self::LimitOfFirstVotes => ("line.free is null or line.turn <= line.free", "true"),
+            Self::PlacesOfFirstVotes => ("set taken = place.taken + given.votes", "set taken = place.taken"),
+            Self::NumbersOfFirstVotes => ("then given.votes else 0 end", "then given.votes + 1 else 0 end"),
+            Self::FirstVotes => ("and past.held_before is null", ""),
             Self::Nothing
             | Self::TakingBackCountedOnce
             | Self::DownVotesOfADelta
             | Self::VisibilitySnapshot
-            | Self::CrashedWriterRecovery => return text,
+            | Self::CrashedWriterRecovery => return first + &decide,
         };
-        cut(&text, part, instead)
+        match self {
+            Self::LimitOfFirstVotes
+            | Self::PlacesOfFirstVotes
+            | Self::NumbersOfFirstVotes
+            | Self::FirstVotes => cut(&first, part, instead) + &decide,
+            _ => first + &cut(&decide, part, instead),
+        }
     }
 }

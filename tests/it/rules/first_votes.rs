@@ -1,0 +1,156 @@
+//! Batches of first votes: `cast_votes` decides them by one statement, and all others one request
+//! after the other, in `decide_votes`. Both must decide the same.
+
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
+use rand::{Rng, SeedableRng};
+use sqlx::{PgConnection, PgExecutor};
+
+use super::assert_rules_hold;
+use crate::helpers::stores::Stores;
+
+const BATCHES: u64 = 400;
+const LINES_LIMIT: usize = 6;
+/// So many that most of them have not voted yet.
+const VOTERS: u8 = 30;
+/// So many batches fill what is limited; then all begins again.
+const BATCHES_UNTIL_FULL: u64 = 10;
+/// Rules and items of each kind. The ids go up from 1, in this order; 10 is a choice of a poll, and
+/// no item has the last id.
+const ITEMS: &str = "
+    insert into rule (opens_at, closes_at, by_ballot, title, max_choices) values
+        (null, null, false, null, null), (null, null, false, null, null), (null, null, false, null, null),
+        ('2001-01-01', '2999-01-01', false, null, null), ('2999-01-01', null, false, null, null),
+        (null, '2001-01-01', false, null, null), (null, null, true, null, null), (null, null, false, null, null),
+        (null, null, false, 'poll', 1);
+    insert into item (name, rule_id, takes_down_votes) values
+        ('limited', 1, true), ('numbered', 2, true), ('both', 3, true), ('open', 4, true), ('not yet', 5, true),
+        ('closed', 6, true), ('by ballot', 7, true), ('up only', 8, false), ('no rule', null, true),
+        ('choice', 9, false);
+    insert into place (item_id, max_votes, is_numbered) values
+        (1, 3, false), (2, null, true), (3, 4, true), (8, 5, true)";
+const ITEM_IDS: std::ops::RangeInclusive<i64> = 1..=11;
+
+/// The lines of a batch, as the parameters of both functions.
+#[derive(Debug, Default)]
+struct Batch {
+    items: Vec<i64>,
+    voters: Vec<Option<String>>,
+    values: Vec<i16>,
+    keep: Vec<bool>,
+}
+
+impl Batch {
+    /// Mostly nothing but first votes on items with a limit or numbers.
+    fn draw(random: &mut StdRng) -> Self {
+        let mut batch = Self::default();
+        let is_mixed = random.random_bool(0.3);
+        for _ in 0..random.random_range(1..=LINES_LIMIT) {
+            let item = match is_mixed {
+                true => random.random_range(ITEM_IDS),
+                false => *[1, 2, 3, 4, 8].choose(random).expect("an item"),
+            };
+            batch.items.push(item);
+            let voter = random.random_range(0..VOTERS);
+            batch
+                .voters
+                .push(random.random_bool(0.7).then(|| format!("voter-{voter}")));
+            // No value is taken back unless it is not to be kept.
+            let keeps = !is_mixed || random.random_bool(0.8);
+            batch.keep.push(keeps);
+            let values: &[i16] = if keeps { &[1, 1, 1, -1] } else { &[1, 0, -1] };
+            batch.values.push(*values.choose(random).expect("a value"));
+        }
+        batch
+    }
+
+    /// What a function decides: the outcomes, and the rows without their ids.
+    async fn decided_by(&self, function: &str, postgres: impl PgExecutor<'_>) -> (Vec<String>, Vec<String>) {
+        let requests: Vec<i32> = (1..).zip(&self.items).map(|(number, _)| number).collect();
+        sqlx::query_as(&format!(
+            "select outcomes, array(
+                 select format('request %s: item %s, value %s, change %s, number %s, id %s, new %s',
+                               request, item, value, change, number, case when id > 0 then 'there' end, is_new)
+                 from unnest(row_requests, row_items, row_values, row_changes, row_numbers, row_ids, row_is_new)
+                      as stored (request, item, value, change, number, id, is_new)
+                 order by request, item, change)
+             from {function}($1, $2, $3, $4, $5, $6, $7)"
+        ))
+        .bind(&requests)
+        .bind(vec![None::<i64>; requests.len()])
+        .bind(&self.items)
+        .bind(&self.voters)
+        .bind(&self.values)
+        .bind(&self.keep)
+        .bind(vec![false; requests.len()])
+        .fetch_one(postgres)
+        .await
+        .unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+}
+
+/// All that a decision writes.
+async fn written(postgres: &mut PgConnection) -> Vec<String> {
+    sqlx::query_scalar(
+        "select format('%s %s %s %s %s', item_id, voter_id, value, change_number, number) from vote
+         union all
+         select format('item %s: %s taken, last number %s', item_id, taken, last_number) from place
+         union all
+         select format('rule %s: %s voters', id, voter_count) from rule
+         order by 1",
+    )
+    .fetch_all(postgres)
+    .await
+    .expect("Postgres answers")
+}
+
+/// As this connection has counted them, and not yet reported.
+async fn calls_of_decide_votes(postgres: impl PgExecutor<'_>) -> i64 {
+    sqlx::query_scalar("select coalesce(pg_stat_get_xact_function_calls('decide_votes'::regproc), 0)")
+        .fetch_one(postgres)
+        .await
+        .expect("Postgres answers")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_of_first_votes_is_decided_as_one_request_after_the_other_is() {
+    let stores = Stores::start().await;
+    let pool = stores.pool();
+    sqlx::raw_sql(ITEMS).execute(&pool).await.expect("items");
+    let random = &mut StdRng::seed_from_u64(1);
+    let (mut at_once, mut one_by_one, mut full) = (0, 0, 0);
+    for number in 0..BATCHES {
+        if number % BATCHES_UNTIL_FULL == 0 {
+            sqlx::raw_sql(
+                "alter table vote disable trigger user; truncate vote; alter table vote enable trigger user;
+                 update place set taken = 0, last_number = 0; update rule set voter_count = 0",
+            )
+            .execute(&pool)
+            .await
+            .expect("an empty ledger");
+        }
+        let batch = Batch::draw(random);
+        let mut transaction = pool.begin().await.expect("a transaction");
+        let one = batch.decided_by("decide_votes", &mut *transaction).await;
+        let rows_of_one = written(&mut transaction).await;
+        transaction.rollback().await.expect("an end");
+        let mut transaction = pool.begin().await.expect("a transaction");
+        sqlx::query("set local track_functions = 'pl'")
+            .execute(&mut *transaction)
+            .await
+            .expect("a setting");
+        let calls = calls_of_decide_votes(&mut *transaction).await;
+        let other = batch.decided_by("cast_votes", &mut *transaction).await;
+        assert_eq!(one, other, "{batch:?}");
+        assert_eq!(rows_of_one, written(&mut transaction).await, "{batch:?}");
+        match calls_of_decide_votes(&mut *transaction).await == calls {
+            true => at_once += 1,
+            false => one_by_one += 1,
+        }
+        full += one.0.iter().filter(|outcome| *outcome == "full").count();
+        transaction.commit().await.expect("a commit");
+    }
+    println!("{at_once} batches were decided at once, {one_by_one} one by one; {full} votes were too many");
+    assert!(at_once > 50 && one_by_one > 50 && full > 50);
+    assert_rules_hold(&pool).await;
+}
