@@ -16,6 +16,22 @@ GROUP_LIMIT_SECONDS = 400
 BUSY_LIMIT_TRIES = 100
 
 
+def arguments_of(program, flags):
+    """The files or folders, the flags that are set, and the sample's size, from the command line."""
+    given, sample = program[1:], None
+    if "--sample" in given:
+        at = given.index("--sample")
+        size = given[at + 1] if len(given) > at + 1 else ""
+        if not size.isdigit():
+            raise SystemExit("--sample takes a number of mutants")
+        sample = int(size)
+        del given[at : at + 2]
+    for one in given:
+        if one.startswith("-") and one not in flags:
+            raise SystemExit(f"{one}: it takes files, {', '.join(flags)} and --sample N")
+    return [one for one in given if not one.startswith("-")], set(given) & set(flags), sample
+
+
 def sweep():
     """Removes the shared memory of Postgres servers that ended in a hurry: a system holds
     4096 pieces, and beyond that no Postgres starts."""

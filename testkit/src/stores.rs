@@ -223,7 +223,9 @@ impl Stores {
 /// The template of [`Stores`]. It is kept between runs, and made again after a change of
 /// the migrations or the grants. A lock lets one test process make it.
 async fn kept_template() -> anyhow::Result<PrivatePostgres> {
-    let folder = folder("tmp/template")?;
+    // Mutation testing of migrations has templates of its own.
+    let name = std::env::var("TALLY_TEST_TEMPLATE").unwrap_or_else(|_| "template".to_owned());
+    let folder = folder(&format!("tmp/{name}"))?;
     let lock = File::create(folder.join("lock"))?;
     lock.lock()?;
     let (postgres, done) = (folder.join("postgres"), folder.join("done"));
