@@ -15,7 +15,7 @@ help: ## Say what can be made
 
 run: prepare ## Run all of Tally here, on a private Postgres and Redis; Ctrl-C stops it
 	@$(CARGO) build --quiet --locked --bins
-	@exec target/debug/tally dev
+	@exec "$${CARGO_TARGET_DIR:-target}/debug/tally" dev
 
 test: prepare-tests ## Run all tests, each on a Postgres and a Redis of its own
 	@if $(CARGO) nextest --version >/dev/null 2>&1; \
