@@ -2,7 +2,7 @@
 //! selections. It has a queue and a connection of its own, so what waits for a rule's lock holds
 //! up no other vote.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use tokio::sync::mpsc;
@@ -94,9 +94,21 @@ impl DecisionWriter {
         if full.is_empty() {
             return batch;
         }
-        let is_refused = |one: &QueuedRequest| match &one.request {
+        let may_be_refused = |one: &QueuedRequest| match &one.request {
             VoteRequest::Cast(vote) => full.contains(&vote.item_id) && self.full.refuses(vote),
             _ => false,
+        };
+        // A voter's requests take effect in their order: if one of them goes to Postgres, which may
+        // have a free place by now, so do those behind it.
+        let left: Vec<&QueuedRequest> = batch.iter().filter(|one| !may_be_refused(one)).collect();
+        let voters: HashSet<VoterId> = left
+            .iter()
+            .filter_map(|one| one.request.voter())
+            .cloned()
+            .collect();
+        let is_refused = |one: &QueuedRequest| {
+            let voter = one.request.voter();
+            may_be_refused(one) && voter.is_none_or(|voter| !voters.contains(voter))
         };
         let (refused, left): (Vec<_>, Vec<_>) = batch.into_iter().partition(is_refused);
         let refused = refused.into_iter().map(|one| {

@@ -114,3 +114,40 @@ async fn who_gets_a_place_in_the_batch_that_gives_it_back_is_answered_so_everywh
     assert_rules_hold(&tally.pool).await;
     tally.assert_exact_when_quiescent(item).await;
 }
+
+/// The first of them is never refused without Postgres, the second might be.
+#[tokio::test(flavor = "multi_thread")]
+async fn two_votes_of_one_voter_in_a_request_are_answered_in_their_order_when_a_place_becomes_free() {
+    let tally = Tally::start().await;
+    let item = tally.item_with(json!({ "max_votes": 1 })).await;
+    let path = format!("/v1/items/{item}/votes");
+    for turn in 0..8 {
+        let holder = format!("holder{turn}");
+        assert_eq!(tally.vote(item, &holder).await.0, StatusCode::CREATED);
+        for _ in 0..4 {
+            // Whichever thread answers learns that the item is full.
+            assert_eq!(tally.vote(item, "other").await.0, StatusCode::CONFLICT);
+        }
+        // The place is free before Redis, and so the server, knows of it.
+        let outcomes: Vec<String> = sqlx::query_scalar(
+            "select (cast_votes('{1}', '{null}', array[$1], array[$2], '{0}', '{f}', '{f}')).outcomes",
+        )
+        .bind(item.get())
+        .bind(&holder)
+        .fetch_one(&tally.pool)
+        .await
+        .expect("a decision");
+        assert_eq!(outcomes, ["stored"]);
+        let next = format!("next{turn}");
+        let votes = [-1, 1].map(|value| json!({ "item_id": item, "voter_id": next, "value": value }));
+        let (status, answers) = tally.post("/v1/votes", &json!({ "votes": votes })).await;
+        assert_eq!(status, StatusCode::OK, "{answers}");
+        let results = answers["results"].as_array().expect("results");
+        let statuses: Vec<_> = results.iter().map(|one| one["status"].as_i64()).collect();
+        assert_eq!(statuses, [Some(201), Some(200)], "{turn}: {answers}");
+        assert_eq!(results[1]["repeated"], true, "{answers}");
+        let held = format!("{path}/{next}");
+        assert_eq!(tally.send(Method::DELETE, &held, None).await.0, StatusCode::OK);
+    }
+    assert_rules_hold(&tally.pool).await;
+}
