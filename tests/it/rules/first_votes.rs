@@ -7,7 +7,7 @@ use rand::{Rng, SeedableRng};
 use sqlx::{PgConnection, PgExecutor};
 
 use super::assert_rules_hold;
-use crate::helpers::stores::Stores;
+use crate::helpers::stores::{Stores, blocker};
 
 const BATCHES: u64 = 400;
 const LINES_LIMIT: usize = 6;
@@ -153,4 +153,39 @@ async fn a_batch_of_first_votes_is_decided_as_one_request_after_the_other_is() {
     println!("{at_once} batches were decided at once, {one_by_one} one by one; {full} votes were too many");
     assert!(at_once > 50 && one_by_one > 50 && full > 50);
     assert_rules_hold(&pool).await;
+}
+
+/// Its own lock, and no other: votes under different rules do not wait for each other.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_of_first_votes_waits_for_whoever_decides_under_its_rule_and_for_nobody_else() {
+    let stores = Stores::start().await;
+    let pool = stores.pool();
+    sqlx::raw_sql(ITEMS).execute(&pool).await.expect("items");
+    let locked = blocker(&pool, "select from rule where id = 1 for no key update").await;
+    for item in [1_i64, 2] {
+        let mut transaction = pool.begin().await.expect("a transaction");
+        sqlx::query("set local lock_timeout = '100ms'")
+            .execute(&mut *transaction)
+            .await
+            .expect("a setting");
+        let ended = sqlx::query("select cast_votes('{1}', '{null}', $1, '{ada}', '{1}', '{t}', '{f}')")
+            .bind(vec![item])
+            .execute(&mut *transaction)
+            .await;
+        match (item, ended) {
+            // 55P03: it would have waited for the lock.
+            (1, Err(sqlx::Error::Database(error))) => assert_eq!(error.code().as_deref(), Some("55P03")),
+            (2, Ok(_)) => {}
+            (item, ended) => panic!("item {item}: {ended:?}"),
+        }
+    }
+    locked.rollback().await.expect("an end");
+    let vote = Batch {
+        items: vec![1],
+        voters: vec![Some("ada".to_owned())],
+        values: vec![1],
+        keep: vec![true],
+    };
+    let (outcomes, _) = vote.decided_by("cast_votes", &pool).await;
+    assert_eq!(outcomes, ["stored"]);
 }
