@@ -100,12 +100,8 @@ impl DecisionWriter {
         };
         // A voter's requests take effect in their order: if one of them goes to Postgres, which may
         // have a free place by now, so do those behind it.
-        let left: Vec<&QueuedRequest> = batch.iter().filter(|one| !may_be_refused(one)).collect();
-        let voters: HashSet<VoterId> = left
-            .iter()
-            .filter_map(|one| one.request.voter())
-            .cloned()
-            .collect();
+        let decided = batch.iter().filter(|one| !may_be_refused(one));
+        let voters: HashSet<VoterId> = decided.filter_map(|one| one.request.voter().cloned()).collect();
         let is_refused = |one: &QueuedRequest| {
             let voter = one.request.voter();
             may_be_refused(one) && voter.is_none_or(|voter| !voters.contains(voter))
