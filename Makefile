@@ -19,8 +19,8 @@ run: prepare ## Run all of Tally here, on a private Postgres and Redis; Ctrl-C s
 
 test: prepare-tests ## Run all tests, each on a Postgres and a Redis of its own
 	@if $(CARGO) nextest --version >/dev/null 2>&1; \
-	then $(CARGO) nextest run --locked; \
-	else $(CARGO) test --locked; fi
+	then scripts/in-memory $(CARGO) nextest run --locked; \
+	else scripts/in-memory $(CARGO) test --locked; fi
 
 lint: prepare ## Check the format, the lints, the deployment files and the dependencies
 	$(CARGO) fmt --check

@@ -18,9 +18,14 @@ const FREEZE_LIMIT: Duration = Duration::from_secs(60);
 /// How long a server may take to become ready.
 const READY_LIMIT: Duration = Duration::from_secs(60);
 
-/// A command for a program, in an environment of its own: only `PATH` and `HOME` are
-/// kept, and a server is open to all, as most tests need it. On Linux the program ends with the thread that starts it, as the private stores
-/// do: `kill_on_drop` does nothing when a test is killed.
+/// What a program gets of the environment of a test. The last two are those of
+/// `scripts/mutants-rust`: which mutant is alive, and where to note those that are reached.
+const KEPT_VARIABLES: [&str; 4] = ["PATH", "HOME", "MUTANT", "MUTANTS_REACHED"];
+
+/// A command for a program, in an environment of its own: only [`KEPT_VARIABLES`] are
+/// kept, and a server is open to all, as most tests need it. On Linux the program ends with
+/// the thread that starts it, as the private stores do: `kill_on_drop` does nothing when a
+/// test is killed.
 pub fn command(program: &str) -> Command {
     let mut command = if cfg!(target_os = "linux") {
         let mut command = Command::new("setpriv");
@@ -30,7 +35,7 @@ pub fn command(program: &str) -> Command {
         Command::new(program)
     };
     command.env_clear().kill_on_drop(true).stdin(Stdio::null());
-    for kept in ["PATH", "HOME"] {
+    for kept in KEPT_VARIABLES {
         if let Some(value) = std::env::var_os(kept) {
             command.env(kept, value);
         }

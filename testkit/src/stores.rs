@@ -17,6 +17,10 @@ use tempfile::TempDir;
 pub const SECRET: &str = "a-test-has-no-secrets";
 /// The database of a template, and of its copies.
 pub const DATABASE: &str = "tally";
+/// Names a file of SQL that is run in each [`Stores`] before its test: how `scripts/mutants`
+/// changes a function of a migration.
+const CHANGE_VARIABLE: &str = "TALLY_TEST_SQL";
+const FOLDER_VARIABLE: &str = "TALLY_TEST_FOLDER";
 /// Connections of a test's own pool.
 const POOL_CONNECTIONS: u32 = 2;
 /// How long Redis may take to answer a test: to forget a million counters takes most of a
@@ -34,14 +38,17 @@ pub fn folder(name: &str) -> anyhow::Result<PathBuf> {
     usable_folder(&folder.canonicalize()?)
 }
 
-/// A new folder within [`folder`], which goes when it is dropped.
+/// A new folder, which goes when it is dropped: in the folder that `TALLY_TEST_FOLDER` names, such
+/// as one in memory (`scripts/in-memory`), or in `target/tmp`.
 ///
 /// # Errors
 /// When it cannot be made.
 pub fn temporary_folder(prefix: &str) -> anyhow::Result<TempDir> {
-    let folder = tempfile::Builder::new()
-        .prefix(prefix)
-        .tempdir_in(folder("tmp")?)?;
+    let base = match std::env::var_os(FOLDER_VARIABLE) {
+        Some(named) => PathBuf::from(named),
+        None => folder("tmp")?,
+    };
+    let folder = tempfile::Builder::new().prefix(prefix).tempdir_in(base)?;
     // tempfile lets only us in; Postgres may run as another user.
     std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755))?;
     Ok(folder)
@@ -171,6 +178,15 @@ impl Stores {
         )
         .await
         .expect("a copy of the template");
+        if let Some(file) = std::env::var_os(CHANGE_VARIABLE) {
+            let change = std::fs::read_to_string(file).expect("the change can be read");
+            let owner = owner_pool(&postgres.url(DATABASE)).expect("a URL");
+            sqlx::raw_sql(&change)
+                .execute(&owner)
+                .await
+                .expect("the change can be made");
+            owner.close().await;
+        }
         // Each Redis has a password of its own: if two tests draw one port, neither
         // mistakes the other's Redis for its own.
         let secret = format!("{SECRET}-{:016x}", rand::random::<u64>());

@@ -317,6 +317,12 @@ impl Specification for Item {
         }
     }
 
+    /// Without a limit voters meet in the numbers alone, and the next number is no one else's.
+    fn is_apart(&self, state: &State, _: &Request, answer: &Answer) -> bool {
+        let is_next = |vote: Vote| vote.number == Some(state.last_number + 1);
+        self.max_votes.is_none() && (!self.is_numbered || answer.stored().is_none_or(is_next))
+    }
+
     fn part(&self, request: &Request) -> Option<u32> {
         request.voter
     }

@@ -62,6 +62,12 @@ pub trait Specification: Sized {
         None
     }
 
+    /// Whether this request, if it may come now with this answer, may as well come before all that
+    /// requests of other parts could do until then: each leads to the same in either order.
+    fn is_apart(&self, _state: &Self::State, _request: &Self::Request, _answer: &Self::Answer) -> bool {
+        false
+    }
+
     /// The part of the state that a request reads and changes.
     fn part(&self, _request: &Self::Request) -> Option<u32> {
         None

@@ -1,11 +1,14 @@
 //! The search for an order: depth first, one operation after the other, and back where none fits.
 //!
 //! An operation may be next if no other one that is not placed yet had returned before it was
-//! called. Six things keep the search small, and none changes what it finds:
+//! called. Seven things keep the search small, and none changes what it finds:
 //!
 //! - What was tried is remembered: the set of placed operations with the state they led to.
 //! - A read that may be next, and is answered what is, comes at once: if there is any order from
 //!   here, there is one that begins with it.
+//! - If all that may be the next of one part of the state could as well come before all that other
+//!   parts do until then, one of them is next: where other parts' operations go between is then the
+//!   same.
 //! - A request without an answer comes as late as it can: not before an operation that it could
 //!   follow as well with the same result.
 //! - Of equal operations the first to return is the first placed; without answers, the first
@@ -42,6 +45,8 @@ pub(super) struct Search<'a, S: Specification> {
     /// among equal ones.
     is_placed: Vec<bool>,
     twins: Vec<Option<usize>>,
+    /// The operations of each part of the state.
+    of_part: HashMap<u32, Vec<usize>>,
     parts: Parts<S::State>,
     /// How many answers that are not placed need this.
     needed: HashMap<i64, usize>,
@@ -72,9 +77,10 @@ struct Limits {
 }
 
 /// What to try next.
-#[derive(Clone, Copy)]
 enum Next {
     Reads,
+    /// These alone, the last one first.
+    Among(Vec<usize>),
     Answered(usize),
     Unanswered(usize),
     Nothing,
@@ -105,6 +111,12 @@ impl<'a, S: Specification> Search<'a, S> {
         let numbered = all.iter().enumerate();
         let twins = numbered.map(|(at, operation)| last.insert((&operation.request, &operation.answer), at));
         let twins: Vec<Option<usize>> = twins.collect();
+        let mut of_part: HashMap<u32, Vec<usize>> = HashMap::new();
+        for (place, operation) in all.iter().enumerate() {
+            if let Some(part) = specification.part(&operation.request) {
+                of_part.entry(part).or_default().push(place);
+            }
+        }
         let mut needed: HashMap<i64, usize> = HashMap::new();
         let answers = answered.iter().filter_map(|operation| operation.answer.as_ref());
         for need in answers.filter_map(|answer| specification.needs(answer)) {
@@ -118,6 +130,7 @@ impl<'a, S: Specification> Search<'a, S> {
             is_placed: vec![false; history.len()],
             parts: Parts::new(specification, &all, &twins),
             twins,
+            of_part,
             needed,
             names: history.iter().map(|_| random.random()).collect(),
             placed: 0,
@@ -212,10 +225,20 @@ impl<'a, S: Specification> Search<'a, S> {
         let mut node = self.nodes.pop()?;
         let mut found = None;
         while found.is_none() {
-            (node.next, found) = match node.next {
+            (node.next, found) = match std::mem::replace(&mut node.next, Next::Nothing) {
                 Next::Reads => match self.read(&node.state) {
                     Some(read) => (Next::Nothing, self.answer(&node, read)),
-                    None => (Next::Answered(self.open.first()), None),
+                    None => match self.apart(&node.state) {
+                        Some(some) => (Next::Among(some), None),
+                        None => (Next::Answered(self.open.first()), None),
+                    },
+                },
+                Next::Among(mut some) => match some.pop() {
+                    Some(at) => {
+                        let found = self.answer(&node, at);
+                        (Next::Among(some), found)
+                    }
+                    None => break,
                 },
                 Next::Answered(at) => {
                     let candidate = self.candidates(at).next();
@@ -242,6 +265,43 @@ impl<'a, S: Specification> Search<'a, S> {
             let (request, answer) = (&operation.request, operation.answer.as_ref());
             answer.is_some_and(|answer| self.specification.is_read(request, answer))
                 && is_same(self.specification.step(state, request, answer).as_ref())
+        })
+    }
+
+    /// All that may be the next of some part, if one of them may be next of all: each may come before
+    /// whatever other parts do until then.
+    fn apart(&self, state: &S::State) -> Option<Vec<usize>> {
+        let limits = self.limits();
+        let is_apart = |at: usize| {
+            let operation = self.answered[at];
+            let answer = operation.answer.as_ref();
+            answer.is_some_and(|answer| self.specification.is_apart(state, &operation.request, answer))
+        };
+        let mut looked_at = HashSet::new();
+        self.candidates(self.open.first()).find_map(|at| {
+            if !is_apart(at) {
+                return None;
+            }
+            let Some(part) = self.specification.part(&self.answered[at].request) else {
+                return Some(vec![at]);
+            };
+            if !looked_at.insert(part) {
+                return None;
+            }
+            let mut open = self.of_part[&part]
+                .iter()
+                .copied()
+                .filter(|place| !self.is_placed[*place]);
+            // They stand in the order of their returns, those without an answer last.
+            let first = open.next()?;
+            let returned = self.answered.get(first)?.returned;
+            let mut firsts: Vec<usize> = open.filter(|place| self.called(*place) <= returned).collect();
+            firsts.push(first);
+            let is_answered = |place: &usize| *place < self.answered.len();
+            let all = firsts
+                .iter()
+                .all(|place| is_answered(place) && self.may_be_next(*place, &limits) && is_apart(*place));
+            all.then_some(firsts)
         })
     }
 
@@ -355,6 +415,13 @@ impl<'a, S: Specification> Search<'a, S> {
             u128::from(hasher.finish())
         });
         self.seen.insert(high << 64 | low).then_some(node)
+    }
+
+    fn called(&self, place: usize) -> Instant {
+        let unanswered = || self.unanswered[place - self.answered.len()].called;
+        self.answered
+            .get(place)
+            .map_or_else(unanswered, |operation| operation.called)
     }
 
     /// Where the operation stands in `is_placed`, `twins` and `names`.

@@ -170,7 +170,7 @@ fn of_random_short_histories_it_says_what_all_orders_say() {
         let mut random = StdRng::seed_from_u64(seed);
         let max_votes = [None, Some(1), Some(2)][random.random_range(0..3)];
         let is_numbered = random.random_bool(0.5);
-        let voters = random.random_range(1..=2);
+        let voters = random.random_range(1..=3);
         let mut history = played(&mut random, voters, max_votes, is_numbered);
         let was_so = random.random_bool(0.3);
         if !was_so {
