@@ -73,15 +73,47 @@ impl TopLists {
             until: Instant::now() + (started.elapsed() * TOP_AGE_TIMES).max(TOP_LEAST_AGE),
         };
         let mut all = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
-        if all.len() >= TOP_LIMIT_LISTS {
-            all.clear();
-        }
-        all.insert(kind, shown.clone());
+        keep(&mut all, kind, shown.clone());
         Ok(Some(shown.list))
     }
 
     fn find(&self, kind: TopKind) -> Option<Shown> {
         let all = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
         all.get(&kind).cloned()
+    }
+}
+
+/// Keeps a list, and forgets all others if there are too many.
+fn keep(all: &mut HashMap<TopKind, Shown>, kind: TopKind, shown: Shown) {
+    if all.len() >= TOP_LIMIT_LISTS {
+        all.clear();
+    }
+    all.insert(kind, shown);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::{PollId, TopBy, TopOver};
+
+    #[test]
+    fn no_more_lists_are_remembered_than_the_limit_allows() {
+        let mut all = HashMap::new();
+        for poll in 1..=2 * TOP_LIMIT_LISTS as i64 + 1 {
+            let kind = TopKind {
+                by: TopBy::default(),
+                over: TopOver::All,
+                poll: PollId::new(poll),
+            };
+            let list = TopList {
+                items: Vec::new(),
+                since: None,
+                as_of: None,
+            };
+            let until = Instant::now();
+            let list = Arc::new(list);
+            keep(&mut all, kind, Shown { list, until });
+            assert!(all.len() <= TOP_LIMIT_LISTS && all.contains_key(&kind));
+        }
     }
 }

@@ -38,7 +38,7 @@ pub(super) async fn safe_vote_id(pool: &PgPool) -> Result<VoteId, LedgerError> {
 ///
 /// # Errors
 /// When Postgres is unavailable, or a transaction does not end in time.
-pub(super) async fn wait_for_writers(pool: &PgPool) -> Result<(), LedgerError> {
+async fn wait_for_writers(pool: &PgPool) -> Result<(), LedgerError> {
     let deadline = Instant::now() + DECIDE_LIMIT;
     let mut waited_for = writers(pool).await?;
     while !waited_for.is_empty() {

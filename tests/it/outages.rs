@@ -2,6 +2,7 @@
 
 use std::task::Poll;
 
+use redis::AsyncCommands;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 use sqlx::Executor;
@@ -58,6 +59,24 @@ async fn a_call_that_timed_out_leaves_a_suspect_and_is_not_sent_again() {
     tally.stores.redis.resume().expect("Redis runs");
     counts_are_back(&tally, item).await;
     assert_eq!(tally.live_count(item).await, Some(tally.ledger_sum(item).await));
+    tally.assert_exact_when_quiescent(item).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_live_count_whose_revision_could_not_be_renewed_is_suspect() {
+    let tally = Tally::start().await;
+    let item = tally.item("x").await;
+    tally.add(item, 1).await;
+    let live_counts = connected(live_counts(&tally)).await;
+    tally.stores.redis.pause().expect("Redis runs");
+    let renewed = live_counts.renew(&[item], tally::domain::TransactionId(1)).await;
+    assert!(renewed.is_err(), "Redis did not answer in time");
+    tally.stores.redis.resume().expect("Redis runs");
+    eventually("the live count is invalidated", async || {
+        tally.live_count(item).await.is_none().then_some(())
+    })
+    .await;
+    assert_eq!(tally.add(item, 1).await, Some(2));
     tally.assert_exact_when_quiescent(item).await;
 }
 
@@ -184,6 +203,29 @@ async fn a_batch_of_unknown_outcome_leaves_its_items_suspect() {
         tally.live_count(item).await.is_none().then_some(())
     })
     .await;
+    assert_eq!(tally.add(item, 1).await, Some(2));
+    tally.assert_exact_when_quiescent(item).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_that_cannot_seed_a_missing_count_leaves_its_item_suspect() {
+    let tally = Tally::start().await;
+    let item = tally.item("x").await;
+    let rename = async |from: &str, to: &str| {
+        let change = format!("alter table item rename column {from} to {to}");
+        let changed = sqlx::query(&change).execute(&tally.pool).await;
+        changed.expect("the column has another name");
+    };
+    // Exact counts need it, and votes do not.
+    rename("audited_down_count", "elsewhere").await;
+    assert_eq!(tally.add(item, 1).await, None, "stored, and not counted");
+    let mut redis = tally.stores.redis_connection().await;
+    eventually("a worker is asked to rebuild the count", async || {
+        let asked: Option<String> = redis.hget(format!("tally:{{{item}}}"), "rebuild").await.ok()?;
+        asked
+    })
+    .await;
+    rename("elsewhere", "audited_down_count").await;
     assert_eq!(tally.add(item, 1).await, Some(2));
     tally.assert_exact_when_quiescent(item).await;
 }

@@ -91,14 +91,6 @@ impl WorkerLedger {
         decided::safe_vote_id(&self.database.pool).await
     }
 
-    /// Waits until every transaction that is writing votes now has ended.
-    ///
-    /// # Errors
-    /// As [`WorkerLedger::safe_vote_id`].
-    pub async fn wait_for_writers(&self) -> Result<(), LedgerError> {
-        decided::wait_for_writers(&self.database.pool).await
-    }
-
     /// Notes an administrative act of this program's login; returns the row's id.
     ///
     /// # Errors
@@ -121,10 +113,5 @@ impl WorkerLedger {
     /// When Postgres is unavailable, or not migrated.
     pub async fn owner(&self) -> Result<Owner, LedgerError> {
         owner(&self.database.pool).await
-    }
-
-    /// Closes all connections of the pool.
-    pub async fn close(&self) {
-        self.database.pool.close().await;
     }
 }

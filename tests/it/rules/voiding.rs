@@ -264,6 +264,37 @@ async fn a_voiding_that_is_killed_goes_on_where_it_was_and_counts_come_right() {
     assert_rules_hold(&tally.pool).await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_chunk_whose_connection_is_cut_is_tried_again() {
+    let tally = Tally::start().await;
+    let item = tally.item("x").await;
+    tally.vote(item, "ada").await;
+    // What chunks wait for.
+    let held = blocker(&tally.pool, "select pg_advisory_xact_lock(7416153282)").await;
+    let mut command = command_as(TALLY, Some((&tally.stores, Role::Operator)));
+    let item_text = item.to_string();
+    command.args(["void", "--item", &item_text, "--reason", "x", "--apply"]);
+    let mut program = start(command, &tally.stores, "void");
+    eventually("the chunk waits, and its connection is cut", async || {
+        let cut: Vec<bool> = sqlx::query_scalar(
+            "select pg_terminate_backend(pid) from pg_stat_activity
+             where query like '%void_votes%' and wait_event_type = 'Lock'",
+        )
+        .fetch_all(&tally.pool)
+        .await
+        .ok()?;
+        (!cut.is_empty()).then_some(())
+    })
+    .await;
+    held.rollback().await.expect("an end");
+    let ended = program.wait().await.expect("it ends");
+    assert_eq!(ended, 0, "{}", program.output());
+    assert!(program.output().contains("trying again"), "{}", program.output());
+    assert_eq!(tally.ledger_sum(item).await, 0);
+    tally.assert_exact_when_quiescent(item).await;
+    assert_rules_hold(&tally.pool).await;
+}
+
 /// While voters vote, change and take back on the same items, on two servers.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_voiding_in_the_midst_of_voting_is_exact() {

@@ -1,5 +1,7 @@
 //! The audit: what it finds, what it counts as in flight, and what it repairs.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tally::domain::{Count, CountToSave, Revision};
@@ -7,6 +9,7 @@ use tally::sync::{Repair, SyncOptions};
 
 use super::{command, epoch, unsaved};
 use crate::helpers::eventually;
+use crate::helpers::stores::blocker;
 use crate::helpers::tally::{Tally, options};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -152,6 +155,50 @@ async fn the_audit_takes_votes_for_in_flight_until_their_writer_has_stalled_for_
         (report.in_flight_items, report.wrong_items, report.wrong_votes),
         (0, 1, 1)
     );
+    tally.assert_exact_when_quiescent(item).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_audit_compares_items_whose_rows_someone_has_locked() {
+    let tally = Tally::start().await;
+    let item = tally.item("x").await;
+    tally.add(item, 1).await;
+    tally.worker().flush().await.expect("a flush");
+    let locked = blocker(
+        &tally.pool,
+        &format!("select from item where id = {item} for update"),
+    )
+    .await;
+    // As soon as its vote is noted as counted, an audit tries to roll it up.
+    let ended = Arc::new(AtomicUsize::new(0));
+    let auditing = tokio::spawn({
+        let (worker, ended) = (tally.worker(), Arc::clone(&ended));
+        async move {
+            loop {
+                let report = worker.audit(Repair::No).await.expect("an audit");
+                assert_eq!((report.votes, report.right_items, report.wrong_items), (1, 1, 0));
+                ended.fetch_add(1, Ordering::SeqCst);
+            }
+        }
+    });
+    eventually("a roll-up waits for the row", async || {
+        let waits: bool = sqlx::query_scalar(
+            "select exists (select from pg_stat_activity where wait_event_type = 'Lock' and query like '%audited_count%')",
+        )
+        .fetch_one(&tally.pool)
+        .await
+        .ok()?;
+        waits.then_some(())
+    })
+    .await;
+    let before = ended.load(Ordering::SeqCst);
+    eventually("that audit has ended well", async || {
+        assert!(!auditing.is_finished(), "an audit failed");
+        (ended.load(Ordering::SeqCst) > before).then_some(())
+    })
+    .await;
+    auditing.abort();
+    locked.rollback().await.expect("an end");
     tally.assert_exact_when_quiescent(item).await;
 }
 
