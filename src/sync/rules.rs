@@ -61,3 +61,20 @@ impl Worker {
         Ok(report)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_faults_are_shown_and_all_are_counted() {
+        let mut report = RulesReport::default();
+        for page in 0..3 {
+            let faults = (0..15).map(|fault| format!("{page}, {fault}")).collect();
+            let last = (page < 2).then_some(page);
+            assert_eq!(report.add(BrokenPage { last, faults }), last);
+        }
+        assert_eq!((report.faults, report.shown.len()), (45, SHOWN_LIMIT_FAULTS));
+        assert_eq!(report.shown.last().map(String::as_str), Some("1, 4"));
+    }
+}

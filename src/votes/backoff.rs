@@ -160,6 +160,20 @@ mod tests {
     }
 
     #[test]
+    fn an_item_waits_from_when_its_read_has_failed() {
+        let backoff = SeedBackoff::default();
+        let started = Instant::now();
+        backoff.failed(&items(&[1]), started);
+        let read = started + WAIT_FIRST;
+        assert_eq!(reads(backoff.due(&items(&[1]), read)), [items(&[1])]);
+        // The second wait is twice the first, and the read took as long.
+        let failed = read + WAIT_FIRST * 2;
+        backoff.failed(&items(&[1]), failed);
+        let early = failed + WAIT_FIRST;
+        assert_eq!(backoff.due(&items(&[1]), early).waiting(), items(&[1]));
+    }
+
+    #[test]
     fn no_more_items_wait_than_the_limit() {
         let backoff = SeedBackoff::default();
         let now = Instant::now();

@@ -162,6 +162,12 @@ async fn polls_are_listed_newest_first_page_by_page_each_as_it_is_shown_by_itsel
         names(&read(&tally, "/v1/polls?search=lun+whi").await),
         ["Which lunch place?"]
     );
+    // The rows of the others were written again since they were made.
+    poll(&tally, json!({ "title": "Lunch again?", "choices": ["a"] })).await;
+    assert_eq!(
+        names(&read(&tally, "/v1/polls?search=lunch").await),
+        ["Lunch again?", "Which lunch place?", "Lunch?"]
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -77,6 +77,38 @@ async fn a_key_works_from_its_making_until_it_is_revoked_and_the_list_shows_its_
     assert_eq!(make(&tally, &tally.base, &key).await, StatusCode::UNAUTHORIZED);
     let (_, listed) = tally_key(&tally, &["list"]).await;
     assert!(listed.contains("revoked_at"), "{listed}");
+    let past = [
+        "create",
+        "expired",
+        "--scope",
+        "vote",
+        "--expires-at",
+        "2001-01-01T00:00:00Z",
+    ];
+    made_by(&tally, &past).await;
+    let future = [
+        "create",
+        "valid",
+        "--scope",
+        "admin",
+        "--expires-at",
+        "2101-01-01T00:00:00Z",
+    ];
+    let (_, admin) = made_by(&tally, &future).await;
+    let keys = tally
+        .http
+        .get(format!("{}/v1/api-keys", tally.base))
+        .bearer_auth(admin);
+    let keys: Value = keys.send().await.expect("an answer").json().await.expect("JSON");
+    let of_key = |one: &Value| (one["name"].clone(), one["valid"].clone());
+    let valid: Vec<(Value, Value)> = keys["api_keys"]
+        .as_array()
+        .expect("keys")
+        .iter()
+        .map(of_key)
+        .collect();
+    let expected = [("valid", true), ("expired", false), ("the web frontend", false)];
+    assert_eq!(valid, expected.map(|(name, valid)| (json!(name), json!(valid))));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -179,6 +179,35 @@ async fn anonymous_votes_and_votes_with_ballots_are_voided_by_item_and_span_and_
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_span_begins_with_a_vote_of_its_first_moment_and_ends_before_one_of_its_last() {
+    let tally = Tally::start().await;
+    let item = tally.item("x").await;
+    for voter in ["ada", "bob", "eve"] {
+        tally.vote(item, voter).await;
+    }
+    let moments: Vec<String> = sqlx::query_scalar(
+        r#"select to_char(created_at at time zone 'utc', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') from vote order by id"#,
+    )
+    .fetch_all(&tally.pool)
+    .await
+    .expect("votes");
+    let span = ["--from", &moments[1], "--until", &moments[2], "--reason", "x"];
+    let (done, dry) = void(&tally, &span).await;
+    assert!(done, "{dry}");
+    assert_eq!(dry["votes"], 1);
+    let (done, voided) = void(&tally, &[&span[..], &["--apply"]].concat()).await;
+    assert!(done, "{voided}");
+    let of_whom: Vec<String> =
+        sqlx::query_scalar("select voter_id from voided join vote on vote.id = voided.vote_id")
+            .fetch_all(&tally.pool)
+            .await
+            .expect("voided votes");
+    assert_eq!(of_whom, ["bob"]);
+    tally.assert_exact_when_quiescent(item).await;
+    assert_rules_hold(&tally.pool).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_is_wrong_with_a_voiding_is_one_line_and_voids_nothing() {
     let tally = Tally::start().await;
     let item = tally.item("x").await;

@@ -131,12 +131,22 @@ async fn a_job_has_one_holder_and_each_lease_a_greater_number() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_holder_writes_after_its_job_was_taken_over_changes_nothing() {
+    after_a_takeover_by("b").await;
+}
+
+/// A worker that was started again has the same name.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_holder_writes_after_its_job_was_taken_by_one_of_its_name_changes_nothing() {
+    after_a_takeover_by("a").await;
+}
+
+async fn after_a_takeover_by(taker: &str) {
     let stores = Stores::start().await;
     let pool = stores.pool();
     make_work(&pool).await;
     let keys = async || number(&pool, "select count(*) from idempotency_key").await;
     let addresses = async || number(&pool, "select count(*) from vote_address").await;
-    let (first, second) = (worker(&stores, "a"), worker(&stores, "b"));
+    let (first, second) = (worker(&stores, "a"), worker(&stores, taker));
     let mut leases = Vec::new();
     for job in JOBS {
         let taken = first.take_job(job).await.expect("Postgres answers");
