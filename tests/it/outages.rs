@@ -107,8 +107,14 @@ async fn redis_wiped_under_votes_costs_no_vote() {
 async fn without_postgres_a_vote_is_refused_and_nothing_of_it_is_stored() {
     let mut tally = Tally::start().await;
     let item = tally.item("x").await;
+    let limited = tally.item_with(json!({ "max_votes": 2 })).await;
     tally.vote(item, "ada").await;
     tally.stores.postgres.crash().await;
+    let (status, problem) = tally.vote(limited, "bob").await;
+    assert_eq!(
+        (status, &problem["stored"]),
+        (StatusCode::SERVICE_UNAVAILABLE, &json!("no"))
+    );
     let body = json!({ "voter_id": "bob" }).to_string();
     let response = tally
         .post_raw(&format!("/v1/items/{item}/votes"), "application/json", body)

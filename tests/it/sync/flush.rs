@@ -11,6 +11,7 @@ use tally::sync::{Repair, SyncOptions};
 
 use super::{command, epoch, unsaved};
 use crate::helpers::eventually;
+use crate::helpers::stores::blocker;
 use crate::helpers::tally::{Tally, counters, ledger, options};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -328,6 +329,64 @@ async fn keys_that_someone_has_damaged_stop_no_other_item() {
         assert_eq!(exact["saved"]["vote_count"], exact["vote_count"], "{damage:?}");
         command(&tally, &["DEL", &key]).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_item_whose_row_someone_has_locked_stops_no_other_and_is_saved_afterwards() {
+    let tally = Tally::start().await;
+    let mut items = Vec::new();
+    for votes in 1..=4 {
+        let item = tally.item("x").await;
+        for _ in 0..votes {
+            tally.add(item, 1).await;
+        }
+        tally.add(item, -1).await;
+        items.push(item);
+    }
+    let saved = async || {
+        let read: Vec<(i64, i64)> = sqlx::query_as("select vote_count, down_count from item order by id")
+            .fetch_all(&tally.pool)
+            .await
+            .expect("Postgres answers");
+        read
+    };
+    let locked = blocker(
+        &tally.pool,
+        &format!("select from item where id = {} for update", items[1]),
+    )
+    .await;
+    let worker = tally.worker();
+    let report = worker.flush().await.expect("a flush");
+    assert_eq!((report.flushed, report.unsaved), (3, 1));
+    assert_eq!(saved().await, [(0, 1), (0, 0), (2, 1), (3, 1)]);
+    // The next flush begins with a look at the locks.
+    for item in &items {
+        tally.add(*item, 1).await;
+    }
+    worker.flush().await.expect("a flush");
+    assert_eq!(saved().await, [(1, 1), (0, 0), (3, 1), (4, 1)]);
+    locked.rollback().await.expect("an end");
+    worker.flush_until_quiescent().await.expect("a flush");
+    assert_eq!(saved().await, [(1, 1), (2, 1), (3, 1), (4, 1)]);
+    for item in items {
+        tally.assert_exact_when_quiescent(item).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_counter_that_a_read_finds_damaged_is_rebuilt() {
+    let tally = Tally::start().await;
+    let item = tally.item("x").await;
+    tally.add(item, 1).await;
+    tally.worker().flush().await.expect("a flush");
+    command(&tally, &["HSET", &format!("tally:{{{item}}}"), "count", "theirs"]).await;
+    tally.get(&format!("/v1/items/{item}")).await;
+    eventually("the read had it invalidated", async || {
+        let fields = tally.counters.read(&[item]).await.ok()?;
+        fields.first()?.rebuild.clone()
+    })
+    .await;
+    tally.assert_exact_when_quiescent(item).await;
 }
 
 /// Redis refuses the read: that says nothing of the counter.

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use sqlx::Connection;
+use tally::sync::Repair;
 use tally::votes::ProgressNotes;
 use tokio::time::Instant;
 
@@ -73,6 +75,68 @@ async fn what_a_dead_server_left_uncounted_is_found_by_its_ids_whatever_the_cloc
     assert_eq!(tally.live_count(left).await, None);
     assert_eq!(tally.live_count(counted).await, Some(1));
     tally.assert_exact_when_quiescent(left).await;
+}
+
+/// The audit has looked for dead servers when this one still lives, and then waits for another's
+/// votes before it rolls up.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_server_left_uncounted_that_dies_during_an_audit_is_found_afterwards() {
+    let tally = Tally::start().await;
+    let item = tally.item("x").await;
+    tally.add(item, 1).await;
+    let worker = tally.worker();
+    worker.flush_until_quiescent().await.expect("a flush");
+    let mut dying = tally
+        .stores
+        .pool()
+        .acquire()
+        .await
+        .expect("a connection")
+        .detach();
+    sqlx::raw_sql(&format!(
+        "set application_name = 'tally writer that dies';
+         insert into writer_connection (name, counted_vote_id)
+         select 'tally writer that dies', last_value from vote_id_seq;
+         insert into vote (item_id) values ({item})"
+    ))
+    .execute(&mut dying)
+    .await
+    .expect("a vote that nobody counts");
+    let writing = blocker(&tally.pool, "lock table vote in row exclusive mode").await;
+    let auditing = tokio::spawn({
+        let worker = tally.worker();
+        async move { worker.audit(Repair::No).await.expect("an audit") }
+    });
+    let is_true = async |condition: &str| {
+        let asked = format!("select {condition}");
+        let is_so: bool = sqlx::query_scalar(&asked)
+            .fetch_one(&tally.pool)
+            .await
+            .expect("Postgres answers");
+        is_so.then_some(())
+    };
+    eventually("the audit waits for who writes votes", async || {
+        is_true(
+            "exists (select from pg_stat_activity
+                     where query like '%virtualtransaction%' and pid <> pg_backend_pid())",
+        )
+        .await
+    })
+    .await;
+    dying.close().await.expect("an end");
+    eventually("the connection is gone", async || {
+        is_true("not exists (select from pg_stat_activity where application_name = 'tally writer that dies')")
+            .await
+    })
+    .await;
+    writing.rollback().await.expect("an end");
+    auditing.await.expect("no panic");
+    let recovered = worker.recover_crashed_writers().await.expect("the stores answer");
+    assert_eq!(recovered, Some(1));
+    assert_eq!(tally.live_count(item).await, None);
+    worker.flush_until_quiescent().await.expect("a flush");
+    assert_eq!(tally.saved_count(item).await, 2);
+    tally.assert_exact_when_quiescent(item).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
