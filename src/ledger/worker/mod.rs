@@ -114,4 +114,9 @@ impl WorkerLedger {
     pub async fn owner(&self) -> Result<Owner, LedgerError> {
         owner(&self.database.pool).await
     }
+
+    /// Closes all connections of the pool.
+    pub async fn close(&self) {
+        self.database.pool.close().await;
+    }
 }
