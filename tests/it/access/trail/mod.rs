@@ -253,6 +253,24 @@ async fn acts_of_anyone_of_a_page_and_of_a_vote_that_makes_its_item_are_noted_as
             .expect("JSON");
     assert_eq!(details, new);
 
+    // An edit, with all that it is to change.
+    let edit = json!({ "name": "z", "hidden": true, "opens_at": null, "closes_at": "2100-01-01T00:00:00Z" });
+    let dated =
+        json!({ "name": "y", "opens_at": "2099-01-01T00:00:00Z", "closes_at": "2101-01-01T00:00:00Z" });
+    let dated = tally.item_with(dated).await;
+    let path = format!("/v1/items/{dated}");
+    let (status, answer) = tally.send(Method::PATCH, &path, Some(&edit)).await;
+    assert_eq!(status, StatusCode::OK, "{answer}");
+    let details: Value =
+        sqlx::query_scalar::<_, String>("select details::text from act where what = 'item.edit'")
+            .fetch_one(&tally.pool)
+            .await
+            .expect("Postgres answers")
+            .parse()
+            .expect("JSON");
+    assert_eq!(details, edit);
+    since(&tally.pool, &mut seen).await;
+
     // It is there already: nothing is done.
     assert_eq!(tally.post("/v1/items", &new).await.0, StatusCode::OK);
     assert_eq!(since(&tally.pool, &mut seen).await, []);
