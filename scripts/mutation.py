@@ -1,19 +1,44 @@
-"""What the two kinds of mutation testing share: running tests, and the table of what they say."""
+"""What the two kinds of mutation testing share: which test reaches what, running one test, judging
+mutants, and the table of what the tests say."""
 
 import errno
+import hashlib
+import json
+import math
 import os
 import re
 import signal
 import subprocess
+import threading
 import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 OUT = ROOT / "target" / "mutants"
-# How long one group of tests may take for one mutant. A mutant that makes tests hang is caught.
-GROUP_LIMIT_SECONDS = 400
+# How long a test may take: so much, or so many times what it takes without a change. A mutant that
+# makes a test hang is caught.
+TEST_LIMIT_SECONDS = 30
+TEST_LIMIT_TIMES = 6
+# Tests that take longer than this without a change are left out: searches and loads, which take
+# pieces of the protocol out themselves or look for what comes about by chance.
+SLOW_LIMIT_SECONDS = 60
 # How often a busy file is tried, each 0.1 s.
 BUSY_LIMIT_TRIES = 100
+# Lines as near as this to a mutant's tell more about which test catches it.
+NEAR_LINES = 15
+# So much likelier are tests of what a file is for to catch what is changed in it, and again those
+# that have its name in theirs.
+LIKELY_TIMES = 8
+# What is kept of a test.
+KEPT = ["binary", "seconds", "reached"]
+# What a test says that failed because the machine was busy. Such a failure must come twice.
+BUSY = re.compile(rb"timed out|TimedOut|did not|within \d|Service Unavailable|\b503\b")
+
+
+def jobs():
+    return int(os.environ.get("JOBS", "2"))
 
 
 def arguments_of(program, flags):
@@ -56,37 +81,195 @@ def until_free(action):
     return action()
 
 
-def first_failure(binary, group, log, variables):
-    """The first test of a group that fails; None if all pass."""
+def tests_in(binary):
+    """The names of a binary's tests that are not ignored."""
+    listed = subprocess.run(
+        [binary, "--list", "--format", "terse"], check=True, stdout=subprocess.PIPE, cwd=ROOT
+    ).stdout.decode()
+    ignored = subprocess.run(
+        [binary, "--list", "--format", "terse", "--ignored"], check=True, stdout=subprocess.PIPE, cwd=ROOT
+    ).stdout.decode()
+    return [line[: -len(": test")] for line in listed.split("\n") if line.endswith(": test") and line not in ignored]
+
+
+def run_test(binary, test, log, variables, limit_seconds):
+    """Runs one test in a process of its own. Returns "passed", "failed" or "hung"."""
     with open(log, "wb") as out:
-        tests = until_free(
+        running = until_free(
             lambda: subprocess.Popen(
-                [binary, "--test-threads", "3", *group],
+                [binary, "--exact", test],
                 cwd=ROOT,
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                env={**os.environ, "CARGO_MANIFEST_DIR": str(ROOT), **variables},
+                env={**os.environ, "CARGO_MANIFEST_DIR": str(ROOT), "RUST_BACKTRACE": "0", "TALLY_TEST_ALONE": "1", **variables},
             )
         )
-        deadline = time.monotonic() + GROUP_LIMIT_SECONDS
-        while True:
-            code = tests.poll()
-            failed = re.search(rb"^test (\S+) \.\.\. FAILED", log.read_bytes(), re.M)
-            if code is not None or failed or time.monotonic() > deadline:
-                break
-            time.sleep(0.2)
-        if tests.poll() is None:
+        try:
+            return "passed" if running.wait(limit_seconds) == 0 else "failed"
+        except subprocess.TimeoutExpired:
             # Its servers stop when it is gone.
-            os.kill(tests.pid, signal.SIGKILL)
-            tests.wait()
+            os.kill(running.pid, signal.SIGKILL)
+            running.wait()
             sweep()
-    if failed:
-        return failed.group(1).decode()
-    if code is None:
-        return f"(tests hung: {' '.join(group)})"
-    return None if code == 0 else f"(tests ended with {code}: {' '.join(group)})"
+            return "hung"
+
+
+class Tests:
+    """The tests of some binaries: how long each takes without a change, and what it reaches."""
+
+    def __init__(self, binaries, file):
+        self.binaries, self.file = binaries, file
+        digests = [hashlib.sha256(Path(binary).read_bytes()).hexdigest() for binary in binaries]
+        kept = json.loads(file.read_text()) if file.exists() else {}
+        # By name: binary, seconds, reached; those that fail without a change have no seconds.
+        self.known = kept.get("tests", {}) if kept.get("binaries") == digests else {}
+        self.digests, self.lock = digests, threading.Lock()
+        # Which test caught or missed which mutant: (file, line, test, whether it caught).
+        self.history = []
+        # Of a file: the beginnings of the names of tests that look at what it is for.
+        self.likely_of = lambda file: ()
+        self.weights = None
+
+    def learn(self, reached_by):
+        """Runs each test once without a change. `reached_by(binary, test, job)` runs it and returns
+        what it reached."""
+        wanted = [
+            (number, test)
+            for number, binary in enumerate(self.binaries)
+            for test in tests_in(binary)
+            if test not in self.known
+        ]
+        free = list(range(jobs()))
+
+        def one(number_and_test):
+            number, test = number_and_test
+            with self.lock:
+                job = free.pop()
+            started = time.monotonic()
+            outcome, reached = reached_by(self.binaries[number], test, job)
+            if outcome != "passed":
+                started = time.monotonic()
+                outcome, reached = reached_by(self.binaries[number], test, job)
+            seconds = time.monotonic() - started
+            with self.lock:
+                free.append(job)
+                self.known[test] = {
+                    "binary": number,
+                    "seconds": seconds if outcome == "passed" else None,
+                    "reached": sorted(reached),
+                }
+                if outcome != "passed":
+                    print(f"without a change: {test} {outcome}, so it is left out", flush=True)
+                if len(self.known) % 50 == 0:
+                    print(f"{len(self.known)} tests run without a change", flush=True)
+                    self.keep()
+
+        with ThreadPoolExecutor(jobs()) as pool:
+            list(pool.map(one, wanted))
+        self.keep()
+
+    def keep(self):
+        tests = {test: {name: known[name] for name in KEPT} for test, known in self.known.items()}
+        self.file.write_text(json.dumps({"binaries": self.digests, "tests": tests}))
+
+    def usable(self, test):
+        seconds = self.known[test]["seconds"]
+        return seconds is not None and seconds <= SLOW_LIMIT_SECONDS
+
+    def reaching(self, what):
+        return [test for test, known in self.known.items() if what in known["reached"] and self.usable(test)]
+
+    def focus(self, test, near):
+        """How much of what a test reaches is this: what few tests reach weighs the most."""
+        if self.weights is None:
+            reached = Counter(what for known in self.known.values() for what in known["reached"])
+            weights = {what: math.log(len(self.known) / times) for what, times in reached.items()}
+            for known in self.known.values():
+                known["weight"] = sum(weights[what] for what in known["reached"]) + 0.1
+            self.weights = weights
+        known = self.known[test]
+        return sum(self.weights[what] for what in known["reached"] if what in near) / known["weight"]
+
+    def in_order(self, mutant, tests, near):
+        """Those first that caught the most mutants near this one, for their time."""
+        tries, catches = {}, {}
+        with self.lock:
+            for file, line, test, caught in self.history:
+                if file == mutant["file"]:
+                    weight = 4 if abs(line - mutant["number"]) <= NEAR_LINES else 1
+                elif Path(file).parent == Path(mutant["file"]).parent:
+                    weight = 0.2
+                else:
+                    continue
+                tries[test] = tries.get(test, 0) + weight
+                catches[test] = catches.get(test, 0) + weight * caught
+
+        likely, stem = self.likely_of(mutant["file"]), Path(mutant["file"]).stem
+
+        def rate(test):
+            known = self.known[test]
+            # Without experience: a test that reaches little else looks closer at it.
+            guess = 0.02 + self.focus(test, near)
+            if test.startswith(likely):
+                guess *= LIKELY_TIMES
+            if stem in test:
+                guess *= LIKELY_TIMES
+            chance = (catches.get(test, 0) + guess / 2) / (tries.get(test, 0) + 0.5)
+            return -chance / (known["seconds"] + 0.05)
+
+        return sorted(tests, key=rate)
+
+    def judge(self, mutant, tests, near, run):
+        """Runs tests until one fails: into `caught_by` goes its name, or None. `near` is what tests
+        may reach that stands in the same text. `run(binary, test, limit_seconds)` runs a test with
+        the change. With TESTS_LIMIT_SECONDS it may end before all
+        have run: into `untried` goes how many have not."""
+        limit_seconds, spent = float(os.environ.get("TESTS_LIMIT_SECONDS", "inf")), 0
+        mutant["caught_by"], mutant["untried"] = None, 0
+        left = self.in_order(mutant, tests, near)
+        mutant["tests"] = len(left)
+        while left and not mutant["caught_by"]:
+            if spent >= limit_seconds:
+                mutant["untried"] = len(left)
+                break
+            test = left.pop(0)
+            spent += self.known[test]["seconds"]
+            known = self.known[test]
+            limit = max(TEST_LIMIT_SECONDS, TEST_LIMIT_TIMES * known["seconds"])
+            outcome, said = run(self.binaries[known["binary"]], test, limit)
+            if outcome == "failed" and BUSY.search(said):
+                outcome, said = run(self.binaries[known["binary"]], test, limit)
+            caught = outcome != "passed"
+            if caught:
+                mutant["caught_by"] = test if outcome == "failed" else f"{test} (hung)"
+            with self.lock:
+                self.history.append((mutant["file"], mutant["number"], test, caught))
+
+
+def judge_all(mutants, done, kept, judge):
+    """Judges mutants, some at a time, and keeps what was found. `judge(mutant, job)`."""
+    total, lock, free = len(done) + len(mutants), threading.Lock(), list(range(jobs()))
+
+    def one(mutant):
+        with lock:
+            job = free.pop()
+        try:
+            judge(mutant, job)
+        finally:
+            with lock:
+                free.append(job)
+        with lock:
+            done.append(mutant)
+            caught = mutant["caught_by"] or f"SURVIVES {mutant['tests']} tests"
+            if mutant.get("untried"):
+                caught += f" ({mutant['untried']} not run)"
+            print(f"{len(done)}/{total} {key(mutant)}: {caught}", flush=True)
+            kept.write_text(json.dumps(done))
+
+    with ThreadPoolExecutor(jobs()) as pool:
+        list(pool.map(one, mutants))
 
 
 def key(mutant):
@@ -128,7 +311,9 @@ def report(done, reasons, into):
     row("**all**", done)
     lines.append("")
     for one in sorted(survivors, key=lambda one: (one["file"], one["number"])):
-        lines.append(f"- `{one['file']}`: `{one['line']}`: {one['what']}. {reasons.get(key(one), 'Not explained.')}")
+        untried = f" ({one['untried']} tests not run)" if one.get("untried") else ""
+        reason = reasons.get(key(one), f"Not explained{untried}.")
+        lines.append(f"- `{one['file']}`: `{one['line']}`: {one['what']}. {reason}")
     into.write_text("\n".join(lines) + "\n")
     print("\n".join(lines))
     return 1 if unexplained else 0
