@@ -12,7 +12,7 @@ use tally::ledger::Role;
 use tally::votes::{SeedBackoff, VoteQueue};
 
 use crate::helpers::eventually;
-use crate::helpers::stores::{LOCK_VOTES, blocker, until_blocked};
+use crate::helpers::stores::{LOCK_VOTES, blocker, cut_blocked, until_blocked};
 
 use crate::helpers::tally::{Tally, connected, live_counts, metric, server_ledger, vote, vote_queue};
 use crate::metrics::passes_alone;
@@ -188,20 +188,7 @@ async fn a_batch_of_unknown_outcome_leaves_its_items_suspect() {
     let blocker = blocker(&tally.pool, LOCK_VOTES).await;
     let path = format!("{}/v1/items/{item}/votes", tally.base);
     let waiting = tokio::spawn(tally.http.post(path).send());
-    eventually(
-        "the batch waits for the lock, and its connection is ended",
-        async || {
-            let cut: Vec<bool> = sqlx::query_scalar(
-                "select pg_terminate_backend(pid) from pg_stat_activity
-             where application_name like 'tally writer %' and wait_event_type = 'Lock'",
-            )
-            .fetch_all(&tally.pool)
-            .await
-            .ok()?;
-            (!cut.is_empty()).then_some(())
-        },
-    )
-    .await;
+    cut_blocked(&tally.pool, "application_name like 'tally writer %'").await;
     let response = waiting.await.expect("no panic").expect("an answer");
     assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
     blocker.rollback().await.expect("a rollback");

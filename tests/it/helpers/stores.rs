@@ -18,6 +18,23 @@ pub async fn blocker(pool: &PgPool, statement: &str) -> Transaction<'static, Pos
     blocker
 }
 
+/// Has Postgres end the connections that wait for a lock and of which this condition on
+/// `pg_stat_activity` is true, once there are some.
+pub async fn cut_blocked(pool: &PgPool, condition: &str) {
+    let cut = format!(
+        "select pg_terminate_backend(pid) from pg_stat_activity
+         where wait_event_type = 'Lock' and {condition}"
+    );
+    super::eventually(
+        &format!("a connection waits for a lock: {condition}"),
+        async || {
+            let cut: Vec<bool> = sqlx::query_scalar(&cut).fetch_all(pool).await.ok()?;
+            (!cut.is_empty()).then_some(())
+        },
+    )
+    .await;
+}
+
 /// Waits until a statement that begins like this one waits for a lock.
 pub async fn until_blocked(pool: &PgPool, statement: &str) {
     super::eventually(&format!("{statement:?} waits for a lock"), async || {

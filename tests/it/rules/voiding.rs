@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use super::assert_rules_hold;
 use crate::helpers::eventually;
 use crate::helpers::programs::{TALLY, command_as, run, start, text};
-use crate::helpers::stores::blocker;
+use crate::helpers::stores::{blocker, cut_blocked};
 use crate::helpers::tally::{Tally, connected, live_counts};
 
 /// Runs `tally void` with these arguments. Returns whether it did well, and the answer.
@@ -304,17 +304,7 @@ async fn a_chunk_whose_connection_is_cut_is_tried_again() {
     let item_text = item.to_string();
     command.args(["void", "--item", &item_text, "--reason", "x", "--apply"]);
     let mut program = start(command, &tally.stores, "void");
-    eventually("the chunk waits, and its connection is cut", async || {
-        let cut: Vec<bool> = sqlx::query_scalar(
-            "select pg_terminate_backend(pid) from pg_stat_activity
-             where query like '%void_votes%' and wait_event_type = 'Lock'",
-        )
-        .fetch_all(&tally.pool)
-        .await
-        .ok()?;
-        (!cut.is_empty()).then_some(())
-    })
-    .await;
+    cut_blocked(&tally.pool, "query like '%void_votes%'").await;
     held.rollback().await.expect("an end");
     let ended = program.wait().await.expect("it ends");
     assert_eq!(ended, 0, "{}", program.output());

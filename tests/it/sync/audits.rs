@@ -7,7 +7,7 @@ use std::time::Duration;
 use tally::domain::{Count, CountToSave, Revision};
 use tally::sync::{Repair, SyncOptions};
 
-use super::{command, epoch, unsaved};
+use super::{command, epoch, unsaved, writer_that_counts_not};
 use crate::helpers::eventually;
 use crate::helpers::stores::blocker;
 use crate::helpers::tally::{Tally, options};
@@ -133,17 +133,7 @@ async fn the_audit_takes_votes_for_in_flight_until_their_writer_has_stalled_for_
     let tally = Tally::start().await;
     let item = tally.item("x").await;
     tally.add(item, 1).await;
-    let pool = tally.stores.pool();
-    let mut writer = pool.acquire().await.expect("a connection").detach();
-    sqlx::raw_sql(&format!(
-        "set application_name = 'tally writer that stalls';
-         insert into writer_connection (name, counted_vote_id)
-         select 'tally writer that stalls', last_value from vote_id_seq;
-         insert into vote (item_id) values ({item})"
-    ))
-    .execute(&mut writer)
-    .await
-    .expect("a vote that is not counted yet");
+    let _writer = writer_that_counts_not(&tally, item).await;
     let report = tally.worker().audit(Repair::Yes).await.expect("an audit");
     assert_eq!((report.in_flight_items, report.wrong_items), (1, 0));
     let impatient = tally.worker_with(SyncOptions {

@@ -1,11 +1,13 @@
 //! The steps of the sync worker, each by itself and in races.
 
 mod audits;
+mod damage;
 mod epochs;
 mod flush;
 mod jobs;
 mod recovery;
 
+use sqlx::PgConnection;
 use tally::domain::{CountToSave, ItemId};
 use tally::ledger::EpochNumber;
 
@@ -37,4 +39,21 @@ async fn unsaved(tally: &Tally, item: ItemId) -> CountToSave {
 
 async fn epoch(tally: &Tally) -> EpochNumber {
     tally.ledger.epoch_number().await.expect("Postgres answers")
+}
+
+/// A batch writer of its own that has stored a vote on this item and counts it not: it lives as long
+/// as its connection.
+async fn writer_that_counts_not(tally: &Tally, item: ItemId) -> PgConnection {
+    let pool = tally.stores.pool();
+    let mut writer = pool.acquire().await.expect("a connection").detach();
+    sqlx::raw_sql(&format!(
+        "set application_name = 'tally writer that counts not';
+         insert into writer_connection (name, counted_vote_id)
+         select 'tally writer that counts not', last_value from vote_id_seq;
+         insert into vote (item_id) values ({item})"
+    ))
+    .execute(&mut writer)
+    .await
+    .expect("a vote that is not counted");
+    writer
 }

@@ -7,6 +7,7 @@ use tally::sync::Repair;
 use tally::votes::ProgressNotes;
 use tokio::time::Instant;
 
+use super::writer_that_counts_not;
 use crate::helpers::eventually;
 use crate::helpers::stores::{LOCK_VOTES, blocker, until_blocked};
 use crate::helpers::tally::{
@@ -86,22 +87,7 @@ async fn what_a_server_left_uncounted_that_dies_during_an_audit_is_found_afterwa
     tally.add(item, 1).await;
     let worker = tally.worker();
     worker.flush_until_quiescent().await.expect("a flush");
-    let mut dying = tally
-        .stores
-        .pool()
-        .acquire()
-        .await
-        .expect("a connection")
-        .detach();
-    sqlx::raw_sql(&format!(
-        "set application_name = 'tally writer that dies';
-         insert into writer_connection (name, counted_vote_id)
-         select 'tally writer that dies', last_value from vote_id_seq;
-         insert into vote (item_id) values ({item})"
-    ))
-    .execute(&mut dying)
-    .await
-    .expect("a vote that nobody counts");
+    let dying = writer_that_counts_not(&tally, item).await;
     let writing = blocker(&tally.pool, "lock table vote in row exclusive mode").await;
     let auditing = tokio::spawn({
         let worker = tally.worker();
@@ -125,7 +111,7 @@ async fn what_a_server_left_uncounted_that_dies_during_an_audit_is_found_afterwa
     .await;
     dying.close().await.expect("an end");
     eventually("the connection is gone", async || {
-        is_true("not exists (select from pg_stat_activity where application_name = 'tally writer that dies')")
+        is_true("not exists (select from pg_stat_activity where application_name = 'tally writer that counts not')")
             .await
     })
     .await;

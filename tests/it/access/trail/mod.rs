@@ -234,6 +234,16 @@ async fn each_administrative_request_leaves_one_row_if_it_is_done_or_refused_and
     assert_eq!(acts, 15);
 }
 
+/// The details of the one act of this kind.
+async fn details_of(pool: &PgPool, what: &str) -> Value {
+    let details: String = sqlx::query_scalar("select details::text from act where what = $1")
+        .bind(what)
+        .fetch_one(pool)
+        .await
+        .expect("one act");
+    details.parse().expect("JSON")
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn acts_of_anyone_of_a_page_and_of_a_vote_that_makes_its_item_are_noted_as_what_they_are() {
     let tally = Tally::start().await;
@@ -244,14 +254,7 @@ async fn acts_of_anyone_of_a_page_and_of_a_vote_that_makes_its_item_are_noted_as
     assert_eq!(status, StatusCode::CREATED);
     let done = |who: &str, target: &str| over_http(who, "item.create", Some(target), "done", None);
     assert_eq!(since(&tally.pool, &mut seen).await, [done("anyone", "item:1")]);
-    let details: Value =
-        sqlx::query_scalar::<_, String>("select details::text from act where what = 'item.create'")
-            .fetch_one(&tally.pool)
-            .await
-            .expect("Postgres answers")
-            .parse()
-            .expect("JSON");
-    assert_eq!(details, new);
+    assert_eq!(details_of(&tally.pool, "item.create").await, new);
 
     // An edit, with all that it is to change.
     let edit = json!({ "name": "z", "hidden": true, "opens_at": null, "closes_at": "2100-01-01T00:00:00Z" });
@@ -261,14 +264,7 @@ async fn acts_of_anyone_of_a_page_and_of_a_vote_that_makes_its_item_are_noted_as
     let path = format!("/v1/items/{dated}");
     let (status, answer) = tally.send(Method::PATCH, &path, Some(&edit)).await;
     assert_eq!(status, StatusCode::OK, "{answer}");
-    let details: Value =
-        sqlx::query_scalar::<_, String>("select details::text from act where what = 'item.edit'")
-            .fetch_one(&tally.pool)
-            .await
-            .expect("Postgres answers")
-            .parse()
-            .expect("JSON");
-    assert_eq!(details, edit);
+    assert_eq!(details_of(&tally.pool, "item.edit").await, edit);
     since(&tally.pool, &mut seen).await;
 
     // It is there already: nothing is done.
