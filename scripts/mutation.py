@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import os
+import random
 import re
 import signal
 import subprocess
@@ -17,6 +18,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 OUT = ROOT / "target" / "mutants"
+# How long a test may take when it is learned what it reaches.
+LEARN_LIMIT_SECONDS = 180
 # How long a test may take: so much, or so many times what it takes without a change. A mutant that
 # makes a test hang is caught.
 TEST_LIMIT_SECONDS = 30
@@ -246,6 +249,23 @@ class Tests:
                 mutant["caught_by"] = test if outcome == "failed" else f"{test} (hung)"
             with self.lock:
                 self.history.append((mutant["file"], mutant["number"], test, caught))
+
+
+def left_to_judge(mutants, name, kept, reasons, flags, sample):
+    """What is judged already, and the mutants that are not: with --resume those that an earlier run
+    has judged are left out, and without --all those that are listed as equivalent. `name` says
+    which one a mutant is."""
+    done = json.loads(kept.read_text()) if "--resume" in flags and kept.exists() else []
+    # Those that were given up are judged again.
+    done = [one for one in done if not one.get("untried")]
+    known = {name(one) for one in done}
+    left = [one for one in mutants if name(one) not in known]
+    if "--all" not in flags:
+        done += [{**one, "caught_by": None} for one in left if key(one) in reasons]
+        left = [one for one in left if key(one) not in reasons]
+    if sample is not None:
+        left = random.Random(0).sample(left, min(sample, len(left)))
+    return done, left
 
 
 def judge_all(mutants, done, kept, judge):
