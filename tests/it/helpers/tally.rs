@@ -232,7 +232,8 @@ impl Tally {
         tokio::spawn(server.run(async { drop(stopped.await) }));
         super::eventually("the second server is ready", async || {
             let answer = self.http.get(format!("{base}/health/ready")).send().await.ok()?;
-            (answer.text().await.ok()?.contains("\"ready\"")).then_some(())
+            let answer: Value = answer.json().await.ok()?;
+            (answer["status"] == "ready").then_some(())
         })
         .await;
         (base, stop)
