@@ -6,16 +6,15 @@
 //! by votes in flight: stored, but not counted yet. A count outside what its votes in
 //! flight allow is wrong for certain.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use super::verdict::{Verdict, verdict};
+use super::verdict::{Finding, Looks, Verdict, verdict};
 use super::{SyncError, Worker};
-use crate::domain::{ActKind, ActOutcome, ItemId, NewAct, Revision};
+use crate::domain::{ActKind, ActOutcome, ItemId, NewAct};
 use crate::ledger::{AuditRow, Job, JobLease, LedgerError};
 use crate::telemetry::name;
 
@@ -212,21 +211,16 @@ impl Worker {
     ) -> Result<(), SyncError> {
         report.items += items.len();
         let mut wrong = Vec::new();
-        let mut ahead: HashMap<ItemId, Revision> = HashMap::new();
+        let mut looks = Looks::default();
         for look in 1..=LOOKS_LIMIT {
             let compared = self.compare(&items).await?;
             let mut again = Vec::new();
             for (row, verdict) in compared {
-                match verdict {
-                    Verdict::Right => report.right_items += 1,
-                    Verdict::Rebuilding => report.rebuilding_items += 1,
-                    Verdict::InFlight => again.push(row.item_id),
-                    Verdict::Ahead { of, .. } if ahead.insert(row.item_id, of) != Some(of) => {
-                        again.push(row.item_id);
-                    }
-                    // Ahead for the second time, nothing was under way: a worker's late
-                    // write of a count from before a failover to a slower clock.
-                    Verdict::Ahead { by, .. } | Verdict::Wrong { by } => {
+                match looks.finding(row.item_id, verdict) {
+                    Finding::Right => report.right_items += 1,
+                    Finding::Rebuilding => report.rebuilding_items += 1,
+                    Finding::Open => again.push(row.item_id),
+                    Finding::Wrong { by } => {
                         report.wrong_votes += by;
                         wrong.push((row, by));
                     }

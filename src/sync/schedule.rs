@@ -300,3 +300,25 @@ impl Worker {
         Ok(total)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::live::LiveError;
+
+    #[test]
+    fn flushes_fail_since_the_first_that_failed_until_one_succeeds() {
+        let failed = || Err(SyncError::Live(LiveError::Unavailable));
+        let mut failing_since = None;
+        note(Ok(FlushReport::default()), &mut failing_since);
+        assert_eq!(failing_since, None);
+        note(failed(), &mut failing_since);
+        let first = failing_since.expect("it fails");
+        note(failed(), &mut failing_since);
+        assert_eq!(failing_since, Some(first));
+        note(Ok(FlushReport::default()), &mut failing_since);
+        assert_eq!(failing_since, None);
+        note(failed(), &mut failing_since);
+        assert!(failing_since.is_some_and(|since| since >= first));
+    }
+}

@@ -1,8 +1,9 @@
-//! What the audit's comparison says of one item.
+//! What the audit's comparison says of one item, and of one that it looks at again.
 
 use std::cmp::Ordering::{Equal, Greater, Less};
+use std::collections::HashMap;
 
-use crate::domain::{Count, Revision};
+use crate::domain::{Count, ItemId, Revision};
 use crate::ledger::AuditRow;
 use crate::live::Counter;
 
@@ -69,10 +70,44 @@ pub(super) fn verdict(row: &AuditRow, counter: &Counter) -> Verdict {
     }
 }
 
+/// What an audit makes of an item after a look at it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Finding {
+    Right,
+    Rebuilding,
+    Wrong {
+        by: u64,
+    },
+    /// Something may have been under way: the next look tells.
+    Open,
+}
+
+/// The looks at the items of a page, one after the other.
+#[derive(Default)]
+pub(super) struct Looks {
+    /// The items that were ahead at the look before.
+    ahead: HashMap<ItemId, Revision>,
+}
+
+impl Looks {
+    /// What this look at an item says, after those before.
+    pub fn finding(&mut self, item: ItemId, verdict: Verdict) -> Finding {
+        match verdict {
+            Verdict::Right => Finding::Right,
+            Verdict::Rebuilding => Finding::Rebuilding,
+            Verdict::InFlight => Finding::Open,
+            Verdict::Wrong { by } => Finding::Wrong { by },
+            // Ahead of the same for the second time, nothing was under way: a worker's late write of
+            // a count from before a failover to a slower clock.
+            Verdict::Ahead { of, by } if self.ahead.insert(item, of) == Some(of) => Finding::Wrong { by },
+            Verdict::Ahead { .. } => Finding::Open,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::ItemId;
     use crate::domain::RedisTime;
 
     fn row(exact_count: i64, saved_count: i64, counted_at: i64, in_flight: (i64, i64)) -> AuditRow {
@@ -141,5 +176,34 @@ mod tests {
         // An unsaved count says nothing of the item yet.
         let unsaved = counter(Some((10, 20)), Some(15), false);
         assert_eq!(verdict(&row(10, 7, 15, (0, 0)), &unsaved), Verdict::Right);
+    }
+
+    #[test]
+    fn an_item_that_is_ahead_is_wrong_when_the_next_look_finds_it_ahead_of_the_same() {
+        let mut looks = Looks::default();
+        let [ada, eve] = [1, 2].map(|id| ItemId::new(id).expect("positive"));
+        let ahead = |of| Verdict::Ahead {
+            of: Revision::from_micros(of),
+            by: 3,
+        };
+        assert_eq!(looks.finding(ada, ahead(20)), Finding::Open);
+        assert_eq!(looks.finding(eve, ahead(20)), Finding::Open, "another item");
+        assert_eq!(looks.finding(ada, ahead(21)), Finding::Open, "another count");
+        assert_eq!(looks.finding(ada, ahead(21)), Finding::Wrong { by: 3 });
+        assert_eq!(looks.finding(eve, Verdict::Right), Finding::Right);
+    }
+
+    #[test]
+    fn what_is_certain_at_one_look_needs_no_other() {
+        let mut looks = Looks::default();
+        let item = ItemId::new(1).expect("positive");
+        for (verdict, finding) in [
+            (Verdict::Right, Finding::Right),
+            (Verdict::Rebuilding, Finding::Rebuilding),
+            (Verdict::Wrong { by: 2 }, Finding::Wrong { by: 2 }),
+            (Verdict::InFlight, Finding::Open),
+        ] {
+            assert_eq!(looks.finding(item, verdict), finding);
+        }
     }
 }

@@ -437,7 +437,8 @@ async fn an_item_whose_exact_count_cannot_be_read_in_time_holds_up_no_vote_on_ot
     let live_counts = connected(live_counts(&tally)).await;
     // The server's own login, whose reads can be made slow.
     let server = server_ledger(&tally.stores.login_url(Role::Server));
-    let queue = VoteQueue::start(&server, &live_counts, &SeedBackoff::default(), 1, None);
+    let backoff = SeedBackoff::default();
+    let queue = VoteQueue::start(&server, &live_counts, &backoff, 1, None);
     let cast = async |item_id| match queue.cast(vote(item_id, None)).await {
         Ok(tally::votes::Cast::Accepted { count, .. }) => count,
         other => panic!("{other:?}"),
@@ -469,7 +470,9 @@ async fn an_item_whose_exact_count_cannot_be_read_in_time_holds_up_no_vote_on_ot
         .await
         .expect("the owner may");
     let timeouts = metric("tally_seed_timeouts_total");
+    let begun = tokio::time::Instant::now();
     assert_eq!(cast(missing).await, None, "its exact count is not read in time");
+    assert_eq!(backoff.due(&[missing], begun).waiting(), [missing]);
     assert!(metric("tally_seed_timeouts_total") > timeouts);
     assert!(cast(counted).await.is_some(), "the other item has its count");
     let after = writers().await;

@@ -185,13 +185,22 @@ async fn a_polls_list_has_its_choices_alone_and_no_list_has_hidden_items_or_hidd
     let (open, a, b) = poll(json!({})).await;
     let (secret, ..) =
         poll(json!({ "results_before_close": false, "closes_at": "2999-01-01T00:00:00Z" })).await;
+    // What is left of a poll whose other choices came to nothing.
+    let (_, single) = tally
+        .post("/v1/polls", &json!({ "title": "x", "choices": ["c"] }))
+        .await;
+    let c = single["choices"][0]["item_id"].as_i64().expect("an id");
+    let voter = json!({ "voter_id": "ada" });
+    tally.post(&format!("/v1/items/{c}/votes"), &voter).await;
     let base = summed(&tally).await;
     for over in ["all", "hour"] {
         let list = top(&tally, &base, &format!("?over={over}")).await;
-        assert_eq!(order(&list), [(item, 3), (b, 2), (a, 1)], "{list}");
+        assert_eq!(order(&list), [(item, 3), (b, 2), (a, 1), (c, 1)], "{list}");
         let list = top(&tally, &base, &format!("?over={over}&poll={open}")).await;
         assert_eq!(order(&list), [(b, 2), (a, 1)], "{list}");
         assert_eq!(list["poll_id"], open);
+        let list = top(&tally, &base, &format!("?over={over}&poll={}", single["id"])).await;
+        assert_eq!(order(&list), [(c, 1)], "{list}");
         let list = top(&tally, &base, &format!("?over={over}&poll={secret}")).await;
         assert_eq!(list["items"], json!([]));
     }
@@ -238,6 +247,40 @@ async fn what_is_older_than_an_hour_is_kept_by_hours_and_what_is_older_than_a_da
         .await
         .expect("Postgres answers");
     assert_eq!((left, later), (0, 0));
+}
+
+/// The last hour begins with the whole of the five minutes that it began in.
+#[tokio::test(flavor = "multi_thread")]
+async fn votes_of_the_span_that_an_hour_begins_in_are_in_its_list_and_those_before_are_not() {
+    let tally = Tally::start().await;
+    let item = tally.item("x").await.get();
+    const BEGINS: &str = "date_bin('5 minutes', now() - interval '1 hour', timestamptz 'epoch')";
+    eventually("no span ends meanwhile", async || {
+        let begins = async || -> f64 {
+            sqlx::query_scalar(&format!("select extract(epoch from {BEGINS})::float8"))
+                .fetch_one(&tally.pool)
+                .await
+                .expect("Postgres answers")
+        };
+        let before = begins().await;
+        sqlx::raw_sql("delete from recent_change")
+            .execute(&tally.pool)
+            .await
+            .ok()?;
+        sqlx::query(&format!(
+            "insert into recent_change (item_id, starts_at, minutes, ups, downs)
+             values ($1, {BEGINS}, 5, 2, 0), ($1, {BEGINS} - interval '5 minutes', 5, 7, 0)"
+        ))
+        .bind(item)
+        .execute(&tally.pool)
+        .await
+        .expect("the owner may");
+        // One that remembers no list.
+        let base = tally.another_server().await;
+        let list = top(&tally, &base, "?over=hour").await;
+        (begins().await.to_bits() == before.to_bits()).then(|| assert_eq!(order(&list), [(item, 2)]))
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -10,7 +10,7 @@ use crate::ledger::error::{is_deadlock, is_lock_timeout};
 use crate::ledger::exact_counts::exact_counts;
 
 /// Tries of a statement over many items that ends in a deadlock, at the most.
-pub(super) const DEADLOCK_LIMIT_TRIES: u32 = 5;
+pub const DEADLOCK_LIMIT_TRIES: u32 = 5;
 
 /// What became of counts that were to be saved.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -14,7 +14,7 @@ mod roll_up;
 mod rules;
 
 pub use audit::AuditRow;
-pub use counts::{EpochNumber, RebuiltCount, Saved};
+pub use counts::{DEADLOCK_LIMIT_TRIES, EpochNumber, RebuiltCount, Saved};
 pub use crashed_writers::{Progress, WriterProgress};
 pub use heartbeat::{EndedPass, Heartbeat, WORKER_LIMIT_SILENCE};
 pub use idempotency_keys::IDEMPOTENCY_KEY_AGE;

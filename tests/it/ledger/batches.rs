@@ -1,6 +1,6 @@
 //! Batches of votes: what is stored, reported and refused, and what a connection caches.
 
-use tally::domain::{ItemId, NewVote, VoteOutcome};
+use tally::domain::{ItemId, NewVote, Value, VoteOutcome};
 
 use super::{item, vote, words};
 use crate::helpers::stores::Stores;
@@ -171,6 +171,87 @@ async fn an_item_that_was_missing_takes_votes_over_the_same_connection_once_it_e
     }
     let counts = ledger.exact_counts(&[x, y]).await.expect("counts");
     assert_eq!(counts.iter().map(|one| one.count.net).sum::<i64>(), 6);
+}
+
+/// Until a connection has met an item, the statement itself looks how its votes are stored.
+#[tokio::test]
+async fn of_items_that_a_connection_has_not_met_each_takes_the_votes_that_it_may_take() {
+    let stores = Stores::start().await;
+    let pool = stores.pool();
+    let server = server_ledger(&stores.database_url);
+    sqlx::raw_sql(
+        "insert into rule (opens_at) values (null);
+         insert into item (name, rule_id, takes_down_votes) values
+             ('known', null, true), ('plain', null, true), ('up only', null, false), ('ruled', 1, true),
+             ('up only, ruled', 1, false)",
+    )
+    .execute(&pool)
+    .await
+    .expect("items");
+    let id = |id| ItemId::new(id).expect("positive");
+    let nowhere = 999;
+    for voter in [None, Some("ada")] {
+        for (value, of_up_only) in [(Value::DOWN, "refused"), (Value::UP, "accepted")] {
+            let mut writer = server.writer();
+            writer.insert(&[vote(id(1), None)]).await.expect("an insert");
+            // Each value is someone else's: the second of one voter would be a repeat.
+            let voter = voter.map(|voter| format!("{voter} {}", value.get()));
+            let cast = |item| NewVote {
+                value,
+                ..vote(id(item), voter.as_deref())
+            };
+            let batch = [1, 2, 3, 4, 5, nowhere].map(cast);
+            let inserted = writer.insert(&batch).await.expect("an insert");
+            let decided = "needs a decision";
+            assert_eq!(
+                words(&inserted.outcomes),
+                ["accepted", "accepted", of_up_only, decided, decided, "unknown"],
+                "{value:?} {voter:?}"
+            );
+            // From here on the connection knows them all, but for the one that is not there.
+            let again = writer.insert(&batch[2..]).await.expect("an insert");
+            let of_up_only = match voter {
+                Some(_) if of_up_only == "accepted" => "repeated",
+                _ => of_up_only,
+            };
+            assert_eq!(words(&again.outcomes), [of_up_only, decided, decided, "unknown"]);
+        }
+    }
+    let stored: Vec<(i64, i16, i64)> = sqlx::query_as(
+        "select item_id, value, count(*) from vote where item_id > 1 group by 1, 2 order by 1, 2",
+    )
+    .fetch_all(&pool)
+    .await
+    .expect("votes");
+    // An anonymous vote is no repeat.
+    assert_eq!(stored, [(2, -1, 2), (2, 1, 2), (3, 1, 3)]);
+}
+
+/// The sequence was set back: the watermark would pass by the votes that are not beyond it.
+#[tokio::test]
+async fn a_batch_of_which_one_id_is_not_beyond_the_watermark_is_not_stored() {
+    let stores = Stores::start().await;
+    let pool = stores.pool();
+    let server = server_ledger(&stores.database_url);
+    let x = item(&server).await;
+    for voter in [None, Some("ada")] {
+        let mut writer = server.writer();
+        let one = NewVote {
+            voter_id: vote(x, voter.map(|_| "bob")).voter_id,
+            ..vote(x, voter)
+        };
+        let batch = [vote(x, voter), one];
+        sqlx::raw_sql("update watermark set vote_id = (select last_value + 1 from vote_id_seq)")
+            .execute(&pool)
+            .await
+            .expect("the owner may");
+        assert!(writer.insert(&batch).await.is_err(), "{voter:?}");
+        let stored: i64 = sqlx::query_scalar("select count(*) from vote")
+            .fetch_one(&pool)
+            .await
+            .expect("Postgres answers");
+        assert_eq!(stored, 0, "{voter:?}");
+    }
 }
 
 /// The database after a failover or a restore may lack an item.

@@ -1,8 +1,10 @@
 //! The ledger: what the statements and the database itself guarantee.
 
+mod audit_rows;
 mod batches;
 mod counts;
 mod plans;
+mod retries;
 mod roll_ups;
 mod vote_ids;
 

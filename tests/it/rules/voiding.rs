@@ -314,6 +314,59 @@ async fn a_chunk_whose_connection_is_cut_is_tried_again() {
     assert_rules_hold(&tally.pool).await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_chunk_that_fails_again_and_again_ends_the_voiding_which_can_be_resumed() {
+    let tally = Tally::start().await;
+    let item = tally.item("x").await;
+    tally.vote(item, "ada").await;
+    sqlx::raw_sql(
+        "create function refuse() returns trigger language plpgsql as $$
+         begin
+             raise exception 'x';
+         end $$;
+         create trigger refuse before insert on voided for each statement execute function refuse()",
+    )
+    .execute(&tally.pool)
+    .await
+    .expect("the owner may");
+    let mut command = command_as(TALLY, Some((&tally.stores, Role::Operator)));
+    let item_text = item.to_string();
+    command.args(["void", "--item", &item_text, "--reason", "x", "--apply"]);
+    let mut program = start(command, &tally.stores, "void");
+    let ended = program.wait().await.expect("it ends");
+    assert_eq!(ended, 1, "{}", program.output());
+    let further_tries = program.output().matches("trying again").count();
+    assert_eq!(further_tries, 9, "{}", program.output());
+    assert_eq!(tally.ledger_sum(item).await, 1);
+    sqlx::raw_sql("drop trigger refuse on voided")
+        .execute(&tally.pool)
+        .await
+        .expect("the owner may");
+    let (done, resumed) = void(&tally, &["--resume", "1"]).await;
+    assert!(done && resumed["voided_votes"] == 1, "{resumed}");
+    tally.assert_exact_when_quiescent(item).await;
+    assert_rules_hold(&tally.pool).await;
+}
+
+/// A worker rebuilds the counts, when Redis is back.
+#[tokio::test(flavor = "multi_thread")]
+async fn votes_are_voided_while_redis_is_away_too() {
+    let mut tally = Tally::start().await;
+    let item = tally.item("x").await;
+    for voter in ["ada", "bob"] {
+        tally.vote(item, voter).await;
+    }
+    tally.stores.redis.stop().await;
+    let (done, voided) = void(&tally, &["--voter", "ada", "--reason", "x", "--apply"]).await;
+    assert!(done && voided["voided_votes"] == 1, "{voided}");
+    assert_eq!(tally.ledger_sum(item).await, 1);
+    tally.stores.redis.start().await.expect("Redis starts");
+    tally.wait_until_ready("ready").await;
+    let worker = tally.worker();
+    worker.recover_crashed_writers().await.expect("a recovery");
+    tally.assert_exact_when_quiescent(item).await;
+}
+
 /// While voters vote, change and take back on the same items, on two servers.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_voiding_in_the_midst_of_voting_is_exact() {

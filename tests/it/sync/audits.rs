@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tally::domain::{Count, CountToSave, Revision};
-use tally::sync::{Repair, SyncOptions};
+use tally::sync::{Repair, SyncError, SyncOptions};
 
 use super::{command, epoch, unsaved, writer_that_counts_not};
 use crate::helpers::eventually;
@@ -189,6 +189,34 @@ async fn an_audit_compares_items_whose_rows_someone_has_locked() {
     .await;
     auditing.abort();
     locked.rollback().await.expect("an end");
+    tally.assert_exact_when_quiescent(item).await;
+}
+
+/// Someone else's lock is the only cause for which an audit goes on without.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_audit_that_cannot_roll_up_fails() {
+    let tally = Tally::start().await;
+    let item = tally.item("x").await;
+    tally.add(item, 1).await;
+    sqlx::raw_sql(
+        "create function refuse() returns trigger language plpgsql as $$
+         begin
+             raise exception 'x';
+         end $$;
+         create trigger refuse before update on watermark for each statement execute function refuse()",
+    )
+    .execute(&tally.pool)
+    .await
+    .expect("the owner may");
+    let failed = eventually("there is a vote to roll up", async || {
+        tally.worker().audit(Repair::No).await.err()
+    })
+    .await;
+    assert!(matches!(failed, SyncError::Ledger(_)), "{failed}");
+    sqlx::raw_sql("drop trigger refuse on watermark")
+        .execute(&tally.pool)
+        .await
+        .expect("the owner may");
     tally.assert_exact_when_quiescent(item).await;
 }
 

@@ -319,6 +319,7 @@ async fn an_item_whose_row_someone_has_locked_stops_no_other_and_is_saved_afterw
     let worker = tally.worker();
     let report = worker.flush().await.expect("a flush");
     assert_eq!((report.flushed, report.unsaved), (3, 1));
+    assert!(report.oldest_unsaved > Duration::ZERO);
     assert_eq!(saved().await, [(0, 1), (0, 0), (2, 1), (3, 1)]);
     // The next flush begins with a look at the locks.
     for item in &items {
@@ -327,8 +328,11 @@ async fn an_item_whose_row_someone_has_locked_stops_no_other_and_is_saved_afterw
     worker.flush().await.expect("a flush");
     assert_eq!(saved().await, [(1, 1), (0, 0), (3, 1), (4, 1)]);
     locked.rollback().await.expect("an end");
-    worker.flush_until_quiescent().await.expect("a flush");
+    tally.worker().flush_until_quiescent().await.expect("a flush");
     assert_eq!(saved().await, [(1, 1), (2, 1), (3, 1), (4, 1)]);
+    // The first worker meets no unsaved count, and sees that another has saved what it left.
+    let report = worker.flush_unsaved().await.expect("a flush");
+    assert_eq!((report.flushed, report.oldest_unsaved), (0, Duration::ZERO));
     for item in items {
         tally.assert_exact_when_quiescent(item).await;
     }

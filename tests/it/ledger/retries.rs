@@ -1,0 +1,142 @@
+//! Which failures of a worker's statements are tried again: those of Postgres that the next try may not
+//! meet, so many times, and no others.
+
+use sqlx::PgPool;
+use tally::domain::{CountToSave, Revision};
+use tally::ledger::{DEADLOCK_LIMIT_TRIES, LedgerError, Role};
+
+use super::{item, vote};
+use crate::helpers::stores::Stores;
+use crate::helpers::tally::{ledger, roll_up_lease, server_ledger};
+
+const DEADLOCK: &str = "40P01";
+const LOCK_TIMEOUT: &str = "55P03";
+/// What the database says to a login that may not do something.
+const REFUSED: &str = "42501";
+
+/// From now on the first statements that write to `item`, this many, fail with this SQLSTATE.
+async fn fail(pool: &PgPool, code: &str, times: i64) {
+    let statements = format!(
+        "create sequence if not exists writes;
+         create or replace function fail() returns trigger security definer language plpgsql as $$
+         begin
+             if nextval('writes') <= {times} then raise exception 'x' using errcode = '{code}'; end if;
+             return null;
+         end $$;
+         create or replace trigger fail before update on item for each statement execute function fail();
+         alter sequence writes restart"
+    );
+    sqlx::raw_sql(&statements)
+        .execute(pool)
+        .await
+        .expect("the owner may");
+}
+
+/// How many statements have written to `item` since.
+async fn writes(pool: &PgPool) -> i64 {
+    sqlx::query_scalar("select case when is_called then last_value else 0 end from writes")
+        .fetch_one(pool)
+        .await
+        .expect("Postgres answers")
+}
+
+#[tokio::test]
+async fn a_save_that_postgres_ends_for_a_deadlock_is_tried_again_and_one_that_fails_otherwise_is_not() {
+    let stores = Stores::start().await;
+    let (pool, ledger) = (stores.pool(), ledger(&stores.database_url));
+    let server = server_ledger(&stores.database_url);
+    let x = item(&server).await;
+    let epoch = ledger.epoch_number().await.expect("an epoch");
+    let tries = i64::from(DEADLOCK_LIMIT_TRIES);
+    let save = async |count: i64| {
+        let one = CountToSave {
+            item_id: x,
+            count: count.into(),
+            revision: Revision::from_micros(count),
+        };
+        ledger.save_counts(&[one], epoch).await
+    };
+    fail(&pool, DEADLOCK, tries - 1).await;
+    assert!(save(1).await.expect("the last try").contains(x));
+    assert_eq!(writes(&pool).await, tries);
+
+    fail(&pool, DEADLOCK, tries).await;
+    assert!(matches!(save(2).await, Err(LedgerError::Postgres(_))));
+    assert_eq!(writes(&pool).await, tries, "no further try");
+
+    // It goes round the row that is locked.
+    fail(&pool, LOCK_TIMEOUT, 1).await;
+    assert!(save(3).await.expect("the second way").contains(x));
+    assert_eq!(writes(&pool).await, 2);
+
+    fail(&pool, REFUSED, 1).await;
+    assert!(save(4).await.is_err());
+    assert_eq!(writes(&pool).await, 1);
+    let item = server.item_reader().read(&[x]).await.expect("Postgres").remove(0);
+    assert_eq!(item.saved_count, 3.into());
+}
+
+#[tokio::test]
+async fn a_roll_up_that_waits_for_others_is_tried_again_and_one_that_fails_otherwise_is_not() {
+    let stores = Stores::start().await;
+    let (pool, ledger) = (stores.pool(), ledger(&stores.database_url));
+    let lease = roll_up_lease(&ledger).await;
+    let server = server_ledger(&stores.database_url);
+    let x = item(&server).await;
+    let tries = i64::from(DEADLOCK_LIMIT_TRIES);
+    let roll_up = async || {
+        server.writer().insert(&[vote(x, None)]).await.expect("a vote");
+        let safe = ledger.safe_vote_id().await.expect("a safe id");
+        ledger.roll_up_votes(&lease, safe, 100).await
+    };
+    for code in [DEADLOCK, LOCK_TIMEOUT] {
+        fail(&pool, code, tries - 1).await;
+        assert!(roll_up().await.expect("the last try").is_some(), "{code}");
+        assert_eq!(writes(&pool).await, tries, "{code}");
+        fail(&pool, code, tries).await;
+        assert!(roll_up().await.is_err(), "{code}");
+        assert_eq!(writes(&pool).await, tries, "{code}");
+    }
+    fail(&pool, REFUSED, 1).await;
+    assert!(roll_up().await.is_err());
+    assert_eq!(writes(&pool).await, 1);
+    // Nothing of those that failed is stored.
+    let rolled_up = roll_up().await.expect("a roll-up").expect("votes");
+    assert_eq!(rolled_up.votes, 6);
+    let audited: i64 = sqlx::query_scalar("select audited_count from item where id = $1")
+        .bind(x.get())
+        .fetch_one(&pool)
+        .await
+        .expect("Postgres answers");
+    assert_eq!(audited, 6);
+}
+
+/// A restart of Postgres ends a kept connection, and to read again over another does no harm. A read
+/// that fails otherwise would fail again, and take as long again.
+#[tokio::test]
+async fn a_read_of_items_that_fails_over_a_connection_that_lives_is_not_tried_again() {
+    let stores = Stores::start().await;
+    let pool = stores.pool();
+    let server = server_ledger(&stores.login_url(Role::Server));
+    let x = item(&server_ledger(&stores.database_url)).await;
+    let mut reader = server.item_reader();
+    assert_eq!(reader.read(&[x]).await.expect("an item").len(), 1);
+    let statements = "create sequence reads;
+         create function fail_to_read() returns boolean security definer language plpgsql as $$
+         begin
+             perform nextval('reads');
+             raise exception 'x';
+         end $$;
+         create policy fail on item using (fail_to_read());
+         alter table item enable row level security";
+    sqlx::raw_sql(statements)
+        .execute(&pool)
+        .await
+        .expect("the owner may");
+    assert!(matches!(reader.read(&[x]).await, Err(LedgerError::Postgres(_))));
+    let reads: i64 = sqlx::query_scalar("select last_value from reads")
+        .fetch_one(&pool)
+        .await
+        .expect("Postgres answers");
+    assert_eq!(reads, 1);
+}
