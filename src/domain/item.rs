@@ -172,6 +172,14 @@ mod tests {
     }
 
     #[test]
+    fn an_item_key_has_1_to_200_bytes_and_no_control_characters() {
+        assert!(ItemKey::parse("é".repeat(100)).is_ok());
+        assert_eq!(ItemKey::parse("é".repeat(101)), Err(InvalidItemKey::TooLong(202)));
+        assert_eq!(ItemKey::parse(String::new()), Err(InvalidItemKey::Empty));
+        assert_eq!(ItemKey::parse("a\n".to_owned()), Err(InvalidItemKey::Control));
+    }
+
+    #[test]
     fn an_item_name_has_1_to_200_characters_of_any_length_in_bytes() {
         assert!(ItemName::parse("é".repeat(200)).is_ok());
         assert_eq!(

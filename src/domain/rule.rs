@@ -150,3 +150,48 @@ pub enum Refusal {
     /// A secret vote takes no idempotency key, which would be kept beside it.
     KeyUnwanted,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn votes_are_decided_under_every_rule_but_those_that_each_vote_shows_by_itself() {
+        let rules = ItemRules::DEFAULT;
+        let time = Some(Moment::from_micros(1));
+        for needing in [
+            ItemRules {
+                max_votes: Some(1),
+                ..rules.clone()
+            },
+            ItemRules {
+                is_numbered: true,
+                ..rules.clone()
+            },
+            ItemRules {
+                opens_at: time,
+                ..rules.clone()
+            },
+            ItemRules {
+                closes_at: time,
+                ..rules.clone()
+            },
+            ItemRules {
+                by_ballot: true,
+                ..rules.clone()
+            },
+            ItemRules {
+                poll: PollId::new(1),
+                ..rules.clone()
+            },
+        ] {
+            assert!(needing.need_decisions(), "{needing:?}");
+        }
+        let none = ItemRules {
+            takes_down_votes: false,
+            hides_count: true,
+            ..rules.clone()
+        };
+        assert!(!rules.need_decisions() && !none.need_decisions());
+    }
+}

@@ -75,10 +75,18 @@ mod tests {
     #[test]
     fn what_is_no_list_of_keys_is_refused_without_repeating_it() {
         let nine = vec!["ab".repeat(32); 9].join(",");
-        for wrong in ["", "secret", &"ab".repeat(31), &"xy".repeat(32), &nine] {
+        for wrong in [
+            "",
+            "secret",
+            &"ab".repeat(31),
+            &"ab".repeat(33),
+            &"xy".repeat(32),
+            &nine,
+        ] {
             let error = wrong.parse::<SecretKeys>().expect_err("no keys");
             assert!(wrong.is_empty() || !error.contains(wrong), "{error}");
         }
+        assert!(nine[..8 * 65 - 1].parse::<SecretKeys>().is_ok(), "eight");
         let keys: SecretKeys = "a".repeat(64).parse().expect("a key");
         assert!(!format!("{keys:?}").contains("aaaa"));
     }

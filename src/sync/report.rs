@@ -80,3 +80,63 @@ impl fmt::Display for FlushReport {
         writeln!(out, "flushed {flushed}, expired {expired}, rebuilt {rebuilt}")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const REPORT: FlushReport = FlushReport {
+        counters: 1,
+        flushed: 2,
+        unsaved: 3,
+        expired: 4,
+        evicted: 5,
+        rebuilt: 6,
+        rebuilds_left: 7,
+        oldest_unsaved: Duration::from_secs(8),
+    };
+
+    #[test]
+    fn pages_add_up_and_the_oldest_of_them_counts() {
+        let mut total = FlushReport::default();
+        total.add(&REPORT);
+        assert_eq!(total, REPORT);
+        total.add(&FlushReport {
+            oldest_unsaved: Duration::from_secs(1),
+            ..REPORT
+        });
+        let twice = FlushReport {
+            counters: 2,
+            flushed: 4,
+            unsaved: 6,
+            expired: 8,
+            evicted: 10,
+            rebuilt: 12,
+            rebuilds_left: 14,
+            oldest_unsaved: REPORT.oldest_unsaved,
+        };
+        assert_eq!(total, twice);
+    }
+
+    #[test]
+    fn a_scan_is_quiescent_when_it_wrote_nothing_and_left_nothing_to_be_written() {
+        let idle = FlushReport {
+            counters: 9,
+            expired: 9,
+            ..FlushReport::default()
+        };
+        assert!(idle.is_quiescent());
+        for busy in [
+            FlushReport { flushed: 1, ..idle },
+            FlushReport { unsaved: 1, ..idle },
+            FlushReport { evicted: 1, ..idle },
+            FlushReport { rebuilt: 1, ..idle },
+            FlushReport {
+                rebuilds_left: 1,
+                ..idle
+            },
+        ] {
+            assert!(!busy.is_quiescent(), "{busy:?}");
+        }
+    }
+}

@@ -158,3 +158,31 @@ impl Drop for Pass {
         metrics::gauge!(name::JOB_RUNNING_SECONDS, "job" => self.job).set(0.0);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pass_is_under_way_from_its_beginning_until_its_guard_is_dropped() {
+        let watch = Watch::default();
+        let is_running = |job| watch.lock().running.contains_key(job);
+        let flush = watch.begin("flush");
+        let scan = watch.begin("scan");
+        assert!(is_running("flush") && is_running("scan"));
+        drop(flush);
+        assert!(!is_running("flush") && is_running("scan"));
+        drop(scan);
+        assert!(!is_running("scan"));
+    }
+
+    #[test]
+    fn while_flushes_fail_the_oldest_unsaved_count_may_be_as_old_as_the_first_that_failed() {
+        let watch = Watch::default();
+        let long = Duration::from_secs(7);
+        watch.set_failing(Instant::now().checked_sub(long));
+        assert!(watch.heartbeat().oldest_unsaved >= long);
+        watch.set_failing(None);
+        assert_eq!(watch.heartbeat().oldest_unsaved, Duration::ZERO);
+    }
+}

@@ -168,3 +168,93 @@ impl StoredBatchVote {
         let _ = answer.send(self.ended.map(|cast| cast.with_count(count)));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::{Refusal, StoredVote, Value, VoteId};
+
+    const VOTE: StoredVote = StoredVote {
+        id: VoteId::LAST,
+        value: -1,
+        number: None,
+    };
+    const COUNT: Option<Count> = None;
+
+    #[test]
+    fn each_answer_has_its_outcome_in_the_metrics() {
+        let (vote, count) = (VOTE, COUNT);
+        for (answer, name) in [
+            (Ok(Cast::Accepted { vote, count }), "accepted"),
+            (
+                Ok(Cast::Secret {
+                    value: Value::UP,
+                    count,
+                }),
+                "accepted",
+            ),
+            (Ok(Cast::Repeated { vote, count }), "repeated"),
+            (Ok(Cast::Replayed { vote, count }), "repeated"),
+            (Ok(Cast::NoVote { count }), "repeated"),
+            (Ok(Cast::Selected { is_changed: false }), "repeated"),
+            (Ok(Cast::Selected { is_changed: true }), "changed"),
+            (Ok(Cast::Changed { vote, count }), "changed"),
+            (Ok(Cast::TakenBack { vote, count }), "taken_back"),
+            (Ok(Cast::UnknownItem), "unknown_item"),
+            (Ok(Cast::UnknownPoll), "unknown_item"),
+            (Ok(Cast::Refused(Refusal::Full)), "declined"),
+            (Err(CastError::Busy), "failed"),
+        ] {
+            assert_eq!(OUTCOMES[outcome(&answer)], name, "{answer:?}");
+        }
+    }
+
+    #[test]
+    fn the_votes_of_a_batch_add_up_by_items_in_whatever_order_they_come() {
+        let item = |id| ItemId::new(id).expect("positive");
+        let metrics = BatchMetrics::new(metrics::Gauge::noop());
+        let vote = |id, ended| StoredBatchVote {
+            item_id: Some(item(id)),
+            ended,
+            queued_at: Instant::now(),
+            answer: None,
+        };
+        let accepted = |id, value| {
+            let vote_of = StoredVote { value, ..VOTE };
+            vote(
+                id,
+                Ok(Cast::Accepted {
+                    vote: vote_of,
+                    count: COUNT,
+                }),
+            )
+        };
+        let votes = vec![
+            accepted(2, 1),
+            accepted(1, -1),
+            vote(
+                3,
+                Ok(Cast::Repeated {
+                    vote: VOTE,
+                    count: COUNT,
+                }),
+            ),
+            vote(4, Err(CastError::Busy)),
+            accepted(2, 1),
+            vote(5, Ok(Cast::UnknownItem)),
+            accepted(1, 1),
+        ];
+        let batch = StoredBatch::new(votes, &metrics);
+        let deltas: Vec<(ItemId, Count)> = batch
+            .deltas()
+            .iter()
+            .map(|one| (one.item_id, one.delta))
+            .collect();
+        let expected = [
+            (item(1), Count { net: 0, downs: 1 }),
+            (item(2), Count { net: 2, downs: 0 }),
+            (item(3), Count::ZERO),
+        ];
+        assert_eq!(deltas, expected);
+    }
+}

@@ -45,6 +45,8 @@ async fn a_search_finds_names_with_all_its_words_and_whatever_stands_in_it_is_no
     }
     poll(&tally, json!({ "title": "x", "choices": ["quick soup"] })).await;
     tally.item_with(json!({ "down_votes": false })).await;
+    let limited = tally.item_with(json!({ "max_votes": 3 })).await;
+    tally.item_with(json!({ "numbered": true, "max_votes": 4 })).await;
     let hidden = tally.item("a quick secret").await;
     let path = format!("/v1/items/{hidden}");
     tally
@@ -85,9 +87,32 @@ async fn a_search_finds_names_with_all_its_words_and_whatever_stands_in_it_is_no
     // Each is shown as by itself, with its rules.
     for word in ["x", "soup", "quagga"] {
         let found = read(&tally, &format!("/v1/items?search={word}")).await;
-        let item = &found["items"][0];
-        assert_eq!(*item, read(&tally, &format!("/v1/items/{}", item["id"])).await);
+        for item in found["items"].as_array().expect("items") {
+            assert_eq!(*item, read(&tally, &format!("/v1/items/{}", item["id"])).await);
+        }
     }
+    let found = read(&tally, "/v1/items?search=x").await;
+    let of_each = |field: &str| [0, 1, 2].map(|at: usize| found["items"][at][field].clone());
+    // What is as for any item is left out.
+    let none = Value::Null;
+    assert_eq!(
+        of_each("down_votes"),
+        [json!(false), none.clone(), none.clone()],
+        "{found}"
+    );
+    assert_eq!(
+        of_each("max_votes"),
+        [none.clone(), json!(3), json!(4)],
+        "{found}"
+    );
+    assert_eq!(of_each("numbered"), [none.clone(), none, json!(true)], "{found}");
+    // A row that was written lately is in the order of its id all the same.
+    let rename = json!({ "name": "x" });
+    let path = format!("/v1/items/{limited}");
+    let (status, _) = tally.send(Method::PATCH, &path, Some(&rename)).await;
+    assert_eq!(status, StatusCode::OK);
+    let again = read(&tally, "/v1/items?search=x").await;
+    assert_eq!(again, found);
     let list = read(&tally, "/v1/items?choices=false").await;
     assert!(!names(&list).contains(&"quick soup".to_owned()), "{list}");
     for (query, field) in [

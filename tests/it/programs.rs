@@ -241,6 +241,11 @@ async fn audit_with_repair_repairs_what_is_wrong() {
     assert!(code == Some(1) && report.contains("by 5 votes"), "{report}");
     let (code, report) = audit(&stores, &["--repair"]).await;
     assert_eq!(code, Some(1), "{report}");
+    assert_eq!(
+        saved(&stores).await,
+        (3, 30),
+        "it does not leave the rebuild to a worker"
+    );
     assert_eq!(audit(&stores, &short).await.0, Some(0));
 }
 

@@ -92,6 +92,15 @@ mod tests {
     }
 
     #[test]
+    fn items_stay_in_the_cache_while_others_are_added_up_to_its_limit() {
+        let mut cache = ItemCache::new(LIMIT_ITEMS);
+        for id in 0..LIMIT_ITEMS as i64 {
+            add(&mut cache, &[id]);
+        }
+        assert!(cache.of(0..LIMIT_ITEMS as i64).iter().all(Option::is_some));
+    }
+
+    #[test]
     fn a_full_cache_stays_within_its_limit() {
         let mut cache = ItemCache::new(LIMIT_ITEMS);
         for id in 0..3 * LIMIT_ITEMS as i64 {

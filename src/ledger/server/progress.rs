@@ -42,6 +42,19 @@ impl Writers {
         Batches(turns)
     }
 
+    /// The batches that are under way now.
+    fn batches_under_way(&self) -> Vec<BatchUnderWay> {
+        let inner = self.lock();
+        let batches = inner.batches.iter().filter_map(|turns| {
+            let turn = turns.upgrade()?.load(Ordering::SeqCst);
+            (turn % 2 == 1).then(|| BatchUnderWay {
+                turns: Weak::clone(turns),
+                turn,
+            })
+        });
+        batches.collect()
+    }
+
     /// Whether this connection's progress is noted.
     fn notes(&self, name: &str) -> bool {
         self.lock().names.contains(name)
@@ -69,7 +82,8 @@ impl Writers {
     }
 }
 
-/// One batch writer's batches: odd while one is under way.
+/// One batch writer's batches: odd while one is under way. A writer that is dropped has none under
+/// way: others know of it by weak references.
 #[derive(Debug)]
 pub(super) struct Batches(Arc<AtomicU64>);
 
@@ -84,12 +98,6 @@ impl Batches {
         if self.0.load(Ordering::SeqCst) % 2 == 1 {
             self.0.fetch_add(1, Ordering::SeqCst);
         }
-    }
-}
-
-impl Drop for Batches {
-    fn drop(&mut self) {
-        self.end();
     }
 }
 
@@ -157,15 +165,7 @@ impl ServerLedger {
 
     /// The batches of this server that are under way now.
     pub fn batches_under_way(&self) -> Vec<BatchUnderWay> {
-        let inner = self.writers.lock();
-        let batches = inner.batches.iter().filter_map(|turns| {
-            let turn = turns.upgrade()?.load(Ordering::SeqCst);
-            (turn % 2 == 1).then(|| BatchUnderWay {
-                turns: Weak::clone(turns),
-                turn,
-            })
-        });
-        batches.collect()
+        self.writers.batches_under_way()
     }
 
     /// Notes no more progress of the connections that there are: each batch writer takes a new
@@ -208,5 +208,62 @@ impl ServerLedger {
         .execute(&self.database.pool)
         .await?;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_is_under_way_from_its_beginning_until_its_end_or_until_its_writer_is_gone() {
+        let writers = Writers::default();
+        let (first, second) = (writers.add(), writers.add());
+        assert!(writers.batches_under_way().is_empty());
+        first.begin();
+        second.begin();
+        let under_way = writers.batches_under_way();
+        assert_eq!(under_way.len(), 2);
+        assert!(!under_way.iter().any(BatchUnderWay::has_ended));
+        first.end();
+        drop(second);
+        assert!(under_way.iter().all(BatchUnderWay::has_ended));
+        assert!(writers.batches_under_way().is_empty());
+        // The end of no batch, and a batch that follows on one that did not say its end.
+        first.end();
+        assert!(writers.batches_under_way().is_empty());
+        first.begin();
+        let under_way = writers.batches_under_way();
+        first.begin();
+        assert!(!under_way[0].has_ended());
+        first.end();
+        first.begin();
+        assert!(under_way[0].has_ended(), "another batch is under way");
+    }
+
+    #[test]
+    fn writers_that_are_gone_are_forgotten() {
+        let writers = Writers::default();
+        for _ in 0..10 {
+            drop(writers.add());
+        }
+        let _kept = writers.add();
+        assert_eq!(writers.lock().batches.len(), 1);
+    }
+
+    #[test]
+    fn the_progress_of_a_connection_is_noted_until_it_ends_in_a_batch_or_is_abandoned() {
+        let writers = Writers::default();
+        let mut kept = writers.connected("kept".to_owned());
+        let ended = writers.connected("ended".to_owned());
+        assert!(kept.is_noted() && ended.is_noted());
+        drop(ended);
+        assert!(kept.is_noted() && !writers.notes("ended"));
+        kept.keep();
+        drop(kept);
+        assert!(writers.notes("kept"), "its last note is still to come");
+        let abandoned = writers.connected("abandoned".to_owned());
+        writers.lock().names.clear();
+        assert!(!abandoned.is_noted());
     }
 }

@@ -2,6 +2,7 @@
 
 mod audit_rows;
 mod batches;
+mod connections;
 mod counts;
 mod plans;
 mod retries;

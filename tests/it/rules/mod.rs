@@ -13,6 +13,7 @@ mod races;
 mod receipts;
 mod sequences;
 pub mod voiding;
+mod voiding_filters;
 
 use reqwest::Method;
 use serde_json::json;

@@ -174,6 +174,20 @@ async fn anonymous_votes_and_votes_with_ballots_are_voided_by_item_and_span_and_
     // What was cast again may be voided again.
     let (_, voided) = void(&tally, &from).await;
     assert_eq!(voided["voided_votes"], 5);
+    // The newest is first, and a page goes on behind the one before.
+    let page = async |query: &str| {
+        let (_, list) = tally.get(&format!("/v1/voidings?limit=1{query}")).await;
+        let ids: Vec<Value> = list["voidings"]
+            .as_array()
+            .expect("voidings")
+            .iter()
+            .map(|one| one["id"].clone())
+            .collect();
+        (ids, list["next_before"].clone())
+    };
+    assert_eq!(page("").await, (vec![json!(2)], json!(2)));
+    assert_eq!(page("&before=2").await, (vec![json!(1)], json!(1)));
+    assert_eq!(page("&before=1").await, (vec![], Value::Null));
     tally.assert_exact_when_quiescent(item).await;
     assert_rules_hold(&tally.pool).await;
 }

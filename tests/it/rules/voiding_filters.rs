@@ -1,0 +1,210 @@
+//! Which votes a voiding is of, against a model of a few lines.
+
+use sqlx::PgPool;
+
+use super::voiding::void;
+use crate::helpers::tally::Tally;
+
+/// A row of the ledger, as far as a voiding asks for it.
+#[derive(Debug)]
+struct Row {
+    id: i64,
+    voter: Option<&'static str>,
+    item: i64,
+    address: Option<u8>,
+    /// It casts a vote that nothing has taken back.
+    is_held: bool,
+}
+
+/// Rows by the number of their id: voters by turns, of whom one is nobody; items and addresses too.
+fn rows() -> Vec<Row> {
+    let row = |id: i64| Row {
+        id,
+        voter: [Some("ada"), Some("bob"), None][usize::try_from(id % 3).expect("small")],
+        item: 1 + id / 3 % 2,
+        address: [None, Some(b'a'), Some(b'b'), Some(b'c')][usize::try_from(id % 4).expect("small")],
+        is_held: true,
+    };
+    (1..=36).map(row).collect()
+}
+
+/// Stores them, one a second. Of the votes of a voter on an item all but the first are changes: each
+/// second one takes back the one before.
+async fn store(pool: &PgPool, rows: &mut [Row]) {
+    for at in 0..rows.len() {
+        let before =
+            |row: &Row| row.voter.is_some() && (row.voter, row.item) == (rows[at].voter, rows[at].item);
+        let change = rows[..at].iter().filter(|row| before(row)).count();
+        let last = rows[..at].iter().rposition(before);
+        if change % 2 == 1 {
+            rows[at].is_held = false;
+            if let Some(last) = last {
+                rows[last].is_held = false;
+            }
+        }
+        let row = &rows[at];
+        sqlx::query(
+            "insert into vote (item_id, voter_id, value, change_number, created_at)
+             values ($1, $2, $3, $4, timestamptz 'epoch' + $5 * interval '1 second')",
+        )
+        .bind(row.item)
+        .bind(row.voter)
+        .bind(if change % 2 == 1 { -1_i16 } else { 1 })
+        .bind(i16::try_from(change).expect("small"))
+        .bind(row.id)
+        .execute(pool)
+        .await
+        .expect("a vote");
+        if let Some(address) = row.address {
+            sqlx::query("insert into vote_address (vote_id, address_hash) values ($1, $2)")
+                .bind(row.id)
+                .bind([address; 16])
+                .execute(pool)
+                .await
+                .expect("an address");
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Filter {
+    voter: Option<&'static str>,
+    item: Option<i64>,
+    from: Option<i64>,
+    until: Option<i64>,
+    addresses: Option<&'static [u8]>,
+    last: i64,
+}
+
+impl Filter {
+    fn takes(&self, row: &Row) -> bool {
+        row.is_held
+            && row.id <= self.last
+            && self.voter.is_none_or(|voter| row.voter == Some(voter))
+            && self.item.is_none_or(|item| row.item == item)
+            && self.from.is_none_or(|from| row.id >= from)
+            && self.until.is_none_or(|until| row.id < until)
+            && self
+                .addresses
+                .is_none_or(|all| row.address.is_some_and(|address| all.contains(&address)))
+    }
+
+    /// What the database finds, chunk by chunk.
+    async fn found(&self, pool: &PgPool, limit_votes: i32, limit_ids: i64) -> Vec<i64> {
+        let (mut after, mut found) = (0, Vec::new());
+        while after < self.last {
+            let (up_to, ids): (i64, Vec<i64>) = sqlx::query_as(
+                "select up_to, ids
+                 from votes_to_void($1, $2, timestamptz 'epoch' + $3 * interval '1 second',
+                                    timestamptz 'epoch' + $4 * interval '1 second', $5, $6, $7, $8, $9)",
+            )
+            .bind(self.voter)
+            .bind(self.item)
+            .bind(self.from)
+            .bind(self.until)
+            .bind(
+                self.addresses
+                    .map(|all| all.iter().map(|one| [*one; 16]).collect::<Vec<_>>()),
+            )
+            .bind(after)
+            .bind(self.last)
+            .bind(limit_votes)
+            .bind(limit_ids)
+            .fetch_one(pool)
+            .await
+            .expect("a chunk");
+            assert!(
+                up_to > after && up_to <= self.last,
+                "{self:?}: {up_to} after {after}"
+            );
+            assert!(
+                ids.len() <= usize::try_from(limit_votes).expect("positive"),
+                "{self:?}"
+            );
+            assert!(
+                ids.iter().all(|id| (after + 1..=up_to).contains(id)),
+                "{self:?}: {ids:?}"
+            );
+            found.extend(ids);
+            after = up_to;
+        }
+        found
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_voiding_finds_the_votes_that_its_filter_says_in_chunks_of_any_size() {
+    let tally = Tally::start().await;
+    for name in ["a", "b"] {
+        tally.item(name).await;
+    }
+    let mut rows = rows();
+    store(&tally.pool, &mut rows).await;
+    let last = rows.len() as i64;
+    // Some are voided already.
+    let from = "1970-01-01T00:00:05Z";
+    let (done, voided) = void(
+        &tally,
+        &[
+            "--item",
+            "1",
+            "--from",
+            from,
+            "--until",
+            "1970-01-01T00:00:15Z",
+            "--reason",
+            "x",
+            "--apply",
+        ],
+    )
+    .await;
+    assert!(done, "{voided}");
+    let mut voided = 0;
+    for row in rows
+        .iter_mut()
+        .filter(|row| row.item == 1 && (5..15).contains(&row.id))
+    {
+        voided += i64::from(row.is_held);
+        row.is_held = false;
+    }
+    assert!(voided > 1);
+    for voter in [None, Some("ada"), Some("bob")] {
+        for item in [None, Some(1), Some(2)] {
+            for addresses in [None, Some(&b""[..]), Some(b"a"), Some(b"bc")] {
+                for (from, until) in [
+                    (None, None),
+                    (Some(6), None),
+                    (None, Some(30)),
+                    (Some(6), Some(30)),
+                ] {
+                    // Rows that void come behind the last.
+                    for (last, limit_votes, limit_ids) in [
+                        (last, 1000, 1000),
+                        (last, 2, 7),
+                        (23, 1, 1000),
+                        (last + voided, 3, 9),
+                    ] {
+                        let filter = Filter {
+                            voter,
+                            item,
+                            from,
+                            until,
+                            addresses,
+                            last,
+                        };
+                        let expected: Vec<i64> = rows
+                            .iter()
+                            .filter(|row| filter.takes(row))
+                            .map(|row| row.id)
+                            .collect();
+                        assert_eq!(
+                            filter.found(&tally.pool, limit_votes, limit_ids).await,
+                            expected,
+                            "{filter:?}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+}
