@@ -342,3 +342,27 @@ fn decision(outcome: &str, rows: Vec<VoteRow>) -> Result<Decision, LedgerError> 
         other => return Err(LedgerError::Decision(other.to_owned())),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sparse_column_has_each_entry_at_its_line() {
+        let mut column = Sparse::default();
+        for (at, entry) in [None, Some(b"b".as_slice()), None, Some(b"d"), None]
+            .into_iter()
+            .enumerate()
+        {
+            column.add(at, entry);
+        }
+        let all = column.array(5);
+        assert_eq!(
+            all,
+            Some(vec![None, Some(b"b".as_slice()), None, Some(b"d"), None])
+        );
+        let mut none = Sparse::default();
+        none.add(0, None);
+        assert_eq!(none.array(1), None, "nothing is sent");
+    }
+}

@@ -1,6 +1,6 @@
 //! Batches of votes: what is stored, reported and refused, and what a connection caches.
 
-use tally::domain::{ItemId, NewVote, Value, VoteOutcome};
+use tally::domain::{ItemId, NewVote, Value, VoteOutcome, VoteRequest};
 
 use super::{item, vote, words};
 use crate::helpers::stores::Stores;
@@ -246,6 +246,12 @@ async fn a_batch_of_which_one_id_is_not_beyond_the_watermark_is_not_stored() {
             .await
             .expect("the owner may");
         assert!(writer.insert(&batch).await.is_err(), "{voter:?}");
+        sqlx::raw_sql("update watermark set vote_id = (select last_value + 1 from vote_id_seq)")
+            .execute(&pool)
+            .await
+            .expect("the owner may");
+        let requests = batch.map(VoteRequest::Cast);
+        assert!(writer.decide(&requests).await.is_err(), "{voter:?}");
         let stored: i64 = sqlx::query_scalar("select count(*) from vote")
             .fetch_one(&pool)
             .await

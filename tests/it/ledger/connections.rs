@@ -65,7 +65,7 @@ async fn a_reader_of_items_reads_over_one_connection() {
         reader.read(&[x]).await.expect("an item");
         let of_reader: Vec<i32> = sqlx::query_scalar(
             "select pid from pg_stat_activity
-             where datname = current_database() and query like '%array_agg(id) as ids%' and pid <> pg_backend_pid()",
+             where datname = current_database() and starts_with(query, 'select array_agg(id) as ids')",
         )
         .fetch_all(&pool)
         .await

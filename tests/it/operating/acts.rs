@@ -314,6 +314,16 @@ async fn a_key_makes_and_rotates_keys_with_no_scope_that_it_has_not_and_the_trai
         }
     }
     assert_eq!(json!(paged), all["acts"], "the pages are the whole");
+    // Since a time, and until before one.
+    let time = paged[2]["acted_at"].as_str().expect("a time").to_owned();
+    assert_eq!(
+        trail(&format!("?since={time}")).await.1["acts"],
+        json!(paged[..3])
+    );
+    assert_eq!(
+        trail(&format!("?until={time}")).await.1["acts"],
+        json!(paged[3..])
+    );
     let (_, refused) = trail("?what=api_key.create&who=api_key:1").await;
     let outcomes: Vec<&Value> = refused["acts"]
         .as_array()

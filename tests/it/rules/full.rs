@@ -46,6 +46,32 @@ async fn a_vote_on_a_full_item_is_refused_without_postgres_and_who_holds_one_is_
     tally.assert_exact_when_quiescent(item).await;
 }
 
+/// What a server knows of a full item is used for a second.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_item_that_is_closed_is_soon_said_to_be_closed_by_each_thread() {
+    let tally = Tally::start().await;
+    let item = tally.item_with(json!({ "max_votes": 1 })).await;
+    tally.vote(item, "ada").await;
+    for _ in 0..20 {
+        assert_eq!(tally.vote(item, "cy").await.1["title"], "Full");
+    }
+    let now = json!({ "closes_at": "2001-01-01T00:00:00Z" });
+    let path = format!("/v1/items/{item}");
+    assert_eq!(
+        tally.send(Method::PATCH, &path, Some(&now)).await.0,
+        StatusCode::OK
+    );
+    eventually("the item is closed", async || {
+        for _ in 0..20 {
+            if tally.vote(item, "cy").await.1["title"] != "Closed" {
+                return None;
+            }
+        }
+        Some(())
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_place_that_is_given_back_on_one_server_is_free_at_once_on_another() {
     let tally = Tally::start().await;

@@ -362,6 +362,47 @@ async fn a_chunk_that_fails_again_and_again_ends_the_voiding_which_can_be_resume
     assert_rules_hold(&tally.pool).await;
 }
 
+/// The sequence was set back: the watermark would pass by the rows that are not beyond it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_chunk_of_which_one_id_is_not_beyond_the_watermark_is_not_stored() {
+    let tally = Tally::start().await;
+    let item = tally.item("x").await;
+    for voter in ["ada", "bob"] {
+        tally.vote(item, voter).await;
+    }
+    let ledger = OperatorLedger::new(&tally.stores.login_url(Role::Operator), "test").expect("a URL");
+    let live = connected(live_counts(&tally)).await;
+    let mut voider = Voider::new(ledger.as_server().writer(), live);
+    let filter = VoteFilter {
+        item_id: Some(item),
+        ..VoteFilter::default()
+    };
+    let until = ledger.last_vote().await.expect("Postgres answers");
+    let id = ledger
+        .create_voiding(&filter, "x", until)
+        .await
+        .expect("a voiding");
+    let stored = async || -> i64 {
+        sqlx::query_scalar("select count(*) from vote")
+            .fetch_one(&tally.pool)
+            .await
+            .expect("Postgres answers")
+    };
+    let mut expected = 2;
+    for direction in [Direction::Void, Direction::Undo] {
+        sqlx::raw_sql("update watermark set vote_id = (select last_value + 1 from vote_id_seq)")
+            .execute(&tally.pool)
+            .await
+            .expect("the owner may");
+        assert!(voider.chunk(id, direction).await.is_err());
+        assert_eq!(stored().await, expected);
+        // What failed has drawn its ids.
+        assert!(voider.chunk(id, direction).await.is_ok());
+        expected += 2;
+        assert_eq!(stored().await, expected);
+    }
+}
+
 /// A worker rebuilds the counts, when Redis is back.
 #[tokio::test(flavor = "multi_thread")]
 async fn votes_are_voided_while_redis_is_away_too() {
