@@ -405,7 +405,7 @@ async fn a_chunk_of_which_one_id_is_not_beyond_the_watermark_is_not_stored() {
 
 /// A worker rebuilds the counts, when Redis is back.
 #[tokio::test(flavor = "multi_thread")]
-async fn votes_are_voided_while_redis_is_away_too() {
+async fn votes_are_voided_while_redis_is_unavailable_too() {
     let mut tally = Tally::start().await;
     let item = tally.item("x").await;
     for voter in ["ada", "bob"] {
