@@ -1,6 +1,7 @@
 """What the two kinds of mutation testing share: which test reaches what, running one test, judging
 mutants, and the table of what the tests say."""
 
+import contextlib
 import errno
 import hashlib
 import json
@@ -95,6 +96,22 @@ def tests_in(binary):
     return [line[: -len(": test")] for line in listed.split("\n") if line.endswith(": test") and line not in ignored]
 
 
+# The processes of the tests that run now.
+RUNNING = set()
+
+
+def end_with_tests(number, _frame):
+    """Ends this program at once, and the tests that it runs: one may hang for ever with a mutant."""
+    for process in list(RUNNING):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)
+    os._exit(128 + number)
+
+
+for stop in (signal.SIGINT, signal.SIGTERM):
+    signal.signal(stop, end_with_tests)
+
+
 def run_test(binary, test, log, variables, limit_seconds):
     """Runs one test in a process of its own. Returns "passed", "failed" or "hung"."""
     with open(log, "wb") as out:
@@ -109,6 +126,7 @@ def run_test(binary, test, log, variables, limit_seconds):
                 env={**os.environ, "CARGO_MANIFEST_DIR": str(ROOT), "RUST_BACKTRACE": "0", "TALLY_TEST_ALONE": "1", **variables},
             )
         )
+        RUNNING.add(running.pid)
         try:
             return "passed" if running.wait(limit_seconds) == 0 else "failed"
         except subprocess.TimeoutExpired:
@@ -117,6 +135,8 @@ def run_test(binary, test, log, variables, limit_seconds):
             running.wait()
             sweep()
             return "hung"
+        finally:
+            RUNNING.discard(running.pid)
 
 
 class Tests:
