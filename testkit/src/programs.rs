@@ -21,15 +21,23 @@ const READY_LIMIT: Duration = Duration::from_secs(60);
 /// What a program gets of the environment of a test. The last two are those of
 /// `scripts/mutants-rust`: which mutant is alive, and where to note those that are reached.
 const KEPT_VARIABLES: [&str; 4] = ["PATH", "HOME", "MUTANT", "MUTANTS_REACHED"];
+/// A folder with other builds of the programs: mutation testing changes texts that are in them.
+const FOLDER_VARIABLE: &str = "TALLY_TEST_PROGRAMS";
 
 /// A command for a program, in an environment of its own: only [`KEPT_VARIABLES`] are
 /// kept, and a server is open to all, as most tests need it. On Linux the program ends with
 /// the thread that starts it, as the private stores do: `kill_on_drop` does nothing when a
 /// test is killed.
 pub fn command(program: &str) -> Command {
+    let other = std::env::var_os(FOLDER_VARIABLE).zip(Path::new(program).file_name());
+    let other = other.map(|(folder, name)| Path::new(&folder).join(name));
+    // Scripts are run so, too.
+    let program = other
+        .filter(|other| other.exists())
+        .unwrap_or_else(|| PathBuf::from(program));
     let mut command = if cfg!(target_os = "linux") {
         let mut command = Command::new("setpriv");
-        command.args(["--pdeathsig", "KILL", "--", program]);
+        command.args(["--pdeathsig", "KILL", "--"]).arg(program);
         command
     } else {
         Command::new(program)
