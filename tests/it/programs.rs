@@ -4,6 +4,7 @@ use nix::sys::signal::Signal;
 use reqwest::StatusCode;
 use serde_json::json;
 use tally::ledger::Role;
+use testkit::programs::until_ready;
 
 use crate::helpers::eventually;
 use crate::helpers::programs::{
@@ -187,6 +188,31 @@ async fn a_server_that_starts_without_redis_logs_so_and_uses_it_later() {
     stores.redis.start().await.expect("Redis starts");
     server.wait_for_line("live counts are back").await;
     stop(server, Signal::SIGTERM).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_and_a_worker_that_start_without_postgres_wait_for_it() {
+    let mut stores = Stores::start().await;
+    stores.postgres.stop().await;
+    let mut serve = command_as(TALLY, Some((&stores, Role::Server)));
+    serve.arg("serve").env("TALLY_LISTEN", "127.0.0.1:0");
+    let server = start(serve, &stores, "server");
+    let worker = start_worker(&stores, "worker", &[]);
+    let line = server.wait_for_line("address=").await;
+    worker.wait_for_line("working").await;
+    stores.postgres.start().await.expect("Postgres starts");
+    let base = format!(
+        "http://{}",
+        line.split("address=").nth(1).expect("an address").trim()
+    );
+    until_ready(&base).await.expect("a server that is ready");
+    replay(&stores, &votes(10, 3), &base).await;
+    eventually("the counts are saved", async || {
+        (saved(&stores).await == (3, 30)).then_some(())
+    })
+    .await;
+    stop(server, Signal::SIGTERM).await;
+    stop(worker, Signal::SIGTERM).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -41,6 +41,29 @@ async fn a_writer_is_recovered_once_its_connection_is_gone_and_not_before() {
     assert_eq!(finalized, None, "a batch writer is recovered once");
 }
 
+/// Whoever runs it in a cron has no worker that would do the rest.
+#[tokio::test(flavor = "multi_thread")]
+async fn once_saves_what_a_dead_server_left_uncounted() {
+    let tally = Tally::start().await;
+    let item = tally.item("x").await;
+    tally.add(item, 1).await;
+    let writer = writer_that_counts_not(&tally, item).await;
+    writer.close().await.expect("an end");
+    eventually("its connection is gone", async || {
+        let is_there: bool = sqlx::query_scalar(
+            "select exists (select from pg_stat_activity where application_name = 'tally writer that counts not')",
+        )
+        .fetch_one(&tally.pool)
+        .await
+        .ok()?;
+        (!is_there).then_some(())
+    })
+    .await;
+    let (_, audit) = tally.worker().once().await.expect("the stores answer");
+    assert_eq!((audit.votes, audit.wrong_items), (2, 0));
+    assert_eq!(tally.saved_count(item).await, 2);
+}
+
 /// Postgres' clock plays no part, and neither does how late a worker comes.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_dead_server_left_uncounted_is_found_by_its_ids_whatever_the_clock_says() {
