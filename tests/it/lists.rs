@@ -44,8 +44,12 @@ async fn a_search_finds_names_with_all_its_words_and_whatever_stands_in_it_is_no
         tally.item(name).await;
     }
     poll(&tally, json!({ "title": "x", "choices": ["quick soup"] })).await;
-    tally.item_with(json!({ "down_votes": false })).await;
+    let up_only = tally.item_with(json!({ "down_votes": false })).await;
     let limited = tally.item_with(json!({ "max_votes": 3 })).await;
+    // Items without a live count are read again, whatever the list says of them.
+    for item in [up_only, limited] {
+        assert_eq!(tally.vote(item, "ada").await.0, StatusCode::CREATED);
+    }
     tally.item_with(json!({ "numbered": true, "max_votes": 4 })).await;
     let hidden = tally.item("a quick secret").await;
     let path = format!("/v1/items/{hidden}");

@@ -171,11 +171,13 @@ async fn a_voiding_finds_the_votes_that_its_filter_says_in_chunks_of_any_size() 
     for voter in [None, Some("ada"), Some("bob")] {
         for item in [None, Some(1), Some(2)] {
             for addresses in [None, Some(&b""[..]), Some(b"a"), Some(b"bc")] {
+                // Each begins and ends with a vote that nobody takes back.
                 for (from, until) in [
                     (None, None),
-                    (Some(6), None),
-                    (None, Some(30)),
-                    (Some(6), Some(30)),
+                    (Some(17), None),
+                    (None, Some(29)),
+                    (Some(17), Some(29)),
+                    (Some(20), Some(32)),
                 ] {
                     // Rows that void come behind the last.
                     for (last, limit_votes, limit_ids) in [
