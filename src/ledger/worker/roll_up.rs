@@ -1,6 +1,6 @@
 //! The roll-up: adds votes to their items' audited counts and moves the watermark past them.
 
-use sqlx::PgExecutor;
+use sqlx::{PgConnection, PgExecutor};
 
 use super::WorkerLedger;
 use super::counts::DEADLOCK_LIMIT_TRIES;
@@ -72,46 +72,63 @@ impl WorkerLedger {
         limit_ids: i64,
     ) -> Result<Option<RolledUp>, LedgerError> {
         let mut transaction = self.database.pool.begin().await?;
-        hold(&mut *transaction, lease).await?;
-        let watermark = sqlx::query_scalar!("select vote_id from watermark for no key update skip locked")
-            .fetch_optional(&mut *transaction)
-            .await?;
-        // A worker of a version without leases rolls up.
-        let Some(watermark) = watermark else {
-            return Ok(None);
-        };
-        let safe = safe_vote_id.get();
-        if safe <= watermark {
-            return Ok(None);
+        let rolled_up = roll_up(&mut transaction, lease, safe_vote_id, limit_ids).await;
+        if rolled_up.is_ok() {
+            transaction.commit().await?;
+        // Its end is waited for: Postgres reports an error before it lets go of the watermark, and
+        // the next try would leave that to another worker.
+        } else if let Err(error) = transaction.rollback().await {
+            tracing::debug!(%error, "a roll-up that failed was not rolled back; its connection is given up");
         }
-        check_steps(&mut *transaction).await?;
-        let passed = last_unused(&mut *transaction, watermark, safe).await?;
-        let end = safe.min(passed.saturating_add(limit_ids.min(ROLL_UP_LIMIT_IDS)));
-        let votes = sqlx::query_file_scalar!("src/ledger/sql/roll_up_votes.sql", passed, end)
-            .fetch_one(&mut *transaction)
-            .await?;
-        let moved = sqlx::query!(
-            r#"update watermark set vote_id = $1, vote_total = vote_total + $2
-               returning vote_id, vote_total, (select last_value from vote_id_seq) as "drawn!""#,
-            end,
-            votes
-        )
-        .fetch_one(&mut *transaction)
-        .await?;
-        if moved.drawn < end {
-            // A batch with an id below may have been stored since the votes were summed.
-            return Err(LedgerError::Sequence(format!(
-                "was set back to {} while votes up to {end} were rolled up",
-                moved.drawn
-            )));
-        }
-        transaction.commit().await?;
-        Ok(Some(RolledUp {
-            watermark: VoteId::new(moved.vote_id),
-            votes: moved.vote_total,
-            drawn: VoteId::new(moved.drawn),
-        }))
+        rolled_up
     }
+}
+
+/// Rolls up in this transaction, as [`WorkerLedger::roll_up_votes`].
+async fn roll_up(
+    connection: &mut PgConnection,
+    lease: &JobLease,
+    safe_vote_id: VoteId,
+    limit_ids: i64,
+) -> Result<Option<RolledUp>, LedgerError> {
+    hold(&mut *connection, lease).await?;
+    let watermark = sqlx::query_scalar!("select vote_id from watermark for no key update skip locked")
+        .fetch_optional(&mut *connection)
+        .await?;
+    // A worker of a version without leases rolls up.
+    let Some(watermark) = watermark else {
+        return Ok(None);
+    };
+    let safe = safe_vote_id.get();
+    if safe <= watermark {
+        return Ok(None);
+    }
+    check_steps(&mut *connection).await?;
+    let passed = last_unused(&mut *connection, watermark, safe).await?;
+    let end = safe.min(passed.saturating_add(limit_ids.min(ROLL_UP_LIMIT_IDS)));
+    let votes = sqlx::query_file_scalar!("src/ledger/sql/roll_up_votes.sql", passed, end)
+        .fetch_one(&mut *connection)
+        .await?;
+    let moved = sqlx::query!(
+        r#"update watermark set vote_id = $1, vote_total = vote_total + $2
+               returning vote_id, vote_total, (select last_value from vote_id_seq) as "drawn!""#,
+        end,
+        votes
+    )
+    .fetch_one(&mut *connection)
+    .await?;
+    if moved.drawn < end {
+        // A batch with an id below may have been stored since the votes were summed.
+        return Err(LedgerError::Sequence(format!(
+            "was set back to {} while votes up to {end} were rolled up",
+            moved.drawn
+        )));
+    }
+    Ok(Some(RolledUp {
+        watermark: VoteId::new(moved.vote_id),
+        votes: moved.vote_total,
+        drawn: VoteId::new(moved.drawn),
+    }))
 }
 
 /// The last id before the next vote beyond `after`, and `last` at the most: in between, there

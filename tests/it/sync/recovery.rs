@@ -7,7 +7,7 @@ use tally::sync::Repair;
 use tally::votes::ProgressNotes;
 use tokio::time::Instant;
 
-use super::writer_that_counts_not;
+use super::{command, writer_that_counts_not};
 use crate::helpers::eventually;
 use crate::helpers::stores::{LOCK_VOTES, blocker, until_blocked};
 use crate::helpers::tally::{
@@ -39,6 +39,19 @@ async fn a_writer_is_recovered_once_its_connection_is_gone_and_not_before() {
     assert_eq!(tally.saved_count(item).await, 1);
     let finalized = worker.recover_crashed_writers().await.expect("the stores answer");
     assert_eq!(finalized, None, "a batch writer is recovered once");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn once_rebuilds_the_counts_that_a_redis_without_its_data_does_not_have() {
+    let tally = Tally::start().await;
+    let item = tally.item("x").await;
+    tally.add(item, 1).await;
+    tally.worker().flush().await.expect("a flush");
+    tally.add(item, 1).await;
+    command(&tally, &["FLUSHALL"]).await;
+    let (_, audit) = tally.worker().once().await.expect("the stores answer");
+    assert_eq!((audit.votes, audit.wrong_items), (2, 0));
+    assert_eq!(tally.saved_count(item).await, 2);
 }
 
 /// Whoever runs it in a cron has no worker that would do the rest.
