@@ -50,3 +50,39 @@ pub async fn until_blocked(pool: &PgPool, statement: &str) {
     })
     .await;
 }
+
+/// From now on statements like this one fail, such as `insert on voided`.
+pub async fn refuse(pool: &PgPool, statement: &str) {
+    execute(
+        pool,
+        &format!(
+            "create function refuse() returns trigger language plpgsql as $$
+             begin
+                 raise exception 'x';
+             end $$;
+             create trigger refuse before {statement} for each statement execute function refuse()"
+        ),
+    )
+    .await;
+}
+
+/// The end of [`refuse`].
+pub async fn refuse_no_more(pool: &PgPool) {
+    execute(pool, "drop function refuse cascade").await;
+}
+
+/// Has the watermark pass the id that is drawn next, as if the sequence had been set back.
+pub async fn pass_next_vote_id(pool: &PgPool) {
+    execute(
+        pool,
+        "update watermark set vote_id = (select last_value + 1 from vote_id_seq)",
+    )
+    .await;
+}
+
+async fn execute(pool: &PgPool, statements: &str) {
+    sqlx::raw_sql(statements)
+        .execute(pool)
+        .await
+        .expect("the owner may");
+}

@@ -3,7 +3,7 @@
 use tally::domain::{ItemId, NewVote, Value, VoteOutcome, VoteRequest};
 
 use super::{item, vote, words};
-use crate::helpers::stores::Stores;
+use crate::helpers::stores::{Stores, pass_next_vote_id};
 use crate::helpers::tally::{ledger, server_ledger};
 
 #[tokio::test]
@@ -236,20 +236,10 @@ async fn a_batch_of_which_one_id_is_not_beyond_the_watermark_is_not_stored() {
     let x = item(&server).await;
     for voter in [None, Some("ada")] {
         let mut writer = server.writer();
-        let one = NewVote {
-            voter_id: vote(x, voter.map(|_| "bob")).voter_id,
-            ..vote(x, voter)
-        };
-        let batch = [vote(x, voter), one];
-        sqlx::raw_sql("update watermark set vote_id = (select last_value + 1 from vote_id_seq)")
-            .execute(&pool)
-            .await
-            .expect("the owner may");
+        let batch = [vote(x, voter), vote(x, voter.map(|_| "bob"))];
+        pass_next_vote_id(&pool).await;
         assert!(writer.insert(&batch).await.is_err(), "{voter:?}");
-        sqlx::raw_sql("update watermark set vote_id = (select last_value + 1 from vote_id_seq)")
-            .execute(&pool)
-            .await
-            .expect("the owner may");
+        pass_next_vote_id(&pool).await;
         let requests = batch.map(VoteRequest::Cast);
         assert!(writer.decide(&requests).await.is_err(), "{voter:?}");
         let stored: i64 = sqlx::query_scalar("select count(*) from vote")

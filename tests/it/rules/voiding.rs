@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use super::assert_rules_hold;
 use crate::helpers::eventually;
 use crate::helpers::programs::{TALLY, command_as, run, start, text};
-use crate::helpers::stores::{blocker, cut_blocked};
+use crate::helpers::stores::{blocker, cut_blocked, pass_next_vote_id, refuse, refuse_no_more};
 use crate::helpers::tally::{Tally, connected, live_counts};
 
 /// Runs `tally void` with these arguments. Returns whether it did well, and the answer.
@@ -333,16 +333,7 @@ async fn a_chunk_that_fails_again_and_again_ends_the_voiding_which_can_be_resume
     let tally = Tally::start().await;
     let item = tally.item("x").await;
     tally.vote(item, "ada").await;
-    sqlx::raw_sql(
-        "create function refuse() returns trigger language plpgsql as $$
-         begin
-             raise exception 'x';
-         end $$;
-         create trigger refuse before insert on voided for each statement execute function refuse()",
-    )
-    .execute(&tally.pool)
-    .await
-    .expect("the owner may");
+    refuse(&tally.pool, "insert on voided").await;
     let mut command = command_as(TALLY, Some((&tally.stores, Role::Operator)));
     let item_text = item.to_string();
     command.args(["void", "--item", &item_text, "--reason", "x", "--apply"]);
@@ -352,10 +343,7 @@ async fn a_chunk_that_fails_again_and_again_ends_the_voiding_which_can_be_resume
     let further_tries = program.output().matches("trying again").count();
     assert_eq!(further_tries, 9, "{}", program.output());
     assert_eq!(tally.ledger_sum(item).await, 1);
-    sqlx::raw_sql("drop trigger refuse on voided")
-        .execute(&tally.pool)
-        .await
-        .expect("the owner may");
+    refuse_no_more(&tally.pool).await;
     let (done, resumed) = void(&tally, &["--resume", "1"]).await;
     assert!(done && resumed["voided_votes"] == 1, "{resumed}");
     tally.assert_exact_when_quiescent(item).await;
@@ -390,10 +378,7 @@ async fn a_chunk_of_which_one_id_is_not_beyond_the_watermark_is_not_stored() {
     };
     let mut expected = 2;
     for direction in [Direction::Void, Direction::Undo] {
-        sqlx::raw_sql("update watermark set vote_id = (select last_value + 1 from vote_id_seq)")
-            .execute(&tally.pool)
-            .await
-            .expect("the owner may");
+        pass_next_vote_id(&tally.pool).await;
         assert!(voider.chunk(id, direction).await.is_err());
         assert_eq!(stored().await, expected);
         // What failed has drawn its ids.

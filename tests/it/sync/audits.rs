@@ -9,7 +9,7 @@ use tally::sync::{Repair, SyncError, SyncOptions};
 
 use super::{command, epoch, unsaved, writer_that_counts_not};
 use crate::helpers::eventually;
-use crate::helpers::stores::blocker;
+use crate::helpers::stores::{blocker, refuse, refuse_no_more};
 use crate::helpers::tally::{Tally, options};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -198,25 +198,13 @@ async fn an_audit_that_cannot_roll_up_fails() {
     let tally = Tally::start().await;
     let item = tally.item("x").await;
     tally.add(item, 1).await;
-    sqlx::raw_sql(
-        "create function refuse() returns trigger language plpgsql as $$
-         begin
-             raise exception 'x';
-         end $$;
-         create trigger refuse before update on watermark for each statement execute function refuse()",
-    )
-    .execute(&tally.pool)
-    .await
-    .expect("the owner may");
+    refuse(&tally.pool, "update on watermark").await;
     let failed = eventually("there is a vote to roll up", async || {
         tally.worker().audit(Repair::No).await.err()
     })
     .await;
     assert!(matches!(failed, SyncError::Ledger(_)), "{failed}");
-    sqlx::raw_sql("drop trigger refuse on watermark")
-        .execute(&tally.pool)
-        .await
-        .expect("the owner may");
+    refuse_no_more(&tally.pool).await;
     tally.assert_exact_when_quiescent(item).await;
 }
 
