@@ -153,6 +153,8 @@ class Tests:
         self.history = []
         # Of a file: the beginnings of the names of tests that look at what it is for.
         self.likely_of = lambda file: ()
+        # By key: the test that caught it last time, which is tried first.
+        self.caught_before = {}
         self.weights = None
 
     def learn(self, reached_by):
@@ -252,6 +254,9 @@ class Tests:
         limit_seconds, spent = float(os.environ.get("TESTS_LIMIT_SECONDS", "inf")), 0
         mutant["caught_by"], mutant["untried"] = None, 0
         left = self.in_order(mutant, tests, near)
+        before = self.caught_before.get(key(mutant))
+        if before in self.known and self.usable(before):
+            left = [before] + [test for test in left if test != before]
         mutant["tests"] = len(left)
         while left and not mutant["caught_by"]:
             if spent >= limit_seconds:
@@ -317,8 +322,9 @@ def key(mutant):
     return f"{mutant['file']}: {mutant['line']}: {mutant['what']}"
 
 
-def equivalents(file):
-    """Reasons by key. A line `key`, then an indented line with the reason."""
+def noted(file):
+    """What a file says of mutants, by key. A line `key`, then indented lines: the reason why one is
+    equivalent, or the test that caught it."""
     reasons, last = {}, None
     if file.exists():
         for line in file.read_text().split("\n"):
@@ -332,23 +338,46 @@ def equivalents(file):
     return reasons
 
 
-def report(done, reasons, into):
+def note_caught(done, everything, file):
+    """Notes in a file which test caught each mutant, for the next run: without those that there are
+    no more, and with those that were not judged now as they were."""
+    caught, before = {}, noted(file)
+    for one in done:
+        if one["caught_by"]:
+            caught[key(one)] = one["caught_by"].removesuffix(" (hung)")
+    lines = [
+        "# Which test caught each mutant last time: it is tried first. Written by the script of the same",
+        "# name; to leave it out only costs time.",
+    ]
+    judged = {key(one) for one in done}
+    for name in dict.fromkeys(key(one) for one in everything):
+        test = caught.get(name) or (before.get(name) if name not in judged else None)
+        if test:
+            lines += ["", name, f"    {test}"]
+    file.write_text("\n".join(lines) + "\n")
+
+
+def report(done, everything, reasons, into):
     """Writes and prints the table. Returns the exit code: 1 if a survivor is not explained."""
     survivors = [one for one in done if not one["caught_by"]]
     unexplained = [one for one in survivors if key(one) not in reasons]
-    lines = ["| text | mutants | caught | equivalent | survive |", "|---|--:|--:|--:|--:|"]
+    lines = [
+        "| text | mutants | judged | caught | equivalent | survive | undecided |",
+        "|---|--:|--:|--:|--:|--:|--:|",
+    ]
 
-    def row(name, mutants):
+    def row(name, mutants, all_mutants):
         alive = [one for one in mutants if not one["caught_by"]]
-        known = [one for one in alive if key(one) in reasons]
+        known = sum(key(one) in reasons for one in alive)
+        untried = sum(bool(one.get("untried")) and key(one) not in reasons for one in alive)
         lines.append(
-            f"| {name} | {len(mutants)} | {len(mutants) - len(alive)} "
-            f"| {len(known)} | {len(alive) - len(known)} |"
+            f"| {name} | {len(all_mutants)} | {len(mutants)} | {len(mutants) - len(alive)} "
+            f"| {known} | {len(alive) - known - untried} | {untried} |"
         )
 
-    for file in sorted({one["file"] for one in done}):
-        row(f"`{file}`", [one for one in done if one["file"] == file])
-    row("**all**", done)
+    for file in sorted({one["file"] for one in everything}):
+        row(f"`{file}`", *([one for one in those if one["file"] == file] for those in (done, everything)))
+    row("**all**", done, everything)
     lines.append("")
     for one in sorted(survivors, key=lambda one: (one["file"], one["number"])):
         untried = f" ({one['untried']} tests not run)" if one.get("untried") else ""

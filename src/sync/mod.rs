@@ -26,7 +26,7 @@ mod verdict;
 mod watch;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::{Mutex, OnceCell};
@@ -82,6 +82,8 @@ pub struct Worker {
     watch: watch::Watch,
     /// Shared by its clones.
     open_transactions: spacing::OpenTransactions,
+    /// How many vote ids the last roll-up left beyond the watermark. Shared by its clones.
+    left_ids: Arc<AtomicI64>,
 }
 
 /// What a worker's steps need to know.
@@ -112,6 +114,7 @@ impl Worker {
             owner: Arc::default(),
             watch: watch::Watch::default(),
             open_transactions: spacing::OpenTransactions::default(),
+            left_ids: Arc::default(),
         }
     }
 

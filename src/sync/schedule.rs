@@ -8,6 +8,7 @@ use tokio::sync::Mutex;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 use tokio_cron_scheduler::{Job, JobScheduler};
 
+use super::roll_up::ROLL_UP_EVERY;
 use super::{AuditReport, FlushReport, Repair, SyncError, Worker};
 use crate::telemetry::name;
 
@@ -15,10 +16,6 @@ use crate::telemetry::name;
 /// one scan may leave work for the next, and votes that keep coming leave work for ever.
 const ONCE_LIMIT_SCANS: usize = 10;
 
-/// How often votes are rolled up, about. What is beyond the watermark is read for each seed
-/// and each audit, so it has to stay short; to roll up more often would write hot items more
-/// often.
-const ROLL_UP_EVERY: Duration = Duration::from_secs(5);
 /// How long an audit waits at the most, so that several workers do not begin at once.
 const AUDIT_SPREAD: Duration = Duration::from_secs(5);
 
@@ -142,8 +139,7 @@ async fn pass(worker: &Worker) -> Result<FlushReport, SyncError> {
 async fn keep_rolling_up(worker: &Worker) {
     let mut is_failing = false;
     while !worker.is_stopping() {
-        // Several workers do not come at the same time.
-        sleep(ROLL_UP_EVERY.mul_f64(rand::random_range(0.75..1.25))).await;
+        worker.until_roll_up(ROLL_UP_EVERY).await;
         let rolled_up = {
             let _pass = worker.watch.begin("roll_up");
             worker.roll_up().await
@@ -227,28 +223,30 @@ impl Audits {
         }
     }
 
-    /// Audits as the schedule wants it.
+    /// Audits as the schedule wants it, unless another worker does so this time.
     async fn in_its_time(&self) {
         let Ok(_guard) = self.running.try_lock() else {
             tracing::warn!("the audit before is still running: this one is left out");
             return;
         };
+        let last = self.worker.last_audit().await;
         sleep(AUDIT_SPREAD.mul_f64(rand::random_range(0.0..1.0))).await;
-        self.audit().await;
+        self.note(async { self.worker.audit_unless_done_since(last?).await })
+            .await;
     }
 
     /// Audits because someone asked for it; while one is under way, not yet.
     pub async fn asked(&self) {
         if let Ok(_guard) = self.running.try_lock() {
-            self.audit().await;
+            self.note(self.worker.audit_unless_taken()).await;
         }
     }
 
-    async fn audit(&self) {
+    async fn note(&self, audit: impl Future<Output = Result<Option<AuditReport>, SyncError>>) {
         let _pass = self.worker.watch.begin("audit");
-        match self.worker.audit_unless_taken().await {
+        match audit.await {
             Ok(Some(report)) => log_audit(&report),
-            // Another worker is at it.
+            // Another worker is at it, or has been.
             Ok(None) => {}
             Err(error) => {
                 metrics::counter!(name::JOB_FAILURES, "job" => "audit").increment(1);

@@ -6,6 +6,7 @@ mod epochs;
 mod flush;
 mod jobs;
 mod recovery;
+mod roll_ups;
 
 use sqlx::PgConnection;
 use tally::domain::{CountToSave, ItemId};
