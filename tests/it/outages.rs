@@ -7,14 +7,14 @@ use reqwest::StatusCode;
 use serde_json::{Value, json};
 use sqlx::Executor;
 use tally::counts::CountReader;
-use tally::domain::VoteRequest;
+use tally::domain::{ItemId, VoteRequest};
 use tally::ledger::Role;
+use tally::live::LiveCounts;
 use tally::votes::{SeedBackoff, VoteQueue};
 
 use crate::helpers::eventually;
-use crate::helpers::stores::{LOCK_VOTES, blocker, cut_blocked, until_blocked};
-
-use crate::helpers::tally::{Tally, connected, live_counts, metric, server_ledger, vote, vote_queue};
+use crate::helpers::stores::{LOCK_VOTES, Stores, blocker, cut_blocked, until_blocked};
+use crate::helpers::tally::{Tally, connected, live_counts, metric, redis, server_ledger, vote, vote_queue};
 use crate::metrics::passes_alone;
 
 /// Votes until a vote is answered with a live count again.
@@ -149,8 +149,12 @@ async fn without_postgres_a_vote_is_refused_and_nothing_of_it_is_stored() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_saved_count_of_an_item_that_was_read_before_is_read_without_postgres() {
     let mut tally = Tally::start().await;
-    let (item, other) = (tally.item("x").await, tally.item("y").await);
-    for item in [item, other] {
+    let (item, other, third) = (
+        tally.item("x").await,
+        tally.item("y").await,
+        tally.item("z").await,
+    );
+    for item in [item, other, third] {
         tally.add(item, 1).await;
     }
     tally.worker().flush().await.expect("a flush");
@@ -173,6 +177,8 @@ async fn a_saved_count_of_an_item_that_was_read_before_is_read_without_postgres(
     tally.worker().flush().await.expect("a flush");
     let saved = read(item).await.expect("an answer");
     assert_eq!(*saved.item, tally.saved(item).await, "as it is in Postgres");
+    // What is read of others over the same connection takes nothing from the cache.
+    read(third).await.expect("an answer");
     tally.stores.postgres.crash().await;
     let again = read(item).await.expect("an answer");
     assert_eq!((&again.item, again.live_count), (&saved.item, Some(2.into())));
@@ -219,6 +225,9 @@ async fn a_batch_that_cannot_seed_a_missing_count_leaves_its_item_suspect() {
         asked
     })
     .await;
+    // The saved count may be behind, and the exact one cannot be read: neither is shown.
+    let (status, problem) = tally.get(&format!("/v1/items/{item}")).await;
+    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{problem}");
     rename("elsewhere", "audited_down_count").await;
     assert_eq!(tally.add(item, 1).await, Some(2));
     tally.assert_exact_when_quiescent(item).await;
@@ -389,6 +398,51 @@ async fn redis_is_used_again_even_if_callers_never_stop_trying() {
     }
     assert!(live_counts.answers());
     live_counts.repaired().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_thread_calls_redis_over_one_connection_and_ends_it_before_it_makes_another() {
+    let stores = Stores::start().await;
+    let item = ItemId::new(1).expect("positive");
+    let live_counts = LiveCounts::open(redis(&stores.redis_login_url(Role::Server)));
+    let live_counts = connected(live_counts).await;
+    let owner = stores.redis_connection().await;
+    let send = async |line: &str| -> String {
+        let mut command = redis::Cmd::new();
+        for word in line.split(' ') {
+            command.arg(word);
+        }
+        let sent = command.query_async(&mut owner.clone()).await;
+        sent.unwrap_or_else(|error| panic!("{line}: {error}"))
+    };
+    // A line for each connection; it says what came last over it.
+    let reading = async || -> Vec<String> {
+        let clients = send("CLIENT LIST").await;
+        let reading = clients.lines().filter(|line| line.contains(" cmd=hmget "));
+        let ids = reading.filter_map(|line| line.split(' ').next());
+        ids.map(str::to_owned).collect()
+    };
+    live_counts.read(&[item]).await.expect("Redis answers");
+    let first = reading().await;
+    assert_eq!(first.len(), 1);
+    live_counts.read(&[item]).await.expect("Redis answers");
+    assert_eq!(reading().await, first);
+
+    // A call fails, and its connection stays open.
+    send("ACL SETUSER server -hmget").await;
+    assert!(live_counts.read(&[item]).await.is_err());
+    send("ACL SETUSER server +hmget").await;
+    eventually("Redis is found", async || live_counts.answers().then_some(())).await;
+    // That of the repair task ends, and then Redis takes no more than there are.
+    eventually("the test's connection and one more", async || {
+        (send("CLIENT LIST").await.lines().count() == 2).then_some(())
+    })
+    .await;
+    send("CONFIG SET maxclients 2").await;
+    eventually("Redis is read over another connection", async || {
+        live_counts.read(&[item]).await.ok()
+    })
+    .await;
 }
 
 #[tokio::test]

@@ -112,6 +112,20 @@ async fn a_warning_names_a_misspelt_setting() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_worker_warns_of_a_redis_that_evicts_counts() {
+    let stores = Stores::start().await;
+    redis::cmd("CONFIG")
+        .arg(&["SET", "maxmemory-policy", "allkeys-lru"])
+        .exec_async(&mut stores.redis_connection().await)
+        .await
+        .expect("Redis answers");
+    let worker = start_worker(&stores, "worker", &[]);
+    let line = worker.wait_for_line("maxmemory-policy noeviction").await;
+    assert!(line.contains("WARN") && line.contains("allkeys-lru"), "{line}");
+    stop(worker, Signal::SIGTERM).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn migrate_may_be_run_again_and_by_several_at_once() {
     let stores = Stores::start().await;
     stores

@@ -9,7 +9,7 @@ use tally::dev::PrivateRedis;
 use tally::ledger::Role;
 use tally::live::{LiveError, Redis, SERVER_ANSWER_LIMIT};
 use tally::telemetry::Program;
-use testkit::stores::{redis_connection, temporary_folder};
+use testkit::stores::{redis_connection, redis_info, temporary_folder};
 use tokio::process::Command;
 
 use crate::helpers::eventually;
@@ -276,6 +276,27 @@ async fn a_server_whose_login_loses_a_command_names_it_in_ready_and_goes_on_with
     tally.wait_until_ready("ready").await;
     eventually("live counts are back", async || tally.add(item, 1).await).await;
     tally.assert_exact_when_quiescent(item).await;
+}
+
+/// Now and then a server looks whose the keys are. That it cannot see it says nothing of its counts.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_may_not_look_whose_the_keys_are_counts_on() {
+    let tally = Tally::start().await;
+    let item = tally.item("x").await;
+    assert_eq!(tally.add(item, 1).await, Some(1));
+    let mut owner = tally.stores.redis_connection().await;
+    change_rule(&mut owner, "server", "-get").await;
+    // What follows on the first time has come by the second.
+    eventually("it was refused twice", async || {
+        let info = redis_info(&tally.stores.redis_url(), "commandstats").await.ok()?;
+        let of_get: String = info.get("cmdstat_get")?;
+        let refused = of_get
+            .split(',')
+            .find_map(|part| part.strip_prefix("rejected_calls="));
+        (refused?.parse::<u64>().ok()? >= 2).then_some(())
+    })
+    .await;
+    assert_eq!(tally.add(item, 1).await, Some(2));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,12 +1,17 @@
 //! Top lists: which items come first, over all time, the last hour and the last day.
 
+use std::sync::Arc;
+
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use sqlx::PgPool;
+use tally::counts::TopLists;
+use tally::domain::{TopBy, TopKind, TopOver};
 use tally::sync::Repair;
 
 use crate::helpers::eventually;
-use crate::helpers::tally::Tally;
+use crate::helpers::stores::Stores;
+use crate::helpers::tally::{Tally, server_ledger};
 use crate::rules::voiding::void;
 
 /// Makes votes look as if they were cast so much earlier. Only for what was not summed yet.
@@ -318,6 +323,31 @@ async fn each_vote_is_summed_once_whatever_happens_to_the_worker_in_between() {
     assert_eq!(order(&list), [(item, 9)]);
     let list = top(&tally, &base, "?by=movement").await;
     assert_eq!(order(&list), [(item, 12)]);
+}
+
+#[tokio::test]
+async fn lists_that_were_just_read_are_not_read_again() {
+    let stores = Stores::start().await;
+    let lists = TopLists::new(server_ledger(&stores.database_url));
+    let read = async || {
+        let of = async |by| {
+            let kind = TopKind {
+                by,
+                over: TopOver::All,
+                poll: None,
+            };
+            let list = lists.get(kind).await.expect("Postgres answers");
+            list.expect("of all items there is one")
+        };
+        [of(TopBy::Net).await, of(TopBy::Up).await]
+    };
+    // They are remembered for two seconds only.
+    eventually("both are remembered", async || {
+        let (first, again) = (read().await, read().await);
+        let mut pairs = first.iter().zip(&again);
+        pairs.all(|(one, other)| Arc::ptr_eq(one, other)).then_some(())
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

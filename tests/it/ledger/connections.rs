@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use sqlx::PgPool;
-use tally::domain::{ItemId, VoteRequest};
+use tally::domain::{ItemId, VoidingId, VoteRequest};
 use tally::ledger::{LedgerError, Role};
 use tokio::time::Instant;
 
@@ -30,7 +30,8 @@ async fn a_batch_writer_stores_decides_and_reads_over_one_connection() {
     sqlx::raw_sql(
         "insert into rule (opens_at) values (null);
          insert into item (name, rule_id) values ('y', 1);
-         insert into place (item_id, max_votes) select id, 9 from item where rule_id is not null",
+         insert into place (item_id, max_votes) select id, 9 from item where rule_id is not null;
+         insert into voiding (item_id, reason, until_vote_id) select min(id), 'x', 1000 from item",
     )
     .execute(&pool)
     .await
@@ -42,8 +43,9 @@ async fn a_batch_writer_stores_decides_and_reads_over_one_connection() {
     assert_eq!(first.len(), 1);
     let soon = || Instant::now() + Duration::from_secs(60);
     for _ in 0..2 {
+        writer.void(VoidingId(1)).await.expect("a chunk");
         writer.insert(&[vote(x, Some("ada"))]).await.expect("an insert");
-        assert_eq!(processes(&pool, "tally writer %").await, first, "inserts");
+        assert_eq!(processes(&pool, "tally writer %").await, first, "chunks, inserts");
         let request = VoteRequest::Cast(vote(limited, Some("bob")));
         writer.decide(&[request]).await.expect("a decision");
         assert_eq!(processes(&pool, "tally writer %").await, first, "decisions");

@@ -29,6 +29,7 @@ async fn workers_are_shown_while_they_run_and_forgotten_when_they_stop_or_were_k
         let one = all.first()?;
         let is_well = one["alive"] == true
             && one["last_pass"]["outcome"] == "done"
+            && one["last_pass"]["took_seconds"].as_f64() > Some(0.0)
             && one["saved_counts"].as_i64() > Some(0);
         (all.len() == 1 && is_well && one["unsaved_counts"] == 0).then_some(())
     })

@@ -1,6 +1,9 @@
 //! Epochs: after Redis or Postgres lost something, everything is rebuilt.
 
-use super::command;
+use tally::ledger::LedgerError;
+use tally::sync::SyncError;
+
+use super::{command, epoch, unsaved};
 use crate::helpers::eventually;
 use crate::helpers::tally::Tally;
 
@@ -17,12 +20,17 @@ async fn after_redis_lost_its_data_unsaved_counts_are_written_from_the_ledger() 
     );
     tally.add(x, 1).await;
     tally.add(y, 1).await;
+    let stalled = (unsaved(&tally, x).await, epoch(&tally).await);
     command(&tally, &["FLUSHALL"]).await;
     // y gets a new live count; x has none.
     tally.add(y, 1).await;
     assert_eq!(worker.enter_epoch().await.expect("an epoch"), Some(2));
     worker.flush_until_quiescent().await.expect("a flush");
     assert_eq!((tally.saved_count(x).await, tally.saved_count(y).await), (1, 2));
+    // A worker that has stalled with a count from the epoch before.
+    let written = worker.write(&[stalled.0], stalled.1).await;
+    let is_ended = matches!(written, Err(SyncError::Ledger(LedgerError::EpochEnded)));
+    assert!(is_ended, "{written:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -51,18 +59,18 @@ async fn every_count_is_rebuilt_after_a_crash_of_postgres_and_not_after_a_clean_
     tally.add(item, 1).await;
     tally.stores.postgres.stop().await;
     tally.stores.postgres.start().await.expect("Postgres starts");
-    let epoch = async |tally: &Tally| {
+    let enter = async |tally: &Tally| {
         eventually("Postgres answers the worker", async || {
             tally.worker().enter_epoch().await.ok()
         })
         .await
     };
-    assert_eq!(epoch(&tally).await, None);
+    assert_eq!(enter(&tally).await, None);
     // Transaction ids that were not on disk are drawn again: a visibility snapshot from
     // before the crash may be wrong.
     tally.stores.postgres.crash().await;
     tally.stores.postgres.start().await.expect("Postgres starts");
-    assert!(epoch(&tally).await.is_some());
+    assert!(enter(&tally).await.is_some());
     assert_eq!(tally.live_count(item).await, None);
     eventually("voting goes on", async || {
         (tally.vote(item, "ada").await.0.is_success()).then_some(())

@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use tally::domain::ItemId;
 use tally::ledger::Role;
+use tally::live::{Scan, ScanPage};
 use tally::sync::{Repair, SyncOptions};
 
 use super::{command, epoch, unsaved};
 use crate::helpers::eventually;
-use crate::helpers::stores::blocker;
+use crate::helpers::stores::{Stores, blocker};
 use crate::helpers::tally::{Tally, counters, ledger, options};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -355,6 +356,26 @@ async fn the_time_between_two_pages_makes_the_slow_scan_as_long_as_it_should_be(
 /// Unsaved counters that are more than one page: Redis keeps up to 512 in a way that has no
 /// pages.
 const SEVERAL_PAGES: i64 = 600;
+
+#[tokio::test]
+async fn a_page_of_a_scan_is_about_as_large_as_it_should_be_and_in_order() {
+    let stores = Stores::start().await;
+    let counters = counters(&stores.redis_login_url(Role::Worker));
+    let items: Vec<ItemId> = (1..=SEVERAL_PAGES).filter_map(ItemId::new).collect();
+    counters.add_unsaved(&items).await.expect("Redis answers");
+    let page = async |size| {
+        counters
+            .scan(Scan::Unsaved, 0, size)
+            .await
+            .expect("Redis answers")
+    };
+    assert_eq!(page(10 * items.len()).await, ScanPage { items, next: 0 });
+    let small = page(10).await;
+    assert!(
+        small.next != 0 && (1..100).contains(&small.items.len()),
+        "{small:?}"
+    );
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_workers_share_one_scan_without_missing_a_counter() {
