@@ -34,12 +34,10 @@ impl Inner {
 impl CircuitBreaker {
     /// An open circuit breaker: nobody has called Redis yet.
     pub fn new(is_shown: bool) -> Self {
-        let breaker = Self {
+        Self {
             inner: RwLock::default(),
             is_shown,
-        };
-        breaker.show(0.0);
-        breaker
+        }
     }
 
     fn show(&self, available: f64) {
