@@ -2,7 +2,8 @@
 
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
-use tally::domain::{VoidingId, VoteFilter, VoterId};
+use sqlx::{Postgres, Transaction};
+use tally::domain::{ItemId, VoidingId, VoteFilter, VoterId};
 use tally::ledger::{OperatorLedger, Role};
 use tally::votes::{Direction, Voider};
 use tokio::task::JoinSet;
@@ -10,7 +11,9 @@ use tokio::task::JoinSet;
 use super::assert_rules_hold;
 use crate::helpers::eventually;
 use crate::helpers::programs::{TALLY, command_as, run, start, text};
-use crate::helpers::stores::{blocker, cut_blocked, pass_next_vote_id, refuse, refuse_no_more};
+use crate::helpers::stores::{
+    blocker, cut_blocked, pass_next_vote_id, refuse, refuse_no_more, until_blocked,
+};
 use crate::helpers::tally::{Tally, connected, live_counts};
 
 /// Runs `tally void` with these arguments. Returns whether it did well, and the answer.
@@ -95,12 +98,7 @@ async fn votes_of_a_voter_are_voided_and_counts_places_and_polls_follow_and_undo
         (&json!(1), &json!(2)),
         "{undone}"
     );
-    let why: Vec<String> =
-        sqlx::query_scalar("select left_void from voided where left_void is not null order by 1")
-            .fetch_all(&tally.pool)
-            .await
-            .expect("Postgres answers");
-    assert_eq!(why, ["choices", "full"]);
+    assert_eq!(left_void(&tally).await, ["choices", "full"]);
     assert_eq!(tally.get(&ada).await.1["value"], -1);
     let (_, undone) = void(&tally, &["--undo", &id]).await;
     assert_eq!(undone["restored_votes"], 1, "undone once");
@@ -358,18 +356,8 @@ async fn a_chunk_of_which_one_id_is_not_beyond_the_watermark_is_not_stored() {
     for voter in ["ada", "bob"] {
         tally.vote(item, voter).await;
     }
-    let ledger = OperatorLedger::new(&tally.stores.login_url(Role::Operator), "test").expect("a URL");
-    let live = connected(live_counts(&tally)).await;
-    let mut voider = Voider::new(ledger.as_server().writer(), live);
-    let filter = VoteFilter {
-        item_id: Some(item),
-        ..VoteFilter::default()
-    };
-    let until = ledger.last_vote().await.expect("Postgres answers");
-    let id = ledger
-        .create_voiding(&filter, "x", until)
-        .await
-        .expect("a voiding");
+    let (ledger, mut voider) = voider(&tally).await;
+    let id = create_voiding(&ledger, &of_item(item)).await;
     let stored = async || -> i64 {
         sqlx::query_scalar("select count(*) from vote")
             .fetch_one(&tally.pool)
@@ -407,6 +395,111 @@ async fn votes_are_voided_while_redis_is_unavailable_too() {
     tally.assert_exact_when_quiescent(item).await;
 }
 
+/// On an item without a rule nobody waits for a voiding.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_vote_that_its_voter_is_first_to_take_back_or_to_cast_again_is_left_to_the_voter() {
+    let tally = Tally::start().await;
+    let item = tally.item("x").await;
+    let (ledger, mut voider) = voider(&tally).await;
+    let change = async |voter: &str, change_number: i64, value: i64| {
+        let row = format!(
+            "insert into vote (item_id, voter_id, change_number, value)
+             values ({item}, '{voter}', {change_number}, {value})"
+        );
+        blocker(&tally.pool, &row).await
+    };
+    tally.vote(item, "ada").await;
+    let id = create_voiding(&ledger, &of_item(item)).await;
+    let taking_back = change("ada", 1, -1).await;
+    assert_eq!(
+        votes_behind(&tally, taking_back, &mut voider, id, Direction::Void).await,
+        0
+    );
+
+    tally.vote(item, "bob").await;
+    let id = create_voiding(&ledger, &of_item(item)).await;
+    assert_eq!(work_off(&ledger, &mut voider, id, Direction::Void).await, 1);
+    let casting_again = change("bob", 2, 1).await;
+    assert_eq!(
+        votes_behind(&tally, casting_again, &mut voider, id, Direction::Undo).await,
+        0
+    );
+    assert_eq!(left_void(&tally).await, ["changed"]);
+    assert_eq!(tally.ledger_sum(item).await, 1);
+    assert_rules_hold(&tally.pool).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_voiding_and_its_undo_wait_for_a_choice_that_is_being_stored_and_then_look_again() {
+    let tally = Tally::start().await;
+    let (ledger, mut voider) = voider(&tally).await;
+    let choose = async |voter: &str, choice: ItemId| {
+        let decide = format!(
+            "select cast_votes('{{1}}', '{{null}}', array[{choice}::bigint], array['{voter}'], '{{1}}', '{{f}}', '{{f}}')"
+        );
+        blocker(&tally.pool, &decide).await
+    };
+    // Ada's other choice makes her a voter of the poll still.
+    let (poll, [first, other]) = poll(&tally, 2).await;
+    tally.vote(first, "ada").await;
+    let id = create_voiding(&ledger, &of_item(first)).await;
+    let choosing = choose("ada", other).await;
+    assert_eq!(
+        votes_behind(&tally, choosing, &mut voider, id, Direction::Void).await,
+        1
+    );
+    assert_eq!(turnout(&tally, &poll).await, 1);
+    assert_rules_hold(&tally.pool).await;
+
+    // Bob's other choice is the one that he may have.
+    let (poll, [first, other]) = self::poll(&tally, 1).await;
+    tally.vote(first, "bob").await;
+    let id = create_voiding(&ledger, &of_item(first)).await;
+    assert_eq!(work_off(&ledger, &mut voider, id, Direction::Void).await, 1);
+    let choosing = choose("bob", other).await;
+    assert_eq!(
+        votes_behind(&tally, choosing, &mut voider, id, Direction::Undo).await,
+        0
+    );
+    assert_eq!(left_void(&tally).await, ["choices"]);
+    assert_eq!(turnout(&tally, &poll).await, 1);
+    assert_rules_hold(&tally.pool).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_turnout_follows_a_voiding_and_its_undo_whatever_else_the_voters_hold_or_held() {
+    let tally = Tally::start().await;
+    let (poll, [first, other]) = poll(&tally, 2).await;
+    for (voter, choices) in [
+        ("ada", vec![first, other]),
+        ("bob", vec![other]),
+        ("bob", vec![first]),
+        ("cy", vec![first]),
+    ] {
+        let path = format!("/v1/polls/{poll}/votes/{voter}");
+        let (status, answer) = tally
+            .send(Method::PUT, &path, Some(&json!({ "items": choices })))
+            .await;
+        assert_eq!(status, StatusCode::OK, "{answer}");
+    }
+    assert_eq!(turnout(&tally, &poll).await, 3);
+    let (done, voided) = void(
+        &tally,
+        &["--item", &first.to_string(), "--reason", "x", "--apply"],
+    )
+    .await;
+    assert!(done && voided["voided_votes"] == 3, "{voided}");
+    assert_eq!(turnout(&tally, &poll).await, 1, "ada holds the other choice");
+    assert_rules_hold(&tally.pool).await;
+    let (done, undone) = void(&tally, &["--undo", &voided["voiding"].to_string()]).await;
+    assert!(done && undone["restored_votes"] == 3, "{undone}");
+    assert_eq!(turnout(&tally, &poll).await, 3);
+    assert_rules_hold(&tally.pool).await;
+    for choice in [first, other] {
+        tally.assert_exact_when_quiescent(choice).await;
+    }
+}
+
 /// While voters vote, change and take back on the same items, on two servers.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_voiding_in_the_midst_of_voting_is_exact() {
@@ -432,9 +525,7 @@ async fn a_voiding_in_the_midst_of_voting_is_exact() {
             }
         });
     }
-    let ledger = OperatorLedger::new(&tally.stores.login_url(Role::Operator), "test").expect("a URL");
-    let live = connected(live_counts(&tally)).await;
-    let mut voider = Voider::new(ledger.as_server().writer(), live);
+    let (ledger, mut voider) = voider(&tally).await;
     let mut voided = 0;
     // The voters may be done before the first look finds a vote.
     while !voting.is_empty() || voided == 0 {
@@ -443,11 +534,7 @@ async fn a_voiding_in_the_midst_of_voting_is_exact() {
                 voter_id: Some(VoterId::parse(voter.to_owned()).expect("a voter")),
                 ..VoteFilter::default()
             };
-            let until = ledger.last_vote().await.expect("Postgres answers");
-            let id = ledger
-                .create_voiding(&filter, "x", until)
-                .await
-                .expect("a voiding");
+            let id = create_voiding(&ledger, &filter).await;
             voided += work_off(&ledger, &mut voider, id, Direction::Void).await;
             work_off(&ledger, &mut voider, id, Direction::Undo).await;
         }
@@ -478,4 +565,68 @@ async fn work_off(ledger: &OperatorLedger, voider: &mut Voider, id: VoidingId, d
         }
         votes += voider.chunk(id, direction).await.expect("Postgres answers").votes;
     }
+}
+
+/// What voids for an operator.
+async fn voider(tally: &Tally) -> (OperatorLedger, Voider) {
+    let ledger = OperatorLedger::new(&tally.stores.login_url(Role::Operator), "test").expect("a URL");
+    let live = connected(live_counts(tally)).await;
+    let voider = Voider::new(ledger.as_server().writer(), live);
+    (ledger, voider)
+}
+
+fn of_item(item: ItemId) -> VoteFilter {
+    VoteFilter {
+        item_id: Some(item),
+        ..VoteFilter::default()
+    }
+}
+
+/// A voiding of all these votes so far, which is not begun.
+async fn create_voiding(ledger: &OperatorLedger, filter: &VoteFilter) -> VoidingId {
+    let until = ledger.last_vote().await.expect("Postgres answers");
+    ledger
+        .create_voiding(filter, "x", until)
+        .await
+        .expect("a voiding")
+}
+
+/// How many votes the next chunk voids, or casts again, that waits for this transaction, which commits.
+async fn votes_behind(
+    tally: &Tally,
+    transaction: Transaction<'static, Postgres>,
+    voider: &mut Voider,
+    id: VoidingId,
+    direction: Direction,
+) -> i64 {
+    let (chunk, ()) = tokio::join!(voider.chunk(id, direction), async {
+        until_blocked(&tally.pool, r#"select xid as "xid!""#).await;
+        transaction.commit().await.expect("a commit");
+    });
+    chunk.expect("Postgres answers").votes
+}
+
+/// Why votes were left void.
+async fn left_void(tally: &Tally) -> Vec<String> {
+    sqlx::query_scalar("select left_void from voided where left_void is not null order by 1")
+        .fetch_all(&tally.pool)
+        .await
+        .expect("Postgres answers")
+}
+
+/// A poll of two choices, of which a voter may hold so many.
+async fn poll(tally: &Tally, max_choices: i64) -> (Value, [ItemId; 2]) {
+    let new = json!({ "title": "x", "choices": ["a", "b"], "max_choices": max_choices });
+    let (status, poll) = tally.post("/v1/polls", &new).await;
+    assert_eq!(status, StatusCode::CREATED, "{poll}");
+    let choice = |at: usize| {
+        let id = poll["choices"][at]["item_id"].as_i64().and_then(ItemId::new);
+        id.expect("an id")
+    };
+    (poll["id"].clone(), [choice(0), choice(1)])
+}
+
+async fn turnout(tally: &Tally, poll: &Value) -> i64 {
+    let (_, shown) = tally.get(&format!("/v1/polls/{poll}")).await;
+    shown["voter_count"].as_i64().expect("a number")
 }
