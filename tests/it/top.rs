@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use sqlx::PgPool;
 use tally::counts::TopLists;
 use tally::domain::{TopBy, TopKind, TopOver};
-use tally::sync::Repair;
+use tally::sync::{Repair, Worker};
 
 use crate::helpers::eventually;
 use crate::helpers::stores::Stores;
@@ -256,7 +256,7 @@ async fn what_is_older_than_an_hour_is_kept_by_hours_and_what_is_older_than_a_da
 
 /// The last hour begins with the whole of the five minutes that it began in.
 #[tokio::test(flavor = "multi_thread")]
-async fn votes_of_the_span_that_an_hour_begins_in_are_in_its_list_and_those_before_are_not() {
+async fn votes_of_the_span_that_an_hour_begins_in_are_in_its_list_and_history_and_those_before_are_not() {
     let tally = Tally::start().await;
     let item = tally.item("x").await.get();
     const BEGINS: &str = "date_bin('5 minutes', now() - interval '1 hour', timestamptz 'epoch')";
@@ -283,9 +283,64 @@ async fn votes_of_the_span_that_an_hour_begins_in_are_in_its_list_and_those_befo
         // One that remembers no list.
         let base = tally.another_server().await;
         let list = top(&tally, &base, "?over=hour").await;
-        (begins().await.to_bits() == before.to_bits()).then(|| assert_eq!(order(&list), [(item, 2)]))
+        let path = format!("/v1/items/{item}/history?over=hour");
+        let (_, history) = tally.send_to(&base, Method::GET, &path, None).await;
+        (begins().await.to_bits() == before.to_bits()).then(|| {
+            assert_eq!(order(&list), [(item, 2)]);
+            let spans = history["spans"].as_array().expect("spans").iter();
+            let changes: Vec<&Value> = spans.map(|span| &span["change"]["vote_count"]).collect();
+            assert_eq!(changes, [2], "{history}");
+        })
     })
     .await;
+}
+
+/// Saves and rolls up all votes.
+async fn roll_up(tally: &Tally, worker: &Worker) {
+    eventually("they are rolled up", async || {
+        worker.flush_unsaved().await.ok()?;
+        worker.audit(Repair::No).await.ok()?;
+        let (watermark, last): (i64, i64) =
+            sqlx::query_as("select vote_id, (select max(id) from vote) from watermark")
+                .fetch_one(&tally.pool)
+                .await
+                .ok()?;
+        (watermark >= last).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_has_summed_nothing_yet_looks_at_the_votes_of_the_last_day_and_hardly_at_older_ones() {
+    let tally = Tally::start().await;
+    let item = tally.item("x").await.get();
+    for (hours, votes) in [(26, 40), (1, 5)] {
+        sqlx::query(
+            "insert into vote (item_id, created_at)
+             select $1, now() - $2 * interval '1 hour' from generate_series(1, $3)",
+        )
+        .bind(item)
+        .bind(hours)
+        .bind(votes)
+        .execute(&tally.pool)
+        .await
+        .expect("votes");
+    }
+    let worker = tally.worker();
+    roll_up(&tally, &worker).await;
+    worker.sum_recent().await.expect("the stores answer");
+    let run: Value = sqlx::query_scalar("select details from job_run where job = 'sum_recent'")
+        .fetch_one(&tally.pool)
+        .await
+        .expect("a run");
+    // It may begin with the last of those before.
+    let looked_at = run["vote_ids"].as_i64().expect("a number");
+    assert!((5..=6).contains(&looked_at), "{run}");
+    let summed: i64 = sqlx::query_scalar("select sum(ups)::bigint from recent_change")
+        .fetch_one(&tally.pool)
+        .await
+        .expect("Postgres answers");
+    assert_eq!(summed, 5);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -298,17 +353,7 @@ async fn each_vote_is_summed_once_whatever_happens_to_the_worker_in_between() {
     for _ in 0..3 {
         votes(&tally, item, 2, 1).await;
         let worker = tally.worker();
-        eventually("they are rolled up", async || {
-            worker.flush_unsaved().await.ok()?;
-            worker.audit(Repair::No).await.ok()?;
-            let (watermark, last): (i64, i64) =
-                sqlx::query_as("select vote_id, (select max(id) from vote) from watermark")
-                    .fetch_one(&tally.pool)
-                    .await
-                    .ok()?;
-            (watermark >= last).then_some(())
-        })
-        .await;
+        roll_up(&tally, &worker).await;
         // Several at once, and again: one has the lease.
         let workers = [tally.worker(), tally.worker(), tally.worker()];
         let [one, two, three] = &workers;

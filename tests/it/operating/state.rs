@@ -1,10 +1,13 @@
 //! What an operator sees over HTTP: the workers, their audits, the last hour, and the page `/ops`.
 
+use std::time::Duration;
+
 use nix::sys::signal::Signal;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 use tally::domain::ItemId;
 use tally::http::access::Open;
+use tally::ledger::{Heartbeat, Role, WORKER_LIMIT_SILENCE, WorkerLedger};
 
 use crate::helpers::eventually;
 use crate::helpers::programs::{start_worker, stop};
@@ -77,6 +80,58 @@ async fn workers_are_shown_while_they_run_and_forgotten_when_they_stop_or_were_k
         Vec::<Value>::new(),
         "it has stopped in order"
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_heartbeat_forgets_others_that_were_silent_for_long_or_are_ahead_of_time_and_nobody_else() {
+    let tally = Tally::start().await;
+    let worker = |name: &str| WorkerLedger::new(&tally.stores.login_url(Role::Worker), name).expect("a URL");
+    let [own, other, silent, ahead] = ["own", "other", "silent", "ahead"].map(worker);
+    let beat = async |worker: &WorkerLedger, saved_counts| {
+        let heartbeat = Heartbeat {
+            age: Duration::from_secs(600),
+            pass: None,
+            unsaved_counts: 0,
+            oldest_unsaved: Duration::ZERO,
+            saved_counts,
+        };
+        worker.beat(&heartbeat).await.expect("Postgres answers")
+    };
+    let shown = async || -> Vec<(String, Option<i64>)> {
+        let all = workers(&tally).await;
+        let mut all: Vec<_> = all
+            .iter()
+            .map(|one| {
+                let name = one["name"].as_str().expect("a name");
+                let (name, _) = name.split_once(' ').expect("what it is, and a part of its own");
+                (name.to_owned(), one["saved_counts"].as_i64())
+            })
+            .collect();
+        all.sort();
+        all
+    };
+    let row = |name: &str, saved_counts| (name.to_owned(), Some(saved_counts));
+    for one in [&own, &other, &silent, &ahead] {
+        assert!(!beat(one, 1).await, "nobody asks for an audit");
+    }
+    assert_eq!(
+        shown().await,
+        ["ahead", "other", "own", "silent"].map(|name| row(name, 1))
+    );
+    let half = WORKER_LIMIT_SILENCE.as_secs() as i64 / 2;
+    // Its own heartbeat is the last one that a worker would forget.
+    for (worker, seconds) in [(&own, -4), (&other, -1), (&silent, -3), (&ahead, 3)] {
+        sqlx::query("update worker set seen_at = seen_at + $2 * interval '1 second' where name = $1")
+            .bind(worker.name())
+            .bind(seconds * half)
+            .execute(&tally.pool)
+            .await
+            .expect("Postgres answers");
+    }
+    let (status, _) = tally.post("/v1/audits", &json!({})).await;
+    assert_eq!(status, StatusCode::ACCEPTED);
+    assert!(beat(&own, 2).await, "someone asks for an audit");
+    assert_eq!(shown().await, [row("other", 1), row("own", 2)]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

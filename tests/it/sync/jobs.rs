@@ -131,22 +131,23 @@ async fn a_job_has_one_holder_and_each_lease_a_greater_number() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_holder_writes_after_its_job_was_taken_over_changes_nothing() {
-    after_a_takeover_by("b").await;
+    after_a_takeover_by(|stores, _| worker(stores, "b")).await;
 }
 
-/// A worker that was started again has the same name.
+/// A worker takes its own jobs again when their leases have run out.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_holder_writes_after_its_job_was_taken_by_one_of_its_name_changes_nothing() {
-    after_a_takeover_by("a").await;
+    after_a_takeover_by(|_, first| first.clone()).await;
 }
 
-async fn after_a_takeover_by(taker: &str) {
+async fn after_a_takeover_by(taker: impl FnOnce(&Stores, &WorkerLedger) -> WorkerLedger) {
     let stores = Stores::start().await;
     let pool = stores.pool();
     make_work(&pool).await;
     let keys = async || number(&pool, "select count(*) from idempotency_key").await;
     let addresses = async || number(&pool, "select count(*) from vote_address").await;
-    let (first, second) = (worker(&stores, "a"), worker(&stores, taker));
+    let first = worker(&stores, "a");
+    let second = taker(&stores, &first);
     let mut leases = Vec::new();
     for job in JOBS {
         let taken = first.take_job(job).await.expect("Postgres answers");
@@ -201,6 +202,40 @@ async fn after_a_takeover_by(taker: &str) {
     );
     let lost = number(&pool, "select count(*) from job_run where outcome = 'lost'").await;
     assert_eq!(lost, 5);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_job_is_shown_with_the_last_of_its_own_runs_that_has_ended() {
+    let tally = Tally::start().await;
+    let first = worker(&tally.stores, "a");
+    let take = async |job| first.take_job(job).await.expect("Postgres answers").lease;
+    for (job, runs) in [(Job::Audit, 1), (Job::RollUp, 3)] {
+        for run in 1..=runs {
+            let lease = take(job).await.expect("it is free");
+            let (outcome, details) = (RunOutcome::Done, json!({ "run": run, "of": job.name() }));
+            let ended = first.end_job(&lease, outcome, Duration::ZERO, &details).await;
+            assert_eq!(ended.expect("Postgres answers"), RunOutcome::Done);
+        }
+    }
+    // Under way.
+    take(Job::Audit).await.expect("it is free");
+    take(Job::DeleteKeys).await.expect("it is free");
+    let (_, shown) = tally.get("/v1/status").await;
+    let jobs = shown["jobs"].as_array().expect("jobs").iter();
+    let last_runs: Vec<_> = jobs
+        .map(|job| json!([job["name"], !job["holder"].is_null(), job["last_run"]["details"]]))
+        .collect();
+    assert_eq!(
+        last_runs,
+        [
+            json!(["audit", true, { "run": 1, "of": "audit" }]),
+            json!(["delete_addresses", false, null]),
+            json!(["delete_keys", true, null]),
+            json!(["roll_up", false, { "run": 3, "of": "roll_up" }]),
+            json!(["sum_recent", false, null]),
+        ],
+        "{shown}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
