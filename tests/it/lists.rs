@@ -204,6 +204,17 @@ async fn polls_are_listed_newest_first_page_by_page_each_as_it_is_shown_by_itsel
         names(&read(&tally, "/v1/polls?search=lunch").await),
         ["Lunch again?", "Which lunch place?", "Lunch?"]
     );
+    // An index has them in this order; without it they come in no order by themselves.
+    let with_index = read(&tally, "/v1/polls").await;
+    sqlx::raw_sql("drop index rule_listed")
+        .execute(&tally.pool)
+        .await
+        .expect("the owner may");
+    assert_eq!(
+        names(&read(&tally, "/v1/polls?search=lunch").await),
+        ["Lunch again?", "Which lunch place?", "Lunch?"]
+    );
+    assert_eq!(read(&tally, "/v1/polls").await, with_index);
     let first = read(&tally, "/v1/polls?search=lunch&limit=1").await;
     let next = format!("/v1/polls?search=lunch&before={}", first["next_before"]);
     assert_eq!(

@@ -43,9 +43,14 @@ fn model(item: usize, rows: &[(usize, &str, i64, i64)]) -> (Count, Count) {
 #[tokio::test]
 async fn rows_of_an_audit_have_the_exact_counts_and_those_in_flight_wherever_the_watermark_is() {
     let stores = Stores::start().await;
+    let pool = stores.pool();
+    // No plan has rows in the order of their ids by chance.
+    sqlx::raw_sql("alter role all set enable_indexscan = off; alter role all set enable_bitmapscan = off")
+        .execute(&pool)
+        .await
+        .expect("settings of all later connections");
     let ledger = ledger(&stores.database_url);
     let lease = roll_up_lease(&ledger).await;
-    let pool = stores.pool();
     let items = items(&pool, 2).await;
     for (item, voter, value, change) in ROWS {
         sqlx::query("insert into vote (item_id, voter_id, value, change_number) values ($1, $2, $3, $4)")
@@ -57,6 +62,12 @@ async fn rows_of_an_audit_have_the_exact_counts_and_those_in_flight_wherever_the
             .await
             .expect("a row");
     }
+    // Its row now lies behind the other's.
+    sqlx::query("update item set name = 'y' where id = $1")
+        .bind(items[0].get())
+        .execute(&pool)
+        .await
+        .expect("the owner may");
     let backwards: Vec<ItemId> = items.iter().rev().copied().collect();
     let safe = ledger.safe_vote_id().await.expect("a safe id");
     let mut watermark = 0;

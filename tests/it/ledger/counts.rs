@@ -1,7 +1,9 @@
 //! Reading exact counts, and saving live counts to their items.
 
+use std::collections::HashSet;
+
 use tally::domain::{CountToSave, ItemId, Revision, TransactionId};
-use tally::ledger::LedgerError;
+use tally::ledger::{LedgerError, RebuiltCount};
 
 use super::{item, items, vote};
 use crate::helpers::stores::{Stores, blocker};
@@ -194,6 +196,39 @@ async fn beside_a_locked_row_counts_are_saved_only_forward_and_in_their_epoch_to
     assert!(matches!(ended, Err(LedgerError::EpochEnded)), "{ended:?}");
     assert_eq!(stored().await, [5, 6, 0]);
     locked.rollback().await.expect("an end");
+}
+
+#[tokio::test]
+async fn an_exact_count_is_saved_only_in_its_epoch_and_beside_the_saved_count_that_was_read_with_it() {
+    let stores = Stores::start().await;
+    let ledger = ledger(&stores.database_url);
+    let server = server_ledger(&stores.database_url);
+    let x = item(&server).await;
+    let votes = [vote(x, None), vote(x, None)];
+    server.writer().insert(&votes).await.expect("an insert");
+    let exact = ledger.exact_counts(&[x]).await.expect("counts").remove(0);
+    let rebuilt = |revision| RebuiltCount {
+        exact: exact.clone(),
+        revision: Revision::from_micros(revision),
+    };
+    let saved = async || {
+        let item = server.item_reader().read(&[x]).await.expect("Postgres").remove(0);
+        (item.saved_count, item.counted_at.map(Revision::micros))
+    };
+    let ended = ledger.epoch_number().await.expect("an epoch");
+    ledger.begin_epoch().await.expect("an epoch");
+    let late = ledger.save_rebuilt_counts(&[rebuilt(10)], ended).await;
+    assert!(matches!(late, Err(LedgerError::EpochEnded)), "{late:?}");
+    assert_eq!(saved().await, (0.into(), None));
+
+    let epoch = ledger.epoch_number().await.expect("an epoch");
+    let written = ledger.save_rebuilt_counts(&[rebuilt(10)], epoch).await;
+    assert_eq!(written.expect("a save"), HashSet::from([x]));
+    assert_eq!(saved().await, (2.into(), Some(10)));
+    // A later revision does not help: another count was saved since this one was read.
+    let written = ledger.save_rebuilt_counts(&[rebuilt(20)], epoch).await;
+    assert_eq!(written.expect("a save"), HashSet::new());
+    assert_eq!(saved().await, (2.into(), Some(10)));
 }
 
 #[tokio::test]

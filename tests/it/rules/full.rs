@@ -20,6 +20,11 @@ async fn a_vote_on_a_full_item_is_refused_without_postgres_and_who_holds_one_is_
     for voter in ["ada", "bob"] {
         assert_eq!(tally.vote(item, voter).await.0, StatusCode::CREATED);
     }
+    // What ada holds elsewhere says nothing of this item.
+    let elsewhere = tally.item("y").await;
+    tally.vote(elsewhere, "ada").await;
+    let back = format!("/v1/items/{elsewhere}/votes/ada");
+    assert_eq!(tally.send(Method::DELETE, &back, None).await.0, StatusCode::OK);
     let path = format!("/v1/items/{item}/votes");
     eventually("votes are refused while nobody can decide", async || {
         // Whichever thread answers learns that the item is full.
@@ -41,6 +46,9 @@ async fn a_vote_on_a_full_item_is_refused_without_postgres_and_who_holds_one_is_
     })
     .await;
     for voter in ["ada", "bob"] {
+        for _ in 0..4 {
+            assert_eq!(tally.vote(item, "cy").await.0, StatusCode::CONFLICT);
+        }
         assert_eq!(tally.vote(item, voter).await.0, StatusCode::OK);
     }
     tally.assert_exact_when_quiescent(item).await;

@@ -236,6 +236,11 @@ impl Scripts {
             .await
             .expect("Redis answers");
     }
+
+    /// Whether the key that commands are tried on is there.
+    async fn has_probe(&mut self) -> bool {
+        self.connection.exists("probe").await.expect("Redis answers")
+    }
 }
 
 /// What `permissions` replies to a login that may only read.
@@ -325,6 +330,7 @@ async fn every_script_replies_writes_and_removes_what_its_header_and_the_table_o
     ] {
         let reply: Value = scripts_of_redis.run(codes[script], &keys, &arguments).await;
         replies.insert((script.to_owned(), name_of(&reply)));
+        assert!(!scripts_of_redis.has_probe().await, "{script} leaves no key");
     }
 
     // Two attempts in one window, which takes one.
@@ -339,12 +345,7 @@ async fn every_script_replies_writes_and_removes_what_its_header_and_the_table_o
     let refused: Vec<String> = redis::from_redis_value(refused).expect("words");
     assert_eq!(refused, ["REFUSED", "HSET", "SADD"]);
 
-    let is_left: bool = scripts_of_redis
-        .connection
-        .exists("probe")
-        .await
-        .expect("Redis answers");
-    assert!(!is_left, "the probe leaves no key");
+    assert!(!scripts_of_redis.has_probe().await, "a refusal leaves no key");
 
     let named: Pairs = scripts()
         .iter()
