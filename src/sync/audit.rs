@@ -111,7 +111,10 @@ impl Worker {
     ///
     /// # Errors
     /// As [`Worker::audit`].
-    pub async fn audit_unless_done_since(&self, last: Option<Moment>) -> Result<Option<AuditReport>, SyncError> {
+    pub async fn audit_unless_done_since(
+        &self,
+        last: Option<Moment>,
+    ) -> Result<Option<AuditReport>, SyncError> {
         if self.last_audit().await? != last {
             return Ok(None);
         }
