@@ -107,7 +107,7 @@ tally_report place: select
 tally_report recent_change: select
 tally_report rule: select
 tally_report voided: select
-tally_report voiding: select
+tally_report voiding: select (id, voter_id, item_id, cast_from, cast_until, reason, created_at, until_vote_id, done_vote_id, undone_vote_id)
 tally_report vote: select
 ";
 

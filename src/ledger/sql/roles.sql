@@ -131,5 +131,7 @@ grant select (version, checksum) on _sqlx_migrations to tally_operator;
 grant select (id) on identity to tally_operator;
 
 -- Reports read all items, all votes, the rules, and what was voided and changed lately. No ballot: its hash says who
--- had it. No address.
-grant select on item, open_item, open_poll, vote, rule, place, voiding, voided, recent_change to tally_report;
+-- had it. No address: of a voiding all but the hashes of addresses that it was for.
+grant select on item, open_item, open_poll, vote, rule, place, voided, recent_change to tally_report;
+grant select (id, voter_id, item_id, cast_from, cast_until, reason, created_at, until_vote_id, done_vote_id,
+              undone_vote_id) on voiding to tally_report;
