@@ -176,6 +176,14 @@ mod tests {
         // An unsaved count says nothing of the item yet.
         let unsaved = counter(Some((10, 20)), Some(15), false);
         assert_eq!(verdict(&row(10, 7, 15, (0, 0)), &unsaved), Verdict::Right);
+        // Unless the item is ahead of it, and will refuse it.
+        let ahead = Verdict::Ahead {
+            of: Revision::from_micros(20),
+            by: 3,
+        };
+        assert_eq!(verdict(&row(10, 7, 21, (0, 0)), &unsaved), ahead);
+        assert_eq!(verdict(&row(10, 10, 21, (0, 0)), &unsaved), Verdict::Right);
+        assert_eq!(verdict(&row(10, 7, 20, (0, 0)), &unsaved), Verdict::Right);
     }
 
     #[test]

@@ -208,6 +208,29 @@ async fn an_audit_that_cannot_roll_up_fails() {
     tally.assert_exact_when_quiescent(item).await;
 }
 
+/// A chunk has 100,000 ids at first.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_audit_rolls_up_all_votes_however_many_chunks_they_are() {
+    let tally = Tally::start().await;
+    let item = tally.item("x").await;
+    sqlx::raw_sql(&format!(
+        "insert into vote (item_id) values ({item});
+         select setval('vote_id_seq', 250000);
+         insert into vote (item_id) values ({item})"
+    ))
+    .execute(&tally.pool)
+    .await
+    .expect("votes");
+    tally.worker().audit(Repair::Yes).await.expect("an audit");
+    let rolled_up: (i64, i64) =
+        sqlx::query_as("select watermark.vote_id, item.audited_count from watermark, item")
+            .fetch_one(&tally.pool)
+            .await
+            .expect("Postgres answers");
+    assert_eq!(rolled_up, (250_001, 2));
+    tally.assert_exact_when_quiescent(item).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn audits_under_voting_find_nothing_wrong() {
     let tally = Tally::start().await;

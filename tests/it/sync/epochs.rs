@@ -1,11 +1,11 @@
 //! Epochs: after Redis or Postgres lost something, everything is rebuilt.
 
 use tally::ledger::LedgerError;
-use tally::sync::SyncError;
+use tally::sync::{SyncError, SyncOptions};
 
 use super::{command, epoch, unsaved};
 use crate::helpers::eventually;
-use crate::helpers::tally::Tally;
+use crate::helpers::tally::{Tally, options};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn after_redis_lost_its_data_unsaved_counts_are_written_from_the_ledger() {
@@ -20,35 +20,53 @@ async fn after_redis_lost_its_data_unsaved_counts_are_written_from_the_ledger() 
     );
     tally.add(x, 1).await;
     tally.add(y, 1).await;
-    let stalled = (unsaved(&tally, x).await, epoch(&tally).await);
+    // What a worker has read that stalls until the next epoch.
+    let (old_epoch, read) = (epoch(&tally).await, unsaved(&tally, x).await);
     command(&tally, &["FLUSHALL"]).await;
     // y gets a new live count; x has none.
     tally.add(y, 1).await;
     assert_eq!(worker.enter_epoch().await.expect("an epoch"), Some(2));
+    let late = worker.write(&[read], old_epoch).await;
+    assert!(
+        matches!(late, Err(SyncError::Ledger(LedgerError::EpochEnded))),
+        "{late:?}"
+    );
+    assert_eq!(tally.saved_count(x).await, 0);
     worker.flush_until_quiescent().await.expect("a flush");
     assert_eq!((tally.saved_count(x).await, tally.saved_count(y).await), (1, 2));
-    // A worker that has stalled with a count from the epoch before.
-    let written = worker.write(&[stalled.0], stalled.1).await;
-    let is_ended = matches!(written, Err(SyncError::Ledger(LedgerError::EpochEnded)));
-    assert!(is_ended, "{written:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn after_a_restart_of_redis_every_count_is_rebuilt() {
     let mut tally = Tally::start().await;
-    let item = tally.item("x").await;
-    tally.worker().enter_epoch().await.expect("an epoch");
-    tally.add(item, 1).await;
+    let mut items = Vec::new();
+    for _ in 0..20 {
+        items.push(tally.item("x").await);
+    }
+    // They are several pages.
+    let worker = tally.worker_with(SyncOptions {
+        flush_page: 1,
+        ..options()
+    });
+    worker.enter_epoch().await.expect("an epoch");
+    for item in &items {
+        tally.add(*item, 1).await;
+    }
     tally.stores.redis.stop().await;
     tally.stores.redis.start().await.expect("Redis starts");
-    assert_eq!(
-        tally.live_count(item).await,
-        Some(1),
-        "its append-only file brought it back"
+    for item in &items {
+        let brought_back = tally.live_count(*item).await;
+        assert_eq!(brought_back, Some(1), "by its append-only file");
+    }
+    let suspect = worker.enter_epoch().await.expect("an epoch");
+    assert!(
+        suspect.is_some_and(|suspect| suspect >= items.len()),
+        "{suspect:?}"
     );
-    assert!(tally.worker().enter_epoch().await.expect("an epoch").is_some());
-    assert_eq!(tally.live_count(item).await, None);
-    tally.assert_exact_when_quiescent(item).await;
+    for item in items {
+        assert_eq!(tally.live_count(item).await, None);
+        tally.assert_exact_when_quiescent(item).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -5,10 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use tally::app::{self, StoreUrls};
 use tally::domain::ItemId;
 use tally::ledger::Role;
-use tally::live::{Scan, ScanPage};
+use tally::live::{KeyPrefix, Scan, ScanPage};
 use tally::sync::{Repair, SyncOptions};
+use testkit::proxy::Proxy;
 
 use super::{command, epoch, unsaved};
 use crate::helpers::eventually;
@@ -215,6 +217,11 @@ async fn a_count_beyond_its_maximum_age_is_evicted_and_rebuilt() {
     assert_eq!(worker.flush().await.expect("a flush").evicted, 1);
     tally.assert_exact_when_quiescent(item).await;
     assert_eq!(tally.add(item, 1).await, Some(2));
+    // Whoever flushes until nothing is left does both.
+    command(&tally, &["HINCRBY", &format!("tally:{{{item}}}"), "count", "5"]).await;
+    let report = worker.flush_until_quiescent().await.expect("a flush");
+    assert_eq!((report.evicted, report.rebuilt), (1, 1));
+    assert_eq!(tally.saved_count(item).await, 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -230,6 +237,35 @@ async fn an_invalidated_count_is_rebuilt_from_the_ledger() {
         (1, None)
     );
     assert!(tally.worker().flush().await.expect("a flush").is_quiescent());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_item_whose_row_someone_has_locked_is_rebuilt_afterwards_and_stops_no_other() {
+    let tally = Tally::start().await;
+    let (locked, other) = (tally.item("x").await, tally.item("y").await);
+    for item in [locked, other] {
+        tally.add(item, 1).await;
+    }
+    tally
+        .counters
+        .invalidate(&[locked, other])
+        .await
+        .expect("Redis answers");
+    let lock = blocker(
+        &tally.pool,
+        &format!("select from item where id = {locked} for update"),
+    )
+    .await;
+    let report = tally.worker().flush().await.expect("a flush");
+    assert_eq!((report.rebuilt, report.rebuilds_left), (1, 1));
+    assert_eq!(
+        (tally.saved_count(locked).await, tally.saved_count(other).await),
+        (0, 1)
+    );
+    lock.rollback().await.expect("an end");
+    let report = tally.worker().flush().await.expect("a flush");
+    assert_eq!((report.rebuilt, report.rebuilds_left), (1, 0));
+    assert_eq!(tally.saved_count(locked).await, 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -405,6 +441,84 @@ async fn two_workers_share_one_scan_without_missing_a_counter() {
         (one.flushed > 0 && other.flushed > 0).then_some(())
     })
     .await;
+}
+
+/// A scan may name an item twice, and votes come in between. Both readings are then written at once.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_item_that_a_scan_meets_twice_is_saved_as_it_was_read_last() {
+    let tally = Tally::start().await;
+    let mut items = Vec::new();
+    for _ in 0..20 {
+        items.push(tally.item("x").await);
+    }
+    let add_to_each =
+        async || futures_util::future::join_all(items.iter().map(|item| tally.add(*item, 1))).await;
+    let proxy = Proxy::start(tally.stores.redis.port()).await.expect("a proxy");
+    let (port, proxied) = (tally.stores.redis.port(), proxy.port());
+    let redis_url = tally.stores.redis_login_url(Role::Worker);
+    let urls = StoreUrls {
+        database_url: tally.stores.login_url(Role::Worker),
+        redis_url: redis_url.replace(&format!(":{port}"), &format!(":{proxied}")),
+        key_prefix: KeyPrefix::default(),
+    };
+    let small = SyncOptions {
+        flush_page: 1,
+        ..options()
+    };
+    let worker = app::worker(&urls, small, "test worker").expect("URLs");
+    // Redis knows the scripts, whose texts also read counters.
+    worker.flush_shared().await.expect("a flush");
+    eventually("a scan meets items twice", async || {
+        add_to_each().await;
+        // After the first page is read, the scan begins anew.
+        let begin_anew = async {
+            proxy.trap("HMGET", true).await;
+            proxy.stall();
+            proxy.release();
+            add_to_each().await;
+            command(&tally, &["DEL", "tally:unsaved_scan"]).await;
+            proxy.open();
+        };
+        // The trap is set first.
+        let ((), report) = tokio::join!(begin_anew, worker.flush_shared());
+        let report = report.expect("a flush");
+        tally.worker().flush_unsaved().await.expect("a flush");
+        for item in &items {
+            assert_eq!(
+                Some(tally.saved_count(*item).await),
+                tally.live_count(*item).await,
+                "{report:?}"
+            );
+        }
+        (report.counters > items.len()).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_saves_of_an_item_are_apart_while_someone_holds_a_transaction_open() {
+    let tally = Tally::start().await;
+    let item = tally.item("x").await;
+    let worker = tally.worker();
+    let flushed = async || worker.flush_shared().await.expect("a flush").flushed;
+    let report = blocker(&tally.pool, "select from item").await;
+    eventually("a count that was just saved waits", async || {
+        tally.add(item, 1).await;
+        flushed().await;
+        tally.add(item, 1).await;
+        (flushed().await == 0).then_some(())
+    })
+    .await;
+    let counter = tally
+        .counters
+        .read(&[item])
+        .await
+        .expect("Redis answers")
+        .remove(0);
+    assert!(counter.unsaved().is_some());
+    report.rollback().await.expect("an end");
+    eventually("it is saved", async || (flushed().await == 1).then_some(())).await;
+    tally.assert_exact_when_quiescent(item).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -6,6 +6,7 @@ use nix::sys::signal::Signal;
 use serde_json::json;
 use sqlx::PgPool;
 use tally::ledger::{Job, LedgerError, Role, RunOutcome, WorkerLedger};
+use tally::sync::{Repair, SyncError};
 use testkit::clock::Clock;
 use testkit::stores::temporary_folder;
 
@@ -452,6 +453,38 @@ async fn the_job_of_a_killed_worker_is_taken_over_and_one_that_stops_in_order_gi
     })
     .await;
     stop(third, Signal::SIGTERM).await;
+}
+
+/// Its audit waits for a vote that is being stored, with two leases: its own, and that of the roll-up.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_renews_its_leases_while_it_waits_and_ends_an_audit_that_another_one_has_taken_over() {
+    let tally = Tally::start().await;
+    let item = tally.item("x").await;
+    tally.add(item, 1).await;
+    let worker = tally.worker();
+    worker.flush().await.expect("a flush");
+    let voting = blocker(&tally.pool, "lock table vote in row exclusive mode").await;
+    let auditing = tokio::spawn(async move { worker.audit(Repair::Yes).await });
+    eventually("it has both leases", async || {
+        let held = number(&tally.pool, "select count(*) from job where holder is not null").await;
+        (held == 2).then_some(())
+    })
+    .await;
+    run_out(&tally.pool).await;
+    let taking = "update job set fencing_number = fencing_number + 1, holder = 'b' where name = 'audit'";
+    execute(&tally.pool, taking).await;
+    eventually("the lease that it still has is renewed", async || {
+        let live = "select count(*) from job where name = 'roll_up' and lease_until > clock_timestamp()";
+        (number(&tally.pool, live).await == 1).then_some(())
+    })
+    .await;
+    voting.rollback().await.expect("an end");
+    // It has nothing to repair, and ends all the same.
+    let ended = auditing.await.expect("no panic");
+    assert!(
+        matches!(ended, Err(SyncError::Ledger(LedgerError::LeaseLost("audit")))),
+        "{ended:?}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
