@@ -6,8 +6,8 @@ use serde_json::json;
 use sqlx::Executor;
 use tally::app::{self, StoreUrls};
 use tally::ledger::Role;
-use tally::live::LiveError;
-use tally::sync::SyncError;
+use tally::live::{KeyPrefix, LiveError};
+use tally::sync::{Repair, SyncError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -252,7 +252,7 @@ async fn a_wiped_redis_belongs_to_whoever_comes_first_and_the_other_stores_votes
     assert_eq!(tally.add(item, 1).await, Some(1));
     tally.worker().enter_epoch().await.expect("its own keys");
     assert!(is_refused(second.enter_epoch().await));
-    assert!(second.audit(tally::sync::Repair::Yes).await.is_err());
+    assert!(second.audit(Repair::Yes).await.is_err());
 
     // The first one may come first again; then it is wiped again.
     let mut redis = tally.stores.redis_connection().await;
@@ -326,5 +326,17 @@ async fn no_worker_starts_and_no_audit_runs_on_a_redis_that_hides_its_identity()
         ] {
             assert_refuses(program, arguments, &database, &url, &[field, "INFO"]).await;
         }
+        // Nor does one in a worker that has started before.
+        let urls = StoreUrls {
+            database_url: database,
+            redis_url: url,
+            key_prefix: KeyPrefix::default(),
+        };
+        let worker = app::worker(&urls, options(), "test worker").expect("URLs");
+        let refused = worker.audit(Repair::No).await;
+        assert!(
+            matches!(refused, Err(SyncError::Live(LiveError::NoIdentity(hidden))) if hidden == field),
+            "{refused:?}"
+        );
     }
 }

@@ -236,6 +236,15 @@ async fn what_is_older_than_an_hour_is_kept_by_hours_and_what_is_older_than_a_da
     let last: i64 = rows[2..].iter().map(|(_, ups)| ups).sum();
     assert_eq!(last, 4, "{rows:?}");
     assert!(rows[2..].iter().all(|(minutes, _)| *minutes == 5), "{rows:?}");
+    // Each run says how far it went.
+    let (noted, summed): (i64, i64) = sqlx::query_as(
+        "select (select sum((details ->> 'vote_ids')::bigint)::bigint from job_run where job = 'sum_recent'),
+                vote_id from recent_progress",
+    )
+    .fetch_one(&tally.pool)
+    .await
+    .expect("Postgres answers");
+    assert_eq!(noted, summed);
     // A day later nothing is left.
     sqlx::query("update recent_change set starts_at = starts_at - interval '26 hours'")
         .execute(&tally.pool)

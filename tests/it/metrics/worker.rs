@@ -3,15 +3,17 @@
 use std::time::Duration;
 
 use redis::AsyncCommands;
+use serde_json::json;
 use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{Connection, Executor};
+use tally::ledger::{Job, Role, RunOutcome};
 use tally::sync::{Repair, Schedule, SyncOptions};
 use tokio::sync::oneshot;
 
 use super::{assert_values, passes_alone, until_above_0};
 use crate::helpers::eventually;
 use crate::helpers::stores::blocker;
-use crate::helpers::tally::{Tally, metric, options};
+use crate::helpers::tally::{Tally, ledger, metric, options};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_workers_metrics_move_with_what_it_does() {
@@ -34,6 +36,11 @@ async fn a_workers_metrics_move_with_what_it_does() {
     ]);
     worker.flush().await.expect("a flush");
     assert_values(&[("tally_expired_counts_total", 1.0)]);
+    // So does the scan over all counters.
+    tally.add(item, 1).await;
+    worker.flush().await.expect("a flush");
+    worker.scan_page().await.expect("a page");
+    assert_values(&[("tally_expired_counts_total", 2.0)]);
     // Another epoch: the live count goes, and is rebuilt.
     tally.add(item, 1).await;
     let mut redis = tally.stores.redis_connection().await;
@@ -88,6 +95,19 @@ async fn a_workers_metrics_move_with_what_it_does() {
         ("tally_audit_items{verdict=\"wrong\"}", 0.0),
         ("tally_audit_items{verdict=\"right\"}", 1.0),
     ]);
+    // What another worker has done, and is at again.
+    let other = ledger(&tally.stores.login_url(Role::Worker));
+    let take = async || {
+        let taken = other.take_job(Job::DeleteKeys).await.expect("Postgres answers");
+        taken.lease.expect("nobody else is at it")
+    };
+    other
+        .end_job(&take().await, RunOutcome::Done, Duration::ZERO, &json!(null))
+        .await
+        .expect("Postgres answers");
+    take().await;
+    worker.delete_old_keys().await.expect("Postgres answers");
+    assert!(metric("tally_job_success_timestamp_seconds{job=\"delete_keys\"}") > 1e9);
 }
 
 /// Votes go on meanwhile: the count's last change is always new, and its first unsaved one is
