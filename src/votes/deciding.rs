@@ -296,3 +296,60 @@ fn answer(request: &VoteRequest, decision: &Decision, is_repeat: bool) -> Option
         }
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::{NewVote, Value};
+
+    #[test]
+    fn equal_requests_of_a_voter_right_behind_each_other_are_decided_once() {
+        let item_id = ItemId::new(1).expect("positive");
+        let voter_id = |voter: &str| VoterId::parse(voter.to_owned()).expect("a voter");
+        let set = |voter, value| VoteRequest::Set {
+            item_id,
+            voter_id: voter_id(voter),
+            value,
+        };
+        let cast = |voter: Option<&str>| {
+            VoteRequest::Cast(NewVote {
+                item_id,
+                voter_id: voter.map(voter_id),
+                value: Value::UP,
+            })
+        };
+        let (up, none) = (Some(Value::UP), None);
+        let asked = [
+            set("ada", up),
+            set("bob", up),
+            set("ada", up),
+            set("ada", none),
+            set("ada", up),
+            cast(Some("bob")),
+            cast(Some("bob")),
+            cast(None),
+            cast(None),
+            set("ada", up),
+        ];
+        let queued = asked.map(|request| QueuedRequest {
+            request,
+            address: None,
+            queued_at: Instant::now(),
+            answer: tokio::sync::oneshot::channel().0,
+        });
+        let batch = Batch::new(queued.into());
+        let decided = [
+            (set("ada", up), 2),
+            (set("bob", up), 1),
+            (set("ada", none), 1),
+            // Another one came in between.
+            (set("ada", up), 2),
+            (cast(Some("bob")), 2),
+            // Each is another voter's.
+            (cast(None), 1),
+            (cast(None), 1),
+        ];
+        let waiting = batch.queued.iter().map(Vec::len);
+        assert!(batch.requests.into_iter().zip(waiting).eq(decided));
+    }
+}

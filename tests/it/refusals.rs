@@ -1,17 +1,19 @@
 //! Votes that are refused: each refusal says whether the vote is stored.
 
+use std::task::Poll;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
-use tally::domain::ItemId;
+use tally::domain::{self, ItemId, VoteRequest, VoterId};
 use tally::http::ProblemKind;
-use tally::votes::CastError;
+use tally::votes::{AGAIN_LIMIT, Cast, CastError};
+use tokio::time::Instant;
 
 use crate::helpers::eventually;
 use crate::helpers::stores::{LOCK_VOTES, blocker, until_blocked};
-use crate::helpers::tally::{Tally, live_counts, vote, vote_queue};
+use crate::helpers::tally::{Tally, connected, live_counts, vote, vote_queue};
 use crate::problems::assert_leads_to_its_section;
 
 async fn assert_refused(
@@ -73,6 +75,8 @@ async fn a_vote_whose_statement_postgres_cancels_at_its_limit_is_not_stored() {
     for answer in [stored, decided] {
         assert_refused(&tally, &answer, ProblemKind::VoteNotStored, "no").await;
     }
+    // So no live count has to be thrown away.
+    assert_eq!(tally.get("/v1/status").await.1["suspect_items"], 0);
     blocker.rollback().await.expect("a rollback");
     assert_eq!(tally.ledger_sum(item).await, 0);
     assert_counts_once(&tally, item, "ada").await;
@@ -120,6 +124,44 @@ async fn a_vote_that_postgres_does_not_answer_in_time_is_unconfirmed() {
     assert_refused(&tally, &refused, ProblemKind::VoteUnconfirmed, "unknown").await;
     blocker.rollback().await.expect("a rollback");
     assert_counts_once(&tally, item, "ada").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_is_not_stored_if_others_of_its_voter_come_first_for_too_long() {
+    let tally = Tally::start().await;
+    let (item, other) = (tally.item("x").await, tally.item("y").await);
+    let live_counts = connected(live_counts(&tally)).await;
+    let queue = vote_queue(&tally, &live_counts);
+    let set = |item_id, value| VoteRequest::Set {
+        item_id,
+        voter_id: VoterId::parse("ada".to_owned()).expect("a voter"),
+        value: Some(value),
+    };
+    let blocker = blocker(&tally.pool, LOCK_VOTES).await;
+    tokio::spawn({
+        let (queue, request) = (queue.clone(), set(other, domain::Value::UP));
+        async move { queue.decide(request).await }
+    });
+    until_blocked(&tally.pool, "").await;
+    // What waits behind that one is the next batch. Each is handed in when it is polled first.
+    let mut waiting = Box::pin(futures_util::future::join(
+        queue.decide(set(item, domain::Value::UP)),
+        queue.decide(set(item, domain::Value::DOWN)),
+    ));
+    let handed_in = std::future::poll_fn(|task| Poll::Ready(waiting.as_mut().poll(task).is_pending()));
+    assert!(handed_in.await);
+    let since = Instant::now();
+    eventually(
+        "they have waited for longer than a request is asked again",
+        async || (since.elapsed() > AGAIN_LIMIT).then_some(()),
+    )
+    .await;
+    blocker.rollback().await.expect("a rollback");
+    let (first, second) = waiting.await;
+    assert!(matches!(first, Ok(Cast::Accepted { .. })), "{first:?}");
+    assert_eq!(second, Err(CastError::Busy));
+    assert_eq!(tally.ledger_sum(item).await, 1);
+    tally.assert_exact_when_quiescent(item).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use reqwest::{Method, StatusCode};
 use serde_json::json;
-use tally::domain::VoteRequest;
-use tally::votes::Cast;
+use tally::domain::{Refusal, VoteRequest};
+use tally::votes::{Cast, CastError, FULL_LIMIT_ITEMS};
 use tokio::time::timeout;
 
 use super::assert_rules_hold;
 use crate::helpers::eventually;
-use crate::helpers::stores::blocker;
+use crate::helpers::stores::{blocker, until_blocked};
 use crate::helpers::tally::{Tally, connected, live_counts, vote, vote_queue};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -184,4 +184,37 @@ async fn two_votes_of_one_voter_in_a_request_are_answered_in_their_order_when_a_
         assert_eq!(tally.send(Method::DELETE, &held, None).await.0, StatusCode::OK);
     }
     assert_rules_hold(&tally.pool).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_knows_of_100_full_items_at_the_most_and_has_postgres_decide_on_the_others() {
+    let tally = Tally::start().await;
+    let mut items = Vec::new();
+    for _ in 0..=FULL_LIMIT_ITEMS {
+        items.push(tally.item_with(json!({ "max_votes": 1 })).await);
+    }
+    let live = connected(live_counts(&tally)).await;
+    let queue = vote_queue(&tally, &live);
+    let cast_on_all = async |voter: &str| {
+        let votes = items
+            .iter()
+            .map(|item| VoteRequest::Cast(vote(*item, Some(voter))));
+        futures_util::future::join_all(votes.map(|vote| queue.decide(vote))).await
+    };
+    for answer in cast_on_all("ada").await {
+        assert!(matches!(answer, Ok(Cast::Accepted { .. })), "{answer:?}");
+    }
+    let all_are_full = |answers: Vec<Result<Cast, CastError>>| {
+        for answer in answers {
+            assert!(matches!(answer, Ok(Cast::Refused(Refusal::Full))), "{answer:?}");
+        }
+    };
+    all_are_full(cast_on_all("bob").await);
+    let locked = blocker(&tally.pool, "select from rule for update").await;
+    let unlock = async {
+        until_blocked(&tally.pool, "").await;
+        locked.rollback().await.expect("an end");
+    };
+    let (answers, ()) = tokio::join!(cast_on_all("cy"), unlock);
+    all_are_full(answers);
 }

@@ -202,17 +202,45 @@ async fn a_server_says_that_its_votes_are_counted_only_when_none_is_in_hand_or_s
     let voting = tokio::spawn(async move { queue.cast(vote(item, None)).await });
     until_blocked(&tally.pool, "").await;
     // Others draw ids meanwhile.
-    sqlx::query("select nextval('vote_id_seq') from generate_series(1, 10)")
-        .execute(&tally.pool)
-        .await
-        .expect("ids");
+    let draw_ids = async || {
+        sqlx::query("select nextval('vote_id_seq') from generate_series(1, 10)")
+            .execute(&tally.pool)
+            .await
+            .expect("ids");
+    };
+    draw_ids().await;
     progress.note().await.expect("Postgres answers");
     assert_eq!(least_counted().await, 1, "a batch is under way");
-    blocker.rollback().await.expect("a rollback");
+    // A note waits a while for the end of a batch.
+    let noted_from: String = sqlx::query_scalar("select clock_timestamp()::text")
+        .fetch_one(&tally.pool)
+        .await
+        .expect("Postgres answers");
+    let end_batch = async {
+        eventually("the note has read how far ids are drawn", async || {
+            let has_read: bool = sqlx::query_scalar(
+                "select exists (select from pg_stat_activity
+                                where state = 'idle' and query like 'select last_value, is_called%'
+                                  and query_start > $1::timestamptz)",
+            )
+            .bind(&noted_from)
+            .fetch_one(&tally.pool)
+            .await
+            .ok()?;
+            has_read.then_some(())
+        })
+        .await;
+        blocker.rollback().await.expect("a rollback");
+    };
+    let (noted, ()) = tokio::join!(progress.note(), end_batch);
+    noted.expect("Postgres answers");
     voting.await.expect("no panic").expect("a vote");
+    let counted = least_counted().await;
+    assert!(counted > 10, "{counted}");
     live_counts.suspect_from([item], Instant::now() + Duration::from_secs(3600));
+    draw_ids().await;
     progress.note().await.expect("Postgres answers");
-    assert_eq!(least_counted().await, 1, "an item is suspect");
+    assert_eq!(least_counted().await, counted, "an item is suspect");
 }
 
 /// The server no longer knows which counts are wrong, but it knows since when.
