@@ -17,6 +17,12 @@ use crate::helpers::tally::{Tally, connected, live_counts, vote, vote_queue};
 async fn a_vote_on_a_full_item_is_refused_without_postgres_and_who_holds_one_is_answered_with_it() {
     let tally = Tally::start().await;
     let item = tally.item_with(json!({ "max_votes": 2 })).await;
+    // Eve held one of the places before, and bob has taken his vote back and cast it again.
+    for voter in ["eve", "bob"] {
+        assert_eq!(tally.vote(item, voter).await.0, StatusCode::CREATED);
+        let back = format!("/v1/items/{item}/votes/{voter}");
+        assert_eq!(tally.send(Method::DELETE, &back, None).await.0, StatusCode::OK);
+    }
     for voter in ["ada", "bob"] {
         assert_eq!(tally.vote(item, voter).await.0, StatusCode::CREATED);
     }
@@ -38,7 +44,9 @@ async fn a_vote_on_a_full_item_is_refused_without_postgres_and_who_holds_one_is_
                 (status, &problem["title"]),
                 (StatusCode::CONFLICT, &json!("Full"))
             );
-            assert_eq!(tally.vote(item, "dan").await.0, StatusCode::CONFLICT);
+            for voter in ["dan", "eve"] {
+                assert_eq!(tally.vote(item, voter).await.0, StatusCode::CONFLICT);
+            }
         };
         let ended = timeout(Duration::from_millis(500), refused).await;
         locked.rollback().await.expect("an end");

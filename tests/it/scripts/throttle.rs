@@ -75,6 +75,12 @@ async fn an_attempt_takes_a_place_in_each_of_its_windows_and_a_refused_one_in_no
         matches!(replies[..], [Some((2, 60_001..=600_000))]),
         "{replies:?}"
     );
+    // In whatever order the throttles stand.
+    let replies = throttle(&mut scripts, &keys, &[throttles[1], throttles[0]], &[vec![3, 1]]).await;
+    assert!(
+        matches!(replies[..], [Some((1, 60_001..=600_000))]),
+        "{replies:?}"
+    );
 }
 
 #[tokio::test]
