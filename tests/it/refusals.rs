@@ -4,7 +4,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
-use reqwest::StatusCode;
+use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use tally::domain::{self, ItemId, VoteRequest, VoterId};
 use tally::http::ProblemKind;
@@ -71,7 +71,12 @@ async fn a_vote_whose_statement_postgres_cancels_at_its_limit_is_not_stored() {
     let limited = tally.item_with(json!({ "max_votes": 3 })).await;
     let blocker = blocker(&tally.pool, LOCK_VOTES).await;
     // One is stored, the other decided.
-    let (stored, decided) = tokio::join!(tally.vote(item, "ada"), tally.vote(limited, "ada"));
+    let path = format!("/v1/items/{limited}/votes/ada");
+    let value = json!({ "value": 1 });
+    let (stored, decided) = tokio::join!(
+        tally.vote(item, "ada"),
+        tally.send(Method::PUT, &path, Some(&value))
+    );
     for answer in [stored, decided] {
         assert_refused(&tally, &answer, ProblemKind::VoteNotStored, "no").await;
     }

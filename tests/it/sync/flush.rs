@@ -9,8 +9,9 @@ use tally::app::{self, StoreUrls};
 use tally::domain::ItemId;
 use tally::ledger::Role;
 use tally::live::{KeyPrefix, Scan, ScanPage};
-use tally::sync::{Repair, SyncOptions};
+use tally::sync::{Repair, Schedule, SyncOptions, Worker};
 use testkit::proxy::Proxy;
+use tokio::sync::oneshot;
 
 use super::{command, epoch, unsaved};
 use crate::helpers::eventually;
@@ -443,6 +444,24 @@ async fn two_workers_share_one_scan_without_missing_a_counter() {
     .await;
 }
 
+/// A worker whose pages are one counter, with a proxy before its Redis.
+async fn behind_a_proxy(tally: &Tally) -> (Proxy, Worker) {
+    let port = tally.stores.redis.port();
+    let proxy = Proxy::start(port).await.expect("a proxy");
+    let redis_url = tally.stores.redis_login_url(Role::Worker);
+    let urls = StoreUrls {
+        database_url: tally.stores.login_url(Role::Worker),
+        redis_url: redis_url.replace(&format!(":{port}"), &format!(":{}", proxy.port())),
+        key_prefix: KeyPrefix::default(),
+    };
+    let small = SyncOptions {
+        flush_page: 1,
+        ..options()
+    };
+    let worker = app::worker(&urls, small, "test worker").expect("URLs");
+    (proxy, worker)
+}
+
 /// A scan may name an item twice, and votes come in between. Both readings are then written at once.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_item_that_a_scan_meets_twice_is_saved_as_it_was_read_last() {
@@ -453,19 +472,7 @@ async fn an_item_that_a_scan_meets_twice_is_saved_as_it_was_read_last() {
     }
     let add_to_each =
         async || futures_util::future::join_all(items.iter().map(|item| tally.add(*item, 1))).await;
-    let proxy = Proxy::start(tally.stores.redis.port()).await.expect("a proxy");
-    let (port, proxied) = (tally.stores.redis.port(), proxy.port());
-    let redis_url = tally.stores.redis_login_url(Role::Worker);
-    let urls = StoreUrls {
-        database_url: tally.stores.login_url(Role::Worker),
-        redis_url: redis_url.replace(&format!(":{port}"), &format!(":{proxied}")),
-        key_prefix: KeyPrefix::default(),
-    };
-    let small = SyncOptions {
-        flush_page: 1,
-        ..options()
-    };
-    let worker = app::worker(&urls, small, "test worker").expect("URLs");
+    let (proxy, worker) = behind_a_proxy(&tally).await;
     // Redis knows the scripts, whose texts also read counters.
     worker.flush_shared().await.expect("a flush");
     eventually("a scan meets items twice", async || {
@@ -493,6 +500,50 @@ async fn an_item_that_a_scan_meets_twice_is_saved_as_it_was_read_last() {
         (report.counters > items.len()).then_some(())
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_is_told_to_stop_ends_its_scan_with_the_pages_that_it_has() {
+    let tally = Tally::start().await;
+    let mut items = Vec::new();
+    for _ in 0..50 {
+        items.push(tally.item("x").await);
+    }
+    let (proxy, worker) = behind_a_proxy(&tally).await;
+    worker.enter_epoch().await.expect("an epoch");
+    worker.flush_shared().await.expect("a flush");
+    futures_util::future::join_all(items.iter().map(|item| tally.add(*item, 1))).await;
+    let schedule = Schedule {
+        address_retention: Duration::from_secs(86_400),
+        scan_every: Duration::from_secs(86_400),
+        flush_every: Duration::from_secs(3600),
+        audit_cron: "0 0 0 1 1 *".to_owned(),
+        // Only its first scan, which begins at once, can save anything.
+        last_flush_limit: Duration::ZERO,
+    };
+    let (stop, stopped) = oneshot::channel::<()>();
+    let (tell, told) = oneshot::channel::<()>();
+    let stopped = async {
+        drop(stopped.await);
+        drop(tell);
+    };
+    let stop_in_the_scan = async {
+        proxy.trap("HMGET", false).await;
+        drop(stop);
+        drop(told.await);
+        proxy.release();
+    };
+    // The trap is set first.
+    let ((), ended) = tokio::join!(stop_in_the_scan, tally::sync::run(worker, &schedule, stopped));
+    ended.expect("it ends well");
+    let saved: i64 = sqlx::query_scalar("select sum(vote_count)::bigint from item")
+        .fetch_one(&tally.pool)
+        .await
+        .expect("Postgres answers");
+    assert!((1..50).contains(&saved), "{saved}");
+    for item in items {
+        tally.assert_exact_when_quiescent(item).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
