@@ -93,9 +93,14 @@ impl Batches {
         self.0.fetch_or(1, Ordering::SeqCst);
     }
 
+    /// Whether one is.
+    pub fn is_under_way(&self) -> bool {
+        self.0.load(Ordering::SeqCst) % 2 == 1
+    }
+
     /// The batch has ended: its votes are counted, or their items are suspect.
     pub fn end(&self) {
-        if self.0.load(Ordering::SeqCst) % 2 == 1 {
+        if self.is_under_way() {
             self.0.fetch_add(1, Ordering::SeqCst);
         }
     }

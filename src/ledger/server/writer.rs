@@ -213,10 +213,13 @@ impl VoteWriter {
     }
 }
 
-/// Ended between two batches: nothing that was stored over the connection is uncertain.
+/// Ended between two batches, nothing that was stored over the connection is uncertain. Ended while a
+/// stored batch is being counted, it is left to crashed-writer recovery.
 impl Drop for VoteWriter {
     fn drop(&mut self) {
-        if let Some(kept) = &mut self.kept {
+        if let Some(kept) = &mut self.kept
+            && !self.batches.is_under_way()
+        {
             kept.name.keep();
         }
     }

@@ -5,7 +5,9 @@ use serde_json::{Value, json};
 use sqlx::{Postgres, Transaction};
 use tally::domain::{ItemId, VoidingId, VoteFilter, VoterId};
 use tally::ledger::{OperatorLedger, Role};
-use tally::votes::{Direction, Voider};
+use tally::votes::{Direction, Voider, VoidingError, work_off};
+use testkit::proxy::Proxy;
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use super::assert_rules_hold;
@@ -14,7 +16,7 @@ use crate::helpers::programs::{TALLY, command_as, run, start, text};
 use crate::helpers::stores::{
     blocker, cut_blocked, pass_next_vote_id, refuse, refuse_no_more, until_blocked,
 };
-use crate::helpers::tally::{Tally, connected, live_counts};
+use crate::helpers::tally::{Tally, connected, live_counts, redis};
 
 /// Runs `tally void` with these arguments. Returns whether it did well, and the answer.
 pub async fn void(tally: &Tally, arguments: &[&str]) -> (bool, Value) {
@@ -631,4 +633,43 @@ async fn poll(tally: &Tally, max_choices: i64) -> (Value, [ItemId; 2]) {
 async fn turnout(tally: &Tally, poll: &Value) -> i64 {
     let (_, shown) = tally.get(&format!("/v1/polls/{poll}")).await;
     shown["voter_count"].as_i64().expect("a number")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_chunk_whose_counting_is_cut_off_is_counted_by_recovery() {
+    let tally = Tally::start().await;
+    let item = tally.item("x").await;
+    tally.vote(item, "ada").await;
+    tally.worker().flush().await.expect("a flush");
+    let proxy = Proxy::start(tally.stores.redis.port()).await.expect("a proxy");
+    let (port, proxied) = (tally.stores.redis.port(), proxy.port());
+    let url = tally.stores.redis_login_url(Role::Operator);
+    let redis = redis(&url.replace(&format!(":{port}"), &format!(":{proxied}")));
+    let ledger = OperatorLedger::new(&tally.stores.login_url(Role::Operator), "test").expect("a URL");
+    let filter = VoteFilter {
+        item_id: Some(item),
+        ..VoteFilter::default()
+    };
+    let until = ledger.last_vote().await.expect("Postgres answers");
+    let id = ledger
+        .create_voiding(&filter, "x", until)
+        .await
+        .expect("a voiding");
+    let (stop, stopped) = oneshot::channel::<()>();
+    let working = tokio::spawn(async move {
+        let stopped = async { drop(stopped.await) };
+        work_off(&ledger, &redis, id, Direction::Void, stopped, |_| {}).await
+    });
+    // The call that counts the chunk never arrives.
+    proxy.trap(&format!("tally:{{{item}}}"), false).await;
+    drop(stop);
+    let ended = working.await.expect("no panic");
+    assert!(matches!(ended, Err(VoidingError::Stopped)), "{ended:?}");
+    proxy.cut();
+    let worker = tally.worker();
+    eventually("its connection is gone", async || {
+        worker.recover_crashed_writers().await.expect("the stores answer")
+    })
+    .await;
+    tally.assert_exact_when_quiescent(item).await;
 }

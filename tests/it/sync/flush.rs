@@ -503,7 +503,7 @@ async fn an_item_that_a_scan_meets_twice_is_saved_as_it_was_read_last() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_that_is_told_to_stop_ends_its_scan_with_the_pages_that_it_has() {
+async fn a_worker_that_is_asked_to_stop_ends_its_scan_with_the_pages_that_it_has() {
     let tally = Tally::start().await;
     let mut items = Vec::new();
     for _ in 0..50 {
@@ -522,15 +522,15 @@ async fn a_worker_that_is_told_to_stop_ends_its_scan_with_the_pages_that_it_has(
         last_flush_limit: Duration::ZERO,
     };
     let (stop, stopped) = oneshot::channel::<()>();
-    let (tell, told) = oneshot::channel::<()>();
+    let (sees, seen) = oneshot::channel::<()>();
     let stopped = async {
         drop(stopped.await);
-        drop(tell);
+        drop(sees);
     };
     let stop_in_the_scan = async {
         proxy.trap("HMGET", false).await;
         drop(stop);
-        drop(told.await);
+        drop(seen.await);
         proxy.release();
     };
     // The trap is set first.
