@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use sqlx::{Postgres, Transaction};
 use tally::domain::{ItemId, VoidingId, VoteFilter, VoterId};
 use tally::ledger::{OperatorLedger, Role};
-use tally::votes::{Direction, Voider, VoidingError, work_off};
+use tally::votes::{self, Direction, Voider, VoidingError};
 use testkit::proxy::Proxy;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
@@ -658,7 +658,7 @@ async fn a_chunk_whose_counting_is_cut_off_is_counted_by_recovery() {
     let (stop, stopped) = oneshot::channel::<()>();
     let working = tokio::spawn(async move {
         let stopped = async { drop(stopped.await) };
-        work_off(&ledger, &redis, id, Direction::Void, stopped, |_| {}).await
+        votes::work_off(&ledger, &redis, id, Direction::Void, stopped, |_| {}).await
     });
     // The call that counts the chunk never arrives.
     proxy.trap(&format!("tally:{{{item}}}"), false).await;
