@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep};
 
 use super::verdict::{Finding, Looks, Verdict, verdict};
 use super::{SyncError, Worker};
-use crate::domain::{ActKind, ActOutcome, ItemId, Moment, NewAct};
+use crate::domain::{ActKind, ActOutcome, ItemId, NewAct};
 use crate::ledger::{AuditRow, Job, JobLease, LedgerError};
 use crate::telemetry::name;
 
@@ -105,28 +105,6 @@ impl Worker {
             return Ok(None);
         };
         run.end_with(self.repair_under(run.lease())).await.map(Some)
-    }
-
-    /// The same; `None` also if another audit has ended well since [`Worker::last_audit`] was `last`.
-    ///
-    /// # Errors
-    /// As [`Worker::audit`].
-    pub async fn audit_unless_done_since(
-        &self,
-        last: Option<Moment>,
-    ) -> Result<Option<AuditReport>, SyncError> {
-        if self.last_audit().await? != last {
-            return Ok(None);
-        }
-        self.audit_unless_taken().await
-    }
-
-    /// When an audit that repairs last ended well, by Postgres' clock.
-    ///
-    /// # Errors
-    /// When Postgres is unavailable.
-    pub async fn last_audit(&self) -> Result<Option<Moment>, SyncError> {
-        Ok(self.ledger.last_success(Job::Audit).await?)
     }
 
     async fn repair_under(&self, lease: &JobLease) -> Result<(AuditReport, Value), SyncError> {

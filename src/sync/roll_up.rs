@@ -40,10 +40,13 @@ impl Worker {
     pub async fn until_roll_up(&self, every: Duration) {
         let due = Instant::now() + every.mul_f64(rand::random_range(0.75..1.25));
         while Instant::now() < due && !self.is_stopping() {
+            let lag = {
+                // A look that hangs is a roll-up that hangs.
+                let _pass = self.watch.begin("roll_up");
+                self.ledger.watermark_lag().await
+            };
             // Without Postgres it waits for its time: the roll-up says what fails.
-            if let Ok(lag) = self.ledger.watermark_lag().await
-                && has_grown(lag, &self.left_ids)
-            {
+            if lag.is_ok_and(|lag| has_grown(lag, &self.left_ids)) {
                 return;
             }
             sleep(LAG_LOOK_EVERY.min(due.saturating_duration_since(Instant::now()))).await;

@@ -223,30 +223,28 @@ impl Audits {
         }
     }
 
-    /// Audits as the schedule wants it, unless another worker does so this time.
+    /// Audits as the schedule wants it.
     async fn in_its_time(&self) {
         let Ok(_guard) = self.running.try_lock() else {
             tracing::warn!("the audit before is still running: this one is left out");
             return;
         };
-        let last = self.worker.last_audit().await;
         sleep(AUDIT_SPREAD.mul_f64(rand::random_range(0.0..1.0))).await;
-        self.note(async { self.worker.audit_unless_done_since(last?).await })
-            .await;
+        self.audit().await;
     }
 
     /// Audits because someone asked for it; while one is under way, not yet.
     pub async fn asked(&self) {
         if let Ok(_guard) = self.running.try_lock() {
-            self.note(self.worker.audit_unless_taken()).await;
+            self.audit().await;
         }
     }
 
-    async fn note(&self, audit: impl Future<Output = Result<Option<AuditReport>, SyncError>>) {
+    async fn audit(&self) {
         let _pass = self.worker.watch.begin("audit");
-        match audit.await {
+        match self.worker.audit_unless_taken().await {
             Ok(Some(report)) => log_audit(&report),
-            // Another worker is at it, or has been.
+            // Another worker is at it.
             Ok(None) => {}
             Err(error) => {
                 metrics::counter!(name::JOB_FAILURES, "job" => "audit").increment(1);

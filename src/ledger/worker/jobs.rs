@@ -161,20 +161,6 @@ impl WorkerLedger {
         })
     }
 
-    /// When a run of the job last ended well, by Postgres' clock.
-    ///
-    /// # Errors
-    /// When Postgres is unavailable.
-    pub async fn last_success(&self, job: Job) -> Result<Option<Moment>, LedgerError> {
-        let succeeded_at = sqlx::query_scalar!(
-            "select (extract(epoch from succeeded_at) * 1000000)::bigint from job where name = $1",
-            job.name()
-        )
-        .fetch_one(&self.database.pool)
-        .await?;
-        Ok(succeeded_at.map(Moment::from_micros))
-    }
-
     /// Renews a lease from now on.
     ///
     /// # Errors

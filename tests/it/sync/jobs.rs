@@ -568,18 +568,3 @@ async fn commands_wait_for_a_worker_that_is_at_its_job_unless_they_only_read() {
     let done = "select count(*) from job_run where job = 'audit' and outcome = 'done'";
     assert_eq!(number(&tally.pool, done).await, 3);
 }
-
-#[tokio::test(flavor = "multi_thread")]
-async fn an_audit_of_the_schedule_is_left_out_if_another_worker_has_audited_meanwhile() {
-    let tally = Tally::start().await;
-    let (first, second) = (tally.worker(), tally.worker());
-    let last = second.last_audit().await.expect("Postgres answers");
-    let audit = first.audit_unless_done_since(last).await;
-    assert!(audit.expect("an audit").is_some(), "none has audited");
-    let audit = second.audit_unless_done_since(last).await;
-    assert_eq!(audit.expect("Postgres answers"), None);
-    // The next time.
-    let last = second.last_audit().await.expect("Postgres answers");
-    let audit = second.audit_unless_done_since(last).await;
-    assert!(audit.expect("an audit").is_some());
-}
