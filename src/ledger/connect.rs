@@ -32,8 +32,8 @@ pub const OPERATOR_POOL_LIMIT_CONNECTIONS: u32 = 2;
 /// Postgres' connections are for votes.
 const OPERATOR_IDLE_LIMIT: Duration = Duration::from_secs(30);
 
-/// How long a transaction may be idle before Postgres ends it. The audit's transaction holds
-/// row locks that every flush waits for, and its worker may be stopped or cut off.
+/// How long a transaction may be idle before Postgres ends it. A roll-up's
+/// keeps the job and the watermark, and its worker may be stopped or cut off.
 pub(crate) const IDLE_TRANSACTION_LIMIT: Duration = Duration::from_secs(5);
 
 /// Settings of each of Tally's connections.
@@ -72,7 +72,7 @@ pub(crate) const WRITER_KEEPALIVE: [(&str, &str); 4] = [
 ];
 
 /// How long a statement of the sync worker waits for a lock. Then it leaves the locked rows
-/// for later. Flushes and roll-ups hold row locks for less.
+/// for later. Flushes hold row locks for less.
 pub const LOCK_LIMIT: Duration = Duration::from_millis(500);
 
 /// Where Postgres is, and a pool of connections to it. Cheap to clone.

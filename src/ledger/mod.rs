@@ -35,6 +35,6 @@ pub use server::{
 pub(crate) use server::{ITEM_CACHE_LIMIT_ITEMS, NAMES_LIMIT_ITEMS};
 pub use worker::{
     AuditRow, BrokenPage, DEADLOCK_LIMIT_TRIES, EndedPass, EpochNumber, Heartbeat, IDEMPOTENCY_KEY_AGE,
-    JOB_LEASE_LIFE, Job, JobLease, Progress, ROLL_UP_LIMIT_IDS, RebuiltCount, RolledUp, RunOutcome, Saved,
-    Taken, WORKER_LIMIT_SILENCE, WorkerLedger, WriterProgress,
+    JOB_LEASE_LIFE, Job, JobLease, Pacing, Progress, ROLL_UP_LIMIT_IDS, RebuiltCount, RolledUp, RunOutcome,
+    Saved, Taken, WORKER_LIMIT_SILENCE, WorkerLedger, WriterProgress,
 };

@@ -128,11 +128,7 @@ impl Worker {
         self.check_owner().await?;
         self.recover_crashed_writers().await?;
         match self.roll_up().await {
-            // An open transaction of someone else's. The comparison needs none of its rows.
-            Err(SyncError::Ledger(error)) if error.is_lock_timeout() => {
-                tracing::warn!(%error, "votes were not rolled up: someone has locked rows of items");
-            }
-            // Nor does it need the watermark where it would be.
+            // The comparison does not need the watermark where it would be.
             Err(SyncError::Ledger(error @ LedgerError::Sequence(_))) => {
                 tracing::warn!(%error, "votes were not rolled up");
             }

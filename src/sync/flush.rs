@@ -21,11 +21,11 @@ pub(crate) const COLLECT_LIMIT_COUNTERS: usize = 50_000;
 /// How long the flush collects at the most. A count that changes between its reading and
 /// its mark stays unsaved, and saved counts should not wait for the end of a long scan.
 pub(crate) const COLLECT_LIMIT: Duration = Duration::from_millis(250);
-/// How long a scheduled scan writes gently: half of the second after which the next scan
+/// How long a scheduled scan writes gently: most of the second after which the next scan
 /// usually begins. A burst of writes takes both cores from the voters. Then one voter in a
 /// hundred waited 13 ms instead of 6 (10,000 items changing all the time, half of what two
 /// cores can do).
-pub(crate) const GENTLE_FOR: Duration = Duration::from_millis(500);
+pub(crate) const GENTLE_FOR: Duration = Duration::from_millis(750);
 /// How many counters a gentle scan writes at once. With 1,000, one voter in a hundred
 /// waited 10.6 ms, with 250 between 7.4 and 8.5, with 100 no less.
 pub(crate) const GENTLE_LIMIT_COUNTERS: usize = 250;

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use super::{SyncError, Worker};
-use crate::ledger::{Job, JobLease, ROLL_UP_LIMIT_IDS};
+use crate::ledger::{Job, JobLease, Pacing, ROLL_UP_LIMIT_IDS};
 use crate::telemetry::name;
 
 /// How often votes are rolled up, about. What is beyond the watermark is read for each seed
@@ -15,8 +15,8 @@ use crate::telemetry::name;
 /// often.
 pub(super) const ROLL_UP_EVERY: Duration = Duration::from_secs(5);
 /// When so many vote ids more than after the last roll-up are beyond the watermark, the next one
-/// comes early, so that exact counts have few votes to read also where many come. To read 100,000 of one item takes Postgres about 25 ms, and several times that while voters use
-/// all of the machine.
+/// comes early, so that exact counts have few votes to read also where many come. To read 100,000 of one item
+/// takes Postgres about 25 ms, and several times that while voters use all of the machine.
 const ROLL_UP_EARLY_IDS: i64 = 50_000;
 /// How often a worker looks whether there are so many.
 const LAG_LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -27,9 +27,10 @@ const VOTING_LIMIT_IDS_PER_SECOND: f64 = 1000.0;
 /// How many vote ids a chunk has while voters are at work, and until it is known
 /// whether they are: it takes about 0.05 s of CPU time.
 pub(crate) const VOTING_CHUNK_IDS: i64 = 100_000;
-/// How many times as long as a chunk took the audit rests after it while voters are
-/// at work. On two cores they kept two thirds of their rate while an audit did not rest.
-const REST_TIMES: u32 = 6;
+/// How many times as long as a chunk took the roll-up rests after it while voters are
+/// at work. The chunk itself rests for most of its time. On two cores voters kept two thirds of their
+/// rate while nothing rested.
+const REST_TIMES: u32 = 1;
 /// How long it rests at the most: what took long may have waited for a lock.
 const REST_LIMIT: Duration = Duration::from_secs(1);
 
@@ -77,10 +78,10 @@ impl Worker {
         let in_flight_after = self.in_flight_after().await?;
         let safe = self.ledger.safe_vote_id().await?.min(in_flight_after);
         let mut drawn = safe;
-        let mut chunk_ids = VOTING_CHUNK_IDS;
+        let (mut chunk_ids, mut pacing) = (VOTING_CHUNK_IDS, Pacing::Spread);
         loop {
             let started = Instant::now();
-            let rolled_up = self.ledger.roll_up_votes(lease, safe, chunk_ids).await?;
+            let rolled_up = self.ledger.roll_up_votes(lease, safe, chunk_ids, pacing).await?;
             let Some(rolled_up) = rolled_up else { break };
             (votes, chunks) = (Some(rolled_up.votes), chunks + 1);
             tracing::debug!(
@@ -99,7 +100,7 @@ impl Worker {
                 started.elapsed(),
             );
             (drawn, looked) = (rolled_up.drawn, Instant::now());
-            chunk_ids = pace.chunk_ids;
+            (chunk_ids, pacing) = (pace.chunk_ids, pace.pacing);
             sleep(pace.rest).await;
         }
         Ok(((), json!({ "chunks": chunks, "vote_total": votes })))
@@ -119,6 +120,7 @@ fn has_grown(lag_ids: i64, left_ids: &AtomicI64) -> bool {
 struct Pace {
     /// How many vote ids the next chunk has.
     chunk_ids: i64,
+    pacing: Pacing,
     /// How long to wait before it.
     rest: Duration,
 }
@@ -129,11 +131,13 @@ fn pace(drawn_ids: i64, over: Duration, took: Duration) -> Pace {
     if drawn_ids as f64 > VOTING_LIMIT_IDS_PER_SECOND * over.as_secs_f64() {
         Pace {
             chunk_ids: VOTING_CHUNK_IDS,
+            pacing: Pacing::Spread,
             rest: took.saturating_mul(REST_TIMES).min(REST_LIMIT),
         }
     } else {
         Pace {
             chunk_ids: ROLL_UP_LIMIT_IDS,
+            pacing: Pacing::AtOnce,
             rest: Duration::ZERO,
         }
     }

@@ -214,12 +214,12 @@ async fn a_batch_that_cannot_seed_a_missing_count_leaves_its_item_suspect() {
     let tally = Tally::start().await;
     let item = tally.item("x").await;
     let rename = async |from: &str, to: &str| {
-        let change = format!("alter table item rename column {from} to {to}");
+        let change = format!("alter table audited_count rename column {from} to {to}");
         let changed = sqlx::query(&change).execute(&tally.pool).await;
         changed.expect("the column has another name");
     };
     // Exact counts need it, and votes do not.
-    rename("audited_down_count", "elsewhere").await;
+    rename("down_count", "elsewhere").await;
     assert_eq!(tally.add(item, 1).await, None, "stored, and not counted");
     let mut redis = tally.stores.redis_connection().await;
     eventually("a worker is asked to rebuild the count", async || {
@@ -230,7 +230,7 @@ async fn a_batch_that_cannot_seed_a_missing_count_leaves_its_item_suspect() {
     // The saved count may be behind, and the exact one cannot be read: neither is shown.
     let (status, problem) = tally.get(&format!("/v1/items/{item}")).await;
     assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{problem}");
-    rename("elsewhere", "audited_down_count").await;
+    rename("elsewhere", "down_count").await;
     assert_eq!(tally.add(item, 1).await, Some(2));
     tally.assert_exact_when_quiescent(item).await;
 }

@@ -35,13 +35,14 @@ everyone writer_connection_knows_rules: execute
 tally_server _sqlx_migrations: select (version, checksum)
 tally_server add_ballots: execute
 tally_server api_key: select (id, name, scopes, created_at, expires_at, last_used_at, revoked_at)
+tally_server audited_count: select
 tally_server cast_votes: execute
 tally_server edit_item: execute
 tally_server edit_poll: execute
 tally_server end_api_key: execute
 tally_server idempotency_key: insert (key_hash, body_hash), select (key_hash, body_hash)
 tally_server identity: select (id)
-tally_server item: insert (name, rule_id, takes_down_votes, key), select (id, name, vote_count, counted_at, audited_count, down_count, audited_down_count, rule_id, takes_down_votes, key, is_hidden)
+tally_server item: insert (name, rule_id, takes_down_votes, key), select (id, name, vote_count, counted_at, down_count, rule_id, takes_down_votes, key, is_hidden)
 tally_server job: select, update (asked_at)
 tally_server job_run: select
 tally_server note_act: execute
@@ -62,13 +63,14 @@ tally_server watermark: select (vote_id)
 tally_server worker: select
 tally_server writer_connection: insert (name, counted_vote_id, knows_rules), select (name, counted_vote_id, knows_rules), update (counted_vote_id)
 tally_worker _sqlx_migrations: select (version, checksum)
+tally_worker audited_count: insert, select, update (vote_count, down_count)
 tally_worker broken_changes: execute
 tally_worker broken_rules: execute
 tally_worker epoch: select (number), update (number)
 tally_worker idempotency_key: delete, select (key_hash, created_at)
 tally_worker identity: select (id)
 tally_worker incarnation: delete, insert (one), select
-tally_worker item: select (id, vote_count, counted_at, audited_count, down_count, audited_down_count), update (vote_count, counted_at, audited_count, down_count, audited_down_count)
+tally_worker item: select (id, vote_count, counted_at, down_count), update (vote_count, counted_at, down_count)
 tally_worker job: select (name, fencing_number, holder, lease_until, succeeded_at, asked_at), update (fencing_number, holder, lease_until, succeeded_at, asked_at)
 tally_worker job_run: delete, insert (job, fencing_number, worker), select, update (ended_at, took_micros, outcome, details)
 tally_worker note_act: execute
@@ -84,9 +86,10 @@ tally_worker writer_connection: delete, select (name, counted_vote_id)
 tally_operator _sqlx_migrations: select (version, checksum)
 tally_operator act: select
 tally_operator api_key: insert (key_hash, name, scopes, expires_at), select (id, name, scopes, created_at, expires_at, last_used_at, revoked_at), update (expires_at)
+tally_operator audited_count: select
 tally_operator end_api_key: execute
 tally_operator identity: select (id)
-tally_operator item: select (id, vote_count, counted_at, audited_count, down_count, audited_down_count, key)
+tally_operator item: select (id, vote_count, counted_at, down_count, key)
 tally_operator note_act: execute
 tally_operator revoke_api_key: execute
 tally_operator undo_votes: execute
@@ -100,6 +103,7 @@ tally_operator vote_ids_are_new: execute
 tally_operator votes_to_void: execute
 tally_operator watermark: select (vote_id)
 tally_operator writer_connection: insert (name, counted_vote_id, knows_rules), select (name, counted_vote_id, knows_rules), update (counted_vote_id)
+tally_report audited_count: select
 tally_report item: select
 tally_report open_item: select
 tally_report open_poll: select
@@ -228,7 +232,8 @@ async fn votes_flushes_audits_rebuilds_and_epochs_work_with_each_program_under_i
     let saved = async |wanted: i64| {
         eventually(&format!("the item has {wanted}, audited"), async || {
             let row: (i64, i64, i64) = sqlx::query_as(
-                "select vote_count, audited_count, (select vote_total from watermark) from item where id = 1",
+                "select item.vote_count, audited_count.vote_count, (select vote_total from watermark)
+                 from item join audited_count on item_id = item.id where item.id = 1",
             )
             .fetch_one(&pool)
             .await
@@ -308,7 +313,8 @@ async fn each_role_is_refused_what_is_not_its_own() {
                 "delete from item",
                 "truncate item",
                 "insert into item (name, vote_count) values ('y', 7)",
-                "insert into item (name, audited_count) values ('y', 7)",
+                "insert into audited_count values (1, 7, 0)",
+                "update audited_count set vote_count = 7",
                 "update vote set value = 1",
                 "delete from vote",
                 "truncate vote",

@@ -88,6 +88,31 @@ async fn migration_0014_finds_the_down_votes_up_to_the_watermark() {
     assert_eq!(downs, [(2, 2), (0, 0), (0, 0)]);
 }
 
+#[tokio::test]
+async fn migration_0033_keeps_the_audited_counts() {
+    let stores = Stores::start().await;
+    let pool = database_of(&stores, "0033").await;
+    sqlx::raw_sql(
+        "insert into item (name, audited_count, audited_down_count)
+         values ('up', 3, 0), ('new', 0, 0), ('even', 0, 2)",
+    )
+    .execute(&pool)
+    .await
+    .expect("a former database");
+    for file in migrations()
+        .iter()
+        .filter(|file| file_name(file).starts_with("0033"))
+    {
+        run(&pool, file).await;
+    }
+    let audited: Vec<(i64, i64, i64)> =
+        sqlx::query_as("select item_id, vote_count, down_count from audited_count order by item_id")
+            .fetch_all(&pool)
+            .await
+            .expect("audited counts");
+    assert_eq!(audited, [(1, 3, 0), (3, 0, 2)]);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn after_an_upgrade_every_count_is_right_whatever_the_former_version_left_in_redis() {
     let tally = Tally::start().await;

@@ -4,13 +4,17 @@ select item.id            as "item_id!",
        item.vote_count    as "saved_count!",
        item.down_count    as "saved_downs!",
        (extract(epoch from item.counted_at) * 1000000)::bigint as "counted_at",
-       (item.audited_count + coalesce(tail.sum, 0))::bigint    as "exact_count!",
-       item.audited_down_count + tail.downs_cast - tail.downs_taken_back as "exact_downs!",
+       (coalesce(audited.vote_count, 0) + coalesce(tail.sum, 0))::bigint as "exact_count!",
+       coalesce(audited.down_count, 0) + tail.downs_cast - tail.downs_taken_back as "exact_downs!",
        coalesce(tail.in_flight_up, 0)::bigint                  as "in_flight_up!",
        coalesce(tail.in_flight_down, 0)::bigint                as "in_flight_down!",
        tail.in_flight_downs_cast                               as "in_flight_downs_cast!",
        tail.in_flight_downs_taken_back                         as "in_flight_downs_taken_back!"
 from item
+-- As in exact_counts.sql.
+left join lateral (
+    select vote_count, down_count from audited_count where audited_count.item_id = item.id offset 0
+) as audited on true
 cross join lateral (
     select sum(vote.value) as sum,
            sum(vote.value) filter (where vote.id > $2::bigint and vote.value > 0) as in_flight_up,

@@ -28,7 +28,7 @@ begin
     execute format('grant usage on schema %I to tally_server, tally_worker, tally_report, tally_operator', current_schema());
 end $$;
 
-revoke all on table item, open_item, open_poll, vote, rule, place, ballot, idempotency_key, api_key, act, vote_address, recent_change, recent_progress, voiding, voided, watermark, epoch, identity, incarnation, writer_connection, worker, job, job_run, _sqlx_migrations
+revoke all on table item, audited_count, open_item, open_poll, vote, rule, place, ballot, idempotency_key, api_key, act, vote_address, recent_change, recent_progress, voiding, voided, watermark, epoch, identity, incarnation, writer_connection, worker, job, job_run, _sqlx_migrations
     from tally_server, tally_worker, tally_report, tally_operator;
 -- What cast_votes calls; it had the grants of cast_votes before 0032.
 revoke all on function decide_votes from tally_server;
@@ -36,9 +36,9 @@ revoke all on sequence item_id_seq, vote_id_seq from tally_server, tally_worker,
 
 -- The server creates items, adds votes, and reads exact counts to seed with. It never writes
 -- the count columns, which start at their defaults.
-grant select (id, name, key, is_hidden, rule_id, takes_down_votes, vote_count, down_count, counted_at, audited_count,
-              audited_down_count),
+grant select (id, name, key, is_hidden, rule_id, takes_down_votes, vote_count, down_count, counted_at),
       insert (name, key, rule_id, takes_down_votes) on item to tally_server;
+grant select on audited_count to tally_server;
 grant select (id, item_id, value, change_number, voter_id, poll_id, number),
       insert (id, item_id, value, voter_id) on vote to tally_server;
 -- Which client a vote came from; it reads none of that.
@@ -81,8 +81,8 @@ grant select (id) on identity to tally_server, tally_worker;
 
 -- The sync worker and `tally audit` write counts and the watermark. They read votes, but not
 -- who voted.
-grant select (id, vote_count, down_count, counted_at, audited_count, audited_down_count),
-      update (vote_count, down_count, counted_at, audited_count, audited_down_count) on item to tally_worker;
+grant select (id, vote_count, down_count, counted_at), update (vote_count, down_count, counted_at) on item to tally_worker;
+grant select, insert, update (vote_count, down_count) on audited_count to tally_worker;
 grant select (id, item_id, value, change_number, created_at) on vote to tally_worker;
 -- What it sums of them for top lists.
 grant select, insert, update (ups, downs), delete on recent_change to tally_worker;
@@ -121,7 +121,8 @@ grant select (id, name, scopes, created_at, expires_at, last_used_at, revoked_at
 grant execute on function revoke_api_key, end_api_key to tally_operator;
 grant insert (voter_id, item_id, cast_from, cast_until, reason, until_vote_id, address_hashes) on voiding to tally_operator;
 grant execute on function votes_to_void, void_votes, undo_votes to tally_operator;
-grant select (id, key, vote_count, down_count, counted_at, audited_count, audited_down_count) on item to tally_operator;
+grant select (id, key, vote_count, down_count, counted_at) on item to tally_operator;
+grant select on audited_count to tally_operator;
 grant usage, select on sequence vote_id_seq to tally_operator;
 grant select (vote_id) on watermark to tally_operator;
 grant execute on function vote_ids_are_new to tally_operator;
@@ -132,6 +133,6 @@ grant select (id) on identity to tally_operator;
 
 -- Reports read all items, all votes, the rules, and what was voided and changed lately. No ballot: its hash says who
 -- had it. No address: of a voiding all but the hashes of addresses that it was for.
-grant select on item, open_item, open_poll, vote, rule, place, voided, recent_change to tally_report;
+grant select on item, audited_count, open_item, open_poll, vote, rule, place, voided, recent_change to tally_report;
 grant select (id, voter_id, item_id, cast_from, cast_until, reason, created_at, until_vote_id, done_vote_id,
               undone_vote_id) on voiding to tally_report;

@@ -12,6 +12,7 @@ mod open_transactions;
 mod recent;
 mod roll_up;
 mod rules;
+mod spread;
 
 pub use audit::AuditRow;
 pub use counts::{DEADLOCK_LIMIT_TRIES, EpochNumber, RebuiltCount, Saved};
@@ -21,6 +22,7 @@ pub use idempotency_keys::IDEMPOTENCY_KEY_AGE;
 pub use jobs::{JOB_LEASE_LIFE, Job, JobLease, RunOutcome, Taken};
 pub use roll_up::{ROLL_UP_LIMIT_IDS, RolledUp};
 pub use rules::BrokenPage;
+pub use spread::Pacing;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;

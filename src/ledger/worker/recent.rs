@@ -1,11 +1,17 @@
 //! What votes changed lately, summed by spans of time for top lists.
 
+use std::collections::BTreeMap;
+
+use sqlx::PgConnection;
+use tokio::time::Instant;
+
 use super::WorkerLedger;
-use super::jobs::JobLease;
+use super::jobs::{JobLease, hold};
 use super::roll_up::last_unused;
+use super::spread::{Pacing, Statements};
 use crate::ledger::LedgerError;
 
-/// Vote ids in one statement, at the most.
+/// Vote ids in one transaction, at the most.
 const SUM_LIMIT_IDS: i64 = 100_000;
 /// Rows that one statement takes away, at the most.
 const SHRINK_LIMIT_ROWS: i64 = 50_000;
@@ -29,26 +35,50 @@ impl WorkerLedger {
             Some(from) => from,
             None => self.begin_recent(last).await?,
         };
-        let end = last_unused(pool, from, last)
-            .await?
-            .saturating_add(SUM_LIMIT_IDS)
-            .min(last)
-            .max(from);
-        let summed = sqlx::query_file!(
-            "src/ledger/sql/sum_recent.sql",
+        let passed = last_unused(pool, from, last).await?;
+        let end = passed.saturating_add(SUM_LIMIT_IDS).min(last).max(from);
+        let changes = self.recent_changes(passed, end).await?;
+        let mut transaction = pool.begin().await?;
+        hold(&mut *transaction, lease).await?;
+        let moved = sqlx::query!(
+            "update recent_progress
+             set vote_id = $2, at = case when $2 >= (select vote_id from watermark) then now() else at end
+             where vote_id = $1",
             from,
-            end,
-            lease.number(),
-            lease.holder()
+            end
         )
-        .fetch_one(pool)
+        .execute(&mut *transaction)
         .await?;
-        if !summed.is_held {
-            return Err(lease.lost());
-        }
         // Otherwise another one has moved it, which only happens past the lease.
-        let ids = if summed.moved { end - from } else { 0 };
+        let mut ids = 0;
+        if moved.rows_affected() > 0 {
+            add_changes(&mut transaction, &changes).await?;
+            ids = end - from;
+        }
+        transaction.commit().await?;
         Ok((ids, end < last))
+    }
+
+    /// What the votes with ids beyond `after`, up to `last`, changed.
+    async fn recent_changes(&self, after: i64, last: i64) -> Result<BTreeMap<Place, Change>, LedgerError> {
+        let mut changes = BTreeMap::<Place, Change>::new();
+        let mut pieces = Statements::that_sum(last.abs_diff(after), Pacing::Spread);
+        let mut from = after;
+        while from < last {
+            let started = Instant::now();
+            let to = last.min(from.saturating_add(pieces.limit_ids()));
+            let of_piece = sqlx::query_file!("src/ledger/sql/sum_recent.sql", from, to)
+                .fetch_all(&self.database.pool)
+                .await?;
+            for one in of_piece {
+                let change = changes.entry((one.item_id, one.span)).or_default();
+                change.ups += one.ups;
+                change.downs += one.downs;
+            }
+            from = to;
+            pieces.rest_after(started.elapsed()).await;
+        }
+        Ok(changes)
     }
 
     /// Begins with the votes of the last day. Returns the last vote before them.
@@ -84,4 +114,41 @@ impl WorkerLedger {
         }
         Ok(shrunk.rows >= SHRINK_LIMIT_ROWS)
     }
+}
+
+/// An item, and the number of five minutes since 1970.
+type Place = (i64, i64);
+
+/// What votes changed.
+#[derive(Default)]
+struct Change {
+    ups: i64,
+    downs: i64,
+}
+
+/// Adds changes to those that are there, in this transaction.
+async fn add_changes(
+    connection: &mut PgConnection,
+    changes: &BTreeMap<Place, Change>,
+) -> Result<(), LedgerError> {
+    let changes: Vec<(&Place, &Change)> = changes.iter().collect();
+    let mut statements = Statements::that_write(changes.len(), Pacing::Spread);
+    for some in changes.chunks(statements.limit_rows()) {
+        let started = Instant::now();
+        let items: Vec<i64> = some.iter().map(|((item, _), _)| *item).collect();
+        let spans: Vec<i64> = some.iter().map(|((_, span), _)| *span).collect();
+        let ups: Vec<i64> = some.iter().map(|(_, change)| change.ups).collect();
+        let downs: Vec<i64> = some.iter().map(|(_, change)| change.downs).collect();
+        sqlx::query_file!(
+            "src/ledger/sql/add_recent_changes.sql",
+            &items,
+            &spans,
+            &ups,
+            &downs
+        )
+        .execute(&mut *connection)
+        .await?;
+        statements.rest_after(started.elapsed()).await;
+    }
+    Ok(())
 }

@@ -1,17 +1,19 @@
 //! The roll-up: adds votes to their items' audited counts and moves the watermark past them.
 
+use std::collections::BTreeMap;
+
 use sqlx::{PgConnection, PgExecutor};
+use tokio::time::Instant;
 
 use super::WorkerLedger;
-use super::counts::DEADLOCK_LIMIT_TRIES;
 use super::jobs::{JobLease, hold};
+use super::spread::{Pacing, Statements};
 use crate::domain::VoteId;
 use crate::ledger::LedgerError;
-use crate::ledger::error::{is_deadlock, is_lock_timeout};
 use crate::ledger::fitness::check_steps;
 
-/// Vote ids in one transaction of the roll-up, at the most. The transaction holds the row locks
-/// of its items until it ends, and the flush waits for them.
+/// Vote ids in one transaction of the roll-up, at the most. The worker has the sums of their items in
+/// memory, by calculation 50 MB of a million items.
 pub const ROLL_UP_LIMIT_IDS: i64 = 1_000_000;
 
 /// How far the roll-up is.
@@ -39,8 +41,11 @@ impl WorkerLedger {
     }
 
     /// Rolls up one chunk of the votes between the watermark and `safe_vote_id`, up to
-    /// `limit_ids` ids, in one transaction, under the lease of [`super::Job::RollUp`]. Returns `None` when there
+    /// `limit_ids` ids, under the lease of [`super::Job::RollUp`]. Returns `None` when there
     /// is nothing to roll up, or a worker of a version without leases is at it.
+    ///
+    /// The votes are summed first: none is added to those that are decided, and none changes. Then one
+    /// transaction writes the sums and moves the watermark.
     ///
     /// # Errors
     /// When the lease is lost ([`LedgerError::LeaseLost`]); when Postgres is unavailable or too slow; the watermark then stays.
@@ -49,30 +54,26 @@ impl WorkerLedger {
         lease: &JobLease,
         safe_vote_id: VoteId,
         limit_ids: i64,
+        pacing: Pacing,
     ) -> Result<Option<RolledUp>, LedgerError> {
-        let mut tries = 1;
-        loop {
-            match self.try_roll_up(lease, safe_vote_id, limit_ids).await {
-                // The transaction was rolled back: nothing of it is stored.
-                Err(LedgerError::Postgres(error))
-                    if (is_deadlock(&error) || is_lock_timeout(&error)) && tries < DEADLOCK_LIMIT_TRIES =>
-                {
-                    tracing::debug!(tries, "a flush has the rows: rolling up again");
-                    tries += 1;
-                }
-                rolled_up => return rolled_up,
-            }
+        let pool = &self.database.pool;
+        self.check_job(lease).await?;
+        let watermark = sqlx::query_scalar!("select vote_id from watermark")
+            .fetch_one(pool)
+            .await?;
+        let safe = safe_vote_id.get();
+        if safe <= watermark {
+            return Ok(None);
         }
-    }
-
-    async fn try_roll_up(
-        &self,
-        lease: &JobLease,
-        safe_vote_id: VoteId,
-        limit_ids: i64,
-    ) -> Result<Option<RolledUp>, LedgerError> {
-        let mut transaction = self.database.pool.begin().await?;
-        let rolled_up = roll_up(&mut transaction, lease, safe_vote_id, limit_ids).await;
+        let passed = last_unused(pool, watermark, safe).await?;
+        let end = safe.min(passed.saturating_add(limit_ids.min(ROLL_UP_LIMIT_IDS)));
+        let chunk = Chunk {
+            watermark,
+            end,
+            sums: self.sum_votes(passed, end, pacing).await?,
+        };
+        let mut transaction = pool.begin().await?;
+        let rolled_up = roll_up(&mut transaction, lease, &chunk, pacing).await;
         if rolled_up.is_ok() {
             transaction.commit().await?;
         // Its end is waited for: Postgres reports an error before it lets go of the watermark, and
@@ -82,33 +83,84 @@ impl WorkerLedger {
         }
         rolled_up
     }
+
+    /// The sums of the votes with ids beyond `after`, up to `last`, by item.
+    async fn sum_votes(
+        &self,
+        after: i64,
+        last: i64,
+        pacing: Pacing,
+    ) -> Result<BTreeMap<i64, Sum>, LedgerError> {
+        let mut sums = BTreeMap::<i64, Sum>::new();
+        let mut pieces = Statements::that_sum(last.abs_diff(after), pacing);
+        let mut from = after;
+        while from < last {
+            let started = Instant::now();
+            let to = last.min(from.saturating_add(pieces.limit_ids()));
+            let of_piece = sqlx::query_file!("src/ledger/sql/sum_votes.sql", from, to)
+                .fetch_all(&self.database.pool)
+                .await?;
+            for one in of_piece {
+                let sum = sums.entry(one.item_id).or_default();
+                sum.net += one.sum;
+                sum.downs += one.downs;
+                sum.votes += one.votes;
+            }
+            from = to;
+            pieces.rest_after(started.elapsed()).await;
+        }
+        Ok(sums)
+    }
 }
 
-/// Rolls up in this transaction, as [`WorkerLedger::roll_up_votes`].
+/// What a roll-up adds to the audited counts.
+struct Chunk {
+    /// The watermark before.
+    watermark: i64,
+    /// The watermark after.
+    end: i64,
+    /// By item.
+    sums: BTreeMap<i64, Sum>,
+}
+
+/// Of an item's votes in a chunk.
+#[derive(Default)]
+struct Sum {
+    net: i64,
+    downs: i64,
+    votes: i64,
+}
+
+/// Writes a chunk in this transaction, as [`WorkerLedger::roll_up_votes`].
 async fn roll_up(
     connection: &mut PgConnection,
     lease: &JobLease,
-    safe_vote_id: VoteId,
-    limit_ids: i64,
+    chunk: &Chunk,
+    pacing: Pacing,
 ) -> Result<Option<RolledUp>, LedgerError> {
     hold(&mut *connection, lease).await?;
     let watermark = sqlx::query_scalar!("select vote_id from watermark for no key update skip locked")
         .fetch_optional(&mut *connection)
         .await?;
-    // A worker of a version without leases rolls up.
-    let Some(watermark) = watermark else {
-        return Ok(None);
-    };
-    let safe = safe_vote_id.get();
-    if safe <= watermark {
+    if watermark != Some(chunk.watermark) {
+        // A worker of a version without leases rolls up.
         return Ok(None);
     }
     check_steps(&mut *connection).await?;
-    let passed = last_unused(&mut *connection, watermark, safe).await?;
-    let end = safe.min(passed.saturating_add(limit_ids.min(ROLL_UP_LIMIT_IDS)));
-    let votes = sqlx::query_file_scalar!("src/ledger/sql/roll_up_votes.sql", passed, end)
-        .fetch_one(&mut *connection)
-        .await?;
+    let end = chunk.end;
+    let sums: Vec<(i64, &Sum)> = chunk.sums.iter().map(|(item, sum)| (*item, sum)).collect();
+    let mut statements = Statements::that_write(sums.len(), pacing);
+    for some in sums.chunks(statements.limit_rows()) {
+        let started = Instant::now();
+        let items: Vec<i64> = some.iter().map(|(item, _)| *item).collect();
+        let net: Vec<i64> = some.iter().map(|(_, sum)| sum.net).collect();
+        let downs: Vec<i64> = some.iter().map(|(_, sum)| sum.downs).collect();
+        sqlx::query_file!("src/ledger/sql/add_to_audited_counts.sql", &items, &net, &downs)
+            .execute(&mut *connection)
+            .await?;
+        statements.rest_after(started.elapsed()).await;
+    }
+    let votes: i64 = chunk.sums.values().map(|sum| sum.votes).sum();
     let moved = sqlx::query!(
         r#"update watermark set vote_id = $1, vote_total = vote_total + $2
                returning vote_id, vote_total, (select last_value from vote_id_seq) as "drawn!""#,

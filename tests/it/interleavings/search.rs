@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
-use tally::ledger::{ROLL_UP_LIMIT_IDS, WorkerLedger};
+use tally::ledger::{Pacing, ROLL_UP_LIMIT_IDS, WorkerLedger};
 use tokio::sync::RwLock;
 
 use crate::helpers::tally::roll_up_lease;
@@ -49,7 +49,7 @@ pub(super) async fn search(
                         let _alone = roll_ups.write().await;
                         let safe = ledger.safe_vote_id().await.expect("a safe id");
                         ledger
-                            .roll_up_votes(&lease, safe, ROLL_UP_LIMIT_IDS)
+                            .roll_up_votes(&lease, safe, ROLL_UP_LIMIT_IDS, Pacing::Spread)
                             .await
                             .expect("a roll-up");
                     }

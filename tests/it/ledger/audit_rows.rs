@@ -1,6 +1,7 @@
 //! What an audit and a seed read of items' votes, against a model of a few lines.
 
 use tally::domain::{Count, ItemId, VoteId};
+use tally::ledger::Pacing;
 
 use super::items;
 use crate::helpers::stores::Stores;
@@ -98,7 +99,11 @@ async fn rows_of_an_audit_have_the_exact_counts_and_those_in_flight_wherever_the
             let one = exact.iter().find(|one| one.item_id == *id).expect("the item");
             assert_eq!(one.count, raised + -lowered, "watermark {watermark}");
         }
-        match ledger.roll_up_votes(&lease, safe, 3).await.expect("a roll-up") {
+        match ledger
+            .roll_up_votes(&lease, safe, 3, Pacing::Spread)
+            .await
+            .expect("a roll-up")
+        {
             Some(_) => watermark = (watermark + 3).min(ROWS.len()),
             None => break,
         }

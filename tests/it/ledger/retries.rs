@@ -5,9 +5,9 @@ use sqlx::PgPool;
 use tally::domain::{CountToSave, Revision};
 use tally::ledger::{DEADLOCK_LIMIT_TRIES, LedgerError, Role};
 
-use super::{item, vote};
+use super::item;
 use crate::helpers::stores::Stores;
-use crate::helpers::tally::{ledger, roll_up_lease, server_ledger};
+use crate::helpers::tally::{ledger, server_ledger};
 
 const DEADLOCK: &str = "40P01";
 const LOCK_TIMEOUT: &str = "55P03";
@@ -74,41 +74,6 @@ async fn a_save_that_postgres_ends_for_a_deadlock_is_tried_again_and_one_that_fa
     assert_eq!(writes(&pool).await, 1);
     let item = server.item_reader().read(&[x]).await.expect("Postgres").remove(0);
     assert_eq!(item.saved_count, 3.into());
-}
-
-#[tokio::test]
-async fn a_roll_up_that_waits_for_others_is_tried_again_and_one_that_fails_otherwise_is_not() {
-    let stores = Stores::start().await;
-    let (pool, ledger) = (stores.pool(), ledger(&stores.database_url));
-    let lease = roll_up_lease(&ledger).await;
-    let server = server_ledger(&stores.database_url);
-    let x = item(&server).await;
-    let tries = i64::from(DEADLOCK_LIMIT_TRIES);
-    let roll_up = async || {
-        server.writer().insert(&[vote(x, None)]).await.expect("a vote");
-        let safe = ledger.safe_vote_id().await.expect("a safe id");
-        ledger.roll_up_votes(&lease, safe, 100).await
-    };
-    for code in [DEADLOCK, LOCK_TIMEOUT] {
-        fail(&pool, code, tries - 1).await;
-        assert!(roll_up().await.expect("the last try").is_some(), "{code}");
-        assert_eq!(writes(&pool).await, tries, "{code}");
-        fail(&pool, code, tries).await;
-        assert!(roll_up().await.is_err(), "{code}");
-        assert_eq!(writes(&pool).await, tries, "{code}");
-    }
-    fail(&pool, REFUSED, 1).await;
-    assert!(roll_up().await.is_err());
-    assert_eq!(writes(&pool).await, 1);
-    // Nothing of those that failed is stored.
-    let rolled_up = roll_up().await.expect("a roll-up").expect("votes");
-    assert_eq!(rolled_up.votes, 6);
-    let audited: i64 = sqlx::query_scalar("select audited_count from item where id = $1")
-        .bind(x.get())
-        .fetch_one(&pool)
-        .await
-        .expect("Postgres answers");
-    assert_eq!(audited, 6);
 }
 
 /// A restart of Postgres ends a kept connection, and to read again over another does no harm. A read

@@ -1,9 +1,10 @@
 //! The audit's roll-ups, while votes are cast and counts are saved and read.
 
 use tally::domain::{Count, CountToSave, ItemId, Revision};
-use tally::ledger::ROLL_UP_LIMIT_IDS;
+use tally::ledger::{Pacing, ROLL_UP_LIMIT_IDS, Saved};
 
 use super::{item, items, vote};
+use crate::helpers::eventually;
 use crate::helpers::stores::{Stores, blocker};
 use crate::helpers::tally::{ledger, roll_up_lease, server_ledger};
 
@@ -39,20 +40,64 @@ async fn saves_and_roll_ups_that_race_for_the_same_items_lose_nothing_of_each_ot
         let safe = ledger.safe_vote_id().await.expect("a safe id");
         // In chunks that end in the middle of the items.
         while ledger
-            .roll_up_votes(&lease, safe, 70)
+            .roll_up_votes(&lease, safe, 70, Pacing::Spread)
             .await
             .expect("a roll-up")
             .is_some()
         {}
     }
     saving.await.expect("no panic");
-    let wrong: i64 =
-        sqlx::query_scalar("select count(*) from item where audited_count <> $1 or vote_count <> 200")
-            .bind(rounds)
-            .fetch_one(&pool)
-            .await
-            .expect("a count");
+    let wrong: i64 = sqlx::query_scalar(
+        "select count(*) from item join audited_count on item_id = item.id
+             where audited_count.vote_count <> $1 or item.vote_count <> 200",
+    )
+    .bind(rounds)
+    .fetch_one(&pool)
+    .await
+    .expect("a count");
     assert_eq!(wrong, 0);
+}
+
+/// A roll-up holds its rows for up to half a second.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_save_does_not_wait_for_a_roll_up_of_its_item() {
+    let stores = Stores::start().await;
+    let ledger = ledger(&stores.database_url);
+    let lease = roll_up_lease(&ledger).await;
+    let pool = stores.pool();
+    let x = items(&pool, 1).await[0];
+    sqlx::query("insert into vote (item_id) values ($1)")
+        .bind(x.get())
+        .execute(&pool)
+        .await
+        .expect("a vote");
+    let safe = ledger.safe_vote_id().await.expect("a safe id");
+    let rolling_up = blocker(&pool, &format!("insert into audited_count values ({x}, 0, 0)")).await;
+    let waiting = tokio::spawn({
+        let ledger = ledger.clone();
+        async move { ledger.roll_up_votes(&lease, safe, 1, Pacing::Spread).await }
+    });
+    eventually("it has all that it writes but this row", async || {
+        let waits: bool = sqlx::query_scalar(
+            "select exists (select from pg_stat_activity where wait_event_type = 'Lock' and query like '%audited_count%')",
+        )
+        .fetch_one(&pool)
+        .await
+        .ok()?;
+        (waits || waiting.is_finished()).then_some(())
+    })
+    .await;
+    let epoch = ledger.epoch_number().await.expect("an epoch");
+    let count = CountToSave {
+        item_id: x,
+        count: 1.into(),
+        revision: Revision::from_micros(1),
+    };
+    let saved = ledger.save_counts(&[count], epoch).await.expect("a save");
+    assert_eq!(saved, Saved::All);
+    rolling_up.rollback().await.expect("an end");
+    // It may have waited for too long.
+    let _ = waiting.await.expect("no panic");
 }
 
 #[tokio::test]
@@ -71,7 +116,7 @@ async fn a_roll_up_leaves_the_rest_to_the_next_and_gives_way_to_another() {
     let safe = ledger.safe_vote_id().await.expect("a safe id");
     let roll_up = async |limit_ids| {
         let rolled_up = ledger
-            .roll_up_votes(&lease, safe, limit_ids)
+            .roll_up_votes(&lease, safe, limit_ids, Pacing::Spread)
             .await
             .expect("a roll-up");
         rolled_up.map(|rolled_up| (rolled_up.watermark.get(), rolled_up.votes))
@@ -118,7 +163,7 @@ async fn the_watermark_waits_for_a_transaction_that_drew_an_earlier_id() {
     let safe = waiting.await.expect("no panic").expect("a safe id");
     assert_eq!(safe.get(), 2);
     let rolled_up = ledger
-        .roll_up_votes(&lease, safe, ROLL_UP_LIMIT_IDS)
+        .roll_up_votes(&lease, safe, ROLL_UP_LIMIT_IDS, Pacing::Spread)
         .await
         .expect("a roll-up")
         .expect("votes");
@@ -129,7 +174,7 @@ async fn the_watermark_waits_for_a_transaction_that_drew_an_earlier_id() {
     );
     assert_eq!(
         ledger
-            .roll_up_votes(&lease, safe, ROLL_UP_LIMIT_IDS)
+            .roll_up_votes(&lease, safe, ROLL_UP_LIMIT_IDS, Pacing::Spread)
             .await
             .expect("a roll-up"),
         None
@@ -150,7 +195,7 @@ async fn exact_counts_stay_exact_while_audits_roll_up_the_votes() {
             for _ in 0..100 {
                 let safe = ledger.safe_vote_id().await.expect("a safe id");
                 ledger
-                    .roll_up_votes(&lease, safe, ROLL_UP_LIMIT_IDS)
+                    .roll_up_votes(&lease, safe, ROLL_UP_LIMIT_IDS, Pacing::Spread)
                     .await
                     .expect("a roll-up");
             }
@@ -194,7 +239,7 @@ async fn down_votes_are_the_same_before_and_after_they_are_rolled_up_and_in_betw
         assert_eq!(exact().await, Count { net: -2, downs: 2 });
         // Two ids at a time: a down-vote and what takes it back in different ones.
         if ledger
-            .roll_up_votes(&lease, safe, 2)
+            .roll_up_votes(&lease, safe, 2, Pacing::Spread)
             .await
             .expect("a roll-up")
             .is_none()
@@ -202,7 +247,7 @@ async fn down_votes_are_the_same_before_and_after_they_are_rolled_up_and_in_betw
             break;
         }
     }
-    let audited: (i64, i64) = sqlx::query_as("select audited_count, audited_down_count from item")
+    let audited: (i64, i64) = sqlx::query_as("select vote_count, down_count from audited_count")
         .fetch_one(&pool)
         .await
         .expect("an item");

@@ -2,7 +2,7 @@
 
 use sqlx::{Executor, PgPool};
 use tally::domain::{ItemId, NewVote};
-use tally::ledger::{InsertError, JobLease, LedgerError, RolledUp, ServerLedger, WorkerLedger};
+use tally::ledger::{InsertError, JobLease, LedgerError, Pacing, RolledUp, ServerLedger, WorkerLedger};
 
 use super::{item, vote};
 use crate::helpers::stores::Stores;
@@ -54,7 +54,7 @@ impl Ledger {
         let mut chunks = Vec::new();
         while let Some(chunk) = self
             .worker
-            .roll_up_votes(&self.lease, safe, 1000)
+            .roll_up_votes(&self.lease, safe, 1000, Pacing::Spread)
             .await
             .expect("a roll-up")
         {
@@ -118,7 +118,7 @@ async fn votes_are_not_rolled_up_while_their_sequence_gives_out_blocks_of_ids() 
     let safe = ledger.worker.safe_vote_id().await.expect("a safe id");
     let error = ledger
         .worker
-        .roll_up_votes(&ledger.lease, safe, 1000)
+        .roll_up_votes(&ledger.lease, safe, 1000, Pacing::Spread)
         .await
         .expect_err("blocks");
     assert!(matches!(error, LedgerError::Sequence(_)), "{error}");
@@ -144,7 +144,10 @@ async fn a_roll_up_ends_without_effect_if_the_sequence_is_set_back_meanwhile() {
     }
     let safe = ledger.worker.safe_vote_id().await.expect("a safe id");
     ledger.set_last(1).await;
-    let error = ledger.worker.roll_up_votes(&ledger.lease, safe, 1000).await;
+    let error = ledger
+        .worker
+        .roll_up_votes(&ledger.lease, safe, 1000, Pacing::Spread)
+        .await;
     let error = error.expect_err("it was set back");
     assert!(error.to_string().contains("set back to 1"), "{error}");
     writer.insert(&[ledger.vote(None)]).await.expect("an insert");

@@ -5,7 +5,7 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 use serde_json::json;
 use sqlx::PgPool;
-use tally::ledger::{Job, LedgerError, Role, RunOutcome, WorkerLedger};
+use tally::ledger::{Job, LedgerError, Pacing, Role, RunOutcome, WorkerLedger};
 use tally::sync::{Repair, SyncError};
 use testkit::clock::Clock;
 use testkit::stores::temporary_folder;
@@ -158,7 +158,10 @@ async fn after_a_takeover_by(taker: impl FnOnce(&Stores, &WorkerLedger) -> Worke
     let safe = first.safe_vote_id().await.expect("a safe id");
     // While the lease has only run out, it is still the last one.
     run_out(&pool).await;
-    let chunk = first.roll_up_votes(&roll_up, safe, 2).await.expect("it is held");
+    let chunk = first
+        .roll_up_votes(&roll_up, safe, 2, Pacing::Spread)
+        .await
+        .expect("it is held");
     assert_eq!(chunk.expect("votes").watermark.get(), 2);
     let mut taken_over = Vec::new();
     for job in JOBS {
@@ -166,7 +169,12 @@ async fn after_a_takeover_by(taker: impl FnOnce(&Stores, &WorkerLedger) -> Worke
         taken_over.push(taken.lease.expect("it has run out"));
     }
     let is_lost = |ended: Result<(), LedgerError>| matches!(ended, Err(LedgerError::LeaseLost(_)));
-    assert!(is_lost(first.roll_up_votes(&roll_up, safe, 2).await.map(|_| ())));
+    assert!(is_lost(
+        first
+            .roll_up_votes(&roll_up, safe, 2, Pacing::Spread)
+            .await
+            .map(|_| ())
+    ));
     assert!(is_lost(first.delete_old_keys(&delete_keys).await.map(|_| ())));
     let deleted = first.delete_old_addresses(DAY, &delete_addresses).await;
     assert!(is_lost(deleted.map(|_| ())));
@@ -189,7 +197,10 @@ async fn after_a_takeover_by(taker: impl FnOnce(&Stores, &WorkerLedger) -> Worke
     }
     // The other one goes on, undisturbed.
     let [roll_up, audit, delete_keys, delete_addresses, sum_recent] = taken_over.try_into().expect("five");
-    second.roll_up_votes(&roll_up, safe, 2).await.expect("it is held");
+    second
+        .roll_up_votes(&roll_up, safe, 2, Pacing::Spread)
+        .await
+        .expect("it is held");
     second.check_job(&audit).await.expect("it is held");
     let deleted = second.delete_old_keys(&delete_keys).await.expect("it is held");
     assert_eq!(deleted, (1, false));
@@ -418,7 +429,7 @@ async fn a_worker_that_was_stopped_past_its_lease_writes_nothing_when_it_goes_on
             "{moved:?}"
         );
     }
-    let counted = number(&pool, "select audited_count from item").await;
+    let counted = number(&pool, "select vote_count from audited_count").await;
     assert_eq!(counted, 10, "each vote once");
 }
 
@@ -509,10 +520,13 @@ async fn a_clock_that_steps_moves_leases_and_lets_no_two_workers_write() {
         // The lease seems to have run out, or to end in a time that no lease has: it is taken over.
         let next = eventually("the job is taken over", async || take(other).await).await;
         let before = watermark(&pool).await;
-        let late = holder.roll_up_votes(&held, safe, 1).await;
+        let late = holder.roll_up_votes(&held, safe, 1, Pacing::Spread).await;
         assert!(matches!(late, Err(LedgerError::LeaseLost(_))), "{late:?}");
         assert_eq!(watermark(&pool).await, before);
-        other.roll_up_votes(&next, safe, 1).await.expect("it is held");
+        other
+            .roll_up_votes(&next, safe, 1, Pacing::Spread)
+            .await
+            .expect("it is held");
         assert_eq!(watermark(&pool).await, before + 1);
         assert!(
             take(holder).await.is_none(),

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use sqlx::Connection;
+use tally::ledger::Pacing;
 use tally::sync::Repair;
 use tally::votes::ProgressNotes;
 use tokio::time::Instant;
@@ -107,7 +108,10 @@ async fn what_a_dead_server_left_uncounted_is_found_by_its_ids_whatever_the_cloc
     let ledger = &tally.ledger;
     let safe = ledger.safe_vote_id().await.expect("a safe id");
     let lease = roll_up_lease(ledger).await;
-    ledger.roll_up_votes(&lease, safe, 100).await.expect("a roll-up");
+    ledger
+        .roll_up_votes(&lease, safe, 100, Pacing::Spread)
+        .await
+        .expect("a roll-up");
     let worker = tally.worker();
     let recovered = worker.recover_crashed_writers().await.expect("the stores answer");
     assert_eq!(recovered, Some(1), "not the item whose votes are counted");
