@@ -137,6 +137,27 @@ async fn count_makes_the_revision_grow_when_the_clock_does_not() {
     assert_eq!(scripts.revision().await, ahead + 1);
 }
 
+/// Redis' time stands still in a script: a count that is given twice is changed twice in one microsecond.
+#[tokio::test]
+async fn count_makes_the_revision_grow_within_one_microsecond_too() {
+    let mut scripts = Scripts::start().await;
+    scripts.seeded().await;
+    scripts.set("rev", 1).await;
+    let other = "tally:{2}";
+    let seeded = [("count", "5"), ("rev", "1"), ("snap", "100")];
+    let () = scripts
+        .connection
+        .hset_multiple(other, &seeded)
+        .await
+        .expect("a hash");
+    let keys = [INDEX, KEY, KEY, other];
+    let arguments = ["200", "nonce", LEASE_LIMIT_MS, "1", "1", "1"];
+    let replies: [Value; 3] = scripts.run(script!("count"), &keys, &arguments).await;
+    assert_eq!(replies, [6, 7, 6].map(Value::Int));
+    let once: i64 = scripts.connection.hget(other, "rev").await.expect("a revision");
+    assert_eq!(scripts.revision().await, once + 1);
+}
+
 /// Expiry and the age of what is unsaved are judged by the revision.
 #[tokio::test]
 async fn count_takes_redis_time_as_the_revision_when_the_clock_is_ahead_of_it() {
