@@ -75,7 +75,7 @@ pub async fn refuse_no_more(pool: &PgPool) {
 pub async fn pass_next_vote_id(pool: &PgPool) {
     execute(
         pool,
-        "update watermark set vote_id = (select last_value + 1 from vote_id_seq)",
+        "update watermark set vote_id = (select last_value + is_called::int from vote_id_seq)",
     )
     .await;
 }

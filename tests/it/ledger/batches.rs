@@ -234,14 +234,24 @@ async fn a_batch_of_which_one_id_is_not_beyond_the_watermark_is_not_stored() {
     let pool = stores.pool();
     let server = server_ledger(&stores.database_url);
     let x = item(&server).await;
+    sqlx::raw_sql(
+        "insert into rule (opens_at) values (null); insert into item (name, rule_id) values ('ruled', 1)",
+    )
+    .execute(&pool)
+    .await
+    .expect("an item");
+    let ruled = ItemId::new(x.get() + 1).expect("positive");
     for voter in [None, Some("ada")] {
         let mut writer = server.writer();
-        let batch = [vote(x, voter), vote(x, voter.map(|_| "bob"))];
+        let batch = |item| [vote(item, voter), vote(item, voter.map(|_| "bob"))];
         pass_next_vote_id(&pool).await;
-        assert!(writer.insert(&batch).await.is_err(), "{voter:?}");
-        pass_next_vote_id(&pool).await;
-        let requests = batch.map(VoteRequest::Cast);
-        assert!(writer.decide(&requests).await.is_err(), "{voter:?}");
+        assert!(writer.insert(&batch(x)).await.is_err(), "{voter:?}");
+        // First votes on items with a rule are decided by another statement.
+        for item in [x, ruled] {
+            pass_next_vote_id(&pool).await;
+            let requests = batch(item).map(VoteRequest::Cast);
+            assert!(writer.decide(&requests).await.is_err(), "{voter:?} {item}");
+        }
         let stored: i64 = sqlx::query_scalar("select count(*) from vote")
             .fetch_one(&pool)
             .await
