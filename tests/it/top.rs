@@ -263,6 +263,28 @@ async fn what_is_older_than_an_hour_is_kept_by_hours_and_what_is_older_than_a_da
     assert_eq!((left, later), (0, 0));
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_summed_up_by_hours_later_is_added_to_the_hour_that_is_there_already() {
+    let tally = Tally::start().await;
+    let item = tally.item("x").await.get();
+    const HOUR: &str = "date_bin('1 hour', now() - interval '5 hours', timestamptz 'epoch')";
+    sqlx::query(&format!(
+        "insert into recent_change (item_id, starts_at, minutes, ups, downs)
+         values ($1, {HOUR}, 60, 3, 1), ($1, {HOUR}, 5, 2, 4),
+                ($1, {HOUR} + interval '5 minutes', 5, 10, 20)"
+    ))
+    .bind(item)
+    .execute(&tally.pool)
+    .await
+    .expect("the owner may");
+    tally.worker().sum_recent().await.expect("the stores answer");
+    let rows: Vec<(i16, i64, i64)> = sqlx::query_as("select minutes, ups, downs from recent_change")
+        .fetch_all(&tally.pool)
+        .await
+        .expect("Postgres answers");
+    assert_eq!(rows, [(60, 15, 25)]);
+}
+
 /// The last hour begins with the whole of the five minutes that it began in.
 #[tokio::test(flavor = "multi_thread")]
 async fn votes_of_the_span_that_an_hour_begins_in_are_in_its_list_and_history_and_those_before_are_not() {
