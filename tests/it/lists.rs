@@ -223,6 +223,30 @@ async fn polls_are_listed_newest_first_page_by_page_each_as_it_is_shown_by_itsel
     );
 }
 
+/// The primary key has them in this order; without it they come as their rows lie.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_search_shows_items_in_the_order_of_their_ids_however_postgres_finds_them() {
+    let tally = Tally::start().await;
+    let first = tally.item("red pear").await;
+    for name in ["green pear", "blue pear"] {
+        tally.item(name).await;
+    }
+    // Its row now lies behind the others'.
+    sqlx::query("update item set name = 'yellow pear' where id = $1")
+        .bind(first.get())
+        .execute(&tally.pool)
+        .await
+        .expect("the owner may");
+    sqlx::raw_sql("alter table item drop constraint item_pkey cascade")
+        .execute(&tally.pool)
+        .await
+        .expect("the owner may");
+    let page = read(&tally, "/v1/items?search=pear&limit=2").await;
+    assert_eq!(names(&page), ["yellow pear", "green pear"]);
+    let next = format!("/v1/items?search=pear&after={}", page["next_after"]);
+    assert_eq!(names(&read(&tally, &next).await), ["blue pear"]);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_voter_holds_on_many_items_and_in_polls_is_one_request() {
     let tally = Tally::start().await;
