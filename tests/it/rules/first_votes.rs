@@ -4,10 +4,10 @@
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
-use sqlx::{PgConnection, PgExecutor};
+use sqlx::{Connection, PgConnection, PgExecutor};
 
 use super::assert_rules_hold;
-use crate::helpers::stores::{Stores, blocker};
+use crate::helpers::stores::{Stores, blocker, until_blocked};
 
 const BATCHES: u64 = 400;
 const LINES_LIMIT: usize = 6;
@@ -40,7 +40,24 @@ struct Batch {
     keep: Vec<bool>,
 }
 
+/// The outcomes, and the rows without their ids.
+type Decided = (Vec<String>, Vec<String>);
+
+/// Item, voter, value, and whether a vote that is held stays as it is.
+type Line = (i64, Option<&'static str>, i16, bool);
+
 impl Batch {
+    fn of(lines: &[Line]) -> Self {
+        let mut batch = Self::default();
+        for (item, voter, value, keep) in lines {
+            batch.items.push(*item);
+            batch.voters.push(voter.map(str::to_owned));
+            batch.values.push(*value);
+            batch.keep.push(*keep);
+        }
+        batch
+    }
+
     /// Mostly nothing but first votes on items with a limit or numbers.
     fn draw(random: &mut StdRng) -> Self {
         let mut batch = Self::default();
@@ -64,8 +81,8 @@ impl Batch {
         batch
     }
 
-    /// What a function decides: the outcomes, and the rows without their ids.
-    async fn decided_by(&self, function: &str, postgres: impl PgExecutor<'_>) -> (Vec<String>, Vec<String>) {
+    /// What a function decides.
+    async fn decided_by(&self, function: &str, postgres: impl PgExecutor<'_>) -> Decided {
         let requests: Vec<i32> = (1..).zip(&self.items).map(|(number, _)| number).collect();
         sqlx::query_as(&format!(
             "select outcomes, array(
@@ -86,6 +103,18 @@ impl Batch {
         .fetch_one(postgres)
         .await
         .unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    /// What `cast_votes` decides in this transaction, and whether at once: without `decide_votes`.
+    async fn cast(&self, transaction: &mut PgConnection) -> (Decided, bool) {
+        sqlx::query("set local track_functions = 'pl'")
+            .execute(&mut *transaction)
+            .await
+            .expect("a setting");
+        let calls = calls_of_decide_votes(&mut *transaction).await;
+        let decided = self.decided_by("cast_votes", &mut *transaction).await;
+        let is_at_once = calls_of_decide_votes(&mut *transaction).await == calls;
+        (decided, is_at_once)
     }
 }
 
@@ -135,15 +164,10 @@ async fn a_batch_of_first_votes_is_decided_as_one_request_after_the_other_is() {
         let rows_of_one = written(&mut transaction).await;
         transaction.rollback().await.expect("an end");
         let mut transaction = pool.begin().await.expect("a transaction");
-        sqlx::query("set local track_functions = 'pl'")
-            .execute(&mut *transaction)
-            .await
-            .expect("a setting");
-        let calls = calls_of_decide_votes(&mut *transaction).await;
-        let other = batch.decided_by("cast_votes", &mut *transaction).await;
+        let (other, is_at_once) = batch.cast(&mut transaction).await;
         assert_eq!(one, other, "{batch:?}");
         assert_eq!(rows_of_one, written(&mut transaction).await, "{batch:?}");
-        match calls_of_decide_votes(&mut *transaction).await == calls {
+        match is_at_once {
             true => at_once += 1,
             false => one_by_one += 1,
         }
@@ -188,4 +212,117 @@ async fn a_batch_of_first_votes_waits_for_whoever_decides_under_its_rule_and_for
     };
     let (outcomes, _) = vote.decided_by("cast_votes", &pool).await;
     assert_eq!(outcomes, ["stored"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn first_votes_are_decided_at_once_whatever_else_is_voted_and_all_other_requests_one_by_one() {
+    let stores = Stores::start().await;
+    let pool = stores.pool();
+    sqlx::raw_sql(ITEMS).execute(&pool).await.expect("items");
+    let (ada, bob, cy, dee) = (Some("ada"), Some("bob"), Some("cy"), Some("dee"));
+    // One after the other: each meets what those before it have stored.
+    let batches: [(bool, &[Line]); 14] = [
+        (true, &[(2, ada, 1, true), (2, bob, 1, true), (3, None, 1, true)]),
+        (false, &[(2, ada, 0, false)]),
+        // Others have voted on the item, and the voter on other items.
+        (true, &[(2, cy, 1, true), (4, ada, 1, true), (4, bob, -1, true)]),
+        // She has taken hers back, and he holds his.
+        (false, &[(2, ada, 1, true)]),
+        (false, &[(2, bob, 1, true)]),
+        // The second of a voter.
+        (false, &[(4, dee, 1, true), (4, dee, 1, true)]),
+        (
+            true,
+            &[
+                (4, None, 1, true),
+                (4, None, 1, true),
+                (2, dee, 1, true),
+                (3, dee, 1, true),
+            ],
+        ),
+        // Nothing is cast, on items that take down-votes and that do not.
+        (false, &[(3, ada, 0, true)]),
+        (false, &[(8, ada, 0, true)]),
+        (false, &[(8, ada, -1, true)]),
+        // Not yet, no longer, by ballot.
+        (false, &[(5, ada, 1, true)]),
+        (false, &[(6, ada, 1, true)]),
+        (false, &[(7, ada, 1, true)]),
+        // One that is decided by itself has the others decided so.
+        (false, &[(3, cy, 1, true), (2, bob, 1, true)]),
+    ];
+    for (at_once, lines) in batches {
+        let batch = Batch::of(lines);
+        let mut transaction = pool.begin().await.expect("a transaction");
+        let one = batch.decided_by("decide_votes", &mut *transaction).await;
+        transaction.rollback().await.expect("an end");
+        let mut transaction = pool.begin().await.expect("a transaction");
+        let (other, is_at_once) = batch.cast(&mut transaction).await;
+        transaction.commit().await.expect("a commit");
+        assert_eq!(one, other, "{batch:?}");
+        assert_eq!(is_at_once, at_once, "{batch:?}: {other:?}");
+    }
+    assert_rules_hold(&pool).await;
+}
+
+/// More of them than Postgres sorts in a way that leaves equal ones in their order.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_votes_of_a_long_batch_get_their_places_and_numbers_in_the_order_of_the_batch() {
+    let stores = Stores::start().await;
+    let pool = stores.pool();
+    sqlx::raw_sql(ITEMS).execute(&pool).await.expect("items");
+    let lines: Vec<Line> = [3, 2, 1]
+        .repeat(20)
+        .into_iter()
+        .map(|item| (item, None, 1, true))
+        .collect();
+    let batch = Batch::of(&lines);
+    let mut transaction = pool.begin().await.expect("a transaction");
+    let one_by_one = batch.decided_by("decide_votes", &mut *transaction).await;
+    transaction.rollback().await.expect("an end");
+    let mut transaction = pool.begin().await.expect("a transaction");
+    let (at_once, is_at_once) = batch.cast(&mut transaction).await;
+    transaction.commit().await.expect("a commit");
+    assert!(is_at_once);
+    assert_eq!(at_once, one_by_one);
+    // Three places, four places, and no limit.
+    let stored = at_once.0.iter().filter(|outcome| *outcome == "stored").count();
+    assert_eq!(stored, 3 + 4 + 20);
+    assert_rules_hold(&pool).await;
+}
+
+/// Whoever waits for a rule has none that is locked after it: no two batches wait for each other.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_of_first_votes_that_waits_for_a_rule_has_locked_none_behind_it() {
+    let stores = Stores::start().await;
+    let pool = stores.pool();
+    sqlx::raw_sql(
+        "insert into rule (id) overriding system value values (2), (1);
+         insert into item (name, rule_id) values ('one', 1), ('two', 2)",
+    )
+    .execute(&pool)
+    .await
+    .expect("items");
+    let locked = blocker(&pool, "select from rule where id = 1 for no key update").await;
+    let mut connection = PgConnection::connect(&stores.database_url)
+        .await
+        .expect("Postgres");
+    // Otherwise the rules may come in the order of their ids by chance: the second lies first.
+    sqlx::query("set enable_indexscan = off")
+        .execute(&mut connection)
+        .await
+        .expect("a setting");
+    let batch = Batch::of(&[(2, None, 1, true), (1, None, 1, true)]);
+    let look = async {
+        until_blocked(&pool, "select outcomes").await;
+        let free: Vec<i64> = sqlx::query_scalar("select id from rule for no key update skip locked")
+            .fetch_all(&pool)
+            .await
+            .expect("rules");
+        locked.rollback().await.expect("an end");
+        free
+    };
+    let ((outcomes, _), free) = tokio::join!(batch.decided_by("cast_votes", &mut connection), look);
+    assert_eq!(free, [2]);
+    assert_eq!(outcomes, ["stored", "stored"]);
 }
