@@ -4,6 +4,7 @@
 mod ballots;
 mod batches;
 mod changes;
+mod decisions;
 mod first_votes;
 mod full;
 mod idempotency;
