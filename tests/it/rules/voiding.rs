@@ -3,7 +3,7 @@
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use sqlx::{Postgres, Transaction};
-use tally::domain::{ItemId, VoidingId, VoteFilter, VoterId};
+use tally::domain::{ItemId, Moment, VoidingId, VoteFilter, VoterId};
 use tally::ledger::{OperatorLedger, Role};
 use tally::votes::{self, Direction, Voider, VoidingError};
 use testkit::proxy::Proxy;
@@ -354,26 +354,31 @@ async fn a_chunk_that_fails_again_and_again_ends_the_voiding_which_can_be_resume
 #[tokio::test(flavor = "multi_thread")]
 async fn a_chunk_of_which_one_id_is_not_beyond_the_watermark_is_not_stored() {
     let tally = Tally::start().await;
-    let item = tally.item("x").await;
-    for voter in ["ada", "bob"] {
+    let [item, other] = [tally.item("x").await, tally.item("y").await];
+    // The first id of a chunk is of one of two rows of an item.
+    for (item, voter) in [(item, "ada"), (item, "bob"), (other, "ada")] {
         tally.vote(item, voter).await;
     }
     let (ledger, mut voider) = voider(&tally).await;
-    let id = create_voiding(&ledger, &of_item(item)).await;
+    let of_all = VoteFilter {
+        cast_from: Some(Moment::from_micros(0)),
+        ..VoteFilter::default()
+    };
+    let id = create_voiding(&ledger, &of_all).await;
     let stored = async || -> i64 {
         sqlx::query_scalar("select count(*) from vote")
             .fetch_one(&tally.pool)
             .await
             .expect("Postgres answers")
     };
-    let mut expected = 2;
+    let mut expected = 3;
     for direction in [Direction::Void, Direction::Undo] {
         pass_next_vote_id(&tally.pool).await;
         assert!(voider.chunk(id, direction).await.is_err());
         assert_eq!(stored().await, expected);
         // What failed has drawn its ids.
         assert!(voider.chunk(id, direction).await.is_ok());
-        expected += 2;
+        expected += 3;
         assert_eq!(stored().await, expected);
         // Notes of what is counted need not wait for its end.
         assert!(ledger.as_server().batches_under_way().is_empty());
@@ -467,6 +472,77 @@ async fn a_voiding_and_its_undo_wait_for_a_choice_that_is_being_stored_and_then_
     );
     assert_eq!(left_void(&tally).await, ["choices"]);
     assert_eq!(turnout(&tally, &poll).await, 1);
+    assert_rules_hold(&tally.pool).await;
+}
+
+/// As a batch of votes does.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_voiding_and_its_undo_wait_for_whoever_decides_under_their_rule_and_for_nobody_else() {
+    let tally = Tally::start().await;
+    let (ledger, mut voider) = voider(&tally).await;
+    let item = tally.item_with(json!({ "max_votes": 2 })).await;
+    let other = tally.item_with(json!({ "max_votes": 2 })).await;
+    for (item, voter) in [(item, "ada"), (other, "bob")] {
+        assert_eq!(tally.vote(item, voter).await.0, StatusCode::CREATED);
+    }
+    let id = create_voiding(&ledger, &of_item(item)).await;
+    for (direction, chunk) in [
+        (Direction::Void, "select void_votes($1, 1000, 50000)"),
+        (Direction::Undo, "select undo_votes($1, 1000)"),
+    ] {
+        for (of, waits) in [(item, true), (other, false)] {
+            let rule = format!(
+                "select from rule where id = (select rule_id from item where id = {of}) for no key update"
+            );
+            let locked = blocker(&tally.pool, &rule).await;
+            let mut transaction = tally.pool.begin().await.expect("a transaction");
+            sqlx::query("set local lock_timeout = '100ms'")
+                .execute(&mut *transaction)
+                .await
+                .expect("a setting");
+            match sqlx::query(chunk).bind(id.0).execute(&mut *transaction).await {
+                // 55P03: it would have waited for the lock.
+                Err(sqlx::Error::Database(error)) if waits => {
+                    assert_eq!(error.code().as_deref(), Some("55P03"), "{direction:?}");
+                }
+                Ok(_) if !waits => {}
+                ended => panic!("{direction:?}, {of}: {ended:?}"),
+            }
+            transaction.rollback().await.expect("an end");
+            locked.rollback().await.expect("an end");
+        }
+        assert_eq!(work_off(&ledger, &mut voider, id, direction).await, 1);
+    }
+    for item in [item, other] {
+        tally.assert_exact_when_quiescent(item).await;
+    }
+    assert_rules_hold(&tally.pool).await;
+}
+
+/// Who votes under the same rules waits for each chunk.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_undo_casts_no_more_votes_again_at_a_time_than_it_is_told_and_each_once() {
+    let tally = Tally::start().await;
+    let item = tally.item("x").await;
+    for _ in 0..2 {
+        tally.add(item, 1).await;
+    }
+    let (ledger, mut voider) = voider(&tally).await;
+    let id = create_voiding(&ledger, &of_item(item)).await;
+    assert_eq!(work_off(&ledger, &mut voider, id, Direction::Void).await, 2);
+    let votes: Vec<i64> = sqlx::query_scalar("select vote_id from voided order by vote_id")
+        .fetch_all(&tally.pool)
+        .await
+        .expect("Postgres answers");
+    for vote in votes {
+        let chunk: (i64, i32) = sqlx::query_as("select up_to, voided_votes from undo_votes($1, 1)")
+            .bind(id.0)
+            .fetch_one(&tally.pool)
+            .await
+            .expect("Postgres answers");
+        assert_eq!(chunk, (vote, 1));
+    }
+    assert_eq!(tally.ledger_sum(item).await, 2);
     assert_rules_hold(&tally.pool).await;
 }
 

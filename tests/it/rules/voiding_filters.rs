@@ -31,7 +31,8 @@ fn rows() -> Vec<Row> {
             is_held: true,
         }
     };
-    (1..=36).map(row).collect()
+    // The last one takes a vote back.
+    (1..=37).map(row).collect()
 }
 
 /// Stores them, one a second, the last of them first. Of the votes of a voter on an item all but the first
@@ -202,7 +203,7 @@ async fn a_voiding_finds_the_votes_that_its_filter_says_in_chunks_of_any_size() 
                     (Some(17), None),
                     (None, Some(29)),
                     (Some(17), Some(29)),
-                    (Some(20), Some(32)),
+                    (Some(23), Some(32)),
                 ] {
                     // Rows that void come behind the last.
                     for (last, limit_votes, limit_ids) in [
