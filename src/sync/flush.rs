@@ -71,6 +71,16 @@ impl ScanMode {
             COLLECT_LIMIT_COUNTERS
         }
     }
+
+    /// How many counters a page has, about, if `page` are asked for. Redis does nothing else while it reads
+    /// one, so a gentle scan reads no more at once than it writes.
+    fn page_counters(self, page: usize) -> usize {
+        if self.is_gentle() {
+            page.min(GENTLE_LIMIT_COUNTERS)
+        } else {
+            page
+        }
+    }
 }
 
 /// Passes all of them on, no more at once than the scan takes now. Returns false when
@@ -166,7 +176,7 @@ impl Worker {
                 ScanMode::Alone(all) => self.counters.scan(all, cursor, self.options.flush_page).await?,
                 ScanMode::Shared { .. } => match self
                     .counters
-                    .claim_page(Scan::Unsaved, self.options.flush_page)
+                    .claim_page(Scan::Unsaved, scan.page_counters(self.options.flush_page))
                     .await?
                 {
                     Some(page) => page,

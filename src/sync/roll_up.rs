@@ -49,8 +49,6 @@ impl Worker {
             if let Ok(lag) = lag
                 && has_grown(lag, &self.left_ids)
             {
-                // One that fails comes early again only when as many more wait.
-                self.left_ids.store(lag, Ordering::Relaxed);
                 return;
             }
             sleep(LAG_LOOK_EVERY.min(due.saturating_duration_since(Instant::now()))).await;
@@ -109,10 +107,15 @@ impl Worker {
 
 /// Whether so many more ids are beyond the watermark than the last roll-up left there that the next
 /// one comes early. What a roll-up could not pass, such as the votes of a writer that stalls, does not
-/// bring it on again. `left_ids` follows other workers' roll-ups.
+/// bring it on again, and one that fails comes early again only when as many more wait. `left_ids` follows
+/// other workers' roll-ups.
 fn has_grown(lag_ids: i64, left_ids: &AtomicI64) -> bool {
     let left = left_ids.fetch_min(lag_ids, Ordering::Relaxed).min(lag_ids);
-    lag_ids - left >= ROLL_UP_EARLY_IDS
+    let has_grown = lag_ids - left >= ROLL_UP_EARLY_IDS;
+    if has_grown {
+        left_ids.store(lag_ids, Ordering::Relaxed);
+    }
+    has_grown
 }
 
 /// How the roll-up goes on.
@@ -154,6 +157,8 @@ mod tests {
         let looks = |lags: &[i64]| -> Vec<bool> { lags.iter().map(|lag| has_grown(*lag, &left)).collect() };
         assert_eq!(looks(&[80_000, 90_000, 129_999]), [false; 3]);
         assert_eq!(looks(&[130_000]), [true]);
+        // It failed, and is left to its time until as many more wait.
+        assert_eq!(looks(&[130_001, 179_999, 180_000]), [false, false, true]);
         // Another worker rolled up.
         assert_eq!(looks(&[10, 50_009, 50_010]), [false, false, true]);
     }

@@ -393,12 +393,12 @@ async fn a_worker_that_is_frozen_in_the_middle_of_an_audit_does_not_stop_the_oth
     let stores = Stores::start().await;
     let (_server, base) = start_server(&stores, "server").await;
     replay(&stores, "ada item\nbob item\n", &base).await;
-    // Its audit moves the watermark, and then waits for the item's row.
+    // Its audit is about to move the watermark, and waits for the item's audited count.
     let pool = stores.pool();
-    let blocker = blocker(&pool, "select from item for no key update").await;
+    let blocker = blocker(&pool, "insert into audited_count values (1, 0, 0)").await;
     let settings = [("TALLY_AUDIT_CRON", "* * * * * *"), ("TALLY_FLUSH_EVERY", "1h")];
     let stopped = start_worker(&stores, "stopped", &settings);
-    until_blocked(&pool, "-- Adds the votes").await;
+    until_blocked(&pool, "-- Adds sums of votes").await;
     stopped.freeze().await.expect("it runs");
     blocker.rollback().await.expect("a rollback");
     // Now it has locked the rows, in a transaction that does not go on.

@@ -13,7 +13,8 @@ select item.id            as "item_id!",
 from item
 -- As in exact_counts.sql.
 left join lateral (
-    select vote_count, down_count from audited_count where audited_count.item_id = item.id offset 0
+    select audited_count.vote_count, audited_count.down_count
+    from audited_count where audited_count.item_id = item.id offset 0
 ) as audited on true
 cross join lateral (
     select sum(vote.value) as sum,

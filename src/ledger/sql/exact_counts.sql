@@ -8,7 +8,9 @@ select item.id as "item_id!",
        pg_current_snapshot()::text                          as "snapshot!"
 from item
 left join lateral (
-    select vote_count, down_count from audited_count where audited_count.item_id = item.id
+    -- With the table's name: item has columns of the same names.
+    select audited_count.vote_count, audited_count.down_count
+    from audited_count where audited_count.item_id = item.id
     -- One look into the index for each item, whenever this was planned: a plan from the time when the
     -- table was empty may read all of it.
     offset 0
