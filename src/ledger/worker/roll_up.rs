@@ -57,7 +57,6 @@ impl WorkerLedger {
         pacing: Pacing,
     ) -> Result<Option<RolledUp>, LedgerError> {
         let pool = &self.database.pool;
-        self.check_job(lease).await?;
         let watermark = sqlx::query_scalar!("select vote_id from watermark")
             .fetch_one(pool)
             .await?;

@@ -206,6 +206,14 @@ async fn nothing_is_kept_without_keys_of_secret_polls_of_backends_and_of_retract
     let request = (Method::POST, votes.as_str());
     send_from(&tally, &keeping, BOT, None, request, &json!({})).await;
     assert_eq!(kept(&tally).await, 1);
+    // So it is where votes are decided, and once.
+    let path = format!("/v1/items/{limited}/votes");
+    for expected in [StatusCode::CREATED, StatusCode::OK] {
+        let (request, body) = ((Method::POST, path.as_str()), json!({ "voter_id": "cy" }));
+        let (status, answer) = send_from(&tally, &keeping, BOT, None, request, &body).await;
+        assert_eq!(status, expected, "{answer}");
+        assert_eq!(kept(&tally).await, 2);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -521,7 +521,7 @@ async fn a_voiding_and_its_undo_wait_for_whoever_decides_under_their_rule_and_fo
 
 /// Who votes under the same rules waits for each chunk.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_undo_casts_no_more_votes_again_at_a_time_than_it_is_told_and_each_once() {
+async fn an_undo_casts_no_more_votes_again_at_a_time_than_it_is_asked_to_and_each_once() {
     let tally = Tally::start().await;
     let item = tally.item("x").await;
     for _ in 0..2 {
