@@ -3,7 +3,7 @@
 -- where it was, and the roll-up had to write all its rows as fast as it could, since it held them.
 -- Programs of the version before this one must be stopped: their exact counts and roll-ups fail.
 create table audited_count (
-    -- Items without a row have no votes up to the watermark. Items are never deleted and keep their id
+    -- Items without a row have an audited count of 0. Items are never deleted and keep their id
     -- (the trigger item_is_permanent), and a foreign key would lock their rows.
     item_id    bigint primary key,
     -- The sum of the item's votes up to the watermark. Written only by the roll-up.
@@ -11,8 +11,8 @@ create table audited_count (
     -- Its down-votes up to there, written together with it.
     down_count bigint not null
 )
--- Each roll-up writes the rows of items with new votes: room in each page keeps those updates inside
--- it (HOT).
+-- Each roll-up writes the rows of items with new votes: free space in each page keeps those
+-- updates inside it (HOT).
 with (fillfactor = 50);
 
 -- No roll-up between the copy and the end of the old columns.

@@ -72,7 +72,7 @@ pub(crate) const WRITER_KEEPALIVE: [(&str, &str); 4] = [
 ];
 
 /// How long a statement of the sync worker waits for a lock. Then it leaves the locked rows
-/// for later. Flushes hold row locks for less.
+/// for later. Flushes hold row locks for less; a roll-up may hold its job and the watermark for longer.
 pub const LOCK_LIMIT: Duration = Duration::from_millis(500);
 
 /// Where Postgres is, and a pool of connections to it. Cheap to clone.

@@ -25,12 +25,17 @@ const LAG_LOOK_EVERY: Duration = Duration::from_millis(500);
 /// some 40 µs of CPU time from all parts together: below this both have time.
 const VOTING_LIMIT_IDS_PER_SECOND: f64 = 1000.0;
 /// How many vote ids a chunk has while voters are at work, and until it is known
-/// whether they are: it takes about 0.05 s of CPU time.
+/// whether they are: in one statement it took about 0.05 s of CPU time.
 pub(crate) const VOTING_CHUNK_IDS: i64 = 100_000;
 /// How many times as long as a chunk took the roll-up rests after it while voters are
 /// at work. The chunk itself rests for most of its time. On two cores voters kept two thirds of their
 /// rate while nothing rested.
 const REST_TIMES: u32 = 1;
+/// From how many vote ids beyond the watermark on a chunk is rolled up at once, also while voters are at
+/// work: spread over time, votes may come faster than they are rolled up.
+const FAR_BEHIND_IDS: i64 = 500_000;
+/// How many times as long as such a chunk took the roll-up rests after it.
+const FAR_BEHIND_REST_TIMES: u32 = 6;
 /// How long it rests at the most: what took long may have waited for a lock.
 const REST_LIMIT: Duration = Duration::from_secs(1);
 
@@ -93,6 +98,7 @@ impl Worker {
             let lag = (rolled_up.drawn.get() - rolled_up.watermark.get()).max(0);
             metrics::gauge!(name::WATERMARK_LAG).set(lag as f64);
             let pace = pace(
+                lag,
                 rolled_up.drawn.get() - drawn.get(),
                 looked.elapsed(),
                 started.elapsed(),
@@ -130,8 +136,15 @@ struct Pace {
 
 /// Pure: how to go on after a chunk that `took` so long, when voters have drawn
 /// `drawn_ids` vote ids in the time `over`.
-fn pace(drawn_ids: i64, over: Duration, took: Duration) -> Pace {
-    if drawn_ids as f64 > VOTING_LIMIT_IDS_PER_SECOND * over.as_secs_f64() {
+fn pace(lag_ids: i64, drawn_ids: i64, over: Duration, took: Duration) -> Pace {
+    let is_voting = drawn_ids as f64 > VOTING_LIMIT_IDS_PER_SECOND * over.as_secs_f64();
+    if is_voting && lag_ids > FAR_BEHIND_IDS {
+        Pace {
+            chunk_ids: VOTING_CHUNK_IDS,
+            pacing: Pacing::AtOnce,
+            rest: took.saturating_mul(FAR_BEHIND_REST_TIMES).min(REST_LIMIT),
+        }
+    } else if is_voting {
         Pace {
             chunk_ids: VOTING_CHUNK_IDS,
             pacing: Pacing::Spread,
@@ -166,15 +179,23 @@ mod tests {
     #[test]
     fn the_roll_up_rests_in_proportion_while_voters_are_at_work_and_not_at_all_without_them() {
         let (over, took) = (Duration::from_millis(500), Duration::from_millis(100));
-        let busy = pace(501, over, took);
+        let near = FAR_BEHIND_IDS;
+        let busy = pace(near, 501, over, took);
         assert_eq!(busy.rest, took * REST_TIMES);
         assert!(busy.chunk_ids < ROLL_UP_LIMIT_IDS);
-        assert_eq!(pace(501, over, Duration::from_secs(60)).rest, REST_LIMIT);
+        assert_eq!(pace(near, 501, over, Duration::from_secs(60)).rest, REST_LIMIT);
         for drawn in [0, 1, 500] {
-            let idle = pace(drawn, over, took);
+            let idle = pace(near, drawn, over, took);
             assert_eq!((idle.rest, idle.chunk_ids), (Duration::ZERO, ROLL_UP_LIMIT_IDS));
         }
         // A Postgres that went back to an older state.
-        assert_eq!(pace(-1, over, took).rest, Duration::ZERO);
+        assert_eq!(pace(near, -1, over, took).rest, Duration::ZERO);
+        // Votes come faster than they are rolled up.
+        assert_eq!(busy.pacing, Pacing::Spread);
+        let behind = pace(near + 1, 501, over, took);
+        assert_eq!(
+            (behind.pacing, behind.rest),
+            (Pacing::AtOnce, took * FAR_BEHIND_REST_TIMES)
+        );
     }
 }

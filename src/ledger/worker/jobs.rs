@@ -226,7 +226,9 @@ impl WorkerLedger {
     pub async fn give_back_jobs(&self) -> Result<(), LedgerError> {
         sqlx::query!(
             "with given_back as (
-                 update job set holder = null, lease_until = null where holder = $1
+                 update job set holder = null, lease_until = null
+                 -- One that is being written under is left: its run gives it back, or it runs out.
+                 where name = any(array(select name from job where holder = $1 for no key update skip locked))
                  returning name, fencing_number
              )
              update job_run set ended_at = clock_timestamp(), outcome = 'stopped'

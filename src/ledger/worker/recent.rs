@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use sqlx::PgConnection;
+use sqlx::{Acquire, PgConnection};
 use tokio::time::Instant;
 
 use super::WorkerLedger;
-use super::jobs::{JobLease, hold};
+use super::jobs::{JobLease, hold, micros};
 use super::roll_up::last_unused;
 use super::spread::{Pacing, Statements};
 use crate::ledger::LedgerError;
@@ -23,29 +23,33 @@ impl WorkerLedger {
     /// # Errors
     /// When the lease is lost ([`LedgerError::LeaseLost`]), or Postgres is unavailable or too slow.
     pub async fn sum_recent(&self, lease: &JobLease) -> Result<(i64, bool), LedgerError> {
-        let pool = &self.database.pool;
+        let started = Instant::now();
+        let mut connection = self.database.pool.acquire().await?;
         let progress = sqlx::query!(
             "select recent_progress.vote_id as \"from?\", watermark.vote_id as \"last!\"
              from recent_progress, watermark"
         )
-        .fetch_one(pool)
+        .fetch_one(&mut *connection)
         .await?;
         let last = progress.last;
         let from = match progress.from {
             Some(from) => from,
             None => self.begin_recent(last).await?,
         };
-        let passed = last_unused(pool, from, last).await?;
+        let passed = last_unused(&mut *connection, from, last).await?.max(from);
         let end = passed.saturating_add(SUM_LIMIT_IDS).min(last).max(from);
-        let changes = self.recent_changes(passed, end).await?;
-        let mut transaction = pool.begin().await?;
+        let changes = recent_changes(&mut connection, passed, end).await?;
+        let mut transaction = connection.begin().await?;
         hold(&mut *transaction, lease).await?;
         let moved = sqlx::query!(
             "update recent_progress
-             set vote_id = $2, at = case when $2 >= (select vote_id from watermark) then now() else at end
+             set vote_id = $2, at = case when $3 then now() - $4::bigint * interval '1 microsecond' else at end
              where vote_id = $1",
             from,
-            end
+            end,
+            // All votes up to the watermark, as it was when this began.
+            end >= last,
+            micros(started.elapsed())
         )
         .execute(&mut *transaction)
         .await?;
@@ -57,28 +61,6 @@ impl WorkerLedger {
         }
         transaction.commit().await?;
         Ok((ids, end < last))
-    }
-
-    /// What the votes with ids beyond `after`, up to `last`, changed.
-    async fn recent_changes(&self, after: i64, last: i64) -> Result<BTreeMap<Place, Change>, LedgerError> {
-        let mut changes = BTreeMap::<Place, Change>::new();
-        let mut pieces = Statements::that_sum(last.abs_diff(after), Pacing::Spread);
-        let mut from = after;
-        while from < last {
-            let started = Instant::now();
-            let to = last.min(from.saturating_add(pieces.limit_ids()));
-            let of_piece = sqlx::query_file!("src/ledger/sql/sum_recent.sql", from, to)
-                .fetch_all(&self.database.pool)
-                .await?;
-            for one in of_piece {
-                let change = changes.entry((one.item_id, one.span)).or_default();
-                change.ups += one.ups;
-                change.downs += one.downs;
-            }
-            from = to;
-            pieces.rest_after(started.elapsed()).await;
-        }
-        Ok(changes)
     }
 
     /// Begins with the votes of the last day. Returns the last vote before them.
@@ -124,6 +106,32 @@ type Place = (i64, i64);
 struct Change {
     ups: i64,
     downs: i64,
+}
+
+/// What the votes with ids beyond `after`, up to `last`, changed.
+async fn recent_changes(
+    connection: &mut PgConnection,
+    after: i64,
+    last: i64,
+) -> Result<BTreeMap<Place, Change>, LedgerError> {
+    let mut changes = BTreeMap::<Place, Change>::new();
+    let mut pieces = Statements::that_sum(last.abs_diff(after), Pacing::Spread);
+    let mut from = after;
+    while from < last {
+        let started = Instant::now();
+        let to = last.min(from.saturating_add(pieces.limit_ids()));
+        let of_piece = sqlx::query_file!("src/ledger/sql/sum_recent.sql", from, to)
+            .fetch_all(&mut *connection)
+            .await?;
+        for one in of_piece {
+            let change = changes.entry((one.item_id, one.span)).or_default();
+            change.ups += one.ups;
+            change.downs += one.downs;
+        }
+        from = to;
+        pieces.rest_after(started.elapsed()).await;
+    }
+    Ok(changes)
 }
 
 /// Adds changes to those that are there, in this transaction.

@@ -1,8 +1,9 @@
 //! The roll-up: adds votes to their items' audited counts and moves the watermark past them.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use sqlx::{PgConnection, PgExecutor};
+use sqlx::{Acquire, PgConnection, PgExecutor};
 use tokio::time::Instant;
 
 use super::WorkerLedger;
@@ -15,6 +16,10 @@ use crate::ledger::fitness::check_steps;
 /// Vote ids in one transaction of the roll-up, at the most. The worker has the sums of their items in
 /// memory, by calculation 50 MB of a million items.
 pub const ROLL_UP_LIMIT_IDS: i64 = 1_000_000;
+
+/// How old sums may be when they are written. A worker that stalls longer sums anew: what it read may be
+/// of a sequence that was set back since.
+const SUMS_LIMIT_AGE: Duration = Duration::from_secs(10);
 
 /// How far the roll-up is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +47,7 @@ impl WorkerLedger {
 
     /// Rolls up one chunk of the votes between the watermark and `safe_vote_id`, up to
     /// `limit_ids` ids, under the lease of [`super::Job::RollUp`]. Returns `None` when there
-    /// is nothing to roll up, or a worker of a version without leases is at it.
+    /// is nothing to roll up, or someone else has the watermark.
     ///
     /// The votes are summed first: none is added to those that are decided, and none changes. Then one
     /// transaction writes the sums and moves the watermark.
@@ -56,60 +61,63 @@ impl WorkerLedger {
         limit_ids: i64,
         pacing: Pacing,
     ) -> Result<Option<RolledUp>, LedgerError> {
-        let pool = &self.database.pool;
+        // One connection for all of it: sums of one Postgres never get into another.
+        let mut connection = self.database.pool.acquire().await?;
+        let started = Instant::now();
         let watermark = sqlx::query_scalar!("select vote_id from watermark")
-            .fetch_one(pool)
+            .fetch_one(&mut *connection)
             .await?;
         let safe = safe_vote_id.get();
         if safe <= watermark {
             return Ok(None);
         }
-        let passed = last_unused(pool, watermark, safe).await?;
+        let passed = last_unused(&mut *connection, watermark, safe).await?;
         let end = safe.min(passed.saturating_add(limit_ids.min(ROLL_UP_LIMIT_IDS)));
         let chunk = Chunk {
             watermark,
             end,
-            sums: self.sum_votes(passed, end, pacing).await?,
+            sums: sum_votes(&mut connection, passed, end, pacing).await?,
+            started,
         };
-        let mut transaction = pool.begin().await?;
+        let mut transaction = connection.begin().await?;
         let rolled_up = roll_up(&mut transaction, lease, &chunk, pacing).await;
         if rolled_up.is_ok() {
             transaction.commit().await?;
         // Its end is waited for: Postgres reports an error before it lets go of the watermark, and
-        // the next try would leave that to another worker.
+        // the next roll-up would take it for someone else's.
         } else if let Err(error) = transaction.rollback().await {
             tracing::debug!(%error, "a roll-up that failed was not rolled back; its connection is given up");
         }
         rolled_up
     }
+}
 
-    /// The sums of the votes with ids beyond `after`, up to `last`, by item.
-    async fn sum_votes(
-        &self,
-        after: i64,
-        last: i64,
-        pacing: Pacing,
-    ) -> Result<BTreeMap<i64, Sum>, LedgerError> {
-        let mut sums = BTreeMap::<i64, Sum>::new();
-        let mut pieces = Statements::that_sum(last.abs_diff(after), pacing);
-        let mut from = after;
-        while from < last {
-            let started = Instant::now();
-            let to = last.min(from.saturating_add(pieces.limit_ids()));
-            let of_piece = sqlx::query_file!("src/ledger/sql/sum_votes.sql", from, to)
-                .fetch_all(&self.database.pool)
-                .await?;
-            for one in of_piece {
-                let sum = sums.entry(one.item_id).or_default();
-                sum.net += one.sum;
-                sum.downs += one.downs;
-                sum.votes += one.votes;
-            }
-            from = to;
-            pieces.rest_after(started.elapsed()).await;
+/// The sums of the votes with ids beyond `after`, up to `last`, by item.
+async fn sum_votes(
+    connection: &mut PgConnection,
+    after: i64,
+    last: i64,
+    pacing: Pacing,
+) -> Result<BTreeMap<i64, Sum>, LedgerError> {
+    let mut sums = BTreeMap::<i64, Sum>::new();
+    let mut pieces = Statements::that_sum(last.abs_diff(after), pacing);
+    let mut from = after;
+    while from < last {
+        let started = Instant::now();
+        let to = last.min(from.saturating_add(pieces.limit_ids()));
+        let of_piece = sqlx::query_file!("src/ledger/sql/sum_votes.sql", from, to)
+            .fetch_all(&mut *connection)
+            .await?;
+        for one in of_piece {
+            let sum = sums.entry(one.item_id).or_default();
+            sum.net += one.sum;
+            sum.downs += one.downs;
+            sum.votes += one.votes;
         }
-        Ok(sums)
+        from = to;
+        pieces.rest_after(started.elapsed()).await;
     }
+    Ok(sums)
 }
 
 /// What a roll-up adds to the audited counts.
@@ -120,6 +128,8 @@ struct Chunk {
     end: i64,
     /// By item.
     sums: BTreeMap<i64, Sum>,
+    /// Before they were summed.
+    started: Instant,
 }
 
 /// Of an item's votes in a chunk.
@@ -138,11 +148,15 @@ async fn roll_up(
     pacing: Pacing,
 ) -> Result<Option<RolledUp>, LedgerError> {
     hold(&mut *connection, lease).await?;
+    // Looked at in the transaction: from here on Postgres ends one that stalls.
+    if chunk.started.elapsed() > SUMS_LIMIT_AGE {
+        return Err(LedgerError::Timeout(SUMS_LIMIT_AGE));
+    }
     let watermark = sqlx::query_scalar!("select vote_id from watermark for no key update skip locked")
         .fetch_optional(&mut *connection)
         .await?;
     if watermark != Some(chunk.watermark) {
-        // A worker of a version without leases rolls up.
+        // Someone else has moved it, or has it locked.
         return Ok(None);
     }
     check_steps(&mut *connection).await?;
