@@ -129,6 +129,9 @@ impl Worker {
         self.recover_crashed_writers().await?;
         match self.roll_up().await {
             // The comparison does not need the watermark where it would be.
+            Err(SyncError::Ledger(error)) if error.is_lock_timeout() => {
+                tracing::warn!(%error, "votes were not rolled up: someone has locked what a roll-up writes");
+            }
             Err(SyncError::Ledger(error @ LedgerError::Sequence(_))) => {
                 tracing::warn!(%error, "votes were not rolled up");
             }
