@@ -19,8 +19,8 @@ use crate::http::limits::{
 use crate::http::{PAGE_DEFAULT_ITEMS, PAGE_LIMIT_ITEMS, PROBE_LIMIT, REFUSAL_LIMIT_BYTES};
 use crate::ledger::{
     ANSWER_MARGIN, DECIDE_LIMIT, IDLE_TRANSACTION_LIMIT, ITEM_CACHE_LIMIT_ITEMS, JOB_LEASE_LIFE,
-    NAMES_LIMIT_ITEMS, ROLL_UP_LIMIT_IDS, SERVER_STATEMENT_LIMIT, WORKER_ALIVE_LIMIT, WORKER_LIMIT_SILENCE,
-    WORKER_STATEMENT_LIMIT, WRITER_KEEPALIVE,
+    NAMES_LIMIT_ITEMS, ROLL_UP_LIMIT_IDS, SERVER_STATEMENT_LIMIT, SUM_REST_LIMIT, WORKER_ALIVE_LIMIT,
+    WORKER_LIMIT_SILENCE, WORKER_STATEMENT_LIMIT, WRITE_REST_LIMIT, WRITER_KEEPALIVE,
 };
 use crate::live::{
     BACK_PRESSURE_LIMIT, CALL_LIMIT_KEYS, LEASE_LIMIT_MS, REPAIR_LIMIT_ITEMS, SUSPECTS_LIMIT_ITEMS,
@@ -153,6 +153,10 @@ const _: () = assert!(number(WRITER_KEEPALIVE[3].1) == KEEPALIVE_MS);
 // does, so that a job can be taken over as soon as it has run out.
 const _: () =
     assert!(ms(JOB_LEASE_LIFE) > 3 * ms(RENEW_EVERY) && ms(JOB_LEASE_LIFE) > ms(IDLE_TRANSACTION_LIMIT));
+// Postgres ends no transaction that only rests.
+const _: () = assert!(
+    ms(SUM_REST_LIMIT) < ms(IDLE_TRANSACTION_LIMIT) && ms(WRITE_REST_LIMIT) < ms(IDLE_TRANSACTION_LIMIT)
+);
 // A command waits for longer than a worker that was killed keeps its job, and less than one that hangs.
 const _: () = assert!(ms(JOB_WAIT_LIMIT) > 2 * ms(JOB_LEASE_LIFE) && ms(RENEW_LIMIT) > ms(JOB_WAIT_LIMIT));
 

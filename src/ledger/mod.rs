@@ -38,3 +38,4 @@ pub use worker::{
     JOB_LEASE_LIFE, Job, JobLease, Pacing, Progress, ROLL_UP_LIMIT_IDS, RebuiltCount, RolledUp, RunOutcome,
     Saved, Taken, WORKER_LIMIT_SILENCE, WorkerLedger, WriterProgress,
 };
+pub(crate) use worker::{SUM_REST_LIMIT, WRITE_REST_LIMIT};

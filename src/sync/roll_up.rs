@@ -27,14 +27,12 @@ const VOTING_LIMIT_IDS_PER_SECOND: f64 = 1000.0;
 /// How many vote ids a chunk has while voters are at work, and until it is known
 /// whether they are: in one statement it took about 0.05 s of CPU time.
 pub(crate) const VOTING_CHUNK_IDS: i64 = 100_000;
-/// How many times as long as a chunk took the roll-up rests after it while voters are
-/// at work. The chunk itself rests for most of its time. On two cores voters kept two thirds of their
-/// rate while nothing rested.
-const REST_TIMES: u32 = 1;
 /// From how many vote ids beyond the watermark on a chunk is rolled up at once, also while voters are at
 /// work: spread over time, votes may come faster than they are rolled up.
 const FAR_BEHIND_IDS: i64 = 500_000;
-/// How many times as long as such a chunk took the roll-up rests after it.
+/// How many times as long as such a chunk took the roll-up rests after it. On two cores voters kept two
+/// thirds of their rate while nothing rested. After a chunk that is spread over time it rests once as long:
+/// that one has rested for most of its time.
 const FAR_BEHIND_REST_TIMES: u32 = 6;
 /// How long it rests at the most: what took long may have waited for a lock.
 const REST_LIMIT: Duration = Duration::from_secs(1);
@@ -148,7 +146,7 @@ fn pace(lag_ids: i64, drawn_ids: i64, over: Duration, took: Duration) -> Pace {
         Pace {
             chunk_ids: VOTING_CHUNK_IDS,
             pacing: Pacing::Spread,
-            rest: took.saturating_mul(REST_TIMES).min(REST_LIMIT),
+            rest: took.min(REST_LIMIT),
         }
     } else {
         Pace {
@@ -181,7 +179,7 @@ mod tests {
         let (over, took) = (Duration::from_millis(500), Duration::from_millis(100));
         let near = FAR_BEHIND_IDS;
         let busy = pace(near, 501, over, took);
-        assert_eq!(busy.rest, took * REST_TIMES);
+        assert_eq!(busy.rest, took);
         assert!(busy.chunk_ids < ROLL_UP_LIMIT_IDS);
         assert_eq!(pace(near, 501, over, Duration::from_secs(60)).rest, REST_LIMIT);
         for drawn in [0, 1, 500] {

@@ -23,6 +23,7 @@ pub use jobs::{JOB_LEASE_LIFE, Job, JobLease, RunOutcome, Taken};
 pub use roll_up::{ROLL_UP_LIMIT_IDS, RolledUp};
 pub use rules::BrokenPage;
 pub use spread::Pacing;
+pub(crate) use spread::{SUM_REST_LIMIT, WRITE_REST_LIMIT};
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;

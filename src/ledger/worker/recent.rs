@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use sqlx::{Acquire, PgConnection};
+use sqlx::PgConnection;
 use tokio::time::Instant;
 
 use super::WorkerLedger;
-use super::jobs::{JobLease, hold, micros};
+use super::jobs::{JobLease, hold};
 use super::roll_up::last_unused;
 use super::spread::{Pacing, Statements};
 use crate::ledger::LedgerError;
@@ -23,33 +23,31 @@ impl WorkerLedger {
     /// # Errors
     /// When the lease is lost ([`LedgerError::LeaseLost`]), or Postgres is unavailable or too slow.
     pub async fn sum_recent(&self, lease: &JobLease) -> Result<(i64, bool), LedgerError> {
-        let started = Instant::now();
-        let mut connection = self.database.pool.acquire().await?;
+        // It sums before it locks anything, as a roll-up does.
+        let mut transaction = self.database.pool.begin().await?;
         let progress = sqlx::query!(
             "select recent_progress.vote_id as \"from?\", watermark.vote_id as \"last!\"
              from recent_progress, watermark"
         )
-        .fetch_one(&mut *connection)
+        .fetch_one(&mut *transaction)
         .await?;
         let last = progress.last;
         let from = match progress.from {
             Some(from) => from,
             None => self.begin_recent(last).await?,
         };
-        let passed = last_unused(&mut *connection, from, last).await?.max(from);
+        let passed = last_unused(&mut *transaction, from, last).await?.max(from);
         let end = passed.saturating_add(SUM_LIMIT_IDS).min(last).max(from);
-        let changes = recent_changes(&mut connection, passed, end).await?;
-        let mut transaction = connection.begin().await?;
+        let changes = recent_changes(&mut transaction, passed, end).await?;
         hold(&mut *transaction, lease).await?;
         let moved = sqlx::query!(
             "update recent_progress
-             set vote_id = $2, at = case when $3 then now() - $4::bigint * interval '1 microsecond' else at end
+             set vote_id = $2, at = case when $3 then now() else at end
              where vote_id = $1",
             from,
             end,
-            // All votes up to the watermark, as it was when this began.
-            end >= last,
-            micros(started.elapsed())
+            // All votes up to the watermark as it was when the transaction began, which is `now()`.
+            end >= last
         )
         .execute(&mut *transaction)
         .await?;
@@ -99,7 +97,7 @@ impl WorkerLedger {
 }
 
 /// An item, and the number of five minutes since 1970.
-type Place = (i64, i64);
+type ItemSpan = (i64, i64);
 
 /// What votes changed.
 #[derive(Default)]
@@ -113,8 +111,8 @@ async fn recent_changes(
     connection: &mut PgConnection,
     after: i64,
     last: i64,
-) -> Result<BTreeMap<Place, Change>, LedgerError> {
-    let mut changes = BTreeMap::<Place, Change>::new();
+) -> Result<BTreeMap<ItemSpan, Change>, LedgerError> {
+    let mut changes = BTreeMap::<ItemSpan, Change>::new();
     let mut pieces = Statements::that_sum(last.abs_diff(after), Pacing::Spread);
     let mut from = after;
     while from < last {
@@ -137,9 +135,9 @@ async fn recent_changes(
 /// Adds changes to those that are there, in this transaction.
 async fn add_changes(
     connection: &mut PgConnection,
-    changes: &BTreeMap<Place, Change>,
+    changes: &BTreeMap<ItemSpan, Change>,
 ) -> Result<(), LedgerError> {
-    let changes: Vec<(&Place, &Change)> = changes.iter().collect();
+    let changes: Vec<(&ItemSpan, &Change)> = changes.iter().collect();
     let mut statements = Statements::that_write(changes.len(), Pacing::Spread);
     for some in changes.chunks(statements.limit_rows()) {
         let started = Instant::now();

@@ -1,9 +1,8 @@
 //! The roll-up: adds votes to their items' audited counts and moves the watermark past them.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
-use sqlx::{Acquire, PgConnection, PgExecutor};
+use sqlx::{PgConnection, PgExecutor};
 use tokio::time::Instant;
 
 use super::WorkerLedger;
@@ -16,10 +15,6 @@ use crate::ledger::fitness::check_steps;
 /// Vote ids in one transaction of the roll-up, at the most. The worker has the sums of their items in
 /// memory, by calculation 50 MB of a million items.
 pub const ROLL_UP_LIMIT_IDS: i64 = 1_000_000;
-
-/// How old sums may be when they are written. A worker that stalls longer sums anew: what it read may be
-/// of a sequence that was set back since.
-const SUMS_LIMIT_AGE: Duration = Duration::from_secs(10);
 
 /// How far the roll-up is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,11 +41,8 @@ impl WorkerLedger {
     }
 
     /// Rolls up one chunk of the votes between the watermark and `safe_vote_id`, up to
-    /// `limit_ids` ids, under the lease of [`super::Job::RollUp`]. Returns `None` when there
+    /// `limit_ids` ids, in one transaction, under the lease of [`super::Job::RollUp`]. Returns `None` when there
     /// is nothing to roll up, or someone else has the watermark.
-    ///
-    /// The votes are summed first: none is added to those that are decided, and none changes. Then one
-    /// transaction writes the sums and moves the watermark.
     ///
     /// # Errors
     /// When the lease is lost ([`LedgerError::LeaseLost`]); when Postgres is unavailable or too slow; the watermark then stays.
@@ -61,26 +53,8 @@ impl WorkerLedger {
         limit_ids: i64,
         pacing: Pacing,
     ) -> Result<Option<RolledUp>, LedgerError> {
-        // One connection for all of it: sums of one Postgres never get into another.
-        let mut connection = self.database.pool.acquire().await?;
-        let started = Instant::now();
-        let watermark = sqlx::query_scalar!("select vote_id from watermark")
-            .fetch_one(&mut *connection)
-            .await?;
-        let safe = safe_vote_id.get();
-        if safe <= watermark {
-            return Ok(None);
-        }
-        let passed = last_unused(&mut *connection, watermark, safe).await?;
-        let end = safe.min(passed.saturating_add(limit_ids.min(ROLL_UP_LIMIT_IDS)));
-        let chunk = Chunk {
-            watermark,
-            end,
-            sums: sum_votes(&mut connection, passed, end, pacing).await?,
-            started,
-        };
-        let mut transaction = connection.begin().await?;
-        let rolled_up = roll_up(&mut transaction, lease, &chunk, pacing).await;
+        let mut transaction = self.database.pool.begin().await?;
+        let rolled_up = roll_up(&mut transaction, lease, safe_vote_id, limit_ids, pacing).await;
         if rolled_up.is_ok() {
             transaction.commit().await?;
         // Its end is waited for: Postgres reports an error before it lets go of the watermark, and
@@ -90,6 +64,69 @@ impl WorkerLedger {
         }
         rolled_up
     }
+}
+
+/// Rolls up in this transaction, as [`WorkerLedger::roll_up_votes`].
+///
+/// It sums before it locks anything: none is added to the votes that are decided, and none changes.
+/// Until it writes, the transaction has no id, and holds back no vacuum. It is one all the same: Postgres
+/// ends it if the worker stalls, whose sums may be of a sequence that was set back since.
+async fn roll_up(
+    connection: &mut PgConnection,
+    lease: &JobLease,
+    safe_vote_id: VoteId,
+    limit_ids: i64,
+    pacing: Pacing,
+) -> Result<Option<RolledUp>, LedgerError> {
+    let watermark = sqlx::query_scalar!("select vote_id from watermark")
+        .fetch_one(&mut *connection)
+        .await?;
+    let safe = safe_vote_id.get();
+    if safe <= watermark {
+        return Ok(None);
+    }
+    let passed = last_unused(&mut *connection, watermark, safe).await?;
+    let end = safe.min(passed.saturating_add(limit_ids.min(ROLL_UP_LIMIT_IDS)));
+    let sums = sum_votes(&mut *connection, passed, end, pacing).await?;
+    hold(&mut *connection, lease).await?;
+    let locked = sqlx::query_scalar!("select vote_id from watermark for no key update skip locked")
+        .fetch_optional(&mut *connection)
+        .await?;
+    if locked != Some(watermark) {
+        // Someone else has moved it, or has it locked.
+        return Ok(None);
+    }
+    check_steps(&mut *connection).await?;
+    add_to_audited_counts(&mut *connection, &sums, pacing).await?;
+    let votes: i64 = sums.values().map(|sum| sum.votes).sum();
+    let moved = sqlx::query!(
+        r#"update watermark set vote_id = $1, vote_total = vote_total + $2
+               returning vote_id, vote_total, (select last_value from vote_id_seq) as "drawn!""#,
+        end,
+        votes
+    )
+    .fetch_one(&mut *connection)
+    .await?;
+    if moved.drawn < end {
+        // A batch with an id below may have been stored since the votes were summed.
+        return Err(LedgerError::Sequence(format!(
+            "was set back to {} while votes up to {end} were rolled up",
+            moved.drawn
+        )));
+    }
+    Ok(Some(RolledUp {
+        watermark: VoteId::new(moved.vote_id),
+        votes: moved.vote_total,
+        drawn: VoteId::new(moved.drawn),
+    }))
+}
+
+/// Of an item's votes in a chunk.
+#[derive(Default)]
+struct Sum {
+    net: i64,
+    downs: i64,
+    votes: i64,
 }
 
 /// The sums of the votes with ids beyond `after`, up to `last`, by item.
@@ -120,52 +157,17 @@ async fn sum_votes(
     Ok(sums)
 }
 
-/// What a roll-up adds to the audited counts.
-struct Chunk {
-    /// The watermark before.
-    watermark: i64,
-    /// The watermark after.
-    end: i64,
-    /// By item.
-    sums: BTreeMap<i64, Sum>,
-    /// Before they were summed.
-    started: Instant,
-}
-
-/// Of an item's votes in a chunk.
-#[derive(Default)]
-struct Sum {
-    net: i64,
-    downs: i64,
-    votes: i64,
-}
-
-/// Writes a chunk in this transaction, as [`WorkerLedger::roll_up_votes`].
-async fn roll_up(
+/// Adds sums to the audited counts, in the order of their items.
+async fn add_to_audited_counts(
     connection: &mut PgConnection,
-    lease: &JobLease,
-    chunk: &Chunk,
+    sums: &BTreeMap<i64, Sum>,
     pacing: Pacing,
-) -> Result<Option<RolledUp>, LedgerError> {
-    hold(&mut *connection, lease).await?;
-    // Looked at in the transaction: from here on Postgres ends one that stalls.
-    if chunk.started.elapsed() > SUMS_LIMIT_AGE {
-        return Err(LedgerError::Timeout(SUMS_LIMIT_AGE));
-    }
-    let watermark = sqlx::query_scalar!("select vote_id from watermark for no key update skip locked")
-        .fetch_optional(&mut *connection)
-        .await?;
-    if watermark != Some(chunk.watermark) {
-        // Someone else has moved it, or has it locked.
-        return Ok(None);
-    }
-    check_steps(&mut *connection).await?;
-    let end = chunk.end;
-    let sums: Vec<(i64, &Sum)> = chunk.sums.iter().map(|(item, sum)| (*item, sum)).collect();
+) -> Result<(), LedgerError> {
+    let sums: Vec<(&i64, &Sum)> = sums.iter().collect();
     let mut statements = Statements::that_write(sums.len(), pacing);
     for some in sums.chunks(statements.limit_rows()) {
         let started = Instant::now();
-        let items: Vec<i64> = some.iter().map(|(item, _)| *item).collect();
+        let items: Vec<i64> = some.iter().map(|(item, _)| **item).collect();
         let net: Vec<i64> = some.iter().map(|(_, sum)| sum.net).collect();
         let downs: Vec<i64> = some.iter().map(|(_, sum)| sum.downs).collect();
         sqlx::query_file!("src/ledger/sql/add_to_audited_counts.sql", &items, &net, &downs)
@@ -173,27 +175,7 @@ async fn roll_up(
             .await?;
         statements.rest_after(started.elapsed()).await;
     }
-    let votes: i64 = chunk.sums.values().map(|sum| sum.votes).sum();
-    let moved = sqlx::query!(
-        r#"update watermark set vote_id = $1, vote_total = vote_total + $2
-               returning vote_id, vote_total, (select last_value from vote_id_seq) as "drawn!""#,
-        end,
-        votes
-    )
-    .fetch_one(&mut *connection)
-    .await?;
-    if moved.drawn < end {
-        // A batch with an id below may have been stored since the votes were summed.
-        return Err(LedgerError::Sequence(format!(
-            "was set back to {} while votes up to {end} were rolled up",
-            moved.drawn
-        )));
-    }
-    Ok(Some(RolledUp {
-        watermark: VoteId::new(moved.vote_id),
-        votes: moved.vote_total,
-        drawn: VoteId::new(moved.drawn),
-    }))
+    Ok(())
 }
 
 /// The last id before the next vote beyond `after`, and `last` at the most: in between, there

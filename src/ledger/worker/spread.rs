@@ -26,10 +26,10 @@ const AT_ONCE_LIMIT_ROWS: u32 = 10_000;
 /// How many times as long as a statement took the worker rests after it.
 const REST_TIMES: u32 = 3;
 /// How long it rests while it sums, at the most.
-const SUM_REST_LIMIT: Duration = Duration::from_secs(2);
+pub(crate) const SUM_REST_LIMIT: Duration = Duration::from_secs(2);
 /// How long a transaction that writes rests in all, at the most: while it is open, Postgres removes no
 /// newer row versions, and other sessions' visibility snapshots name it.
-const WRITE_REST_LIMIT: Duration = Duration::from_millis(500);
+pub(crate) const WRITE_REST_LIMIT: Duration = Duration::from_millis(500);
 
 /// Statements of the same kind, one after the other.
 #[derive(Debug)]

@@ -3,19 +3,20 @@
 
 use sqlx::PgPool;
 use tally::domain::{CountToSave, Revision};
-use tally::ledger::{DEADLOCK_LIMIT_TRIES, LedgerError, Role};
+use tally::ledger::{DEADLOCK_LIMIT_TRIES, LedgerError, Pacing, Role};
 
-use super::item;
+use super::{item, vote};
 use crate::helpers::stores::Stores;
-use crate::helpers::tally::{ledger, server_ledger};
+use crate::helpers::tally::{ledger, roll_up_lease, server_ledger};
 
 const DEADLOCK: &str = "40P01";
 const LOCK_TIMEOUT: &str = "55P03";
 /// What the database says to a login that may not do something.
 const REFUSED: &str = "42501";
 
-/// From now on the first statements that write to `item`, this many, fail with this SQLSTATE.
-async fn fail(pool: &PgPool, code: &str, times: i64) {
+/// From now on the first statements that write so (`update on item`, say), this many, fail with this
+/// SQLSTATE.
+async fn fail(pool: &PgPool, writing: &str, code: &str, times: i64) {
     let statements = format!(
         "create sequence if not exists writes;
          create or replace function fail() returns trigger security definer language plpgsql as $$
@@ -23,7 +24,7 @@ async fn fail(pool: &PgPool, code: &str, times: i64) {
              if nextval('writes') <= {times} then raise exception 'x' using errcode = '{code}'; end if;
              return null;
          end $$;
-         create or replace trigger fail before update on item for each statement execute function fail();
+         create or replace trigger fail before {writing} for each statement execute function fail();
          alter sequence writes restart"
     );
     sqlx::raw_sql(&statements)
@@ -32,7 +33,7 @@ async fn fail(pool: &PgPool, code: &str, times: i64) {
         .expect("the owner may");
 }
 
-/// How many statements have written to `item` since.
+/// How many statements have written so since.
 async fn writes(pool: &PgPool) -> i64 {
     sqlx::query_scalar("select case when is_called then last_value else 0 end from writes")
         .fetch_one(pool)
@@ -56,24 +57,56 @@ async fn a_save_that_postgres_ends_for_a_deadlock_is_tried_again_and_one_that_fa
         };
         ledger.save_counts(&[one], epoch).await
     };
-    fail(&pool, DEADLOCK, tries - 1).await;
+    fail(&pool, "update on item", DEADLOCK, tries - 1).await;
     assert!(save(1).await.expect("the last try").contains(x));
     assert_eq!(writes(&pool).await, tries);
 
-    fail(&pool, DEADLOCK, tries).await;
+    fail(&pool, "update on item", DEADLOCK, tries).await;
     assert!(matches!(save(2).await, Err(LedgerError::Postgres(_))));
     assert_eq!(writes(&pool).await, tries, "no further try");
 
     // It goes round the row that is locked.
-    fail(&pool, LOCK_TIMEOUT, 1).await;
+    fail(&pool, "update on item", LOCK_TIMEOUT, 1).await;
     assert!(save(3).await.expect("the second way").contains(x));
     assert_eq!(writes(&pool).await, 2);
 
-    fail(&pool, REFUSED, 1).await;
+    fail(&pool, "update on item", REFUSED, 1).await;
     assert!(save(4).await.is_err());
     assert_eq!(writes(&pool).await, 1);
     let item = server.item_reader().read(&[x]).await.expect("Postgres").remove(0);
     assert_eq!(item.saved_count, 3.into());
+}
+
+/// Nobody else writes what it writes, so there is nothing to wait for: it comes again in its time.
+#[tokio::test]
+async fn a_roll_up_that_fails_stores_nothing_and_leaves_its_votes_to_the_next() {
+    let stores = Stores::start().await;
+    let (pool, ledger) = (stores.pool(), ledger(&stores.database_url));
+    let lease = roll_up_lease(&ledger).await;
+    let server = server_ledger(&stores.database_url);
+    let x = item(&server).await;
+    let roll_up = async || {
+        server.writer().insert(&[vote(x, None)]).await.expect("a vote");
+        let safe = ledger.safe_vote_id().await.expect("a safe id");
+        ledger.roll_up_votes(&lease, safe, 100, Pacing::Spread).await
+    };
+    for code in [DEADLOCK, LOCK_TIMEOUT, REFUSED] {
+        fail(&pool, "insert on audited_count", code, 1).await;
+        assert!(roll_up().await.is_err(), "{code}");
+        assert_eq!(writes(&pool).await, 1, "{code}");
+        // One that comes at once finds the watermark free.
+        let votes: i64 = sqlx::query_scalar("select vote_total from watermark")
+            .fetch_one(&pool)
+            .await
+            .expect("Postgres answers");
+        let rolled_up = roll_up().await.expect("a roll-up").expect("votes");
+        assert_eq!(rolled_up.votes, votes + 2, "{code}");
+    }
+    let audited: i64 = sqlx::query_scalar("select vote_count from audited_count")
+        .fetch_one(&pool)
+        .await
+        .expect("Postgres answers");
+    assert_eq!(audited, 6);
 }
 
 /// A restart of Postgres ends a kept connection, and to read again over another does no harm. A read

@@ -4,8 +4,7 @@ use tally::domain::{Count, CountToSave, ItemId, Revision};
 use tally::ledger::{Pacing, ROLL_UP_LIMIT_IDS, Saved};
 
 use super::{item, items, vote};
-use crate::helpers::eventually;
-use crate::helpers::stores::{Stores, blocker};
+use crate::helpers::stores::{Stores, blocker, until_blocked};
 use crate::helpers::tally::{ledger, roll_up_lease, server_ledger};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -75,18 +74,16 @@ async fn a_save_does_not_wait_for_a_roll_up_of_its_item() {
     let rolling_up = blocker(&pool, &format!("insert into audited_count values ({x}, 0, 0)")).await;
     let waiting = tokio::spawn({
         let ledger = ledger.clone();
-        async move { ledger.roll_up_votes(&lease, safe, 1, Pacing::Spread).await }
+        // It gives up after a while, and comes again until the row is free.
+        async move {
+            loop {
+                if let Ok(Some(rolled_up)) = ledger.roll_up_votes(&lease, safe, 1, Pacing::Spread).await {
+                    return rolled_up;
+                }
+            }
+        }
     });
-    eventually("it has all that it writes but this row", async || {
-        let waits: bool = sqlx::query_scalar(
-            "select exists (select from pg_stat_activity where wait_event_type = 'Lock' and query like '%audited_count%')",
-        )
-        .fetch_one(&pool)
-        .await
-        .ok()?;
-        (waits || waiting.is_finished()).then_some(())
-    })
-    .await;
+    until_blocked(&pool, "-- Adds sums of votes").await;
     let epoch = ledger.epoch_number().await.expect("an epoch");
     let count = CountToSave {
         item_id: x,
@@ -96,8 +93,40 @@ async fn a_save_does_not_wait_for_a_roll_up_of_its_item() {
     let saved = ledger.save_counts(&[count], epoch).await.expect("a save");
     assert_eq!(saved, Saved::All);
     rolling_up.rollback().await.expect("an end");
-    // It may have waited for too long.
-    let _ = waiting.await.expect("no panic");
+    assert_eq!(waiting.await.expect("no panic").votes, 1);
+}
+
+#[tokio::test]
+async fn what_is_summed_and_written_in_several_statements_is_summed_right() {
+    const ITEMS: i64 = 600;
+    const VOTES_EACH: i64 = 10;
+    let stores = Stores::start().await;
+    let ledger = ledger(&stores.database_url);
+    let lease = roll_up_lease(&ledger).await;
+    let pool = stores.pool();
+    items(&pool, ITEMS).await;
+    // Each item's votes lie in all parts of the ledger.
+    sqlx::query(
+        "insert into vote (item_id) select item.id from generate_series(1, $1) as n, item order by n",
+    )
+    .bind(VOTES_EACH)
+    .execute(&pool)
+    .await
+    .expect("votes");
+    let safe = ledger.safe_vote_id().await.expect("a safe id");
+    for pacing in [Pacing::Spread, Pacing::AtOnce] {
+        let rolled_up = ledger
+            .roll_up_votes(&lease, safe, ITEMS * VOTES_EACH / 2, pacing)
+            .await;
+        let rolled_up = rolled_up.expect("a roll-up").expect("votes");
+        assert_eq!(rolled_up.votes, rolled_up.watermark.get());
+    }
+    let counts: Vec<(i64, i64)> =
+        sqlx::query_as("select vote_count, count(*) from audited_count group by vote_count")
+            .fetch_all(&pool)
+            .await
+            .expect("audited counts");
+    assert_eq!(counts, [(VOTES_EACH, ITEMS)]);
 }
 
 #[tokio::test]

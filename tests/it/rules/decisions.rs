@@ -212,14 +212,14 @@ async fn a_choice_that_is_held_beside_others_is_repeated_with_its_own_row_by_a_k
     for (choice, repeated) in held {
         assert_eq!(
             decided(&mut writer, &[cast(choice, "ada")]).await,
-            [repeated.clone()]
+            std::slice::from_ref(&repeated)
         );
         let keyed = with_key(vote(item(choice), Some("ada")), &format!("key {choice}"), "x");
         // The second time, the key says so.
         for _ in 0..2 {
             assert_eq!(
                 decided(&mut writer, std::slice::from_ref(&keyed)).await,
-                [repeated.clone()]
+                std::slice::from_ref(&repeated)
             );
         }
     }

@@ -14,6 +14,7 @@ mod races;
 mod receipts;
 mod sequences;
 pub mod voiding;
+mod voiding_faults;
 mod voiding_filters;
 
 use reqwest::Method;

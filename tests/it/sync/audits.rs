@@ -1,5 +1,7 @@
 //! The audit: what it finds, what it counts as in flight, and what it repairs.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tally::domain::{Count, CountToSave, Revision};
@@ -7,7 +9,7 @@ use tally::sync::{Repair, SyncError, SyncOptions};
 
 use super::{command, epoch, unsaved, writer_that_counts_not};
 use crate::helpers::eventually;
-use crate::helpers::stores::{blocker, refuse, refuse_no_more};
+use crate::helpers::stores::{blocker, refuse, refuse_no_more, until_blocked};
 use crate::helpers::tally::{Tally, options};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -173,6 +175,39 @@ async fn votes_of_items_whose_rows_someone_has_locked_are_rolled_up_and_audited(
     tally.assert_exact_when_quiescent(item).await;
 }
 
+/// As an index that is built does, say.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_audit_compares_though_someone_has_locked_what_a_roll_up_writes() {
+    let tally = Tally::start().await;
+    let item = tally.item("x").await;
+    tally.add(item, 1).await;
+    tally.worker().flush().await.expect("a flush");
+    let locked = blocker(&tally.pool, "lock table audited_count in share mode").await;
+    // As soon as the vote is noted as counted, an audit tries to roll it up.
+    let ended = Arc::new(AtomicUsize::new(0));
+    let auditing = tokio::spawn({
+        let (worker, ended) = (tally.worker(), Arc::clone(&ended));
+        async move {
+            loop {
+                let report = worker.audit(Repair::No).await.expect("an audit");
+                assert_eq!((report.votes, report.right_items, report.wrong_items), (0, 1, 0));
+                ended.fetch_add(1, Ordering::SeqCst);
+            }
+        }
+    });
+    until_blocked(&tally.pool, "-- Adds sums of votes").await;
+    let before = ended.load(Ordering::SeqCst);
+    eventually("that audit has ended well", async || {
+        assert!(!auditing.is_finished(), "an audit failed");
+        (ended.load(Ordering::SeqCst) > before).then_some(())
+    })
+    .await;
+    auditing.abort();
+    locked.rollback().await.expect("an end");
+    tally.assert_exact_when_quiescent(item).await;
+}
+
+/// Someone else's lock is the only cause for which an audit goes on without.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_audit_that_cannot_roll_up_fails() {
     let tally = Tally::start().await;

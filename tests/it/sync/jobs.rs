@@ -131,6 +131,23 @@ async fn a_job_has_one_holder_and_each_lease_a_greater_number() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_stops_while_it_writes_for_a_job_gives_back_all_others() {
+    let stores = Stores::start().await;
+    let (first, second) = (worker(&stores, "a"), worker(&stores, "b"));
+    for job in JOBS {
+        let taken = first.take_job(job).await.expect("Postgres answers");
+        assert!(taken.lease.is_some(), "{job}");
+    }
+    let writing = blocker(&stores.pool(), "select from job where name = 'roll_up' for share").await;
+    first.give_back_jobs().await.expect("Postgres answers");
+    writing.commit().await.expect("a commit");
+    for job in JOBS {
+        let taken = second.take_job(job).await.expect("Postgres answers");
+        assert_eq!(taken.lease.is_some(), job != Job::RollUp, "{job}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_a_holder_writes_after_its_job_was_taken_over_changes_nothing() {
     after_a_takeover_by(|stores, _| worker(stores, "b")).await;
 }
