@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions};
+use sqlx::postgres::{PgConnectOptions, PgConnection, PgPoolOptions};
 use sqlx::{Connection, PgExecutor};
 
 use super::LedgerError;
+use super::pool::Pool;
 use super::session::SessionCheck;
 use crate::tls;
 
@@ -78,7 +79,7 @@ pub const LOCK_LIMIT: Duration = Duration::from_millis(500);
 /// Where Postgres is, and a pool of connections to it. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct Database {
-    pub pool: PgPool,
+    pub pool: Pool,
     pub options: PgConnectOptions,
     pub statement_limit: Duration,
     /// For connections beside the pool's, which checks its own.
@@ -130,7 +131,7 @@ impl Database {
             .options(session.options());
         let of_many = PgPoolOptions::new().max_connections(POOL_LIMIT_CONNECTIONS);
         Ok(Self {
-            pool: pool(of_many, &options, &session),
+            pool: pool(of_many, &options, &session, statement_limit),
             options,
             statement_limit,
             session,
@@ -143,16 +144,22 @@ impl Database {
             .max_connections(OPERATOR_POOL_LIMIT_CONNECTIONS)
             .idle_timeout(OPERATOR_IDLE_LIMIT);
         Self {
-            pool: pool(of_few, &self.options, &self.session),
+            pool: pool(of_few, &self.options, &self.session, self.statement_limit),
             ..self
         }
     }
 }
 
-fn pool(of: PgPoolOptions, options: &PgConnectOptions, session: &SessionCheck) -> PgPool {
+fn pool(
+    of: PgPoolOptions,
+    options: &PgConnectOptions,
+    session: &SessionCheck,
+    statement_limit: Duration,
+) -> Pool {
     let options = options.clone().options([POOL_PLANS]);
     let (checked, session) = (options.clone(), session.clone());
-    of.acquire_timeout(ACQUIRE_LIMIT)
+    let connections = of
+        .acquire_timeout(ACQUIRE_LIMIT)
         .after_connect(move |connection, _| {
             let (options, session) = (checked.clone(), session.clone());
             Box::pin(async move {
@@ -165,7 +172,8 @@ fn pool(of: PgPoolOptions, options: &PgConnectOptions, session: &SessionCheck) -
                     })
             })
         })
-        .connect_lazy_with(options)
+        .connect_lazy_with(options);
+    Pool::new(connections, statement_limit + ANSWER_MARGIN)
 }
 
 /// The parameters that sqlx knows in a URL, besides `options[…]`.

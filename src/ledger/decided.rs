@@ -2,16 +2,35 @@
 
 use std::time::Duration;
 
-use sqlx::postgres::PgPool;
 use tokio::time::{Instant, sleep};
 
 use super::LedgerError;
+use super::pool::Pool;
 use crate::domain::VoteId;
 
 /// How long is waited for the transactions that are writing votes to end.
 pub const DECIDE_LIMIT: Duration = Duration::from_secs(30);
 /// How often it is looked whether they have ended.
 const DECIDE_EVERY: Duration = Duration::from_millis(5);
+
+/// A vote id up to which every id is decided, and of which Postgres.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SafeVoteId {
+    pub vote_id: VoteId,
+    /// The Postgres that said so, until it crashes or fails over: another one may draw ids up to this one
+    /// again.
+    pub incarnation: String,
+}
+
+impl SafeVoteId {
+    /// The same, not beyond another id.
+    pub fn up_to(self, vote_id: VoteId) -> Self {
+        Self {
+            vote_id: self.vote_id.min(vote_id),
+            ..self
+        }
+    }
+}
 
 /// A vote id up to which every id is decided: committed, or never to be.
 ///
@@ -21,7 +40,7 @@ const DECIDE_EVERY: Duration = Duration::from_millis(5);
 ///
 /// # Errors
 /// When Postgres is unavailable, or a transaction does not end in time.
-pub(super) async fn safe_vote_id(pool: &PgPool) -> Result<VoteId, LedgerError> {
+pub(super) async fn safe_vote_id(pool: &Pool) -> Result<VoteId, LedgerError> {
     let last = sqlx::query!("select last_value, is_called from vote_id_seq")
         .fetch_one(pool)
         .await?;
@@ -38,7 +57,7 @@ pub(super) async fn safe_vote_id(pool: &PgPool) -> Result<VoteId, LedgerError> {
 ///
 /// # Errors
 /// When Postgres is unavailable, or a transaction does not end in time.
-async fn wait_for_writers(pool: &PgPool) -> Result<(), LedgerError> {
+async fn wait_for_writers(pool: &Pool) -> Result<(), LedgerError> {
     let deadline = Instant::now() + DECIDE_LIMIT;
     let mut waited_for = writers(pool).await?;
     while !waited_for.is_empty() {
@@ -53,7 +72,7 @@ async fn wait_for_writers(pool: &PgPool) -> Result<(), LedgerError> {
 }
 
 /// The transactions that hold the lock that every insert into `vote` takes.
-async fn writers(pool: &PgPool) -> Result<Vec<String>, LedgerError> {
+async fn writers(pool: &Pool) -> Result<Vec<String>, LedgerError> {
     Ok(sqlx::query_scalar!(
         r#"select distinct virtualtransaction as "writer!"
            from pg_locks

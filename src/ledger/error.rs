@@ -31,6 +31,8 @@ pub enum LedgerError {
     Undecided(Duration),
     #[error("{0} tries to read Postgres' incarnation failed: others keep replacing its token")]
     Incarnation(u32),
+    #[error("Postgres crashed or failed over since it was read which votes are decided: they are read again")]
+    OtherIncarnation,
     #[error("another worker has taken the job {0} over")]
     LeaseLost(&'static str),
     #[error("another epoch has begun since the counts were read: they are read again")]

@@ -13,6 +13,7 @@ mod fitness;
 mod identity;
 mod operator;
 mod owner;
+mod pool;
 mod server;
 mod session;
 mod trail;
@@ -23,7 +24,7 @@ pub use connect::{
     POOL_LIMIT_CONNECTIONS, SERVER_STATEMENT_LIMIT, WORKER_STATEMENT_LIMIT, Writes, answers,
 };
 pub(crate) use connect::{IDLE_TRANSACTION_LIMIT, WRITER_KEEPALIVE};
-pub use decided::DECIDE_LIMIT;
+pub use decided::{DECIDE_LIMIT, SafeVoteId};
 pub use error::LedgerError;
 pub use operator::{OperatorLedger, VotesToVoid};
 pub use owner::{OwnerLedger, Role, Roles, create_database, create_logins};

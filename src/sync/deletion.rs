@@ -3,13 +3,17 @@
 use std::time::Duration;
 
 use serde_json::json;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::{SyncError, Worker};
 use crate::ledger::Job;
 
 /// How often it is looked for what is old, about.
 const DELETE_EVERY: Duration = Duration::from_secs(600);
+/// How many times as long as a statement took the worker rests after it: voters come first.
+const REST_TIMES: u32 = 3;
+/// How long it rests at the most.
+const REST_LIMIT: Duration = Duration::from_secs(1);
 
 /// What is deleted.
 #[derive(Clone, Copy)]
@@ -65,6 +69,7 @@ impl Worker {
         let deleting = async {
             let mut total = 0;
             loop {
+                let started = Instant::now();
                 let (deleted, is_more) = match old {
                     Old::Keys => self.ledger.delete_old_keys(run.lease()).await?,
                     Old::Addresses(age) => self.ledger.delete_old_addresses(age, run.lease()).await?,
@@ -73,6 +78,7 @@ impl Worker {
                 if !is_more || self.is_stopping() {
                     return Ok(((), json!({ what: total })));
                 }
+                sleep((started.elapsed() * REST_TIMES).min(REST_LIMIT)).await;
             }
         };
         run.end_with(deleting).await

@@ -46,7 +46,14 @@ impl Worker {
                 }
                 sleep((started.elapsed() * REST_TIMES).min(REST_LIMIT)).await;
             }
-            while self.ledger.shrink_recent(run.lease()).await? && !self.is_stopping() {}
+            loop {
+                let started = Instant::now();
+                let is_more = self.ledger.shrink_recent(run.lease()).await?;
+                if !is_more || self.is_stopping() {
+                    break;
+                }
+                sleep((started.elapsed() * REST_TIMES).min(REST_LIMIT)).await;
+            }
             Ok(((), json!({ "vote_ids": total })))
         };
         run.end_with(summing).await

@@ -12,6 +12,9 @@ use super::ages::UnsavedAges;
 use crate::ledger::{EndedPass, Heartbeat};
 use crate::telemetry::name;
 
+/// After how long a pass over what has changed counts as hanging: what it has not read yet may be unsaved
+/// for as long. One that ends within a tick has nothing to say.
+const HANGING_AFTER: Duration = Duration::from_secs(3);
 /// How often the ages are shown anew.
 const SHOW_EVERY: Duration = Duration::from_secs(1);
 
@@ -49,11 +52,16 @@ impl Default for Inner {
 }
 
 impl Inner {
-    /// For how long the oldest unsaved count has been so. While no scan comes through, unsaved counts
+    /// For how long the oldest unsaved count has been so. While no pass comes through, unsaved counts
     /// may be as old as that.
     fn oldest_unsaved(&self, now: Instant) -> Duration {
         let failing = self.failing.map(|since| now.duration_since(since));
-        self.ages.oldest(now).max(failing.unwrap_or_default())
+        let running = self.running.get("flush").map(|since| now.duration_since(*since));
+        let hanging = running.filter(|running| *running >= HANGING_AFTER);
+        self.ages
+            .oldest(now)
+            .max(failing.unwrap_or_default())
+            .max(hanging.unwrap_or_default())
     }
 }
 
@@ -174,6 +182,18 @@ mod tests {
         assert!(!is_running("flush") && is_running("scan"));
         drop(scan);
         assert!(!is_running("scan"));
+    }
+
+    #[test]
+    fn while_a_pass_hangs_the_oldest_unsaved_count_may_be_as_old_as_the_pass() {
+        let watch = Watch::default();
+        let pass = watch.begin("flush");
+        assert_eq!(watch.heartbeat().oldest_unsaved, Duration::ZERO);
+        let began = Instant::now().checked_sub(HANGING_AFTER);
+        watch.lock().running.extend(began.map(|began| ("flush", began)));
+        assert!(watch.heartbeat().oldest_unsaved >= HANGING_AFTER);
+        drop(pass);
+        assert_eq!(watch.heartbeat().oldest_unsaved, Duration::ZERO);
     }
 
     #[test]

@@ -48,7 +48,7 @@ impl OwnerLedger {
     pub async fn migrate(&self) -> Result<Roles, LedgerError> {
         self.database.check().await?;
         let before = self.version().await?;
-        MIGRATIONS.run(&self.database.pool).await?;
+        MIGRATIONS.run(self.database.pool.unlimited()).await?;
         let after = self.version().await?;
         if after != before {
             // After them, since one of them makes the trail. `_sqlx_migrations` has each with its time.
@@ -65,7 +65,7 @@ impl OwnerLedger {
 
     /// The last migration that has run; `None`: none has.
     async fn version(&self) -> Result<Option<i64>, LedgerError> {
-        let mut connection = self.database.pool.acquire().await?;
+        let mut connection = self.database.pool.unlimited().acquire().await?;
         match connection.list_applied_migrations().await {
             Ok(done) => Ok(done.iter().map(|one| one.version).max()),
             // There is no table of migrations.

@@ -40,13 +40,13 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use progress::Writers;
-use sqlx::PgPool;
 use sqlx::migrate::{Migrate, MigrateError};
 
 use super::LedgerError;
 use super::connect::{Database, KEPT_PLANS, SERVER_STATEMENT_LIMIT, WRITER_KEEPALIVE, Writes, writes};
 use super::identity::owner;
 use super::owner::MIGRATIONS;
+use super::pool::Pool;
 use crate::domain::Owner;
 
 /// Whether the database's migrations have run.
@@ -93,7 +93,7 @@ impl ServerLedger {
     }
 
     /// The pool, for the other handles.
-    pub(super) fn pool(&self) -> &PgPool {
+    pub(super) fn pool(&self) -> &Pool {
         &self.database.pool
     }
 
@@ -109,8 +109,9 @@ impl ServerLedger {
     /// # Errors
     /// When Postgres is unavailable.
     pub async fn migrations(&self) -> Result<Migrations, LedgerError> {
-        let mut connection = self.database.pool.acquire().await?;
-        let done = match connection.list_applied_migrations().await {
+        let connection = self.database.pool.acquire().await?;
+        let applied = connection.call(async |connection| connection.list_applied_migrations().await);
+        let done = match applied.await {
             Ok(applied) => MIGRATIONS
                 .iter()
                 .all(|known| applied.iter().any(|one| one.version == known.version)),

@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use sqlx::Connection;
-use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool};
+use sqlx::postgres::{PgConnectOptions, PgConnection};
 use tokio::time::error::Elapsed;
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -16,6 +16,7 @@ use crate::ledger::LedgerError;
 use crate::ledger::connect::{ANSWER_MARGIN, CHECK_LIMIT, CONNECT_LIMIT, Database};
 use crate::ledger::error::is_certain;
 use crate::ledger::exact_counts::exact_counts;
+use crate::ledger::pool::Pool;
 use crate::ledger::session::{SessionCheck, check_name};
 
 /// Items in the cache of one batch writer's connection, at the most: a good megabyte.
@@ -42,7 +43,7 @@ pub enum InsertError {
 pub struct VoteWriter {
     options: PgConnectOptions,
     /// Cancels a statement on this writer's connection.
-    pool: PgPool,
+    pool: Pool,
     session: SessionCheck,
     answer_limit: Duration,
     writers: Writers,
@@ -248,7 +249,7 @@ async fn announce(connection: &mut PgConnection, name: &str) -> Result<i32, sqlx
 async fn read_until(
     deadline: Instant,
     writer: &mut WriterConnection,
-    pool: &PgPool,
+    pool: &Pool,
     items: &[ItemId],
 ) -> Result<Vec<ExactCount>, LedgerError> {
     let mut reading = pin!(exact_counts(&mut writer.connection, items));
@@ -268,7 +269,7 @@ async fn read_until(
 }
 
 /// Cancels the statement that this process of Postgres runs, if it runs one.
-async fn cancel(pool: &PgPool, pid: i32) -> Result<(), LedgerError> {
+async fn cancel(pool: &Pool, pid: i32) -> Result<(), LedgerError> {
     sqlx::query_scalar!("select pg_cancel_backend($1)", pid)
         .fetch_one(pool)
         .await?;

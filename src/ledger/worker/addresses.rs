@@ -7,7 +7,7 @@ use super::jobs::JobLease;
 use crate::ledger::LedgerError;
 
 /// Hashes that one statement deletes, at the most.
-const DELETE_LIMIT_ADDRESSES: i64 = 10_000;
+const DELETE_LIMIT_ADDRESSES: i64 = 2500;
 
 impl WorkerLedger {
     /// Deletes hashes of client addresses that are older than this, by Postgres' clock, under the lease

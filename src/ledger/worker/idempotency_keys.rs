@@ -9,7 +9,7 @@ use crate::ledger::LedgerError;
 /// How long a key is kept, by Postgres' clock.
 pub const IDEMPOTENCY_KEY_AGE: Duration = Duration::from_secs(24 * 60 * 60);
 /// Keys that one statement deletes, at the most.
-const DELETE_LIMIT_KEYS: i64 = 10_000;
+const DELETE_LIMIT_KEYS: i64 = 2500;
 
 impl WorkerLedger {
     /// Deletes keys that are older than [`IDEMPOTENCY_KEY_AGE`], under the lease of

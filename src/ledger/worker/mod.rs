@@ -27,13 +27,14 @@ pub(crate) use spread::{SUM_REST_LIMIT, WRITE_REST_LIMIT};
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use super::LedgerError;
 use super::connect::{Database, LOCK_LIMIT, WORKER_STATEMENT_LIMIT};
-use super::decided;
+use super::decided::{self, SafeVoteId};
 use super::identity::owner;
 use super::trail;
-use crate::domain::{ItemId, NewAct, Owner, VoteId};
+use crate::domain::{ItemId, NewAct, Owner};
 
 /// The ledger as the role `tally_worker` may use it. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -53,12 +54,19 @@ impl WorkerLedger {
     /// # Errors
     /// When `database_url` is no URL of a Postgres.
     pub fn new(database_url: &str, application_name: &str) -> Result<Self, LedgerError> {
-        let database = Database::new(
-            database_url,
-            application_name,
-            WORKER_STATEMENT_LIMIT,
-            Some(LOCK_LIMIT),
-        )?;
+        Self::with_statement_limit(database_url, application_name, WORKER_STATEMENT_LIMIT)
+    }
+
+    /// The same with another limit of a statement's time.
+    ///
+    /// # Errors
+    /// As [`WorkerLedger::new`].
+    pub fn with_statement_limit(
+        database_url: &str,
+        application_name: &str,
+        limit: Duration,
+    ) -> Result<Self, LedgerError> {
+        let database = Database::new(database_url, application_name, limit, Some(LOCK_LIMIT))?;
         Ok(Self {
             database,
             has_locked_rows: Arc::default(),
@@ -90,8 +98,13 @@ impl WorkerLedger {
     ///
     /// # Errors
     /// When Postgres is unavailable, or a transaction that writes votes does not end in time.
-    pub async fn safe_vote_id(&self) -> Result<VoteId, LedgerError> {
-        decided::safe_vote_id(&self.database.pool).await
+    pub async fn safe_vote_id(&self) -> Result<SafeVoteId, LedgerError> {
+        // Read first: what follows is of this incarnation, or of a later one, which knows less.
+        let incarnation = self.incarnation().await?;
+        Ok(SafeVoteId {
+            vote_id: decided::safe_vote_id(&self.database.pool).await?,
+            incarnation,
+        })
     }
 
     /// Notes an administrative act of this program's login; returns the row's id.

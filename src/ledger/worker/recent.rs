@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use sqlx::PgConnection;
 use tokio::time::Instant;
 
 use super::WorkerLedger;
@@ -10,11 +9,13 @@ use super::jobs::{JobLease, hold};
 use super::roll_up::last_unused;
 use super::spread::{Pacing, Statements};
 use crate::ledger::LedgerError;
+use crate::ledger::pool::Transaction;
 
 /// Vote ids in one transaction, at the most.
 const SUM_LIMIT_IDS: i64 = 100_000;
-/// Rows that one statement takes away, at the most.
-const SHRINK_LIMIT_ROWS: i64 = 50_000;
+/// Rows that one statement takes away, at the most. Each hour all rows of the hour before the last are
+/// old at once, twelve of each item.
+const SHRINK_LIMIT_ROWS: i64 = 2500;
 
 impl WorkerLedger {
     /// Adds the next votes up to the watermark to the recent changes, under the lease of
@@ -29,17 +30,17 @@ impl WorkerLedger {
             "select recent_progress.vote_id as \"from?\", watermark.vote_id as \"last!\"
              from recent_progress, watermark"
         )
-        .fetch_one(&mut *transaction)
+        .fetch_one(&mut transaction)
         .await?;
         let last = progress.last;
         let from = match progress.from {
             Some(from) => from,
             None => self.begin_recent(last).await?,
         };
-        let passed = last_unused(&mut *transaction, from, last).await?.max(from);
+        let passed = last_unused(&mut transaction, from, last).await?.max(from);
         let end = passed.saturating_add(SUM_LIMIT_IDS).min(last).max(from);
         let changes = recent_changes(&mut transaction, passed, end).await?;
-        hold(&mut *transaction, lease).await?;
+        hold(&mut transaction, lease).await?;
         let moved = sqlx::query!(
             "update recent_progress
              set vote_id = $2, at = case when $3 then now() else at end
@@ -49,7 +50,7 @@ impl WorkerLedger {
             // All votes up to the watermark as it was when the transaction began, which is `now()`.
             end >= last
         )
-        .execute(&mut *transaction)
+        .execute(&mut transaction)
         .await?;
         // Otherwise another one has moved it, which only happens past the lease.
         let mut ids = 0;
@@ -108,7 +109,7 @@ struct Change {
 
 /// What the votes with ids beyond `after`, up to `last`, changed.
 async fn recent_changes(
-    connection: &mut PgConnection,
+    connection: &mut Transaction,
     after: i64,
     last: i64,
 ) -> Result<BTreeMap<ItemSpan, Change>, LedgerError> {
@@ -134,7 +135,7 @@ async fn recent_changes(
 
 /// Adds changes to those that are there, in this transaction.
 async fn add_changes(
-    connection: &mut PgConnection,
+    connection: &mut Transaction,
     changes: &BTreeMap<ItemSpan, Change>,
 ) -> Result<(), LedgerError> {
     let changes: Vec<(&ItemSpan, &Change)> = changes.iter().collect();

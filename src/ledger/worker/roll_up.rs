@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use sqlx::{PgConnection, PgExecutor};
+use sqlx::PgExecutor;
 use tokio::time::Instant;
 
 use super::WorkerLedger;
@@ -10,7 +10,9 @@ use super::jobs::{JobLease, hold};
 use super::spread::{Pacing, Statements};
 use crate::domain::VoteId;
 use crate::ledger::LedgerError;
+use crate::ledger::decided::SafeVoteId;
 use crate::ledger::fitness::check_steps;
+use crate::ledger::pool::Transaction;
 
 /// Vote ids in one transaction of the roll-up, at the most. The worker has the sums of their items in
 /// memory, by calculation 50 MB of a million items.
@@ -40,27 +42,29 @@ impl WorkerLedger {
         .await?)
     }
 
-    /// Rolls up one chunk of the votes between the watermark and `safe_vote_id`, up to
+    /// Rolls up one chunk of the votes between the watermark and the safe id, up to
     /// `limit_ids` ids, in one transaction, under the lease of [`super::Job::RollUp`]. Returns `None` when there
-    /// is nothing to roll up, or someone else has the watermark.
+    /// is nothing to roll up, or someone else has moved the watermark.
     ///
     /// # Errors
-    /// When the lease is lost ([`LedgerError::LeaseLost`]); when Postgres is unavailable or too slow; the watermark then stays.
+    /// When the lease is lost ([`LedgerError::LeaseLost`]); when this is another Postgres than the one that
+    /// said what is safe ([`LedgerError::OtherIncarnation`]); when someone else has locked the watermark or
+    /// an audited count; when Postgres is unavailable or too slow. The watermark then stays.
     pub async fn roll_up_votes(
         &self,
         lease: &JobLease,
-        safe_vote_id: VoteId,
+        safe: &SafeVoteId,
         limit_ids: i64,
         pacing: Pacing,
     ) -> Result<Option<RolledUp>, LedgerError> {
         let mut transaction = self.database.pool.begin().await?;
-        let rolled_up = roll_up(&mut transaction, lease, safe_vote_id, limit_ids, pacing).await;
+        let rolled_up = roll_up(&mut transaction, lease, safe, limit_ids, pacing).await;
         if rolled_up.is_ok() {
             transaction.commit().await?;
         // Its end is waited for: Postgres reports an error before it lets go of the watermark, and
         // the next roll-up would take it for someone else's.
         } else if let Err(error) = transaction.rollback().await {
-            tracing::debug!(%error, "a roll-up that failed was not rolled back; its connection is given up");
+            tracing::debug!(%error, "a roll-up that failed was not rolled back; its connection is closed");
         }
         rolled_up
     }
@@ -72,16 +76,23 @@ impl WorkerLedger {
 /// Until it writes, the transaction has no id, and holds back no vacuum. It is one all the same: Postgres
 /// ends it if the worker stalls, whose sums may be of a sequence that was set back since.
 async fn roll_up(
-    connection: &mut PgConnection,
+    connection: &mut Transaction,
     lease: &JobLease,
-    safe_vote_id: VoteId,
+    safe: &SafeVoteId,
     limit_ids: i64,
     pacing: Pacing,
 ) -> Result<Option<RolledUp>, LedgerError> {
+    // A failover may have come since the safe id was read. This transaction does not survive one.
+    let incarnation = sqlx::query_scalar!("select token from incarnation where xmin = drawn_by::xid")
+        .fetch_optional(&mut *connection)
+        .await?;
+    if incarnation.as_ref() != Some(&safe.incarnation) {
+        return Err(LedgerError::OtherIncarnation);
+    }
     let watermark = sqlx::query_scalar!("select vote_id from watermark")
         .fetch_one(&mut *connection)
         .await?;
-    let safe = safe_vote_id.get();
+    let safe = safe.vote_id.get();
     if safe <= watermark {
         return Ok(None);
     }
@@ -89,11 +100,11 @@ async fn roll_up(
     let end = safe.min(passed.saturating_add(limit_ids.min(ROLL_UP_LIMIT_IDS)));
     let sums = sum_votes(&mut *connection, passed, end, pacing).await?;
     hold(&mut *connection, lease).await?;
-    let locked = sqlx::query_scalar!("select vote_id from watermark for no key update skip locked")
-        .fetch_optional(&mut *connection)
+    let locked = sqlx::query_scalar!("select vote_id from watermark for no key update")
+        .fetch_one(&mut *connection)
         .await?;
-    if locked != Some(watermark) {
-        // Someone else has moved it, or has it locked.
+    if locked != watermark {
+        // Someone else has moved it.
         return Ok(None);
     }
     check_steps(&mut *connection).await?;
@@ -131,7 +142,7 @@ struct Sum {
 
 /// The sums of the votes with ids beyond `after`, up to `last`, by item.
 async fn sum_votes(
-    connection: &mut PgConnection,
+    connection: &mut Transaction,
     after: i64,
     last: i64,
     pacing: Pacing,
@@ -159,7 +170,7 @@ async fn sum_votes(
 
 /// Adds sums to the audited counts, in the order of their items.
 async fn add_to_audited_counts(
-    connection: &mut PgConnection,
+    connection: &mut Transaction,
     sums: &BTreeMap<i64, Sum>,
     pacing: Pacing,
 ) -> Result<(), LedgerError> {

@@ -49,7 +49,7 @@ pub(super) async fn search(
                         let _alone = roll_ups.write().await;
                         let safe = ledger.safe_vote_id().await.expect("a safe id");
                         ledger
-                            .roll_up_votes(&lease, safe, ROLL_UP_LIMIT_IDS, Pacing::Spread)
+                            .roll_up_votes(&lease, &safe, ROLL_UP_LIMIT_IDS, Pacing::Spread)
                             .await
                             .expect("a roll-up");
                     }

@@ -4,13 +4,90 @@ use std::time::Duration;
 
 use sqlx::PgPool;
 use tally::domain::{ItemId, VoidingId, VoteRequest};
-use tally::ledger::{LedgerError, Role};
+use tally::ledger::{LedgerError, POOL_LIMIT_CONNECTIONS, Pacing, Role, WorkerLedger};
+use testkit::proxy::Proxy;
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::{item, vote};
 use crate::helpers::eventually;
 use crate::helpers::stores::Stores;
-use crate::helpers::tally::server_ledger;
+use crate::helpers::tally::{roll_up_lease, server_ledger};
+
+/// A ledger whose statements may take this long, and a proxy before its Postgres: a trap in it is a
+/// machine that is lost without a word, for one connection.
+async fn behind_a_proxy(stores: &Stores, limit: Duration) -> (Proxy, WorkerLedger) {
+    let port = stores.postgres.port();
+    let proxy = Proxy::start(port).await.expect("a proxy");
+    let url = stores
+        .database_url
+        .replace(&format!(":{port}"), &format!(":{}", proxy.port()));
+    let ledger = WorkerLedger::with_statement_limit(&url, "behind a proxy", limit).expect("a ledger");
+    (proxy, ledger)
+}
+
+/// Of the statement of `vote_total` only.
+const VOTE_TOTAL: &str = "select vote_total";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn statements_without_an_answer_end_and_others_run_over_new_connections() {
+    let stores = Stores::start().await;
+    let (proxy, ledger) = behind_a_proxy(&stores, Duration::from_millis(200)).await;
+    let mut calls = JoinSet::new();
+    let trapped = proxy.trap(VOTE_TOTAL, false);
+    for _ in 0..POOL_LIMIT_CONNECTIONS {
+        let ledger = ledger.clone();
+        calls.spawn(async move { ledger.vote_total().await });
+    }
+    trapped.await;
+    while let Some(call) = calls.join_next().await {
+        let error = call.expect("no panic").expect_err("no answer");
+        assert!(error.to_string().contains("no answer within"), "{error}");
+    }
+    // The lost ones are still lost.
+    ledger.safe_vote_id().await.expect("a new connection");
+    proxy.release();
+    assert_eq!(ledger.vote_total().await.expect("an answer"), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_goes_away_from_a_statement_without_an_answer_does_not_keep_its_connection_for_long() {
+    let stores = Stores::start().await;
+    let (proxy, ledger) = behind_a_proxy(&stores, Duration::from_millis(200)).await;
+    for _ in 0..POOL_LIMIT_CONNECTIONS {
+        tokio::select! {
+            ended = ledger.vote_total() => panic!("{ended:?}"),
+            () = proxy.trap(VOTE_TOTAL, false) => {}
+        }
+    }
+    eventually("a new connection", async || ledger.safe_vote_id().await.ok()).await;
+    proxy.release();
+    assert_eq!(ledger.vote_total().await.expect("an answer"), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transaction_without_an_answer_ends_and_undoes_what_it_did() {
+    let stores = Stores::start().await;
+    let (proxy, ledger) = behind_a_proxy(&stores, Duration::from_millis(200)).await;
+    let server = server_ledger(&stores.database_url);
+    let x = item(&server).await;
+    server.writer().insert(&[vote(x, None)]).await.expect("a vote");
+    let lease = roll_up_lease(&ledger).await;
+    let safe = ledger.safe_vote_id().await.expect("a safe id");
+    let roll_up = async || ledger.roll_up_votes(&lease, &safe, 100, Pacing::Spread).await;
+    let (lost, ()) = tokio::join!(roll_up(), proxy.trap("-- Adds sums of votes", false));
+    let error = lost.expect_err("no answer");
+    assert!(error.to_string().contains("no answer within"), "{error}");
+    // It had the watermark, until its connection is gone.
+    proxy.cut();
+    proxy.release();
+    let rolled_up = eventually("the watermark is free", async || roll_up().await.ok()).await;
+    assert_eq!(rolled_up.expect("votes").votes, 1);
+    assert_eq!(
+        ledger.exact_counts(&[x]).await.expect("counts")[0].count,
+        1.into()
+    );
+}
 
 /// The processes of Postgres that serve connections with names like this.
 async fn processes(pool: &PgPool, name: &str) -> Vec<i32> {

@@ -1,7 +1,7 @@
 //! The audit's roll-ups, while votes are cast and counts are saved and read.
 
 use tally::domain::{Count, CountToSave, ItemId, Revision};
-use tally::ledger::{Pacing, ROLL_UP_LIMIT_IDS, Saved};
+use tally::ledger::{LedgerError, Pacing, ROLL_UP_LIMIT_IDS, SafeVoteId, Saved};
 
 use super::{item, items, vote};
 use crate::helpers::stores::{Stores, blocker, until_blocked};
@@ -39,7 +39,7 @@ async fn saves_and_roll_ups_that_race_for_the_same_items_lose_nothing_of_each_ot
         let safe = ledger.safe_vote_id().await.expect("a safe id");
         // In chunks that end in the middle of the items.
         while ledger
-            .roll_up_votes(&lease, safe, 70, Pacing::Spread)
+            .roll_up_votes(&lease, &safe, 70, Pacing::Spread)
             .await
             .expect("a roll-up")
             .is_some()
@@ -77,7 +77,7 @@ async fn a_save_does_not_wait_for_a_roll_up_of_its_item() {
         // It gives up after a while, and comes again until the row is free.
         async move {
             loop {
-                if let Ok(Some(rolled_up)) = ledger.roll_up_votes(&lease, safe, 1, Pacing::Spread).await {
+                if let Ok(Some(rolled_up)) = ledger.roll_up_votes(&lease, &safe, 1, Pacing::Spread).await {
                     return rolled_up;
                 }
             }
@@ -116,7 +116,7 @@ async fn what_is_summed_and_written_in_several_statements_is_summed_right() {
     let safe = ledger.safe_vote_id().await.expect("a safe id");
     for pacing in [Pacing::Spread, Pacing::AtOnce] {
         let rolled_up = ledger
-            .roll_up_votes(&lease, safe, ITEMS * VOTES_EACH / 2, pacing)
+            .roll_up_votes(&lease, &safe, ITEMS * VOTES_EACH / 2, pacing)
             .await;
         let rolled_up = rolled_up.expect("a roll-up").expect("votes");
         assert_eq!(rolled_up.votes, rolled_up.watermark.get());
@@ -145,21 +145,92 @@ async fn a_roll_up_leaves_the_rest_to_the_next_and_gives_way_to_another() {
     let safe = ledger.safe_vote_id().await.expect("a safe id");
     let roll_up = async |limit_ids| {
         let rolled_up = ledger
-            .roll_up_votes(&lease, safe, limit_ids, Pacing::Spread)
+            .roll_up_votes(&lease, &safe, limit_ids, Pacing::Spread)
             .await
             .expect("a roll-up");
         rolled_up.map(|rolled_up| (rolled_up.watermark.get(), rolled_up.votes))
     };
     assert_eq!(roll_up(2).await, Some((2, 2)));
-    let other = blocker(&pool, "select from watermark for update").await;
-    assert_eq!(roll_up(2).await, None, "another worker rolls up");
-    other.rollback().await.expect("a rollback");
+    // Another worker moves the watermark while this one sums. It gives way, whether it sees that at once
+    // or waits for the lock for too long first.
+    let mut other = pool.begin().await.expect("a transaction");
+    sqlx::raw_sql(
+        "update watermark set vote_id = 4, vote_total = 4; update audited_count set vote_count = 4",
+    )
+    .execute(&mut *other)
+    .await
+    .expect("an update");
+    let moved = async {
+        until_blocked(&pool, "select vote_id from watermark for no key update").await;
+        other.commit().await.expect("a commit");
+    };
+    let late = async {
+        loop {
+            match ledger.roll_up_votes(&lease, &safe, 2, Pacing::Spread).await {
+                Err(error) if error.is_lock_timeout() => {}
+                ended => break ended.expect("a roll-up"),
+            }
+        }
+    };
+    let (late, ()) = tokio::join!(late, moved);
+    // The second is one that began after the commit.
+    assert!(late.is_none() || late.is_some_and(|late| late.watermark.get() == 6));
     assert_eq!(roll_up(100).await, Some((9, 9)));
     assert_eq!(roll_up(100).await, None);
     assert_eq!(
         ledger.exact_counts(&[x]).await.expect("counts")[0].count,
         9.into()
     );
+}
+
+/// So its failure is seen: only the age of a job's success would tell otherwise.
+#[tokio::test]
+async fn a_roll_up_fails_while_someone_has_locked_the_watermark() {
+    let stores = Stores::start().await;
+    let ledger = ledger(&stores.database_url);
+    let lease = roll_up_lease(&ledger).await;
+    let server = server_ledger(&stores.database_url);
+    let x = item(&server).await;
+    server.writer().insert(&[vote(x, None)]).await.expect("a vote");
+    let pool = stores.pool();
+    let safe = ledger.safe_vote_id().await.expect("a safe id");
+    let roll_up = async || ledger.roll_up_votes(&lease, &safe, 100, Pacing::Spread).await;
+    let other = blocker(&pool, "select from watermark for update").await;
+    let error = roll_up().await.expect_err("a lock");
+    assert!(error.is_lock_timeout(), "{error}");
+    other.rollback().await.expect("a rollback");
+    assert_eq!(roll_up().await.expect("a roll-up").expect("votes").votes, 1);
+}
+
+/// A replica that lagged draws ids again up to the safe one, which the Postgres before it had drawn.
+#[tokio::test]
+async fn a_roll_up_rolls_nothing_up_in_another_postgres_than_the_one_that_said_what_is_decided() {
+    let stores = Stores::start().await;
+    let ledger = ledger(&stores.database_url);
+    let lease = roll_up_lease(&ledger).await;
+    let server = server_ledger(&stores.database_url);
+    let x = item(&server).await;
+    server.writer().insert(&[vote(x, None)]).await.expect("a vote");
+    let safe = ledger.safe_vote_id().await.expect("a safe id");
+    // As a crash and a failover do.
+    sqlx::query("truncate incarnation")
+        .execute(&stores.pool())
+        .await
+        .expect("a table of Tally's");
+    let roll_up = async |safe: &SafeVoteId| ledger.roll_up_votes(&lease, safe, 100, Pacing::Spread).await;
+    let refused = roll_up(&safe).await;
+    assert!(
+        matches!(refused, Err(LedgerError::OtherIncarnation)),
+        "{refused:?}"
+    );
+    let next = ledger.safe_vote_id().await.expect("a safe id");
+    assert_ne!(next.incarnation, safe.incarnation);
+    let refused = roll_up(&safe).await;
+    assert!(
+        matches!(refused, Err(LedgerError::OtherIncarnation)),
+        "{refused:?}"
+    );
+    assert_eq!(roll_up(&next).await.expect("a roll-up").expect("votes").votes, 1);
 }
 
 #[tokio::test]
@@ -190,9 +261,9 @@ async fn the_watermark_waits_for_a_transaction_that_drew_an_earlier_id() {
     }
     slow.commit().await.expect("a commit");
     let safe = waiting.await.expect("no panic").expect("a safe id");
-    assert_eq!(safe.get(), 2);
+    assert_eq!(safe.vote_id.get(), 2);
     let rolled_up = ledger
-        .roll_up_votes(&lease, safe, ROLL_UP_LIMIT_IDS, Pacing::Spread)
+        .roll_up_votes(&lease, &safe, ROLL_UP_LIMIT_IDS, Pacing::Spread)
         .await
         .expect("a roll-up")
         .expect("votes");
@@ -203,7 +274,7 @@ async fn the_watermark_waits_for_a_transaction_that_drew_an_earlier_id() {
     );
     assert_eq!(
         ledger
-            .roll_up_votes(&lease, safe, ROLL_UP_LIMIT_IDS, Pacing::Spread)
+            .roll_up_votes(&lease, &safe, ROLL_UP_LIMIT_IDS, Pacing::Spread)
             .await
             .expect("a roll-up"),
         None
@@ -224,7 +295,7 @@ async fn exact_counts_stay_exact_while_audits_roll_up_the_votes() {
             for _ in 0..100 {
                 let safe = ledger.safe_vote_id().await.expect("a safe id");
                 ledger
-                    .roll_up_votes(&lease, safe, ROLL_UP_LIMIT_IDS, Pacing::Spread)
+                    .roll_up_votes(&lease, &safe, ROLL_UP_LIMIT_IDS, Pacing::Spread)
                     .await
                     .expect("a roll-up");
             }
@@ -268,7 +339,7 @@ async fn down_votes_are_the_same_before_and_after_they_are_rolled_up_and_in_betw
         assert_eq!(exact().await, Count { net: -2, downs: 2 });
         // Two ids at a time: a down-vote and what takes it back in different ones.
         if ledger
-            .roll_up_votes(&lease, safe, 2, Pacing::Spread)
+            .roll_up_votes(&lease, &safe, 2, Pacing::Spread)
             .await
             .expect("a roll-up")
             .is_none()

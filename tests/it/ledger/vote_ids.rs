@@ -54,13 +54,13 @@ impl Ledger {
         let mut chunks = Vec::new();
         while let Some(chunk) = self
             .worker
-            .roll_up_votes(&self.lease, safe, 1000, Pacing::Spread)
+            .roll_up_votes(&self.lease, &safe, 1000, Pacing::Spread)
             .await
             .expect("a roll-up")
         {
             chunks.push(chunk);
         }
-        assert_eq!(chunks.last().map(|last| last.watermark), Some(safe));
+        assert_eq!(chunks.last().map(|last| last.watermark), Some(safe.vote_id));
         chunks
     }
 
@@ -118,7 +118,7 @@ async fn votes_are_not_rolled_up_while_their_sequence_gives_out_blocks_of_ids() 
     let safe = ledger.worker.safe_vote_id().await.expect("a safe id");
     let error = ledger
         .worker
-        .roll_up_votes(&ledger.lease, safe, 1000, Pacing::Spread)
+        .roll_up_votes(&ledger.lease, &safe, 1000, Pacing::Spread)
         .await
         .expect_err("blocks");
     assert!(matches!(error, LedgerError::Sequence(_)), "{error}");
@@ -146,7 +146,7 @@ async fn a_roll_up_ends_without_effect_if_the_sequence_is_set_back_meanwhile() {
     ledger.set_last(1).await;
     let error = ledger
         .worker
-        .roll_up_votes(&ledger.lease, safe, 1000, Pacing::Spread)
+        .roll_up_votes(&ledger.lease, &safe, 1000, Pacing::Spread)
         .await;
     let error = error.expect_err("it was set back");
     assert!(error.to_string().contains("set back to 1"), "{error}");

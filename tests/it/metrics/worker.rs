@@ -183,6 +183,11 @@ async fn a_worker_whose_stores_hang_or_are_unavailable_shows_for_how_long() {
         })
         .await;
     }
+    eventually(
+        "what the pass has not read may be as old as the pass",
+        async || (metric("tally_oldest_unsaved_seconds") > 3.0).then_some(()),
+    )
+    .await;
     tally
         .stores
         .postgres
@@ -238,6 +243,43 @@ async fn the_watermarks_lag_grows_while_a_batch_writer_stands_still() {
     })
     .await;
     assert_values(&[("tally_live_invalidations_total{why=\"crashed_writer\"}", 1.0)]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_watermarks_lag_is_shown_also_while_votes_cannot_be_rolled_up() {
+    if passes_alone("metrics::worker::the_watermarks_lag_is_shown_also_while_votes_cannot_be_rolled_up").await
+    {
+        return;
+    }
+    let tally = Tally::start().await;
+    let item = tally.item("x").await;
+    let locked = blocker(&tally.pool, "select from watermark for update").await;
+    let schedule = Schedule {
+        address_retention: Duration::from_secs(86_400),
+        scan_every: Duration::from_secs(1),
+        flush_every: Duration::from_millis(50),
+        audit_cron: "0 0 0 1 1 *".to_owned(),
+        last_flush_limit: Duration::from_secs(1),
+    };
+    let (stop, stopped) = oneshot::channel::<()>();
+    let worker = tally.worker();
+    let running =
+        tokio::spawn(async move { tally::sync::run(worker, &schedule, async { drop(stopped.await) }).await });
+    for voted in 1..=2 {
+        tally.add(item, 1).await;
+        eventually("the lag grows", async || {
+            (metric("tally_watermark_lag_votes") == f64::from(voted)).then_some(())
+        })
+        .await;
+    }
+    until_above_0(&["tally_job_failures_total{job=\"roll_up\"}"]).await;
+    locked.rollback().await.expect("a rollback");
+    eventually("the votes are rolled up", async || {
+        (metric("tally_watermark_lag_votes") == 0.0).then_some(())
+    })
+    .await;
+    drop(stop);
+    running.await.expect("no panic").expect("it ends well");
 }
 
 #[tokio::test(flavor = "multi_thread")]

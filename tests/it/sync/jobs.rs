@@ -176,7 +176,7 @@ async fn after_a_takeover_by(taker: impl FnOnce(&Stores, &WorkerLedger) -> Worke
     // While the lease has only run out, it is still the last one.
     run_out(&pool).await;
     let chunk = first
-        .roll_up_votes(&roll_up, safe, 2, Pacing::Spread)
+        .roll_up_votes(&roll_up, &safe, 2, Pacing::Spread)
         .await
         .expect("it is held");
     assert_eq!(chunk.expect("votes").watermark.get(), 2);
@@ -188,7 +188,7 @@ async fn after_a_takeover_by(taker: impl FnOnce(&Stores, &WorkerLedger) -> Worke
     let is_lost = |ended: Result<(), LedgerError>| matches!(ended, Err(LedgerError::LeaseLost(_)));
     assert!(is_lost(
         first
-            .roll_up_votes(&roll_up, safe, 2, Pacing::Spread)
+            .roll_up_votes(&roll_up, &safe, 2, Pacing::Spread)
             .await
             .map(|_| ())
     ));
@@ -215,7 +215,7 @@ async fn after_a_takeover_by(taker: impl FnOnce(&Stores, &WorkerLedger) -> Worke
     // The other one goes on, undisturbed.
     let [roll_up, audit, delete_keys, delete_addresses, sum_recent] = taken_over.try_into().expect("five");
     second
-        .roll_up_votes(&roll_up, safe, 2, Pacing::Spread)
+        .roll_up_votes(&roll_up, &safe, 2, Pacing::Spread)
         .await
         .expect("it is held");
     second.check_job(&audit).await.expect("it is held");
@@ -537,11 +537,11 @@ async fn a_clock_that_steps_moves_leases_and_lets_no_two_workers_write() {
         // The lease seems to have run out, or to end in a time that no lease has: it is taken over.
         let next = eventually("the job is taken over", async || take(other).await).await;
         let before = watermark(&pool).await;
-        let late = holder.roll_up_votes(&held, safe, 1, Pacing::Spread).await;
+        let late = holder.roll_up_votes(&held, &safe, 1, Pacing::Spread).await;
         assert!(matches!(late, Err(LedgerError::LeaseLost(_))), "{late:?}");
         assert_eq!(watermark(&pool).await, before);
         other
-            .roll_up_votes(&next, safe, 1, Pacing::Spread)
+            .roll_up_votes(&next, &safe, 1, Pacing::Spread)
             .await
             .expect("it is held");
         assert_eq!(watermark(&pool).await, before + 1);

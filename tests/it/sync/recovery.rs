@@ -109,7 +109,7 @@ async fn what_a_dead_server_left_uncounted_is_found_by_its_ids_whatever_the_cloc
     let safe = ledger.safe_vote_id().await.expect("a safe id");
     let lease = roll_up_lease(ledger).await;
     ledger
-        .roll_up_votes(&lease, safe, 100, Pacing::Spread)
+        .roll_up_votes(&lease, &safe, 100, Pacing::Spread)
         .await
         .expect("a roll-up");
     let worker = tally.worker();
