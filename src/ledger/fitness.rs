@@ -5,9 +5,10 @@ use std::time::Duration;
 use sqlx::migrate::{Migrate, MigrateError};
 use sqlx::postgres::PgConnection;
 use sqlx::{Connection, PgExecutor};
+use tokio::time::timeout;
 
 use super::LedgerError;
-use super::connect::{Database, Writes, writes};
+use super::connect::{ANSWER_MARGIN, Database, Writes, writes};
 use super::owner::MIGRATIONS;
 
 /// How long the connection for it may take. Nobody waits for an answer yet, and `tally migrate`
@@ -20,28 +21,35 @@ impl Database {
     /// # Errors
     /// When it is not ([`LedgerError::is_unfit`]), or Postgres is unavailable.
     pub async fn check(&self) -> Result<(), LedgerError> {
-        let mut connection = self.session.connect_within(START_LIMIT, &self.options).await?;
-        match writes(&mut connection).await? {
-            Writes::Taken => {}
-            Writes::Standby => return Err(LedgerError::Standby),
-            Writes::ReadOnly => return Err(LedgerError::ReadOnly),
-        }
-        let tables = sqlx::query!(
-            r#"select to_regclass('item') is not null or to_regclass('vote') is not null as "any!",
+        let connection = self.session.connect_within(START_LIMIT, &self.options).await?;
+        let limit = self.statement_limit + ANSWER_MARGIN;
+        let looking = timeout(limit, look_at(connection)).await;
+        looking.unwrap_or(Err(LedgerError::Timeout(limit)))
+    }
+}
+
+/// Looks whether the database of this connection is fit for Tally, and closes it.
+async fn look_at(mut connection: PgConnection) -> Result<(), LedgerError> {
+    match writes(&mut connection).await? {
+        Writes::Taken => {}
+        Writes::Standby => return Err(LedgerError::Standby),
+        Writes::ReadOnly => return Err(LedgerError::ReadOnly),
+    }
+    let tables = sqlx::query!(
+        r#"select to_regclass('item') is not null or to_regclass('vote') is not null as "any!",
                       to_regclass('vote') is not null and to_regclass('vote_id_seq') is not null
                       and to_regclass('watermark') is not null as "draw_ids!""#
-        )
-        .fetch_one(&mut connection)
-        .await?;
-        if tables.any && !is_migrated_by_tally(&mut connection).await? {
-            return Err(LedgerError::ForeignTables);
-        }
-        // Not while another migration is making them.
-        if tables.draw_ids {
-            check_sequence(&mut connection).await?;
-        }
-        Ok(connection.close().await?)
+    )
+    .fetch_one(&mut connection)
+    .await?;
+    if tables.any && !is_migrated_by_tally(&mut connection).await? {
+        return Err(LedgerError::ForeignTables);
     }
+    // Not while another migration is making them.
+    if tables.draw_ids {
+        check_sequence(&mut connection).await?;
+    }
+    Ok(connection.close().await?)
 }
 
 /// Checks that the sequence of vote ids draws one by one, and is not behind the votes.

@@ -4,7 +4,7 @@
 //! firewall that forgets a connection, says nothing: whoever waits for an answer only reads, and would
 //! wait for ever. sqlx asks the system for no probes of its connections (its `net/socket/mod.rs`, 0.8.6).
 //! So each statement has a limit here, longer than Postgres' own, and a connection without an answer is
-//! closed.
+//! closed in the end.
 
 use std::io;
 use std::time::Duration;
@@ -14,10 +14,18 @@ use futures_util::stream::{self, BoxStream};
 use futures_util::{FutureExt, StreamExt, TryStreamExt};
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgConnection, PgPool, PgQueryResult, PgRow, PgStatement, PgTypeInfo};
-use sqlx::{Connection, Describe, Either, Execute, Executor, Postgres};
+use sqlx::{Describe, Either, Execute, Executor, Postgres};
 use tokio::runtime::Handle;
-use tokio::time::error::Elapsed;
 use tokio::time::timeout;
+
+/// How many times as long as a statement may take a connection without an answer stays in use, while
+/// nobody waits for it any more: a Postgres that is only slow, in a commit that waits for a standby, say,
+/// is busy with it all the same, and must not get a new connection for each.
+const LINGER_TIMES: u32 = 5;
+/// How long it stays so at the most. Then it counts as lost, and another one may take its place.
+const LINGER_LIMIT: Duration = Duration::from_secs(60);
+/// How long closing all connections may take.
+const CLOSE_LIMIT: Duration = Duration::from_secs(5);
 
 /// A pool of connections. Cheap to clone. A statement runs over any of them.
 #[derive(Clone, Debug)]
@@ -65,16 +73,16 @@ impl Pool {
         Ok(transaction)
     }
 
-    /// Closes all connections.
+    /// Closes all connections, or leaves them to the end of the process if that takes too long.
     pub async fn close(&self) {
-        self.connections.close().await;
+        let _ = timeout(CLOSE_LIMIT, self.connections.close()).await;
     }
 }
 
 /// A connection that is in use.
 #[derive(Debug)]
 pub(in crate::ledger) struct InUse {
-    /// `None`: it was given back, or closed.
+    /// `None`: it was let go.
     connection: Option<PoolConnection<Postgres>>,
     answer_limit: Duration,
 }
@@ -92,68 +100,49 @@ impl InUse {
             return Err(sqlx::Error::PoolClosed.into());
         };
         let ended = timeout(self.answer_limit, call(connection)).await;
-        self.end(ended)
-    }
-
-    /// Gives the connection back; closes it if it gave no answer.
-    fn end<Answer, Error: From<sqlx::Error>>(
-        mut self,
-        ended: Result<Result<Answer, Error>, Elapsed>,
-    ) -> Result<Answer, Error> {
-        let connection = self.connection.take();
-        ended.unwrap_or_else(|_| {
-            // To give it back would be to wait for its answer once more.
-            drop(connection.map(PoolConnection::detach));
-            Err(no_answer(self.answer_limit).into())
-        })
+        ended.unwrap_or_else(|_| Err(no_answer(self.answer_limit).into()))
     }
 }
 
 impl Drop for InUse {
-    /// Whoever asked has gone. The connection is in use until it has answered, as Postgres is busy
-    /// with it, and no longer than it may take.
     fn drop(&mut self) {
-        let (Some(mut connection), Ok(runtime)) = (self.connection.take(), Handle::try_current()) else {
-            return;
-        };
-        let limit = self.answer_limit;
-        runtime.spawn(async move {
-            if timeout(limit, connection.ping()).await.is_err() {
-                drop(connection.detach());
-            }
-        });
+        if let Some(connection) = self.connection.take() {
+            let_go(connection, None, self.answer_limit);
+        }
     }
 }
 
-/// A transaction. One that is dropped is closed with its connection: Postgres undoes it.
+/// A transaction. Postgres undoes one that is dropped.
 #[derive(Debug)]
 pub(in crate::ledger) struct Transaction {
-    /// `None`: it gave no answer, and is closed.
+    /// `None`: it was let go.
     connection: Option<PoolConnection<Postgres>>,
     answer_limit: Duration,
 }
 
 impl Transaction {
-    /// # Errors
-    /// When Postgres is unavailable, which may have done it.
-    pub async fn commit(mut self) -> Result<(), sqlx::Error> {
-        (&mut self).execute("commit").await?;
-        self.give_back();
-        Ok(())
-    }
-
-    /// Waits until the transaction has ended.
+    /// Ends the transaction as what was done in it ended: commits, or waits until Postgres has undone it.
     ///
     /// # Errors
-    /// When Postgres is unavailable, which undoes it.
-    pub async fn rollback(mut self) -> Result<(), sqlx::Error> {
-        (&mut self).execute("rollback").await?;
-        self.give_back();
-        Ok(())
-    }
-
-    fn give_back(mut self) {
-        drop(self.connection.take());
+    /// That of what was done; or that of a commit, which may have been done all the same.
+    pub async fn end<Answer, Error: From<sqlx::Error>>(
+        mut self,
+        done: Result<Answer, Error>,
+    ) -> Result<Answer, Error> {
+        let how = if done.is_ok() { "commit" } else { "rollback" };
+        match ((&mut self).execute(how).await, done) {
+            (Ok(_), done) => {
+                if let Some(connection) = self.connection.take() {
+                    let_go(connection, None, self.answer_limit);
+                }
+                done
+            }
+            (Err(error), Ok(_)) => Err(error.into()),
+            (Err(error), done) => {
+                tracing::debug!(%error, "a transaction that failed was not undone in time");
+                done
+            }
+        }
     }
 
     fn connection(&mut self) -> Result<&mut PgConnection, sqlx::Error> {
@@ -164,7 +153,9 @@ impl Transaction {
     }
 
     fn close(&mut self) {
-        drop(self.connection.take().map(PoolConnection::detach));
+        if let Some(connection) = self.connection.take() {
+            let_go(connection, Some("rollback"), self.answer_limit);
+        }
     }
 }
 
@@ -172,6 +163,27 @@ impl Drop for Transaction {
     fn drop(&mut self) {
         self.close();
     }
+}
+
+/// Gives a connection back to its pool as soon as it has answered what it was asked, and this last
+/// statement; closes it if that takes too long. Nobody waits for it. sqlx gives connections back by itself,
+/// but asks each once more whether it is open, and waits for that answer for ever.
+fn let_go(mut connection: PoolConnection<Postgres>, last: Option<&'static str>, answer_limit: Duration) {
+    let Ok(runtime) = Handle::try_current() else {
+        drop(connection.detach());
+        return;
+    };
+    let limit = answer_limit.saturating_mul(LINGER_TIMES).min(LINGER_LIMIT);
+    runtime.spawn(async move {
+        if let Some(last) = last
+            && !matches!(timeout(limit, connection.execute(last)).await, Ok(Ok(_)))
+        {
+            drop(connection.detach());
+            return;
+        }
+        // The future has the connection, and closes it when it is dropped.
+        let _ = timeout(limit, connection.return_to_pool()).await;
+    });
 }
 
 fn no_answer(limit: Duration) -> sqlx::Error {
@@ -209,7 +221,7 @@ impl<'c> Executor<'c> for &'_ Pool {
             };
             let rows = (&mut **connection).fetch_many(query).try_collect::<Rows>();
             let ended = timeout(pool.answer_limit, rows).await;
-            using.end(ended)
+            ended.unwrap_or_else(|_| Err(no_answer(pool.answer_limit)))
         })
     }
 
@@ -225,7 +237,7 @@ impl<'c> Executor<'c> for &'_ Pool {
                 return Err(sqlx::Error::PoolClosed);
             };
             let ended = timeout(pool.answer_limit, (&mut **connection).fetch_optional(query)).await;
-            using.end(ended)
+            ended.unwrap_or_else(|_| Err(no_answer(pool.answer_limit)))
         }
         .boxed()
     }

@@ -48,8 +48,9 @@ impl Worker {
         Ok(Some(invalidated))
     }
 
-    /// The vote id beyond which votes may be in flight: stored, and not counted yet. Read it
-    /// before what it is compared with. Leaves out batch writers that have not moved for
+    /// The vote id beyond which votes may be in flight: stored, and not counted yet. An audit reads it
+    /// before what it is compared with; a roll-up after the safe id, beyond which all votes are of a batch
+    /// writer that has connected since. Leaves out batch writers that have not moved for
     /// longer than the stall limit while votes went on: a count that misses their votes is
     /// rebuilt, and a server that wakes up adds none of them twice.
     ///

@@ -24,23 +24,32 @@ impl WorkerLedger {
     /// # Errors
     /// When the lease is lost ([`LedgerError::LeaseLost`]), or Postgres is unavailable or too slow.
     pub async fn sum_recent(&self, lease: &JobLease) -> Result<(i64, bool), LedgerError> {
-        // It sums before it locks anything, as a roll-up does.
         let mut transaction = self.database.pool.begin().await?;
+        let summed = self.sum_next(&mut transaction, lease).await;
+        transaction.end(summed).await
+    }
+
+    /// The same in this transaction. It sums before it locks anything, as a roll-up does.
+    async fn sum_next(
+        &self,
+        transaction: &mut Transaction,
+        lease: &JobLease,
+    ) -> Result<(i64, bool), LedgerError> {
         let progress = sqlx::query!(
             "select recent_progress.vote_id as \"from?\", watermark.vote_id as \"last!\"
              from recent_progress, watermark"
         )
-        .fetch_one(&mut transaction)
+        .fetch_one(&mut *transaction)
         .await?;
         let last = progress.last;
         let from = match progress.from {
             Some(from) => from,
             None => self.begin_recent(last).await?,
         };
-        let passed = last_unused(&mut transaction, from, last).await?.max(from);
+        let passed = last_unused(&mut *transaction, from, last).await?.max(from);
         let end = passed.saturating_add(SUM_LIMIT_IDS).min(last).max(from);
-        let changes = recent_changes(&mut transaction, passed, end).await?;
-        hold(&mut transaction, lease).await?;
+        let changes = recent_changes(transaction, passed, end).await?;
+        hold(&mut *transaction, lease).await?;
         let moved = sqlx::query!(
             "update recent_progress
              set vote_id = $2, at = case when $3 then now() else at end
@@ -50,15 +59,14 @@ impl WorkerLedger {
             // All votes up to the watermark as it was when the transaction began, which is `now()`.
             end >= last
         )
-        .execute(&mut transaction)
+        .execute(&mut *transaction)
         .await?;
         // Otherwise another one has moved it, which only happens past the lease.
         let mut ids = 0;
         if moved.rows_affected() > 0 {
-            add_changes(&mut transaction, &changes).await?;
+            add_changes(transaction, &changes).await?;
             ids = end - from;
         }
-        transaction.commit().await?;
         Ok((ids, end < last))
     }
 

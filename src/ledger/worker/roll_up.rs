@@ -59,14 +59,9 @@ impl WorkerLedger {
     ) -> Result<Option<RolledUp>, LedgerError> {
         let mut transaction = self.database.pool.begin().await?;
         let rolled_up = roll_up(&mut transaction, lease, safe, limit_ids, pacing).await;
-        if rolled_up.is_ok() {
-            transaction.commit().await?;
         // Its end is waited for: Postgres reports an error before it lets go of the watermark, and
         // the next roll-up would take it for someone else's.
-        } else if let Err(error) = transaction.rollback().await {
-            tracing::debug!(%error, "a roll-up that failed was not rolled back; its connection is closed");
-        }
-        rolled_up
+        transaction.end(rolled_up).await
     }
 }
 
