@@ -28,7 +28,7 @@ pub const POSTGRES: Panel = panel("Memory of Postgres without shared buffers, Mi
 pub const TAIL: Panel = panel("Votes beyond the watermark, seconds of voting");
 pub const SAVED: Panel = panel("Age of the hot item's saved count, s");
 pub const DISK: Panel = panel("Disk, bytes a vote");
-pub const ITEM: Panel = panel("Disk of the table item, MiB");
+pub const TABLES: Panel = panel("Disk of other tables with their indexes, MiB");
 pub const RATES: Panel = panel("Requests a second");
 pub const CPU: Panel = panel("CPU µs a vote, the reads beside it included");
 pub const VOTE_LATENCY: Panel = Panel {
@@ -95,20 +95,51 @@ pub const OF_OTHERS: Rule = Rule::Explained {
 const ITEM_BYTES: f64 = 128.0;
 /// How often an item is saved, with the default `TALLY_FLUSH_EVERY`.
 const SAVES_PER_SECOND: f64 = 1.0;
+/// A row version of `audited_count` or `recent_change`, with its places in indexes, about.
+const SUM_BYTES: f64 = 160.0;
+/// How often roll-ups and sums of recent changes write an item, at the most: every 3.75 s.
+const SUMS_PER_SECOND: f64 = 0.27;
+/// Of what time a row of `recent_change` is.
+const SPAN: Duration = Duration::from_secs(300);
 /// When autovacuum looks at a database again (Postgres' default).
 const VACUUM_EVERY: Duration = Duration::from_secs(60);
-/// The table itself, with the space that its pages leave free.
-const ITEM_SLACK_MIB: f64 = 16.0;
+/// A table itself, with the space that its pages leave free.
+const TABLE_SLACK_MIB: f64 = 16.0;
+/// Jobs' last runs, heartbeats, rules of the load (none): nothing that grows with votes.
+pub const OF_OTHER_TABLES: Rule = Rule::Flat(at_most_more(10.0, 2.0));
 
-/// What the table `item` may take while reports hold a snapshot for so long at a time: the
-/// row versions of two of them, since the space of one may not be free before the next, and
-/// of the time until autovacuum comes.
-pub fn of_item(report_for: Duration) -> Rule {
+/// What rows of so many bytes take that are written so often a second, while reports hold a snapshot for
+/// so long at a time: the row versions of two of them, since the space of one may not be free before the
+/// next, and of the time until autovacuum comes.
+fn versions_mib(bytes: f64, per_second: f64, report_for: Duration) -> f64 {
     let seconds = (2 * report_for + VACUUM_EVERY).as_secs_f64();
-    let versions = ITEMS as f64 * SAVES_PER_SECOND * seconds;
+    ITEMS as f64 * per_second * seconds * bytes / 1024.0 / 1024.0
+}
+
+/// What the table `item` may take while reports hold a snapshot for so long at a time.
+pub fn of_item(report_for: Duration) -> Rule {
     Rule::Explained {
         why: "while a report holds its snapshot, each saved count leaves a row version",
-        most: versions * ITEM_BYTES / 1024.0 / 1024.0 + ITEM_SLACK_MIB,
+        most: versions_mib(ITEM_BYTES, SAVES_PER_SECOND, report_for) + TABLE_SLACK_MIB,
+    }
+}
+
+/// The same of `audited_count`.
+pub fn of_audited_count(report_for: Duration) -> Rule {
+    Rule::Explained {
+        why: "while a report holds its snapshot, each roll-up leaves a row version",
+        most: versions_mib(SUM_BYTES, SUMS_PER_SECOND, report_for) + TABLE_SLACK_MIB,
+    }
+}
+
+/// The same of `recent_change` in a run of so long: a row of each item for each five minutes. After an hour
+/// these become one.
+pub fn of_recent_change(report_for: Duration, run: Duration) -> Rule {
+    let spans = run.as_secs_f64() / SPAN.as_secs_f64() + 2.0;
+    let rows_mib = ITEMS as f64 * spans * SUM_BYTES / 1024.0 / 1024.0;
+    Rule::Explained {
+        why: "a row of each item for each five minutes, and what reports keep of their versions",
+        most: rows_mib + versions_mib(SUM_BYTES, SUMS_PER_SECOND, report_for) + TABLE_SLACK_MIB,
     }
 }
 

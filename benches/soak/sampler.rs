@@ -182,11 +182,10 @@ async fn sample_ledger(
     settings: &Settings,
     samples: &mut Samples,
 ) -> anyhow::Result<()> {
-    let (tail, saved, vote, item): (i64, Option<f64>, i64, i64) = sqlx::query_as(
+    let (tail, saved, vote): (i64, Option<f64>, i64) = sqlx::query_as(
         "select greatest((select last_value from vote_id_seq) - (select vote_id from watermark), 0),
                 (select extract(epoch from clock_timestamp() - counted_at)::float8 from item where id = 1),
-                pg_table_size('vote'),
-                pg_table_size('item')",
+                pg_table_size('vote')",
     )
     .fetch_one(pool)
     .await?;
@@ -203,12 +202,30 @@ async fn sample_ledger(
     for (name, bytes) in std::iter::once(("vote".to_owned(), vote)).chain(indexes) {
         samples.push(curves::DISK, &name, curves::OF_DISK, bytes as f64 / votes as f64);
     }
-    let item_mib = item as f64 / 1024.0 / 1024.0;
-    samples.push(
-        curves::ITEM,
-        "item",
-        curves::of_item(report_for(settings)),
-        item_mib,
-    );
+    sample_tables(pool, settings, samples).await
+}
+
+/// The sizes of all tables but the ledger's.
+async fn sample_tables(pool: &PgPool, settings: &Settings, samples: &mut Samples) -> anyhow::Result<()> {
+    let sizes: Vec<(String, i64)> = sqlx::query_as(
+        "select case when relname in ('item', 'audited_count', 'recent_change') then relname::text
+                     else 'all others' end as name,
+                sum(pg_total_relation_size(oid))::bigint
+         from pg_class
+         where relnamespace = 'public'::regnamespace and relkind = 'r' and relname <> 'vote'
+         group by 1 order by 1",
+    )
+    .fetch_all(pool)
+    .await?;
+    let report_for = report_for(settings);
+    for (name, bytes) in sizes {
+        let rule = match name.as_str() {
+            "item" => curves::of_item(report_for),
+            "audited_count" => curves::of_audited_count(report_for),
+            "recent_change" => curves::of_recent_change(report_for, settings.run),
+            _ => curves::OF_OTHER_TABLES,
+        };
+        samples.push(curves::TABLES, &name, rule, bytes as f64 / 1024.0 / 1024.0);
+    }
     Ok(())
 }
