@@ -7,6 +7,7 @@
 //! closed in the end.
 
 use std::io;
+use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -16,6 +17,7 @@ use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgConnection, PgPool, PgQueryResult, PgRow, PgStatement, PgTypeInfo};
 use sqlx::{Describe, Either, Execute, Executor, Postgres};
 use tokio::runtime::Handle;
+use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 
 /// How many times as long as a statement may take a connection without an answer stays in use, while
@@ -57,6 +59,7 @@ impl Pool {
         Ok(InUse {
             connection: Some(self.connections.acquire().await?),
             answer_limit: self.answer_limit,
+            last: None,
         })
     }
 
@@ -65,12 +68,10 @@ impl Pool {
     /// # Errors
     /// As [`Pool::acquire`].
     pub async fn begin(&self) -> Result<Transaction, sqlx::Error> {
-        let mut transaction = Transaction {
-            connection: Some(self.connections.acquire().await?),
-            answer_limit: self.answer_limit,
-        };
-        (&mut transaction).execute("begin").await?;
-        Ok(transaction)
+        let mut using = self.acquire().await?;
+        using.last = Some("rollback");
+        (&mut using).execute("begin").await?;
+        Ok(Transaction(using))
     }
 
     /// Closes all connections, or leaves them to the end of the process if that takes too long.
@@ -79,45 +80,76 @@ impl Pool {
     }
 }
 
-/// A connection that is in use.
+/// A connection that is in use. One that is dropped is let go.
 #[derive(Debug)]
 pub(in crate::ledger) struct InUse {
-    /// `None`: it was let go.
+    /// `None`: it gave no answer, and was let go.
     connection: Option<PoolConnection<Postgres>>,
     answer_limit: Duration,
+    /// What it is asked before it is given back.
+    last: Option<&'static str>,
 }
 
 impl InUse {
-    /// Calls this over the connection.
+    /// Calls this over the connection, and lets go of one that gives no answer.
     ///
     /// # Errors
     /// Those of the call, and when it does not end in time.
     pub async fn call<Answer, Error: From<sqlx::Error>>(
-        mut self,
+        &mut self,
         call: impl AsyncFnOnce(&mut PgConnection) -> Result<Answer, Error>,
     ) -> Result<Answer, Error> {
-        let Some(connection) = &mut self.connection else {
-            return Err(sqlx::Error::PoolClosed.into());
-        };
-        let ended = timeout(self.answer_limit, call(connection)).await;
-        ended.unwrap_or_else(|_| Err(no_answer(self.answer_limit).into()))
+        let limit = self.answer_limit;
+        let ended = timeout(limit, call(self.connection()?)).await;
+        self.unless_late(ended)
+    }
+
+    fn connection(&mut self) -> Result<&mut PgConnection, sqlx::Error> {
+        match &mut self.connection {
+            Some(connection) => Ok(connection),
+            None => Err(no_answer(self.answer_limit)),
+        }
+    }
+
+    fn unless_late<Answer, Error: From<sqlx::Error>>(
+        &mut self,
+        ended: Result<Result<Answer, Error>, Elapsed>,
+    ) -> Result<Answer, Error> {
+        ended.unwrap_or_else(|_| {
+            self.let_go();
+            Err(no_answer(self.answer_limit).into())
+        })
+    }
+
+    fn let_go(&mut self) {
+        if let Some(connection) = self.connection.take() {
+            let_go(connection, self.last, self.answer_limit);
+        }
     }
 }
 
 impl Drop for InUse {
     fn drop(&mut self) {
-        if let Some(connection) = self.connection.take() {
-            let_go(connection, None, self.answer_limit);
-        }
+        self.let_go();
     }
 }
 
 /// A transaction. Postgres undoes one that is dropped.
 #[derive(Debug)]
-pub(in crate::ledger) struct Transaction {
-    /// `None`: it was let go.
-    connection: Option<PoolConnection<Postgres>>,
-    answer_limit: Duration,
+pub(in crate::ledger) struct Transaction(InUse);
+
+impl Deref for Transaction {
+    type Target = InUse;
+
+    fn deref(&self) -> &InUse {
+        &self.0
+    }
+}
+
+impl DerefMut for Transaction {
+    fn deref_mut(&mut self) -> &mut InUse {
+        &mut self.0
+    }
 }
 
 impl Transaction {
@@ -130,11 +162,9 @@ impl Transaction {
         done: Result<Answer, Error>,
     ) -> Result<Answer, Error> {
         let how = if done.is_ok() { "commit" } else { "rollback" };
-        match ((&mut self).execute(how).await, done) {
+        match ((&mut self.0).execute(how).await, done) {
             (Ok(_), done) => {
-                if let Some(connection) = self.connection.take() {
-                    let_go(connection, None, self.answer_limit);
-                }
+                self.0.last = None;
                 done
             }
             (Err(error), Ok(_)) => Err(error.into()),
@@ -143,25 +173,6 @@ impl Transaction {
                 done
             }
         }
-    }
-
-    fn connection(&mut self) -> Result<&mut PgConnection, sqlx::Error> {
-        match &mut self.connection {
-            Some(connection) => Ok(connection),
-            None => Err(no_answer(self.answer_limit)),
-        }
-    }
-
-    fn close(&mut self) {
-        if let Some(connection) = self.connection.take() {
-            let_go(connection, Some("rollback"), self.answer_limit);
-        }
-    }
-}
-
-impl Drop for Transaction {
-    fn drop(&mut self) {
-        self.close();
     }
 }
 
@@ -190,84 +201,23 @@ fn no_answer(limit: Duration) -> sqlx::Error {
     io::Error::new(io::ErrorKind::TimedOut, format!("no answer within {limit:?}")).into()
 }
 
-type Rows = Vec<Either<PgQueryResult, PgRow>>;
+type Row = Either<PgQueryResult, PgRow>;
+type Rows = Vec<Row>;
 
 /// All that a statement answers, as sqlx wants it.
 fn stream<'e>(
     rows: impl Future<Output = Result<Rows, sqlx::Error>> + Send + 'e,
-) -> BoxStream<'e, Result<Either<PgQueryResult, PgRow>, sqlx::Error>> {
+) -> BoxStream<'e, Result<Row, sqlx::Error>> {
     stream::once(rows)
         .map_ok(|rows| stream::iter(rows.into_iter().map(Ok)))
         .try_flatten()
         .boxed()
 }
 
-impl<'c> Executor<'c> for &'_ Pool {
+impl<'c> Executor<'c> for &'c mut InUse {
     type Database = Postgres;
 
-    fn fetch_many<'e, 'q: 'e, E>(
-        self,
-        query: E,
-    ) -> BoxStream<'e, Result<Either<PgQueryResult, PgRow>, sqlx::Error>>
-    where
-        'c: 'e,
-        E: 'q + Execute<'q, Postgres>,
-    {
-        let pool = self.clone();
-        stream(async move {
-            let mut using = pool.acquire().await?;
-            let Some(connection) = &mut using.connection else {
-                return Err(sqlx::Error::PoolClosed);
-            };
-            let rows = (&mut **connection).fetch_many(query).try_collect::<Rows>();
-            let ended = timeout(pool.answer_limit, rows).await;
-            ended.unwrap_or_else(|_| Err(no_answer(pool.answer_limit)))
-        })
-    }
-
-    fn fetch_optional<'e, 'q: 'e, E>(self, query: E) -> BoxFuture<'e, Result<Option<PgRow>, sqlx::Error>>
-    where
-        'c: 'e,
-        E: 'q + Execute<'q, Postgres>,
-    {
-        let pool = self.clone();
-        async move {
-            let mut using = pool.acquire().await?;
-            let Some(connection) = &mut using.connection else {
-                return Err(sqlx::Error::PoolClosed);
-            };
-            let ended = timeout(pool.answer_limit, (&mut **connection).fetch_optional(query)).await;
-            ended.unwrap_or_else(|_| Err(no_answer(pool.answer_limit)))
-        }
-        .boxed()
-    }
-
-    fn prepare_with<'e, 'q: 'e>(
-        self,
-        sql: &'q str,
-        parameters: &'e [PgTypeInfo],
-    ) -> BoxFuture<'e, Result<PgStatement<'q>, sqlx::Error>>
-    where
-        'c: 'e,
-    {
-        self.connections.prepare_with(sql, parameters)
-    }
-
-    fn describe<'e, 'q: 'e>(self, sql: &'q str) -> BoxFuture<'e, Result<Describe<Postgres>, sqlx::Error>>
-    where
-        'c: 'e,
-    {
-        self.connections.describe(sql)
-    }
-}
-
-impl<'c> Executor<'c> for &'c mut Transaction {
-    type Database = Postgres;
-
-    fn fetch_many<'e, 'q: 'e, E>(
-        self,
-        query: E,
-    ) -> BoxStream<'e, Result<Either<PgQueryResult, PgRow>, sqlx::Error>>
+    fn fetch_many<'e, 'q: 'e, E>(self, query: E) -> BoxStream<'e, Result<Row, sqlx::Error>>
     where
         'c: 'e,
         E: 'q + Execute<'q, Postgres>,
@@ -275,13 +225,8 @@ impl<'c> Executor<'c> for &'c mut Transaction {
         stream(async move {
             let limit = self.answer_limit;
             let rows = self.connection()?.fetch_many(query).try_collect::<Rows>();
-            match timeout(limit, rows).await {
-                Ok(rows) => rows,
-                Err(_) => {
-                    self.close();
-                    Err(no_answer(limit))
-                }
-            }
+            let ended = timeout(limit, rows).await;
+            self.unless_late(ended)
         })
     }
 
@@ -292,13 +237,8 @@ impl<'c> Executor<'c> for &'c mut Transaction {
     {
         async move {
             let limit = self.answer_limit;
-            match timeout(limit, self.connection()?.fetch_optional(query)).await {
-                Ok(row) => row,
-                Err(_) => {
-                    self.close();
-                    Err(no_answer(limit))
-                }
-            }
+            let ended = timeout(limit, self.connection()?.fetch_optional(query)).await;
+            self.unless_late(ended)
         }
         .boxed()
     }
@@ -319,5 +259,43 @@ impl<'c> Executor<'c> for &'c mut Transaction {
         'c: 'e,
     {
         async move { self.connection()?.describe(sql).await }.boxed()
+    }
+}
+
+impl<'c> Executor<'c> for &'c Pool {
+    type Database = Postgres;
+
+    fn fetch_many<'e, 'q: 'e, E>(self, query: E) -> BoxStream<'e, Result<Row, sqlx::Error>>
+    where
+        'c: 'e,
+        E: 'q + Execute<'q, Postgres>,
+    {
+        stream(async move { self.acquire().await?.fetch_many(query).try_collect().await })
+    }
+
+    fn fetch_optional<'e, 'q: 'e, E>(self, query: E) -> BoxFuture<'e, Result<Option<PgRow>, sqlx::Error>>
+    where
+        'c: 'e,
+        E: 'q + Execute<'q, Postgres>,
+    {
+        async move { self.acquire().await?.fetch_optional(query).await }.boxed()
+    }
+
+    fn prepare_with<'e, 'q: 'e>(
+        self,
+        sql: &'q str,
+        parameters: &'e [PgTypeInfo],
+    ) -> BoxFuture<'e, Result<PgStatement<'q>, sqlx::Error>>
+    where
+        'c: 'e,
+    {
+        async move { self.acquire().await?.prepare_with(sql, parameters).await }.boxed()
+    }
+
+    fn describe<'e, 'q: 'e>(self, sql: &'q str) -> BoxFuture<'e, Result<Describe<Postgres>, sqlx::Error>>
+    where
+        'c: 'e,
+    {
+        async move { self.acquire().await?.describe(sql).await }.boxed()
     }
 }

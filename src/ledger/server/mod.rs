@@ -109,7 +109,7 @@ impl ServerLedger {
     /// # Errors
     /// When Postgres is unavailable.
     pub async fn migrations(&self) -> Result<Migrations, LedgerError> {
-        let connection = self.database.pool.acquire().await?;
+        let mut connection = self.database.pool.acquire().await?;
         let applied = connection.call(async |connection| connection.list_applied_migrations().await);
         let done = match applied.await {
             Ok(applied) => MIGRATIONS

@@ -9,7 +9,7 @@ use super::jobs::{JobLease, hold};
 use super::roll_up::last_unused;
 use super::spread::{Pacing, Statements};
 use crate::ledger::LedgerError;
-use crate::ledger::pool::Transaction;
+use crate::ledger::pool::InUse;
 
 /// Vote ids in one transaction, at the most.
 const SUM_LIMIT_IDS: i64 = 100_000;
@@ -30,26 +30,22 @@ impl WorkerLedger {
     }
 
     /// The same in this transaction. It sums before it locks anything, as a roll-up does.
-    async fn sum_next(
-        &self,
-        transaction: &mut Transaction,
-        lease: &JobLease,
-    ) -> Result<(i64, bool), LedgerError> {
+    async fn sum_next(&self, connection: &mut InUse, lease: &JobLease) -> Result<(i64, bool), LedgerError> {
         let progress = sqlx::query!(
             "select recent_progress.vote_id as \"from?\", watermark.vote_id as \"last!\"
              from recent_progress, watermark"
         )
-        .fetch_one(&mut *transaction)
+        .fetch_one(&mut *connection)
         .await?;
         let last = progress.last;
         let from = match progress.from {
             Some(from) => from,
             None => self.begin_recent(last).await?,
         };
-        let passed = last_unused(&mut *transaction, from, last).await?.max(from);
+        let passed = last_unused(&mut *connection, from, last).await?.max(from);
         let end = passed.saturating_add(SUM_LIMIT_IDS).min(last).max(from);
-        let changes = recent_changes(transaction, passed, end).await?;
-        hold(&mut *transaction, lease).await?;
+        let changes = recent_changes(connection, passed, end).await?;
+        hold(&mut *connection, lease).await?;
         let moved = sqlx::query!(
             "update recent_progress
              set vote_id = $2, at = case when $3 then now() else at end
@@ -59,12 +55,12 @@ impl WorkerLedger {
             // All votes up to the watermark as it was when the transaction began, which is `now()`.
             end >= last
         )
-        .execute(&mut *transaction)
+        .execute(&mut *connection)
         .await?;
         // Otherwise another one has moved it, which only happens past the lease.
         let mut ids = 0;
         if moved.rows_affected() > 0 {
-            add_changes(transaction, &changes).await?;
+            add_changes(connection, &changes).await?;
             ids = end - from;
         }
         Ok((ids, end < last))
@@ -117,7 +113,7 @@ struct Change {
 
 /// What the votes with ids beyond `after`, up to `last`, changed.
 async fn recent_changes(
-    connection: &mut Transaction,
+    connection: &mut InUse,
     after: i64,
     last: i64,
 ) -> Result<BTreeMap<ItemSpan, Change>, LedgerError> {
@@ -143,7 +139,7 @@ async fn recent_changes(
 
 /// Adds changes to those that are there, in this transaction.
 async fn add_changes(
-    connection: &mut Transaction,
+    connection: &mut InUse,
     changes: &BTreeMap<ItemSpan, Change>,
 ) -> Result<(), LedgerError> {
     let changes: Vec<(&ItemSpan, &Change)> = changes.iter().collect();

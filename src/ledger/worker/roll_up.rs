@@ -12,7 +12,7 @@ use crate::domain::VoteId;
 use crate::ledger::LedgerError;
 use crate::ledger::decided::SafeVoteId;
 use crate::ledger::fitness::check_steps;
-use crate::ledger::pool::Transaction;
+use crate::ledger::pool::InUse;
 
 /// Vote ids in one transaction of the roll-up, at the most. The worker has the sums of their items in
 /// memory, by calculation 50 MB of a million items.
@@ -71,7 +71,7 @@ impl WorkerLedger {
 /// Until it writes, the transaction has no id, and holds back no vacuum. It is one all the same: Postgres
 /// ends it if the worker stalls, whose sums may be of a sequence that was set back since.
 async fn roll_up(
-    connection: &mut Transaction,
+    connection: &mut InUse,
     lease: &JobLease,
     safe: &SafeVoteId,
     limit_ids: i64,
@@ -137,7 +137,7 @@ struct Sum {
 
 /// The sums of the votes with ids beyond `after`, up to `last`, by item.
 async fn sum_votes(
-    connection: &mut Transaction,
+    connection: &mut InUse,
     after: i64,
     last: i64,
     pacing: Pacing,
@@ -165,7 +165,7 @@ async fn sum_votes(
 
 /// Adds sums to the audited counts, in the order of their items.
 async fn add_to_audited_counts(
-    connection: &mut Transaction,
+    connection: &mut InUse,
     sums: &BTreeMap<i64, Sum>,
     pacing: Pacing,
 ) -> Result<(), LedgerError> {
