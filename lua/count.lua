@@ -6,8 +6,8 @@
 -- ARGV[2]      nonce: makes a fresh lease unique; the token of a rebuild request
 -- ARGV[3]      lease_limit_ms: a lease that is older is replaced
 -- ARGV[3 + k]  delta of KEYS[1 + k]: the sum of the batch's rows on this item, a whole number;
---              or delta,downs, if its down-votes change too. A delta of 0 alone only reads a
---              count, but leases a missing one; 0,0 gives it a new revision as well.
+--              or delta,downs, if its down-votes change too. A delta of 0 only reads a count,
+--              but leases a missing one.
 --
 -- Reply: for each key, in order
 --   an integer       the live count, with these votes in it; it has no down-votes

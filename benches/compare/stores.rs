@@ -49,6 +49,8 @@ pub enum Rules {
     Default,
     /// A limit of votes each, far above what it gets.
     Limited,
+    /// One vote each: from the second one on they are full.
+    OnePlace,
     /// They are the choices of poll 1, and each vote has a voter: see [`voter_of_poll`].
     Poll,
 }
@@ -280,7 +282,8 @@ impl Stores {
         .expect("items");
         match template.rules {
             Rules::Default => {}
-            Rules::Limited => limit_items(&mut connection).await,
+            Rules::Limited => limit_items(&mut connection, 1_000_000_000).await,
+            Rules::OnePlace => limit_items(&mut connection, 1).await,
             Rules::Poll => make_poll(&mut connection, template).await,
         }
         if template.votes() > 0 && template.rules != Rules::Poll {
@@ -395,14 +398,14 @@ async fn make_poll(connection: &mut PgConnection, template: &Template) {
 }
 
 /// Replaces the items by those with a rule each. A rule cannot be given to an item later.
-async fn limit_items(connection: &mut PgConnection) {
-    sqlx::raw_sql(
+async fn limit_items(connection: &mut PgConnection, max_votes: i64) {
+    sqlx::raw_sql(&format!(
         "alter table item disable trigger all;
          insert into rule select from item;
          update item set rule_id = id;
-         insert into place (item_id, max_votes) select id, 1000000000 from item;
+         insert into place (item_id, max_votes) select id, {max_votes} from item;
          alter table item enable trigger all",
-    )
+    ))
     .execute(connection)
     .await
     .expect("limits");

@@ -86,6 +86,13 @@ const LIMITED: Template = Template {
     ..EMPTY
 };
 
+/// The same with one place on each item.
+const ONE_PLACE: Template = Template {
+    name: "one_place",
+    rules: Rules::OnePlace,
+    ..EMPTY
+};
+
 /// A poll in which each voter holds one choice.
 const POLL: Template = Template {
     name: "poll",
@@ -242,6 +249,15 @@ fn distributions() -> Vec<Workload> {
             "hot_limited",
             "one hot item with a limit of votes",
             measured(limited(HOT)).on(&[Transaction, Tally]),
+        ),
+        Workload::new(
+            "hot_full",
+            "one hot item that is full: each vote is refused",
+            measured(Case {
+                template: ONE_PLACE,
+                ..HOT
+            })
+            .on(&[Tally]),
         ),
         Workload::new(
             "limited_items",

@@ -2,7 +2,7 @@
 //! selections. It has a queue and a connection of its own, so what waits for a rule's lock holds
 //! up no other vote.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
@@ -11,11 +11,11 @@ use tokio::time::Instant;
 use super::backoff::SeedBackoff;
 use super::batch::{BatchMetrics, StoredBatch, StoredBatchVote};
 use super::cast::{Cast, CastError, QueuedRequest};
-use super::full::FullItems;
+use super::full::{FullItems, Refused};
 use super::seeding::Seeding;
 use super::unfinished::UnfinishedBatch;
 use crate::batching::take;
-use crate::domain::{AddressHash, Count, CountDelta, ItemId, Refusal, StoredVote, VoteRequest, VoterId};
+use crate::domain::{AddressHash, CountDelta, ItemId, Refusal, StoredVote, VoteRequest, VoterId};
 use crate::ledger::{Decided, Decision, VoteRow, VoteWriter};
 use crate::live::LiveCounts;
 
@@ -76,43 +76,25 @@ impl DecisionWriter {
             self.metrics.depth.decrement(taken as f64);
             let mut batch = std::mem::take(&mut self.again);
             batch.append(&mut queued);
-            let batch = self.refuse_early(batch).await;
-            if !batch.is_empty() {
-                self.metrics.batch_votes.record(batch.len() as f64);
-                self.work_off(batch).await;
+            let Refused { refused, to_decide } = self.full.refuse(&mut self.writer, batch).await;
+            self.answer_full(refused);
+            if !to_decide.is_empty() {
+                self.metrics.batch_votes.record(to_decide.len() as f64);
+                self.work_off(to_decide).await;
             }
         }
     }
 
-    /// Refuses votes on items that are full for certain. Returns the others.
-    async fn refuse_early(&mut self, batch: Vec<QueuedRequest>) -> Vec<QueuedRequest> {
-        let items = batch.iter().filter_map(|one| match &one.request {
-            VoteRequest::Cast(vote) => Some(vote.item_id),
-            _ => None,
-        });
-        let full = self.full.certain(&self.live_counts, items).await;
-        if full.is_empty() {
-            return batch;
+    /// Answers votes that are refused because their items are full.
+    fn answer_full(&self, refused: Vec<QueuedRequest>) {
+        if refused.is_empty() {
+            return;
         }
-        let may_be_refused = |one: &QueuedRequest| match &one.request {
-            VoteRequest::Cast(vote) => full.contains(&vote.item_id) && self.full.refuses(vote),
-            _ => false,
-        };
-        // A voter's requests take effect in their order: if one of them goes to Postgres, which may
-        // have a free place by now, so do those behind it.
-        let decided = batch.iter().filter(|one| !may_be_refused(one));
-        let voters: HashSet<VoterId> = decided.filter_map(|one| one.request.voter().cloned()).collect();
-        let is_refused = |one: &QueuedRequest| {
-            let voter = one.request.voter();
-            may_be_refused(one) && voter.is_none_or(|voter| !voters.contains(voter))
-        };
-        let (refused, left): (Vec<_>, Vec<_>) = batch.into_iter().partition(is_refused);
         let refused = refused.into_iter().map(|one| {
             let ended = Ok(Cast::Refused(Refusal::Full));
             entry(one, ended, &[])
         });
         StoredBatch::new(refused.collect(), &self.metrics).answer_rest(Instant::now());
-        left
     }
 
     /// Decides, stores, counts and answers a batch. What is to be asked again is kept.
@@ -133,9 +115,7 @@ impl DecisionWriter {
                 let full: Vec<ItemId> = full_items(&requests, &decided);
                 self.finalize(&requests, queued, decided).await;
                 unfinished.finish();
-                self.full
-                    .learn(&self.live_counts, &mut self.writer, full.into_iter())
-                    .await;
+                self.full.note(full.into_iter());
             }
             Err(error) => {
                 let answers = queued.into_iter().flatten().map(|one| one.answer);
@@ -174,13 +154,6 @@ impl DecisionWriter {
         }
         let batch = StoredBatch::new(votes, &self.metrics);
         let mut deltas = decided.deltas();
-        // Before anyone is answered: see `full`. A failure makes the items suspect.
-        let renewed: Vec<ItemId> = deltas
-            .iter()
-            .filter(|one| one.delta == Count::ZERO)
-            .map(|one| one.item_id)
-            .collect();
-        let _ = self.live_counts.renew(&renewed, decided.transaction).await;
         deltas.extend(batch.reads());
         CountDelta::merge(&mut deltas);
         let seeding = Seeding::new(&self.live_counts, &mut self.writer, &self.backoff, started);

@@ -1,120 +1,119 @@
-//! Full items: a vote on one is refused without Postgres, where that is certain.
+//! Full items: a vote on one is refused by a read, without a lock and without a write.
 //!
-//! Postgres alone grants a place. Once it has refused a vote because its item is full, the item's
-//! revision is read from Redis, and then from Postgres, under one snapshot, whether the item is full
-//! and who holds its votes. A vote is counted before it is acknowledged, and each counted batch gives
-//! its items new revisions, also one that takes back as much as it casts. So as long as the revision
-//! is the same, nothing was acknowledged since: the item is as full as it was, and nobody else holds a
-//! vote.
+//! A decision locks the rule of its item, so even a refusal costs a transaction and a sync of
+//! Postgres' log. A popular item gets most of its votes when it is full. So once Postgres has refused a
+//! vote because its item is full, its votes are looked at first: one statement says of all of them in a
+//! batch whether they are refused. Its snapshot is taken after they came in, so what it says was so at
+//! a moment between their calls and their answers. Redis and other servers have no part in it.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::domain::{ItemId, NewVote, Value, VoterId};
-use crate::ledger::VoteWriter;
-use crate::live::LiveCounts;
+use super::cast::QueuedRequest;
+use crate::domain::{ItemId, NewVote, Value, VoteRequest, VoterId};
+use crate::ledger::{Fullness, VoteWriter};
 
-/// How long what Postgres said of an item is used: its times may be edited meanwhile.
-pub const FULL_LIMIT: Duration = Duration::from_secs(1);
-/// Full items that one writer knows, at the most.
+/// How long after it was last seen full an item is looked at first.
+pub const FULL_LIMIT: Duration = Duration::from_secs(60);
+/// Items that one writer looks at first, at the most.
 pub const FULL_LIMIT_ITEMS: usize = 100;
 
-/// What one writer knows of full items.
+/// The items that one writer looks at first, and when each was last seen full. That an item is here
+/// decides nothing.
 #[derive(Default)]
-pub(super) struct FullItems(HashMap<ItemId, FullItem>);
+pub(super) struct FullItems(HashMap<ItemId, Instant>);
 
-struct FullItem {
-    since: Instant,
-    revision: i64,
-    holders: HashSet<VoterId>,
+/// A batch of which some is refused.
+pub(super) struct Refused {
+    pub refused: Vec<QueuedRequest>,
+    /// In their order.
+    pub to_decide: Vec<QueuedRequest>,
 }
 
 impl FullItems {
-    /// Which of these items are full for certain, by what is known of them and by their revisions
-    /// now.
-    pub async fn certain(
-        &mut self,
-        live_counts: &LiveCounts,
-        items: impl Iterator<Item = ItemId>,
-    ) -> HashSet<ItemId> {
-        self.0.retain(|_, full| full.since.elapsed() < FULL_LIMIT);
-        let mut known: Vec<ItemId> = items.filter(|item| self.0.contains_key(item)).collect();
-        known.sort_unstable();
-        known.dedup();
-        if known.is_empty() {
-            return HashSet::new();
-        }
-        // Without Redis nothing is certain.
-        let Ok(revisions) = live_counts.revisions(&known).await else {
-            return HashSet::new();
-        };
-        let is_same = |item: &ItemId, now: Option<i64>| {
-            let then = self.0.get(item).map(|full| full.revision);
-            now.is_some() && now == then
-        };
-        let same: HashSet<ItemId> = known
-            .iter()
-            .zip(revisions)
-            .filter(|(item, now)| is_same(item, *now))
-            .map(|(item, _)| *item)
-            .collect();
-        self.0
-            .retain(|item, _| same.contains(item) || !known.contains(item));
-        same
-    }
-
-    /// Whether this vote's voter holds no vote on its item, which is full: it is refused. A down-vote
-    /// is left to Postgres: the item may take none, and that is then what is wrong with it.
-    pub fn refuses(&self, vote: &NewVote) -> bool {
-        if vote.value != Value::UP {
-            return false;
-        }
-        let Some(full) = self.0.get(&vote.item_id) else {
-            return false;
-        };
-        vote.voter_id
-            .as_ref()
-            .is_none_or(|voter| !full.holders.contains(voter))
-    }
-
-    /// Learns of items on which Postgres has just refused a vote because they are full.
-    pub async fn learn(
-        &mut self,
-        live_counts: &LiveCounts,
-        writer: &mut VoteWriter,
-        items: impl Iterator<Item = ItemId>,
-    ) {
-        let mut new: Vec<ItemId> = items.filter(|item| !self.0.contains_key(item)).collect();
-        new.sort_unstable();
-        new.dedup();
-        new.truncate(FULL_LIMIT_ITEMS.saturating_sub(self.0.len()));
-        if new.is_empty() {
-            return;
-        }
-        let since = Instant::now();
-        // Before Postgres is asked: what is counted later shows in the revision.
-        let Ok(revisions) = live_counts.revisions(&new).await else {
-            return;
-        };
-        for (item, revision) in new.into_iter().zip(revisions) {
-            let Some(revision) = revision else { continue };
-            match writer.holders_if_full(item).await {
-                Ok(Some(holders)) => {
-                    let full = FullItem {
-                        since,
-                        revision,
-                        holders,
-                    };
-                    self.0.insert(item, full);
-                }
-                Ok(None) => {}
-                Err(error) => {
-                    tracing::debug!(%error, "who holds the votes of a full item was not read");
-                    return;
-                }
+    /// Notes items on which Postgres has just refused a vote because they are full.
+    pub fn note(&mut self, items: impl Iterator<Item = ItemId>) {
+        let now = Instant::now();
+        for item in items {
+            if self.0.len() < FULL_LIMIT_ITEMS || self.0.contains_key(&item) {
+                self.0.insert(item, now);
             }
+        }
+    }
+
+    /// Takes the votes out of a batch that Postgres would refuse because their items are full. If
+    /// Postgres does not say so, all are to be decided.
+    pub async fn refuse(&mut self, writer: &mut VoteWriter, batch: Vec<QueuedRequest>) -> Refused {
+        self.0.retain(|_, seen| seen.elapsed() < FULL_LIMIT);
+        let votes: Vec<&NewVote> = batch
+            .iter()
+            .filter_map(|one| self.looked_at(&one.request))
+            .collect();
+        let fullness = if votes.is_empty() {
+            None
+        } else {
+            writer.fullness(&votes).await.unwrap_or_else(|error| {
+                tracing::debug!(%error, "whether items are full was not read");
+                None
+            })
+        };
+        let Some(fullness) = fullness else {
+            return Refused {
+                refused: Vec::new(),
+                to_decide: batch,
+            };
+        };
+        let items: Vec<ItemId> = votes.iter().map(|vote| vote.item_id).collect();
+        let mut of_looked_at = fullness.iter();
+        let is_refused: Vec<bool> = batch
+            .iter()
+            .map(|one| {
+                let is_looked_at = self.looked_at(&one.request).is_some();
+                is_looked_at && of_looked_at.next() == Some(&Fullness::Refuses)
+            })
+            .collect();
+        // A voter's requests take effect in their order: if one of them is to be decided, by when a
+        // place may have become free, so are those behind it.
+        let decided = batch
+            .iter()
+            .zip(&is_refused)
+            .filter(|(_, is_refused)| !**is_refused);
+        let voters: HashSet<VoterId> = decided
+            .filter_map(|(one, _)| one.request.voter().cloned())
+            .collect();
+        let (mut refused, mut to_decide) = (Vec::new(), Vec::new());
+        for (one, is_refused) in batch.into_iter().zip(is_refused) {
+            let is_behind = one.request.voter().is_some_and(|voter| voters.contains(voter));
+            if is_refused && !is_behind {
+                refused.push(one);
+            } else {
+                to_decide.push(one);
+            }
+        }
+        self.learn(&items, &fullness);
+        Refused { refused, to_decide }
+    }
+
+    /// The vote that is looked at before anything is decided. A down-vote is not: the item may take
+    /// none, and that is then what is wrong with it.
+    fn looked_at<'r>(&self, request: &'r VoteRequest) -> Option<&'r NewVote> {
+        match request {
+            VoteRequest::Cast(vote) if vote.value == Value::UP && self.0.contains_key(&vote.item_id) => {
+                Some(vote)
+            }
+            _ => None,
+        }
+    }
+
+    fn learn(&mut self, items: &[ItemId], fullness: &[Fullness]) {
+        let now = Instant::now();
+        for (item, fullness) in items.iter().zip(fullness) {
+            match fullness {
+                Fullness::Undecided => self.0.remove(item),
+                Fullness::Full | Fullness::Refuses => self.0.insert(*item, now),
+            };
         }
     }
 }

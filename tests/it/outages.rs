@@ -66,24 +66,6 @@ async fn a_call_that_timed_out_leaves_a_suspect_and_is_not_sent_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_live_count_whose_revision_could_not_be_renewed_is_suspect() {
-    let tally = Tally::start().await;
-    let item = tally.item("x").await;
-    tally.add(item, 1).await;
-    let live_counts = connected(live_counts(&tally)).await;
-    tally.stores.redis.pause().expect("Redis runs");
-    let renewed = live_counts.renew(&[item], tally::domain::TransactionId(1)).await;
-    assert!(renewed.is_err(), "Redis did not answer in time");
-    tally.stores.redis.resume().expect("Redis runs");
-    eventually("the live count is invalidated", async || {
-        tally.live_count(item).await.is_none().then_some(())
-    })
-    .await;
-    assert_eq!(tally.add(item, 1).await, Some(2));
-    tally.assert_exact_when_quiescent(item).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn redis_wiped_under_votes_costs_no_vote() {
     let tally = Tally::start().await;
     let items = [tally.item("x").await, tally.item("y").await];

@@ -1,42 +1,48 @@
-//! Items that are full, and who holds their votes.
-
-use std::collections::HashSet;
+//! Full items, and the votes that they refuse.
 
 use super::writer::VoteWriter;
-use crate::domain::{ItemId, VoterId};
+use crate::domain::{NewVote, VoterId};
 use crate::ledger::LedgerError;
 
-/// Voters of one full item who are read, at the most: a megabyte or so.
-pub const HOLDERS_LIMIT_VOTERS: usize = 10_000;
+/// What a read says of a vote on an item that may be full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fullness {
+    /// The item is not full, or something else than its places may decide.
+    Undecided,
+    /// The item is full. That is not why this vote would be refused: its voter holds one, say.
+    Full,
+    /// A decision at this moment would refuse the vote, since the item is full.
+    Refuses,
+}
 
 impl VoteWriter {
-    /// Who holds a vote on this item, if it is full; `None`: it is not, or too many hold one. Over
-    /// the writer's own connection, which is free between two batches.
+    /// What becomes of these votes, each of value 1, if their items are full: in their order, all
+    /// under one snapshot, without a lock. Over the writer's own connection, between two batches;
+    /// `None` without an open one.
     ///
     /// # Errors
     /// When Postgres is unavailable.
-    pub async fn holders_if_full(&mut self, item: ItemId) -> Result<Option<HashSet<VoterId>>, LedgerError> {
-        let Some(mut writer) = self.take_kept() else {
+    pub async fn fullness(&mut self, votes: &[&NewVote]) -> Result<Option<Vec<Fullness>>, LedgerError> {
+        let Some(mut writer) = self.open_kept().await else {
             return Ok(None);
         };
-        let reading = sqlx::query_file_scalar!(
-            "src/ledger/sql/holders_if_full.sql",
-            item.get(),
-            HOLDERS_LIMIT_VOTERS as i64 + 1
-        )
-        .fetch_one(&mut writer.connection);
-        let holders = match tokio::time::timeout(self.answer_limit(), reading).await {
-            Ok(read) => read?,
+        let items: Vec<i64> = votes.iter().map(|vote| vote.item_id.get()).collect();
+        let voters: Vec<Option<&str>> = votes
+            .iter()
+            .map(|vote| vote.voter_id.as_ref().map(VoterId::as_str))
+            .collect();
+        let reading = sqlx::query_file!("src/ledger/sql/fullness.sql", &items, voters as _)
+            .fetch_all(&mut writer.connection);
+        let rows = match tokio::time::timeout(self.answer_limit(), reading).await {
+            Ok(rows) => rows?,
             Err(_) => return Err(LedgerError::Timeout(self.answer_limit())),
         };
         self.keep(writer);
-        Ok(holders
-            .filter(|holders| holders.len() <= HOLDERS_LIMIT_VOTERS)
-            .map(|holders| {
-                holders
-                    .into_iter()
-                    .filter_map(|voter| VoterId::parse(voter).ok())
-                    .collect()
-            }))
+        let fullness = rows.iter().map(|row| match (row.is_full, row.is_refused) {
+            (false, _) => Fullness::Undecided,
+            (true, false) => Fullness::Full,
+            (true, true) => Fullness::Refuses,
+        });
+        Ok(Some(fullness.collect()))
     }
 }

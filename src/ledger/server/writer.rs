@@ -90,11 +90,7 @@ impl VoteWriter {
     /// never used again.
     pub(super) async fn begin(&mut self) -> Result<WriterConnection, InsertError> {
         self.batches.begin();
-        let kept = match self.kept.take() {
-            Some(kept) => self.if_open(kept).await,
-            None => None,
-        };
-        match kept {
+        match self.open_kept().await {
             Some(writer) => Ok(writer),
             None => self.connect().await.map_err(InsertError::NotStored),
         }
@@ -153,9 +149,10 @@ impl VoteWriter {
         counts
     }
 
-    /// The connection that was kept, if there is one.
-    pub(super) fn take_kept(&mut self) -> Option<WriterConnection> {
-        self.kept.take()
+    /// The connection that was kept, if there is one and it is open.
+    pub(super) async fn open_kept(&mut self) -> Option<WriterConnection> {
+        let kept = self.kept.take()?;
+        self.if_open(kept).await
     }
 
     /// Keeps a connection after a clean end.

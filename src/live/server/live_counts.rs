@@ -187,41 +187,6 @@ impl LiveCounts {
         })
     }
 
-    /// Gives the live counts of these items new revisions: a batch has changed who holds votes on
-    /// them, and not their counts. Each item may be given once.
-    ///
-    /// # Errors
-    /// As [`LiveCounts::count`].
-    pub async fn renew(&self, items: &[ItemId], transaction: TransactionId) -> Result<(), LiveError> {
-        if items.is_empty() {
-            return Ok(());
-        }
-        let nonce = fresh_token();
-        let renewed = self.call(async |mut connection| {
-            let replies = scripts::COUNT.call(
-                &mut connection,
-                self.state.redis.keys(),
-                items,
-                |item| *item,
-                |command| {
-                    command.arg(transaction.0).arg(&nonce).arg(LEASE_LIMIT_MS);
-                },
-                |command, _| {
-                    command.arg("0,0");
-                },
-            );
-            // A missing count gets another revision when it is seeded.
-            replies
-                .await?
-                .into_iter()
-                .try_for_each(|reply| counted(reply).map(drop))
-        });
-        renewed.await.map_err(|failed| {
-            self.state.suspects.add(items.iter().copied(), Instant::now());
-            self.open_breaker(failed)
-        })
-    }
-
     /// Seeds missing live counts under their leases. Returns for each whether it was seeded; if
     /// not, call [`LiveCounts::count`] again.
     ///
@@ -283,31 +248,6 @@ impl LiveCounts {
             self.suspect(unreadable);
         }
         Ok(reads)
-    }
-
-    /// The revisions of the counters of these items, in their order; `None`: there is no count. A
-    /// revision changes with every vote that is counted, and never comes twice.
-    ///
-    /// # Errors
-    /// When Redis is unavailable or answers with an error.
-    pub async fn revisions(&self, items: &[ItemId]) -> Result<Vec<Option<i64>>, LiveError> {
-        let keys = self.state.redis.keys();
-        let commands = items
-            .iter()
-            .map(|item| read_fields(keys, *item, &["count", "rev"]));
-        let replies = self.call(async |mut connection| {
-            let replies = scripts::send(&mut connection, commands).await?;
-            replies.into_iter().map(fields).collect::<Result<Vec<_>, _>>()
-        });
-        let replies = replies.await.map_err(|failed| self.open_breaker(failed))?;
-        Ok(replies
-            .into_iter()
-            .map(|fields| {
-                let fields = redis::from_redis_value(Value::Array(fields?));
-                let (count, revision): (Option<i64>, Option<i64>) = fields.ok()?;
-                count.and(revision)
-            })
-            .collect())
     }
 
     /// Makes these items suspect: they are invalidated as soon as Redis answers.

@@ -28,6 +28,8 @@ const LATENCY_LIMIT_US: u64 = 60_000_000;
 const TIMER: u64 = u64::MAX;
 /// How the answer to a new vote ends while there is no live count.
 const WITHOUT_COUNT: &[u8] = b"\"down_count\":null}";
+/// What the refusal of a vote on a full item says.
+const FULL: &str = "/problems/full";
 
 pub(super) struct Generator {
     connections: Vec<Connection>,
@@ -92,6 +94,7 @@ impl Generator {
                 acknowledged_rows: 0,
                 refused: 0,
                 throttled: 0,
+                full: 0,
                 failures: 0,
                 first_failure: None,
                 unsent: 0,
@@ -297,6 +300,11 @@ impl Generator {
                 }
                 return Some(now);
             }
+            if status == *b"409" && failure.contains(FULL) {
+                self.outcome.full += 1;
+                self.note_request(due, now);
+                return Some(now);
+            }
             if status == *b"503" && failure.contains("retry-after: ") {
                 self.outcome.refused += 1;
                 self.outcome.first_failure.get_or_insert(failure);
@@ -315,14 +323,23 @@ impl Generator {
                 self.control.without_count.fetch_add(1, Ordering::Relaxed);
             }
         }
-        if self.is_measured(due) {
-            self.outcome.requests += 1;
+        if self.note_request(due, now) {
             self.outcome.votes += votes;
             self.outcome.unchanged += u64::from(status == *b"304");
-            let micros = u64::try_from(now.saturating_duration_since(due).as_micros()).unwrap_or(u64::MAX);
-            self.outcome.latency_us.saturating_record(micros);
         }
         Some(now)
+    }
+
+    /// Counts a request that was answered as it should be, if it is measured. Returns whether it is.
+    fn note_request(&mut self, due: Instant, answered: Instant) -> bool {
+        let is_measured = self.is_measured(due);
+        if is_measured {
+            self.outcome.requests += 1;
+            let micros =
+                u64::try_from(answered.saturating_duration_since(due).as_micros()).unwrap_or(u64::MAX);
+            self.outcome.latency_us.saturating_record(micros);
+        }
+        is_measured
     }
 
     /// A closed loop measures what is answered between beginning and end. An open one

@@ -82,6 +82,8 @@ pub struct Outcome {
     pub refused: u64,
     /// Requests refused with 429 and Retry-After.
     pub throttled: u64,
+    /// Votes refused because their items are full.
+    pub full: u64,
     /// Requests answered otherwise or not at all, and connections that could not be made.
     pub failures: u64,
     /// What the first refusal or failure was.
@@ -101,7 +103,7 @@ pub struct Outcome {
 
 impl Outcome {
     /// # Errors
-    /// When not every request was answered with 200 or 201.
+    /// When not every request was answered with 200, 201, or 409 since its item is full.
     pub fn expect_all_answered(&self) -> Result<(), String> {
         match &self.first_failure {
             None => Ok(()),

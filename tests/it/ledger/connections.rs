@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use sqlx::PgPool;
 use tally::domain::{ItemId, VoidingId, VoteRequest};
-use tally::ledger::{LedgerError, POOL_LIMIT_CONNECTIONS, Pacing, Role, WorkerLedger};
+use tally::ledger::{Fullness, LedgerError, POOL_LIMIT_CONNECTIONS, Pacing, Role, WorkerLedger};
 use testkit::proxy::Proxy;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -130,8 +130,9 @@ async fn a_batch_writer_stores_decides_and_reads_over_one_connection() {
         assert_eq!(processes(&pool, "tally writer %").await, first, "decisions");
         writer.exact_counts(&[x], soon()).await.expect("counts");
         assert_eq!(processes(&pool, "tally writer %").await, first, "exact counts");
-        assert_eq!(writer.holders_if_full(limited).await.expect("holders"), None);
-        assert_eq!(processes(&pool, "tally writer %").await, first, "holders");
+        let fullness = writer.fullness(&[&vote(limited, Some("cy"))]).await;
+        assert_eq!(fullness.expect("an answer"), Some(vec![Fullness::Undecided]));
+        assert_eq!(processes(&pool, "tally writer %").await, first, "fullness");
     }
 }
 

@@ -5,6 +5,9 @@ use sqlx::{Connection, PgConnection};
 
 use crate::helpers::stores::Stores;
 
+/// What a writer asks of items that were full.
+const FULLNESS: &str = include_str!("../../../src/ledger/sql/fullness.sql");
+
 /// Lines of a statement.
 const LINES: i64 = 1024;
 /// Rows in each table that a bad plan would go through.
@@ -26,23 +29,30 @@ fn decide(lines: &str) -> String {
     )
 }
 
-/// Rows that the statement has read, of all tables, in a transaction that is rolled back.
+/// Rows that the statement reads, of all tables, in a transaction that is rolled back.
 async fn reads(connection: &mut PgConnection, statement: &str) -> i64 {
     let mut transaction = connection.begin().await.expect("a transaction");
+    let before = read_so_far(&mut transaction).await;
     sqlx::raw_sql(statement)
         .execute(&mut *transaction)
         .await
         .unwrap_or_else(|error| panic!("{error}: {statement}"));
-    let read = sqlx::query_scalar(
+    let read = read_so_far(&mut transaction).await - before;
+    transaction.rollback().await.expect("an end");
+    read
+}
+
+/// Rows that the connection has read since Postgres last added them to its statistics, which it does
+/// between transactions now and then.
+async fn read_so_far(connection: &mut PgConnection) -> i64 {
+    sqlx::query_scalar(
         "select (sum(seq_tup_read) + sum(coalesce(idx_tup_fetch, 0))
                  + (select sum(idx_tup_read) from pg_stat_xact_user_indexes_read))::bigint
          from pg_stat_xact_user_tables",
     )
-    .fetch_one(&mut *transaction)
+    .fetch_one(connection)
     .await
-    .expect("Postgres answers");
-    transaction.rollback().await.expect("an end");
-    read
+    .expect("Postgres answers")
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -61,11 +71,20 @@ async fn what_a_statement_reads_grows_with_its_lines_alone() {
          alter table rule set (autovacuum_enabled = off);
          alter table place set (autovacuum_enabled = off);
          alter table ballot set (autovacuum_enabled = off);
-         alter table idempotency_key set (autovacuum_enabled = off)",
+         alter table idempotency_key set (autovacuum_enabled = off);
+         create function numbers(lines int) returns bigint[] language sql return
+             array(select number from generate_series(1, lines) as number);
+         create function voters(lines int) returns text[] language sql return
+             array(select 'n' || number from generate_series(1, lines) as number)",
     )
     .execute(&mut connection)
     .await
     .expect("a view");
+    let prepared = format!("prepare fullness as {FULLNESS}");
+    sqlx::raw_sql(&prepared)
+        .execute(&mut connection)
+        .await
+        .expect("a statement");
     let none = "null::bytea";
     let hash = "sha256(number::text::bytea)";
     let series = |from: &str| format!("from generate_series(1, {{lines}}) as number {from}");
@@ -84,6 +103,11 @@ async fn what_a_statement_reads_grows_with_its_lines_alone() {
                 "select number, null::bigint, number, 'n' || number, 1, true, false, {none}, {none} {}",
                 series("")
             )),
+        ),
+        (
+            "votes on items that may be full",
+            // As a server's connections have it; the functions set it themselves.
+            "set local enable_seqscan = off; execute fullness(numbers({lines}), voters({lines}))".to_owned(),
         ),
         (
             "moves in a poll",
