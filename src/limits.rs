@@ -18,9 +18,9 @@ use crate::http::limits::{
 };
 use crate::http::{PAGE_DEFAULT_ITEMS, PAGE_LIMIT_ITEMS, PROBE_LIMIT, REFUSAL_LIMIT_BYTES};
 use crate::ledger::{
-    ANSWER_MARGIN, DECIDE_LIMIT, IDLE_TRANSACTION_LIMIT, ITEM_CACHE_LIMIT_ITEMS, JOB_LEASE_LIFE,
-    NAMES_LIMIT_ITEMS, ROLL_UP_LIMIT_IDS, SERVER_STATEMENT_LIMIT, SUM_REST_LIMIT, WORKER_ALIVE_LIMIT,
-    WORKER_LIMIT_SILENCE, WORKER_STATEMENT_LIMIT, WRITE_REST_LIMIT, WRITER_KEEPALIVE,
+    ANSWER_MARGIN, DECIDE_LIMIT, FULLNESS_LIMIT, IDLE_TRANSACTION_LIMIT, ITEM_CACHE_LIMIT_ITEMS,
+    JOB_LEASE_LIFE, NAMES_LIMIT_ITEMS, ROLL_UP_LIMIT_IDS, SERVER_STATEMENT_LIMIT, SUM_REST_LIMIT,
+    WORKER_ALIVE_LIMIT, WORKER_LIMIT_SILENCE, WORKER_STATEMENT_LIMIT, WRITE_REST_LIMIT, WRITER_KEEPALIVE,
 };
 use crate::live::{
     BACK_PRESSURE_LIMIT, CALL_LIMIT_KEYS, LEASE_LIMIT_MS, REPAIR_LIMIT_ITEMS, SUSPECTS_LIMIT_ITEMS,
@@ -65,6 +65,8 @@ const fn default_ms(text: &str) -> u128 {
 const STATEMENT_MS: u128 = ms(SERVER_STATEMENT_LIMIT) + ms(ANSWER_MARGIN);
 /// How long it takes to find a connection closed and to make another.
 const NEW_CONNECTION_MS: u128 = ms(ledger::CHECK_LIMIT) + ms(ledger::CONNECT_LIMIT);
+/// How long a decision takes: the look at full items, which may cost the connection, and its statement.
+const DECISION_MS: u128 = ms(FULLNESS_LIMIT) + ms(ledger::CONNECT_LIMIT) + STATEMENT_MS;
 /// How long one call to Redis may take with a new connection.
 const REDIS_CALL_MS: u128 = ms(live::CONNECT_LIMIT) + ms(live::SERVER_ANSWER_LIMIT);
 /// How long a stored batch may take to get into the live counts: the last round may begin
@@ -116,8 +118,11 @@ const _: () = assert!(REPAIR_LIMIT_ITEMS < SUSPECTS_LIMIT_ITEMS);
 // A client's limit is longer than the server's limits together, so that the answer comes
 // first: for a vote whose batch is stored at once.
 const _: () = assert!(ms(REQUEST_LIMIT) > ms(BODY_LIMIT) + NEW_CONNECTION_MS + 2 * STATEMENT_MS + COUNT_MS);
+// So does a vote that is decided once its item was looked up, and that may be on a full item.
+const _: () =
+    assert!(ms(REQUEST_LIMIT) > ms(BODY_LIMIT) + NEW_CONNECTION_MS + STATEMENT_MS + DECISION_MS + COUNT_MS);
 // So does a request that is asked again, while others of its voter come first.
-const _: () = assert!(ms(REQUEST_LIMIT) > ms(BODY_LIMIT) + ms(AGAIN_LIMIT) + STATEMENT_MS + COUNT_MS);
+const _: () = assert!(ms(REQUEST_LIMIT) > ms(BODY_LIMIT) + ms(AGAIN_LIMIT) + DECISION_MS + COUNT_MS);
 // The health check waits until the server has asked both stores.
 const _: () = assert!(ms(HEALTH_LIMIT) > ms(PROBE_LIMIT));
 // `tally replay` can measure every answer that it waits for.

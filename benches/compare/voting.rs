@@ -11,7 +11,7 @@ use tokio::time::sleep;
 use crate::measure::CpuEach;
 use crate::servers::Servers;
 use crate::settings::Settings;
-use crate::stores::{Database, Stores, Template, voter_of_poll};
+use crate::stores::{Database, Rules, Stores, Template, voter_of_poll};
 use crate::systems::{System, locking, recipe_key};
 use crate::workloads::Case;
 
@@ -207,6 +207,10 @@ async fn check_case(
 ) -> Result<(), String> {
     let votes: u64 = loads.iter().map(|load| load.acknowledged_votes).sum();
     let rows: u64 = loads.iter().map(|load| load.acknowledged_rows).sum();
+    let full: u64 = loads.iter().map(|load| load.full).sum();
+    if (full > 0) != (case.template.rules == Rules::OnePlace) {
+        return Err(format!("{full} votes were refused because their items are full"));
+    }
     if let Mix::PollMoves { voters } = case.mix {
         check_choices(database, case.system, &case.template, voters, votes).await?;
     }

@@ -33,7 +33,7 @@ pub use server::{
     Inserted, ItemFacts, ItemReader, JobStatus, Listing, Migrations, OpenItemSet, Receipt, ServerLedger,
     VoidedChunk, VoteRow, VoteWriter, WORKER_ALIVE_LIMIT, WorkerStatus,
 };
-pub(crate) use server::{ITEM_CACHE_LIMIT_ITEMS, NAMES_LIMIT_ITEMS};
+pub(crate) use server::{FULLNESS_LIMIT, ITEM_CACHE_LIMIT_ITEMS, NAMES_LIMIT_ITEMS};
 pub use worker::{
     AuditRow, BrokenPage, DEADLOCK_LIMIT_TRIES, EndedPass, EpochNumber, Heartbeat, IDEMPOTENCY_KEY_AGE,
     JOB_LEASE_LIFE, Job, JobLease, Pacing, Progress, ROLL_UP_LIMIT_IDS, RebuiltCount, RolledUp, RunOutcome,

@@ -149,9 +149,14 @@ impl<'a> StoredBatch<'a> {
     }
 
     /// Answers every vote that still waits, without a count. The counting began at `started`.
-    pub fn answer_rest(mut self, started: Instant) {
+    pub fn answer_rest(self, started: Instant) {
         let live_seconds = &self.metrics.live_seconds;
         live_seconds.record(started.elapsed().as_secs_f64());
+        self.answer_uncounted();
+    }
+
+    /// Answers every vote that still waits, without a count.
+    pub fn answer_uncounted(mut self) {
         for vote in &mut self.votes {
             vote.send(None, self.metrics);
         }

@@ -94,7 +94,7 @@ impl DecisionWriter {
             let ended = Ok(Cast::Refused(Refusal::Full));
             entry(one, ended, &[])
         });
-        StoredBatch::new(refused.collect(), &self.metrics).answer_rest(Instant::now());
+        StoredBatch::new(refused.collect(), &self.metrics).answer_uncounted();
     }
 
     /// Decides, stores, counts and answers a batch. What is to be asked again is kept.

@@ -16,7 +16,7 @@ use crate::domain::{ItemId, NewVote, Value, VoteRequest, VoterId};
 use crate::ledger::{Fullness, VoteWriter};
 
 /// How long after it was last seen full an item is looked at first.
-pub const FULL_LIMIT: Duration = Duration::from_secs(60);
+const FULL_LIMIT: Duration = Duration::from_secs(60);
 /// Items that one writer looks at first, at the most.
 pub const FULL_LIMIT_ITEMS: usize = 100;
 
@@ -37,9 +37,15 @@ impl FullItems {
     pub fn note(&mut self, items: impl Iterator<Item = ItemId>) {
         let now = Instant::now();
         for item in items {
-            if self.0.len() < FULL_LIMIT_ITEMS || self.0.contains_key(&item) {
-                self.0.insert(item, now);
+            if self.0.len() >= FULL_LIMIT_ITEMS && !self.0.contains_key(&item) {
+                let oldest = self
+                    .0
+                    .iter()
+                    .min_by_key(|(_, seen)| **seen)
+                    .map(|(item, _)| *item);
+                oldest.map(|oldest| self.0.remove(&oldest));
             }
+            self.0.insert(item, now);
         }
     }
 

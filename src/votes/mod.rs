@@ -9,7 +9,7 @@
 //! - `backoff`: items whose counts cannot be read in time, and how long they wait.
 //! - `progress`: notes how far the votes are counted.
 //! - `seeding`: the calls for that.
-//! - `full`: items that are full, on which votes are refused without Postgres.
+//! - `full`: items that are full, on which votes are refused by a read.
 //! - `deciding`: the writer of votes that need a decision.
 //! - `voiding`: takes votes back for an operator, chunk after chunk, until all is done.
 //! - `batch`: a stored batch and the answers that it still owes.
@@ -36,7 +36,7 @@ pub use backoff::SeedBackoff;
 pub use cast::{Cast, CastError};
 pub use counting::{Counting, SEED_LIMIT_ROUNDS, Step};
 pub use deciding::{AGAIN_LIMIT, DECIDE_LIMIT_REQUESTS};
-pub use full::{FULL_LIMIT, FULL_LIMIT_ITEMS};
+pub use full::FULL_LIMIT_ITEMS;
 pub(crate) use progress::BATCHES_LIMIT;
 pub use progress::{NOTE_EVERY, ProgressNotes};
 pub use queue::{DECISION_QUEUE_LIMIT_REQUESTS, QUEUE_LEAST_VOTES, QUEUE_LIMIT_VOTES, VoteQueue};

@@ -1,5 +1,9 @@
 //! Full items, and the votes that they refuse.
 
+use std::time::Duration;
+
+use tokio::time::timeout;
+
 use super::writer::VoteWriter;
 use crate::domain::{NewVote, VoterId};
 use crate::ledger::LedgerError;
@@ -15,15 +19,18 @@ pub enum Fullness {
     Refuses,
 }
 
+/// How long the read may take. Then its votes are decided, as all others.
+pub(crate) const FULLNESS_LIMIT: Duration = Duration::from_millis(500);
+
 impl VoteWriter {
     /// What becomes of these votes, each of value 1, if their items are full: in their order, all
     /// under one snapshot, without a lock. Over the writer's own connection, between two batches;
-    /// `None` without an open one.
+    /// `None` if it has none. A read needs no look whether Postgres has closed it.
     ///
     /// # Errors
-    /// When Postgres is unavailable.
+    /// When Postgres is unavailable, or the read takes too long.
     pub async fn fullness(&mut self, votes: &[&NewVote]) -> Result<Option<Vec<Fullness>>, LedgerError> {
-        let Some(mut writer) = self.open_kept().await else {
+        let Some(mut writer) = self.take_kept() else {
             return Ok(None);
         };
         let items: Vec<i64> = votes.iter().map(|vote| vote.item_id.get()).collect();
@@ -33,9 +40,13 @@ impl VoteWriter {
             .collect();
         let reading = sqlx::query_file!("src/ledger/sql/fullness.sql", &items, voters as _)
             .fetch_all(&mut writer.connection);
-        let rows = match tokio::time::timeout(self.answer_limit(), reading).await {
-            Ok(rows) => rows?,
-            Err(_) => return Err(LedgerError::Timeout(self.answer_limit())),
+        let rows = match timeout(FULLNESS_LIMIT, reading).await {
+            Ok(Ok(rows)) => rows,
+            Ok(Err(error)) => {
+                self.keep_after(&error, writer);
+                return Err(error.into());
+            }
+            Err(_) => return Err(LedgerError::Timeout(FULLNESS_LIMIT)),
         };
         self.keep(writer);
         let fullness = rows.iter().map(|row| match (row.is_full, row.is_refused) {

@@ -24,6 +24,7 @@ mod writer;
 pub use api_keys::FoundApiKey;
 pub use ballots::{AddedBallots, BallotsOf};
 pub use decisions::{Decided, Decision, VoteRow};
+pub(crate) use full_items::FULLNESS_LIMIT;
 pub use full_items::Fullness;
 pub use held_votes::HeldVote;
 pub(crate) use items::NAMES_LIMIT_ITEMS;

@@ -90,7 +90,11 @@ impl VoteWriter {
     /// never used again.
     pub(super) async fn begin(&mut self) -> Result<WriterConnection, InsertError> {
         self.batches.begin();
-        match self.open_kept().await {
+        let kept = match self.kept.take() {
+            Some(kept) => self.if_open(kept).await,
+            None => None,
+        };
+        match kept {
             Some(writer) => Ok(writer),
             None => self.connect().await.map_err(InsertError::NotStored),
         }
@@ -149,10 +153,18 @@ impl VoteWriter {
         counts
     }
 
-    /// The connection that was kept, if there is one and it is open.
-    pub(super) async fn open_kept(&mut self) -> Option<WriterConnection> {
-        let kept = self.kept.take()?;
-        self.if_open(kept).await
+    /// The connection that was kept, if there is one. Postgres may have closed it.
+    pub(super) fn take_kept(&mut self) -> Option<WriterConnection> {
+        self.kept.take()
+    }
+
+    /// Keeps a connection after a read that failed with this error, if it is still good.
+    pub(super) fn keep_after(&mut self, error: &sqlx::Error, writer: WriterConnection) {
+        if is_certain(error) {
+            self.keep(writer);
+        } else {
+            self.writers.connection_failed();
+        }
     }
 
     /// Keeps a connection after a clean end.

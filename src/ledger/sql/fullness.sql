@@ -3,7 +3,8 @@
 --   is_full     the item is full and takes votes now, so a further vote is refused for its places
 --   is_refused  this vote would be: its voter holds none, and it is not refused for another reason
 select item_is.is_full as "is_full!",
-       item_is.is_full and voter_is.free_to_vote as "is_refused!"
+       -- An even change number casts a vote, and 999 is the last one.
+       item_is.is_full and coalesce(last.change_number % 2 = 1 and last.change_number < 999, true) as "is_refused!"
 from unnest($1::bigint[], $2::text[]) with ordinality as given (item, voter, line)
 left join item on item.id = given.item
 left join rule on rule.id = item.rule_id
@@ -17,15 +18,10 @@ left join lateral (
     limit 1
 ) as last on given.voter is not null
 cross join lateral (
-    select coalesce(place.taken >= place.max_votes
-                    -- In a poll with several choices a voter, the others are counted first.
-                    and not rule.by_ballot and (rule.title is null or rule.max_choices = 1)
-                    and coalesce(rule.opens_at <= clock_timestamp(), true)
+    -- Of an item by itself: in a poll, choices may come first. `now` is before the snapshot and the
+    -- clock behind it, so the item was open when it was full.
+    select coalesce(place.taken >= place.max_votes and rule.title is null and not rule.by_ballot
+                    and coalesce(rule.opens_at <= now(), true)
                     and coalesce(rule.closes_at > clock_timestamp(), true), false) as is_full
 ) as item_is
-cross join lateral (
-    -- A poll wants a voter. An even change number casts a vote; 999 is the last one.
-    select (rule.title is null or given.voter is not null)
-           and coalesce(last.change_number % 2 = 1 and last.change_number < 999, true) as free_to_vote
-) as voter_is
 order by given.line

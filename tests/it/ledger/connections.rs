@@ -137,6 +137,32 @@ async fn a_batch_writer_stores_decides_and_reads_over_one_connection() {
 }
 
 #[tokio::test]
+async fn a_read_that_postgres_refuses_costs_no_connection_and_one_over_a_closed_connection_costs_that() {
+    let stores = Stores::start().await;
+    let pool = stores.pool();
+    let server = server_ledger(&stores.database_url);
+    let one = vote(item(&server).await, Some("ada"));
+    let mut writer = server.writer();
+    writer.insert(&[one.clone()]).await.expect("an insert");
+    let first = processes(&pool, "tally writer %").await;
+    let execute = async |statement: &str| {
+        sqlx::raw_sql(statement).execute(&pool).await.expect("an answer");
+    };
+    execute("alter table place rename to elsewhere").await;
+    writer.fullness(&[&one]).await.expect_err("there is no place");
+    execute("alter table elsewhere rename to place").await;
+    let fullness = writer.fullness(&[&one]).await.expect("an answer");
+    assert_eq!(fullness, Some(vec![Fullness::Undecided]));
+    assert_eq!(processes(&pool, "tally writer %").await, first);
+
+    execute("select pg_terminate_backend(pid, 10000) from pg_stat_activity where application_name like 'tally writer %'").await;
+    writer.fullness(&[&one]).await.expect_err("it is closed");
+    assert_eq!(writer.fullness(&[&one]).await.expect("no error"), None);
+    writer.insert(&[one]).await.expect("another connection");
+    assert_ne!(processes(&pool, "tally writer %").await, first);
+}
+
+#[tokio::test]
 async fn a_reader_of_items_reads_over_one_connection() {
     let stores = Stores::start().await;
     let pool = stores.pool();

@@ -106,8 +106,11 @@ async fn what_a_statement_reads_grows_with_its_lines_alone() {
         ),
         (
             "votes on items that may be full",
-            // As a server's connections have it; the functions set it themselves.
-            "set local enable_seqscan = off; execute fullness(numbers({lines}), voters({lines}))".to_owned(),
+            // As a writer's connection has it.
+            "set local enable_seqscan = off; set local enable_bitmapscan = off; set local jit = off;
+             set local plan_cache_mode = force_generic_plan;
+             execute fullness(numbers({lines}), voters({lines}))"
+                .to_owned(),
         ),
         (
             "moves in a poll",

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use reqwest::{Method, StatusCode};
 use serde_json::json;
+use sqlx::PgExecutor;
 use tally::domain::{ItemId, Refusal, VoteRequest};
 use tally::votes::{Cast, CastError, FULL_LIMIT_ITEMS};
 use tokio::time::timeout;
@@ -93,7 +95,7 @@ async fn a_place_of_which_redis_does_not_know_is_free_at_once() {
             // Whichever thread answers knows that the item is full.
             assert_eq!(tally.vote(item, "other").await.0, StatusCode::CONFLICT);
         }
-        take_back_behind_redis(&tally, item, &holder).await;
+        take_back(&tally.pool, item, &holder).await;
         let next = format!("next{turn}");
         assert_eq!(tally.vote(item, &next).await.0, StatusCode::CREATED, "{turn}");
         let held = format!("/v1/items/{item}/votes/{next}");
@@ -103,13 +105,13 @@ async fn a_place_of_which_redis_does_not_know_is_free_at_once() {
 }
 
 /// Takes a vote back in the ledger alone.
-async fn take_back_behind_redis(tally: &Tally, item: ItemId, holder: &str) {
+async fn take_back(ledger: impl PgExecutor<'_>, item: ItemId, holder: &str) {
     let outcomes: Vec<String> = sqlx::query_scalar(
         "select (cast_votes('{1}', '{null}', array[$1], array[$2], '{0}', '{f}', '{f}')).outcomes",
     )
     .bind(item.get())
     .bind(holder)
-    .fetch_one(&tally.pool)
+    .fetch_one(ledger)
     .await
     .expect("a decision");
     assert_eq!(outcomes, ["stored"]);
@@ -142,7 +144,7 @@ async fn a_place_that_is_given_back_on_one_server_is_free_at_once_on_another() {
     tally.assert_exact_when_quiescent(item).await;
 }
 
-/// The item's count is the same before and after, so only its revision tells.
+/// The item's count is the same before and after.
 #[tokio::test(flavor = "multi_thread")]
 async fn who_gets_a_place_in_the_batch_that_gives_it_back_is_answered_so_everywhere() {
     let tally = Tally::start().await;
@@ -184,7 +186,7 @@ async fn who_gets_a_place_in_the_batch_that_gives_it_back_is_answered_so_everywh
     tally.assert_exact_when_quiescent(item).await;
 }
 
-/// The first of them is never refused without Postgres, the second might be.
+/// The second of them could be refused by a read, while the first waits for its decision.
 #[tokio::test(flavor = "multi_thread")]
 async fn two_votes_of_one_voter_in_a_request_are_answered_in_their_order_when_a_place_becomes_free() {
     let tally = Tally::start().await;
@@ -197,10 +199,16 @@ async fn two_votes_of_one_voter_in_a_request_are_answered_in_their_order_when_a_
             // Whichever thread answers learns that the item is full.
             assert_eq!(tally.vote(item, "other").await.0, StatusCode::CONFLICT);
         }
-        take_back_behind_redis(&tally, item, &holder).await;
+        let mut taking_back = tally.pool.begin().await.expect("a transaction");
+        take_back(&mut *taking_back, item, &holder).await;
         let next = format!("next{turn}");
         let votes = [-1, 1].map(|value| json!({ "item_id": item, "voter_id": next, "value": value }));
-        let (status, answers) = tally.post("/v1/votes", &json!({ "votes": votes })).await;
+        let votes = json!({ "votes": votes });
+        let commit = async {
+            until_blocked(&tally.pool, "-- Stores votes that need a decision").await;
+            taking_back.commit().await.expect("an end");
+        };
+        let ((status, answers), ()) = tokio::join!(tally.post("/v1/votes", &votes), commit);
         assert_eq!(status, StatusCode::OK, "{answers}");
         let results = answers["results"].as_array().expect("results");
         let statuses: Vec<_> = results.iter().map(|one| one["status"].as_i64()).collect();
@@ -213,7 +221,26 @@ async fn two_votes_of_one_voter_in_a_request_are_answered_in_their_order_when_a_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_knows_of_100_full_items_at_the_most_and_has_postgres_decide_on_the_others() {
+async fn a_vote_on_a_full_item_is_decided_if_the_read_does_not_come_back() {
+    let tally = Tally::start().await;
+    let item = tally.item_with(json!({ "max_votes": 1 })).await;
+    let live = connected(live_counts(&tally)).await;
+    let queue = vote_queue(&tally, &live);
+    let cast = |voter: &str| queue.decide(VoteRequest::Cast(vote(item, Some(voter))));
+    assert!(matches!(cast("ada").await, Ok(Cast::Accepted { .. })));
+    assert!(matches!(cast("bob").await, Ok(Cast::Refused(Refusal::Full))));
+    let locked = blocker(&tally.pool, "lock table place in access exclusive mode").await;
+    let unlock = async {
+        until_blocked(&tally.pool, "-- What becomes of votes of value 1").await;
+        until_blocked(&tally.pool, "-- Stores votes that need a decision").await;
+        locked.rollback().await.expect("an end");
+    };
+    let (answer, ()) = tokio::join!(cast("cy"), unlock);
+    assert!(matches!(answer, Ok(Cast::Refused(Refusal::Full))), "{answer:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_writer_looks_first_at_the_100_items_that_were_full_last_and_decides_on_the_others() {
     let tally = Tally::start().await;
     let mut items = Vec::new();
     for _ in 0..=FULL_LIMIT_ITEMS {
@@ -221,26 +248,33 @@ async fn a_server_knows_of_100_full_items_at_the_most_and_has_postgres_decide_on
     }
     let live = connected(live_counts(&tally)).await;
     let queue = vote_queue(&tally, &live);
-    let cast_on_all = async |voter: &str| {
-        let votes = items
-            .iter()
-            .map(|item| VoteRequest::Cast(vote(*item, Some(voter))));
-        futures_util::future::join_all(votes.map(|vote| queue.decide(vote))).await
+    // A voter has all requests decided as soon as one is, so each item has voters of its own.
+    let cast = |item: ItemId, voter: &str| {
+        let voter = format!("{voter} of {item}");
+        queue.decide(VoteRequest::Cast(vote(item, Some(&voter))))
     };
-    for answer in cast_on_all("ada").await {
-        assert!(matches!(answer, Ok(Cast::Accepted { .. })), "{answer:?}");
-    }
     let all_are_full = |answers: Vec<Result<Cast, CastError>>| {
         for answer in answers {
             assert!(matches!(answer, Ok(Cast::Refused(Refusal::Full))), "{answer:?}");
         }
     };
-    all_are_full(cast_on_all("bob").await);
+    let (first, later) = (items[0], &items[1..]);
+    for item in &items {
+        let answer = cast(*item, "ada").await;
+        assert!(matches!(answer, Ok(Cast::Accepted { .. })), "{answer:?}");
+    }
+    all_are_full(vec![cast(first, "bob").await]);
+    all_are_full(join_all(later.iter().map(|item| cast(*item, "bob"))).await);
     let locked = blocker(&tally.pool, "select from rule for update").await;
+    let answers = timeout(
+        Duration::from_secs(10),
+        join_all(later.iter().map(|item| cast(*item, "cy"))),
+    );
+    all_are_full(answers.await.expect("nobody waits for the lock"));
     let unlock = async {
-        until_blocked(&tally.pool, "").await;
+        until_blocked(&tally.pool, "-- Stores votes that need a decision").await;
         locked.rollback().await.expect("an end");
     };
-    let (answers, ()) = tokio::join!(cast_on_all("cy"), unlock);
-    all_are_full(answers);
+    let (answer, ()) = tokio::join!(cast(first, "cy"), unlock);
+    all_are_full(vec![answer]);
 }
