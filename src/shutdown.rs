@@ -11,17 +11,28 @@ pub async fn hung_up() -> std::io::Result<()> {
     Ok(())
 }
 
+/// Listens to Ctrl-C and SIGTERM from now on, and resolves at the first of them, also if that came
+/// before anyone waited.
+///
+/// # Errors
+/// When the process cannot listen to signals.
+fn listen() -> std::io::Result<impl Future<Output = ()>> {
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    Ok(async move {
+        tokio::select! {
+            _ = interrupt.recv() => tracing::info!("interrupted: shutting down"),
+            _ = terminate.recv() => tracing::info!("terminated: shutting down"),
+        }
+    })
+}
+
 /// Resolves at the first Ctrl-C or SIGTERM.
 ///
 /// # Errors
 /// When the process cannot listen to signals.
 pub async fn requested() -> std::io::Result<()> {
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut terminate = signal(SignalKind::terminate())?;
-    tokio::select! {
-        _ = interrupt.recv() => tracing::info!("interrupted: shutting down"),
-        _ = terminate.recv() => tracing::info!("terminated: shutting down"),
-    }
+    listen()?.await;
     Ok(())
 }
 
@@ -39,10 +50,14 @@ pub async fn interrupted() {
     }
 }
 
-/// Resolves at the first Ctrl-C or SIGTERM. When the process cannot listen to signals, logs
-/// that and resolves at once.
-pub async fn requested_or_deaf() {
-    if let Err(error) = requested().await {
-        tracing::error!(%error, "cannot listen to signals");
+/// Listens to Ctrl-C and SIGTERM from now on, and resolves at the first of them. When the process
+/// cannot listen to signals, logs that and resolves at once.
+pub fn requested_or_deaf() -> impl Future<Output = ()> {
+    let listening = listen();
+    async move {
+        match listening {
+            Ok(requested) => requested.await,
+            Err(error) => tracing::error!(%error, "cannot listen to signals"),
+        }
     }
 }

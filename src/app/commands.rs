@@ -46,8 +46,10 @@ async fn serve(settings: config::Serve) -> anyhow::Result<()> {
         options.operator = Some(super::operator(url.as_str(), "tally serve operator")?);
     }
     let server = super::server(&stores, options, "tally serve", metrics)?;
+    // Before it says that it runs: who reads that may stop it at once.
+    let stop = shutdown::requested_or_deaf();
     tracing::info!(address = %server.address()?, "listening");
-    server.run(shutdown::requested_or_deaf()).await
+    server.run(stop).await
 }
 
 /// Has the system back this process with small pages. The allocator asks for huge ones, of which all is
@@ -104,9 +106,11 @@ pub async fn sync_worker(settings: config::SyncWorker) -> anyhow::Result<bool> {
         telemetry::print(format_args!("{flushed}{audit}"));
         return Ok(audit.wrong_items == 0);
     }
+    // As a server.
+    let stop = shutdown::requested_or_deaf();
     warn_of_eviction(&stores).await?;
     tracing::info!(every = ?settings.worker.flush_every, audit = %settings.worker.audit_cron, "syncing");
-    sync::run(worker, &(&settings.worker).into(), shutdown::requested_or_deaf()).await?;
+    sync::run(worker, &(&settings.worker).into(), stop).await?;
     Ok(true)
 }
 
