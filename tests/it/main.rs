@@ -41,6 +41,7 @@ mod roles;
 mod rules;
 mod scripts;
 mod secrets;
+mod slow_counts;
 mod starts;
 mod streams;
 mod sync;

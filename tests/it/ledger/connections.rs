@@ -143,7 +143,10 @@ async fn a_read_that_postgres_refuses_costs_no_connection_and_one_over_a_closed_
     let server = server_ledger(&stores.database_url);
     let one = vote(item(&server).await, Some("ada"));
     let mut writer = server.writer();
-    writer.insert(&[one.clone()]).await.expect("an insert");
+    writer
+        .insert(std::slice::from_ref(&one))
+        .await
+        .expect("an insert");
     let first = processes(&pool, "tally writer %").await;
     let execute = async |statement: &str| {
         sqlx::raw_sql(statement).execute(&pool).await.expect("an answer");

@@ -7,6 +7,8 @@ mod flush;
 mod jobs;
 mod recovery;
 mod roll_ups;
+mod scan;
+mod takeovers;
 
 use sqlx::PgConnection;
 use tally::domain::{CountToSave, ItemId};

@@ -1,7 +1,7 @@
 //! Each program may do in Postgres what it must, and nothing else. All other tests also
 //! check that it may do what it must: their servers and workers log in with their roles.
 
-use std::collections::BTreeSet;
+mod rights;
 
 use nix::sys::signal::Signal;
 use reqwest::StatusCode;
@@ -10,6 +10,7 @@ use sqlx::postgres::PgConnection;
 use sqlx::{Connection, Executor};
 use tally::ledger::{OwnerLedger, Role, Roles};
 
+use self::rights::rights;
 use crate::helpers::eventually;
 use crate::helpers::programs::{TALLY, command, command_as, run, start, start_server, start_worker, text};
 use crate::helpers::stores::Stores;
@@ -17,134 +18,8 @@ use crate::helpers::stores::Stores;
 /// insufficient_privilege.
 const REFUSED: &str = "42501";
 
-async fn connect(url: &str) -> PgConnection {
+pub(super) async fn connect(url: &str) -> PgConnection {
     PgConnection::connect(url).await.expect("Postgres answers")
-}
-
-/// What each role may do, a line for each table, sequence and function; `everyone` is any login. No names of
-/// columns: all of them, also those that come later.
-const RIGHTS: &str = "\
-everyone item_is_permanent: execute
-everyone refuse_change_of_trail: execute
-everyone rule_is_known_to_writers: execute
-everyone search_query: execute
-everyone search_text: execute
-everyone vote_ids_are_new: execute
-everyone vote_is_append_only: execute
-everyone writer_connection_knows_rules: execute
-tally_server _sqlx_migrations: select (version, checksum)
-tally_server add_ballots: execute
-tally_server api_key: select (id, name, scopes, created_at, expires_at, last_used_at, revoked_at)
-tally_server audited_count: select
-tally_server cast_votes: execute
-tally_server edit_item: execute
-tally_server edit_poll: execute
-tally_server end_api_key: execute
-tally_server idempotency_key: insert (key_hash, body_hash), select (key_hash, body_hash)
-tally_server identity: select (id)
-tally_server item: insert (name, rule_id, takes_down_votes, key), select (id, name, vote_count, counted_at, down_count, rule_id, takes_down_votes, key, is_hidden)
-tally_server job: select, update (asked_at)
-tally_server job_run: select
-tally_server note_act: execute
-tally_server open_item: insert, select, update (to_anonymous, to_voters)
-tally_server open_poll: insert, select, update (to_voters)
-tally_server place: insert (item_id, max_votes, is_numbered), select
-tally_server poll_is_final: execute
-tally_server recent_change: select
-tally_server recent_progress: select
-tally_server revoke_api_key: execute
-tally_server rule: insert (title, max_choices, opens_at, closes_at, shows_results, key, by_ballot, is_secret), select (id, title, max_choices, opens_at, closes_at, shows_results, voter_count, key, is_hidden, by_ballot, is_secret)
-tally_server use_api_key: execute
-tally_server vote: insert (id, item_id, value, voter_id), select (id, item_id, value, change_number, voter_id, poll_id, number)
-tally_server vote_address: insert (vote_id, address_hash)
-tally_server vote_id_seq: select, usage
-tally_server vote_ids_are_new: execute
-tally_server watermark: select (vote_id)
-tally_server worker: select
-tally_server writer_connection: insert (name, counted_vote_id, knows_rules), select (name, counted_vote_id, knows_rules), update (counted_vote_id)
-tally_worker _sqlx_migrations: select (version, checksum)
-tally_worker audited_count: insert, select, update (vote_count, down_count)
-tally_worker broken_changes: execute
-tally_worker broken_rules: execute
-tally_worker epoch: select (number), update (number)
-tally_worker idempotency_key: delete, select (key_hash, created_at)
-tally_worker identity: select (id)
-tally_worker incarnation: delete, insert (one), select
-tally_worker item: select (id, vote_count, counted_at, down_count), update (vote_count, counted_at, down_count)
-tally_worker job: select (name, fencing_number, holder, lease_until, succeeded_at, asked_at), update (fencing_number, holder, lease_until, succeeded_at, asked_at)
-tally_worker job_run: delete, insert (job, fencing_number, worker), select, update (ended_at, took_micros, outcome, details)
-tally_worker note_act: execute
-tally_worker recent_change: delete, insert, select, update (ups, downs)
-tally_worker recent_progress: select, update (vote_id, at)
-tally_worker voiding: select (id, created_at, address_hashes), update (address_hashes)
-tally_worker vote: select (id, item_id, created_at, value, change_number)
-tally_worker vote_address: delete, select (vote_id, noted_at)
-tally_worker vote_id_seq: select
-tally_worker watermark: select (vote_id, vote_total), update (vote_id, vote_total)
-tally_worker worker: delete, insert, select, update
-tally_worker writer_connection: delete, select (name, counted_vote_id)
-tally_operator _sqlx_migrations: select (version, checksum)
-tally_operator act: select
-tally_operator api_key: insert (key_hash, name, scopes, expires_at), select (id, name, scopes, created_at, expires_at, last_used_at, revoked_at), update (expires_at)
-tally_operator audited_count: select
-tally_operator end_api_key: execute
-tally_operator identity: select (id)
-tally_operator item: select (id, vote_count, counted_at, down_count, key)
-tally_operator note_act: execute
-tally_operator revoke_api_key: execute
-tally_operator undo_votes: execute
-tally_operator void_votes: execute
-tally_operator voided: select
-tally_operator voiding: insert (voter_id, item_id, cast_from, cast_until, reason, until_vote_id, address_hashes), select
-tally_operator vote: select
-tally_operator vote_address: select
-tally_operator vote_id_seq: select, usage
-tally_operator vote_ids_are_new: execute
-tally_operator votes_to_void: execute
-tally_operator watermark: select (vote_id)
-tally_operator writer_connection: insert (name, counted_vote_id, knows_rules), select (name, counted_vote_id, knows_rules), update (counted_vote_id)
-tally_report audited_count: select
-tally_report item: select
-tally_report open_item: select
-tally_report open_poll: select
-tally_report place: select
-tally_report recent_change: select
-tally_report rule: select
-tally_report voided: select
-tally_report voiding: select (id, voter_id, item_id, cast_from, cast_until, reason, created_at, until_vote_id, done_vote_id, undone_vote_id)
-tally_report vote: select
-";
-
-/// The rights that are granted in the schema of Tally's tables, as in [`RIGHTS`].
-async fn rights(url: &str) -> BTreeSet<String> {
-    let lines: Vec<String> = sqlx::query_scalar(
-        r"with granted as (
-             select grantee, relname as what, privilege_type, null as column_name, 0 as position
-             from pg_class, aclexplode(relacl) where relnamespace = current_schema()::regnamespace
-             union all
-             select grantee, relname, privilege_type, attname, attnum
-             from pg_class join pg_attribute on attrelid = pg_class.oid, aclexplode(attacl)
-             where relnamespace = current_schema()::regnamespace
-             union all
-             -- Without a list of its own a function has the default one.
-             select grantee, proname, privilege_type, null, 0
-             from pg_proc, aclexplode(coalesce(proacl, acldefault('f', proowner)))
-             where pronamespace = current_schema()::regnamespace
-         ), single (grantee, what, allowed) as (
-             select grantee, what, lower(privilege_type) || coalesce(' (' || string_agg(column_name, ', ' order by position) || ')', '')
-             from granted group by grantee, what, privilege_type, column_name is null
-         )
-         select format('%s %s: %s', case grantee when 0 then 'everyone' else grantee::regrole::text end, what,
-                       string_agg(allowed, ', ' order by allowed))
-         from single
-         where grantee = 0 or grantee in (select oid from pg_roles where rolname like 'tally\_%')
-         group by grantee, what
-         order by 1",
-    )
-    .fetch_all(&mut connect(url).await)
-    .await
-    .expect("Postgres answers");
-    lines.into_iter().collect()
 }
 
 async fn execute(url: &str, statement: &str) -> Result<u64, String> {
@@ -278,19 +153,6 @@ async fn votes_flushes_audits_rebuilds_and_epochs_work_with_each_program_under_i
         !worker.output().contains("permission denied"),
         "{}",
         worker.output()
-    );
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn each_role_has_the_rights_that_are_written_here_and_no_others() {
-    let stores = Stores::start().await;
-    let granted = rights(&stores.database_url).await;
-    let written: BTreeSet<String> = RIGHTS.lines().map(str::to_owned).collect();
-    let missing: Vec<&String> = written.difference(&granted).collect();
-    let further: Vec<&String> = granted.difference(&written).collect();
-    assert!(
-        missing.is_empty() && further.is_empty(),
-        "missing {missing:#?}, further {further:#?}"
     );
 }
 
@@ -436,7 +298,7 @@ async fn the_reporting_role_reads_every_report_of_operating() {
     )
     .await
     .expect("a vote");
-    let reports = include_str!("../../docs/OPERATING.md")
+    let reports = include_str!("../../../docs/OPERATING.md")
         .split("```sql\n")
         .find(|part| part.starts_with("-- The ten items"))
         .and_then(|part| part.split("```").next())
