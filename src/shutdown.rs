@@ -12,17 +12,17 @@ pub async fn hung_up() -> std::io::Result<()> {
 }
 
 /// Listens to Ctrl-C and SIGTERM from now on, and resolves at the first of them, also if that came
-/// before anyone waited.
+/// before anyone waited. Says what has become of the program.
 ///
 /// # Errors
 /// When the process cannot listen to signals.
-fn listen() -> std::io::Result<impl Future<Output = ()>> {
+fn listen() -> std::io::Result<impl Future<Output = &'static str>> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     Ok(async move {
         tokio::select! {
-            _ = interrupt.recv() => tracing::info!("interrupted: shutting down"),
-            _ = terminate.recv() => tracing::info!("terminated: shutting down"),
+            _ = interrupt.recv() => "interrupted",
+            _ = terminate.recv() => "terminated",
         }
     })
 }
@@ -32,21 +32,16 @@ fn listen() -> std::io::Result<impl Future<Output = ()>> {
 /// # Errors
 /// When the process cannot listen to signals.
 pub async fn requested() -> std::io::Result<()> {
-    listen()?.await;
+    let became = listen()?.await;
+    tracing::info!("{became}: shutting down");
     Ok(())
 }
 
 /// Resolves at the first Ctrl-C or SIGTERM, without a word: for a command that a person ends so. At
 /// once when the process cannot listen to signals.
 pub async fn interrupted() {
-    let (Ok(mut interrupt), Ok(mut terminate)) =
-        (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
-    else {
-        return;
-    };
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
+    if let Ok(interrupted) = listen() {
+        interrupted.await;
     }
 }
 
@@ -56,7 +51,10 @@ pub fn requested_or_deaf() -> impl Future<Output = ()> {
     let listening = listen();
     async move {
         match listening {
-            Ok(requested) => requested.await,
+            Ok(requested) => {
+                let became = requested.await;
+                tracing::info!("{became}: shutting down");
+            }
             Err(error) => tracing::error!(%error, "cannot listen to signals"),
         }
     }

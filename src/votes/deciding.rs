@@ -115,7 +115,7 @@ impl DecisionWriter {
                 let full: Vec<ItemId> = full_items(&requests, &decided);
                 self.finalize(&requests, queued, decided).await;
                 unfinished.finish();
-                self.full.note(full.into_iter());
+                full.into_iter().for_each(|item| self.full.note(item));
             }
             Err(error) => {
                 let answers = queued.into_iter().flatten().map(|one| one.answer);

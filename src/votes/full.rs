@@ -33,20 +33,15 @@ pub(super) struct Refused {
 }
 
 impl FullItems {
-    /// Notes items on which Postgres has just refused a vote because they are full.
-    pub fn note(&mut self, items: impl Iterator<Item = ItemId>) {
-        let now = Instant::now();
-        for item in items {
-            if self.0.len() >= FULL_LIMIT_ITEMS && !self.0.contains_key(&item) {
-                let oldest = self
-                    .0
-                    .iter()
-                    .min_by_key(|(_, seen)| **seen)
-                    .map(|(item, _)| *item);
-                oldest.map(|oldest| self.0.remove(&oldest));
+    /// Notes an item on which Postgres has just refused a vote because it is full, or that a read found full.
+    pub fn note(&mut self, item: ItemId) {
+        if self.0.len() >= FULL_LIMIT_ITEMS && !self.0.contains_key(&item) {
+            let oldest = self.0.iter().min_by_key(|(_, seen)| **seen);
+            if let Some(oldest) = oldest.map(|(item, _)| *item) {
+                self.0.remove(&oldest);
             }
-            self.0.insert(item, now);
         }
+        self.0.insert(item, Instant::now());
     }
 
     /// Takes the votes out of a batch that Postgres would refuse because their items are full. If
@@ -98,7 +93,14 @@ impl FullItems {
                 to_decide.push(one);
             }
         }
-        self.learn(&items, &fullness);
+        for (item, fullness) in items.into_iter().zip(fullness) {
+            match fullness {
+                Fullness::Undecided => {
+                    self.0.remove(&item);
+                }
+                Fullness::Full | Fullness::Refuses => self.note(item),
+            }
+        }
         Refused { refused, to_decide }
     }
 
@@ -110,16 +112,6 @@ impl FullItems {
                 Some(vote)
             }
             _ => None,
-        }
-    }
-
-    fn learn(&mut self, items: &[ItemId], fullness: &[Fullness]) {
-        let now = Instant::now();
-        for (item, fullness) in items.iter().zip(fullness) {
-            match fullness {
-                Fullness::Undecided => self.0.remove(item),
-                Fullness::Full | Fullness::Refuses => self.0.insert(*item, now),
-            };
         }
     }
 }

@@ -16,6 +16,7 @@ mod sequences;
 pub mod voiding;
 mod voiding_faults;
 mod voiding_filters;
+mod voiding_races;
 
 use reqwest::Method;
 use serde_json::json;
