@@ -195,6 +195,10 @@ class Tests:
             list(pool.map(one, wanted))
         self.keep()
 
+    def still_catching(self):
+        """Of what was caught before, that whose test is still there."""
+        return {name: test for name, test in self.caught_before.items() if test in self.known}
+
     def keep(self):
         tests = {test: {name: known[name] for name in KEPT} for test, known in self.known.items()}
         self.file.write_text(json.dumps({"binaries": self.digests, "tests": tests}))
@@ -276,15 +280,19 @@ class Tests:
                 self.history.append((mutant["file"], mutant["number"], test, caught))
 
 
-def left_to_judge(mutants, name, kept, reasons, flags, sample):
+def left_to_judge(mutants, name, kept, reasons, caught, flags, sample):
     """What is judged already, and the mutants that are not: with --resume those that an earlier run
-    has judged are left out, and without --all those that are listed as equivalent. `name` says
-    which one a mutant is."""
+    here has judged are left out, with --new those that are noted as caught by a test that is still
+    there (`caught`), and without --all those that are listed as equivalent. `name` says which one
+    a mutant is."""
     done = json.loads(kept.read_text()) if "--resume" in flags and kept.exists() else []
     # Those that were given up are judged again.
     done = [one for one in done if not one.get("untried")]
     known = {name(one) for one in done}
     left = [one for one in mutants if name(one) not in known]
+    if "--new" in flags:
+        done += [{**one, "caught_by": caught[key(one)]} for one in left if key(one) in caught]
+        left = [one for one in left if key(one) not in caught]
     if "--all" not in flags:
         done += [{**one, "caught_by": None} for one in left if key(one) in reasons]
         left = [one for one in left if key(one) not in reasons]
