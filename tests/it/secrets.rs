@@ -18,17 +18,17 @@ use crate::helpers::stores::Stores;
 const LOUD: &str = "debug,tally=trace,sync_worker=trace";
 
 /// The passwords, and how they are written in a URL.
-const PASSWORD: &str = "Pg'$e\"crét %s;7zQr4mXk";
-const PASSWORD_IN_URL: &str = "Pg%27$e%22cr%C3%A9t%20%25s%3B7zQr4mXk";
-const REDIS_PASSWORD: &str = "rEd!s\\s3cret,9kWt2pLd";
-const REDIS_PASSWORD_IN_URL: &str = "rEd!s%5Cs3cret%2C9kWt2pLd";
+const PASSWORD: &str = "Pg'$e\"crét %s;7zQr";
+const PASSWORD_IN_URL: &str = "Pg%27$e%22cr%C3%A9t%20%25s%3B7zQr";
+const REDIS_PASSWORD: &str = "rEd!s\\s3cret,9kWt";
+const REDIS_PASSWORD_IN_URL: &str = "rEd!s%5Cs3cret%2C9kWt";
 
 /// A part of each password, which no encoding or quoting changes; and a voter.
 const PARTS: [&str; 7] = [
     // Whom a proxy passes on.
     "203.0.113.77",
-    "7zQr4mXk",
-    "9kWt2pLd",
+    "7zQr",
+    "9kWt",
     "s3cret",
     "very-private-voter",
     "5ec4e75ec4e7",

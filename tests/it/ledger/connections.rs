@@ -91,6 +91,95 @@ async fn a_transaction_without_an_answer_ends_and_undoes_what_it_did() {
     );
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transaction_whose_caller_goes_away_is_undone_and_its_connection_is_kept() {
+    let stores = Stores::start().await;
+    let pool = stores.pool();
+    let (proxy, ledger) = behind_a_proxy(&stores, Duration::from_secs(60)).await;
+    let server = server_ledger(&stores.database_url);
+    let x = item(&server).await;
+    server.writer().insert(&[vote(x, None)]).await.expect("a vote");
+    let lease = roll_up_lease(&ledger).await;
+    let safe = ledger.safe_vote_id().await.expect("a safe id");
+    let roll_up = async || ledger.roll_up_votes(&lease, &safe, 100, Pacing::Spread).await;
+    tokio::select! {
+        ended = roll_up() => panic!("{ended:?}"),
+        () = proxy.trap("-- Adds sums of votes", false) => {}
+    }
+    let in_transaction = "select pid from pg_stat_activity
+        where application_name like 'behind a proxy%' and state = 'idle in transaction'";
+    let process: i32 = sqlx::query_scalar(in_transaction)
+        .fetch_one(&pool)
+        .await
+        .expect("the transaction");
+    proxy.release();
+    let undone = "select from pg_stat_activity where pid = $1 and state = 'idle' and query = 'rollback'";
+    eventually("the same connection is idle", async || {
+        let found = sqlx::query(undone).bind(process).fetch_optional(&pool).await;
+        found.expect("Postgres answers")
+    })
+    .await;
+    assert_eq!(roll_up().await.expect("an answer").expect("votes").votes, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn transactions_that_cannot_be_undone_in_time_do_not_keep_their_connections_for_long() {
+    let stores = Stores::start().await;
+    let (proxy, ledger) = behind_a_proxy(&stores, Duration::from_millis(200)).await;
+    let server = server_ledger(&stores.database_url);
+    let x = item(&server).await;
+    server.writer().insert(&[vote(x, None)]).await.expect("a vote");
+    let lease = roll_up_lease(&ledger).await;
+    let safe = ledger.safe_vote_id().await.expect("a safe id");
+    let roll_up = async || ledger.roll_up_votes(&lease, &safe, 100, Pacing::Spread).await;
+    for _ in 0..POOL_LIMIT_CONNECTIONS {
+        tokio::select! {
+            ended = roll_up() => panic!("{ended:?}"),
+            // They have no lock yet.
+            () = proxy.trap("-- The sums of the votes with $1 < id", false) => {}
+        }
+    }
+    eventually("a new connection", async || ledger.safe_vote_id().await.ok()).await;
+    proxy.release();
+    assert_eq!(roll_up().await.expect("an answer").expect("votes").votes, 1);
+}
+
+#[test]
+fn a_statement_that_is_dropped_outside_of_the_runtime_closes_its_connection() {
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let (stores, pool, lock, waiting) = runtime.block_on(async {
+        let stores = Stores::start().await;
+        let pool = stores.pool();
+        let mut lock = pool.begin().await.expect("a transaction");
+        sqlx::raw_sql("lock table watermark in access exclusive mode")
+            .execute(&mut *lock)
+            .await
+            .expect("a lock");
+        let ledger = WorkerLedger::new(&stores.database_url, "dropped").expect("a ledger");
+        let mut waiting = Box::pin(async move { ledger.vote_total().await });
+        let is_waiting = "select from pg_stat_activity
+            where application_name like 'dropped%' and wait_event_type = 'Lock'";
+        let seen = eventually("it waits for the lock", async || {
+            let found = sqlx::query(is_waiting).fetch_optional(&pool).await;
+            found.expect("Postgres answers")
+        });
+        tokio::select! {
+            ended = &mut waiting => panic!("{ended:?}"),
+            _ = seen => {}
+        }
+        (stores, pool, lock, waiting)
+    });
+    drop(waiting);
+    runtime.block_on(async {
+        lock.rollback().await.expect("Postgres answers");
+        eventually("its connection is closed", async || {
+            processes(&pool, "dropped%").await.is_empty().then_some(())
+        })
+        .await;
+        drop(stores);
+    });
+}
+
 /// The processes of Postgres that serve connections with names like this.
 async fn processes(pool: &PgPool, name: &str) -> Vec<i32> {
     sqlx::query_scalar("select pid from pg_stat_activity where application_name like $1 order by 1")
