@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::helpers::eventually;
 use crate::helpers::tally::Tally;
 
 /// Longer than any test.
@@ -17,4 +18,41 @@ async fn votes_are_rolled_up_before_their_time_when_many_wait() {
         .await
         .expect("votes");
     tally.worker().until_roll_up(NEVER).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn while_few_votes_wait_a_worker_looks_again_and_again_rests_in_between_and_waits_for_its_time() {
+    let tally = Tally::start().await;
+    let worker = tally.worker();
+    // The last look that has ended.
+    let look = async || -> Option<String> {
+        sqlx::query_scalar(
+            "select max(query_start)::text from pg_stat_activity
+             where datname = current_database() and state = 'idle'
+               and starts_with(query, 'select greatest(last_value')",
+        )
+        .fetch_one(&tally.pool)
+        .await
+        .expect("Postgres answers")
+    };
+    let looks = async {
+        for _ in 0..2 {
+            let mut last = None;
+            let rested_after = eventually("it rests after a look", async || {
+                let now = look().await;
+                let is_same = now.is_some() && now == last;
+                last.clone_from(&now);
+                now.filter(|_| is_same)
+            })
+            .await;
+            eventually("it looks again", async || {
+                look().await.filter(|now| *now != rested_after)
+            })
+            .await;
+        }
+    };
+    tokio::select! {
+        () = worker.until_roll_up(NEVER) => panic!("its time has not come"),
+        () = looks => {}
+    }
 }
