@@ -17,7 +17,7 @@ RUN mkdir -p src/bin benches/compare benches/soak tests/it testkit/src \
 COPY .cargo .cargo
 COPY .sqlx .sqlx
 COPY lua lua
-COPY docs/PROBLEMS.md docs/
+COPY docs/problems.md docs/
 COPY migrations migrations
 COPY scripts/redis-users scripts/
 COPY src src

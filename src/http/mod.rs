@@ -57,5 +57,5 @@ pub use handlers::votes::{ChangeBody, VoteBody, vote_answer};
 pub use problem::Problem;
 // For the tests: answers are held against it.
 pub use openapi::text as description;
-// For the tests: each of these is sent by some refusal, and has its section in docs/PROBLEMS.md.
+// For the tests: each of these is sent by some refusal, and has its section in docs/problems.md.
 pub use problem::Kind as ProblemKind;

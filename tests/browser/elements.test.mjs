@@ -1,4 +1,4 @@
-// The elements on pages of other origins, and what docs/EMBED.md says of them.
+// The elements on pages of other origins, and what docs/embed.md says of them.
 import assert from "node:assert/strict";
 import { createHmac } from "node:crypto";
 import { readFile } from "node:fs/promises";
@@ -8,9 +8,9 @@ import { Server, close, count, eventually, host, hostElements, isPressed, isRele
 before(open);
 after(close);
 
-const guide = await readFile(new URL("../../docs/EMBED.md", import.meta.url), "utf8");
+const guide = await readFile(new URL("../../docs/embed.md", import.meta.url), "utf8");
 
-test("the ten lines of docs/EMBED.md are a live poll on an allowed origin, and say on another that it is not allowed", async () => {
+test("the ten lines of docs/embed.md are a live poll on an allowed origin, and say on another that it is not allowed", async () => {
   const poll = await tally.newPoll({ title: "Embedded?" });
   const html = /```html\n(.*?)```/s.exec(guide)[1];
   assert.ok(html.trimEnd().split("\n").length <= 11, html);

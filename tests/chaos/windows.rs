@@ -1,5 +1,5 @@
 //! The windows in which a count may be wrong: from the loss of data in Redis, or the crash of
-//! Postgres, until a worker has entered the epoch. docs/GUARANTEES.md ("What a voter sees")
+//! Postgres, until a worker has entered the epoch. docs/guarantees.md ("What a voter sees")
 //! says what a voter may see in them. Outside them every count that is answered must be
 //! possible.
 

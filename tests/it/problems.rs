@@ -1,4 +1,4 @@
-//! Each problem type is sent, and leads to its section of docs/PROBLEMS.md.
+//! Each problem type is sent, and leads to its section of docs/problems.md.
 
 use std::collections::HashSet;
 
@@ -62,7 +62,7 @@ async fn section(tally: &Tally, path: &str) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_server_shows_the_document_and_each_section_of_it_and_nothing_else() {
     let tally = Tally::start().await;
-    let document = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/PROBLEMS.md"));
+    let document = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/problems.md"));
     let document = document.expect("the document");
     assert_eq!(section(&tally, "/problems").await, document);
     let (introduction, _) = document.split_once("\n## ").expect("a section");

@@ -1,6 +1,6 @@
 import type { components } from "./schema.js";
 
-/** The name of a problem type that Tally has, as in docs/PROBLEMS.md. */
+/** The name of a problem type that Tally has, as in docs/problems.md. */
 export type Slug = components["schemas"]["ProblemSlug"];
 
 /** What a problem type's address begins with. */

@@ -1,4 +1,4 @@
-//! `/problems`: what each problem type means. docs/PROBLEMS.md, embedded in the binary.
+//! `/problems`: what each problem type means. docs/problems.md, embedded in the binary.
 
 use actix_web::http::header;
 use actix_web::{HttpRequest, HttpResponse};

@@ -1,11 +1,11 @@
-//! docs/PROBLEMS.md, embedded in the binary: what each problem type means.
+//! docs/problems.md, embedded in the binary: what each problem type means.
 
 use serde_json::{Value, json};
 
 use super::Kind;
 
 /// The whole document, in Markdown.
-pub(in crate::http) const DOCUMENT: &str = include_str!("../../../docs/PROBLEMS.md");
+pub(in crate::http) const DOCUMENT: &str = include_str!("../../../docs/problems.md");
 /// What begins a section; a slug follows.
 const HEADING: &str = "## ";
 /// What begins the paragraph that says what would be right.

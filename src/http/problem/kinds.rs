@@ -1,4 +1,4 @@
-//! The table of problem types. docs/PROBLEMS.md has a section for each, under its slug.
+//! The table of problem types. docs/problems.md has a section for each, under its slug.
 
 use actix_web::http::StatusCode;
 
@@ -6,7 +6,7 @@ use actix_web::http::StatusCode;
 macro_rules! kinds {
     ($($name:ident = $status:ident, $slug:literal, $title:literal;)+) => {
         /// A problem type (RFC 9457): what went wrong, for a program to compare. Its address is
-        /// the `type` of an answer, and docs/PROBLEMS.md says what each means.
+        /// the `type` of an answer, and docs/problems.md says what each means.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Kind {
             $($name,)+
@@ -16,7 +16,7 @@ macro_rules! kinds {
             /// All of them.
             pub const ALL: &'static [Self] = &[$(Self::$name,)+];
 
-            /// Its name in addresses, and the heading of its section in docs/PROBLEMS.md.
+            /// Its name in addresses, and the heading of its section in docs/problems.md.
             pub fn slug(self) -> &'static str {
                 match self {
                     $(Self::$name => $slug,)+

@@ -2,7 +2,7 @@
 //!
 //! - `kinds`: the table of problem types.
 //! - `causes`: which problem an error of other modules is.
-//! - `document`: docs/PROBLEMS.md, which says what each means.
+//! - `document`: docs/problems.md, which says what each means.
 
 mod causes;
 mod document;

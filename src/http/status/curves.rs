@@ -3,7 +3,7 @@
 use super::figures::Figures;
 use crate::telemetry::VOTE_OUTCOMES;
 
-/// The median of votes, at the most: at half load it is 5 to 12 ms (docs/BENCHMARKS.md), and a server
+/// The median of votes, at the most: at half load it is 5 to 12 ms (docs/benchmarks.md), and a server
 /// whose votes queue for one more batch has a few times that.
 const NORMAL_P50_SECONDS: f64 = 0.05;
 /// The 99th percentile, at the most: 30 to 45 ms at half load; five times that is a slow disk, a lock or a

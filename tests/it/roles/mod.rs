@@ -298,7 +298,7 @@ async fn the_reporting_role_reads_every_report_of_operating() {
     )
     .await
     .expect("a vote");
-    let reports = include_str!("../../../docs/OPERATING.md")
+    let reports = include_str!("../../../docs/operating.md")
         .split("```sql\n")
         .find(|part| part.starts_with("-- The ten items"))
         .and_then(|part| part.split("```").next())

@@ -1,5 +1,5 @@
 // The elements <tally-count>, <tally-vote>, <tally-poll> and <tally-history>, for any page of an allowed origin.
-// One stream serves all elements of a page; it is closed while the page is hidden. docs/EMBED.md says how to use them.
+// One stream serves all elements of a page; it is closed while the page is hidden. docs/embed.md says how to use them.
 
 // Where this script came from: a host, and a path such as /tally that a proxy takes off.
 const SERVER = import.meta.url.replace(/\/(assets\/)?embed[^/]*$/, "");
@@ -24,7 +24,7 @@ const LINES_LIMIT = 5; // choices in a history
 const STORED_VOTER = "tally-voter";
 const STORED_CHANGE = "tally-vote-changed-at"; // so that other tabs hear of it
 
-// What a host page may set: `token`, a function that gives a voter's token (docs/OPERATING.md, "Voters").
+// What a host page may set: `token`, a function that gives a voter's token (docs/operating.md, "Voters").
 const settings = { token: null };
 export function configure(changes) {
   Object.assign(settings, changes);
