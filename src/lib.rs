@@ -17,8 +17,8 @@ pub mod operator;
 /// binaries read it.
 pub mod config;
 
-/// The HTTP interface: the route table, a handler file a resource, problem+json errors.
-pub mod http;
+/// The HTTP interface, in rooms: operations by resource, access, pages, transport.
+pub mod web;
 
 /// Votes: the queue, the batch writers, and how a batch gets into the live counts.
 pub mod votes;

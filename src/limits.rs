@@ -13,10 +13,6 @@ use crate::config::{
 };
 use crate::counts::{READ_BATCH_LIMIT_ITEMS, READ_QUEUE_LIMIT_READS};
 use crate::domain::{ItemName, VoterId};
-use crate::http::limits::{
-    BATCH_BODY_LIMIT_BYTES, BODY_LIMIT, BODY_LIMIT_BYTES, CONNECTIONS_LIMIT, HEAD_LIMIT_BYTES, THREADS_LIMIT,
-};
-use crate::http::{PAGE_DEFAULT_ITEMS, PAGE_LIMIT_ITEMS, PROBE_LIMIT, REFUSAL_LIMIT_BYTES};
 use crate::ledger::{
     ANSWER_MARGIN, DECIDE_LIMIT, FULLNESS_LIMIT, IDLE_TRANSACTION_LIMIT, ITEM_CACHE_LIMIT_ITEMS,
     JOB_LEASE_LIFE, NAMES_LIMIT_ITEMS, ROLL_UP_LIMIT_IDS, SERVER_STATEMENT_LIMIT, SUM_REST_LIMIT,
@@ -36,6 +32,10 @@ use crate::votes::{
     AGAIN_LIMIT, BATCH_LIMIT_VOTES, BATCH_WRITERS_PER_THREAD, BATCHES_LIMIT, NOTE_EVERY, QUEUE_LEAST_VOTES,
     QUEUE_LIMIT_VOTES, SEED_LIMIT,
 };
+use crate::web::limits::{
+    BATCH_BODY_LIMIT_BYTES, BODY_LIMIT, BODY_LIMIT_BYTES, CONNECTIONS_LIMIT, HEAD_LIMIT_BYTES, THREADS_LIMIT,
+};
+use crate::web::{PAGE_DEFAULT_ITEMS, PAGE_LIMIT_ITEMS, PROBE_LIMIT, REFUSAL_LIMIT_BYTES};
 use crate::{ledger, live};
 
 /// Milliseconds.
@@ -84,7 +84,7 @@ const _: () = assert!(QUEUE_LIMIT_VOTES < CONNECTIONS_LIMIT && READ_QUEUE_LIMIT_
 const _: () =
     assert!(QUEUE_LIMIT_VOTES >= BATCH_LIMIT_VOTES && READ_QUEUE_LIMIT_READS >= READ_BATCH_LIMIT_ITEMS);
 // Each thread's queue takes all votes of one request.
-const _: () = assert!(QUEUE_LEAST_VOTES >= crate::http::limits::BATCH_LIMIT_VOTES);
+const _: () = assert!(QUEUE_LEAST_VOTES >= crate::web::limits::BATCH_LIMIT_VOTES);
 // Every thread's share of the queues takes requests.
 const _: () = assert!(QUEUE_LIMIT_VOTES >= THREADS_LIMIT && READ_QUEUE_LIMIT_READS >= THREADS_LIMIT);
 // A batch with a new item in each vote fits into the cache, as does a batch of reads.

@@ -10,7 +10,7 @@ use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as 
 use serde::Serialize;
 use serde_json::json;
 use tally::domain::{ApiKey, VoterId};
-use tally::http::access::VoterCookies;
+use tally::web::access::VoterCookies;
 use testkit::load::{Credentials, Requests};
 
 use crate::stores::{Database, Stores};

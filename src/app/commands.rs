@@ -2,10 +2,10 @@
 
 use super::{StoreUrls, dev};
 use crate::config::{self, Command};
-use crate::http::ServerOptions;
 use crate::live::{Redis, WORKER_ANSWER_LIMIT};
 use crate::sync::{self, Repair};
-use crate::{client, http, operator, replay, shutdown, telemetry};
+use crate::web::ServerOptions;
+use crate::{client, operator, replay, shutdown, telemetry, web};
 
 /// Runs a command of `tally`. Returns whether all was well.
 ///
@@ -27,7 +27,7 @@ pub async fn run(command: Command) -> anyhow::Result<bool> {
         Command::Health(settings) => health(&settings).await,
         Command::Audit(settings) => audit(&settings).await,
         Command::Openapi => {
-            telemetry::print(format_args!("{}\n", http::description()));
+            telemetry::print(format_args!("{}\n", web::description()));
             Ok(true)
         }
     }

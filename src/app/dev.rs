@@ -11,10 +11,10 @@ use super::StoreUrls;
 use crate::config::{self, SecretUrl};
 use crate::dev::{Durability, PrivatePostgres, PrivateRedis, usable_folder};
 use crate::domain::{Actor, ItemName, NewPoll, Who};
-use crate::http::ServerOptions;
-use crate::http::access::Open;
 use crate::ledger::{Listing, Role, ServerLedger};
 use crate::sync::{self, Schedule};
+use crate::web::ServerOptions;
+use crate::web::access::Open;
 use crate::{shutdown, telemetry};
 
 /// The items that a first start adds, so that there is something to vote on.

@@ -10,11 +10,11 @@ use metrics_exporter_prometheus::PrometheusHandle;
 
 pub use commands::{run, sync_worker};
 
-use crate::http::{Server, ServerOptions};
 use crate::ledger::{OperatorLedger, OwnerLedger, Roles, ServerLedger, WorkerLedger};
 use crate::live::{Counters, KeyPrefix, Redis, SERVER_ANSWER_LIMIT, WORKER_ANSWER_LIMIT};
 use crate::sync::{SyncError, SyncOptions, Worker};
 use crate::telemetry::Program;
+use crate::web::{Server, ServerOptions};
 
 /// Where the stores are, and what the keys in Redis begin with.
 #[derive(Clone)]

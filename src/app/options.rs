@@ -2,10 +2,10 @@
 
 use super::StoreUrls;
 use crate::config;
-use crate::http::access::{JwtOptions, Proxies};
-use crate::http::{ClientLimits, ServerOptions};
 use crate::replay::{Columns, PollOptions, ReplayOptions, Values};
 use crate::sync::{Schedule, SyncOptions};
+use crate::web::access::{JwtOptions, Proxies};
+use crate::web::{ClientLimits, ServerOptions};
 
 impl From<&config::Stores> for StoreUrls {
     fn from(settings: &config::Stores) -> Self {

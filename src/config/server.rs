@@ -9,8 +9,8 @@ use clap::builder::NonEmptyStringValueParser;
 
 use super::values::{SecretUrl, duration, hsts, served};
 use crate::domain::{AddressKeys, Throttles};
-use crate::http::access::{JwtSecrets, Networks, Open, Origins, ProxyHeader, VoterCookies};
-use crate::http::limits::{CONNECTIONS_LIMIT, STREAMS_LIMIT, STREAMS_LIMIT_BY_ADDRESS};
+use crate::web::access::{JwtSecrets, Networks, Open, Origins, ProxyHeader, VoterCookies};
+use crate::web::limits::{CONNECTIONS_LIMIT, STREAMS_LIMIT, STREAMS_LIMIT_BY_ADDRESS};
 
 /// Settings of the server.
 #[derive(Args, Clone, Debug)]

@@ -12,7 +12,7 @@ use serde_json::json;
 use super::api::Api;
 use super::show;
 use crate::config::operator::Ballots;
-use crate::http::BALLOTS_LIMIT;
+use crate::web::BALLOTS_LIMIT;
 
 #[derive(Deserialize)]
 struct Made {

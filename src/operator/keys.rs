@@ -6,8 +6,8 @@ use super::show;
 use super::trail::{Refused, note_refusal};
 use crate::config::operator::{ApiKeyCommand, ApiKeyCreate};
 use crate::domain::{ActKind, ApiKey, ApiKeyId, NewApiKey, check_api_key_name};
-use crate::http::{ApiKeyBody, LIST_LIMIT_API_KEYS};
 use crate::ledger::OperatorLedger;
+use crate::web::{ApiKeyBody, LIST_LIMIT_API_KEYS};
 
 /// Runs `tally key`. Returns whether all was well.
 ///

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use crate::http::parsing;
+use crate::web::parsing;
 
 /// The header Cookie; and a value that the server's own key has signed.
 pub fn voter_cookie(bytes: &[u8]) {

@@ -3,13 +3,13 @@
 use serde_json::json;
 
 use crate::domain::{ActKind, CHOICES_LIMIT_ITEMS, Edit, ItemId, ItemKey, ItemName, NewItem, VoterId};
-use crate::http::ProblemKind;
-use crate::http::limits::{BATCH_LIMIT_VOTES, STREAM_LIMIT_ITEMS, STREAM_LIMIT_POLLS};
-use crate::http::parsing::{
+use crate::watching::Fingerprint;
+use crate::web::ProblemKind;
+use crate::web::limits::{BATCH_LIMIT_VOTES, STREAM_LIMIT_ITEMS, STREAM_LIMIT_POLLS};
+use crate::web::parsing::{
     self, BALLOTS_LIMIT, GRACE_LIMIT_SECONDS, HELD_LIMIT_ITEMS, HELD_LIMIT_POLLS, Listed, PAGE_LIMIT_ITEMS,
     PAGE_LIMIT_POLLS, PAGE_LIMIT_VOIDINGS, Refusal, TRAIL_LIMIT_ACTS,
 };
-use crate::watching::Fingerprint;
 
 /// Words that mean nothing to a client of JSON over HTTP: those of Rust, of serde and of
 /// Tally's own types. `read` stands in "it cannot be read", which is only said when Tally

@@ -182,7 +182,7 @@ impl Cluster {
         let mut command = command(binary);
         command
             .envs(self.environment(role, at).await)
-            .env("RUST_LOG", "info,tally=debug,sync_worker=debug,tally::http=info");
+            .env("RUST_LOG", "info,tally=debug,sync_worker=debug,tally::web=info");
         command
     }
 

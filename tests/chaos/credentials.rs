@@ -13,7 +13,7 @@ use ring::hmac;
 use serde_json::json;
 use sqlx::PgPool;
 use tally::domain::{ApiKey, VoterId};
-use tally::http::access::VoterCookies;
+use tally::web::access::VoterCookies;
 
 /// The key of a backend that does everything; of a round's own stores.
 const API_KEY: &str = "tally_00c4a0500c4a0500c4a0500c4a0500c4a0500c4a0500c4a0500c4a0500c4a050";

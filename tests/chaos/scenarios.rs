@@ -29,7 +29,7 @@ const SLOW_BY: Duration = Duration::from_millis(500);
 /// Enough to fill both batch writers' batches and the queue before them (`tally::votes`).
 const SATURATING_CONNECTIONS: usize = 4000;
 /// More than fits into the batches and the queue, so that some are refused; fewer than
-/// the server takes (`http::limits::CONNECTIONS_LIMIT`).
+/// the server takes (`web::limits::CONNECTIONS_LIMIT`).
 const OVERLOAD_CONNECTIONS: usize = 8000;
 /// How much memory a server may use with all these connections and a full queue.
 const MEMORY_LIMIT_MIB: u64 = 512;

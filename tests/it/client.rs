@@ -24,7 +24,7 @@ fn built(file: &str) -> String {
 #[test]
 fn the_clients_types_are_those_of_the_description() {
     let types = std::fs::read_to_string(Path::new(FOLDER).join("src/schema.d.ts")).expect("the types");
-    let digest = Sha256::digest(tally::http::description());
+    let digest = Sha256::digest(tally::web::description());
     let digest: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
     let first = types.lines().next().expect("a line");
     assert!(
@@ -39,7 +39,7 @@ async fn the_program_prints_the_description() {
     printing.arg("openapi");
     let output = run(printing).await;
     assert!(output.status.success(), "{}", text(&output.stderr));
-    assert_eq!(text(&output.stdout).trim_end(), tally::http::description());
+    assert_eq!(text(&output.stdout).trim_end(), tally::web::description());
 }
 
 #[tokio::test(flavor = "multi_thread")]

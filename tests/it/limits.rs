@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use serde_json::json;
-use tally::http::limits::{CONNECTIONS_LIMIT, HEAD_LIMIT_BYTES, HEAD_LIMIT_HEADERS};
-use tally::http::{ClientLimits, ProblemKind};
+use tally::web::limits::{CONNECTIONS_LIMIT, HEAD_LIMIT_BYTES, HEAD_LIMIT_HEADERS};
+use tally::web::{ClientLimits, ProblemKind};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::sleep;

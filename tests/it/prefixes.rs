@@ -9,9 +9,9 @@ use redis::aio::MultiplexedConnection;
 use serde_json::{Value, json};
 use tally::app::{self, StoreUrls};
 use tally::domain::{ItemId, ItemName, Throttles};
-use tally::http::access::{Open, Origins, Proxies};
-use tally::http::{ClientLimits, ServerOptions};
 use tally::sync::{Repair, SyncOptions, Worker};
+use tally::web::access::{Open, Origins, Proxies};
+use tally::web::{ClientLimits, ServerOptions};
 
 use crate::helpers::eventually;
 use crate::helpers::stores::Stores;

@@ -5,8 +5,8 @@ use std::collections::HashSet;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use tally::domain::Scope;
-use tally::http::ProblemKind;
-use tally::http::access::Open;
+use tally::web::ProblemKind;
+use tally::web::access::Open;
 
 use crate::access::credentials::{cookie, expired_token, knows_voters};
 use crate::access::{Credential, api_key};

@@ -6,8 +6,8 @@ use reqwest::StatusCode;
 use serde_json::{Value, json};
 use sqlx::Executor;
 use tally::domain::ItemId;
-use tally::http::threads;
 use tally::votes::BATCH_WRITERS_PER_THREAD;
+use tally::web::threads;
 
 use crate::helpers::eventually;
 use crate::helpers::tally::{Tally, metric};

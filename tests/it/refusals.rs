@@ -7,8 +7,8 @@ use nix::sys::signal::Signal;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use tally::domain::{self, ItemId, VoteRequest, VoterId};
-use tally::http::ProblemKind;
 use tally::votes::{AGAIN_LIMIT, Cast, CastError};
+use tally::web::ProblemKind;
 use tokio::time::Instant;
 
 use crate::helpers::eventually;
@@ -187,7 +187,7 @@ async fn a_repeat_of_a_vote_that_cannot_be_read_is_not_stored() {
     assert_counts_once(&tally, item, "ada").await;
 }
 
-/// `outages` tests that a full queue refuses votes; `http::problem`, what its refusal says.
+/// `outages` tests that a full queue refuses votes; `web::problem`, what its refusal says.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_vote_that_comes_after_the_end_of_its_thread_is_not_stored() {
     let tally = Tally::start().await;

@@ -5,8 +5,8 @@ use std::process::Output;
 
 use serde_json::json;
 use tally::domain::VoterId;
-use tally::http::access::VoterCookies;
 use tally::ledger::Role;
+use tally::web::access::VoterCookies;
 use tokio::process::Command;
 
 use crate::access::credentials::token_for;

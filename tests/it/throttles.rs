@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 use reqwest::{Method, Response, StatusCode};
 use serde_json::{Value, json};
 use tally::domain::{ItemId, Scope};
-use tally::http::access::Proxies;
+use tally::web::access::Proxies;
 
 use crate::access::api_key;
 use crate::helpers::eventually;

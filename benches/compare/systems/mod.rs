@@ -1,6 +1,6 @@
 //! The systems that are compared: Tally, and five baselines that store votes in other ways.
 //! A baseline answers the same requests through the same HTTP server as Tally's
-//! (`tally::http::start`). Its process is this program, started again.
+//! (`tally::web::start`). Its process is this program, started again.
 
 mod batched;
 pub mod locking;
@@ -20,12 +20,13 @@ use sqlx::PgExecutor;
 use sqlx::postgres::{PgPool, PgPoolOptions};
 use tally::counts::ItemCount;
 use tally::domain::{Item, ItemId, NewVote, PollId, StoredVote, Value, VoteId, VoterId};
-use tally::http::{
-    self, ChangeBody, Json, PathItem, PathPoll, PathVoter, Problem, SelectionBody, VoteBody, item_answer,
-    selection_answer, vote_answer,
-};
 use tally::telemetry;
 use tally::votes::Cast;
+use tally::web::limits::CONNECTIONS_LIMIT;
+use tally::web::{
+    ChangeBody, ClientLimits, Json, PathItem, PathPoll, PathVoter, Problem, SelectionBody, VoteBody,
+    item_answer, selection_answer, vote_answer,
+};
 
 /// Tells this program, started again, which system to be.
 pub const VARIABLE: &str = "TALLY_BENCH_SYSTEM";
@@ -158,9 +159,9 @@ pub async fn serve(name: &str) {
 async fn answer_with<S: VoteStore>(store: impl Fn() -> S + Clone + Send + 'static) {
     let listen = std::env::var(LISTEN).expect(LISTEN);
     let listener = TcpListener::bind(listen).expect("a free port");
-    http::start(
+    tally::web::start(
         listener,
-        http::ClientLimits::with_connections(http::limits::CONNECTIONS_LIMIT),
+        ClientLimits::with_connections(CONNECTIONS_LIMIT),
         Duration::from_secs(1),
         move |app| {
             // In the order of Tally's own routes.

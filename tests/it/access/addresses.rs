@@ -5,9 +5,9 @@ use std::time::Duration;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use tally::domain::Scope;
-use tally::http::ServerOptions;
-use tally::http::access::Proxies;
 use tally::ledger::Role;
+use tally::web::ServerOptions;
+use tally::web::access::Proxies;
 
 use super::api_key;
 use crate::helpers::programs::{TALLY, command_as, run, text};

@@ -5,9 +5,9 @@ use std::time::Duration;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use tally::domain::{ApiKey, Moment, NewApiKey, Scope};
-use tally::http::access::{ApiKeys, Open};
-use tally::http::limits::UNCREDENTIALED_LIMIT_BALLOTS;
 use tally::ledger::Role;
+use tally::web::access::{ApiKeys, Open};
+use tally::web::limits::UNCREDENTIALED_LIMIT_BALLOTS;
 
 use super::{api_key, operator, send};
 use crate::helpers::eventually;

@@ -8,8 +8,8 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ring::hmac;
 use serde_json::{Value, json};
 use tally::domain::VoterId;
-use tally::http::ServerOptions;
-use tally::http::access::{JwtOptions, VoterCookies};
+use tally::web::ServerOptions;
+use tally::web::access::{JwtOptions, VoterCookies};
 
 use super::Credential;
 

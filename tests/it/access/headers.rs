@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use tally::http::ClientLimits;
-use tally::http::access::Open;
-use tally::http::limits::CONNECTIONS_LIMIT;
+use tally::web::ClientLimits;
+use tally::web::access::Open;
+use tally::web::limits::CONNECTIONS_LIMIT;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 

@@ -5,14 +5,14 @@ use std::collections::BTreeSet;
 use reqwest::Method;
 use serde_json::{Value, json};
 use tally::domain::{ApiKey, Scope};
-use tally::http::access::Open;
+use tally::web::access::Open;
 
 use super::credentials::{cookie, expired_token, forged_cookie, forged_token, knows_voters, token};
 use super::{Credential, api_key, operator, send_as};
 use crate::helpers::answers::{DESCRIPTION, NOT_DESCRIBED};
 use crate::helpers::tally::Tally;
 
-const ROUTES: &str = include_str!("../../../src/http/routes.rs");
+const ROUTES: &str = include_str!("../../../src/web/routes.rs");
 const DOCUMENT: &str = include_str!("../../../docs/operating.md");
 
 /// A row of the table.

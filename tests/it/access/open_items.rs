@@ -3,8 +3,8 @@
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use tally::domain::{ItemId, Scope};
-use tally::http::access::Open;
 use tally::ledger::Role;
+use tally::web::access::Open;
 
 use super::credentials::{cookie, knows_voters};
 use super::{api_key, send_as};

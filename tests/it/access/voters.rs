@@ -3,8 +3,8 @@
 use reqwest::{Method, Response, StatusCode};
 use serde_json::{Value, json};
 use tally::domain::Scope;
-use tally::http::access::Open;
 use tally::ledger::Role;
+use tally::web::access::Open;
 
 use super::credentials::*;
 use super::{Credential, api_key, send_as};

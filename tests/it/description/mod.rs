@@ -7,12 +7,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use reqwest::StatusCode;
 use serde_json::Value;
-use tally::http::ProblemKind;
+use tally::web::ProblemKind;
 
 use crate::helpers::answers::{DESCRIPTION, NOT_DESCRIBED, of_answer, of_request, wrong};
 use crate::helpers::tally::Tally;
 
-const ROUTES: &str = include_str!("../../../src/http/routes.rs");
+const ROUTES: &str = include_str!("../../../src/web/routes.rs");
 
 /// An operation of the description.
 struct Operation {

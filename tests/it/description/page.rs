@@ -6,7 +6,7 @@ use std::process::Command;
 use reqwest::StatusCode;
 use serde_json::json;
 use tally::domain::Scope;
-use tally::http::access::Open;
+use tally::web::access::Open;
 
 use super::operations;
 use crate::access::api_key;

@@ -27,7 +27,7 @@ const OF_ALL: [&str; 10] = [
 
 /// The description, as a client reads it.
 pub static DESCRIPTION: LazyLock<Value> =
-    LazyLock::new(|| serde_json::from_str(tally::http::description()).expect("JSON"));
+    LazyLock::new(|| serde_json::from_str(tally::web::description()).expect("JSON"));
 
 /// The components with each body closed.
 static COMPONENTS: LazyLock<Value> = LazyLock::new(|| {

@@ -10,13 +10,13 @@ use serde_json::{Value, json};
 use sqlx::PgPool;
 use tally::app::{self, StoreUrls};
 use tally::domain::{self, Count, Item, ItemId, ItemName, NewVote, Throttles, VoterId};
-use tally::http::access::{Open, Origins, Proxies};
-use tally::http::limits::CONNECTIONS_LIMIT;
-use tally::http::{ClientLimits, Server, ServerOptions};
 use tally::ledger::{Job, JobLease, Role, ServerLedger, WorkerLedger};
 use tally::live::{Counters, KeyPrefix, LiveCounts, Redis, SERVER_ANSWER_LIMIT};
 use tally::sync::{SyncOptions, Worker};
 use tally::votes::{SeedBackoff, VoteQueue};
+use tally::web::access::{Open, Origins, Proxies};
+use tally::web::limits::CONNECTIONS_LIMIT;
+use tally::web::{ClientLimits, Server, ServerOptions};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 

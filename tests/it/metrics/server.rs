@@ -5,7 +5,7 @@ use std::time::Duration;
 use reqwest::{Method, StatusCode};
 use sqlx::Executor;
 use tally::domain::ItemId;
-use tally::http::ClientLimits;
+use tally::web::ClientLimits;
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 

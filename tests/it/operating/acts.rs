@@ -4,8 +4,8 @@ use nix::sys::signal::Signal;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use tally::domain::Scope;
-use tally::http::access::Open;
 use tally::ledger::Role;
+use tally::web::access::Open;
 
 use crate::access::api_key;
 use crate::helpers::eventually;

@@ -6,8 +6,8 @@ use nix::sys::signal::Signal;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 use tally::domain::ItemId;
-use tally::http::access::Open;
 use tally::ledger::{Heartbeat, Role, WORKER_LIMIT_SILENCE, WorkerLedger};
+use tally::web::access::Open;
 
 use crate::helpers::eventually;
 use crate::helpers::programs::{start_worker, stop};

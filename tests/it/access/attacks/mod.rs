@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 
 use sqlx::PgPool;
 use tally::domain::{ApiKey, Moment, NewApiKey, Scope};
-use tally::http::access::Open;
+use tally::web::access::Open;
 
 use super::raw::{exchange, header, statuses};
 use super::{api_key, operator};

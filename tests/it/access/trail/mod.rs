@@ -6,9 +6,9 @@ use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use sqlx::{Connection, Executor, PgConnection, PgPool};
 use tally::domain::Scope;
-use tally::http::access::Open;
-use tally::http::limits::REFUSED_ACTS_LIMIT_PER_MINUTE;
 use tally::ledger::Role;
+use tally::web::access::Open;
+use tally::web::limits::REFUSED_ACTS_LIMIT_PER_MINUTE;
 
 use super::matrix::rows;
 use super::{api_key, send};

@@ -1,7 +1,7 @@
 //! What an answer must be, and the shortest reason why it is not.
 
 use serde_json::{Value, json};
-use tally::http::ProblemKind;
+use tally::web::ProblemKind;
 
 use super::model::{Cast, ItemAt, Model, PollAt, RowAt, Rule, Time};
 

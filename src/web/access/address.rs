@@ -1,0 +1,279 @@
+//! Where a request is from: its client's address, also behind proxies.
+
+use std::net::{IpAddr, SocketAddr};
+use std::str::FromStr;
+use std::sync::Arc;
+
+use actix_web::http::header::{self, HeaderMap};
+use actix_web::{HttpRequest, web};
+use ipnet::IpNet;
+
+use crate::web::api::state::AppState;
+
+/// Proxies of one request that are looked at, at the most.
+const HOPS_LIMIT: usize = 16;
+
+/// Where proxies write whom they pass on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ProxyHeader {
+    /// `X-Forwarded-For`: addresses, separated by commas.
+    #[default]
+    XForwardedFor,
+    /// `Forwarded` (RFC 7239).
+    Forwarded,
+}
+
+impl FromStr for ProxyHeader {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "x-forwarded-for" => Ok(Self::XForwardedFor),
+            "forwarded" => Ok(Self::Forwarded),
+            _ => Err("it takes x-forwarded-for or forwarded".to_owned()),
+        }
+    }
+}
+
+/// Networks, separated by commas; an empty text is none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Networks(Arc<[IpNet]>);
+
+impl FromStr for Networks {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let texts = text.split(',').map(str::trim).filter(|_| !text.trim().is_empty());
+        let networks = texts.map(|text| {
+            let one = text.parse::<IpNet>();
+            let one = one.or_else(|_| text.parse::<IpAddr>().map(IpNet::from));
+            one.map_err(|_| format!("{text}: a network is like 10.0.0.0/8, 2001:db8::/32 or 127.0.0.1"))
+        });
+        Ok(Self(networks.collect::<Result<_, _>>()?))
+    }
+}
+
+impl Networks {
+    fn contain(&self, address: IpAddr) -> bool {
+        self.0.iter().any(|network| network.contains(&address))
+    }
+}
+
+/// The proxies whose word is taken for who their client is.
+#[derive(Clone, Debug, Default)]
+pub struct Proxies {
+    pub networks: Networks,
+    /// The one header that they all write. Another one is a client's, whatever it says.
+    pub header: ProxyHeader,
+}
+
+impl Proxies {
+    /// The client of a request that came from `peer`: the last address on its way that is no proxy
+    /// of these. What is further away may be made up.
+    pub fn client(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
+        let mut client = peer.to_canonical();
+        if !self.networks.contain(client) {
+            return client;
+        }
+        let name = match self.header {
+            ProxyHeader::XForwardedFor => header::X_FORWARDED_FOR,
+            ProxyHeader::Forwarded => header::FORWARDED,
+        };
+        let lines: Vec<&[u8]> = headers.get_all(name).map(|line| line.as_bytes()).collect();
+        let hops = lines
+            .into_iter()
+            .rev()
+            .flat_map(|line| from_the_right(line, b',').map(<[u8]>::trim_ascii))
+            // An empty one is allowed in a list, and says nothing (RFC 9110, 5.6.1).
+            .filter(|hop| !hop.is_empty());
+        for hop in hops.take(HOPS_LIMIT) {
+            let address = match self.header {
+                ProxyHeader::XForwardedFor => std::str::from_utf8(hop).ok().and_then(node),
+                ProxyHeader::Forwarded => forwarded_for(hop),
+            };
+            // A proxy that does not say is the last that is known.
+            let Some(address) = address else { break };
+            client = address;
+            if !self.networks.contain(client) {
+                break;
+            }
+        }
+        client
+    }
+}
+
+/// The parts of a text between these separators that stand in no quotes, the last one first. From
+/// the right: what stands further left is a client's, and must not be able to open a quote that
+/// hides what a proxy has added.
+fn from_the_right(text: &[u8], separator: u8) -> impl Iterator<Item = &[u8]> {
+    let mut rest = Some(text);
+    std::iter::from_fn(move || {
+        let text = rest?;
+        let mut is_quoted = false;
+        for (at, byte) in text.iter().enumerate().rev() {
+            if *byte == b'"' {
+                is_quoted = !is_quoted;
+            } else if *byte == separator && !is_quoted {
+                rest = Some(&text[..at]);
+                return Some(&text[at + 1..]);
+            }
+        }
+        rest = None;
+        Some(text)
+    })
+}
+
+/// The address in `for=` of an element of the header Forwarded.
+fn forwarded_for(element: &[u8]) -> Option<IpAddr> {
+    let mut found = None;
+    for pair in from_the_right(element, b';') {
+        let pair = std::str::from_utf8(pair.trim_ascii()).ok()?;
+        let (name, value) = pair.split_once('=')?;
+        if name.eq_ignore_ascii_case("for") {
+            // Twice is not allowed (RFC 7239, 4).
+            if found.is_some() {
+                return None;
+            }
+            let quoted = value.strip_prefix('"').and_then(|value| value.strip_suffix('"'));
+            found = Some(node(quoted.unwrap_or(value))?);
+        }
+    }
+    found
+}
+
+/// An address with or without a port; one of IPv6 may stand in brackets.
+fn node(text: &str) -> Option<IpAddr> {
+    let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
+    let address = match bare {
+        Some(bare) => bare.parse().ok().map(IpAddr::V6),
+        None => text.parse().ok(),
+    };
+    let address = address.or_else(|| Some(text.parse::<SocketAddr>().ok()?.ip()));
+    Some(address?.to_canonical())
+}
+
+/// The client of this request; `None`: the connection is closed.
+pub fn client_address(request: &HttpRequest) -> Option<IpAddr> {
+    let state = request.app_data::<web::Data<AppState>>()?;
+    let peer = request.peer_addr()?.ip();
+    Some(state.access.proxies.client(peer, request.headers()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use actix_web::http::header::{HeaderName, HeaderValue};
+
+    fn client(header: ProxyHeader, peer: &str, lines: &[&str]) -> String {
+        let proxies = Proxies {
+            networks: "10.0.0.0/8, 2001:db8:ffff::/48".parse().expect("networks"),
+            header,
+        };
+        let mut headers = HeaderMap::new();
+        let name = match header {
+            ProxyHeader::XForwardedFor => "x-forwarded-for",
+            ProxyHeader::Forwarded => "forwarded",
+        };
+        for line in lines {
+            let value = HeaderValue::from_str(line).expect("a value");
+            headers.append(HeaderName::from_static(name), value);
+        }
+        proxies
+            .client(peer.parse().expect("an address"), &headers)
+            .to_string()
+    }
+
+    #[test]
+    fn the_last_address_that_is_no_proxy_is_the_client() {
+        use ProxyHeader::{Forwarded, XForwardedFor};
+        let proxy = "10.0.0.1";
+        for (header, peer, lines, expected) in [
+            // Nobody else's word is taken.
+            (XForwardedFor, "192.0.2.9", &["198.51.100.1"][..], "192.0.2.9"),
+            (Forwarded, "192.0.2.9", &["for=198.51.100.1"], "192.0.2.9"),
+            (XForwardedFor, proxy, &[], proxy),
+            (XForwardedFor, proxy, &["198.51.100.1"], "198.51.100.1"),
+            (
+                XForwardedFor,
+                "::ffff:10.0.0.1",
+                &["198.51.100.1"],
+                "198.51.100.1",
+            ),
+            // Further left stands what the client made up.
+            (XForwardedFor, proxy, &["127.0.0.1, 198.51.100.1"], "198.51.100.1"),
+            (
+                XForwardedFor,
+                proxy,
+                &["127.0.0.1", "198.51.100.1"],
+                "198.51.100.1",
+            ),
+            (
+                XForwardedFor,
+                proxy,
+                &["8.8.8.8, 198.51.100.1, 10.2.3.4"],
+                "198.51.100.1",
+            ),
+            (XForwardedFor, proxy, &["10.9.9.9, 10.2.3.4"], "10.9.9.9"),
+            (XForwardedFor, proxy, &["8.8.8.8, unknown"], proxy),
+            (XForwardedFor, proxy, &["8.8.8.8, junk, 10.2.3.4"], "10.2.3.4"),
+            (XForwardedFor, proxy, &["198.51.100.1:4711"], "198.51.100.1"),
+            (
+                XForwardedFor,
+                proxy,
+                &["[2001:db8::1]:4711, 10.1.1.1"],
+                "2001:db8::1",
+            ),
+            (XForwardedFor, proxy, &["2001:db8::1"], "2001:db8::1"),
+            (XForwardedFor, proxy, &["198.51.100.1,, "], "198.51.100.1"),
+            (Forwarded, proxy, &["for=198.51.100.1"], "198.51.100.1"),
+            (
+                Forwarded,
+                proxy,
+                &["for=8.8.8.8, proto=https;For=\"[2001:db8::1]:80\";by=10.0.0.1"],
+                "2001:db8::1",
+            ),
+            (
+                Forwarded,
+                proxy,
+                &["for=8.8.8.8, for=198.51.100.1, for=10.1.1.1"],
+                "198.51.100.1",
+            ),
+            (Forwarded, proxy, &["for=8.8.8.8, for=_hidden"], proxy),
+            (Forwarded, proxy, &["for=8.8.8.8, proto=http"], proxy),
+            (Forwarded, proxy, &["for=8.8.8.8;for=9.9.9.9"], proxy),
+            // A quote that a client opens hides nothing that a proxy adds.
+            (
+                Forwarded,
+                proxy,
+                &["for=\"8.8.8.8, for=198.51.100.1"],
+                "198.51.100.1",
+            ),
+            (
+                Forwarded,
+                proxy,
+                &["for=\"x, for=\"[2001:db8::1]\""],
+                "2001:db8::1",
+            ),
+        ] {
+            assert_eq!(client(header, peer, lines), expected, "{peer} {lines:?}");
+        }
+    }
+
+    #[test]
+    fn a_long_way_is_looked_at_as_far_as_the_limit() {
+        let hops = vec!["10.1.1.1"; HOPS_LIMIT].join(", ");
+        let line = format!("198.51.100.1, {hops}");
+        assert_eq!(
+            client(ProxyHeader::XForwardedFor, "10.0.0.1", &[&line]),
+            "10.1.1.1"
+        );
+    }
+
+    #[test]
+    fn what_is_no_network_is_no_setting() {
+        for wrong in ["10.0.0.0/33", "proxy", "10.0.0.0/8,", "10.0.0", "::/129"] {
+            assert!(wrong.parse::<Networks>().is_err(), "{wrong}");
+        }
+        assert_eq!("".parse(), Ok(Networks::default()));
+    }
+}

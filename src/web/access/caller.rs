@@ -1,0 +1,342 @@
+//! Who sent a request, by its credential.
+
+use std::net::IpAddr;
+
+use actix_web::dev::Payload;
+use actix_web::http::Method;
+use actix_web::http::header::{self, HeaderMap, HeaderValue};
+use actix_web::{FromRequest, HttpMessage, HttpRequest, web};
+use futures_util::future::{self, Either, LocalBoxFuture};
+
+use crate::domain::{Actor, ApiKey, OpenTo, Scope, Scopes, VoterId, Who};
+use crate::web::api::state::AppState;
+use crate::web::problem::Problem;
+
+use crate::web::access::address::client_address;
+use crate::web::access::api_keys::ValidApiKey;
+use crate::web::access::cookies::FoundCookie;
+use crate::web::access::jwt::TokenError;
+use crate::web::access::{Access, Open};
+
+/// Who sent a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Caller {
+    credential: Credential,
+    /// Where the request comes from.
+    address: Option<IpAddr>,
+    /// What anyone may do.
+    open: Open,
+}
+
+/// What a request says about who sent it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Credential {
+    /// Nothing.
+    None,
+    ApiKey(ValidApiKey),
+    /// A token or a cookie of this voter's own.
+    Voter(VoterId),
+}
+
+type Read<T> = Either<future::Ready<Result<T, Problem>>, LocalBoxFuture<'static, Result<T, Problem>>>;
+
+impl FromRequest for Caller {
+    type Error = Problem;
+    type Future = Read<Self>;
+
+    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
+        let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
+        match Self::read(request, false) {
+            Either::Right(asked) if !is_read => {
+                Either::Right(Box::pin(
+                    async move { asked.await.map_err(Problem::without_vote) },
+                ))
+            }
+            other => other,
+        }
+    }
+}
+
+impl Caller {
+    /// With `is_forgiven`, a cookie that is not valid is none.
+    pub(super) fn read(request: &HttpRequest, is_forgiven: bool) -> Read<Self> {
+        let ready = |answer| Either::Left(future::ready(answer));
+        let Some(state) = request.app_data::<web::Data<AppState>>() else {
+            return ready(Err(Problem::internal()));
+        };
+        let (open, address) = (state.access.open, client_address(request));
+        let caller = move |credential| Self {
+            credential,
+            address,
+            open,
+        };
+        let credential = match authorization(request.headers()) {
+            Err(problem) => Err(problem),
+            // What a program says counts for more than what a browser adds by itself.
+            Ok(None) => match of_cookie(request, &state.access) {
+                Err(_) if is_forgiven => Ok(Credential::None),
+                credential => credential,
+            },
+            Ok(Some(token)) => match ApiKey::hash_of(token) {
+                Some(hash) => {
+                    let Some(found) = state.access.api_keys.remembered(&hash) else {
+                        let keys = state.access.api_keys.clone();
+                        return Either::Right(Box::pin(async move {
+                            let found = keys.find(&hash).await?;
+                            Ok(caller(of_api_key(found)?))
+                        }));
+                    };
+                    of_api_key(found)
+                }
+                None => of_token(token, &state.access),
+            },
+        };
+        ready(credential.map(caller))
+    }
+}
+
+fn of_api_key(found: Option<ValidApiKey>) -> Result<Credential, Problem> {
+    found
+        .map(Credential::ApiKey)
+        .ok_or_else(Problem::credential_not_valid)
+}
+
+fn of_token(token: &str, access: &Access) -> Result<Credential, Problem> {
+    let Some(tokens) = &access.tokens else {
+        return Err(Problem::credential_not_valid());
+    };
+    match tokens.voter(token) {
+        Ok(voter_id) => Ok(Credential::Voter(voter_id)),
+        Err(TokenError::Expired) => Err(Problem::token_expired()),
+        Err(TokenError::NotValid) => Err(Problem::credential_not_valid()),
+    }
+}
+
+fn of_cookie(request: &HttpRequest, access: &Access) -> Result<Credential, Problem> {
+    let Some(cookies) = &access.cookies else {
+        return Ok(Credential::None);
+    };
+    match cookies.find(request.headers()) {
+        FoundCookie::None => Ok(Credential::None),
+        FoundCookie::NotValid => Err(Problem::cookie_not_valid()),
+        FoundCookie::Voter { voter_id, is_renewed } => {
+            if is_renewed && let Some(cookie) = cookies.issue(&voter_id) {
+                request.extensions_mut().insert(RenewedCookie(cookie));
+            }
+            Ok(Credential::Voter(voter_id))
+        }
+    }
+}
+
+/// A cookie that the answer to this request brings.
+pub(super) struct RenewedCookie(pub HeaderValue);
+
+/// The token of a request: `Authorization: Bearer …`.
+///
+/// # Errors
+/// When there is another credential, or more than one.
+fn authorization(headers: &HeaderMap) -> Result<Option<&str>, Problem> {
+    let mut values = headers.get_all(header::AUTHORIZATION);
+    match (values.next(), values.next()) {
+        (None, _) => Ok(None),
+        (Some(value), None) => match bearer(value.as_bytes()) {
+            Some(token) => Ok(Some(token)),
+            None => Err(Problem::credential_not_valid()),
+        },
+        (Some(_), Some(_)) => Err(Problem::malformed(
+            "Authorization",
+            "Authorization: it is given more than once; it takes one value.",
+        )),
+    }
+}
+
+/// Reads the value of an Authorization header: `Bearer` in any case, spaces, and a token (RFC 6750,
+/// 2.1).
+pub(in crate::web) fn bearer(value: &[u8]) -> Option<&str> {
+    const SCHEME: &[u8] = b"bearer ";
+    let (scheme, token) = value.split_at_checked(SCHEME.len())?;
+    if !scheme.eq_ignore_ascii_case(SCHEME) {
+        return None;
+    }
+    let token = std::str::from_utf8(token).ok()?.trim_matches(' ');
+    let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~+/=".contains(&byte);
+    (!token.is_empty() && token.bytes().all(is_token)).then_some(token)
+}
+
+impl Caller {
+    fn has(&self, scope: Scope) -> bool {
+        matches!(self.credential, Credential::ApiKey(key) if key.scopes.has(scope))
+    }
+
+    fn may(&self, scope: Scope, is_open: bool) -> Result<(), Problem> {
+        if is_open || self.has(scope) {
+            return Ok(());
+        }
+        Err(match self.credential {
+            Credential::None => Problem::credential_missing(scope),
+            Credential::ApiKey(_) | Credential::Voter(_) => Problem::not_allowed(scope),
+        })
+    }
+
+    /// Whether it may help this caller that an item or a poll is open: not a voter, whose own credential
+    /// says all.
+    pub fn may_be_anyone(&self) -> bool {
+        !matches!(self.credential, Credential::Voter(_))
+    }
+
+    /// Whether this caller may cast a vote of this voter, or one without a voter, on what is open to
+    /// these. A vote with a ballot needs no credential.
+    ///
+    /// # Errors
+    /// When the caller may not.
+    pub fn may_vote(&self, named: Option<&VoterId>, has_ballot: bool, to: OpenTo) -> Result<(), Problem> {
+        match (&self.credential, named) {
+            (_, None) if has_ballot => Ok(()),
+            (Credential::Voter(own), Some(other)) if own != other => Err(Problem::not_your_vote()),
+            (Credential::Voter(_), _) => Ok(()),
+            (_, None) => self.may(Scope::Vote, self.open.anonymous || to.anonymous),
+            (_, Some(_)) => self.may(Scope::Vote, self.open.voters || to.voters),
+        }
+    }
+
+    /// Whose vote it is that this caller casts, having named this voter or none. A vote with a ballot
+    /// stays without a voter.
+    pub fn voter(&self, named: Option<VoterId>, has_ballot: bool) -> Option<VoterId> {
+        named.or_else(|| self.own_voter().filter(|_| !has_ballot).cloned())
+    }
+
+    /// Whether this caller may change and see what this voter holds on what is open to these.
+    ///
+    /// # Errors
+    /// When the caller may not.
+    pub fn may_act_for(&self, voter: &VoterId, to: OpenTo) -> Result<(), Problem> {
+        match &self.credential {
+            Credential::Voter(own) if own == voter => Ok(()),
+            Credential::Voter(_) => Err(Problem::not_your_vote()),
+            _ => self.may(Scope::Vote, self.open.voters || to.voters),
+        }
+    }
+
+    /// Whether this caller may vote otherwise than with ballots and as the one voter that it is.
+    pub fn may_vote_for_some(&self) -> bool {
+        self.has(Scope::Vote) || self.open.voters || self.open.anonymous
+    }
+
+    /// Whether this caller may have a cookie of this voter. That servers are open to `voters` does not
+    /// allow it: the cookie would outlast that.
+    ///
+    /// # Errors
+    /// When the caller may not.
+    pub fn may_become(&self, voter: &VoterId) -> Result<(), Problem> {
+        match &self.credential {
+            Credential::Voter(own) if own == voter => Ok(()),
+            Credential::Voter(_) => Err(Problem::not_your_vote()),
+            _ => self.may(Scope::Vote, false),
+        }
+    }
+
+    /// The voter that this caller is, by a credential of the voter's own.
+    pub fn own_voter(&self) -> Option<&VoterId> {
+        match &self.credential {
+            Credential::Voter(own) => Some(own),
+            _ => None,
+        }
+    }
+
+    /// The address of the client who votes; `None`: it is a backend's, which votes for many.
+    pub fn voting_address(&self) -> Option<IpAddr> {
+        self.address.filter(|_| !self.has(Scope::Vote))
+    }
+
+    /// Whether this caller may have a key with these scopes: each allows what the caller may do itself.
+    ///
+    /// # Errors
+    /// When the caller may not.
+    pub fn may_give(&self, scopes: Scopes) -> Result<(), Problem> {
+        for scope in Scope::ALL.into_iter().filter(|scope| scopes.has(*scope)) {
+            let is_open = match scope {
+                Scope::Vote => self.open.voters,
+                Scope::Admin => self.open.admin,
+                Scope::Report => self.open.report,
+            };
+            self.may(scope, is_open)?;
+        }
+        Ok(())
+    }
+
+    /// Whether this caller may become a new voter.
+    ///
+    /// # Errors
+    /// When the caller may not.
+    pub fn may_visit(&self) -> Result<(), Problem> {
+        self.may(Scope::Vote, self.open.visitors)
+    }
+
+    /// Who this is, for the trail; `None`: it has no API key, and administration is not open.
+    pub(super) fn known(&self) -> Option<Actor> {
+        let is_known = self.open.admin || matches!(self.credential, Credential::ApiKey(_));
+        is_known.then(|| self.actor())
+    }
+
+    /// Who this is, for the trail.
+    pub fn actor(&self) -> Actor {
+        Actor {
+            who: match self.credential {
+                Credential::ApiKey(key) => Who::ApiKey(key.id),
+                Credential::None | Credential::Voter(_) => Who::Anyone,
+            },
+            address: self.address,
+        }
+    }
+
+    /// Whether this caller's own key allows administration: not because it is open to all.
+    pub fn is_admin_by_key(&self) -> bool {
+        self.has(Scope::Admin)
+    }
+}
+
+/// Who asks for a cookie: one that is not valid is no obstacle to another.
+pub struct Visitor(pub Caller);
+
+impl FromRequest for Visitor {
+    type Error = Problem;
+    type Future = Read<Self>;
+
+    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
+        match Caller::read(request, true) {
+            Either::Left(ready) => Either::Left(future::ready(ready.into_inner().map(Self))),
+            Either::Right(asked) => Either::Right(Box::pin(async move { asked.await.map(Self) })),
+        }
+    }
+}
+
+/// A request that the scope `admin` allows, and who sent it.
+pub struct Admin(pub Actor);
+
+/// A request that the scope `report` allows.
+pub struct Reporter;
+
+macro_rules! allowed_by {
+    ($name:ident, $scope:ident, $open:ident, $made:expr) => {
+        impl FromRequest for $name {
+            type Error = Problem;
+            type Future = Read<Self>;
+
+            fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
+                let check = |caller: Caller| {
+                    caller.may(Scope::$scope, caller.open.$open)?;
+                    Ok($made(caller))
+                };
+                match Caller::read(request, false) {
+                    Either::Left(ready) => Either::Left(future::ready(ready.into_inner().and_then(check))),
+                    Either::Right(asked) => {
+                        Either::Right(Box::pin(async move { asked.await.and_then(check) }))
+                    }
+                }
+            }
+        }
+    };
+}
+
+allowed_by!(Admin, Admin, admin, |caller: Caller| Self(caller.actor()));
+allowed_by!(Reporter, Report, report, |_| Self);

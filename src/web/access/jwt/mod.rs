@@ -1,0 +1,227 @@
+//! Voters' JSON Web Tokens (RFC 7519): checked, and remembered while they are valid.
+//!
+//! - `keys`: the keys that tokens are checked with.
+//! - `ring`: how a signature is checked.
+
+mod keys;
+mod ring;
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use jsonwebtoken::errors::ErrorKind;
+use jsonwebtoken::{Algorithm, Validation, decode, decode_header};
+use serde::Deserialize;
+use tokio::time::sleep;
+
+use crate::domain::{Digest, VoterId};
+use crate::web::access::jwt::keys::Keys;
+pub use crate::web::access::jwt::keys::{JwtSecrets, KeysError};
+
+/// The longest token.
+const TOKEN_LIMIT_BYTES: usize = 8 * 1024;
+/// Tokens that are remembered: some 2 MB.
+const TOKENS_LIMIT: usize = 10_000;
+/// How far the issuer's clock and this one may be apart.
+const CLOCK_LIMIT_SKEW: Duration = Duration::from_secs(30);
+/// How often the file of keys is looked at.
+const KEYS_EVERY: Duration = Duration::from_secs(5);
+/// What a token may call its type. Other types are made for other uses (RFC 8725, 3.11).
+const TYPES: [&str; 2] = ["JWT", "at+jwt"];
+
+/// Whose tokens are believed.
+#[derive(Clone, Debug)]
+pub struct JwtOptions {
+    /// For HS256: each is believed.
+    pub secrets: Option<JwtSecrets>,
+    /// A file with a JSON Web Key Set (RFC 7517), for RS256 and ES256.
+    pub keys_file: Option<PathBuf>,
+    /// What `aud` must hold.
+    pub audience: String,
+    /// What `iss` must be.
+    pub issuer: String,
+}
+
+/// Checks tokens. Cheap to clone: clones share what is remembered.
+#[derive(Clone)]
+pub struct Tokens(Arc<Inner>);
+
+struct Inner {
+    options: JwtOptions,
+    state: RwLock<State>,
+}
+
+struct State {
+    keys: Arc<Keys>,
+    /// By the token's digest.
+    remembered: HashMap<Digest, Remembered>,
+}
+
+struct Remembered {
+    voter_id: VoterId,
+    /// The last second of its validity, since 1970.
+    until: u64,
+}
+
+/// Why a token is not believed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TokenError {
+    /// It was, until it expired.
+    Expired,
+    NotValid,
+}
+
+/// The claims that matter here, beside those that the library checks.
+#[derive(Deserialize)]
+struct Claims {
+    sub: String,
+    /// One issuer: the library would also take a list that holds the right one.
+    #[serde(rename = "iss")]
+    _issuer: String,
+    /// Seconds since 1970; not always whole.
+    exp: f64,
+}
+
+impl Tokens {
+    /// Reads the keys.
+    ///
+    /// # Errors
+    /// When the file cannot be read or holds no key that can be used.
+    pub fn open(options: JwtOptions) -> Result<Self, KeysError> {
+        ring::install();
+        let keys = Keys::read(options.secrets.as_ref(), options.keys_file.as_deref())?;
+        Ok(Self(Arc::new(Inner {
+            options,
+            state: RwLock::new(State {
+                keys: Arc::new(keys),
+                remembered: HashMap::new(),
+            }),
+        })))
+    }
+
+    /// Reads the file of keys again whenever it has changed, for ever. Keys that cannot be used
+    /// leave those that there are.
+    pub async fn keep_keys(&self) {
+        let Some(path) = self.0.options.keys_file.clone() else {
+            return std::future::pending().await;
+        };
+        let mut failed = None;
+        loop {
+            sleep(KEYS_EVERY).await;
+            let (secrets, path) = (self.0.options.secrets.clone(), path.clone());
+            let read = tokio::task::spawn_blocking(move || Keys::read(secrets.as_ref(), Some(&path))).await;
+            match read {
+                Ok(Ok(keys)) => {
+                    failed = None;
+                    if self.set_keys(keys) {
+                        tracing::info!("the keys of JWTs have changed");
+                    }
+                }
+                Ok(Err(error)) => {
+                    let text = error.to_string();
+                    if failed.as_ref() != Some(&text) {
+                        tracing::error!(%error, "the keys of JWTs cannot be read anew: the earlier ones hold on");
+                    }
+                    failed = Some(text);
+                }
+                Err(_) => return,
+            }
+        }
+    }
+
+    /// Takes these keys, and forgets what was checked with others. Returns whether they are new.
+    fn set_keys(&self, keys: Keys) -> bool {
+        let mut state = self.0.state.write().unwrap_or_else(PoisonError::into_inner);
+        if state.keys.digest == keys.digest {
+            return false;
+        }
+        state.keys = Arc::new(keys);
+        state.remembered.clear();
+        true
+    }
+
+    /// The voter whom this token names.
+    ///
+    /// # Errors
+    /// When it is not to be believed.
+    pub fn voter(&self, token: &str) -> Result<VoterId, TokenError> {
+        if token.len() > TOKEN_LIMIT_BYTES {
+            return Err(TokenError::NotValid);
+        }
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_err(|_| TokenError::NotValid)?
+            .as_secs();
+        let digest = Digest::of(&[token.as_bytes()]);
+        let keys = {
+            let state = self.0.state.read().unwrap_or_else(PoisonError::into_inner);
+            match state.remembered.get(&digest) {
+                Some(known) if now <= known.until => return Ok(known.voter_id.clone()),
+                _ => Arc::clone(&state.keys),
+            }
+        };
+        let (voter_id, until) = check(token, &keys, &self.0.options)?;
+        let mut state = self.0.state.write().unwrap_or_else(PoisonError::into_inner);
+        // What was checked with earlier keys is not remembered.
+        if Arc::ptr_eq(&state.keys, &keys) {
+            if state.remembered.len() >= TOKENS_LIMIT {
+                state.remembered.retain(|_, known| now <= known.until);
+            }
+            if state.remembered.len() >= TOKENS_LIMIT {
+                state.remembered.clear();
+            }
+            let known = Remembered {
+                voter_id: voter_id.clone(),
+                until,
+            };
+            state.remembered.insert(digest, known);
+        }
+        Ok(voter_id)
+    }
+}
+
+/// Checks a token. Returns its voter, and the last second of its validity.
+fn check(token: &str, keys: &Keys, options: &JwtOptions) -> Result<(VoterId, u64), TokenError> {
+    let header = decode_header(token).map_err(|_| TokenError::NotValid)?;
+    let is_of_type = header
+        .typ
+        .as_ref()
+        .is_none_or(|typ| TYPES.iter().any(|known| typ.eq_ignore_ascii_case(known)));
+    // What is critical must be understood, and nothing of it is (RFC 7515, 4.1.11).
+    if !is_of_type || header.crit.is_some() {
+        return Err(TokenError::NotValid);
+    }
+    let validation = validation(header.alg, options);
+    let mut error = TokenError::NotValid;
+    for key in keys.candidates(header.alg, header.kid.as_deref()) {
+        match decode::<Claims>(token, key, &validation) {
+            Ok(decoded) => {
+                let voter_id = VoterId::parse(decoded.claims.sub).map_err(|_| TokenError::NotValid)?;
+                // As the library rounds it. A float's cast to an integer saturates.
+                #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+                let expires_at = decoded.claims.exp.round() as u64;
+                return Ok((voter_id, expires_at.saturating_add(CLOCK_LIMIT_SKEW.as_secs())));
+            }
+            Err(wrong) if matches!(wrong.kind(), ErrorKind::ExpiredSignature) => error = TokenError::Expired,
+            Err(_) => {}
+        }
+    }
+    Err(error)
+}
+
+/// What is asked of a token, beside its signature.
+fn validation(algorithm: Algorithm, options: &JwtOptions) -> Validation {
+    let mut validation = Validation::new(algorithm);
+    validation.leeway = CLOCK_LIMIT_SKEW.as_secs();
+    validation.validate_nbf = true;
+    validation.set_audience(&[&options.audience]);
+    validation.set_issuer(&[&options.issuer]);
+    // A claim that is only checked if it is there would be left out by who forges.
+    validation.set_required_spec_claims(&["exp", "sub", "aud", "iss"]);
+    validation
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,137 @@
+//! Who may do what, over HTTP.
+//!
+//! - `caller`: who sent a request, by its credential.
+//! - `address`: where a request is from, also behind proxies.
+//! - `api_keys`: what API keys allow, remembered.
+//! - `cookies`: voters' cookies, signed.
+//! - `jwt`: voters' tokens.
+//! - `open_items`: to whom single items and polls are open, remembered.
+//! - `operator`: the operator's login in Postgres.
+//! - `origins`: pages of other origins.
+//! - `trail`: administrative acts that are refused.
+//! - `voting`: who may vote on what, and which items and polls keys are of.
+
+mod address;
+mod api_keys;
+mod caller;
+mod cookies;
+mod jwt;
+mod open_items;
+mod operator;
+mod origins;
+mod trail;
+pub(in crate::web) mod voting;
+
+use std::str::FromStr;
+
+use actix_web::http::header::HeaderValue;
+
+use crate::domain::AddressKeys;
+
+pub(in crate::web) use address::client_address;
+pub use address::{Networks, Proxies, ProxyHeader};
+pub use api_keys::{ApiKeys, ValidApiKey};
+#[cfg(any(test, fuzzing))]
+pub(in crate::web) use caller::bearer;
+pub use caller::{Admin, Caller, Reporter, Visitor};
+#[cfg(any(test, fuzzing))]
+pub(in crate::web) use cookies::FoundCookie;
+pub(in crate::web) use cookies::VOTER_COOKIE;
+pub use cookies::{VoterCookies, new_visitor};
+pub use jwt::{JwtOptions, JwtSecrets, KeysError, Tokens};
+pub use open_items::{OPEN_LIMIT_AGE, OpenItems};
+pub use operator::OperatorLogin;
+pub(in crate::web) use origins::POLICY_OF_DATA;
+pub use origins::{Origins, guard, hsts};
+pub use trail::{RefusedActs, note_refusals};
+
+/// What a server knows of who may do what. Cheap to clone.
+#[derive(Clone)]
+pub struct Access {
+    pub open: Open,
+    pub origins: Origins,
+    /// The header Strict-Transport-Security, if the server is to send it.
+    pub hsts: Option<HeaderValue>,
+    pub api_keys: ApiKeys,
+    pub refused_acts: RefusedActs,
+    pub open_items: OpenItems,
+    /// Whose word is taken for who their client is.
+    pub proxies: Proxies,
+    /// `None`: nothing is kept of where votes come from.
+    pub address_keys: Option<AddressKeys>,
+    /// `None`: voters have no cookies.
+    pub cookies: Option<VoterCookies>,
+    /// `None`: voters have no tokens.
+    pub tokens: Option<Tokens>,
+}
+
+/// What anyone may do without a credential.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Open {
+    /// Vote without a voter.
+    pub anonymous: bool,
+    /// Vote as any voter, and read what a voter holds.
+    pub voters: bool,
+    /// Become a new voter, with a cookie.
+    pub visitors: bool,
+    /// What the scope `admin` allows.
+    pub admin: bool,
+    /// What the scope `report` allows.
+    pub report: bool,
+}
+
+impl Open {
+    /// Everything.
+    pub const ALL: Self = Self {
+        anonymous: true,
+        voters: true,
+        visitors: true,
+        admin: true,
+        report: true,
+    };
+}
+
+/// Names, separated by commas; an empty text is nothing.
+impl FromStr for Open {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut open = Self::default();
+        for name in text.split(',').map(str::trim).filter(|_| !text.trim().is_empty()) {
+            let what = match name {
+                "anonymous" => &mut open.anonymous,
+                "voters" => &mut open.voters,
+                "visitors" => &mut open.visitors,
+                "admin" => &mut open.admin,
+                "report" => &mut open.report,
+                _ => {
+                    return Err(
+                        "it takes anonymous, voters, visitors, admin and report, separated by commas"
+                            .to_owned(),
+                    );
+                }
+            };
+            *what = true;
+        }
+        Ok(open)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_open_is_a_list_of_names() {
+        assert_eq!("".parse(), Ok(Open::default()));
+        assert_eq!("anonymous, voters,visitors,admin,report".parse(), Ok(Open::ALL));
+        let one = Open {
+            voters: true,
+            ..Open::default()
+        };
+        assert_eq!("voters".parse(), Ok(one));
+        for wrong in ["all", "voters,", ",", "Voters", "voters admin"] {
+            assert!(wrong.parse::<Open>().is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! The operator's login in Postgres: what voids votes, makes API keys and reads the trail. A server's own
+//! login may do none of it.
+
+use crate::domain::Actor;
+use crate::ledger::{LedgerError, OperatorLedger};
+use crate::web::problem::{Kind, Problem};
+
+/// The operator's login of a server, if it has one. Cheap to clone.
+#[derive(Clone, Default)]
+pub struct OperatorLogin(Option<OperatorLedger>);
+
+impl OperatorLogin {
+    pub fn new(ledger: Option<OperatorLedger>) -> Self {
+        Self(ledger)
+    }
+
+    /// Whether there is one.
+    pub fn is_set(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// The ledger, for what this actor asks for.
+    ///
+    /// # Errors
+    /// When the server has no such login. `command` does the same on the command line.
+    pub fn ledger_of(&self, actor: Actor, command: &'static str) -> Result<OperatorLedger, Problem> {
+        let ledger = self.0.as_ref().map(|ledger| ledger.acting_for(actor));
+        ledger.ok_or_else(|| Problem::operator_login_missing(command))
+    }
+}
+
+impl Problem {
+    fn operator_login_missing(command: &'static str) -> Self {
+        let detail = format!(
+            "This server has no operator's login; set TALLY_OPERATOR_DATABASE_URL, or use {command} on the command \
+             line."
+        );
+        Self::new(Kind::OperatorLogin, detail)
+    }
+
+    /// What an error of an operator's statement is to a client. Logs the cause.
+    pub fn of_operator(error: LedgerError) -> Self {
+        if !error.refuses_login() {
+            return error.into();
+        }
+        tracing::error!(%error, "TALLY_OPERATOR_DATABASE_URL: Postgres refuses the login, or what it should do");
+        let detail = "Postgres refuses the login in TALLY_OPERATOR_DATABASE_URL, or what it should do; give it one \
+                      in the role tally_operator. The server's log says more.";
+        Self::new(Kind::OperatorLogin, detail)
+    }
+}

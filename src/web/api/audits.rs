@@ -1,0 +1,47 @@
+//! `/v1/audits`: audits that an operator asks for.
+
+use actix_web::http::header;
+use actix_web::{HttpResponse, web};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::domain::Moment;
+use crate::web::access::Admin;
+use crate::web::api::state::AppState;
+use crate::web::describe::{problems, values};
+use crate::web::problem::Problem;
+
+/// An audit that is asked for.
+#[derive(Serialize, ToSchema)]
+#[schema(as = AskedAudit)]
+struct AskedBody {
+    /// When it was asked for, by the database's clock.
+    #[schema(value_type = values::Time)]
+    asked_at: Moment,
+}
+
+/// Asks for an audit now.
+///
+/// A worker does it within seconds, and has wrong counts rebuilt. `GET /v1/status` shows the job `audit`:
+/// that it is asked for, who is at it, and what it found.
+#[utoipa::path(
+    post,
+    path = "/v1/audits",
+    operation_id = "askForAudit",
+    tag = "Operating",
+    security(("apiKey" = ["admin"]), ()),
+    extensions(("x-open" = json!(["admin"]))),
+    responses(
+        (status = 202, description = "It is asked for.", body = AskedBody, headers(("Cache-Control" = String)),
+            example = json!({ "asked_at": "2030-01-31T18:00:00.123456Z" })),
+        AskProblems,
+    )
+)]
+pub async fn ask(by: Admin, state: web::Data<AppState>) -> Result<HttpResponse, Problem> {
+    let asked_at = state.ledger.ask_audit(by.0).await?;
+    Ok(HttpResponse::Accepted()
+        .insert_header((header::CACHE_CONTROL, "no-store"))
+        .json(AskedBody { asked_at }))
+}
+
+problems!(AskProblems: WRITES, CALLERS, STORES);

@@ -1,0 +1,157 @@
+//! `/v1/items/{id}/ballots`, `/v1/polls/{id}/ballots`: making ballots.
+
+use actix_web::http::header;
+use actix_web::{HttpResponse, web};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::domain::{Actor, Ballot, BallotHash, Moment};
+use crate::ledger::{AddedBallots, BallotsOf};
+use crate::web::access::Admin;
+use crate::web::api::items::moment;
+use crate::web::api::state::AppState;
+use crate::web::describe::{problems, values};
+use crate::web::problem::Problem;
+use crate::web::request::{Field, Form, Json, PathItemReference, PathPollReference, Takes};
+
+/// Ballots that are made at once, at the most.
+pub const BALLOTS_LIMIT: i64 = 1000;
+
+/// The body of a request for ballots.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = NewBallots, examples(json!({ "count": 2 })))]
+pub struct BallotsBody {
+    /// How many.
+    #[schema(minimum = 1, maximum = 1000)]
+    count: i64,
+    /// RFC 3339: until when they buy votes; without it, for good.
+    #[schema(value_type = Option<values::Time>)]
+    expires_at: Option<String>,
+}
+
+impl Form for BallotsBody {
+    const FIELDS: &'static [Field] = &[
+        Field::required("count", Takes::Number),
+        Field::optional("expires_at", Takes::Text),
+    ];
+}
+
+impl BallotsBody {
+    /// Fresh ballots, and until when they buy votes.
+    pub(in crate::web) fn into_ballots(self) -> Result<(Vec<Ballot>, Option<Moment>), Problem> {
+        if !(1..=BALLOTS_LIMIT).contains(&self.count) {
+            let detail = format!("count is {}; it takes 1 to {BALLOTS_LIMIT}.", self.count);
+            return Err(Problem::invalid("count", detail));
+        }
+        let expires_at = moment("expires_at", self.expires_at)?;
+        Ok(((0..self.count).map(|_| Ballot::fresh()).collect(), expires_at))
+    }
+}
+
+/// Fresh ballots.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Ballots)]
+struct BallotsAnswer<'a> {
+    /// Shown once: Tally keeps hashes only.
+    ballots: Vec<&'a str>,
+    /// Until when they buy votes; null: for good.
+    #[schema(required, value_type = Option<values::Time>)]
+    expires_at: Option<Moment>,
+}
+
+/// Makes ballots for an item.
+///
+/// Each buys one vote on it. The item takes ballots if it was made with `by_ballot`.
+#[utoipa::path(
+    post,
+    path = "/v1/items/{id}/ballots",
+    operation_id = "createItemBallots",
+    tag = "Ballots",
+    params(("id" = values::ItemReference, Path, example = json!("key:raffle"))),
+    request_body(content = BallotsBody, example = json!({ "count": 2 })),
+    security(("apiKey" = ["admin"]), ()),
+    extensions(("x-open" = json!(["admin"]))),
+    responses(
+        (status = 201, description = "The ballots.", body = BallotsAnswer,
+            headers(("Cache-Control" = String)),
+            example = json!({
+                "ballots": ["0c7f8b62a9d14e5f8a3b6c7d9e0f1a2b", "5d1e2f3a4b5c6d7e8f9a0b1c2d3e4f5a"],
+                "expires_at": null
+            })),
+        OfItemProblems,
+    )
+)]
+pub async fn of_item(
+    by: Admin,
+    state: web::Data<AppState>,
+    id: PathItemReference,
+    body: Json<BallotsBody>,
+) -> Result<HttpResponse, Problem> {
+    let of = BallotsOf::Item(state.item(&id.0).await?);
+    make(&state, by.0, of, body.0, || Problem::unknown_item(&id.0)).await
+}
+
+problems!(
+    OfItemProblems: WRITES, ADDRESSES, BODIES, CALLERS, STORES;
+    BodyTooLarge, UnknownItem, BallotNotTaken
+);
+
+/// Makes ballots for a poll.
+///
+/// Each buys one vote on one of its choices. The poll takes ballots if it was made with `by_ballot`.
+#[utoipa::path(
+    post,
+    path = "/v1/polls/{id}/ballots",
+    operation_id = "createPollBallots",
+    tag = "Ballots",
+    params(("id" = values::PollReference, Path, example = json!("key:board"))),
+    request_body(content = BallotsBody, example = json!({ "count": 2 })),
+    security(("apiKey" = ["admin"]), ()),
+    extensions(("x-open" = json!(["admin"]))),
+    responses(
+        (status = 201, description = "The ballots.", body = BallotsAnswer,
+            headers(("Cache-Control" = String)),
+            example = json!({
+                "ballots": ["0c7f8b62a9d14e5f8a3b6c7d9e0f1a2b", "5d1e2f3a4b5c6d7e8f9a0b1c2d3e4f5a"],
+                "expires_at": "2030-01-31T18:00:00Z"
+            })),
+        OfPollProblems,
+    )
+)]
+pub async fn of_poll(
+    by: Admin,
+    state: web::Data<AppState>,
+    id: PathPollReference,
+    body: Json<BallotsBody>,
+) -> Result<HttpResponse, Problem> {
+    let of = BallotsOf::Poll(state.poll(&id.0).await?);
+    make(&state, by.0, of, body.0, || Problem::unknown_poll(&id.0)).await
+}
+
+problems!(
+    OfPollProblems: WRITES, ADDRESSES, BODIES, CALLERS, STORES;
+    BodyTooLarge, UnknownPoll, BallotNotTaken
+);
+
+async fn make(
+    state: &AppState,
+    by: Actor,
+    of: BallotsOf,
+    body: BallotsBody,
+    unknown: impl Fn() -> Problem,
+) -> Result<HttpResponse, Problem> {
+    let (ballots, expires_at) = body.into_ballots()?;
+    let hashes: Vec<BallotHash> = ballots.iter().map(Ballot::hash).collect();
+    match state.ledger.add_ballots(by, of, &hashes, expires_at).await? {
+        AddedBallots::Added => Ok(HttpResponse::Created()
+            .insert_header((header::CACHE_CONTROL, "no-store"))
+            .json(BallotsAnswer {
+                ballots: ballots.iter().map(Ballot::as_str).collect(),
+                expires_at,
+            })),
+        AddedBallots::Unknown => Err(unknown()),
+        AddedBallots::Unwanted => Err(Problem::takes_no_ballots()),
+        AddedBallots::OfPoll(poll) => Err(Problem::choice_has_no_ballots(poll)),
+    }
+}

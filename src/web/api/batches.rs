@@ -1,0 +1,360 @@
+//! `/v1/votes`: many votes in one request.
+
+use actix_web::{HttpResponse, web};
+use futures_util::future::join_all;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::ToSchema;
+
+use crate::domain::{
+    BallotHash, Digest, IdempotencyKey, ItemId, NewVote, OpenTo, Reference, Refusal, VoterId,
+};
+use crate::web::access::Caller;
+use crate::web::api::state::AppState;
+use crate::web::api::votes::{Answer, VoteBody, answer, cast_one, digest, key_of};
+use crate::web::describe::{problems, values};
+use crate::web::limits::{BATCH_BODY_LIMIT_BYTES, BATCH_LIMIT_VOTES, UNCREDENTIALED_LIMIT_BALLOTS};
+use crate::web::problem;
+use crate::web::problem::{Kind, Problem};
+use crate::web::request::{BodyItem, Field, Form, Json, KeyHeader, Takes, body};
+
+/// The body of a batch.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = Batch, examples(json!({ "votes": [{ "item_id": 1, "voter_id": "bob" }] })))]
+pub struct BatchBody {
+    /// Each is read by itself: one that is wrong is answered with its problem, and does not harm the
+    /// others.
+    #[schema(value_type = Vec<BatchVote>, min_items = 1, max_items = 1000)]
+    votes: Vec<Value>,
+}
+
+impl Form for BatchBody {
+    const FIELDS: &'static [Field] = &[Field::required("votes", Takes::Objects)];
+    const LIMIT_BYTES: usize = BATCH_BODY_LIMIT_BYTES;
+
+    fn too_large() -> Problem {
+        let detail = format!(
+            "The body of a batch may have at most {BATCH_BODY_LIMIT_BYTES} bytes; send fewer votes in one request."
+        );
+        Problem::new(Kind::BatchTooLarge, detail)
+    }
+}
+
+/// One vote of a batch.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct BatchVote {
+    #[schema(value_type = values::ItemReference)]
+    item_id: BodyItem,
+    /// Who votes. A vote without it is anonymous and always counts.
+    #[schema(value_type = Option<values::VoterId>)]
+    voter_id: Option<String>,
+    /// 1 or −1. Without it, 1.
+    #[schema(value_type = Option<values::VoteValue>)]
+    value: Option<i64>,
+    /// The ballot that buys the vote.
+    ballot: Option<String>,
+}
+
+impl Form for BatchVote {
+    const FIELDS: &'static [Field] = &[
+        Field::required("item_id", Takes::Reference),
+        Field::optional("voter_id", Takes::Text),
+        Field::optional("value", Takes::Number),
+        Field::optional("ballot", Takes::Text),
+    ];
+}
+
+/// A vote of a batch that is allowed.
+#[derive(Debug)]
+pub struct BatchEntry {
+    pub item: Reference<ItemId>,
+    /// On [`ItemId::FIRST`], until its item is known.
+    pub vote: NewVote,
+    pub ballot: Option<BallotHash>,
+}
+
+impl BatchBody {
+    /// The votes, each if it is allowed.
+    pub(in crate::web) fn into_votes(self) -> Result<Vec<Result<BatchEntry, Problem>>, Problem> {
+        let votes = self.votes.len();
+        let detail = || format!("votes has {votes}; it takes 1 to {BATCH_LIMIT_VOTES}.");
+        if votes > BATCH_LIMIT_VOTES {
+            return Err(Problem::new(Kind::BatchTooLarge, detail()).on_field("votes"));
+        }
+        if votes == 0 {
+            return Err(Problem::invalid("votes", detail()));
+        }
+        Ok(self.votes.into_iter().map(vote).collect())
+    }
+}
+
+fn vote(value: Value) -> Result<BatchEntry, Problem> {
+    // An array would be read as an object, its values in the order of the fields.
+    if !value.is_object() {
+        let detail = "votes: this one is no object; each takes an object.";
+        return Err(Problem::malformed("votes", detail));
+    }
+    let Some(BatchVote {
+        item_id,
+        voter_id,
+        value,
+        ballot,
+    }) = BatchVote::deserialize(&value).ok()
+    else {
+        return Err(body::wrong(value.to_string().as_bytes(), BatchVote::FIELDS));
+    };
+    let item = item_id.into_reference("item_id")?;
+    let body = VoteBody::new(voter_id, value, ballot);
+    Ok(BatchEntry {
+        item,
+        ballot: body.ballot(),
+        vote: body.into_vote(ItemId::FIRST)?,
+    })
+}
+
+/// What became of the votes of a batch.
+#[derive(Serialize, ToSchema)]
+#[schema(as = BatchResults)]
+struct BatchAnswer<'a> {
+    /// One for each vote, in the order of the votes.
+    results: Vec<BatchResult<'a>>,
+}
+
+/// What became of one vote of a batch: the vote, or a problem.
+#[derive(Serialize, ToSchema)]
+#[serde(untagged)]
+enum BatchResult<'a> {
+    Vote {
+        /// What the status of the vote's own answer would be: 201 or 200.
+        #[schema(minimum = 200, maximum = 201)]
+        status: u16,
+        #[serde(flatten)]
+        answer: Answer<'a>,
+    },
+    /// A problem has its status in it.
+    Problem(problem::Body<'a>),
+}
+
+/// What an idempotency key goes with: what each vote asks, and of one that is wrong its text.
+fn digest_of_batch(texts: &[String], votes: &[Result<BatchEntry, Problem>]) -> Digest {
+    let parts: Vec<Digest> = texts
+        .iter()
+        .zip(votes)
+        .map(|(text, entry)| match entry {
+            Ok(entry) => Digest::of(&[
+                entry.item.to_string().as_bytes(),
+                digest(&entry.vote, entry.ballot.as_ref()).as_bytes(),
+            ]),
+            Err(_) => Digest::of(&[text.as_bytes()]),
+        })
+        .collect();
+    let parts: Vec<&[u8]> = parts.iter().map(Digest::as_bytes).collect();
+    Digest::of(&parts)
+}
+
+/// Casts many votes.
+///
+/// Each is answered by itself, in `results`: one that is wrong does not harm the others, and one that
+/// the caller may not cast is refused there.
+#[utoipa::path(
+    post,
+    path = "/v1/votes",
+    operation_id = "castVotes",
+    tag = "Votes",
+    params(
+        ("Idempotency-Key" = Option<values::IdempotencyKey>, Header,
+            description = "Under one key each vote of the batch is stored once. Not for secret polls."),
+    ),
+    request_body(content = BatchBody,
+        example = json!({ "votes": [{ "item_id": 1, "voter_id": "bob" }, { "item_id": 999, "value": -1 }] })),
+    security(("apiKey" = ["vote"]), ("voterToken" = []), ("voterCookie" = []), ()),
+    extensions(("x-open" = json!(["all"]))),
+    responses(
+        (status = 200, description = "What became of each vote.", body = BatchAnswer,
+            example = json!({
+                "results": [
+                    {
+                        "status": 201, "vote_id": 2, "item_id": 1, "voter_id": "bob", "value": 1,
+                        "vote_count": 8, "up_count": 9, "down_count": 1
+                    },
+                    {
+                        "type": "/problems/unknown-item", "title": "Unknown item", "status": 404,
+                        "detail": "There is no item 999; GET /v1/items lists those that there are."
+                    }
+                ]
+            })),
+        BatchProblems,
+    )
+)]
+pub async fn cast(
+    caller: Caller,
+    state: web::Data<AppState>,
+    key: KeyHeader,
+    body: Json<BatchBody>,
+) -> Result<HttpResponse, Problem> {
+    let texts: Option<Vec<String>> = key
+        .0
+        .as_ref()
+        .map(|_| body.0.votes.iter().map(Value::to_string).collect());
+    let mut votes = body.0.into_votes()?;
+    let digest_of_body = texts.map(|texts| digest_of_batch(&texts, &votes));
+    // After the digest: with another credential it is the same batch.
+    let mut ballots = 0;
+    let open = open_to(&state, &caller, &votes)
+        .await
+        .map_err(Problem::without_vote)?;
+    for (entry, to) in votes.iter_mut().zip(open) {
+        let Ok(one) = entry else { continue };
+        ballots += usize::from(one.ballot.is_some());
+        let may = if ballots > UNCREDENTIALED_LIMIT_BALLOTS && !caller.may_vote_for_some() {
+            Err(Problem::too_many_ballots())
+        } else {
+            caller.may_vote(one.vote.voter_id.as_ref(), one.ballot.is_some(), to)
+        };
+        match may {
+            Ok(()) => one.vote.voter_id = caller.voter(one.vote.voter_id.take(), one.ballot.is_some()),
+            Err(problem) => *entry = Err(problem),
+        }
+    }
+    let may_claim = caller.may_vote_for_some() || votes.iter().any(Result::is_ok);
+    let key = match key.0.zip(digest_of_body) {
+        // Who may not vote claims no key.
+        Some((key, body)) if may_claim => Some(
+            claim(&state, &caller, key, body)
+                .await
+                .map_err(Problem::without_vote)?,
+        ),
+        _ => None,
+    };
+    find_items(&state, &caller, &mut votes)
+        .await
+        .map_err(Problem::without_vote)?;
+    // The queue takes them; the answers name their voters.
+    let names: Vec<Option<(ItemId, Option<VoterId>)>> = votes
+        .iter()
+        .map(|entry| {
+            let vote = &entry.as_ref().ok()?.vote;
+            Some((vote.item_id, vote.voter_id.clone()))
+        })
+        .collect();
+    let address = state.address_of(&caller);
+    let casts = votes.into_iter().enumerate().map(async |(at, entry)| {
+        let BatchEntry { vote, ballot, .. } = entry?;
+        let key = key.as_deref().map(|key| IdempotencyKey {
+            key: key_of(&caller, b"vote of batch", &[key.as_bytes(), &at.to_be_bytes()]),
+            body: digest(&vote, ballot.as_ref()),
+        });
+        Ok(cast_one(&state.votes, vote, ballot, key, address).await?)
+    });
+    let casts: Vec<Result<_, Problem>> = join_all(casts).await;
+    let ended: Vec<Result<_, Problem>> = names
+        .iter()
+        .zip(casts)
+        .map(|(name, cast)| match (name, cast) {
+            (Some((item, voter)), Ok(cast)) => answer(*item, voter.as_ref(), cast),
+            (None, Ok(_)) => Err(Problem::internal()),
+            (_, Err(problem)) => Err(problem),
+        })
+        .collect();
+    let results = ended.iter().map(|ended| match ended {
+        Ok((status, answer)) => BatchResult::Vote {
+            status: status.as_u16(),
+            answer: *answer,
+        },
+        Err(problem) => BatchResult::Problem(problem.to_body()),
+    });
+    Ok(HttpResponse::Ok().json(BatchAnswer {
+        results: results.collect(),
+    }))
+}
+
+problems!(
+    BatchProblems: WRITES, BODIES;
+    BatchTooLarge, CredentialNotValid, TokenExpired, IdempotencyKeyReused, VoteNotStored
+);
+
+/// To whom the item of each vote is open, if that may help this caller.
+async fn open_to(
+    state: &AppState,
+    caller: &Caller,
+    votes: &[Result<BatchEntry, Problem>],
+) -> Result<Vec<OpenTo>, Problem> {
+    let mut open = vec![OpenTo::default(); votes.len()];
+    let is_refused = |entry: &BatchEntry| {
+        let voter = entry.vote.voter_id.as_ref();
+        caller
+            .may_vote(voter, entry.ballot.is_some(), OpenTo::default())
+            .is_err()
+    };
+    if !caller.may_be_anyone() || !votes.iter().flatten().any(is_refused) {
+        return Ok(open);
+    }
+    let items = votes
+        .iter()
+        .enumerate()
+        .filter_map(|(at, entry)| Some((at, entry.as_ref().ok()?.item.clone())));
+    let (places, references): (Vec<usize>, Vec<_>) = items.unzip();
+    let found = state.find_items(&references).await?;
+    let known = places.into_iter().zip(found);
+    let (places, items): (Vec<usize>, Vec<ItemId>) = known.filter_map(|(at, item)| Some((at, item?))).unzip();
+    let known = state.access.open_items.of_items(&items).await?;
+    for (at, to) in places.into_iter().zip(known) {
+        open[at] = to;
+    }
+    Ok(open)
+}
+
+/// Takes a place in the throttles for each vote, and finds its item. A vote whose key no item has becomes a problem, unless its item may
+/// be made.
+async fn find_items(
+    state: &AppState,
+    caller: &Caller,
+    votes: &mut [Result<BatchEntry, Problem>],
+) -> Result<(), Problem> {
+    let references: Vec<Reference<ItemId>> = votes
+        .iter()
+        .filter_map(|entry| Some(entry.as_ref().ok()?.item.clone()))
+        .collect();
+    let items = state.find_items(&references).await?;
+    // All at once, in their order.
+    let entries = votes.iter().filter_map(|entry| entry.as_ref().ok());
+    let admitted = entries
+        .zip(&items)
+        .map(async |(entry, item)| state.admit(caller, entry.vote.voter_id.as_ref(), *item).await);
+    let admitted: Vec<Result<(), Problem>> = join_all(admitted).await;
+    let mut ready = admitted.into_iter().zip(items);
+    for entry in votes {
+        let Ok(known) = entry else { continue };
+        let found = match ready.next() {
+            Some((Ok(()), Some(item))) => Ok(item),
+            // One after the other: an item that the vote before has made is not made again.
+            Some((Ok(()), None)) => {
+                state
+                    .new_item_to_vote_on(&known.item, caller, known.ballot.is_some())
+                    .await
+            }
+            Some((Err(problem), _)) => Err(problem),
+            None => Err(Problem::internal()),
+        };
+        match found {
+            Ok(item) => known.vote.item_id = item,
+            Err(problem) => *entry = Err(problem.without_vote()),
+        }
+    }
+    Ok(())
+}
+
+/// Notes the key of a batch, so that it is not used with another one.
+async fn claim(state: &AppState, caller: &Caller, key: String, body: Digest) -> Result<String, Problem> {
+    let claimed = IdempotencyKey {
+        key: key_of(caller, b"batch", &[key.as_bytes()]),
+        body,
+    };
+    if state.ledger.claim_key(&claimed).await? {
+        Ok(key)
+    } else {
+        Err(Problem::refused(Refusal::KeyReused))
+    }
+}

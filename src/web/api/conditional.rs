@@ -1,0 +1,325 @@
+//! Reads that are asked again: their entity tags, and answers of 304.
+//!
+//! A client that has an answer sends its tag (`If-None-Match`). What was answered lately is
+//! remembered with the counts that are in it. While these have not changed in Redis, the client gets
+//! 304, and Postgres is not asked.
+
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use actix_web::http::StatusCode;
+use actix_web::http::header::{self, EntityTag, IfNoneMatch, Quality};
+use actix_web::{HttpRequest, HttpResponse};
+use serde::Serialize;
+use utoipa::{IntoParams, IntoResponses};
+
+use crate::counts::ItemCount;
+use crate::domain::{Count, ItemId};
+use crate::web::api::state::AppState;
+use crate::web::problem::Problem;
+
+/// How long an answer is remembered. What does not change with votes (a name, whether a poll is open)
+/// may be as old in an answer of 304.
+const KNOWN_LIMIT_AGE: Duration = Duration::from_millis(500);
+/// Counts in the answers that one thread remembers, at the most: a few megabytes.
+const KNOWN_LIMIT_COUNTS: usize = 50_000;
+
+/// The content type of CSV, which has a line of names.
+pub const CSV: &str = "text/csv; charset=utf-8";
+
+/// The header of a read that is asked again.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Header)]
+#[expect(dead_code, reason = "it only describes the header")]
+pub struct TagHeader {
+    /// An `ETag` of an earlier answer, or several.
+    #[param(rename = "If-None-Match", example = "W/\"4f0e3bd1c2a59687\"")]
+    if_none_match: Option<String>,
+}
+
+/// It is what the client has.
+#[derive(IntoResponses)]
+#[response(
+    status = 304,
+    description = "It is what the client has: counts have not changed.",
+    headers(("ETag" = String), ("Cache-Control" = String))
+)]
+pub struct NotModified;
+
+/// How an answer is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Format {
+    Json,
+    Csv,
+}
+
+/// How a route writes its answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Offered {
+    Json,
+    JsonOrCsv,
+}
+
+impl Format {
+    /// What the header Accept prefers: JSON, unless it is given less than CSV.
+    pub fn wanted(request: &HttpRequest) -> Self {
+        let Ok(accept) = <header::Accept as header::Header>::parse(request) else {
+            return Self::Json;
+        };
+        let quality = |name: &str, subtype: &str| {
+            // What is more specific counts, wherever it stands (RFC 9110, 12.5.1).
+            let matching = accept.iter().filter_map(|one| {
+                let (of_type, of_subtype) = (one.item.type_().as_str(), one.item.subtype().as_str());
+                let specific = match (of_type, of_subtype) {
+                    ("*", "*") => 0,
+                    (other, "*") if other == name => 1,
+                    (other, sub) if other == name && sub == subtype => 2,
+                    _ => return None,
+                };
+                Some((specific, one.quality))
+            });
+            let best = matching.max_by_key(|(specific, _)| *specific);
+            best.map_or(Quality::ZERO, |(_, quality)| quality)
+        };
+        if quality("text", "csv") > quality("application", "json") {
+            Self::Csv
+        } else {
+            Self::Json
+        }
+    }
+
+    fn content_type(self) -> &'static str {
+        match self {
+            Self::Json => "application/json",
+            Self::Csv => CSV,
+        }
+    }
+}
+
+/// A part of an answer that may change with each vote: an item's live count, as far as it has one.
+type KnownCount = (ItemId, Option<Count>);
+
+/// What was read for an answer.
+pub struct Found {
+    body: Vec<u8>,
+    /// `None`: it may not be remembered, since the counts are not current.
+    counts: Option<Vec<KnownCount>>,
+    /// The header Link.
+    link: Option<String>,
+}
+
+impl Found {
+    /// An answer with these counts in it.
+    pub fn with_counts<'a>(body: Vec<u8>, counts: impl IntoIterator<Item = &'a ItemCount>) -> Self {
+        let counts = counts.into_iter().map(|one| {
+            let rules = one.item.rules.as_deref();
+            // Whether an answer of a hidden count is remembered must not depend on it.
+            let is_known = one.is_current && !rules.is_some_and(|rules| rules.hides_count);
+            is_known.then_some((one.item.id, one.live_count))
+        });
+        Self {
+            body,
+            counts: counts.collect(),
+            link: None,
+        }
+    }
+
+    /// The same, where the next page is elsewhere.
+    #[must_use]
+    pub fn with_next(self, next: Option<String>) -> Self {
+        Self {
+            link: next.map(|next| format!("<{next}>; rel=\"next\"")),
+            ..self
+        }
+    }
+}
+
+/// A body in JSON.
+///
+/// # Errors
+/// When it cannot be written as JSON: never, for the bodies of this server.
+pub fn json(body: &impl Serialize) -> Result<Vec<u8>, Problem> {
+    serde_json::to_vec(body).map_err(|error| {
+        tracing::error!(%error, "an answer could not be written");
+        Problem::internal()
+    })
+}
+
+/// The answers that a thread remembers.
+#[derive(Default)]
+pub struct KnownAnswers(Mutex<Known>);
+
+#[derive(Default)]
+struct Known {
+    answers: HashMap<(String, Format), KnownAnswer>,
+    /// In all of them.
+    counts: usize,
+}
+
+struct KnownAnswer {
+    tag: EntityTag,
+    counts: Vec<KnownCount>,
+    since: Instant,
+}
+
+impl KnownAnswers {
+    /// The counts of an answer that one of these tags is of.
+    fn find(&self, key: &(String, Format), tags: &IfNoneMatch) -> Option<(EntityTag, Vec<KnownCount>)> {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let answer = known.answers.get(key)?;
+        let is_it = answer.since.elapsed() < KNOWN_LIMIT_AGE && matches(tags, &answer.tag);
+        is_it.then(|| (answer.tag.clone(), answer.counts.clone()))
+    }
+
+    fn add(&self, key: (String, Format), tag: EntityTag, counts: Vec<KnownCount>) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.counts + counts.len() + known.answers.len() > KNOWN_LIMIT_COUNTS {
+            // What is asked for often is soon back.
+            *known = Known::default();
+        }
+        known.counts += counts.len();
+        let answer = KnownAnswer {
+            tag,
+            counts,
+            since: Instant::now(),
+        };
+        if let Some(before) = known.answers.insert(key, answer) {
+            known.counts -= before.counts.len();
+        }
+    }
+}
+
+/// Whether the client says that it has the answer with this tag.
+pub fn has(request: &HttpRequest, tag: &EntityTag) -> bool {
+    asked(request).is_some_and(|tags| matches(&tags, tag))
+}
+
+fn matches(tags: &IfNoneMatch, tag: &EntityTag) -> bool {
+    match tags {
+        IfNoneMatch::Any => true,
+        IfNoneMatch::Items(tags) => tags.iter().any(|one| one.weak_eq(tag)),
+    }
+}
+
+/// The tag of a body: the same on every server of this version. A weak one, since an answer of 304 may
+/// leave out how far counts are saved.
+pub fn tag_of(body: &[u8]) -> EntityTag {
+    let mut hasher = DefaultHasher::new();
+    body.hash(&mut hasher);
+    EntityTag::new_weak(format!("{:016x}", hasher.finish()))
+}
+
+/// Answers a read: with 304, if the client has what `make` would find.
+///
+/// # Errors
+/// Those of `make`.
+pub async fn answer(
+    request: &HttpRequest,
+    state: &AppState,
+    offered: Offered,
+    make: impl AsyncFnOnce(Format) -> Result<Found, Problem>,
+) -> Result<HttpResponse, Problem> {
+    let format = match offered {
+        Offered::Json => Format::Json,
+        Offered::JsonOrCsv => Format::wanted(request),
+    };
+    let tags = asked(request);
+    let key = || {
+        let path = request.uri().path_and_query();
+        (path.map(ToString::to_string).unwrap_or_default(), format)
+    };
+    if let Some(tags) = &tags
+        && let Some((tag, counts)) = state.known_answers.find(&key(), tags)
+        && state.counts.are_still(&counts).await
+    {
+        return Ok(not_modified(tag));
+    }
+    let found = make(format).await?;
+    let tag = tag_of(&found.body);
+    if let Some(tags) = tags {
+        if let Some(counts) = found.counts {
+            state.known_answers.add(key(), tag.clone(), counts);
+        }
+        if matches(&tags, &tag) {
+            return Ok(not_modified(tag));
+        }
+    }
+    let mut response = HttpResponse::Ok();
+    response
+        .insert_header(header::ETag(tag))
+        .insert_header((header::CACHE_CONTROL, "no-cache"))
+        .insert_header((header::VARY, "accept"))
+        .insert_header((header::CONTENT_TYPE, format.content_type()));
+    if let Some(link) = found.link {
+        response.insert_header((header::LINK, link));
+    }
+    Ok(response.body(found.body))
+}
+
+/// The tags that the client has; `None`: none that can be read.
+fn asked(request: &HttpRequest) -> Option<IfNoneMatch> {
+    request.headers().get(header::IF_NONE_MATCH)?;
+    <IfNoneMatch as header::Header>::parse(request).ok()
+}
+
+fn not_modified(tag: EntityTag) -> HttpResponse {
+    HttpResponse::build(StatusCode::NOT_MODIFIED)
+        .insert_header(header::ETag(tag))
+        .insert_header((header::CACHE_CONTROL, "no-cache"))
+        .insert_header((header::VARY, "accept"))
+        .finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use actix_web::test::TestRequest;
+
+    use super::*;
+
+    fn wanted(accept: &str) -> Format {
+        let request = TestRequest::default().insert_header((header::ACCEPT, accept));
+        Format::wanted(&request.to_http_request())
+    }
+
+    #[test]
+    fn csv_is_sent_to_who_prefers_it_and_json_to_all_others() {
+        for accept in [
+            "text/csv",
+            "text/csv, application/json;q=0.5",
+            "text/csv, */*;q=0.1",
+            "application/json;q=0, */*",
+        ] {
+            assert_eq!(wanted(accept), Format::Csv, "{accept}");
+        }
+        for accept in [
+            "",
+            "*/*",
+            "application/json",
+            "text/csv, application/json",
+            "text/csv;q=0.5, */*",
+            "text/html, */*;q=0.8",
+            "nonsense",
+            "image/png",
+        ] {
+            assert_eq!(wanted(accept), Format::Json, "{accept}");
+        }
+        let none = TestRequest::default().to_http_request();
+        assert_eq!(Format::wanted(&none), Format::Json);
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded() {
+        let known = KnownAnswers::default();
+        let item = ItemId::FIRST;
+        for at in 0..3 * KNOWN_LIMIT_COUNTS {
+            let key = (at.to_string(), Format::Json);
+            known.add(key, tag_of(b"x"), vec![(item, None); 10]);
+        }
+        let known = known.0.lock().expect("not poisoned");
+        let counts: usize = known.answers.values().map(|one| one.counts.len()).sum();
+        assert_eq!(known.counts, counts);
+        assert!(counts + known.answers.len() <= KNOWN_LIMIT_COUNTS, "{counts}");
+    }
+}

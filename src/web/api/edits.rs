@@ -1,0 +1,302 @@
+//! `PATCH` of items and polls.
+
+use actix_web::{HttpResponse, web};
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Deserializer};
+use utoipa::ToSchema;
+
+use crate::domain::{Edit, Moment, TimeEdits};
+use crate::web::access::Admin;
+use crate::web::api::items::{ItemBody, item_answer, moment, name};
+use crate::web::api::polls;
+use crate::web::api::polls::PollBody;
+use crate::web::api::state::AppState;
+use crate::web::describe::{examples, problems, values};
+use crate::web::problem::Problem;
+use crate::web::request::{Field, Form, Json, PathItemReference, PathPollReference, Takes};
+
+/// A field of an edit: absent, so it stays as it is; or null, which takes a time away and is refused
+/// elsewhere; or its new value.
+type Edited<T> = Option<Option<T>>;
+
+fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(reader: D) -> Result<Edited<T>, D::Error> {
+    Option::deserialize(reader).map(Some)
+}
+
+/// The new value of what can be changed, and not taken away.
+fn not_null<T>(field: &'static str, value: Edited<T>, takes: &str) -> Result<Option<T>, Problem> {
+    match value {
+        Some(None) => {
+            let detail = format!("{field} is null; it takes {takes}, and without it stays as it is.");
+            Err(Problem::invalid(field, detail))
+        }
+        Some(value) => Ok(value),
+        None => Ok(None),
+    }
+}
+
+fn time(field: &'static str, text: Edited<String>) -> Result<Option<Option<Moment>>, Problem> {
+    text.map(|text| moment(field, text)).transpose()
+}
+
+/// What items and polls change alike; `name_field` is what a client calls the name.
+fn edit(
+    name_field: &'static str,
+    new_name: Edited<String>,
+    hidden: Edited<bool>,
+    opens_at: Edited<String>,
+    closes_at: Edited<String>,
+) -> Result<Edit, Problem> {
+    let new_name = not_null(name_field, new_name, "text")?;
+    Ok(Edit {
+        name: new_name.map(|text| name(name_field, text)).transpose()?,
+        is_hidden: not_null("hidden", hidden, "true or false")?,
+        times: TimeEdits {
+            opens_at: time("opens_at", opens_at)?,
+            closes_at: time("closes_at", closes_at)?,
+        },
+    })
+}
+
+/// The body of an item's edit. What is left out stays as it is.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = ItemEdit, examples(json!({ "hidden": true })))]
+pub struct ItemEditBody {
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = values::Name, required = false)]
+    name: Edited<String>,
+    /// Whether lists leave the item out.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = bool, required = false)]
+    hidden: Edited<bool>,
+    /// When votes are taken from; null takes the time away.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<values::Time>)]
+    opens_at: Edited<String>,
+    /// Until when votes are taken; null takes the time away.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<values::Time>)]
+    closes_at: Edited<String>,
+    // What never changes: taken, so that the refusal can say why.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(ignore)]
+    key: Edited<IgnoredAny>,
+    #[serde(default, deserialize_with = "present")]
+    #[schema(ignore)]
+    down_votes: Edited<IgnoredAny>,
+    #[serde(default, deserialize_with = "present")]
+    #[schema(ignore)]
+    max_votes: Edited<IgnoredAny>,
+    #[serde(default, deserialize_with = "present")]
+    #[schema(ignore)]
+    numbered: Edited<IgnoredAny>,
+    #[serde(default, deserialize_with = "present")]
+    #[schema(ignore)]
+    by_ballot: Edited<IgnoredAny>,
+    #[serde(default, deserialize_with = "present")]
+    #[schema(ignore)]
+    poll_id: Edited<IgnoredAny>,
+}
+
+impl Form for ItemEditBody {
+    const FIELDS: &'static [Field] = &[
+        Field::optional("name", Takes::Text),
+        Field::optional("hidden", Takes::Boolean),
+        Field::optional("opens_at", Takes::Text),
+        Field::optional("closes_at", Takes::Text),
+        Field::optional("key", Takes::Anything),
+        Field::optional("down_votes", Takes::Anything),
+        Field::optional("max_votes", Takes::Anything),
+        Field::optional("numbered", Takes::Anything),
+        Field::optional("by_ballot", Takes::Anything),
+        Field::optional("poll_id", Takes::Anything),
+    ];
+}
+
+/// Why a key never changes.
+const KEY: &str = "servers remember what a key is of";
+/// Why a rule never changes.
+const RULE: &str = "votes were cast under it, and servers remember it; make another one";
+
+/// Refuses what never changes.
+fn refuse(fields: &[(&'static str, &Edited<IgnoredAny>, &str)]) -> Result<(), Problem> {
+    match fields.iter().find(|(_, value, _)| value.is_some()) {
+        Some((field, _, why)) => Err(Problem::never_changes(field, why)),
+        None => Ok(()),
+    }
+}
+
+impl ItemEditBody {
+    /// The edit, if all of it is allowed.
+    pub(in crate::web) fn into_edit(self) -> Result<Edit, Problem> {
+        refuse(&[
+            ("key", &self.key, KEY),
+            ("down_votes", &self.down_votes, RULE),
+            ("max_votes", &self.max_votes, RULE),
+            ("numbered", &self.numbered, RULE),
+            ("by_ballot", &self.by_ballot, RULE),
+            ("poll_id", &self.poll_id, RULE),
+        ])?;
+        edit("name", self.name, self.hidden, self.opens_at, self.closes_at)
+    }
+}
+
+/// The body of a poll's edit. What is left out stays as it is.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = PollEdit, examples(json!({ "title": "Dinner?" })))]
+pub struct PollEditBody {
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = values::Name, required = false)]
+    title: Edited<String>,
+    /// Whether lists leave the poll out.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = bool, required = false)]
+    hidden: Edited<bool>,
+    /// When votes are taken from; null takes the time away.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<values::Time>)]
+    opens_at: Edited<String>,
+    /// Until when votes are taken; null takes the time away.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<values::Time>)]
+    closes_at: Edited<String>,
+    // What never changes, as of an item.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(ignore)]
+    key: Edited<IgnoredAny>,
+    #[serde(default, deserialize_with = "present")]
+    #[schema(ignore)]
+    choices: Edited<IgnoredAny>,
+    #[serde(default, deserialize_with = "present")]
+    #[schema(ignore)]
+    max_choices: Edited<IgnoredAny>,
+    #[serde(default, deserialize_with = "present")]
+    #[schema(ignore)]
+    results_before_close: Edited<IgnoredAny>,
+    #[serde(default, deserialize_with = "present")]
+    #[schema(ignore)]
+    by_ballot: Edited<IgnoredAny>,
+    #[serde(default, deserialize_with = "present")]
+    #[schema(ignore)]
+    secret: Edited<IgnoredAny>,
+}
+
+impl Form for PollEditBody {
+    const FIELDS: &'static [Field] = &[
+        Field::optional("title", Takes::Text),
+        Field::optional("hidden", Takes::Boolean),
+        Field::optional("opens_at", Takes::Text),
+        Field::optional("closes_at", Takes::Text),
+        Field::optional("key", Takes::Anything),
+        Field::optional("choices", Takes::Anything),
+        Field::optional("max_choices", Takes::Anything),
+        Field::optional("results_before_close", Takes::Anything),
+        Field::optional("by_ballot", Takes::Anything),
+        Field::optional("secret", Takes::Anything),
+    ];
+}
+
+impl PollEditBody {
+    /// The edit, if all of it is allowed.
+    pub(in crate::web) fn into_edit(self) -> Result<Edit, Problem> {
+        refuse(&[
+            ("key", &self.key, KEY),
+            (
+                "choices",
+                &self.choices,
+                "voters have chosen among them; make another poll",
+            ),
+            ("max_choices", &self.max_choices, RULE),
+            (
+                "results_before_close",
+                &self.results_before_close,
+                "voters have relied on it",
+            ),
+            ("by_ballot", &self.by_ballot, RULE),
+            ("secret", &self.secret, "voters have relied on it"),
+        ])?;
+        edit("title", self.title, self.hidden, self.opens_at, self.closes_at)
+    }
+}
+
+/// The field that an edit of times is refused for.
+fn times_field(times: &TimeEdits) -> &'static str {
+    match times.opens_at {
+        Some(_) => "opens_at",
+        None => "closes_at",
+    }
+}
+
+/// Edits an item, and shows it.
+///
+/// Times can be changed of an item that was made with a rule, until it has closed.
+#[utoipa::path(
+    patch,
+    path = "/v1/items/{id}",
+    operation_id = "editItem",
+    tag = "Items",
+    params(("id" = values::ItemReference, Path, example = json!(1))),
+    request_body(content = ItemEditBody, example = json!({ "hidden": true })),
+    security(("apiKey" = ["admin"]), ()),
+    extensions(("x-open" = json!(["admin"]))),
+    responses(
+        (status = 200, description = "The item.", body = ItemBody, example = json!(examples::item())),
+        ItemProblems,
+    )
+)]
+pub async fn item(
+    by: Admin,
+    state: web::Data<AppState>,
+    id: PathItemReference,
+    body: Json<ItemEditBody>,
+) -> Result<HttpResponse, Problem> {
+    let edit = body.0.into_edit()?;
+    let item = state.item(&id.0).await?;
+    let edited = state.ledger.edit_item(by.0, item, &edit).await?;
+    edited.map_err(|refusal| Problem::not_edited(refusal, times_field(&edit.times), &id.0))?;
+    let read = state.counts.one(item).await?;
+    let read = read.ok_or_else(|| Problem::unknown_item(&id.0))?;
+    Ok(item_answer(&read))
+}
+
+problems!(
+    ItemProblems: WRITES, ADDRESSES, BODIES, CALLERS, STORES;
+    BodyTooLarge, UnknownItem, Closed, NeverChanges, OlderServers
+);
+
+/// Edits a poll, and shows it.
+///
+/// Times can be changed until it has closed.
+#[utoipa::path(
+    patch,
+    path = "/v1/polls/{id}",
+    operation_id = "editPoll",
+    tag = "Polls",
+    params(("id" = values::PollReference, Path, example = json!(1))),
+    request_body(content = PollEditBody, example = json!({ "title": "Dinner?" })),
+    security(("apiKey" = ["admin"]), ()),
+    extensions(("x-open" = json!(["admin"]))),
+    responses(
+        (status = 200, description = "The poll.", body = PollBody, example = json!(examples::poll())),
+        PollProblems,
+    )
+)]
+pub async fn poll(
+    by: Admin,
+    state: web::Data<AppState>,
+    id: PathPollReference,
+    body: Json<PollEditBody>,
+) -> Result<HttpResponse, Problem> {
+    let edit = body.0.into_edit()?;
+    let poll = state.poll(&id.0).await?;
+    let edited = state.ledger.edit_poll(by.0, poll, &edit).await?;
+    edited.map_err(|refusal| Problem::not_edited(refusal, times_field(&edit.times), &id.0))?;
+    polls::shown(&state, poll).await
+}
+
+problems!(
+    PollProblems: WRITES, ADDRESSES, BODIES, CALLERS, STORES;
+    BodyTooLarge, UnknownPoll, Closed, NeverChanges, OlderServers
+);

@@ -1,0 +1,219 @@
+//! `/health/live`, `/health/ready`, `/metrics`.
+
+use actix_web::http::header;
+use actix_web::{HttpResponse, web};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use tokio::time::timeout;
+use utoipa::openapi::schema::AnyOfBuilder;
+use utoipa::openapi::{Ref, RefOr, Response};
+use utoipa::{IntoResponses, ToSchema};
+
+use crate::ledger::{LedgerError, Migrations, Writes};
+use crate::live::LiveError;
+use crate::telemetry::{Program, name};
+use crate::web::access::Reporter;
+use crate::web::api::state::AppState;
+use crate::web::describe::problems;
+use crate::web::problem;
+use crate::web::problem::{Kind, Problem};
+
+/// How long a probe waits for the stores; it asks both at once.
+pub(crate) const PROBE_LIMIT: Duration = Duration::from_secs(2);
+
+/// The process runs and answers.
+#[derive(Serialize, ToSchema)]
+struct Live {
+    /// `live`
+    status: &'static str,
+}
+
+/// Says that the process runs and answers.
+#[utoipa::path(
+    get,
+    path = "/health/live",
+    operation_id = "showLive",
+    tag = "Health",
+    responses(
+        (status = 200, description = "It does.", body = Live, example = json!({ "status": "live" })),
+        LiveProblems,
+    )
+)]
+pub async fn live() -> HttpResponse {
+    HttpResponse::Ok().json(Live { status: "live" })
+}
+
+problems!(LiveProblems);
+
+/// What a vote needs is there.
+#[derive(Serialize, ToSchema)]
+struct Ready {
+    /// `ready`, or `degraded`: votes are stored, live counts are unavailable.
+    #[schema(value_type = ReadyStatus)]
+    status: &'static str,
+    /// `ready`; in a problem also `read-only`, `standby` or `unavailable`.
+    postgres: &'static str,
+    /// `ready`; `refused`, if the login may not do what a server does; or `unavailable`, also when it
+    /// takes no writes that need memory.
+    redis: &'static str,
+    /// `ready`; in a problem also `pending` or `unknown`.
+    migrations: &'static str,
+    /// What is missing, if something is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    detail: Option<String>,
+}
+
+/// How ready a server is: the names in its schema.
+#[derive(ToSchema)]
+#[schema(rename_all = "lowercase")]
+#[expect(dead_code, reason = "it is here for its schema")]
+enum ReadyStatus {
+    Ready,
+    Degraded,
+}
+
+/// What a vote needs is missing. The body of a refusal, which has a `status` of its own: the number.
+#[derive(Serialize, ToSchema)]
+pub struct NotReady<'a> {
+    #[serde(flatten)]
+    problem: problem::Body<'a>,
+    postgres: &'static str,
+    redis: &'static str,
+    migrations: &'static str,
+}
+
+/// Says whether votes can be stored, and the state of Postgres, Redis and the migrations.
+///
+/// It asks for what a vote needs: both stores have to take writes. Without Redis voting goes on, so the
+/// answer is still 200, with the status `degraded`: a load balancer must not take the server out for it.
+#[utoipa::path(
+    get,
+    path = "/health/ready",
+    operation_id = "showReady",
+    tag = "Health",
+    responses(
+        (status = 200, description = "They can.", body = Ready,
+            example = json!({
+                "status": "ready", "postgres": "ready", "redis": "ready", "migrations": "ready"
+            })),
+        ReadyProblems,
+    )
+)]
+pub async fn ready(state: web::Data<AppState>) -> HttpResponse {
+    let ledger =
+        async { Ok::<_, LedgerError>((state.ledger.writes().await?, state.ledger.migrations().await?)) };
+    let (ledger, redis) = tokio::join!(
+        timeout(PROBE_LIMIT, ledger),
+        timeout(PROBE_LIMIT, redis_state(&state))
+    );
+    let (postgres, migrations) = match ledger {
+        Ok(Ok((writes, migrations))) => (
+            match writes {
+                Writes::Taken => "ready",
+                Writes::Standby => "standby",
+                Writes::ReadOnly => "read-only",
+            },
+            match migrations {
+                Migrations::Done => "ready",
+                Migrations::Pending => "pending",
+            },
+        ),
+        Ok(Err(_)) | Err(_) => ("unavailable", "unknown"),
+    };
+    let (redis, refusal) = redis.unwrap_or(("unavailable", None));
+    let parts = [
+        ("Postgres", postgres),
+        ("Redis", redis),
+        ("migrations", migrations),
+    ];
+    let missing: Vec<String> = parts
+        .iter()
+        .filter(|(_, state)| *state != "ready")
+        .map(|(part, state)| match &refusal {
+            Some(why) if *state == "refused" => format!("{part}: {why}"),
+            _ => format!("{part}: {state}"),
+        })
+        .collect();
+    let missing = missing.join(", ");
+    if postgres == "ready" && migrations == "ready" {
+        let (status, detail) = match redis {
+            "ready" => ("ready", None),
+            _ => ("degraded", Some(missing)),
+        };
+        return HttpResponse::Ok().json(Ready {
+            status,
+            postgres,
+            redis,
+            migrations,
+            detail,
+        });
+    }
+    let problem = Problem::new(Kind::NotReady, missing);
+    let body = NotReady {
+        problem: problem.to_body(),
+        postgres,
+        redis,
+        migrations,
+    };
+    problem.answer_with(serde_json::to_string(&body).unwrap_or_default())
+}
+
+/// The problems that the operation answers with: one of them says more than others do.
+struct ReadyProblems;
+
+impl IntoResponses for ReadyProblems {
+    fn responses() -> BTreeMap<String, RefOr<Response>> {
+        let mut responses = problems::responses(&[&[Kind::NotReady]]);
+        let status = Kind::NotReady.status();
+        if let Some(RefOr::T(response)) = responses.get_mut(status.as_str()) {
+            let content = response.content.get_mut(problems::CONTENT_TYPE);
+            if let Some(RefOr::T(content)) = content {
+                let any = content.schema.take().unwrap_or_default();
+                let of_all = AnyOfBuilder::new()
+                    .item(Ref::from_schema_name(NotReady::name()))
+                    .item(any);
+                content.schema = Some(of_all.into());
+            }
+        }
+        responses
+    }
+}
+
+/// The state of Redis, and why it refuses this server's login, if it does. What is missing is no
+/// secret, and the log of a server that goes on without Redis says it once.
+async fn redis_state(state: &AppState) -> (&'static str, Option<String>) {
+    if state.redis.takes_writes().await.is_ok() && state.live_counts.answers() {
+        return ("ready", None);
+    }
+    match state.redis.check(Program::Server).await {
+        Err(error @ LiveError::Permission { .. }) => ("refused", Some(error.to_string())),
+        _ => ("unavailable", None),
+    }
+}
+
+/// Shows the server's metrics.
+///
+/// In the text format of Prometheus.
+#[utoipa::path(
+    get,
+    path = "/metrics",
+    operation_id = "showMetrics",
+    tag = "Health",
+    security(("apiKey" = ["report"]), ()),
+    extensions(("x-open" = json!(["report"]))),
+    responses(
+        (status = 200, description = "The metrics.", body = String, content_type = "text/plain; version=0.0.4",
+            example = json!("# HELP tally_votes_total …")),
+        MetricsProblems,
+    )
+)]
+pub async fn metrics(_: Reporter, state: web::Data<AppState>) -> HttpResponse {
+    metrics::gauge!(name::SUSPECTS).set(state.live_counts.suspect_total() as f64);
+    HttpResponse::Ok()
+        .insert_header((header::CONTENT_TYPE, "text/plain; version=0.0.4"))
+        .body(state.metrics.render())
+}
+
+problems!(MetricsProblems: CALLERS, STORES);

@@ -1,0 +1,213 @@
+//! `/v1/items/{id}/history`, `/v1/polls/{id}/history`: how counts changed lately.
+
+use actix_web::{HttpRequest, HttpResponse, web};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use crate::domain::{History, HistoryOver, ItemId, Moment, PollId, Span};
+use crate::web::api::conditional;
+use crate::web::api::conditional::{Found, NotModified, Offered, TagHeader};
+use crate::web::api::state::AppState;
+use crate::web::api::top::{ChangeBody, named};
+use crate::web::describe::{examples, problems, values};
+use crate::web::problem::Problem;
+use crate::web::request::{Field, Form, PathItemReference, PathPollReference, Query, Takes};
+
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct HistoryQuery {
+    /// `hour`: the last hour, in spans of five minutes; `day`: the last day, what is older than an hour in
+    /// spans of an hour. Without it, `day`.
+    #[param(value_type = Option<values::HistoryOver>)]
+    over: Option<String>,
+}
+
+impl Form for HistoryQuery {
+    const FIELDS: &'static [Field] = &[Field::optional("over", Takes::Text)];
+}
+
+/// How the counts of an item changed lately.
+#[derive(Serialize, ToSchema)]
+#[schema(as = ItemHistory)]
+struct ItemHistoryBody {
+    #[schema(value_type = values::Id)]
+    item_id: ItemId,
+    #[schema(value_type = values::HistoryOver)]
+    over: &'static str,
+    /// From when on votes are in it.
+    #[schema(value_type = values::Time)]
+    since: Moment,
+    /// Up to when they are, about; null: no worker has summed any yet.
+    #[schema(required, value_type = Option<values::Time>)]
+    as_of: Option<Moment>,
+    /// Those in which something changed, in the order of time. Null for a choice of a poll whose results are
+    /// hidden.
+    #[schema(required)]
+    spans: Option<Vec<SpanBody>>,
+}
+
+/// How the counts of a poll's choices changed lately.
+#[derive(Serialize, ToSchema)]
+#[schema(as = PollHistory)]
+struct PollHistoryBody {
+    #[schema(value_type = values::Id)]
+    poll_id: PollId,
+    #[schema(value_type = values::HistoryOver)]
+    over: &'static str,
+    /// From when on votes are in it.
+    #[schema(value_type = values::Time)]
+    since: Moment,
+    /// Up to when they are, about; null: no worker has summed any yet.
+    #[schema(required, value_type = Option<values::Time>)]
+    as_of: Option<Moment>,
+    /// Null while the results are hidden.
+    #[schema(required)]
+    choices: Option<Vec<ChoiceHistoryBody>>,
+}
+
+/// How the count of a choice changed lately.
+#[derive(Serialize, ToSchema)]
+#[schema(as = ChoiceHistory)]
+struct ChoiceHistoryBody {
+    #[schema(value_type = values::Id)]
+    item_id: ItemId,
+    /// Those in which something changed, in the order of time.
+    spans: Vec<SpanBody>,
+}
+
+/// What votes changed in a span of time.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Span)]
+struct SpanBody {
+    #[schema(value_type = values::Time)]
+    starts_at: Moment,
+    /// How long it is.
+    #[schema(minimum = 5, maximum = 60)]
+    minutes: i16,
+    change: ChangeBody,
+}
+
+fn spans(spans: Vec<Span>) -> Vec<SpanBody> {
+    let body = |span: Span| SpanBody {
+        starts_at: span.starts_at,
+        minutes: span.minutes,
+        change: span.change.into(),
+    };
+    spans.into_iter().map(body).collect()
+}
+
+fn over(query: HistoryQuery) -> Result<HistoryOver, Problem> {
+    named(
+        "over",
+        query.over.as_deref(),
+        &HistoryOver::ALL,
+        HistoryOver::name,
+    )
+}
+
+/// Shows how an item changed lately.
+///
+/// A worker sums votes a few seconds after they were cast; `as_of` says up to when. The sum of the changes is
+/// no count: it has the votes of the time alone.
+#[utoipa::path(
+    get,
+    path = "/v1/items/{id}/history",
+    operation_id = "showItemHistory",
+    tag = "Items",
+    params(("id" = values::ItemReference, Path, example = json!(1)), HistoryQuery, TagHeader),
+    responses(
+        (status = 200, description = "The changes.", body = ItemHistoryBody,
+            headers(("ETag" = String), ("Cache-Control" = String)), example = json!(examples::item_history())),
+        NotModified,
+        ItemProblems,
+    )
+)]
+pub async fn of_item(
+    request: HttpRequest,
+    state: web::Data<AppState>,
+    id: PathItemReference,
+    query: Query<HistoryQuery>,
+) -> Result<HttpResponse, Problem> {
+    let over = over(query.0)?;
+    conditional::answer(&request, &state, Offered::Json, async |_| {
+        let item = state.item(&id.0).await?;
+        let read = state.counts.one(item).await?;
+        let read = read.ok_or_else(|| Problem::unknown_item(&id.0))?;
+        let is_hidden = read.item.rules.as_deref().is_some_and(|rules| rules.hides_count);
+        let History {
+            since,
+            as_of,
+            of_items,
+        } = state.ledger.history(&[item], over).await?;
+        let changes = of_items.into_iter().next().unwrap_or_default();
+        let body = conditional::json(&ItemHistoryBody {
+            item_id: item,
+            over: over.name(),
+            since,
+            as_of,
+            spans: (!is_hidden).then(|| spans(changes)),
+        })?;
+        Ok(Found::with_counts(body, []))
+    })
+    .await
+}
+
+problems!(ItemProblems: ADDRESSES, STORES; UnknownItem);
+
+/// Shows how a poll's results changed lately.
+///
+/// As the history of an item, for each choice.
+#[utoipa::path(
+    get,
+    path = "/v1/polls/{id}/history",
+    operation_id = "showPollHistory",
+    tag = "Polls",
+    params(("id" = values::PollReference, Path, example = json!(1)), HistoryQuery, TagHeader),
+    responses(
+        (status = 200, description = "The changes.", body = PollHistoryBody,
+            headers(("ETag" = String), ("Cache-Control" = String)), example = json!(examples::poll_history())),
+        NotModified,
+        PollProblems,
+    )
+)]
+pub async fn of_poll(
+    request: HttpRequest,
+    state: web::Data<AppState>,
+    id: PathPollReference,
+    query: Query<HistoryQuery>,
+) -> Result<HttpResponse, Problem> {
+    let over = over(query.0)?;
+    conditional::answer(&request, &state, Offered::Json, async |_| {
+        let id = state.poll(&id.0).await?;
+        let (poll, choices) = state
+            .ledger
+            .polls(&[id])
+            .await?
+            .pop()
+            .ok_or_else(|| Problem::unknown_poll(id))?;
+        let History {
+            since,
+            as_of,
+            of_items,
+        } = state.ledger.history(&choices, over).await?;
+        let changes = choices
+            .iter()
+            .zip(of_items)
+            .map(|(item, changes)| ChoiceHistoryBody {
+                item_id: *item,
+                spans: spans(changes),
+            });
+        let body = conditional::json(&PollHistoryBody {
+            poll_id: id,
+            over: over.name(),
+            since,
+            as_of,
+            choices: poll.shows_counts().then(|| changes.collect()),
+        })?;
+        Ok(Found::with_counts(body, []))
+    })
+    .await
+}
+
+problems!(PollProblems: ADDRESSES, STORES; UnknownPoll);

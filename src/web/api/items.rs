@@ -1,0 +1,392 @@
+//! `/v1/items`: making items, and reading their counts.
+
+use actix_web::http::header;
+use actix_web::{HttpRequest, HttpResponse, web};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::counts::ItemCount;
+use crate::domain::{Count, Item, ItemId, ItemKey, ItemName, ItemRules, Moment, NewItem, PollId, Reference};
+use crate::ledger::LedgerError;
+use crate::watching::Shown;
+use crate::web::access::Admin;
+use crate::web::api::conditional;
+use crate::web::api::conditional::{Found, NotModified, Offered, TagHeader};
+use crate::web::api::csv;
+use crate::web::api::polls::open_and_close;
+use crate::web::api::state::AppState;
+use crate::web::describe::{examples, problems, values};
+use crate::web::problem::Problem;
+use crate::web::request::{Field, Form, Json, PathItemReference, Takes};
+
+/// The body of a new item.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = NewItem, examples(json!({ "name": "A post", "key": "post-42" })))]
+pub struct NewItemBody {
+    #[schema(value_type = values::Name)]
+    name: String,
+    /// What the frontend calls it: unique, and never changed.
+    #[schema(value_type = Option<values::Key>)]
+    key: Option<String>,
+    /// Whether it takes votes of −1; without it, it does.
+    down_votes: Option<bool>,
+    /// How many votes may be held on it at once; without it, any number.
+    #[schema(value_type = Option<values::Id>)]
+    max_votes: Option<i64>,
+    /// Whether votes get the numbers 1, 2, 3 and so on; without it, they do not.
+    numbered: Option<bool>,
+    /// RFC 3339: when votes are taken from.
+    #[schema(value_type = Option<values::Time>)]
+    opens_at: Option<String>,
+    /// RFC 3339: until when votes are taken. After `opens_at`.
+    #[schema(value_type = Option<values::Time>)]
+    closes_at: Option<String>,
+    /// Whether each vote takes a ballot; without it, none does.
+    by_ballot: Option<bool>,
+}
+
+impl Form for NewItemBody {
+    const FIELDS: &'static [Field] = &[
+        Field::required("name", Takes::Text),
+        Field::optional("key", Takes::Text),
+        Field::optional("down_votes", Takes::Boolean),
+        Field::optional("max_votes", Takes::Number),
+        Field::optional("numbered", Takes::Boolean),
+        Field::optional("opens_at", Takes::Text),
+        Field::optional("closes_at", Takes::Text),
+        Field::optional("by_ballot", Takes::Boolean),
+    ];
+}
+
+/// An item, and its counts.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Item)]
+pub(in crate::web) struct ItemBody<'a> {
+    #[schema(value_type = values::Id)]
+    pub(in crate::web) id: ItemId,
+    #[schema(value_type = values::Name)]
+    pub(in crate::web) name: &'a str,
+    /// Your own key, if the item has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = values::Key)]
+    key: Option<&'a str>,
+    /// True if lists leave the item out; otherwise left out.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    hidden: bool,
+    /// The current count, up-votes less down-votes; the saved one while Redis is unavailable.
+    /// Null for a choice of a poll whose results are hidden: the poll shows them once it closes.
+    #[schema(required, value_type = Option<values::NetCount>)]
+    pub(in crate::web) vote_count: Option<i64>,
+    #[schema(required, value_type = Option<values::UpOrDownCount>)]
+    up_count: Option<i64>,
+    #[schema(required, value_type = Option<values::UpOrDownCount>)]
+    down_count: Option<i64>,
+    /// Whether the count is current; if not, it is as of `saved.counted_at`.
+    current: bool,
+    saved: SavedBody,
+    // The rules, where they are not the default ones.
+    /// False if the item takes no down-votes; otherwise left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    down_votes: Option<bool>,
+    /// How many votes may be held on it at once; left out: any number.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = values::Id)]
+    max_votes: Option<i64>,
+    /// True if votes get numbers; otherwise left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    numbered: Option<bool>,
+    /// When votes are taken from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = values::Time)]
+    opens_at: Option<Moment>,
+    /// Until when votes are taken.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = values::Time)]
+    closes_at: Option<Moment>,
+    /// True if each vote takes a ballot; otherwise left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    by_ballot: Option<bool>,
+    /// The poll that the item is a choice of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = values::Id)]
+    poll_id: Option<PollId>,
+}
+
+/// The counts that are saved in Postgres, about a second old. Null where the current ones are.
+#[derive(Default, Serialize, ToSchema)]
+#[schema(as = SavedCounts)]
+struct SavedBody {
+    #[schema(required, value_type = Option<values::NetCount>)]
+    vote_count: Option<i64>,
+    #[schema(required, value_type = Option<values::UpOrDownCount>)]
+    up_count: Option<i64>,
+    #[schema(required, value_type = Option<values::UpOrDownCount>)]
+    down_count: Option<i64>,
+    /// RFC 3339; null when the item was never saved.
+    #[schema(required, value_type = Option<values::Time>)]
+    counted_at: Option<String>,
+}
+
+impl NewItemBody {
+    /// The item, if all of it is allowed.
+    pub(in crate::web) fn into_item(self) -> Result<NewItem, Problem> {
+        let name = name("name", self.name)?;
+        let key = key(self.key)?;
+        if let Some(votes) = self.max_votes.filter(|votes| *votes < 1) {
+            let detail = format!("max_votes is {votes}; it takes 1 or more.");
+            return Err(Problem::invalid("max_votes", detail));
+        }
+        let (opens_at, closes_at) = open_and_close(self.opens_at, self.closes_at)?;
+        let by_ballot = self.by_ballot.unwrap_or(false);
+        Ok(NewItem {
+            name,
+            key,
+            rules: ItemRules {
+                takes_down_votes: self.down_votes.unwrap_or(true),
+                max_votes: self.max_votes,
+                is_numbered: self.numbered.unwrap_or(false),
+                opens_at,
+                closes_at,
+                by_ballot,
+                poll: None,
+                hides_count: false,
+            },
+        })
+    }
+}
+
+/// The name in this field.
+pub(in crate::web) fn name(field: &'static str, text: String) -> Result<ItemName, Problem> {
+    ItemName::parse(text).map_err(|error| Problem::invalid(field, format!("{field} {error}.")))
+}
+
+/// The key of what is made, if it has one.
+pub(in crate::web) fn key(text: Option<String>) -> Result<Option<ItemKey>, Problem> {
+    text.map(ItemKey::parse)
+        .transpose()
+        .map_err(|error| Problem::invalid("key", format!("{error}.")))
+}
+
+/// The time in this field, if there is one.
+pub(in crate::web) fn moment(field: &'static str, text: Option<String>) -> Result<Option<Moment>, Problem> {
+    let read = |text: String| {
+        let moment = text.parse::<Moment>();
+        moment.map_err(|error| Problem::invalid(field, format!("{field}: {error}.")))
+    };
+    text.map(read).transpose()
+}
+
+/// The columns of a list in CSV.
+pub(in crate::web) const ITEM_COLUMNS: [&str; 8] = [
+    "id",
+    "name",
+    "key",
+    "vote_count",
+    "up_count",
+    "down_count",
+    "current",
+    "poll_id",
+];
+
+impl ItemBody<'_> {
+    /// What stands in [`ITEM_COLUMNS`]; nothing, where it is null.
+    pub(in crate::web) fn row(&self) -> [String; ITEM_COLUMNS.len()] {
+        [
+            self.id.to_string(),
+            self.name.to_owned(),
+            self.key.unwrap_or_default().to_owned(),
+            csv::field(self.vote_count),
+            csv::field(self.up_count),
+            csv::field(self.down_count),
+            self.current.to_string(),
+            csv::field(self.poll_id),
+        ]
+    }
+}
+
+pub(in crate::web) fn body(item: &Item, count: Count, current: bool) -> ItemBody<'_> {
+    let rules = item.rules.as_deref().unwrap_or(&ItemRules::DEFAULT);
+    let shown = |count: Count| (!rules.hides_count).then_some(count);
+    let (count, saved) = (shown(count), shown(item.saved_count));
+    ItemBody {
+        id: item.id,
+        name: &item.name,
+        key: item.key.as_deref(),
+        hidden: item.is_hidden,
+        vote_count: count.map(|count| count.net),
+        up_count: count.map(Count::ups),
+        down_count: count.map(|count| count.downs),
+        // Of a hidden count it would tell whether there is a live one.
+        current: current || rules.hides_count,
+        saved: SavedBody {
+            vote_count: saved.map(|count| count.net),
+            up_count: saved.map(Count::ups),
+            down_count: saved.map(|count| count.downs),
+            // It moves with the count, and so tells of it.
+            counted_at: saved.and(item.counted_at).map(|revision| revision.to_string()),
+        },
+        down_votes: (!rules.takes_down_votes).then_some(false),
+        max_votes: rules.max_votes,
+        numbered: rules.is_numbered.then_some(true),
+        opens_at: rules.opens_at,
+        closes_at: rules.closes_at,
+        by_ballot: rules.by_ballot.then_some(true),
+        poll_id: rules.poll,
+    }
+}
+
+/// Makes an item.
+///
+/// With a key that an equal item has, that one is the answer.
+#[utoipa::path(
+    post,
+    path = "/v1/items",
+    operation_id = "createItem",
+    tag = "Items",
+    request_body(content = NewItemBody, example = json!({ "name": "A post", "key": "post-42" })),
+    security(("apiKey" = ["admin"]), ()),
+    extensions(("x-open" = json!(["admin"]))),
+    responses(
+        (status = 201, description = "The new item.", body = ItemBody, headers(("Location" = String)),
+            example = json!({
+                "id": 1, "name": "A post", "key": "post-42",
+                "vote_count": 0, "up_count": 0, "down_count": 0, "current": true,
+                "saved": { "vote_count": 0, "up_count": 0, "down_count": 0, "counted_at": null }
+            })),
+        (status = 200, description = "The item that your key has already.", body = ItemBody,
+            example = json!(examples::item())),
+        CreateProblems,
+    )
+)]
+pub async fn create(
+    by: Admin,
+    state: web::Data<AppState>,
+    new: Json<NewItemBody>,
+) -> Result<HttpResponse, Problem> {
+    let new = new.0.into_item()?;
+    let item = match state.ledger.create_item_by(by.0, &new).await {
+        Ok(item) => item,
+        Err(LedgerError::KeyTaken) => return existing(&state, &new).await,
+        Err(error) => return Err(error.into()),
+    };
+    Ok(HttpResponse::Created()
+        .insert_header((header::LOCATION, format!("/v1/items/{}", item.id)))
+        .json(body(&item, item.saved_count, true)))
+}
+
+problems!(CreateProblems: WRITES, BODIES, CALLERS, STORES; BodyTooLarge, KeyTaken, UnknownItem, OlderServers);
+
+/// The item that has the key of a new one: 200 if it is as the new one would be, and 409 if not.
+async fn existing(state: &AppState, new: &NewItem) -> Result<HttpResponse, Problem> {
+    let Some(key) = new.key.clone() else {
+        return Err(Problem::internal());
+    };
+    let id = state.item(&Reference::Key(key)).await?;
+    let read = state.counts.one(id).await?;
+    let read = read.ok_or_else(|| Problem::unknown_item(id))?;
+    let rules = read.item.rules.as_deref().unwrap_or(&ItemRules::DEFAULT);
+    if *read.item.name != *new.name.as_str() || *rules != new.rules {
+        let detail = format!(
+            "Item {id} has this key, and another name or other rules; another item takes another key."
+        );
+        return Err(Problem::key_taken(detail));
+    }
+    Ok(item_answer(&read))
+}
+
+/// Shows an item with its counts.
+///
+/// The counts are live. Without a live count they are the saved ones, or the exact ones from Postgres;
+/// `current` says which.
+#[utoipa::path(
+    get,
+    path = "/v1/items/{id}",
+    operation_id = "showItem",
+    tag = "Items",
+    params(("id" = values::ItemReference, Path, example = json!(1)), TagHeader),
+    responses(
+        (status = 200, description = "The item.", body = ItemBody,
+            headers(("ETag" = String), ("Cache-Control" = String)), example = json!(examples::item())),
+        NotModified,
+        ShowProblems,
+    )
+)]
+pub async fn show(
+    request: HttpRequest,
+    state: web::Data<AppState>,
+    id: PathItemReference,
+) -> Result<HttpResponse, Problem> {
+    conditional::answer(&request, &state, Offered::Json, async |_| {
+        let item = state.item(&id.0).await?;
+        let read = state.counts.one(item).await?;
+        let read = read.ok_or_else(|| Problem::unknown_item(&id.0))?;
+        let body = conditional::json(&body(&read.item, read.count(), read.is_current))?;
+        Ok(Found::with_counts(body, [&read]))
+    })
+    .await
+}
+
+problems!(ShowProblems: ADDRESSES, STORES; UnknownItem);
+
+/// The answer to a read of one item.
+pub fn item_answer(read: &ItemCount) -> HttpResponse {
+    HttpResponse::Ok().json(body(&read.item, read.count(), read.is_current))
+}
+
+/// What a stream shows of an item: what `GET` answers. A current count may be saved a moment later,
+/// which alone is not worth telling.
+pub(in crate::web) fn shown(read: &ItemCount) -> Shown {
+    let mut body = body(&read.item, read.count(), read.is_current);
+    let text = serde_json::to_string(&body).unwrap_or_default();
+    if !read.is_current {
+        let compared = text.clone();
+        return Shown::new(text, &compared);
+    }
+    body.saved = SavedBody::default();
+    Shown::new(text, &serde_json::to_string(&body).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    #[test]
+    fn nothing_of_an_item_whose_count_is_hidden_tells_whether_it_has_votes() {
+        let rules = ItemRules {
+            hides_count: true,
+            ..ItemRules::default()
+        };
+        let shown = |net: i64, live: Option<i64>, is_current: bool| {
+            let count = |net| Count { net, downs: 0 };
+            let read = ItemCount {
+                item: Arc::new(Item {
+                    id: ItemId::FIRST,
+                    name: "x".into(),
+                    key: None,
+                    is_hidden: false,
+                    rules: Some(Arc::new(rules.clone())),
+                    saved_count: count(net),
+                    counted_at: None,
+                }),
+                live_count: live.map(count),
+                is_current,
+            };
+            serde_json::to_string(&body(&read.item, read.count(), read.is_current)).expect("JSON")
+        };
+        let without_votes = shown(0, None, true);
+        for (net, live, is_current) in [
+            (0, None, false),
+            (0, Some(3), true),
+            (3, None, true),
+            (3, Some(4), false),
+        ] {
+            assert_eq!(shown(net, live, is_current), without_votes);
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! `GET /v1/items`: many items with their counts.
+
+use actix_web::{HttpRequest, HttpResponse, web};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use crate::counts::ItemCount;
+use crate::domain::{ItemId, ItemName, Reference};
+use crate::ledger::{LedgerError, Listing};
+use crate::web::api::conditional;
+use crate::web::api::conditional::{Format, Found, NotModified, Offered, TagHeader};
+use crate::web::api::csv;
+use crate::web::api::items::{ITEM_COLUMNS, ItemBody, body};
+use crate::web::api::state::AppState;
+use crate::web::describe::{examples, problems, values};
+use crate::web::problem::Problem;
+use crate::web::request::{Field, Form, Query, Takes, page, reference};
+
+/// Items on a page of the list, unless `limit` says otherwise.
+pub const PAGE_DEFAULT_ITEMS: i64 = 100;
+/// The most items on a page of the list.
+pub const PAGE_LIMIT_ITEMS: i64 = 1000;
+
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct ListQuery {
+    /// Only items with ids above this one.
+    after: Option<i64>,
+    /// How many items a page has; without it, 100.
+    #[param(minimum = 1, maximum = 1000)]
+    limit: Option<i64>,
+    /// Only items of this name.
+    name: Option<String>,
+    /// Only items whose names have all of these words, or words that begin with them. Not beside `name`.
+    #[param(max_length = 200)]
+    search: Option<String>,
+    /// False: without the choices of polls; without it, with them.
+    choices: Option<bool>,
+    /// These items and no others, in this order: ids, or `key:` and a key, separated by commas; at
+    /// most 1,000. No other parameter beside it.
+    #[param(min_length = 1)]
+    ids: Option<String>,
+}
+
+impl Form for ListQuery {
+    const FIELDS: &'static [Field] = &[
+        Field::optional("after", Takes::Number),
+        Field::optional("limit", Takes::Number),
+        Field::optional("name", Takes::Text),
+        Field::optional("search", Takes::Text),
+        Field::optional("choices", Takes::Boolean),
+        Field::optional("ids", Takes::Text),
+    ];
+}
+
+/// Items, and where the next page begins.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Items)]
+struct ListBody<'a> {
+    items: Vec<ItemBody<'a>>,
+    /// The `after` of the next page; null on the last page.
+    #[schema(required, value_type = Option<values::Id>)]
+    next_after: Option<ItemId>,
+}
+
+/// Which page of the list a query asks for.
+#[derive(Debug, PartialEq, Eq)]
+pub struct ListPage {
+    pub after: i64,
+    pub limit: i64,
+    pub name: Option<String>,
+    pub search: Option<String>,
+    pub without_choices: bool,
+}
+
+impl ListPage {
+    fn listing(&self) -> Listing<'_> {
+        match (&self.name, &self.search, self.without_choices) {
+            (Some(name), ..) => Listing::Named(name),
+            (None, Some(text), without_choices) => Listing::Search {
+                text,
+                without_choices,
+            },
+            (None, None, true) => Listing::WithoutChoices,
+            (None, None, false) => Listing::All,
+        }
+    }
+}
+
+/// Which items a query asks for.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Listed {
+    Page(ListPage),
+    /// These, up to [`PAGE_LIMIT_ITEMS`].
+    Items(Vec<Reference<ItemId>>),
+}
+
+impl ListQuery {
+    /// What is asked for, if all of it is allowed.
+    pub(in crate::web) fn into_listed(self) -> Result<Listed, Problem> {
+        let Some(ids) = &self.ids else {
+            return self.into_page().map(Listed::Page);
+        };
+        let is_alone = self.after.is_none()
+            && self.limit.is_none()
+            && self.name.is_none()
+            && self.search.is_none()
+            && self.choices.is_none();
+        if !is_alone {
+            let detail = "ids: it takes no other parameter beside it.";
+            return Err(Problem::malformed("ids", detail));
+        }
+        let limit = usize::try_from(PAGE_LIMIT_ITEMS).unwrap_or(usize::MAX);
+        Ok(Listed::Items(reference::list("ids", Some(ids), limit)?))
+    }
+
+    /// The page, if its limit is allowed.
+    fn into_page(self) -> Result<ListPage, Problem> {
+        let limit = page::limit(self.limit, PAGE_DEFAULT_ITEMS, PAGE_LIMIT_ITEMS)?;
+        if self.name.is_some() && (self.search.is_some() || self.choices == Some(false)) {
+            let detail = "name: it takes neither search nor choices beside it.";
+            return Err(Problem::malformed("name", detail));
+        }
+        Ok(ListPage {
+            after: self.after.unwrap_or(0),
+            limit,
+            // No text in Postgres holds a NUL, so no item has such a name.
+            name: self.name.map(|name| name.replace('\0', "\u{fffd}")),
+            search: self.search.map(|text| search("search", text)).transpose()?,
+            without_choices: self.choices == Some(false),
+        })
+    }
+}
+
+/// Lists items.
+///
+/// A page of those that are not hidden, by their ids; or those that `ids` asks for, hidden or not,
+/// without those that are not there.
+#[utoipa::path(
+    get,
+    path = "/v1/items",
+    operation_id = "listItems",
+    tag = "Items",
+    params(ListQuery, TagHeader),
+    responses(
+        (status = 200, description = "The items; in CSV, if the header Accept prefers it.",
+            headers(("ETag" = String), ("Cache-Control" = String), ("Link" = String)),
+            content(
+                (ListBody = "application/json", example = json!({ "items": [examples::item()], "next_after": null })),
+                (String = "text/csv; charset=utf-8", example = json!(examples::ITEMS_CSV)),
+            )),
+        NotModified,
+        ListProblems,
+    )
+)]
+pub async fn list(
+    request: HttpRequest,
+    state: web::Data<AppState>,
+    query: Query<ListQuery>,
+) -> Result<HttpResponse, Problem> {
+    let listed = query.0.into_listed()?;
+    conditional::answer(&request, &state, Offered::JsonOrCsv, async |format| {
+        let (counts, next_after) = match &listed {
+            Listed::Page(page) => read(&state, page).await?,
+            Listed::Items(references) => {
+                let ids = state.find_items(references).await?;
+                let ids: Vec<ItemId> = ids.into_iter().flatten().collect();
+                (state.counts.some(&ids).await?, None)
+            }
+        };
+        let items = counts
+            .iter()
+            .map(|read| body(&read.item, read.count(), read.is_current));
+        let body = match format {
+            Format::Json => conditional::json(&ListBody {
+                next_after,
+                items: items.collect(),
+            })?,
+            Format::Csv => csv::write(&ITEM_COLUMNS, items.map(|item| item.row()))?,
+        };
+        let next = next_after.map(|after| page::next("/v1/items", request.query_string(), "after", after));
+        Ok(Found::with_counts(body, &counts).with_next(next))
+    })
+    .await
+}
+
+/// The items of a page with their counts, and the `after` of the next page; `None`: this is the last one.
+///
+/// # Errors
+/// When Postgres does not answer.
+pub(in crate::web) async fn read(
+    state: &AppState,
+    page: &ListPage,
+) -> Result<(Vec<ItemCount>, Option<ItemId>), LedgerError> {
+    let counts = state.counts.page(page.after, page.limit, page.listing()).await?;
+    let is_full = i64::try_from(counts.len()) == Ok(page.limit);
+    let next_after = counts.last().filter(|_| is_full).map(|last| last.item.id);
+    Ok((counts, next_after))
+}
+
+/// A text that is searched for.
+///
+/// # Errors
+/// When it is longer than any name.
+pub(in crate::web) fn search(field: &'static str, text: String) -> Result<String, Problem> {
+    let (characters, limit) = (text.chars().count(), ItemName::LIMIT_CHARACTERS);
+    if characters > limit {
+        let detail = format!("{field} has {characters} characters; it takes at most {limit}.");
+        return Err(Problem::invalid(field, detail));
+    }
+    Ok(text.replace('\0', " "))
+}
+
+problems!(ListProblems: ADDRESSES, STORES);

@@ -1,0 +1,131 @@
+//! `GET /v1/polls`: many polls with their results.
+
+use actix_web::{HttpRequest, HttpResponse, web};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use crate::counts::{ItemCount, PollCount};
+use crate::domain::PollId;
+use crate::ledger::LedgerError;
+use crate::web::api::conditional;
+use crate::web::api::conditional::{Found, NotModified, Offered, TagHeader};
+use crate::web::api::lists::search;
+use crate::web::api::polls::{PollBody, body};
+use crate::web::api::state::AppState;
+use crate::web::describe::{examples, problems, values};
+use crate::web::problem::Problem;
+use crate::web::request::{Field, Form, Query, Takes, page};
+
+/// Polls on a page of the list, unless `limit` says otherwise.
+pub const PAGE_DEFAULT_POLLS: i64 = 10;
+/// The most polls on a page of the list: each has up to 100 choices.
+pub const PAGE_LIMIT_POLLS: i64 = 100;
+
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct PollListQuery {
+    /// Only polls with ids below this one.
+    before: Option<i64>,
+    /// How many polls a page has; without it, 10.
+    #[param(minimum = 1, maximum = 100)]
+    limit: Option<i64>,
+    /// Only polls whose titles have all of these words, or words that begin with them.
+    #[param(max_length = 200)]
+    search: Option<String>,
+}
+
+impl Form for PollListQuery {
+    const FIELDS: &'static [Field] = &[
+        Field::optional("before", Takes::Number),
+        Field::optional("limit", Takes::Number),
+        Field::optional("search", Takes::Text),
+    ];
+}
+
+/// Which polls a query asks for.
+#[derive(Debug, PartialEq, Eq)]
+pub struct PollPage {
+    pub before: i64,
+    pub limit: i64,
+    pub search: Option<String>,
+}
+
+impl PollListQuery {
+    /// What is asked for, if all of it is allowed.
+    pub(in crate::web) fn into_page(self) -> Result<PollPage, Problem> {
+        let limit = page::limit(self.limit, PAGE_DEFAULT_POLLS, PAGE_LIMIT_POLLS)?;
+        Ok(PollPage {
+            before: self.before.unwrap_or(i64::MAX),
+            limit,
+            search: self.search.map(|text| search("search", text)).transpose()?,
+        })
+    }
+}
+
+/// Polls, and where the next page begins.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Polls)]
+struct PollListBody {
+    polls: Vec<PollBody>,
+    /// The `before` of the next page; null on the last page.
+    #[schema(required, value_type = Option<values::Id>)]
+    next_before: Option<PollId>,
+}
+
+/// Lists polls.
+///
+/// Those that are not hidden, the newest first, each with its results.
+#[utoipa::path(
+    get,
+    path = "/v1/polls",
+    operation_id = "listPolls",
+    tag = "Polls",
+    params(PollListQuery, TagHeader),
+    responses(
+        (status = 200, description = "The polls.", body = PollListBody,
+            headers(("ETag" = String), ("Cache-Control" = String), ("Link" = String)),
+            example = json!({ "polls": [examples::poll()], "next_before": null })),
+        NotModified,
+        ListProblems,
+    )
+)]
+pub async fn list(
+    request: HttpRequest,
+    state: web::Data<AppState>,
+    query: Query<PollListQuery>,
+) -> Result<HttpResponse, Problem> {
+    let page = query.0.into_page()?;
+    conditional::answer(&request, &state, Offered::Json, async |_| {
+        let (polls, read, next_before) = read(&state, &page).await?;
+        let body = conditional::json(&PollListBody {
+            polls: polls.iter().map(body).collect(),
+            next_before,
+        })?;
+        let next =
+            next_before.map(|before| page::next("/v1/polls", request.query_string(), "before", before));
+        Ok(Found::with_counts(body, &read).with_next(next))
+    })
+    .await
+}
+
+/// The polls of a page with their results, what was read of live counts for them, and the `before` of the next
+/// page; `None`: this is the last one.
+///
+/// # Errors
+/// When Postgres does not answer.
+pub(in crate::web) async fn read(
+    state: &AppState,
+    page: &PollPage,
+) -> Result<(Vec<PollCount>, Vec<ItemCount>, Option<PollId>), LedgerError> {
+    let ids = state
+        .ledger
+        .list_polls(page.before, page.limit, page.search.as_deref())
+        .await?;
+    let is_full = i64::try_from(ids.len()) == Ok(page.limit);
+    let next_before = ids.last().filter(|_| is_full).copied();
+    let (polls, read) = state.counts.polls(&ids).await?;
+    Ok((polls, read, next_before))
+}
+
+problems!(ListProblems: ADDRESSES, STORES);

@@ -1,0 +1,86 @@
+//! `/v1/votes/{id}`: what became of a vote.
+
+use actix_web::{HttpResponse, web};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::domain::{ItemId, VoteId};
+use crate::web::api::state::AppState;
+use crate::web::describe::{problems, values};
+use crate::web::problem::Problem;
+use crate::web::request::PathVote;
+
+/// What became of a vote.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Receipt)]
+struct ReceiptBody {
+    #[schema(value_type = values::Id)]
+    vote_id: VoteId,
+    #[schema(value_type = values::Id)]
+    item_id: ItemId,
+    /// What the row adds to its item's count.
+    #[schema(value_type = values::VoteValue)]
+    value: i16,
+    /// The vote's number, on an item that numbers its votes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = values::Id)]
+    number: Option<i64>,
+    /// True if the row takes the voter's vote back; otherwise left out.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    retraction: bool,
+    /// `stored`: it is a committed row. `counted`: it is in the live count. `saved`: it is in the
+    /// saved count too. It may say less than is so, and never more.
+    #[schema(value_type = State)]
+    state: &'static str,
+}
+
+/// How far a vote has come: the names in its schema.
+#[derive(ToSchema)]
+#[schema(as = VoteState, rename_all = "lowercase")]
+#[expect(dead_code, reason = "it is here for its schema")]
+enum State {
+    Stored,
+    Counted,
+    Saved,
+}
+
+/// Shows a vote's receipt.
+///
+/// Who voted is not in it: ids can be guessed.
+#[utoipa::path(
+    get,
+    path = "/v1/votes/{id}",
+    operation_id = "showReceipt",
+    tag = "Votes",
+    params(("id" = values::Id, Path, description = "The `vote_id` of a vote's answer.", example = json!(1))),
+    responses(
+        (status = 200, description = "The receipt.", body = ReceiptBody,
+            example = json!({ "vote_id": 1, "item_id": 1, "value": 1, "state": "counted" })),
+        ReceiptProblems,
+    )
+)]
+pub async fn show(state: web::Data<AppState>, id: PathVote) -> Result<HttpResponse, Problem> {
+    let Some(receipt) = state.ledger.receipt(id.0).await? else {
+        return Err(Problem::unknown_vote(id.0));
+    };
+    let row = receipt.row;
+    // After the ledger was read: what was counted then is in the live count that is read now.
+    let is_saved = match receipt.is_counted {
+        true => state.counts.is_saved(row.item_id).await?,
+        false => None,
+    };
+    Ok(HttpResponse::Ok().json(ReceiptBody {
+        vote_id: row.id,
+        item_id: row.item_id,
+        value: row.value,
+        number: row.number,
+        retraction: !row.is_cast(),
+        state: match is_saved {
+            None => "stored",
+            Some(false) => "counted",
+            Some(true) => "saved",
+        },
+    }))
+}
+
+problems!(ReceiptProblems: STORES; Malformed, UnknownVote);

@@ -1,0 +1,216 @@
+//! `/v1/polls/{id}/votes`: what a voter holds in a poll.
+
+use actix_web::http::header;
+use actix_web::{HttpResponse, web};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::domain::{CHOICES_LIMIT_ITEMS, ItemId, PollId, Refusal, VoteRequest, VoterId};
+use crate::votes::Cast;
+use crate::web::access::Caller;
+use crate::web::api::state::AppState;
+use crate::web::describe::{examples, problems, values};
+use crate::web::problem::Problem;
+use crate::web::request::{Field, Form, Json, PathPollReference, PathVoter, Takes};
+
+/// The body of a selection.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = SelectionChange, examples(json!({ "items": [2] })))]
+pub struct SelectionBody {
+    /// The `item_id`s of the choices that the voter wants to hold, and no others.
+    #[schema(value_type = Vec<values::Id>, max_items = 100)]
+    items: Vec<i64>,
+}
+
+impl Form for SelectionBody {
+    const FIELDS: &'static [Field] = &[Field::required("items", Takes::Numbers)];
+}
+
+impl SelectionBody {
+    /// The items, each once.
+    ///
+    /// # Errors
+    /// When they are too many, or one is no id.
+    pub fn into_items(self) -> Result<Vec<ItemId>, Problem> {
+        if self.items.len() > CHOICES_LIMIT_ITEMS {
+            let detail = format!(
+                "items has {}; it takes at most {CHOICES_LIMIT_ITEMS}.",
+                self.items.len()
+            );
+            return Err(Problem::invalid("items", detail));
+        }
+        let items: Option<Vec<ItemId>> = self.items.into_iter().map(ItemId::new).collect();
+        let mut items = items.ok_or_else(|| {
+            Problem::invalid("items", "items has a number below 1; it takes ids of choices.")
+        })?;
+        items.sort_unstable();
+        items.dedup();
+        Ok(items)
+    }
+}
+
+/// What a voter holds in a poll.
+#[derive(Serialize, ToSchema)]
+#[schema(as = Selection)]
+struct SelectionAnswer<'a> {
+    #[schema(value_type = values::Id)]
+    poll_id: PollId,
+    #[schema(value_type = values::VoterId)]
+    voter_id: &'a str,
+    /// The `item_id`s of the choices.
+    #[schema(value_type = Vec<values::Id>)]
+    items: Vec<ItemId>,
+    /// True if nothing was stored, since it was so already; otherwise left out.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    repeated: bool,
+}
+
+/// Sets the whole selection of a voter.
+///
+/// Votes on other choices of the poll are taken back. Sent again, it changes nothing more.
+#[utoipa::path(
+    put,
+    path = "/v1/polls/{id}/votes/{voter_id}",
+    operation_id = "setSelection",
+    tag = "Polls",
+    params(("id" = values::PollReference, Path, example = json!(1)), ("voter_id" = values::VoterId, Path, description = "The voter, percent-encoded.", example = json!("ada"))),
+    request_body(content = SelectionBody, example = json!({ "items": [2] })),
+    security(("apiKey" = ["vote"]), ("voterToken" = []), ("voterCookie" = []), ()),
+    extensions(("x-open" = json!(["voters"]))),
+    responses(
+        (status = 200, description = "What the voter holds now.", body = SelectionAnswer,
+            headers(("Cache-Control" = String)), example = json!(examples::selection())),
+        SelectProblems,
+    )
+)]
+pub async fn select(
+    caller: Caller,
+    state: web::Data<AppState>,
+    id: PathPollReference,
+    voter: PathVoter,
+    body: Json<SelectionBody>,
+) -> Result<HttpResponse, Problem> {
+    state
+        .may_act_for_in(&id.0, &caller, &voter.0)
+        .await
+        .map_err(Problem::without_vote)?;
+    let items = body.0.into_items()?;
+    let poll = state.poll(&id.0).await.map_err(Problem::without_vote)?;
+    state.admit(&caller, Some(&voter.0), None).await?;
+    set(&state, &caller, poll, voter.0, items).await
+}
+
+problems!(
+    SelectProblems: WRITES, ADDRESSES, BODIES, CALLERS, VOTES;
+    BodyTooLarge, NotYourVote, UnknownPoll, NotOpenYet, Closed, TooManyChoices, TooManyChanges, NotInPoll,
+    BallotMissing
+);
+
+/// Takes back all that a voter holds in a poll.
+///
+/// Sent again, it changes nothing more.
+#[utoipa::path(
+    delete,
+    path = "/v1/polls/{id}/votes/{voter_id}",
+    operation_id = "takeBackSelection",
+    tag = "Polls",
+    params(("id" = values::PollReference, Path, example = json!(1)), ("voter_id" = values::VoterId, Path, description = "The voter, percent-encoded.", example = json!("ada"))),
+    security(("apiKey" = ["vote"]), ("voterToken" = []), ("voterCookie" = []), ()),
+    extensions(("x-open" = json!(["voters"]))),
+    responses(
+        (status = 200, description = "The voter holds nothing in the poll.", body = SelectionAnswer,
+            headers(("Cache-Control" = String)),
+            example = json!({ "poll_id": 1, "voter_id": "ada", "items": [] })),
+        TakeBackProblems,
+    )
+)]
+pub async fn take_back(
+    caller: Caller,
+    state: web::Data<AppState>,
+    id: PathPollReference,
+    voter: PathVoter,
+) -> Result<HttpResponse, Problem> {
+    state
+        .may_act_for_in(&id.0, &caller, &voter.0)
+        .await
+        .map_err(Problem::without_vote)?;
+    let poll = state.poll(&id.0).await.map_err(Problem::without_vote)?;
+    state.admit(&caller, Some(&voter.0), None).await?;
+    set(&state, &caller, poll, voter.0, Vec::new()).await
+}
+
+problems!(
+    TakeBackProblems: WRITES, ADDRESSES, CALLERS, VOTES;
+    NotYourVote, UnknownPoll, NotOpenYet, Closed, BallotMissing
+);
+
+async fn set(
+    state: &AppState,
+    caller: &Caller,
+    poll_id: PollId,
+    voter_id: VoterId,
+    items: Vec<ItemId>,
+) -> Result<HttpResponse, Problem> {
+    let request = VoteRequest::Select {
+        poll_id,
+        voter_id: voter_id.clone(),
+        items: items.clone(),
+    };
+    match state.votes.decide_from(request, state.address_of(caller)).await? {
+        Cast::Selected { is_changed } => Ok(selection_answer(poll_id, &voter_id, items, !is_changed)),
+        Cast::UnknownPoll => Err(Problem::unknown_poll(poll_id)),
+        Cast::UnknownItem => Err(Problem::refused(Refusal::NotInPoll)),
+        Cast::Refused(refusal) => Err(Problem::refused(refusal)),
+        _ => Err(Problem::internal()),
+    }
+}
+
+/// Shows what a voter holds in a poll.
+#[utoipa::path(
+    get,
+    path = "/v1/polls/{id}/votes/{voter_id}",
+    operation_id = "showSelection",
+    tag = "Polls",
+    params(("id" = values::PollReference, Path, example = json!(1)), ("voter_id" = values::VoterId, Path, description = "The voter, percent-encoded.", example = json!("ada"))),
+    security(("apiKey" = ["vote"]), ("voterToken" = []), ("voterCookie" = []), ()),
+    extensions(("x-open" = json!(["voters"]))),
+    responses(
+        (status = 200, description = "What the voter holds.", body = SelectionAnswer,
+            headers(("Cache-Control" = String)), example = json!(examples::selection())),
+        SelectedProblems,
+    )
+)]
+pub async fn selected(
+    caller: Caller,
+    state: web::Data<AppState>,
+    id: PathPollReference,
+    voter: PathVoter,
+) -> Result<HttpResponse, Problem> {
+    state.may_act_for_in(&id.0, &caller, &voter.0).await?;
+    let poll = state.poll(&id.0).await?;
+    if state.ledger.poll(poll).await?.is_none() {
+        return Err(Problem::unknown_poll(poll));
+    }
+    let items = state.ledger.selection(poll, &voter.0).await?;
+    Ok(selection_answer(poll, &voter.0, items, false))
+}
+
+problems!(SelectedProblems: ADDRESSES, CALLERS, STORES; NotYourVote, UnknownPoll);
+
+/// The answer to a selection. `repeated`: nothing was stored, since it was so already.
+pub fn selection_answer(
+    poll_id: PollId,
+    voter_id: &VoterId,
+    items: Vec<ItemId>,
+    repeated: bool,
+) -> HttpResponse {
+    HttpResponse::Ok()
+        .insert_header((header::CACHE_CONTROL, "no-store"))
+        .json(SelectionAnswer {
+            poll_id,
+            voter_id: voter_id.as_str(),
+            items,
+            repeated,
+        })
+}

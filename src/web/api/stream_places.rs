@@ -1,0 +1,257 @@
+//! Live streams: how many there may be, and how they are written (server-sent events).
+//!
+//! A stream is written only when its client has read what was written before. So nothing is queued
+//! for a client that reads slowly: it gets the newest state. One that reads nothing at all is
+//! closed like everyone who does not read an answer (`connection`).
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::fmt::Write as _;
+use std::net::{IpAddr, Ipv6Addr};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+
+use actix_web::body::{BodySize, MessageBody};
+use actix_web::web::Bytes;
+
+use crate::domain::client_network;
+use crate::telemetry::name;
+use crate::watching::{Changed, Event, Stream};
+use crate::web::limits::RECONNECT_MS;
+use crate::web::problem::{Kind, Problem};
+use crate::web::transport::connection::StreamUnderWay;
+
+/// The name of an event that tells counts.
+const EVENT: &str = "counts";
+/// A comment: clients ignore it.
+const HEARTBEAT: &[u8] = b":\n\n";
+
+/// How many streams there are on a server, and how many there may be. Cheap to clone.
+#[derive(Clone)]
+pub struct StreamPlaces(Arc<Places>);
+
+struct Places {
+    limit: usize,
+    limit_by_address: usize,
+    taken: Mutex<Taken>,
+}
+
+#[derive(Default)]
+struct Taken {
+    total: usize,
+    by_address: HashMap<Ipv6Addr, usize>,
+}
+
+/// The place of one stream. It is free again when this is dropped.
+pub struct StreamPlace {
+    places: StreamPlaces,
+    /// `None`: the connection was closed before it said where it is from.
+    network: Option<Ipv6Addr>,
+}
+
+impl StreamPlaces {
+    pub fn new(limit: usize, limit_by_address: usize) -> Self {
+        Self(Arc::new(Places {
+            limit,
+            limit_by_address,
+            taken: Mutex::default(),
+        }))
+    }
+
+    /// Takes a place for a client at this address.
+    ///
+    /// # Errors
+    /// When there are too many streams, in all or of this address.
+    pub fn take(&self, address: Option<IpAddr>) -> Result<StreamPlace, Problem> {
+        let Places {
+            limit,
+            limit_by_address,
+            taken,
+        } = &*self.0;
+        let mut taken = taken.lock().unwrap_or_else(PoisonError::into_inner);
+        if taken.total >= *limit {
+            metrics::counter!(name::STREAMS_REFUSED, "by" => "server").increment(1);
+            return Err(Problem::too_many_streams());
+        }
+        let network = address.map(client_network);
+        if let Some(network) = network {
+            let of_address = taken.by_address.entry(network).or_default();
+            if *of_address >= *limit_by_address {
+                metrics::counter!(name::STREAMS_REFUSED, "by" => "address").increment(1);
+                return Err(Problem::too_many_streams_of_address(*limit_by_address));
+            }
+            *of_address += 1;
+        }
+        taken.total += 1;
+        metrics::gauge!(name::STREAMS).increment(1);
+        Ok(StreamPlace {
+            places: self.clone(),
+            network,
+        })
+    }
+}
+
+impl Drop for StreamPlace {
+    fn drop(&mut self) {
+        metrics::gauge!(name::STREAMS).decrement(1);
+        let taken = &self.places.0.taken;
+        let mut taken = taken.lock().unwrap_or_else(PoisonError::into_inner);
+        taken.total -= 1;
+        if let Some(network) = self.network
+            && let Some(of_address) = taken.by_address.get_mut(&network)
+        {
+            *of_address -= 1;
+            if *of_address == 0 {
+                taken.by_address.remove(&network);
+            }
+        }
+    }
+}
+
+impl Problem {
+    /// The server has as many streams as it takes.
+    pub fn too_many_streams() -> Self {
+        let detail = "This server has as many live streams as it takes; open another one later, or read the counts \
+                      with GET.";
+        Self::new(Kind::TooManyStreams, detail)
+    }
+
+    /// One address has as many as it may have.
+    fn too_many_streams_of_address(limit: usize) -> Self {
+        let detail = format!(
+            "One client address may have {limit} live streams; one stream can watch many items: items=1,2,3."
+        );
+        Self::new(Kind::TooManyStreamsOfAddress, detail)
+    }
+}
+
+/// The body of a stream's answer.
+pub struct StreamBody {
+    stream: Stream,
+    /// Gone, where nobody listens any more.
+    under_way: Option<StreamUnderWay>,
+    has_begun: bool,
+    _place: StreamPlace,
+}
+
+impl StreamBody {
+    pub fn new(stream: Stream, under_way: Option<StreamUnderWay>, place: StreamPlace) -> Self {
+        Self {
+            stream,
+            under_way,
+            has_begun: false,
+            _place: place,
+        }
+    }
+}
+
+impl MessageBody for StreamBody {
+    type Error = Infallible;
+
+    fn size(&self) -> BodySize {
+        BodySize::Stream
+    }
+
+    fn poll_next(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Bytes, Infallible>>> {
+        if !self.has_begun {
+            self.has_begun = true;
+            // At once, so that the client knows that the stream is open, whatever comes. Drawn, so that
+            // not all clients come back in the same moment.
+            let retry = rand::random_range(RECONNECT_MS);
+            return Poll::Ready(Some(Ok(format!("retry: {retry}\n\n").into())));
+        }
+        if self.under_way.as_ref().is_some_and(StreamUnderWay::is_unread) {
+            // The connection has this polled again when all is read.
+            return self.stream.poll_end(context).map(|()| None);
+        }
+        let event = self.stream.poll_event(context);
+        event.map(|event| {
+            Some(Ok(match event? {
+                Event::Heartbeat => Bytes::from_static(HEARTBEAT),
+                Event::Changed(changed) => frame(&changed).into(),
+            }))
+        })
+    }
+}
+
+/// An event as it is sent: its fingerprints as `id`, which comes back as Last-Event-ID, and one JSON
+/// object.
+fn frame(changed: &Changed) -> String {
+    let Changed {
+        items,
+        polls,
+        fingerprints,
+    } = changed;
+    let texts = items.iter().chain(polls).map(|text| text.len() + 1);
+    let ids = fingerprints.len() * crate::watching::Fingerprint::CHARACTERS;
+    let mut frame = String::with_capacity(64 + ids + texts.sum::<usize>());
+    frame.push_str("id: ");
+    fingerprints.iter().for_each(|one| one.write(&mut frame));
+    // A String takes all that is written.
+    let _ = write!(frame, "\nevent: {EVENT}\ndata: {{\"items\":[");
+    push_all(&mut frame, items);
+    frame.push_str("],\"polls\":[");
+    push_all(&mut frame, polls);
+    // JSON as serde_json writes it has no line breaks.
+    frame.push_str("]}\n\n");
+    frame
+}
+
+fn push_all(frame: &mut String, texts: &[Arc<str>]) {
+    for (at, text) in texts.iter().enumerate() {
+        if at > 0 {
+            frame.push(',');
+        }
+        frame.push_str(text);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_free_again_when_its_stream_ends() {
+        let places = StreamPlaces::new(3, 2);
+        let here: Option<IpAddr> = Some("192.0.2.1".parse().expect("an address"));
+        let there: Option<IpAddr> = Some("2001:db8::1".parse().expect("an address"));
+        let kind = |place: Result<StreamPlace, Problem>| place.err().map(|problem| problem.kind());
+        let first = places.take(here).expect("a place");
+        let _second = places.take(here).expect("a place");
+        assert_eq!(kind(places.take(here)), Some(Kind::TooManyStreamsOfAddress));
+        let _third = places.take(there).expect("a place");
+        assert_eq!(kind(places.take(there)), Some(Kind::TooManyStreams));
+        drop(first);
+        let _again = places.take(here).expect("a place");
+        drop((_second, _third, _again));
+        let taken = places.0.taken.lock().expect("no panic");
+        assert_eq!((taken.total, taken.by_address.len()), (0, 0));
+    }
+
+    #[test]
+    fn a_network_of_64_bits_is_one_client() {
+        let places = StreamPlaces::new(3, 1);
+        let of = |text: &str| places.take(Some(text.parse().expect("an address")));
+        let _one = of("2001:db8::1").expect("a place");
+        assert!(of("2001:db8::ffff:2").is_err());
+        assert!(of("2001:db8:0:1::1").is_ok());
+    }
+
+    #[test]
+    fn an_event_is_one_frame_of_lines() {
+        let fingerprints = vec![Default::default(), Default::default()];
+        let event = Changed {
+            items: vec!["{\"id\":1}".into(), "{\"id\":2}".into()],
+            polls: Vec::new(),
+            fingerprints,
+        };
+        assert_eq!(
+            frame(&event),
+            "id: AAAAAAAAAAAAAAAA\nevent: counts\ndata: {\"items\":[{\"id\":1},{\"id\":2}],\"polls\":[]}\n\n"
+        );
+    }
+}

@@ -1,0 +1,222 @@
+//! `/v1/stream`, `/v1/items/{id}/stream`, `/v1/polls/{id}/stream`: counts as they change.
+
+use std::rc::Rc;
+
+use actix_web::http::header::{self, HeaderName, HeaderValue};
+use actix_web::http::{ConnectionType, Method, Version};
+use actix_web::{HttpRequest, HttpResponse, web};
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use crate::domain::{ItemId, PollId, Reference};
+use crate::watching::{Fingerprint, WatchError, Watched};
+use crate::web::access::client_address;
+use crate::web::api::state::AppState;
+use crate::web::api::stream_places::StreamBody;
+use crate::web::describe::{examples, problems, values};
+use crate::web::limits::{STREAM_LIMIT_ITEMS, STREAM_LIMIT_POLLS, STREAM_LIMIT_QUERY_BYTES};
+use crate::web::problem::Problem;
+use crate::web::request::{Field, Form, PathItemReference, PathPollReference, Query, Takes, reference};
+use crate::web::transport::connection::Activity;
+
+static LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+/// nginx would otherwise keep events until it has some kilobytes of them.
+static X_ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
+static NO: HeaderValue = HeaderValue::from_static("no");
+
+/// The query of a stream: at least one of both.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct StreamQuery {
+    /// Ids of items, or `key:` and a key, separated by commas; at most 100.
+    #[param(min_length = 1, example = "1")]
+    items: Option<String>,
+    /// Ids of polls, or `key:` and a key, separated by commas; at most 10.
+    #[param(min_length = 1)]
+    polls: Option<String>,
+}
+
+impl Form for StreamQuery {
+    const FIELDS: &'static [Field] = &[
+        Field::optional("items", Takes::Text),
+        Field::optional("polls", Takes::Text),
+    ];
+}
+
+/// What a client wants to watch.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Wanted {
+    pub items: Vec<Reference<ItemId>>,
+    pub polls: Vec<Reference<PollId>>,
+}
+
+impl StreamQuery {
+    /// What is asked for, if all of it is allowed.
+    pub(in crate::web) fn into_wanted(self) -> Result<Wanted, Problem> {
+        if self.items.is_none() && self.polls.is_none() {
+            let detail = "items: it is missing; a stream takes items, polls or both.";
+            return Err(Problem::malformed("items", detail));
+        }
+        Ok(Wanted {
+            items: reference::list("items", self.items.as_deref(), STREAM_LIMIT_ITEMS)?,
+            polls: reference::list("polls", self.polls.as_deref(), STREAM_LIMIT_POLLS)?,
+        })
+    }
+}
+
+/// Streams the counts of several items and polls.
+///
+/// Server-sent events (`text/event-stream`) without an end. First all that is watched, then what
+/// changed, in the shapes of `GET`: `data` has `items` and `polls`. A client that comes back sends the last `id` as `Last-Event-ID`,
+/// and gets what differs from it.
+#[utoipa::path(
+    get,
+    path = "/v1/stream",
+    operation_id = "stream",
+    tag = "Streams",
+    params(StreamQuery, LastEventId),
+    responses(
+        (status = 200, description = "The events.", body = String, content_type = "text/event-stream",
+            headers(("Cache-Control" = String), ("X-Accel-Buffering" = String)), example = json!(examples::events())),
+        SomeProblems,
+    )
+)]
+pub async fn some(
+    request: HttpRequest,
+    state: web::Data<AppState>,
+    query: Query<StreamQuery>,
+) -> Result<HttpResponse, Problem> {
+    if request.query_string().len() > STREAM_LIMIT_QUERY_BYTES {
+        let detail = format!("query: it takes at most {STREAM_LIMIT_QUERY_BYTES} bytes.");
+        return Err(Problem::invalid("query", detail));
+    }
+    open(&request, &state, query.0.into_wanted()?).await
+}
+
+/// Streams the counts of an item.
+///
+/// Server-sent events (`text/event-stream`) without an end. First all that is watched, then what
+/// changed, in the shapes of `GET`: `data` has `items` and `polls`. A client that comes back sends the last `id` as `Last-Event-ID`,
+/// and gets what differs from it.
+#[utoipa::path(
+    get,
+    path = "/v1/items/{id}/stream",
+    operation_id = "streamItem",
+    tag = "Streams",
+    params(("id" = values::ItemReference, Path, example = json!(1)), LastEventId),
+    responses(
+        (status = 200, description = "The events.", body = String, content_type = "text/event-stream",
+            headers(("Cache-Control" = String), ("X-Accel-Buffering" = String)), example = json!(examples::events())),
+        ItemProblems,
+    )
+)]
+pub async fn of_item(
+    request: HttpRequest,
+    state: web::Data<AppState>,
+    id: PathItemReference,
+) -> Result<HttpResponse, Problem> {
+    let wanted = Wanted {
+        items: vec![id.0],
+        ..Wanted::default()
+    };
+    open(&request, &state, wanted).await
+}
+
+/// Streams a poll and its results.
+///
+/// Server-sent events (`text/event-stream`) without an end. First all that is watched, then what
+/// changed, in the shapes of `GET`: `data` has `items` and `polls`. A client that comes back sends the last `id` as `Last-Event-ID`,
+/// and gets what differs from it.
+#[utoipa::path(
+    get,
+    path = "/v1/polls/{id}/stream",
+    operation_id = "streamPoll",
+    tag = "Streams",
+    params(("id" = values::PollReference, Path, example = json!(1)), LastEventId),
+    responses(
+        (status = 200, description = "The events.", body = String, content_type = "text/event-stream",
+            headers(("Cache-Control" = String), ("X-Accel-Buffering" = String)), example = json!(examples::events())),
+        PollProblems,
+    )
+)]
+pub async fn of_poll(
+    request: HttpRequest,
+    state: web::Data<AppState>,
+    id: PathPollReference,
+) -> Result<HttpResponse, Problem> {
+    let wanted = Wanted {
+        polls: vec![id.0],
+        ..Wanted::default()
+    };
+    open(&request, &state, wanted).await
+}
+
+problems!(SomeProblems: ADDRESSES, STORES; UnknownItem, UnknownPoll, TooManyStreams, TooManyStreamsOfAddress);
+problems!(ItemProblems: ADDRESSES, STORES; UnknownItem, TooManyStreams, TooManyStreamsOfAddress);
+problems!(PollProblems: ADDRESSES, STORES; UnknownPoll, TooManyStreams, TooManyStreamsOfAddress);
+
+/// The header of a client that comes back.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Header)]
+#[expect(dead_code, reason = "it only describes the header")]
+struct LastEventId {
+    /// The `id` of the last event; on whatever server it came.
+    #[param(rename = "Last-Event-ID", example = "0a1b2c3d4e5f")]
+    last_event_id: Option<String>,
+}
+
+async fn open(request: &HttpRequest, state: &AppState, wanted: Wanted) -> Result<HttpResponse, Problem> {
+    // Before anything is read.
+    let place = state.stream_places.take(client_address(request))?;
+    let mut watched: Vec<Watched> = Vec::with_capacity(wanted.items.len() + wanted.polls.len());
+    let mut add = |one: Watched| {
+        if !watched.contains(&one) {
+            watched.push(one);
+        }
+    };
+    let items = state.find_items(&wanted.items).await?;
+    for (item, reference) in items.into_iter().zip(&wanted.items) {
+        add(item.ok_or_else(|| Problem::unknown_item(reference))?.into());
+    }
+    for reference in &wanted.polls {
+        add(state.poll(reference).await?.into());
+    }
+    let seen = request
+        .headers()
+        .get(&LAST_EVENT_ID)
+        .and_then(|id| Fingerprint::read(id.as_bytes(), watched.len()));
+    let stream = state.watching.open(watched, seen).await?;
+    let mut answer = HttpResponse::Ok();
+    answer
+        .insert_header((header::CONTENT_TYPE, "text/event-stream"))
+        .insert_header((header::CACHE_CONTROL, "no-store"))
+        .insert_header((X_ACCEL_BUFFERING.clone(), NO.clone()));
+    if request.method() == Method::HEAD {
+        return Ok(answer.finish());
+    }
+    // Until the stream ends, its connection may be silent.
+    let under_way = request.conn_data::<Rc<Activity>>().map(Activity::begin_stream);
+    let mut answer = answer
+        .body(StreamBody::new(stream, under_way, place))
+        .map_into_boxed_body();
+    if request.version() < Version::HTTP_11 {
+        // It has no chunks: the end of the connection is the end of the stream.
+        answer.head_mut().no_chunking(true);
+        answer.head_mut().set_connection_type(ConnectionType::Close);
+    }
+    Ok(answer)
+}
+
+impl From<WatchError> for Problem {
+    fn from(error: WatchError) -> Self {
+        match error {
+            WatchError::Unknown(Watched::Item(item)) => Self::unknown_item(item),
+            WatchError::Unknown(Watched::Poll(poll)) => Self::unknown_poll(poll),
+            WatchError::TooMuchWatched => Self::too_many_streams(),
+            // The reader has logged the cause, once for all streams.
+            WatchError::LedgerUnavailable => crate::counts::ReadError::LedgerUnavailable.into(),
+            WatchError::Closing => crate::counts::ReadError::Closing.into(),
+        }
+    }
+}

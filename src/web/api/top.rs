@@ -1,0 +1,266 @@
+//! `/v1/items/top`: the items that come first.
+
+use actix_web::{HttpRequest, HttpResponse, web};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use crate::counts::TOP_LIMIT_ITEMS;
+use crate::domain::{Count, ItemId, Moment, PollId, Reference, TopBy, TopItem, TopKind, TopOver};
+use crate::web::api::conditional;
+use crate::web::api::conditional::{Format, Found, NotModified, Offered, TagHeader};
+use crate::web::api::csv;
+use crate::web::api::state::AppState;
+use crate::web::describe::{examples, problems, values};
+use crate::web::problem::Problem;
+use crate::web::request::{Field, Form, Query, Takes, reference};
+
+/// Items in the answer, unless `limit` says otherwise.
+const TOP_DEFAULT_ITEMS: usize = 10;
+
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct TopQuery {
+    /// What items are ordered by: `net`, up-votes less down-votes; `up`, up-votes; `movement`, both
+    /// together. Without it, `net`.
+    #[param(value_type = Option<values::TopBy>)]
+    by: Option<String>,
+    /// `all`: what the items have; `hour` or `day`: what changed in the last hour or day. Without it,
+    /// `all`.
+    #[param(value_type = Option<values::TopOver>)]
+    over: Option<String>,
+    /// Only the choices of this poll.
+    #[param(value_type = Option<values::PollReference>)]
+    poll: Option<String>,
+    /// How many items; without it, 10.
+    #[param(minimum = 1, maximum = 100)]
+    limit: Option<i64>,
+}
+
+impl Form for TopQuery {
+    const FIELDS: &'static [Field] = &[
+        Field::optional("by", Takes::Text),
+        Field::optional("over", Takes::Text),
+        Field::optional("poll", Takes::Text),
+        Field::optional("limit", Takes::Number),
+    ];
+}
+
+/// What a query asks for.
+struct Asked {
+    by: TopBy,
+    over: TopOver,
+    poll: Option<Reference<PollId>>,
+    limit: usize,
+}
+
+impl TopQuery {
+    fn into_asked(self) -> Result<Asked, Problem> {
+        let limit = match self.limit {
+            None => TOP_DEFAULT_ITEMS,
+            Some(limit) => usize::try_from(limit)
+                .ok()
+                .filter(|limit| (1..=TOP_LIMIT_ITEMS).contains(limit))
+                .ok_or_else(|| {
+                    let detail = format!("limit is {limit}; it takes 1 to {TOP_LIMIT_ITEMS}.");
+                    Problem::invalid("limit", detail)
+                })?,
+        };
+        Ok(Asked {
+            by: named("by", self.by.as_deref(), &TopBy::ALL, TopBy::name)?,
+            over: named("over", self.over.as_deref(), &TopOver::ALL, TopOver::name)?,
+            poll: self
+                .poll
+                .map(|poll| reference::parse("poll", &poll))
+                .transpose()?,
+            limit,
+        })
+    }
+}
+
+/// The one of these that is named so; without a name, the default.
+pub(super) fn named<T: Copy + Default>(
+    field: &'static str,
+    text: Option<&str>,
+    all: &[T],
+    name: impl Fn(T) -> &'static str,
+) -> Result<T, Problem> {
+    let Some(text) = text else { return Ok(T::default()) };
+    let found = all.iter().copied().find(|one| name(*one) == text);
+    found.ok_or_else(|| {
+        let names: Vec<&str> = all.iter().copied().map(&name).collect();
+        Problem::invalid(field, format!("{field} takes {}.", names.join(", ")))
+    })
+}
+
+/// A top list.
+#[derive(Serialize, ToSchema)]
+#[schema(as = TopList)]
+struct TopBody<'a> {
+    #[schema(value_type = values::TopBy)]
+    by: &'static str,
+    #[schema(value_type = values::TopOver)]
+    over: &'static str,
+    /// Left out: the list is of all items.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = values::Id)]
+    poll_id: Option<PollId>,
+    /// From when on votes are in it; null: from the first.
+    #[schema(required, value_type = Option<values::Time>)]
+    since: Option<Moment>,
+    /// Up to when they are, about; null: no worker has summed any yet.
+    #[schema(required, value_type = Option<values::Time>)]
+    as_of: Option<Moment>,
+    items: Vec<TopItemBody<'a>>,
+}
+
+/// An item of a top list.
+#[derive(Serialize, ToSchema)]
+#[schema(as = TopItem)]
+struct TopItemBody<'a> {
+    #[schema(value_type = values::Id)]
+    id: ItemId,
+    #[schema(value_type = values::Name)]
+    name: &'a str,
+    /// Your own key, if the item has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = values::Key)]
+    key: Option<&'a str>,
+    /// The saved count, up-votes less down-votes.
+    #[schema(value_type = values::NetCount)]
+    vote_count: i64,
+    #[schema(value_type = values::UpOrDownCount)]
+    up_count: i64,
+    #[schema(value_type = values::UpOrDownCount)]
+    down_count: i64,
+    /// What changed in the time that the list is over; left out over all time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    change: Option<ChangeBody>,
+}
+
+/// How an item's counts changed. What was taken back counts against what was cast.
+#[derive(Serialize, ToSchema)]
+#[schema(as = CountChange)]
+pub(super) struct ChangeBody {
+    #[schema(value_type = values::NetCount)]
+    vote_count: i64,
+    #[schema(value_type = values::NetCount)]
+    up_count: i64,
+    #[schema(value_type = values::NetCount)]
+    down_count: i64,
+}
+
+impl From<Count> for ChangeBody {
+    fn from(change: Count) -> Self {
+        Self {
+            vote_count: change.net,
+            up_count: change.ups(),
+            down_count: change.downs,
+        }
+    }
+}
+
+impl<'a> TopItemBody<'a> {
+    fn new(item: &'a TopItem) -> Self {
+        let count = item.saved_count;
+        Self {
+            id: item.id,
+            name: &item.name,
+            key: item.key.as_ref().map(|key| key.as_str()),
+            vote_count: count.net,
+            up_count: count.ups(),
+            down_count: count.downs,
+            change: item.change.map(ChangeBody::from),
+        }
+    }
+
+    /// What stands in [`TOP_COLUMNS`].
+    fn row(&self) -> [String; TOP_COLUMNS.len()] {
+        let change = self.change.as_ref();
+        [
+            self.id.to_string(),
+            self.name.to_owned(),
+            self.key.unwrap_or_default().to_owned(),
+            self.vote_count.to_string(),
+            self.up_count.to_string(),
+            self.down_count.to_string(),
+            csv::field(change.map(|change| change.vote_count)),
+            csv::field(change.map(|change| change.up_count)),
+            csv::field(change.map(|change| change.down_count)),
+        ]
+    }
+}
+
+/// The columns of a top list in CSV.
+const TOP_COLUMNS: [&str; 9] = [
+    "id",
+    "name",
+    "key",
+    "vote_count",
+    "up_count",
+    "down_count",
+    "change_vote_count",
+    "change_up_count",
+    "change_down_count",
+];
+
+/// Shows a top list.
+///
+/// The counts are the saved ones. `as_of` says up to when votes are in the list.
+#[utoipa::path(
+    get,
+    path = "/v1/items/top",
+    operation_id = "listTopItems",
+    tag = "Items",
+    params(TopQuery, TagHeader),
+    responses(
+        (status = 200, description = "The first items; in CSV, if the header Accept prefers it.",
+            headers(("ETag" = String), ("Cache-Control" = String)),
+            content(
+                (TopBody = "application/json", example = json!(examples::top_list())),
+                (String = "text/csv; charset=utf-8", example = json!(examples::TOP_LIST_CSV)),
+            )),
+        NotModified,
+        ShowProblems,
+    )
+)]
+pub async fn show(
+    request: HttpRequest,
+    state: web::Data<AppState>,
+    query: Query<TopQuery>,
+) -> Result<HttpResponse, Problem> {
+    let asked = query.0.into_asked()?;
+    conditional::answer(&request, &state, Offered::JsonOrCsv, async |format| {
+        let poll = match &asked.poll {
+            None => None,
+            Some(poll) => Some(state.poll(poll).await?),
+        };
+        let kind = TopKind {
+            by: asked.by,
+            over: asked.over,
+            poll,
+        };
+        let list = match (state.top_lists.get(kind).await?, poll) {
+            (Some(list), _) => list,
+            (None, Some(poll)) => return Err(Problem::unknown_poll(poll)),
+            (None, None) => return Err(Problem::internal()),
+        };
+        let items = list.items.iter().take(asked.limit).map(TopItemBody::new);
+        let body = match format {
+            Format::Json => conditional::json(&TopBody {
+                by: kind.by.name(),
+                over: kind.over.name(),
+                poll_id: poll,
+                since: list.since,
+                as_of: list.as_of,
+                items: items.collect(),
+            })?,
+            Format::Csv => csv::write(&TOP_COLUMNS, items.map(|item| item.row()))?,
+        };
+        Ok(Found::with_counts(body, []))
+    })
+    .await
+}
+
+problems!(ShowProblems: ADDRESSES, STORES; UnknownPoll);

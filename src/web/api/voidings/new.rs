@@ -1,0 +1,223 @@
+//! Making a voiding, and the dry run of one.
+
+use std::time::Duration;
+
+use actix_web::http::header;
+use actix_web::{HttpResponse, web};
+use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
+use utoipa::ToSchema;
+
+use crate::domain::{ItemId, REASON_LIMIT_CHARACTERS, Reference, VoteFilter, VoterId};
+use crate::ledger::OperatorLedger;
+use crate::votes::Direction;
+use crate::web::access::Admin;
+use crate::web::api::items::moment;
+use crate::web::api::state::AppState;
+use crate::web::api::voidings::{COMMAND, VoidingBody, accepted, example, find};
+use crate::web::describe::{problems, values};
+use crate::web::problem::Problem;
+use crate::web::request::{BodyItem, Field, Form, Json, Takes};
+
+/// How long a dry run looks for votes. Then it says how far it has come.
+const DRY_RUN_LIMIT: Duration = Duration::from_secs(3);
+
+/// The body of a request for a voiding.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(
+    as = NewVoiding,
+    examples(json!({ "voter_id": "bot-7", "reason": "a bot", "dry_run": true }))
+)]
+pub struct NewVoidingBody {
+    /// Only votes of this voter.
+    #[schema(value_type = Option<values::VoterId>)]
+    voter_id: Option<String>,
+    /// Only votes on this item.
+    #[schema(value_type = Option<values::ItemReference>)]
+    item: Option<BodyItem>,
+    /// RFC 3339: only votes that were cast at this time or later, by the database's clock.
+    #[schema(value_type = Option<values::Time>)]
+    from: Option<String>,
+    /// RFC 3339: only votes that were cast before this time.
+    #[schema(value_type = Option<values::Time>)]
+    until: Option<String>,
+    /// Why; it is kept with the voiding.
+    #[schema(value_type = values::Reason)]
+    reason: String,
+    /// Whether only to say what would be voided.
+    dry_run: bool,
+    /// The `next_after` of a dry run that was cut off: another one then goes on there.
+    #[schema(minimum = 0)]
+    after: Option<i64>,
+}
+
+impl Form for NewVoidingBody {
+    const FIELDS: &'static [Field] = &[
+        Field::optional("voter_id", Takes::Text),
+        Field::optional("item", Takes::Reference),
+        Field::optional("from", Takes::Text),
+        Field::optional("until", Takes::Text),
+        Field::required("reason", Takes::Text),
+        Field::required("dry_run", Takes::Boolean),
+        Field::optional("after", Takes::Number),
+    ];
+}
+
+/// What a body asks for. Its item may not be there.
+#[derive(Debug)]
+pub struct WantedVoiding {
+    pub filter: VoteFilter,
+    pub item: Option<Reference<ItemId>>,
+    pub reason: String,
+    pub dry_run: bool,
+    pub after: i64,
+}
+
+impl NewVoidingBody {
+    /// What is asked for, if it may be.
+    pub(in crate::web) fn into_wanted(self) -> Result<WantedVoiding, Problem> {
+        let voter_id = self.voter_id.map(VoterId::parse).transpose();
+        let voter_id = voter_id.map_err(|error| Problem::invalid("voter_id", format!("{error}.")))?;
+        let item = self.item.map(|item| item.into_reference("item")).transpose()?;
+        let from = moment("from", self.from)?;
+        let until = moment("until", self.until)?;
+        if voter_id.is_none() && item.is_none() && from.is_none() && until.is_none() {
+            let detail =
+                "voter_id, item, from or until: one or more is needed, which says what votes are voided.";
+            return Err(Problem::invalid("voter_id", detail));
+        }
+        if let (Some(from), Some(until)) = (from, until)
+            && from >= until
+        {
+            let detail = "until is not after from, so no vote is between them.";
+            return Err(Problem::invalid("until", detail));
+        }
+        let characters = self.reason.chars().count();
+        if !(1..=REASON_LIMIT_CHARACTERS).contains(&characters) || self.reason.contains('\0') {
+            let detail = format!(
+                "reason has {characters} characters; it takes 1 to {REASON_LIMIT_CHARACTERS}, and no NUL."
+            );
+            return Err(Problem::invalid("reason", detail));
+        }
+        let after = match self.after {
+            Some(_) if !self.dry_run => {
+                let detail = "after: only a dry run takes it; a voiding is about all its votes.";
+                return Err(Problem::invalid("after", detail));
+            }
+            Some(after) if after < 0 => {
+                let detail = format!("after is {after}; it takes 0 or more.");
+                return Err(Problem::invalid("after", detail));
+            }
+            after => after.unwrap_or(0),
+        };
+        Ok(WantedVoiding {
+            filter: VoteFilter {
+                voter_id,
+                item_id: None,
+                cast_from: from,
+                cast_until: until,
+                addresses: None,
+            },
+            item,
+            reason: self.reason,
+            dry_run: self.dry_run,
+            after,
+        })
+    }
+}
+
+/// What a voiding would take back now.
+#[derive(Serialize, ToSchema)]
+#[schema(as = DryRun)]
+struct DryRunBody {
+    /// Votes that were found.
+    #[schema(value_type = values::Total)]
+    votes: i64,
+    /// What their values add up to: the counts together would sink by it.
+    #[schema(value_type = values::NetCount)]
+    sum: i64,
+    /// Whether these are all. If not, looking for them took too long.
+    complete: bool,
+    /// The `after` of a dry run that goes on; null: these are all.
+    #[schema(required, value_type = Option<values::Id>)]
+    next_after: Option<i64>,
+}
+
+/// Voids votes, or says which would be.
+///
+/// A dry run changes nothing: it says how many votes would be voided, as far as it comes in three seconds.
+/// Otherwise the voiding is made, and worked off in the background, whether or not the client waits:
+/// `GET /v1/voidings/{id}` says how far it is. Votes that are cast later are left alone. A server works off
+/// one voiding at a time. It takes a server with an operator's login (`TALLY_OPERATOR_DATABASE_URL`).
+#[utoipa::path(
+    post,
+    path = "/v1/voidings",
+    operation_id = "createVoiding",
+    tag = "Operating",
+    request_body(
+        content = NewVoidingBody,
+        example = json!({ "voter_id": "bot-7", "reason": "a bot", "dry_run": true })
+    ),
+    security(("apiKey" = ["admin"]), ()),
+    extensions(("x-open" = json!(["admin"]))),
+    responses(
+        (status = 200, description = "A dry run: what would be voided.", body = DryRunBody,
+            headers(("Cache-Control" = String)),
+            example = json!({ "votes": 3, "sum": 1, "complete": true, "next_after": null })),
+        (status = 202, description = "The voiding, which is under way now.", body = VoidingBody,
+            headers(("Cache-Control" = String), ("Location" = String)),
+            example = json!(example("voiding", true))),
+        CreateProblems,
+    )
+)]
+pub async fn create(
+    by: Admin,
+    state: web::Data<AppState>,
+    body: Json<NewVoidingBody>,
+) -> Result<HttpResponse, Problem> {
+    let wanted = body.0.into_wanted()?;
+    let ledger = state.operator.ledger_of(by.0, COMMAND)?;
+    let mut filter = wanted.filter;
+    if let Some(item) = &wanted.item {
+        let found = ledger.find_item(item).await.map_err(Problem::of_operator)?;
+        filter.item_id = Some(found.ok_or_else(|| Problem::unknown_item(item))?);
+    }
+    if wanted.dry_run {
+        return dry_run(&ledger, &filter, wanted.after).await;
+    }
+    let place = state.voidings.take()?;
+    let until = ledger.last_vote().await.map_err(Problem::of_operator)?;
+    let made = ledger.create_voiding(&filter, &wanted.reason, until).await;
+    let id = made.map_err(Problem::of_operator)?;
+    let voiding = find(&ledger, id).await;
+    // Made it is, whatever became of reading it.
+    place.start(ledger, id, Direction::Void);
+    Ok(accepted(voiding?, &state))
+}
+
+problems!(
+    CreateProblems: WRITES, BODIES, CALLERS, OPERATORS, STORES;
+    BodyTooLarge, UnknownItem, VoidingUnderWay
+);
+
+/// Says what would be voided, for as long as it may take.
+async fn dry_run(ledger: &OperatorLedger, filter: &VoteFilter, after: i64) -> Result<HttpResponse, Problem> {
+    let started = Instant::now();
+    let until = ledger.last_vote().await.map_err(Problem::of_operator)?;
+    let (mut after, mut votes, mut sum) = (after, 0, 0);
+    while after < until.get() && started.elapsed() < DRY_RUN_LIMIT {
+        let next = ledger.votes_to_void(filter, after, until).await;
+        let next = next.map_err(Problem::of_operator)?;
+        (after, votes, sum) = (next.up_to, votes + next.votes, sum + next.net);
+    }
+    let complete = after >= until.get();
+    Ok(HttpResponse::Ok()
+        .insert_header((header::CACHE_CONTROL, "no-store"))
+        .json(DryRunBody {
+            votes,
+            sum,
+            complete,
+            next_after: (!complete).then_some(after),
+        }))
+}

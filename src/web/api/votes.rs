@@ -1,0 +1,478 @@
+//! `/v1/items/{id}/votes`: voting, changing a vote and taking it back.
+
+use actix_web::http::{StatusCode, header};
+use actix_web::{HttpResponse, web};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::domain::{
+    AddressHash, BallotHash, Count, Digest, IdempotencyKey, ItemId, NewVote, StoredVote, Value, VoteId,
+    VoteRequest, VoterId,
+};
+use crate::votes::{Cast, CastError, VoteQueue};
+use crate::web::access::Caller;
+use crate::web::api::state::AppState;
+use crate::web::describe::{examples, problems, values};
+use crate::web::problem::Problem;
+use crate::web::request::{Field, Form, Json, KeyHeader, PathItemReference, PathVoter, Takes};
+
+/// The body of a vote.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = NewVote, examples(json!({ "voter_id": "ada", "value": 1 })))]
+pub struct VoteBody {
+    /// Who votes. A vote without it is anonymous and always counts.
+    #[schema(value_type = Option<values::VoterId>)]
+    voter_id: Option<String>,
+    /// 1 or −1. Without it, 1.
+    #[schema(value_type = Option<values::VoteValue>)]
+    value: Option<i64>,
+    /// The ballot that buys the vote.
+    ballot: Option<String>,
+}
+
+impl Form for VoteBody {
+    const FIELDS: &'static [Field] = &[
+        Field::optional("voter_id", Takes::Text),
+        Field::optional("value", Takes::Number),
+        Field::optional("ballot", Takes::Text),
+    ];
+}
+
+/// The body of a change.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = VoteChange, examples(json!({ "value": -1 })))]
+pub struct ChangeBody {
+    /// 1 or −1.
+    #[schema(value_type = values::VoteValue)]
+    value: i64,
+}
+
+impl Form for ChangeBody {
+    const FIELDS: &'static [Field] = &[Field::required("value", Takes::Number)];
+}
+
+impl ChangeBody {
+    /// What the voter wants to hold.
+    ///
+    /// # Errors
+    /// When it is not allowed.
+    pub fn into_value(self) -> Result<Value, Problem> {
+        Value::parse(self.value).map_err(|error| {
+            let hint = if self.value == 0 {
+                "; DELETE takes a vote back"
+            } else {
+                ""
+            };
+            Problem::invalid("value", format!("{error}{hint}."))
+        })
+    }
+}
+
+/// A vote, and the counts of its item.
+#[derive(Clone, Copy, Serialize, ToSchema)]
+#[schema(as = Vote)]
+pub(super) struct Answer<'a> {
+    /// Null if the voter has never voted on the item, and if the vote is secret.
+    #[schema(required, value_type = Option<values::Id>)]
+    vote_id: Option<VoteId>,
+    #[schema(value_type = values::Id)]
+    item_id: ItemId,
+    /// Null of an anonymous vote.
+    #[schema(required, value_type = Option<values::VoterId>)]
+    voter_id: Option<&'a str>,
+    /// 0 after a retraction.
+    #[schema(value_type = values::HeldValue)]
+    value: i16,
+    /// The vote's number, on an item that numbers its votes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = values::Id)]
+    number: Option<i64>,
+    /// The live count, this vote in it; null while Redis is unavailable.
+    #[schema(required, value_type = Option<values::NetCount>)]
+    vote_count: Option<i64>,
+    #[schema(required, value_type = Option<values::UpOrDownCount>)]
+    up_count: Option<i64>,
+    #[schema(required, value_type = Option<values::UpOrDownCount>)]
+    down_count: Option<i64>,
+    /// True if nothing was stored, since it was so already; otherwise left out.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    repeated: bool,
+}
+
+impl<'a> Answer<'a> {
+    fn new(
+        item_id: ItemId,
+        voter_id: Option<&'a VoterId>,
+        vote: Option<StoredVote>,
+        value: i16,
+        count: Option<Count>,
+    ) -> Self {
+        Self {
+            vote_id: vote.map(|vote| vote.id),
+            item_id,
+            voter_id: voter_id.map(VoterId::as_str),
+            value,
+            number: vote.and_then(|vote| vote.number),
+            vote_count: count.map(|count| count.net),
+            up_count: count.map(Count::ups),
+            down_count: count.map(|count| count.downs),
+            repeated: false,
+        }
+    }
+}
+
+/// The vote that a voter holds.
+#[derive(Serialize, ToSchema)]
+struct HeldVote<'a> {
+    #[schema(value_type = values::Id)]
+    vote_id: VoteId,
+    #[schema(value_type = values::Id)]
+    item_id: ItemId,
+    #[schema(value_type = values::VoterId)]
+    voter_id: &'a str,
+    #[schema(value_type = values::VoteValue)]
+    value: i16,
+    /// The vote's number, on an item that numbers its votes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = values::Id)]
+    number: Option<i64>,
+}
+
+impl VoteBody {
+    /// A body with these fields.
+    pub(super) fn new(voter_id: Option<String>, value: Option<i64>, ballot: Option<String>) -> Self {
+        Self {
+            voter_id,
+            value,
+            ballot,
+        }
+    }
+
+    /// What is known of its ballot, if it has one.
+    pub(super) fn ballot(&self) -> Option<BallotHash> {
+        self.ballot.as_deref().map(BallotHash::of)
+    }
+
+    /// The vote on this item.
+    ///
+    /// # Errors
+    /// When a value is not allowed.
+    pub fn into_vote(self, item_id: ItemId) -> Result<NewVote, Problem> {
+        let voter_id = self
+            .voter_id
+            .map(VoterId::parse)
+            .transpose()
+            .map_err(|error| Problem::invalid("voter_id", format!("{error}.")))?;
+        let value = self
+            .value
+            .map_or(Ok(Value::UP), Value::parse)
+            .map_err(|error| Problem::invalid("value", format!("{error}.")))?;
+        Ok(NewVote {
+            item_id,
+            voter_id,
+            value,
+        })
+    }
+}
+
+/// Casts a vote.
+///
+/// An empty body is an anonymous vote of 1, unless a cookie or a token says who votes. The same voter
+/// again gets the vote that the voter holds, with 200 and `"repeated": true`. With an Idempotency-Key
+/// an anonymous vote, too, is safe to try again. A vote with a ballot takes no other credential.
+#[utoipa::path(
+    post,
+    path = "/v1/items/{id}/votes",
+    operation_id = "castVote",
+    tag = "Votes",
+    params(
+        ("id" = values::ItemReference, Path, example = json!(1)),
+        ("Idempotency-Key" = Option<values::IdempotencyKey>, Header,
+            description = "Under one key a vote is stored once. Not for secret polls."),
+    ),
+    request_body(content = VoteBody, example = json!({ "voter_id": "ada", "value": 1 })),
+    security(("apiKey" = ["vote"]), ("voterToken" = []), ("voterCookie" = []), ()),
+    extensions(("x-open" = json!(["anonymous", "voters"]))),
+    responses(
+        (status = 201, description = "A new vote.", body = Answer, example = json!(examples::vote())),
+        (status = 200, description = "The vote that the voter holds already.", body = Answer,
+            example = json!({
+                "vote_id": 1, "item_id": 1, "voter_id": "ada", "value": 1,
+                "vote_count": 8, "up_count": 9, "down_count": 1, "repeated": true
+            })),
+        CastProblems,
+    )
+)]
+pub async fn cast(
+    caller: Caller,
+    state: web::Data<AppState>,
+    id: PathItemReference,
+    key: KeyHeader,
+    body: Json<VoteBody>,
+) -> Result<HttpResponse, Problem> {
+    let ballot = body.0.ballot();
+    // What is wrong with it is said before an item is made for it.
+    let mut vote = body.0.into_vote(ItemId::FIRST)?;
+    vote.voter_id = state
+        .voter_on(&id.0, &caller, vote.voter_id, ballot.is_some())
+        .await
+        .map_err(Problem::without_vote)?;
+    let item_id = state
+        .item_to_vote_on(&id.0, &caller, vote.voter_id.as_ref(), ballot.is_some())
+        .await
+        .map_err(Problem::without_vote)?;
+    let vote = NewVote { item_id, ..vote };
+    let key = key.0.map(|key| IdempotencyKey {
+        key: key_of(&caller, b"vote", &[&item_id.get().to_be_bytes(), key.as_bytes()]),
+        body: digest(&vote, ballot.as_ref()),
+    });
+    // The batch takes the vote; the answer names its voter.
+    let voter_id = vote.voter_id.clone();
+    let address = state.address_of(&caller);
+    vote_answer(
+        item_id,
+        voter_id.as_ref(),
+        cast_one(&state.votes, vote, ballot, key, address).await?,
+    )
+}
+
+problems!(
+    CastProblems: WRITES, ADDRESSES, BODIES, CALLERS, VOTES;
+    BodyTooLarge, NotYourVote, UnknownItem, Full, NotOpenYet, Closed, TooManyChoices, TooManyChanges,
+    ValueNotTaken, VoterMissing, BallotMissing, BallotNotTaken, BallotNotValid, IdempotencyKeyReused
+);
+
+/// Casts one vote: to be decided, if it has a ballot or a key.
+pub(super) async fn cast_one(
+    votes: &VoteQueue,
+    vote: NewVote,
+    ballot: Option<BallotHash>,
+    key: Option<IdempotencyKey>,
+    address: Option<AddressHash>,
+) -> Result<Cast, CastError> {
+    if ballot.is_none() && key.is_none() {
+        return votes.cast_from(vote, address).await;
+    }
+    let request = VoteRequest::CastOnce { vote, ballot, key };
+    votes.decide_from(request, address).await
+}
+
+/// What is kept of an idempotency key. A voter's own keys are apart from everyone else's: nobody
+/// learns of them, or uses one up.
+pub(super) fn key_of(caller: &Caller, use_: &[u8], parts: &[&[u8]]) -> Digest {
+    let own = caller.own_voter();
+    let parts = [&[use_], parts].concat();
+    match own {
+        Some(voter) => Digest::of(&[&[b"voter", voter.as_str().as_bytes()], parts.as_slice()].concat()),
+        None => Digest::of(&parts),
+    }
+}
+
+/// What an idempotency key goes with: all that is asked.
+pub(super) fn digest(vote: &NewVote, ballot: Option<&BallotHash>) -> Digest {
+    let (voter, is_voter) = match &vote.voter_id {
+        Some(voter) => (voter.as_str().as_bytes(), 1),
+        None => (&[][..], 0),
+    };
+    Digest::of(&[
+        &vote.item_id.get().to_be_bytes(),
+        &[is_voter],
+        voter,
+        &vote.value.get().to_be_bytes(),
+        ballot.map_or(&[], BallotHash::as_bytes),
+    ])
+}
+
+/// Sets what a voter holds on an item.
+///
+/// Sent again, it changes nothing more. In a poll with one choice it moves the vote.
+#[utoipa::path(
+    put,
+    path = "/v1/items/{id}/votes/{voter_id}",
+    operation_id = "setVote",
+    tag = "Votes",
+    params(("id" = values::ItemReference, Path, example = json!(1)), ("voter_id" = values::VoterId, Path, description = "The voter, percent-encoded.", example = json!("ada"))),
+    request_body(content = ChangeBody, example = json!({ "value": -1 })),
+    security(("apiKey" = ["vote"]), ("voterToken" = []), ("voterCookie" = []), ()),
+    extensions(("x-open" = json!(["voters"]))),
+    responses(
+        (status = 201, description = "A new vote, also one that is moved here from another choice.",
+            body = Answer, example = json!(examples::vote())),
+        (status = 200, description = "A changed vote, or the one that the voter holds already.",
+            body = Answer,
+            example = json!({
+                "vote_id": 3, "item_id": 1, "voter_id": "ada", "value": -1,
+                "vote_count": 6, "up_count": 8, "down_count": 2
+            })),
+        ChangeProblems,
+    )
+)]
+pub async fn change(
+    caller: Caller,
+    state: web::Data<AppState>,
+    id: PathItemReference,
+    voter: PathVoter,
+    body: Json<ChangeBody>,
+) -> Result<HttpResponse, Problem> {
+    state
+        .may_act_for_on(&id.0, &caller, &voter.0)
+        .await
+        .map_err(Problem::without_vote)?;
+    let value = body.0.into_value()?;
+    let item = state
+        .item_to_vote_on(&id.0, &caller, Some(&voter.0), false)
+        .await
+        .map_err(Problem::without_vote)?;
+    set(&state, &caller, item, voter.0, Some(value)).await
+}
+
+problems!(
+    ChangeProblems: WRITES, ADDRESSES, BODIES, CALLERS, VOTES;
+    BodyTooLarge, NotYourVote, UnknownItem, Full, NotOpenYet, Closed, TooManyChoices, TooManyChanges,
+    ValueNotTaken, BallotMissing
+);
+
+/// Takes back what a voter holds on an item.
+///
+/// Sent again, it changes nothing more.
+#[utoipa::path(
+    delete,
+    path = "/v1/items/{id}/votes/{voter_id}",
+    operation_id = "takeBackVote",
+    tag = "Votes",
+    params(("id" = values::ItemReference, Path, example = json!(1)), ("voter_id" = values::VoterId, Path, description = "The voter, percent-encoded.", example = json!("ada"))),
+    security(("apiKey" = ["vote"]), ("voterToken" = []), ("voterCookie" = []), ()),
+    extensions(("x-open" = json!(["voters"]))),
+    responses(
+        (status = 200, description = "The voter holds nothing on the item.", body = Answer,
+            example = json!({
+                "vote_id": 4, "item_id": 1, "voter_id": "ada", "value": 0,
+                "vote_count": 7, "up_count": 8, "down_count": 1
+            })),
+        TakeBackProblems,
+    )
+)]
+pub async fn take_back(
+    caller: Caller,
+    state: web::Data<AppState>,
+    id: PathItemReference,
+    voter: PathVoter,
+) -> Result<HttpResponse, Problem> {
+    state
+        .may_act_for_on(&id.0, &caller, &voter.0)
+        .await
+        .map_err(Problem::without_vote)?;
+    let item = state.item(&id.0).await.map_err(Problem::without_vote)?;
+    state.admit(&caller, Some(&voter.0), Some(item)).await?;
+    set(&state, &caller, item, voter.0, None).await
+}
+
+problems!(
+    TakeBackProblems: WRITES, ADDRESSES, CALLERS, VOTES;
+    NotYourVote, UnknownItem, NotOpenYet, Closed, BallotMissing
+);
+
+async fn set(
+    state: &AppState,
+    caller: &Caller,
+    item_id: ItemId,
+    voter_id: VoterId,
+    value: Option<Value>,
+) -> Result<HttpResponse, Problem> {
+    let request = VoteRequest::Set {
+        item_id,
+        voter_id: voter_id.clone(),
+        value,
+    };
+    let cast = state.votes.decide_from(request, state.address_of(caller)).await?;
+    vote_answer(item_id, Some(&voter_id), cast)
+}
+
+/// Shows what a voter holds on an item.
+#[utoipa::path(
+    get,
+    path = "/v1/items/{id}/votes/{voter_id}",
+    operation_id = "showVote",
+    tag = "Votes",
+    params(("id" = values::ItemReference, Path, example = json!(1)), ("voter_id" = values::VoterId, Path, description = "The voter, percent-encoded.", example = json!("ada"))),
+    security(("apiKey" = ["vote"]), ("voterToken" = []), ("voterCookie" = []), ()),
+    extensions(("x-open" = json!(["voters"]))),
+    responses(
+        (status = 200, description = "The vote.", body = HeldVote, headers(("Cache-Control" = String)),
+            example = json!({ "vote_id": 1, "item_id": 1, "voter_id": "ada", "value": 1 })),
+        HeldProblems,
+    )
+)]
+pub async fn held(
+    caller: Caller,
+    state: web::Data<AppState>,
+    id: PathItemReference,
+    voter: PathVoter,
+) -> Result<HttpResponse, Problem> {
+    state.may_act_for_on(&id.0, &caller, &voter.0).await?;
+    let item = state.item(&id.0).await?;
+    let vote = state.ledger.last_vote(item, &voter.0).await?;
+    let Some(vote) = vote.filter(|vote| vote.value != 0) else {
+        return Err(match state.counts.one(item).await? {
+            Some(_) => Problem::no_vote(item),
+            None => Problem::unknown_item(item),
+        });
+    };
+    Ok(HttpResponse::Ok()
+        .insert_header((header::CACHE_CONTROL, "no-store"))
+        .json(HeldVote {
+            vote_id: vote.id,
+            item_id: item,
+            voter_id: voter.0.as_str(),
+            value: vote.value,
+            number: vote.number,
+        }))
+}
+
+problems!(HeldProblems: ADDRESSES, CALLERS, STORES; NotYourVote, UnknownItem, NoVote);
+
+/// The answer to a vote: 201 to a new one, 200 to a repeat, a change and a retraction.
+///
+/// # Errors
+/// When there is no such item, or it does not take the vote.
+pub fn vote_answer(item_id: ItemId, voter_id: Option<&VoterId>, cast: Cast) -> Result<HttpResponse, Problem> {
+    let (status, answer) = answer(item_id, voter_id, cast)?;
+    Ok(HttpResponse::build(status).json(answer))
+}
+
+/// The status and the body of the answer to a vote.
+///
+/// # Errors
+/// As [`vote_answer`].
+pub(super) fn answer(
+    item_id: ItemId,
+    voter_id: Option<&VoterId>,
+    cast: Cast,
+) -> Result<(StatusCode, Answer<'_>), Problem> {
+    let status = match cast {
+        Cast::Accepted { .. } | Cast::Replayed { .. } | Cast::Secret { .. } => StatusCode::CREATED,
+        _ => StatusCode::OK,
+    };
+    let (vote, count, repeated) = match cast {
+        Cast::Secret { value, count } => {
+            let answer = Answer::new(item_id, voter_id, None, value.get(), count);
+            return Ok((status, answer));
+        }
+        Cast::Accepted { vote, count } | Cast::Changed { vote, count } | Cast::TakenBack { vote, count } => {
+            (Some(vote), count, false)
+        }
+        Cast::Repeated { vote, count } | Cast::Replayed { vote, count } => (Some(vote), count, true),
+        Cast::NoVote { count } => (None, count, true),
+        Cast::UnknownItem => return Err(Problem::unknown_item(item_id)),
+        Cast::Refused(refusal) => return Err(Problem::refused(refusal)),
+        Cast::UnknownPoll | Cast::Selected { .. } => return Err(Problem::internal()),
+    };
+    let value = vote.map_or(0, |vote| vote.value);
+    let answer = Answer {
+        repeated,
+        ..Answer::new(item_id, voter_id, vote, value, count)
+    };
+    Ok((status, answer))
+}

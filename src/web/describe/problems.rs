@@ -1,0 +1,130 @@
+//! The answers that are problems: which types an operation can answer with.
+
+use std::collections::BTreeMap;
+
+use actix_web::http::StatusCode;
+use serde_json::json;
+use utoipa::ToSchema;
+use utoipa::openapi::content::ContentBuilder;
+use utoipa::openapi::example::ExampleBuilder;
+use utoipa::openapi::response::ResponseBuilder;
+use utoipa::openapi::schema::Type;
+use utoipa::openapi::{AllOfBuilder, ObjectBuilder, Ref, RefOr, Response, Schema};
+
+use crate::web::describe::headers;
+use crate::web::problem::{Body, Kind, example};
+
+pub(in crate::web) const CONTENT_TYPE: &str = "application/problem+json";
+
+/// Of every operation. A method that a path does not take is answered there too.
+const ANY: &[Kind] = &[Kind::MethodNotAllowed, Kind::TooManyConnections, Kind::Internal];
+/// Of what writes: pages of foreign origins may not.
+pub(in crate::web) const WRITES: &[Kind] = &[Kind::ForeignOrigin];
+/// Of what has an id, a voter or a parameter in its path or query.
+pub(in crate::web) const ADDRESSES: &[Kind] = &[Kind::Malformed, Kind::InvalidValue];
+/// Of what has a body.
+pub(in crate::web) const BODIES: &[Kind] = &[
+    Kind::Malformed,
+    Kind::InvalidValue,
+    Kind::BodyTooSlow,
+    Kind::UnsupportedContentType,
+];
+/// Of what looks at credentials.
+pub(in crate::web) const CALLERS: &[Kind] = &[
+    Kind::Malformed,
+    Kind::CredentialMissing,
+    Kind::CredentialNotValid,
+    Kind::TokenExpired,
+    Kind::NotAllowed,
+];
+/// Of what takes an operator's login in Postgres.
+pub(in crate::web) const OPERATORS: &[Kind] = &[Kind::OperatorLogin];
+/// Of what reads or writes Postgres, and stores no vote.
+pub(in crate::web) const STORES: &[Kind] = &[Kind::Unavailable];
+/// Of what stores votes.
+pub(in crate::web) const VOTES: &[Kind] = &[Kind::Throttled, Kind::VoteNotStored, Kind::VoteUnconfirmed];
+
+/// Declares the problems of an operation: those of some sets, and those of its own.
+macro_rules! problems {
+    ($name:ident $(: $($set:ident),+)? $(; $($kind:ident),+)?) => {
+        /// The problems that the operation answers with.
+        struct $name;
+
+        impl utoipa::IntoResponses for $name {
+            fn responses() -> std::collections::BTreeMap<
+                String,
+                utoipa::openapi::RefOr<utoipa::openapi::Response>,
+            > {
+                $crate::web::describe::problems::responses(&[
+                    $($($crate::web::describe::problems::$set,)+)?
+                    $(&[$($crate::web::problem::Kind::$kind),+],)?
+                ])
+            }
+        }
+    };
+}
+pub(in crate::web) use problems;
+
+/// The answers with problems of these types, and of those that every operation answers with: one for
+/// each status, by its number.
+pub(in crate::web) fn responses(sets: &[&[Kind]]) -> BTreeMap<String, RefOr<Response>> {
+    let is_sent = |kind: &&Kind| ANY.contains(kind) || sets.iter().any(|set| set.contains(kind));
+    // In the order of the table of problem types.
+    let mut by_status: BTreeMap<StatusCode, Vec<Kind>> = BTreeMap::new();
+    for kind in Kind::ALL.iter().filter(is_sent) {
+        by_status.entry(kind.status()).or_default().push(*kind);
+    }
+    let answers = by_status.into_iter();
+    answers
+        .map(|(status, kinds)| (status.as_str().to_owned(), RefOr::T(response(status, &kinds))))
+        .collect()
+}
+
+fn response(status: StatusCode, kinds: &[Kind]) -> Response {
+    let content = ContentBuilder::new().schema(Some(schema(status, kinds)));
+    let content = content.examples_from_iter(kinds.iter().map(|kind| {
+        let example = ExampleBuilder::new()
+            .summary(kind.title())
+            .value(Some(example(*kind)));
+        (kind.slug(), example.build())
+    }));
+    let titles: Vec<&str> = kinds.iter().map(|kind| kind.title()).collect();
+    let names: &[&str] = match status {
+        StatusCode::UNAUTHORIZED => &["WWW-Authenticate"],
+        StatusCode::METHOD_NOT_ALLOWED => &["Allow"],
+        StatusCode::TOO_MANY_REQUESTS if kinds.contains(&Kind::Throttled) => {
+            &["Retry-After", "RateLimit-Policy", "RateLimit"]
+        }
+        StatusCode::TOO_MANY_REQUESTS => &["Retry-After"],
+        StatusCode::SERVICE_UNAVAILABLE => &["Retry-After"],
+        _ => &[],
+    };
+    let mut response = ResponseBuilder::new()
+        .description(format!("{}.", titles.join(", or: ")))
+        .content(CONTENT_TYPE, content.build())
+        .build();
+    let named = names
+        .iter()
+        .filter_map(|name| Some(((*name).to_owned(), headers::reference(name)?)));
+    response.headers = named.collect();
+    response
+}
+
+/// A problem of one of these types.
+fn schema(status: StatusCode, kinds: &[Kind]) -> Schema {
+    let types = ObjectBuilder::new()
+        .schema_type(Type::String)
+        .enum_values(Some(kinds.iter().map(|kind| kind.address())));
+    let status = ObjectBuilder::new()
+        .schema_type(Type::Integer)
+        .enum_values(Some([json!(status.as_u16())]));
+    let narrowed = ObjectBuilder::new()
+        .property("type", types)
+        .required("type")
+        .property("status", status)
+        .required("status");
+    AllOfBuilder::new()
+        .item(Ref::from_schema_name(Body::name()))
+        .item(narrowed)
+        .into()
+}

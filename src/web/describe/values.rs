@@ -1,0 +1,135 @@
+//! The schemas of numbers and texts on the wire. Their limits are the ones that the parsers have.
+//!
+//! JSON Schema counts characters, and Tally's keys and voters are limited in bytes; a schema has the
+//! same number, and so allows a little more than the server.
+
+use serde_json::{Value as Json, json};
+use utoipa::openapi::schema::{KnownFormat, SchemaFormat, SchemaType, Type};
+use utoipa::openapi::{ObjectBuilder, OneOfBuilder, RefOr, Schema};
+use utoipa::{PartialSchema, ToSchema};
+
+use crate::domain;
+use crate::domain::{ItemKey, ItemName};
+use crate::web::problem::Kind;
+use crate::web::request::IDEMPOTENCY_KEY_LIMIT_BYTES;
+
+/// No control characters.
+const PRINTABLE: &str = r"^[^\u0000-\u001f\u007f-\u009f]+$";
+/// The same, and not all of it blank.
+const NOT_BLANK: &str =
+    r"^[^\u0000-\u001f\u007f-\u009f]*[^\s\u0000-\u001f\u007f-\u009f][^\u0000-\u001f\u007f-\u009f]*$";
+/// `key:` and a key.
+const KEY_REFERENCE: &str = r"^key:[^\u0000-\u001f\u007f-\u009f]+$";
+/// How many characters `key:` has.
+const KEY_PREFIX_CHARACTERS: usize = 4;
+
+fn integer(least: i64, greatest: i64) -> ObjectBuilder {
+    ObjectBuilder::new()
+        .schema_type(Type::Integer)
+        .format(Some(SchemaFormat::KnownFormat(KnownFormat::Int64)))
+        .minimum(Some(least))
+        .maximum(Some(greatest))
+}
+
+fn text(limit: usize, pattern: &str) -> ObjectBuilder {
+    ObjectBuilder::new()
+        .schema_type(Type::String)
+        .min_length(Some(1))
+        .max_length(Some(limit))
+        .pattern(Some(pattern))
+}
+
+fn one_of<const N: usize>(kind: Type, values: [Json; N]) -> ObjectBuilder {
+    ObjectBuilder::new()
+        .schema_type(SchemaType::Type(kind))
+        .enum_values(Some(values))
+}
+
+/// What stands for an item or a poll: an id, or `key:` and a key.
+fn reference(what: &str) -> OneOfBuilder {
+    let key = text(KEY_PREFIX_CHARACTERS + ItemKey::LIMIT_BYTES, KEY_REFERENCE);
+    OneOfBuilder::new()
+        .item(integer(1, i64::MAX))
+        .item(key)
+        .description(Some(format!("{what}: its id, or `key:` and your own key.")))
+}
+
+/// One line a value: its name in the description, and its schema.
+macro_rules! values {
+    ($($(#[$doc:meta])* $name:ident = $schema:expr;)+) => {
+        $(
+            $(#[$doc])*
+            pub(in crate::web) struct $name;
+
+            impl PartialSchema for $name {
+                fn schema() -> RefOr<Schema> {
+                    $schema.into()
+                }
+            }
+
+            impl ToSchema for $name {}
+        )+
+    };
+}
+
+values! {
+    /// An id of an item, a poll, a vote or an API key.
+    Id = integer(1, i64::MAX).description(Some("A positive number that Tally gives."));
+    /// What stands for an item in a path or a body.
+    ItemReference = reference("An item");
+    /// What stands for a poll in a path.
+    PollReference = reference("A poll");
+    /// A count of an item.
+    NetCount = integer(i64::MIN, i64::MAX).description(Some("Up-votes less down-votes."));
+    /// Up-votes or down-votes of an item.
+    UpOrDownCount = integer(i64::MIN, i64::MAX).description(Some(
+        "How many. Below 0 for a moment, if a retraction is counted before the vote that it takes back."));
+    /// A number of votes or voters.
+    Total = integer(0, i64::MAX).description(Some("How many."));
+    /// What a vote is.
+    VoteValue = one_of(Type::Integer, [json!(1), json!(-1)]).description(Some("1, an up-vote, or -1, a down-vote."));
+    /// What a voter holds.
+    HeldValue = one_of(Type::Integer, [json!(1), json!(0), json!(-1)])
+        .description(Some("1, an up-vote; -1, a down-vote; 0, none."));
+    /// A name of an item, or the title of a poll.
+    Name = text(ItemName::LIMIT_CHARACTERS, NOT_BLANK)
+        .description(Some("1 to 200 characters, not all of them blank, no control characters."));
+    /// The frontend's own key of an item or a poll.
+    Key = text(ItemKey::LIMIT_BYTES, PRINTABLE)
+        .description(Some("1 to 200 bytes of UTF-8 without control characters. Unique, and never changed."));
+    /// Who votes.
+    VoterId = text(domain::VoterId::LIMIT_BYTES, PRINTABLE)
+        .description(Some("1 to 128 bytes of UTF-8 without control characters."));
+    /// A time.
+    Time = ObjectBuilder::new()
+        .schema_type(Type::String)
+        .format(Some(SchemaFormat::KnownFormat(KnownFormat::DateTime)))
+        .description(Some("A time (RFC 3339), to the microsecond; answers have it in UTC."))
+        .examples([json!("2030-01-31T18:00:00Z")]);
+    /// The header Idempotency-Key.
+    IdempotencyKey = text(IDEMPOTENCY_KEY_LIMIT_BYTES, r"^[!-~]+$")
+        .description(Some("1 to 255 visible ASCII characters."));
+    /// The name of an API key.
+    ApiKeyName = text(domain::API_KEY_NAME_LIMIT_CHARACTERS, PRINTABLE)
+        .description(Some("1 to 100 characters, no control characters."));
+    /// Why votes are voided.
+    Reason = text(domain::REASON_LIMIT_CHARACTERS, r"^[^\u0000]+$").description(Some("1 to 500 characters."));
+    /// A kind of administrative act.
+    ActKind = ObjectBuilder::new()
+        .schema_type(Type::String)
+        .enum_values(Some(domain::ActKind::ALL.iter().map(|kind| kind.name())))
+        .description(Some("What was done."));
+    /// What a top list is ordered by.
+    TopBy = one_of(Type::String, domain::TopBy::ALL.map(|by| json!(by.name())))
+        .description(Some("What items are ordered by, the most first."));
+    /// Over which time a top list is.
+    TopOver = one_of(Type::String, domain::TopOver::ALL.map(|over| json!(over.name())))
+        .description(Some("Over which time."));
+    /// Over which time a history is.
+    HistoryOver = one_of(Type::String, domain::HistoryOver::ALL.map(|over| json!(over.name())))
+        .description(Some("Over which time."));
+    /// The last part of a problem's `type`.
+    ProblemSlug = ObjectBuilder::new()
+        .schema_type(Type::String)
+        .enum_values(Some(Kind::ALL.iter().map(|kind| kind.slug())));
+}

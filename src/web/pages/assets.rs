@@ -1,0 +1,176 @@
+//! What pages load, embedded in the binary: `/assets/{name}`, where the name has a hash of the content. A
+//! browser keeps it for ever, and a new version of Tally has other names.
+//!
+//! While two versions run behind one address, a page of the one may ask the other for what it loads. It
+//! gets what there is under that name, to be asked for again the next time.
+
+use std::sync::LazyLock;
+
+use actix_web::web::Bytes;
+use actix_web::{HttpRequest, HttpResponse};
+use sha2::{Digest as _, Sha256};
+
+use crate::web::problem::Problem;
+use crate::web::transport::kept::{Fresh, Kept};
+
+/// Where all of them are.
+const FOLDER: &str = "/assets/";
+/// Of a hash in a name, in hexadecimal: 40 bits, against one other version at a time.
+const HASH_LENGTH: usize = 10;
+/// A style sheet, a script or a picture loads nothing.
+const POLICY: &str = "default-src 'none'; frame-ancestors 'none'";
+
+const CSS: &str = "text/css; charset=utf-8";
+const SCRIPT: &str = "text/javascript; charset=utf-8";
+
+/// Every asset: its name, what it is, and its parts one after the other. One names only those before it.
+const FILES: [(&str, &str, &[&[u8]]); 9] = [
+    (
+        "page.css",
+        CSS,
+        &[include_bytes!("tokens.css"), include_bytes!("page.css")],
+    ),
+    (
+        "docs.css",
+        CSS,
+        &[
+            include_bytes!("tokens.css"),
+            include_bytes!("../openapi/viewer.css"),
+        ],
+    ),
+    (
+        "ops.css",
+        CSS,
+        &[include_bytes!("tokens.css"), include_bytes!("operator/page.css")],
+    ),
+    ("ops.js", SCRIPT, &[include_bytes!("operator/page.js")]),
+    (
+        "embed.js",
+        SCRIPT,
+        &[
+            include_bytes!("embed/ask.js"),
+            include_bytes!("embed/voter.js"),
+            include_bytes!("embed/watch.js"),
+            include_bytes!("embed/look.js"),
+            include_bytes!("embed/element.js"),
+            include_bytes!("embed/count.js"),
+            include_bytes!("embed/vote.js"),
+            include_bytes!("embed/poll.js"),
+            include_bytes!("embed/history.js"),
+            include_bytes!("embed/define.js"),
+        ],
+    ),
+    ("page.js", SCRIPT, &[include_bytes!("voting/page.js")]),
+    ("embed-page.js", SCRIPT, &[include_bytes!("embed/page.js")]),
+    ("icon.svg", "image/svg+xml", &[include_bytes!("icon.svg")]),
+    ("preview.png", "image/png", &[include_bytes!("preview.png")]),
+];
+
+struct Asset {
+    name: &'static str,
+    /// The name with the hash: `page-0123456789.css`.
+    hashed_name: String,
+    kept: Kept,
+}
+
+static ASSETS: LazyLock<Vec<Asset>> = LazyLock::new(|| {
+    let mut assets: Vec<Asset> = Vec::with_capacity(FILES.len());
+    for (name, content_type, parts) in FILES {
+        let mut body = parts.concat();
+        if let Ok(text) = std::str::from_utf8(&body) {
+            body = with_hashes(text, &assets).into_bytes();
+        }
+        let hash = format!("{:x}", Sha256::digest(&body));
+        let (stem, kind) = name.rsplit_once('.').unwrap_or((name, ""));
+        assets.push(Asset {
+            name,
+            hashed_name: format!("{stem}-{}.{kind}", &hash[..HASH_LENGTH]),
+            kept: Kept::new(content_type, POLICY, Bytes::from(body)),
+        });
+    }
+    assets
+});
+
+/// Makes all of them, before a request waits for it.
+pub(in crate::web) fn prepare() {
+    LazyLock::force(&ASSETS);
+}
+
+/// A text that names assets as `/assets/page.css`, with the addresses at which they are.
+pub(in crate::web) fn addressed(text: &str) -> String {
+    with_hashes(text, &ASSETS)
+}
+
+fn with_hashes(text: &str, assets: &[Asset]) -> String {
+    let mut text = text.to_owned();
+    for asset in assets {
+        let [plain, hashed] = [asset.name, &asset.hashed_name].map(|name| format!("{FOLDER}{name}"));
+        text = text.replace(&plain, &hashed);
+    }
+    text
+}
+
+/// The asset of this name, with any hash.
+pub(in crate::web) fn find(name: &str) -> Option<(&'static Kept, Fresh)> {
+    ASSETS.iter().find_map(|asset| {
+        if asset.hashed_name == name {
+            return Some((&asset.kept, Fresh::ForEver));
+        }
+        let (stem, kind) = asset.name.rsplit_once('.')?;
+        let hash = name.strip_prefix(stem)?.strip_suffix(kind)?;
+        let hash = hash.strip_prefix('-')?.strip_suffix('.')?;
+        let is_hash = hash.len() == HASH_LENGTH && hash.bytes().all(|byte| byte.is_ascii_hexdigit());
+        is_hash.then_some((&asset.kept, Fresh::IfAsked))
+    })
+}
+
+/// The elements' script, for pages of any origin, at an address that stays.
+///
+/// # Errors
+/// 404: it is not there.
+pub(in crate::web) fn elements(request: &HttpRequest) -> Result<HttpResponse, Problem> {
+    let asset = ASSETS.iter().find(|asset| asset.name == "embed.js");
+    let asset = asset.ok_or_else(|| Problem::not_found(request.path()))?;
+    Ok(asset.kept.answer(request, Fresh::IfAsked))
+}
+
+/// `/assets/{name}`.
+///
+/// # Errors
+/// 404: there is none of this name.
+pub(in crate::web) async fn show(request: HttpRequest) -> Result<HttpResponse, Problem> {
+    let found = find(request.match_info().query("name"));
+    let (kept, fresh) = found.ok_or_else(|| Problem::not_found(request.path()))?;
+    Ok(kept.answer(&request, fresh))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_names_an_asset_names_its_hash() {
+        let page = ASSETS
+            .iter()
+            .find(|asset| asset.name == "page.css")
+            .expect("it is there");
+        let text = addressed("<link href=\"/assets/page.css\">");
+        assert_eq!(text, format!("<link href=\"/assets/{}\">", page.hashed_name));
+        for asset in ASSETS.iter() {
+            assert!(!asset.hashed_name.contains(asset.name), "{}", asset.hashed_name);
+        }
+    }
+
+    #[test]
+    fn every_asset_is_found_by_its_name_for_ever_and_by_another_versions_for_now() {
+        for asset in ASSETS.iter() {
+            let fresh = |name: &str| find(name).map(|(_, fresh)| matches!(fresh, Fresh::ForEver));
+            assert_eq!(fresh(&asset.hashed_name), Some(true));
+            let (stem, kind) = asset.name.rsplit_once('.').expect("a kind");
+            assert_eq!(fresh(&format!("{stem}-0123456789.{kind}")), Some(false));
+            assert_eq!(fresh(asset.name), None);
+            assert_eq!(fresh(&format!("{stem}-012345678.{kind}")), None);
+            assert_eq!(fresh(&format!("{stem}-01234567zz.{kind}")), None);
+        }
+    }
+}

@@ -1,0 +1,376 @@
+//! The pages to vote on: all polls and items, one poll, one item. They are readable without script: the
+//! counts are in them as of when they were asked for.
+
+mod markup;
+
+use std::str::FromStr;
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use actix_web::http::header;
+use actix_web::http::uri::Authority;
+use actix_web::web::Bytes;
+use actix_web::{HttpRequest, HttpResponse, web};
+use tokio::time::timeout;
+
+use crate::domain::{ItemName, Reference};
+use crate::ledger::LedgerError;
+use crate::web::api::conditional;
+use crate::web::api::conditional::TagHeader;
+use crate::web::api::lists;
+use crate::web::api::lists::{ListPage, PAGE_DEFAULT_ITEMS};
+use crate::web::api::poll_lists;
+use crate::web::api::poll_lists::{PAGE_DEFAULT_POLLS, PollPage};
+use crate::web::api::state::AppState;
+use crate::web::api::{items, polls};
+use crate::web::describe::pages::{NothingThere, Page, WithoutCounts};
+use crate::web::describe::problems;
+use crate::web::pages::HTML;
+use crate::web::pages::assets;
+use crate::web::pages::html::{Escaped, fill};
+use crate::web::pages::voting::markup::{ItemRow, PollCard, Section, Single, Summary};
+use crate::web::problem::Problem;
+use crate::web::request::reference;
+use crate::web::transport::gzip;
+use crate::web::transport::kept::{Fresh, Head};
+
+/// How long a page waits for the counts in it. Without them it says so, and its script asks for it again.
+const READ_LIMIT: Duration = Duration::from_secs(1);
+/// When to ask again for a page that has no counts.
+const RETRY_AFTER_SECONDS: &str = "5";
+/// What a page says that has no counts. Its script asks for the page again.
+const UNAVAILABLE: &str =
+    "<p class=\"note\">The counts cannot be shown right now. Try again in a moment.</p>";
+
+/// The page loads nothing from any other server. Its one form is the search.
+const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self'; \
+     form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
+
+static TEMPLATE: LazyLock<String> = LazyLock::new(|| assets::addressed(include_str!("page.html")));
+
+/// How much of what was asked for is in a page.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Has {
+    All,
+    /// There is none.
+    Nothing,
+    /// Postgres did not answer in time.
+    Unknown,
+}
+
+impl Has {
+    /// What the page's script calls it.
+    fn name(self) -> &'static str {
+        match self {
+            Self::All => "all",
+            Self::Nothing => "nothing",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+/// What stands in the page before its script runs.
+struct Shown<'a> {
+    has: Has,
+    view: &'static str,
+    title: &'a str,
+    lead: &'a str,
+    description: &'a str,
+    search: &'a str,
+    /// HTML.
+    content: String,
+}
+
+fn page(request: &HttpRequest, state: &AppState, shown: &Shown<'_>) -> HttpResponse {
+    // Previews take no relative address. Who ends TLS in front of the server says so by TALLY_HSTS.
+    let scheme = match state.access.hsts {
+        Some(_) => "https",
+        None => "http",
+    };
+    let host = request
+        .headers()
+        .get(header::HOST)
+        .and_then(|host| host.to_str().ok());
+    // A relative address is better than one that names no host.
+    let host = host.and_then(|host| host.parse::<Authority>().ok());
+    let host = host.filter(|host| !host.host().is_empty() && !host.as_str().contains('@'));
+    let origin = host.map(|host| format!("{scheme}://{host}")).unwrap_or_default();
+    let escaped = |text: &str| Escaped(text).to_string();
+    let body = fill(&TEMPLATE, |name| match name {
+        "origin" => escaped(&origin),
+        "view" => escaped(shown.view),
+        "has" => escaped(shown.has.name()),
+        "lead" => escaped(shown.lead),
+        "description" => escaped(shown.description),
+        "title" => escaped(shown.title),
+        "search" => escaped(shown.search),
+        "content" => shown.content.clone(),
+        _ => String::new(),
+    });
+    let head = Head {
+        content_type: HTML,
+        policy: CONTENT_SECURITY_POLICY,
+        tag: conditional::tag_of(body.as_bytes()),
+    };
+    let mut response = match shown.has {
+        Has::All if conditional::has(request, &head.tag) => HttpResponse::NotModified(),
+        Has::All => HttpResponse::Ok(),
+        Has::Nothing => HttpResponse::NotFound(),
+        Has::Unknown => HttpResponse::ServiceUnavailable(),
+    };
+    if shown.has == Has::Unknown {
+        response.insert_header((header::RETRY_AFTER, RETRY_AFTER_SECONDS));
+    }
+    let body = Bytes::from(body);
+    let compressed = || gzip::compress(&body, gzip::Effort::Least);
+    head.finish(request, response, Fresh::IfAsked, body.clone(), compressed)
+}
+
+/// What the address of the first page asks for. What else it has is of others, and what cannot be read is not asked.
+#[derive(Default)]
+struct Asked {
+    search: String,
+    /// Only items with ids above this one, and no polls.
+    after: Option<i64>,
+    /// Only polls with ids below this one, and no items.
+    before: Option<i64>,
+}
+
+impl Asked {
+    fn of(query: &str) -> Self {
+        let mut asked = Self::default();
+        let pairs = web::Query::<Vec<(String, String)>>::from_query(query);
+        for (name, value) in pairs.map(web::Query::into_inner).unwrap_or_default() {
+            match name.as_str() {
+                // As long as a name may be; no text in Postgres holds a NUL.
+                "search" => {
+                    let text = value.replace('\0', " ");
+                    asked.search = text.trim().chars().take(ItemName::LIMIT_CHARACTERS).collect();
+                }
+                "after" => asked.after = value.parse().ok(),
+                "before" => asked.before = value.parse().ok(),
+                _ => {}
+            }
+        }
+        asked
+    }
+}
+
+/// Shows the page to vote on.
+///
+/// In a browser: polls and items, their counts as they change, and a search.
+#[utoipa::path(
+    get,
+    path = "/",
+    operation_id = "showPage",
+    tag = "Pages",
+    params(
+        ("search" = Option<String>, Query, description = "Only what has these words in its name."),
+        ("after" = Option<String>, Query, description = "Only items with ids above this one, and no polls. What is no number is not looked at."),
+        ("before" = Option<String>, Query, description = "Only polls with ids below this one, and no items. As `after`."),
+        TagHeader,
+    ),
+    responses(
+        Page,
+        WithoutCounts,
+        PageProblems,
+    )
+)]
+pub async fn home(request: HttpRequest, state: web::Data<AppState>) -> HttpResponse {
+    let asked = Asked::of(request.query_string());
+    let (has, content) = match timeout(READ_LIMIT, found(&state, &asked)).await {
+        Ok(Ok(content)) => (Has::All, content),
+        Ok(Err(error)) => {
+            tracing::error!(%error, "the ledger did not answer a page");
+            (Has::Unknown, UNAVAILABLE.to_owned())
+        }
+        Err(_) => (Has::Unknown, UNAVAILABLE.to_owned()),
+    };
+    let lead = "Vote, change your mind, take it back. The counts are exact, and move as votes come.";
+    let shown = Shown {
+        has,
+        view: "home",
+        title: "Every vote counts once",
+        lead,
+        description: lead,
+        search: &asked.search,
+        content,
+    };
+    page(&request, &state, &shown)
+}
+
+problems!(PageProblems);
+
+/// The polls and the items, as HTML.
+async fn found(state: &AppState, asked: &Asked) -> Result<String, LedgerError> {
+    let words = Some(asked.search.as_str()).filter(|words| !words.is_empty());
+    let polls = async {
+        if asked.after.is_some() {
+            return Ok(None);
+        }
+        let page = PollPage {
+            before: asked.before.unwrap_or(i64::MAX),
+            limit: PAGE_DEFAULT_POLLS,
+            search: words.map(str::to_owned),
+        };
+        poll_lists::read(state, &page).await.map(Some)
+    };
+    let items = async {
+        if asked.before.is_some() {
+            return Ok(None);
+        }
+        let page = ListPage {
+            after: asked.after.unwrap_or(0),
+            limit: PAGE_DEFAULT_ITEMS,
+            name: None,
+            search: words.map(str::to_owned),
+            without_choices: true,
+        };
+        lists::read(state, &page).await.map(Some)
+    };
+    let (polls, items) = tokio::try_join!(polls, items)?;
+    let (found_polls, _, next_before) = polls.unwrap_or_default();
+    let (found_items, next_after) = items.unwrap_or_default();
+    let rows = found_items
+        .iter()
+        .map(|read| ItemRow(items::body(&read.item, read.count(), read.is_current)));
+    let polls = Section {
+        heading: "Polls",
+        cards: found_polls
+            .iter()
+            .map(|poll| PollCard(polls::body(poll)))
+            .collect(),
+        next: next_before.map(|id| ("before", id.get())),
+        search: words,
+    };
+    let items = Section {
+        heading: "Items",
+        cards: rows.collect(),
+        next: next_after.map(|id| ("after", id.get())),
+        search: words,
+    };
+    if polls.cards.is_empty() && items.cards.is_empty() {
+        let none = match words {
+            _ if asked.after.is_some() || asked.before.is_some() => "There are no more.".to_owned(),
+            Some(words) => format!("Nothing has “{}” in its name.", Escaped(words)),
+            None => "There is nothing to vote on yet.".to_owned(),
+        };
+        return Ok(format!("<p class=\"note\">{none}</p>"));
+    }
+    Ok(format!("{polls}{items}"))
+}
+
+/// Shows the page of one item.
+///
+/// In a browser: its counts as they change, how they moved in the last day, and an address to share. A page that says
+/// so stands where there is no such item.
+#[utoipa::path(
+    get,
+    path = "/items/{id}",
+    operation_id = "showItemPage",
+    tag = "Pages",
+    params(
+        ("id" = String, Path, description = "An id, or `key:` and a key; the page is there whatever stands here.", example = json!("1")),
+        TagHeader,
+    ),
+    responses(
+        Page,
+        NothingThere,
+        WithoutCounts,
+        ItemPageProblems,
+    )
+)]
+pub async fn item(request: HttpRequest, state: web::Data<AppState>) -> HttpResponse {
+    let found = async {
+        let id = state.item(&reference_in(&request)?).await?;
+        let read = state.counts.one(id).await?;
+        read.ok_or_else(|| Problem::unknown_item(id))
+    };
+    let (has, found) = outcome(timeout(READ_LIMIT, found).await.ok());
+    let read = found
+        .as_ref()
+        .map(|read| items::body(&read.item, read.count(), read.is_current));
+    let shown = Shown {
+        has,
+        view: "item",
+        title: found.as_ref().map_or("An item", |read| &read.item.name),
+        lead: "",
+        description: "Vote, and see the count move.",
+        search: "",
+        content: match read {
+            Some(item) => Single::Item(item).to_string(),
+            None => instead(has, "There is no such item."),
+        },
+    };
+    page(&request, &state, &shown)
+}
+
+problems!(ItemPageProblems);
+
+/// Shows the page of one poll.
+///
+/// As the page of one item.
+#[utoipa::path(
+    get,
+    path = "/polls/{id}",
+    operation_id = "showPollPage",
+    tag = "Pages",
+    params(
+        ("id" = String, Path, description = "An id, or `key:` and a key; the page is there whatever stands here.", example = json!("1")),
+        TagHeader,
+    ),
+    responses(
+        Page,
+        NothingThere,
+        WithoutCounts,
+        PollPageProblems,
+    )
+)]
+pub async fn poll(request: HttpRequest, state: web::Data<AppState>) -> HttpResponse {
+    let found = async {
+        let id = state.poll(&reference_in(&request)?).await?;
+        let read = state.counts.poll(id).await?;
+        read.ok_or_else(|| Problem::unknown_poll(id))
+    };
+    let (has, found) = outcome(timeout(READ_LIMIT, found).await.ok());
+    let read = found.as_ref().map(|(poll, _)| polls::body(poll));
+    let description = read.as_ref().map(|poll| Summary(poll).to_string());
+    let shown = Shown {
+        has,
+        view: "poll",
+        title: found.as_ref().map_or("A poll", |(poll, _)| &poll.poll.title),
+        lead: "",
+        description: description
+            .as_deref()
+            .unwrap_or("Vote, and see the results move."),
+        search: "",
+        content: match read {
+            Some(poll) => Single::Poll(poll).to_string(),
+            None => instead(has, "There is no such poll."),
+        },
+    };
+    page(&request, &state, &shown)
+}
+
+problems!(PollPageProblems);
+
+/// What stands for the item or the poll in the path: its second part, as it was sent.
+fn reference_in<Id: FromStr>(request: &HttpRequest) -> Result<Reference<Id>, Problem> {
+    reference::path_reference(request.uri().path().split('/').nth(2).unwrap_or_default())
+}
+
+/// What was found in time, and how much that is.
+fn outcome<T>(found: Option<Result<T, Problem>>) -> (Has, Option<T>) {
+    match found {
+        Some(Ok(found)) => (Has::All, Some(found)),
+        Some(Err(problem)) if problem.kind().status().is_client_error() => (Has::Nothing, None),
+        Some(Err(_)) | None => (Has::Unknown, None),
+    }
+}
+
+fn instead(has: Has, nothing: &str) -> String {
+    match has {
+        Has::Nothing => format!("<p class=\"note\">{nothing}</p>"),
+        Has::All | Has::Unknown => UNAVAILABLE.to_owned(),
+    }
+}

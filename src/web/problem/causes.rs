@@ -1,0 +1,228 @@
+//! Which problem an error of the votes, the counts or the ledger is to a client.
+
+use crate::admission::Refused;
+use crate::counts::ReadError;
+use crate::domain::{EditRefusal, PollId, Refusal};
+use crate::ledger::LedgerError;
+use crate::votes::CastError;
+use crate::web::problem::{Kind, Problem, Stored};
+
+impl From<Refused> for Problem {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::Throttled { throttle, left } => Self::throttled(throttle, left),
+            Refused::Busy => CastError::QueueFull.into(),
+        }
+    }
+}
+
+impl Problem {
+    /// A vote that its item does not take. Nothing is stored.
+    pub fn refused(refusal: Refusal) -> Self {
+        let (kind, detail) = match refusal {
+            Refusal::Full => (
+                Kind::Full,
+                "The item has as many votes as it takes; it takes another one when one is taken back.",
+            ),
+            Refusal::NotOpenYet => (Kind::NotOpenYet, "Votes are taken from opens_at on."),
+            Refusal::Closed => (
+                Kind::Closed,
+                "Votes were taken until closes_at, and none after it.",
+            ),
+            Refusal::TooManyChoices => (
+                Kind::TooManyChoices,
+                "The voter would hold more choices than the poll's max_choices; take one back first.",
+            ),
+            Refusal::TooManyChanges => (
+                Kind::TooManyChanges,
+                "The voter has changed this vote as often as a vote may be changed; it can still be taken back.",
+            ),
+            Refusal::BallotNotValid => (
+                Kind::BallotNotValid,
+                "The ballot is unknown, spent or expired, or of another item or poll; another vote takes another one.",
+            ),
+            Refusal::NoBallot => {
+                let detail = "ballot is missing; this takes votes with a ballot, by POST, which are not changed or \
+                              taken back.";
+                return Self::new(Kind::BallotMissing, detail).on_field("ballot");
+            }
+            Refusal::BallotUnwanted => return Self::takes_no_ballots(),
+            Refusal::VoterUnwanted => {
+                return Self::invalid("voter_id", "voter_id is given; a vote with a ballot takes none.");
+            }
+            Refusal::KeyReused => {
+                let detail =
+                    "Idempotency-Key was used with another body; each request takes a key of its own.";
+                return Self::new(Kind::IdempotencyKeyReused, detail).on_field("Idempotency-Key");
+            }
+            Refusal::KeyUnwanted => {
+                let detail = "Idempotency-Key is given; a secret vote takes none, since it would be kept beside the \
+                              vote.";
+                return Self::invalid("Idempotency-Key", detail);
+            }
+            Refusal::NoDownVotes => {
+                let detail = "value is -1; this item takes 1.";
+                return Self::new(Kind::ValueNotTaken, detail).on_field("value");
+            }
+            Refusal::NoVoter => {
+                let detail = "voter_id is missing; a poll takes votes of voters only.";
+                return Self::new(Kind::VoterMissing, detail).on_field("voter_id");
+            }
+            Refusal::NotInPoll => {
+                let detail =
+                    "items has one that is no choice of this poll; it takes item_ids of the poll's choices.";
+                return Self::new(Kind::NotInPoll, detail).on_field("items");
+            }
+        };
+        Self::new(kind, detail)
+    }
+
+    /// A ballot for what takes votes without one.
+    pub fn takes_no_ballots() -> Self {
+        let detail =
+            "ballot: this takes votes without ballots; by_ballot is set when an item or a poll is made.";
+        Self::new(Kind::BallotNotTaken, detail).on_field("ballot")
+    }
+
+    /// Ballots for a choice: they are made for its poll.
+    pub fn choice_has_no_ballots(poll: PollId) -> Self {
+        let detail = format!(
+            "The item is a choice of poll {poll}, which takes the ballots; POST /v1/polls/{poll}/ballots makes them."
+        );
+        Self::new(Kind::BallotNotTaken, detail).on_field("ballot")
+    }
+
+    /// A key that another item or poll has.
+    pub fn key_taken(detail: impl Into<String>) -> Self {
+        Self::new(Kind::KeyTaken, detail).on_field("key")
+    }
+
+    /// An edit of what never changes, and why it does not.
+    pub fn never_changes(field: &'static str, why: &str) -> Self {
+        Self::new(Kind::NeverChanges, format!("{field} never changes: {why}.")).on_field(field)
+    }
+
+    /// An edit that is refused. Nothing of it is stored. `times` is the field that was to set a time.
+    pub fn not_edited(refusal: EditRefusal, times: &'static str, id: impl std::fmt::Display) -> Self {
+        match refusal {
+            EditRefusal::UnknownItem => Self::unknown_item(id),
+            EditRefusal::UnknownPoll => Self::unknown_poll(id),
+            EditRefusal::Closed => Self::new(
+                Kind::Closed,
+                "It has closed, and its counts are final; what has closed stays closed.",
+            ),
+            EditRefusal::Order => Self::invalid(times, "closes_at would not be after opens_at."),
+            EditRefusal::Plain => Self::never_changes(
+                times,
+                "the item was made without a rule, and servers remember that its votes need no decision; make \
+                 one with opens_at or closes_at",
+            ),
+            EditRefusal::Choice => Self::never_changes(
+                times,
+                "the item is a choice, and its poll has the times; edit the poll",
+            ),
+            EditRefusal::HiddenResults => Self::invalid(
+                "closes_at",
+                "closes_at is null; a poll that hides its results until it closes takes a time.",
+            ),
+        }
+    }
+}
+
+/// Logs the cause: nobody has before.
+impl From<LedgerError> for Problem {
+    fn from(error: LedgerError) -> Self {
+        if matches!(error, LedgerError::OlderServers) {
+            let detail = "Servers of a version without rules are connected: stop them, and try again.";
+            return Self::new(Kind::OlderServers, detail);
+        }
+        tracing::error!(%error, "the ledger did not answer a request");
+        Self::unavailable("The database does not answer at the moment; try again.")
+    }
+}
+
+/// The batch writer has logged the cause, once for the batch.
+impl From<CastError> for Problem {
+    fn from(error: CastError) -> Self {
+        let (stored, detail) = match error {
+            CastError::QueueFull => (
+                Stored::No,
+                "Too many votes are waiting. The vote is not stored; try again.",
+            ),
+            CastError::Closing => (
+                Stored::No,
+                "The server is shutting down. The vote is not stored; try again.",
+            ),
+            CastError::NotStored => (
+                Stored::No,
+                "The database did not take the vote. The vote is not stored; try again.",
+            ),
+            CastError::Busy => (
+                Stored::No,
+                "Other requests of this voter came first all the time. The vote is not stored; try again.",
+            ),
+            CastError::UnresolvedRepeat => (
+                Stored::No,
+                "This voter has voted on this item before, so this vote is not stored. The database \
+                 did not say which vote it repeats; try again.",
+            ),
+            CastError::Unconfirmed => (
+                Stored::Unknown,
+                "The database did not confirm the vote, which may be stored or not. With a voter_id it \
+                 is safe to try again: the vote counts once. Without one, the vote may count twice.",
+            ),
+        };
+        let kind = match stored {
+            Stored::No => Kind::VoteNotStored,
+            Stored::Unknown => Kind::VoteUnconfirmed,
+        };
+        Self::new(kind, detail).of_vote(stored)
+    }
+}
+
+/// The reader's task has logged the cause, once for the batch.
+impl From<ReadError> for Problem {
+    fn from(error: ReadError) -> Self {
+        Self::unavailable(match error {
+            ReadError::QueueFull => "Too many reads are waiting; try again.",
+            ReadError::LedgerUnavailable => "The database does not answer at the moment; try again.",
+            ReadError::Closing => "The server is shutting down; try again.",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use actix_web::ResponseError;
+    use actix_web::http::StatusCode;
+    use actix_web::http::header::{self, HeaderValue};
+
+    use super::*;
+
+    #[test]
+    fn every_refusal_of_a_vote_says_whether_the_vote_is_stored() {
+        for (error, kind, stored) in [
+            (CastError::QueueFull, Kind::VoteNotStored, "no"),
+            (CastError::Closing, Kind::VoteNotStored, "no"),
+            (CastError::NotStored, Kind::VoteNotStored, "no"),
+            (CastError::Busy, Kind::VoteNotStored, "no"),
+            (CastError::UnresolvedRepeat, Kind::VoteNotStored, "no"),
+            (CastError::Unconfirmed, Kind::VoteUnconfirmed, "unknown"),
+        ] {
+            let problem = Problem::from(error);
+            let response = problem.error_response();
+            assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE, "{error}");
+            assert_eq!(
+                response.headers().get(header::RETRY_AFTER),
+                Some(&HeaderValue::from_static("1")),
+                "{error}"
+            );
+            let body: serde_json::Value = serde_json::from_str(&problem.body()).expect("JSON");
+            assert_eq!(
+                (&body["type"], &body["title"], &body["stored"]),
+                (&kind.address().into(), &kind.title().into(), &stored.into()),
+                "{error}"
+            );
+        }
+    }
+}

@@ -1,0 +1,392 @@
+//! Errors as `application/problem+json` (RFC 9457).
+//!
+//! - `kinds`: the table of problem types.
+//! - `causes`: which problem an error of other modules is.
+//! - `document`: docs/problems.md, which says what each means.
+
+mod causes;
+mod document;
+mod kinds;
+
+use actix_web::http::StatusCode;
+use std::time::Duration;
+
+use actix_web::http::header::{self, HeaderName, HeaderValue};
+use actix_web::{HttpResponse, ResponseError};
+use serde::Serialize;
+use utoipa::openapi::schema::Type;
+use utoipa::openapi::{ObjectBuilder, RefOr, Schema};
+use utoipa::{PartialSchema, ToSchema};
+
+use crate::domain::{Scope, Throttle, ThrottledBy};
+use crate::web::limits::{RETRY_AFTER_SECONDS, UNCREDENTIALED_LIMIT_BALLOTS};
+pub(in crate::web) use crate::web::problem::document::{DOCUMENT, example, meaning, sections};
+pub use crate::web::problem::kinds::Kind;
+
+static RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
+static RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+
+/// Whether a vote that got no acknowledgement is stored. It tells an anonymous voter whether
+/// it is safe to try again. A 4xx answer does not say it: such a vote is never stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Stored {
+    /// It is not stored and will not be: after another try it counts once.
+    No,
+    /// It may be stored: after another try without a `voter_id` it may count twice.
+    Unknown,
+}
+
+/// A problem as a client sees it: what is wrong, and what would be right. The cause of a
+/// 5xx is logged and never shown to a client.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {detail}", kind.title())]
+pub struct Problem {
+    kind: Kind,
+    detail: String,
+    /// The part of the request that is wrong.
+    field: Option<String>,
+    /// Of a vote that got no acknowledgement.
+    stored: Option<Stored>,
+    allow: Option<&'static str>,
+    throttled: Option<Throttled>,
+}
+
+/// A throttle that is full, for the fields of draft-ietf-httpapi-ratelimit-headers-10.
+#[derive(Clone, Copy, Debug)]
+struct Throttled {
+    throttle: Throttle,
+    /// When its window ends, rounded up: whoever comes then is not too early.
+    retry_after_seconds: u64,
+}
+
+/// What is wrong with a request, and what would be right (RFC 9457).
+#[derive(Serialize, ToSchema)]
+#[schema(as = Problem)]
+pub struct Body<'a> {
+    /// The problem type: the address of what explains it, on the server that answers.
+    #[schema(value_type = ProblemType)]
+    r#type: &'static str,
+    /// The same in each answer of a type.
+    title: &'static str,
+    /// The status of the answer.
+    #[schema(minimum = 400, maximum = 599)]
+    status: u16,
+    /// What is wrong this time, and what would be right. Its words may change.
+    detail: &'a str,
+    /// The part of the request that is wrong: a field, a parameter or a header; `body`, `query`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    field: Option<&'a str>,
+    /// Of a vote that got 503: whether it is stored.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Stored)]
+    stored: Option<Stored>,
+    /// After how many seconds another try makes sense.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, minimum = 1)]
+    retry_after_seconds: Option<u64>,
+}
+
+/// The `type` of a problem, for its schema.
+pub(in crate::web) struct ProblemType;
+
+impl PartialSchema for ProblemType {
+    fn schema() -> RefOr<Schema> {
+        ObjectBuilder::new()
+            .schema_type(Type::String)
+            .enum_values(Some(Kind::ALL.iter().map(|kind| kind.address())))
+            .description(Some("The address of what explains a problem type."))
+            .into()
+    }
+}
+
+impl ToSchema for ProblemType {}
+
+impl Problem {
+    /// A problem of this type. `detail` says what would be right.
+    pub(in crate::web) fn new(kind: Kind, detail: impl Into<String>) -> Self {
+        Self {
+            kind,
+            detail: detail.into(),
+            field: None,
+            stored: None,
+            allow: None,
+            throttled: None,
+        }
+    }
+
+    /// Its type.
+    pub(in crate::web) fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// Names the part of the request that is wrong.
+    pub(in crate::web) fn on_field(self, field: impl Into<String>) -> Self {
+        Self {
+            field: Some(field.into()),
+            ..self
+        }
+    }
+
+    /// Says whether the request's vote is stored.
+    fn of_vote(self, stored: Stored) -> Self {
+        Self {
+            stored: Some(stored),
+            ..self
+        }
+    }
+
+    /// The request does not have the form that the resource takes.
+    pub fn malformed(field: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self::new(Kind::Malformed, detail).on_field(field)
+    }
+
+    /// The form is right, but a value is not.
+    pub fn invalid(field: &'static str, detail: impl Into<String>) -> Self {
+        Self::new(Kind::InvalidValue, detail).on_field(field)
+    }
+
+    pub fn unknown_item(id: impl std::fmt::Display) -> Self {
+        let detail = format!("There is no item {id}; GET /v1/items lists those that there are.");
+        Self::new(Kind::UnknownItem, detail)
+    }
+
+    pub fn unknown_poll(id: impl std::fmt::Display) -> Self {
+        let detail = format!("There is no poll {id}; the answer to POST /v1/polls has a poll's id.");
+        Self::new(Kind::UnknownPoll, detail)
+    }
+
+    pub fn unknown_vote(id: impl std::fmt::Display) -> Self {
+        let detail =
+            format!("There is no receipt of a vote {id}; the answer to a vote has the vote_id of a receipt.");
+        Self::new(Kind::UnknownVote, detail)
+    }
+
+    pub fn no_vote(item: impl std::fmt::Display) -> Self {
+        let detail = format!("This voter holds no vote on item {item}; PUT or POST casts one.");
+        Self::new(Kind::NoVote, detail)
+    }
+
+    /// The request has no voter's own credential.
+    pub fn no_voter() -> Self {
+        let detail = "This request has no voter's cookie or token; POST /v1/voter gives a cookie.";
+        Self::new(Kind::NoVoter, detail)
+    }
+
+    pub fn unknown_api_key(id: impl std::fmt::Display) -> Self {
+        let detail = format!("There is no API key {id}; GET /v1/api-keys lists those that there are.");
+        Self::new(Kind::UnknownApiKey, detail)
+    }
+
+    /// A key that cannot be rotated.
+    pub fn no_valid_api_key(id: impl std::fmt::Display) -> Self {
+        let detail = format!("There is no valid API key {id}; GET /v1/api-keys says which are.");
+        Self::new(Kind::UnknownApiKey, detail)
+    }
+
+    /// There is no credential, and not everyone may do this.
+    pub fn credential_missing(scope: Scope) -> Self {
+        let detail = format!("This takes an API key with the scope {scope}: Authorization: Bearer tally_….");
+        Self::new(Kind::CredentialMissing, detail)
+    }
+
+    /// More ballots in one batch than who has no credential may send.
+    pub fn too_many_ballots() -> Self {
+        let detail = format!(
+            "Without an API key with the scope vote, one request takes {UNCREDENTIALED_LIMIT_BALLOTS} ballots; send the others in further ones."
+        );
+        Self::new(Kind::CredentialMissing, detail).on_field("ballot")
+    }
+
+    /// It is no credential that Tally knows. It does not say why: that would help who guesses.
+    pub fn credential_not_valid() -> Self {
+        let detail = "Authorization: it is no valid API key or token: unknown, expired, revoked, or not for this server; it takes Bearer and one that is.";
+        Self::new(Kind::CredentialNotValid, detail).on_field("Authorization")
+    }
+
+    /// The cookie is not one that this server believes.
+    pub fn cookie_not_valid() -> Self {
+        let detail = "Cookie: __Host-voter is not valid, or is there twice; POST /v1/voter without it gives a new one.";
+        Self::new(Kind::CredentialNotValid, detail).on_field("Cookie")
+    }
+
+    /// The token was right in all else.
+    pub fn token_expired() -> Self {
+        let detail = "Authorization: the token has expired; ask its issuer for a new one.";
+        Self::new(Kind::TokenExpired, detail).on_field("Authorization")
+    }
+
+    /// A voter's own credential, and another voter's vote.
+    pub fn not_your_vote() -> Self {
+        let detail =
+            "voter_id: the credential is another voter's; leave voter_id out, or give the credential's own.";
+        Self::new(Kind::NotYourVote, detail).on_field("voter_id")
+    }
+
+    /// The credential is valid, and does not allow this.
+    pub fn not_allowed(scope: Scope) -> Self {
+        let detail = format!("The API key does not allow this; it takes one with the scope {scope}.");
+        Self::new(Kind::NotAllowed, detail)
+    }
+
+    /// There were as many attempts as this throttle takes. Nothing was done for this one.
+    pub fn throttled(throttle: Throttle, left: Duration) -> Self {
+        let retry_after_seconds = left.as_secs() + u64::from(left.subsec_nanos() > 0);
+        let Throttle { by, limit, interval } = throttle;
+        let of = match by {
+            ThrottledBy::Voter => "one voter",
+            ThrottledBy::Address => "one client address",
+            ThrottledBy::Item => "one item",
+        };
+        let detail = format!(
+            "This server takes {limit} votes of {of} in {} s; try again in {retry_after_seconds} s.",
+            interval.as_secs()
+        )
+        .replace("votes of one item", "votes on one item");
+        Self {
+            throttled: Some(Throttled {
+                throttle,
+                retry_after_seconds: retry_after_seconds.max(1),
+            }),
+            ..Self::new(Kind::Throttled, detail)
+        }
+    }
+
+    /// A page of another origin writes.
+    pub fn foreign_origin() -> Self {
+        let detail = "Pages of this origin may not write here; TALLY_ORIGINS lists those that may.";
+        Self::new(Kind::ForeignOrigin, detail).on_field("Origin")
+    }
+
+    pub fn body_too_large(limit_bytes: usize) -> Self {
+        let detail = format!("The body may have at most {limit_bytes} bytes.");
+        Self::new(Kind::BodyTooLarge, detail)
+    }
+
+    pub fn body_too_slow(limit: std::time::Duration) -> Self {
+        let detail = format!("The body must arrive within {} s.", limit.as_secs());
+        Self::new(Kind::BodyTooSlow, detail)
+    }
+
+    pub fn wrong_content_type() -> Self {
+        let detail = "The body must be plain JSON, with the header Content-Type: application/json.";
+        Self::new(Kind::UnsupportedContentType, detail)
+    }
+
+    /// To a connection beyond the limit. Nothing is read of it, so if its request is a
+    /// vote, the vote is not stored.
+    pub fn no_free_connection() -> Self {
+        let detail = "Too many connections are open. Nothing of the request was read or stored; try again.";
+        Self::new(Kind::TooManyConnections, detail).of_vote(Stored::No)
+    }
+
+    /// There is nothing at this path.
+    pub fn not_found(path: &str) -> Self {
+        let detail = format!("There is nothing at {path}; /docs says what there is.");
+        Self::new(Kind::NotFound, detail)
+    }
+
+    /// A defect of Tally's own.
+    pub fn internal() -> Self {
+        tracing::error!("an answer does not belong to its request");
+        Self::new(Kind::Internal, "The server has a defect; its log says more.")
+    }
+
+    /// The same, of a request whose votes were not sent to be stored: so it can say that none is.
+    pub fn without_vote(self) -> Self {
+        match self.kind {
+            Kind::Unavailable => Self {
+                kind: Kind::VoteNotStored,
+                detail:
+                    "The database does not answer at the moment. No vote of the request is stored; try again."
+                        .to_owned(),
+                stored: Some(Stored::No),
+                ..self
+            },
+            _ => self,
+        }
+    }
+
+    /// The client may try again after [`RETRY_AFTER_SECONDS`].
+    pub(in crate::web) fn unavailable(detail: &str) -> Self {
+        Self::new(Kind::Unavailable, detail)
+    }
+
+    /// The body of the answer, in JSON.
+    pub fn body(&self) -> String {
+        serde_json::to_string(&self.to_body()).unwrap_or_default()
+    }
+
+    /// The body of the answer.
+    pub fn to_body(&self) -> Body<'_> {
+        Body {
+            r#type: self.kind.address(),
+            title: self.kind.title(),
+            status: self.kind.status().as_u16(),
+            detail: &self.detail,
+            field: self.field.as_deref(),
+            stored: self.stored,
+            retry_after_seconds: self.throttled.map(|of| of.retry_after_seconds),
+        }
+    }
+
+    /// The answer with this body: [`Problem::body`], or one with further members.
+    pub(in crate::web) fn answer_with(&self, body: String) -> HttpResponse {
+        let status = self.kind.status();
+        let mut response = HttpResponse::build(status);
+        if status == StatusCode::SERVICE_UNAVAILABLE || self.kind == Kind::TooManyStreamsOfAddress {
+            response.insert_header((header::RETRY_AFTER, RETRY_AFTER_SECONDS));
+        }
+        if status == StatusCode::UNAUTHORIZED {
+            response.insert_header((header::WWW_AUTHENTICATE, "Bearer realm=\"tally\""));
+        }
+        if let Some(Throttled {
+            throttle,
+            retry_after_seconds,
+        }) = self.throttled
+        {
+            let (limit, window) = (throttle.limit, throttle.interval.as_secs());
+            response
+                .insert_header((header::RETRY_AFTER, retry_after_seconds))
+                .insert_header((
+                    RATELIMIT_POLICY.clone(),
+                    format!("\"{throttle}\";q={limit};w={window}"),
+                ))
+                .insert_header((
+                    RATELIMIT.clone(),
+                    format!("\"{throttle}\";r=0;t={retry_after_seconds}"),
+                ));
+        }
+        if let Some(allow) = self.allow {
+            response.insert_header((header::ALLOW, HeaderValue::from_static(allow)));
+        }
+        response
+            .insert_header((header::CONTENT_TYPE, "application/problem+json"))
+            .body(body)
+    }
+}
+
+impl ResponseError for Problem {
+    fn status_code(&self) -> StatusCode {
+        self.kind.status()
+    }
+
+    fn error_response(&self) -> HttpResponse {
+        self.answer_with(self.body())
+    }
+}
+
+/// Answers for a path that is not in the route table.
+pub async fn not_found(request: actix_web::HttpRequest) -> Result<HttpResponse, Problem> {
+    Err(Problem::not_found(request.path()))
+}
+
+/// Answers for a method that the resource does not take.
+pub fn method_not_allowed(allow: &'static str) -> Result<HttpResponse, Problem> {
+    let detail = format!("This resource takes {allow}.");
+    Err(Problem {
+        allow: Some(allow),
+        ..Problem::new(Kind::MethodNotAllowed, detail)
+    })
+}

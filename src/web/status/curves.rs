@@ -1,0 +1,340 @@
+//! The curves of the last hour: what each shows, and what is normal.
+
+use crate::telemetry::VOTE_OUTCOMES;
+use crate::web::status::figures::Figures;
+
+/// The median of votes, at the most: at half load it is 5 to 12 ms (docs/benchmarks.md), and a server
+/// whose votes queue for one more batch has a few times that.
+const NORMAL_P50_SECONDS: f64 = 0.05;
+/// The 99th percentile, at the most: 30 to 45 ms at half load; five times that is a slow disk, a lock or a
+/// full queue.
+const NORMAL_P99_SECONDS: f64 = 0.2;
+/// Votes that wait, at the most: a full batch (`votes::BATCH_LIMIT_VOTES`). More wait for a second one.
+const NORMAL_QUEUE_VOTES: f64 = crate::votes::BATCH_LIMIT_VOTES as f64;
+/// The mean size of batches, at the most: three quarters of a full one. Beyond that votes come about as
+/// fast as they can be stored.
+const NORMAL_BATCH_VOTES: f64 = 0.75 * crate::votes::BATCH_LIMIT_VOTES as f64;
+/// The age of the oldest unsaved count, at the most: some flushes (`TALLY_FLUSH_EVERY`, 1 s unless it
+/// is set otherwise), each of which may leave a locked row to the next one.
+const NORMAL_UNSAVED_SECONDS: f64 = 10.0;
+
+/// What is normal for a curve; `None`: there is no bound.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Normal {
+    pub least: Option<f64>,
+    pub most: Option<f64>,
+    /// Why, in a sentence.
+    pub why: &'static str,
+}
+
+const fn any(why: &'static str) -> Normal {
+    Normal {
+        least: None,
+        most: None,
+        why,
+    }
+}
+
+const fn at_most(most: f64, why: &'static str) -> Normal {
+    Normal {
+        least: None,
+        most: Some(most),
+        why,
+    }
+}
+
+const fn at_least(least: f64, why: &'static str) -> Normal {
+    Normal {
+        least: Some(least),
+        most: None,
+        why,
+    }
+}
+
+/// What is known of the stores and the workers at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Surroundings {
+    /// Whether Postgres answered in time.
+    pub has_postgres: bool,
+    pub has_redis: bool,
+    pub suspects: f64,
+    /// `None`: Postgres did not say.
+    pub workers: Option<Workers>,
+}
+
+/// What the workers say together.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Workers {
+    pub alive: f64,
+    pub unsaved_counts: f64,
+    pub oldest_unsaved_seconds: f64,
+    /// By how many votes the last audit found counts wrong; `None`: there was none.
+    pub drift_votes: Option<f64>,
+}
+
+/// The time between two samples.
+pub struct Interval<'a> {
+    pub before: &'a Figures,
+    pub now: &'a Figures,
+    pub seconds: f64,
+    pub around: &'a Surroundings,
+}
+
+impl Interval<'_> {
+    /// How much of this there was in a second.
+    pub fn rate(&self, of: impl Fn(&Figures) -> f64) -> Option<f64> {
+        // Below 0: the program counts anew.
+        let rate = (of(self.now) - of(self.before)) / self.seconds;
+        (rate.is_finite() && rate >= 0.0).then_some(rate)
+    }
+
+    fn outcome(&self, outcome: &str) -> Option<f64> {
+        let at = VOTE_OUTCOMES.iter().position(|one| *one == outcome)?;
+        self.rate(|figures| figures.votes[at])
+    }
+
+    fn workers(&self, of: impl Fn(&Workers) -> Option<f64>) -> Option<f64> {
+        self.around.workers.as_ref().and_then(of)
+    }
+}
+
+/// A curve.
+pub struct Curve {
+    pub name: &'static str,
+    pub unit: &'static str,
+    /// What it shows, for people.
+    pub title: &'static str,
+    pub normal: Normal,
+    /// Its value; `None`: there is none.
+    pub value: fn(&Interval) -> Option<f64>,
+}
+
+fn one_or_zero(is_so: bool) -> Option<f64> {
+    Some(if is_so { 1.0 } else { 0.0 })
+}
+
+/// All curves, in the order in which they are shown.
+pub static CURVES: [Curve; 24] = [
+    Curve {
+        name: "accepted",
+        unit: "votes/s",
+        title: "Votes accepted",
+        normal: any("As many as voters cast."),
+        value: |at| at.outcome("accepted"),
+    },
+    Curve {
+        name: "repeated",
+        unit: "votes/s",
+        title: "Votes repeated",
+        normal: any("Clients that try again, and voters who vote the same again."),
+        value: |at| at.outcome("repeated"),
+    },
+    Curve {
+        name: "changed",
+        unit: "votes/s",
+        title: "Votes changed",
+        normal: any("As many as voters change."),
+        value: |at| at.outcome("changed"),
+    },
+    Curve {
+        name: "taken_back",
+        unit: "votes/s",
+        title: "Votes taken back",
+        normal: any("As many as voters take back."),
+        value: |at| at.outcome("taken_back"),
+    },
+    Curve {
+        name: "unknown_item",
+        unit: "votes/s",
+        title: "Votes on unknown items",
+        normal: any("None, where frontends name items that there are."),
+        value: |at| at.outcome("unknown_item"),
+    },
+    Curve {
+        name: "declined",
+        unit: "votes/s",
+        title: "Votes declined by a rule",
+        normal: any("As many as come to what is full or closed."),
+        value: |at| at.outcome("declined"),
+    },
+    Curve {
+        name: "refused",
+        unit: "votes/s",
+        title: "Votes refused: the queue was full",
+        normal: at_most(
+            0.0,
+            "The queue takes four batches; it is full when the stores cannot keep up.",
+        ),
+        value: |at| at.outcome("refused"),
+    },
+    Curve {
+        name: "failed",
+        unit: "votes/s",
+        title: "Votes that Postgres did not store or confirm",
+        normal: at_most(0.0, "Postgres confirms every batch unless it is unavailable."),
+        value: |at| at.outcome("failed"),
+    },
+    Curve {
+        name: "throttled",
+        unit: "attempts/s",
+        title: "Attempts that a throttle refused",
+        normal: any("Few: those who try too often."),
+        value: |at| at.rate(|figures| figures.throttled),
+    },
+    Curve {
+        name: "latency_p50",
+        unit: "seconds",
+        title: "Time of a vote, median",
+        normal: at_most(NORMAL_P50_SECONDS, "At half load it is 5 to 12 ms."),
+        value: |at| at.now.vote_seconds.since(&at.before.vote_seconds).quantile(0.5),
+    },
+    Curve {
+        name: "latency_p99",
+        unit: "seconds",
+        title: "Time of a vote, 99th percentile",
+        normal: at_most(
+            NORMAL_P99_SECONDS,
+            "At half load it is 30 to 45 ms; five times that is a slow disk, a lock or a full queue.",
+        ),
+        value: |at| at.now.vote_seconds.since(&at.before.vote_seconds).quantile(0.99),
+    },
+    Curve {
+        name: "queue",
+        unit: "votes",
+        title: "Votes that wait for a batch",
+        normal: at_most(NORMAL_QUEUE_VOTES, "A full batch; more wait for a second one."),
+        value: |at| Some(at.now.queue_votes),
+    },
+    Curve {
+        name: "batch",
+        unit: "votes",
+        title: "Votes in a batch, mean",
+        normal: at_most(
+            NORMAL_BATCH_VOTES,
+            "Fuller batches mean that votes come about as fast as they can be stored.",
+        ),
+        value: |at| at.now.batch_votes.since(&at.before.batch_votes).mean(),
+    },
+    Curve {
+        name: "unsaved",
+        unit: "counts",
+        title: "Counts that are not saved yet",
+        normal: any("As many as change between two flushes; their age says whether workers keep up."),
+        value: |at| at.workers(|workers| Some(workers.unsaved_counts)),
+    },
+    Curve {
+        name: "oldest_unsaved",
+        unit: "seconds",
+        title: "Age of the oldest unsaved count",
+        normal: at_most(
+            NORMAL_UNSAVED_SECONDS,
+            "Some flushes, one a second unless it is set otherwise.",
+        ),
+        value: |at| at.workers(|workers| Some(workers.oldest_unsaved_seconds)),
+    },
+    Curve {
+        name: "workers",
+        unit: "workers",
+        title: "Workers alive",
+        normal: at_least(1.0, "Without a worker no count is saved, and nothing is audited."),
+        value: |at| at.workers(|workers| Some(workers.alive)),
+    },
+    Curve {
+        name: "drift",
+        unit: "votes",
+        title: "Drift: by how many votes the last audit found counts wrong",
+        normal: at_most(
+            0.0,
+            "Counts are exact unless something failed in a way that only the audit finds.",
+        ),
+        value: |at| at.workers(|workers| workers.drift_votes),
+    },
+    Curve {
+        name: "suspects",
+        unit: "items",
+        title: "Items whose live count is suspect",
+        normal: at_most(0.0, "They are repaired as soon as Redis answers."),
+        value: |at| Some(at.around.suspects),
+    },
+    Curve {
+        name: "streams",
+        unit: "streams",
+        title: "Live streams",
+        normal: any("As many as pages are open."),
+        value: |at| Some(at.now.streams),
+    },
+    Curve {
+        name: "streams_refused",
+        unit: "streams/s",
+        title: "Live streams refused",
+        normal: at_most(
+            0.0,
+            "Beyond TALLY_STREAMS_LIMIT, or too many of one address: name your proxies.",
+        ),
+        value: |at| at.rate(|figures| figures.streams_refused),
+    },
+    Curve {
+        name: "connections",
+        unit: "connections",
+        title: "Connections of clients",
+        normal: any("As many as clients keep open."),
+        value: |at| Some(at.now.connections),
+    },
+    Curve {
+        name: "connections_refused",
+        unit: "connections/s",
+        title: "Connections refused",
+        normal: at_most(0.0, "Beyond TALLY_CONNECTIONS_LIMIT: use more servers."),
+        value: |at| at.rate(|figures| figures.connections_refused),
+    },
+    Curve {
+        name: "postgres",
+        unit: "1 or 0",
+        title: "Postgres answers",
+        normal: at_least(1.0, "Without Postgres no vote is taken."),
+        value: |at| one_or_zero(at.around.has_postgres),
+    },
+    Curve {
+        name: "redis",
+        unit: "1 or 0",
+        title: "Redis answers",
+        normal: at_least(1.0, "Without Redis votes are stored, and counted later."),
+        value: |at| one_or_zero(at.around.has_redis),
+    },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_curve_is_there_twice_and_each_outcome_of_votes_has_one() {
+        for curve in &CURVES {
+            assert_eq!(CURVES.iter().filter(|other| other.name == curve.name).count(), 1);
+            assert!(curve.normal.why.ends_with('.'), "{}", curve.name);
+        }
+        for outcome in VOTE_OUTCOMES {
+            assert!(CURVES.iter().any(|curve| curve.name == outcome), "{outcome}");
+        }
+    }
+
+    #[test]
+    fn what_was_counted_anew_has_no_rate() {
+        let (mut before, now) = (Figures::default(), Figures::default());
+        before.throttled = 5.0;
+        let around = Surroundings::default();
+        let interval = Interval {
+            before: &before,
+            now: &now,
+            seconds: 5.0,
+            around: &around,
+        };
+        assert_eq!(interval.rate(|figures| figures.throttled), None);
+        let back = Interval {
+            before: &now,
+            now: &before,
+            ..interval
+        };
+        assert_eq!(back.rate(|figures| figures.throttled), Some(1.0));
+    }
+}

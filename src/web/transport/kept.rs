@@ -1,0 +1,108 @@
+//! Answers that are the same as long as the program runs: a browser keeps them, and asks whether they
+//! are still the same, or need not ask. They are compressed once.
+
+use actix_web::body::BoxBody;
+use actix_web::http::StatusCode;
+use actix_web::http::header::{self, EntityTag, HeaderValue};
+use actix_web::web::Bytes;
+use actix_web::{HttpRequest, HttpResponse, HttpResponseBuilder};
+
+use crate::web::api::conditional;
+use crate::web::transport::gzip;
+
+/// For as long as anything is kept: a year, the longest that RFC 9111 (then RFC 2616) thinks of.
+const FOR_EVER: &str = "public, max-age=31536000, immutable";
+
+/// For how long a browser uses what it has without asking.
+#[derive(Clone, Copy)]
+pub(in crate::web) enum Fresh {
+    /// It asks each time.
+    IfAsked,
+    /// The address names the content.
+    ForEver,
+}
+
+/// What is said of an answer that a browser may have already.
+pub(in crate::web) struct Head {
+    pub content_type: &'static str,
+    /// What a page of it may load.
+    pub policy: &'static str,
+    pub tag: EntityTag,
+}
+
+impl Head {
+    /// Ends an answer: without a body for a client that has it, and in gzip for who takes that. `compressed`
+    /// gives the body in gzip, or nothing where it is no smaller.
+    pub(in crate::web) fn finish(
+        &self,
+        request: &HttpRequest,
+        mut response: HttpResponseBuilder,
+        fresh: Fresh,
+        body: Bytes,
+        compressed: impl FnOnce() -> Option<Bytes>,
+    ) -> HttpResponse {
+        let cache = match fresh {
+            Fresh::IfAsked => "no-cache",
+            Fresh::ForEver => FOR_EVER,
+        };
+        response
+            .insert_header(header::ETag(self.tag.clone()))
+            .insert_header((header::CACHE_CONTROL, cache))
+            .insert_header((header::VARY, "accept-encoding"))
+            .insert_header((header::CONTENT_SECURITY_POLICY, self.policy));
+        let mut response = response.finish();
+        if response.status() == StatusCode::NOT_MODIFIED {
+            return response;
+        }
+        let content_type = HeaderValue::from_static(self.content_type);
+        response.headers_mut().insert(header::CONTENT_TYPE, content_type);
+        match gzip::is_accepted(request).then(compressed).flatten() {
+            Some(compressed) => {
+                let gzip = HeaderValue::from_static("gzip");
+                response.headers_mut().insert(header::CONTENT_ENCODING, gzip);
+                response.set_body(BoxBody::new(compressed))
+            }
+            None => response.set_body(BoxBody::new(body)),
+        }
+    }
+}
+
+/// An answer that does not change.
+pub(in crate::web) struct Kept {
+    head: Head,
+    body: Bytes,
+    /// Not there where it would be no smaller.
+    compressed: Option<Bytes>,
+}
+
+impl Kept {
+    /// An answer of this body, for as long as the program runs.
+    pub(in crate::web) fn new(
+        content_type: &'static str,
+        policy: &'static str,
+        body: impl Into<Bytes>,
+    ) -> Self {
+        let body = body.into();
+        let tag = conditional::tag_of(&body);
+        Self {
+            head: Head {
+                content_type,
+                policy,
+                tag,
+            },
+            compressed: gzip::compress(&body, gzip::Effort::Most),
+            body,
+        }
+    }
+
+    /// The answer: 304 if the client has it.
+    pub(in crate::web) fn answer(&self, request: &HttpRequest, fresh: Fresh) -> HttpResponse {
+        let response = match conditional::has(request, &self.head.tag) {
+            true => HttpResponse::NotModified(),
+            false => HttpResponse::Ok(),
+        };
+        let compressed = || self.compressed.clone();
+        self.head
+            .finish(request, response, fresh, self.body.clone(), compressed)
+    }
+}

@@ -1,0 +1,206 @@
+//! What every request has, whatever its handler: an id, a log line, a time.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use actix_web::Error;
+use actix_web::HttpMessage;
+use actix_web::body::MessageBody;
+use actix_web::dev::{ServiceRequest, ServiceResponse};
+use actix_web::http::StatusCode;
+use actix_web::http::header::{HeaderName, HeaderValue};
+use actix_web::middleware::Next;
+use tokio::time::Instant;
+use tracing::Span;
+use tracing_actix_web::{RequestId, RootSpanBuilder};
+
+use crate::telemetry::name;
+use crate::web::transport::connection::Activity;
+
+/// The digits of the longest id.
+const ID_LIMIT_DIGITS: usize = 19;
+
+/// The request's id: in its answer and in each of its log lines.
+static REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// Adds the request's id to its answer, and measures how long the answer took.
+pub async fn observe(
+    request: ServiceRequest,
+    next: Next<impl MessageBody>,
+) -> Result<ServiceResponse<impl MessageBody>, Error> {
+    let started = Instant::now();
+    // Until the request is answered, its connection may be silent.
+    let _under_way = request.conn_data::<Rc<Activity>>().map(Activity::begin);
+    let id = request.extensions().get::<RequestId>().copied();
+    let mut response = next.call(request).await?;
+    if let Some(id) = id {
+        let mut text = uuid::Uuid::encode_buffer();
+        if let Ok(id) = HeaderValue::from_str(id.as_hyphenated().encode_lower(&mut text)) {
+            response.headers_mut().insert(REQUEST_ID.clone(), id);
+        }
+    }
+    let status = response.status();
+    if status.is_server_error() {
+        // The cause is logged where it arose, for a batch only once.
+        let (method, path) = (
+            response.request().method(),
+            loggable(response.request().uri().path()),
+        );
+        let id = id.map(|id| id.to_string()).unwrap_or_default();
+        tracing::warn!(request_id = id, %method, %path, status = status.as_u16(), "a request was not served");
+    }
+    if let Some(route) = response.request().app_data::<Route>() {
+        route.answered(status, started);
+    }
+    Ok(response)
+}
+
+/// The parts of the paths of the route table. Whatever else stands in a path may name a voter or be
+/// a secret, however it is encoded.
+const WORDS: [&str; 35] = [
+    "",
+    "v1",
+    "items",
+    "top",
+    "polls",
+    "votes",
+    "ballots",
+    "api-keys",
+    "rotate",
+    "trail",
+    "status",
+    "history",
+    "audits",
+    "voidings",
+    "resume",
+    "undo",
+    "voter",
+    "access",
+    "stream",
+    "history",
+    "assets",
+    "embed",
+    "embed.js",
+    "ops",
+    "openapi.json",
+    "docs",
+    "problems",
+    "health",
+    "live",
+    "ready",
+    "metrics",
+    ".",
+    "..",
+    "favicon.ico",
+    "robots.txt",
+];
+
+/// A path as logs may show it: words of the route table and ids; anything else is left out.
+fn loggable(path: &str) -> String {
+    let mut is_shown = true;
+    let parts = path.split('/').map(|part| {
+        let is_id = part.len() <= ID_LIMIT_DIGITS && part.bytes().all(|byte| byte.is_ascii_digit());
+        is_shown &= is_id || WORDS.contains(&part);
+        let shown = if is_shown { part } else { "…" };
+        // What stands behind this is a voter, or a vote's id.
+        is_shown &= part != "votes";
+        shown
+    });
+    let parts: Vec<&str> = parts.collect();
+    parts.join("/")
+}
+
+/// A route's histograms, one a status, each looked up once. The label is the route's
+/// pattern, not the path: labels must not grow with the items.
+pub struct Route {
+    pattern: &'static str,
+    seconds: RefCell<Vec<(StatusCode, metrics::Histogram)>>,
+}
+
+impl Route {
+    /// The route's usual status is in the metrics from the start.
+    pub fn new(pattern: &'static str, usual: StatusCode) -> Self {
+        Self {
+            pattern,
+            seconds: RefCell::new(vec![(usual, histogram(pattern, usual))]),
+        }
+    }
+
+    fn answered(&self, status: StatusCode, started: Instant) {
+        let mut seconds = self.seconds.borrow_mut();
+        let at = seconds
+            .iter()
+            .position(|(of, _)| *of == status)
+            .unwrap_or_else(|| {
+                seconds.push((status, histogram(self.pattern, status)));
+                seconds.len() - 1
+            });
+        seconds[at].1.record(started.elapsed().as_secs_f64());
+    }
+}
+
+fn histogram(pattern: &'static str, status: StatusCode) -> metrics::Histogram {
+    metrics::histogram!(name::HTTP_SECONDS, "route" => pattern, "status" => status.as_u16().to_string())
+}
+
+/// The span around a request's log lines. It is at `debug`: a vote costs no span unless
+/// someone wants to see it.
+pub struct RequestSpan;
+
+impl RootSpanBuilder for RequestSpan {
+    fn on_request_start(request: &ServiceRequest) -> Span {
+        let id = request.extensions().get::<RequestId>().copied();
+        tracing::debug_span!(
+            "request",
+            id = %id.map(|id| id.to_string()).unwrap_or_default(),
+            method = %request.method(),
+            path = %loggable(request.uri().path()),
+            status = tracing::field::Empty,
+        )
+    }
+
+    fn on_request_end<B: MessageBody>(span: Span, outcome: &Result<ServiceResponse<B>, Error>) {
+        let status = match outcome {
+            Ok(response) => response.status(),
+            Err(error) => error.as_response_error().status_code(),
+        };
+        span.record("status", status.as_u16());
+        tracing::debug!(parent: &span, status = status.as_u16(), "answered");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{WORDS, loggable};
+
+    #[test]
+    fn each_word_of_the_route_table_is_logged() {
+        let table = include_str!("../routes.rs");
+        let paths = table
+            .split("resource!(")
+            .skip(1)
+            .filter_map(|route| route.split('"').nth(1));
+        let paths: Vec<&str> = paths.filter(|path| path.starts_with('/')).collect();
+        assert!(paths.contains(&"/v1/api-keys"), "{paths:?}");
+        for word in paths.iter().flat_map(|path| path.split('/')) {
+            assert!(word.starts_with('{') || WORDS.contains(&word), "{word}");
+        }
+    }
+
+    #[test]
+    fn a_logged_path_has_words_of_the_route_table_and_ids_and_nothing_else() {
+        for (path, shown) in [
+            ("/v1/items/5/votes", "/v1/items/5/votes"),
+            ("/v1/items/5/votes/ada", "/v1/items/5/votes/…"),
+            ("/v1/items/5/votes/12345", "/v1/items/5/votes/…"),
+            ("/v1/items/5/%76otes/ada", "/v1/items/5/…/…"),
+            ("/v1/items/5/%76otes/12345", "/v1/items/5/…/…"),
+            ("/v1/items/5%2fvotes%2fada", "/v1/items/…"),
+            ("/v1/items/key:tally_0", "/v1/items/…"),
+            ("/health/ready", "/health/ready"),
+            ("/", "/"),
+        ] {
+            assert_eq!(loggable(path), shown);
+        }
+    }
+}
