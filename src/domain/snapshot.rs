@@ -13,7 +13,7 @@ pub struct TransactionId(pub i64);
 /// A Postgres snapshot (`pg_current_snapshot()`), `xmin:xmax:running,running,…`.
 ///
 /// A live count keeps the snapshot that it was seeded under: its visibility snapshot.
-/// `lua/count.lua` has the rule of [`Snapshot::sees`] in Lua; `tests/it/scripts` compares the
+/// `lua/count.lua` has the rule of [`Snapshot::sees`] in Lua; `tests/it/live/scripts` compares the
 /// two.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Snapshot {

@@ -1,5 +1,5 @@
 //! An item's counter: the hash in Redis that holds its live count. This is the hash's only
-//! description. The scripts in `lua/` follow it, and `tests/it/scripts/hash.rs` runs them and
+//! description. The scripts in `lua/` follow it, and `tests/it/live/scripts/hash.rs` runs them and
 //! compares what they do with this table.
 //!
 //! | field | holds | written by | removed by |

@@ -6,11 +6,11 @@
 
 #![allow(clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+pub mod answered_counts;
 /// The stores' clock is a library that is loaded with `LD_PRELOAD`.
 #[cfg(target_os = "linux")]
 pub mod clock;
 pub mod curve;
-pub mod history;
 pub mod linearizable;
 /// It waits with epoll, which only Linux has.
 #[cfg(target_os = "linux")]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use testkit::history::{History, Vote};
+use testkit::answered_counts::{History, Vote};
 
 use crate::records::Records;
 use crate::windows::Windows;

@@ -8,7 +8,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use reqwest::{RequestBuilder, StatusCode};
 use serde::Deserialize;
-use testkit::history::Answer;
+use testkit::answered_counts::Answer;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::sleep;

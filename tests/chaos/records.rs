@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use serde::Deserialize;
-use testkit::history::{Answer, Vote};
+use testkit::answered_counts::{Answer, Vote};
 
 /// A vote, how often it was sent, and the vote ids in its acknowledgements.
 #[derive(Clone, Debug)]

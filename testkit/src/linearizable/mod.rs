@@ -11,7 +11,7 @@
 //! was tried, call themselves once for each operation, and bring a web server; todc-utils 0.1
 //! takes no operation without an answer, and keeps a copy of all flags for each step. So this is
 //! code of our own: small, and compared with all orders of random short histories
-//! (`tests/it/linearizability`).
+//! (`tests/it/checks/linearizability`).
 //!
 //! What is independent is to be checked by itself: a history for each item, or for each voter and
 //! item where places and numbers do not tie voters together.

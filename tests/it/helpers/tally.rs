@@ -22,7 +22,7 @@ use tokio::task::JoinHandle;
 
 use super::answers;
 use super::stores::Stores;
-use crate::metrics::is_alone;
+use crate::telemetry::is_alone;
 
 pub struct Tally {
     pub stores: Stores,

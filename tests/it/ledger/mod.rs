@@ -6,6 +6,7 @@ mod connections;
 mod counts;
 mod plans;
 mod retries;
+mod roles;
 mod roll_ups;
 mod vote_ids;
 

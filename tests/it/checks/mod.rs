@@ -1,0 +1,6 @@
+//! The checks of `testkit` that tests, chaos and soak share: that each finds what is wrong.
+
+mod answered_counts;
+mod linearizability;
+mod soak_curves;
+mod store_clocks;

@@ -1,0 +1,185 @@
+//! Every reply of every Lua script, and what each leaves in Redis. `hash.rs` goes through all
+//! kinds of states, and fails for a reply that no call there has.
+
+use std::collections::BTreeMap;
+
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncCommands, FromRedisValue, Value};
+
+use crate::helpers::stores::Stores;
+
+macro_rules! script {
+    ($name:literal) => {
+        include_str!(concat!("../../../../lua/", $name, ".lua"))
+    };
+}
+
+mod counting;
+mod hash;
+mod rebuilding;
+mod saving;
+mod several;
+mod throttle;
+
+const KEY: &str = "tally:{1}";
+const INDEX: &str = "tally:unsaved";
+const LEASE_LIMIT_MS: &str = "10000";
+
+/// The scripts on one key of one Redis.
+struct Scripts {
+    connection: MultiplexedConnection,
+    stores: Stores,
+}
+
+#[derive(Debug, PartialEq)]
+enum Counted {
+    Count(i64),
+    Miss(String),
+}
+
+fn counted(reply: Value) -> Counted {
+    if let Value::Int(count) = reply {
+        return Counted::Count(count);
+    }
+    let (word, lease): (String, String) = redis::from_redis_value(reply).expect("a miss");
+    assert_eq!(word, "MISS");
+    Counted::Miss(lease)
+}
+
+impl Scripts {
+    async fn start() -> Self {
+        let stores = Stores::start().await;
+        Self {
+            connection: stores.redis_connection().await,
+            stores,
+        }
+    }
+
+    /// A script's whole reply for these keys.
+    async fn run<Reply: FromRedisValue>(&mut self, code: &str, keys: &[&str], arguments: &[&str]) -> Reply {
+        let script = redis::Script::new(code);
+        let mut call = script.prepare_invoke();
+        for key in keys {
+            call.key(*key);
+        }
+        for argument in arguments {
+            call.arg(*argument);
+        }
+        call.invoke_async(&mut self.connection)
+            .await
+            .expect("the script runs")
+    }
+
+    /// A script's reply for [`KEY`], a word.
+    async fn word(&mut self, code: &str, arguments: &[&str]) -> String {
+        let [word]: [String; 1] = self.run(code, &[INDEX, KEY], arguments).await;
+        word
+    }
+
+    async fn count(&mut self, delta: i64, xid: i64) -> Counted {
+        let arguments = [&xid.to_string(), "nonce", LEASE_LIMIT_MS, &delta.to_string()];
+        let [reply]: [Value; 1] = self.run(script!("count"), &[INDEX, KEY], &arguments).await;
+        counted(reply)
+    }
+
+    async fn lease(&mut self) -> String {
+        match self.count(1, 100).await {
+            Counted::Miss(lease) => lease,
+            Counted::Count(count) => panic!("there is a count: {count}"),
+        }
+    }
+
+    async fn seed(&mut self, count: i64, snapshot: &str, lease: &str, counted_at: i64) -> String {
+        let arguments = [&count.to_string(), "0", snapshot, lease, &counted_at.to_string()];
+        self.word(script!("seed"), &arguments).await
+    }
+
+    /// A fresh live count of 5, under the snapshot 100:110:105. Returns its revision.
+    async fn seeded(&mut self) -> i64 {
+        let lease = self.lease().await;
+        assert_eq!(self.seed(5, "100:110:105", &lease, 0).await, "SEEDED");
+        self.revision().await
+    }
+
+    async fn now(&mut self) -> i64 {
+        let (seconds, micros): (i64, i64) = redis::cmd("TIME")
+            .query_async(&mut self.connection)
+            .await
+            .expect("the time");
+        seconds * 1_000_000 + micros
+    }
+
+    async fn field<Field: FromRedisValue>(&mut self, name: &str) -> Option<Field> {
+        self.connection.hget(KEY, name).await.expect("a field")
+    }
+
+    async fn revision(&mut self) -> i64 {
+        self.field("rev").await.expect("a revision")
+    }
+
+    async fn mark_saved(&mut self, revision: i64) -> String {
+        self.word(script!("mark_saved"), &[&revision.to_string()]).await
+    }
+
+    async fn expire(&mut self, revision: i64, retention_us: i64) -> String {
+        self.word(
+            script!("expire"),
+            &[&retention_us.to_string(), &revision.to_string()],
+        )
+        .await
+    }
+
+    async fn invalidate(&mut self, token: &str) -> String {
+        self.invalidate_revision(token, "").await
+    }
+
+    /// Invalidates a count only if it has this revision.
+    async fn invalidate_revision(&mut self, token: &str, revision: &str) -> String {
+        self.word(script!("invalidate"), &[token, revision]).await
+    }
+
+    /// The claimed revision, or the word of a refusal.
+    async fn claim_rebuild(&mut self, token: &str, counted_at: i64) -> Result<i64, String> {
+        let arguments = [token, &counted_at.to_string()];
+        let [reply]: [Value; 1] = self
+            .run(script!("claim_rebuild"), &[INDEX, KEY], &arguments)
+            .await;
+        if !matches!(reply, Value::Array(_)) {
+            return Err(redis::from_redis_value(reply).expect("a word"));
+        }
+        let (word, revision): (String, i64) = redis::from_redis_value(reply).expect("a claim");
+        assert_eq!(word, "CLAIMED");
+        Ok(revision)
+    }
+
+    async fn set(&mut self, field: &str, value: i64) {
+        let () = self.connection.hset(KEY, field, value).await.expect("a hash");
+    }
+
+    async fn clear_rebuild(&mut self, token: &str) -> String {
+        self.word(script!("clear_rebuild"), &[LEASE_LIMIT_MS, token])
+            .await
+    }
+
+    async fn fields(&mut self) -> BTreeMap<String, String> {
+        self.connection.hgetall(KEY).await.expect("a hash")
+    }
+
+    async fn is_in_the_index(&mut self) -> bool {
+        self.connection.sismember(INDEX, KEY).await.expect("a set")
+    }
+
+    /// Takes all of it away.
+    async fn clear(&mut self) {
+        let () = self.connection.del(&[KEY, INDEX]).await.expect("Redis answers");
+    }
+
+    async fn names(&mut self) -> Vec<String> {
+        self.fields().await.into_keys().collect()
+    }
+
+    /// ms until Redis removes the key; -1: never; -2: there is no key.
+    async fn time_to_live_ms(&mut self) -> i64 {
+        self.connection.pttl(KEY).await.expect("a time to live")
+    }
+}

@@ -1,0 +1,7 @@
+//! The programs, as processes.
+
+mod deployment;
+mod dev;
+mod processes;
+mod replay;
+mod secrets;

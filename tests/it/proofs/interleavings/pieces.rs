@@ -1,0 +1,122 @@
+//! The scripts and statements under test, with or without a piece, and the clock that the
+//! scripts read.
+
+use rand::Rng;
+use rand::rngs::StdRng;
+use redis::Script;
+
+use crate::proofs::one_vote_batch::Without;
+
+/// The scripts and statements under test.
+pub(super) struct Pieces {
+    pub(super) count: Script,
+    pub(super) seed: Script,
+    pub(super) mark_saved: Script,
+    pub(super) expire: Script,
+    pub(super) invalidate: Script,
+    pub(super) claim_rebuild: Script,
+    pub(super) clear_rebuild: Script,
+    pub(super) insert_votes: &'static str,
+    pub(super) exact_counts: &'static str,
+    pub(super) save_counts: String,
+    pub(super) save_rebuilt_counts: &'static str,
+    pub(super) without: Without,
+}
+
+/// How Redis' clock goes in an interleaving. Before any step it may step.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Clock {
+    /// Goes on by 1 µs with each step.
+    Steady,
+    /// Steps back or forth by up to 20 s: longer than a lease lasts.
+    Stepping,
+    /// Steps back or forth by up to 3 µs: revisions come close to each other.
+    Trembling,
+    /// Stands still, but may step back once.
+    Stopped,
+}
+
+impl Clock {
+    pub(super) fn after(self, now: i64, random: &mut StdRng) -> i64 {
+        match self {
+            Self::Steady => now + 1,
+            Self::Stepping if random.random_bool(0.2) => now + random.random_range(-20_000_000..=20_000_000),
+            Self::Trembling if random.random_bool(0.4) => now + random.random_range(-3..=3),
+            Self::Stopped if random.random_bool(0.05) => now - random.random_range(1..=3),
+            _ => now,
+        }
+    }
+}
+
+/// A script that takes the time from the key of the item's clock.
+pub(super) fn clocked(text: &str) -> Script {
+    let text = text.replace("call('TIME')", "call('HMGET', KEYS[2] .. ':clock', 's', 'us')");
+    assert!(!text.contains("'TIME'"), "the script reads the true time: {text}");
+    Script::new(&text)
+}
+
+/// A text without a part of it, which must be there.
+pub(super) fn cut(text: &str, part: &str, instead: &str) -> String {
+    assert!(text.contains(part), "{part:?} is gone: the mutant would be none");
+    text.replace(part, instead)
+}
+
+/// The index of unsaved counters, of all items.
+pub(super) const INDEX: &str = "tally:unsaved";
+
+impl Pieces {
+    pub(super) fn without(piece: Without) -> Self {
+        let mut count = include_str!("../../../../lua/count.lua").to_owned();
+        let mut seed = include_str!("../../../../lua/seed.lua").to_owned();
+        let mut mark_saved = include_str!("../../../../lua/mark_saved.lua").to_owned();
+        let mut save_counts = include_str!("../../../../src/ledger/sql/save_counts.sql").to_owned();
+        match piece {
+            Without::Nothing
+            | Without::ExactCountAfterLease
+            | Without::ExactCountOfItsRound
+            | Without::Suspects => {}
+            Without::CommitFirst
+            | Without::InvalidationFloor
+            | Without::SeedFloor
+            | Without::ClaimAboveFloor
+            | Without::ClaimFloor
+            | Without::CompareAndSet
+            | Without::FloorBesideLease
+            | Without::EpochNumber => panic!("only the model takes this away"),
+            Without::VisibilitySnapshot => {
+                count = cut(&count, "(not changes or visible(held[3]))", "(not changes)")
+            }
+            Without::Lease => seed = cut(&seed, "held[1] or held[2] ~= lease", "held[1]"),
+            Without::CountedAtGuard => {
+                save_counts = cut(
+                    &save_counts,
+                    "and (item.counted_at is null or item.counted_at <= given.counted_at)",
+                    "",
+                );
+            }
+            // Compares the count that was written, not its revision.
+            Without::Revision => {
+                mark_saved = cut(&mark_saved, "held[1] == ARGV[k]", "held[2] == ARGV[k]");
+                mark_saved = cut(
+                    &mark_saved,
+                    "call('HSET', key, 'saved', ARGV[k])",
+                    "call('HSET', key, 'saved', call('HGET', key, 'rev'))",
+                );
+            }
+        }
+        Self {
+            count: clocked(&count),
+            seed: clocked(&seed),
+            mark_saved: clocked(&mark_saved),
+            expire: clocked(include_str!("../../../../lua/expire.lua")),
+            invalidate: clocked(include_str!("../../../../lua/invalidate.lua")),
+            claim_rebuild: clocked(include_str!("../../../../lua/claim_rebuild.lua")),
+            clear_rebuild: clocked(include_str!("../../../../lua/clear_rebuild.lua")),
+            insert_votes: include_str!("../../../../src/ledger/sql/insert_anonymous_votes.sql"),
+            exact_counts: include_str!("../../../../src/ledger/sql/exact_counts.sql"),
+            save_counts,
+            save_rebuilt_counts: include_str!("../../../../src/ledger/sql/save_rebuilt_counts.sql"),
+            without: piece,
+        }
+    }
+}

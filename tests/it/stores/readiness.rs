@@ -1,0 +1,156 @@
+//! What `/health/ready` says of stores that answer and take no writes, and connections that
+//! Postgres closes while they are idle.
+
+use futures_util::future::join_all;
+use reqwest::StatusCode;
+use serde_json::{Value, json};
+use sqlx::Executor;
+use tally::domain::ItemId;
+use tally::votes::BATCH_WRITERS_PER_THREAD;
+use tally::web::threads;
+
+use crate::helpers::eventually;
+use crate::helpers::tally::{Tally, metric};
+use crate::telemetry::passes_alone;
+
+async fn execute(tally: &Tally, statement: &str) {
+    tally.pool.execute(statement).await.expect("a statement");
+}
+
+/// Waits until ready is refused with this state of Postgres.
+async fn until_postgres_is(tally: &Tally, state: &str) {
+    eventually(&format!("ready says that Postgres is {state}"), async || {
+        let (status, answer) = tally.get("/health/ready").await;
+        (status == StatusCode::SERVICE_UNAVAILABLE && answer["postgres"] == state).then_some(answer)
+    })
+    .await;
+}
+
+/// Votes until a vote is stored again.
+async fn votes_are_back(tally: &Tally, item: ItemId) {
+    eventually("votes are stored again", async || {
+        tally.vote(item, "bob").await.0.is_success().then_some(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ready_is_refused_while_postgres_is_read_only() {
+    let tally = Tally::start().await;
+    let item = tally.item("x").await;
+    tally.add(item, 1).await;
+    execute(&tally, "alter system set default_transaction_read_only = on").await;
+    execute(&tally, "select pg_reload_conf()").await;
+    until_postgres_is(&tally, "read-only").await;
+    let (status, problem) = tally.vote(item, "ada").await;
+    assert_eq!(
+        (status, &problem["stored"]),
+        (StatusCode::SERVICE_UNAVAILABLE, &json!("no"))
+    );
+    execute(&tally, "alter system reset default_transaction_read_only").await;
+    execute(&tally, "select pg_reload_conf()").await;
+    tally.wait_until_ready("ready").await;
+    votes_are_back(&tally, item).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ready_is_refused_while_postgres_is_a_standby() {
+    let mut tally = Tally::start().await;
+    let item = tally.item("x").await;
+    tally.add(item, 1).await;
+    tally.stores.postgres.stop().await;
+    let signal = tally.stores.folder().join("postgres/data/standby.signal");
+    std::fs::write(signal, "").expect("a file");
+    tally.stores.postgres.start().await.expect("Postgres starts");
+    until_postgres_is(&tally, "standby").await;
+    assert_eq!(tally.vote(item, "ada").await.0, StatusCode::SERVICE_UNAVAILABLE);
+    execute(&tally, "select pg_promote()").await;
+    tally.wait_until_ready("ready").await;
+    votes_are_back(&tally, item).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_redis_without_memory_is_not_tried_again_with_each_vote() {
+    if passes_alone("stores::readiness::a_redis_without_memory_is_not_tried_again_with_each_vote").await {
+        return;
+    }
+    let tally = Tally::start().await;
+    let item = tally.item("x").await;
+    assert_eq!(tally.add(item, 1).await, Some(1));
+    let mut redis = tally.stores.redis_connection().await;
+    let mut set_limit = async |bytes: u64| {
+        redis::cmd("CONFIG")
+            .arg("SET")
+            .arg("maxmemory")
+            .arg(bytes)
+            .exec_async(&mut redis)
+            .await
+            .expect("Redis answers");
+    };
+    // Ready does not need a vote that fails.
+    set_limit(1).await;
+    tally.wait_until_ready("degraded").await;
+    for _ in 0..10 {
+        assert_eq!(tally.add(item, 1).await, None, "stored, and not counted");
+    }
+    // Its counts may be wrong, and others may read them.
+    eventually("the suspect is invalidated", async || {
+        (tally.live_count(item).await.is_none() && metric("tally_redis_available") == 0.0).then_some(())
+    })
+    .await;
+    for _ in 0..10 {
+        assert_eq!(tally.add(item, 1).await, None, "stored, and not counted");
+    }
+    assert_eq!(tally.get("/health/ready").await.1["redis"], "unavailable");
+    assert_eq!(metric("tally_redis_failures_total"), 1.0);
+    set_limit(0).await;
+    tally.wait_until_ready("ready").await;
+    eventually("live counts are back", async || tally.add(item, 1).await).await;
+    tally.assert_exact_when_quiescent(item).await;
+}
+
+/// Votes at once over connections of their own, so that each thread has some. The batch writers
+/// of a thread take turns.
+async fn vote_on_all_threads(tally: &Tally, item: ItemId) -> Vec<(StatusCode, Value)> {
+    let votes = (0..16 * threads()).map(async |_| {
+        let client = reqwest::Client::builder().no_proxy().build().expect("a client");
+        let path = format!("{}/v1/items/{item}/votes", tally.base);
+        let response = client.post(path).send().await.expect("an answer");
+        (response.status(), response.json().await.expect("JSON"))
+    });
+    join_all(votes).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_a_restart_of_an_idle_postgres_no_vote_meets_a_closed_connection() {
+    let mut tally = Tally::start().await;
+    let item = tally.item("x").await;
+    eventually("each batch writer has a connection", async || {
+        vote_on_all_threads(&tally, item).await;
+        let writers: i64 = sqlx::query_scalar(
+            "select count(*) from pg_stat_activity where application_name like 'tally writer %'",
+        )
+        .fetch_one(&tally.pool)
+        .await
+        .ok()?;
+        let all = threads() * BATCH_WRITERS_PER_THREAD;
+        (usize::try_from(writers) == Ok(all)).then_some(())
+    })
+    .await;
+    for _ in 0..3 {
+        tally.stores.postgres.stop().await;
+        tally.stores.postgres.start().await.expect("Postgres starts");
+        for (status, answer) in vote_on_all_threads(&tally, item).await {
+            // On a busy machine a new connection may take longer than its limit.
+            assert!(
+                status == StatusCode::CREATED || answer["stored"] == "no",
+                "{status} {answer}"
+            );
+        }
+        // Reads and the pool.
+        let (status, answer) = tally.get(&format!("/v1/items/{item}")).await;
+        assert_eq!(status, StatusCode::OK, "{answer}");
+        assert_eq!(tally.get("/v1/items").await.0, StatusCode::OK);
+    }
+    tally.assert_exact_when_quiescent(item).await;
+}

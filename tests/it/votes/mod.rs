@@ -1,0 +1,4 @@
+//! Votes under load.
+
+mod slow_counts;
+mod throttles;

@@ -1,0 +1,9 @@
+//! The HTTP interface, as its clients see it.
+
+pub mod access;
+pub mod api;
+mod openapi;
+mod pages;
+mod streams;
+mod transport;
+mod typescript_client;
