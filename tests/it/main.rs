@@ -16,6 +16,7 @@ mod curves;
 mod deployment;
 mod description;
 mod dev;
+mod documents;
 mod exactness;
 mod history;
 mod interleavings;
