@@ -407,6 +407,33 @@ fn every_setting_metric_and_role_that_the_documents_name_is_in_the_sources() {
 }
 
 #[test]
+fn each_decision_has_a_status_and_stands_in_the_index() {
+    let index = documents()
+        .into_iter()
+        .find(|document| document.path == "docs/decisions/README.md")
+        .expect("the index");
+    let listed: Vec<String> = index.links.iter().filter_map(|link| index.target(link)).collect();
+    let (mut faults, mut seen) = (Vec::new(), 0);
+    for Document { path, .. } in documents() {
+        if !path.starts_with("docs/decisions/") || path == index.path {
+            continue;
+        }
+        seen += 1;
+        let text = read(&path);
+        let status = text.lines().nth(2).and_then(|line| line.strip_prefix("Status: "));
+        let starts = ["accepted", "superseded by [", "retired"];
+        if !status.is_some_and(|status| starts.iter().any(|start| status.starts_with(start))) {
+            faults.push(format!("{path}: no status"));
+        }
+        if !listed.contains(&path) {
+            faults.push(format!("{path}: not in the index"));
+        }
+    }
+    assert!(seen > 50, "{seen} decisions are seen");
+    assert_none(faults);
+}
+
+#[test]
 fn a_document_is_read_as_github_shows_it() {
     let text = "# `a_b`: what's *in* it\n\n## Again\n\nSee [x](a.md#b \"title\") and `[no](link.md)`, ``a`b``.\n\n\
                 ## Again\n\n```\n# no heading\n[no](link.md)\nmake test\n```\n\n## [Linked](c.md) – dash\n#hash\n";
