@@ -41,6 +41,8 @@ const SOURCES: [&str; 9] = [
     "testkit",
     "tests",
 ];
+/// Names that a document makes up in an example.
+const EXAMPLES: [&str; 1] = ["tally_restored"];
 /// What Prometheus adds to the name of a histogram.
 const HISTOGRAM_ENDS: [&str; 3] = ["_bucket", "_count", "_sum"];
 
@@ -397,7 +399,8 @@ fn every_setting_metric_and_role_that_the_documents_name_is_in_the_sources() {
         for name in names(&text, "TALLY_").into_iter().chain(names(&text, "tally_")) {
             seen += 1;
             let metric = HISTOGRAM_ENDS.iter().find_map(|end| name.strip_suffix(end));
-            if !known.contains(name) && !metric.is_some_and(|name| known.contains(name)) {
+            let is_known = known.contains(name) || EXAMPLES.contains(&name);
+            if !is_known && !metric.is_some_and(|name| known.contains(name)) {
                 faults.push(format!("{}: {name}", document.path));
             }
         }
