@@ -54,7 +54,7 @@ async fn serve(settings: config::Serve) -> anyhow::Result<()> {
 
 /// Has the system back this process with small pages. The allocator asks for huge ones, of which all is
 /// resident once a byte of it is touched; a connection touches half of its buffers. Seen with
-/// mimalloc's own setting for it: 11 KB a live stream instead of 20 (docs/decisions.md).
+/// mimalloc's own setting for it: 11 KB a live stream instead of 20 (docs/decisions/connections/small-pages.md).
 fn without_huge_pages() {
     #[cfg(target_os = "linux")]
     if let Err(error) = nix::sys::prctl::set_thp_disable(true) {

@@ -43,3 +43,6 @@ mod proofs;
 
 /// The checks that tests, chaos and soak share (`testkit`): each finds what is wrong.
 mod checks;
+
+/// The documents: links, paths, names, lengths.
+mod documents;
