@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Arg, Command, CommandFactory, Parser};
+use clap::{Arg, ArgAction, Command, CommandFactory, Parser};
 
 use super::{SyncWorker, Tally};
 
@@ -100,8 +100,13 @@ fn built() -> BTreeMap<String, Setting> {
             assert_eq!(argument.get_long(), Some(flag.as_str()), "{variable}");
             let setting = settings.entry(variable).or_default();
             setting.of.insert(program.clone());
-            let default = argument.get_default_values().first();
-            let default = default.map(|value| value.to_string_lossy().into_owned());
+            let default = match argument.get_action() {
+                ArgAction::SetTrue => Some("false".to_owned()),
+                _ => argument
+                    .get_default_values()
+                    .first()
+                    .map(|value| value.to_string_lossy().into_owned()),
+            };
             setting.default = default.filter(|value| !value.is_empty());
         }
     }
