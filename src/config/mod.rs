@@ -4,6 +4,8 @@
 pub mod operator;
 mod read;
 mod server;
+#[cfg(test)]
+mod tests;
 pub(crate) mod values;
 
 use std::net::SocketAddr;

@@ -300,7 +300,7 @@ mod tests {
         &METRICS[at.unwrap_or_else(|| panic!("{constant} is not in the table"))]
     }
 
-    /// The table for `docs/operating.md`.
+    /// The table for `docs/operating/metrics.md`.
     fn markdown() -> String {
         let mut table =
             String::from("| metric | of | kind | unit | labels | meaning |\n|---|---|---|---|---|---|\n");
@@ -333,7 +333,8 @@ mod tests {
 
     #[test]
     fn the_table_in_the_documents_is_the_table_in_the_code() {
-        let document = std::fs::read_to_string(root().join("docs/operating.md")).expect("the document");
+        let document =
+            std::fs::read_to_string(root().join("docs/operating/metrics.md")).expect("the document");
         let block = document
             .split_once("<!-- metrics -->\n")
             .and_then(|(_, rest)| rest.split_once("<!-- /metrics -->"))

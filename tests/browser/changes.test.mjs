@@ -97,7 +97,7 @@ test("the snippet of the page at /embed is HTML that works as it is", async () =
 test("elements work below a path of the page's own host", async () => {
   const poll = await tally.newPoll({ title: "Below?" });
   const html = `<!doctype html><title>x</title><script type="module" src="/tally/embed.js"></script><tally-poll poll="${poll.id}"></tally-poll>`;
-  // As the nginx in docs/operating.md: what is below /tally/ goes to Tally, without it.
+  // As the nginx in docs/operating/proxy.md: what is below /tally/ goes to Tally, without it.
   const proxy = createServer((asked, answer) => {
     if (!asked.url.startsWith("/tally/")) return answer.setHeader("content-type", "text/html").end(html);
     const { method, headers } = asked;

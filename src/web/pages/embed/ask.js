@@ -24,7 +24,7 @@ const LINES_LIMIT = 5; // choices in a history
 const STORED_VOTER = "tally-voter";
 const STORED_CHANGE = "tally-vote-changed-at"; // so that other tabs hear of it
 
-// What a host page may set: `token`, a function that gives a voter's token (docs/operating.md, "Voters").
+// What a host page may set: `token`, a function that gives a voter's token (docs/operating/voters.md).
 const settings = { token: null };
 export function configure(changes) {
   Object.assign(settings, changes);

@@ -287,7 +287,7 @@ async fn each_role_is_refused_what_is_not_its_own() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_reporting_role_reads_every_report_of_operating() {
+async fn the_reporting_role_reads_every_documented_report() {
     let stores = Stores::start().await;
     execute(&stores.database_url, "insert into item (name) values ('x')")
         .await
@@ -298,7 +298,7 @@ async fn the_reporting_role_reads_every_report_of_operating() {
     )
     .await
     .expect("a vote");
-    let reports = include_str!("../../../../docs/operating.md")
+    let reports = include_str!("../../../../docs/reports.md")
         .split("```sql\n")
         .find(|part| part.starts_with("-- The ten items"))
         .and_then(|part| part.split("```").next())

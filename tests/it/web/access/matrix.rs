@@ -1,4 +1,4 @@
-//! Each route with each credential, as the table in docs/operating.md says.
+//! Each route with each credential, as the table in docs/operating/access.md says.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use crate::helpers::answers::{DESCRIPTION, NOT_DESCRIBED};
 use crate::helpers::tally::Tally;
 
 const ROUTES: &str = include_str!("../../../../src/web/routes.rs");
-const DOCUMENT: &str = include_str!("../../../../docs/operating.md");
+const DOCUMENT: &str = include_str!("../../../../docs/operating/access.md");
 
 /// A row of the table.
 pub(super) struct Row {

@@ -388,7 +388,7 @@ async fn nobody_changes_or_deletes_a_row_and_the_owner_removes_old_ones_by_the_d
         );
         assert_eq!(execute(owner, &old).await, Ok(1));
     }
-    let documented = include_str!("../../../../../docs/operating.md")
+    let documented = include_str!("../../../../../docs/operating/trail.md")
         .split("```sql\n")
         .find(|part| part.contains("delete from act"))
         .and_then(|part| part.split("```").next())
