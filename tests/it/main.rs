@@ -9,6 +9,7 @@ mod helpers;
 mod access;
 mod bad_input;
 mod batch;
+mod benchmark;
 mod client;
 mod clocks;
 mod conditional;
