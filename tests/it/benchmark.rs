@@ -147,15 +147,21 @@ fn what_a_run_did_not_measure_is_an_empty_cell() {
         "| one INSERT, and a counter in Redis | | | | | no |"
     );
     let table = now(&results).expect("a table");
-    assert_eq!(line(&table, "`zipf`"), "| `zipf` | | | | | | | | | |");
     assert_eq!(
-        line(&table, "`uniform`"),
-        "| `uniform` | 52,000 | 4,000 | | | | 26,000 | 20.0 | 7.5 | 7.5 |"
+        line(&table, "`zipf`: 10,000 items by Zipf's law"),
+        "| `zipf`: 10,000 items by Zipf's law | | | | | | | | | |"
+    );
+    assert_eq!(
+        line(&table, "`uniform`: 10,000 items, all alike"),
+        "| `uniform`: 10,000 items, all alike | 52,000 | 4,000 | | | | 26,000 | 20.0 | 7.5 | 7.5 |"
     );
     results.voting.push(row("zipf", Recipe, 0, 7092.0));
     assert_eq!(
-        line(&now(&results).expect("a table"), "`zipf`"),
-        "| `zipf` | | | | | 7,092 | | | | |"
+        line(
+            &now(&results).expect("a table"),
+            "`zipf`: 10,000 items by Zipf's law"
+        ),
+        "| `zipf`: 10,000 items by Zipf's law | | | | | 7,092 | | | | |"
     );
 }
 
@@ -168,10 +174,13 @@ fn a_ledger_with_rows_has_a_line_of_its_own() {
     results.voting.push(row("zipf", Tally, 0, 31_000.0));
     let table = now(&results).expect("a table");
     assert!(
-        line(&table, "`zipf`, 10 million rows").contains(" 30,000 "),
+        line(&table, "`zipf`: 10,000 items by Zipf's law; 10 million rows").contains(" 30,000 "),
         "{table}"
     );
-    assert!(line(&table, "`zipf`").contains(" 31,000 "), "{table}");
+    assert!(
+        line(&table, "`zipf`: 10,000 items by Zipf's law").contains(" 31,000 "),
+        "{table}"
+    );
 }
 
 #[test]

@@ -136,8 +136,9 @@ pub fn now(results: &Results) -> Result<String> {
             let tally = line(Tally);
             let rates = SYSTEMS.map(|system| cell(line(system), |line| whole(line.rate)));
             text += &format!(
-                "| `{}`{} |{}|{}|{}|{}|\n",
+                "| `{}`: {}{} |{}|{}|{}|{}|\n",
                 workload.name,
+                workload.about,
                 suffix(variant),
                 rates.join("|"),
                 cell(tally.as_ref(), |line| format!("{:.1}", line.cpu.sum())),
@@ -217,17 +218,17 @@ pub fn variants(cases: &[Which]) -> Vec<Which> {
     variants
 }
 
-/// What a variant is, after its workload's name.
+/// What a variant is, after what its workload is.
 fn suffix(variant: Which) -> String {
     match variant {
         Which {
             votes_per_request: 2..,
             ..
-        } => format!(", {} a request", variant.votes_per_request),
+        } => format!("; {} a request", variant.votes_per_request),
         Which {
             ledger_rows: 1_000_000..,
             ..
-        } => format!(", {} million rows", variant.ledger_rows / 1_000_000),
+        } => format!("; {} million rows", variant.ledger_rows / 1_000_000),
         _ => String::new(),
     }
 }
