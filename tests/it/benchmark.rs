@@ -5,8 +5,9 @@ use std::path::Path;
 
 use testkit::benchmark::System::{self, NoOp, Recipe, Tally, Transaction};
 use testkit::benchmark::{
-    CpuEach, Latency, Machine, OpenLatency, Results, Row, Run, Stamp, WorkerRow, Workload, between, now,
-    replace, run_page, stamp, targets_table, ways, write_pages,
+    CpuEach, CredentialRow, DeafRow, DiskBytes, Latency, Machine, OpenLatency, Results, Row, Run, Spread,
+    Stamp, StreamRow, With, WorkerRow, Workload, between, now, replace, run_page, stamp, targets_table, ways,
+    write_pages,
 };
 
 const PAGES: [(&str, &str); 2] = [
@@ -309,6 +310,94 @@ fn all_pages_are_written_from_one_run_and_words_about_it_stay() {
     assert_eq!(read(root, page), first + "\nThe machine was slow.\n");
 }
 
+#[test]
+fn a_runs_page_has_what_only_some_workloads_measure() {
+    let mut results = results();
+    for (round, seconds) in [(0, 8.0), (1, 10.0)] {
+        results.worker.push(WorkerRow {
+            redis_bytes_per_counter: Some(152.4),
+            ..WorkerRow::new("flush", round, 1_000_000, seconds, None)
+        });
+    }
+    for vote_once in [0.0, 62.5] {
+        results.worker.push(WorkerRow {
+            disk_bytes_per_vote: Some(DiskBytes {
+                table: 60.0,
+                primary_key: 22.5,
+                vote_of_item: 62.5,
+                vote_once,
+            }),
+            ..WorkerRow::new("bytes_per_vote", 0, 1_000_000, 4.0, None)
+        });
+    }
+    results.streams.push(StreamRow {
+        workload: "streams_one_item".to_owned(),
+        round: 0,
+        watchers: 5000,
+        items: 1,
+        votes_per_second_without: [20_000.0, 22_000.0],
+        votes_per_second_with: 18_900.0,
+        speed_ratio: 0.9,
+        cpu_us_per_vote: [40.0, 50.0],
+        watchers_cores: 0.1,
+        events_per_second_at_full_speed: 12_000.0,
+        events_per_second: 6000.0,
+        cpu_us_per_event_of_server: 13.6,
+        cpu_us_per_event_of_redis: 0.2,
+        delay_ms_p50: 248.0,
+        delay_ms_p99: 707.0,
+        delays: 1000,
+        bytes_per_stream: 10.5 * 1024.0,
+        fault: None,
+    });
+    results.deaf.push(DeafRow {
+        workload: "streams_deaf".to_owned(),
+        round: 0,
+        streams: 1024,
+        votes_per_second_without: 10_000.0,
+        votes_per_second_with: 9700.0,
+        speed_ratio: 0.97,
+        open_in_the_end: 1024,
+        memory_bytes: [40 << 20, 72 << 20, 50 << 20],
+        socket_bytes: [0, 0],
+        cut_off_seconds: 0.3,
+        ended_seconds: 23.0,
+        fault: None,
+    });
+    results.credentials.push(CredentialRow {
+        workload: "credentials".to_owned(),
+        round: 0,
+        with: With::Cookie,
+        turns: 24,
+        requests_per_second: 20_000.0,
+        cpu_us_per_request: 72.1,
+        server_us_per_request: 41.0,
+        more_us: None,
+        server_more_us: Some(Spread {
+            quarter: -2.9,
+            median: 0.7,
+            three_quarters: 4.1,
+        }),
+        fault: None,
+    });
+    let page = run_page(&results).expect("tables");
+    for line in [
+        "| `flush` | 8.00 · 10.0 | 125,000 · 100,000 |  | bytes of Redis a counter 152.4 · 152.4 |",
+        "| `bytes_per_vote` | 4.00 | 250,000 |  | bytes a vote 145; table 60.0; primary key 22.5; `vote_of_item` 62.5; `vote_once` 0.00 |",
+        "| `bytes_per_vote`, with voters | 4.00 | 250,000 |  | bytes a vote 207.5; table 60.0; primary key 22.5; `vote_of_item` 62.5; `vote_once` 62.5 |",
+        "| `streams_one_item`, 1 | 5000 | 20,000 · 22,000 | 18,900 | 0.90 | 12,000 | 13.6 · 0.2 | 248 · 707 | 10.5 |",
+        "| 1 | 1024 | 10,000 | 9,700 | 0.97 | 40.0 · 72.0 · 50.0 | 32.0 | 0.3 | 23.0 |",
+        "| a cookie, 1 | 72.1 | 41.0 |  | 0.70 (-2.90 to 4.10) |",
+    ] {
+        assert!(
+            page.lines().any(|found| found == line),
+            "{line} is not in:\n{page}"
+        );
+    }
+    // A workload without rows has no table of its own.
+    assert!(!page.contains("`zipf`: 10,000 items by Zipf's law\n"), "{page}");
+}
+
 /// Writing these results must fail with these words, and must change nothing.
 #[track_caller]
 fn refused(root: &Path, results: &Results, words: &str) {
@@ -320,7 +409,7 @@ fn refused(root: &Path, results: &Results, words: &str) {
 }
 
 #[test]
-fn results_that_no_commit_explains_or_that_are_wrong_are_not_written() {
+fn results_of_no_commit_of_a_quick_run_or_with_wrong_counts_are_not_written() {
     let folder = folder();
     let mut changed = results();
     changed.run.has_changes = true;
@@ -329,6 +418,9 @@ fn results_that_no_commit_explains_or_that_are_wrong_are_not_written() {
         &changed,
         "abc1234 with changes that are in no commit",
     );
+    let mut quick = results();
+    quick.run.quick = true;
+    refused(folder.path(), &quick, "the results are of QUICK=1");
     let mut nameless = results();
     nameless.run.commit = None;
     refused(folder.path(), &nameless, "the results name no commit");

@@ -16,11 +16,14 @@ pub fn whole(number: f64) -> String {
     text
 }
 
-/// A number as exact as it says something: 66,009, 12.3, 0.84.
+/// A number as exact as it says something: 66,009, 152.4, 12.3, 0.84.
 pub fn short(number: f64) -> String {
     match number.abs() {
         size if size >= 1000.0 => whole(number),
-        size if size >= 100.0 => format!("{number:.0}"),
+        size if size >= 100.0 => {
+            let text = format!("{number:.1}");
+            text.strip_suffix(".0").map_or(text.clone(), str::to_owned)
+        }
         size if size >= 10.0 => format!("{number:.1}"),
         // Decimal places of small parts: 0.025 of a core.
         size if size < 0.1 && number != 0.0 => format!("{number:.3}"),

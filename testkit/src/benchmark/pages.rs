@@ -98,11 +98,16 @@ pub fn replace(text: &str, name: &str, table: &str) -> Result<String> {
 /// written. If anything is missing, nothing is written.
 ///
 /// # Errors
-/// The results lack what a table needs, were not verified, or are not of a commit; a page or a marker
-/// is missing.
+/// The results lack what a table needs, were not verified, are of `QUICK=1` or not of a commit; a page
+/// or a marker is missing.
 pub fn write_pages(root: &Path, results: &Results) -> Result<Vec<String>> {
     if let Some(fault) = results.faults().first() {
         bail!("the results are not verified ({fault}); run `make bench` again");
+    }
+    if results.run.quick {
+        bail!(
+            "the results are of QUICK=1, whose counters and ledgers are smaller; run `make bench` without it"
+        );
     }
     let stamp = Stamp::of(&results.run)?;
     let page = format!("docs/runs/{}", stamp.file());

@@ -20,9 +20,8 @@ const MIB: f64 = 1024.0 * 1024.0;
 pub fn run_page(results: &Results) -> Result<String> {
     let mut text = format!("{}\n", caption(&results.run, &Stamp::of(&results.run)?));
     text += &format!(
-        "`long_tail` and `open_snapshot` voted for {} s.{}\n",
-        results.run.long_seconds,
-        if results.run.quick { " `QUICK=1`." } else { "" }
+        "`long_tail` and `open_snapshot` voted for {} s.\n",
+        results.run.long_seconds
     );
     for workload in &results.run.workloads {
         text += &voting(results, &workload.name, &workload.about);
