@@ -11,18 +11,20 @@ mod pages;
 mod results;
 mod rows;
 mod run_page;
+mod stamp;
 mod system;
 mod tables;
 pub mod targets;
 
 pub use medians::{Line, median_row};
-pub use pages::{Stamp, between, replace, stamp, write_pages};
+pub use pages::{between, replace, write_pages};
 pub use results::{Machine, Results, Run, Which, Workload};
 pub use rows::{
     CpuEach, CredentialRow, DeafRow, DiskBytes, Latency, OpenLatency, Row, SnapshotCost, Spread, StreamRow,
     With, WorkerRow,
 };
 pub use run_page::run_page;
+pub use stamp::{Stamp, stamp};
 pub use system::System;
 pub use tables::{now, targets as targets_table, ways};
 pub use targets::Target;

@@ -5,9 +5,9 @@ use anyhow::Result;
 use super::System::Tally;
 use super::medians::Line;
 use super::numbers::{each, short, whole};
-use super::pages::Stamp;
 use super::results::Results;
-use super::rows::{CpuEach, Latency, Row, WorkerRow};
+use super::rows::{CpuEach, Latency, Row, Spread, WorkerRow};
+use super::stamp::Stamp;
 use super::tables::{caption, line_of, targets};
 use crate::curve::median;
 
@@ -214,7 +214,7 @@ fn credentials(results: &Results) -> String {
     }
     let mut text = "\n## Credentials and throttles\n\n| a vote with, round | CPU µs a request | of it the server | more than with nothing: median (quarters) | the server alone |\n|---|--:|--:|--:|--:|\n".to_owned();
     for row in &results.credentials {
-        let more = |spread: Option<super::Spread>| {
+        let more = |spread: Option<Spread>| {
             spread.map_or_else(String::new, |one| {
                 format!(
                     "{} ({} to {})",

@@ -5,9 +5,9 @@ use anyhow::{Result, bail};
 use super::System::{self, BatchedTransaction, LockingTransaction, NoOp, Recipe, Tally, Transaction};
 use super::medians::{Line, median_row};
 use super::numbers::{counted, short, whole};
-use super::pages::Stamp;
 use super::results::{Results, Run, Which};
 use super::rows::Row;
+use super::stamp::Stamp;
 use super::targets::{self, Target};
 
 /// README's rows: a system, how it counts, and whether its count is exact after a failure.
