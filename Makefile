@@ -8,10 +8,10 @@ export PATH := $(HOME)/.cargo/bin:$(PATH)
 .DEFAULT_GOAL := help
 SECONDS ?= 10
 EXAMPLES ?= 30
-.PHONY: help run test test-browser prepare-browser lint fuzz bench soak chaos mutants schemathesis client client-types queries image prepare prepare-tests prepare-client
+.PHONY: help run test test-browser prepare-browser lint fuzz bench bench-tables soak chaos mutants schemathesis client client-types queries image prepare prepare-tests prepare-client
 
 help: ## Say what can be made
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
 
 run: prepare ## Run all of Tally here, on a private Postgres and Redis; Ctrl-C stops it
 	@$(CARGO) build --quiet --locked --bins
@@ -34,6 +34,9 @@ fuzz: prepare ## Look for input that breaks a parser, SECONDS=10 a target
 
 bench: prepare ## Compare Tally with other ways of counting votes; QUICK=1 in four minutes
 	$(CARGO) bench --locked --bench compare
+
+bench-tables: prepare ## Write the tables of the last `make bench` into README, docs/benchmarks.md and docs/runs
+	$(CARGO) bench --quiet --locked --bench compare -- tables
 
 soak: prepare ## Vote for half an hour and see that nothing grows: MINUTES=30, or SECONDS=180
 	$(CARGO) bench --locked --bench soak

@@ -15,7 +15,8 @@ use crate::measure::{Cpu, Processes};
 use crate::servers::start_worker;
 use crate::settings::Settings;
 use crate::stores::{Database, Rules, Stores, Template};
-use crate::worker::{WorkerRow, step, step_alone};
+use crate::worker::{step, step_alone};
+use testkit::benchmark::WorkerRow;
 
 /// The workloads that [`all`] runs, one after the other.
 pub const WORKLOADS: [&str; 4] = ["flush", "sweep", "sparse_changes", "idle_counters"];

@@ -7,10 +7,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ring::rand::SystemRandom;
 use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _};
-use serde::Serialize;
 use serde_json::json;
 use tally::domain::{ApiKey, VoterId};
 use tally::web::access::VoterCookies;
+use testkit::benchmark::With;
 use testkit::load::{Credentials, Requests};
 
 use crate::stores::{Database, Stores};
@@ -32,39 +32,6 @@ const VOTERS_TOO_MANY: u64 = 30_000;
 /// Numbers of voters for each kind.
 const VOTERS_OF_A_KIND: u64 = 1_000_000;
 
-/// What votes come with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum With {
-    /// Nothing, and everything is open.
-    Nothing,
-    /// A backend's key.
-    ApiKey,
-    Cookie,
-    /// A token of ES256 that the server has checked before.
-    Token,
-    /// One that it has not.
-    FreshToken,
-    /// No credential, and throttles.
-    Throttles,
-    /// A throttle that refuses nearly all.
-    FullThrottle,
-}
-
-impl With {
-    pub fn title(self) -> &'static str {
-        match self {
-            Self::Nothing => "nothing",
-            Self::ApiKey => "an API key",
-            Self::Cookie => "a cookie",
-            Self::Token => "a remembered token",
-            Self::FreshToken => "a fresh token",
-            Self::Throttles => "three throttles",
-            Self::FullThrottle => "a throttle that refuses",
-        }
-    }
-}
-
 /// Which of the three servers takes the votes: they share their stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Server {
@@ -81,54 +48,43 @@ pub struct Prepared {
     pub requests: Vec<(With, Arc<Requests>)>,
 }
 
-impl With {
-    pub const ALL: [Self; 7] = [
-        Self::Nothing,
-        Self::ApiKey,
-        Self::Cookie,
-        Self::Token,
-        Self::FreshToken,
-        Self::Throttles,
-        Self::FullThrottle,
-    ];
-
-    pub fn server(self) -> Server {
-        match self {
-            Self::Throttles => Server::Throttled,
-            Self::FullThrottle => Server::Refusing,
-            _ => Server::Open,
-        }
+/// Which server takes these votes.
+pub fn server_of(with: With) -> Server {
+    match with {
+        With::Throttles => Server::Throttled,
+        With::FullThrottle => Server::Refusing,
+        _ => Server::Open,
     }
+}
 
-    /// No two kinds have a voter in common.
-    fn first_voter(self) -> u64 {
-        let kind = Self::ALL.iter().position(|one| *one == self);
-        kind.unwrap_or_default() as u64 * VOTERS_OF_A_KIND
+/// No two kinds have a voter in common.
+fn first_voter(with: With) -> u64 {
+    let kind = With::ALL.iter().position(|one| *one == with);
+    kind.unwrap_or_default() as u64 * VOTERS_OF_A_KIND
+}
+
+/// The voters who take turns.
+fn voters(with: With) -> std::ops::Range<u64> {
+    let count = match with {
+        With::FreshToken => VOTERS_TOO_MANY,
+        _ => VOTERS,
+    };
+    first_voter(with)..first_voter(with) + count
+}
+
+/// Votes that name their voter; each has these lines in its head.
+fn naming(with: With, head: &str) -> Credentials {
+    Credentials {
+        heads: voters(with).map(|_| head.to_owned()).collect(),
+        first_voter: Some(first_voter(with)),
     }
+}
 
-    /// The voters who take turns.
-    fn voters(self) -> std::ops::Range<u64> {
-        let count = match self {
-            Self::FreshToken => VOTERS_TOO_MANY,
-            _ => VOTERS,
-        };
-        self.first_voter()..self.first_voter() + count
-    }
-
-    /// Votes that name their voter; each has these lines in its head.
-    fn naming(self, head: &str) -> Credentials {
-        Credentials {
-            heads: self.voters().map(|_| head.to_owned()).collect(),
-            first_voter: Some(self.first_voter()),
-        }
-    }
-
-    /// Votes whose credential says who votes.
-    fn showing(self, head: impl Fn(u64) -> String) -> Credentials {
-        Credentials {
-            heads: self.voters().map(head).collect(),
-            first_voter: None,
-        }
+/// Votes whose credential says who votes.
+fn showing(with: With, head: impl Fn(u64) -> String) -> Credentials {
+    Credentials {
+        heads: voters(with).map(head).collect(),
+        first_voter: None,
     }
 }
 
@@ -154,10 +110,10 @@ pub async fn prepare(stores: &Stores, database: &Database, items: usize) -> Prep
     let tokens = Tokens::new(stores);
     let requests = With::ALL.map(|with| {
         let credentials = match with {
-            With::Nothing | With::Throttles | With::FullThrottle => with.naming(""),
-            With::ApiKey => with.naming(&format!("authorization: Bearer {}\r\n", key.as_str())),
-            With::Cookie => with.showing(cookie),
-            With::Token | With::FreshToken => with.showing(|number| tokens.head(number)),
+            With::Nothing | With::Throttles | With::FullThrottle => naming(with, ""),
+            With::ApiKey => naming(with, &format!("authorization: Bearer {}\r\n", key.as_str())),
+            With::Cookie => showing(with, cookie),
+            With::Token | With::FreshToken => showing(with, |number| tokens.head(number)),
         };
         (with, Arc::new(Requests::with_credentials(items, credentials)))
     });

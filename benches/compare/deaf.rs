@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
+use testkit::benchmark::DeafRow;
 use testkit::load::{Load, Mix, Outcome, Pace, Requests, Spread};
 use testkit::until;
 use tokio::io::AsyncWriteExt;
@@ -36,60 +36,30 @@ const RECEIVE_BUFFER_BYTES: u32 = 4096;
 /// How long it may take until all streams are open, and until the server has ended all that are left.
 const WAIT_LIMIT: Duration = Duration::from_secs(90);
 
-/// A run's results, as they stand in results.json.
-#[derive(Clone, Debug, Serialize)]
-pub struct DeafRow {
-    pub workload: &'static str,
-    pub round: usize,
-    /// How many were open at once.
-    pub streams: usize,
-    pub votes_per_second_without: f64,
-    /// While all of them are open.
-    pub votes_per_second_with: f64,
-    pub speed_ratio: f64,
-    /// How many were still open when that was measured.
-    pub open_in_the_end: usize,
-    /// The server's resident memory: before they came, the most that was seen, and after they went.
-    pub memory_bytes: [u64; 3],
-    /// What the system took for all sockets of the machine, both ends: before, and the most.
-    pub socket_bytes: [u64; 2],
-    /// From when half of them were cut off until the server had ended them.
-    pub cut_off_seconds: f64,
-    /// From then on until it had ended the others by itself.
-    pub ended_seconds: f64,
-    pub fault: Option<String>,
-}
-
-impl DeafRow {
-    pub fn line(&self) -> String {
-        let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
-        format!(
-            "{:<20} {} deaf streams ({} in the end): votes/s {:.0} without, {:.0} with ({:.3}); server {:.0} MiB before, {:.0} at the most ({:.1} KB a stream), {:.0} after; sockets {:.0} MiB before, {:.0} at the most; half cut off: ended after {:.1} s, the others after {:.1} s{}",
-            self.workload,
-            self.streams,
-            self.open_in_the_end,
-            self.votes_per_second_without,
-            self.votes_per_second_with,
-            self.speed_ratio,
-            mib(self.memory_bytes[0]),
-            mib(self.memory_bytes[1]),
-            self.bytes_per_stream() / 1024.0,
-            mib(self.memory_bytes[2]),
-            mib(self.socket_bytes[0]),
-            mib(self.socket_bytes[1]),
-            self.cut_off_seconds,
-            self.ended_seconds,
-            self.fault
-                .as_deref()
-                .map(|fault| format!("  NOT VERIFIED: {fault}"))
-                .unwrap_or_default(),
-        )
-    }
-
-    /// Of the server's memory, at the most.
-    pub fn bytes_per_stream(&self) -> f64 {
-        self.memory_bytes[1].saturating_sub(self.memory_bytes[0]) as f64 / self.streams.max(1) as f64
-    }
+/// The line of a run.
+pub fn line(row: &DeafRow) -> String {
+    let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+    format!(
+        "{:<20} {} deaf streams ({} in the end): votes/s {:.0} without, {:.0} with ({:.3}); server {:.0} MiB before, {:.0} at the most ({:.1} KB a stream), {:.0} after; sockets {:.0} MiB before, {:.0} at the most; half cut off: ended after {:.1} s, the others after {:.1} s{}",
+        row.workload,
+        row.streams,
+        row.open_in_the_end,
+        row.votes_per_second_without,
+        row.votes_per_second_with,
+        row.speed_ratio,
+        mib(row.memory_bytes[0]),
+        mib(row.memory_bytes[1]),
+        row.bytes_per_stream() / 1024.0,
+        mib(row.memory_bytes[2]),
+        mib(row.socket_bytes[0]),
+        mib(row.socket_bytes[1]),
+        row.cut_off_seconds,
+        row.ended_seconds,
+        row.fault
+            .as_deref()
+            .map(|fault| format!("  NOT VERIFIED: {fault}"))
+            .unwrap_or_default(),
+    )
 }
 
 /// Runs the workload. Each run has another `number`.
@@ -171,7 +141,7 @@ pub async fn measure(stores: &Stores, round: usize, number: u32, settings: &Sett
     stores.drop(database).await;
     let (without, with) = (speed(&loads[0]), speed(&loads[1]));
     DeafRow {
-        workload: WORKLOAD,
+        workload: WORKLOAD.to_owned(),
         round,
         streams: wanted,
         votes_per_second_without: without,

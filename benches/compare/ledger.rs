@@ -13,8 +13,8 @@ use crate::settings::Settings;
 use crate::stores::{Database, Stores};
 use crate::systems::System;
 use crate::voting::check;
-use crate::worker::{DiskBytes, SnapshotCost, WorkerRow};
 use crate::workloads::{CONNECTIONS, EMPTY, ITEMS};
+use testkit::benchmark::{DiskBytes, SnapshotCost, WorkerRow};
 
 /// Connections that vote on all items, while the others vote on one.
 const OTHER_CONNECTIONS: usize = 32;

@@ -1,50 +1,39 @@
-//! What the bench runs on.
+//! What the bench runs on: measures it.
 
 use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use testkit::benchmark::Machine;
+
 /// How many syncs are timed, and of how many bytes: a page of the write-ahead log.
 const SYNCS: usize = 101;
 const SYNC_BYTES: usize = 8192;
 
-/// The machine, in figures.
-pub struct Machine {
-    cores: usize,
-    memory_gib: f64,
-    fsync: Duration,
+/// Measures the machine, and the disk of this folder.
+pub fn measure(folder: &Path, stores: String) -> Machine {
+    let memory_kib: f64 = std::fs::read_to_string("/proc/meminfo")
+        .ok()
+        .and_then(|text| {
+            let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+            line.split_whitespace().next()?.parse().ok()
+        })
+        .unwrap_or(0.0);
+    Machine {
+        cores: std::thread::available_parallelism().map_or(0, usize::from),
+        memory_gib: memory_kib / 1024.0 / 1024.0,
+        sync_ms: fsync(folder).as_secs_f64() * 1000.0,
+        stores,
+    }
 }
 
-impl Machine {
-    /// Measures the machine, and the disk of this folder.
-    pub fn measure(folder: &Path) -> Self {
-        let memory_kib: f64 = std::fs::read_to_string("/proc/meminfo")
-            .ok()
-            .and_then(|text| {
-                let line = text
-                    .lines()
-                    .find(|line| line.starts_with("MemTotal:"))?
-                    .to_owned();
-                line.split_whitespace().nth(1)?.parse().ok()
-            })
-            .unwrap_or(f64::NAN);
-        Self {
-            cores: std::thread::available_parallelism().map_or(0, usize::from),
-            memory_gib: memory_kib / 1024.0 / 1024.0,
-            fsync: fsync(folder),
-        }
-    }
-
-    /// Prints what it is, and which stores run on it.
-    pub fn print(&self, stores: &str) {
-        println!(
-            "{} cores, {:.0} GiB; the disk takes {:.2} ms to write and sync {SYNC_BYTES} bytes (median); {stores}",
-            self.cores,
-            self.memory_gib,
-            self.fsync.as_secs_f64() * 1000.0
-        );
-    }
+/// Says what it is, and which stores run on it.
+pub fn line(machine: &Machine) -> String {
+    format!(
+        "{} cores, {:.0} GiB; the disk takes {:.2} ms to write and sync {SYNC_BYTES} bytes (median); {}",
+        machine.cores, machine.memory_gib, machine.sync_ms, machine.stores
+    )
 }
 
 /// The median time of a write and its fdatasync, as Postgres syncs its log.

@@ -8,6 +8,9 @@
 //!
 //! The table goes to the terminal, one row for each run to target/bench/results.json, the
 //! targets to target/bench/targets.json, and a plot to target/bench/plot.svg.
+//!
+//! With the word `tables` (`make bench-tables`) it measures nothing: it writes the tables of the
+//! last results into the documents.
 
 #![allow(
     clippy::expect_used,
@@ -29,8 +32,8 @@ mod settings;
 mod stores;
 mod streams;
 mod systems;
-mod targets;
 mod turns;
+mod version;
 mod voting;
 mod worker;
 mod workloads;
@@ -39,10 +42,9 @@ use std::process::ExitCode;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use results::Results;
 use settings::Settings;
 use stores::Stores;
-use worker::WorkerRow;
+use testkit::benchmark::{self, Results, Run, WorkerRow, targets};
 use workloads::Workload;
 
 #[global_allocator]
@@ -57,6 +59,9 @@ async fn main() -> ExitCode {
     if let Ok(name) = std::env::var(worker::VARIABLE) {
         worker::take_step(&name).await;
         return ExitCode::SUCCESS;
+    }
+    if std::env::args().any(|word| word == "tables") {
+        return write_tables();
     }
     let settings = Settings::read();
     let workloads = chosen(&settings);
@@ -89,9 +94,12 @@ async fn main() -> ExitCode {
         settings.rounds, settings.run, settings.warm_up
     );
 
+    let stores = Stores::start().await;
+    let run = describe(&stores, &settings).await;
+    println!("{}", machine::line(&run.machine));
     let mut bench = Bench {
-        stores: Stores::start().await,
-        results: Results::default(),
+        stores,
+        results: Results::new(run),
         number: 0,
         bar,
         settings,
@@ -117,6 +125,40 @@ async fn main() -> ExitCode {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
+    }
+}
+
+/// Writes the tables of the last results into the documents.
+fn write_tables() -> ExitCode {
+    match results::read().and_then(|results| benchmark::write_pages(results::root(), &results)) {
+        Ok(pages) => {
+            println!("written: {}", pages.join(", "));
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// What is run, when and where.
+async fn describe(stores: &Stores, settings: &Settings) -> Run {
+    let workload = |one: Workload| benchmark::Workload {
+        name: one.name.to_owned(),
+        about: one.about.to_owned(),
+    };
+    Run {
+        date: time::OffsetDateTime::now_utc().date().to_string(),
+        commit: version::commit(),
+        has_changes: version::has_changes(),
+        machine: machine::measure(stores.folder(), stores.versions().await),
+        quick: settings.quick,
+        rounds: settings.rounds,
+        run_seconds: settings.run.as_secs_f64(),
+        warm_up_seconds: settings.warm_up.as_secs_f64(),
+        long_seconds: settings.long.as_secs_f64(),
+        workloads: workloads::all(settings).into_iter().map(workload).collect(),
     }
 }
 
@@ -185,7 +227,7 @@ impl Bench {
         for round in 0..self.settings.rounds {
             self.bar.set_message(turns::WORKLOAD);
             for row in turns::measure(&self.stores, round, &self.settings).await {
-                self.bar.suspend(|| println!("{}", row.line()));
+                self.bar.suspend(|| println!("{}", turns::line(&row)));
                 self.results.credentials.push(row);
             }
             self.ran();
@@ -201,14 +243,14 @@ impl Bench {
             for workload in workloads {
                 self.bar.set_message(workload.0);
                 let row = streams::measure(&self.stores, *workload, round, self.number, &self.settings).await;
-                self.bar.suspend(|| println!("{}", row.line()));
+                self.bar.suspend(|| println!("{}", streams::line(&row)));
                 self.results.streams.push(row);
                 self.ran();
             }
             if has_deaf {
                 self.bar.set_message(deaf::WORKLOAD);
                 let row = deaf::measure(&self.stores, round, self.number, &self.settings).await;
-                self.bar.suspend(|| println!("{}", row.line()));
+                self.bar.suspend(|| println!("{}", deaf::line(&row)));
                 self.results.deaf.push(row);
                 self.ran();
             }
@@ -252,6 +294,6 @@ impl Bench {
     fn ran(&mut self) {
         self.number += 1;
         self.bar.inc(1);
-        self.results.write();
+        results::write(&self.results);
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::Pid;
-use serde::Serialize;
+use testkit::benchmark::CpuEach;
 
 /// The processes of which a run is measured.
 #[derive(Clone, Debug)]
@@ -54,25 +54,6 @@ impl Cpu {
             redis: each(self.redis),
             generator: each(generator),
         }
-    }
-}
-
-/// CPU µs by process, for each vote, request or counter.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub struct CpuEach {
-    pub server: f64,
-    /// Tally's sync worker; counted as the server's in all sums.
-    pub worker: f64,
-    pub postgres: f64,
-    pub redis: f64,
-    /// The load generator: in no sum.
-    pub generator: f64,
-}
-
-impl CpuEach {
-    /// All but the generator's.
-    pub fn sum(&self) -> f64 {
-        self.server + self.worker + self.postgres + self.redis
     }
 }
 

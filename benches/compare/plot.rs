@@ -3,10 +3,9 @@
 
 use std::fmt::Write;
 
-use crate::report::{Line, median_row};
-use crate::results::{Results, folder};
-use crate::systems::System;
-use crate::voting::Row;
+use testkit::benchmark::{Line, Results, Row, System, median_row};
+
+use crate::results::folder;
 use crate::workloads::Workload;
 
 const WIDTH: f64 = 1200.0;

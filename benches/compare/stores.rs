@@ -12,7 +12,6 @@ use tally::app;
 use tally::dev::{Durability, PrivatePostgres, PrivateRedis};
 use testkit::stores::{SECRET, environment, folder, owner_pool, redis_connection, redis_info};
 
-use crate::machine::Machine;
 use crate::measure::Processes;
 use crate::systems::locking;
 
@@ -99,7 +98,6 @@ impl Stores {
         let folder = base.join("bench");
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(&folder).expect("a folder");
-        let machine = Machine::measure(&folder);
         let mut postgres =
             PrivatePostgres::new(&folder.join("postgres"), SECRET, Durability::Full).expect("a free port");
         postgres.start().await.expect("Postgres starts");
@@ -123,7 +121,6 @@ impl Stores {
             _lock: lock,
         };
         stores.make_log_files().await;
-        machine.print(&stores.versions().await);
         stores
     }
 
@@ -140,7 +137,7 @@ impl Stores {
     }
 
     /// The versions of the stores.
-    async fn versions(&self) -> String {
+    pub async fn versions(&self) -> String {
         let postgres: String = sqlx::query_scalar("select current_setting('server_version')")
             .fetch_one(&self.admin)
             .await

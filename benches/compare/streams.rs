@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::Pid;
-use serde::Serialize;
+use testkit::benchmark::StreamRow;
 use testkit::load::{Load, Mix, Outcome, Pace, Requests, Spread};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -56,65 +56,32 @@ pub const LIMITS: [(&str, &str); 3] = [
     ("TALLY_STREAMS_LIMIT_BY_ADDRESS", "12000"),
 ];
 
-/// A run's results, as they stand in results.json.
-#[derive(Clone, Debug, Serialize)]
-pub struct StreamRow {
-    pub workload: &'static str,
-    pub round: usize,
-    pub watchers: usize,
-    pub items: i64,
-    /// Before the watchers came, and after they went.
-    pub votes_per_second_without: [f64; 2],
-    pub votes_per_second_with: f64,
-    /// With watchers to the mean of those without.
-    pub speed_ratio: f64,
-    /// CPU of server, worker, Postgres and Redis for each vote at full speed, events included: before
-    /// the watchers came, and with them.
-    pub cpu_us_per_vote: [f64; 2],
-    /// Cores that the watchers themselves took meanwhile, to read their events.
-    pub watchers_cores: f64,
-    /// Meanwhile.
-    pub events_per_second_at_full_speed: f64,
-    /// At half of the speed without watchers.
-    pub events_per_second: f64,
-    pub cpu_us_per_event_of_server: f64,
-    pub cpu_us_per_event_of_redis: f64,
-    /// From a vote's answer until its count shows in a stream.
-    pub delay_ms_p50: f64,
-    pub delay_ms_p99: f64,
-    pub delays: u64,
-    /// Of the server's memory, with what it allocates for the connection.
-    pub bytes_per_stream: f64,
-    pub fault: Option<String>,
-}
-
-impl StreamRow {
-    pub fn line(&self) -> String {
-        format!(
-            "{:<20} {} watchers of {} items: votes/s {:.0} and {:.0} without, {:.0} with ({:.3}), at {:.1} µs and {:.1}, beside {:.0} events/s, read by {:.2} cores; at half of that {:.0} events/s at {:.1} µs (server) and {:.1} (Redis); delay {:.0} ms, p99 {:.0}; {:.1} KB a stream{}",
-            self.workload,
-            self.watchers,
-            self.items,
-            self.votes_per_second_without[0],
-            self.votes_per_second_without[1],
-            self.votes_per_second_with,
-            self.speed_ratio,
-            self.cpu_us_per_vote[0],
-            self.cpu_us_per_vote[1],
-            self.events_per_second_at_full_speed,
-            self.watchers_cores,
-            self.events_per_second,
-            self.cpu_us_per_event_of_server,
-            self.cpu_us_per_event_of_redis,
-            self.delay_ms_p50,
-            self.delay_ms_p99,
-            self.bytes_per_stream / 1024.0,
-            self.fault
-                .as_deref()
-                .map(|fault| format!("  NOT VERIFIED: {fault}"))
-                .unwrap_or_default(),
-        )
-    }
+/// The line of a run.
+pub fn line(row: &StreamRow) -> String {
+    format!(
+        "{:<20} {} watchers of {} items: votes/s {:.0} and {:.0} without, {:.0} with ({:.3}), at {:.1} µs and {:.1}, beside {:.0} events/s, read by {:.2} cores; at half of that {:.0} events/s at {:.1} µs (server) and {:.1} (Redis); delay {:.0} ms, p99 {:.0}; {:.1} KB a stream{}",
+        row.workload,
+        row.watchers,
+        row.items,
+        row.votes_per_second_without[0],
+        row.votes_per_second_without[1],
+        row.votes_per_second_with,
+        row.speed_ratio,
+        row.cpu_us_per_vote[0],
+        row.cpu_us_per_vote[1],
+        row.events_per_second_at_full_speed,
+        row.watchers_cores,
+        row.events_per_second,
+        row.cpu_us_per_event_of_server,
+        row.cpu_us_per_event_of_redis,
+        row.delay_ms_p50,
+        row.delay_ms_p99,
+        row.bytes_per_stream / 1024.0,
+        row.fault
+            .as_deref()
+            .map(|fault| format!("  NOT VERIFIED: {fault}"))
+            .unwrap_or_default(),
+    )
 }
 
 /// Runs one of the workloads. Each run has another `number`.
@@ -219,7 +186,7 @@ pub async fn measure(
     let each = |cpu: Cpu, load: &Outcome| cpu.each(load.cpu, load.votes).sum();
     let ms = |part| seen.delays_us.value_at_quantile(part) as f64 / 1000.0;
     StreamRow {
-        workload,
+        workload: workload.to_owned(),
         round,
         watchers: count,
         items,

@@ -4,11 +4,11 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
+use testkit::benchmark::{CredentialRow, Spread, With};
 use testkit::load::{Load, Pace};
 use tokio::time::sleep;
 
-use crate::credentials::{With, prepare};
+use crate::credentials::{prepare, server_of};
 use crate::measure::Processes;
 use crate::servers::Servers;
 use crate::settings::Settings;
@@ -25,69 +25,28 @@ const QUICK_TURNS: usize = 4;
 const WARM_UP: Duration = Duration::from_millis(150);
 const TURN: Duration = Duration::from_millis(400);
 
-/// What the turns of one kind in one round show.
-#[derive(Clone, Debug, Serialize)]
-pub struct CredentialRow {
-    pub workload: &'static str,
-    pub round: usize,
-    pub with: With,
-    pub turns: usize,
-    /// Medians of the turns. CPU time is that of all processes but the generator.
-    pub requests_per_second: f64,
-    pub cpu_us_per_request: f64,
-    /// The server's part of it.
-    pub server_us_per_request: f64,
-    /// Beyond a vote with nothing in the same turn: all processes; the server alone.
-    pub more_us: Option<Spread>,
-    pub server_more_us: Option<Spread>,
-    /// Acknowledged votes = rows = counts, all kinds together.
-    pub fault: Option<String>,
-}
-
-/// How values that were taken again and again lie.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub struct Spread {
-    pub quarter: f64,
-    pub median: f64,
-    pub three_quarters: f64,
-}
-
-impl Spread {
-    /// `None` without values.
-    fn of(mut values: Vec<f64>) -> Option<Self> {
-        values.sort_by(f64::total_cmp);
-        let at = |part: usize| values.get(values.len() * part / 4).copied();
-        Some(Self {
-            quarter: at(1)?,
-            median: at(2)?,
-            three_quarters: at(3)?,
-        })
-    }
-}
-
-impl CredentialRow {
-    pub fn line(&self) -> String {
-        let more = |spread: Option<Spread>| match spread {
-            Some(one) => format!(
-                "{:+6.2} ({:+.2} to {:+.2})",
-                one.median, one.quarter, one.three_quarters
-            ),
-            None => "-".to_owned(),
-        };
-        format!(
-            "{:<24} {:>7.0} requests/s, CPU {:6.2} µs, {:6.2} of it the server; more than with nothing: {}; the server alone: {}{}",
-            self.with.title(),
-            self.requests_per_second,
-            self.cpu_us_per_request,
-            self.server_us_per_request,
-            more(self.more_us),
-            more(self.server_more_us),
-            self.fault
-                .as_ref()
-                .map(|fault| format!("  NOT VERIFIED: {fault}"))
-                .unwrap_or_default()
-        )
-    }
+/// The line of one kind's turns in a round.
+pub fn line(row: &CredentialRow) -> String {
+    let more = |spread: Option<Spread>| match spread {
+        Some(one) => format!(
+            "{:+6.2} ({:+.2} to {:+.2})",
+            one.median, one.quarter, one.three_quarters
+        ),
+        None => "-".to_owned(),
+    };
+    format!(
+        "{:<24} {:>7.0} requests/s, CPU {:6.2} µs, {:6.2} of it the server; more than with nothing: {}; the server alone: {}{}",
+        row.with.title(),
+        row.requests_per_second,
+        row.cpu_us_per_request,
+        row.server_us_per_request,
+        more(row.more_us),
+        more(row.server_more_us),
+        row.fault
+            .as_ref()
+            .map(|fault| format!("  NOT VERIFIED: {fault}"))
+            .unwrap_or_default()
+    )
 }
 
 /// One turn of one kind.
@@ -115,7 +74,7 @@ pub async fn measure(stores: &Stores, round: usize, settings: &Settings) -> Vec<
             // Each turn begins with another kind, and not always the same one comes before it.
             let kind = (turn + at * (1 + turn % (kinds - 1))) % kinds;
             let (with, requests) = &prepared.requests[kind];
-            let server = with.server() as usize;
+            let server = server_of(*with) as usize;
             let of_turn = Processes {
                 servers: vec![processes.servers[server]],
                 ..processes.clone()
@@ -173,7 +132,7 @@ fn row(
         Spread::of(differences.collect()).filter(|_| with != With::Nothing)
     };
     CredentialRow {
-        workload: WORKLOAD,
+        workload: WORKLOAD.to_owned(),
         round,
         with,
         turns: turns.len(),

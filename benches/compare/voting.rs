@@ -3,12 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use hdrhistogram::Histogram;
-use serde::Serialize;
+use testkit::benchmark::{Latency, OpenLatency, Row};
 use testkit::load::{Load, Mix, Outcome, Pace, Requests, Spread, choice_of};
 use tokio::time::sleep;
 
-use crate::measure::CpuEach;
 use crate::servers::Servers;
 use crate::settings::Settings;
 use crate::stores::{Database, Rules, Stores, Template, voter_of_poll};
@@ -21,74 +19,6 @@ const OPEN_LOOP_PART: f64 = 0.5;
 pub const LOADS_LIMIT: u32 = 5;
 /// How many counts of the recipe are read at once.
 const PAGE_COUNTS: i64 = 1000;
-
-/// A run's results, as they stand in results.json.
-#[derive(Clone, Debug, Serialize)]
-pub struct Row {
-    pub workload: &'static str,
-    pub system: System,
-    pub round: usize,
-    pub connections: usize,
-    pub servers: usize,
-    pub ledger_rows: i64,
-    /// More than 1: a request is a batch.
-    pub votes_per_request: usize,
-    pub sync_delay_ms: f64,
-    pub votes: u64,
-    pub votes_per_second: f64,
-    /// Votes and reads.
-    pub requests_per_second: f64,
-    /// Each connection sends as soon as it is answered.
-    pub closed_loop_ms: Latency,
-    /// At half of the system's own maximum. A latency begins when its request was due.
-    pub open_loop_ms: Option<OpenLatency>,
-    /// The part of the requests that were answered with 304.
-    pub unchanged_part: f64,
-    /// Null when the workload has no votes.
-    pub cpu_us_per_vote: Option<CpuEach>,
-    pub cpu_us_per_request: CpuEach,
-    /// The part of the closed loop in which the generator's thread was busy. Near 1, the
-    /// generator is the limit.
-    pub generator_busy: f64,
-    pub wal_bytes_per_vote: Option<f64>,
-    /// Acknowledged votes = rows = counts, item by item. Of the no-op baseline: no request
-    /// failed.
-    pub verified: bool,
-    /// Why not.
-    pub fault: Option<String>,
-}
-
-#[derive(Clone, Copy, Debug, Serialize)]
-pub struct Latency {
-    pub p50: f64,
-    pub p99: f64,
-    pub p99_9: f64,
-}
-
-#[derive(Clone, Copy, Debug, Serialize)]
-pub struct OpenLatency {
-    pub requests_per_second: f64,
-    #[serde(flatten)]
-    pub latency: Latency,
-}
-
-impl Row {
-    /// Votes and reads a second.
-    pub fn rate(&self) -> f64 {
-        self.requests_per_second.max(self.votes_per_second)
-    }
-}
-
-impl Latency {
-    fn of(histogram: &Histogram<u64>) -> Self {
-        let ms = |part| histogram.value_at_quantile(part) as f64 / 1000.0;
-        Self {
-            p50: ms(0.5),
-            p99: ms(0.99),
-            p99_9: ms(0.999),
-        }
-    }
-}
 
 /// Runs a case. Each run has another `number`.
 pub async fn measure(
@@ -169,7 +99,7 @@ pub async fn measure(
 
     let votes = closed.votes;
     Row {
-        workload,
+        workload: workload.to_owned(),
         system: case.system,
         round,
         connections: case.connections,

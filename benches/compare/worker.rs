@@ -11,12 +11,13 @@ use serde::{Deserialize, Serialize};
 use tally::app::{self, StoreUrls};
 use tally::config;
 use tally::sync::Repair;
+use testkit::benchmark::WorkerRow;
 use testkit::load::{Load, Mix, Pace, Requests, Spread};
 use testkit::programs::run_well;
 use testkit::until;
 use tokio::time::{Instant, sleep};
 
-use crate::measure::{Cpu, CpuEach};
+use crate::measure::Cpu;
 use crate::servers::{Servers, this_program};
 use crate::settings::Settings;
 use crate::stores::{Database, Stores, Template};
@@ -62,109 +63,6 @@ pub const WORKLOADS: [(&str, &str); 10] = [
         "what a vote takes on disk, without and with a voter",
     ),
 ];
-
-/// A run's results, as they stand in results.json.
-#[derive(Clone, Debug, Serialize)]
-pub struct WorkerRow {
-    pub workload: &'static str,
-    pub system: System,
-    pub round: usize,
-    pub connections: usize,
-    pub servers: usize,
-    /// Counters written or scanned, votes audited, or counters to be seeded.
-    pub count: u64,
-    pub seconds: f64,
-    pub count_per_second: f64,
-    /// Null where a load ran at the same time.
-    pub cpu_us_each: Option<CpuEach>,
-    pub wal_bytes_each: Option<f64>,
-    /// CPU time of worker and Redis by time.
-    pub cores: Option<f64>,
-    /// The most votes beyond the watermark, in seconds of voting.
-    pub tail_seconds: Option<f64>,
-    /// The slowest of several reads of the hottest item's exact count, as a seed needs it.
-    pub seed_ms: Option<f64>,
-    /// Table and indexes.
-    pub disk_bytes_per_vote: Option<DiskBytes>,
-    pub redis_bytes_per_counter: Option<f64>,
-    pub snapshot: Option<SnapshotCost>,
-    /// The rate of votes before (for the audit, the mean of before and after), and while
-    /// this was done.
-    pub votes_per_second_before: Option<f64>,
-    pub votes_per_second: Option<f64>,
-    pub verified: bool,
-    pub fault: Option<String>,
-}
-
-/// What an open snapshot costs: the size of the table `item`, and the slowest of several look-ups
-/// of ten items.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub struct SnapshotCost {
-    pub item_bytes_before: i64,
-    pub item_bytes_after: i64,
-    pub lookup_ms_before: f64,
-    pub lookup_ms_after: f64,
-}
-
-/// Bytes on disk by relation, for each vote.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub struct DiskBytes {
-    pub table: f64,
-    pub primary_key: f64,
-    pub vote_of_item: f64,
-    pub vote_once: f64,
-}
-
-impl DiskBytes {
-    pub fn sum(&self) -> f64 {
-        self.table + self.primary_key + self.vote_of_item + self.vote_once
-    }
-}
-
-impl WorkerRow {
-    /// A row without what only some workloads measure.
-    pub fn new(
-        workload: &'static str,
-        round: usize,
-        count: u64,
-        seconds: f64,
-        fault: Option<String>,
-    ) -> Self {
-        Self {
-            workload,
-            system: System::Tally,
-            round,
-            connections: 0,
-            servers: 0,
-            count,
-            seconds,
-            count_per_second: count as f64 / seconds,
-            cpu_us_each: None,
-            wal_bytes_each: None,
-            cores: None,
-            tail_seconds: None,
-            seed_ms: None,
-            disk_bytes_per_vote: None,
-            redis_bytes_per_counter: None,
-            snapshot: None,
-            votes_per_second_before: None,
-            votes_per_second: None,
-            verified: fault.is_none(),
-            fault,
-        }
-    }
-
-    /// While one server took votes at these rates.
-    fn under_load(self, before: f64, during: f64) -> Self {
-        Self {
-            connections: CONNECTIONS,
-            servers: 1,
-            votes_per_second_before: Some(before),
-            votes_per_second: Some(during),
-            ..self
-        }
-    }
-}
 
 /// What a step has done, as its process prints it.
 #[derive(Deserialize, Serialize)]
@@ -331,7 +229,7 @@ pub async fn reseed(stores: &Stores, round: usize, number: u32, settings: &Setti
     let count = u64::try_from(ITEMS).expect("a number");
     WorkerRow {
         count_per_second: ITEMS as f64 / seconds.max(LOOK_EVERY.as_secs_f64()),
-        ..WorkerRow::new("reseed", round, count, seconds, fault).under_load(before, during)
+        ..WorkerRow::new("reseed", round, count, seconds, fault).under_load(CONNECTIONS, before, during)
     }
 }
 
@@ -391,5 +289,9 @@ pub async fn audit(stores: &Stores, round: usize, number: u32, settings: &Settin
     let (audited, fault) = audited(&database, &template, &step).await;
     let stopped = voting.stop(stores, &database, &template).await;
     stores.drop(database).await;
-    WorkerRow::new("audit", round, audited, step.seconds, stopped.err().or(fault)).under_load(before, during)
+    WorkerRow::new("audit", round, audited, step.seconds, stopped.err().or(fault)).under_load(
+        CONNECTIONS,
+        before,
+        during,
+    )
 }

@@ -7,6 +7,7 @@
 #![allow(clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 pub mod answered_counts;
+pub mod benchmark;
 /// The stores' clock is a library that is loaded with `LD_PRELOAD`.
 #[cfg(target_os = "linux")]
 pub mod clock;

@@ -44,5 +44,8 @@ mod proofs;
 /// The checks that tests, chaos and soak share (`testkit`): each finds what is wrong.
 mod checks;
 
+/// The tables that `make bench-tables` writes.
+mod benchmark;
+
 /// The documents: links, paths, names, lengths.
 mod documents;

@@ -1,0 +1,30 @@
+//! What `make bench` leaves, and what is made of it: rows, medians, targets, and the tables in the
+//! documents.
+//!
+//! The bench itself (`benches/compare`) measures and writes `target/bench/results.json`. Nothing here
+//! measures. `make bench-tables` reads that file and writes the tables, all from one run, so that no
+//! page can say of an old run that it meets the targets of today.
+
+mod medians;
+mod numbers;
+mod pages;
+mod results;
+mod rows;
+mod run_page;
+mod stamp;
+mod system;
+mod tables;
+pub mod targets;
+
+pub use medians::{Line, median_row};
+pub use pages::{between, replace, write_pages};
+pub use results::{Machine, Results, Run, Which, Workload};
+pub use rows::{
+    CpuEach, CredentialRow, DeafRow, DiskBytes, Latency, OpenLatency, Row, SnapshotCost, Spread, StreamRow,
+    With, WorkerRow,
+};
+pub use run_page::run_page;
+pub use stamp::{Stamp, stamp};
+pub use system::System;
+pub use tables::{now, targets as targets_table, ways};
+pub use targets::Target;
