@@ -39,6 +39,7 @@ mod refusals;
 mod replay;
 mod roles;
 mod rules;
+mod schema;
 mod scripts;
 mod secrets;
 mod slow_counts;
