@@ -55,7 +55,7 @@ grant select on recent_change, recent_progress to tally_server;
 grant select, insert, update (to_anonymous, to_voters) on open_item to tally_server;
 grant select, insert, update (to_voters) on open_poll to tally_server;
 -- It looks API keys up, lists them and revokes them. It cannot make one.
-grant execute on function use_api_key, revoke_api_key, end_api_key to tally_server;
+grant execute on function use_api_key, end_api_key to tally_server;
 grant select (id, name, scopes, created_at, expires_at, last_used_at, revoked_at) on api_key to tally_server;
 -- Each program adds to the trail; `tally trail` reads it.
 grant execute on function note_act to tally_server, tally_worker, tally_operator;
@@ -118,7 +118,7 @@ grant select on vote, vote_address, voiding, voided to tally_operator;
 -- `tally key`. Nobody who logs in reads a hash.
 grant select (id, name, scopes, created_at, expires_at, last_used_at, revoked_at),
       insert (key_hash, name, scopes, expires_at), update (expires_at) on api_key to tally_operator;
-grant execute on function revoke_api_key, end_api_key to tally_operator;
+grant execute on function end_api_key to tally_operator;
 grant insert (voter_id, item_id, cast_from, cast_until, reason, until_vote_id, address_hashes) on voiding to tally_operator;
 grant execute on function votes_to_void, void_votes, undo_votes to tally_operator;
 grant select (id, key, vote_count, down_count, counted_at) on item to tally_operator;

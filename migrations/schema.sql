@@ -329,7 +329,6 @@ alter table voided add constraint voided_voiding_id_fkey FOREIGN KEY (voiding_id
 -- note_act(p_act text, p_target text DEFAULT NULL::text) returns bigint: plpgsql, volatile, security definer, with search_path=public, pg_temp, not for everyone
 -- poll_is_final(p_poll bigint) returns boolean: plpgsql, volatile, security definer, with search_path=public, pg_temp, not for everyone
 -- refuse_change_of_trail() returns trigger: plpgsql, volatile
--- revoke_api_key(p_id bigint) returns boolean: plpgsql, volatile, security definer, with search_path=public, pg_temp, not for everyone
 -- rule_is_known_to_writers() returns trigger: plpgsql, volatile
 -- search_query(text text) returns tsquery: sql, immutable, strict, parallel safe
 -- search_text(name text) returns text: sql, immutable, strict, parallel safe

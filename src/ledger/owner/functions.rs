@@ -13,7 +13,7 @@ macro_rules! functions {
 
 /// In the order in which they are applied. It matters only to a function whose body is no text
 /// (`return …`): Postgres looks up what it calls when it is created.
-const FUNCTIONS: [(&str, &str); 24] = functions![
+const FUNCTIONS: [(&str, &str); 23] = functions![
     "search_text",
     "search_query",
     "item_is_permanent",
@@ -35,7 +35,6 @@ const FUNCTIONS: [(&str, &str); 24] = functions![
     "broken_rules",
     "broken_changes",
     "use_api_key",
-    "revoke_api_key",
     "end_api_key",
     "note_act",
 ];
