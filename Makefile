@@ -8,7 +8,7 @@ export PATH := $(HOME)/.cargo/bin:$(PATH)
 .DEFAULT_GOAL := help
 SECONDS ?= 10
 EXAMPLES ?= 30
-.PHONY: help run test test-browser prepare-browser lint fuzz bench bench-tables soak chaos mutants schemathesis client client-types queries image prepare prepare-tests prepare-client
+.PHONY: help run test test-browser prepare-browser lint fuzz bench bench-tables soak chaos mutants schemathesis client client-types queries schema image prepare prepare-tests prepare-client
 
 help: ## Say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -61,6 +61,9 @@ client-types: prepare-client ## Generate the TypeScript client's types from the 
 
 queries: prepare ## Check the queries against a database and note their types in .sqlx
 	scripts/queries
+
+schema: prepare-tests ## Write the picture of the schema, migrations/schema.sql, anew
+	TALLY_TEST_WRITE_SCHEMA=1 $(CARGO) test --quiet --locked --test it -- schema::picture::a_new_database
 
 image: ## Build the image with docker, podman or buildah
 	scripts/image

@@ -181,7 +181,7 @@ impl FromStr for ApiKeyId {
     }
 }
 
-/// The longest name of an API key. migrations/0023_api_keys.sql has the same limit.
+/// The longest name of an API key. migrations/0004_access.sql has the same limit.
 pub const API_KEY_NAME_LIMIT_CHARACTERS: usize = 100;
 
 /// Why a text is no name of an API key.

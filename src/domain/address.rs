@@ -24,7 +24,7 @@ pub fn client_network(address: IpAddr) -> Ipv6Addr {
 pub struct AddressHash([u8; Self::BYTES]);
 
 impl AddressHash {
-    /// migrations/0027_addresses.sql has the same length.
+    /// migrations/0002_votes.sql has the same length.
     const BYTES: usize = 16;
 
     /// From the ledger's bytes; `None`: they are none.

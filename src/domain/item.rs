@@ -60,7 +60,7 @@ pub enum InvalidItemName {
 }
 
 impl ItemName {
-    /// migrations/0001_item.sql has the same limit.
+    /// migrations/0001_items.sql has the same limit.
     pub const LIMIT_CHARACTERS: usize = 200;
 
     /// Checks a name.
@@ -104,7 +104,7 @@ pub enum InvalidItemKey {
 }
 
 impl ItemKey {
-    /// migrations/0018_keys.sql has the same limit.
+    /// migrations/0001_items.sql has the same limit.
     pub const LIMIT_BYTES: usize = 200;
 
     /// Checks a key.

@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use super::{AddressHash, ItemId, Moment, VoterId, id};
 
-/// The longest reason. migrations/0021_voiding.sql has the same limit.
+/// The longest reason. migrations/0002_votes.sql has the same limit.
 pub const REASON_LIMIT_CHARACTERS: usize = 500;
 
 /// Which votes: those to which all of these apply. `None`: it does not matter. At least one is set.

@@ -27,7 +27,7 @@ pub enum InvalidVoterId {
 }
 
 impl VoterId {
-    /// migrations/0002_vote.sql has the same limit.
+    /// migrations/0002_votes.sql has the same limit.
     pub const LIMIT_BYTES: usize = 128;
 
     /// Checks a voter's id.

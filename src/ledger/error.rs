@@ -66,6 +66,11 @@ pub enum LedgerError {
          database of its own"
     )]
     ForeignTables,
+    #[error(
+        "this database (DATABASE_URL) is of a Tally from before the first release, by other migrations; \
+         give Tally a new database, or keep this one's votes as migrations/README.md says"
+    )]
+    UnreleasedSchema,
     #[error("a server of a version without rules is connected: stop it before the first rule is made")]
     OlderServers,
     #[error("there is one with this key")]
@@ -127,6 +132,7 @@ impl LedgerError {
             | Self::Standby
             | Self::ReadOnly
             | Self::ForeignTables
+            | Self::UnreleasedSchema
             | Self::Sequence(_) => true,
             _ => false,
         }

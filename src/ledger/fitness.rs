@@ -42,8 +42,12 @@ async fn look_at(mut connection: PgConnection) -> Result<(), LedgerError> {
     )
     .fetch_one(&mut connection)
     .await?;
-    if tables.any && !is_migrated_by_tally(&mut connection).await? {
-        return Err(LedgerError::ForeignTables);
+    if tables.any {
+        match origin(&mut connection).await? {
+            Origin::Tally => {}
+            Origin::Unreleased => return Err(LedgerError::UnreleasedSchema),
+            Origin::Foreign => return Err(LedgerError::ForeignTables),
+        }
     }
     // Not while another migration is making them.
     if tables.draw_ids {
@@ -97,19 +101,49 @@ pub(super) async fn check_steps<'a>(connection: impl PgExecutor<'a>) -> Result<(
     )))
 }
 
-/// Whether Tally's first migration has run here. Another application's migrations may have the
-/// same number, but not the same checksum.
-async fn is_migrated_by_tally(connection: &mut PgConnection) -> Result<bool, LedgerError> {
+/// Who made the tables of a database.
+enum Origin {
+    Tally,
+    /// A Tally from before the first release, by migrations that are gone.
+    Unreleased,
+    /// Another application.
+    Foreign,
+}
+
+/// Tells by the first migration that has run here. Another application's may have the same number,
+/// but not the same checksum.
+async fn origin(connection: &mut PgConnection) -> Result<Origin, LedgerError> {
+    /// The checksum of the first migration before the first release begins with this.
+    const UNRELEASED: [u8; 8] = [0x7f, 0xfd, 0xc0, 0xc3, 0xb8, 0x20, 0x1d, 0x94];
     const UNDEFINED_TABLE: &str = "42P01";
     match connection.list_applied_migrations().await {
-        Ok(applied) => Ok(MIGRATIONS.iter().take(1).all(|first| {
-            applied
-                .iter()
-                .any(|one| one.version == first.version && one.checksum == first.checksum)
-        })),
+        Ok(applied) => {
+            let begins_with = |version: i64, checksum: &[u8]| {
+                applied
+                    .iter()
+                    .any(|one| one.version == version && one.checksum.starts_with(checksum))
+            };
+            Ok(
+                if MIGRATIONS
+                    .iter()
+                    .take(1)
+                    .all(|first| begins_with(first.version, &first.checksum))
+                {
+                    Origin::Tally
+                } else if begins_with(1, &UNRELEASED) {
+                    Origin::Unreleased
+                } else {
+                    Origin::Foreign
+                },
+            )
+        }
+        // A login that may not read it cannot tell.
         Err(MigrateError::Execute(sqlx::Error::Database(error))) => {
-            // A login that may not read it cannot tell.
-            Ok(error.code().as_deref() != Some(UNDEFINED_TABLE))
+            Ok(if error.code().as_deref() == Some(UNDEFINED_TABLE) {
+                Origin::Foreign
+            } else {
+                Origin::Tally
+            })
         }
         Err(error) => Err(error.into()),
     }

@@ -3,7 +3,8 @@
 //!
 //! Each role that logs in has a handle with only its own statements: [`ServerLedger`]
 //! (`tally_server`), [`WorkerLedger`] (`tally_worker`), [`OperatorLedger`] (`tally_operator`), and
-//! [`OwnerLedger`] for the login that owns the tables. `sql/roles.sql` grants the roles what these statements need.
+//! [`OwnerLedger`] for the login that owns the tables. `migrations/roles.sql` grants the roles what
+//! these statements need.
 
 mod connect;
 mod decided;

@@ -18,7 +18,7 @@ pub const SECRET: &str = "a-test-has-no-secrets";
 /// The database of a template, and of its copies.
 pub const DATABASE: &str = "tally";
 /// Names a file of SQL that is run in each [`Stores`] before its test: how `scripts/mutants`
-/// changes a function of a migration.
+/// changes a function.
 const CHANGE_VARIABLE: &str = "TALLY_TEST_SQL";
 const FOLDER_VARIABLE: &str = "TALLY_TEST_FOLDER";
 /// Connections of a test's own pool.
@@ -237,7 +237,7 @@ impl Stores {
 }
 
 /// The template of [`Stores`]. It is kept between runs, and made again after a change of
-/// the migrations or the grants. A lock lets one test process make it.
+/// the migrations, the functions or the grants. A lock lets one test process make it.
 async fn kept_template() -> anyhow::Result<PrivatePostgres> {
     // Mutation testing of migrations has templates of its own.
     let name = std::env::var("TALLY_TEST_TEMPLATE").unwrap_or_else(|_| "template".to_owned());
@@ -245,7 +245,7 @@ async fn kept_template() -> anyhow::Result<PrivatePostgres> {
     let lock = File::create(folder.join("lock"))?;
     lock.lock()?;
     let (postgres, done) = (folder.join("postgres"), folder.join("done"));
-    let made_of = migrations()? + include_str!("../../src/ledger/sql/roles.sql");
+    let made_of = migrations()?;
     if std::fs::read_to_string(&done).is_ok_and(|text| text == made_of) {
         return PrivatePostgres::new(&postgres, SECRET, Durability::ProcessOnly);
     }
@@ -255,13 +255,14 @@ async fn kept_template() -> anyhow::Result<PrivatePostgres> {
     Ok(template)
 }
 
-/// The text of all migrations.
+/// The texts that `tally migrate` runs: migrations, functions and roles.
 fn migrations() -> std::io::Result<String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../migrations");
-    let mut files: Vec<PathBuf> = std::fs::read_dir(folder)?
-        .flatten()
-        .map(|file| file.path())
-        .collect();
+    let mut files = Vec::new();
+    for folder in [folder.join("functions"), folder] {
+        files.extend(std::fs::read_dir(folder)?.flatten().map(|file| file.path()));
+    }
+    files.retain(|file| file.extension().is_some_and(|extension| extension == "sql"));
     files.sort();
     files.iter().map(std::fs::read_to_string).collect()
 }

@@ -1,6 +1,8 @@
-//! The statements of the login that owns the tables: migrations and roles. A private Postgres
-//! gets its database and its logins here too.
+//! The statements of the login that owns the tables: migrations, functions and roles. A private
+//! Postgres gets its database and its logins here too.
 
+mod apply;
+mod functions;
 mod private;
 mod roles;
 
@@ -14,7 +16,7 @@ use super::connect::{Database, WORKER_STATEMENT_LIMIT};
 use super::{LedgerError, trail};
 use crate::domain::{ActKind, NewAct};
 
-/// The files of `migrations/`.
+/// The tables: the numbered files of `migrations/`. Each runs once in a database.
 pub(super) static MIGRATIONS: Migrator = sqlx::migrate!();
 
 /// The ledger as the login that owns its tables may use it. Cheap to clone.
@@ -39,17 +41,23 @@ impl OwnerLedger {
         })
     }
 
-    /// Runs the migrations that have not run yet, then grants the roles. Several may do so at
-    /// once. If the login may not create roles, the log says so.
+    /// Runs the migrations that have not run yet, replaces all functions, then grants the roles.
+    /// Several may do so at once. If the login may not create roles, the log says so.
     ///
     /// # Errors
-    /// When Postgres is unavailable or not fit for Tally, or a migration was edited after it had
-    /// run.
+    /// When Postgres is unavailable or not fit for Tally, a migration was edited after it had run, or
+    /// a newer version of Tally has migrated.
     pub async fn migrate(&self) -> Result<Roles, LedgerError> {
         self.database.check().await?;
-        let before = self.version().await?;
+        let done = self.versions().await?;
+        // A newer version's functions must not become older ones.
+        if let Some(unknown) = done.iter().find(|version| !MIGRATIONS.version_exists(**version)) {
+            return Err(MigrateError::VersionMissing(*unknown).into());
+        }
+        self.create_missing_functions().await?;
         MIGRATIONS.run(self.database.pool.unlimited()).await?;
-        let after = self.version().await?;
+        self.replace_functions().await?;
+        let (before, after) = (done.last().copied(), self.versions().await?.last().copied());
         if after != before {
             // After them, since one of them makes the trail. `_sqlx_migrations` has each with its time.
             let act =
@@ -63,13 +71,13 @@ impl OwnerLedger {
         Ok(roles)
     }
 
-    /// The last migration that has run; `None`: none has.
-    async fn version(&self) -> Result<Option<i64>, LedgerError> {
+    /// The migrations that have run, in their order.
+    async fn versions(&self) -> Result<Vec<i64>, LedgerError> {
         let mut connection = self.database.pool.unlimited().acquire().await?;
         match connection.list_applied_migrations().await {
-            Ok(done) => Ok(done.iter().map(|one| one.version).max()),
+            Ok(done) => Ok(done.iter().map(|one| one.version).collect()),
             // There is no table of migrations.
-            Err(MigrateError::Execute(sqlx::Error::Database(_))) => Ok(None),
+            Err(MigrateError::Execute(sqlx::Error::Database(_))) => Ok(Vec::new()),
             Err(error) => Err(error.into()),
         }
     }

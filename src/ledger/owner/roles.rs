@@ -1,21 +1,12 @@
 //! The roles: what the logins of server, worker and reports may do.
 
 use std::fmt;
-use std::time::Duration;
-
-use sqlx::Executor;
-use tokio::time::sleep;
 
 use super::OwnerLedger;
 use crate::ledger::LedgerError;
 
-/// Tries to grant while others change the same grants, at the most.
-const GRANT_LIMIT_TRIES: u32 = 10;
-/// The wait between two tries.
-const GRANT_EVERY: Duration = Duration::from_millis(50);
-
 /// What a login may do. Each is a role in Postgres that cannot log in itself.
-/// `sql/roles.sql` lists what each is granted.
+/// `migrations/roles.sql` lists what each is granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// `tally serve`.
@@ -79,20 +70,12 @@ impl OwnerLedger {
     /// # Errors
     /// When Postgres is unavailable.
     pub async fn grant_roles(&self) -> Result<Roles, LedgerError> {
-        let mut tries = 1;
-        loop {
-            // Several statements in one text are one transaction.
-            match self.database.pool.execute(include_str!("../sql/roles.sql")).await {
-                Ok(_) => return Ok(Roles::Granted),
-                Err(sqlx::Error::Database(error)) if is_refusal(&*error) => {
-                    return Ok(Roles::Refused(error.message().to_owned()));
-                }
-                Err(sqlx::Error::Database(error)) if is_collision(&*error) && tries < GRANT_LIMIT_TRIES => {
-                    tries += 1;
-                    sleep(GRANT_EVERY).await;
-                }
-                Err(error) => return Err(error.into()),
+        match self.apply(include_str!("../../../migrations/roles.sql")).await {
+            Ok(()) => Ok(Roles::Granted),
+            Err(sqlx::Error::Database(error)) if is_refusal(&*error) => {
+                Ok(Roles::Refused(error.message().to_owned()))
             }
+            Err(error) => Err(error.into()),
         }
     }
 }
@@ -100,10 +83,4 @@ impl OwnerLedger {
 /// Whether the login may not do this: insufficient_privilege.
 fn is_refusal(error: &dyn sqlx::error::DatabaseError) -> bool {
     error.code().as_deref() == Some("42501")
-}
-
-/// Whether others changed the same at that time: "tuple concurrently updated", which is an
-/// internal error of Postgres, or a deadlock.
-fn is_collision(error: &dyn sqlx::error::DatabaseError) -> bool {
-    matches!(error.code().as_deref(), Some("XX000" | "40P01"))
 }

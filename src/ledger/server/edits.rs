@@ -91,7 +91,7 @@ impl ServerLedger {
         self.edited(&outcome, EditRefusal::UnknownPoll)
     }
 
-    /// The words are those of migrations/0018_keys.sql.
+    /// The words are those of migrations/functions/edit_times.sql.
     fn edited(&self, outcome: &str, unknown: EditRefusal) -> Result<Result<(), EditRefusal>, LedgerError> {
         Ok(Err(match outcome {
             "edited" => {

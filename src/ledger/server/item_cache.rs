@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 const ITEM_CACHE_LIMIT: Duration = Duration::from_secs(60);
 
 /// Items that were read over one connection, each with a value. Items are never deleted
-/// (migrations/0001_item.sql forbids it), so an item that was read once exists for as long as
+/// (migrations/0001_items.sql forbids it), so an item that was read once exists for as long as
 /// this is the same database. After a failover or a restart of Postgres the connection is
 /// another one: a cache must never outlive its connection.
 #[derive(Debug)]

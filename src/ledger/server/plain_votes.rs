@@ -20,7 +20,7 @@ pub struct Inserted {
     pub outcomes: Vec<VoteOutcome>,
 }
 
-/// How the votes on an item are stored. It never changes (migrations/0015_rules.sql).
+/// How the votes on an item are stored. It never changes (migrations/0001_items.sql).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ItemKind {
     /// By these statements.

@@ -1,5 +1,4 @@
--- Stores votes that need a decision: the function cast_votes, migrations/0032_first_votes.sql
--- and 0020_cast_votes_by_ballot.sql.
+-- Stores votes that need a decision: the functions cast_votes and decide_votes in migrations/functions/.
 -- An entry for each line: $1 request, $2 poll, $3 item, $4 voter, $5 value, $6 keep, $7 whole,
 -- $8 ballot, $9 key and $10 body; each of these three is null as a whole if no line has one.
 -- $11 hashes of client addresses, an entry for each request (null: not kept), or null as a whole.

@@ -1,4 +1,4 @@
--- Edits a item: the function edit_item, migrations/0018_keys.sql; says what became of it.
+-- Edits a item: the function edit_item, migrations/functions/edit_item.sql; says what became of it.
 -- $1 item, $2 name and $3 whether it is hidden (null: as it is), $4 whether to set opens_at, $5 to what,
 -- $6 whether to set closes_at, $7 to what (µs since 1970; null: none),
 -- $8 the act to note.

@@ -1,4 +1,4 @@
--- Edits a poll: the function edit_poll, migrations/0018_keys.sql; says what became of it.
+-- Edits a poll: the function edit_poll, migrations/functions/edit_poll.sql; says what became of it.
 -- $1 poll, $2 title and $3 whether it is hidden (null: as it is), $4 whether to set opens_at, $5 to what,
 -- $6 whether to set closes_at, $7 to what (µs since 1970; null: none),
 -- $8 the act to note.

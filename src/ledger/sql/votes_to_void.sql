@@ -1,4 +1,4 @@
--- What a voiding would take back next: the function votes_to_void, migrations/0027_addresses.sql.
+-- What a voiding would take back next: the function votes_to_void, migrations/functions/votes_to_void.sql.
 -- $1 voter, $2 item, $3 cast from and $4 until (µs since 1970; null: it does not matter), $5 the vote
 -- after which it looks, $6 the last one, $7 votes and $8 ids at the most, $9 hashes of client addresses.
 select next.up_to as "up_to!",

@@ -10,7 +10,7 @@ const INCARNATION_LIMIT_TRIES: u32 = 10;
 
 impl WorkerLedger {
     /// A token that stays the same until Postgres crashes, fails over, or is restored from a
-    /// dump; see migrations/0004_recovery.sql and 0007_recovery_drawn_by.sql.
+    /// dump; see migrations/0003_counts.sql.
     ///
     /// # Errors
     /// When Postgres is unavailable, or others keep replacing the token.

@@ -18,7 +18,7 @@ use crate::web::request::{Field, Form, Query, Takes, page};
 const TRAIL_DEFAULT_ACTS: i64 = 100;
 /// The most acts on a page of the trail.
 pub const TRAIL_LIMIT_ACTS: i64 = 1000;
-/// The longest `who`: the trail has none that is longer (migrations/0024_trail.sql).
+/// The longest `who`: the trail has none that is longer (migrations/0004_access.sql).
 const WHO_LIMIT_CHARACTERS: usize = 100;
 
 #[derive(Deserialize, IntoParams)]

@@ -8,6 +8,7 @@ mod plans;
 mod retries;
 mod roles;
 mod roll_ups;
+mod schema;
 mod vote_ids;
 
 use tally::domain::{ItemId, VoteOutcome};

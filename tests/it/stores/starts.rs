@@ -108,6 +108,44 @@ async fn no_program_starts_on_the_tables_of_another_application() {
     }
 }
 
+/// Its first migration is the mark of all that were made before the first release.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_program_starts_on_a_database_from_before_the_first_release_or_changes_it() {
+    let stores = Stores::start().await;
+    let url = stores
+        .postgres
+        .create_database("unreleased")
+        .await
+        .expect("a database");
+    let pool = testkit::stores::owner_pool(&url).expect("a URL");
+    pool.execute(
+        "create table item (id bigint primary key);
+         create table vote (id bigint primary key);
+         create table _sqlx_migrations (
+             version bigint primary key, description text not null,
+             installed_on timestamptz not null default now(), success boolean not null,
+             checksum bytea not null, execution_time bigint not null);
+         insert into _sqlx_migrations values
+             (1, 'item', now(), true, '\\x7ffdc0c3b8201d944b726bf009baa0ec3496607abfa34b7915ad159d4071998e667ccf609f86a23fef7bac17c13743d9', 1),
+             (33, 'audited counts', now(), true, '\\xfcb79d', 1)",
+    )
+    .await
+    .expect("tables");
+    let words = ["before the first release", "migrations/README.md"];
+    assert_each_refuses([&url, &url, &url], &stores.redis_url(), &words).await;
+    let left: Vec<String> = sqlx::query_scalar(
+        "select relname::text from pg_class
+         where relnamespace = current_schema()::regnamespace and relkind = 'r'
+         union all
+         select proname::text from pg_proc where pronamespace = current_schema()::regnamespace
+         order by 1",
+    )
+    .fetch_all(&pool)
+    .await
+    .expect("Postgres answers");
+    assert_eq!(left, ["_sqlx_migrations", "item", "vote"]);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn no_program_starts_where_vote_ids_do_not_go_up_one_by_one() {
     let stores = Stores::start().await;

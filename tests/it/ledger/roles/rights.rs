@@ -36,7 +36,6 @@ tally_server place: insert (item_id, max_votes, is_numbered), select
 tally_server poll_is_final: execute
 tally_server recent_change: select
 tally_server recent_progress: select
-tally_server revoke_api_key: execute
 tally_server rule: insert (title, max_choices, opens_at, closes_at, shows_results, key, by_ballot, is_secret), select (id, title, max_choices, opens_at, closes_at, shows_results, voter_count, key, is_hidden, by_ballot, is_secret)
 tally_server use_api_key: execute
 tally_server vote: insert (id, item_id, value, voter_id), select (id, item_id, value, change_number, voter_id, poll_id, number)
@@ -75,7 +74,6 @@ tally_operator end_api_key: execute
 tally_operator identity: select (id)
 tally_operator item: select (id, vote_count, counted_at, down_count, key)
 tally_operator note_act: execute
-tally_operator revoke_api_key: execute
 tally_operator undo_votes: execute
 tally_operator void_votes: execute
 tally_operator voided: select

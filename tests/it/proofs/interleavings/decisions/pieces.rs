@@ -59,24 +59,8 @@ impl Without {
 
     /// The functions `cast_votes` and `decide_votes`, which replace those that are there.
     pub(super) fn cast_votes(self) -> String {
-        let first = cut(
-            include_str!("../../../../../migrations/0032_first_votes.sql"),
-            "create function",
-            "create or replace function",
-        );
-        // It has its name.
-        let from = first.find("alter function").expect("a renaming");
-        let to = from + first[from..].find(';').expect("its end") + 1;
-        let first = cut(&first, &first[from..to], "");
-        let decide = cut(
-            include_str!("../../../../../migrations/0020_cast_votes_by_ballot.sql"),
-            "create function",
-            "create or replace function",
-        );
-        // The one of 0016 is not there any more.
-        let drop = decide.lines().find(|line| line.starts_with("drop function"));
-        let decide = cut(&decide, drop.expect("a line"), "");
-        let decide = cut(&decide, "function cast_votes", "function decide_votes");
+        let first = include_str!("../../../../../migrations/functions/cast_votes.sql");
+        let decide = include_str!("../../../../../migrations/functions/decide_votes.sql");
         let (part, instead) = match self {
             Self::LimitOfVotes => ("why := 'full';", "null;"),
             Self::PlaceGivenBack => (
@@ -98,14 +82,14 @@ impl Without {
             | Self::TakingBackCountedOnce
             | Self::DownVotesOfADelta
             | Self::VisibilitySnapshot
-            | Self::CrashedWriterRecovery => return first + &decide,
+            | Self::CrashedWriterRecovery => return first.to_owned() + decide,
         };
         match self {
             Self::LimitOfFirstVotes
             | Self::PlacesOfFirstVotes
             | Self::NumbersOfFirstVotes
-            | Self::FirstVotes => cut(&first, part, instead) + &decide,
-            _ => first + &cut(&decide, part, instead),
+            | Self::FirstVotes => cut(first, part, instead) + decide,
+            _ => first.to_owned() + &cut(decide, part, instead),
         }
     }
 }

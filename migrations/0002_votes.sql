@@ -1,0 +1,144 @@
+-- The ledger, what buys or repeats a vote, and what takes votes back.
+
+-- The ledger: one row per vote, never updated and never deleted. A change or a retraction is a
+-- further row, so an item's count is always a plain sum.
+create table vote (
+    -- From a sequence that is never cached (cache 1) and only goes up. Roll-ups and crashed-writer
+    -- recovery rely on that.
+    id            bigint generated always as identity (sequence name vote_id_seq cache 1) primary key,
+    -- The item. Not a foreign key: see `item`.
+    item_id       bigint not null,
+    -- When the vote's batch began. Only reports and voidings use it.
+    created_at    timestamptz not null default now(),
+    -- What the row adds to its item's count. Tally stores 1 and −1.
+    value         smallint not null default 1
+                  constraint vote_value check (value <> 0),
+    -- Which of the voter's rows on this item it is: 0, 1, 2 and so on. An even number casts a vote;
+    -- the odd number after it takes that vote back.
+    change_number smallint not null default 0
+                  constraint vote_change_number check (change_number >= 0),
+    -- Who voted; null: an anonymous vote. Compared byte by byte.
+    voter_id      text collate "C"
+                  constraint vote_voter_id_length check (octet_length(voter_id) between 1 and 128),
+    -- The poll (a rule) that the item is a choice of, so that one index has all that a voter holds in
+    -- a poll. Null: the item is no choice.
+    poll_id       bigint,
+    -- The vote's number, on an item that numbers its votes.
+    number        bigint
+)
+-- By default vacuum comes after a fifth of the table is new. That is too rare to keep the visibility
+-- map up to date, which lets roll-ups read the index alone.
+with (autovacuum_vacuum_insert_scale_factor = 0.05);
+
+-- One row per voter, item and change. Anonymous votes are not in it.
+create unique index vote_once on vote (item_id, voter_id, change_number)
+    where voter_id is not null;
+-- An item's votes in the order of their ids, with all that is asked of them, so that the index alone
+-- answers: `value` for exact counts, `change_number` to tell votes from retractions, `created_at` for
+-- reports about one item.
+create index vote_of_item on vote (item_id, id) include (value, change_number, created_at);
+-- What a voter holds in a poll.
+create index vote_in_poll on vote (poll_id, voter_id, item_id, change_number) where poll_id is not null;
+-- No number is given twice.
+create unique index vote_number on vote (item_id, number) where number is not null;
+-- Changes and retractions, for the audit. They are few.
+create index vote_change on vote (id) where change_number > 0;
+
+create trigger vote_is_append_only
+    before update or delete or truncate on vote
+    for each statement execute function vote_is_append_only();
+
+-- Ballots: one-time tokens, each of which buys one vote.
+create table ballot (
+    -- SHA-256 of the token's text. The token itself is shown once and kept nowhere.
+    token_hash bytea primary key
+               constraint ballot_token_hash_length check (octet_length(token_hash) = 32),
+    -- The rule whose votes it buys.
+    rule_id    bigint not null references rule,
+    -- The ballot buys a vote until then. Null: no limit.
+    expires_at timestamptz,
+    -- The vote that it bought; null: none yet. If the rule is secret, the row is deleted instead.
+    vote_id    bigint
+);
+-- A rule's ballots, for the audit.
+create index ballot_of_rule on ballot (rule_id);
+
+-- Idempotency keys: with each of them a request stores its vote once.
+create table idempotency_key (
+    -- SHA-256 of what the key is for, and the key.
+    key_hash   bytea primary key
+               constraint idempotency_key_hash_length check (octet_length(key_hash) = 32),
+    -- SHA-256 of the request's body.
+    body_hash  bytea not null,
+    -- The vote that it stored, or that its voter held. Null: the key is that of a whole batch, whose
+    -- votes have keys of their own.
+    vote_id    bigint,
+    -- Whether the voter held that vote already.
+    is_repeat  boolean not null default false,
+    -- A worker deletes the row a day later.
+    created_at timestamptz not null default now()
+);
+-- Old keys, to delete them.
+create index idempotency_key_age on idempotency_key (created_at);
+
+-- Which client a vote came from, so that an operator can void votes by it. Rows are stored only while
+-- servers have TALLY_ADDRESS_KEYS, and deleted after TALLY_ADDRESS_RETENTION.
+create table vote_address (
+    vote_id      bigint primary key,
+    -- The first 128 bits of HMAC-SHA-256 of the client's network: an IPv4 address, or 64 bits of an
+    -- IPv6 address. No table has the HMAC key, so a reader of this table cannot try all addresses.
+    -- Votes of a secret poll have no row here.
+    address_hash bytea not null
+                 constraint vote_address_length check (octet_length(address_hash) = 16),
+    -- By the database's clock.
+    noted_at     timestamptz not null default now()
+);
+-- Old hashes, to delete them.
+create index vote_address_noted_at on vote_address (noted_at);
+
+-- Voidings: an operator takes votes back that should not have been cast, and may undo that. A voided
+-- vote gets a further row in the ledger that takes it back, as a retraction has.
+create table voiding (
+    id             bigint generated always as identity primary key,
+    -- Which votes: those to which all of these apply. Null: it does not matter.
+    voter_id       text collate "C",
+    item_id        bigint,
+    -- When they were cast, by the database's clock: from the one time until before the other.
+    cast_from      timestamptz,
+    cast_until     timestamptz,
+    -- Why, in the operator's words.
+    reason         text not null
+                   constraint voiding_reason_length check (char_length(reason) between 1 and 500),
+    created_at     timestamptz not null default now(),
+    -- The last vote that it is about: no vote that is cast later.
+    until_vote_id  bigint not null,
+    -- The last vote that was looked at.
+    done_vote_id   bigint not null default 0,
+    -- The last voided vote that was looked at to undo the voiding. Null: it is not being undone.
+    undone_vote_id bigint,
+    -- Votes from a client with one of these hashes (see `vote_address`). Null: it does not matter.
+    -- Empty: the hashes were deleted, and no vote has them any more.
+    address_hashes bytea[],
+    constraint voiding_is_of_something
+        check (num_nonnulls(voter_id, item_id, cast_from, cast_until, address_hashes) > 0)
+);
+
+-- The votes that were voided.
+create table voided (
+    -- A vote is voided once. A vote that is cast again is another row of `vote`.
+    vote_id       bigint primary key,
+    voiding_id    bigint not null references voiding,
+    -- The row of `vote` that takes it back.
+    by_vote_id    bigint not null,
+    -- The row of `vote` that casts it again, if the voiding was undone.
+    again_vote_id bigint,
+    -- Why the undoing left it void: changed (its voter has voted otherwise since), full (the item
+    -- is), choices (the voter holds as many as the poll allows).
+    left_void     text
+                  constraint voided_left_void check (left_void in ('changed', 'full', 'choices'))
+);
+-- A voiding's votes, to undo them.
+create index voided_of_voiding on voided (voiding_id, vote_id);
+-- Which vote a row without a voter takes back, or casts again; for the audit.
+create unique index voided_by on voided (by_vote_id);
+create unique index voided_again on voided (again_vote_id) where again_vote_id is not null;

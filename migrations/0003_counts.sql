@@ -1,0 +1,102 @@
+-- What makes counts exact and quick: sums of the ledger, and what tells workers which live counts to
+-- trust. The saved counts are in `item`.
+
+-- How far the ledger is rolled up into audited counts. One row.
+create table watermark (
+    -- Always true: there is one row.
+    one        boolean primary key default true constraint watermark_is_one check (one),
+    -- Every vote with an id up to this one is in its item's audited count.
+    vote_id    bigint not null default 0,
+    -- How many votes those are.
+    vote_total bigint not null default 0
+);
+insert into watermark default values;
+
+-- The audited counts: sums of an item's votes up to the watermark. Apart from `item`, so that
+-- roll-ups and flushes do not wait for each other. Only roll-ups write it.
+create table audited_count (
+    -- An item without a row has an audited count of 0. Not a foreign key: it would lock the item's row.
+    item_id    bigint primary key,
+    -- The sum of the item's votes up to the watermark.
+    vote_count bigint not null,
+    -- The down-votes among them.
+    down_count bigint not null
+)
+-- Two columns change often, and no index has them. Free space in each page keeps the new versions
+-- of a row in the same page (HOT).
+with (fillfactor = 50);
+
+-- How votes changed lately, for top lists. A worker sums it from the ledger, up to the watermark.
+-- No count depends on it.
+create table recent_change (
+    item_id   bigint not null,
+    -- The votes that were cast from this time on, by the database's clock …
+    starts_at timestamptz not null,
+    -- … for so many minutes: 5, or 60 once that is longer than an hour ago.
+    minutes   smallint not null
+              constraint recent_change_minutes check (minutes in (5, 60)),
+    -- Up-votes and down-votes that were cast, less those that were taken back.
+    ups       bigint not null,
+    downs     bigint not null,
+    -- It also finds the changes of a poll's items.
+    primary key (item_id, starts_at, minutes)
+) with (fillfactor = 80);
+-- All items of a time; and old rows, which a worker looks for every few seconds.
+create index recent_change_starts_at on recent_change (minutes, starts_at);
+
+-- How far `recent_change` is. One row.
+create table recent_progress (
+    -- Always true: there is one row.
+    one     boolean primary key default true
+            constraint recent_progress_is_one_row check (one),
+    -- The last vote that is in it; null: none yet.
+    vote_id bigint,
+    -- When all votes up to the watermark were in it; null: never.
+    at      timestamptz
+);
+insert into recent_progress default values;
+
+-- In which epoch counts are saved. A worker raises the number before it invalidates the counters of
+-- another epoch. From then on Postgres takes no count that was read before: a worker may have stalled
+-- with it since before Redis lost its data (a fencing token). One row.
+create table epoch (
+    -- Always true: there is one row.
+    one    boolean primary key default true constraint epoch_is_one check (one),
+    -- Only grows.
+    number bigint not null default 0
+);
+insert into epoch default values;
+
+-- Which incarnation of Postgres this is. Postgres empties an unlogged table after a crash and on a
+-- promoted replica. Transaction ids that were not yet on disk may then be drawn again, so visibility
+-- snapshots from before say nothing: workers begin a new epoch when the token is another one.
+create unlogged table incarnation (
+    -- Always true: there is one row, or none after a crash.
+    one      boolean primary key default true constraint incarnation_is_one check (one),
+    -- Drawn by the worker that comes first.
+    token    text not null default gen_random_uuid()::text,
+    -- The transaction that drew the token. In this database it is the row's xmin; in a restored dump it
+    -- is not, and a worker draws the token again.
+    drawn_by xid8 not null default pg_current_xact_id()
+);
+
+-- The connections over which servers store votes. A server that dies between a batch's commit and its
+-- count leaves votes that nobody counts. A worker finds its connections here, sees that they are gone,
+-- and has the counts of the newest votes' items rebuilt (crashed-writer recovery). Unlogged: after a
+-- crash of Postgres all counts are rebuilt anyway.
+create unlogged table writer_connection (
+    -- The connection's application_name, unlike any other.
+    name            text primary key,
+    -- When it was made. For a human reader: no statement uses it.
+    connected_at    timestamptz not null default now(),
+    -- Each vote that this connection stored with an id up to this one is counted. Later ones may be in
+    -- flight. If the connection is gone, they may never be counted. The server raises it several times
+    -- a second while votes come.
+    counted_vote_id bigint not null default 0,
+    -- Whether the server knows of rules.
+    knows_rules     boolean not null default false
+);
+
+create trigger writer_connection_knows_rules
+    before insert on writer_connection
+    for each row execute function writer_connection_knows_rules();

@@ -1,0 +1,92 @@
+-- Compares what the next rules keep beside the votes with the votes; for the audit. Both change in one
+-- transaction, so this one statement, which has one snapshot, must find them equal at any time.
+--
+-- p_after: the rule after which it looks. p_limit_rules: how many it looks at, at the most.
+-- Returns the last rule that it looked at (null: there are no more), and what is wrong, in words.
+-- Called by workers, with the owner's rights, since a worker may not read who voted. Locks nothing.
+create or replace function broken_rules(p_after bigint, p_limit_rules int, out last bigint, out faults text[])
+security definer
+language sql stable as $$
+    with page as materialized (
+        select rule.* from rule where rule.id > p_after order by rule.id limit p_limit_rules
+    ), item_fault as (
+        select format('item %s: %s places are taken, and %s votes are held', place.item_id, place.taken, votes.held) as fault
+        from page
+        join item on item.rule_id = page.id
+        join place on place.item_id = item.id
+        cross join lateral (
+            select coalesce(sum(1 - 2 * (vote.change_number % 2)), 0) as held
+            from vote where vote.item_id = place.item_id
+        ) as votes
+        where place.taken <> votes.held
+        union all
+        select format('item %s: %s votes are held, and it takes %s', place.item_id, place.taken, place.max_votes)
+        from page
+        join item on item.rule_id = page.id
+        join place on place.item_id = item.id
+        where place.taken > place.max_votes
+        union all
+        select format('item %s: the last number is %s, and there are %s numbers up to %s',
+                      place.item_id, place.last_number, votes.total, votes.highest)
+        from page
+        join item on item.rule_id = page.id
+        join place on place.item_id = item.id
+        cross join lateral (
+            -- No number is there twice: the index vote_number is unique.
+            select count(*) as total, coalesce(max(vote.number), 0) as highest
+            from vote where vote.item_id = place.item_id and vote.number is not null
+        ) as votes
+        where votes.total <> place.last_number or votes.highest <> place.last_number
+    ), poll_fault as (
+        select format('poll %s: a voter holds %s choices, and may hold %s', page.id, voter.choices, page.max_choices) as fault
+        from page
+        cross join lateral (
+            select max(one.choices) as choices
+            from (
+                select sum(1 - 2 * (vote.change_number % 2)) as choices
+                from vote where vote.poll_id = page.id and vote.voter_id is not null
+                group by vote.voter_id
+            ) as one
+        ) as voter
+        where page.title is not null and voter.choices > page.max_choices
+        union all
+        select format('poll %s: the turnout is %s, and %s voters hold a choice', page.id, page.voter_count, voters.total)
+        from page
+        cross join lateral (
+            select count(*) filter (where one.choices > 0 and one.voter_id is not null)
+                   + coalesce(sum(one.choices) filter (where one.voter_id is null), 0) as total
+            from (
+                select vote.voter_id, sum(1 - 2 * (vote.change_number % 2)) as choices
+                from vote where vote.poll_id = page.id
+                group by vote.voter_id
+            ) as one
+        ) as voters
+        where page.title is not null and page.voter_count <> voters.total
+    ), ballot_fault as (
+        select format('rule %s: %s ballots are spent, and %s votes were cast', page.id, spent.total, bought.total) as fault
+        from page
+        cross join lateral (
+            -- Of secret rules, spent ballots are deleted.
+            select page.ballot_count - count(*) as total
+            from ballot where ballot.rule_id = page.id and ballot.vote_id is null
+        ) as spent
+        cross join lateral (
+            -- What is cast again after a voiding takes no further ballot.
+            select count(*) as total
+            from item join vote on vote.item_id = item.id
+            where item.rule_id = page.id and vote.change_number % 2 = 0
+              and not exists (select from voided where voided.again_vote_id = vote.id)
+        ) as bought
+        where page.by_ballot and spent.total <> bought.total
+    )
+    select (select max(id) from page),
+           array(select fault from item_fault union all select fault from poll_fault union all select fault from ballot_fault)
+$$;
+
+-- Its tables are those of this schema, and never someone's temporary ones.
+do $$ begin
+    execute format('alter function broken_rules set search_path = %I, pg_temp', current_schema());
+end $$;
+-- A plan that is made while a table is empty must do when it is full.
+alter function broken_rules set enable_seqscan = off;
+revoke execute on function broken_rules from public;

@@ -1,0 +1,76 @@
+-- Finds the next votes that a voiding takes back: votes that are held and that the voiding is about.
+--
+-- p_voter, p_item, p_from, p_until, p_addresses: which votes, as in `voiding`. p_after: it looks beyond
+-- this vote. p_until_vote: it looks up to this vote.
+-- Returns the votes, and up to which id it has looked.
+-- Called by void_votes, and by `tally void` to show what a voiding would do. Locks nothing.
+create or replace function votes_to_void(
+    p_voter text, p_item bigint, p_from timestamptz, p_until timestamptz, p_addresses bytea[],
+    p_after bigint, p_until_vote bigint,
+    -- Votes that are found, and ids that are looked at, at the most.
+    p_limit_votes int, p_limit_ids bigint,
+    out up_to bigint, out ids bigint[]
+)
+language plpgsql as $$
+#variable_conflict use_variable
+declare
+    seen int;
+begin
+    if p_addresses is not null then
+        select array_agg(one.id), count(*), max(one.id) into ids, seen, up_to
+        from (
+            select vote.id
+            from vote_address join vote on vote.id = vote_address.vote_id
+            where vote_address.vote_id > p_after
+              and vote_address.vote_id <= least(p_after + p_limit_ids, p_until_vote)
+              and vote_address.address_hash = any(p_addresses)
+              and vote.change_number % 2 = 0
+              and (p_item is null or vote.item_id = p_item)
+              and (p_voter is null or vote.voter_id = p_voter)
+              and (p_from is null or vote.created_at >= p_from)
+              and (p_until is null or vote.created_at < p_until)
+            order by vote_address.vote_id
+            limit p_limit_votes
+        ) as one;
+        if seen < p_limit_votes then up_to := least(p_after + p_limit_ids, p_until_vote); end if;
+    elsif p_item is not null then
+        select array_agg(one.id), count(*), max(one.id) into ids, seen, up_to
+        from (
+            select vote.id from vote
+            where vote.item_id = p_item and vote.id > p_after and vote.id <= p_until_vote
+              and vote.change_number % 2 = 0
+              and (p_voter is null or vote.voter_id = p_voter)
+              and (p_from is null or vote.created_at >= p_from)
+              and (p_until is null or vote.created_at < p_until)
+            -- In the order of the index vote_of_item, whenever this was planned.
+            order by vote.item_id, vote.id
+            limit p_limit_votes
+        ) as one;
+        if seen < p_limit_votes then up_to := p_until_vote; end if;
+    else
+        select array_agg(one.id), count(*), max(one.id) into ids, seen, up_to
+        from (
+            select vote.id from vote
+            where vote.id > p_after and vote.id <= least(p_after + p_limit_ids, p_until_vote)
+              and vote.change_number % 2 = 0
+              and (p_voter is null or vote.voter_id = p_voter)
+              and (p_from is null or vote.created_at >= p_from)
+              and (p_until is null or vote.created_at < p_until)
+            order by vote.id
+            limit p_limit_votes
+        ) as one;
+        if seen < p_limit_votes then up_to := least(p_after + p_limit_ids, p_until_vote); end if;
+    end if;
+    ids := array(
+        select vote.id from vote
+        where vote.id = any(ids)
+          and not exists (select from voided where voided.vote_id = vote.id)
+          -- Of a vote without a voter, only a voiding is the end.
+          and not exists (
+              select from vote as next
+              where next.item_id = vote.item_id and next.voter_id = vote.voter_id
+                and next.change_number = vote.change_number + 1)
+        order by vote.id);
+end $$;
+
+revoke execute on function votes_to_void from public;

@@ -1,0 +1,138 @@
+-- Four roles, each with only what its statements need. `tally migrate` runs this each time, after
+-- the migrations and the functions. Afterwards Tally's tables grant these roles what is listed here
+-- and nothing else, whatever they granted before.
+--
+-- The roles cannot log in. An operator creates logins in them:
+--   create role web login password '…' in role tally_server;
+
+-- Roles belong to the whole cluster, grants to one database. Several logins may run this at
+-- once: in one database they take turns here; from another database, a role may be created
+-- at any time. The number has no meaning and is Tally's own.
+select pg_advisory_xact_lock(7416153280);
+
+do $$
+declare
+    wanted name;
+begin
+    foreach wanted in array array['tally_server', 'tally_worker', 'tally_report', 'tally_operator']::name[] loop
+        if not exists (select from pg_roles where rolname = wanted) then
+            begin
+                execute format('create role %I nologin', wanted);
+            exception
+                -- Someone else has just created it.
+                when duplicate_object or unique_violation then null;
+            end;
+        end if;
+    end loop;
+    -- The tables are in the schema that the migrations created them in.
+    execute format('grant usage on schema %I to tally_server, tally_worker, tally_report, tally_operator', current_schema());
+end $$;
+
+revoke all on table item, audited_count, open_item, open_poll, vote, rule, place, ballot, idempotency_key, api_key, act, vote_address, recent_change, recent_progress, voiding, voided, watermark, epoch, identity, incarnation, writer_connection, worker, job, job_run, _sqlx_migrations
+    from tally_server, tally_worker, tally_report, tally_operator;
+-- Only cast_votes calls it.
+revoke all on function decide_votes from tally_server;
+revoke all on sequence item_id_seq, vote_id_seq from tally_server, tally_worker, tally_report, tally_operator;
+
+-- The server creates items, adds votes, and reads exact counts to seed with. It never writes
+-- the count columns, which start at their defaults.
+grant select (id, name, key, is_hidden, rule_id, takes_down_votes, vote_count, down_count, counted_at),
+      insert (name, key, rule_id, takes_down_votes) on item to tally_server;
+grant select on audited_count to tally_server;
+grant select (id, item_id, value, change_number, voter_id, poll_id, number),
+      insert (id, item_id, value, voter_id) on vote to tally_server;
+-- Which client a vote came from; it reads none of that.
+grant insert (vote_id, address_hash) on vote_address to tally_server;
+-- It makes rules. Only cast_votes, which has the owner's rights, stores changes, and writes what a
+-- rule keeps.
+grant select (id, title, key, is_hidden, max_choices, opens_at, closes_at, shows_results, by_ballot, is_secret, voter_count),
+      insert (title, key, max_choices, opens_at, closes_at, shows_results, by_ballot, is_secret) on rule to tally_server;
+grant select, insert (item_id, max_votes, is_numbered) on place to tally_server;
+grant execute on function cast_votes, poll_is_final, edit_item, edit_poll, add_ballots to tally_server;
+-- Top lists.
+grant select on recent_change, recent_progress to tally_server;
+-- To whom items and polls are open.
+grant select, insert, update (to_anonymous, to_voters) on open_item to tally_server;
+grant select, insert, update (to_voters) on open_poll to tally_server;
+-- It looks API keys up, lists them and revokes them. It cannot make one.
+grant execute on function use_api_key, end_api_key to tally_server;
+grant select (id, name, scopes, created_at, expires_at, last_used_at, revoked_at) on api_key to tally_server;
+-- Each program adds to the trail; `tally trail` reads it.
+grant execute on function note_act to tally_server, tally_worker, tally_operator;
+grant select on act to tally_operator;
+-- The key of a batch of votes.
+grant select (key_hash, body_hash), insert (key_hash, body_hash) on idempotency_key to tally_server;
+-- The statement that stores votes draws their ids itself. An identity column draws the ids
+-- of items, which needs no grant.
+grant usage, select on sequence vote_id_seq to tally_server;
+grant select (vote_id) on watermark to tally_server;
+-- It looks at the watermark for the statement that stores votes.
+grant execute on function vote_ids_are_new to tally_server;
+-- It adds its batch writers' connections, and notes how far their votes are counted.
+grant select (name, counted_vote_id, knows_rules), insert (name, counted_vote_id, knows_rules),
+      update (counted_vote_id) on writer_connection to tally_server;
+-- It shows the workers and their jobs, and asks for an audit.
+grant select on worker, job, job_run to tally_server;
+grant update (asked_at) on job to tally_server;
+-- For /health/ready, and to tell Tally's tables from those of others.
+grant select (version, checksum) on _sqlx_migrations to tally_server, tally_worker;
+-- Which Tally this is.
+grant select (id) on identity to tally_server, tally_worker;
+
+-- The sync worker and `tally audit` write counts and the watermark. They read votes, but not
+-- who voted.
+grant select (id, vote_count, down_count, counted_at), update (vote_count, down_count, counted_at) on item to tally_worker;
+grant select, insert, update (vote_count, down_count) on audited_count to tally_worker;
+grant select (id, item_id, value, change_number, created_at) on vote to tally_worker;
+-- What it sums of them for top lists.
+grant select, insert, update (ups, downs), delete on recent_change to tally_worker;
+grant select, update (vote_id, at) on recent_progress to tally_worker;
+-- The last id that was drawn.
+grant select on sequence vote_id_seq to tally_worker;
+grant select (vote_id, vote_total), update (vote_id, vote_total) on watermark to tally_worker;
+-- `for share` asks for the right to update.
+grant select (number), update (number) on epoch to tally_worker;
+-- The row is always the default one. The whole table is granted, for the row's xmin.
+grant select, insert (one), delete on incarnation to tally_worker;
+-- They see how far each is, find those that are gone, and remove those.
+grant select (name, counted_vote_id), delete on writer_connection to tally_worker;
+
+-- Who is at which job, and how the last runs went.
+grant select (name, fencing_number, holder, lease_until, succeeded_at, asked_at),
+      update (fencing_number, holder, lease_until, succeeded_at, asked_at) on job to tally_worker;
+grant select, insert (job, fencing_number, worker), update (ended_at, took_micros, outcome, details), delete
+    on job_run to tally_worker;
+
+-- How each worker is.
+grant select, insert, update, delete on worker to tally_worker;
+
+-- What became of the rules, without who voted; and the keys and addresses that are old enough to go.
+grant execute on function broken_rules, broken_changes to tally_worker;
+grant select (key_hash, created_at), delete on idempotency_key to tally_worker;
+grant select (vote_id, noted_at), delete on vote_address to tally_worker;
+grant select (id, created_at, address_hashes), update (address_hashes) on voiding to tally_worker;
+
+-- `tally void` takes votes back by functions that have the owner's rights, and counts that as a
+-- server counts its votes.
+grant select on vote, vote_address, voiding, voided to tally_operator;
+-- `tally key`. Nobody who logs in reads a hash.
+grant select (id, name, scopes, created_at, expires_at, last_used_at, revoked_at),
+      insert (key_hash, name, scopes, expires_at), update (expires_at) on api_key to tally_operator;
+grant execute on function end_api_key to tally_operator;
+grant insert (voter_id, item_id, cast_from, cast_until, reason, until_vote_id, address_hashes) on voiding to tally_operator;
+grant execute on function votes_to_void, void_votes, undo_votes to tally_operator;
+grant select (id, key, vote_count, down_count, counted_at) on item to tally_operator;
+grant select on audited_count to tally_operator;
+grant usage, select on sequence vote_id_seq to tally_operator;
+grant select (vote_id) on watermark to tally_operator;
+grant execute on function vote_ids_are_new to tally_operator;
+grant select (name, counted_vote_id, knows_rules), insert (name, counted_vote_id, knows_rules),
+      update (counted_vote_id) on writer_connection to tally_operator;
+grant select (version, checksum) on _sqlx_migrations to tally_operator;
+grant select (id) on identity to tally_operator;
+
+-- Reports read all items, all votes, the rules, and what was voided and changed lately. No ballot: its hash says who
+-- had it. No address: of a voiding all but the hashes of addresses that it was for.
+grant select on item, audited_count, open_item, open_poll, vote, rule, place, voided, recent_change to tally_report;
+grant select (id, voter_id, item_id, cast_from, cast_until, reason, created_at, until_vote_id, done_vote_id,
+              undone_vote_id) on voiding to tally_report;

@@ -1,0 +1,88 @@
+//! The functions in Postgres. Each is a file in `migrations/functions/`, which has the function as
+//! it is now. Every `tally migrate` applies all of them again.
+
+use super::OwnerLedger;
+use crate::ledger::LedgerError;
+
+/// Names and texts of the functions.
+macro_rules! functions {
+    ($($name:literal,)+) => {
+        [$(($name, include_str!(concat!("../../../migrations/functions/", $name, ".sql"))),)+]
+    };
+}
+
+/// In the order in which they are applied. It matters only to a function whose body is no text
+/// (`return …`): Postgres looks up what it calls when it is created.
+const FUNCTIONS: [(&str, &str); 23] = functions![
+    "search_text",
+    "search_query",
+    "item_is_permanent",
+    "vote_is_append_only",
+    "rule_is_known_to_writers",
+    "writer_connection_knows_rules",
+    "refuse_change_of_trail",
+    "vote_ids_are_new",
+    "decide_votes",
+    "cast_votes",
+    "poll_is_final",
+    "edit_times",
+    "edit_item",
+    "edit_poll",
+    "add_ballots",
+    "votes_to_void",
+    "void_votes",
+    "undo_votes",
+    "broken_rules",
+    "broken_changes",
+    "use_api_key",
+    "end_api_key",
+    "note_act",
+];
+
+/// Programs that migrate one database take turns here, as in `roles.sql`.
+const TAKE_A_TURN: &str = "select pg_advisory_xact_lock(7416153280);";
+
+impl OwnerLedger {
+    /// Creates the functions that do not exist, before the migrations run: the triggers and indexes of
+    /// a migration name some of them. Postgres does not look into their bodies, since the tables that
+    /// they use may not exist yet.
+    ///
+    /// A function that exists stays as it is: its new text may use columns that are still to come.
+    pub(super) async fn create_missing_functions(&self) -> Result<(), LedgerError> {
+        let names: Vec<String> = FUNCTIONS.iter().map(|(name, _)| (*name).to_owned()).collect();
+        let missing = sqlx::query_scalar!(
+            r#"select name as "name!" from unnest($1::text[]) as given (name)
+               where not exists (
+                   select from pg_proc join pg_namespace on pg_namespace.oid = pronamespace
+                   where proname = name and nspname = current_schema())"#,
+            &names
+        )
+        .fetch_all(self.database.pool.unlimited())
+        .await?;
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let texts = FUNCTIONS
+            .iter()
+            .filter(|(name, _)| missing.iter().any(|one| one == name));
+        let statements = ["set local check_function_bodies = off;"]
+            .into_iter()
+            .chain(texts.map(|(_, text)| *text));
+        self.apply_functions(statements).await
+    }
+
+    /// Makes every function what its file says, after the migrations have run. A running server calls
+    /// the old function or the new one: all of them change in one transaction.
+    pub(super) async fn replace_functions(&self) -> Result<(), LedgerError> {
+        self.apply_functions(FUNCTIONS.iter().map(|(_, text)| *text))
+            .await
+    }
+
+    async fn apply_functions(
+        &self,
+        statements: impl Iterator<Item = &'static str>,
+    ) -> Result<(), LedgerError> {
+        let statements: Vec<&str> = [TAKE_A_TURN].into_iter().chain(statements).collect();
+        Ok(self.apply(&statements.join("\n")).await?)
+    }
+}
