@@ -42,7 +42,7 @@ chaos: prepare ## Break everything at random and check every vote: ROUNDS=100, S
 	@$(CARGO) test --quiet --locked --test chaos -- rounds
 
 mutants: prepare-tests ## Change the scripts, the SQL and the Rust code in small ways and see that a test fails each time; hours
-	@scripts/in-memory scripts/mutants; texts=$$?; scripts/in-memory scripts/mutants-rust && exit $$texts
+	@scripts/in-memory tools/mutants/texts; texts=$$?; scripts/in-memory tools/mutants/rust && exit $$texts
 
 schemathesis: prepare-tests ## Send every operation good and bad requests, and hold the answers against /openapi.json: EXAMPLES=30
 	scripts/schemathesis $(EXAMPLES)
