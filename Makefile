@@ -7,8 +7,9 @@ export PATH := $(HOME)/.cargo/bin:$(PATH)
 
 .DEFAULT_GOAL := help
 SECONDS ?= 10
+RUNS ?= 10
 EXAMPLES ?= 30
-.PHONY: help run test test-browser prepare-browser lint fuzz bench soak chaos mutants schemathesis client client-types queries image prepare prepare-tests prepare-client
+.PHONY: help run test repeat test-browser prepare-browser lint fuzz bench soak chaos mutants schemathesis client client-types queries image prepare prepare-tests prepare-client
 
 help: ## Say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
@@ -49,6 +50,9 @@ schemathesis: prepare-tests ## Send every operation good and bad requests, and h
 
 client: prepare-client ## Build the TypeScript client, compare its types with the description, and test it on real servers
 	scripts/client
+
+repeat: prepare-tests ## Run all tests again and again, with both runners, and list what failed how often: RUNS=100
+	tools/repeat-tests $(RUNS)
 
 test-browser: prepare-browser ## Test the pages in Chromium on real servers: PICTURES=1 also takes the pictures in docs/pictures
 	scripts/browser
