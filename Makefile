@@ -7,8 +7,9 @@ export PATH := $(HOME)/.cargo/bin:$(PATH)
 
 .DEFAULT_GOAL := help
 SECONDS ?= 10
+RUNS ?= 10
 EXAMPLES ?= 30
-.PHONY: help run test test-browser prepare-browser lint fuzz bench bench-tables soak chaos mutants schemathesis client client-types queries schema image prepare prepare-tests prepare-client
+.PHONY: help run test repeat test-browser prepare-browser lint fuzz bench bench-tables soak chaos mutants schemathesis client client-types queries schema image prepare prepare-tests prepare-client
 
 help: ## Say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -45,13 +46,16 @@ chaos: prepare ## Break everything at random and check every vote: ROUNDS=100, S
 	@$(CARGO) test --quiet --locked --test chaos -- rounds
 
 mutants: prepare-tests ## Change the scripts, the SQL and the Rust code in small ways and see that a test fails each time; hours
-	@scripts/in-memory scripts/mutants; texts=$$?; scripts/in-memory scripts/mutants-rust && exit $$texts
+	@scripts/in-memory tools/mutants/texts; texts=$$?; scripts/in-memory tools/mutants/rust && exit $$texts
 
 schemathesis: prepare-tests ## Send every operation good and bad requests, and hold the answers against /openapi.json: EXAMPLES=30
 	scripts/schemathesis $(EXAMPLES)
 
 client: prepare-client ## Build the TypeScript client, compare its types with the description, and test it on real servers
 	scripts/client
+
+repeat: prepare-tests ## Run all tests again and again, with both runners, and list what failed how often: RUNS=100
+	tools/repeat-tests $(RUNS)
 
 test-browser: prepare-browser ## Test the pages in Chromium on real servers: PICTURES=1 also takes the pictures in docs/pictures
 	scripts/browser
@@ -63,7 +67,7 @@ queries: prepare ## Check the queries against a database and note their types in
 	scripts/queries
 
 schema: prepare-tests ## Write the picture of the schema, migrations/schema.sql, anew
-	TALLY_TEST_WRITE_SCHEMA=1 $(CARGO) test --quiet --locked --test it -- schema::picture::a_new_database
+	TALLY_TEST_WRITE_SCHEMA=1 $(CARGO) test --quiet --locked --test it -- ledger::schema::picture::a_new_database
 
 image: ## Build the image with docker, podman or buildah
 	scripts/image

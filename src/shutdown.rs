@@ -2,13 +2,13 @@
 
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Resolves when the terminal of this program is closed (SIGHUP).
+/// Listens from now on, and resolves when the terminal of this program is closed (SIGHUP).
 ///
 /// # Errors
 /// When the process cannot listen to signals.
-pub async fn hung_up() -> std::io::Result<()> {
-    signal(SignalKind::hangup())?.recv().await;
-    Ok(())
+pub fn hung_up() -> std::io::Result<impl Future<Output = ()>> {
+    let mut hung_up = signal(SignalKind::hangup())?;
+    Ok(async move { _ = hung_up.recv().await })
 }
 
 /// Listens to Ctrl-C and SIGTERM from now on, and resolves at the first of them, also if that came
@@ -25,16 +25,6 @@ fn listen() -> std::io::Result<impl Future<Output = &'static str>> {
             _ = terminate.recv() => "terminated",
         }
     })
-}
-
-/// Resolves at the first Ctrl-C or SIGTERM.
-///
-/// # Errors
-/// When the process cannot listen to signals.
-pub async fn requested() -> std::io::Result<()> {
-    let became = listen()?.await;
-    tracing::info!("{became}: shutting down");
-    Ok(())
 }
 
 /// Resolves at the first Ctrl-C or SIGTERM, without a word: for a command that a person ends so. At

@@ -40,16 +40,14 @@ const DATABASE: &str = "tally";
 /// When a part cannot be started.
 pub async fn run(settings: config::Dev) -> anyhow::Result<()> {
     let metrics = telemetry::init_metrics(&telemetry::Program::ALL)?;
-    // Heard from the first moment on, so that a Ctrl-C while the stores start
+    // Heard from here on, not from when the task first runs: a Ctrl-C while the stores start
     // finds someone who stops them.
+    let (requested, hung_up) = (shutdown::requested_or_deaf(), shutdown::hung_up()?);
     let (stop, mut stopped) = tokio::sync::watch::channel(false);
     tokio::spawn(async move {
-        let heard = tokio::select! {
-            heard = shutdown::requested() => heard,
-            heard = shutdown::hung_up() => heard,
-        };
-        if let Err(error) = heard {
-            tracing::error!(%error, "cannot listen to signals");
+        tokio::select! {
+            () = requested => {}
+            () = hung_up => {}
         }
         stop.send_replace(true);
     });

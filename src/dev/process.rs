@@ -1,6 +1,5 @@
 //! A server of our own as a child process that never outlives us.
 
-use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::OpenOptions;
 use std::net::TcpListener;
@@ -219,23 +218,66 @@ impl Drop for Process {
 /// Where ports are taken from: below those that Linux gives to outgoing connections
 /// (net.ipv4.ip_local_port_range), which could take a server's port while it restarts.
 const PORTS: std::ops::Range<u16> = 10_000..32_000;
-/// How many ports are tried before giving up.
+/// How many ports a process takes at once.
+const BLOCK_PORTS: u16 = 32;
+/// How many ports and blocks are tried before giving up.
 const PORT_LIMIT_TRIES: usize = 1000;
 
-/// The ports that this process has given out. A server that restarts needs its port again, and
-/// meanwhile the port looks free.
-static GIVEN_OUT: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+/// The ports of this process. A server that restarts needs its port again, and meanwhile the port
+/// looks free, also to other processes, such as other tests. So each process takes blocks of ports
+/// that no other one has.
+static OWN_PORTS: Mutex<OwnPorts> = Mutex::new(OwnPorts {
+    held: Vec::new(),
+    left: Vec::new(),
+});
+
+struct OwnPorts {
+    /// A block is ours while this is open.
+    held: Vec<Hold>,
+    /// Not given out yet.
+    left: Vec<u16>,
+}
+
+/// A name that one process of this network namespace has at a time. The kernel frees it when the
+/// process ends, and it leaves no file behind.
+#[cfg(target_os = "linux")]
+type Hold = std::os::unix::net::UnixDatagram;
+#[cfg(not(target_os = "linux"))]
+type Hold = ();
+
+#[cfg(target_os = "linux")]
+fn hold(block: u16) -> std::io::Result<Hold> {
+    use std::os::linux::net::SocketAddrExt;
+    let name = format!("tally-ports-{block}");
+    let address = std::os::unix::net::SocketAddr::from_abstract_name(name)?;
+    std::os::unix::net::UnixDatagram::bind_addr(&address)
+}
+
+/// Elsewhere no such name is there, and two processes may draw one block.
+#[cfg(not(target_os = "linux"))]
+fn hold(_block: u16) -> std::io::Result<Hold> {
+    Ok(())
+}
 
 /// A port that is free now, and that this process gets from here only once.
 ///
 /// # Errors
 /// When none was found.
 pub fn free_port() -> anyhow::Result<u16> {
-    let tried = || rand::random_range(PORTS);
-    // No panic leaves the set half changed, so the poison means nothing.
-    let mut given_out = GIVEN_OUT.lock().unwrap_or_else(PoisonError::into_inner);
-    std::iter::repeat_with(tried)
-        .take(PORT_LIMIT_TRIES)
-        .find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok() && given_out.insert(*port))
-        .with_context(|| format!("no free port was found in {PORT_LIMIT_TRIES} tries"))
+    // No panic leaves it half changed, so the poison means nothing.
+    let mut own = OWN_PORTS.lock().unwrap_or_else(PoisonError::into_inner);
+    for _ in 0..PORT_LIMIT_TRIES {
+        let Some(port) = own.left.pop() else {
+            let first = rand::random_range(0..PORTS.len() as u16 / BLOCK_PORTS) * BLOCK_PORTS + PORTS.start;
+            if let Ok(held) = hold(first) {
+                own.held.push(held);
+                own.left = (first..first + BLOCK_PORTS).collect();
+            }
+            continue;
+        };
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return Ok(port);
+        }
+    }
+    bail!("no free port was found in {PORT_LIMIT_TRIES} tries")
 }

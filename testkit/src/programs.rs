@@ -19,7 +19,7 @@ const FREEZE_LIMIT: Duration = Duration::from_secs(60);
 const READY_LIMIT: Duration = Duration::from_secs(60);
 
 /// What a program gets of the environment of a test. The last two are those of
-/// `scripts/mutants-rust`: which mutant is alive, and where to note those that are reached.
+/// `tools/mutants/rust`: which mutant is alive, and where to note those that are reached.
 const KEPT_VARIABLES: [&str; 4] = ["PATH", "HOME", "MUTANT", "MUTANTS_REACHED"];
 /// A folder with other builds of the programs: mutation testing changes texts that are in them.
 const FOLDER_VARIABLE: &str = "TALLY_TEST_PROGRAMS";

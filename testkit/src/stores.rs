@@ -17,7 +17,7 @@ use tempfile::TempDir;
 pub const SECRET: &str = "a-test-has-no-secrets";
 /// The database of a template, and of its copies.
 pub const DATABASE: &str = "tally";
-/// Names a file of SQL that is run in each [`Stores`] before its test: how `scripts/mutants`
+/// Names a file of SQL that is run in each [`Stores`] before its test: how `tools/mutants/texts`
 /// changes a function.
 const CHANGE_VARIABLE: &str = "TALLY_TEST_SQL";
 const FOLDER_VARIABLE: &str = "TALLY_TEST_FOLDER";

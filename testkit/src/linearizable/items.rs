@@ -1,15 +1,13 @@
 //! What requests for one item do and are answered: votes, changes, retractions and reads, with
 //! places and numbers if the item has them.
-//!
-//! A vote is known by its id, so a history says much: which vote each read found, and which one a
-//! repeat repeats.
 
-use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::time::Instant;
 
 use serde_json::Value;
 
-use super::{NoOrder, Operation, Outcome, Specification, merging};
+use super::places::Places;
+use super::{Operation, Outcome, Violation, first_call, words};
 
 /// What a request wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -34,8 +32,7 @@ pub struct Request {
 /// A vote, as an answer says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Vote {
-    /// `None`: it does not matter, since no other answer names it.
-    pub id: Option<i64>,
+    pub id: i64,
     pub value: i64,
     pub number: Option<i64>,
 }
@@ -48,8 +45,8 @@ pub enum Answer {
     Changed(Vote),
     /// 200, with the vote that was held.
     Repeated(Vote),
-    /// 200, for what was held.
-    TakenBack,
+    /// 200, for what was held: the row that takes it back.
+    TakenBack(i64),
     /// 200, and nothing was held; 404 for a read.
     NothingHeld,
     /// 200 to a read.
@@ -58,303 +55,234 @@ pub enum Answer {
     Full,
 }
 
-impl Answer {
-    /// The vote that was stored for this answer.
-    pub fn stored(self) -> Option<Vote> {
+/// What a request stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Stored {
+    New(Vote),
+    Changed(Vote),
+    /// The row that takes a vote back.
+    TakenBack(i64),
+}
+
+impl Stored {
+    /// Its last row.
+    pub fn id(self) -> i64 {
+        match self {
+            Self::New(vote) | Self::Changed(vote) => vote.id,
+            Self::TakenBack(id) => id,
+        }
+    }
+
+    /// The vote that it left behind.
+    pub fn vote(self) -> Option<Vote> {
         match self {
             Self::New(vote) | Self::Changed(vote) => Some(vote),
+            Self::TakenBack(_) => None,
+        }
+    }
+
+    /// Whether a request may store this.
+    fn is_wanted(self, wants: Wants) -> bool {
+        match self {
+            Self::New(vote) => wants == Wants::Cast(vote.value) || wants == Wants::Set(vote.value),
+            Self::Changed(vote) => wants == Wants::Set(vote.value),
+            Self::TakenBack(_) => wants == Wants::TakeBack,
+        }
+    }
+}
+
+/// What the ledger says that a request did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Effect {
+    pub voter: Option<u32>,
+    pub stored: Stored,
+}
+
+impl Answer {
+    /// What was stored for this answer.
+    pub fn effect(self) -> Option<Stored> {
+        match self {
+            Self::New(vote) => Some(Stored::New(vote)),
+            Self::Changed(vote) => Some(Stored::Changed(vote)),
+            Self::TakenBack(id) => Some(Stored::TakenBack(id)),
             _ => None,
         }
     }
 
-    /// The vote that was held already.
-    pub fn found(self) -> Option<Vote> {
-        match self {
-            Self::Repeated(vote) | Self::Holds(vote) => Some(vote),
-            _ => None,
-        }
+    /// The vote that was stored for this answer.
+    pub fn stored(self) -> Option<Vote> {
+        self.effect().and_then(Stored::vote)
     }
 }
 
 pub type ItemOperation = Operation<Request, Answer>;
 
-/// Looks for an order of what was asked of one item, or of one voter and item.
+/// Whether the history of one item, or of one voter on it, fits what the ledger says happened, in
+/// the ledger's order.
 ///
 /// # Errors
-/// When there is none, or the search was given up.
-pub fn check(max_votes: Option<usize>, is_numbered: bool, history: &[ItemOperation]) -> Result<(), NoOrder> {
-    let history = merging::prepared(history)?;
-    let item = Item::new(max_votes, is_numbered, &history).with_owners(&history);
-    super::check(&item, &history)
-}
-
-/// An item, with its places and numbers.
-#[derive(Clone, Debug)]
-pub struct Item {
+/// When it does not, or the item's rules do not allow what happened.
+pub fn check(
     max_votes: Option<usize>,
     is_numbered: bool,
-    /// Votes whose requests were answered: they are not those of other requests.
-    answered: HashSet<i64>,
-    /// Of each number that was found later: whose vote it was. A request without an answer that
-    /// would get another one's number cannot take effect now. `None`: it was the number of an
-    /// answer.
-    owners: HashMap<i64, Option<(u32, Vote)>>,
-    /// Only one voter is looked at: whether there is a place, and which number is next, is not
-    /// known.
-    is_alone: bool,
-}
-
-/// What is held of an item.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct State {
-    held: BTreeMap<u32, Held>,
-    anonymous: usize,
-    last_number: i64,
-}
-
-/// A vote that is held.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Held {
-    id: Id,
-    value: i64,
-    number: Option<i64>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Id {
-    Known(i64),
-    /// No other answer names it.
-    Any,
-    /// Its request was not answered, and nobody has found it yet.
-    Unknown,
-}
-
-impl Item {
-    pub fn new(max_votes: Option<usize>, is_numbered: bool, history: &[ItemOperation]) -> Self {
-        let answers = history.iter().filter_map(|operation| operation.answer);
-        let ids = answers.filter_map(|answer| answer.stored()?.id);
-        Self {
-            max_votes,
-            is_numbered,
-            answered: ids.collect(),
-            owners: HashMap::new(),
-            is_alone: false,
-        }
+    effects: &[Effect],
+    history: &[ItemOperation],
+) -> Result<(), Violation> {
+    let first = first_call(history);
+    let violation = |at: usize, why: &str| Violation(format!("{why}: {}", words(&history[at], first)));
+    let places = Places::of(max_votes, is_numbered, effects)?;
+    let by_id: HashMap<i64, usize> = effects
+        .iter()
+        .enumerate()
+        .map(|(at, effect)| (effect.stored.id(), at))
+        .collect();
+    if by_id.len() < effects.len() {
+        return Err(Violation("two effects have one row".to_owned()));
     }
-
-    /// Knows whose each number is from what was found later. This changes nothing of what may be,
-    /// and spares the search many ways.
-    fn with_owners(mut self, history: &[ItemOperation]) -> Self {
-        let answers = history
-            .iter()
-            .filter_map(|operation| Some((operation.request.voter, operation.answer?)));
-        for (voter, answer) in answers {
-            if let Some(number) = answer.stored().and_then(|vote| vote.number) {
-                self.owners.insert(number, None);
-            } else if let Some((voter, vote)) = voter.zip(answer.found())
-                && let Some(number) = vote.number
-            {
-                self.owners.entry(number).or_insert(Some((voter, vote)));
-            }
-        }
-        self
-    }
-
-    /// Whether a request may have this answer in a state in which its voter holds this vote.
-    pub(super) fn finds(request: Request, answer: Answer, vote: Vote) -> bool {
-        let Some((voter, id)) = request.voter.zip(vote.id) else {
-            return false;
+    // Whose each effect is.
+    let mut owners: Vec<Option<usize>> = vec![None; effects.len()];
+    let mut answered: Vec<usize> = (0..history.len())
+        .filter(|at| history[*at].answer.is_some())
+        .collect();
+    for at in &answered {
+        let Operation { request, answer, .. } = &history[*at];
+        let Some(stored) = answer.and_then(Answer::effect) else {
+            continue;
         };
-        let held = Held {
-            id: Id::Known(id),
-            value: vote.value,
-            number: vote.number,
-        };
-        let state = State {
-            held: BTreeMap::from([(voter, held)]),
-            ..State::default()
-        };
-        Self::new(None, false, &[])
-            .step(&state, &request, Some(&answer))
-            .is_some()
-    }
-
-    fn is_full(&self, state: &State) -> bool {
-        self.max_votes
-            .is_some_and(|most| state.held.len() + state.anonymous >= most)
-    }
-
-    /// The state with a further vote, if it may be this one. `None`: any one.
-    fn with<'s>(&self, state: &State, request: Request, vote: Option<Vote>) -> Option<Cow<'s, State>> {
-        let (Wants::Cast(value) | Wants::Set(value)) = request.wants else {
-            return None;
-        };
-        let last_number = state.last_number + i64::from(self.is_numbered);
-        let number = if self.is_alone {
-            vote.and_then(|vote| vote.number)
-        } else {
-            self.is_numbered.then_some(last_number)
-        };
-        if vote.is_some_and(|vote| (vote.value, vote.number) != (value, number)) {
-            return None;
-        }
-        let mut id = vote.map_or(Id::Unknown, |vote| vote.id.map_or(Id::Any, Id::Known));
-        let owner = number.and_then(|number| self.owners.get(&number));
-        if let Some(owner) = owner.filter(|_| vote.is_none()) {
-            let (voter, found) = (*owner)?;
-            if (Some(voter), value) != (request.voter, found.value) {
-                return None;
-            }
-            id = found.id.map_or(Id::Unknown, Id::Known);
-        }
-        let mut after = State {
-            last_number,
-            ..state.clone()
-        };
-        match request.voter {
-            Some(voter) => {
-                after.held.insert(voter, Held { id, value, number });
-            }
-            None => after.anonymous += 1,
-        }
-        Some(Cow::Owned(after))
-    }
-
-    /// The state in which a voter holds this vote, as far as it is known.
-    fn found<'s>(&self, state: &'s State, voter: Option<u32>, vote: Vote) -> Option<Cow<'s, State>> {
-        let voter = voter?;
-        let held = *state.held.get(&voter)?;
-        let id = vote.id?;
-        let is_of_answer = self.answered.contains(&id);
-        if held.value != vote.value {
-            return None;
-        }
-        match held.id {
-            Id::Known(held_id) if (held_id, held.number) == (id, vote.number) => Some(Cow::Borrowed(state)),
-            Id::Unknown if is_of_answer => None,
-            Id::Unknown if self.is_alone => Some(Cow::Borrowed(state)),
-            Id::Unknown if held.number == vote.number => {
-                let mut after = state.clone();
-                let id = Id::Known(id);
-                after.held.insert(voter, Held { id, ..held });
-                Some(Cow::Owned(after))
-            }
-            _ => None,
-        }
-    }
-
-    fn taken_back<'s>(state: &State, voter: Option<u32>) -> Option<Cow<'s, State>> {
-        let mut after = state.clone();
-        after.held.remove(&voter?);
-        Some(Cow::Owned(after))
-    }
-}
-
-impl Specification for Item {
-    type State = State;
-    type Request = Request;
-    type Answer = Answer;
-
-    fn initial(&self) -> State {
-        State::default()
-    }
-
-    fn step<'s>(
-        &self,
-        state: &'s State,
-        request: &Request,
-        answer: Option<&Answer>,
-    ) -> Option<Cow<'s, State>> {
-        let Request { voter, wants } = *request;
-        let held = voter.and_then(|voter| state.held.get(&voter));
-        let same = Some(Cow::Borrowed(state));
-        // What a request leads to, whatever it is answered.
-        let stays = match wants {
-            Wants::Read => true,
-            Wants::TakeBack => held.is_none(),
-            Wants::Cast(_) => held.is_some() || self.is_full(state),
-            Wants::Set(value) => held.map_or(self.is_full(state), |held| held.value == value),
-        };
-        match (wants, held, answer) {
-            (_, _, None) if stays => same,
-            (Wants::TakeBack, _, None) => Self::taken_back(state, voter),
-            (_, _, None) => self.with(state, *request, None),
-            (Wants::Read | Wants::TakeBack, None, Some(Answer::NothingHeld)) => same,
-            (Wants::TakeBack, Some(_), Some(Answer::TakenBack)) => Self::taken_back(state, voter),
-            (Wants::Read, Some(_), Some(Answer::Holds(vote))) => self.found(state, voter, *vote),
-            (Wants::Cast(_) | Wants::Set(_), Some(_), Some(Answer::Repeated(vote))) if stays => {
-                self.found(state, voter, *vote)
-            }
-            (Wants::Cast(_) | Wants::Set(_), None, Some(Answer::Full)) if stays || self.is_alone => same,
-            (Wants::Cast(_) | Wants::Set(_), None, Some(Answer::New(vote))) if !stays => {
-                self.with(state, *request, Some(*vote))
-            }
-            (Wants::Set(_), Some(_), Some(Answer::Changed(vote))) if !stays => {
-                self.with(state, *request, Some(*vote))
-            }
-            _ => None,
-        }
-    }
-
-    fn is_read(&self, _: &Request, answer: &Answer) -> bool {
-        answer.found().is_some() || matches!(answer, Answer::NothingHeld | Answer::Full)
-    }
-
-    fn needs(&self, answer: &Answer) -> Option<i64> {
-        answer.found()?.id
-    }
-
-    fn ends(&self, state: &State, request: &Request) -> Option<i64> {
-        let held = state.held.get(&request.voter?)?;
-        let ends = match request.wants {
-            Wants::Cast(_) | Wants::Read => false,
-            Wants::Set(value) => value != held.value,
-            Wants::TakeBack => true,
-        };
-        match held.id {
-            Id::Known(id) if ends => Some(id),
-            _ => None,
-        }
-    }
-
-    /// Without a limit voters meet in the numbers alone, and the next number is no one else's.
-    fn is_apart(&self, state: &State, _: &Request, answer: &Answer) -> bool {
-        let is_next = |vote: Vote| vote.number == Some(state.last_number + 1);
-        self.max_votes.is_none() && (!self.is_numbered || answer.stored().is_none_or(is_next))
-    }
-
-    fn part(&self, request: &Request) -> Option<u32> {
-        request.voter
-    }
-
-    fn alone(&self) -> Option<Self> {
-        Some(Self {
-            max_votes: None,
-            is_numbered: false,
-            answered: self.answered.clone(),
-            owners: HashMap::new(),
-            is_alone: true,
-        })
-    }
-
-    fn project(&self, state: &State, part: u32) -> State {
-        // Of a request without an answer, no id and no number.
-        let held = state.held.get(&part).map(|held| match held.id {
-            Id::Known(id) if !self.answered.contains(&id) => Held {
-                id: Id::Unknown,
-                number: None,
-                ..*held
-            },
-            Id::Unknown => Held {
-                number: None,
-                ..*held
-            },
-            Id::Known(_) | Id::Any => *held,
+        let place = by_id.get(&stored.id()).copied();
+        let place = place.filter(|place| {
+            effects[*place]
+                == Effect {
+                    voter: request.voter,
+                    stored,
+                }
         });
-        State {
-            held: held.map(|held| (part, held)).into_iter().collect(),
-            ..State::default()
+        let place = place.filter(|_| stored.is_wanted(request.wants));
+        let place = place.ok_or_else(|| violation(*at, "the ledger has not what this stored"))?;
+        if owners[place].replace(*at).is_some() {
+            return Err(violation(*at, "another request stored that as well"));
         }
+    }
+    let behind = behind(history, &mut answered, &by_id, &places, violation)?;
+    let until = deadlines(effects.len(), history, &behind);
+    for (place, owner) in owners.iter().enumerate() {
+        if let Some(at) = owner.filter(|at| until[place].is_some_and(|until| history[*at].called > until)) {
+            return Err(violation(at, "this had effect before it was called"));
+        }
+    }
+    let mut unanswered = Unanswered::of(history);
+    for (place, effect) in effects
+        .iter()
+        .enumerate()
+        .filter(|(place, _)| owners[*place].is_none())
+    {
+        if !unanswered.take(effect, until[place], history) {
+            let why = format!("no request can have stored this, in the ledger's order: {effect:?}");
+            return Err(Violation(why));
+        }
+    }
+    Ok(())
+}
+
+/// How many effects are before the end of each answered request: behind its own, if it has one. A
+/// request that stored nothing comes as early as its answer allows, and not before what had returned
+/// when it was called: the later it is, the fewer requests can be behind it.
+fn behind(
+    history: &[ItemOperation],
+    answered: &mut [usize],
+    by_id: &HashMap<i64, usize>,
+    places: &Places,
+    violation: impl Fn(usize, &str) -> Violation,
+) -> Result<BTreeMap<usize, usize>, Violation> {
+    let mut returns = answered.to_vec();
+    returns.sort_by_key(|at| history[*at].returned);
+    let mut returns = returns.into_iter().peekable();
+    answered.sort_by_key(|at| history[*at].called);
+    let mut behind: BTreeMap<usize, usize> = BTreeMap::new();
+    let mut least = 0;
+    for at in answered.iter().copied() {
+        let Operation {
+            request,
+            answer: Some(answer),
+            called,
+            ..
+        } = &history[at]
+        else {
+            continue;
+        };
+        while let Some(before) = returns.next_if(|before| history[*before].returned < *called) {
+            least = least.max(behind.get(&before).copied().unwrap_or_default());
+        }
+        let place = match answer.effect() {
+            Some(stored) => by_id.get(&stored.id()).map(|place| place + 1),
+            None => places.first_for(request, answer, least),
+        };
+        let place = place.ok_or_else(|| violation(at, "at no time was this the right answer"))?;
+        behind.insert(at, place);
+    }
+    Ok(behind)
+}
+
+/// For each effect, until when it must have happened: when the first of the answered requests
+/// returned that are at its place or behind it. `None`: at any time.
+fn deadlines(
+    effects: usize,
+    history: &[ItemOperation],
+    behind: &BTreeMap<usize, usize>,
+) -> Vec<Option<Instant>> {
+    let mut until: Vec<Option<Instant>> = vec![None; effects];
+    let mut tighten = |place: usize, returned: Instant| {
+        let until = &mut until[place];
+        *until = Some(until.map_or(returned, |until| until.min(returned)));
+    };
+    for (at, behind) in behind.iter().filter(|(_, behind)| **behind > 0) {
+        tighten(behind - 1, history[*at].returned);
+    }
+    for place in (1..effects).rev() {
+        if let Some(later) = until[place] {
+            let until = &mut until[place - 1];
+            *until = Some(until.map_or(later, |until| until.min(later)));
+        }
+    }
+    until
+}
+
+/// Requests without an answer, by who wanted what, the first called first. None of them ever
+/// returned. So any that was called in time will do, and those that were called in time for one
+/// effect were so for all later ones.
+struct Unanswered(HashMap<Request, VecDeque<usize>>);
+
+impl Unanswered {
+    fn of(history: &[ItemOperation]) -> Self {
+        let mut open: Vec<usize> = (0..history.len())
+            .filter(|at| history[*at].answer.is_none())
+            .collect();
+        open.sort_by_key(|at| history[*at].called);
+        let mut by_request: HashMap<Request, VecDeque<usize>> = HashMap::new();
+        for at in open {
+            by_request.entry(history[at].request).or_default().push_back(at);
+        }
+        Self(by_request)
+    }
+
+    /// Takes one that can have had this effect, if there is one.
+    fn take(&mut self, effect: &Effect, until: Option<Instant>, history: &[ItemOperation]) -> bool {
+        let wanted = match effect.stored {
+            // A change can only be one that sets: the others first.
+            Stored::New(vote) => vec![Wants::Cast(vote.value), Wants::Set(vote.value)],
+            Stored::Changed(vote) => vec![Wants::Set(vote.value)],
+            Stored::TakenBack(_) => vec![Wants::TakeBack],
+        };
+        wanted.into_iter().any(|wants| {
+            let request = Request {
+                voter: effect.voter,
+                wants,
+            };
+            self.0.get_mut(&request).is_some_and(|open| {
+                let is_in_time = |at: &usize| until.is_none_or(|until| history[*at].called <= until);
+                open.front().is_some_and(is_in_time) && open.pop_front().is_some()
+            })
+        })
     }
 }
 
@@ -364,12 +292,11 @@ impl Specification for Item {
 /// The answer, if no request of this kind may have it.
 pub fn outcome(wants: Wants, answer: Option<(u16, &Value)>) -> Result<Outcome<Answer>, String> {
     let Some((status, body)) = answer else {
-        return Ok(unanswered(wants == Wants::Read));
+        return Ok(Outcome::unanswered(wants == Wants::Read));
     };
     let vote = || {
-        let id = body["vote_id"].as_i64()?;
         Some(Vote {
-            id: Some(id),
+            id: body["vote_id"].as_i64()?,
             value: body["value"].as_i64()?,
             number: body["number"].as_i64(),
         })
@@ -381,7 +308,9 @@ pub fn outcome(wants: Wants, answer: Option<(u16, &Value)>) -> Result<Outcome<An
         (Wants::Read, 200) => vote().map(Answer::Holds),
         (Wants::Read, 404) => Some(Answer::NothingHeld),
         (Wants::TakeBack, 200) if is_repeated => Some(Answer::NothingHeld),
-        (Wants::TakeBack, 200) => (body["value"] == 0).then_some(Answer::TakenBack),
+        (Wants::TakeBack, 200) => vote()
+            .filter(|vote| vote.value == 0)
+            .map(|vote| Answer::TakenBack(vote.id)),
         (Wants::Cast(_) | Wants::Set(_), 201) => vote().map(Answer::New),
         (Wants::Cast(_) | Wants::Set(_), 200) if is_repeated => vote().map(Answer::Repeated),
         (Wants::Set(_), 200) => vote().map(Answer::Changed),
@@ -391,13 +320,4 @@ pub fn outcome(wants: Wants, answer: Option<(u16, &Value)>) -> Result<Outcome<An
     known
         .map(Outcome::Answered)
         .ok_or_else(|| format!("{wants:?} was answered {status}: {body}"))
-}
-
-/// Without an answer a read has had no effect, and nothing is known of another request.
-pub(super) fn unanswered<A>(is_read: bool) -> Outcome<A> {
-    if is_read {
-        Outcome::NoEffect
-    } else {
-        Outcome::Unknown
-    }
 }

@@ -1,13 +1,12 @@
 //! What requests of one voter in one poll do and are answered. Voters of a poll do not depend on
 //! each other, so each one's history is checked by itself.
 
-use std::borrow::Cow;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
+use std::time::Instant;
 
 use serde_json::Value;
 
-use super::items::unanswered;
-use super::{Operation, Outcome, Specification};
+use super::{Operation, Outcome, Violation, words};
 
 /// The choices that are held, or are to be held.
 pub type Choices = BTreeSet<i64>;
@@ -52,38 +51,196 @@ impl Poll {
         };
         (after == *held || after.len() <= self.max_choices).then_some(after)
     }
+
+    /// A request that does the same, as simple as it can be.
+    fn plain(self, request: &Request) -> Request {
+        match request {
+            Request::Cast(choice) if self.max_choices == 1 => Request::Select([*choice].into()),
+            other => other.clone(),
+        }
+    }
 }
 
-impl Specification for Poll {
-    type State = Choices;
-    type Request = Request;
-    type Answer = Answer;
+/// A way through a voter's requests: which of them are behind it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Way {
+    /// The first answered one, in the order of their returns, that is not behind it.
+    first: usize,
+    /// Answered ones later in that order that are. Each was under way when the first one returned.
+    later: BTreeSet<usize>,
+    /// How many of the voter's changes.
+    changes: usize,
+    /// How many of each kind of those without an answer.
+    unanswered: Vec<usize>,
+}
 
-    fn initial(&self) -> Choices {
-        Choices::new()
+/// Whether one voter's history fits what the ledger says the voter held, change by change.
+///
+/// # Errors
+/// When it does not, or the poll does not allow what was held.
+pub fn check(poll: &Poll, held: &[Choices], history: &[PollOperation]) -> Result<(), Violation> {
+    let mut all = vec![Choices::new()];
+    all.extend_from_slice(held);
+    if let Some(two) = all
+        .windows(2)
+        .find(|two| two[0] == two[1] || two[1].len() > poll.max_choices)
+    {
+        return Err(Violation(format!("{:?} was held after {:?}", two[1], two[0])));
+    }
+    Ways::new(*poll, &all, history).find()
+}
+
+/// All ways through a voter's requests, in the order of the ledger. An answer does not name its rows;
+/// but only requests that were under way at once can change places, so there are few ways.
+struct Ways<'a> {
+    poll: Poll,
+    /// What was held before each change, and after the last.
+    held: &'a [Choices],
+    /// In the order of their returns.
+    answered: Vec<&'a PollOperation>,
+    /// The earliest call of this one and those behind it.
+    earliest_calls: Vec<Instant>,
+    /// The calls of each kind of those without an answer, in order: any of them will do, and the one
+    /// that was called first will do best.
+    unanswered: Vec<(Request, Vec<Instant>)>,
+}
+
+impl<'a> Ways<'a> {
+    fn new(poll: Poll, held: &'a [Choices], history: &'a [PollOperation]) -> Self {
+        let (mut answered, open): (Vec<_>, Vec<_>) =
+            history.iter().partition(|operation| operation.answer.is_some());
+        answered.sort_by_key(|operation| operation.returned);
+        let mut earliest_calls: Vec<Instant> = answered.iter().map(|operation| operation.called).collect();
+        for at in (1..earliest_calls.len()).rev() {
+            earliest_calls[at - 1] = earliest_calls[at - 1].min(earliest_calls[at]);
+        }
+        let mut unanswered: Vec<(Request, Vec<Instant>)> = Vec::new();
+        for operation in open {
+            let request = poll.plain(&operation.request);
+            match unanswered.iter_mut().find(|(kind, _)| *kind == request) {
+                Some((_, calls)) => calls.push(operation.called),
+                None => unanswered.push((request, vec![operation.called])),
+            }
+        }
+        for (_, calls) in &mut unanswered {
+            calls.sort_unstable();
+        }
+        Self {
+            poll,
+            held,
+            answered,
+            earliest_calls,
+            unanswered,
+        }
     }
 
-    fn step<'s>(
-        &self,
-        held: &'s Choices,
-        request: &Request,
-        answer: Option<&Answer>,
-    ) -> Option<Cow<'s, Choices>> {
-        let after = self.after(held, request);
-        let is_so = match (answer, &after) {
-            (None, _) => true,
-            (Some(Answer::Changed), Some(after)) => after != held && *request != Request::Read,
-            (Some(Answer::Repeated), Some(after)) => after == held && *request != Request::Read,
-            (Some(Answer::Holds(choices)), _) => choices == held && *request == Request::Read,
-            (Some(Answer::TooManyChoices), None) => true,
-            _ => false,
+    fn find(&self) -> Result<(), Violation> {
+        let start = Way {
+            first: 0,
+            later: BTreeSet::new(),
+            changes: 0,
+            unanswered: vec![0; self.unanswered.len()],
         };
-        let changed = after.filter(|after| after != held);
-        is_so.then(|| changed.map_or(Cow::Borrowed(held), Cow::Owned))
+        let mut furthest = start.clone();
+        let mut seen = HashSet::from([start.clone()]);
+        let mut open = vec![start];
+        while let Some(way) = open.pop() {
+            if way.first == self.answered.len() && way.changes + 1 == self.held.len() {
+                return Ok(());
+            }
+            if (way.first, way.changes) > (furthest.first, furthest.changes) {
+                furthest = way.clone();
+            }
+            let next = self.next(&way);
+            open.extend(next.into_iter().filter(|way| seen.insert(way.clone())));
+        }
+        Err(self.violation(&furthest))
     }
 
-    fn is_read(&self, _: &Request, answer: &Answer) -> bool {
-        *answer != Answer::Changed
+    /// The answered ones that may be next: no other one that is left had returned before their call.
+    fn candidates(&self, way: &Way) -> Vec<usize> {
+        let until = self.answered.get(way.first).map(|first| first.returned);
+        (way.first..self.answered.len())
+            .take_while(|at| until.is_none_or(|until| self.earliest_calls[*at] <= until))
+            .filter(|at| !way.later.contains(at))
+            .filter(|at| until.is_none_or(|until| self.answered[*at].called <= until))
+            .collect()
+    }
+
+    fn next(&self, way: &Way) -> Vec<Way> {
+        let (now, then) = (&self.held[way.changes], self.held.get(way.changes + 1));
+        let candidates = self.candidates(way);
+        let fits = |at: &usize| {
+            let operation = self.answered[*at];
+            let after = self.poll.after(now, &operation.request);
+            match &operation.answer {
+                Some(Answer::Holds(choices)) => operation.request == Request::Read && choices == now,
+                Some(Answer::Repeated) => operation.request != Request::Read && after.as_ref() == Some(now),
+                Some(Answer::TooManyChoices) => after.is_none(),
+                Some(Answer::Changed) | None => false,
+            }
+        };
+        // What stores nothing and is answered what is comes at once: if there is any order from here,
+        // there is one that begins with it.
+        if let Some(at) = candidates.iter().copied().find(fits) {
+            return vec![self.with(way, at, way.changes)];
+        }
+        let Some(then) = then else {
+            return Vec::new();
+        };
+        let leads_there = |request: &Request| {
+            *request != Request::Read && self.poll.after(now, request).as_ref() == Some(then)
+        };
+        let changed = candidates.into_iter().filter(|at| {
+            let operation = self.answered[*at];
+            operation.answer == Some(Answer::Changed) && leads_there(&operation.request)
+        });
+        let mut ways: Vec<Way> = changed.map(|at| self.with(way, at, way.changes + 1)).collect();
+        let until = self.answered.get(way.first).map(|first| first.returned);
+        for (kind, (request, calls)) in self.unanswered.iter().enumerate() {
+            let call = calls.get(way.unanswered[kind]);
+            let is_in_time = |call: &Instant| until.is_none_or(|until| *call <= until);
+            if leads_there(request) && call.is_some_and(is_in_time) {
+                let mut next = way.clone();
+                next.unanswered[kind] += 1;
+                next.changes += 1;
+                ways.push(next);
+            }
+        }
+        ways
+    }
+
+    /// The way with this answered one behind it.
+    fn with(&self, way: &Way, at: usize, changes: usize) -> Way {
+        let mut next = Way {
+            changes,
+            ..way.clone()
+        };
+        next.later.insert(at);
+        while next.later.remove(&next.first) {
+            next.first += 1;
+        }
+        next
+    }
+
+    fn violation(&self, furthest: &Way) -> Violation {
+        let first = self.answered.iter().map(|operation| operation.called).min();
+        let next: Vec<String> = self
+            .candidates(furthest)
+            .into_iter()
+            .map(|at| words(self.answered[at], first))
+            .collect();
+        Violation(format!(
+            "{} of {} requests and {} of {} changes are in order; then {:?} is held, and next {:?}, and none of \
+             these can be next:\n  {}",
+            furthest.first + furthest.later.len(),
+            self.answered.len(),
+            furthest.changes,
+            self.held.len() - 1,
+            self.held[furthest.changes],
+            self.held.get(furthest.changes + 1),
+            next.join("\n  ")
+        ))
     }
 }
 
@@ -94,7 +251,7 @@ impl Specification for Poll {
 pub fn outcome(request: &Request, answer: Option<(u16, &Value)>) -> Result<Outcome<Answer>, String> {
     let is_read = *request == Request::Read;
     let Some((status, body)) = answer else {
-        return Ok(unanswered(is_read));
+        return Ok(Outcome::unanswered(is_read));
     };
     let items = || {
         let items = body["items"].as_array()?;

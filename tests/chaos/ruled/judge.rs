@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use sqlx::PgPool;
+use testkit::linearizable::Operation;
 use testkit::linearizable::items::{self, ItemOperation, Vote, Wants};
 use testkit::linearizable::polls::{self, Poll, PollOperation};
-use testkit::linearizable::{NoOrder, Operation, check};
+use testkit::linearizable::rows::{self, Row};
 
-use super::{CLIENTS, MAX_VOTES, RuledRecords, VOTERS, voter_id};
+use super::{CLIENTS, MAX_VOTES, PollTarget, RuledRecords, Targets, VOTERS, voter_id};
 
 /// Problems of a kind that are reported.
 const SHOWN: usize = 10;
@@ -34,8 +35,9 @@ impl RuledRecords {
         problems.extend(testkit::rules::broken(owner).await?.into_iter().take(SHOWN));
         problems.extend(self.wrong_numbers(owner).await?.into_iter().take(SHOWN));
         self.add_last_reads(owner).await?;
+        let stored = rows::of_items(owner, &self.targets.items()).await?;
         // It takes a moment, in which other rounds go on.
-        problems.extend(tokio::task::spawn_blocking(move || self.without_order()).await?);
+        problems.extend(tokio::task::spawn_blocking(move || self.without_order(&stored)).await?);
         Ok(problems)
     }
 
@@ -56,10 +58,7 @@ impl RuledRecords {
                 }
                 _ => None,
             });
-        let wrong = answers.filter(|vote| {
-            let number = vote.id.and_then(|id| stored.get(&id));
-            vote.number != number.copied()
-        });
+        let wrong = answers.filter(|vote| vote.number != stored.get(&vote.id).copied());
         Ok(wrong
             .map(|vote| format!("{vote:?} was answered, and has another number"))
             .collect())
@@ -84,7 +83,7 @@ impl RuledRecords {
         };
         let on_item = |item: i64, voter: u32| -> ItemOperation {
             let held = held(item, voter).map(|row| Vote {
-                id: Some(row.id),
+                id: row.id,
                 value: row.value,
                 number: row.number,
             });
@@ -118,17 +117,30 @@ impl RuledRecords {
         Ok(())
     }
 
-    /// The histories that are not linearizable.
-    fn without_order(&self) -> Vec<String> {
+    /// The histories that do not fit what the ledger says happened.
+    fn without_order(&self, stored: &[Row]) -> Vec<String> {
+        let Targets {
+            plain,
+            limited,
+            polls: targets,
+        } = &self.targets;
         let changed = self.changed.iter().filter_map(|(voter, history)| {
-            let why = violation(items::check(None, false, history))?;
+            let effects = rows::of_voter(stored, *plain, *voter);
+            let why = items::check(None, false, &effects, history).err()?;
             Some(format!("what voter {voter} changed is {why}"))
         });
-        let limited = violation(items::check(Some(MAX_VOTES), true, &self.limited));
-        let limited = limited.map(|why| format!("the limited item is {why}"));
+        let effects = rows::of_item(stored, *limited);
+        let limited = items::check(Some(MAX_VOTES), true, &effects, &self.limited);
+        let limited = limited.err().map(|why| format!("the limited item is {why}"));
         let selected = self.selected.iter().filter_map(|((at, voter), history)| {
-            let max_choices = self.targets.polls[*at].max_choices;
-            let why = violation(check(&Poll { max_choices }, history))?;
+            let PollTarget {
+                max_choices, choices, ..
+            } = &targets[*at];
+            let held = rows::of_poll(stored, choices, *voter);
+            let poll = Poll {
+                max_choices: *max_choices,
+            };
+            let why = polls::check(&poll, &held, history).err()?;
             Some(format!("what voter {voter} chose of {max_choices} is {why}"))
         });
         changed
@@ -137,15 +149,4 @@ impl RuledRecords {
             .chain(selected.take(SHOWN))
             .collect()
     }
-}
-
-/// Why a history cannot be so. With many requests that were never answered, on an item with numbers, the
-/// search may be given up; that is printed, and says nothing of the history.
-fn violation(checked: Result<(), NoOrder>) -> Option<NoOrder> {
-    let why = checked.err()?;
-    if let NoOrder::GivenUp { states, .. } = why {
-        println!("a history is not decided: the search for an order was given up after {states} states");
-        return None;
-    }
-    Some(why)
 }

@@ -102,6 +102,11 @@ impl Targets {
             polls: polls.collect(),
         })
     }
+
+    fn items(&self) -> Vec<i64> {
+        let choices = self.polls.iter().flat_map(|poll| poll.choices.iter().copied());
+        choices.chain([self.plain, self.limited]).collect()
+    }
 }
 
 /// What the clients of a round asked, and were answered.

@@ -4,9 +4,10 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
+use testkit::linearizable::Operation;
 use testkit::linearizable::items::{self, Answer, ItemOperation, Request, Vote, Wants};
 use testkit::linearizable::polls::{self, Poll, PollOperation};
-use testkit::linearizable::{NoOrder, Operation, check};
+use testkit::linearizable::rows::{self, Row};
 
 use super::judge::{HeldRow, VoidedRow};
 use super::plan::{Plan, Work};
@@ -16,9 +17,11 @@ use super::{CLIENTS, MAX_VOTES, VOTERS, VoidingRecords, voter_id};
 const SHOWN: usize = 5;
 
 impl VoidingRecords {
-    /// The histories that are not linearizable. `held` was looked up between `looked` and now.
+    /// The histories that do not fit what the ledger says happened. `held` was looked up between
+    /// `looked` and now.
     pub(super) fn without_order(
         mut self,
+        stored: &[Row],
         voided: &[VoidedRow],
         held: &[HeldRow],
         looked: Instant,
@@ -41,28 +44,27 @@ impl VoidingRecords {
         let limited = [(targets.numbered, true), (targets.limited, false)]
             .into_iter()
             .filter_map(|(item, is_numbered)| {
-                let why = violation(items::check(
-                    Some(MAX_VOTES),
-                    is_numbered,
-                    self.histories.get(&item)?,
-                ))?;
+                let effects = rows::of_item(stored, item);
+                let history = self.histories.get(&item)?;
+                let why = items::check(Some(MAX_VOTES), is_numbered, &effects, history).err()?;
                 Some(format!("item {item}, with voidings, is {why}"))
             });
         let plain = [targets.plain, targets.span].into_iter().flat_map(|item| {
-            let mut of_voters: BTreeMap<Option<u32>, Vec<ItemOperation>> = BTreeMap::new();
+            let mut of_voters: BTreeMap<u32, Vec<ItemOperation>> = BTreeMap::new();
             for operation in self.histories.get(&item).into_iter().flatten() {
-                of_voters
-                    .entry(operation.request.voter)
-                    .or_default()
-                    .push(operation.clone());
+                if let Some(voter) = operation.request.voter {
+                    of_voters.entry(voter).or_default().push(operation.clone());
+                }
             }
             of_voters.into_iter().filter_map(move |(voter, history)| {
-                let why = violation(items::check(None, false, &history))?;
-                Some(format!("voter {voter:?} on item {item}, with voidings, is {why}"))
+                let effects = rows::of_voter(stored, item, voter);
+                let why = items::check(None, false, &effects, &history).err()?;
+                Some(format!("voter {voter} on item {item}, with voidings, is {why}"))
             })
         });
         let selected = self.selected.iter().filter_map(|(voter, history)| {
-            let why = violation(check(&Poll { max_choices: 1 }, history))?;
+            let held = rows::of_poll(stored, &targets.choices, *voter);
+            let why = polls::check(&Poll { max_choices: 1 }, &held, history).err()?;
             Some(format!("what voter {voter} chose, with voidings, is {why}"))
         });
         limited.chain(plain).chain(selected).take(SHOWN).collect()
@@ -115,69 +117,37 @@ fn add_item_operations(
     undoing: Option<Work>,
 ) {
     let vote = Vote {
-        id: Some(row.vote_id),
+        id: row.vote_id,
         value: row.value,
         number: row.number,
     };
-    let back = [
+    let of_voiding = [
         // It was there to be voided.
         (Wants::Read, Answer::Holds(vote)),
-        (Wants::TakeBack, Answer::TakenBack),
+        (Wants::TakeBack, Answer::TakenBack(row.by_vote_id)),
     ];
-    let again = row.again_vote_id.map(|again| {
+    let again = row.again_vote_id.map(|id| {
         let vote = Vote {
-            id: Some(again),
+            id,
             number: None,
             ..vote
         };
-        (again, Wants::Cast(row.value), Answer::New(vote))
+        (Wants::Cast(row.value), Answer::New(vote))
     });
-    let steps = back.map(|(wants, answer)| (row.by_vote_id, wants, answer, voiding));
-    let again = again.map(|(id, wants, answer)| (id, wants, answer, undoing));
-    let of_clients = history.clone();
-    for (id, wants, answer, work) in steps.into_iter().chain(again) {
-        let Some(Work {
-            called,
-            returned: Some(returned),
-        }) = work
-        else {
-            continue;
-        };
-        let (called, returned) = narrowed(id, (called, returned), row.is_ruled, &of_clients);
-        history.push(Operation {
+    let again = again.map(|step| (step, undoing));
+    let steps = of_voiding.map(|step| (step, voiding)).into_iter().chain(again);
+    history.extend(steps.filter_map(|((wants, answer), work)| {
+        let work = work?;
+        Some(Operation {
             request: Request {
                 voter: Some(voter),
                 wants,
             },
             answer: Some(answer),
-            called,
-            returned,
-        });
-    }
-}
-
-/// Where requests are decided one after the other, ids say in which order: this row comes behind
-/// what was stored with a lower one, and so on. That changes nothing of what may be, and spares the
-/// search many ways.
-fn narrowed(
-    id: i64,
-    (called, returned): (Instant, Instant),
-    is_ruled: bool,
-    history: &[ItemOperation],
-) -> (Instant, Instant) {
-    let stored = history.iter().filter(|_| is_ruled).filter_map(|operation| {
-        let vote = operation.answer?.stored()?;
-        Some((vote.id?, operation))
-    });
-    let (mut after, mut before) = (called, returned);
-    for (stored, operation) in stored {
-        if stored < id {
-            after = after.max(operation.called);
-        } else if stored > id {
-            before = before.min(operation.returned);
-        }
-    }
-    (after, before)
+            called: work.called,
+            returned: work.returned?,
+        })
+    }));
 }
 
 /// What a voiding did to a voter's only choice.
@@ -208,7 +178,7 @@ fn poll_operations(row: &VoidedRow, voiding: Option<Work>, undoing: Option<Work>
 impl Plan {
     /// Votes that certainly are before this voiding, and ones that certainly are not.
     pub(super) fn misses(&self, operation: &ItemOperation, until: i64) -> bool {
-        let Some(id) = operation.answer.and_then(|answer| answer.stored()?.id) else {
+        let Some(id) = operation.answer.and_then(Answer::stored).map(|vote| vote.id) else {
             return false;
         };
         self.voiding.is_some_and(|work| {
@@ -217,17 +187,4 @@ impl Plan {
             is_before && id > until || is_behind && id <= until
         })
     }
-}
-
-/// Why a history cannot be so. The search may be given up; that is printed, and says nothing of the
-/// history.
-fn violation(checked: Result<(), NoOrder>) -> Option<NoOrder> {
-    let why = checked.err()?;
-    if let NoOrder::GivenUp { states, .. } = why {
-        println!(
-            "a history with voidings is not decided: the search for an order was given up after {states} states"
-        );
-        return None;
-    }
-    Some(why)
 }

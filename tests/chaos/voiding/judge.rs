@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use sqlx::PgConnection;
 use testkit::linearizable::items::Vote;
+use testkit::linearizable::rows;
 
 use super::plan::{Plan, Scope};
 use super::{VOTES_BEFORE, VoidingRecords, voter_id};
@@ -26,7 +27,7 @@ pub(super) struct HeldRow {
 impl HeldRow {
     pub fn vote(&self) -> Vote {
         Vote {
-            id: Some(self.id),
+            id: self.id,
             value: self.value,
             number: self.number,
         }
@@ -44,8 +45,6 @@ pub(super) struct VoidedRow {
     pub voter_id: Option<String>,
     pub value: i64,
     pub number: Option<i64>,
-    /// Whether the item has a rule, under which requests are decided one after the other.
-    pub is_ruled: bool,
 }
 
 #[derive(Clone, Debug, sqlx::FromRow)]
@@ -107,9 +106,8 @@ impl VoidingRecords {
         problems.truncate(SHOWN);
         let voided: Vec<VoidedRow> = sqlx::query_as(
             "select voided.vote_id, by_vote_id, again_vote_id, reason, vote.item_id, vote.voter_id,
-                    value::bigint, number, rule_id is not null as is_ruled
-             from voided join voiding on voiding.id = voiding_id join vote on vote.id = voided.vote_id
-             join item on item.id = vote.item_id",
+                    value::bigint, number
+             from voided join voiding on voiding.id = voiding_id join vote on vote.id = voided.vote_id",
         )
         .fetch_all(&mut *owner)
         .await?;
@@ -122,11 +120,12 @@ impl VoidingRecords {
                  order by item_id, voter_id, change_number desc
              ) as last where change_number % 2 = 0",
         )
-        .fetch_all(owner)
+        .fetch_all(&mut *owner)
         .await?;
+        let stored = rows::of_items(owner, &self.targets.items_with_histories()).await?;
         // It takes a moment, in which other rounds go on.
         let without_order =
-            tokio::task::spawn_blocking(move || self.without_order(&voided, &held, looked)).await?;
+            tokio::task::spawn_blocking(move || self.without_order(&stored, &voided, &held, looked)).await?;
         problems.extend(without_order);
         Ok(problems)
     }

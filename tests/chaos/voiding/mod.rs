@@ -116,6 +116,12 @@ impl Targets {
         }
         Ok(targets)
     }
+
+    /// The items of which the voters' requests are recorded.
+    fn items_with_histories(&self) -> Vec<i64> {
+        let items = [self.plain, self.span, self.numbered, self.limited];
+        items.into_iter().chain(self.choices.iter().copied()).collect()
+    }
 }
 
 /// A vote of nobody that was asked for.

@@ -163,7 +163,7 @@ pub fn records(right: &VoidingRecords) -> Vec<(VoidingRecords, &'static str)> {
                         wants: Wants::Cast(1),
                     },
                     answer: Some(Answer::New(Vote {
-                        id: Some(1),
+                        id: 1,
                         value: 1,
                         number: None,
                     })),

@@ -5,3 +5,4 @@ mod dev;
 mod processes;
 mod replay;
 mod secrets;
+mod workers;

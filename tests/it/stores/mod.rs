@@ -2,5 +2,6 @@
 
 mod outages;
 mod readiness;
+mod redis_connections;
 mod starts;
 mod tls;

@@ -2,32 +2,120 @@
 
 use std::time::Instant;
 
-use testkit::linearizable::items::Item;
-
 use super::*;
+
+/// The row of a request whose answer names none, and of one without an answer.
+const FIRST_ROW: i64 = 1000;
 
 /// A history of one item: voter, what was wanted, what was answered, from when to when.
 type Line = (u32, Wants, Option<Answer>, u64, u64);
 
 fn history(lines: &[Line]) -> Vec<ItemOperation> {
     let first = Instant::now();
-    let operations = lines.iter().map(|(voter, wants, answer, from, to)| {
-        let request = Request {
-            voter: Some(*voter),
-            wants: *wants,
-        };
-        operation(first, request, *answer, *from, *to)
-    });
+    let operations = lines
+        .iter()
+        .enumerate()
+        .map(|(at, (voter, wants, answer, from, to))| {
+            let request = Request {
+                voter: Some(*voter),
+                wants: *wants,
+            };
+            let answer = match answer {
+                Some(TakenBack(_)) => Some(TakenBack(FIRST_ROW + at as i64)),
+                other => *other,
+            };
+            operation(first, request, answer, *from, *to)
+        });
     operations.collect()
 }
 
-/// Whether a history of an item with a rule is linearizable.
+/// What this request may have stored, if the vote has one of these ids.
+fn possible(at: usize, request: Request, unknown: &[i64]) -> Vec<Stored> {
+    let row = FIRST_ROW + at as i64;
+    let ids = unknown.iter().copied().chain([row]);
+    match request.wants {
+        Wants::Read => Vec::new(),
+        Wants::TakeBack => vec![Stored::TakenBack(row)],
+        Wants::Cast(value) => ids.map(|id| Stored::New(vote(id, value))).collect(),
+        Wants::Set(value) => ids
+            .flat_map(|id| [Stored::New(vote(id, value)), Stored::Changed(vote(id, value))])
+            .collect(),
+    }
+}
+
+/// All that the ledger could say happened: what was answered, and some of what was not, in all orders.
+fn ledgers(is_numbered: bool, history: &[ItemOperation]) -> Vec<Vec<Effect>> {
+    let answers = || history.iter().filter_map(|operation| operation.answer);
+    let stored: Vec<i64> = answers()
+        .filter_map(|answer| answer.effect())
+        .map(Stored::id)
+        .collect();
+    let found = answers().filter_map(|answer| match answer {
+        Repeated(vote) | Holds(vote) => Some(vote.id),
+        _ => None,
+    });
+    let unknown: Vec<i64> = found.filter(|id| !stored.contains(id)).collect();
+    let mut sets: Vec<Vec<Effect>> = vec![Vec::new()];
+    for (at, operation) in history.iter().enumerate() {
+        let of = |stored: Stored| Effect {
+            voter: operation.request.voter,
+            stored,
+        };
+        let known = operation.answer.map(|answer| answer.effect());
+        let ways: Vec<Option<Stored>> = match known {
+            Some(stored) => vec![stored],
+            None => {
+                let stored = possible(at, operation.request, &unknown).into_iter();
+                stored.map(Some).chain([None]).collect()
+            }
+        };
+        sets = sets
+            .iter()
+            .flat_map(|set| {
+                ways.iter()
+                    .map(|way| set.iter().copied().chain(way.map(of)).collect())
+            })
+            .collect();
+    }
+    let orders = sets.into_iter().flat_map(|set| {
+        let mut orders = vec![Vec::new()];
+        for effect in set {
+            orders = orders
+                .iter()
+                .flat_map(|order: &Vec<Effect>| {
+                    (0..=order.len()).map(|at| {
+                        let mut order = order.clone();
+                        order.insert(at, effect);
+                        order
+                    })
+                })
+                .collect();
+        }
+        orders
+    });
+    // What was not answered gets the number that is next.
+    let orders = orders.map(|mut order| {
+        let mut number = 0;
+        for effect in &mut order {
+            if let Stored::New(vote) | Stored::Changed(vote) = &mut effect.stored {
+                number += i64::from(is_numbered);
+                if is_numbered && vote.number.is_none() && !stored.contains(&vote.id) {
+                    vote.number = Some(number);
+                }
+            }
+        }
+        order
+    });
+    orders.collect()
+}
+
+/// Whether a history of an item is linearizable, whatever the ledger says.
 fn may_be(max_votes: Option<usize>, is_numbered: bool, lines: &[Line]) -> bool {
     let history = history(lines);
-    let item = Item::new(max_votes, is_numbered, &history);
-    let found = items::check(max_votes, is_numbered, &history).is_ok();
-    assert_eq!(check(&item, &history).is_ok(), found, "as it was recorded");
-    found
+    let ledgers = ledgers(is_numbered, &history);
+    ledgers
+        .iter()
+        .any(|effects| items::check(max_votes, is_numbered, effects, &history).is_ok())
 }
 
 use Answer::{Changed, Full, Holds, New, NothingHeld, Repeated, TakenBack};
@@ -86,7 +174,7 @@ fn a_request_without_an_answer_takes_effect_once_or_never_however_late() {
     ));
     assert!(!may_be(None, false, &[cast, nothing(12), lost]));
     let lost_vote = (1, Cast(1), None, 20, 30);
-    let taken_back = (1, TakeBack, Some(TakenBack), 12, 15);
+    let taken_back = (1, TakeBack, Some(TakenBack(0)), 12, 15);
     let other = (1, Read, Some(Holds(vote(7, 1))), 40, 45);
     assert!(may_be(None, false, &[cast, taken_back, lost_vote, other]));
     assert!(!may_be(None, false, &[cast, taken_back, lost_vote, found(40)]));
@@ -97,7 +185,7 @@ fn a_lost_update_is_found() {
     let first = (1, Set(1), new(1, 1), 0, 10);
     // Both changed the first vote.
     let second = (1, Set(-1), Some(Changed(vote(2, -1))), 20, 30);
-    let third = (1, TakeBack, Some(TakenBack), 20, 30);
+    let third = (1, TakeBack, Some(TakenBack(0)), 20, 30);
     let fourth = (1, Set(1), Some(Changed(vote(3, 1))), 40, 50);
     assert!(may_be(None, false, &[first, second, fourth]));
     assert!(!may_be(None, false, &[first, second, third, fourth]));
@@ -145,7 +233,7 @@ fn one_place_that_is_given_to_two_is_found_and_a_refusal_while_one_is_free() {
     assert!(!may_be(Some(1), false, &[one, other]));
     assert!(may_be(Some(1), false, &[one, full]));
     assert!(!may_be(Some(2), false, &[one, full]));
-    let back = (1, TakeBack, Some(TakenBack), 12, 20);
+    let back = (1, TakeBack, Some(TakenBack(0)), 12, 20);
     assert!(may_be(Some(1), false, &[one, other, back]));
     // The place was free again before the refused one asked.
     assert!(!may_be(
@@ -208,14 +296,18 @@ fn a_number_that_is_given_twice_left_out_or_out_of_order_is_found() {
     assert!(!may_be(None, true, &[grant(1, 1, 0), change(1, 20)]));
 }
 
-/// What a voter in a one-choice poll asked, and was answered.
-fn poll(lines: &[(polls::Request, Option<polls::Answer>, u64, u64)]) -> bool {
+/// Whether what a voter in a one-choice poll asked, and was answered, may be, if the voter held this.
+fn poll(held: &[&[i64]], lines: &[(polls::Request, Option<polls::Answer>, u64, u64)]) -> bool {
     let first = Instant::now();
     let lines = lines.iter().cloned();
     let history: Vec<PollOperation> = lines
         .map(|(request, answer, from, to)| operation(first, request, answer, from, to))
         .collect();
-    check(&Poll { max_choices: 1 }, &history).is_ok()
+    let held: Vec<polls::Choices> = held
+        .iter()
+        .map(|choices| choices.iter().copied().collect())
+        .collect();
+    polls::check(&Poll { max_choices: 1 }, &held, &history).is_ok()
 }
 
 #[test]
@@ -228,39 +320,109 @@ fn a_read_of_two_choices_or_of_none_is_found() {
         (Read, Some(Holds(choices)), from, to)
     };
     let first = select(1, 0, 10);
+    let moved: &[&[i64]] = &[&[1], &[2]];
     for request in [select(2, 20, 40), (Cast(2), Some(Changed), 20, 40)] {
         for choices in [[1], [2]] {
-            assert!(poll(&[first.clone(), request.clone(), read(&choices, 25, 30)]));
+            assert!(poll(
+                moved,
+                &[first.clone(), request.clone(), read(&choices, 25, 30)]
+            ));
         }
         for choices in [vec![1, 2], vec![], vec![3]] {
-            assert!(!poll(&[first.clone(), request.clone(), read(&choices, 25, 30)]));
+            assert!(!poll(
+                moved,
+                &[first.clone(), request.clone(), read(&choices, 25, 30)]
+            ));
         }
-        let moved = [
+        let back = [
             first.clone(),
             request.clone(),
             read(&[2], 25, 30),
             read(&[1], 32, 35),
         ];
-        assert!(!poll(&moved), "back again");
+        assert!(!poll(moved, &back), "back again");
+        // The ledger has it in another order, once more, or not at all.
+        for held in [
+            &[&[2][..], &[1]][..],
+            &[&[1], &[2], &[1]],
+            &[&[1]],
+            &[&[1], &[1, 2]],
+        ] {
+            assert!(!poll(held, &[first.clone(), request.clone()]), "{held:?}");
+        }
+        let lost = (request.0.clone(), None, 20, 40);
+        assert!(poll(
+            moved,
+            &[
+                first.clone(),
+                lost.clone(),
+                read(&[1], 50, 60),
+                read(&[2], 70, 80)
+            ]
+        ));
+        assert!(
+            !poll(moved, &[first.clone(), read(&[2], 15, 18), lost.clone()]),
+            "before its call"
+        );
+        assert!(poll(&[&[1]], &[first.clone(), lost.clone(), read(&[1], 50, 60)]));
+        assert!(
+            !poll(&[&[1], &[3]], &[first.clone(), lost]),
+            "nobody asked for it"
+        );
     }
     let none = (Select([].into()), Some(Changed), 20, 40);
-    assert!(poll(&[first.clone(), none, read(&[], 25, 30)]));
+    assert!(poll(&[&[1], &[]], &[first.clone(), none, read(&[], 25, 30)]));
     let both = |answer| (Select([1, 2].into()), Some(answer), 20, 40);
-    assert!(poll(&[first.clone(), both(TooManyChoices), read(&[1], 50, 60)]));
-    assert!(!poll(&[first, both(Changed)]));
+    let one: &[&[i64]] = &[&[1]];
+    assert!(poll(
+        one,
+        &[first.clone(), both(TooManyChoices), read(&[1], 50, 60)]
+    ));
+    assert!(!poll(one, &[first.clone(), both(Changed)]));
+    assert!(!poll(&[&[1], &[1, 2]], &[first, both(Changed)]));
 }
 
 #[test]
-fn a_failure_says_what_is_held_and_what_cannot_be_next() {
+fn a_failure_says_which_answer_was_never_right() {
     let lines = [
         (1, Cast(1), new(1, 1), 0, 10),
         (1, Read, Some(NothingHeld), 20, 30),
     ];
     let history = history(&lines);
-    let failure = check(&Item::new(None, false, &history), &history)
+    let effects = [Effect {
+        voter: Some(1),
+        stored: Stored::New(vote(1, 1)),
+    }];
+    let failure = items::check(None, false, &effects, &history)
         .expect_err("a stale read")
         .to_string();
-    for part in ["1 of 2 operations", "Known(1)", "Read", "NothingHeld"] {
+    for part in ["at no time was this the right answer", "Read", "NothingHeld"] {
         assert!(failure.contains(part), "{part} is not in: {failure}");
+    }
+}
+
+#[test]
+fn what_the_ledger_has_and_nobody_asked_for_and_what_it_has_not_is_found() {
+    let cast = (1, Cast(1), new(1, 1), 0, 10);
+    let history = history(&[cast]);
+    let effect = |voter, stored| Effect {
+        voter: Some(voter),
+        stored,
+    };
+    let right = effect(1, Stored::New(vote(1, 1)));
+    items::check(None, false, &[right], &history).expect("it was so");
+    let wrong: [&[Effect]; 6] = [
+        &[],
+        &[effect(2, Stored::New(vote(1, 1)))],
+        &[effect(1, Stored::New(vote(1, -1)))],
+        &[right, effect(2, Stored::New(vote(2, 1)))],
+        &[right, effect(1, Stored::TakenBack(2))],
+        &[right, right],
+    ];
+    for effects in wrong {
+        assert!(
+            items::check(None, false, effects, &history).is_err(),
+            "{effects:?}"
+        );
     }
 }

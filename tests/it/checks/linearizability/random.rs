@@ -1,14 +1,13 @@
-//! Random short histories: the check must say of each what a search without any short cut says.
+//! Random short histories: the check must say of each what all orders say.
 
-use std::collections::BTreeSet;
 use std::time::Instant;
 
 use rand::rngs::StdRng;
-use rand::seq::IndexedRandom;
+use rand::seq::{IndexedRandom, SliceRandom};
 use rand::{Rng, SeedableRng};
-use testkit::linearizable::Specification;
-use testkit::linearizable::items::{Item, State};
+use testkit::linearizable::polls::Choices;
 
+use super::all_orders::{Item, choose, item_has_order, poll_has_order};
 use super::*;
 
 const HISTORIES: u64 = 10_000;
@@ -16,99 +15,20 @@ const OPERATIONS: usize = 7;
 /// How many histories of each kind there must be, for the comparison to say something.
 const OF_EACH_KIND: usize = 500;
 
-/// All orders, one after the other.
-struct AllOrders<'a> {
-    item: &'a Item,
-    history: &'a [ItemOperation],
-    is_placed: Vec<bool>,
-    /// Votes that were held and are not held any more.
-    ended: BTreeSet<i64>,
+/// When the request at this place of the order was called and returned.
+fn times(at: usize, random: &mut StdRng) -> (u64, u64) {
+    let effect = 100 * (at as u64 + 1);
+    (
+        effect - random.random_range(0..100),
+        effect + random.random_range(0..250),
+    )
 }
 
-impl AllOrders<'_> {
-    fn has_one(&mut self, state: &State) -> bool {
-        let open: Vec<usize> = (0..self.history.len())
-            .filter(|at| !self.is_placed[*at])
-            .collect();
-        let answered = open.iter().filter(|at| self.history[**at].answer.is_some());
-        let Some(limit) = answered.map(|at| self.history[*at].returned).min() else {
-            return true;
-        };
-        open.into_iter().any(|at| {
-            let Operation {
-                request,
-                answer,
-                called,
-                ..
-            } = &self.history[at];
-            let needs = answer.as_ref().and_then(|answer| self.item.needs(answer));
-            if *called > limit || needs.is_some_and(|needs| self.ended.contains(&needs)) {
-                return false;
-            }
-            let Some(after) = self.item.step(state, request, answer.as_ref()) else {
-                return false;
-            };
-            let after = after.into_owned();
-            let ends = self.item.ends(state, request);
-            let is_first = ends.is_some_and(|ends| self.ended.insert(ends));
-            self.is_placed[at] = true;
-            let found = self.has_one(&after);
-            self.is_placed[at] = false;
-            if let Some(ends) = ends.filter(|_| is_first) {
-                self.ended.remove(&ends);
-            }
-            found
-        })
-    }
-}
-
-/// The answer in a state, by trying all.
-fn answer(item: &Item, state: &State, request: &Request, id: i64, held: &BTreeSet<i64>) -> Answer {
-    let ids = held.iter().copied().chain([id]);
-    let votes: Vec<Vote> = ids
-        .flat_map(|id| [-1, 1].map(move |value| (id, value)))
-        .flat_map(|(id, value)| {
-            let numbers = (0..=OPERATIONS as i64).map(|number| Some(number).filter(|number| *number > 0));
-            numbers.map(move |number| Vote {
-                id: Some(id),
-                value,
-                number,
-            })
-        })
-        .collect();
-    let of_votes = votes.iter().flat_map(|cast| {
-        [
-            Answer::New(*cast),
-            Answer::Changed(*cast),
-            Answer::Repeated(*cast),
-            Answer::Holds(*cast),
-        ]
-    });
-    let others = [Answer::TakenBack, Answer::NothingHeld, Answer::Full];
-    let is_new = |answer: &Answer| match answer {
-        Answer::New(cast) | Answer::Changed(cast) => cast.id == Some(id),
-        _ => true,
-    };
-    others
-        .into_iter()
-        .chain(of_votes)
-        .filter(is_new)
-        .find(|answer| item.step(state, request, Some(answer)).is_some())
-        .expect("an answer")
-}
-
-/// A history that was so: requests took effect one after the other.
-fn played(
-    random: &mut StdRng,
-    voters: u32,
-    max_votes: Option<usize>,
-    is_numbered: bool,
-) -> Vec<ItemOperation> {
+/// A history that was so, and what it stored: requests took effect one after the other, and some
+/// without an answer never did.
+fn played(random: &mut StdRng, voters: u32, mut item: Item) -> (Vec<Effect>, Vec<ItemOperation>) {
     let first = Instant::now();
-    let item = Item::new(max_votes, is_numbered, &[]);
-    let mut state = item.initial();
-    let mut ids = BTreeSet::new();
-    let mut history = Vec::new();
+    let (mut effects, mut history) = (Vec::new(), Vec::new());
     let answered = random.random_range(0.3..1.0);
     for at in 0..OPERATIONS {
         let wants = [
@@ -125,77 +45,153 @@ fn played(
             voter: (!is_anonymous).then(|| random.random_range(0..voters)),
             wants,
         };
-        let id = at as i64 + 1;
-        let answer = answer(&item, &state, &request, id, &ids);
-        ids.insert(id);
-        state = item
-            .step(&state, &request, Some(&answer))
-            .expect("that answer")
-            .into_owned();
-        let effect = 100 * (at as u64 + 1);
-        let (from, to) = (
-            effect - random.random_range(0..100),
-            effect + random.random_range(0..250),
-        );
         let is_answered = wants == Wants::Read || random.random_bool(answered);
-        history.push(operation(first, request, is_answered.then_some(answer), from, to));
+        let mut answer = None;
+        if is_answered || random.random_bool(0.7) {
+            let said = item.ask(request, at as i64 + 1);
+            answer = is_answered.then_some(said);
+            effects.extend(said.effect().map(|stored| Effect {
+                voter: request.voter,
+                stored,
+            }));
+        }
+        let (from, to) = times(at, random);
+        history.push(operation(first, request, answer, from, to));
     }
-    history
+    (effects, history)
 }
 
 /// Makes it another history, which was perhaps never so.
-fn change(history: &mut [ItemOperation], random: &mut StdRng) {
+fn change<R, A: Clone>(history: &mut [Operation<R, A>], random: &mut StdRng) {
     let [one, other] = [0, 1].map(|_| random.random_range(0..history.len()));
-    match random.random_range(0..3) {
+    if random.random_bool(0.5) {
         // Two answers are mixed up.
-        0 => {
-            let answers = [one, other].map(|at| history[at].answer);
-            (history[one].answer, history[other].answer) = (answers[1], answers[0]);
-        }
+        let answers = [one, other].map(|at| history[at].answer.clone());
+        let [of_one, of_other] = answers;
+        (history[one].answer, history[other].answer) = (of_other, of_one);
+    } else {
         // It was asked at another time.
-        1 => {
-            let times = [one, other].map(|at| (history[at].called, history[at].returned));
-            (history[one].called, history[one].returned) = times[1];
-            (history[other].called, history[other].returned) = times[0];
-        }
-        // Another one asked.
-        _ => history[one].request.voter = history[other].request.voter,
+        let times = [one, other].map(|at| (history[at].called, history[at].returned));
+        (history[one].called, history[one].returned) = times[1];
+        (history[other].called, history[other].returned) = times[0];
+    }
+}
+
+/// The ledger says something else.
+fn tamper<T>(effects: &mut Vec<T>, random: &mut StdRng) {
+    if effects.is_empty() || random.random_bool(0.5) {
+        effects.shuffle(random);
+    } else {
+        effects.remove(random.random_range(0..effects.len()));
+    }
+}
+
+/// What was looked at, and what was found.
+#[derive(Debug, Default)]
+struct Found {
+    possible: usize,
+    impossible: usize,
+}
+
+impl Found {
+    fn note(&mut self, is_possible: bool) {
+        *(if is_possible {
+            &mut self.possible
+        } else {
+            &mut self.impossible
+        }) += 1;
+    }
+
+    fn assert_enough(&self) {
+        assert!(
+            self.possible > OF_EACH_KIND && self.impossible > OF_EACH_KIND,
+            "{self:?}"
+        );
     }
 }
 
 #[test]
-fn of_random_short_histories_it_says_what_all_orders_say() {
-    let (mut possible, mut impossible) = (0, 0);
+fn of_random_short_histories_of_an_item_it_says_what_all_orders_say() {
+    let mut found = Found::default();
     for seed in 0..HISTORIES {
         let mut random = StdRng::seed_from_u64(seed);
         let max_votes = [None, Some(1), Some(2)][random.random_range(0..3)];
-        let is_numbered = random.random_bool(0.5);
+        let item = Item::new(max_votes, random.random_bool(0.5));
         let voters = random.random_range(1..=3);
-        let mut history = played(&mut random, voters, max_votes, is_numbered);
+        let (mut effects, mut history) = played(&mut random, voters, item.clone());
+        let was_so = random.random_bool(0.3);
+        match random.random_range(0..4) {
+            _ if was_so => {}
+            // Another one asked.
+            0 => {
+                let [one, other] = [0, 1].map(|_| random.random_range(0..OPERATIONS));
+                history[one].request.voter = history[other].request.voter;
+            }
+            1 => tamper(&mut effects, &mut random),
+            _ => change(&mut history, &mut random),
+        }
+        let expected = item_has_order(&item, &effects, &history);
+        let got = items::check(item.max_votes, item.is_numbered, &effects, &history);
+        assert_eq!(
+            got.is_ok(),
+            expected,
+            "seed {seed}: {got:?} of {effects:#?} {history:#?}"
+        );
+        assert!(expected || !was_so, "seed {seed}: it was so: {history:#?}");
+        found.note(expected);
+    }
+    found.assert_enough();
+}
+
+#[test]
+fn of_random_short_histories_of_a_voter_in_a_poll_it_says_what_all_orders_say() {
+    let mut found = Found::default();
+    for seed in 0..HISTORIES {
+        let mut random = StdRng::seed_from_u64(seed);
+        let poll = Poll {
+            max_choices: random.random_range(1..=2),
+        };
+        let answered = random.random_range(0.3..1.0);
+        let first = Instant::now();
+        let (mut changes, mut history) = (Vec::new(), Vec::new());
+        let mut held = Choices::new();
+        for at in 0..OPERATIONS {
+            let choices: Choices = (1..=3).filter(|_| random.random_bool(0.4)).collect();
+            let request = match random.random_range(0..4) {
+                0 => polls::Request::Read,
+                1 => polls::Request::Cast(random.random_range(1..=3)),
+                _ => polls::Request::Select(choices),
+            };
+            let is_answered = request == polls::Request::Read || random.random_bool(answered);
+            let mut answer = None;
+            if is_answered || random.random_bool(0.7) {
+                let (said, after) = choose(poll, &held, &request);
+                held = after;
+                if said == polls::Answer::Changed {
+                    changes.push(held.clone());
+                }
+                answer = is_answered.then_some(said);
+            }
+            let (from, to) = times(at, &mut random);
+            history.push(operation(first, request, answer, from, to));
+        }
         let was_so = random.random_bool(0.3);
         if !was_so {
-            change(&mut history, &mut random);
+            if random.random_bool(0.3) {
+                tamper(&mut changes, &mut random);
+            } else {
+                change(&mut history, &mut random);
+            }
         }
-        let item = Item::new(max_votes, is_numbered, &history);
-        let mut all = AllOrders {
-            item: &item,
-            history: &history,
-            is_placed: vec![false; history.len()],
-            ended: BTreeSet::new(),
-        };
-        let expected = all.has_one(&item.initial());
-        for got in [
-            check(&item, &history),
-            items::check(max_votes, is_numbered, &history),
-        ] {
-            assert!(!matches!(got, Err(NoOrder::GivenUp { .. })), "seed {seed}");
-            assert_eq!(got.is_ok(), expected, "seed {seed}: {got:?} of {history:#?}");
-        }
+        let expected = poll_has_order(poll, &changes, &history);
+        let got = polls::check(&poll, &changes, &history);
+        assert_eq!(
+            got.is_ok(),
+            expected,
+            "seed {seed}: {got:?} of {changes:?} {history:#?}"
+        );
         assert!(expected || !was_so, "seed {seed}: it was so: {history:#?}");
-        *(if expected { &mut possible } else { &mut impossible }) += 1;
+        found.note(expected);
     }
-    assert!(
-        possible > OF_EACH_KIND && impossible > OF_EACH_KIND,
-        "{possible} and {impossible}"
-    );
+    found.assert_enough();
 }

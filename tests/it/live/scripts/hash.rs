@@ -2,12 +2,12 @@
 //! its header says, and what the tables in `src/live/counter.rs` and `src/live/keys.rs` say.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 
 use redis::{AsyncCommands, Value};
 use tally::domain::{CountDelta, ExactCount, ItemId, Owner, Snapshot, Throttles, TransactionId, Windows};
 use tally::live::{COUNTER_FIELDS, Counted, LiveCounts, Scan, Seed};
 
+use super::documented::{Pairs, documented, name_of, named_replies, rows, scripts};
 use super::{INDEX, KEY, LEASE_LIMIT_MS, Scripts};
 use crate::helpers::stores::Stores;
 use crate::helpers::tally::{connected, counters, redis};
@@ -17,8 +17,6 @@ const HOUR_US: i64 = 3_600_000_000;
 const STRAY: &str = "saved";
 
 type Fields = BTreeMap<String, String>;
-/// (field or script, script or reply).
-type Pairs = BTreeSet<(String, String)>;
 
 fn fields(pairs: &[(&str, String)]) -> Fields {
     pairs
@@ -137,86 +135,6 @@ const SCRIPTS: [(&str, &str); 13] = [
     ("seed", script!("seed")),
     ("throttle", script!("throttle")),
 ];
-
-/// The text of a script of `lua/`, with its header: `make mutants` leaves out the header of
-/// [`SCRIPTS`].
-fn file(script: &str) -> String {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("lua/{script}.lua"));
-    std::fs::read_to_string(file).expect("a script")
-}
-
-/// All scripts of `lua/`.
-fn scripts() -> BTreeSet<String> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("lua");
-    std::fs::read_dir(folder)
-        .expect("the scripts")
-        .flatten()
-        .map(|file| {
-            file.path()
-                .file_stem()
-                .expect("a name")
-                .to_string_lossy()
-                .into_owned()
-        })
-        .collect()
-}
-
-/// What a script's header names as replies.
-fn named_replies(script: &str) -> Pairs {
-    let code = file(script);
-    let header = code.lines().take_while(|line| line.starts_with("--"));
-    let replies: Pairs = header
-        .skip_while(|line| !line.starts_with("-- Repl"))
-        .filter_map(|line| line.strip_prefix("--   ").filter(|line| !line.starts_with(' ')))
-        .map(|line| (script.to_owned(), reply_name(line)))
-        .collect();
-    assert!(!replies.is_empty(), "the header of {script} names no reply");
-    replies
-}
-
-fn reply_name(line: &str) -> String {
-    for numbers in ["an integer", "{count, downs}", "{t, ms}"] {
-        if line.starts_with(numbers) {
-            return numbers.to_owned();
-        }
-    }
-    line.split('\'').nth(1).expect("a reply in quotes").to_owned()
-}
-
-/// What a header would call this reply.
-fn name_of(reply: &Value) -> String {
-    match reply {
-        Value::Int(_) => "an integer".to_owned(),
-        Value::Array(parts) if matches!(parts[..], [Value::Int(_), Value::Int(_)]) => {
-            "{count, downs}".to_owned()
-        }
-        Value::Array(parts) => name_of(&parts[0]),
-        word => redis::from_redis_value(word.clone()).expect("a word"),
-    }
-}
-
-/// A row of a table in a module's documentation, cell by cell.
-fn rows(source: &str) -> Vec<Vec<&str>> {
-    source
-        .lines()
-        .filter_map(|line| line.strip_prefix("//! | `"))
-        .map(|row| row.split('|').map(str::trim).collect())
-        .collect()
-}
-
-fn in_backticks(cell: &str) -> impl Iterator<Item = &str> {
-    cell.split('`').skip(1).step_by(2)
-}
-
-/// The pairs of a field and a script in a column of the table in `src/live/counter.rs`.
-fn documented(column: usize) -> Pairs {
-    let mut pairs = Pairs::new();
-    for row in rows(include_str!("../../../../src/live/counter.rs")) {
-        let field = row[0].trim_end_matches('`');
-        pairs.extend(in_backticks(row[column]).map(|script| (field.to_owned(), script.to_owned())));
-    }
-    pairs
-}
 
 impl Scripts {
     async fn put(&mut self, state: &Fields) {

@@ -15,6 +15,7 @@ macro_rules! script {
 }
 
 mod counting;
+mod documented;
 mod hash;
 mod rebuilding;
 mod saving;

@@ -12,8 +12,8 @@ use rand::{Rng, SeedableRng};
 use reqwest::Method;
 use serde_json::{Value, json};
 use tally::domain::ItemId;
-use testkit::linearizable::Operation;
 use testkit::linearizable::items::{self, Answer, ItemOperation, Request, Vote, Wants};
+use testkit::linearizable::{Operation, rows};
 
 use crate::helpers::tally::Tally;
 
@@ -92,6 +92,21 @@ impl Pair {
             }
         }
         panic!("{method} {path} was refused {ATTEMPTS_LIMIT} times");
+    }
+
+    /// The history of an item with a rule fits what the ledger says happened.
+    async fn assert_linearizable(
+        &self,
+        item: ItemId,
+        max_votes: Option<usize>,
+        is_numbered: bool,
+        history: &[ItemOperation],
+    ) {
+        let item = item.get();
+        let stored = rows::of_items(&self.tally.pool, &[item]).await.expect("rows");
+        let effects = rows::of_item(&stored, item);
+        let checked = items::check(max_votes, is_numbered, &effects, history);
+        checked.unwrap_or_else(|why| panic!("item {item}: {why}"));
     }
 
     /// All clients at once ask so many requests each, one after the other.

@@ -30,8 +30,8 @@ async fn a_limit_of_100_gives_exactly_100_places_fifty_times_over() {
         if is_numbered {
             assert_without_a_gap(&history);
         }
-        let order = items::check(Some(PLACES), is_numbered, &history);
-        order.unwrap_or_else(|why| panic!("round {round}: {why}"));
+        pair.assert_linearizable(item, Some(PLACES), is_numbered, &history)
+            .await;
         pair.tally.assert_exact_when_quiescent(item).await;
     }
     assert_rules_hold(&pair.tally.pool).await;
@@ -49,7 +49,7 @@ async fn a_place_that_is_given_back_goes_to_one_other_voter() {
     assert!(stored(&history).len() > PLACES, "places came back");
     let is_full = |operation: &ItemOperation| operation.answer == Some(Answer::Full);
     assert!(history.iter().any(is_full), "it was full");
-    items::check(Some(PLACES), true, &history).unwrap_or_else(|why| panic!("{why}"));
+    pair.assert_linearizable(item, Some(PLACES), true, &history).await;
     assert_rules_hold(&pair.tally.pool).await;
     pair.tally.assert_exact_when_quiescent(item).await;
 }
@@ -71,7 +71,7 @@ async fn numbers_are_one_two_three_without_a_gap_in_the_order_of_the_votes() {
     let history = pair.race(item, 0, 20, request).await;
     assert_without_a_gap(&history);
     assert!(stored(&history).len() > CLIENTS);
-    items::check(None, true, &history).unwrap_or_else(|why| panic!("{why}"));
+    pair.assert_linearizable(item, None, true, &history).await;
     assert_rules_hold(&pair.tally.pool).await;
     pair.tally.assert_exact_when_quiescent(item).await;
 }
@@ -94,7 +94,8 @@ async fn a_limit_holds_while_redis_is_gone() {
     };
     let history = pair.race(item, 0, 1, request).await;
     assert_all_given(&pair, item, PLACES, &history).await;
-    items::check(Some(PLACES), false, &history).unwrap_or_else(|why| panic!("{why}"));
+    pair.assert_linearizable(item, Some(PLACES), false, &history)
+        .await;
     let () = redis::cmd("CONFIG")
         .arg(&["SET", "maxmemory", "0"])
         .query_async(&mut redis)

@@ -17,7 +17,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 OUT = ROOT / "target" / "mutants"
 # How long a test may take when it is learned what it reaches.
 LEARN_LIMIT_SECONDS = 180

@@ -1,0 +1,276 @@
+//! Real workers and servers as real processes: flushes, audits, signals, kills, several at once.
+
+use nix::sys::signal::Signal;
+use reqwest::StatusCode;
+use serde_json::json;
+
+use super::processes::{replay, saved, votes};
+use crate::helpers::eventually;
+use crate::helpers::programs::{SYNC_WORKER, TALLY, command, run, start_server, start_worker, stop, text};
+use crate::helpers::stores::{Stores, blocker, until_blocked};
+
+async fn rows(stores: &Stores) -> i64 {
+    sqlx::query_scalar("select count(*) from vote")
+        .fetch_one(&stores.pool())
+        .await
+        .expect("Postgres answers")
+}
+
+async fn audit(stores: &Stores, arguments: &[&str]) -> (Option<i32>, String) {
+    let mut audit = command(TALLY, Some(stores));
+    audit.arg("audit").args(arguments);
+    let output = run(audit).await;
+    (output.status.code(), text(&output.stdout) + &text(&output.stderr))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn once_flushes_and_audits_and_exits_with_0_only_when_nothing_was_wrong() {
+    let stores = Stores::start().await;
+    let (_server, base) = start_server(&stores, "server").await;
+    let (code, output) = replay(&stores, &votes(20, 5), &base).await;
+    assert_eq!(code, Some(0), "{output}");
+    let once = || {
+        let mut command = command(SYNC_WORKER, Some(&stores));
+        command.arg("--once");
+        run(command)
+    };
+    let output = once().await;
+    assert!(
+        output.status.success(),
+        "{}{}",
+        text(&output.stdout),
+        text(&output.stderr)
+    );
+    assert_eq!(saved(&stores).await, (5, 100));
+    sqlx::query("update item set vote_count = 7 where name = 'item3'")
+        .execute(&stores.pool())
+        .await
+        .expect("an update");
+    assert_eq!(
+        audit(&stores, &[]).await.0,
+        Some(1),
+        "audit alone repairs nothing"
+    );
+    let output = once().await;
+    assert_eq!(output.status.code(), Some(1), "--once reports and repairs");
+    assert_eq!(saved(&stores).await, (5, 100));
+    assert_eq!(audit(&stores, &[]).await.0, Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn audit_with_repair_repairs_what_is_wrong() {
+    let stores = Stores::start().await;
+    let (_server, base) = start_server(&stores, "server").await;
+    replay(&stores, &votes(10, 3), &base).await;
+    let mut redis = stores.redis_connection().await;
+    let () = redis::cmd("HINCRBY")
+        .arg("tally:{1}")
+        .arg("count")
+        .arg(5)
+        .query_async(&mut redis)
+        .await
+        .expect("Redis");
+    let short = [];
+    let (code, report) = audit(&stores, &short).await;
+    assert!(code == Some(1) && report.contains("by 5 votes"), "{report}");
+    let (code, report) = audit(&stores, &["--repair"]).await;
+    assert_eq!(code, Some(1), "{report}");
+    assert_eq!(
+        saved(&stores).await,
+        (3, 30),
+        "it does not leave the rebuild to a worker"
+    );
+    assert_eq!(audit(&stores, &short).await.0, Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_worker_flushes_at_sigterm_and_exits_with_0() {
+    let stores = Stores::start().await;
+    let (_server, base) = start_server(&stores, "server").await;
+    // Its flushes are an hour apart: only the last one can have saved the counts.
+    let worker = start_worker(&stores, "worker", &[("TALLY_FLUSH_EVERY", "1h")]);
+    worker.wait_for_line("syncing").await;
+    eventually("its first scan is over", async || {
+        let mut redis = stores.redis_connection().await;
+        redis::cmd("EXISTS")
+            .arg("tally:unsaved_scan")
+            .query_async::<bool>(&mut redis)
+            .await
+            .ok()?
+            .then_some(())
+    })
+    .await;
+    replay(&stores, &votes(10, 3), &base).await;
+    assert_eq!(saved(&stores).await, (3, 0));
+    stop(worker, Signal::SIGTERM).await;
+    assert_eq!(saved(&stores).await, (3, 30));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_worker_stops_at_sigterm_in_the_middle_of_a_long_scan() {
+    let stores = Stores::start().await;
+    let (_server, base) = start_server(&stores, "server").await;
+    let items = 10_000;
+    let (code, output) = replay(&stores, &votes(1, items), &base).await;
+    assert_eq!(code, Some(0), "{output}");
+    // A page is one counter, so that the scan is long, and the last flush has almost no time.
+    let settings = [
+        ("TALLY_FLUSH_PAGE", "1"),
+        ("TALLY_LAST_FLUSH_LIMIT", "1ms"),
+        ("TALLY_AUDIT_CRON", "0 0 0 1 1 *"),
+    ];
+    let mut worker = start_worker(&stores, "worker", &settings);
+    eventually("some counts are saved", async || {
+        (saved(&stores).await.1 > 0).then_some(())
+    })
+    .await;
+    worker.signal(Signal::SIGTERM).expect("it runs");
+    worker.wait_for_line("terminated").await;
+    assert_eq!(worker.wait().await, Some(0));
+    let (_, written) = saved(&stores).await;
+    assert!(written < i64::try_from(items).expect("a number"), "{written}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_servers_and_two_workers_are_exact_through_wipes_kills_and_expiry() {
+    let stores = Stores::start().await;
+    let (mut first, one) = start_server(&stores, "server1").await;
+    let (_second, other) = start_server(&stores, "server2").await;
+    let settings = [
+        ("TALLY_FLUSH_EVERY", "20ms"),
+        ("TALLY_RETENTION", "1ms"),
+        ("TALLY_SCAN_EVERY", "50ms"),
+        ("TALLY_AUDIT_CRON", "* * * * * *"),
+    ];
+    let mut worker = start_worker(&stores, "worker1", &settings);
+    let _other_worker = start_worker(&stores, "worker2", &settings);
+    let (voters, items) = (400, 20);
+    let file = votes(voters, items);
+    let both = format!("{one},{other}");
+    let disturb = async {
+        // Meanwhile Redis loses everything, twice, and a worker dies.
+        for part in [1, 2] {
+            eventually("some votes are cast", async || {
+                (rows(&stores).await > part * 1000).then_some(())
+            })
+            .await;
+            let mut redis = stores.redis_connection().await;
+            let () = redis::cmd("FLUSHALL")
+                .query_async(&mut redis)
+                .await
+                .expect("Redis answers");
+        }
+        worker.kill().await.expect("it runs");
+    };
+    let ((code, output), ()) = tokio::join!(replay(&stores, &file, &both), disturb);
+    assert_eq!(code, Some(0), "{output}");
+    let total = i64::try_from(voters * items).expect("a number");
+    assert_eq!(rows(&stores).await, total);
+    eventually("the items have all votes", async || {
+        (saved(&stores).await == (20, total)).then_some(())
+    })
+    .await;
+    // A server dies too; every vote that it had acknowledged is stored.
+    first.kill().await.expect("it runs");
+    let (code, output) = replay(&stores, &file, &other).await;
+    assert!(
+        code == Some(0) && output.contains(&format!("repeated {total:>12}")),
+        "{output}"
+    );
+    assert_eq!(rows(&stores).await, total);
+    let (code, report) = audit(&stores, &[]).await;
+    assert_eq!(code, Some(0), "{report}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_is_frozen_in_the_middle_of_an_audit_does_not_stop_the_others() {
+    let stores = Stores::start().await;
+    let (_server, base) = start_server(&stores, "server").await;
+    replay(&stores, "ada item\nbob item\n", &base).await;
+    // Its audit is about to move the watermark, and waits for the item's audited count.
+    let pool = stores.pool();
+    let blocker = blocker(&pool, "insert into audited_count values (1, 0, 0)").await;
+    let settings = [("TALLY_AUDIT_CRON", "* * * * * *"), ("TALLY_FLUSH_EVERY", "1h")];
+    let stopped = start_worker(&stores, "stopped", &settings);
+    until_blocked(&pool, "-- Adds sums of votes").await;
+    stopped.freeze().await.expect("it runs");
+    blocker.rollback().await.expect("a rollback");
+    // Now it has locked the rows, in a transaction that does not go on.
+    let _other = start_worker(&stores, "other", &[("TALLY_FLUSH_EVERY", "50ms")]);
+    replay(&stores, "eve item\n", &base).await;
+    eventually("the other worker flushes", async || {
+        (saved(&stores).await == (1, 3)).then_some(())
+    })
+    .await;
+    stopped.signal(Signal::SIGCONT).expect("it runs");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_stored_but_uncounted_votes_of_a_killed_server_are_counted_once_its_connection_is_gone() {
+    let stores = Stores::start().await;
+    let (mut server, base) = start_server(&stores, "server").await;
+    let http = reqwest::Client::new();
+    let made = http
+        .post(format!("{base}/v1/items"))
+        .json(&json!({ "name": "item" }))
+        .send()
+        .await
+        .expect("an answer");
+    assert_eq!(made.status(), StatusCode::CREATED);
+    let votes = format!("{base}/v1/items/1/votes");
+    let vote = || http.post(&votes).json(&json!({ "voter_id": "ada" })).send();
+    // A new epoch would rebuild everything anyway, so the first one is entered now.
+    let mut once = command(SYNC_WORKER, Some(&stores));
+    once.arg("--once");
+    assert!(run(once).await.status.success());
+    // The vote waits for another transaction with the same voter. Meanwhile the server is
+    // frozen; so the vote is committed, and the server dies before it can count it.
+    let pool = stores.pool();
+    let blocker = blocker(&pool, "insert into vote (item_id, voter_id) values (1, 'ada')").await;
+    let waiting = tokio::spawn(vote());
+    until_blocked(&pool, "").await;
+    server.freeze().await.expect("it runs");
+    blocker.rollback().await.expect("a rollback");
+    eventually("the vote is stored", async || {
+        (rows(&stores).await == 1).then_some(())
+    })
+    .await;
+    server.kill().await.expect("it runs");
+    assert!(waiting.await.expect("no panic").is_err(), "never acknowledged");
+    // No audit repairs it.
+    let settings = [("TALLY_AUDIT_CRON", "0 0 0 1 1 *")];
+    let _worker = start_worker(&stores, "worker", &settings);
+    eventually("the item has the vote", async || {
+        (saved(&stores).await == (1, 1)).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_workers_metrics_can_be_read() {
+    let stores = Stores::start().await;
+    let port = tally::dev::free_port().expect("a port");
+    let listen = format!("127.0.0.1:{port}");
+    let _worker = start_worker(
+        &stores,
+        "worker",
+        &[
+            ("TALLY_WORKER_METRICS_LISTEN", &listen),
+            ("TALLY_AUDIT_CRON", "* * * * * *"),
+        ],
+    );
+    eventually("the metrics show an audit", async || {
+        let text = reqwest::get(format!("http://{listen}/metrics"))
+            .await
+            .ok()?
+            .text()
+            .await
+            .ok()?;
+        (text.contains("tally_audit_wrong_items_total 0")
+            && text.contains("tally_oldest_unsaved_seconds")
+            // It is 0 before the first audit.
+            && text.contains("tally_audit_last_timestamp_seconds 1"))
+        .then_some(())
+    })
+    .await;
+}
