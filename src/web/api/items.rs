@@ -285,7 +285,7 @@ async fn existing(state: &AppState, new: &NewItem) -> Result<HttpResponse, Probl
     let Some(key) = new.key.clone() else {
         return Err(Problem::internal());
     };
-    let id = state.item(&Reference::Key(key)).await?;
+    let id = state.references.item(&Reference::Key(key)).await?;
     let read = state.counts.one(id).await?;
     let read = read.ok_or_else(|| Problem::unknown_item(id))?;
     let rules = read.item.rules.as_deref().unwrap_or(&ItemRules::DEFAULT);
@@ -321,7 +321,7 @@ pub async fn show(
     id: PathItemReference,
 ) -> Result<HttpResponse, Problem> {
     conditional::answer(&request, &state, Offered::Json, async |_| {
-        let item = state.item(&id.0).await?;
+        let item = state.references.item(&id.0).await?;
         let read = state.counts.one(item).await?;
         let read = read.ok_or_else(|| Problem::unknown_item(&id.0))?;
         let body = conditional::json(&body(&read.item, read.count(), read.is_current))?;

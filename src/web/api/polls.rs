@@ -271,7 +271,7 @@ async fn existing(state: &AppState, new: &NewPoll) -> Result<HttpResponse, Probl
     let Some(key) = new.key.clone() else {
         return Err(Problem::internal());
     };
-    let id = state.poll(&Reference::Key(key)).await?;
+    let id = state.references.poll(&Reference::Key(key)).await?;
     let poll = state.ledger.poll(id).await?;
     let poll = poll.ok_or_else(|| Problem::unknown_poll(id))?;
     let choices = state.ledger.choices(id).await?;
@@ -315,7 +315,7 @@ pub async fn show(
     id: PathPollReference,
 ) -> Result<HttpResponse, Problem> {
     conditional::answer(&request, &state, Offered::JsonOrCsv, async |format| {
-        let id = state.poll(&id.0).await?;
+        let id = state.references.poll(&id.0).await?;
         let (poll, read) = read_with_counts(&state, id).await?;
         let body = match format {
             Format::Json => conditional::json(&poll)?,
