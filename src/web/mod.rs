@@ -1,4 +1,4 @@
-//! The HTTP interface, in rooms. Each imports only from those below it in this list.
+//! The HTTP interface, in modules. Each imports only from those below it in this list.
 //!
 //! - `server`: puts a server together, and stops it in order.
 //! - `routes`: the one table of routes, and what is read from it.

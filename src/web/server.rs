@@ -28,7 +28,7 @@ use crate::web::access::{
 use crate::web::api::known_answers::KnownAnswers;
 use crate::web::api::state::AppState;
 use crate::web::api::stream_places::StreamPlaces;
-use crate::web::api::voidings::running::Voidings;
+use crate::web::api::voidings::runner::VoidingRunner;
 use crate::web::pages;
 use crate::web::references::References;
 use crate::web::status::Status;
@@ -168,7 +168,7 @@ impl Server {
             .clone()
             .keep_sampling(self.ledger.clone(), live_counts.clone());
         let sampling = tokio::spawn(sampling);
-        let voidings = Voidings::new(self.redis.clone());
+        let voidings = VoidingRunner::new(self.redis.clone());
         let shared_voidings = voidings.clone();
         let stream_places = StreamPlaces::new(clients.streams_beside_votes(), clients.streams_by_address);
         let stream_reads = Reads::default();

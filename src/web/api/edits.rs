@@ -7,7 +7,8 @@ use utoipa::ToSchema;
 
 use crate::domain::{Edit, Moment, TimeEdits};
 use crate::web::access::Admin;
-use crate::web::api::items::{ItemBody, item_answer, moment, name};
+use crate::web::api::fields::{moment, name};
+use crate::web::api::items::{ItemBody, item_answer};
 use crate::web::api::polls;
 use crate::web::api::polls::PollBody;
 use crate::web::api::state::AppState;

@@ -16,6 +16,7 @@ pub(in crate::web) mod batches;
 pub(in crate::web) mod conditional;
 mod csv;
 pub(in crate::web) mod edits;
+mod fields;
 pub(in crate::web) mod health;
 pub(in crate::web) mod held_votes;
 pub(in crate::web) mod history;

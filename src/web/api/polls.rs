@@ -13,7 +13,7 @@ use crate::web::access::Admin;
 use crate::web::api::conditional;
 use crate::web::api::conditional::{Format, Found, NotModified, Offered, TagHeader};
 use crate::web::api::csv;
-use crate::web::api::items::{key, moment, name};
+use crate::web::api::fields::{key, name, open_and_close};
 use crate::web::api::state::AppState;
 use crate::web::describe::{examples, problems, values};
 use crate::web::problem::Problem;
@@ -117,22 +117,6 @@ impl NewPollBody {
             shows_results,
         })
     }
-}
-
-/// The times in these fields, in their order.
-pub(in crate::web) fn open_and_close(
-    opens_at: Option<String>,
-    closes_at: Option<String>,
-) -> Result<(Option<Moment>, Option<Moment>), Problem> {
-    let opens_at = moment("opens_at", opens_at)?;
-    let closes_at = moment("closes_at", closes_at)?;
-    if let (Some(opens), Some(closes)) = (opens_at, closes_at)
-        && closes <= opens
-    {
-        let detail = format!("closes_at is {closes}; it takes a time after opens_at, {opens}.");
-        return Err(Problem::invalid("closes_at", detail));
-    }
-    Ok((opens_at, closes_at))
 }
 
 /// A poll, and its results.

@@ -11,7 +11,7 @@ use crate::watching::Watching;
 use crate::web::access::{Access, OperatorLogin, Voting};
 use crate::web::api::known_answers::KnownAnswers;
 use crate::web::api::stream_places::StreamPlaces;
-use crate::web::api::voidings::running::Voidings;
+use crate::web::api::voidings::runner::VoidingRunner;
 use crate::web::references::References;
 use crate::web::status::Status;
 
@@ -39,6 +39,6 @@ pub(crate) struct AppState {
     pub access: web::Data<Access>,
     /// For what the server's own login in Postgres may not do.
     pub operator: OperatorLogin,
-    pub voidings: Voidings,
+    pub voidings: VoidingRunner,
     pub status: Status,
 }
