@@ -1,16 +1,17 @@
-//! The HTTP interface, in rooms. Each imports only from those below it in this list.
+//! The HTTP interface, in modules. Each imports only from those below it in this list.
 //!
 //! - `server`: puts a server together, and stops it in order.
-//! - `routes`: the one table of routes.
-//! - `openapi`: the description of all operations in one document, and the page that shows it.
+//! - `routes`: the one table of routes, and what is read from it.
 //! - `pages`: pages for people, each beside its script and its style.
+//! - `openapi`: the description of all operations in one document.
 //! - `api`: the operations, by resource. They know no SQL and no Redis.
 //! - `status`: how the server is, and was in the last hour.
 //! - `access`: who may do what.
-//! - `request`: reads bodies, paths and queries, strictly.
+//! - `references`: which items and polls requests name.
 //! - `describe`: what the descriptions of operations share.
-//! - `problem`: every error, as problem+json, and the table of problem types.
+//! - `request`: reads bodies, paths and queries, strictly.
 //! - `transport`: connections and their limits, what each request has, compression.
+//! - `problem`: every error, as problem+json, and the table of problem types.
 //! - `limits`: what a client may take of the server.
 
 pub mod access;
@@ -22,6 +23,7 @@ mod pages;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod parsing;
 mod problem;
+mod references;
 mod request;
 mod routes;
 mod server;
@@ -32,9 +34,10 @@ pub(crate) use api::api_keys::{ApiKeyBody, LIST_LIMIT_API_KEYS};
 pub(crate) use api::ballots::BALLOTS_LIMIT;
 pub(crate) use api::health::PROBE_LIMIT;
 pub(crate) use api::lists::{PAGE_DEFAULT_ITEMS, PAGE_LIMIT_ITEMS};
-pub use server::{Server, ServerOptions, start, threads};
-pub use transport::connection::ClientLimits;
+pub use server::{Server, ServerOptions, start};
+pub use transport::client_limits::ClientLimits;
 pub(crate) use transport::connection::REFUSAL_LIMIT_BYTES;
+pub use transport::listen::threads;
 
 // For the bench: it answers the same requests with other ways of storing votes.
 pub use api::items::item_answer;
@@ -43,6 +46,6 @@ pub use api::votes::{ChangeBody, VoteBody, vote_answer};
 pub use problem::Problem;
 pub use request::{Json, PathItem, PathPoll, PathVoter};
 // For the tests: answers are held against it.
-pub use openapi::text as description;
+pub use routes::{Route, all as routes, description};
 // For the tests: each of these is sent by some refusal, and has its section in docs/problems.md.
 pub use problem::Kind as ProblemKind;

@@ -1,93 +1,394 @@
-//! The route table.
+//! The one table of routes.
+//!
+//! A route is written at its handler, where `#[utoipa::path]` has its method and its path, and in one
+//! line here. The router, Allow, HEAD, the description, the words that logs may show, the label in the
+//! metrics, and the administrative acts are read from that.
 
-use actix_web::http::StatusCode;
+use std::collections::BTreeSet;
+use std::sync::LazyLock;
+
+use actix_web::http::{Method, StatusCode};
 use actix_web::web;
+use utoipa::OpenApi as _;
 
+use crate::domain::ActKind;
+use crate::web::access::Act;
 use crate::web::api::{
     access, api_keys, audits, ballots, batches, edits, health, held_votes, history, items, lists, poll_lists,
-    polls, problems, receipts, selections, status, status_history, streams, top, trail, voidings, voter,
-    votes,
+    polls, receipts, selections, status, status_history, streams, top, trail, voidings, voter, votes,
 };
 use crate::web::openapi;
-use crate::web::pages;
-use crate::web::pages::assets;
-use crate::web::pages::voting;
+use crate::web::openapi::Description;
+use crate::web::pages::{assets, docs, embed, operator, problems, voting};
 use crate::web::problem::{method_not_allowed, not_found};
+use crate::web::transport::kept::Kept;
 use crate::web::transport::observe;
+
+/// One method of one path, and what answers it.
+pub struct Route {
+    method: Method,
+    path: String,
+    /// `None`: the route is not described.
+    operation_id: Option<String>,
+    act: Option<ActKind>,
+    handler: fn() -> actix_web::Route,
+    /// A description of this route alone.
+    document: Option<fn() -> utoipa::openapi::OpenApi>,
+}
+
+impl Route {
+    /// The method. HEAD has no route of its own: it is taken where GET is.
+    pub fn method(&self) -> &str {
+        self.method.as_str()
+    }
+
+    /// The path, with the names of its variable parts in braces.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// The name of the operation in the description; `None`: the route is not described.
+    pub fn operation_id(&self) -> Option<&str> {
+        self.operation_id.as_deref()
+    }
+
+    /// The administrative act that a request to this route is.
+    pub fn act(&self) -> Option<ActKind> {
+        self.act
+    }
+}
+
+/// A line is `handler`, with `act Kind` behind it if a request is an administrative act. What is not
+/// described has no attribute at its handler, and is written as `"path" METHOD => handler`.
+macro_rules! table {
+    (@act) => { None };
+    (@act $act:ident) => { Some(ActKind::$act) };
+    (@route [$($handler:ident)::+] $($act:ident)?) => {{
+        #[derive(utoipa::OpenApi)]
+        #[openapi(paths($($handler)::+))]
+        struct Only;
+        described(Only::openapi, || web::to($($handler)::+), table!(@act $($act)?))
+    }};
+    (@route $path:literal $method:ident [$($handler:ident)::+]) => {
+        Some(Route {
+            method: Method::$method,
+            path: $path.to_owned(),
+            operation_id: None,
+            act: None,
+            handler: || web::to($($handler)::+),
+            document: None,
+        })
+    };
+    ($($($path:literal $method:ident =>)? $($handler:ident)::+ $(, act $act:ident)?;)+) => {
+        [$(table!(@route $($path $method)? [$($handler)::+] $($act)?)),+]
+    };
+}
+
+/// Every route, in the order of the page that shows the description. A call of each operation, one after
+/// the other, finds what the calls before it made.
+static ROUTES: LazyLock<Vec<Route>> = LazyLock::new(|| {
+    let routes = table! {
+        items::create, act ItemCreate;
+        lists::list;
+        top::show;
+        items::show;
+        history::of_item;
+        edits::item, act ItemEdit;
+
+        votes::cast;
+        votes::held;
+        votes::change;
+        votes::take_back;
+        batches::cast;
+        held_votes::list;
+        receipts::show;
+
+        polls::create, act PollCreate;
+        poll_lists::list;
+        polls::show;
+        history::of_poll;
+        edits::poll, act PollEdit;
+        selections::select;
+        selections::selected;
+        selections::take_back;
+
+        ballots::of_item, act BallotsCreate;
+        ballots::of_poll, act BallotsCreate;
+
+        streams::of_item;
+        streams::of_poll;
+        streams::some;
+
+        access::of_item;
+        access::set_item, act ItemAccess;
+        access::of_poll;
+        access::set_poll, act PollAccess;
+
+        voter::create;
+        voter::show;
+        voter::forget;
+
+        api_keys::create, act ApiKeyCreate;
+        api_keys::list;
+        api_keys::rotate, act ApiKeyRotate;
+        api_keys::revoke, act ApiKeyRevoke;
+
+        status::show;
+        status_history::show;
+        audits::ask, act AuditAsk;
+        voidings::new::create, act VoidingCreate;
+        voidings::list;
+        voidings::show;
+        voidings::resume, act VoidingRun;
+        voidings::undo, act VoidingUndo;
+        trail::list;
+
+        problems::list;
+        problems::show;
+
+        health::live;
+        health::ready;
+        health::metrics;
+
+        voting::home;
+        voting::item;
+        voting::poll;
+        embed::page;
+        operator::page;
+        openapi::document;
+        docs::page;
+        "/embed.js" GET => embed::elements;
+        "/assets/{name}" GET => assets::show;
+    };
+    routes.into_iter().flatten().collect()
+});
+
+/// The busiest resources, in the order in which they are tried: the first that matches is taken. All
+/// others come after them.
+const BUSIEST: [&str; 7] = [
+    "/v1/items/{id}/votes",
+    "/v1/items/{id}/votes/{voter_id}",
+    // Before the items: "top" is no id.
+    "/v1/items/top",
+    "/v1/items/{id}",
+    "/v1/items",
+    "/v1/polls/{id}/votes/{voter_id}",
+    "/v1/polls/{id}",
+];
+
+/// The methods of a path, in the order of its routes and of the header Allow.
+const METHODS: [Method; 6] = [
+    Method::GET,
+    Method::HEAD,
+    Method::POST,
+    Method::PUT,
+    Method::PATCH,
+    Method::DELETE,
+];
+
+/// The route of a handler that describes itself; `None`: its method is none of [`METHODS`], which a test
+/// of the table would say.
+fn described(
+    document: fn() -> utoipa::openapi::OpenApi,
+    handler: fn() -> actix_web::Route,
+    act: Option<ActKind>,
+) -> Option<Route> {
+    let (path, mut item) = document().paths.paths.into_iter().next()?;
+    let (method, operation) = [
+        (Method::GET, item.get.take()),
+        (Method::POST, item.post.take()),
+        (Method::PUT, item.put.take()),
+        (Method::PATCH, item.patch.take()),
+        (Method::DELETE, item.delete.take()),
+    ]
+    .into_iter()
+    .find_map(|(method, operation)| Some((method, operation?)))?;
+    Some(Route {
+        method,
+        path,
+        operation_id: operation.operation_id,
+        act,
+        handler,
+        document: Some(document),
+    })
+}
+
+/// A path and its routes.
+struct Resource {
+    path: &'static str,
+    /// The header Allow.
+    allow: String,
+    routes: Vec<&'static Route>,
+}
+
+/// Every path, in the order in which they are tried.
+static RESOURCES: LazyLock<Vec<Resource>> = LazyLock::new(|| {
+    let mut resources: Vec<Resource> = Vec::new();
+    for route in ROUTES.iter() {
+        match resources.iter_mut().find(|resource| resource.path == route.path) {
+            Some(resource) => resource.routes.push(route),
+            None => resources.push(Resource {
+                path: &route.path,
+                allow: String::new(),
+                routes: vec![route],
+            }),
+        }
+    }
+    for resource in &mut resources {
+        let place = |route: &&Route| METHODS.iter().position(|method| *method == route.method);
+        resource.routes.sort_by_key(place);
+        let methods = resource.routes.iter().flat_map(|route| methods_of(route));
+        let methods: Vec<&str> = methods.map(Method::as_str).collect();
+        resource.allow = methods.join(", ");
+    }
+    resources.sort_by_key(|resource| {
+        let rank = BUSIEST.iter().position(|path| *path == resource.path);
+        // A path without variable parts before one that has some: "top" is no id.
+        (rank.unwrap_or(BUSIEST.len()), resource.path.matches('{').count())
+    });
+    resources
+});
+
+/// The methods that a route takes.
+fn methods_of(route: &Route) -> &'static [Method] {
+    let at = METHODS.iter().position(|method| *method == route.method);
+    // HEAD has the handler of GET: actix-web leaves the body out.
+    match at {
+        Some(0) => &METHODS[..2],
+        Some(at) => &METHODS[at..=at],
+        None => &[],
+    }
+}
+
+/// The parts of all paths that are not variable.
+static WORDS: LazyLock<Vec<&'static str>> = LazyLock::new(|| {
+    let parts = ROUTES.iter().flat_map(|route| route.path.split('/'));
+    let words: BTreeSet<&str> = parts.filter(|part| !part.starts_with('{')).collect();
+    words.into_iter().collect()
+});
+
+/// The description of all operations.
+static DESCRIPTION: LazyLock<Description> = LazyLock::new(|| Description::of(&document()));
+/// The page that shows it.
+static DOCS: LazyLock<Kept> = LazyLock::new(|| docs::page_of(&document()));
+
+fn document() -> utoipa::openapi::OpenApi {
+    openapi::joined(ROUTES.iter().filter_map(|route| Some(route.document?())))
+}
+
+/// Every route, in the order of the description.
+pub fn all() -> &'static [Route] {
+    &ROUTES
+}
+
+/// The description of the HTTP interface: OpenAPI 3.1, as JSON.
+pub fn description() -> &'static str {
+    DESCRIPTION.text()
+}
+
+/// Makes the description and its page, which takes some milliseconds, before a request waits for them.
+pub(super) fn prepare() {
+    LazyLock::force(&DESCRIPTION);
+    LazyLock::force(&DOCS);
+}
+
+/// The requests that are administrative acts.
+pub(super) fn acts() -> Vec<Act> {
+    let acts = ROUTES.iter().filter_map(|route| {
+        Some(Act {
+            method: route.method.clone(),
+            path: &route.path,
+            kind: route.act?,
+        })
+    });
+    acts.collect()
+}
 
 /// Adds every route.
 pub(super) fn add(app: &mut web::ServiceConfig) {
-    // HEAD has the handler of GET: actix-web leaves the body out.
-    macro_rules! resource {
-        ($path:literal, allow = $allow:literal, $($method:ident => $handler:path),+ $(,)?) => {
-            app.service(
-                web::resource($path)
-                    .app_data(observe::Route::new($path, StatusCode::OK))
-                    $(.route(web::$method().to($handler)))+
-                    .default_service(web::to(|| async { method_not_allowed($allow) })),
-            );
-        };
+    app.app_data(observe::Words(&WORDS));
+    app.app_data(openapi::Served(&DESCRIPTION));
+    app.app_data(docs::Served(&DOCS));
+    for Resource { path, allow, routes } in RESOURCES.iter() {
+        let times = observe::RouteTimes::new(path, StatusCode::OK);
+        let mut resource = web::resource(*path).app_data(times);
+        for route in routes {
+            for method in methods_of(route) {
+                resource = resource.route((route.handler)().method(method.clone()));
+            }
+        }
+        let others = web::to(move || async move { method_not_allowed(allow) });
+        app.service(resource.default_service(others));
     }
-    // The first that matches is taken, so the busiest routes come first.
-    resource!("/v1/items/{id}/votes", allow = "POST", post => votes::cast);
-    resource!(
-        "/v1/items/{id}/votes/{voter_id}",
-        allow = "GET, HEAD, PUT, DELETE",
-        get => votes::held,
-        head => votes::held,
-        put => votes::change,
-        delete => votes::take_back,
-    );
-    // Before the items: "top" is no id.
-    resource!("/v1/items/top", allow = "GET, HEAD", get => top::show, head => top::show);
-    resource!("/v1/items/{id}", allow = "GET, HEAD, PATCH", get => items::show, head => items::show, patch => edits::item);
-    resource!("/v1/items/{id}/access", allow = "GET, HEAD, PUT", get => access::of_item, head => access::of_item, put => access::set_item);
-    resource!("/v1/items/{id}/ballots", allow = "POST", post => ballots::of_item);
-    resource!("/v1/items", allow = "GET, HEAD, POST", get => lists::list, head => lists::list, post => items::create);
-    resource!(
-        "/v1/polls/{id}/votes/{voter_id}",
-        allow = "GET, HEAD, PUT, DELETE",
-        get => selections::selected,
-        head => selections::selected,
-        put => selections::select,
-        delete => selections::take_back,
-    );
-    resource!("/v1/polls/{id}", allow = "GET, HEAD, PATCH", get => polls::show, head => polls::show, patch => edits::poll);
-    resource!("/v1/polls/{id}/access", allow = "GET, HEAD, PUT", get => access::of_poll, head => access::of_poll, put => access::set_poll);
-    resource!("/v1/polls/{id}/ballots", allow = "POST", post => ballots::of_poll);
-    resource!("/v1/items/{id}/history", allow = "GET, HEAD", get => history::of_item, head => history::of_item);
-    resource!("/v1/polls/{id}/history", allow = "GET, HEAD", get => history::of_poll, head => history::of_poll);
-    resource!("/v1/stream", allow = "GET, HEAD", get => streams::some, head => streams::some);
-    resource!("/v1/items/{id}/stream", allow = "GET, HEAD", get => streams::of_item, head => streams::of_item);
-    resource!("/v1/polls/{id}/stream", allow = "GET, HEAD", get => streams::of_poll, head => streams::of_poll);
-    resource!("/v1/votes", allow = "GET, HEAD, POST", get => held_votes::list, head => held_votes::list, post => batches::cast);
-    resource!("/v1/votes/{id}", allow = "GET, HEAD", get => receipts::show, head => receipts::show);
-    resource!("/v1/voter", allow = "GET, HEAD, POST, DELETE", get => voter::show, head => voter::show, post => voter::create, delete => voter::forget);
-    resource!("/v1/api-keys", allow = "GET, HEAD, POST", get => api_keys::list, head => api_keys::list, post => api_keys::create);
-    resource!("/v1/api-keys/{id}/rotate", allow = "POST", post => api_keys::rotate);
-    resource!("/v1/api-keys/{id}", allow = "DELETE", delete => api_keys::revoke);
-    resource!("/v1/polls", allow = "GET, HEAD, POST", get => poll_lists::list, head => poll_lists::list, post => polls::create);
-    resource!("/v1/status", allow = "GET, HEAD", get => status::show, head => status::show);
-    resource!("/v1/status/history", allow = "GET, HEAD", get => status_history::show, head => status_history::show);
-    resource!("/v1/audits", allow = "POST", post => audits::ask);
-    resource!("/v1/voidings", allow = "GET, HEAD, POST", get => voidings::list, head => voidings::list, post => voidings::new::create);
-    resource!("/v1/voidings/{id}", allow = "GET, HEAD", get => voidings::show, head => voidings::show);
-    resource!("/v1/voidings/{id}/resume", allow = "POST", post => voidings::resume);
-    resource!("/v1/voidings/{id}/undo", allow = "POST", post => voidings::undo);
-    resource!("/v1/trail", allow = "GET, HEAD", get => trail::list, head => trail::list);
-    resource!("/", allow = "GET, HEAD", get => voting::home, head => voting::home);
-    resource!("/items/{id}", allow = "GET, HEAD", get => voting::item, head => voting::item);
-    resource!("/polls/{id}", allow = "GET, HEAD", get => voting::poll, head => voting::poll);
-    resource!("/assets/{name}", allow = "GET, HEAD", get => assets::show, head => assets::show);
-    resource!("/embed", allow = "GET, HEAD", get => pages::embed_html, head => pages::embed_html);
-    resource!("/embed.js", allow = "GET, HEAD", get => pages::elements, head => pages::elements);
-    resource!("/ops", allow = "GET, HEAD", get => pages::operator_html, head => pages::operator_html);
-    resource!("/openapi.json", allow = "GET, HEAD", get => openapi::document, head => openapi::document);
-    resource!("/docs", allow = "GET, HEAD", get => openapi::page, head => openapi::page);
-    resource!("/problems", allow = "GET, HEAD", get => problems::list, head => problems::list);
-    resource!("/problems/{slug}", allow = "GET, HEAD", get => problems::show, head => problems::show);
-    resource!("/health/live", allow = "GET, HEAD", get => health::live, head => health::live);
-    resource!("/health/ready", allow = "GET, HEAD", get => health::ready, head => health::ready);
-    resource!("/metrics", allow = "GET, HEAD", get => health::metrics, head => health::metrics);
     app.default_service(web::to(not_found));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_line_of_the_table_is_a_route() {
+        let lines = include_str!("routes.rs").lines().map(str::trim);
+        let lines = lines.skip_while(|line| !line.ends_with("= table! {")).skip(1);
+        let lines = lines.take_while(|line| *line != "};");
+        assert_eq!(ROUTES.len(), lines.filter(|line| line.ends_with(';')).count());
+    }
+
+    #[test]
+    fn plain_votes_are_tried_first() {
+        assert_eq!(RESOURCES[0].path, "/v1/items/{id}/votes");
+        let paths: Vec<&str> = RESOURCES.iter().map(|resource| resource.path).collect();
+        assert_eq!(paths[..BUSIEST.len()], BUSIEST);
+    }
+
+    #[test]
+    fn no_path_is_taken_by_one_that_is_tried_before_it() {
+        let takes = |pattern: &str, path: &str| {
+            let (pattern, path): (Vec<_>, Vec<_>) = (pattern.split('/').collect(), path.split('/').collect());
+            pattern.len() == path.len()
+                && pattern
+                    .iter()
+                    .zip(path)
+                    .all(|(part, of_path)| part.starts_with('{') || *part == of_path)
+        };
+        for (at, resource) in RESOURCES.iter().enumerate() {
+            for before in &RESOURCES[..at] {
+                assert!(
+                    !takes(before.path, resource.path),
+                    "{} {}",
+                    before.path,
+                    resource.path
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn each_path_says_which_methods_it_takes() {
+        let allow = |path: &str| {
+            let found = RESOURCES.iter().find(|resource| resource.path == path);
+            found.map(|resource| resource.allow.as_str())
+        };
+        for (path, methods) in [
+            ("/v1/items/{id}/votes", "POST"),
+            ("/v1/items/{id}/votes/{voter_id}", "GET, HEAD, PUT, DELETE"),
+            ("/v1/items/{id}", "GET, HEAD, PATCH"),
+            ("/v1/items/{id}/access", "GET, HEAD, PUT"),
+            ("/v1/voter", "GET, HEAD, POST, DELETE"),
+            ("/v1/api-keys/{id}", "DELETE"),
+            ("/embed.js", "GET, HEAD"),
+            ("/health/live", "GET, HEAD"),
+        ] {
+            assert_eq!(allow(path), Some(methods), "{path}");
+        }
+    }
+
+    #[test]
+    fn the_words_of_paths_are_those_that_logs_may_show() {
+        for word in ["", "v1", "items", "api-keys", "embed.js", "openapi.json", "ready"] {
+            assert!(WORDS.contains(&word), "{word}: {:?}", *WORDS);
+        }
+        assert!(!WORDS.iter().any(|word| word.contains('{')), "{:?}", *WORDS);
+    }
 }

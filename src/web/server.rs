@@ -1,18 +1,13 @@
-//! The server: listens, serves on each thread, and stops in order.
+//! The server: puts together what each thread serves, and stops in order.
 
 use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 
-use actix_http::HttpService;
-use actix_http::error::DispatchError;
 use actix_server::Server as Listening;
-use actix_service::{ServiceFactoryExt, fn_service, map_config};
-use actix_web::dev::AppConfig;
 use actix_web::http::StatusCode;
 use actix_web::middleware::from_fn;
 use actix_web::{App, web};
 use metrics_exporter_prometheus::PrometheusHandle;
-use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep, timeout};
 use tracing_actix_web::TracingLogger;
@@ -26,23 +21,21 @@ use crate::telemetry::Upkeep;
 use crate::votes::{ProgressNotes, SeedBackoff, VoteQueue};
 use crate::watching::{Reads, Watching};
 use crate::web::access;
-use crate::web::access::voting::KeyCache;
 use crate::web::access::{
     Access, ApiKeys, JwtOptions, Open, OpenItems, OperatorLogin, Origins, Proxies, RefusedActs, Tokens,
-    VoterCookies,
+    VoterCookies, Voting,
 };
-use crate::web::api::conditional::KnownAnswers;
+use crate::web::api::known_answers::KnownAnswers;
 use crate::web::api::state::AppState;
 use crate::web::api::stream_places::StreamPlaces;
-use crate::web::api::voidings::running::Voidings;
-use crate::web::limits::{
-    BACKLOG_LIMIT_CONNECTIONS, DISCONNECT_LIMIT, REFUSAL_LIMIT_CONNECTIONS_PER_THREAD, THREADS_LIMIT,
-};
+use crate::web::api::voidings::runner::VoidingRunner;
 use crate::web::pages;
+use crate::web::references::References;
 use crate::web::status::Status;
-use crate::web::transport::connection::{ClientLimits, Connection, Places};
-use crate::web::transport::observe;
-use crate::web::{api, openapi, routes};
+use crate::web::transport::client_limits::ClientLimits;
+use crate::web::transport::listen::threads;
+use crate::web::transport::{listen, observe};
+use crate::web::{api, routes};
 
 /// How often a server asks Postgres which Tally this is, until it has an answer. Until then votes
 /// are not counted.
@@ -106,7 +99,7 @@ impl Server {
     ) -> anyhow::Result<Self> {
         let tokens = options.jwt.clone().map(Tokens::open).transpose()?;
         let listen = options.listen;
-        let listener = listen_on(listen)
+        let listener = listen::bind(listen)
             .map_err(|error| anyhow::anyhow!("TALLY_LISTEN: cannot listen on {listen}: {error}"))?;
         Ok(Self {
             listener,
@@ -153,10 +146,9 @@ impl Server {
             hsts: hsts.map(access::hsts),
             api_keys: ApiKeys::new(self.ledger.clone()),
             proxies,
-            address_keys,
             cookies,
             tokens: self.tokens.clone(),
-            refused_acts: RefusedActs::default(),
+            refused_acts: RefusedActs::new(self.ledger.clone(), routes::acts()),
             open_items: OpenItems::new(self.ledger.clone()),
         };
         let keeping_keys = self
@@ -176,7 +168,7 @@ impl Server {
             .clone()
             .keep_sampling(self.ledger.clone(), live_counts.clone());
         let sampling = tokio::spawn(sampling);
-        let voidings = Voidings::new(self.redis.clone());
+        let voidings = VoidingRunner::new(self.redis.clone());
         let shared_voidings = voidings.clone();
         let stream_places = StreamPlaces::new(clients.streams_beside_votes(), clients.streams_by_address);
         let stream_reads = Reads::default();
@@ -186,6 +178,8 @@ impl Server {
         let of_writers = writers.downgrade();
         // Runs once on each thread that serves.
         let routes = move |app: &mut web::ServiceConfig| {
+            let access = web::Data::new(access.clone());
+            let references = web::Data::new(References::new(self.ledger.clone()));
             let live_counts = shared.with_own_connection();
             let counts = CountReader::start(&self.ledger, &live_counts, threads());
             let state = AppState {
@@ -205,28 +199,36 @@ impl Server {
                     threads(),
                     of_writers.upgrade(),
                 ),
-                admission: Admission::start(&admission, &live_counts, threads()),
+                voting: Voting {
+                    references: references.clone(),
+                    open_items: access.open_items.clone(),
+                    admission: Admission::start(&admission, &live_counts, threads()),
+                    ledger: self.ledger.clone(),
+                    address_keys: address_keys.clone(),
+                    creates_items,
+                },
+                references: references.clone(),
                 counts,
                 top_lists: top_lists.clone(),
                 ledger: self.ledger.clone(),
                 live_counts,
                 redis: self.redis.clone(),
                 metrics: self.metrics.clone(),
-                item_keys: KeyCache::default(),
-                poll_keys: KeyCache::default(),
                 known_answers: KnownAnswers::default(),
                 access: access.clone(),
                 operator: operator.clone(),
                 voidings: shared_voidings.clone(),
                 status: status.clone(),
-                creates_items,
             };
-            app.app_data(web::Data::new(state)).configure(routes::add);
+            app.app_data(web::Data::new(state))
+                .app_data(access)
+                .app_data(references)
+                .configure(routes::add);
         };
         // Beside: until this listens to signals, they would end the program at once.
         tokio::task::spawn_blocking(|| {
             pages::prepare();
-            openapi::prepare();
+            routes::prepare();
         });
         let server = start(self.listener, clients, shutdown_limit, routes)?;
         let mut progress = ProgressNotes::new(ledger, live_counts.clone());
@@ -296,26 +298,7 @@ async fn learn_owner(ledger: ServerLedger, tell: watch::Sender<Option<Owner>>) {
     }
 }
 
-/// How many threads serve requests. Each has its own queues, batch writers and connections.
-pub fn threads() -> usize {
-    std::thread::available_parallelism()
-        .map_or(2, usize::from)
-        .min(THREADS_LIMIT)
-}
-
-/// Takes an address. More connections may wait to be accepted than with std.
-fn listen_on(address: SocketAddr) -> std::io::Result<TcpListener> {
-    let socket = match address {
-        SocketAddr::V4(_) => TcpSocket::new_v4()?,
-        SocketAddr::V6(_) => TcpSocket::new_v6()?,
-    };
-    socket.set_reuseaddr(true)?;
-    socket.bind(address)?;
-    socket.listen(BACKLOG_LIMIT_CONNECTIONS)?.into_std()
-}
-
-/// Starts a server for these routes, with Tally's limits and with `observe` around each
-/// request. It does what actix-web's HttpServer does, over connections of Tally's own kind.
+/// Starts a server for these routes, with Tally's limits and with what every request has around each.
 ///
 /// # Errors
 /// When the address cannot be listened on.
@@ -325,52 +308,14 @@ pub fn start(
     shutdown_limit: Duration,
     routes: impl Fn(&mut web::ServiceConfig) + Clone + Send + 'static,
 ) -> std::io::Result<Listening> {
-    let threads = threads();
-    let limits = limits.within_open_files(threads);
-    let places = Places::new(limits.connections);
-    let builder = Listening::build()
-        .workers(threads)
-        .max_concurrent_connections(
-            limits.connections.div_ceil(threads) + REFUSAL_LIMIT_CONNECTIONS_PER_THREAD,
-        )
-        .shutdown_timeout(shutdown_limit.as_secs().max(1))
-        .disable_signals();
-    let stopping = builder.graceful_shutdown_signal();
-    let service = move || {
-        let app = App::new()
+    let app = move || {
+        App::new()
             .wrap(from_fn(access::guard))
             .wrap(from_fn(access::note_refusals))
             .wrap(from_fn(observe::observe))
             .wrap(TracingLogger::<observe::RequestSpan>::new())
-            .app_data(observe::Route::new("unknown", StatusCode::NOT_FOUND))
-            .configure(&routes);
-        let stopping = stopping.clone();
-        let http = HttpService::build()
-            .client_request_timeout(limits.head)
-            .client_disconnect_timeout(DISCONNECT_LIMIT)
-            .keep_alive(limits.keep_alive)
-            // Idle connections are closed when the server stops.
-            .graceful_shutdown_signal(move || {
-                let stopping = stopping.clone();
-                async move { stopping.notified().await }
-            })
-            .on_connect_ext(|connection: &Connection, data| {
-                data.insert(connection.activity());
-            })
-            .h1(map_config(app, |()| AppConfig::default()));
-        let places = places.clone();
-        fn_service(move |stream: TcpStream| {
-            let places = places.clone();
-            async move {
-                let address = stream.peer_addr().ok();
-                match Connection::admit(stream, &places, limits).await {
-                    Some(connection) => Ok((connection, address)),
-                    // The client has been answered.
-                    None => Err(DispatchError::DisconnectTimeout),
-                }
-            }
-        })
-        .and_then(http)
+            .app_data(observe::RouteTimes::new("unknown", StatusCode::NOT_FOUND))
+            .configure(&routes)
     };
-    Ok(builder.listen("http", listener, service)?.run())
+    listen::serve(listener, limits, shutdown_limit, app)
 }

@@ -8,7 +8,7 @@ use actix_web::http::header::{self, HeaderMap};
 use actix_web::{HttpRequest, web};
 use ipnet::IpNet;
 
-use crate::web::api::state::AppState;
+use crate::web::access::Access;
 
 /// Proxies of one request that are looked at, at the most.
 const HOPS_LIMIT: usize = 16;
@@ -154,9 +154,9 @@ fn node(text: &str) -> Option<IpAddr> {
 
 /// The client of this request; `None`: the connection is closed.
 pub fn client_address(request: &HttpRequest) -> Option<IpAddr> {
-    let state = request.app_data::<web::Data<AppState>>()?;
+    let access = request.app_data::<web::Data<Access>>()?;
     let peer = request.peer_addr()?.ip();
-    Some(state.access.proxies.client(peer, request.headers()))
+    Some(access.proxies.client(peer, request.headers()))
 }
 
 #[cfg(test)]

@@ -9,7 +9,6 @@ use actix_web::{FromRequest, HttpMessage, HttpRequest, web};
 use futures_util::future::{self, Either, LocalBoxFuture};
 
 use crate::domain::{Actor, ApiKey, OpenTo, Scope, Scopes, VoterId, Who};
-use crate::web::api::state::AppState;
 use crate::web::problem::Problem;
 
 use crate::web::access::address::client_address;
@@ -61,10 +60,10 @@ impl Caller {
     /// With `is_forgiven`, a cookie that is not valid is none.
     pub(super) fn read(request: &HttpRequest, is_forgiven: bool) -> Read<Self> {
         let ready = |answer| Either::Left(future::ready(answer));
-        let Some(state) = request.app_data::<web::Data<AppState>>() else {
+        let Some(access) = request.app_data::<web::Data<Access>>() else {
             return ready(Err(Problem::internal()));
         };
-        let (open, address) = (state.access.open, client_address(request));
+        let (open, address) = (access.open, client_address(request));
         let caller = move |credential| Self {
             credential,
             address,
@@ -73,14 +72,14 @@ impl Caller {
         let credential = match authorization(request.headers()) {
             Err(problem) => Err(problem),
             // What a program says counts for more than what a browser adds by itself.
-            Ok(None) => match of_cookie(request, &state.access) {
+            Ok(None) => match of_cookie(request, access) {
                 Err(_) if is_forgiven => Ok(Credential::None),
                 credential => credential,
             },
             Ok(Some(token)) => match ApiKey::hash_of(token) {
                 Some(hash) => {
-                    let Some(found) = state.access.api_keys.remembered(&hash) else {
-                        let keys = state.access.api_keys.clone();
+                    let Some(found) = access.api_keys.remembered(&hash) else {
+                        let keys = access.api_keys.clone();
                         return Either::Right(Box::pin(async move {
                             let found = keys.find(&hash).await?;
                             Ok(caller(of_api_key(found)?))
@@ -88,7 +87,7 @@ impl Caller {
                     };
                     of_api_key(found)
                 }
-                None => of_token(token, &state.access),
+                None => of_token(token, access),
             },
         };
         ready(credential.map(caller))

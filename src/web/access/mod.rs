@@ -9,7 +9,7 @@
 //! - `operator`: the operator's login in Postgres.
 //! - `origins`: pages of other origins.
 //! - `trail`: administrative acts that are refused.
-//! - `voting`: who may vote on what, and which items and polls keys are of.
+//! - `voting`: who may vote on what.
 
 mod address;
 mod api_keys;
@@ -20,13 +20,11 @@ mod open_items;
 mod operator;
 mod origins;
 mod trail;
-pub(in crate::web) mod voting;
+mod voting;
 
 use std::str::FromStr;
 
 use actix_web::http::header::HeaderValue;
-
-use crate::domain::AddressKeys;
 
 pub(in crate::web) use address::client_address;
 pub use address::{Networks, Proxies, ProxyHeader};
@@ -41,11 +39,11 @@ pub use cookies::{VoterCookies, new_visitor};
 pub use jwt::{JwtOptions, JwtSecrets, KeysError, Tokens};
 pub use open_items::{OPEN_LIMIT_AGE, OpenItems};
 pub use operator::OperatorLogin;
-pub(in crate::web) use origins::POLICY_OF_DATA;
 pub use origins::{Origins, guard, hsts};
-pub use trail::{RefusedActs, note_refusals};
+pub use trail::{Act, RefusedActs, note_refusals};
+pub use voting::Voting;
 
-/// What a server knows of who may do what. Cheap to clone.
+/// What a server knows of who may do what. Cheap to clone. Each thread has it as app data.
 #[derive(Clone)]
 pub struct Access {
     pub open: Open,
@@ -57,8 +55,6 @@ pub struct Access {
     pub open_items: OpenItems,
     /// Whose word is taken for who their client is.
     pub proxies: Proxies,
-    /// `None`: nothing is kept of where votes come from.
-    pub address_keys: Option<AddressKeys>,
     /// `None`: voters have no cookies.
     pub cookies: Option<VoterCookies>,
     /// `None`: voters have no tokens.

@@ -14,9 +14,10 @@ use actix_web::http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use actix_web::middleware::Next;
 use actix_web::{Error, HttpMessage, HttpResponse, web};
 
+use crate::web::access::Access;
 use crate::web::access::caller::RenewedCookie;
-use crate::web::api::state::AppState;
 use crate::web::problem::Problem;
+use crate::web::transport::POLICY_OF_DATA;
 
 /// How long a browser may remember the answer to a preflight.
 const PREFLIGHT_LIMIT_SECONDS: &str = "600";
@@ -112,8 +113,6 @@ static NOSNIFF: HeaderValue = HeaderValue::from_static("nosniff");
 static VARY: HeaderValue = HeaderValue::from_static("origin");
 static EXPOSED: HeaderValue = HeaderValue::from_static(EXPOSED_HEADERS);
 static NO_REFERRER: HeaderValue = HeaderValue::from_static("no-referrer");
-/// The Content-Security-Policy of what is no page.
-pub(in crate::web) const POLICY_OF_DATA: &str = "default-src 'none'; frame-ancestors 'none'";
 static NOTHING: HeaderValue = HeaderValue::from_static(POLICY_OF_DATA);
 
 /// The header Strict-Transport-Security of a server whose host browsers are to use over https alone for
@@ -131,10 +130,10 @@ pub async fn guard(
     request: ServiceRequest,
     next: Next<impl MessageBody + 'static>,
 ) -> Result<ServiceResponse<impl MessageBody>, Error> {
-    let state = request.app_data::<web::Data<AppState>>();
-    let from = state.map_or(From::Here, |state| state.access.origins.of(request.headers()));
-    let hsts = state.and_then(|state| state.access.hsts.clone());
-    let varies = state.is_some_and(|state| !state.access.origins.0.is_empty());
+    let access = request.app_data::<web::Data<Access>>();
+    let from = access.map_or(From::Here, |access| access.origins.of(request.headers()));
+    let hsts = access.and_then(|access| access.hsts.clone());
+    let varies = access.is_some_and(|access| !access.origins.0.is_empty());
     let is_preflight = request.method() == Method::OPTIONS
         && request
             .headers()

@@ -1,116 +1,36 @@
-//! Which items and polls the frontend's own keys are of: looked up once and remembered.
+//! Who may vote on what: as a caller's credential says, or as the item or poll is open. It also makes the
+//! items that votes on unknown keys may make.
 
-use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use actix_web::web;
 
-use crate::admission::Attempt;
-use crate::domain::{AddressHash, ItemId, ItemKey, ItemName, NewItem, OpenTo, PollId, Reference, VoterId};
-use crate::ledger::LedgerError;
-use crate::web::access::Caller;
-use crate::web::api::state::AppState;
+use crate::admission::{Admission, Attempt};
+use crate::domain::{
+    AddressHash, AddressKeys, ItemId, ItemName, NewItem, OpenTo, PollId, Reference, VoterId,
+};
+use crate::ledger::{LedgerError, ServerLedger};
+use crate::web::access::{Caller, OpenItems};
 use crate::web::problem::Problem;
+use crate::web::references::References;
 
-/// Keys that one thread remembers, at the most: some 20 MB, if every key is as long as a key may be.
-const KEYS_LIMIT: usize = 50_000;
-/// How long a key is remembered. It is never given to another item; but a dump may be restored
-/// under a running server.
-const KEYS_LIMIT_AGE: Duration = Duration::from_secs(60);
-
-/// What one thread remembers of keys.
-pub(crate) struct KeyCache<Id>(Mutex<Remembered<Id>>);
-
-struct Remembered<Id> {
-    ids: HashMap<ItemKey, Id>,
-    since: Instant,
+/// Who may vote on what, on one thread.
+pub struct Voting {
+    pub references: web::Data<References>,
+    pub open_items: OpenItems,
+    pub admission: Admission,
+    pub ledger: ServerLedger,
+    /// `None`: nothing is kept of where votes come from.
+    pub address_keys: Option<AddressKeys>,
+    /// Whether a vote on an unknown key makes its item.
+    pub creates_items: bool,
 }
 
-impl<Id> Default for KeyCache<Id> {
-    fn default() -> Self {
-        Self(Mutex::new(Remembered {
-            ids: HashMap::new(),
-            since: Instant::now(),
-        }))
-    }
-}
-
-impl<Id: Copy> KeyCache<Id> {
-    fn get(&self, key: &ItemKey) -> Option<Id> {
-        let mut remembered = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if remembered.since.elapsed() >= KEYS_LIMIT_AGE {
-            remembered.ids.clear();
-            remembered.since = Instant::now();
-        }
-        remembered.ids.get(key).copied()
-    }
-
-    fn add(&self, key: ItemKey, id: Id) {
-        let mut remembered = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if remembered.ids.len() >= KEYS_LIMIT {
-            remembered.ids.clear();
-        }
-        remembered.ids.insert(key, id);
-    }
-}
-
-impl AppState {
-    /// The item that this stands for; `None`: no item has this key. Whether an id is of an item is
-    /// not asked.
-    ///
-    /// # Errors
-    /// When Postgres is needed and does not answer.
-    pub async fn find_item(&self, reference: &Reference<ItemId>) -> Result<Option<ItemId>, LedgerError> {
-        let key = match reference {
-            Reference::Id(id) => return Ok(Some(*id)),
-            Reference::Key(key) => key,
-        };
-        if let Some(id) = self.item_keys.get(key) {
-            return Ok(Some(id));
-        }
-        let found = self.ledger.item_with_key(key).await?;
-        if let Some(id) = found {
-            self.item_keys.add(key.clone(), id);
-        }
-        Ok(found)
-    }
-
-    /// The item that this stands for.
-    ///
-    /// # Errors
-    /// When no item has this key, or Postgres is needed and does not answer.
-    pub async fn item(&self, reference: &Reference<ItemId>) -> Result<ItemId, Problem> {
-        let found = self.find_item(reference).await?;
-        found.ok_or_else(|| Problem::unknown_item(reference))
-    }
-
-    /// Takes a place in the throttles for a request of this caller that votes as this voter, if as
-    /// any. Returns the item to vote on: if TALLY_CREATE_ITEMS or the caller's API key allows it, an
-    /// item of an unknown key is made, but not for a vote with a ballot.
-    ///
-    /// # Errors
-    /// When it is not admitted, no item has this key, or Postgres is needed and does not answer.
-    pub async fn item_to_vote_on(
-        &self,
-        reference: &Reference<ItemId>,
-        caller: &Caller,
-        voter: Option<&VoterId>,
-        has_ballot: bool,
-    ) -> Result<ItemId, Problem> {
-        let found = self.find_item(reference).await?;
-        // Before an item is made.
-        self.admit(caller, voter, found).await?;
-        match found {
-            Some(id) => Ok(id),
-            None => self.new_item_to_vote_on(reference, caller, has_ballot).await,
-        }
-    }
-
-    /// Whose vote on this item it is that this caller casts, if the caller may: as
-    /// [`Caller::may_vote`], or as the item is open.
+impl Voting {
+    /// Checks that this caller may cast this vote on an item: as [`Caller::may_vote`], or as the item is
+    /// open. Returns whose vote it is.
     ///
     /// # Errors
     /// When the caller may not cast it, or Postgres is needed and does not answer.
-    pub async fn voter_on(
+    pub async fn authorize_cast(
         &self,
         reference: &Reference<ItemId>,
         caller: &Caller,
@@ -126,12 +46,12 @@ impl AppState {
         Ok(caller.voter(named, has_ballot))
     }
 
-    /// Whether this caller may change and see what this voter holds on this item: as
+    /// Checks that this caller may change and see what this voter holds on an item: as
     /// [`Caller::may_act_for`], or as the item is open.
     ///
     /// # Errors
     /// When the caller may not, or Postgres is needed and does not answer.
-    pub async fn may_act_for_on(
+    pub async fn authorize_on_item(
         &self,
         reference: &Reference<ItemId>,
         caller: &Caller,
@@ -146,8 +66,8 @@ impl AppState {
     /// The same in a poll.
     ///
     /// # Errors
-    /// As [`AppState::may_act_for_on`].
-    pub async fn may_act_for_in(
+    /// As [`Voting::authorize_on_item`].
+    pub async fn authorize_in_poll(
         &self,
         reference: &Reference<PollId>,
         caller: &Caller,
@@ -158,17 +78,17 @@ impl AppState {
             may => return may,
         };
         // Who may not vote does not learn which polls there are.
-        let Ok(poll) = self.poll(reference).await else {
+        let Ok(poll) = self.references.poll(reference).await else {
             return Err(problem);
         };
-        caller.may_act_for(voter, self.access.open_items.of_poll(poll).await?)
+        caller.may_act_for(voter, self.open_items.of_poll(poll).await?)
     }
 
-    /// Whether this caller may see what this voter holds on all of these.
+    /// Checks that this caller may see what this voter holds on all of these.
     ///
     /// # Errors
-    /// As [`AppState::may_act_for_on`].
-    pub async fn may_look_for(
+    /// As [`Voting::authorize_on_item`].
+    pub async fn authorize_on_all(
         &self,
         items: &[ItemId],
         polls: &[PollId],
@@ -179,30 +99,30 @@ impl AppState {
             Err(problem) if caller.may_be_anyone() => problem,
             may => return may,
         };
-        let open = self.access.open_items.of_items(items).await?;
+        let open = self.open_items.of_items(items).await?;
         if !open.iter().all(|to| to.voters) {
             return Err(problem);
         }
         for poll in polls {
-            caller.may_act_for(voter, self.access.open_items.of_poll(*poll).await?)?;
+            caller.may_act_for(voter, self.open_items.of_poll(*poll).await?)?;
         }
         Ok(())
     }
 
     /// To whom an item is open. One that is not there is open to nobody.
     async fn open_to(&self, reference: &Reference<ItemId>) -> Result<OpenTo, LedgerError> {
-        let Some(item) = self.find_item(reference).await? else {
+        let Some(item) = self.references.find_item(reference).await? else {
             return Ok(OpenTo::default());
         };
-        let open = self.access.open_items.of_items(&[item]).await?;
+        let open = self.open_items.of_items(&[item]).await?;
         Ok(open.first().copied().unwrap_or_default())
     }
 
-    /// Takes a place in the throttles for a request of this caller.
+    /// Counts a request of this caller in the throttles.
     ///
     /// # Errors
-    /// When it is not admitted.
-    pub async fn admit(
+    /// When a throttle is full.
+    pub async fn throttle(
         &self,
         caller: &Caller,
         voter: Option<&VoterId>,
@@ -216,23 +136,39 @@ impl AppState {
         Ok(self.admission.admit(attempt).await?)
     }
 
-    /// What is to be kept of the client that votes, if anything.
-    pub fn address_of(&self, caller: &Caller) -> Option<AddressHash> {
-        let keys = self.access.address_keys.as_ref()?;
-        keys.hash(caller.voting_address()?)
+    /// Counts a request of this caller, which votes as this voter, if as any, in the throttles. Returns
+    /// the item to vote on: if TALLY_CREATE_ITEMS or the caller's API key allows it, an item of an
+    /// unknown key is made, but not for a vote with a ballot.
+    ///
+    /// # Errors
+    /// When a throttle is full, no item has this key, or Postgres is needed and does not answer.
+    pub async fn throttle_and_find_item(
+        &self,
+        reference: &Reference<ItemId>,
+        caller: &Caller,
+        voter: Option<&VoterId>,
+        has_ballot: bool,
+    ) -> Result<ItemId, Problem> {
+        let found = self.references.find_item(reference).await?;
+        // Before an item is made.
+        self.throttle(caller, voter, found).await?;
+        match found {
+            Some(id) => Ok(id),
+            None => self.create_item_for_vote(reference, caller, has_ballot).await,
+        }
     }
 
     /// The item of a key that was unknown a moment ago, made if it may be.
     ///
     /// # Errors
-    /// As [`AppState::item_to_vote_on`].
-    pub async fn new_item_to_vote_on(
+    /// As [`Voting::throttle_and_find_item`].
+    pub async fn create_item_for_vote(
         &self,
         reference: &Reference<ItemId>,
         caller: &Caller,
         has_ballot: bool,
     ) -> Result<ItemId, Problem> {
-        if let Some(id) = self.find_item(reference).await? {
+        if let Some(id) = self.references.find_item(reference).await? {
             return Ok(id);
         }
         if has_ballot {
@@ -259,77 +195,18 @@ impl AppState {
         };
         match made {
             Ok(item) => {
-                self.item_keys.add(key.clone(), item.id);
+                self.references.remember_item(key.clone(), item.id);
                 Ok(item.id)
             }
             // Another request has just made it.
-            Err(LedgerError::KeyTaken) => self.item(reference).await,
+            Err(LedgerError::KeyTaken) => self.references.item(reference).await,
             Err(error) => Err(error.into()),
         }
     }
 
-    /// The items that these stand for, in their order, with one look-up for all unknown keys.
-    ///
-    /// # Errors
-    /// When Postgres is needed and does not answer.
-    pub async fn find_items(
-        &self,
-        references: &[Reference<ItemId>],
-    ) -> Result<Vec<Option<ItemId>>, LedgerError> {
-        let unknown: Vec<ItemKey> = references
-            .iter()
-            .filter_map(|reference| match reference {
-                Reference::Key(key) if self.item_keys.get(key).is_none() => Some(key.clone()),
-                _ => None,
-            })
-            .collect();
-        let mut found = HashMap::new();
-        if !unknown.is_empty() {
-            for (key, id) in self.ledger.items_with_keys(&unknown).await? {
-                found.insert(key, id);
-            }
-            for key in unknown {
-                if let Some(id) = found.get(key.as_str()) {
-                    self.item_keys.add(key, *id);
-                }
-            }
-        }
-        let items = references.iter().map(|reference| match reference {
-            Reference::Id(id) => Some(*id),
-            Reference::Key(key) => found
-                .get(key.as_str())
-                .copied()
-                .or_else(|| self.item_keys.get(key)),
-        });
-        Ok(items.collect())
-    }
-
-    /// The poll that this stands for; `None`: no poll has this key. Whether an id is of a poll is not
-    /// asked.
-    ///
-    /// # Errors
-    /// When Postgres is needed and does not answer.
-    pub async fn find_poll(&self, reference: &Reference<PollId>) -> Result<Option<PollId>, LedgerError> {
-        let key = match reference {
-            Reference::Id(id) => return Ok(Some(*id)),
-            Reference::Key(key) => key,
-        };
-        if let Some(id) = self.poll_keys.get(key) {
-            return Ok(Some(id));
-        }
-        let found = self.ledger.poll_with_key(key).await?;
-        if let Some(id) = found {
-            self.poll_keys.add(key.clone(), id);
-        }
-        Ok(found)
-    }
-
-    /// The poll that this stands for.
-    ///
-    /// # Errors
-    /// When no poll has this key, or Postgres is needed and does not answer.
-    pub async fn poll(&self, reference: &Reference<PollId>) -> Result<PollId, Problem> {
-        let found = self.find_poll(reference).await?;
-        found.ok_or_else(|| Problem::unknown_poll(reference))
+    /// What is to be kept of the client that votes, if anything.
+    pub fn address_hash(&self, caller: &Caller) -> Option<AddressHash> {
+        let keys = self.address_keys.as_ref()?;
+        keys.hash(caller.voting_address()?)
     }
 }

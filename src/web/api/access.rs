@@ -80,7 +80,7 @@ fn answer(to: OpenTo) -> HttpResponse {
     )
 )]
 pub async fn of_item(state: web::Data<AppState>, id: PathItemReference) -> Result<HttpResponse, Problem> {
-    let item = state.item(&id.0).await?;
+    let item = state.references.item(&id.0).await?;
     match state.ledger.open_items(&[item]).await?.first() {
         Some((_, to)) => Ok(answer(*to)),
         None => Err(Problem::unknown_item(&id.0)),
@@ -114,7 +114,7 @@ pub async fn set_item(
     body: Json<AccessBody>,
 ) -> Result<HttpResponse, Problem> {
     let to = body.0.into_open()?;
-    let item = state.item(&id.0).await?;
+    let item = state.references.item(&id.0).await?;
     match state.ledger.set_open_item(by.0, item, to).await? {
         OpenItemSet::Set => {}
         OpenItemSet::Unknown => return Err(Problem::unknown_item(&id.0)),
@@ -144,7 +144,7 @@ problems!(SetItemProblems: WRITES, ADDRESSES, BODIES, CALLERS, STORES; BodyTooLa
     )
 )]
 pub async fn of_poll(state: web::Data<AppState>, id: PathPollReference) -> Result<HttpResponse, Problem> {
-    let poll = state.poll(&id.0).await?;
+    let poll = state.references.poll(&id.0).await?;
     match state.ledger.open_poll(poll).await? {
         Some(to) => Ok(answer(to)),
         None => Err(Problem::unknown_poll(&id.0)),
@@ -182,7 +182,7 @@ pub async fn set_poll(
         let detail = "open has anonymous; a poll takes votes of voters only, so it takes voters, or nothing.";
         return Err(Problem::invalid("open", detail));
     }
-    let poll = state.poll(&id.0).await?;
+    let poll = state.references.poll(&id.0).await?;
     if !state.ledger.set_open_poll(by.0, poll, to).await? {
         return Err(Problem::unknown_poll(&id.0));
     }

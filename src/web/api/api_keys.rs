@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 
 use crate::domain::{ApiKey, ApiKeyId, ApiKeyInfo, Moment, NewApiKey, Scope, Scopes, check_api_key_name};
 use crate::web::access::{Admin, Caller};
-use crate::web::api::items::moment;
+use crate::web::api::fields::moment;
 use crate::web::api::state::AppState;
 use crate::web::describe::{problems, values};
 use crate::web::problem::Problem;

@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 use crate::domain::{Actor, Ballot, BallotHash, Moment};
 use crate::ledger::{AddedBallots, BallotsOf};
 use crate::web::access::Admin;
-use crate::web::api::items::moment;
+use crate::web::api::fields::moment;
 use crate::web::api::state::AppState;
 use crate::web::describe::{problems, values};
 use crate::web::problem::Problem;
@@ -88,7 +88,7 @@ pub async fn of_item(
     id: PathItemReference,
     body: Json<BallotsBody>,
 ) -> Result<HttpResponse, Problem> {
-    let of = BallotsOf::Item(state.item(&id.0).await?);
+    let of = BallotsOf::Item(state.references.item(&id.0).await?);
     make(&state, by.0, of, body.0, || Problem::unknown_item(&id.0)).await
 }
 
@@ -125,7 +125,7 @@ pub async fn of_poll(
     id: PathPollReference,
     body: Json<BallotsBody>,
 ) -> Result<HttpResponse, Problem> {
-    let of = BallotsOf::Poll(state.poll(&id.0).await?);
+    let of = BallotsOf::Poll(state.references.poll(&id.0).await?);
     make(&state, by.0, of, body.0, || Problem::unknown_poll(&id.0)).await
 }
 

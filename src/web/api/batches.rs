@@ -15,7 +15,7 @@ use crate::web::api::votes::{Answer, VoteBody, answer, cast_one, digest, key_of}
 use crate::web::describe::{problems, values};
 use crate::web::limits::{BATCH_BODY_LIMIT_BYTES, BATCH_LIMIT_VOTES, UNCREDENTIALED_LIMIT_BALLOTS};
 use crate::web::problem;
-use crate::web::problem::{Kind, Problem};
+use crate::web::problem::{Kind, Problem, VoteProblem};
 use crate::web::request::{BodyItem, Field, Form, Json, KeyHeader, Takes, body};
 
 /// The body of a batch.
@@ -193,7 +193,7 @@ pub async fn cast(
     state: web::Data<AppState>,
     key: KeyHeader,
     body: Json<BatchBody>,
-) -> Result<HttpResponse, Problem> {
+) -> Result<HttpResponse, VoteProblem> {
     let texts: Option<Vec<String>> = key
         .0
         .as_ref()
@@ -202,9 +202,7 @@ pub async fn cast(
     let digest_of_body = texts.map(|texts| digest_of_batch(&texts, &votes));
     // After the digest: with another credential it is the same batch.
     let mut ballots = 0;
-    let open = open_to(&state, &caller, &votes)
-        .await
-        .map_err(Problem::without_vote)?;
+    let open = open_to(&state, &caller, &votes).await?;
     for (entry, to) in votes.iter_mut().zip(open) {
         let Ok(one) = entry else { continue };
         ballots += usize::from(one.ballot.is_some());
@@ -221,16 +219,10 @@ pub async fn cast(
     let may_claim = caller.may_vote_for_some() || votes.iter().any(Result::is_ok);
     let key = match key.0.zip(digest_of_body) {
         // Who may not vote claims no key.
-        Some((key, body)) if may_claim => Some(
-            claim(&state, &caller, key, body)
-                .await
-                .map_err(Problem::without_vote)?,
-        ),
+        Some((key, body)) if may_claim => Some(claim(&state, &caller, key, body).await?),
         _ => None,
     };
-    find_items(&state, &caller, &mut votes)
-        .await
-        .map_err(Problem::without_vote)?;
+    find_items(&state, &caller, &mut votes).await?;
     // The queue takes them; the answers name their voters.
     let names: Vec<Option<(ItemId, Option<VoterId>)>> = votes
         .iter()
@@ -239,7 +231,7 @@ pub async fn cast(
             Some((vote.item_id, vote.voter_id.clone()))
         })
         .collect();
-    let address = state.address_of(&caller);
+    let address = state.voting.address_hash(&caller);
     let casts = votes.into_iter().enumerate().map(async |(at, entry)| {
         let BatchEntry { vote, ballot, .. } = entry?;
         let key = key.as_deref().map(|key| IdempotencyKey {
@@ -296,7 +288,7 @@ async fn open_to(
         .enumerate()
         .filter_map(|(at, entry)| Some((at, entry.as_ref().ok()?.item.clone())));
     let (places, references): (Vec<usize>, Vec<_>) = items.unzip();
-    let found = state.find_items(&references).await?;
+    let found = state.references.find_items(&references).await?;
     let known = places.into_iter().zip(found);
     let (places, items): (Vec<usize>, Vec<ItemId>) = known.filter_map(|(at, item)| Some((at, item?))).unzip();
     let known = state.access.open_items.of_items(&items).await?;
@@ -317,12 +309,15 @@ async fn find_items(
         .iter()
         .filter_map(|entry| Some(entry.as_ref().ok()?.item.clone()))
         .collect();
-    let items = state.find_items(&references).await?;
+    let items = state.references.find_items(&references).await?;
     // All at once, in their order.
     let entries = votes.iter().filter_map(|entry| entry.as_ref().ok());
-    let admitted = entries
-        .zip(&items)
-        .map(async |(entry, item)| state.admit(caller, entry.vote.voter_id.as_ref(), *item).await);
+    let admitted = entries.zip(&items).map(async |(entry, item)| {
+        state
+            .voting
+            .throttle(caller, entry.vote.voter_id.as_ref(), *item)
+            .await
+    });
     let admitted: Vec<Result<(), Problem>> = join_all(admitted).await;
     let mut ready = admitted.into_iter().zip(items);
     for entry in votes {
@@ -332,7 +327,8 @@ async fn find_items(
             // One after the other: an item that the vote before has made is not made again.
             Some((Ok(()), None)) => {
                 state
-                    .new_item_to_vote_on(&known.item, caller, known.ballot.is_some())
+                    .voting
+                    .create_item_for_vote(&known.item, caller, known.ballot.is_some())
                     .await
             }
             Some((Err(problem), _)) => Err(problem),

@@ -4,27 +4,18 @@
 //! remembered with the counts that are in it. While these have not changed in Redis, the client gets
 //! 304, and Postgres is not asked.
 
-use std::collections::HashMap;
-use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
-
 use actix_web::http::StatusCode;
-use actix_web::http::header::{self, EntityTag, IfNoneMatch, Quality};
+use actix_web::http::header::{self, EntityTag, Quality};
 use actix_web::{HttpRequest, HttpResponse};
 use serde::Serialize;
 use utoipa::{IntoParams, IntoResponses};
 
 use crate::counts::ItemCount;
-use crate::domain::{Count, ItemId};
+pub use crate::web::api::known_answers::Format;
+use crate::web::api::known_answers::KnownCount;
 use crate::web::api::state::AppState;
 use crate::web::problem::Problem;
-
-/// How long an answer is remembered. What does not change with votes (a name, whether a poll is open)
-/// may be as old in an answer of 304.
-const KNOWN_LIMIT_AGE: Duration = Duration::from_millis(500);
-/// Counts in the answers that one thread remembers, at the most: a few megabytes.
-const KNOWN_LIMIT_COUNTS: usize = 50_000;
+use crate::web::transport::tags::{asked, matches, tag_of};
 
 /// The content type of CSV, which has a line of names.
 pub const CSV: &str = "text/csv; charset=utf-8";
@@ -47,13 +38,6 @@ pub struct TagHeader {
     headers(("ETag" = String), ("Cache-Control" = String))
 )]
 pub struct NotModified;
-
-/// How an answer is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Format {
-    Json,
-    Csv,
-}
 
 /// How a route writes its answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,9 +81,6 @@ impl Format {
         }
     }
 }
-
-/// A part of an answer that may change with each vote: an item's live count, as far as it has one.
-type KnownCount = (ItemId, Option<Count>);
 
 /// What was read for an answer.
 pub struct Found {
@@ -145,70 +126,6 @@ pub fn json(body: &impl Serialize) -> Result<Vec<u8>, Problem> {
         tracing::error!(%error, "an answer could not be written");
         Problem::internal()
     })
-}
-
-/// The answers that a thread remembers.
-#[derive(Default)]
-pub struct KnownAnswers(Mutex<Known>);
-
-#[derive(Default)]
-struct Known {
-    answers: HashMap<(String, Format), KnownAnswer>,
-    /// In all of them.
-    counts: usize,
-}
-
-struct KnownAnswer {
-    tag: EntityTag,
-    counts: Vec<KnownCount>,
-    since: Instant,
-}
-
-impl KnownAnswers {
-    /// The counts of an answer that one of these tags is of.
-    fn find(&self, key: &(String, Format), tags: &IfNoneMatch) -> Option<(EntityTag, Vec<KnownCount>)> {
-        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let answer = known.answers.get(key)?;
-        let is_it = answer.since.elapsed() < KNOWN_LIMIT_AGE && matches(tags, &answer.tag);
-        is_it.then(|| (answer.tag.clone(), answer.counts.clone()))
-    }
-
-    fn add(&self, key: (String, Format), tag: EntityTag, counts: Vec<KnownCount>) {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.counts + counts.len() + known.answers.len() > KNOWN_LIMIT_COUNTS {
-            // What is asked for often is soon back.
-            *known = Known::default();
-        }
-        known.counts += counts.len();
-        let answer = KnownAnswer {
-            tag,
-            counts,
-            since: Instant::now(),
-        };
-        if let Some(before) = known.answers.insert(key, answer) {
-            known.counts -= before.counts.len();
-        }
-    }
-}
-
-/// Whether the client says that it has the answer with this tag.
-pub fn has(request: &HttpRequest, tag: &EntityTag) -> bool {
-    asked(request).is_some_and(|tags| matches(&tags, tag))
-}
-
-fn matches(tags: &IfNoneMatch, tag: &EntityTag) -> bool {
-    match tags {
-        IfNoneMatch::Any => true,
-        IfNoneMatch::Items(tags) => tags.iter().any(|one| one.weak_eq(tag)),
-    }
-}
-
-/// The tag of a body: the same on every server of this version. A weak one, since an answer of 304 may
-/// leave out how far counts are saved.
-pub fn tag_of(body: &[u8]) -> EntityTag {
-    let mut hasher = DefaultHasher::new();
-    body.hash(&mut hasher);
-    EntityTag::new_weak(format!("{:016x}", hasher.finish()))
 }
 
 /// Answers a read: with 304, if the client has what `make` would find.
@@ -258,12 +175,6 @@ pub async fn answer(
     Ok(response.body(found.body))
 }
 
-/// The tags that the client has; `None`: none that can be read.
-fn asked(request: &HttpRequest) -> Option<IfNoneMatch> {
-    request.headers().get(header::IF_NONE_MATCH)?;
-    <IfNoneMatch as header::Header>::parse(request).ok()
-}
-
 fn not_modified(tag: EntityTag) -> HttpResponse {
     HttpResponse::build(StatusCode::NOT_MODIFIED)
         .insert_header(header::ETag(tag))
@@ -307,19 +218,5 @@ mod tests {
         }
         let none = TestRequest::default().to_http_request();
         assert_eq!(Format::wanted(&none), Format::Json);
-    }
-
-    #[test]
-    fn what_is_remembered_is_bounded() {
-        let known = KnownAnswers::default();
-        let item = ItemId::FIRST;
-        for at in 0..3 * KNOWN_LIMIT_COUNTS {
-            let key = (at.to_string(), Format::Json);
-            known.add(key, tag_of(b"x"), vec![(item, None); 10]);
-        }
-        let known = known.0.lock().expect("not poisoned");
-        let counts: usize = known.answers.values().map(|one| one.counts.len()).sum();
-        assert_eq!(known.counts, counts);
-        assert!(counts + known.answers.len() <= KNOWN_LIMIT_COUNTS, "{counts}");
     }
 }

@@ -7,7 +7,8 @@ use utoipa::ToSchema;
 
 use crate::domain::{Edit, Moment, TimeEdits};
 use crate::web::access::Admin;
-use crate::web::api::items::{ItemBody, item_answer, moment, name};
+use crate::web::api::fields::{moment, name};
+use crate::web::api::items::{ItemBody, item_answer};
 use crate::web::api::polls;
 use crate::web::api::polls::PollBody;
 use crate::web::api::state::AppState;
@@ -253,7 +254,7 @@ pub async fn item(
     body: Json<ItemEditBody>,
 ) -> Result<HttpResponse, Problem> {
     let edit = body.0.into_edit()?;
-    let item = state.item(&id.0).await?;
+    let item = state.references.item(&id.0).await?;
     let edited = state.ledger.edit_item(by.0, item, &edit).await?;
     edited.map_err(|refusal| Problem::not_edited(refusal, times_field(&edit.times), &id.0))?;
     let read = state.counts.one(item).await?;
@@ -290,7 +291,7 @@ pub async fn poll(
     body: Json<PollEditBody>,
 ) -> Result<HttpResponse, Problem> {
     let edit = body.0.into_edit()?;
-    let poll = state.poll(&id.0).await?;
+    let poll = state.references.poll(&id.0).await?;
     let edited = state.ledger.edit_poll(by.0, poll, &edit).await?;
     edited.map_err(|refusal| Problem::not_edited(refusal, times_field(&edit.times), &id.0))?;
     polls::shown(&state, poll).await

@@ -118,14 +118,15 @@ pub async fn list(
     query: Query<HeldQuery>,
 ) -> Result<HttpResponse, Problem> {
     let asked = query.0.into_asked()?;
-    let items = state.find_items(&asked.items).await?;
+    let items = state.references.find_items(&asked.items).await?;
     let items: Vec<ItemId> = items.into_iter().flatten().collect();
     let mut polls: Vec<PollId> = Vec::with_capacity(asked.polls.len());
     for poll in &asked.polls {
-        polls.extend(state.find_poll(poll).await?);
+        polls.extend(state.references.find_poll(poll).await?);
     }
     state
-        .may_look_for(&items, &polls, &caller, &asked.voter_id)
+        .voting
+        .authorize_on_all(&items, &polls, &caller, &asked.voter_id)
         .await?;
     let votes = state.ledger.held_votes(&asked.voter_id, &items, &polls).await?;
     let votes = votes.into_iter().map(|vote| VoteBody {

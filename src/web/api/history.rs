@@ -131,7 +131,7 @@ pub async fn of_item(
 ) -> Result<HttpResponse, Problem> {
     let over = over(query.0)?;
     conditional::answer(&request, &state, Offered::Json, async |_| {
-        let item = state.item(&id.0).await?;
+        let item = state.references.item(&id.0).await?;
         let read = state.counts.one(item).await?;
         let read = read.ok_or_else(|| Problem::unknown_item(&id.0))?;
         let is_hidden = read.item.rules.as_deref().is_some_and(|rules| rules.hides_count);
@@ -179,7 +179,7 @@ pub async fn of_poll(
 ) -> Result<HttpResponse, Problem> {
     let over = over(query.0)?;
     conditional::answer(&request, &state, Offered::Json, async |_| {
-        let id = state.poll(&id.0).await?;
+        let id = state.references.poll(&id.0).await?;
         let (poll, choices) = state
             .ledger
             .polls(&[id])

@@ -6,14 +6,14 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::counts::ItemCount;
-use crate::domain::{Count, Item, ItemId, ItemKey, ItemName, ItemRules, Moment, NewItem, PollId, Reference};
+use crate::domain::{Count, Item, ItemId, ItemRules, Moment, NewItem, PollId, Reference};
 use crate::ledger::LedgerError;
 use crate::watching::Shown;
 use crate::web::access::Admin;
 use crate::web::api::conditional;
 use crate::web::api::conditional::{Found, NotModified, Offered, TagHeader};
 use crate::web::api::csv;
-use crate::web::api::polls::open_and_close;
+use crate::web::api::fields::{key, name, open_and_close};
 use crate::web::api::state::AppState;
 use crate::web::describe::{examples, problems, values};
 use crate::web::problem::Problem;
@@ -159,27 +159,6 @@ impl NewItemBody {
     }
 }
 
-/// The name in this field.
-pub(in crate::web) fn name(field: &'static str, text: String) -> Result<ItemName, Problem> {
-    ItemName::parse(text).map_err(|error| Problem::invalid(field, format!("{field} {error}.")))
-}
-
-/// The key of what is made, if it has one.
-pub(in crate::web) fn key(text: Option<String>) -> Result<Option<ItemKey>, Problem> {
-    text.map(ItemKey::parse)
-        .transpose()
-        .map_err(|error| Problem::invalid("key", format!("{error}.")))
-}
-
-/// The time in this field, if there is one.
-pub(in crate::web) fn moment(field: &'static str, text: Option<String>) -> Result<Option<Moment>, Problem> {
-    let read = |text: String| {
-        let moment = text.parse::<Moment>();
-        moment.map_err(|error| Problem::invalid(field, format!("{field}: {error}.")))
-    };
-    text.map(read).transpose()
-}
-
 /// The columns of a list in CSV.
 pub(in crate::web) const ITEM_COLUMNS: [&str; 8] = [
     "id",
@@ -285,7 +264,7 @@ async fn existing(state: &AppState, new: &NewItem) -> Result<HttpResponse, Probl
     let Some(key) = new.key.clone() else {
         return Err(Problem::internal());
     };
-    let id = state.item(&Reference::Key(key)).await?;
+    let id = state.references.item(&Reference::Key(key)).await?;
     let read = state.counts.one(id).await?;
     let read = read.ok_or_else(|| Problem::unknown_item(id))?;
     let rules = read.item.rules.as_deref().unwrap_or(&ItemRules::DEFAULT);
@@ -321,7 +300,7 @@ pub async fn show(
     id: PathItemReference,
 ) -> Result<HttpResponse, Problem> {
     conditional::answer(&request, &state, Offered::Json, async |_| {
-        let item = state.item(&id.0).await?;
+        let item = state.references.item(&id.0).await?;
         let read = state.counts.one(item).await?;
         let read = read.ok_or_else(|| Problem::unknown_item(&id.0))?;
         let body = conditional::json(&body(&read.item, read.count(), read.is_current))?;

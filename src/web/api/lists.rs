@@ -164,7 +164,7 @@ pub async fn list(
         let (counts, next_after) = match &listed {
             Listed::Page(page) => read(&state, page).await?,
             Listed::Items(references) => {
-                let ids = state.find_items(references).await?;
+                let ids = state.references.find_items(references).await?;
                 let ids: Vec<ItemId> = ids.into_iter().flatten().collect();
                 (state.counts.some(&ids).await?, None)
             }

@@ -13,7 +13,7 @@ use crate::web::access::Admin;
 use crate::web::api::conditional;
 use crate::web::api::conditional::{Format, Found, NotModified, Offered, TagHeader};
 use crate::web::api::csv;
-use crate::web::api::items::{key, moment, name};
+use crate::web::api::fields::{key, name, open_and_close};
 use crate::web::api::state::AppState;
 use crate::web::describe::{examples, problems, values};
 use crate::web::problem::Problem;
@@ -117,22 +117,6 @@ impl NewPollBody {
             shows_results,
         })
     }
-}
-
-/// The times in these fields, in their order.
-pub(in crate::web) fn open_and_close(
-    opens_at: Option<String>,
-    closes_at: Option<String>,
-) -> Result<(Option<Moment>, Option<Moment>), Problem> {
-    let opens_at = moment("opens_at", opens_at)?;
-    let closes_at = moment("closes_at", closes_at)?;
-    if let (Some(opens), Some(closes)) = (opens_at, closes_at)
-        && closes <= opens
-    {
-        let detail = format!("closes_at is {closes}; it takes a time after opens_at, {opens}.");
-        return Err(Problem::invalid("closes_at", detail));
-    }
-    Ok((opens_at, closes_at))
 }
 
 /// A poll, and its results.
@@ -271,7 +255,7 @@ async fn existing(state: &AppState, new: &NewPoll) -> Result<HttpResponse, Probl
     let Some(key) = new.key.clone() else {
         return Err(Problem::internal());
     };
-    let id = state.poll(&Reference::Key(key)).await?;
+    let id = state.references.poll(&Reference::Key(key)).await?;
     let poll = state.ledger.poll(id).await?;
     let poll = poll.ok_or_else(|| Problem::unknown_poll(id))?;
     let choices = state.ledger.choices(id).await?;
@@ -315,7 +299,7 @@ pub async fn show(
     id: PathPollReference,
 ) -> Result<HttpResponse, Problem> {
     conditional::answer(&request, &state, Offered::JsonOrCsv, async |format| {
-        let id = state.poll(&id.0).await?;
+        let id = state.references.poll(&id.0).await?;
         let (poll, read) = read_with_counts(&state, id).await?;
         let body = match format {
             Format::Json => conditional::json(&poll)?,

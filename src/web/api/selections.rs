@@ -10,7 +10,7 @@ use crate::votes::Cast;
 use crate::web::access::Caller;
 use crate::web::api::state::AppState;
 use crate::web::describe::{examples, problems, values};
-use crate::web::problem::Problem;
+use crate::web::problem::{Problem, VoteProblem};
 use crate::web::request::{Field, Form, Json, PathPollReference, PathVoter, Takes};
 
 /// The body of a selection.
@@ -90,14 +90,11 @@ pub async fn select(
     id: PathPollReference,
     voter: PathVoter,
     body: Json<SelectionBody>,
-) -> Result<HttpResponse, Problem> {
-    state
-        .may_act_for_in(&id.0, &caller, &voter.0)
-        .await
-        .map_err(Problem::without_vote)?;
+) -> Result<HttpResponse, VoteProblem> {
+    state.voting.authorize_in_poll(&id.0, &caller, &voter.0).await?;
     let items = body.0.into_items()?;
-    let poll = state.poll(&id.0).await.map_err(Problem::without_vote)?;
-    state.admit(&caller, Some(&voter.0), None).await?;
+    let poll = state.references.poll(&id.0).await?;
+    state.voting.throttle(&caller, Some(&voter.0), None).await?;
     set(&state, &caller, poll, voter.0, items).await
 }
 
@@ -130,13 +127,10 @@ pub async fn take_back(
     state: web::Data<AppState>,
     id: PathPollReference,
     voter: PathVoter,
-) -> Result<HttpResponse, Problem> {
-    state
-        .may_act_for_in(&id.0, &caller, &voter.0)
-        .await
-        .map_err(Problem::without_vote)?;
-    let poll = state.poll(&id.0).await.map_err(Problem::without_vote)?;
-    state.admit(&caller, Some(&voter.0), None).await?;
+) -> Result<HttpResponse, VoteProblem> {
+    state.voting.authorize_in_poll(&id.0, &caller, &voter.0).await?;
+    let poll = state.references.poll(&id.0).await?;
+    state.voting.throttle(&caller, Some(&voter.0), None).await?;
     set(&state, &caller, poll, voter.0, Vec::new()).await
 }
 
@@ -151,18 +145,22 @@ async fn set(
     poll_id: PollId,
     voter_id: VoterId,
     items: Vec<ItemId>,
-) -> Result<HttpResponse, Problem> {
+) -> Result<HttpResponse, VoteProblem> {
     let request = VoteRequest::Select {
         poll_id,
         voter_id: voter_id.clone(),
         items: items.clone(),
     };
-    match state.votes.decide_from(request, state.address_of(caller)).await? {
+    match state
+        .votes
+        .decide_from(request, state.voting.address_hash(caller))
+        .await?
+    {
         Cast::Selected { is_changed } => Ok(selection_answer(poll_id, &voter_id, items, !is_changed)),
-        Cast::UnknownPoll => Err(Problem::unknown_poll(poll_id)),
-        Cast::UnknownItem => Err(Problem::refused(Refusal::NotInPoll)),
-        Cast::Refused(refusal) => Err(Problem::refused(refusal)),
-        _ => Err(Problem::internal()),
+        Cast::UnknownPoll => Err(Problem::unknown_poll(poll_id).into()),
+        Cast::UnknownItem => Err(Problem::refused(Refusal::NotInPoll).into()),
+        Cast::Refused(refusal) => Err(Problem::refused(refusal).into()),
+        _ => Err(Problem::internal().into()),
     }
 }
 
@@ -187,8 +185,8 @@ pub async fn selected(
     id: PathPollReference,
     voter: PathVoter,
 ) -> Result<HttpResponse, Problem> {
-    state.may_act_for_in(&id.0, &caller, &voter.0).await?;
-    let poll = state.poll(&id.0).await?;
+    state.voting.authorize_in_poll(&id.0, &caller, &voter.0).await?;
+    let poll = state.references.poll(&id.0).await?;
     if state.ledger.poll(poll).await?.is_none() {
         return Err(Problem::unknown_poll(poll));
     }

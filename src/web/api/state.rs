@@ -1,19 +1,18 @@
 //! What the handlers of a thread share.
 
+use actix_web::web;
 use metrics_exporter_prometheus::PrometheusHandle;
 
-use crate::admission::Admission;
 use crate::counts::{CountReader, TopLists};
-use crate::domain::{ItemId, PollId};
 use crate::ledger::ServerLedger;
 use crate::live::{LiveCounts, Redis};
 use crate::votes::VoteQueue;
 use crate::watching::Watching;
-use crate::web::access::voting::KeyCache;
-use crate::web::access::{Access, OperatorLogin};
-use crate::web::api::conditional::KnownAnswers;
+use crate::web::access::{Access, OperatorLogin, Voting};
+use crate::web::api::known_answers::KnownAnswers;
 use crate::web::api::stream_places::StreamPlaces;
-use crate::web::api::voidings::running::Voidings;
+use crate::web::api::voidings::runner::VoidingRunner;
+use crate::web::references::References;
 use crate::web::status::Status;
 
 /// What the handlers of a thread share.
@@ -31,16 +30,15 @@ pub(crate) struct AppState {
     /// For `/health/ready`.
     pub redis: Redis,
     pub metrics: PrometheusHandle,
-    pub item_keys: KeyCache<ItemId>,
-    pub poll_keys: KeyCache<PollId>,
+    /// Which items and polls requests name.
+    pub references: web::Data<References>,
+    /// Who may vote on what.
+    pub voting: Voting,
     /// What was answered lately to reads.
     pub known_answers: KnownAnswers,
-    pub access: Access,
+    pub access: web::Data<Access>,
     /// For what the server's own login in Postgres may not do.
     pub operator: OperatorLogin,
-    pub voidings: Voidings,
+    pub voidings: VoidingRunner,
     pub status: Status,
-    pub admission: Admission,
-    /// Whether a vote on an unknown key makes its item.
-    pub creates_items: bool,
 }

@@ -20,7 +20,7 @@ use crate::telemetry::name;
 use crate::watching::{Changed, Event, Stream};
 use crate::web::limits::RECONNECT_MS;
 use crate::web::problem::{Kind, Problem};
-use crate::web::transport::connection::StreamUnderWay;
+use crate::web::transport::activity::StreamUnderWay;
 
 /// The name of an event that tells counts.
 const EVENT: &str = "counts";

@@ -17,7 +17,7 @@ use crate::web::describe::{examples, problems, values};
 use crate::web::limits::{STREAM_LIMIT_ITEMS, STREAM_LIMIT_POLLS, STREAM_LIMIT_QUERY_BYTES};
 use crate::web::problem::Problem;
 use crate::web::request::{Field, Form, PathItemReference, PathPollReference, Query, Takes, reference};
-use crate::web::transport::connection::Activity;
+use crate::web::transport::activity::Activity;
 
 static LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 /// nginx would otherwise keep events until it has some kilobytes of them.
@@ -175,12 +175,12 @@ async fn open(request: &HttpRequest, state: &AppState, wanted: Wanted) -> Result
             watched.push(one);
         }
     };
-    let items = state.find_items(&wanted.items).await?;
+    let items = state.references.find_items(&wanted.items).await?;
     for (item, reference) in items.into_iter().zip(&wanted.items) {
         add(item.ok_or_else(|| Problem::unknown_item(reference))?.into());
     }
     for reference in &wanted.polls {
-        add(state.poll(reference).await?.into());
+        add(state.references.poll(reference).await?.into());
     }
     let seen = request
         .headers()

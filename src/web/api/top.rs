@@ -234,7 +234,7 @@ pub async fn show(
     conditional::answer(&request, &state, Offered::JsonOrCsv, async |format| {
         let poll = match &asked.poll {
             None => None,
-            Some(poll) => Some(state.poll(poll).await?),
+            Some(poll) => Some(state.references.poll(poll).await?),
         };
         let kind = TopKind {
             by: asked.by,

@@ -8,7 +8,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use crate::domain::{Act, ActKind, Moment, TrailFilter};
 use crate::web::access::Admin;
-use crate::web::api::items::moment;
+use crate::web::api::fields::moment;
 use crate::web::api::state::AppState;
 use crate::web::describe::{problems, values};
 use crate::web::problem::Problem;

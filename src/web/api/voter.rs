@@ -107,7 +107,7 @@ pub async fn create(
         (None, Some(own)) => return Ok(answer(HttpResponse::Ok(), own)),
         (None, None) => {
             caller.may_visit()?;
-            state.admit(&caller, None, None).await?;
+            state.voting.throttle(&caller, None, None).await?;
             new_visitor()
         }
         (Some(named), _) => {

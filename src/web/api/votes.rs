@@ -13,7 +13,7 @@ use crate::votes::{Cast, CastError, VoteQueue};
 use crate::web::access::Caller;
 use crate::web::api::state::AppState;
 use crate::web::describe::{examples, problems, values};
-use crate::web::problem::Problem;
+use crate::web::problem::{Problem, VoteProblem};
 use crate::web::request::{Field, Form, Json, KeyHeader, PathItemReference, PathVoter, Takes};
 
 /// The body of a vote.
@@ -211,18 +211,18 @@ pub async fn cast(
     id: PathItemReference,
     key: KeyHeader,
     body: Json<VoteBody>,
-) -> Result<HttpResponse, Problem> {
+) -> Result<HttpResponse, VoteProblem> {
     let ballot = body.0.ballot();
     // What is wrong with it is said before an item is made for it.
     let mut vote = body.0.into_vote(ItemId::FIRST)?;
     vote.voter_id = state
-        .voter_on(&id.0, &caller, vote.voter_id, ballot.is_some())
-        .await
-        .map_err(Problem::without_vote)?;
+        .voting
+        .authorize_cast(&id.0, &caller, vote.voter_id, ballot.is_some())
+        .await?;
     let item_id = state
-        .item_to_vote_on(&id.0, &caller, vote.voter_id.as_ref(), ballot.is_some())
-        .await
-        .map_err(Problem::without_vote)?;
+        .voting
+        .throttle_and_find_item(&id.0, &caller, vote.voter_id.as_ref(), ballot.is_some())
+        .await?;
     let vote = NewVote { item_id, ..vote };
     let key = key.0.map(|key| IdempotencyKey {
         key: key_of(&caller, b"vote", &[&item_id.get().to_be_bytes(), key.as_bytes()]),
@@ -230,12 +230,9 @@ pub async fn cast(
     });
     // The batch takes the vote; the answer names its voter.
     let voter_id = vote.voter_id.clone();
-    let address = state.address_of(&caller);
-    vote_answer(
-        item_id,
-        voter_id.as_ref(),
-        cast_one(&state.votes, vote, ballot, key, address).await?,
-    )
+    let address = state.voting.address_hash(&caller);
+    let cast = cast_one(&state.votes, vote, ballot, key, address).await?;
+    Ok(vote_answer(item_id, voter_id.as_ref(), cast)?)
 }
 
 problems!(
@@ -315,16 +312,13 @@ pub async fn change(
     id: PathItemReference,
     voter: PathVoter,
     body: Json<ChangeBody>,
-) -> Result<HttpResponse, Problem> {
-    state
-        .may_act_for_on(&id.0, &caller, &voter.0)
-        .await
-        .map_err(Problem::without_vote)?;
+) -> Result<HttpResponse, VoteProblem> {
+    state.voting.authorize_on_item(&id.0, &caller, &voter.0).await?;
     let value = body.0.into_value()?;
     let item = state
-        .item_to_vote_on(&id.0, &caller, Some(&voter.0), false)
-        .await
-        .map_err(Problem::without_vote)?;
+        .voting
+        .throttle_and_find_item(&id.0, &caller, Some(&voter.0), false)
+        .await?;
     set(&state, &caller, item, voter.0, Some(value)).await
 }
 
@@ -359,13 +353,10 @@ pub async fn take_back(
     state: web::Data<AppState>,
     id: PathItemReference,
     voter: PathVoter,
-) -> Result<HttpResponse, Problem> {
-    state
-        .may_act_for_on(&id.0, &caller, &voter.0)
-        .await
-        .map_err(Problem::without_vote)?;
-    let item = state.item(&id.0).await.map_err(Problem::without_vote)?;
-    state.admit(&caller, Some(&voter.0), Some(item)).await?;
+) -> Result<HttpResponse, VoteProblem> {
+    state.voting.authorize_on_item(&id.0, &caller, &voter.0).await?;
+    let item = state.references.item(&id.0).await?;
+    state.voting.throttle(&caller, Some(&voter.0), Some(item)).await?;
     set(&state, &caller, item, voter.0, None).await
 }
 
@@ -380,14 +371,17 @@ async fn set(
     item_id: ItemId,
     voter_id: VoterId,
     value: Option<Value>,
-) -> Result<HttpResponse, Problem> {
+) -> Result<HttpResponse, VoteProblem> {
     let request = VoteRequest::Set {
         item_id,
         voter_id: voter_id.clone(),
         value,
     };
-    let cast = state.votes.decide_from(request, state.address_of(caller)).await?;
-    vote_answer(item_id, Some(&voter_id), cast)
+    let cast = state
+        .votes
+        .decide_from(request, state.voting.address_hash(caller))
+        .await?;
+    Ok(vote_answer(item_id, Some(&voter_id), cast)?)
 }
 
 /// Shows what a voter holds on an item.
@@ -411,8 +405,8 @@ pub async fn held(
     id: PathItemReference,
     voter: PathVoter,
 ) -> Result<HttpResponse, Problem> {
-    state.may_act_for_on(&id.0, &caller, &voter.0).await?;
-    let item = state.item(&id.0).await?;
+    state.voting.authorize_on_item(&id.0, &caller, &voter.0).await?;
+    let item = state.references.item(&id.0).await?;
     let vote = state.ledger.last_vote(item, &voter.0).await?;
     let Some(vote) = vote.filter(|vote| vote.value != 0) else {
         return Err(match state.counts.one(item).await? {

@@ -17,14 +17,14 @@ const VOTER_TOKEN: &str = "voterToken";
 const VOTER_COOKIE_SCHEME: &str = "voterCookie";
 /// A credential that a program sends.
 #[derive(Clone, Copy)]
-pub(super) enum Credential {
+pub(in crate::web) enum Credential {
     ApiKey,
     VoterToken,
 }
 
 impl Credential {
     /// The variable that holds it, in samples.
-    pub(super) fn variable(self) -> &'static str {
+    pub(in crate::web) fn variable(self) -> &'static str {
         match self {
             Self::ApiKey => "TALLY_API_KEY",
             Self::VoterToken => "VOTER_TOKEN",
@@ -164,7 +164,7 @@ fn requirements(operation: &Operation) -> Vec<serde_json::Value> {
 }
 
 /// The credential that a program sends with an operation: the one that stands first.
-pub(super) fn first_credential(operation: &Operation) -> Option<Credential> {
+pub(in crate::web) fn first_credential(operation: &Operation) -> Option<Credential> {
     let requirements = requirements(operation);
     let first = requirements.first()?;
     let has = |name: &str| scopes_of(first, name).is_some();
@@ -176,7 +176,7 @@ pub(super) fn first_credential(operation: &Operation) -> Option<Credential> {
 }
 
 /// Whether a voter's cookie may come with an operation.
-pub(super) fn takes_cookie(operation: &Operation) -> bool {
+pub(in crate::web) fn takes_cookie(operation: &Operation) -> bool {
     requirements(operation)
         .iter()
         .any(|one| scopes_of(one, VOTER_COOKIE_SCHEME).is_some())

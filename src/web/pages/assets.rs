@@ -11,14 +11,13 @@ use actix_web::{HttpRequest, HttpResponse};
 use sha2::{Digest as _, Sha256};
 
 use crate::web::problem::Problem;
+use crate::web::transport::POLICY_OF_DATA;
 use crate::web::transport::kept::{Fresh, Kept};
 
 /// Where all of them are.
 const FOLDER: &str = "/assets/";
 /// Of a hash in a name, in hexadecimal: 40 bits, against one other version at a time.
 const HASH_LENGTH: usize = 10;
-/// A style sheet, a script or a picture loads nothing.
-const POLICY: &str = "default-src 'none'; frame-ancestors 'none'";
 
 const CSS: &str = "text/css; charset=utf-8";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
@@ -33,10 +32,7 @@ const FILES: [(&str, &str, &[&[u8]]); 9] = [
     (
         "docs.css",
         CSS,
-        &[
-            include_bytes!("tokens.css"),
-            include_bytes!("../openapi/viewer.css"),
-        ],
+        &[include_bytes!("tokens.css"), include_bytes!("docs/page.css")],
     ),
     (
         "ops.css",
@@ -85,7 +81,7 @@ static ASSETS: LazyLock<Vec<Asset>> = LazyLock::new(|| {
         assets.push(Asset {
             name,
             hashed_name: format!("{stem}-{}.{kind}", &hash[..HASH_LENGTH]),
-            kept: Kept::new(content_type, POLICY, Bytes::from(body)),
+            kept: Kept::new(content_type, POLICY_OF_DATA, Bytes::from(body)),
         });
     }
     assets

@@ -2,6 +2,9 @@
 
 use std::fmt::{self, Display, Write as _};
 
+/// The content type of a page.
+pub(in crate::web) const HTML: &str = "text/html; charset=utf-8";
+
 /// Text in HTML.
 pub(in crate::web) struct Escaped<'a>(pub(in crate::web) &'a str);
 

@@ -2,11 +2,13 @@
 //!
 //! - `kinds`: the table of problem types.
 //! - `causes`: which problem an error of other modules is.
+//! - `votes`: problems of requests that vote.
 //! - `document`: docs/problems.md, which says what each means.
 
 mod causes;
 mod document;
 mod kinds;
+mod votes;
 
 use actix_web::http::StatusCode;
 use std::time::Duration;
@@ -22,6 +24,7 @@ use crate::domain::{Scope, Throttle, ThrottledBy};
 use crate::web::limits::{RETRY_AFTER_SECONDS, UNCREDENTIALED_LIMIT_BALLOTS};
 pub(in crate::web) use crate::web::problem::document::{DOCUMENT, example, meaning, sections};
 pub use crate::web::problem::kinds::Kind;
+pub use crate::web::problem::votes::VoteProblem;
 
 static RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
 static RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
@@ -294,7 +297,7 @@ impl Problem {
     }
 
     /// The same, of a request whose votes were not sent to be stored: so it can say that none is.
-    pub fn without_vote(self) -> Self {
+    pub(in crate::web) fn without_vote(self) -> Self {
         match self.kind {
             Kind::Unavailable => Self {
                 kind: Kind::VoteNotStored,

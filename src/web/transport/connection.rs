@@ -4,33 +4,26 @@
 //! module lies beneath actix-http and limits the rest: the head of every further request, a
 //! client that does not read its answer, and the number of connections.
 
-use std::cell::Cell;
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep_until, timeout};
 
 use crate::telemetry::name;
-use crate::web::access::POLICY_OF_DATA;
-use crate::web::limits::{
-    ANSWER_LIMIT, DISCONNECT_LIMIT, HEAD_LIMIT, KEEP_ALIVE_LIMIT, REFUSAL_LIMIT_CONNECTIONS_PER_THREAD,
-    RETRY_AFTER_SECONDS, STREAM_UNREAD_LIMIT_BYTES, STREAMS_LIMIT, STREAMS_LIMIT_BY_ADDRESS,
-    STREAMS_LIMIT_QUARTERS,
-};
+use crate::web::limits::{DISCONNECT_LIMIT, RETRY_AFTER_SECONDS, STREAM_UNREAD_LIMIT_BYTES};
 use crate::web::problem::Problem;
+use crate::web::transport::POLICY_OF_DATA;
+use crate::web::transport::activity::Activity;
+use crate::web::transport::client_limits::ClientLimits;
 
 /// How much is read of a request that is refused for lack of a free connection.
 pub(crate) const REFUSAL_LIMIT_BYTES: usize = 64 * 1024;
-/// Open files that are not connections of clients: logs, the stores, the runtime's own.
-const FILES_RESERVED: u64 = 128;
-
 /// The answer for lack of a free connection. actix-web has no part in it: no request has
 /// been read.
 static NO_FREE_CONNECTION: LazyLock<String> = LazyLock::new(|| {
@@ -50,67 +43,6 @@ static NO_FREE_CONNECTION: LazyLock<String> = LazyLock::new(|| {
 /// The answer to a further request whose head does not arrive. It has no body, like
 /// actix-http's answer to a first request.
 const TOO_SLOW: &str = "HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
-
-/// What clients may take of the server. `web::limits` explains each.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ClientLimits {
-    pub head: Duration,
-    pub keep_alive: Duration,
-    pub answer: Duration,
-    /// Connections that are served at once.
-    pub connections: usize,
-    /// Live streams at once.
-    pub streams: usize,
-    /// Those of one client address.
-    pub streams_by_address: usize,
-}
-
-impl ClientLimits {
-    /// The limits of `web::limits`, and this many connections.
-    pub fn with_connections(connections: usize) -> Self {
-        Self {
-            head: HEAD_LIMIT,
-            keep_alive: KEEP_ALIVE_LIMIT,
-            answer: ANSWER_LIMIT,
-            connections,
-            streams: STREAMS_LIMIT,
-            streams_by_address: STREAMS_LIMIT_BY_ADDRESS,
-        }
-    }
-
-    /// How many live streams there may be: never so many that nobody could vote.
-    pub fn streams_beside_votes(&self) -> usize {
-        let share = (self.connections / 4).saturating_mul(STREAMS_LIMIT_QUARTERS);
-        self.streams.min(share.max(1))
-    }
-
-    /// Raises the process' limit on open files as far as the system lets it, then lowers the
-    /// number of connections to what that allows. A server without a free file could not
-    /// even tell a client that there is no free connection.
-    pub fn within_open_files(mut self, threads: usize) -> Self {
-        use nix::sys::resource::{Resource, getrlimit, setrlimit};
-        let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else {
-            return self;
-        };
-        let refusals = REFUSAL_LIMIT_CONNECTIONS_PER_THREAD.saturating_mul(threads);
-        let reserved = FILES_RESERVED.saturating_add(refusals as u64);
-        let wanted = (self.connections as u64).saturating_add(reserved);
-        let mut files = soft;
-        if soft < wanted && setrlimit(Resource::RLIMIT_NOFILE, wanted.min(hard), hard).is_ok() {
-            files = wanted.min(hard);
-        }
-        let free = usize::try_from(files.saturating_sub(reserved)).unwrap_or(usize::MAX);
-        if free < self.connections {
-            self.connections = free.max(1);
-            tracing::warn!(
-                connections = self.connections,
-                files,
-                "fewer connections than TALLY_CONNECTIONS_LIMIT: the system allows too few open files (ulimit -n)"
-            );
-        }
-        self
-    }
-}
 
 /// How many connections are served now, and how many may be.
 #[derive(Clone, Debug)]
@@ -147,95 +79,6 @@ impl Drop for Place {
     fn drop(&mut self) {
         metrics::gauge!(name::CONNECTIONS).decrement(1);
         self.taken.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-/// What a connection waits for.
-#[derive(Clone, Copy, Debug)]
-enum Waiting {
-    /// For a request to begin, since this time.
-    Idle(Instant),
-    /// For the rest of a request's head, since this time.
-    Head(Instant),
-}
-
-/// What a connection is doing. Requests note here when they begin and end: to the
-/// connection alone, a request that is being answered looks like one still being sent.
-#[derive(Debug)]
-pub struct Activity {
-    requests: Cell<usize>,
-    waiting: Cell<Waiting>,
-    /// Whether the answer is a stream, which ends only with the connection.
-    is_stream: Cell<bool>,
-    /// Whether the client has not read all that was written.
-    is_unread: Cell<bool>,
-}
-
-/// A request that is being answered, until it is dropped.
-pub struct UnderWay(Rc<Activity>);
-
-/// A stream that is being sent, until it is dropped.
-pub struct StreamUnderWay(UnderWay);
-
-impl StreamUnderWay {
-    /// Whether the client has not read all that was sent to it. The connection polls the stream
-    /// again when it has.
-    pub fn is_unread(&self) -> bool {
-        self.0.0.is_unread.get()
-    }
-}
-
-impl Activity {
-    fn new() -> Self {
-        Self {
-            requests: Cell::new(0),
-            waiting: Cell::new(Waiting::Idle(Instant::now())),
-            is_stream: Cell::new(false),
-            is_unread: Cell::new(false),
-        }
-    }
-
-    /// Notes that the answer is a stream.
-    pub fn begin_stream(self: &Rc<Self>) -> StreamUnderWay {
-        self.is_stream.set(true);
-        StreamUnderWay(self.begin())
-    }
-
-    /// Notes that a request's head has arrived.
-    pub fn begin(self: &Rc<Self>) -> UnderWay {
-        self.requests.set(self.requests.get() + 1);
-        UnderWay(Rc::clone(self))
-    }
-
-    /// Notes that something was read.
-    fn heard(&self) {
-        if self.requests.get() == 0
-            && let Waiting::Idle(_) = self.waiting.get()
-        {
-            self.waiting.set(Waiting::Head(Instant::now()));
-        }
-    }
-
-    /// Until when the client must send what the connection waits for. `None` while a request
-    /// is answered: bodies and stores have limits of their own.
-    fn deadline(&self, limits: &ClientLimits) -> Option<Instant> {
-        if self.requests.get() > 0 {
-            return None;
-        }
-        Some(match self.waiting.get() {
-            Waiting::Idle(since) => since + limits.keep_alive,
-            Waiting::Head(since) => since + limits.head,
-        })
-    }
-}
-
-impl Drop for UnderWay {
-    fn drop(&mut self) {
-        let left = self.0.requests.get() - 1;
-        self.0.requests.set(left);
-        if left == 0 {
-            self.0.waiting.set(Waiting::Idle(Instant::now()));
-        }
     }
 }
 
@@ -304,8 +147,7 @@ impl Connection {
 
     /// Tells the client why, if that can be done at once.
     fn give_up(&mut self) {
-        let is_head = matches!(self.activity.waiting.get(), Waiting::Head(_));
-        if is_head && self.unread_since.is_none() {
+        if self.activity.is_in_head() && self.unread_since.is_none() {
             let _ = self.stream.try_write(TOO_SLOW.as_bytes());
         }
         self.is_given_up = true;
@@ -319,13 +161,13 @@ impl Connection {
         if is_all {
             self.unread_since = None;
             self.unread_alarm = None;
-            if self.activity.is_unread.replace(false) && self.activity.is_stream.get() {
+            if self.activity.note_unread(false) && self.activity.is_stream() {
                 // It has held back what is new.
                 context.waker().wake_by_ref();
             }
             return Ok(());
         }
-        self.activity.is_unread.set(true);
+        self.activity.note_unread(true);
         let since = *self.unread_since.get_or_insert_with(Instant::now);
         let deadline = since + self.limits.answer;
         let alarm = self
@@ -345,7 +187,7 @@ impl Connection {
     /// Sets the socket for a stream: the system holds little that is unread, and notices a client
     /// that is gone without a word, who does not confirm the next heartbeat.
     fn set_for_stream(&mut self) {
-        if !self.activity.is_stream.get() || std::mem::replace(&mut self.is_set_for_stream, true) {
+        if !self.activity.is_stream() || std::mem::replace(&mut self.is_set_for_stream, true) {
             return;
         }
         let socket = socket2::SockRef::from(&self.stream);
@@ -382,7 +224,7 @@ impl AsyncRead for Connection {
         if let Poll::Ready(read) = Pin::new(&mut self.stream).poll_read(context, buffer) {
             if buffer.filled().len() > before {
                 self.activity.heard();
-            } else if read.is_ok() && self.activity.is_stream.get() {
+            } else if read.is_ok() && self.activity.is_stream() {
                 // A tab that is closed. Otherwise its stream would go on until a write fails, after
                 // two heartbeats: to the protocol, a client that closes may still read.
                 // actix takes a reset that comes with the last bytes for such a client, too.

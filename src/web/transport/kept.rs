@@ -7,8 +7,7 @@ use actix_web::http::header::{self, EntityTag, HeaderValue};
 use actix_web::web::Bytes;
 use actix_web::{HttpRequest, HttpResponse, HttpResponseBuilder};
 
-use crate::web::api::conditional;
-use crate::web::transport::gzip;
+use crate::web::transport::{gzip, tags};
 
 /// For as long as anything is kept: a year, the longest that RFC 9111 (then RFC 2616) thinks of.
 const FOR_EVER: &str = "public, max-age=31536000, immutable";
@@ -83,7 +82,7 @@ impl Kept {
         body: impl Into<Bytes>,
     ) -> Self {
         let body = body.into();
-        let tag = conditional::tag_of(&body);
+        let tag = tags::tag_of(&body);
         Self {
             head: Head {
                 content_type,
@@ -97,7 +96,7 @@ impl Kept {
 
     /// The answer: 304 if the client has it.
     pub(in crate::web) fn answer(&self, request: &HttpRequest, fresh: Fresh) -> HttpResponse {
-        let response = match conditional::has(request, &self.head.tag) {
+        let response = match tags::has(request, &self.head.tag) {
             true => HttpResponse::NotModified(),
             false => HttpResponse::Ok(),
         };

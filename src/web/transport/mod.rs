@@ -1,11 +1,22 @@
 //! What lies below the operations: connections, compression, and what every request has.
 //!
+//! - `listen`: the address, and the threads that serve.
 //! - `connection`: connections that limit slow and greedy clients.
+//! - `activity`: what a connection is doing.
+//! - `client_limits`: what clients may take of the server, as it is set.
 //! - `observe`: the id, log line and time of every request.
-//! - `kept`: answers that never change, with their tags.
+//! - `kept`: answers that never change.
+//! - `tags`: whether a client has an answer already.
 //! - `gzip`: compressed answers.
 
+pub(in crate::web) mod activity;
+pub(in crate::web) mod client_limits;
 pub(in crate::web) mod connection;
 pub(in crate::web) mod gzip;
 pub(in crate::web) mod kept;
+pub(in crate::web) mod listen;
 pub(in crate::web) mod observe;
+pub(in crate::web) mod tags;
+
+/// The Content-Security-Policy of what is no page.
+pub(in crate::web) const POLICY_OF_DATA: &str = "default-src 'none'; frame-ancestors 'none'";

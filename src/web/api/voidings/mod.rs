@@ -1,7 +1,12 @@
 //! `/v1/voidings`: taking votes back that should not have been cast, and undoing that.
+//!
+//! - `new`: a new voiding, or its dry run.
+//! - `runner`: runs one voiding at a time, beside the votes.
+//!
+//! `crate::votes` has the voiding of the votes itself, which `tally void` runs too.
 
 pub mod new;
-pub(in crate::web) mod running;
+pub(in crate::web) mod runner;
 
 use actix_web::http::header;
 use actix_web::{HttpResponse, web};

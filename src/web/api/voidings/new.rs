@@ -12,7 +12,7 @@ use crate::domain::{ItemId, REASON_LIMIT_CHARACTERS, Reference, VoteFilter, Vote
 use crate::ledger::OperatorLedger;
 use crate::votes::Direction;
 use crate::web::access::Admin;
-use crate::web::api::items::moment;
+use crate::web::api::fields::moment;
 use crate::web::api::state::AppState;
 use crate::web::api::voidings::{COMMAND, VoidingBody, accepted, example, find};
 use crate::web::describe::{problems, values};

@@ -15,7 +15,6 @@ use tokio::time::timeout;
 
 use crate::domain::{ItemName, Reference};
 use crate::ledger::LedgerError;
-use crate::web::api::conditional;
 use crate::web::api::conditional::TagHeader;
 use crate::web::api::lists;
 use crate::web::api::lists::{ListPage, PAGE_DEFAULT_ITEMS};
@@ -25,14 +24,14 @@ use crate::web::api::state::AppState;
 use crate::web::api::{items, polls};
 use crate::web::describe::pages::{NothingThere, Page, WithoutCounts};
 use crate::web::describe::problems;
-use crate::web::pages::HTML;
 use crate::web::pages::assets;
-use crate::web::pages::html::{Escaped, fill};
+use crate::web::pages::html::{Escaped, HTML, fill};
 use crate::web::pages::voting::markup::{ItemRow, PollCard, Section, Single, Summary};
 use crate::web::problem::Problem;
 use crate::web::request::reference;
 use crate::web::transport::gzip;
 use crate::web::transport::kept::{Fresh, Head};
+use crate::web::transport::tags;
 
 /// How long a page waits for the counts in it. Without them it says so, and its script asks for it again.
 const READ_LIMIT: Duration = Duration::from_secs(1);
@@ -110,10 +109,10 @@ fn page(request: &HttpRequest, state: &AppState, shown: &Shown<'_>) -> HttpRespo
     let head = Head {
         content_type: HTML,
         policy: CONTENT_SECURITY_POLICY,
-        tag: conditional::tag_of(body.as_bytes()),
+        tag: tags::tag_of(body.as_bytes()),
     };
     let mut response = match shown.has {
-        Has::All if conditional::has(request, &head.tag) => HttpResponse::NotModified(),
+        Has::All if tags::has(request, &head.tag) => HttpResponse::NotModified(),
         Has::All => HttpResponse::Ok(),
         Has::Nothing => HttpResponse::NotFound(),
         Has::Unknown => HttpResponse::ServiceUnavailable(),
@@ -282,7 +281,7 @@ async fn found(state: &AppState, asked: &Asked) -> Result<String, LedgerError> {
 )]
 pub async fn item(request: HttpRequest, state: web::Data<AppState>) -> HttpResponse {
     let found = async {
-        let id = state.item(&reference_in(&request)?).await?;
+        let id = state.references.item(&reference_in(&request)?).await?;
         let read = state.counts.one(id).await?;
         read.ok_or_else(|| Problem::unknown_item(id))
     };
@@ -328,7 +327,7 @@ problems!(ItemPageProblems);
 )]
 pub async fn poll(request: HttpRequest, state: web::Data<AppState>) -> HttpResponse {
     let found = async {
-        let id = state.poll(&reference_in(&request)?).await?;
+        let id = state.references.poll(&reference_in(&request)?).await?;
         let read = state.counts.poll(id).await?;
         read.ok_or_else(|| Problem::unknown_poll(id))
     };

@@ -5,14 +5,12 @@ mod page;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use reqwest::StatusCode;
+use reqwest::{Method, StatusCode};
 use serde_json::Value;
-use tally::web::ProblemKind;
+use tally::web::{ProblemKind, routes};
 
 use crate::helpers::answers::{DESCRIPTION, NOT_DESCRIBED, of_answer, of_request, wrong};
 use crate::helpers::tally::Tally;
-
-const ROUTES: &str = include_str!("../../../../src/web/routes.rs");
 
 /// An operation of the description.
 struct Operation {
@@ -41,37 +39,36 @@ fn operations() -> Vec<Operation> {
     paths.iter().flat_map(of_path).collect()
 }
 
-/// Each path of the route table, with its methods.
-fn routes() -> BTreeMap<String, Vec<String>> {
-    // The first is the macro itself.
-    let routes = ROUTES.split("resource!(").skip(1).map(|route| {
-        let mut texts = route.split('"').skip(1).step_by(2);
-        let path = texts.next().expect("a path").to_owned();
-        let methods = texts.next().expect("methods").split(", ").map(str::to_owned);
-        (path, methods.collect())
-    });
-    routes.collect()
-}
-
 #[test]
 fn the_description_has_each_route_of_the_table_and_no_other() {
-    let routes = routes();
-    assert!(routes.len() > 20, "{routes:?}");
-    let listed: BTreeSet<String> = routes
+    assert!(routes().len() > 20);
+    let listed: BTreeSet<String> = routes()
         .iter()
-        .filter(|(path, _)| !NOT_DESCRIBED.contains(&path.as_str()))
-        .flat_map(|(path, methods)| methods.iter().map(move |method| format!("{method} {path}")))
-        .filter(|name| !name.starts_with("HEAD "))
+        .filter(|route| !NOT_DESCRIBED.contains(&route.path()))
+        .map(|route| format!("{} {}", route.method(), route.path()))
         .collect();
     let described: BTreeSet<String> = operations().iter().map(Operation::name).collect();
     assert_eq!(described, listed);
-    for (path, methods) in &routes {
-        let has = |method: &str| methods.iter().any(|one| one == method);
-        assert_eq!(
-            has("GET"),
-            has("HEAD"),
-            "{path}: the description says that HEAD is taken where GET is"
-        );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_path_says_which_methods_it_takes_and_takes_head_where_it_takes_get() {
+    let tally = Tally::start().await;
+    let mut methods: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for route in routes() {
+        let of_path = methods.entry(route.path()).or_default();
+        of_path.insert(route.method());
+        if route.method() == "GET" {
+            of_path.insert("HEAD");
+        }
+    }
+    for (path, methods) in methods {
+        let url = format!("{}{}", tally.base, path.replace(['{', '}'], ""));
+        let answer = tally.http.request(Method::TRACE, url).send().await;
+        let answer = answer.expect("an answer");
+        assert_eq!(answer.status(), StatusCode::METHOD_NOT_ALLOWED, "{path}");
+        let allow = answer.headers()["allow"].to_str().expect("text");
+        assert_eq!(allow.split(", ").collect::<BTreeSet<_>>(), methods, "{path}");
     }
 }
 

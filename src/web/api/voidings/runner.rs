@@ -1,4 +1,4 @@
-//! Voidings that a server works off: one at a time, beside the votes, whether or not the client waits.
+//! Runs the voidings of a server: one at a time, beside the votes, whether or not the client waits.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -14,9 +14,9 @@ use crate::votes;
 use crate::votes::{Direction, VoidingError};
 use crate::web::problem::{Kind, Problem};
 
-/// The voiding that a server works off. Cheap to clone: its threads share it.
+/// Runs voidings. Cheap to clone: a server's threads share it.
 #[derive(Clone)]
-pub struct Voidings(Arc<Inner>);
+pub struct VoidingRunner(Arc<Inner>);
 
 struct Inner {
     redis: Redis,
@@ -39,11 +39,11 @@ enum Taken {
 
 /// The one place. It is free again when this is dropped.
 pub struct VoidingPlace {
-    voidings: Voidings,
+    runner: VoidingRunner,
     _busy: watch::Receiver<()>,
 }
 
-impl Voidings {
+impl VoidingRunner {
     /// It must be called within a Tokio runtime, on which voidings are worked off.
     pub fn new(redis: Redis) -> Self {
         Self(Arc::new(Inner {
@@ -80,7 +80,7 @@ impl Voidings {
             Taken::No => {
                 *taken = Taken::ByNew;
                 return Ok(VoidingPlace {
-                    voidings: self.clone(),
+                    runner: self.clone(),
                     _busy: self.0.idle.subscribe(),
                 });
             }
@@ -105,10 +105,10 @@ impl Voidings {
 impl VoidingPlace {
     /// Works this voiding off, in the background.
     pub fn start(self, ledger: OperatorLedger, id: VoidingId, direction: Direction) {
-        *self.voidings.lock() = Taken::By(id, direction);
-        let runtime = self.voidings.0.runtime.clone();
+        *self.runner.lock() = Taken::By(id, direction);
+        let runtime = self.runner.0.runtime.clone();
         runtime.spawn(async move {
-            let inner = Arc::clone(&self.voidings.0);
+            let inner = Arc::clone(&self.runner.0);
             let mut stopping = inner.stop.subscribe();
             // A sender that is gone means stop as well.
             let stop = async { drop(stopping.wait_for(|stop| *stop).await) };
@@ -129,6 +129,6 @@ impl VoidingPlace {
 
 impl Drop for VoidingPlace {
     fn drop(&mut self) {
-        *self.voidings.lock() = Taken::No;
+        *self.runner.lock() = Taken::No;
     }
 }

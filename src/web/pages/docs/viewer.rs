@@ -8,8 +8,8 @@ use utoipa::openapi::path::{Operation, Parameter};
 use utoipa::openapi::{OpenApi, RefOr, Required, Response};
 
 use crate::web::describe::problems::CONTENT_TYPE as PROBLEM;
-use crate::web::openapi::samples::Call;
-use crate::web::openapi::schemas::{Words, write_schemas};
+use crate::web::pages::docs::samples::Call;
+use crate::web::pages::docs::schemas::{Words, write_schemas};
 use crate::web::pages::html::{Escaped, Paragraphs, Prose, without_links};
 use crate::web::problem::{Kind, meaning};
 

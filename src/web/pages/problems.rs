@@ -5,6 +5,7 @@ use actix_web::{HttpRequest, HttpResponse};
 
 use crate::web::describe::{problems, values};
 use crate::web::problem::{DOCUMENT, Problem, sections};
+use crate::web::transport::POLICY_OF_DATA;
 
 const CONTENT_TYPE: &str = "text/markdown; charset=utf-8";
 
@@ -30,10 +31,7 @@ pub async fn list() -> HttpResponse {
 fn file(text: &'static str) -> HttpResponse {
     HttpResponse::Ok()
         .insert_header((header::CONTENT_TYPE, CONTENT_TYPE))
-        .insert_header((
-            header::CONTENT_SECURITY_POLICY,
-            "default-src 'none'; frame-ancestors 'none'",
-        ))
+        .insert_header((header::CONTENT_SECURITY_POLICY, POLICY_OF_DATA))
         .insert_header((header::CACHE_CONTROL, "no-cache"))
         .body(text)
 }

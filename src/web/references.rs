@@ -1,0 +1,169 @@
+//! Which items and polls requests name, by id or by the frontend's own key. Keys are looked up once and
+//! remembered.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::domain::{ItemId, ItemKey, PollId, Reference};
+use crate::ledger::{LedgerError, ServerLedger};
+use crate::web::problem::Problem;
+
+/// Keys that one thread remembers, at the most: some 20 MB, if every key is as long as a key may be.
+const KEYS_LIMIT: usize = 50_000;
+/// How long a key is remembered. It is never given to another item; but a dump may be restored
+/// under a running server.
+const KEYS_LIMIT_AGE: Duration = Duration::from_secs(60);
+
+/// What one thread remembers of keys.
+struct KeyCache<Id>(Mutex<Remembered<Id>>);
+
+struct Remembered<Id> {
+    ids: HashMap<ItemKey, Id>,
+    since: Instant,
+}
+
+impl<Id> Default for KeyCache<Id> {
+    fn default() -> Self {
+        Self(Mutex::new(Remembered {
+            ids: HashMap::new(),
+            since: Instant::now(),
+        }))
+    }
+}
+
+impl<Id: Copy> KeyCache<Id> {
+    fn get(&self, key: &ItemKey) -> Option<Id> {
+        let mut remembered = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if remembered.since.elapsed() >= KEYS_LIMIT_AGE {
+            remembered.ids.clear();
+            remembered.since = Instant::now();
+        }
+        remembered.ids.get(key).copied()
+    }
+
+    fn add(&self, key: ItemKey, id: Id) {
+        let mut remembered = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if remembered.ids.len() >= KEYS_LIMIT {
+            remembered.ids.clear();
+        }
+        remembered.ids.insert(key, id);
+    }
+}
+
+/// What references mean: what one thread knows of keys, and the ledger, which knows the others.
+pub struct References {
+    ledger: ServerLedger,
+    item_keys: KeyCache<ItemId>,
+    poll_keys: KeyCache<PollId>,
+}
+
+impl References {
+    /// Remembers nothing yet.
+    pub fn new(ledger: ServerLedger) -> Self {
+        Self {
+            ledger,
+            item_keys: KeyCache::default(),
+            poll_keys: KeyCache::default(),
+        }
+    }
+
+    /// The item that this stands for; `None`: no item has this key. Whether an id is of an item is
+    /// not asked.
+    ///
+    /// # Errors
+    /// When Postgres is needed and does not answer.
+    pub async fn find_item(&self, reference: &Reference<ItemId>) -> Result<Option<ItemId>, LedgerError> {
+        let key = match reference {
+            Reference::Id(id) => return Ok(Some(*id)),
+            Reference::Key(key) => key,
+        };
+        if let Some(id) = self.item_keys.get(key) {
+            return Ok(Some(id));
+        }
+        let found = self.ledger.item_with_key(key).await?;
+        if let Some(id) = found {
+            self.item_keys.add(key.clone(), id);
+        }
+        Ok(found)
+    }
+
+    /// The item that this stands for.
+    ///
+    /// # Errors
+    /// When no item has this key, or Postgres is needed and does not answer.
+    pub async fn item(&self, reference: &Reference<ItemId>) -> Result<ItemId, Problem> {
+        let found = self.find_item(reference).await?;
+        found.ok_or_else(|| Problem::unknown_item(reference))
+    }
+
+    /// Remembers the key of an item that was just made.
+    pub fn remember_item(&self, key: ItemKey, id: ItemId) {
+        self.item_keys.add(key, id);
+    }
+
+    /// The items that these stand for, in their order, with one look-up for all unknown keys.
+    ///
+    /// # Errors
+    /// When Postgres is needed and does not answer.
+    pub async fn find_items(
+        &self,
+        references: &[Reference<ItemId>],
+    ) -> Result<Vec<Option<ItemId>>, LedgerError> {
+        let unknown: Vec<ItemKey> = references
+            .iter()
+            .filter_map(|reference| match reference {
+                Reference::Key(key) if self.item_keys.get(key).is_none() => Some(key.clone()),
+                _ => None,
+            })
+            .collect();
+        let mut found = HashMap::new();
+        if !unknown.is_empty() {
+            for (key, id) in self.ledger.items_with_keys(&unknown).await? {
+                found.insert(key, id);
+            }
+            for key in unknown {
+                if let Some(id) = found.get(key.as_str()) {
+                    self.item_keys.add(key, *id);
+                }
+            }
+        }
+        let items = references.iter().map(|reference| match reference {
+            Reference::Id(id) => Some(*id),
+            Reference::Key(key) => found
+                .get(key.as_str())
+                .copied()
+                .or_else(|| self.item_keys.get(key)),
+        });
+        Ok(items.collect())
+    }
+
+    /// The poll that this stands for; `None`: no poll has this key. Whether an id is of a poll is not
+    /// asked.
+    ///
+    /// # Errors
+    /// When Postgres is needed and does not answer.
+    pub async fn find_poll(&self, reference: &Reference<PollId>) -> Result<Option<PollId>, LedgerError> {
+        let key = match reference {
+            Reference::Id(id) => return Ok(Some(*id)),
+            Reference::Key(key) => key,
+        };
+        if let Some(id) = self.poll_keys.get(key) {
+            return Ok(Some(id));
+        }
+        let found = self.ledger.poll_with_key(key).await?;
+        if let Some(id) = found {
+            self.poll_keys.add(key.clone(), id);
+        }
+        Ok(found)
+    }
+
+    /// The poll that this stands for.
+    ///
+    /// # Errors
+    /// When no poll has this key, or Postgres is needed and does not answer.
+    pub async fn poll(&self, reference: &Reference<PollId>) -> Result<PollId, Problem> {
+        let found = self.find_poll(reference).await?;
+        found.ok_or_else(|| Problem::unknown_poll(reference))
+    }
+}

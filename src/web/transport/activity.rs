@@ -1,0 +1,113 @@
+//! What a connection is doing, as its requests note it.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use tokio::time::Instant;
+
+use crate::web::transport::client_limits::ClientLimits;
+
+/// What a connection waits for.
+#[derive(Clone, Copy, Debug)]
+enum Waiting {
+    /// For a request to begin, since this time.
+    Idle(Instant),
+    /// For the rest of a request's head, since this time.
+    Head(Instant),
+}
+
+/// What a connection is doing. Requests note here when they begin and end: to the
+/// connection alone, a request that is being answered looks like one still being sent.
+#[derive(Debug)]
+pub struct Activity {
+    requests: Cell<usize>,
+    waiting: Cell<Waiting>,
+    /// Whether the answer is a stream, which ends only with the connection.
+    is_stream: Cell<bool>,
+    /// Whether the client has not read all that was written.
+    is_unread: Cell<bool>,
+}
+
+/// A request that is being answered, until it is dropped.
+pub struct UnderWay(Rc<Activity>);
+
+/// A stream that is being sent, until it is dropped.
+pub struct StreamUnderWay(UnderWay);
+
+impl StreamUnderWay {
+    /// Whether the client has not read all that was sent to it. The connection polls the stream
+    /// again when it has.
+    pub fn is_unread(&self) -> bool {
+        self.0.0.is_unread.get()
+    }
+}
+
+impl Activity {
+    pub(super) fn new() -> Self {
+        Self {
+            requests: Cell::new(0),
+            waiting: Cell::new(Waiting::Idle(Instant::now())),
+            is_stream: Cell::new(false),
+            is_unread: Cell::new(false),
+        }
+    }
+
+    /// Notes that the answer is a stream.
+    pub fn begin_stream(self: &Rc<Self>) -> StreamUnderWay {
+        self.is_stream.set(true);
+        StreamUnderWay(self.begin())
+    }
+
+    /// Notes that a request's head has arrived.
+    pub fn begin(self: &Rc<Self>) -> UnderWay {
+        self.requests.set(self.requests.get() + 1);
+        UnderWay(Rc::clone(self))
+    }
+
+    /// Notes that something was read.
+    pub(super) fn heard(&self) {
+        if self.requests.get() == 0
+            && let Waiting::Idle(_) = self.waiting.get()
+        {
+            self.waiting.set(Waiting::Head(Instant::now()));
+        }
+    }
+
+    /// Whether the connection waits for the rest of a request's head.
+    pub(super) fn is_in_head(&self) -> bool {
+        matches!(self.waiting.get(), Waiting::Head(_))
+    }
+
+    /// Whether the answer is a stream.
+    pub(super) fn is_stream(&self) -> bool {
+        self.is_stream.get()
+    }
+
+    /// Notes whether the client has left something unread that was written. Returns what was noted
+    /// before.
+    pub(super) fn note_unread(&self, is_unread: bool) -> bool {
+        self.is_unread.replace(is_unread)
+    }
+
+    /// Until when the client must send what the connection waits for. `None` while a request
+    /// is answered: bodies and stores have limits of their own.
+    pub(super) fn deadline(&self, limits: &ClientLimits) -> Option<Instant> {
+        if self.requests.get() > 0 {
+            return None;
+        }
+        Some(match self.waiting.get() {
+            Waiting::Idle(since) => since + limits.keep_alive,
+            Waiting::Head(since) => since + limits.head,
+        })
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        let left = self.0.requests.get() - 1;
+        self.0.requests.set(left);
+        if left == 0 {
+            self.0.waiting.set(Waiting::Idle(Instant::now()));
+        }
+    }
+}
