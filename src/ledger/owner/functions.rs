@@ -12,7 +12,8 @@ macro_rules! functions {
 }
 
 /// In the order in which they are applied. It matters only to a function whose body is no text
-/// (`return …`): Postgres looks up what it calls when it is created.
+/// (`return …`): Postgres looks up what it calls when it is created. Functions that only servers of
+/// the last release call stand at the end, under `Former` (migrations/README.md).
 const FUNCTIONS: [(&str, &str); 23] = functions![
     "search_text",
     "search_query",
