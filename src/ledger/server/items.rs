@@ -282,7 +282,7 @@ pub struct ItemReader {
     connection: DedicatedConnection,
     /// What was read over this connection of items, and does not change with their votes.
     facts: ItemCache<ItemFacts>,
-    /// [`ServerLedger::edit_item`] counts them here.
+    /// [`ServerLedger::edit`] counts them here.
     edits: Arc<AtomicU64>,
     edits_seen: u64,
 }

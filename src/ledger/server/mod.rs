@@ -22,14 +22,14 @@ mod voided;
 mod writer;
 
 pub use api_keys::FoundApiKey;
-pub use ballots::{AddedBallots, BallotsOf};
+pub use ballots::AddedBallots;
 pub use decisions::{Decided, Decision, VoteRow};
 pub(crate) use full_items::FULLNESS_LIMIT;
 pub use full_items::Fullness;
 pub use held_votes::HeldVote;
 pub(crate) use items::NAMES_LIMIT_ITEMS;
 pub use items::{ItemFacts, ItemReader, Listing};
-pub use open_items::OpenItemSet;
+pub use open_items::SetOpen;
 pub use plain_votes::Inserted;
 pub use progress::BatchUnderWay;
 pub use receipts::Receipt;
