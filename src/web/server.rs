@@ -18,6 +18,7 @@ use tokio::time::{sleep, timeout};
 use tracing_actix_web::TracingLogger;
 
 use crate::admission::{Admission, SharedAdmission};
+use crate::cache::Cache;
 use crate::counts::{CountReader, TopLists};
 use crate::domain::{AddressKeys, Owner, Throttles};
 use crate::ledger::{OperatorLedger, ServerLedger};
@@ -26,12 +27,10 @@ use crate::telemetry::Upkeep;
 use crate::votes::{ProgressNotes, SeedBackoff, VoteQueue};
 use crate::watching::{Reads, Watching};
 use crate::web::access;
-use crate::web::access::voting::KeyCache;
 use crate::web::access::{
     Access, ApiKeys, JwtOptions, Open, OpenItems, OperatorLogin, Origins, Proxies, RefusedActs, Tokens,
     VoterCookies,
 };
-use crate::web::api::conditional::KnownAnswers;
 use crate::web::api::state::AppState;
 use crate::web::api::stream_places::StreamPlaces;
 use crate::web::api::voidings::running::Voidings;
@@ -212,9 +211,9 @@ impl Server {
                 live_counts,
                 redis: self.redis.clone(),
                 metrics: self.metrics.clone(),
-                item_keys: KeyCache::default(),
-                poll_keys: KeyCache::default(),
-                known_answers: KnownAnswers::default(),
+                item_keys: Cache::default(),
+                poll_keys: Cache::default(),
+                known_answers: Cache::default(),
                 access: access.clone(),
                 operator: operator.clone(),
                 voidings: shared_voidings.clone(),

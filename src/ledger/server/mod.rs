@@ -8,7 +8,6 @@ mod edits;
 mod full_items;
 mod held_votes;
 mod history;
-mod item_cache;
 mod items;
 mod keys;
 mod open_items;

@@ -1,10 +1,10 @@
 //! Which items and polls the frontend's own keys are of: looked up once and remembered.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::admission::Attempt;
+use crate::cache::Remembers;
 use crate::domain::{AddressHash, ItemId, ItemKey, ItemName, NewItem, OpenTo, PollId, Reference, VoterId};
 use crate::ledger::LedgerError;
 use crate::web::access::Caller;
@@ -17,40 +17,24 @@ const KEYS_LIMIT: usize = 50_000;
 /// under a running server.
 const KEYS_LIMIT_AGE: Duration = Duration::from_secs(60);
 
-/// What one thread remembers of keys.
-pub(crate) struct KeyCache<Id>(Mutex<Remembered<Id>>);
+/// The items of keys.
+pub(crate) struct ItemKeys;
 
-struct Remembered<Id> {
-    ids: HashMap<ItemKey, Id>,
-    since: Instant,
+impl Remembers for ItemKeys {
+    type Key = ItemKey;
+    type Value = ItemId;
+    const LIMIT: usize = KEYS_LIMIT;
+    const LIMIT_AGE: Option<Duration> = Some(KEYS_LIMIT_AGE);
 }
 
-impl<Id> Default for KeyCache<Id> {
-    fn default() -> Self {
-        Self(Mutex::new(Remembered {
-            ids: HashMap::new(),
-            since: Instant::now(),
-        }))
-    }
-}
+/// The polls of keys.
+pub(crate) struct PollKeys;
 
-impl<Id: Copy> KeyCache<Id> {
-    fn get(&self, key: &ItemKey) -> Option<Id> {
-        let mut remembered = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if remembered.since.elapsed() >= KEYS_LIMIT_AGE {
-            remembered.ids.clear();
-            remembered.since = Instant::now();
-        }
-        remembered.ids.get(key).copied()
-    }
-
-    fn add(&self, key: ItemKey, id: Id) {
-        let mut remembered = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if remembered.ids.len() >= KEYS_LIMIT {
-            remembered.ids.clear();
-        }
-        remembered.ids.insert(key, id);
-    }
+impl Remembers for PollKeys {
+    type Key = ItemKey;
+    type Value = PollId;
+    const LIMIT: usize = KEYS_LIMIT;
+    const LIMIT_AGE: Option<Duration> = Some(KEYS_LIMIT_AGE);
 }
 
 impl AppState {
@@ -67,9 +51,10 @@ impl AppState {
         if let Some(id) = self.item_keys.get(key) {
             return Ok(Some(id));
         }
+        let asked = self.item_keys.asking();
         let found = self.ledger.item_with_key(key).await?;
         if let Some(id) = found {
-            self.item_keys.add(key.clone(), id);
+            self.item_keys.add(key.clone(), id, asked);
         }
         Ok(found)
     }
@@ -252,6 +237,7 @@ impl AppState {
         };
         // Where all who vote may make items, making one is a part of voting; otherwise the caller's key
         // allows it as an administrative act.
+        let asked = self.item_keys.asking();
         let made = if self.creates_items {
             self.ledger.create_item(&new).await
         } else {
@@ -259,7 +245,7 @@ impl AppState {
         };
         match made {
             Ok(item) => {
-                self.item_keys.add(key.clone(), item.id);
+                self.item_keys.add(key.clone(), item.id, asked);
                 Ok(item.id)
             }
             // Another request has just made it.
@@ -285,12 +271,13 @@ impl AppState {
             .collect();
         let mut found = HashMap::new();
         if !unknown.is_empty() {
+            let asked = self.item_keys.asking();
             for (key, id) in self.ledger.items_with_keys(&unknown).await? {
                 found.insert(key, id);
             }
             for key in unknown {
                 if let Some(id) = found.get(key.as_str()) {
-                    self.item_keys.add(key, *id);
+                    self.item_keys.add(key, *id, asked);
                 }
             }
         }
@@ -317,9 +304,10 @@ impl AppState {
         if let Some(id) = self.poll_keys.get(key) {
             return Ok(Some(id));
         }
+        let asked = self.poll_keys.asking();
         let found = self.ledger.poll_with_key(key).await?;
         if let Some(id) = found {
-            self.poll_keys.add(key.clone(), id);
+            self.poll_keys.add(key.clone(), id, asked);
         }
         Ok(found)
     }

@@ -4,10 +4,8 @@
 //! remembered with the counts that are in it. While these have not changed in Redis, the client gets
 //! 304, and Postgres is not asked.
 
-use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use actix_web::http::StatusCode;
 use actix_web::http::header::{self, EntityTag, IfNoneMatch, Quality};
@@ -15,6 +13,7 @@ use actix_web::{HttpRequest, HttpResponse};
 use serde::Serialize;
 use utoipa::{IntoParams, IntoResponses};
 
+use crate::cache::{Cache, Remembers};
 use crate::counts::ItemCount;
 use crate::domain::{Count, ItemId};
 use crate::web::api::state::AppState;
@@ -147,48 +146,34 @@ pub fn json(body: &impl Serialize) -> Result<Vec<u8>, Problem> {
     })
 }
 
-/// The answers that a thread remembers.
-#[derive(Default)]
-pub struct KnownAnswers(Mutex<Known>);
-
-#[derive(Default)]
-struct Known {
-    answers: HashMap<(String, Format), KnownAnswer>,
-    /// In all of them.
-    counts: usize,
-}
-
-struct KnownAnswer {
+/// What a thread remembers of an answer, by its path, query and format.
+pub struct KnownAnswer {
     tag: EntityTag,
     counts: Vec<KnownCount>,
-    since: Instant,
 }
 
-impl KnownAnswers {
-    /// The counts of an answer that one of these tags is of.
-    fn find(&self, key: &(String, Format), tags: &IfNoneMatch) -> Option<(EntityTag, Vec<KnownCount>)> {
-        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let answer = known.answers.get(key)?;
-        let is_it = answer.since.elapsed() < KNOWN_LIMIT_AGE && matches(tags, &answer.tag);
-        is_it.then(|| (answer.tag.clone(), answer.counts.clone()))
-    }
+/// It weighs as many counts as are in it, and one for itself.
+impl Remembers for KnownAnswer {
+    type Key = (String, Format);
+    type Value = Self;
+    const LIMIT: usize = KNOWN_LIMIT_COUNTS;
+    const LIMIT_AGE: Option<Duration> = Some(KNOWN_LIMIT_AGE);
 
-    fn add(&self, key: (String, Format), tag: EntityTag, counts: Vec<KnownCount>) {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.counts + counts.len() + known.answers.len() > KNOWN_LIMIT_COUNTS {
-            // What is asked for often is soon back.
-            *known = Known::default();
-        }
-        known.counts += counts.len();
-        let answer = KnownAnswer {
-            tag,
-            counts,
-            since: Instant::now(),
-        };
-        if let Some(before) = known.answers.insert(key, answer) {
-            known.counts -= before.counts.len();
-        }
+    fn weight(answer: &Self) -> u64 {
+        answer.counts.len() as u64 + 1
     }
+}
+
+/// The counts of an answer that one of these tags is of.
+fn known(
+    answers: &Cache<KnownAnswer>,
+    key: &(String, Format),
+    tags: &IfNoneMatch,
+) -> Option<(EntityTag, Vec<KnownCount>)> {
+    let known = answers.look(key, |answer, _| {
+        matches(tags, &answer.tag).then(|| (answer.tag.clone(), answer.counts.clone()))
+    });
+    known.flatten()
 }
 
 /// Whether the client says that it has the answer with this tag.
@@ -231,7 +216,7 @@ pub async fn answer(
         (path.map(ToString::to_string).unwrap_or_default(), format)
     };
     if let Some(tags) = &tags
-        && let Some((tag, counts)) = state.known_answers.find(&key(), tags)
+        && let Some((tag, counts)) = known(&state.known_answers, &key(), tags)
         && state.counts.are_still(&counts).await
     {
         return Ok(not_modified(tag));
@@ -240,7 +225,12 @@ pub async fn answer(
     let tag = tag_of(&found.body);
     if let Some(tags) = tags {
         if let Some(counts) = found.counts {
-            state.known_answers.add(key(), tag.clone(), counts);
+            let answer = KnownAnswer {
+                tag: tag.clone(),
+                counts,
+            };
+            let answers = &state.known_answers;
+            answers.add(key(), answer, answers.asking());
         }
         if matches(&tags, &tag) {
             return Ok(not_modified(tag));
@@ -310,16 +300,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_is_bounded() {
-        let known = KnownAnswers::default();
-        let item = ItemId::FIRST;
-        for at in 0..3 * KNOWN_LIMIT_COUNTS {
-            let key = (at.to_string(), Format::Json);
-            known.add(key, tag_of(b"x"), vec![(item, None); 10]);
-        }
-        let known = known.0.lock().expect("not poisoned");
-        let counts: usize = known.answers.values().map(|one| one.counts.len()).sum();
-        assert_eq!(known.counts, counts);
-        assert!(counts + known.answers.len() <= KNOWN_LIMIT_COUNTS, "{counts}");
+    fn an_answer_takes_a_place_for_each_of_its_counts_and_one_for_itself() {
+        let answer = |counts| KnownAnswer {
+            tag: tag_of(b"x"),
+            counts: vec![(ItemId::FIRST, None); counts],
+        };
+        assert_eq!(KnownAnswer::weight(&answer(0)), 1);
+        assert_eq!(KnownAnswer::weight(&answer(10)), 11);
     }
 }

@@ -3,15 +3,15 @@
 use metrics_exporter_prometheus::PrometheusHandle;
 
 use crate::admission::Admission;
+use crate::cache::Cache;
 use crate::counts::{CountReader, TopLists};
-use crate::domain::{ItemId, PollId};
 use crate::ledger::ServerLedger;
 use crate::live::{LiveCounts, Redis};
 use crate::votes::VoteQueue;
 use crate::watching::Watching;
-use crate::web::access::voting::KeyCache;
+use crate::web::access::voting::{ItemKeys, PollKeys};
 use crate::web::access::{Access, OperatorLogin};
-use crate::web::api::conditional::KnownAnswers;
+use crate::web::api::conditional::KnownAnswer;
 use crate::web::api::stream_places::StreamPlaces;
 use crate::web::api::voidings::running::Voidings;
 use crate::web::status::Status;
@@ -31,10 +31,10 @@ pub(crate) struct AppState {
     /// For `/health/ready`.
     pub redis: Redis,
     pub metrics: PrometheusHandle,
-    pub item_keys: KeyCache<ItemId>,
-    pub poll_keys: KeyCache<PollId>,
+    pub item_keys: Cache<ItemKeys>,
+    pub poll_keys: Cache<PollKeys>,
     /// What was answered lately to reads.
-    pub known_answers: KnownAnswers,
+    pub known_answers: Cache<KnownAnswer>,
     pub access: Access,
     /// For what the server's own login in Postgres may not do.
     pub operator: OperatorLogin,
