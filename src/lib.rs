@@ -56,6 +56,9 @@ pub mod live;
 /// TLS to the stores: why a store is refused.
 pub mod tls;
 
+/// Caches: what is remembered, and what ends each entry.
+pub mod cache;
+
 /// Pure rules and types: items, votes, snapshots, revisions. No I/O.
 pub mod domain;
 

@@ -1,11 +1,11 @@
 //! Top lists, remembered: however many ask, one statement at a time is at work on them.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::cache::{Cache, Remembers};
 use crate::domain::{TopKind, TopList};
 use crate::ledger::{LedgerError, ServerLedger};
 
@@ -23,15 +23,24 @@ const TOP_LIMIT_LISTS: usize = 1000;
 #[derive(Clone)]
 pub struct TopLists {
     ledger: ServerLedger,
-    shown: Arc<Mutex<HashMap<TopKind, Shown>>>,
+    shown: Arc<Cache<Shown>>,
     /// Held while a list is read.
     reading: Arc<tokio::sync::Mutex<()>>,
 }
 
+/// A list, and until when it is shown without being read again. An older one is still shown while
+/// another is read.
 #[derive(Clone)]
 struct Shown {
     list: Arc<TopList>,
     until: Instant,
+}
+
+impl Remembers for Shown {
+    type Key = TopKind;
+    type Value = Self;
+    const LIMIT: usize = TOP_LIMIT_LISTS;
+    const LIMIT_AGE: Option<Duration> = None;
 }
 
 impl TopLists {
@@ -50,7 +59,7 @@ impl TopLists {
     /// When Postgres is needed and does not answer in time.
     pub async fn get(&self, kind: TopKind) -> Result<Option<Arc<TopList>>, LedgerError> {
         let asked = Instant::now();
-        let before = self.find(kind);
+        let before = self.shown.get(&kind);
         if let Some(shown) = before.as_ref().filter(|shown| asked < shown.until) {
             return Ok(Some(Arc::clone(&shown.list)));
         }
@@ -61,9 +70,10 @@ impl TopLists {
             (Err(_), None) => self.reading.lock().await,
         };
         // Read while this one waited?
-        if let Some(shown) = self.find(kind).filter(|shown| asked < shown.until) {
+        if let Some(shown) = self.shown.get(&kind).filter(|shown| asked < shown.until) {
             return Ok(Some(shown.list));
         }
+        let asked = self.shown.asking();
         let started = Instant::now();
         let Some(list) = self.ledger.top_list(kind, TOP_LIMIT_ITEMS as i64).await? else {
             return Ok(None);
@@ -72,48 +82,7 @@ impl TopLists {
             list: Arc::new(list),
             until: Instant::now() + (started.elapsed() * TOP_AGE_TIMES).max(TOP_LEAST_AGE),
         };
-        let mut all = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
-        keep(&mut all, kind, shown.clone());
+        self.shown.add(kind, shown.clone(), asked);
         Ok(Some(shown.list))
-    }
-
-    fn find(&self, kind: TopKind) -> Option<Shown> {
-        let all = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
-        all.get(&kind).cloned()
-    }
-}
-
-/// Keeps a list, and forgets all others if there are too many.
-fn keep(all: &mut HashMap<TopKind, Shown>, kind: TopKind, shown: Shown) {
-    if all.len() >= TOP_LIMIT_LISTS {
-        all.clear();
-    }
-    all.insert(kind, shown);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::domain::{PollId, TopBy, TopOver};
-
-    #[test]
-    fn no_more_lists_are_remembered_than_the_limit_allows() {
-        let mut all = HashMap::new();
-        for poll in 1..=2 * TOP_LIMIT_LISTS as i64 + 1 {
-            let kind = TopKind {
-                by: TopBy::default(),
-                over: TopOver::All,
-                poll: PollId::new(poll),
-            };
-            let list = TopList {
-                items: Vec::new(),
-                since: None,
-                as_of: None,
-            };
-            let until = Instant::now();
-            let list = Arc::new(list);
-            keep(&mut all, kind, Shown { list, until });
-            assert!(all.len() <= TOP_LIMIT_LISTS && all.contains_key(&kind));
-        }
     }
 }

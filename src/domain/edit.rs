@@ -21,8 +21,8 @@ pub struct Edit {
 /// Why an edit is refused. Nothing of it is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EditRefusal {
-    UnknownItem,
-    UnknownPoll,
+    /// There is no such item or poll.
+    Unknown,
     /// It has closed, so its counts are final.
     Closed,
     /// It would close before it opens.

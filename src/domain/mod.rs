@@ -22,6 +22,7 @@ mod throttle;
 mod top;
 mod voiding;
 mod vote;
+mod voted_on;
 
 pub use access::{
     API_KEY_NAME_LIMIT_CHARACTERS, API_KEY_PREFIX, ApiKey, ApiKeyHash, ApiKeyId, ApiKeyInfo,
@@ -51,3 +52,4 @@ pub use voiding::{REASON_LIMIT_CHARACTERS, Voiding, VoidingId, VoteFilter};
 pub use vote::{
     InvalidValue, InvalidVoterId, NewVote, StoredVote, Value, VoteId, VoteOutcome, VoteRequest, VoterId,
 };
+pub use voted_on::VotedOn;

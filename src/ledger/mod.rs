@@ -30,9 +30,9 @@ pub use error::LedgerError;
 pub use operator::{OperatorLedger, VotesToVoid};
 pub use owner::{OwnerLedger, Role, Roles, create_database, create_logins};
 pub use server::{
-    AddedBallots, BallotsOf, BatchUnderWay, Decided, Decision, FoundApiKey, Fullness, HeldVote, InsertError,
-    Inserted, ItemFacts, ItemReader, JobStatus, Listing, Migrations, OpenItemSet, Receipt, ServerLedger,
-    VoidedChunk, VoteRow, VoteWriter, WORKER_ALIVE_LIMIT, WorkerStatus,
+    AddedBallots, BatchUnderWay, Decided, Decision, FoundApiKey, Fullness, HeldVote, InsertError, Inserted,
+    ItemFacts, ItemReader, JobStatus, Listing, Migrations, Receipt, ServerLedger, SetOpen, VoidedChunk,
+    VoteRow, VoteWriter, WORKER_ALIVE_LIMIT, WorkerStatus,
 };
 pub(crate) use server::{FULLNESS_LIMIT, ITEM_CACHE_LIMIT_ITEMS, NAMES_LIMIT_ITEMS};
 pub use worker::{

@@ -2,9 +2,9 @@
 //! remembered.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use crate::cache::{Asked, Cache, Remembers};
 use crate::domain::{ItemId, ItemKey, PollId, Reference};
 use crate::ledger::{LedgerError, ServerLedger};
 use crate::web::problem::Problem;
@@ -15,47 +15,31 @@ const KEYS_LIMIT: usize = 50_000;
 /// under a running server.
 const KEYS_LIMIT_AGE: Duration = Duration::from_secs(60);
 
-/// What one thread remembers of keys.
-struct KeyCache<Id>(Mutex<Remembered<Id>>);
+/// The items of keys.
+struct ItemKeys;
 
-struct Remembered<Id> {
-    ids: HashMap<ItemKey, Id>,
-    since: Instant,
+impl Remembers for ItemKeys {
+    type Key = ItemKey;
+    type Value = ItemId;
+    const LIMIT: usize = KEYS_LIMIT;
+    const LIMIT_AGE: Option<Duration> = Some(KEYS_LIMIT_AGE);
 }
 
-impl<Id> Default for KeyCache<Id> {
-    fn default() -> Self {
-        Self(Mutex::new(Remembered {
-            ids: HashMap::new(),
-            since: Instant::now(),
-        }))
-    }
-}
+/// The polls of keys.
+struct PollKeys;
 
-impl<Id: Copy> KeyCache<Id> {
-    fn get(&self, key: &ItemKey) -> Option<Id> {
-        let mut remembered = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if remembered.since.elapsed() >= KEYS_LIMIT_AGE {
-            remembered.ids.clear();
-            remembered.since = Instant::now();
-        }
-        remembered.ids.get(key).copied()
-    }
-
-    fn add(&self, key: ItemKey, id: Id) {
-        let mut remembered = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if remembered.ids.len() >= KEYS_LIMIT {
-            remembered.ids.clear();
-        }
-        remembered.ids.insert(key, id);
-    }
+impl Remembers for PollKeys {
+    type Key = ItemKey;
+    type Value = PollId;
+    const LIMIT: usize = KEYS_LIMIT;
+    const LIMIT_AGE: Option<Duration> = Some(KEYS_LIMIT_AGE);
 }
 
 /// What references mean: what one thread knows of keys, and the ledger, which knows the others.
 pub struct References {
     ledger: ServerLedger,
-    item_keys: KeyCache<ItemId>,
-    poll_keys: KeyCache<PollId>,
+    item_keys: Cache<ItemKeys>,
+    poll_keys: Cache<PollKeys>,
 }
 
 impl References {
@@ -63,8 +47,8 @@ impl References {
     pub fn new(ledger: ServerLedger) -> Self {
         Self {
             ledger,
-            item_keys: KeyCache::default(),
-            poll_keys: KeyCache::default(),
+            item_keys: Cache::default(),
+            poll_keys: Cache::default(),
         }
     }
 
@@ -81,9 +65,10 @@ impl References {
         if let Some(id) = self.item_keys.get(key) {
             return Ok(Some(id));
         }
+        let asked = self.item_keys.asking();
         let found = self.ledger.item_with_key(key).await?;
         if let Some(id) = found {
-            self.item_keys.add(key.clone(), id);
+            self.item_keys.add(key.clone(), id, asked);
         }
         Ok(found)
     }
@@ -97,9 +82,14 @@ impl References {
         found.ok_or_else(|| Problem::unknown_item(reference))
     }
 
+    /// Notes that an item is about to be made: its key is remembered as of now.
+    pub fn asking(&self) -> Asked {
+        self.item_keys.asking()
+    }
+
     /// Remembers the key of an item that was just made.
-    pub fn remember_item(&self, key: ItemKey, id: ItemId) {
-        self.item_keys.add(key, id);
+    pub fn remember_item(&self, key: ItemKey, id: ItemId, asked: Asked) {
+        self.item_keys.add(key, id, asked);
     }
 
     /// The items that these stand for, in their order, with one look-up for all unknown keys.
@@ -119,12 +109,13 @@ impl References {
             .collect();
         let mut found = HashMap::new();
         if !unknown.is_empty() {
+            let asked = self.item_keys.asking();
             for (key, id) in self.ledger.items_with_keys(&unknown).await? {
                 found.insert(key, id);
             }
             for key in unknown {
                 if let Some(id) = found.get(key.as_str()) {
-                    self.item_keys.add(key, *id);
+                    self.item_keys.add(key, *id, asked);
                 }
             }
         }
@@ -151,9 +142,10 @@ impl References {
         if let Some(id) = self.poll_keys.get(key) {
             return Ok(Some(id));
         }
+        let asked = self.poll_keys.asking();
         let found = self.ledger.poll_with_key(key).await?;
         if let Some(id) = found {
-            self.poll_keys.add(key.clone(), id);
+            self.poll_keys.add(key.clone(), id, asked);
         }
         Ok(found)
     }

@@ -13,6 +13,7 @@ use tokio::time::{sleep, timeout};
 use tracing_actix_web::TracingLogger;
 
 use crate::admission::{Admission, SharedAdmission};
+use crate::cache::Cache;
 use crate::counts::{CountReader, TopLists};
 use crate::domain::{AddressKeys, Owner, Throttles};
 use crate::ledger::{OperatorLedger, ServerLedger};
@@ -25,7 +26,6 @@ use crate::web::access::{
     Access, ApiKeys, JwtOptions, Open, OpenItems, OperatorLogin, Origins, Proxies, RefusedActs, Tokens,
     VoterCookies, Voting,
 };
-use crate::web::api::known_answers::KnownAnswers;
 use crate::web::api::state::AppState;
 use crate::web::api::stream_places::StreamPlaces;
 use crate::web::api::voidings::runner::VoidingRunner;
@@ -214,7 +214,7 @@ impl Server {
                 live_counts,
                 redis: self.redis.clone(),
                 metrics: self.metrics.clone(),
-                known_answers: KnownAnswers::default(),
+                known_answers: Cache::default(),
                 access: access.clone(),
                 operator: operator.clone(),
                 voidings: shared_voidings.clone(),

@@ -3,15 +3,8 @@
 use serde_json::json;
 
 use super::ServerLedger;
-use crate::domain::{ActKind, Actor, BallotHash, ItemId, Moment, NewAct, PollId};
+use crate::domain::{ActKind, Actor, BallotHash, Moment, NewAct, PollId, VotedOn};
 use crate::ledger::LedgerError;
-
-/// What ballots are for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BallotsOf {
-    Item(ItemId),
-    Poll(PollId),
-}
 
 /// What became of ballots that were to be added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,12 +26,12 @@ impl ServerLedger {
     pub async fn add_ballots(
         &self,
         actor: Actor,
-        of: BallotsOf,
+        of: VotedOn,
         ballots: &[BallotHash],
         expires_at: Option<Moment>,
     ) -> Result<AddedBallots, LedgerError> {
         let rule = match of {
-            BallotsOf::Item(item) => {
+            VotedOn::Item(item) => {
                 let found = sqlx::query!(
                     r#"select rule.id as "id?", coalesce(rule.title is not null and rule.by_ballot, false) as "is_of_poll!"
                        from item left join rule on rule.id = item.rule_id where item.id = $1"#,
@@ -53,7 +46,7 @@ impl ServerLedger {
                 }
                 found.map(|found| found.id)
             }
-            BallotsOf::Poll(poll) => {
+            VotedOn::Poll(poll) => {
                 sqlx::query_scalar!(
                     r#"select id as "id?" from rule where id = $1 and title is not null"#,
                     poll.get()
@@ -69,10 +62,6 @@ impl ServerLedger {
             return Ok(AddedBallots::Unwanted);
         };
         let hashes: Vec<&[u8]> = ballots.iter().map(BallotHash::as_bytes).collect();
-        let target = match of {
-            BallotsOf::Item(item) => format!("item:{item}"),
-            BallotsOf::Poll(poll) => format!("poll:{poll}"),
-        };
         let act = NewAct::over_http(actor, ActKind::BallotsCreate)
             .details(json!({ "count": ballots.len(), "expires_at": expires_at }));
         let row = sqlx::query!(
@@ -83,7 +72,7 @@ impl ServerLedger {
             &hashes as &[&[u8]],
             expires_at.map(Moment::micros),
             act.to_json(),
-            target
+            of.to_string()
         )
         .fetch_one(&self.database.pool)
         .await?;

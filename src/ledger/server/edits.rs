@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use serde_json::{Map, Value, json};
 
 use super::ServerLedger;
-use crate::domain::{ActKind, Actor, Edit, EditRefusal, ItemId, ItemName, Moment, NewAct, PollId};
+use crate::domain::{ActKind, Actor, Edit, EditRefusal, ItemName, Moment, NewAct, TimeEdits, VotedOn};
 use crate::ledger::LedgerError;
 
 fn micros(time: Option<Option<Moment>>) -> Option<i64> {
@@ -34,71 +34,60 @@ fn act(actor: Actor, what: ActKind, edit: &Edit) -> String {
 }
 
 impl ServerLedger {
-    /// Edits an item: an administrative act. This server's readers show it at once, those of others within
-    /// `ITEM_CACHE_LIMIT`.
+    /// Edits an item or a poll: an administrative act. This server's readers show it at once, those of
+    /// others within `ITEM_CACHE_LIMIT`.
     ///
     /// # Errors
     /// When Postgres is unavailable. The inner error: the edit is refused.
-    pub async fn edit_item(
+    pub async fn edit(
         &self,
         actor: Actor,
-        item: ItemId,
+        of: VotedOn,
         edit: &Edit,
     ) -> Result<Result<(), EditRefusal>, LedgerError> {
-        let times = &edit.times;
-        let outcome = sqlx::query_file!(
-            "src/ledger/sql/edit_item.sql",
-            item.get(),
-            edit.name.as_ref().map(ItemName::as_str),
-            edit.is_hidden,
-            times.opens_at.is_some(),
-            micros(times.opens_at),
-            times.closes_at.is_some(),
-            micros(times.closes_at),
-            act(actor, ActKind::ItemEdit, edit)
-        )
-        .fetch_one(&self.database.pool)
-        .await?
-        .outcome;
-        self.edited(&outcome, EditRefusal::UnknownItem)
-    }
-
-    /// Edits a poll, as [`ServerLedger::edit_item`].
-    ///
-    /// # Errors
-    /// When Postgres is unavailable. The inner error: the edit is refused.
-    pub async fn edit_poll(
-        &self,
-        actor: Actor,
-        poll: PollId,
-        edit: &Edit,
-    ) -> Result<Result<(), EditRefusal>, LedgerError> {
-        let times = &edit.times;
-        let outcome = sqlx::query_file!(
-            "src/ledger/sql/edit_poll.sql",
-            poll.get(),
-            edit.name.as_ref().map(ItemName::as_str),
-            edit.is_hidden,
-            times.opens_at.is_some(),
-            micros(times.opens_at),
-            times.closes_at.is_some(),
-            micros(times.closes_at),
-            act(actor, ActKind::PollEdit, edit)
-        )
-        .fetch_one(&self.database.pool)
-        .await?
-        .outcome;
-        self.edited(&outcome, EditRefusal::UnknownPoll)
-    }
-
-    /// The words are those of migrations/functions/edit_times.sql.
-    fn edited(&self, outcome: &str, unknown: EditRefusal) -> Result<Result<(), EditRefusal>, LedgerError> {
-        Ok(Err(match outcome {
+        let name = edit.name.as_ref().map(ItemName::as_str);
+        let TimeEdits { opens_at, closes_at } = edit.times;
+        let outcome = match of {
+            VotedOn::Item(item) => {
+                sqlx::query_file!(
+                    "src/ledger/sql/edit_item.sql",
+                    item.get(),
+                    name,
+                    edit.is_hidden,
+                    opens_at.is_some(),
+                    micros(opens_at),
+                    closes_at.is_some(),
+                    micros(closes_at),
+                    act(actor, ActKind::ItemEdit, edit)
+                )
+                .fetch_one(&self.database.pool)
+                .await?
+                .outcome
+            }
+            VotedOn::Poll(poll) => {
+                sqlx::query_file!(
+                    "src/ledger/sql/edit_poll.sql",
+                    poll.get(),
+                    name,
+                    edit.is_hidden,
+                    opens_at.is_some(),
+                    micros(opens_at),
+                    closes_at.is_some(),
+                    micros(closes_at),
+                    act(actor, ActKind::PollEdit, edit)
+                )
+                .fetch_one(&self.database.pool)
+                .await?
+                .outcome
+            }
+        };
+        // The words are those of migrations/functions/edit_times.sql.
+        Ok(Err(match outcome.as_str() {
             "edited" => {
                 self.edits.fetch_add(1, Ordering::Relaxed);
                 return Ok(Ok(()));
             }
-            "unknown" => unknown,
+            "unknown" => EditRefusal::Unknown,
             "closed" => EditRefusal::Closed,
             "order" => EditRefusal::Order,
             "plain" => EditRefusal::Plain,

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use serde_json::json;
 use sqlx::PgExecutor;
@@ -10,7 +11,7 @@ use tokio::time::timeout;
 
 use super::ServerLedger;
 use super::connection::DedicatedConnection;
-use super::item_cache::ItemCache;
+use crate::cache::{OwnCache, Remembers};
 use crate::domain::{
     ActKind, Actor, Count, ExactCount, Item, ItemId, ItemKey, ItemRules, Moment, NewAct, NewItem, PollId,
     Revision, StoredVote, VoteId, VoterId,
@@ -23,6 +24,10 @@ use crate::ledger::exact_counts::exact_counts;
 /// Items in the cache of one reader, at the most: a few megabytes a reader, 40 MB if every
 /// name is as long as a name may be.
 pub(crate) const NAMES_LIMIT_ITEMS: usize = 50_000;
+/// How old what is remembered of items may get. An item may vanish, for example when a dump is restored
+/// under a running server: it takes votes for no longer than this. A renamed item keeps its old name
+/// for no longer.
+pub(super) const ITEM_CACHE_LIMIT: Duration = Duration::from_secs(60);
 
 /// Which items a list has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -175,7 +180,7 @@ impl ServerLedger {
                 self.database.session.clone(),
                 self.database.statement_limit + ANSWER_MARGIN,
             ),
-            facts: ItemCache::new(NAMES_LIMIT_ITEMS),
+            facts: OwnCache::default(),
             edits: Arc::clone(&self.edits),
             edits_seen: 0,
         }
@@ -281,8 +286,8 @@ impl ServerLedger {
 pub struct ItemReader {
     connection: DedicatedConnection,
     /// What was read over this connection of items, and does not change with their votes.
-    facts: ItemCache<ItemFacts>,
-    /// [`ServerLedger::edit_item`] counts them here.
+    facts: OwnCache<ItemFacts>,
+    /// [`ServerLedger::edit`] counts them here.
     edits: Arc<AtomicU64>,
     edits_seen: u64,
 }
@@ -294,6 +299,15 @@ pub struct ItemFacts {
     pub key: Option<Arc<str>>,
     pub is_hidden: bool,
     pub rules: Option<Arc<ItemRules>>,
+}
+
+/// By the item's id. An edit on this server ends them all, and so does the end of their connection:
+/// after a failover or a restart of Postgres, another database may answer.
+impl Remembers for ItemFacts {
+    type Key = i64;
+    type Value = Self;
+    const LIMIT: usize = NAMES_LIMIT_ITEMS;
+    const LIMIT_AGE: Option<Duration> = Some(ITEM_CACHE_LIMIT);
 }
 
 impl ItemReader {

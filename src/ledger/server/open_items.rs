@@ -3,17 +3,18 @@
 use serde_json::json;
 
 use super::ServerLedger;
-use crate::domain::{ActKind, Actor, ItemId, NewAct, OpenTo, PollId};
+use crate::domain::{ActKind, Actor, ItemId, NewAct, OpenTo, PollId, VotedOn};
 use crate::ledger::LedgerError;
 
-/// What became of a change of an item's access.
+/// What became of a change of who may vote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OpenItemSet {
+pub enum SetOpen {
     /// It is as asked now.
     Set,
     /// The item is a choice, which is open to whom its poll is: to open it alone would let anyone move
     /// votes away from the other choices.
     Choice,
+    /// There is no such item or poll.
     Unknown,
 }
 
@@ -56,48 +57,59 @@ impl ServerLedger {
         }))
     }
 
-    /// Sets to whom an item is open: an administrative act.
+    /// To whom an item or a poll is open; `None`: there is no such one.
     ///
     /// # Errors
     /// When Postgres is unavailable.
-    pub async fn set_open_item(
-        &self,
-        actor: Actor,
-        item: ItemId,
-        to: OpenTo,
-    ) -> Result<OpenItemSet, LedgerError> {
-        let act = NewAct::over_http(actor, ActKind::ItemAccess).details(json!({ "open": to.names() }));
-        let set = sqlx::query_file!(
-            "src/ledger/sql/set_open_item.sql",
-            item.get(),
-            to.anonymous,
-            to.voters,
-            act.to_json()
-        )
-        .fetch_one(self.pool())
-        .await?;
-        Ok(match set.is_choice {
-            Some(false) => OpenItemSet::Set,
-            Some(true) => OpenItemSet::Choice,
-            None => OpenItemSet::Unknown,
-        })
+    pub async fn open_to(&self, of: VotedOn) -> Result<Option<OpenTo>, LedgerError> {
+        match of {
+            VotedOn::Item(item) => Ok(self.open_items(&[item]).await?.first().map(|(_, to)| *to)),
+            VotedOn::Poll(poll) => self.open_poll(poll).await,
+        }
     }
 
-    /// Sets whether a poll is open to all voters: an administrative act. Returns whether there is such a
-    /// poll.
+    /// Sets to whom an item or a poll is open: an administrative act. A poll is open to voters or to
+    /// nobody.
     ///
     /// # Errors
     /// When Postgres is unavailable.
-    pub async fn set_open_poll(&self, actor: Actor, poll: PollId, to: OpenTo) -> Result<bool, LedgerError> {
-        let act = NewAct::over_http(actor, ActKind::PollAccess).details(json!({ "open": to.names() }));
-        let set = sqlx::query_file!(
-            "src/ledger/sql/set_open_poll.sql",
-            poll.get(),
-            to.voters,
+    pub async fn set_open(&self, actor: Actor, of: VotedOn, to: OpenTo) -> Result<SetOpen, LedgerError> {
+        let act = |what| {
+            let act = NewAct::over_http(actor, what).details(json!({ "open": to.names() }));
             act.to_json()
-        )
-        .fetch_one(self.pool())
-        .await?;
-        Ok(set.is_there)
+        };
+        match of {
+            VotedOn::Item(item) => {
+                let set = sqlx::query_file!(
+                    "src/ledger/sql/set_open_item.sql",
+                    item.get(),
+                    to.anonymous,
+                    to.voters,
+                    act(ActKind::ItemAccess)
+                )
+                .fetch_one(self.pool())
+                .await?;
+                Ok(match set.is_choice {
+                    Some(false) => SetOpen::Set,
+                    Some(true) => SetOpen::Choice,
+                    None => SetOpen::Unknown,
+                })
+            }
+            VotedOn::Poll(poll) => {
+                let set = sqlx::query_file!(
+                    "src/ledger/sql/set_open_poll.sql",
+                    poll.get(),
+                    to.voters,
+                    act(ActKind::PollAccess)
+                )
+                .fetch_one(self.pool())
+                .await?;
+                Ok(if set.is_there {
+                    SetOpen::Set
+                } else {
+                    SetOpen::Unknown
+                })
+            }
+        }
     }
 }

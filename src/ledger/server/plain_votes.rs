@@ -1,11 +1,14 @@
 //! Storing plain votes: first votes on items without a rule.
 
 use std::collections::{HashMap, HashSet};
+use std::time::Duration;
 
 use sqlx::postgres::PgConnection;
 use tokio::time::timeout;
 
-use super::writer::{InsertError, VoteWriter, WriterConnection};
+use super::items::ITEM_CACHE_LIMIT;
+use super::writer::{ITEM_CACHE_LIMIT_ITEMS, InsertError, VoteWriter, WriterConnection};
+use crate::cache::Remembers;
 use crate::domain::{
     AddressHash, NewVote, Refusal, StoredVote, TransactionId, Value, VoteId, VoteOutcome, VoterId,
 };
@@ -29,6 +32,16 @@ pub(super) enum ItemKind {
     UpOnly,
     /// By `decide`: it has a rule.
     Ruled,
+}
+
+/// By the item's id. Items are never deleted (migrations/0001_items.sql forbids it), so an item that was
+/// read once is there for as long as this is the same database. The end of the connection ends them
+/// all: after a failover or a restart of Postgres, another database may answer.
+impl Remembers for ItemKind {
+    type Key = i64;
+    type Value = Self;
+    const LIMIT: usize = ITEM_CACHE_LIMIT_ITEMS;
+    const LIMIT_AGE: Option<Duration> = Some(ITEM_CACHE_LIMIT);
 }
 
 impl VoteWriter {

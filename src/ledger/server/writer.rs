@@ -8,9 +8,9 @@ use sqlx::postgres::{PgConnectOptions, PgConnection};
 use tokio::time::error::Elapsed;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::item_cache::ItemCache;
 use super::plain_votes::ItemKind;
 use super::progress::{Batches, WriterName, Writers};
+use crate::cache::OwnCache;
 use crate::domain::{ExactCount, ItemId};
 use crate::ledger::LedgerError;
 use crate::ledger::connect::{ANSWER_MARGIN, CHECK_LIMIT, CONNECT_LIMIT, Database};
@@ -56,7 +56,7 @@ pub(super) struct WriterConnection {
     pub connection: PgConnection,
     /// The process of Postgres that serves it.
     pid: i32,
-    pub items: ItemCache<ItemKind>,
+    pub items: OwnCache<ItemKind>,
     name: WriterName,
     used_at: Instant,
     /// [`Writers::failures`] when it was known to be open.
@@ -210,7 +210,7 @@ impl VoteWriter {
             Ok(WriterConnection {
                 connection,
                 pid,
-                items: ItemCache::new(ITEM_CACHE_LIMIT_ITEMS),
+                items: OwnCache::default(),
                 name: self.writers.connected(name),
                 used_at: Instant::now(),
                 failures,

@@ -1,11 +1,12 @@
 //! What API keys allow: asked of the ledger, and remembered for a while.
 
-use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::cache::{Cache, Forgets, Remembers};
 use crate::domain::{ApiKeyHash, ApiKeyId, Scopes};
 use crate::ledger::{LedgerError, ServerLedger};
 
@@ -20,18 +21,8 @@ const API_KEYS_LIMIT: usize = 10_000;
 pub struct ApiKeys {
     ledger: ServerLedger,
     limit_age: Duration,
-    remembered: Arc<RwLock<Remembered>>,
-}
-
-#[derive(Default)]
-struct Remembered {
-    valid: HashMap<ApiKeyHash, Valid>,
-    /// Apart, so that whoever guesses keys makes nobody forget those that there are.
-    not_valid: HashSet<ApiKeyHash>,
-    /// When the first of `not_valid` was noted.
-    not_valid_since: Option<Instant>,
-    /// How often all was forgotten: what was asked before that is not noted.
-    forgotten: u64,
+    valid: Arc<Cache<Valid>>,
+    not_valid: Arc<Cache<NotValid>>,
 }
 
 /// A key that allows something.
@@ -41,13 +32,39 @@ pub struct ValidApiKey {
     pub scopes: Scopes,
 }
 
+/// What is known of a key that allows something. A revocation on this server ends all of it.
 struct Valid {
     key: ValidApiKey,
-    asked_at: Instant,
     /// When the key expires.
     until: Option<Instant>,
-    is_asked_again: bool,
+    is_asked_again: AtomicBool,
 }
+
+impl Remembers for Valid {
+    type Key = ApiKeyHash;
+    type Value = Self;
+    const LIMIT: usize = API_KEYS_LIMIT;
+    const LIMIT_AGE: Option<Duration> = Some(API_KEY_LIMIT_AGE);
+
+    fn is_over(valid: &Self) -> bool {
+        valid.until.is_some_and(|until| Instant::now() >= until)
+    }
+}
+
+impl Forgets for Valid {}
+
+/// Keys that allow nothing, until they do. Apart, so that whoever guesses keys makes nobody forget
+/// those that there are. A revocation on this server ends all of it.
+struct NotValid;
+
+impl Remembers for NotValid {
+    type Key = ApiKeyHash;
+    type Value = ();
+    const LIMIT: usize = API_KEYS_LIMIT;
+    const LIMIT_AGE: Option<Duration> = Some(API_KEY_LIMIT_AGE);
+}
+
+impl Forgets for NotValid {}
 
 /// What is remembered of a key.
 enum Known {
@@ -70,7 +87,8 @@ impl ApiKeys {
         Self {
             ledger,
             limit_age,
-            remembered: Arc::default(),
+            valid: Arc::new(Cache::with_limit_age(limit_age)),
+            not_valid: Arc::new(Cache::with_limit_age(limit_age)),
         }
     }
 
@@ -106,42 +124,23 @@ impl ApiKeys {
 
     /// Forgets all: a key was revoked here.
     pub fn forget(&self) {
-        let mut remembered = self.remembered.write().unwrap_or_else(PoisonError::into_inner);
-        *remembered = Remembered {
-            forgotten: remembered.forgotten + 1,
-            ..Remembered::default()
-        };
+        self.valid.forget();
+        self.not_valid.forget();
     }
 
     fn known(&self, key: &ApiKeyHash) -> Known {
-        let now = Instant::now();
-        let remembered = self.remembered.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some(valid) = remembered.valid.get(key) {
-            let age = now.duration_since(valid.asked_at);
-            if age >= self.limit_age || valid.until.is_some_and(|until| now >= until) {
-                return Known::Nothing;
-            }
-            if age < self.limit_age / 2 || valid.is_asked_again {
-                return Known::Valid(valid.key);
-            }
-        } else {
-            let is_fresh = remembered
-                .not_valid_since
-                .is_some_and(|since| now.duration_since(since) < self.limit_age);
-            return if is_fresh && remembered.not_valid.contains(key) {
-                Known::NotValid
+        let valid = self.valid.look(key, |valid, age| {
+            // Of all that look from half of the limit on, one asks again.
+            let is_asked = age < self.limit_age / 2 || valid.is_asked_again.swap(true, Ordering::Relaxed);
+            if is_asked {
+                Known::Valid(valid.key)
             } else {
-                Known::Nothing
-            };
-        }
-        drop(remembered);
-        let mut remembered = self.remembered.write().unwrap_or_else(PoisonError::into_inner);
-        match remembered.valid.get_mut(key) {
-            Some(valid) if !valid.is_asked_again => {
-                valid.is_asked_again = true;
                 Known::Stale(valid.key)
             }
-            Some(valid) => Known::Valid(valid.key),
+        });
+        match valid {
+            Some(known) => known,
+            None if self.not_valid.get(key).is_some() => Known::NotValid,
             None => Known::Nothing,
         }
     }
@@ -150,47 +149,23 @@ impl ApiKeys {
         // It holds from before the question on: a key that is revoked meanwhile is not remembered
         // for longer than it may be.
         let asked_at = Instant::now();
-        let forgotten = {
-            let remembered = self.remembered.read().unwrap_or_else(PoisonError::into_inner);
-            remembered.forgotten
+        let (asked, asked_not) = (self.valid.asking(), self.not_valid.asking());
+        let Some(found) = self.ledger.use_api_key(key).await? else {
+            self.valid.end(key);
+            self.not_valid.add(*key, (), asked_not);
+            return Ok(None);
         };
-        let found = self.ledger.use_api_key(key).await?;
-        let answer = found.map(|found| ValidApiKey {
+        let answer = ValidApiKey {
             id: found.id,
             scopes: found.scopes,
-        });
-        let mut remembered = self.remembered.write().unwrap_or_else(PoisonError::into_inner);
-        if remembered.forgotten != forgotten {
-            return Ok(answer);
-        }
-        match found {
-            Some(found) => {
-                if remembered.valid.len() >= API_KEYS_LIMIT {
-                    remembered.valid.clear();
-                }
-                let valid = Valid {
-                    key: ValidApiKey {
-                        id: found.id,
-                        scopes: found.scopes,
-                    },
-                    asked_at,
-                    until: found.left.map(|left| asked_at + left),
-                    is_asked_again: false,
-                };
-                remembered.valid.insert(*key, valid);
-            }
-            None => {
-                remembered.valid.remove(key);
-                let is_old = remembered
-                    .not_valid_since
-                    .is_none_or(|since| asked_at.duration_since(since) >= self.limit_age);
-                if is_old || remembered.not_valid.len() >= API_KEYS_LIMIT {
-                    remembered.not_valid.clear();
-                    remembered.not_valid_since = Some(asked_at);
-                }
-                remembered.not_valid.insert(*key);
-            }
-        }
-        Ok(answer)
+        };
+        let valid = Valid {
+            key: answer,
+            until: found.left.map(|left| asked_at + left),
+            is_asked_again: AtomicBool::new(false),
+        };
+        self.not_valid.end(key);
+        self.valid.add(*key, valid, asked);
+        Ok(Some(answer))
     }
 }

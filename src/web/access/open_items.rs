@@ -2,12 +2,10 @@
 //! closed: asked of the ledger, and remembered for a while.
 
 use std::collections::HashMap;
-use std::hash::Hash;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::Instant;
-
+use crate::cache::{Cache, Forgets, Remembers};
 use crate::domain::{ItemId, OpenTo, PollId};
 use crate::ledger::{LedgerError, ServerLedger};
 
@@ -20,50 +18,41 @@ const OPEN_LIMIT_ITEMS: usize = 50_000;
 #[derive(Clone)]
 pub struct OpenItems {
     ledger: ServerLedger,
-    items: Remembered<ItemId>,
-    polls: Remembered<PollId>,
+    items: Arc<Cache<OpenItem>>,
+    polls: Arc<Cache<OpenPoll>>,
 }
 
-/// What is known, and since when.
-#[derive(Clone)]
-struct Remembered<Id>(Arc<Mutex<HashMap<Id, (OpenTo, Instant)>>>);
+/// To whom items are open. A change on this server ends all of it.
+struct OpenItem;
 
-impl<Id> Default for Remembered<Id> {
-    fn default() -> Self {
-        Self(Arc::default())
-    }
+impl Remembers for OpenItem {
+    type Key = ItemId;
+    type Value = OpenTo;
+    const LIMIT: usize = OPEN_LIMIT_ITEMS;
+    const LIMIT_AGE: Option<Duration> = Some(OPEN_LIMIT_AGE);
 }
 
-impl<Id: Copy + Eq + Hash> Remembered<Id> {
-    fn get(&self, id: Id) -> Option<OpenTo> {
-        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let (to, asked_at) = known.get(&id)?;
-        (asked_at.elapsed() < OPEN_LIMIT_AGE).then_some(*to)
-    }
+impl Forgets for OpenItem {}
 
-    fn add(&self, id: Id, to: OpenTo, asked_at: Instant) {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.len() >= OPEN_LIMIT_ITEMS {
-            known.retain(|_, (_, asked_at)| asked_at.elapsed() < OPEN_LIMIT_AGE);
-        }
-        if known.len() >= OPEN_LIMIT_ITEMS {
-            known.clear();
-        }
-        known.insert(id, (to, asked_at));
-    }
+/// To whom polls are open, as [`OpenItem`].
+struct OpenPoll;
 
-    fn forget(&self) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
-    }
+impl Remembers for OpenPoll {
+    type Key = PollId;
+    type Value = OpenTo;
+    const LIMIT: usize = OPEN_LIMIT_ITEMS;
+    const LIMIT_AGE: Option<Duration> = Some(OPEN_LIMIT_AGE);
 }
+
+impl Forgets for OpenPoll {}
 
 impl OpenItems {
     /// Remembers nothing yet.
     pub fn new(ledger: ServerLedger) -> Self {
         Self {
             ledger,
-            items: Remembered::default(),
-            polls: Remembered::default(),
+            items: Arc::default(),
+            polls: Arc::default(),
         }
     }
 
@@ -72,7 +61,7 @@ impl OpenItems {
     /// # Errors
     /// When Postgres is needed and does not answer.
     pub async fn of_items(&self, items: &[ItemId]) -> Result<Vec<OpenTo>, LedgerError> {
-        let known: Vec<Option<OpenTo>> = items.iter().map(|item| self.items.get(*item)).collect();
+        let known: Vec<Option<OpenTo>> = items.iter().map(|item| self.items.get(item)).collect();
         let unknown = items.iter().zip(&known).filter(|(_, known)| known.is_none());
         let mut unknown: Vec<ItemId> = unknown.map(|(item, _)| *item).collect();
         if unknown.is_empty() {
@@ -80,12 +69,11 @@ impl OpenItems {
         }
         unknown.sort_unstable();
         unknown.dedup();
-        // It holds from before the question on.
-        let asked_at = Instant::now();
+        let asked = self.items.asking();
         let found: HashMap<ItemId, OpenTo> = self.ledger.open_items(&unknown).await?.into_iter().collect();
         for item in unknown {
             let to = found.get(&item).copied().unwrap_or_default();
-            self.items.add(item, to, asked_at);
+            self.items.add(item, to, asked);
         }
         let of = |(item, known): (&ItemId, Option<OpenTo>)| {
             known.or_else(|| found.get(item).copied()).unwrap_or_default()
@@ -98,12 +86,12 @@ impl OpenItems {
     /// # Errors
     /// When Postgres is needed and does not answer.
     pub async fn of_poll(&self, poll: PollId) -> Result<OpenTo, LedgerError> {
-        if let Some(to) = self.polls.get(poll) {
+        if let Some(to) = self.polls.get(&poll) {
             return Ok(to);
         }
-        let asked_at = Instant::now();
+        let asked = self.polls.asking();
         let to = self.ledger.open_poll(poll).await?.unwrap_or_default();
-        self.polls.add(poll, to, asked_at);
+        self.polls.add(poll, to, asked);
         Ok(to)
     }
 

@@ -188,6 +188,7 @@ impl Voting {
         };
         // Where all who vote may make items, making one is a part of voting; otherwise the caller's key
         // allows it as an administrative act.
+        let asked = self.references.asking();
         let made = if self.creates_items {
             self.ledger.create_item(&new).await
         } else {
@@ -195,7 +196,7 @@ impl Voting {
         };
         match made {
             Ok(item) => {
-                self.references.remember_item(key.clone(), item.id);
+                self.references.remember_item(key.clone(), item.id, asked);
                 Ok(item.id)
             }
             // Another request has just made it.

@@ -2,25 +2,28 @@
 
 use actix_web::http::header;
 use actix_web::{HttpResponse, web};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::domain::OpenTo;
-use crate::ledger::OpenItemSet;
+use crate::domain::{Actor, OpenTo};
+use crate::ledger::SetOpen;
 use crate::web::access::Admin;
+use crate::web::api::named;
+use crate::web::api::named::Named;
 use crate::web::api::state::AppState;
 use crate::web::describe::{examples, problems, values};
 use crate::web::problem::Problem;
-use crate::web::request::{Field, Form, Json, PathItemReference, PathPollReference, Takes};
+use crate::web::request::{Json, PathItemReference, PathPollReference, form};
 
-/// The body of a change.
-#[derive(Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-#[schema(as = AccessChange, examples(json!({ "open": ["voters"] })))]
-pub struct AccessBody {
-    /// What anyone may do, beside what the server allows; a poll takes `voters` alone.
-    #[schema(value_type = Vec<OpenToName>)]
-    open: Vec<String>,
+form! {
+    /// The body of a change.
+    #[derive(ToSchema)]
+    #[schema(as = AccessChange, examples(json!({ "open": ["voters"] })))]
+    pub struct AccessBody {
+        /// What anyone may do, beside what the server allows; a poll takes `voters` alone.
+        #[schema(value_type = Vec<OpenToName>)]
+        open: Vec<String>,
+    }
 }
 
 /// What anyone may do: the names in its schema.
@@ -32,10 +35,6 @@ enum OpenToName {
     Anonymous,
     /// Vote as any voter, and see, change and take back anyone's vote.
     Voters,
-}
-
-impl Form for AccessBody {
-    const FIELDS: &'static [Field] = &[Field::required("open", Takes::Texts)];
 }
 
 impl AccessBody {
@@ -66,6 +65,26 @@ fn answer(to: OpenTo) -> HttpResponse {
         .json(AccessAnswer { open: to.names() })
 }
 
+async fn show(state: &AppState, named: Named<'_>) -> Result<HttpResponse, Problem> {
+    let open = state.ledger.open_to(named.of).await?;
+    open.map(answer).ok_or_else(|| named.unknown())
+}
+
+async fn set(state: &AppState, by: Actor, named: Named<'_>, to: OpenTo) -> Result<HttpResponse, Problem> {
+    match state.ledger.set_open(by, named.of, to).await? {
+        SetOpen::Set => {
+            state.access.open_items.forget();
+            Ok(answer(to))
+        }
+        SetOpen::Unknown => Err(named.unknown()),
+        SetOpen::Choice => {
+            let detail = "open: the item is a choice, and is open to whom its poll is; PUT /v1/polls/{id}/access \
+                          opens the poll.";
+            Err(Problem::invalid("open", detail))
+        }
+    }
+}
+
 /// Shows to whom an item is open.
 #[utoipa::path(
     get,
@@ -80,11 +99,7 @@ fn answer(to: OpenTo) -> HttpResponse {
     )
 )]
 pub async fn of_item(state: web::Data<AppState>, id: PathItemReference) -> Result<HttpResponse, Problem> {
-    let item = state.references.item(&id.0).await?;
-    match state.ledger.open_items(&[item]).await?.first() {
-        Some((_, to)) => Ok(answer(*to)),
-        None => Err(Problem::unknown_item(&id.0)),
-    }
+    show(&state, named::item(&state, &id.0).await?).await
 }
 
 problems!(OfItemProblems: ADDRESSES, STORES; UnknownItem);
@@ -114,18 +129,7 @@ pub async fn set_item(
     body: Json<AccessBody>,
 ) -> Result<HttpResponse, Problem> {
     let to = body.0.into_open()?;
-    let item = state.references.item(&id.0).await?;
-    match state.ledger.set_open_item(by.0, item, to).await? {
-        OpenItemSet::Set => {}
-        OpenItemSet::Unknown => return Err(Problem::unknown_item(&id.0)),
-        OpenItemSet::Choice => {
-            let detail = "open: the item is a choice, and is open to whom its poll is; PUT /v1/polls/{id}/access \
-                          opens the poll.";
-            return Err(Problem::invalid("open", detail));
-        }
-    }
-    state.access.open_items.forget();
-    Ok(answer(to))
+    set(&state, by.0, named::item(&state, &id.0).await?, to).await
 }
 
 problems!(SetItemProblems: WRITES, ADDRESSES, BODIES, CALLERS, STORES; BodyTooLarge, UnknownItem);
@@ -144,11 +148,7 @@ problems!(SetItemProblems: WRITES, ADDRESSES, BODIES, CALLERS, STORES; BodyTooLa
     )
 )]
 pub async fn of_poll(state: web::Data<AppState>, id: PathPollReference) -> Result<HttpResponse, Problem> {
-    let poll = state.references.poll(&id.0).await?;
-    match state.ledger.open_poll(poll).await? {
-        Some(to) => Ok(answer(to)),
-        None => Err(Problem::unknown_poll(&id.0)),
-    }
+    show(&state, named::poll(&state, &id.0).await?).await
 }
 
 problems!(OfPollProblems: ADDRESSES, STORES; UnknownPoll);
@@ -182,12 +182,7 @@ pub async fn set_poll(
         let detail = "open has anonymous; a poll takes votes of voters only, so it takes voters, or nothing.";
         return Err(Problem::invalid("open", detail));
     }
-    let poll = state.references.poll(&id.0).await?;
-    if !state.ledger.set_open_poll(by.0, poll, to).await? {
-        return Err(Problem::unknown_poll(&id.0));
-    }
-    state.access.open_items.forget();
-    Ok(answer(to))
+    set(&state, by.0, named::poll(&state, &id.0).await?, to).await
 }
 
 problems!(SetPollProblems: WRITES, ADDRESSES, BODIES, CALLERS, STORES; BodyTooLarge, UnknownPoll);

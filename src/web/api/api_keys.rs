@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use actix_web::http::header;
 use actix_web::{HttpResponse, web};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::domain::{ApiKey, ApiKeyId, ApiKeyInfo, Moment, NewApiKey, Scope, Scopes, check_api_key_name};
@@ -14,7 +14,7 @@ use crate::web::api::fields::moment;
 use crate::web::api::state::AppState;
 use crate::web::describe::{problems, values};
 use crate::web::problem::Problem;
-use crate::web::request::{Field, Form, Json, PathApiKey, Takes};
+use crate::web::request::{Json, PathApiKey, form};
 
 /// API keys that a list shows, the newest ones.
 pub const LIST_LIMIT_API_KEYS: i64 = 1000;
@@ -79,28 +79,21 @@ struct ApiKeysBody {
     api_keys: Vec<ApiKeyBody>,
 }
 
-/// The body of a request for an API key.
-#[derive(Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-#[schema(as = NewApiKey, examples(json!({ "name": "backend of the website", "scopes": ["vote"] })))]
-pub struct NewApiKeyBody {
-    /// Whose it is, or where it is used.
-    #[schema(value_type = values::ApiKeyName)]
-    name: String,
-    /// What it allows: one or more, of those that the caller has itself.
-    #[schema(value_type = Vec<ScopeName>, min_items = 1)]
-    scopes: Vec<String>,
-    /// RFC 3339: until when it allows something; without it, for good.
-    #[schema(value_type = Option<values::Time>)]
-    expires_at: Option<String>,
-}
-
-impl Form for NewApiKeyBody {
-    const FIELDS: &'static [Field] = &[
-        Field::required("name", Takes::Text),
-        Field::required("scopes", Takes::Texts),
-        Field::optional("expires_at", Takes::Text),
-    ];
+form! {
+    /// The body of a request for an API key.
+    #[derive(ToSchema)]
+    #[schema(as = NewApiKey, examples(json!({ "name": "backend of the website", "scopes": ["vote"] })))]
+    pub struct NewApiKeyBody {
+        /// Whose it is, or where it is used.
+        #[schema(value_type = values::ApiKeyName)]
+        name: String,
+        /// What it allows: one or more, of those that the caller has itself.
+        #[schema(value_type = Vec<ScopeName>, min_items = 1)]
+        scopes: Vec<String>,
+        /// RFC 3339: until when it allows something; without it, for good.
+        #[schema(value_type = Option<values::Time>)]
+        expires_at: Option<String>,
+    }
 }
 
 impl NewApiKeyBody {
@@ -211,18 +204,15 @@ pub async fn list(_: Admin, state: web::Data<AppState>) -> Result<HttpResponse, 
 
 problems!(ListProblems: CALLERS, STORES);
 
-/// The body of a request for a key in the place of another one.
-#[derive(Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-#[schema(as = Rotation, examples(json!({ "grace_seconds": 86400 })))]
-pub struct RotationBody {
-    /// For how long the old key still allows something; without it, an hour.
-    #[schema(minimum = 0, maximum = 2592000)]
-    grace_seconds: Option<i64>,
-}
-
-impl Form for RotationBody {
-    const FIELDS: &'static [Field] = &[Field::optional("grace_seconds", Takes::Number)];
+form! {
+    /// The body of a request for a key in the place of another one.
+    #[derive(ToSchema)]
+    #[schema(as = Rotation, examples(json!({ "grace_seconds": 86400 })))]
+    pub struct RotationBody {
+        /// For how long the old key still allows something; without it, an hour.
+        #[schema(minimum = 0, maximum = 2592000)]
+        grace_seconds: Option<i64>,
+    }
 }
 
 impl RotationBody {

@@ -2,39 +2,35 @@
 
 use actix_web::http::header;
 use actix_web::{HttpResponse, web};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::domain::{Actor, Ballot, BallotHash, Moment};
-use crate::ledger::{AddedBallots, BallotsOf};
+use crate::ledger::AddedBallots;
 use crate::web::access::Admin;
 use crate::web::api::fields::moment;
+use crate::web::api::named;
+use crate::web::api::named::Named;
 use crate::web::api::state::AppState;
 use crate::web::describe::{problems, values};
 use crate::web::problem::Problem;
-use crate::web::request::{Field, Form, Json, PathItemReference, PathPollReference, Takes};
+use crate::web::request::{Json, PathItemReference, PathPollReference, form};
 
 /// Ballots that are made at once, at the most.
 pub const BALLOTS_LIMIT: i64 = 1000;
 
-/// The body of a request for ballots.
-#[derive(Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-#[schema(as = NewBallots, examples(json!({ "count": 2 })))]
-pub struct BallotsBody {
-    /// How many.
-    #[schema(minimum = 1, maximum = 1000)]
-    count: i64,
-    /// RFC 3339: until when they buy votes; without it, for good.
-    #[schema(value_type = Option<values::Time>)]
-    expires_at: Option<String>,
-}
-
-impl Form for BallotsBody {
-    const FIELDS: &'static [Field] = &[
-        Field::required("count", Takes::Number),
-        Field::optional("expires_at", Takes::Text),
-    ];
+form! {
+    /// The body of a request for ballots.
+    #[derive(ToSchema)]
+    #[schema(as = NewBallots, examples(json!({ "count": 2 })))]
+    pub struct BallotsBody {
+        /// How many.
+        #[schema(minimum = 1, maximum = 1000)]
+        count: i64,
+        /// RFC 3339: until when they buy votes; without it, for good.
+        #[schema(value_type = Option<values::Time>)]
+        expires_at: Option<String>,
+    }
 }
 
 impl BallotsBody {
@@ -88,8 +84,7 @@ pub async fn of_item(
     id: PathItemReference,
     body: Json<BallotsBody>,
 ) -> Result<HttpResponse, Problem> {
-    let of = BallotsOf::Item(state.references.item(&id.0).await?);
-    make(&state, by.0, of, body.0, || Problem::unknown_item(&id.0)).await
+    make(&state, by.0, named::item(&state, &id.0).await?, body.0).await
 }
 
 problems!(
@@ -125,8 +120,7 @@ pub async fn of_poll(
     id: PathPollReference,
     body: Json<BallotsBody>,
 ) -> Result<HttpResponse, Problem> {
-    let of = BallotsOf::Poll(state.references.poll(&id.0).await?);
-    make(&state, by.0, of, body.0, || Problem::unknown_poll(&id.0)).await
+    make(&state, by.0, named::poll(&state, &id.0).await?, body.0).await
 }
 
 problems!(
@@ -137,20 +131,23 @@ problems!(
 async fn make(
     state: &AppState,
     by: Actor,
-    of: BallotsOf,
+    named: Named<'_>,
     body: BallotsBody,
-    unknown: impl Fn() -> Problem,
 ) -> Result<HttpResponse, Problem> {
     let (ballots, expires_at) = body.into_ballots()?;
     let hashes: Vec<BallotHash> = ballots.iter().map(Ballot::hash).collect();
-    match state.ledger.add_ballots(by, of, &hashes, expires_at).await? {
+    match state
+        .ledger
+        .add_ballots(by, named.of, &hashes, expires_at)
+        .await?
+    {
         AddedBallots::Added => Ok(HttpResponse::Created()
             .insert_header((header::CACHE_CONTROL, "no-store"))
             .json(BallotsAnswer {
                 ballots: ballots.iter().map(Ballot::as_str).collect(),
                 expires_at,
             })),
-        AddedBallots::Unknown => Err(unknown()),
+        AddedBallots::Unknown => Err(named.unknown()),
         AddedBallots::Unwanted => Err(Problem::takes_no_ballots()),
         AddedBallots::OfPoll(poll) => Err(Problem::choice_has_no_ballots(poll)),
     }

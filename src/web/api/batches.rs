@@ -16,54 +16,46 @@ use crate::web::describe::{problems, values};
 use crate::web::limits::{BATCH_BODY_LIMIT_BYTES, BATCH_LIMIT_VOTES, UNCREDENTIALED_LIMIT_BALLOTS};
 use crate::web::problem;
 use crate::web::problem::{Kind, Problem, VoteProblem};
-use crate::web::request::{BodyItem, Field, Form, Json, KeyHeader, Takes, body};
+use crate::web::request::{BodyItem, Form, Json, KeyHeader, body, form};
 
-/// The body of a batch.
-#[derive(Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-#[schema(as = Batch, examples(json!({ "votes": [{ "item_id": 1, "voter_id": "bob" }] })))]
-pub struct BatchBody {
-    /// Each is read by itself: one that is wrong is answered with its problem, and does not harm the
-    /// others.
-    #[schema(value_type = Vec<BatchVote>, min_items = 1, max_items = 1000)]
-    votes: Vec<Value>,
-}
+form! {
+    /// The body of a batch.
+    #[derive(ToSchema)]
+    #[schema(as = Batch, examples(json!({ "votes": [{ "item_id": 1, "voter_id": "bob" }] })))]
+    pub struct BatchBody {
+        /// Each is read by itself: one that is wrong is answered with its problem, and does not harm the
+        /// others.
+        #[schema(value_type = Vec<BatchVote>, min_items = 1, max_items = 1000)]
+        votes: Vec<Value>,
+    }
 
-impl Form for BatchBody {
-    const FIELDS: &'static [Field] = &[Field::required("votes", Takes::Objects)];
-    const LIMIT_BYTES: usize = BATCH_BODY_LIMIT_BYTES;
+    limits {
+        const LIMIT_BYTES: usize = BATCH_BODY_LIMIT_BYTES;
 
-    fn too_large() -> Problem {
-        let detail = format!(
-            "The body of a batch may have at most {BATCH_BODY_LIMIT_BYTES} bytes; send fewer votes in one request."
-        );
-        Problem::new(Kind::BatchTooLarge, detail)
+        fn too_large() -> Problem {
+            let detail = format!(
+                "The body of a batch may have at most {BATCH_BODY_LIMIT_BYTES} bytes; send fewer votes in one request."
+            );
+            Problem::new(Kind::BatchTooLarge, detail)
+        }
     }
 }
 
-/// One vote of a batch.
-#[derive(Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-struct BatchVote {
-    #[schema(value_type = values::ItemReference)]
-    item_id: BodyItem,
-    /// Who votes. A vote without it is anonymous and always counts.
-    #[schema(value_type = Option<values::VoterId>)]
-    voter_id: Option<String>,
-    /// 1 or −1. Without it, 1.
-    #[schema(value_type = Option<values::VoteValue>)]
-    value: Option<i64>,
-    /// The ballot that buys the vote.
-    ballot: Option<String>,
-}
-
-impl Form for BatchVote {
-    const FIELDS: &'static [Field] = &[
-        Field::required("item_id", Takes::Reference),
-        Field::optional("voter_id", Takes::Text),
-        Field::optional("value", Takes::Number),
-        Field::optional("ballot", Takes::Text),
-    ];
+form! {
+    /// One vote of a batch.
+    #[derive(ToSchema)]
+    struct BatchVote {
+        #[schema(value_type = values::ItemReference)]
+        item_id: BodyItem,
+        /// Who votes. A vote without it is anonymous and always counts.
+        #[schema(value_type = Option<values::VoterId>)]
+        voter_id: Option<String>,
+        /// 1 or −1. Without it, 1.
+        #[schema(value_type = Option<values::VoteValue>)]
+        value: Option<i64>,
+        /// The ballot that buys the vote.
+        ballot: Option<String>,
+    }
 }
 
 /// A vote of a batch that is allowed.

@@ -11,8 +11,9 @@ use serde::Serialize;
 use utoipa::{IntoParams, IntoResponses};
 
 use crate::counts::ItemCount;
+use crate::web::api::known_answers;
 pub use crate::web::api::known_answers::Format;
-use crate::web::api::known_answers::KnownCount;
+use crate::web::api::known_answers::{KnownAnswer, KnownCount};
 use crate::web::api::state::AppState;
 use crate::web::problem::Problem;
 use crate::web::transport::tags::{asked, matches, tag_of};
@@ -148,7 +149,7 @@ pub async fn answer(
         (path.map(ToString::to_string).unwrap_or_default(), format)
     };
     if let Some(tags) = &tags
-        && let Some((tag, counts)) = state.known_answers.find(&key(), tags)
+        && let Some((tag, counts)) = known_answers::find(&state.known_answers, &key(), tags)
         && state.counts.are_still(&counts).await
     {
         return Ok(not_modified(tag));
@@ -157,7 +158,12 @@ pub async fn answer(
     let tag = tag_of(&found.body);
     if let Some(tags) = tags {
         if let Some(counts) = found.counts {
-            state.known_answers.add(key(), tag.clone(), counts);
+            let answer = KnownAnswer {
+                tag: tag.clone(),
+                counts,
+            };
+            let answers = &state.known_answers;
+            answers.add(key(), answer, answers.asking());
         }
         if matches(&tags, &tag) {
             return Ok(not_modified(tag));

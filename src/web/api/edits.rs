@@ -5,16 +5,18 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 use utoipa::ToSchema;
 
-use crate::domain::{Edit, Moment, TimeEdits};
+use crate::domain::{Actor, Edit, Moment, TimeEdits, VotedOn};
 use crate::web::access::Admin;
 use crate::web::api::fields::{moment, name};
 use crate::web::api::items::{ItemBody, item_answer};
+use crate::web::api::named;
+use crate::web::api::named::Named;
 use crate::web::api::polls;
 use crate::web::api::polls::PollBody;
 use crate::web::api::state::AppState;
 use crate::web::describe::{examples, problems, values};
 use crate::web::problem::Problem;
-use crate::web::request::{Field, Form, Json, PathItemReference, PathPollReference, Takes};
+use crate::web::request::{Json, PathItemReference, PathPollReference, form};
 
 /// A field of an edit: absent, so it stays as it is; or null, which takes a time away and is refused
 /// elsewhere; or its new value.
@@ -59,60 +61,46 @@ fn edit(
     })
 }
 
-/// The body of an item's edit. What is left out stays as it is.
-#[derive(Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-#[schema(as = ItemEdit, examples(json!({ "hidden": true })))]
-pub struct ItemEditBody {
-    #[serde(default, deserialize_with = "present")]
-    #[schema(value_type = values::Name, required = false)]
-    name: Edited<String>,
-    /// Whether lists leave the item out.
-    #[serde(default, deserialize_with = "present")]
-    #[schema(value_type = bool, required = false)]
-    hidden: Edited<bool>,
-    /// When votes are taken from; null takes the time away.
-    #[serde(default, deserialize_with = "present")]
-    #[schema(value_type = Option<values::Time>)]
-    opens_at: Edited<String>,
-    /// Until when votes are taken; null takes the time away.
-    #[serde(default, deserialize_with = "present")]
-    #[schema(value_type = Option<values::Time>)]
-    closes_at: Edited<String>,
-    // What never changes: taken, so that the refusal can say why.
-    #[serde(default, deserialize_with = "present")]
-    #[schema(ignore)]
-    key: Edited<IgnoredAny>,
-    #[serde(default, deserialize_with = "present")]
-    #[schema(ignore)]
-    down_votes: Edited<IgnoredAny>,
-    #[serde(default, deserialize_with = "present")]
-    #[schema(ignore)]
-    max_votes: Edited<IgnoredAny>,
-    #[serde(default, deserialize_with = "present")]
-    #[schema(ignore)]
-    numbered: Edited<IgnoredAny>,
-    #[serde(default, deserialize_with = "present")]
-    #[schema(ignore)]
-    by_ballot: Edited<IgnoredAny>,
-    #[serde(default, deserialize_with = "present")]
-    #[schema(ignore)]
-    poll_id: Edited<IgnoredAny>,
-}
-
-impl Form for ItemEditBody {
-    const FIELDS: &'static [Field] = &[
-        Field::optional("name", Takes::Text),
-        Field::optional("hidden", Takes::Boolean),
-        Field::optional("opens_at", Takes::Text),
-        Field::optional("closes_at", Takes::Text),
-        Field::optional("key", Takes::Anything),
-        Field::optional("down_votes", Takes::Anything),
-        Field::optional("max_votes", Takes::Anything),
-        Field::optional("numbered", Takes::Anything),
-        Field::optional("by_ballot", Takes::Anything),
-        Field::optional("poll_id", Takes::Anything),
-    ];
+form! {
+    /// The body of an item's edit. What is left out stays as it is.
+    #[derive(ToSchema)]
+    #[schema(as = ItemEdit, examples(json!({ "hidden": true })))]
+    pub struct ItemEditBody {
+        #[serde(default, deserialize_with = "present")]
+        #[schema(value_type = values::Name, required = false)]
+        name: Edited<String>,
+        /// Whether lists leave the item out.
+        #[serde(default, deserialize_with = "present")]
+        #[schema(value_type = bool, required = false)]
+        hidden: Edited<bool>,
+        /// When votes are taken from; null takes the time away.
+        #[serde(default, deserialize_with = "present")]
+        #[schema(value_type = Option<values::Time>)]
+        opens_at: Edited<String>,
+        /// Until when votes are taken; null takes the time away.
+        #[serde(default, deserialize_with = "present")]
+        #[schema(value_type = Option<values::Time>)]
+        closes_at: Edited<String>,
+        // What never changes: taken, so that the refusal can say why.
+        #[serde(default, deserialize_with = "present")]
+        #[schema(ignore)]
+        key: Edited<IgnoredAny>,
+        #[serde(default, deserialize_with = "present")]
+        #[schema(ignore)]
+        down_votes: Edited<IgnoredAny>,
+        #[serde(default, deserialize_with = "present")]
+        #[schema(ignore)]
+        max_votes: Edited<IgnoredAny>,
+        #[serde(default, deserialize_with = "present")]
+        #[schema(ignore)]
+        numbered: Edited<IgnoredAny>,
+        #[serde(default, deserialize_with = "present")]
+        #[schema(ignore)]
+        by_ballot: Edited<IgnoredAny>,
+        #[serde(default, deserialize_with = "present")]
+        #[schema(ignore)]
+        poll_id: Edited<IgnoredAny>,
+    }
 }
 
 /// Why a key never changes.
@@ -143,60 +131,46 @@ impl ItemEditBody {
     }
 }
 
-/// The body of a poll's edit. What is left out stays as it is.
-#[derive(Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-#[schema(as = PollEdit, examples(json!({ "title": "Dinner?" })))]
-pub struct PollEditBody {
-    #[serde(default, deserialize_with = "present")]
-    #[schema(value_type = values::Name, required = false)]
-    title: Edited<String>,
-    /// Whether lists leave the poll out.
-    #[serde(default, deserialize_with = "present")]
-    #[schema(value_type = bool, required = false)]
-    hidden: Edited<bool>,
-    /// When votes are taken from; null takes the time away.
-    #[serde(default, deserialize_with = "present")]
-    #[schema(value_type = Option<values::Time>)]
-    opens_at: Edited<String>,
-    /// Until when votes are taken; null takes the time away.
-    #[serde(default, deserialize_with = "present")]
-    #[schema(value_type = Option<values::Time>)]
-    closes_at: Edited<String>,
-    // What never changes, as of an item.
-    #[serde(default, deserialize_with = "present")]
-    #[schema(ignore)]
-    key: Edited<IgnoredAny>,
-    #[serde(default, deserialize_with = "present")]
-    #[schema(ignore)]
-    choices: Edited<IgnoredAny>,
-    #[serde(default, deserialize_with = "present")]
-    #[schema(ignore)]
-    max_choices: Edited<IgnoredAny>,
-    #[serde(default, deserialize_with = "present")]
-    #[schema(ignore)]
-    results_before_close: Edited<IgnoredAny>,
-    #[serde(default, deserialize_with = "present")]
-    #[schema(ignore)]
-    by_ballot: Edited<IgnoredAny>,
-    #[serde(default, deserialize_with = "present")]
-    #[schema(ignore)]
-    secret: Edited<IgnoredAny>,
-}
-
-impl Form for PollEditBody {
-    const FIELDS: &'static [Field] = &[
-        Field::optional("title", Takes::Text),
-        Field::optional("hidden", Takes::Boolean),
-        Field::optional("opens_at", Takes::Text),
-        Field::optional("closes_at", Takes::Text),
-        Field::optional("key", Takes::Anything),
-        Field::optional("choices", Takes::Anything),
-        Field::optional("max_choices", Takes::Anything),
-        Field::optional("results_before_close", Takes::Anything),
-        Field::optional("by_ballot", Takes::Anything),
-        Field::optional("secret", Takes::Anything),
-    ];
+form! {
+    /// The body of a poll's edit. What is left out stays as it is.
+    #[derive(ToSchema)]
+    #[schema(as = PollEdit, examples(json!({ "title": "Dinner?" })))]
+    pub struct PollEditBody {
+        #[serde(default, deserialize_with = "present")]
+        #[schema(value_type = values::Name, required = false)]
+        title: Edited<String>,
+        /// Whether lists leave the poll out.
+        #[serde(default, deserialize_with = "present")]
+        #[schema(value_type = bool, required = false)]
+        hidden: Edited<bool>,
+        /// When votes are taken from; null takes the time away.
+        #[serde(default, deserialize_with = "present")]
+        #[schema(value_type = Option<values::Time>)]
+        opens_at: Edited<String>,
+        /// Until when votes are taken; null takes the time away.
+        #[serde(default, deserialize_with = "present")]
+        #[schema(value_type = Option<values::Time>)]
+        closes_at: Edited<String>,
+        // What never changes, as of an item.
+        #[serde(default, deserialize_with = "present")]
+        #[schema(ignore)]
+        key: Edited<IgnoredAny>,
+        #[serde(default, deserialize_with = "present")]
+        #[schema(ignore)]
+        choices: Edited<IgnoredAny>,
+        #[serde(default, deserialize_with = "present")]
+        #[schema(ignore)]
+        max_choices: Edited<IgnoredAny>,
+        #[serde(default, deserialize_with = "present")]
+        #[schema(ignore)]
+        results_before_close: Edited<IgnoredAny>,
+        #[serde(default, deserialize_with = "present")]
+        #[schema(ignore)]
+        by_ballot: Edited<IgnoredAny>,
+        #[serde(default, deserialize_with = "present")]
+        #[schema(ignore)]
+        secret: Edited<IgnoredAny>,
+    }
 }
 
 impl PollEditBody {
@@ -230,6 +204,19 @@ fn times_field(times: &TimeEdits) -> &'static str {
     }
 }
 
+/// Stores an edit, and shows what was edited.
+async fn store(state: &AppState, by: Actor, named: Named<'_>, edit: &Edit) -> Result<HttpResponse, Problem> {
+    let edited = state.ledger.edit(by, named.of, edit).await?;
+    edited.map_err(|refusal| Problem::not_edited(refusal, times_field(&edit.times), || named.unknown()))?;
+    match named.of {
+        VotedOn::Item(item) => {
+            let read = state.counts.one(item).await?;
+            Ok(item_answer(&read.ok_or_else(|| named.unknown())?))
+        }
+        VotedOn::Poll(poll) => polls::shown(state, poll).await,
+    }
+}
+
 /// Edits an item, and shows it.
 ///
 /// Times can be changed of an item that was made with a rule, until it has closed.
@@ -254,12 +241,7 @@ pub async fn item(
     body: Json<ItemEditBody>,
 ) -> Result<HttpResponse, Problem> {
     let edit = body.0.into_edit()?;
-    let item = state.references.item(&id.0).await?;
-    let edited = state.ledger.edit_item(by.0, item, &edit).await?;
-    edited.map_err(|refusal| Problem::not_edited(refusal, times_field(&edit.times), &id.0))?;
-    let read = state.counts.one(item).await?;
-    let read = read.ok_or_else(|| Problem::unknown_item(&id.0))?;
-    Ok(item_answer(&read))
+    store(&state, by.0, named::item(&state, &id.0).await?, &edit).await
 }
 
 problems!(
@@ -291,10 +273,7 @@ pub async fn poll(
     body: Json<PollEditBody>,
 ) -> Result<HttpResponse, Problem> {
     let edit = body.0.into_edit()?;
-    let poll = state.references.poll(&id.0).await?;
-    let edited = state.ledger.edit_poll(by.0, poll, &edit).await?;
-    edited.map_err(|refusal| Problem::not_edited(refusal, times_field(&edit.times), &id.0))?;
-    polls::shown(&state, poll).await
+    store(&state, by.0, named::poll(&state, &id.0).await?, &edit).await
 }
 
 problems!(

@@ -2,7 +2,7 @@
 
 use actix_web::http::header;
 use actix_web::{HttpResponse, web};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use utoipa::{IntoParams, ToSchema};
 
 use crate::domain::{ItemId, PollId, Reference, VoteId, VoterId};
@@ -10,35 +10,28 @@ use crate::web::access::Caller;
 use crate::web::api::state::AppState;
 use crate::web::describe::{problems, values};
 use crate::web::problem::Problem;
-use crate::web::request::{Field, Form, Query, Takes, reference};
+use crate::web::request::{Query, form, reference};
 
 /// The most items in one request, beside the polls.
 pub const HELD_LIMIT_ITEMS: usize = 1000;
 /// The most polls in one request: each has up to 100 choices.
 pub const HELD_LIMIT_POLLS: usize = 100;
 
-/// Whose votes, and on what: at least one of both lists.
-#[derive(Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub struct HeldQuery {
-    /// The voter.
-    #[param(value_type = values::VoterId, example = json!("ada"))]
-    voter_id: String,
-    /// Ids of items, or `key:` and a key, separated by commas; at most 1,000.
-    #[param(min_length = 1, example = "1")]
-    items: Option<String>,
-    /// Ids of polls, or `key:` and a key, separated by commas; at most 100.
-    #[param(min_length = 1)]
-    polls: Option<String>,
-}
-
-impl Form for HeldQuery {
-    const FIELDS: &'static [Field] = &[
-        Field::required("voter_id", Takes::Text),
-        Field::optional("items", Takes::Text),
-        Field::optional("polls", Takes::Text),
-    ];
+form! {
+    /// Whose votes, and on what: at least one of both lists.
+    #[derive(IntoParams)]
+    #[into_params(parameter_in = Query)]
+    pub struct HeldQuery {
+        /// The voter.
+        #[param(value_type = values::VoterId, example = json!("ada"))]
+        voter_id: String,
+        /// Ids of items, or `key:` and a key, separated by commas; at most 1,000.
+        #[param(min_length = 1, example = "1")]
+        items: Option<String>,
+        /// Ids of polls, or `key:` and a key, separated by commas; at most 100.
+        #[param(min_length = 1)]
+        polls: Option<String>,
+    }
 }
 
 /// What a query asks for.

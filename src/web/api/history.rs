@@ -1,7 +1,7 @@
 //! `/v1/items/{id}/history`, `/v1/polls/{id}/history`: how counts changed lately.
 
 use actix_web::{HttpRequest, HttpResponse, web};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use utoipa::{IntoParams, ToSchema};
 
 use crate::domain::{History, HistoryOver, ItemId, Moment, PollId, Span};
@@ -11,20 +11,17 @@ use crate::web::api::state::AppState;
 use crate::web::api::top::{ChangeBody, named};
 use crate::web::describe::{examples, problems, values};
 use crate::web::problem::Problem;
-use crate::web::request::{Field, Form, PathItemReference, PathPollReference, Query, Takes};
+use crate::web::request::{PathItemReference, PathPollReference, Query, form};
 
-#[derive(Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub struct HistoryQuery {
-    /// `hour`: the last hour, in spans of five minutes; `day`: the last day, what is older than an hour in
-    /// spans of an hour. Without it, `day`.
-    #[param(value_type = Option<values::HistoryOver>)]
-    over: Option<String>,
-}
-
-impl Form for HistoryQuery {
-    const FIELDS: &'static [Field] = &[Field::optional("over", Takes::Text)];
+form! {
+    #[derive(IntoParams)]
+    #[into_params(parameter_in = Query)]
+    pub struct HistoryQuery {
+        /// `hour`: the last hour, in spans of five minutes; `day`: the last day, what is older than an hour in
+        /// spans of an hour. Without it, `day`.
+        #[param(value_type = Option<values::HistoryOver>)]
+        over: Option<String>,
+    }
 }
 
 /// How the counts of an item changed lately.

@@ -2,7 +2,7 @@
 
 use actix_web::http::header;
 use actix_web::{HttpRequest, HttpResponse, web};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::counts::ItemCount;
@@ -17,46 +17,34 @@ use crate::web::api::fields::{key, name, open_and_close};
 use crate::web::api::state::AppState;
 use crate::web::describe::{examples, problems, values};
 use crate::web::problem::Problem;
-use crate::web::request::{Field, Form, Json, PathItemReference, Takes};
+use crate::web::request::{Json, PathItemReference, form};
 
-/// The body of a new item.
-#[derive(Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-#[schema(as = NewItem, examples(json!({ "name": "A post", "key": "post-42" })))]
-pub struct NewItemBody {
-    #[schema(value_type = values::Name)]
-    name: String,
-    /// What the frontend calls it: unique, and never changed.
-    #[schema(value_type = Option<values::Key>)]
-    key: Option<String>,
-    /// Whether it takes votes of −1; without it, it does.
-    down_votes: Option<bool>,
-    /// How many votes may be held on it at once; without it, any number.
-    #[schema(value_type = Option<values::Id>)]
-    max_votes: Option<i64>,
-    /// Whether votes get the numbers 1, 2, 3 and so on; without it, they do not.
-    numbered: Option<bool>,
-    /// RFC 3339: when votes are taken from.
-    #[schema(value_type = Option<values::Time>)]
-    opens_at: Option<String>,
-    /// RFC 3339: until when votes are taken. After `opens_at`.
-    #[schema(value_type = Option<values::Time>)]
-    closes_at: Option<String>,
-    /// Whether each vote takes a ballot; without it, none does.
-    by_ballot: Option<bool>,
-}
-
-impl Form for NewItemBody {
-    const FIELDS: &'static [Field] = &[
-        Field::required("name", Takes::Text),
-        Field::optional("key", Takes::Text),
-        Field::optional("down_votes", Takes::Boolean),
-        Field::optional("max_votes", Takes::Number),
-        Field::optional("numbered", Takes::Boolean),
-        Field::optional("opens_at", Takes::Text),
-        Field::optional("closes_at", Takes::Text),
-        Field::optional("by_ballot", Takes::Boolean),
-    ];
+form! {
+    /// The body of a new item.
+    #[derive(ToSchema)]
+    #[schema(as = NewItem, examples(json!({ "name": "A post", "key": "post-42" })))]
+    pub struct NewItemBody {
+        #[schema(value_type = values::Name)]
+        name: String,
+        /// What the frontend calls it: unique, and never changed.
+        #[schema(value_type = Option<values::Key>)]
+        key: Option<String>,
+        /// Whether it takes votes of −1; without it, it does.
+        down_votes: Option<bool>,
+        /// How many votes may be held on it at once; without it, any number.
+        #[schema(value_type = Option<values::Id>)]
+        max_votes: Option<i64>,
+        /// Whether votes get the numbers 1, 2, 3 and so on; without it, they do not.
+        numbered: Option<bool>,
+        /// RFC 3339: when votes are taken from.
+        #[schema(value_type = Option<values::Time>)]
+        opens_at: Option<String>,
+        /// RFC 3339: until when votes are taken. After `opens_at`.
+        #[schema(value_type = Option<values::Time>)]
+        closes_at: Option<String>,
+        /// Whether each vote takes a ballot; without it, none does.
+        by_ballot: Option<bool>,
+    }
 }
 
 /// An item, and its counts.

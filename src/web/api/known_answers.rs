@@ -1,11 +1,10 @@
 //! What was answered lately to reads: their tags, and the counts that are in them.
 
-use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use actix_web::http::header::{EntityTag, IfNoneMatch};
 
+use crate::cache::{Cache, Remembers};
 use crate::domain::{Count, ItemId};
 use crate::web::transport::tags::matches;
 
@@ -25,48 +24,34 @@ pub enum Format {
 /// A part of an answer that may change with each vote: an item's live count, as far as it has one.
 pub type KnownCount = (ItemId, Option<Count>);
 
-/// The answers that a thread remembers.
-#[derive(Default)]
-pub struct KnownAnswers(Mutex<Known>);
-
-#[derive(Default)]
-struct Known {
-    answers: HashMap<(String, Format), KnownAnswer>,
-    /// In all of them.
-    counts: usize,
+/// What a thread remembers of an answer, by its path, query and format.
+pub struct KnownAnswer {
+    pub tag: EntityTag,
+    pub counts: Vec<KnownCount>,
 }
 
-struct KnownAnswer {
-    tag: EntityTag,
-    counts: Vec<KnownCount>,
-    since: Instant,
+/// It weighs as many counts as are in it, and one for itself.
+impl Remembers for KnownAnswer {
+    type Key = (String, Format);
+    type Value = Self;
+    const LIMIT: usize = KNOWN_LIMIT_COUNTS;
+    const LIMIT_AGE: Option<Duration> = Some(KNOWN_LIMIT_AGE);
+
+    fn weight(answer: &Self) -> u64 {
+        answer.counts.len() as u64 + 1
+    }
 }
 
-impl KnownAnswers {
-    /// The counts of an answer that one of these tags is of.
-    pub fn find(&self, key: &(String, Format), tags: &IfNoneMatch) -> Option<(EntityTag, Vec<KnownCount>)> {
-        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let answer = known.answers.get(key)?;
-        let is_it = answer.since.elapsed() < KNOWN_LIMIT_AGE && matches(tags, &answer.tag);
-        is_it.then(|| (answer.tag.clone(), answer.counts.clone()))
-    }
-
-    pub fn add(&self, key: (String, Format), tag: EntityTag, counts: Vec<KnownCount>) {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.counts + counts.len() + known.answers.len() > KNOWN_LIMIT_COUNTS {
-            // What is asked for often is soon back.
-            *known = Known::default();
-        }
-        known.counts += counts.len();
-        let answer = KnownAnswer {
-            tag,
-            counts,
-            since: Instant::now(),
-        };
-        if let Some(before) = known.answers.insert(key, answer) {
-            known.counts -= before.counts.len();
-        }
-    }
+/// The counts of an answer that one of these tags is of.
+pub fn find(
+    answers: &Cache<KnownAnswer>,
+    key: &(String, Format),
+    tags: &IfNoneMatch,
+) -> Option<(EntityTag, Vec<KnownCount>)> {
+    let known = answers.look(key, |answer, _| {
+        matches(tags, &answer.tag).then(|| (answer.tag.clone(), answer.counts.clone()))
+    });
+    known.flatten()
 }
 
 #[cfg(test)]
@@ -76,16 +61,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_remembered_is_bounded() {
-        let known = KnownAnswers::default();
-        let item = ItemId::FIRST;
-        for at in 0..3 * KNOWN_LIMIT_COUNTS {
-            let key = (at.to_string(), Format::Json);
-            known.add(key, tag_of(b"x"), vec![(item, None); 10]);
-        }
-        let known = known.0.lock().expect("not poisoned");
-        let counts: usize = known.answers.values().map(|one| one.counts.len()).sum();
-        assert_eq!(known.counts, counts);
-        assert!(counts + known.answers.len() <= KNOWN_LIMIT_COUNTS, "{counts}");
+    fn an_answer_takes_a_place_for_each_of_its_counts_and_one_for_itself() {
+        let answer = |counts| KnownAnswer {
+            tag: tag_of(b"x"),
+            counts: vec![(ItemId::FIRST, None); counts],
+        };
+        assert_eq!(KnownAnswer::weight(&answer(0)), 1);
+        assert_eq!(KnownAnswer::weight(&answer(10)), 11);
     }
 }

@@ -1,7 +1,7 @@
 //! `GET /v1/items`: many items with their counts.
 
 use actix_web::{HttpRequest, HttpResponse, web};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use utoipa::{IntoParams, ToSchema};
 
 use crate::counts::ItemCount;
@@ -14,44 +14,34 @@ use crate::web::api::items::{ITEM_COLUMNS, ItemBody, body};
 use crate::web::api::state::AppState;
 use crate::web::describe::{examples, problems, values};
 use crate::web::problem::Problem;
-use crate::web::request::{Field, Form, Query, Takes, page, reference};
+use crate::web::request::{Query, form, page, reference};
 
 /// Items on a page of the list, unless `limit` says otherwise.
 pub const PAGE_DEFAULT_ITEMS: i64 = 100;
 /// The most items on a page of the list.
 pub const PAGE_LIMIT_ITEMS: i64 = 1000;
 
-#[derive(Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub struct ListQuery {
-    /// Only items with ids above this one.
-    after: Option<i64>,
-    /// How many items a page has; without it, 100.
-    #[param(minimum = 1, maximum = 1000)]
-    limit: Option<i64>,
-    /// Only items of this name.
-    name: Option<String>,
-    /// Only items whose names have all of these words, or words that begin with them. Not beside `name`.
-    #[param(max_length = 200)]
-    search: Option<String>,
-    /// False: without the choices of polls; without it, with them.
-    choices: Option<bool>,
-    /// These items and no others, in this order: ids, or `key:` and a key, separated by commas; at
-    /// most 1,000. No other parameter beside it.
-    #[param(min_length = 1)]
-    ids: Option<String>,
-}
-
-impl Form for ListQuery {
-    const FIELDS: &'static [Field] = &[
-        Field::optional("after", Takes::Number),
-        Field::optional("limit", Takes::Number),
-        Field::optional("name", Takes::Text),
-        Field::optional("search", Takes::Text),
-        Field::optional("choices", Takes::Boolean),
-        Field::optional("ids", Takes::Text),
-    ];
+form! {
+    #[derive(IntoParams)]
+    #[into_params(parameter_in = Query)]
+    pub struct ListQuery {
+        /// Only items with ids above this one.
+        after: Option<i64>,
+        /// How many items a page has; without it, 100.
+        #[param(minimum = 1, maximum = 1000)]
+        limit: Option<i64>,
+        /// Only items of this name.
+        name: Option<String>,
+        /// Only items whose names have all of these words, or words that begin with them. Not beside `name`.
+        #[param(max_length = 200)]
+        search: Option<String>,
+        /// False: without the choices of polls; without it, with them.
+        choices: Option<bool>,
+        /// These items and no others, in this order: ids, or `key:` and a key, separated by commas; at
+        /// most 1,000. No other parameter beside it.
+        #[param(min_length = 1)]
+        ids: Option<String>,
+    }
 }
 
 /// Items, and where the next page begins.

@@ -23,6 +23,7 @@ pub(in crate::web) mod history;
 pub(in crate::web) mod items;
 pub(in crate::web) mod known_answers;
 pub(in crate::web) mod lists;
+mod named;
 pub(in crate::web) mod poll_lists;
 pub(in crate::web) mod polls;
 pub(in crate::web) mod receipts;

@@ -1,7 +1,7 @@
 //! `GET /v1/polls`: many polls with their results.
 
 use actix_web::{HttpRequest, HttpResponse, web};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use utoipa::{IntoParams, ToSchema};
 
 use crate::counts::{ItemCount, PollCount};
@@ -14,33 +14,26 @@ use crate::web::api::polls::{PollBody, body};
 use crate::web::api::state::AppState;
 use crate::web::describe::{examples, problems, values};
 use crate::web::problem::Problem;
-use crate::web::request::{Field, Form, Query, Takes, page};
+use crate::web::request::{Query, form, page};
 
 /// Polls on a page of the list, unless `limit` says otherwise.
 pub const PAGE_DEFAULT_POLLS: i64 = 10;
 /// The most polls on a page of the list: each has up to 100 choices.
 pub const PAGE_LIMIT_POLLS: i64 = 100;
 
-#[derive(Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub struct PollListQuery {
-    /// Only polls with ids below this one.
-    before: Option<i64>,
-    /// How many polls a page has; without it, 10.
-    #[param(minimum = 1, maximum = 100)]
-    limit: Option<i64>,
-    /// Only polls whose titles have all of these words, or words that begin with them.
-    #[param(max_length = 200)]
-    search: Option<String>,
-}
-
-impl Form for PollListQuery {
-    const FIELDS: &'static [Field] = &[
-        Field::optional("before", Takes::Number),
-        Field::optional("limit", Takes::Number),
-        Field::optional("search", Takes::Text),
-    ];
+form! {
+    #[derive(IntoParams)]
+    #[into_params(parameter_in = Query)]
+    pub struct PollListQuery {
+        /// Only polls with ids below this one.
+        before: Option<i64>,
+        /// How many polls a page has; without it, 10.
+        #[param(minimum = 1, maximum = 100)]
+        limit: Option<i64>,
+        /// Only polls whose titles have all of these words, or words that begin with them.
+        #[param(max_length = 200)]
+        search: Option<String>,
+    }
 }
 
 /// Which polls a query asks for.

@@ -2,7 +2,7 @@
 
 use actix_web::http::header;
 use actix_web::{HttpRequest, HttpResponse, web};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::counts::{ItemCount, PollCount};
@@ -17,51 +17,38 @@ use crate::web::api::fields::{key, name, open_and_close};
 use crate::web::api::state::AppState;
 use crate::web::describe::{examples, problems, values};
 use crate::web::problem::Problem;
-use crate::web::request::{Field, Form, Json, PathPollReference, Takes};
+use crate::web::request::{Json, PathPollReference, form};
 
-/// The body of a new poll.
-#[derive(Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-#[schema(as = NewPoll, examples(json!({ "title": "Lunch?", "choices": ["soup", "salad"] })))]
-pub struct NewPollBody {
-    #[schema(value_type = values::Name)]
-    title: String,
-    /// What the frontend calls it: unique, and never changed.
-    #[schema(value_type = Option<values::Key>)]
-    key: Option<String>,
-    /// The choices' names.
-    #[schema(value_type = Vec<values::Name>, min_items = 1, max_items = 100)]
-    choices: Vec<String>,
-    /// How many choices one voter may hold. Without it, 1; 0: any number. 1 with `by_ballot`.
-    #[schema(minimum = 0, maximum = 100)]
-    max_choices: Option<i64>,
-    /// RFC 3339: when votes are taken from.
-    #[schema(value_type = Option<values::Time>)]
-    opens_at: Option<String>,
-    /// RFC 3339: until when votes are taken. After `opens_at`.
-    #[schema(value_type = Option<values::Time>)]
-    closes_at: Option<String>,
-    /// Whether the counts are shown before the poll closes; without it, they are. False takes a
-    /// `closes_at`.
-    results_before_close: Option<bool>,
-    /// Whether each vote takes a ballot; without it, none does.
-    by_ballot: Option<bool>,
-    /// Whether nothing that is kept says which ballot bought which vote. It takes `by_ballot`.
-    secret: Option<bool>,
-}
-
-impl Form for NewPollBody {
-    const FIELDS: &'static [Field] = &[
-        Field::required("title", Takes::Text),
-        Field::optional("key", Takes::Text),
-        Field::required("choices", Takes::Texts),
-        Field::optional("max_choices", Takes::Number),
-        Field::optional("opens_at", Takes::Text),
-        Field::optional("closes_at", Takes::Text),
-        Field::optional("results_before_close", Takes::Boolean),
-        Field::optional("by_ballot", Takes::Boolean),
-        Field::optional("secret", Takes::Boolean),
-    ];
+form! {
+    /// The body of a new poll.
+    #[derive(ToSchema)]
+    #[schema(as = NewPoll, examples(json!({ "title": "Lunch?", "choices": ["soup", "salad"] })))]
+    pub struct NewPollBody {
+        #[schema(value_type = values::Name)]
+        title: String,
+        /// What the frontend calls it: unique, and never changed.
+        #[schema(value_type = Option<values::Key>)]
+        key: Option<String>,
+        /// The choices' names.
+        #[schema(value_type = Vec<values::Name>, min_items = 1, max_items = 100)]
+        choices: Vec<String>,
+        /// How many choices one voter may hold. Without it, 1; 0: any number. 1 with `by_ballot`.
+        #[schema(minimum = 0, maximum = 100)]
+        max_choices: Option<i64>,
+        /// RFC 3339: when votes are taken from.
+        #[schema(value_type = Option<values::Time>)]
+        opens_at: Option<String>,
+        /// RFC 3339: until when votes are taken. After `opens_at`.
+        #[schema(value_type = Option<values::Time>)]
+        closes_at: Option<String>,
+        /// Whether the counts are shown before the poll closes; without it, they are. False takes a
+        /// `closes_at`.
+        results_before_close: Option<bool>,
+        /// Whether each vote takes a ballot; without it, none does.
+        by_ballot: Option<bool>,
+        /// Whether nothing that is kept says which ballot bought which vote. It takes `by_ballot`.
+        secret: Option<bool>,
+    }
 }
 
 impl NewPollBody {

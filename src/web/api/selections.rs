@@ -2,7 +2,7 @@
 
 use actix_web::http::header;
 use actix_web::{HttpResponse, web};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::domain::{CHOICES_LIMIT_ITEMS, ItemId, PollId, Refusal, VoteRequest, VoterId};
@@ -11,20 +11,17 @@ use crate::web::access::Caller;
 use crate::web::api::state::AppState;
 use crate::web::describe::{examples, problems, values};
 use crate::web::problem::{Problem, VoteProblem};
-use crate::web::request::{Field, Form, Json, PathPollReference, PathVoter, Takes};
+use crate::web::request::{Json, PathPollReference, PathVoter, form};
 
-/// The body of a selection.
-#[derive(Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-#[schema(as = SelectionChange, examples(json!({ "items": [2] })))]
-pub struct SelectionBody {
-    /// The `item_id`s of the choices that the voter wants to hold, and no others.
-    #[schema(value_type = Vec<values::Id>, max_items = 100)]
-    items: Vec<i64>,
-}
-
-impl Form for SelectionBody {
-    const FIELDS: &'static [Field] = &[Field::required("items", Takes::Numbers)];
+form! {
+    /// The body of a selection.
+    #[derive(ToSchema)]
+    #[schema(as = SelectionChange, examples(json!({ "items": [2] })))]
+    pub struct SelectionBody {
+        /// The `item_id`s of the choices that the voter wants to hold, and no others.
+        #[schema(value_type = Vec<values::Id>, max_items = 100)]
+        items: Vec<i64>,
+    }
 }
 
 impl SelectionBody {

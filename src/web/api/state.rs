@@ -3,13 +3,14 @@
 use actix_web::web;
 use metrics_exporter_prometheus::PrometheusHandle;
 
+use crate::cache::Cache;
 use crate::counts::{CountReader, TopLists};
 use crate::ledger::ServerLedger;
 use crate::live::{LiveCounts, Redis};
 use crate::votes::VoteQueue;
 use crate::watching::Watching;
 use crate::web::access::{Access, OperatorLogin, Voting};
-use crate::web::api::known_answers::KnownAnswers;
+use crate::web::api::known_answers::KnownAnswer;
 use crate::web::api::stream_places::StreamPlaces;
 use crate::web::api::voidings::runner::VoidingRunner;
 use crate::web::references::References;
@@ -35,7 +36,7 @@ pub(crate) struct AppState {
     /// Who may vote on what.
     pub voting: Voting,
     /// What was answered lately to reads.
-    pub known_answers: KnownAnswers,
+    pub known_answers: Cache<KnownAnswer>,
     pub access: web::Data<Access>,
     /// For what the server's own login in Postgres may not do.
     pub operator: OperatorLogin,

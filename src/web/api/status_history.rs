@@ -2,27 +2,24 @@
 
 use actix_web::http::header;
 use actix_web::{HttpResponse, web};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use utoipa::{IntoParams, ToSchema};
 
 use crate::web::access::Admin;
 use crate::web::api::state::AppState;
 use crate::web::describe::problems;
 use crate::web::problem::Problem;
-use crate::web::request::{Field, Form, Query, Takes};
+use crate::web::request::{Query, form};
 use crate::web::status::{CURVES, SAMPLE_EVERY_SECONDS, SAMPLES_LIMIT, Sample};
 
-#[derive(Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub struct HistoryQuery {
-    /// Only samples after this time, in seconds since 1970: the last one that the client has.
-    #[param(minimum = 0, maximum = 4294967295i64)]
-    after: Option<i64>,
-}
-
-impl Form for HistoryQuery {
-    const FIELDS: &'static [Field] = &[Field::optional("after", Takes::Number)];
+form! {
+    #[derive(IntoParams)]
+    #[into_params(parameter_in = Query)]
+    pub struct HistoryQuery {
+        /// Only samples after this time, in seconds since 1970: the last one that the client has.
+        #[param(minimum = 0, maximum = 4294967295i64)]
+        after: Option<i64>,
+    }
 }
 
 impl HistoryQuery {

@@ -5,7 +5,6 @@ use std::rc::Rc;
 use actix_web::http::header::{self, HeaderName, HeaderValue};
 use actix_web::http::{ConnectionType, Method, Version};
 use actix_web::{HttpRequest, HttpResponse, web};
-use serde::Deserialize;
 use utoipa::IntoParams;
 
 use crate::domain::{ItemId, PollId, Reference};
@@ -16,7 +15,7 @@ use crate::web::api::stream_places::StreamBody;
 use crate::web::describe::{examples, problems, values};
 use crate::web::limits::{STREAM_LIMIT_ITEMS, STREAM_LIMIT_POLLS, STREAM_LIMIT_QUERY_BYTES};
 use crate::web::problem::Problem;
-use crate::web::request::{Field, Form, PathItemReference, PathPollReference, Query, Takes, reference};
+use crate::web::request::{PathItemReference, PathPollReference, Query, form, reference};
 use crate::web::transport::activity::Activity;
 
 static LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
@@ -24,24 +23,18 @@ static LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 static X_ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 static NO: HeaderValue = HeaderValue::from_static("no");
 
-/// The query of a stream: at least one of both.
-#[derive(Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub struct StreamQuery {
-    /// Ids of items, or `key:` and a key, separated by commas; at most 100.
-    #[param(min_length = 1, example = "1")]
-    items: Option<String>,
-    /// Ids of polls, or `key:` and a key, separated by commas; at most 10.
-    #[param(min_length = 1)]
-    polls: Option<String>,
-}
-
-impl Form for StreamQuery {
-    const FIELDS: &'static [Field] = &[
-        Field::optional("items", Takes::Text),
-        Field::optional("polls", Takes::Text),
-    ];
+form! {
+    /// The query of a stream: at least one of both.
+    #[derive(IntoParams)]
+    #[into_params(parameter_in = Query)]
+    pub struct StreamQuery {
+        /// Ids of items, or `key:` and a key, separated by commas; at most 100.
+        #[param(min_length = 1, example = "1")]
+        items: Option<String>,
+        /// Ids of polls, or `key:` and a key, separated by commas; at most 10.
+        #[param(min_length = 1)]
+        polls: Option<String>,
+    }
 }
 
 /// What a client wants to watch.

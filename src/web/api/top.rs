@@ -1,7 +1,7 @@
 //! `/v1/items/top`: the items that come first.
 
 use actix_web::{HttpRequest, HttpResponse, web};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use utoipa::{IntoParams, ToSchema};
 
 use crate::counts::TOP_LIMIT_ITEMS;
@@ -12,38 +12,30 @@ use crate::web::api::csv;
 use crate::web::api::state::AppState;
 use crate::web::describe::{examples, problems, values};
 use crate::web::problem::Problem;
-use crate::web::request::{Field, Form, Query, Takes, reference};
+use crate::web::request::{Query, form, reference};
 
 /// Items in the answer, unless `limit` says otherwise.
 const TOP_DEFAULT_ITEMS: usize = 10;
 
-#[derive(Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub struct TopQuery {
-    /// What items are ordered by: `net`, up-votes less down-votes; `up`, up-votes; `movement`, both
-    /// together. Without it, `net`.
-    #[param(value_type = Option<values::TopBy>)]
-    by: Option<String>,
-    /// `all`: what the items have; `hour` or `day`: what changed in the last hour or day. Without it,
-    /// `all`.
-    #[param(value_type = Option<values::TopOver>)]
-    over: Option<String>,
-    /// Only the choices of this poll.
-    #[param(value_type = Option<values::PollReference>)]
-    poll: Option<String>,
-    /// How many items; without it, 10.
-    #[param(minimum = 1, maximum = 100)]
-    limit: Option<i64>,
-}
-
-impl Form for TopQuery {
-    const FIELDS: &'static [Field] = &[
-        Field::optional("by", Takes::Text),
-        Field::optional("over", Takes::Text),
-        Field::optional("poll", Takes::Text),
-        Field::optional("limit", Takes::Number),
-    ];
+form! {
+    #[derive(IntoParams)]
+    #[into_params(parameter_in = Query)]
+    pub struct TopQuery {
+        /// What items are ordered by: `net`, up-votes less down-votes; `up`, up-votes; `movement`, both
+        /// together. Without it, `net`.
+        #[param(value_type = Option<values::TopBy>)]
+        by: Option<String>,
+        /// `all`: what the items have; `hour` or `day`: what changed in the last hour or day. Without it,
+        /// `all`.
+        #[param(value_type = Option<values::TopOver>)]
+        over: Option<String>,
+        /// Only the choices of this poll.
+        #[param(value_type = Option<values::PollReference>)]
+        poll: Option<String>,
+        /// How many items; without it, 10.
+        #[param(minimum = 1, maximum = 100)]
+        limit: Option<i64>,
+    }
 }
 
 /// What a query asks for.

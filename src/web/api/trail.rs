@@ -2,7 +2,7 @@
 
 use actix_web::http::header;
 use actix_web::{HttpResponse, web};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
@@ -12,7 +12,7 @@ use crate::web::api::fields::moment;
 use crate::web::api::state::AppState;
 use crate::web::describe::{problems, values};
 use crate::web::problem::Problem;
-use crate::web::request::{Field, Form, Query, Takes, page};
+use crate::web::request::{Query, form, page};
 
 /// Acts on a page of the trail, unless `limit` says otherwise.
 const TRAIL_DEFAULT_ACTS: i64 = 100;
@@ -21,39 +21,29 @@ pub const TRAIL_LIMIT_ACTS: i64 = 1000;
 /// The longest `who`: the trail has none that is longer (migrations/0004_access.sql).
 const WHO_LIMIT_CHARACTERS: usize = 100;
 
-#[derive(Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub struct TrailQuery {
-    /// RFC 3339: only acts at this time or later, by the database's clock.
-    #[param(value_type = Option<values::Time>)]
-    since: Option<String>,
-    /// RFC 3339: only acts before this time.
-    #[param(value_type = Option<values::Time>)]
-    until: Option<String>,
-    /// Only acts that were noted before the one of this id: the `next_before` of a page.
-    #[param(value_type = Option<values::Id>)]
-    before: Option<i64>,
-    /// Only acts of this one, like `api_key:3`, `login:ada` or `anyone`.
-    #[param(min_length = 1, max_length = 100)]
-    who: Option<String>,
-    /// Only acts of this kind, like `item.create`.
-    #[param(value_type = Option<values::ActKind>, example = json!("item.create"))]
-    what: Option<String>,
-    /// How many acts a page has; without it, 100.
-    #[param(minimum = 1, maximum = 1000)]
-    limit: Option<i64>,
-}
-
-impl Form for TrailQuery {
-    const FIELDS: &'static [Field] = &[
-        Field::optional("since", Takes::Text),
-        Field::optional("until", Takes::Text),
-        Field::optional("before", Takes::Number),
-        Field::optional("who", Takes::Text),
-        Field::optional("what", Takes::Text),
-        Field::optional("limit", Takes::Number),
-    ];
+form! {
+    #[derive(IntoParams)]
+    #[into_params(parameter_in = Query)]
+    pub struct TrailQuery {
+        /// RFC 3339: only acts at this time or later, by the database's clock.
+        #[param(value_type = Option<values::Time>)]
+        since: Option<String>,
+        /// RFC 3339: only acts before this time.
+        #[param(value_type = Option<values::Time>)]
+        until: Option<String>,
+        /// Only acts that were noted before the one of this id: the `next_before` of a page.
+        #[param(value_type = Option<values::Id>)]
+        before: Option<i64>,
+        /// Only acts of this one, like `api_key:3`, `login:ada` or `anyone`.
+        #[param(min_length = 1, max_length = 100)]
+        who: Option<String>,
+        /// Only acts of this kind, like `item.create`.
+        #[param(value_type = Option<values::ActKind>, example = json!("item.create"))]
+        what: Option<String>,
+        /// How many acts a page has; without it, 100.
+        #[param(minimum = 1, maximum = 1000)]
+        limit: Option<i64>,
+    }
 }
 
 impl TrailQuery {

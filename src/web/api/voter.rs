@@ -2,7 +2,7 @@
 
 use actix_web::http::header;
 use actix_web::{HttpResponse, web};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::domain::VoterId;
@@ -10,20 +10,17 @@ use crate::web::access::{Caller, Visitor, VoterCookies, new_visitor};
 use crate::web::api::state::AppState;
 use crate::web::describe::{problems, values};
 use crate::web::problem::{Kind, Problem};
-use crate::web::request::{Field, Form, Json, Takes};
+use crate::web::request::{Json, form};
 
-/// The body of a request for a cookie.
-#[derive(Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-#[schema(as = NewVoter, examples(json!({ "voter_id": "ada" })))]
-pub struct VoterBody {
-    /// Whose cookie it is to be. Without it, that of a new voter.
-    #[schema(value_type = Option<values::VoterId>)]
-    voter_id: Option<String>,
-}
-
-impl Form for VoterBody {
-    const FIELDS: &'static [Field] = &[Field::optional("voter_id", Takes::Text)];
+form! {
+    /// The body of a request for a cookie.
+    #[derive(ToSchema)]
+    #[schema(as = NewVoter, examples(json!({ "voter_id": "ada" })))]
+    pub struct VoterBody {
+        /// Whose cookie it is to be. Without it, that of a new voter.
+        #[schema(value_type = Option<values::VoterId>)]
+        voter_id: Option<String>,
+    }
 }
 
 /// Who the caller is as a voter.

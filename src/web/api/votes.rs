@@ -2,7 +2,7 @@
 
 use actix_web::http::{StatusCode, header};
 use actix_web::{HttpResponse, web};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::domain::{
@@ -14,43 +14,33 @@ use crate::web::access::Caller;
 use crate::web::api::state::AppState;
 use crate::web::describe::{examples, problems, values};
 use crate::web::problem::{Problem, VoteProblem};
-use crate::web::request::{Field, Form, Json, KeyHeader, PathItemReference, PathVoter, Takes};
+use crate::web::request::{Json, KeyHeader, PathItemReference, PathVoter, form};
 
-/// The body of a vote.
-#[derive(Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-#[schema(as = NewVote, examples(json!({ "voter_id": "ada", "value": 1 })))]
-pub struct VoteBody {
-    /// Who votes. A vote without it is anonymous and always counts.
-    #[schema(value_type = Option<values::VoterId>)]
-    voter_id: Option<String>,
-    /// 1 or −1. Without it, 1.
-    #[schema(value_type = Option<values::VoteValue>)]
-    value: Option<i64>,
-    /// The ballot that buys the vote.
-    ballot: Option<String>,
+form! {
+    /// The body of a vote.
+    #[derive(ToSchema)]
+    #[schema(as = NewVote, examples(json!({ "voter_id": "ada", "value": 1 })))]
+    pub struct VoteBody {
+        /// Who votes. A vote without it is anonymous and always counts.
+        #[schema(value_type = Option<values::VoterId>)]
+        voter_id: Option<String>,
+        /// 1 or −1. Without it, 1.
+        #[schema(value_type = Option<values::VoteValue>)]
+        value: Option<i64>,
+        /// The ballot that buys the vote.
+        ballot: Option<String>,
+    }
 }
 
-impl Form for VoteBody {
-    const FIELDS: &'static [Field] = &[
-        Field::optional("voter_id", Takes::Text),
-        Field::optional("value", Takes::Number),
-        Field::optional("ballot", Takes::Text),
-    ];
-}
-
-/// The body of a change.
-#[derive(Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-#[schema(as = VoteChange, examples(json!({ "value": -1 })))]
-pub struct ChangeBody {
-    /// 1 or −1.
-    #[schema(value_type = values::VoteValue)]
-    value: i64,
-}
-
-impl Form for ChangeBody {
-    const FIELDS: &'static [Field] = &[Field::required("value", Takes::Number)];
+form! {
+    /// The body of a change.
+    #[derive(ToSchema)]
+    #[schema(as = VoteChange, examples(json!({ "value": -1 })))]
+    pub struct ChangeBody {
+        /// 1 or −1.
+        #[schema(value_type = values::VoteValue)]
+        value: i64,
+    }
 }
 
 impl ChangeBody {

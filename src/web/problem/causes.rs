@@ -102,11 +102,11 @@ impl Problem {
         Self::new(Kind::NeverChanges, format!("{field} never changes: {why}.")).on_field(field)
     }
 
-    /// An edit that is refused. Nothing of it is stored. `times` is the field that was to set a time.
-    pub fn not_edited(refusal: EditRefusal, times: &'static str, id: impl std::fmt::Display) -> Self {
+    /// An edit that is refused. Nothing of it is stored. `times` is the field that was to set a time,
+    /// `unknown` what is answered when nothing is there to be edited.
+    pub fn not_edited(refusal: EditRefusal, times: &'static str, unknown: impl FnOnce() -> Self) -> Self {
         match refusal {
-            EditRefusal::UnknownItem => Self::unknown_item(id),
-            EditRefusal::UnknownPoll => Self::unknown_poll(id),
+            EditRefusal::Unknown => unknown(),
             EditRefusal::Closed => Self::new(
                 Kind::Closed,
                 "It has closed, and its counts are final; what has closed stays closed.",

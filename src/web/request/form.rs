@@ -10,8 +10,9 @@ use serde::de::{DeserializeOwned, DeserializeSeed, Deserializer, IgnoredAny, Map
 
 use crate::web::limits::BODY_LIMIT_BYTES;
 use crate::web::problem::Problem;
+use crate::web::request::reference::BodyItem;
 
-/// Input with these fields: a JSON object, or a query's parameters.
+/// Input with these fields: a JSON object, or a query's parameters. [`form!`] declares it.
 pub trait Form: DeserializeOwned {
     /// The fields that serde takes, as a client knows them.
     const FIELDS: &'static [Field];
@@ -22,6 +23,68 @@ pub trait Form: DeserializeOwned {
     fn too_large() -> Problem {
         Problem::body_too_large(Self::LIMIT_BYTES)
     }
+}
+
+/// Declares a struct as input. It is the one place of its fields: what serde takes, what refusals
+/// say of them ([`Form::FIELDS`]) and what utoipa describes are the same.
+///
+/// The struct refuses fields that it does not have. `limits { … }` behind it overrides
+/// [`Form::LIMIT_BYTES`] and [`Form::too_large`].
+macro_rules! form {
+    (
+        $(#[$meta:meta])*
+        $visibility:vis struct $name:ident {
+            // The parts of a type one by one: utoipa looks for `Option`, and a whole type hides it.
+            $($(#[$of_field:meta])* $field:ident: $outer:ident $(<$inner:ident>)?,)+
+        }
+        $(limits { $($limits:tt)* })?
+    ) => {
+        #[derive(serde::Deserialize)]
+        #[serde(deny_unknown_fields)]
+        $(#[$meta])*
+        $visibility struct $name {
+            $($(#[$of_field])* $field: $outer $(<$inner>)?,)+
+        }
+
+        impl $crate::web::request::Form for $name {
+            const FIELDS: &'static [$crate::web::request::Field] = &[
+                $($crate::web::request::Field::of::<$outer $(<$inner>)?>(stringify!($field)),)+
+            ];
+            $($($limits)*)?
+        }
+    };
+}
+pub(in crate::web) use form;
+
+/// A type of fields.
+pub trait Input {
+    const TAKES: Takes;
+    /// A field that may be left out may be null in JSON as well.
+    const IS_REQUIRED: bool = true;
+}
+
+impl<T: Input> Input for Option<T> {
+    const TAKES: Takes = T::TAKES;
+    const IS_REQUIRED: bool = false;
+}
+
+macro_rules! input {
+    ($($of:ty => $takes:ident),+ $(,)?) => {
+        $(impl Input for $of {
+            const TAKES: Takes = Takes::$takes;
+        })+
+    };
+}
+
+input! {
+    String => Text,
+    i64 => Number,
+    BodyItem => Reference,
+    bool => Boolean,
+    IgnoredAny => Anything,
+    Vec<String> => Texts,
+    Vec<i64> => Numbers,
+    Vec<serde_json::Value> => Objects,
 }
 
 /// One field of a [`Form`].
@@ -52,20 +115,12 @@ pub enum Takes {
 }
 
 impl Field {
-    pub const fn required(name: &'static str, takes: Takes) -> Self {
+    /// A field of this type.
+    pub const fn of<T: Input>(name: &'static str) -> Self {
         Self {
             name,
-            takes,
-            is_required: true,
-        }
-    }
-
-    /// A field that may be left out. In JSON it may be null as well.
-    pub const fn optional(name: &'static str, takes: Takes) -> Self {
-        Self {
-            name,
-            takes,
-            is_required: false,
+            takes: T::TAKES,
+            is_required: T::IS_REQUIRED,
         }
     }
 

@@ -9,7 +9,7 @@ pub(super) mod query;
 pub(super) mod reference;
 
 pub use body::Json;
-pub(super) use form::{Field, Form, Takes};
+pub(super) use form::{Field, Form, form};
 pub use idempotency::{IDEMPOTENCY_KEY_LIMIT_BYTES, KeyHeader};
 pub use path::{PathApiKey, PathItem, PathPoll, PathVoiding, PathVote, PathVoter};
 pub(super) use query::Query;

@@ -6,7 +6,6 @@
 mod keys;
 mod ring;
 
-use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -16,6 +15,7 @@ use jsonwebtoken::{Algorithm, Validation, decode, decode_header};
 use serde::Deserialize;
 use tokio::time::sleep;
 
+use crate::cache::{Cache, Forgets, Remembers};
 use crate::domain::{Digest, VoterId};
 use crate::web::access::jwt::keys::Keys;
 pub use crate::web::access::jwt::keys::{JwtSecrets, KeysError};
@@ -50,19 +50,35 @@ pub struct Tokens(Arc<Inner>);
 
 struct Inner {
     options: JwtOptions,
-    state: RwLock<State>,
+    keys: RwLock<Arc<Keys>>,
+    believed: Cache<Believed>,
 }
 
-struct State {
-    keys: Arc<Keys>,
-    /// By the token's digest.
-    remembered: HashMap<Digest, Remembered>,
-}
-
-struct Remembered {
+/// A token that was checked, by its digest. A change of the keys ends all of them.
+#[derive(Clone)]
+struct Believed {
     voter_id: VoterId,
     /// The last second of its validity, since 1970.
     until: u64,
+}
+
+impl Remembers for Believed {
+    type Key = Digest;
+    type Value = Self;
+    const LIMIT: usize = TOKENS_LIMIT;
+    const LIMIT_AGE: Option<Duration> = None;
+
+    fn is_over(believed: &Self) -> bool {
+        seconds_since_1970().is_none_or(|now| now > believed.until)
+    }
+}
+
+impl Forgets for Believed {}
+
+/// `None`: the clock is before 1970.
+fn seconds_since_1970() -> Option<u64> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
+    Some(now.as_secs())
 }
 
 /// Why a token is not believed.
@@ -94,10 +110,8 @@ impl Tokens {
         let keys = Keys::read(options.secrets.as_ref(), options.keys_file.as_deref())?;
         Ok(Self(Arc::new(Inner {
             options,
-            state: RwLock::new(State {
-                keys: Arc::new(keys),
-                remembered: HashMap::new(),
-            }),
+            keys: RwLock::new(Arc::new(keys)),
+            believed: Cache::default(),
         })))
     }
 
@@ -133,12 +147,14 @@ impl Tokens {
 
     /// Takes these keys, and forgets what was checked with others. Returns whether they are new.
     fn set_keys(&self, keys: Keys) -> bool {
-        let mut state = self.0.state.write().unwrap_or_else(PoisonError::into_inner);
-        if state.keys.digest == keys.digest {
-            return false;
+        {
+            let mut current = self.0.keys.write().unwrap_or_else(PoisonError::into_inner);
+            if current.digest == keys.digest {
+                return false;
+            }
+            *current = Arc::new(keys);
         }
-        state.keys = Arc::new(keys);
-        state.remembered.clear();
+        self.0.believed.forget();
         true
     }
 
@@ -150,34 +166,22 @@ impl Tokens {
         if token.len() > TOKEN_LIMIT_BYTES {
             return Err(TokenError::NotValid);
         }
-        let now = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .map_err(|_| TokenError::NotValid)?
-            .as_secs();
         let digest = Digest::of(&[token.as_bytes()]);
-        let keys = {
-            let state = self.0.state.read().unwrap_or_else(PoisonError::into_inner);
-            match state.remembered.get(&digest) {
-                Some(known) if now <= known.until => return Ok(known.voter_id.clone()),
-                _ => Arc::clone(&state.keys),
-            }
-        };
-        let (voter_id, until) = check(token, &keys, &self.0.options)?;
-        let mut state = self.0.state.write().unwrap_or_else(PoisonError::into_inner);
-        // What was checked with earlier keys is not remembered.
-        if Arc::ptr_eq(&state.keys, &keys) {
-            if state.remembered.len() >= TOKENS_LIMIT {
-                state.remembered.retain(|_, known| now <= known.until);
-            }
-            if state.remembered.len() >= TOKENS_LIMIT {
-                state.remembered.clear();
-            }
-            let known = Remembered {
-                voter_id: voter_id.clone(),
-                until,
-            };
-            state.remembered.insert(digest, known);
+        if let Some(believed) = self.0.believed.get(&digest) {
+            return Ok(believed.voter_id);
         }
+        if seconds_since_1970().is_none() {
+            return Err(TokenError::NotValid);
+        }
+        // Before the keys are looked at: what is checked with earlier ones is not remembered.
+        let asked = self.0.believed.asking();
+        let keys = Arc::clone(&self.0.keys.read().unwrap_or_else(PoisonError::into_inner));
+        let (voter_id, until) = check(token, &keys, &self.0.options)?;
+        let believed = Believed {
+            voter_id: voter_id.clone(),
+            until,
+        };
+        self.0.believed.add(digest, believed, asked);
         Ok(voter_id)
     }
 }

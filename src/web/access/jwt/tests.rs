@@ -313,37 +313,20 @@ fn a_token_is_remembered_until_it_expires_and_not_beyond_a_change_of_keys() {
         &with(claims(), "exp", json!(expires_at)),
     );
     assert_eq!(tokens.voter(&token), voter("ada"));
-    {
-        let mut state = tokens.0.state.write().expect("the state");
-        let known = state.remembered.values_mut().next().expect("it is remembered");
-        assert_eq!(known.until, expires_at + CLOCK_LIMIT_SKEW.as_secs());
-        // What is remembered is believed: so the second look-up does not check the signature.
-        known.voter_id = VoterId::parse("remembered".to_owned()).expect("a voter");
-    }
+    let digest = || Digest::of(&[token.as_bytes()]);
+    let believed = &tokens.0.believed;
+    let remember = |until| {
+        let voter_id = VoterId::parse("remembered".to_owned()).expect("a voter");
+        believed.add(digest(), Believed { voter_id, until }, believed.asking());
+    };
+    let until = believed.get(&digest()).expect("it is remembered").until;
+    assert_eq!(until, expires_at + CLOCK_LIMIT_SKEW.as_secs());
+    // What is remembered is believed: so the second look-up does not check the signature.
+    remember(until);
     assert_eq!(tokens.voter(&token), voter("remembered"));
-    {
-        let mut state = tokens.0.state.write().expect("the state");
-        state.remembered.values_mut().next().expect("a token").until = now() - 1;
-    }
+    remember(now() - 1);
     assert_eq!(tokens.voter(&token), voter("ada"));
     let file_of_other = file(&[other.jwk("one")]);
     assert!(tokens.set_keys(Keys::read(None, Some(file_of_other.path())).expect("keys")));
     assert_eq!(tokens.voter(&token), NOT_VALID);
-}
-
-#[test]
-fn what_is_remembered_is_bounded() {
-    let tokens = by_hs256();
-    let known = || Remembered {
-        voter_id: VoterId::parse("x".to_owned()).expect("a voter"),
-        until: now() + 60,
-    };
-    {
-        let mut state = tokens.0.state.write().expect("the state");
-        for at in 0..TOKENS_LIMIT {
-            state.remembered.insert(Digest::of(&[&at.to_be_bytes()]), known());
-        }
-    }
-    assert_eq!(tokens.voter(&hs256(&claims())), voter("ada"));
-    assert_eq!(tokens.0.state.read().expect("the state").remembered.len(), 1);
 }

@@ -10,7 +10,7 @@ pub(in crate::web) mod runner;
 
 use actix_web::http::header;
 use actix_web::{HttpResponse, web};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use utoipa::{IntoParams, ToSchema};
 
 use crate::domain::{Actor, ItemId, Moment, Voiding, VoidingId};
@@ -20,7 +20,7 @@ use crate::web::access::Admin;
 use crate::web::api::state::AppState;
 use crate::web::describe::{problems, values};
 use crate::web::problem::{Kind, Problem};
-use crate::web::request::{Field, Form, PathVoiding, Query, Takes, page};
+use crate::web::request::{PathVoiding, Query, form, page};
 
 /// Voidings on a page, unless `limit` says otherwise.
 const PAGE_DEFAULT_VOIDINGS: i64 = 20;
@@ -136,23 +136,17 @@ fn shown(voiding: Voiding, state: &AppState) -> HttpResponse {
         .json(VoidingBody::new(voiding, state))
 }
 
-#[derive(Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub struct VoidingsQuery {
-    /// Only voidings that were made before the one of this id: the `next_before` of a page.
-    #[param(value_type = Option<values::Id>)]
-    before: Option<i64>,
-    /// How many voidings a page has; without it, 20.
-    #[param(minimum = 1, maximum = 100)]
-    limit: Option<i64>,
-}
-
-impl Form for VoidingsQuery {
-    const FIELDS: &'static [Field] = &[
-        Field::optional("before", Takes::Number),
-        Field::optional("limit", Takes::Number),
-    ];
+form! {
+    #[derive(IntoParams)]
+    #[into_params(parameter_in = Query)]
+    pub struct VoidingsQuery {
+        /// Only voidings that were made before the one of this id: the `next_before` of a page.
+        #[param(value_type = Option<values::Id>)]
+        before: Option<i64>,
+        /// How many voidings a page has; without it, 20.
+        #[param(minimum = 1, maximum = 100)]
+        limit: Option<i64>,
+    }
 }
 
 impl VoidingsQuery {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use actix_web::http::header;
 use actix_web::{HttpResponse, web};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use tokio::time::Instant;
 use utoipa::ToSchema;
 
@@ -17,51 +17,37 @@ use crate::web::api::state::AppState;
 use crate::web::api::voidings::{COMMAND, VoidingBody, accepted, example, find};
 use crate::web::describe::{problems, values};
 use crate::web::problem::Problem;
-use crate::web::request::{BodyItem, Field, Form, Json, Takes};
+use crate::web::request::{BodyItem, Json, form};
 
 /// How long a dry run looks for votes. Then it says how far it has come.
 const DRY_RUN_LIMIT: Duration = Duration::from_secs(3);
 
-/// The body of a request for a voiding.
-#[derive(Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-#[schema(
-    as = NewVoiding,
-    examples(json!({ "voter_id": "bot-7", "reason": "a bot", "dry_run": true }))
-)]
-pub struct NewVoidingBody {
-    /// Only votes of this voter.
-    #[schema(value_type = Option<values::VoterId>)]
-    voter_id: Option<String>,
-    /// Only votes on this item.
-    #[schema(value_type = Option<values::ItemReference>)]
-    item: Option<BodyItem>,
-    /// RFC 3339: only votes that were cast at this time or later, by the database's clock.
-    #[schema(value_type = Option<values::Time>)]
-    from: Option<String>,
-    /// RFC 3339: only votes that were cast before this time.
-    #[schema(value_type = Option<values::Time>)]
-    until: Option<String>,
-    /// Why; it is kept with the voiding.
-    #[schema(value_type = values::Reason)]
-    reason: String,
-    /// Whether only to say what would be voided.
-    dry_run: bool,
-    /// The `next_after` of a dry run that was cut off: another one then goes on there.
-    #[schema(minimum = 0)]
-    after: Option<i64>,
-}
-
-impl Form for NewVoidingBody {
-    const FIELDS: &'static [Field] = &[
-        Field::optional("voter_id", Takes::Text),
-        Field::optional("item", Takes::Reference),
-        Field::optional("from", Takes::Text),
-        Field::optional("until", Takes::Text),
-        Field::required("reason", Takes::Text),
-        Field::required("dry_run", Takes::Boolean),
-        Field::optional("after", Takes::Number),
-    ];
+form! {
+    /// The body of a request for a voiding.
+    #[derive(ToSchema)]
+    #[schema(as = NewVoiding, examples(json!({ "voter_id": "bot-7", "reason": "a bot", "dry_run": true })))]
+    pub struct NewVoidingBody {
+        /// Only votes of this voter.
+        #[schema(value_type = Option<values::VoterId>)]
+        voter_id: Option<String>,
+        /// Only votes on this item.
+        #[schema(value_type = Option<values::ItemReference>)]
+        item: Option<BodyItem>,
+        /// RFC 3339: only votes that were cast at this time or later, by the database's clock.
+        #[schema(value_type = Option<values::Time>)]
+        from: Option<String>,
+        /// RFC 3339: only votes that were cast before this time.
+        #[schema(value_type = Option<values::Time>)]
+        until: Option<String>,
+        /// Why; it is kept with the voiding.
+        #[schema(value_type = values::Reason)]
+        reason: String,
+        /// Whether only to say what would be voided.
+        dry_run: bool,
+        /// The `next_after` of a dry run that was cut off: another one then goes on there.
+        #[schema(minimum = 0)]
+        after: Option<i64>,
+    }
 }
 
 /// What a body asks for. Its item may not be there.

@@ -1,0 +1,216 @@
+//! A cache that tasks and threads share.
+
+use std::collections::hash_map::RandomState;
+use std::hash::Hash;
+use std::marker::PhantomData;
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Duration;
+
+use quick_cache::unsync::{Cache as Entries, DefaultLifecycle};
+use quick_cache::{Equivalent, Weighter};
+use tokio::time::Instant;
+
+use super::{Forgets, Remembers};
+
+/// What is remembered of one kind. To read takes a lock that readers share.
+pub struct Cache<R: Remembers> {
+    state: RwLock<State<R>>,
+    limit_age: Option<Duration>,
+}
+
+struct State<R: Remembers> {
+    // The hash of std, not the quicker one of quick_cache: outsiders choose some of these keys.
+    entries: Entries<R::Key, Entry<R::Value>, Weights<R>, RandomState>,
+    /// How often all was forgotten.
+    forgotten: u64,
+}
+
+struct Entry<Value> {
+    value: Value,
+    asked_at: Instant,
+}
+
+/// When a question was asked whose answer is to be remembered. What ends all entries between the
+/// question and its answer ends the answer, too.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked {
+    at: Instant,
+    forgotten: u64,
+}
+
+struct Weights<R>(PhantomData<fn() -> R>);
+
+impl<R: Remembers> Weighter<R::Key, Entry<R::Value>> for Weights<R> {
+    fn weight(&self, _: &R::Key, entry: &Entry<R::Value>) -> u64 {
+        R::weight(&entry.value)
+    }
+}
+
+impl<R: Remembers> Default for Cache<R> {
+    /// Remembers nothing yet.
+    fn default() -> Self {
+        Self {
+            state: RwLock::new(State {
+                entries: Entries::with(
+                    R::LIMIT,
+                    R::LIMIT as u64,
+                    Weights(PhantomData),
+                    RandomState::new(),
+                    DefaultLifecycle::default(),
+                ),
+                forgotten: 0,
+            }),
+            limit_age: R::LIMIT_AGE,
+        }
+    }
+}
+
+impl<R: Remembers> Cache<R> {
+    /// One with another limit of age.
+    pub fn with_limit_age(limit_age: Duration) -> Self {
+        Self {
+            limit_age: Some(limit_age),
+            ..Self::default()
+        }
+    }
+
+    /// What is remembered of this key.
+    pub fn get<Q>(&self, key: &Q) -> Option<R::Value>
+    where
+        Q: Hash + Equivalent<R::Key> + ?Sized,
+        R::Value: Clone,
+    {
+        self.look(key, |value, _| value.clone())
+    }
+
+    /// Looks at what is remembered of this key, and at how old it is.
+    pub fn look<Q, Seen>(&self, key: &Q, see: impl FnOnce(&R::Value, Duration) -> Seen) -> Option<Seen>
+    where
+        Q: Hash + Equivalent<R::Key> + ?Sized,
+    {
+        let state = self.read();
+        let entry = state.entries.get(key)?;
+        let age = entry.asked_at.elapsed();
+        let is_over = self.limit_age.is_some_and(|limit| age >= limit) || R::is_over(&entry.value);
+        (!is_over).then(|| see(&entry.value, age))
+    }
+
+    /// To be called before a question is asked whose answer is to be remembered.
+    pub fn asking(&self) -> Asked {
+        Asked {
+            at: Instant::now(),
+            forgotten: self.read().forgotten,
+        }
+    }
+
+    /// Remembers an answer, unless all was forgotten since its question.
+    pub fn add(&self, key: R::Key, value: R::Value, asked: Asked) {
+        let mut state = self.write();
+        if state.forgotten == asked.forgotten {
+            let asked_at = asked.at;
+            state.entries.insert(key, Entry { value, asked_at });
+        }
+    }
+
+    /// Ends what is remembered of this key.
+    pub fn end<Q>(&self, key: &Q)
+    where
+        Q: Hash + Equivalent<R::Key> + ?Sized,
+    {
+        self.write().entries.remove(key);
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, State<R>> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, State<R>> {
+        self.state.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<R: Forgets> Cache<R> {
+    /// Ends all entries, and those that are being asked for.
+    pub fn forget(&self) {
+        let mut state = self.write();
+        state.forgotten += 1;
+        state.entries.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Numbers;
+
+    const LIMIT: usize = 100;
+    const LIMIT_AGE: Duration = Duration::from_secs(60);
+
+    impl Remembers for Numbers {
+        type Key = i64;
+        type Value = Vec<i64>;
+        const LIMIT: usize = LIMIT;
+        const LIMIT_AGE: Option<Duration> = Some(LIMIT_AGE);
+
+        fn weight(value: &Vec<i64>) -> u64 {
+            value.len() as u64
+        }
+
+        fn is_over(value: &Vec<i64>) -> bool {
+            value.contains(&-1)
+        }
+    }
+
+    impl Forgets for Numbers {}
+
+    #[test]
+    fn an_entry_is_there_until_it_is_ended_by_its_key_or_by_itself() {
+        let cache = Cache::<Numbers>::default();
+        assert_eq!(cache.get(&1), None);
+        cache.add(1, vec![2], cache.asking());
+        assert_eq!(cache.get(&1), Some(vec![2]));
+        cache.end(&1);
+        assert_eq!(cache.get(&1), None);
+        cache.add(1, vec![-1], cache.asking());
+        assert_eq!(cache.get(&1), None);
+    }
+
+    #[test]
+    fn an_entry_is_as_old_as_its_question() {
+        let cache = Cache::<Numbers>::default();
+        let asked = |age: Duration| Asked {
+            at: Instant::now().checked_sub(age).expect("an uptime"),
+            forgotten: 0,
+        };
+        cache.add(1, vec![2], asked(LIMIT_AGE));
+        assert_eq!(cache.get(&1), None);
+        cache.add(1, vec![3], asked(LIMIT_AGE / 2));
+        assert!(cache.look(&1, |_, age| age >= LIMIT_AGE / 2) == Some(true));
+    }
+
+    #[test]
+    fn an_answer_is_not_remembered_if_all_was_forgotten_since_its_question() {
+        let cache = Cache::<Numbers>::default();
+        cache.add(1, vec![2], cache.asking());
+        let asked = cache.asking();
+        cache.forget();
+        assert_eq!(cache.get(&1), None);
+        cache.add(1, vec![2], asked);
+        assert_eq!(cache.get(&1), None);
+        cache.add(1, vec![3], cache.asking());
+        assert_eq!(cache.get(&1), Some(vec![3]));
+    }
+
+    #[test]
+    fn what_is_remembered_weighs_no_more_than_the_limit() {
+        let cache = Cache::<Numbers>::default();
+        for key in 0..3 * LIMIT as i64 {
+            cache.add(key, vec![key; 10], cache.asking());
+            let state = cache.read();
+            assert!(state.entries.weight() <= LIMIT as u64);
+            assert!(state.entries.get(&key).is_some());
+        }
+        assert_eq!(cache.read().entries.len(), LIMIT / 10);
+    }
+}
