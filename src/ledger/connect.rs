@@ -7,7 +7,7 @@ use sqlx::{Connection, PgExecutor};
 
 use super::LedgerError;
 use super::pool::Pool;
-use super::session::SessionCheck;
+use super::session::{CONNECT_LIMIT, SessionCheck};
 use crate::tls;
 
 /// How long one statement of the server may run before Postgres cancels it.
@@ -15,8 +15,6 @@ pub const SERVER_STATEMENT_LIMIT: Duration = Duration::from_secs(5);
 /// How long one statement of the sync worker or of an operator's command may run. One
 /// statement of the audit reads millions of votes.
 pub const WORKER_STATEMENT_LIMIT: Duration = Duration::from_secs(120);
-/// How long a new connection may take.
-pub const CONNECT_LIMIT: Duration = Duration::from_secs(2);
 /// How long the check of an idle connection may take.
 pub const CHECK_LIMIT: Duration = Duration::from_secs(1);
 /// How long a caller waits for one of the pool's connections.

@@ -20,8 +20,8 @@ mod trail;
 mod worker;
 
 pub use connect::{
-    ACQUIRE_LIMIT, ANSWER_MARGIN, CHECK_LIMIT, CONNECT_LIMIT, OPERATOR_POOL_LIMIT_CONNECTIONS,
-    POOL_LIMIT_CONNECTIONS, SERVER_STATEMENT_LIMIT, WORKER_STATEMENT_LIMIT, Writes, answers,
+    ACQUIRE_LIMIT, ANSWER_MARGIN, CHECK_LIMIT, OPERATOR_POOL_LIMIT_CONNECTIONS, POOL_LIMIT_CONNECTIONS,
+    SERVER_STATEMENT_LIMIT, WORKER_STATEMENT_LIMIT, Writes, answers,
 };
 pub(crate) use connect::{IDLE_TRANSACTION_LIMIT, WRITER_KEEPALIVE};
 pub use decided::{DECIDE_LIMIT, SafeVoteId};
@@ -34,6 +34,7 @@ pub use server::{
     VoidedChunk, VoteRow, VoteWriter, WORKER_ALIVE_LIMIT, WorkerStatus,
 };
 pub(crate) use server::{FULLNESS_LIMIT, ITEM_CACHE_LIMIT_ITEMS, NAMES_LIMIT_ITEMS};
+pub use session::CONNECT_LIMIT;
 pub use worker::{
     AuditRow, BrokenPage, DEADLOCK_LIMIT_TRIES, EndedPass, EpochNumber, Heartbeat, IDEMPOTENCY_KEY_AGE,
     JOB_LEASE_LIFE, Job, JobLease, Pacing, Progress, ROLL_UP_LIMIT_IDS, RebuiltCount, RolledUp, RunOutcome,

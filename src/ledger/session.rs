@@ -14,7 +14,9 @@ use sqlx::{Connection, Executor, Row};
 use tokio::time::timeout;
 
 use super::LedgerError;
-use super::connect::CONNECT_LIMIT;
+
+/// How long a new connection may take.
+pub const CONNECT_LIMIT: Duration = Duration::from_secs(2);
 
 /// The check of new connections. Cheap to clone.
 #[derive(Clone, Debug)]

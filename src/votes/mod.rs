@@ -40,5 +40,6 @@ pub use full::FULL_LIMIT_ITEMS;
 pub(crate) use progress::BATCHES_LIMIT;
 pub use progress::{NOTE_EVERY, ProgressNotes};
 pub use queue::{DECISION_QUEUE_LIMIT_REQUESTS, QUEUE_LEAST_VOTES, QUEUE_LIMIT_VOTES, VoteQueue};
+pub use seeding::{SEED_LIMIT, SEED_READ_LIMIT};
 pub use voiding::{Direction, Voider, VoidingError, work_off};
-pub use writer::{BATCH_LIMIT_VOTES, BATCH_WRITERS_PER_THREAD, SEED_LIMIT, SEED_READ_LIMIT};
+pub use writer::{BATCH_LIMIT_VOTES, BATCH_WRITERS_PER_THREAD};

@@ -2,7 +2,6 @@
 //! pipeline.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::sync::{Mutex, mpsc};
 use tokio::time::Instant;
@@ -23,11 +22,6 @@ use crate::live::LiveCounts;
 pub const BATCH_WRITERS_PER_THREAD: usize = 2;
 /// The most votes in one batch.
 pub const BATCH_LIMIT_VOTES: usize = 1024;
-/// How long a batch may take to seed its missing live counts, in all rounds together.
-pub const SEED_LIMIT: Duration = Duration::from_secs(4);
-/// How long one read of exact counts may take. Then its items wait, without a count, and the
-/// batch writer goes on.
-pub const SEED_READ_LIMIT: Duration = Duration::from_secs(2);
 
 /// Takes batch after batch, until the queue is closed.
 pub(super) struct BatchWriter {

@@ -9,6 +9,7 @@ mod full_items;
 mod held_votes;
 mod history;
 mod item_cache;
+mod item_kind;
 mod items;
 mod keys;
 mod open_items;

@@ -5,10 +5,9 @@ use std::collections::{HashMap, HashSet};
 use sqlx::postgres::PgConnection;
 use tokio::time::timeout;
 
+use super::item_kind::ItemKind;
 use super::writer::{InsertError, VoteWriter, WriterConnection};
-use crate::domain::{
-    AddressHash, NewVote, Refusal, StoredVote, TransactionId, Value, VoteId, VoteOutcome, VoterId,
-};
+use crate::domain::{AddressHash, NewVote, StoredVote, TransactionId, VoteId, VoteOutcome, VoterId};
 use crate::ledger::LedgerError;
 
 /// What became of a batch.
@@ -18,17 +17,6 @@ pub struct Inserted {
     pub transaction: TransactionId,
     /// An outcome for each vote, in the order given.
     pub outcomes: Vec<VoteOutcome>,
-}
-
-/// How the votes on an item are stored. It never changes (migrations/0015_rules.sql).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ItemKind {
-    /// By these statements.
-    Plain,
-    /// By these statements, and it takes no down-votes.
-    UpOnly,
-    /// By `decide`: it has a rule.
-    Ruled,
 }
 
 impl VoteWriter {
@@ -105,22 +93,13 @@ fn item_and_voter(vote: &NewVote) -> (i64, Option<&str>) {
     (vote.item_id.get(), vote.voter_id.as_ref().map(VoterId::as_str))
 }
 
-/// What becomes of a vote on an item of this kind, if these statements do not store it.
-fn refusal(kind: ItemKind, vote: &NewVote) -> Option<VoteOutcome> {
-    match kind {
-        ItemKind::Ruled => Some(VoteOutcome::NeedsDecision),
-        ItemKind::UpOnly if vote.value == Value::DOWN => Some(VoteOutcome::Refused(Refusal::NoDownVotes)),
-        ItemKind::Plain | ItemKind::UpOnly => None,
-    }
-}
-
 async fn insert(
     writer: &mut WriterConnection,
     votes: &[NewVote],
     addresses: &[Option<AddressHash>],
 ) -> Result<Batch, sqlx::Error> {
     let kinds = writer.items.of(votes.iter().map(|vote| vote.item_id.get()));
-    let refused = |at: usize| kinds[at].and_then(|kind| refusal(*kind, &votes[at]));
+    let refused = |at: usize| kinds[at].and_then(|kind| kind.refusal(&votes[at]));
     // Mostly, all are to be sent.
     let Some(first) = (0..votes.len()).find(|at| refused(*at).is_some()) else {
         let unknown = unknown_among(votes, &kinds);
@@ -253,7 +232,7 @@ impl<'a> LookedUp<'a> {
             return None;
         }
         match self.found.get(&vote.item_id.get()) {
-            Some(kind) => refusal(*kind, vote),
+            Some(kind) => kind.refusal(vote),
             None => {
                 let is_absent = self.unknown.binary_search(&vote.item_id.get()).is_ok();
                 is_absent.then_some(VoteOutcome::UnknownItem)

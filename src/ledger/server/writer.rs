@@ -9,15 +9,15 @@ use tokio::time::error::Elapsed;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::item_cache::ItemCache;
-use super::plain_votes::ItemKind;
+use super::item_kind::ItemKind;
 use super::progress::{Batches, WriterName, Writers};
 use crate::domain::{ExactCount, ItemId};
 use crate::ledger::LedgerError;
-use crate::ledger::connect::{ANSWER_MARGIN, CHECK_LIMIT, CONNECT_LIMIT, Database};
+use crate::ledger::connect::{ANSWER_MARGIN, CHECK_LIMIT, Database};
 use crate::ledger::error::is_certain;
 use crate::ledger::exact_counts::exact_counts;
 use crate::ledger::pool::Pool;
-use crate::ledger::session::{SessionCheck, check_name};
+use crate::ledger::session::{CONNECT_LIMIT, SessionCheck, check_name};
 
 /// Items in the cache of one batch writer's connection, at the most: a good megabyte.
 pub(crate) const ITEM_CACHE_LIMIT_ITEMS: usize = 100_000;

@@ -18,7 +18,6 @@
 
 pub mod items;
 mod links;
-mod merging;
 mod parts;
 pub mod polls;
 mod search;
@@ -110,6 +109,11 @@ pub enum Outcome<A> {
 }
 
 impl<A> Outcome<A> {
+    /// Without an answer a read has had no effect, and nothing is known of another request.
+    pub(crate) fn unanswered(is_read: bool) -> Self {
+        if is_read { Self::NoEffect } else { Self::Unknown }
+    }
+
     /// The operation for the history, if the request belongs there.
     pub fn operation<R>(self, request: R, called: Instant, returned: Instant) -> Option<Operation<R, A>> {
         let answer = match self {

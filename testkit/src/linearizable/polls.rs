@@ -6,7 +6,6 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::items::unanswered;
 use super::{Operation, Outcome, Specification};
 
 /// The choices that are held, or are to be held.
@@ -94,7 +93,7 @@ impl Specification for Poll {
 pub fn outcome(request: &Request, answer: Option<(u16, &Value)>) -> Result<Outcome<Answer>, String> {
     let is_read = *request == Request::Read;
     let Some((status, body)) = answer else {
-        return Ok(unanswered(is_read));
+        return Ok(Outcome::unanswered(is_read));
     };
     let items = || {
         let items = body["items"].as_array()?;

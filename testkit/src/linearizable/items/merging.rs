@@ -12,8 +12,8 @@
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 
-use super::NoOrder;
-use super::items::{Answer, Item, ItemOperation};
+use super::specification::{Answer, Item, ItemOperation};
+use crate::linearizable::NoOrder;
 
 /// # Errors
 /// When what was found cannot have been there.

@@ -1,15 +1,11 @@
-//! What requests for one item do and are answered: votes, changes, retractions and reads, with
-//! places and numbers if the item has them.
-//!
-//! A vote is known by its id, so a history says much: which vote each read found, and which one a
-//! repeat repeats.
+//! What an item allows: which answers each request may have in which state.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde_json::Value;
 
-use super::{NoOrder, Operation, Outcome, Specification, merging};
+use crate::linearizable::{Operation, Outcome, Specification};
 
 /// What a request wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -78,16 +74,6 @@ impl Answer {
 
 pub type ItemOperation = Operation<Request, Answer>;
 
-/// Looks for an order of what was asked of one item, or of one voter and item.
-///
-/// # Errors
-/// When there is none, or the search was given up.
-pub fn check(max_votes: Option<usize>, is_numbered: bool, history: &[ItemOperation]) -> Result<(), NoOrder> {
-    let history = merging::prepared(history)?;
-    let item = Item::new(max_votes, is_numbered, &history).with_owners(&history);
-    super::check(&item, &history)
-}
-
 /// An item, with its places and numbers.
 #[derive(Clone, Debug)]
 pub struct Item {
@@ -144,7 +130,7 @@ impl Item {
 
     /// Knows whose each number is from what was found later. This changes nothing of what may be,
     /// and spares the search many ways.
-    fn with_owners(mut self, history: &[ItemOperation]) -> Self {
+    pub(super) fn with_owners(mut self, history: &[ItemOperation]) -> Self {
         let answers = history
             .iter()
             .filter_map(|operation| Some((operation.request.voter, operation.answer?)));
@@ -364,7 +350,7 @@ impl Specification for Item {
 /// The answer, if no request of this kind may have it.
 pub fn outcome(wants: Wants, answer: Option<(u16, &Value)>) -> Result<Outcome<Answer>, String> {
     let Some((status, body)) = answer else {
-        return Ok(unanswered(wants == Wants::Read));
+        return Ok(Outcome::unanswered(wants == Wants::Read));
     };
     let vote = || {
         let id = body["vote_id"].as_i64()?;
@@ -391,13 +377,4 @@ pub fn outcome(wants: Wants, answer: Option<(u16, &Value)>) -> Result<Outcome<An
     known
         .map(Outcome::Answered)
         .ok_or_else(|| format!("{wants:?} was answered {status}: {body}"))
-}
-
-/// Without an answer a read has had no effect, and nothing is known of another request.
-pub(super) fn unanswered<A>(is_read: bool) -> Outcome<A> {
-    if is_read {
-        Outcome::NoEffect
-    } else {
-        Outcome::Unknown
-    }
 }
