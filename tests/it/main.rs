@@ -20,6 +20,7 @@ mod exactness;
 mod history;
 mod interleavings;
 mod keys;
+mod layout;
 mod ledger;
 mod limits;
 mod linearizability;
