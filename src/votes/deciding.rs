@@ -106,7 +106,7 @@ impl DecisionWriter {
         let items = requests.iter().flat_map(VoteRequest::items).copied();
         let unfinished = UnfinishedBatch::new(&self.live_counts, items);
         let started = Instant::now();
-        let decided = self.writer.decide_from(&requests, &addresses).await;
+        let decided = self.writer.decide(&requests, &addresses).await;
         self.metrics
             .ledger_seconds
             .record(started.elapsed().as_secs_f64());

@@ -95,7 +95,7 @@ impl BatchWriter {
         addresses: &[Option<AddressHash>],
     ) -> Result<Inserted, InsertError> {
         let started = Instant::now();
-        let inserted = self.writer.insert_from(votes, addresses).await;
+        let inserted = self.writer.insert(votes, addresses).await;
         self.metrics
             .ledger_seconds
             .record(started.elapsed().as_secs_f64());

@@ -5,10 +5,10 @@ use redis::AsyncCommands;
 use sqlx::postgres::PgPoolOptions;
 use tally::domain::{CountDelta, ExactCount, ItemId, RUNNING_LIMIT_TRANSACTIONS, TransactionId};
 use tally::ledger::{Role, ServerLedger, WorkerLedger};
-use tally::live::{Counted, LiveCounts, Seed};
+use tally::live::{Counted, LiveCounts, SUSPECTS_LIMIT_ITEMS, Seed};
 
 use crate::helpers::stores::Stores;
-use crate::helpers::tally::{connected, counters, ledger, options, redis, server_ledger, vote};
+use crate::helpers::tally::{connected, counters, ledger, options, owner, redis, server_ledger, vote};
 
 /// One item, and the steps of batches and of a worker, in any order.
 struct Steps {
@@ -25,7 +25,12 @@ impl Steps {
         let stores = Stores::start().await;
         let ledger = ledger(&stores.database_url);
         let server = server_ledger(&stores.database_url);
-        let live_counts = connected(LiveCounts::open(redis(&stores.redis_login_url(Role::Server)))).await;
+        let live_counts = LiveCounts::open(
+            owner(&server),
+            redis(&stores.redis_login_url(Role::Server)),
+            SUSPECTS_LIMIT_ITEMS,
+        );
+        let live_counts = connected(live_counts).await;
         let name = tally::domain::ItemName::parse("x".to_owned()).expect("a name");
         let item = server.create_item(&name.into()).await.expect("an item").id;
 
@@ -47,7 +52,7 @@ impl Steps {
     async fn commit(&self) -> TransactionId {
         self.server
             .writer()
-            .insert(&[vote(self.item, None)])
+            .insert(&[vote(self.item, None)], &[])
             .await
             .expect("an insert")
             .transaction

@@ -224,19 +224,12 @@ impl<'a> Lines<'a> {
 
 impl VoteWriter {
     /// Decides requests one after the other and stores what is granted, all in one
-    /// autocommitted statement. A request stands in the list once.
+    /// autocommitted statement. A request stands in the list once. `addresses` has what is kept of the
+    /// client's address for each request, or is empty.
     ///
     /// # Errors
     /// When nothing was stored, or possibly something: the error says which.
-    pub async fn decide(&mut self, requests: &[VoteRequest]) -> Result<Decided, InsertError> {
-        self.decide_from(requests, &[]).await
-    }
-
-    /// The same, and keeps where the votes came from: an address for each request, or none for all.
-    ///
-    /// # Errors
-    /// As [`VoteWriter::decide`].
-    pub async fn decide_from(
+    pub async fn decide(
         &mut self,
         requests: &[VoteRequest],
         addresses: &[Option<AddressHash>],

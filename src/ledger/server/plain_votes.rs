@@ -20,19 +20,12 @@ pub struct Inserted {
 }
 
 impl VoteWriter {
-    /// Stores a batch, all of it or nothing, with one autocommitted statement.
+    /// Stores a batch, all of it or nothing, with one autocommitted statement. `addresses` has what
+    /// is kept of the client's address for each vote, or is empty.
     ///
     /// # Errors
     /// When the batch was not stored, or possibly not: the error says which.
-    pub async fn insert(&mut self, votes: &[NewVote]) -> Result<Inserted, InsertError> {
-        self.insert_from(votes, &[]).await
-    }
-
-    /// The same, and keeps where the votes came from: an address for each vote, or none for all.
-    ///
-    /// # Errors
-    /// As [`VoteWriter::insert`].
-    pub async fn insert_from(
+    pub async fn insert(
         &mut self,
         votes: &[NewVote],
         addresses: &[Option<AddressHash>],

@@ -84,31 +84,21 @@ pub struct LiveCounts {
 }
 
 impl LiveCounts {
-    /// Starts the repair task, which ends with the last clone or the runtime. Until the task has
-    /// reached Redis, the circuit breaker is open.
-    pub fn open(redis: Redis) -> Self {
-        Self::start(redis, None, SUSPECTS_LIMIT_ITEMS, true)
-    }
-
-    /// The same with another limit of suspects, for tests.
-    pub fn open_limited_to(redis: Redis, suspects_limit_items: usize) -> Self {
-        Self::start(redis, None, suspects_limit_items, true)
-    }
-
-    /// The same for a certain Tally. The circuit breaker is open until this tells which, and
-    /// for as long as the keys in Redis belong to another Tally.
-    pub fn open_as(owner: watch::Receiver<Option<Owner>>, redis: Redis) -> Self {
-        Self::start(redis, Some(owner), SUSPECTS_LIMIT_ITEMS, true)
+    /// Starts the repair task, which ends with the last clone or the runtime. The circuit breaker is
+    /// open until the task has reached Redis, until `owner` says which Tally this is, and for as long
+    /// as the keys in Redis belong to another Tally.
+    pub fn open(owner: watch::Receiver<Option<Owner>>, redis: Redis, suspects_limit_items: usize) -> Self {
+        Self::start(owner, redis, suspects_limit_items, true)
     }
 
     /// The same beside a server's own, with suspects of their own; the metrics do not show them.
     pub fn open_beside(owner: watch::Receiver<Option<Owner>>, redis: Redis) -> Self {
-        Self::start(redis, Some(owner), SUSPECTS_LIMIT_ITEMS, false)
+        Self::start(owner, redis, SUSPECTS_LIMIT_ITEMS, false)
     }
 
     fn start(
+        owner: watch::Receiver<Option<Owner>>,
         redis: Redis,
-        owner: Option<watch::Receiver<Option<Owner>>>,
         suspects_limit_items: usize,
         is_shown: bool,
     ) -> Self {

@@ -73,8 +73,7 @@ async fn repair(state: &State) -> Result<Option<Instant>, LiveError> {
         && let Ready::None { next } = state.suspects.ready(|| {})
     {
         // Redis may have been wiped, and another Tally may have claimed it since.
-        if let Some(owner) = &owner
-            && let Err(error) = state.redis.claim(owner).await
+        if let Err(error) = state.redis.claim(&owner).await
             && error.is_unfit()
         {
             return Err(error);
@@ -93,8 +92,7 @@ async fn repair(state: &State) -> Result<Option<Instant>, LiveError> {
         Err(error) if !error.is_out_of_memory() => return Err(error),
         probed => probed,
     };
-    if let Some(owner) = &owner
-        && let Err(error) = claim(&mut connection, state.redis.keys(), owner).await
+    if let Err(error) = claim(&mut connection, state.redis.keys(), &owner).await
         && (probed.is_ok() || error.is_unfit())
     {
         return Err(error);

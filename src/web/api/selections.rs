@@ -157,7 +157,7 @@ async fn set(
         voter_id: voter_id.clone(),
         items: items.clone(),
     };
-    match state.votes.decide_from(request, state.address_of(caller)).await? {
+    match state.votes.decide(request, state.address_of(caller)).await? {
         Cast::Selected { is_changed } => Ok(selection_answer(poll_id, &voter_id, items, !is_changed)),
         Cast::UnknownPoll => Err(Problem::unknown_poll(poll_id)),
         Cast::UnknownItem => Err(Problem::refused(Refusal::NotInPoll)),

@@ -253,10 +253,10 @@ pub(super) async fn cast_one(
     address: Option<AddressHash>,
 ) -> Result<Cast, CastError> {
     if ballot.is_none() && key.is_none() {
-        return votes.cast_from(vote, address).await;
+        return votes.cast(vote, address).await;
     }
     let request = VoteRequest::CastOnce { vote, ballot, key };
-    votes.decide_from(request, address).await
+    votes.decide(request, address).await
 }
 
 /// What is kept of an idempotency key. A voter's own keys are apart from everyone else's: nobody
@@ -386,7 +386,7 @@ async fn set(
         voter_id: voter_id.clone(),
         value,
     };
-    let cast = state.votes.decide_from(request, state.address_of(caller)).await?;
+    let cast = state.votes.decide(request, state.address_of(caller)).await?;
     vote_answer(item_id, Some(&voter_id), cast)
 }
 

@@ -128,7 +128,9 @@ fn no_files_import_from_each_other_in_a_circle() {
     for folder in ["src", "testkit/src"] {
         let source = Source::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join(folder));
         let mut imports = source.imports();
-        imports.retain(|file, _| !WEB_FILES_IN_CIRCLES.contains(&file.as_str()));
+        for file in WEB_FILES_IN_CIRCLES {
+            imports.insert((*file).to_owned(), BTreeSet::new());
+        }
         assert_eq!(circles(&imports), BTreeSet::new(), "{folder}");
     }
 }

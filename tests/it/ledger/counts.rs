@@ -18,7 +18,7 @@ async fn an_exact_count_comes_with_a_snapshot_that_sees_its_votes() {
     let before = ledger.exact_counts(&[x]).await.expect("counts").remove(0);
     let inserted = server
         .writer()
-        .insert(&[vote(x, None), vote(x, None)])
+        .insert(&[vote(x, None), vote(x, None)], &[])
         .await
         .expect("an insert");
     let after = ledger.exact_counts(&[x]).await.expect("counts").remove(0);
@@ -205,7 +205,7 @@ async fn an_exact_count_is_saved_only_in_its_epoch_and_beside_the_saved_count_th
     let server = server_ledger(&stores.database_url);
     let x = item(&server).await;
     let votes = [vote(x, None), vote(x, None)];
-    server.writer().insert(&votes).await.expect("an insert");
+    server.writer().insert(&votes, &[]).await.expect("an insert");
     let exact = ledger.exact_counts(&[x]).await.expect("counts").remove(0);
     let rebuilt = |revision| RebuiltCount {
         exact: exact.clone(),

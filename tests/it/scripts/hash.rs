@@ -6,11 +6,11 @@ use std::path::Path;
 
 use redis::{AsyncCommands, Value};
 use tally::domain::{CountDelta, ExactCount, ItemId, Owner, Snapshot, Throttles, TransactionId, Windows};
-use tally::live::{COUNTER_FIELDS, Counted, LiveCounts, Scan, Seed};
+use tally::live::{COUNTER_FIELDS, Counted, Scan, Seed};
 
 use super::{INDEX, KEY, LEASE_LIMIT_MS, Scripts};
 use crate::helpers::stores::Stores;
-use crate::helpers::tally::{connected, counters, redis};
+use crate::helpers::tally::{connected, counters, live_counts_of};
 
 const HOUR_US: i64 = 3_600_000_000;
 /// A field that no script leaves without a live count; `seed` must remove it all the same.
@@ -443,7 +443,7 @@ async fn the_server_and_the_worker_use_the_keys_of_the_table_of_keys_and_no_othe
         }
     };
     let counters = counters(&url);
-    let live_counts = connected(LiveCounts::open(redis(&url))).await;
+    let live_counts = connected(live_counts_of(&url)).await;
 
     let item_id = ItemId::new(5).expect("positive");
     let delta = CountDelta {
