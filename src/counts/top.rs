@@ -23,13 +23,13 @@ const TOP_LIMIT_LISTS: usize = 1000;
 #[derive(Clone)]
 pub struct TopLists {
     ledger: ServerLedger,
-    shown: Arc<Mutex<HashMap<TopKind, Shown>>>,
+    shown: Arc<Mutex<HashMap<TopKind, CachedList>>>,
     /// Held while a list is read.
     reading: Arc<tokio::sync::Mutex<()>>,
 }
 
 #[derive(Clone)]
-struct Shown {
+struct CachedList {
     list: Arc<TopList>,
     until: Instant,
 }
@@ -68,7 +68,7 @@ impl TopLists {
         let Some(list) = self.ledger.top_list(kind, TOP_LIMIT_ITEMS as i64).await? else {
             return Ok(None);
         };
-        let shown = Shown {
+        let shown = CachedList {
             list: Arc::new(list),
             until: Instant::now() + (started.elapsed() * TOP_AGE_TIMES).max(TOP_LEAST_AGE),
         };
@@ -77,14 +77,14 @@ impl TopLists {
         Ok(Some(shown.list))
     }
 
-    fn find(&self, kind: TopKind) -> Option<Shown> {
+    fn find(&self, kind: TopKind) -> Option<CachedList> {
         let all = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
         all.get(&kind).cloned()
     }
 }
 
 /// Keeps a list, and forgets all others if there are too many.
-fn keep(all: &mut HashMap<TopKind, Shown>, kind: TopKind, shown: Shown) {
+fn keep(all: &mut HashMap<TopKind, CachedList>, kind: TopKind, shown: CachedList) {
     if all.len() >= TOP_LIMIT_LISTS {
         all.clear();
     }
@@ -112,7 +112,7 @@ mod tests {
             };
             let until = Instant::now();
             let list = Arc::new(list);
-            keep(&mut all, kind, Shown { list, until });
+            keep(&mut all, kind, CachedList { list, until });
             assert!(all.len() <= TOP_LIMIT_LISTS && all.contains_key(&kind));
         }
     }

@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep};
 
 use super::{FlushReport, SyncError, Worker};
 use crate::domain::{CountToSave, ItemId};
-use crate::ledger::{EpochNumber, Saved};
+use crate::ledger::{EpochNumber, SaveOutcome};
 use crate::live::{Counter, Scan, ScanPage};
 
 /// How many counters with work the flush collects before it writes them. Of a million
@@ -101,7 +101,7 @@ struct Written {
     counters: Vec<Counter>,
     /// Those of them that were unsaved.
     counts: Vec<CountToSave>,
-    saved: Saved,
+    saved: SaveOutcome,
 }
 
 impl Worker {

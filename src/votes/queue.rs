@@ -6,10 +6,10 @@ use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio::time::Instant;
 
 use super::backoff::SeedBackoff;
-use super::cast::{Answer, Cast, CastError, QueuedRequest, QueuedVote};
-use super::deciding::DecisionWriter;
+use super::batch_writer::{BATCH_LIMIT_VOTES, BATCH_WRITERS_PER_THREAD, BatchWriter};
+use super::cast::{AnswerSender, Cast, CastError, QueuedRequest, QueuedVote};
+use super::decision_writer::DecisionWriter;
 use super::entrance::Entrance;
-use super::writer::{BATCH_LIMIT_VOTES, BATCH_WRITERS_PER_THREAD, BatchWriter};
 use crate::domain::{AddressHash, NewVote, VoteRequest};
 use crate::ledger::ServerLedger;
 use crate::live::LiveCounts;
@@ -113,7 +113,7 @@ impl VoteQueue {
 /// Hands one in and waits for its answer.
 async fn handed_in<Queued>(
     entrance: &Entrance<Queued>,
-    queued: impl FnOnce(Instant, Answer) -> Queued,
+    queued: impl FnOnce(Instant, AnswerSender) -> Queued,
 ) -> Result<Cast, CastError> {
     let (answer, answered) = oneshot::channel();
     entrance

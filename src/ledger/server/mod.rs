@@ -15,35 +15,35 @@ mod keys;
 mod open_items;
 mod plain_votes;
 mod polls;
-mod progress;
 mod receipts;
 mod status;
 mod top;
-mod voided;
-mod writer;
+mod voiding_chunks;
+mod vote_writer;
+mod writer_progress;
 
 pub use api_keys::FoundApiKey;
 pub use ballots::{AddedBallots, BallotsOf};
-pub use decisions::{Decided, Decision, VoteRow};
+pub use decisions::{DecidedBatch, Decision, VoteRow};
 pub(crate) use full_items::FULLNESS_LIMIT;
 pub use full_items::Fullness;
 pub use held_votes::HeldVote;
 pub(crate) use items::NAMES_LIMIT_ITEMS;
 pub use items::{ItemFacts, ItemReader, Listing};
 pub use open_items::OpenItemSet;
-pub use plain_votes::Inserted;
-pub use progress::BatchUnderWay;
+pub use plain_votes::InsertedBatch;
 pub use receipts::Receipt;
 pub use status::{JobStatus, WORKER_ALIVE_LIMIT, WorkerStatus};
-pub use voided::{VOID_LIMIT_IDS, VOID_LIMIT_VOTES, VoidedChunk};
-pub(crate) use writer::ITEM_CACHE_LIMIT_ITEMS;
-pub use writer::{InsertError, VoteWriter};
+pub use voiding_chunks::{VOID_LIMIT_IDS, VOID_LIMIT_VOTES, VoidedChunk};
+pub(crate) use vote_writer::ITEM_CACHE_LIMIT_ITEMS;
+pub use vote_writer::{InsertError, VoteWriter};
+pub use writer_progress::BatchUnderWay;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use progress::Writers;
 use sqlx::migrate::{Migrate, MigrateError};
+use writer_progress::Writers;
 
 use super::LedgerError;
 use super::connect::{Database, KEPT_PLANS, SERVER_STATEMENT_LIMIT, WRITER_KEEPALIVE, Writes, writes};

@@ -6,13 +6,13 @@ use sqlx::postgres::PgConnection;
 use tokio::time::timeout;
 
 use super::item_kind::ItemKind;
-use super::writer::{InsertError, VoteWriter, WriterConnection};
+use super::vote_writer::{InsertError, VoteWriter, WriterConnection};
 use crate::domain::{AddressHash, NewVote, StoredVote, TransactionId, VoteId, VoteOutcome, VoterId};
 use crate::ledger::LedgerError;
 
 /// What became of a batch.
 #[derive(Debug)]
-pub struct Inserted {
+pub struct InsertedBatch {
     /// The batch's transaction, committed.
     pub transaction: TransactionId,
     /// An outcome for each vote, in the order given.
@@ -29,13 +29,13 @@ impl VoteWriter {
         &mut self,
         votes: &[NewVote],
         addresses: &[Option<AddressHash>],
-    ) -> Result<Inserted, InsertError> {
+    ) -> Result<InsertedBatch, InsertError> {
         let mut writer = self.begin().await?;
         let ended = timeout(self.answer_limit(), insert(&mut writer, votes, addresses)).await;
         let Batch {
             transaction,
             mut outcomes,
-        } = self.ended(ended)?;
+        } = self.batch_answer(ended)?;
         // From here on the batch is committed: it must be counted, whatever fails.
         let looked_up = if outcomes.contains(&None) {
             match timeout(
@@ -58,7 +58,7 @@ impl VoteWriter {
             .into_iter()
             .map(|one| one.unwrap_or(VoteOutcome::UnresolvedRepeat))
             .collect();
-        Ok(Inserted {
+        Ok(InsertedBatch {
             transaction,
             outcomes,
         })

@@ -100,7 +100,7 @@ impl JobLease {
 
 /// What became of a worker that wants to do a job.
 #[derive(Debug)]
-pub struct Taken {
+pub struct JobAttempt {
     /// `None`: another worker is at it.
     pub lease: Option<JobLease>,
     /// Who that is, as far as it is known.
@@ -139,7 +139,7 @@ impl WorkerLedger {
     ///
     /// # Errors
     /// When Postgres is unavailable.
-    pub async fn take_job(&self, job: Job) -> Result<Taken, LedgerError> {
+    pub async fn take_job(&self, job: Job) -> Result<JobAttempt, LedgerError> {
         let row = sqlx::query_file!(
             "src/ledger/sql/take_job.sql",
             job.name(),
@@ -149,7 +149,7 @@ impl WorkerLedger {
         )
         .fetch_one(&self.database.pool)
         .await?;
-        Ok(Taken {
+        Ok(JobAttempt {
             lease: row.number.map(|number| JobLease {
                 job,
                 holder: self.name.to_string(),

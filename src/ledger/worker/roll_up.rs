@@ -10,9 +10,9 @@ use super::jobs::{JobLease, hold};
 use super::spread::{Pacing, Statements};
 use crate::domain::VoteId;
 use crate::ledger::LedgerError;
-use crate::ledger::decided::SafeVoteId;
 use crate::ledger::fitness::check_steps;
 use crate::ledger::pool::InUse;
+use crate::ledger::safe_vote_id::SafeVoteId;
 
 /// Vote ids in one transaction of the roll-up, at the most. The worker has the sums of their items in
 /// memory, by calculation 50 MB of a million items.
@@ -20,7 +20,7 @@ pub const ROLL_UP_LIMIT_IDS: i64 = 1_000_000;
 
 /// How far the roll-up is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RolledUp {
+pub struct RollUpProgress {
     /// Every vote with an id up to this one is in its item's audited count.
     pub watermark: VoteId,
     /// How many votes there are up to the watermark.
@@ -56,7 +56,7 @@ impl WorkerLedger {
         safe: &SafeVoteId,
         limit_ids: i64,
         pacing: Pacing,
-    ) -> Result<Option<RolledUp>, LedgerError> {
+    ) -> Result<Option<RollUpProgress>, LedgerError> {
         let mut transaction = self.database.pool.begin().await?;
         let rolled_up = roll_up(&mut transaction, lease, safe, limit_ids, pacing).await;
         // Its end is waited for: Postgres reports an error before it lets go of the watermark, and
@@ -76,7 +76,7 @@ async fn roll_up(
     safe: &SafeVoteId,
     limit_ids: i64,
     pacing: Pacing,
-) -> Result<Option<RolledUp>, LedgerError> {
+) -> Result<Option<RollUpProgress>, LedgerError> {
     // A failover may have come since the safe id was read. This transaction does not survive one.
     let incarnation = sqlx::query_scalar!("select token from incarnation where xmin = drawn_by::xid")
         .fetch_optional(&mut *connection)
@@ -120,7 +120,7 @@ async fn roll_up(
             moved.drawn
         )));
     }
-    Ok(Some(RolledUp {
+    Ok(Some(RollUpProgress {
         watermark: VoteId::new(moved.vote_id),
         votes: moved.vote_total,
         drawn: VoteId::new(moved.drawn),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::state::State;
-use super::suspects::Ready;
+use super::suspects::DueSuspects;
 use crate::live::LiveError;
 use crate::live::owner::claim;
 use crate::live::permissions;
@@ -70,7 +70,7 @@ async fn repair(state: &State) -> Result<Option<Instant>, LiveError> {
     let is_open = || state.breaker.generation().is_none();
     let owner = state.owner().await?;
     if !is_open()
-        && let Ready::None { next } = state.suspects.ready(|| {})
+        && let DueSuspects::None { next } = state.suspects.ready(|| {})
     {
         // Redis may have been wiped, and another Tally may have claimed it since.
         if let Err(error) = state.redis.claim(&owner).await
@@ -111,8 +111,8 @@ async fn repair(state: &State) -> Result<Option<Instant>, LiveError> {
             }
         };
         let ready = match state.suspects.ready(close) {
-            Ready::Items(ready) => ready,
-            Ready::None { next } => {
+            DueSuspects::Items(ready) => ready,
+            DueSuspects::None { next } => {
                 drop(back_pressure);
                 return probed.map(|()| next);
             }

@@ -12,7 +12,7 @@ use crate::live::{LEASE_LIMIT_MS, LiveError};
 
 /// What `lua/mark_saved.lua` answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Marked {
+pub enum MarkReply {
     /// The live count is marked as saved.
     Saved,
     /// It has changed since, or is gone.
@@ -21,7 +21,7 @@ pub enum Marked {
 
 /// What `lua/expire.lua` answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Expired {
+pub enum ExpireReply {
     /// The live count is gone.
     Expired,
     /// It has changed since, is not saved, or is not idle for long enough.
@@ -30,7 +30,7 @@ pub enum Expired {
 
 /// What `lua/clear_rebuild.lua` answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ClearedRebuild {
+pub enum ClearRebuildReply {
     /// The request is gone.
     Cleared,
     /// There is another request, or none.
@@ -69,7 +69,7 @@ impl Counters {
     ///
     /// # Errors
     /// When Redis is unavailable; each of them may have been marked.
-    pub async fn mark_saved(&self, counts: &[(ItemId, Revision)]) -> Result<Vec<Marked>, LiveError> {
+    pub async fn mark_saved(&self, counts: &[(ItemId, Revision)]) -> Result<Vec<MarkReply>, LiveError> {
         if counts.is_empty() {
             return Ok(Vec::new());
         }
@@ -89,8 +89,8 @@ impl Counters {
         replies
             .into_iter()
             .map(|reply| match text(&reply) {
-                Some("SAVED") => Ok(Marked::Saved),
-                Some("CHANGED") => Ok(Marked::Changed),
+                Some("SAVED") => Ok(MarkReply::Saved),
+                Some("CHANGED") => Ok(MarkReply::Changed),
                 _ => Err(scripts::MARK_SAVED.unexpected(reply)),
             })
             .collect()
@@ -105,7 +105,7 @@ impl Counters {
         &self,
         counts: &[(ItemId, Revision)],
         retention: Duration,
-    ) -> Result<Vec<Expired>, LiveError> {
+    ) -> Result<Vec<ExpireReply>, LiveError> {
         if counts.is_empty() {
             return Ok(Vec::new());
         }
@@ -128,8 +128,8 @@ impl Counters {
         replies
             .into_iter()
             .map(|reply| match text(&reply) {
-                Some("EXPIRED") => Ok(Expired::Expired),
-                Some("KEPT") => Ok(Expired::Kept),
+                Some("EXPIRED") => Ok(ExpireReply::Expired),
+                Some("KEPT") => Ok(ExpireReply::Kept),
                 _ => Err(scripts::EXPIRE.unexpected(reply)),
             })
             .collect()
@@ -229,7 +229,7 @@ impl Counters {
     pub async fn clear_rebuilds(
         &self,
         requests: &[(ItemId, String)],
-    ) -> Result<Vec<ClearedRebuild>, LiveError> {
+    ) -> Result<Vec<ClearRebuildReply>, LiveError> {
         if requests.is_empty() {
             return Ok(Vec::new());
         }
@@ -251,8 +251,8 @@ impl Counters {
         replies
             .into_iter()
             .map(|reply| match text(&reply) {
-                Some("CLEARED") => Ok(ClearedRebuild::Cleared),
-                Some("CHANGED") => Ok(ClearedRebuild::Changed),
+                Some("CLEARED") => Ok(ClearRebuildReply::Cleared),
+                Some("CHANGED") => Ok(ClearRebuildReply::Changed),
                 _ => Err(scripts::CLEAR_REBUILD.unexpected(reply)),
             })
             .collect()

@@ -49,7 +49,7 @@ pub enum VoidingError {
 ///
 /// # Errors
 /// When a store does not answer, or `stop` came first.
-pub async fn work_off(
+pub async fn run_voiding(
     ledger: &OperatorLedger,
     redis: &Redis,
     id: VoidingId,
@@ -148,7 +148,7 @@ async fn chunk(
     let mut tries = 1;
     loop {
         let voiding = find(ledger, id).await?;
-        if voiding.is_worked_off(direction == Direction::Undo) {
+        if voiding.is_finished(direction == Direction::Undo) {
             return Ok(None);
         }
         match voider.chunk(id, direction).await {

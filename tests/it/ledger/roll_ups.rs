@@ -1,7 +1,7 @@
 //! The audit's roll-ups, while votes are cast and counts are saved and read.
 
 use tally::domain::{Count, CountToSave, ItemId, Revision};
-use tally::ledger::{LedgerError, Pacing, ROLL_UP_LIMIT_IDS, SafeVoteId, Saved};
+use tally::ledger::{LedgerError, Pacing, ROLL_UP_LIMIT_IDS, SafeVoteId, SaveOutcome};
 
 use super::{item, items, vote};
 use crate::helpers::stores::{Stores, blocker, until_blocked};
@@ -91,7 +91,7 @@ async fn a_save_does_not_wait_for_a_roll_up_of_its_item() {
         revision: Revision::from_micros(1),
     };
     let saved = ledger.save_counts(&[count], epoch).await.expect("a save");
-    assert_eq!(saved, Saved::All);
+    assert_eq!(saved, SaveOutcome::All);
     rolling_up.rollback().await.expect("an end");
     assert_eq!(waiting.await.expect("no panic").votes, 1);
 }

@@ -2,7 +2,7 @@
 
 use sqlx::{Executor, PgPool};
 use tally::domain::{ItemId, NewVote};
-use tally::ledger::{InsertError, JobLease, LedgerError, Pacing, RolledUp, ServerLedger, WorkerLedger};
+use tally::ledger::{InsertError, JobLease, LedgerError, Pacing, RollUpProgress, ServerLedger, WorkerLedger};
 
 use super::{item, vote};
 use crate::helpers::stores::Stores;
@@ -49,7 +49,7 @@ impl Ledger {
     }
 
     /// Rolls up all votes, up to 1,000 ids at a time.
-    async fn roll_up(&self) -> Vec<RolledUp> {
+    async fn roll_up(&self) -> Vec<RollUpProgress> {
         let safe = self.worker.safe_vote_id().await.expect("a safe id");
         let mut chunks = Vec::new();
         while let Some(chunk) = self

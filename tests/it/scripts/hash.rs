@@ -6,7 +6,7 @@ use std::path::Path;
 
 use redis::{AsyncCommands, Value};
 use tally::domain::{CountDelta, ExactCount, ItemId, Owner, Snapshot, Throttles, TransactionId, Windows};
-use tally::live::{COUNTER_FIELDS, Counted, Scan, Seed};
+use tally::live::{COUNTER_FIELDS, CountReply, Scan, Seed};
 
 use super::{INDEX, KEY, LEASE_LIMIT_MS, Scripts};
 use crate::helpers::stores::Stores;
@@ -454,7 +454,7 @@ async fn the_server_and_the_worker_use_the_keys_of_the_table_of_keys_and_no_othe
         .count(&[delta], TransactionId(9))
         .await
         .expect("a reply");
-    let [Counted::Miss { lease }] = &replies[..] else {
+    let [CountReply::Miss { lease }] = &replies[..] else {
         panic!("{replies:?}");
     };
     look().await;

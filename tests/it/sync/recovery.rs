@@ -243,7 +243,7 @@ async fn a_server_says_that_its_votes_are_counted_only_when_none_is_in_hand_or_s
     voting.await.expect("no panic").expect("a vote");
     let counted = least_counted().await;
     assert!(counted > 10, "{counted}");
-    live_counts.suspect_from([item], Instant::now() + Duration::from_secs(3600));
+    live_counts.suspect_later([item], Instant::now() + Duration::from_secs(3600));
     draw_ids().await;
     progress.note().await.expect("Postgres answers");
     assert_eq!(least_counted().await, counted, "an item is suspect");
@@ -263,7 +263,7 @@ async fn a_server_with_too_many_suspects_leaves_its_latest_votes_to_recovery_and
     progress.note().await.expect("Postgres answers");
     // Both are suspect, and only one is remembered.
     let due = Instant::now();
-    live_counts.suspect_from([first, second], due);
+    live_counts.suspect_later([first, second], due);
     live_counts.repaired().await;
     queue.cast(vote(second, None), None).await.expect("a vote");
     progress.note().await.expect("Postgres answers");

@@ -7,7 +7,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{Script, Value};
 use tally::domain::{Count, CountDelta, ItemId, Revision, TransactionId, VoteId, VoteOutcome, VoteRequest};
 use tally::ledger::{Decision, InsertError, LedgerError, ServerLedger, VoteWriter, WorkerLedger};
-use tally::live::{Counted, Seed};
+use tally::live::{CountReply, Seed};
 
 use super::answers::Answers;
 use super::drawn::Batch;
@@ -175,7 +175,7 @@ impl Items {
         &mut self,
         TransactionId(xid): TransactionId,
         deltas: &[CountDelta],
-    ) -> Vec<Counted> {
+    ) -> Vec<CountReply> {
         self.tokens += 1;
         let mut arguments = [xid, self.tokens, LEASE_LIMIT_MS]
             .map(|one| one.to_string())

@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::item_cache::ItemCache;
 use super::item_kind::ItemKind;
-use super::progress::{Batches, WriterName, Writers};
+use super::writer_progress::{Batches, WriterName, Writers};
 use crate::domain::{ExactCount, ItemId};
 use crate::ledger::LedgerError;
 use crate::ledger::connect::{ANSWER_MARGIN, CHECK_LIMIT, Database};
@@ -102,7 +102,7 @@ impl VoteWriter {
 
     /// What the end of a statement says of its batch. When a statement has an answer, its
     /// transaction has ended: sqlx waits for ReadyForQuery, which Postgres sends after the commit.
-    pub(super) fn ended<Answer>(
+    pub(super) fn batch_answer<Answer>(
         &self,
         ended: Result<Result<Answer, sqlx::Error>, Elapsed>,
     ) -> Result<Answer, InsertError> {
