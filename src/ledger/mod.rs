@@ -24,7 +24,7 @@ pub use connect::{
     SERVER_STATEMENT_LIMIT, WORKER_STATEMENT_LIMIT, Writes, answers,
 };
 pub(crate) use connect::{IDLE_TRANSACTION_LIMIT, WRITER_KEEPALIVE};
-pub use error::LedgerError;
+pub use error::{InvalidDatabaseUrl, LedgerError, Overtaken, UnfitDatabase};
 pub use operator::{OperatorLedger, VotesToVoid};
 pub use owner::{OwnerLedger, Role, Roles, create_database, create_logins};
 pub use safe_vote_id::{DECIDE_LIMIT, SafeVoteId};

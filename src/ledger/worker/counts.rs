@@ -5,9 +5,9 @@ use std::sync::atomic::Ordering;
 
 use super::WorkerLedger;
 use crate::domain::{CountToSave, ExactCount, ItemId, Revision};
-use crate::ledger::LedgerError;
 use crate::ledger::error::{is_deadlock, is_lock_timeout};
 use crate::ledger::exact_counts::exact_counts;
+use crate::ledger::{LedgerError, Overtaken};
 
 /// Tries of a statement over many items that ends in a deadlock, at the most.
 pub const DEADLOCK_LIMIT_TRIES: u32 = 5;
@@ -134,7 +134,7 @@ impl WorkerLedger {
             }
         };
         if !saved.is_current {
-            return Err(LedgerError::EpochEnded);
+            return Err(LedgerError::Overtaken(Overtaken::EpochEnded));
         }
         Ok(saved
             .written
@@ -164,7 +164,7 @@ impl WorkerLedger {
         .fetch_one(&self.database.pool)
         .await?;
         if !saved.is_current {
-            return Err(LedgerError::EpochEnded);
+            return Err(LedgerError::Overtaken(Overtaken::EpochEnded));
         }
         let unlocked = item_ids(saved.unlocked);
         let given = ids.iter().filter_map(|id| ItemId::new(*id));
@@ -214,7 +214,7 @@ impl WorkerLedger {
         .fetch_one(&self.database.pool)
         .await?;
         if !saved.is_current {
-            return Err(LedgerError::EpochEnded);
+            return Err(LedgerError::Overtaken(Overtaken::EpochEnded));
         }
         Ok(item_ids(saved.written))
     }

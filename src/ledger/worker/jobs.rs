@@ -12,7 +12,7 @@ use sqlx::PgExecutor;
 
 use super::WorkerLedger;
 use crate::domain::Moment;
-use crate::ledger::LedgerError;
+use crate::ledger::{LedgerError, Overtaken};
 
 /// How long a lease lives unless it is renewed. A worker that is killed, or stalls, keeps others from
 /// the job for so long.
@@ -86,7 +86,7 @@ impl JobLease {
     /// When it was lost.
     pub fn check(&self) -> Result<(), LedgerError> {
         if self.is_lost.load(Ordering::Relaxed) {
-            return Err(LedgerError::LeaseLost(self.job.name()));
+            return Err(LedgerError::Overtaken(Overtaken::LeaseLost(self.job.name())));
         }
         Ok(())
     }
@@ -94,7 +94,7 @@ impl JobLease {
     /// That another worker has taken the job over.
     pub(super) fn lost(&self) -> LedgerError {
         self.is_lost.store(true, Ordering::Relaxed);
-        LedgerError::LeaseLost(self.job.name())
+        LedgerError::Overtaken(Overtaken::LeaseLost(self.job.name()))
     }
 }
 
@@ -164,7 +164,7 @@ impl WorkerLedger {
     /// Renews a lease from now on.
     ///
     /// # Errors
-    /// When the lease is lost ([`LedgerError::LeaseLost`]); when Postgres is unavailable, or a write
+    /// When the lease is lost ([`Overtaken::LeaseLost`]); when Postgres is unavailable, or a write
     /// under the lease has been under way for too long: then nobody can take it over either.
     pub async fn renew_job(&self, lease: &JobLease) -> Result<(), LedgerError> {
         let renewed = sqlx::query!(

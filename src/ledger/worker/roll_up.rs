@@ -9,10 +9,10 @@ use super::WorkerLedger;
 use super::jobs::{JobLease, hold};
 use super::spread::{Pacing, Statements};
 use crate::domain::VoteId;
-use crate::ledger::LedgerError;
 use crate::ledger::fitness::check_steps;
 use crate::ledger::pool::InUse;
 use crate::ledger::safe_vote_id::SafeVoteId;
+use crate::ledger::{LedgerError, Overtaken, UnfitDatabase};
 
 /// Vote ids in one transaction of the roll-up, at the most. The worker has the sums of their items in
 /// memory, by calculation 50 MB of a million items.
@@ -47,8 +47,8 @@ impl WorkerLedger {
     /// is nothing to roll up, or someone else has moved the watermark.
     ///
     /// # Errors
-    /// When the lease is lost ([`LedgerError::LeaseLost`]); when this is another Postgres than the one that
-    /// said what is safe ([`LedgerError::OtherIncarnation`]); when someone else has locked the watermark or
+    /// When the lease is lost ([`Overtaken::LeaseLost`]); when this is another Postgres than the one that
+    /// said what is safe ([`Overtaken::OtherIncarnation`]); when someone else has locked the watermark or
     /// an audited count; when Postgres is unavailable or too slow. The watermark then stays.
     pub async fn roll_up_votes(
         &self,
@@ -82,7 +82,7 @@ async fn roll_up(
         .fetch_optional(&mut *connection)
         .await?;
     if incarnation.as_ref() != Some(&safe.incarnation) {
-        return Err(LedgerError::OtherIncarnation);
+        return Err(LedgerError::Overtaken(Overtaken::OtherIncarnation));
     }
     let watermark = sqlx::query_scalar!("select vote_id from watermark")
         .fetch_one(&mut *connection)
@@ -115,10 +115,10 @@ async fn roll_up(
     .await?;
     if moved.drawn < end {
         // A batch with an id below may have been stored since the votes were summed.
-        return Err(LedgerError::Sequence(format!(
+        return Err(LedgerError::Unfit(UnfitDatabase::Sequence(format!(
             "was set back to {} while votes up to {end} were rolled up",
             moved.drawn
-        )));
+        ))));
     }
     Ok(Some(RollUpProgress {
         watermark: VoteId::new(moved.vote_id),

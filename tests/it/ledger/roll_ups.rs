@@ -1,7 +1,7 @@
 //! The audit's roll-ups, while votes are cast and counts are saved and read.
 
 use tally::domain::{Count, CountToSave, ItemId, Revision};
-use tally::ledger::{LedgerError, Pacing, ROLL_UP_LIMIT_IDS, SafeVoteId, SaveOutcome};
+use tally::ledger::{LedgerError, Overtaken, Pacing, ROLL_UP_LIMIT_IDS, SafeVoteId, SaveOutcome};
 
 use super::{item, items, vote};
 use crate::helpers::stores::{Stores, blocker, until_blocked};
@@ -228,14 +228,14 @@ async fn a_roll_up_rolls_nothing_up_in_another_postgres_than_the_one_that_said_w
     let roll_up = async |safe: &SafeVoteId| ledger.roll_up_votes(&lease, safe, 100, Pacing::Spread).await;
     let refused = roll_up(&safe).await;
     assert!(
-        matches!(refused, Err(LedgerError::OtherIncarnation)),
+        matches!(refused, Err(LedgerError::Overtaken(Overtaken::OtherIncarnation))),
         "{refused:?}"
     );
     let next = ledger.safe_vote_id().await.expect("a safe id");
     assert_ne!(next.incarnation, safe.incarnation);
     let refused = roll_up(&safe).await;
     assert!(
-        matches!(refused, Err(LedgerError::OtherIncarnation)),
+        matches!(refused, Err(LedgerError::Overtaken(Overtaken::OtherIncarnation))),
         "{refused:?}"
     );
     assert_eq!(roll_up(&next).await.expect("a roll-up").expect("votes").votes, 1);

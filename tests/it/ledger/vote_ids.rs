@@ -2,7 +2,9 @@
 
 use sqlx::{Executor, PgPool};
 use tally::domain::{ItemId, NewVote};
-use tally::ledger::{InsertError, JobLease, LedgerError, Pacing, RollUpProgress, ServerLedger, WorkerLedger};
+use tally::ledger::{
+    InsertError, JobLease, LedgerError, Pacing, RollUpProgress, ServerLedger, UnfitDatabase, WorkerLedger,
+};
 
 use super::{item, vote};
 use crate::helpers::stores::Stores;
@@ -121,7 +123,10 @@ async fn votes_are_not_rolled_up_while_their_sequence_gives_out_blocks_of_ids() 
         .roll_up_votes(&ledger.lease, &safe, 1000, Pacing::Spread)
         .await
         .expect_err("blocks");
-    assert!(matches!(error, LedgerError::Sequence(_)), "{error}");
+    assert!(
+        matches!(error, LedgerError::Unfit(UnfitDatabase::Sequence(_))),
+        "{error}"
+    );
     assert!(error.to_string().contains("cache 100"), "{error}");
     // Set right again.
     ledger.change("alter sequence vote_id_seq cache 1").await;
