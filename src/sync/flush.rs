@@ -1,7 +1,7 @@
 //! The flush: one scan over the index of unsaved counters, page by page. It writes unsaved
 //! counts to their items and marks them saved. Then it rebuilds counts on request, and evicts
 //! counts that are idle or old. What it costs depends on what has changed, not on how many
-//! counters there are: `scan.rs` looks at those, slowly.
+//! counters there are: `slow_scan.rs` looks at those, slowly.
 
 use std::time::Duration;
 

@@ -266,7 +266,7 @@ async fn when_postgres_stalls_the_queue_is_bounded_and_further_votes_are_refused
     assert!(refused >= 100, "{refused} were refused");
     assert!(
         stored > tally::votes::QUEUE_LIMIT_VOTES as i64,
-        "{stored} were stored: a queue that has room refuses none"
+        "{stored} were stored: a queue that is not full refuses none"
     );
     assert_eq!(
         metric("tally_votes_total{outcome=\"refused\"}"),

@@ -1,5 +1,5 @@
-//! Working a voiding off: chunk after chunk, until all is done or the program is asked to stop. `tally
-//! void` does it in its own program, a server beside the votes of its voters.
+//! Runs a voiding to its end: chunk after chunk, until all is done or the program is asked to stop.
+//! `tally void` does it in its own program, a server beside the votes of its voters.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ const LAST_NOTE_LIMIT: Duration = Duration::from_secs(5);
 /// How often it tries to note it.
 const NOTE_EVERY: Duration = Duration::from_millis(50);
 
-/// Why a voiding was not worked off. What is done stays done, and it can be gone on with.
+/// Why a voiding was not run to its end. What is done stays done, and the voiding can be resumed.
 #[derive(Debug, thiserror::Error)]
 pub enum VoidingError {
     #[error("{0}")]

@@ -1,5 +1,5 @@
 //! Holds the source to its layout: who imports from whom, and where SQL and Redis are. The order of
-//! the modules is that of `src/lib.rs`; the order of the web's rooms is the list in `src/web/mod.rs`.
+//! the modules is that of `src/lib.rs`; the order of the modules of the web is the list in `src/web/mod.rs`.
 
 mod source;
 
@@ -22,7 +22,7 @@ const WEB_FILES_IN_CIRCLES: &[&str] = &[
     "web/transport/connection.rs",
 ];
 
-/// Imports of the web's rooms that still run upward. To be emptied, never added to.
+/// Imports of the modules of the web that still run upward. To be emptied, never added to.
 const WEB_IMPORTS_UPWARD: &[&str] = &[
     "web/access/address.rs imports from web/api/state.rs",
     "web/access/caller.rs imports from web/api/state.rs",
@@ -108,7 +108,7 @@ fn each_module_imports_only_from_modules_below_it_in_the_list_of_lib_rs() {
 }
 
 #[test]
-fn each_room_of_the_web_imports_only_from_rooms_below_it_in_the_list_of_its_mod_rs() {
+fn each_module_of_the_web_imports_only_from_modules_below_it_in_the_list_of_its_mod_rs() {
     let source = tally();
     let file = source.file("web/mod.rs");
     let listed = file.text.lines().filter_map(|line| line.strip_prefix("//! - `"));
@@ -117,7 +117,7 @@ fn each_room_of_the_web_imports_only_from_rooms_below_it_in_the_list_of_its_mod_
         .collect();
     let (named, declared): (BTreeSet<_>, BTreeSet<_>) =
         (order.iter().collect(), file.modules.iter().collect());
-    assert_eq!(named, declared, "the list names each room");
+    assert_eq!(named, declared, "the list names each module");
     let mut found = upward(&source, "web", &order);
     found.retain(|one| !WEB_IMPORTS_UPWARD.contains(&one.as_str()));
     assert_eq!(found, [""; 0]);
