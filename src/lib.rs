@@ -17,7 +17,7 @@ pub mod operator;
 /// binaries read it.
 pub mod config;
 
-/// The HTTP interface, in modules: operations by resource, access, pages, transport.
+/// The HTTP interface: operations by resource, access, pages, transport.
 pub mod web;
 
 /// Votes: the queue, the batch writers, and how a batch gets into the live counts.

@@ -4,10 +4,11 @@
 use std::time::Duration;
 
 use tally::domain::{CountDelta, ItemId, TransactionId};
-use tally::ledger::WorkerLedger;
+use tally::ledger::{ServerLedger, WorkerLedger};
 use tally::live::{self, KeyPrefix, LiveCounts, Redis};
 use tally::votes::Counting;
 use testkit::until;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
@@ -57,7 +58,7 @@ pub async fn all(stores: &Stores, round: usize, settings: &Settings) -> Vec<Work
     // not exact, so these are; a flush writes them all the same.
     step(stores, &database, "epoch").await;
     let bytes_before = stores.redis_bytes().await;
-    let live_counts = connect(stores).await;
+    let live_counts = connect(stores, &database).await;
     fill(&live_counts, &database, template.items).await;
 
     let mut rows = Vec::new();
@@ -161,14 +162,18 @@ async fn idle_counters(
     }
 }
 
-async fn connect(stores: &Stores) -> LiveCounts {
+async fn connect(stores: &Stores, database: &Database) -> LiveCounts {
     let redis = Redis::new(
         &stores.redis.url(),
         &KeyPrefix::default(),
         live::WORKER_ANSWER_LIMIT,
     )
     .expect("a URL");
-    let live_counts = LiveCounts::open(redis);
+    // The epoch step has claimed these keys for it.
+    let ledger = ServerLedger::new(&database.url, "tally bench").expect("a URL");
+    let owner = ledger.owner().await.expect("Postgres answers");
+    let owner = watch::channel(Some(owner)).1;
+    let live_counts = LiveCounts::open(owner, redis, live::SUSPECTS_LIMIT_ITEMS);
     while !live_counts.answers() {
         sleep(LOOK_EVERY).await;
     }

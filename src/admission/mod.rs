@@ -35,7 +35,7 @@ pub struct Attempt<'a> {
 
 /// Why an attempt is not admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refused {
+pub enum AdmissionRefusal {
     /// A window is full.
     Throttled { throttle: Throttle, left: Duration },
     /// Too many attempts wait, or the server is shutting down.
@@ -99,7 +99,7 @@ impl Admission {
     ///
     /// # Errors
     /// When a window is full, or too many attempts wait.
-    pub async fn admit(&self, attempt: Attempt<'_>) -> Result<(), Refused> {
+    pub async fn admit(&self, attempt: Attempt<'_>) -> Result<(), AdmissionRefusal> {
         let Some(queue) = &self.queue else { return Ok(()) };
         let shared = &self.shared.0;
         let windows = shared.windows(attempt);
@@ -111,16 +111,20 @@ impl Admission {
             None => {
                 let (answer, answered) = oneshot::channel();
                 let queued = QueuedAttempt { windows, answer };
-                queue.try_send(queued).map_err(|_| Refused::Busy)?;
-                answered.await.map_err(|_| Refused::Busy)?
+                queue.try_send(queued).map_err(|_| AdmissionRefusal::Busy)?;
+                answered.await.map_err(|_| AdmissionRefusal::Busy)?
             }
         };
         let Some(Full { throttle, left }) = full else {
             return Ok(());
         };
-        let throttle = *shared.throttles.all().get(throttle).ok_or(Refused::Busy)?;
+        let throttle = *shared
+            .throttles
+            .all()
+            .get(throttle)
+            .ok_or(AdmissionRefusal::Busy)?;
         metrics::counter!(name::THROTTLED, "by" => throttle.by.name()).increment(1);
-        Err(Refused::Throttled { throttle, left })
+        Err(AdmissionRefusal::Throttled { throttle, left })
     }
 }
 

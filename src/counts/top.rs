@@ -23,7 +23,7 @@ const TOP_LIMIT_LISTS: usize = 1000;
 #[derive(Clone)]
 pub struct TopLists {
     ledger: ServerLedger,
-    shown: Arc<Cache<Shown>>,
+    shown: Arc<Cache<CachedList>>,
     /// Held while a list is read.
     reading: Arc<tokio::sync::Mutex<()>>,
 }
@@ -31,12 +31,12 @@ pub struct TopLists {
 /// A list, and until when it is shown without being read again. An older one is still shown while
 /// another is read.
 #[derive(Clone)]
-struct Shown {
+struct CachedList {
     list: Arc<TopList>,
     until: Instant,
 }
 
-impl Remembers for Shown {
+impl Remembers for CachedList {
     type Key = TopKind;
     type Value = Self;
     const LIMIT: usize = TOP_LIMIT_LISTS;
@@ -78,7 +78,7 @@ impl TopLists {
         let Some(list) = self.ledger.top_list(kind, TOP_LIMIT_ITEMS as i64).await? else {
             return Ok(None);
         };
-        let shown = Shown {
+        let shown = CachedList {
             list: Arc::new(list),
             until: Instant::now() + (started.elapsed() * TOP_AGE_TIMES).max(TOP_LEAST_AGE),
         };

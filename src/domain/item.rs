@@ -1,132 +1,26 @@
 //! Items: what is voted on.
 
-use std::fmt;
-use std::str::FromStr;
 use std::sync::Arc;
 
-use serde::Serialize;
+use super::{Count, ItemId, ItemKey, ItemName, ItemRules, Revision};
 
-use super::{Count, ItemRules, Revision, id};
-
-/// An item's id: a positive 64-bit number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-#[serde(transparent)]
-pub struct ItemId(i64);
-
-impl ItemId {
-    /// The least there is.
-    pub const FIRST: Self = Self(1);
-
-    /// From the ledger's number; `None` if it is not positive.
-    pub fn new(id: i64) -> Option<Self> {
-        (id > 0).then_some(Self(id))
-    }
-
-    /// The number.
-    pub fn get(self) -> i64 {
-        self.0
-    }
+/// A valid item that is not stored yet. It is no choice of a poll.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewItem {
+    pub name: ItemName,
+    /// What the frontend calls it.
+    pub key: Option<ItemKey>,
+    pub rules: ItemRules,
 }
 
-impl fmt::Display for ItemId {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(formatter)
-    }
-}
-
-/// Accepts a positive number in decimal digits, without leading zeros.
-impl FromStr for ItemId {
-    type Err = ();
-
-    fn from_str(text: &str) -> Result<Self, ()> {
-        id::parse(text).map(Self)
-    }
-}
-
-/// An item's name: 1 to 200 characters, not all of them blank, no control characters.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(transparent)]
-pub struct ItemName(String);
-
-/// Why a text is no item's name; said of whatever has the name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum InvalidItemName {
-    #[error("is empty; it takes 1 to {} characters", ItemName::LIMIT_CHARACTERS)]
-    Empty,
-    #[error("has {0} characters; it takes at most {limit}", limit = ItemName::LIMIT_CHARACTERS)]
-    TooLong(usize),
-    #[error("has a control character; it takes printable characters")]
-    Control,
-}
-
-impl ItemName {
-    /// migrations/0001_items.sql has the same limit.
-    pub const LIMIT_CHARACTERS: usize = 200;
-
-    /// Checks a name.
-    ///
-    /// # Errors
-    /// When the text is blank, too long, or has a control character.
-    pub fn parse(text: String) -> Result<Self, InvalidItemName> {
-        if text.trim().is_empty() {
-            return Err(InvalidItemName::Empty);
+/// With the default rules.
+impl From<ItemName> for NewItem {
+    fn from(name: ItemName) -> Self {
+        Self {
+            name,
+            key: None,
+            rules: ItemRules::DEFAULT,
         }
-        let characters = text.chars().count();
-        if characters > Self::LIMIT_CHARACTERS {
-            return Err(InvalidItemName::TooLong(characters));
-        }
-        if text.chars().any(char::is_control) {
-            return Err(InvalidItemName::Control);
-        }
-        Ok(Self(text))
-    }
-
-    /// The text.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-/// What the frontend calls an item or a poll: 1 to 200 bytes of UTF-8 without control characters.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
-#[serde(transparent)]
-pub struct ItemKey(String);
-
-/// Why a text is no key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum InvalidItemKey {
-    #[error("key is empty; it takes 1 to {} bytes", ItemKey::LIMIT_BYTES)]
-    Empty,
-    #[error("key has {0} bytes; it takes at most {limit}", limit = ItemKey::LIMIT_BYTES)]
-    TooLong(usize),
-    #[error("key has a control character; it takes printable characters")]
-    Control,
-}
-
-impl ItemKey {
-    /// migrations/0001_items.sql has the same limit.
-    pub const LIMIT_BYTES: usize = 200;
-
-    /// Checks a key.
-    ///
-    /// # Errors
-    /// When the text is empty, too long, or has a control character.
-    pub fn parse(text: String) -> Result<Self, InvalidItemKey> {
-        if text.is_empty() {
-            return Err(InvalidItemKey::Empty);
-        }
-        if text.len() > Self::LIMIT_BYTES {
-            return Err(InvalidItemKey::TooLong(text.len()));
-        }
-        if text.chars().any(char::is_control) {
-            return Err(InvalidItemKey::Control);
-        }
-        Ok(Self(text))
-    }
-
-    /// The text.
-    pub fn as_str(&self) -> &str {
-        &self.0
     }
 }
 
@@ -145,49 +39,4 @@ pub struct Item {
     pub saved_count: Count,
     /// The revision of the saved count; `None` if it was never saved.
     pub counted_at: Option<Revision>,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_item_id_is_a_positive_64_bit_number_in_plain_digits() {
-        assert_eq!("1".parse(), Ok(ItemId(1)));
-        assert_eq!("9223372036854775807".parse(), Ok(ItemId(i64::MAX)));
-        for text in [
-            "",
-            "0",
-            "-1",
-            "+1",
-            "01",
-            " 1",
-            "1.0",
-            "one",
-            "9223372036854775808",
-            "١",
-        ] {
-            assert_eq!(text.parse::<ItemId>(), Err(()), "{text:?}");
-        }
-    }
-
-    #[test]
-    fn an_item_key_has_1_to_200_bytes_and_no_control_characters() {
-        assert!(ItemKey::parse("é".repeat(100)).is_ok());
-        assert_eq!(ItemKey::parse("é".repeat(101)), Err(InvalidItemKey::TooLong(202)));
-        assert_eq!(ItemKey::parse(String::new()), Err(InvalidItemKey::Empty));
-        assert_eq!(ItemKey::parse("a\n".to_owned()), Err(InvalidItemKey::Control));
-    }
-
-    #[test]
-    fn an_item_name_has_1_to_200_characters_of_any_length_in_bytes() {
-        assert!(ItemName::parse("é".repeat(200)).is_ok());
-        assert_eq!(
-            ItemName::parse("é".repeat(201)),
-            Err(InvalidItemName::TooLong(201))
-        );
-        assert_eq!(ItemName::parse(String::new()), Err(InvalidItemName::Empty));
-        assert_eq!(ItemName::parse("  ".into()), Err(InvalidItemName::Empty));
-        assert_eq!(ItemName::parse("a\0b".into()), Err(InvalidItemName::Control));
-    }
 }

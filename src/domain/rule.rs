@@ -1,43 +1,6 @@
 //! Rules: what an item may require of its votes beside one vote a voter.
 
-use std::fmt;
-use std::str::FromStr;
-
-use serde::Serialize;
-
-use super::{ItemKey, ItemName, Moment, id};
-
-/// A poll's id: a positive 64-bit number. In the ledger it is the id of a rule.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-#[serde(transparent)]
-pub struct PollId(i64);
-
-impl PollId {
-    /// From the ledger's number; `None` if it is not positive.
-    pub fn new(id: i64) -> Option<Self> {
-        (id > 0).then_some(Self(id))
-    }
-
-    /// The number.
-    pub fn get(self) -> i64 {
-        self.0
-    }
-}
-
-impl fmt::Display for PollId {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(formatter)
-    }
-}
-
-/// Accepts what [`super::ItemId`] accepts.
-impl FromStr for PollId {
-    type Err = ();
-
-    fn from_str(text: &str) -> Result<Self, ()> {
-        id::parse(text).map(Self)
-    }
-}
+use super::{Moment, PollId};
 
 /// What an item requires of its votes. The default requires nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -97,26 +60,6 @@ impl ItemRules {
             || closes_at.is_some()
             || *by_ballot
             || poll.is_some()
-    }
-}
-
-/// A valid item that is not stored yet. It is no choice of a poll.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NewItem {
-    pub name: ItemName,
-    /// What the frontend calls it.
-    pub key: Option<ItemKey>,
-    pub rules: ItemRules,
-}
-
-/// With the default rules.
-impl From<ItemName> for NewItem {
-    fn from(name: ItemName) -> Self {
-        Self {
-            name,
-            key: None,
-            rules: ItemRules::DEFAULT,
-        }
     }
 }
 

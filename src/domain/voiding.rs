@@ -66,7 +66,7 @@ impl Voiding {
     }
 
     /// Whether nothing is left to do: to undo, or else to void.
-    pub fn is_worked_off(&self, to_undo: bool) -> bool {
+    pub fn is_finished(&self, to_undo: bool) -> bool {
         if to_undo { self.is_undone() } else { self.is_done() }
     }
 

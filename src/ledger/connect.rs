@@ -5,9 +5,9 @@ use std::time::Duration;
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgPoolOptions};
 use sqlx::{Connection, PgExecutor};
 
-use super::LedgerError;
 use super::pool::Pool;
-use super::session::SessionCheck;
+use super::session::{CONNECT_LIMIT, SessionCheck};
+use super::{InvalidDatabaseUrl, LedgerError};
 use crate::tls;
 
 /// How long one statement of the server may run before Postgres cancels it.
@@ -15,8 +15,6 @@ pub const SERVER_STATEMENT_LIMIT: Duration = Duration::from_secs(5);
 /// How long one statement of the sync worker or of an operator's command may run. One
 /// statement of the audit reads millions of votes.
 pub const WORKER_STATEMENT_LIMIT: Duration = Duration::from_secs(120);
-/// How long a new connection may take.
-pub const CONNECT_LIMIT: Duration = Duration::from_secs(2);
 /// How long the check of an idle connection may take.
 pub const CHECK_LIMIT: Duration = Duration::from_secs(1);
 /// How long a caller waits for one of the pool's connections.
@@ -114,11 +112,11 @@ impl Database {
             .any(|scheme| database_url.starts_with(scheme))
         {
             let why = "it is no URL of Postgres";
-            return Err(LedgerError::Url(sqlx::Error::Configuration(why.into())));
+            return Err(InvalidDatabaseUrl::Url(sqlx::Error::Configuration(why.into())).into());
         }
         warn_of_unknown_parameters(database_url);
         check_certificates(database_url)?;
-        let options: PgConnectOptions = database_url.parse().map_err(LedgerError::Url)?;
+        let options: PgConnectOptions = database_url.parse().map_err(InvalidDatabaseUrl::Url)?;
         let mut limits = vec![
             ("statement_timeout", statement_limit),
             ("idle_in_transaction_session_timeout", IDLE_TRANSACTION_LIMIT),
@@ -200,7 +198,7 @@ const URL_PARAMETERS: [&str; 18] = [
 
 /// Looks whether the files of certificates that the URL names can be read: sqlx would try with each
 /// connection.
-fn check_certificates(database_url: &str) -> Result<(), LedgerError> {
+fn check_certificates(database_url: &str) -> Result<(), InvalidDatabaseUrl> {
     // What is no URL, sqlx refuses.
     let Ok(url) = reqwest::Url::parse(database_url) else {
         return Ok(());
@@ -213,7 +211,7 @@ fn check_certificates(database_url: &str) -> Result<(), LedgerError> {
             "sslkey" | "ssl-key" => tls::file(&name, &value).map(drop),
             _ => continue,
         };
-        checked.map_err(LedgerError::TlsUrl)?;
+        checked.map_err(InvalidDatabaseUrl::Tls)?;
     }
     Ok(())
 }

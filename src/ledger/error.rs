@@ -11,18 +11,26 @@ use crate::tls::TlsFault;
 pub enum LedgerError {
     #[error("Postgres (DATABASE_URL): {0}")]
     Postgres(#[source] sqlx::Error),
-    #[error("migrating Postgres: {0}")]
-    Migrate(#[from] MigrateError),
-    #[error("DATABASE_URL: {0}; it takes postgres://user:password@host:port/database")]
-    Url(#[source] sqlx::Error),
-    /// What the URL says of TLS.
-    #[error("DATABASE_URL: {0}")]
-    TlsUrl(String),
     /// Nothing was sent, not even who wants to log in.
     #[error("Postgres (DATABASE_URL) is refused: {0}")]
     Tls(TlsFault),
     #[error("Postgres did not answer within {0:?}")]
     Timeout(Duration),
+    #[error(transparent)]
+    Url(#[from] InvalidDatabaseUrl),
+    #[error(transparent)]
+    Unfit(#[from] UnfitDatabase),
+    #[error("migrating Postgres: {0}")]
+    Migrate(#[from] MigrateError),
+    /// Of an item or a poll that is to be made.
+    #[error("there is one with this key")]
+    KeyTaken,
+    /// Of an item or a poll that is to be made.
+    #[error("a server of a version without rules is connected: stop it before the first rule is made")]
+    OlderServers,
+    /// Of a vote.
+    #[error("Postgres answered a request for a vote with {0:?}, which this version does not know")]
+    Decision(String),
     #[error("exact counts were not read in time: the read was cancelled")]
     Cancelled,
     #[error("Postgres answered with no valid snapshot: {0}")]
@@ -31,12 +39,24 @@ pub enum LedgerError {
     Undecided(Duration),
     #[error("{0} tries to read Postgres' incarnation failed: others keep replacing its token")]
     Incarnation(u32),
-    #[error("Postgres crashed or failed over since it was read which votes are decided: they are read again")]
-    OtherIncarnation,
-    #[error("another worker has taken the job {0} over")]
-    LeaseLost(&'static str),
-    #[error("another epoch has begun since the counts were read: they are read again")]
-    EpochEnded,
+    /// Of a worker's statement.
+    #[error(transparent)]
+    Overtaken(#[from] Overtaken),
+}
+
+/// Why a text is no address of a Postgres.
+#[derive(Debug, thiserror::Error)]
+pub enum InvalidDatabaseUrl {
+    #[error("DATABASE_URL: {0}; it takes postgres://user:password@host:port/database")]
+    Url(#[source] sqlx::Error),
+    /// What the URL says of TLS.
+    #[error("DATABASE_URL: {0}")]
+    Tls(String),
+}
+
+/// Why Tally cannot work with a database as it is, or with what is between. To wait does not help.
+#[derive(Debug, thiserror::Error)]
+pub enum UnfitDatabase {
     #[error(
         "this session of Postgres (DATABASE_URL) has {0}: what is between, a pooler say, has dropped \
          what Tally asks for at connect; let it pass the parameter options on, or set these for the \
@@ -71,14 +91,19 @@ pub enum LedgerError {
          give Tally a new database, or keep this one's votes as migrations/README.md says"
     )]
     UnreleasedSchema,
-    #[error("a server of a version without rules is connected: stop it before the first rule is made")]
-    OlderServers,
-    #[error("there is one with this key")]
-    KeyTaken,
-    #[error("Postgres answered a request for a vote with {0:?}, which this version does not know")]
-    Decision(String),
     #[error("vote ids must only go up, one by one, and vote_id_seq in Postgres (DATABASE_URL) {0}")]
     Sequence(String),
+}
+
+/// What came before a worker's statement, so that the statement did nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum Overtaken {
+    #[error("another worker has taken the job {0} over")]
+    LeaseLost(&'static str),
+    #[error("another epoch has begun since the counts were read: they are read again")]
+    EpochEnded,
+    #[error("Postgres crashed or failed over since it was read which votes are decided: they are read again")]
+    OtherIncarnation,
 }
 
 impl From<sqlx::Error> for LedgerError {
@@ -125,15 +150,7 @@ impl LedgerError {
         const PROTOCOL_VIOLATION: &str = "08P01";
         match self {
             Self::Postgres(error) => has_code(error, PROTOCOL_VIOLATION),
-            Self::Tls(_)
-            | Self::Settings(_)
-            | Self::Name(_)
-            | Self::SharedSession
-            | Self::Standby
-            | Self::ReadOnly
-            | Self::ForeignTables
-            | Self::UnreleasedSchema
-            | Self::Sequence(_) => true,
+            Self::Tls(_) | Self::Unfit(_) => true,
             _ => false,
         }
     }

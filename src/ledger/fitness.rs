@@ -7,9 +7,9 @@ use sqlx::postgres::PgConnection;
 use sqlx::{Connection, PgExecutor};
 use tokio::time::timeout;
 
-use super::LedgerError;
 use super::connect::{ANSWER_MARGIN, Database, Writes, writes};
 use super::owner::MIGRATIONS;
+use super::{LedgerError, UnfitDatabase};
 
 /// How long the connection for it may take. Nobody waits for an answer yet, and `tally migrate`
 /// ends when it fails.
@@ -32,8 +32,8 @@ impl Database {
 async fn look_at(mut connection: PgConnection) -> Result<(), LedgerError> {
     match writes(&mut connection).await? {
         Writes::Taken => {}
-        Writes::Standby => return Err(LedgerError::Standby),
-        Writes::ReadOnly => return Err(LedgerError::ReadOnly),
+        Writes::Standby => return Err(LedgerError::Unfit(UnfitDatabase::Standby)),
+        Writes::ReadOnly => return Err(LedgerError::Unfit(UnfitDatabase::ReadOnly)),
     }
     let tables = sqlx::query!(
         r#"select to_regclass('item') is not null or to_regclass('vote') is not null as "any!",
@@ -45,8 +45,8 @@ async fn look_at(mut connection: PgConnection) -> Result<(), LedgerError> {
     if tables.any {
         match origin(&mut connection).await? {
             Origin::Tally => {}
-            Origin::Unreleased => return Err(LedgerError::UnreleasedSchema),
-            Origin::Foreign => return Err(LedgerError::ForeignTables),
+            Origin::Unreleased => return Err(LedgerError::Unfit(UnfitDatabase::UnreleasedSchema)),
+            Origin::Foreign => return Err(LedgerError::Unfit(UnfitDatabase::ForeignTables)),
         }
     }
     // Not while another migration is making them.
@@ -71,10 +71,10 @@ async fn check_sequence(connection: &mut PgConnection) -> Result<(), LedgerError
     .fetch_one(connection)
     .await?;
     if ids.newest > ids.last {
-        return Err(LedgerError::Sequence(format!(
+        return Err(LedgerError::Unfit(UnfitDatabase::Sequence(format!(
             "is at {}, behind the votes: say select setval('vote_id_seq', {})",
             ids.last, ids.newest
-        )));
+        ))));
     }
     Ok(())
 }
@@ -95,10 +95,10 @@ pub(super) async fn check_steps<'a>(connection: impl PgExecutor<'a>) -> Result<(
     } else {
         ""
     };
-    Err(LedgerError::Sequence(format!(
+    Err(LedgerError::Unfit(UnfitDatabase::Sequence(format!(
         "has cache {} and increment {}{cycles}: say alter sequence vote_id_seq increment 1 cache 1 no cycle",
         steps.seqcache, steps.seqincrement
-    )))
+    ))))
 }
 
 /// Who made the tables of a database.

@@ -7,7 +7,6 @@
 //! these statements need.
 
 mod connect;
-mod decided;
 mod error;
 mod exact_counts;
 mod fitness;
@@ -15,29 +14,31 @@ mod identity;
 mod operator;
 mod owner;
 mod pool;
+mod safe_vote_id;
 mod server;
 mod session;
 mod trail;
 mod worker;
 
 pub use connect::{
-    ACQUIRE_LIMIT, ANSWER_MARGIN, CHECK_LIMIT, CONNECT_LIMIT, OPERATOR_POOL_LIMIT_CONNECTIONS,
-    POOL_LIMIT_CONNECTIONS, SERVER_STATEMENT_LIMIT, WORKER_STATEMENT_LIMIT, Writes, answers,
+    ACQUIRE_LIMIT, ANSWER_MARGIN, CHECK_LIMIT, OPERATOR_POOL_LIMIT_CONNECTIONS, POOL_LIMIT_CONNECTIONS,
+    SERVER_STATEMENT_LIMIT, WORKER_STATEMENT_LIMIT, Writes, answers,
 };
 pub(crate) use connect::{IDLE_TRANSACTION_LIMIT, WRITER_KEEPALIVE};
-pub use decided::{DECIDE_LIMIT, SafeVoteId};
-pub use error::LedgerError;
+pub use error::{InvalidDatabaseUrl, LedgerError, Overtaken, UnfitDatabase};
 pub use operator::{OperatorLedger, VotesToVoid};
 pub use owner::{OwnerLedger, Role, Roles, create_database, create_logins};
+pub use safe_vote_id::{DECIDE_LIMIT, SafeVoteId};
 pub use server::{
-    AddedBallots, BatchUnderWay, Decided, Decision, FoundApiKey, Fullness, HeldVote, InsertError, Inserted,
-    ItemFacts, ItemReader, JobStatus, Listing, Migrations, Receipt, ServerLedger, SetOpen, VoidedChunk,
-    VoteRow, VoteWriter, WORKER_ALIVE_LIMIT, WorkerStatus,
+    AddedBallots, BatchUnderWay, DecidedBatch, Decision, FoundApiKey, Fullness, HeldVote, InsertError,
+    InsertedBatch, ItemFacts, ItemReader, JobStatus, Listing, Migrations, Receipt, ServerLedger, SetOpen,
+    VoidedChunk, VoteRow, VoteWriter, WORKER_ALIVE_LIMIT, WorkerStatus,
 };
 pub(crate) use server::{FULLNESS_LIMIT, ITEM_CACHE_LIMIT_ITEMS, NAMES_LIMIT_ITEMS};
+pub use session::CONNECT_LIMIT;
 pub use worker::{
     AuditRow, BrokenPage, DEADLOCK_LIMIT_TRIES, EndedPass, EpochNumber, Heartbeat, IDEMPOTENCY_KEY_AGE,
-    JOB_LEASE_LIFE, Job, JobLease, Pacing, Progress, ROLL_UP_LIMIT_IDS, RebuiltCount, RolledUp, RunOutcome,
-    Saved, Taken, WORKER_LIMIT_SILENCE, WorkerLedger, WriterProgress,
+    JOB_LEASE_LIFE, Job, JobAttempt, JobLease, Pacing, Progress, ROLL_UP_LIMIT_IDS, RebuiltCount,
+    RollUpProgress, RunOutcome, SaveOutcome, WORKER_LIMIT_SILENCE, WorkerLedger, WriterProgress,
 };
 pub(crate) use worker::{SUM_REST_LIMIT, WRITE_REST_LIMIT};

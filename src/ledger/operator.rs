@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::LedgerError;
-use super::decided::safe_vote_id;
+use super::safe_vote_id::safe_vote_id;
 use super::server::{ServerLedger, VOID_LIMIT_IDS, VOID_LIMIT_VOTES};
 use super::trail;
 use crate::domain::{

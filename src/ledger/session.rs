@@ -13,8 +13,10 @@ use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{Connection, Executor, Row};
 use tokio::time::timeout;
 
-use super::LedgerError;
-use super::connect::CONNECT_LIMIT;
+use super::{LedgerError, UnfitDatabase};
+
+/// How long a new connection may take.
+pub const CONNECT_LIMIT: Duration = Duration::from_secs(2);
 
 /// The check of new connections. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -77,7 +79,7 @@ impl SessionCheck {
     ) -> Result<(), LedgerError> {
         if !self.is_own.load(Ordering::Relaxed) {
             if !is_own_session(connection, options).await? {
-                return Err(LedgerError::SharedSession);
+                return Err(LedgerError::Unfit(UnfitDatabase::SharedSession));
             }
             self.is_own.store(true, Ordering::Relaxed);
         }
@@ -100,7 +102,7 @@ impl SessionCheck {
         if differing.is_empty() {
             Ok(())
         } else {
-            Err(LedgerError::Settings(differing.join(", ")))
+            Err(LedgerError::Unfit(UnfitDatabase::Settings(differing.join(", "))))
         }
     }
 }
@@ -142,6 +144,6 @@ pub(super) async fn check_name(connection: &mut PgConnection, name: &str) -> Res
     if is == name {
         Ok(())
     } else {
-        Err(LedgerError::Name(is))
+        Err(LedgerError::Unfit(UnfitDatabase::Name(is)))
     }
 }

@@ -27,6 +27,6 @@ pub use keys::{CounterKey, InvalidKeyPrefix, KeyPrefix};
 pub use scripts::CALL_LIMIT_KEYS;
 pub(crate) use server::{BACK_PRESSURE_LIMIT, REPAIR_LIMIT_ITEMS};
 pub use server::{
-    Counted, LiveCount, LiveCounts, LiveRead, SUSPECTS_LIMIT_ITEMS, Seed, THROTTLE_CALL_LIMIT_ATTEMPTS,
+    CountReply, LiveCount, LiveCounts, LiveRead, SUSPECTS_LIMIT_ITEMS, Seed, THROTTLE_CALL_LIMIT_ATTEMPTS,
 };
-pub use worker::{ClearedRebuild, Counters, EpochEntry, Expired, Marked, Scan, ScanPage};
+pub use worker::{ClearRebuildReply, Counters, EpochEntry, ExpireReply, MarkReply, Scan, ScanPage};

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::show;
-use super::trail::{Refused, note_refusal};
+use super::trail::{CommandRefusal, note_refusal};
 use crate::config::operator::{ApiKeyCommand, ApiKeyCreate};
 use crate::domain::{ActKind, ApiKey, ApiKeyId, NewApiKey, check_api_key_name};
 use crate::ledger::OperatorLedger;
@@ -58,7 +58,7 @@ async fn run(command: &ApiKeyCommand, ledger: &OperatorLedger) -> anyhow::Result
                     "there is no key {}; tally key list shows those that there are",
                     one.id
                 );
-                return Err(Refused::because("unknown-api-key", why));
+                return Err(CommandRefusal::because("unknown-api-key", why));
             }
             show(&json!({ "id": one.id, "revoked": true }), one.database.json);
         }
@@ -72,7 +72,7 @@ async fn run(command: &ApiKeyCommand, ledger: &OperatorLedger) -> anyhow::Result
                     "there is no valid key {}; tally key list shows those that there are",
                     rotate.id
                 );
-                Refused::because("unknown-api-key", why)
+                CommandRefusal::because("unknown-api-key", why)
             })?;
             show_once(id, &key, rotate.database.json);
         }
@@ -85,7 +85,8 @@ fn show_once(id: ApiKeyId, key: &ApiKey, as_json: bool) {
 }
 
 fn wanted(create: &ApiKeyCreate) -> anyhow::Result<NewApiKey> {
-    check_api_key_name(&create.name).map_err(|error| Refused::because("invalid-value", error.to_string()))?;
+    check_api_key_name(&create.name)
+        .map_err(|error| CommandRefusal::because("invalid-value", error.to_string()))?;
     Ok(NewApiKey {
         name: create.name.clone(),
         scopes: create.scope.iter().copied().collect(),

@@ -61,13 +61,13 @@ fn line(act: &Act) -> String {
 /// An operator's command that is not allowed or not possible: what was asked for is wrong, not a store.
 #[derive(Debug, thiserror::Error)]
 #[error("{why}")]
-pub(super) struct Refused {
+pub(super) struct CommandRefusal {
     /// What the trail says of it.
     problem: &'static str,
     why: String,
 }
 
-impl Refused {
+impl CommandRefusal {
     /// Refuses a command. `why` says what would be right.
     pub fn because(problem: &'static str, why: impl Into<String>) -> anyhow::Error {
         let why = why.into();
@@ -84,7 +84,7 @@ pub(super) async fn note_refusal(
     error: &anyhow::Error,
 ) {
     let act = ledger.act(what);
-    let act = match error.downcast_ref::<Refused>() {
+    let act = match error.downcast_ref::<CommandRefusal>() {
         Some(refused) => act.outcome(ActOutcome::Refused, Some(refused.problem)),
         None => act.outcome(ActOutcome::Failed, None),
     };

@@ -4,7 +4,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
 use super::show;
-use super::trail::{Refused, note_refusal};
+use super::trail::{CommandRefusal, note_refusal};
 use crate::config::operator::Void;
 use crate::domain::{
     ActKind, AddressHash, REASON_LIMIT_CHARACTERS, Voiding, VoidingId, VoteFilter, VoteId, VoterId,
@@ -61,15 +61,15 @@ async fn run(command: &Void, ledger: &OperatorLedger) -> anyhow::Result<bool> {
             None => Direction::Void,
             Some(_) => Direction::Undo,
         };
-        return work_off(command, ledger, voiding, direction).await;
+        return run_to_end(command, ledger, voiding, direction).await;
     }
     if let Some(id) = command.undo {
         let voiding = find(ledger, VoidingId(id)).await?;
         if !voiding.is_done() {
             let why = format!("voiding {id} is not done; finish it first with --resume {id}");
-            return Err(Refused::because("voiding-not-done", why));
+            return Err(CommandRefusal::because("voiding-not-done", why));
         }
-        return work_off(command, ledger, voiding, Direction::Undo).await;
+        return run_to_end(command, ledger, voiding, Direction::Undo).await;
     }
     let (filter, reason) = wanted(command, ledger).await?;
     let until = ledger.last_vote().await?;
@@ -78,18 +78,19 @@ async fn run(command: &Void, ledger: &OperatorLedger) -> anyhow::Result<bool> {
     }
     let id = ledger.create_voiding(&filter, &reason, until).await?;
     let voiding = find(ledger, id).await?;
-    work_off(command, ledger, voiding, Direction::Void).await
+    run_to_end(command, ledger, voiding, Direction::Void).await
 }
 
 /// What is to be voided, and why.
 async fn wanted(command: &Void, ledger: &OperatorLedger) -> anyhow::Result<(VoteFilter, String)> {
     let voter_id = command.voter.clone().map(VoterId::parse).transpose();
-    let voter_id = voter_id.map_err(|error| Refused::because("invalid-value", error.to_string()))?;
+    let voter_id = voter_id.map_err(|error| CommandRefusal::because("invalid-value", error.to_string()))?;
     let item_id = match &command.item {
         Some(item) => {
             let found = ledger.find_item(item).await?;
-            let found = found
-                .ok_or_else(|| Refused::because("unknown-item", format!("--item: there is no item {item}")));
+            let found = found.ok_or_else(|| {
+                CommandRefusal::because("unknown-item", format!("--item: there is no item {item}"))
+            });
             Some(found?)
         }
         None => None,
@@ -98,13 +99,13 @@ async fn wanted(command: &Void, ledger: &OperatorLedger) -> anyhow::Result<(Vote
         && from >= until
     {
         let why = "--until is not after --from, so no vote is between them";
-        return Err(Refused::because("invalid-value", why));
+        return Err(CommandRefusal::because("invalid-value", why));
     }
     let reason = command.reason.clone().unwrap_or_default();
     let characters = reason.chars().count();
     if !(1..=REASON_LIMIT_CHARACTERS).contains(&characters) {
         let why = format!("--reason has {characters} characters; it takes 1 to {REASON_LIMIT_CHARACTERS}");
-        return Err(Refused::because("invalid-value", why));
+        return Err(CommandRefusal::because("invalid-value", why));
     }
     let filter = VoteFilter {
         voter_id,
@@ -125,7 +126,7 @@ async fn addresses(command: &Void, ledger: &OperatorLedger) -> anyhow::Result<Op
                 "--address-of: of vote {vote} no address is kept: there is no such vote, it is older than \
                  TALLY_ADDRESS_RETENTION, a backend or a secret poll took it, or its server had no TALLY_ADDRESS_KEYS"
             );
-            Refused::because("invalid-value", why)
+            CommandRefusal::because("invalid-value", why)
         })?;
         return Ok(Some(vec![found]));
     }
@@ -138,7 +139,7 @@ async fn addresses(command: &Void, ledger: &OperatorLedger) -> anyhow::Result<Op
 
 async fn find(ledger: &OperatorLedger, id: VoidingId) -> anyhow::Result<Voiding> {
     let found = ledger.voiding(id).await?;
-    found.ok_or_else(|| Refused::because("unknown-voiding", format!("there is no voiding {}", id.0)))
+    found.ok_or_else(|| CommandRefusal::because("unknown-voiding", format!("there is no voiding {}", id.0)))
 }
 
 /// Says what would be done.
@@ -177,7 +178,7 @@ fn progress_bar(until: i64, what: &str) -> ProgressBar {
 }
 
 /// Voids chunk after chunk, until all is done or the program is asked to stop.
-async fn work_off(
+async fn run_to_end(
     command: &Void,
     ledger: &OperatorLedger,
     voiding: Voiding,
@@ -192,7 +193,7 @@ async fn work_off(
     let bar = progress_bar(voiding.until_vote_id, "done");
     let stop = shutdown::requested_or_deaf();
     let on_chunk = |up_to| bar.set_position(position(up_to));
-    let ended = votes::work_off(ledger, &redis, id, direction, stop, on_chunk).await;
+    let ended = votes::run_voiding(ledger, &redis, id, direction, stop, on_chunk).await;
     bar.finish_and_clear();
     match ended {
         Ok(voiding) => report(&voiding, command.json),

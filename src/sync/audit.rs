@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep};
 use super::verdict::{Finding, Looks, Verdict, verdict};
 use super::{SyncError, Worker};
 use crate::domain::{ActKind, ActOutcome, ItemId, NewAct};
-use crate::ledger::{AuditRow, Job, JobLease, LedgerError};
+use crate::ledger::{AuditRow, Job, JobLease, LedgerError, UnfitDatabase};
 use crate::telemetry::name;
 
 /// How often the audit looks again at counts that votes in flight may explain,
@@ -132,7 +132,7 @@ impl Worker {
             Err(SyncError::Ledger(error)) if error.is_lock_timeout() => {
                 tracing::warn!(%error, "votes were not rolled up: someone has locked what a roll-up writes");
             }
-            Err(SyncError::Ledger(error @ LedgerError::Sequence(_))) => {
+            Err(SyncError::Ledger(error @ LedgerError::Unfit(UnfitDatabase::Sequence(_)))) => {
                 tracing::warn!(%error, "votes were not rolled up");
             }
             ended => ended?,

@@ -2,7 +2,7 @@
 
 use super::{FlushReport, SyncError, Worker};
 use crate::domain::{ItemId, Revision};
-use crate::live::{Counter, Expired};
+use crate::live::{Counter, ExpireReply};
 use crate::telemetry::name;
 
 impl Worker {
@@ -37,7 +37,7 @@ impl Worker {
                 .filter_map(|one| Some((one.item_id, self.idle_revision(one)?)))
                 .collect();
             let expired = self.counters.expire(&idle, retention).await?;
-            report.expired += expired.iter().filter(|one| **one == Expired::Expired).count();
+            report.expired += expired.iter().filter(|one| **one == ExpireReply::Expired).count();
         }
         // Also what is not saved yet: its rebuild request has it written.
         let old: Vec<ItemId> = counters

@@ -1,7 +1,7 @@
 //! The flush: one scan over the index of unsaved counters, page by page. It writes unsaved
 //! counts to their items and marks them saved. Then it rebuilds counts on request, and evicts
 //! counts that are idle or old. What it costs depends on what has changed, not on how many
-//! counters there are: `scan.rs` looks at those, slowly.
+//! counters there are: `slow_scan.rs` looks at those, slowly.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep};
 
 use super::{FlushReport, SyncError, Worker};
 use crate::domain::{CountToSave, ItemId};
-use crate::ledger::{EpochNumber, Saved};
+use crate::ledger::{EpochNumber, SaveOutcome};
 use crate::live::{Counter, Scan, ScanPage};
 
 /// How many counters with work the flush collects before it writes them. Of a million
@@ -101,7 +101,7 @@ struct Written {
     counters: Vec<Counter>,
     /// Those of them that were unsaved.
     counts: Vec<CountToSave>,
-    saved: Saved,
+    saved: SaveOutcome,
 }
 
 impl Worker {

@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::{SyncError, Worker};
 use crate::domain::Moment;
-use crate::ledger::{Job, JobLease, LedgerError, RunOutcome};
+use crate::ledger::{Job, JobLease, LedgerError, Overtaken, RunOutcome};
 use crate::telemetry::name;
 
 /// How often a lease is renewed while its job goes on: two renewals in a row may fail.
@@ -105,7 +105,9 @@ impl Run<'_> {
         let took = self.started.elapsed();
         let (said, details) = match &ended {
             Ok((_, details)) => (RunOutcome::Done, details),
-            Err(SyncError::Ledger(LedgerError::LeaseLost(_))) => (RunOutcome::Lost, &Value::Null),
+            Err(SyncError::Ledger(LedgerError::Overtaken(Overtaken::LeaseLost(_)))) => {
+                (RunOutcome::Lost, &Value::Null)
+            }
             Err(_) => (RunOutcome::Failed, &Value::Null),
         };
         let noted = self.worker.ledger.end_job(&self.lease, said, took, details);
@@ -140,7 +142,7 @@ impl Run<'_> {
             }
             match self.worker.ledger.renew_job(&self.lease).await {
                 Ok(()) => {}
-                Err(LedgerError::LeaseLost(_)) => return,
+                Err(LedgerError::Overtaken(Overtaken::LeaseLost(_))) => return,
                 // A write under it is under way, or Postgres is unavailable.
                 Err(error) => tracing::debug!(%error, job = %self.lease.job(), "a lease was not renewed"),
             }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::{FlushReport, SyncError, Worker};
 use crate::domain::ItemId;
 use crate::ledger::{EpochNumber, RebuiltCount};
-use crate::live::{ClearedRebuild, Counter};
+use crate::live::{ClearRebuildReply, Counter};
 
 impl Worker {
     /// Writes the exact counts of the items with a request, then clears their requests. An
@@ -61,7 +61,7 @@ impl Worker {
         let cleared = self.counters.clear_rebuilds(&requests).await?;
         let rebuilt = cleared
             .iter()
-            .filter(|one| **one == ClearedRebuild::Cleared)
+            .filter(|one| **one == ClearRebuildReply::Cleared)
             .count();
         report.rebuilt += rebuilt;
         report.rebuilds_left += items.len() - rebuilt;

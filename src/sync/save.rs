@@ -2,8 +2,8 @@
 
 use super::{SyncError, Worker};
 use crate::domain::{CountToSave, ItemId, Revision};
-use crate::ledger::{EpochNumber, Saved};
-use crate::live::Marked;
+use crate::ledger::{EpochNumber, SaveOutcome};
+use crate::live::MarkReply;
 use crate::telemetry::name;
 
 impl Worker {
@@ -12,9 +12,9 @@ impl Worker {
     ///
     /// # Errors
     /// When Postgres is unavailable, or another epoch has begun.
-    pub async fn write(&self, counts: &[CountToSave], epoch: EpochNumber) -> Result<Saved, SyncError> {
+    pub async fn write(&self, counts: &[CountToSave], epoch: EpochNumber) -> Result<SaveOutcome, SyncError> {
         if counts.is_empty() {
-            return Ok(Saved::All);
+            return Ok(SaveOutcome::All);
         }
         Ok(self.ledger.save_counts(counts, epoch).await?)
     }
@@ -28,7 +28,7 @@ impl Worker {
     ///
     /// # Errors
     /// When Redis is unavailable.
-    pub async fn mark(&self, counts: &[CountToSave], written: &Saved) -> Result<usize, SyncError> {
+    pub async fn mark(&self, counts: &[CountToSave], written: &SaveOutcome) -> Result<usize, SyncError> {
         let which = |is_wanted: &dyn Fn(ItemId) -> bool| -> Vec<(ItemId, Revision)> {
             let wanted = counts.iter().filter(|one| is_wanted(one.item_id));
             wanted.map(|one| (one.item_id, one.revision)).collect()
@@ -38,7 +38,7 @@ impl Worker {
         let marked = self.counters.mark_saved(&saved).await?;
         self.watch.ages(|ages| {
             for ((item, _), marked) in saved.iter().zip(&marked) {
-                ages.written(*item, *marked == Marked::Saved);
+                ages.written(*item, *marked == MarkReply::Saved);
             }
         });
         let stuck = self.counters.invalidate_unchanged(&refused).await?;
@@ -46,6 +46,6 @@ impl Worker {
             metrics::counter!(name::INVALIDATIONS, "why" => "refused").increment(stuck as u64);
             tracing::warn!(stuck, "live counts that their items refused are rebuilt");
         }
-        Ok(marked.iter().filter(|one| **one == Marked::Saved).count())
+        Ok(marked.iter().filter(|one| **one == MarkReply::Saved).count())
     }
 }

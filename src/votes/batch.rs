@@ -2,7 +2,7 @@
 
 use tokio::time::Instant;
 
-use super::cast::{Answer, Cast, CastError};
+use super::cast::{AnswerSender, Cast, CastError};
 use crate::domain::{Count, CountDelta, ItemId};
 use crate::telemetry::name;
 
@@ -64,7 +64,7 @@ impl BatchMetrics {
     fn note(&self, votes: &[StoredBatchVote]) {
         let mut totals = [0_u64; OUTCOMES.len()];
         for vote in votes {
-            totals[outcome(&vote.ended)] += 1;
+            totals[outcome(&vote.result)] += 1;
         }
         for (counter, total) in self.outcomes.iter().zip(totals) {
             counter.increment(total);
@@ -77,10 +77,10 @@ pub(super) struct StoredBatchVote {
     /// The item whose count the answer has; `None`: the answer has none.
     pub item_id: Option<ItemId>,
     /// The answer, without its count.
-    pub ended: Result<Cast, CastError>,
+    pub result: Result<Cast, CastError>,
     pub queued_at: Instant,
     /// `None` once the answer is sent.
-    pub answer: Option<Answer>,
+    pub answer: Option<AnswerSender>,
 }
 
 /// A stored batch. It answers each of its votes once.
@@ -106,7 +106,7 @@ impl<'a> StoredBatch<'a> {
                 let mut exists = false;
                 let mut delta = Count::ZERO;
                 for vote in of_item {
-                    match vote.ended {
+                    match vote.result {
                         Ok(Cast::Accepted { vote, .. }) => {
                             exists = true;
                             delta += Count::of_row(vote.value, 0);
@@ -123,7 +123,7 @@ impl<'a> StoredBatch<'a> {
 
     /// The items whose counts the answers have: to read each.
     pub fn reads(&self) -> impl Iterator<Item = CountDelta> {
-        let with_count = |vote: &&StoredBatchVote| matches!(vote.ended, Ok(cast) if cast.has_count());
+        let with_count = |vote: &&StoredBatchVote| matches!(vote.result, Ok(cast) if cast.has_count());
         let items = self
             .votes
             .iter()
@@ -170,7 +170,7 @@ impl StoredBatchVote {
             .vote_seconds
             .record(self.queued_at.elapsed().as_secs_f64());
         // A voter that no longer waits needs no answer. The vote counts all the same.
-        let _ = answer.send(self.ended.map(|cast| cast.with_count(count)));
+        let _ = answer.send(self.result.map(|cast| cast.with_count(count)));
     }
 }
 
@@ -218,9 +218,9 @@ mod tests {
     fn the_votes_of_a_batch_add_up_by_items_in_whatever_order_they_come() {
         let item = |id| ItemId::new(id).expect("positive");
         let metrics = BatchMetrics::new(metrics::Gauge::noop());
-        let vote = |id, ended| StoredBatchVote {
+        let vote = |id, result| StoredBatchVote {
             item_id: Some(item(id)),
-            ended,
+            result,
             queued_at: Instant::now(),
             answer: None,
         };

@@ -110,7 +110,7 @@ pub enum CastError {
 }
 
 /// Where a batch writer sends a vote's answer.
-pub(super) type Answer = oneshot::Sender<Result<Cast, CastError>>;
+pub(super) type AnswerSender = oneshot::Sender<Result<Cast, CastError>>;
 
 /// A vote that waits for a batch.
 pub(super) struct QueuedVote {
@@ -118,7 +118,7 @@ pub(super) struct QueuedVote {
     /// What is to be kept of the client.
     pub address: Option<AddressHash>,
     pub queued_at: Instant,
-    pub answer: Answer,
+    pub answer: AnswerSender,
 }
 
 /// A request that waits for a decision.
@@ -127,5 +127,5 @@ pub(super) struct QueuedRequest {
     /// What is to be kept of the client.
     pub address: Option<AddressHash>,
     pub queued_at: Instant,
-    pub answer: Answer,
+    pub answer: AnswerSender,
 }

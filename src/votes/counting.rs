@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, HashSet};
 
 use crate::domain::{Count, CountDelta, ExactCount, ItemId, TransactionId};
-use crate::live::{Counted, Seed};
+use crate::live::{CountReply, Seed};
 
 /// How many rounds of count, exact count and seed a batch makes before it gives up. A further
 /// round is needed only when someone else has seeded or invalidated the count meanwhile.
@@ -83,13 +83,13 @@ impl Counting {
 
     /// Takes the replies of `count`, one for each delta of [`Step::Count`]. Returns the
     /// counts that are known now, this batch in them.
-    pub fn counted(&mut self, replies: Vec<Counted>) -> Vec<(ItemId, Count)> {
+    pub fn counted(&mut self, replies: Vec<CountReply>) -> Vec<(ItemId, Count)> {
         self.rounds_left = self.rounds_left.saturating_sub(1);
         let mut counts = Vec::with_capacity(replies.len());
         for (delta, reply) in self.open.iter().zip(replies) {
             match reply {
-                Counted::Count(count) => counts.push((delta.item_id, count)),
-                Counted::Miss { lease } => {
+                CountReply::Count(count) => counts.push((delta.item_id, count)),
+                CountReply::Miss { lease } => {
                     self.leases.insert(delta.item_id, lease);
                 }
             }
@@ -169,8 +169,8 @@ mod tests {
         }
     }
 
-    fn miss(lease: &str) -> Counted {
-        Counted::Miss {
+    fn miss(lease: &str) -> CountReply {
+        CountReply::Miss {
             lease: lease.to_owned(),
         }
     }
@@ -179,7 +179,7 @@ mod tests {
     fn a_batch_whose_counts_are_there_is_done_after_one_call() {
         let mut counting = batch(&[(1, 1), (2, -1)]);
         assert!(matches!(counting.step(), Step::Count(deltas) if deltas.len() == 2));
-        let counts = counting.counted(vec![Counted::Count(5.into()), Counted::Count(3.into())]);
+        let counts = counting.counted(vec![CountReply::Count(5.into()), CountReply::Count(3.into())]);
         assert_eq!(counts, [(item(1), 5.into()), (item(2), 3.into())]);
         assert_eq!(counting.step(), Step::Done);
     }
@@ -187,7 +187,7 @@ mod tests {
     #[test]
     fn only_what_is_missing_is_seeded_each_under_its_own_lease() {
         let mut counting = batch(&[(1, 1), (2, 1), (3, 1)]);
-        counting.counted(vec![miss("a"), Counted::Count(9.into()), miss("c")]);
+        counting.counted(vec![miss("a"), CountReply::Count(9.into()), miss("c")]);
         assert_eq!(counting.step(), Step::Seed(vec![item(1), item(3)]));
         let seeds = counting.seeds(vec![exact(3, 30), exact(1, 10)]);
         let leases: Vec<_> = seeds.iter().map(|seed| seed.lease.as_str()).collect();

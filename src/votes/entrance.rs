@@ -43,11 +43,6 @@ impl<Queued> Entrance<Queued> {
             }
         })
     }
-
-    /// How many wait in the queue.
-    pub fn waiting(&self) -> usize {
-        self.queue.max_capacity() - self.queue.capacity()
-    }
 }
 
 impl<Queued> Clone for Entrance<Queued> {

@@ -4,13 +4,13 @@
 //! - `queue`: where requests hand votes in.
 //! - `entrance`: the way into a queue.
 //! - `unfinished`: a batch on its way to Postgres, whose items become suspect if it is cut off.
-//! - `writer`: the task that stores and counts one batch after the other.
+//! - `batch_writer`: the task that stores and counts one batch after the other.
 //! - `counting`: how a stored batch gets into the live counts, missing ones included.
 //! - `backoff`: items whose counts cannot be read in time, and how long they wait.
-//! - `progress`: notes how far the votes are counted.
+//! - `progress_notes`: notes how far the votes are counted.
 //! - `seeding`: the calls for that.
-//! - `full`: items that are full, on which votes are refused by a read.
-//! - `deciding`: the writer of votes that need a decision.
+//! - `full_items`: items that are full, on which votes are refused by a read.
+//! - `decision_writer`: the writer of votes that need a decision.
 //! - `voiding`: takes votes back for an operator, chunk after chunk, until all is done.
 //! - `batch`: a stored batch and the answers that it still owes.
 //!
@@ -20,25 +20,26 @@
 
 mod backoff;
 mod batch;
+mod batch_writer;
 mod cast;
 mod counting;
-mod deciding;
+mod decision_writer;
 mod entrance;
-mod full;
-mod progress;
+mod full_items;
+mod progress_notes;
 mod queue;
 mod seeding;
 mod unfinished;
 mod voiding;
-mod writer;
 
 pub use backoff::SeedBackoff;
+pub use batch_writer::{BATCH_LIMIT_VOTES, BATCH_WRITERS_PER_THREAD};
 pub use cast::{Cast, CastError};
 pub use counting::{Counting, SEED_LIMIT_ROUNDS, Step};
-pub use deciding::{AGAIN_LIMIT, DECIDE_LIMIT_REQUESTS};
-pub use full::FULL_LIMIT_ITEMS;
-pub(crate) use progress::BATCHES_LIMIT;
-pub use progress::{NOTE_EVERY, ProgressNotes};
+pub use decision_writer::{AGAIN_LIMIT, DECIDE_LIMIT_REQUESTS};
+pub use full_items::FULL_LIMIT_ITEMS;
+pub(crate) use progress_notes::BATCHES_LIMIT;
+pub use progress_notes::{NOTE_EVERY, ProgressNotes};
 pub use queue::{DECISION_QUEUE_LIMIT_REQUESTS, QUEUE_LEAST_VOTES, QUEUE_LIMIT_VOTES, VoteQueue};
-pub use voiding::{Direction, Voider, VoidingError, work_off};
-pub use writer::{BATCH_LIMIT_VOTES, BATCH_WRITERS_PER_THREAD, SEED_LIMIT, SEED_READ_LIMIT};
+pub use seeding::{SEED_LIMIT, SEED_READ_LIMIT};
+pub use voiding::{Direction, Voider, VoidingError, run_voiding};

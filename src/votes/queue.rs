@@ -6,10 +6,10 @@ use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio::time::Instant;
 
 use super::backoff::SeedBackoff;
-use super::cast::{Answer, Cast, CastError, QueuedRequest, QueuedVote};
-use super::deciding::DecisionWriter;
+use super::batch_writer::{BATCH_LIMIT_VOTES, BATCH_WRITERS_PER_THREAD, BatchWriter};
+use super::cast::{AnswerSender, Cast, CastError, QueuedRequest, QueuedVote};
+use super::decision_writer::DecisionWriter;
 use super::entrance::Entrance;
-use super::writer::{BATCH_LIMIT_VOTES, BATCH_WRITERS_PER_THREAD, BatchWriter};
 use crate::domain::{AddressHash, NewVote, VoteRequest};
 use crate::ledger::ServerLedger;
 use crate::live::LiveCounts;
@@ -75,21 +75,13 @@ impl VoteQueue {
         Self { votes, requests }
     }
 
-    /// Hands a vote in and waits for its answer. A caller that stops waiting does not take the
-    /// vote back: the batch goes on.
+    /// Hands a vote in, with what is kept of the client's address, and waits for its answer. A
+    /// caller that stops waiting does not take the vote back: the batch goes on.
     ///
     /// # Errors
     /// When the queue is full, Postgres fails, or the server is shutting down. The error
     /// says whether the vote is stored.
-    pub async fn cast(&self, vote: NewVote) -> Result<Cast, CastError> {
-        self.cast_from(vote, None).await
-    }
-
-    /// The same, and keeps this of the client that the vote came from.
-    ///
-    /// # Errors
-    /// As [`VoteQueue::cast`].
-    pub async fn cast_from(&self, vote: NewVote, address: Option<AddressHash>) -> Result<Cast, CastError> {
+    pub async fn cast(&self, vote: NewVote, address: Option<AddressHash>) -> Result<Cast, CastError> {
         handed_in(&self.votes, |queued_at, answer| QueuedVote {
             vote,
             address,
@@ -103,15 +95,7 @@ impl VoteQueue {
     ///
     /// # Errors
     /// As [`VoteQueue::cast`].
-    pub async fn decide(&self, request: VoteRequest) -> Result<Cast, CastError> {
-        self.decide_from(request, None).await
-    }
-
-    /// The same, and keeps this of the client that the request came from.
-    ///
-    /// # Errors
-    /// As [`VoteQueue::cast`].
-    pub async fn decide_from(
+    pub async fn decide(
         &self,
         request: VoteRequest,
         address: Option<AddressHash>,
@@ -124,17 +108,12 @@ impl VoteQueue {
         })
         .await
     }
-
-    /// How many votes wait here for a batch.
-    pub fn depth(&self) -> usize {
-        self.votes.waiting()
-    }
 }
 
 /// Hands one in and waits for its answer.
 async fn handed_in<Queued>(
     entrance: &Entrance<Queued>,
-    queued: impl FnOnce(Instant, Answer) -> Queued,
+    queued: impl FnOnce(Instant, AnswerSender) -> Queued,
 ) -> Result<Cast, CastError> {
     let (answer, answered) = oneshot::channel();
     entrance

@@ -1,15 +1,22 @@
 //! The counting of one committed batch, with the calls that [`Counting`] asks for.
 
+use std::time::Duration;
+
 use tokio::time::Instant;
 
 use super::backoff::SeedBackoff;
 use super::batch::StoredBatch;
 use super::counting::{Counting, Step};
-use super::writer::{SEED_LIMIT, SEED_READ_LIMIT};
 use crate::domain::{Count, CountDelta, ItemId, TransactionId};
 use crate::ledger::{LedgerError, VoteWriter};
 use crate::live::LiveCounts;
 use crate::telemetry::name;
+
+/// How long a batch may take to seed its missing live counts, in all rounds together.
+pub const SEED_LIMIT: Duration = Duration::from_secs(4);
+/// How long one read of exact counts may take. Then its items wait, without a count, and the
+/// batch writer goes on.
+pub const SEED_READ_LIMIT: Duration = Duration::from_secs(2);
 
 /// The counting of one committed batch.
 pub(super) struct Seeding<'a> {

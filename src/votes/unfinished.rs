@@ -2,7 +2,7 @@
 
 use tokio::time::Instant;
 
-use super::cast::{Answer, CastError};
+use super::cast::{AnswerSender, CastError};
 use crate::domain::ItemId;
 use crate::ledger::{InsertError, SERVER_STATEMENT_LIMIT};
 use crate::live::LiveCounts;
@@ -37,7 +37,7 @@ impl<Items: Iterator<Item = ItemId> + Clone> UnfinishedBatch<Items> {
     pub fn fail(
         mut self,
         error: &InsertError,
-        answers: impl Iterator<Item = Answer>,
+        answers: impl Iterator<Item = AnswerSender>,
         failed: &metrics::Counter,
     ) {
         let refusal = match error {
@@ -62,7 +62,7 @@ impl<Items: Iterator<Item = ItemId> + Clone> Drop for UnfinishedBatch<Items> {
     fn drop(&mut self) {
         if !self.is_finished {
             let decided = Instant::now() + SERVER_STATEMENT_LIMIT;
-            self.live_counts.suspect_from(self.items.clone(), decided);
+            self.live_counts.suspect_later(self.items.clone(), decided);
         }
     }
 }

@@ -9,12 +9,12 @@
 //!
 //! - `state`: what is watched, by which streams, and what each was shown. No I/O.
 //! - `reader`: the task that reads.
-//! - `shown`: what is shown of an item or a poll, and its fingerprint.
+//! - `public_state`: what is shown of an item or a poll, and its fingerprint.
 //! - `pace`: how far ticks are apart.
 
 mod pace;
+mod public_state;
 mod reader;
-mod shown;
 mod state;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -30,8 +30,8 @@ use crate::ledger::ServerLedger;
 use crate::live::LiveCounts;
 
 pub use pace::TICK_LEAST;
+pub use public_state::{Fingerprint, PublicState};
 pub use reader::Reads;
-pub use shown::{Fingerprint, Shown};
 pub use state::{Changed, Event, Watched};
 use state::{Readiness, State, StreamId};
 
@@ -47,8 +47,8 @@ pub const HEARTBEAT_EVERY: Duration = Duration::from_secs(15);
 /// How items and polls are shown. The same state must always give the same text, on each server.
 #[derive(Clone, Copy)]
 pub struct Rendering {
-    pub item: fn(&ItemCount) -> Shown,
-    pub poll: fn(&PollCount) -> Shown,
+    pub item: fn(&ItemCount) -> PublicState,
+    pub poll: fn(&PollCount) -> PublicState,
 }
 
 /// Why a stream is not opened.

@@ -17,7 +17,7 @@ use crate::cache::Cache;
 use crate::counts::{CountReader, TopLists};
 use crate::domain::{AddressKeys, Owner, Throttles};
 use crate::ledger::{OperatorLedger, ServerLedger};
-use crate::live::{LiveCounts, Redis};
+use crate::live::{LiveCounts, Redis, SUSPECTS_LIMIT_ITEMS};
 use crate::telemetry::Upkeep;
 use crate::votes::{ProgressNotes, SeedBackoff, VoteQueue};
 use crate::watching::{Reads, Watching};
@@ -158,7 +158,7 @@ impl Server {
         let (tell_owner, owner) = watch::channel(None);
         let learning = tokio::spawn(learn_owner(self.ledger.clone(), tell_owner));
         let admission = SharedAdmission::new(throttles, owner.clone());
-        let live_counts = LiveCounts::open_as(owner, self.redis.clone());
+        let live_counts = LiveCounts::open(owner, self.redis.clone(), SUSPECTS_LIMIT_ITEMS);
         let top_lists = TopLists::new(self.ledger.clone());
         let ledger = self.ledger.clone();
         let shared = live_counts.clone();

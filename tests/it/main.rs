@@ -44,6 +44,9 @@ mod proofs;
 /// The checks that tests, chaos and soak share (`testkit`): each finds what is wrong.
 mod checks;
 
+/// The source: the order of imports, no circles, SQL and Redis in their modules.
+mod layout;
+
 /// The tables that `make bench-tables` writes.
 mod benchmark;
 

@@ -3,7 +3,7 @@
 use tokio::time::timeout;
 
 use super::plain_votes::bytes_of;
-use super::writer::{InsertError, VoteWriter, WriterConnection};
+use super::vote_writer::{InsertError, VoteWriter, WriterConnection};
 use crate::domain::{
     AddressHash, BallotHash, Count, CountDelta, IdempotencyKey, ItemId, NewVote, Refusal, TransactionId,
     Value, VoteId, VoteRequest, VoterId,
@@ -12,7 +12,7 @@ use crate::ledger::LedgerError;
 
 /// What became of requests that one statement decided.
 #[derive(Debug)]
-pub struct Decided {
+pub struct DecidedBatch {
     /// Its transaction, committed.
     pub transaction: TransactionId,
     /// One for each request, in the order given.
@@ -73,7 +73,7 @@ impl Decision {
     }
 }
 
-impl Decided {
+impl DecidedBatch {
     /// What these requests add to each item, in the order of items.
     pub fn deltas(&self) -> Vec<CountDelta> {
         let rows = self.decisions.iter().flat_map(Decision::stored);
@@ -224,28 +224,21 @@ impl<'a> Lines<'a> {
 
 impl VoteWriter {
     /// Decides requests one after the other and stores what is granted, all in one
-    /// autocommitted statement. A request stands in the list once.
+    /// autocommitted statement. A request stands in the list once. `addresses` has what is kept of the
+    /// client's address for each request, or is empty.
     ///
     /// # Errors
     /// When nothing was stored, or possibly something: the error says which.
-    pub async fn decide(&mut self, requests: &[VoteRequest]) -> Result<Decided, InsertError> {
-        self.decide_from(requests, &[]).await
-    }
-
-    /// The same, and keeps where the votes came from: an address for each request, or none for all.
-    ///
-    /// # Errors
-    /// As [`VoteWriter::decide`].
-    pub async fn decide_from(
+    pub async fn decide(
         &mut self,
         requests: &[VoteRequest],
         addresses: &[Option<AddressHash>],
-    ) -> Result<Decided, InsertError> {
+    ) -> Result<DecidedBatch, InsertError> {
         let mut writer = self.begin().await?;
         let ended = timeout(self.answer_limit(), decide(&mut writer, requests, addresses)).await;
         // Rows that this program cannot read are counted by nobody, unless the connection ends:
         // then by crashed-writer recovery.
-        let decided = self.ended(ended)?.map_err(InsertError::Unknown)?;
+        let decided = self.batch_answer(ended)?.map_err(InsertError::Unknown)?;
         self.keep(writer);
         Ok(decided)
     }
@@ -257,7 +250,7 @@ async fn decide(
     writer: &mut WriterConnection,
     requests: &[VoteRequest],
     addresses: &[Option<AddressHash>],
-) -> Result<Result<Decided, LedgerError>, sqlx::Error> {
+) -> Result<Result<DecidedBatch, LedgerError>, sqlx::Error> {
     let lines = Lines::of(requests);
     let total = lines.requests.len();
     let (ballots, keys, bodies) = (
@@ -305,7 +298,7 @@ async fn decide(
     let outcomes = decided.outcomes.iter().zip(rows);
     let decisions: Result<Vec<Decision>, LedgerError> =
         outcomes.map(|(outcome, rows)| decision(outcome, rows)).collect();
-    Ok(decisions.map(|decisions| Decided {
+    Ok(decisions.map(|decisions| DecidedBatch {
         transaction: TransactionId(decided.xid),
         decisions,
         hidden,

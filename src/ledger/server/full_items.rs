@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use super::writer::VoteWriter;
+use super::vote_writer::VoteWriter;
 use crate::domain::{NewVote, VoterId};
 use crate::ledger::LedgerError;
 

@@ -1,73 +1,41 @@
 //! Storing plain votes: first votes on items without a rule.
 
 use std::collections::{HashMap, HashSet};
-use std::time::Duration;
 
 use sqlx::postgres::PgConnection;
 use tokio::time::timeout;
 
-use super::items::ITEM_CACHE_LIMIT;
-use super::writer::{ITEM_CACHE_LIMIT_ITEMS, InsertError, VoteWriter, WriterConnection};
-use crate::cache::Remembers;
-use crate::domain::{
-    AddressHash, NewVote, Refusal, StoredVote, TransactionId, Value, VoteId, VoteOutcome, VoterId,
-};
+use super::item_kind::ItemKind;
+use super::vote_writer::{InsertError, VoteWriter, WriterConnection};
+use crate::domain::{AddressHash, NewVote, StoredVote, TransactionId, VoteId, VoteOutcome, VoterId};
 use crate::ledger::LedgerError;
 
 /// What became of a batch.
 #[derive(Debug)]
-pub struct Inserted {
+pub struct InsertedBatch {
     /// The batch's transaction, committed.
     pub transaction: TransactionId,
     /// An outcome for each vote, in the order given.
     pub outcomes: Vec<VoteOutcome>,
 }
 
-/// How the votes on an item are stored. It never changes (migrations/0001_items.sql).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ItemKind {
-    /// By these statements.
-    Plain,
-    /// By these statements, and it takes no down-votes.
-    UpOnly,
-    /// By `decide`: it has a rule.
-    Ruled,
-}
-
-/// By the item's id. Items are never deleted (migrations/0001_items.sql forbids it), so an item that was
-/// read once is there for as long as this is the same database. The end of the connection ends them
-/// all: after a failover or a restart of Postgres, another database may answer.
-impl Remembers for ItemKind {
-    type Key = i64;
-    type Value = Self;
-    const LIMIT: usize = ITEM_CACHE_LIMIT_ITEMS;
-    const LIMIT_AGE: Option<Duration> = Some(ITEM_CACHE_LIMIT);
-}
-
 impl VoteWriter {
-    /// Stores a batch, all of it or nothing, with one autocommitted statement.
+    /// Stores a batch, all of it or nothing, with one autocommitted statement. `addresses` has what
+    /// is kept of the client's address for each vote, or is empty.
     ///
     /// # Errors
     /// When the batch was not stored, or possibly not: the error says which.
-    pub async fn insert(&mut self, votes: &[NewVote]) -> Result<Inserted, InsertError> {
-        self.insert_from(votes, &[]).await
-    }
-
-    /// The same, and keeps where the votes came from: an address for each vote, or none for all.
-    ///
-    /// # Errors
-    /// As [`VoteWriter::insert`].
-    pub async fn insert_from(
+    pub async fn insert(
         &mut self,
         votes: &[NewVote],
         addresses: &[Option<AddressHash>],
-    ) -> Result<Inserted, InsertError> {
+    ) -> Result<InsertedBatch, InsertError> {
         let mut writer = self.begin().await?;
         let ended = timeout(self.answer_limit(), insert(&mut writer, votes, addresses)).await;
         let Batch {
             transaction,
             mut outcomes,
-        } = self.ended(ended)?;
+        } = self.batch_answer(ended)?;
         // From here on the batch is committed: it must be counted, whatever fails.
         let looked_up = if outcomes.contains(&None) {
             match timeout(
@@ -90,7 +58,7 @@ impl VoteWriter {
             .into_iter()
             .map(|one| one.unwrap_or(VoteOutcome::UnresolvedRepeat))
             .collect();
-        Ok(Inserted {
+        Ok(InsertedBatch {
             transaction,
             outcomes,
         })
@@ -118,22 +86,13 @@ fn item_and_voter(vote: &NewVote) -> (i64, Option<&str>) {
     (vote.item_id.get(), vote.voter_id.as_ref().map(VoterId::as_str))
 }
 
-/// What becomes of a vote on an item of this kind, if these statements do not store it.
-fn refusal(kind: ItemKind, vote: &NewVote) -> Option<VoteOutcome> {
-    match kind {
-        ItemKind::Ruled => Some(VoteOutcome::NeedsDecision),
-        ItemKind::UpOnly if vote.value == Value::DOWN => Some(VoteOutcome::Refused(Refusal::NoDownVotes)),
-        ItemKind::Plain | ItemKind::UpOnly => None,
-    }
-}
-
 async fn insert(
     writer: &mut WriterConnection,
     votes: &[NewVote],
     addresses: &[Option<AddressHash>],
 ) -> Result<Batch, sqlx::Error> {
     let kinds = writer.items.of(votes.iter().map(|vote| vote.item_id.get()));
-    let refused = |at: usize| kinds[at].and_then(|kind| refusal(*kind, &votes[at]));
+    let refused = |at: usize| kinds[at].and_then(|kind| kind.refusal(&votes[at]));
     // Mostly, all are to be sent.
     let Some(first) = (0..votes.len()).find(|at| refused(*at).is_some()) else {
         let unknown = unknown_among(votes, &kinds);
@@ -266,7 +225,7 @@ impl<'a> LookedUp<'a> {
             return None;
         }
         match self.found.get(&vote.item_id.get()) {
-            Some(kind) => refusal(*kind, vote),
+            Some(kind) => kind.refusal(vote),
             None => {
                 let is_absent = self.unknown.binary_search(&vote.item_id.get()).is_ok();
                 is_absent.then_some(VoteOutcome::UnknownItem)

@@ -14,7 +14,7 @@ impl WorkerLedger {
     /// of [`super::Job::DeleteAddresses`]. Returns how many, and whether there may be more.
     ///
     /// # Errors
-    /// When the lease is lost ([`LedgerError::LeaseLost`]), or Postgres is unavailable.
+    /// When the lease is lost ([`Overtaken::LeaseLost`](crate::ledger::Overtaken::LeaseLost)), or Postgres is unavailable.
     pub async fn delete_old_addresses(
         &self,
         age: Duration,

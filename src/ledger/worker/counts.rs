@@ -5,16 +5,16 @@ use std::sync::atomic::Ordering;
 
 use super::WorkerLedger;
 use crate::domain::{CountToSave, ExactCount, ItemId, Revision};
-use crate::ledger::LedgerError;
 use crate::ledger::error::{is_deadlock, is_lock_timeout};
 use crate::ledger::exact_counts::exact_counts;
+use crate::ledger::{LedgerError, Overtaken};
 
 /// Tries of a statement over many items that ends in a deadlock, at the most.
 pub const DEADLOCK_LIMIT_TRIES: u32 = 5;
 
 /// What became of counts that were to be saved.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Saved {
+pub enum SaveOutcome {
     /// All were saved.
     All,
     /// Some were not.
@@ -25,7 +25,7 @@ pub enum Saved {
     },
 }
 
-impl Saved {
+impl SaveOutcome {
     /// Whether this count, one of those given, was saved.
     pub fn contains(&self, item: ItemId) -> bool {
         match self {
@@ -99,7 +99,7 @@ impl WorkerLedger {
         &self,
         counts: &[CountToSave],
         epoch: EpochNumber,
-    ) -> Result<Saved, LedgerError> {
+    ) -> Result<SaveOutcome, LedgerError> {
         let ids: Vec<i64> = counts.iter().map(|one| one.item_id.get()).collect();
         let values: Vec<i64> = counts.iter().map(|one| one.count.net).collect();
         let downs: Vec<i64> = counts.iter().map(|one| one.count.downs).collect();
@@ -134,12 +134,14 @@ impl WorkerLedger {
             }
         };
         if !saved.is_current {
-            return Err(LedgerError::EpochEnded);
+            return Err(LedgerError::Overtaken(Overtaken::EpochEnded));
         }
-        Ok(saved.written.map_or(Saved::All, |written| Saved::Some {
-            saved: item_ids(written),
-            locked: HashSet::new(),
-        }))
+        Ok(saved
+            .written
+            .map_or(SaveOutcome::All, |written| SaveOutcome::Some {
+                saved: item_ids(written),
+                locked: HashSet::new(),
+            }))
     }
 
     /// Saves the counts of items whose rows nobody else has locked.
@@ -150,7 +152,7 @@ impl WorkerLedger {
         downs: &[i64],
         revisions: &[i64],
         epoch: EpochNumber,
-    ) -> Result<Saved, LedgerError> {
+    ) -> Result<SaveOutcome, LedgerError> {
         let saved = sqlx::query_file!(
             "src/ledger/sql/save_unlocked_counts.sql",
             ids,
@@ -162,7 +164,7 @@ impl WorkerLedger {
         .fetch_one(&self.database.pool)
         .await?;
         if !saved.is_current {
-            return Err(LedgerError::EpochEnded);
+            return Err(LedgerError::Overtaken(Overtaken::EpochEnded));
         }
         let unlocked = item_ids(saved.unlocked);
         let given = ids.iter().filter_map(|id| ItemId::new(*id));
@@ -175,7 +177,7 @@ impl WorkerLedger {
                 "someone has locked rows of items: their counts are saved later"
             );
         }
-        Ok(Saved::Some {
+        Ok(SaveOutcome::Some {
             saved: item_ids(saved.written),
             locked,
         })
@@ -212,7 +214,7 @@ impl WorkerLedger {
         .fetch_one(&self.database.pool)
         .await?;
         if !saved.is_current {
-            return Err(LedgerError::EpochEnded);
+            return Err(LedgerError::Overtaken(Overtaken::EpochEnded));
         }
         Ok(item_ids(saved.written))
     }

@@ -16,7 +16,7 @@ impl WorkerLedger {
     /// [`super::Job::DeleteKeys`]. Returns how many, and whether there may be more.
     ///
     /// # Errors
-    /// When the lease is lost ([`LedgerError::LeaseLost`]), or Postgres is unavailable.
+    /// When the lease is lost ([`Overtaken::LeaseLost`](crate::ledger::Overtaken::LeaseLost)), or Postgres is unavailable.
     pub async fn delete_old_keys(&self, lease: &JobLease) -> Result<(i64, bool), LedgerError> {
         let deleted = sqlx::query_file!(
             "src/ledger/sql/delete_old_keys.sql",

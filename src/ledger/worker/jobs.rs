@@ -12,7 +12,7 @@ use sqlx::PgExecutor;
 
 use super::WorkerLedger;
 use crate::domain::Moment;
-use crate::ledger::LedgerError;
+use crate::ledger::{LedgerError, Overtaken};
 
 /// How long a lease lives unless it is renewed. A worker that is killed, or stalls, keeps others from
 /// the job for so long.
@@ -86,7 +86,7 @@ impl JobLease {
     /// When it was lost.
     pub fn check(&self) -> Result<(), LedgerError> {
         if self.is_lost.load(Ordering::Relaxed) {
-            return Err(LedgerError::LeaseLost(self.job.name()));
+            return Err(LedgerError::Overtaken(Overtaken::LeaseLost(self.job.name())));
         }
         Ok(())
     }
@@ -94,13 +94,13 @@ impl JobLease {
     /// That another worker has taken the job over.
     pub(super) fn lost(&self) -> LedgerError {
         self.is_lost.store(true, Ordering::Relaxed);
-        LedgerError::LeaseLost(self.job.name())
+        LedgerError::Overtaken(Overtaken::LeaseLost(self.job.name()))
     }
 }
 
 /// What became of a worker that wants to do a job.
 #[derive(Debug)]
-pub struct Taken {
+pub struct JobAttempt {
     /// `None`: another worker is at it.
     pub lease: Option<JobLease>,
     /// Who that is, as far as it is known.
@@ -139,7 +139,7 @@ impl WorkerLedger {
     ///
     /// # Errors
     /// When Postgres is unavailable.
-    pub async fn take_job(&self, job: Job) -> Result<Taken, LedgerError> {
+    pub async fn take_job(&self, job: Job) -> Result<JobAttempt, LedgerError> {
         let row = sqlx::query_file!(
             "src/ledger/sql/take_job.sql",
             job.name(),
@@ -149,7 +149,7 @@ impl WorkerLedger {
         )
         .fetch_one(&self.database.pool)
         .await?;
-        Ok(Taken {
+        Ok(JobAttempt {
             lease: row.number.map(|number| JobLease {
                 job,
                 holder: self.name.to_string(),
@@ -164,7 +164,7 @@ impl WorkerLedger {
     /// Renews a lease from now on.
     ///
     /// # Errors
-    /// When the lease is lost ([`LedgerError::LeaseLost`]); when Postgres is unavailable, or a write
+    /// When the lease is lost ([`Overtaken::LeaseLost`]); when Postgres is unavailable, or a write
     /// under the lease has been under way for too long: then nobody can take it over either.
     pub async fn renew_job(&self, lease: &JobLease) -> Result<(), LedgerError> {
         let renewed = sqlx::query!(

@@ -15,12 +15,12 @@ mod rules;
 mod spread;
 
 pub use audit::AuditRow;
-pub use counts::{DEADLOCK_LIMIT_TRIES, EpochNumber, RebuiltCount, Saved};
+pub use counts::{DEADLOCK_LIMIT_TRIES, EpochNumber, RebuiltCount, SaveOutcome};
 pub use crashed_writers::{Progress, WriterProgress};
 pub use heartbeat::{EndedPass, Heartbeat, WORKER_LIMIT_SILENCE};
 pub use idempotency_keys::IDEMPOTENCY_KEY_AGE;
-pub use jobs::{JOB_LEASE_LIFE, Job, JobLease, RunOutcome, Taken};
-pub use roll_up::{ROLL_UP_LIMIT_IDS, RolledUp};
+pub use jobs::{JOB_LEASE_LIFE, Job, JobAttempt, JobLease, RunOutcome};
+pub use roll_up::{ROLL_UP_LIMIT_IDS, RollUpProgress};
 pub use rules::BrokenPage;
 pub use spread::Pacing;
 pub(crate) use spread::{SUM_REST_LIMIT, WRITE_REST_LIMIT};
@@ -31,8 +31,8 @@ use std::time::Duration;
 
 use super::LedgerError;
 use super::connect::{Database, LOCK_LIMIT, WORKER_STATEMENT_LIMIT};
-use super::decided::{self, SafeVoteId};
 use super::identity::owner;
+use super::safe_vote_id::{self, SafeVoteId};
 use super::trail;
 use crate::domain::{ItemId, NewAct, Owner};
 
@@ -102,7 +102,7 @@ impl WorkerLedger {
         // Read first: what follows is of this incarnation, or of a later one, which knows less.
         let incarnation = self.incarnation().await?;
         Ok(SafeVoteId {
-            vote_id: decided::safe_vote_id(&self.database.pool).await?,
+            vote_id: safe_vote_id::safe_vote_id(&self.database.pool).await?,
             incarnation,
         })
     }

@@ -22,7 +22,7 @@ impl WorkerLedger {
     /// [`super::Job::SumRecent`]. Returns how many ids it went on, and whether there are more.
     ///
     /// # Errors
-    /// When the lease is lost ([`LedgerError::LeaseLost`]), or Postgres is unavailable or too slow.
+    /// When the lease is lost ([`Overtaken::LeaseLost`](crate::ledger::Overtaken::LeaseLost)), or Postgres is unavailable or too slow.
     pub async fn sum_recent(&self, lease: &JobLease) -> Result<(i64, bool), LedgerError> {
         let mut transaction = self.database.pool.begin().await?;
         let summed = self.sum_next(&mut transaction, lease).await;

@@ -9,10 +9,10 @@ use super::WorkerLedger;
 use super::jobs::{JobLease, hold};
 use super::spread::{Pacing, Statements};
 use crate::domain::VoteId;
-use crate::ledger::LedgerError;
-use crate::ledger::decided::SafeVoteId;
 use crate::ledger::fitness::check_steps;
 use crate::ledger::pool::InUse;
+use crate::ledger::safe_vote_id::SafeVoteId;
+use crate::ledger::{LedgerError, Overtaken, UnfitDatabase};
 
 /// Vote ids in one transaction of the roll-up, at the most. The worker has the sums of their items in
 /// memory, by calculation 50 MB of a million items.
@@ -20,7 +20,7 @@ pub const ROLL_UP_LIMIT_IDS: i64 = 1_000_000;
 
 /// How far the roll-up is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RolledUp {
+pub struct RollUpProgress {
     /// Every vote with an id up to this one is in its item's audited count.
     pub watermark: VoteId,
     /// How many votes there are up to the watermark.
@@ -47,8 +47,8 @@ impl WorkerLedger {
     /// is nothing to roll up, or someone else has moved the watermark.
     ///
     /// # Errors
-    /// When the lease is lost ([`LedgerError::LeaseLost`]); when this is another Postgres than the one that
-    /// said what is safe ([`LedgerError::OtherIncarnation`]); when someone else has locked the watermark or
+    /// When the lease is lost ([`Overtaken::LeaseLost`]); when this is another Postgres than the one that
+    /// said what is safe ([`Overtaken::OtherIncarnation`]); when someone else has locked the watermark or
     /// an audited count; when Postgres is unavailable or too slow. The watermark then stays.
     pub async fn roll_up_votes(
         &self,
@@ -56,7 +56,7 @@ impl WorkerLedger {
         safe: &SafeVoteId,
         limit_ids: i64,
         pacing: Pacing,
-    ) -> Result<Option<RolledUp>, LedgerError> {
+    ) -> Result<Option<RollUpProgress>, LedgerError> {
         let mut transaction = self.database.pool.begin().await?;
         let rolled_up = roll_up(&mut transaction, lease, safe, limit_ids, pacing).await;
         // Its end is waited for: Postgres reports an error before it lets go of the watermark, and
@@ -76,13 +76,13 @@ async fn roll_up(
     safe: &SafeVoteId,
     limit_ids: i64,
     pacing: Pacing,
-) -> Result<Option<RolledUp>, LedgerError> {
+) -> Result<Option<RollUpProgress>, LedgerError> {
     // A failover may have come since the safe id was read. This transaction does not survive one.
     let incarnation = sqlx::query_scalar!("select token from incarnation where xmin = drawn_by::xid")
         .fetch_optional(&mut *connection)
         .await?;
     if incarnation.as_ref() != Some(&safe.incarnation) {
-        return Err(LedgerError::OtherIncarnation);
+        return Err(LedgerError::Overtaken(Overtaken::OtherIncarnation));
     }
     let watermark = sqlx::query_scalar!("select vote_id from watermark")
         .fetch_one(&mut *connection)
@@ -115,12 +115,12 @@ async fn roll_up(
     .await?;
     if moved.drawn < end {
         // A batch with an id below may have been stored since the votes were summed.
-        return Err(LedgerError::Sequence(format!(
+        return Err(LedgerError::Unfit(UnfitDatabase::Sequence(format!(
             "was set back to {} while votes up to {end} were rolled up",
             moved.drawn
-        )));
+        ))));
     }
-    Ok(Some(RolledUp {
+    Ok(Some(RollUpProgress {
         watermark: VoteId::new(moved.vote_id),
         votes: moved.vote_total,
         drawn: VoteId::new(moved.drawn),

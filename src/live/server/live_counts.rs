@@ -29,7 +29,7 @@ const REPAIRED_EVERY: Duration = Duration::from_millis(20);
 
 /// What `lua/count.lua` answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Counted {
+pub enum CountReply {
     /// The live count, with the batch in it.
     Count(Count),
     /// There is no live count. Whoever has this lease may seed one.
@@ -64,7 +64,7 @@ pub enum LiveRead {
 }
 
 /// A call without a reply.
-pub(super) struct Failed {
+pub(super) struct FailedCall {
     /// The generation in which it failed; `None`: the circuit breaker was open.
     generation: Option<Generation>,
     error: LiveError,
@@ -84,31 +84,21 @@ pub struct LiveCounts {
 }
 
 impl LiveCounts {
-    /// Starts the repair task, which ends with the last clone or the runtime. Until the task has
-    /// reached Redis, the circuit breaker is open.
-    pub fn open(redis: Redis) -> Self {
-        Self::start(redis, None, SUSPECTS_LIMIT_ITEMS, true)
-    }
-
-    /// The same with another limit of suspects, for tests.
-    pub fn open_limited_to(redis: Redis, suspects_limit_items: usize) -> Self {
-        Self::start(redis, None, suspects_limit_items, true)
-    }
-
-    /// The same for a certain Tally. The circuit breaker is open until this tells which, and
-    /// for as long as the keys in Redis belong to another Tally.
-    pub fn open_as(owner: watch::Receiver<Option<Owner>>, redis: Redis) -> Self {
-        Self::start(redis, Some(owner), SUSPECTS_LIMIT_ITEMS, true)
+    /// Starts the repair task, which ends with the last clone or the runtime. The circuit breaker is
+    /// open until the task has reached Redis, until `owner` says which Tally this is, and for as long
+    /// as the keys in Redis belong to another Tally.
+    pub fn open(owner: watch::Receiver<Option<Owner>>, redis: Redis, suspects_limit_items: usize) -> Self {
+        Self::start(owner, redis, suspects_limit_items, true)
     }
 
     /// The same beside a server's own, with suspects of their own; the metrics do not show them.
     pub fn open_beside(owner: watch::Receiver<Option<Owner>>, redis: Redis) -> Self {
-        Self::start(redis, Some(owner), SUSPECTS_LIMIT_ITEMS, false)
+        Self::start(owner, redis, SUSPECTS_LIMIT_ITEMS, false)
     }
 
     fn start(
+        owner: watch::Receiver<Option<Owner>>,
         redis: Redis,
-        owner: Option<watch::Receiver<Option<Owner>>>,
         suspects_limit_items: usize,
         is_shown: bool,
     ) -> Self {
@@ -152,7 +142,7 @@ impl LiveCounts {
         &self,
         deltas: &[CountDelta],
         transaction: TransactionId,
-    ) -> Result<Vec<Counted>, LiveError> {
+    ) -> Result<Vec<CountReply>, LiveError> {
         let nonce = fresh_token();
         let items = || {
             deltas
@@ -252,12 +242,12 @@ impl LiveCounts {
 
     /// Makes these items suspect: they are invalidated as soon as Redis answers.
     pub fn suspect(&self, items: impl IntoIterator<Item = ItemId>) {
-        self.suspect_from(items, Instant::now());
+        self.suspect_later(items, Instant::now());
     }
 
     /// Makes these items suspect because of a change that may come until `due`: they are
     /// invalidated then.
-    pub fn suspect_from(&self, items: impl IntoIterator<Item = ItemId>, due: Instant) {
+    pub fn suspect_later(&self, items: impl IntoIterator<Item = ItemId>, due: Instant) {
         self.state.suspects.add(items, due);
         self.state.wake_repair.notify_one();
     }
@@ -289,9 +279,9 @@ impl LiveCounts {
     pub(super) async fn call<Reply>(
         &self,
         call: impl AsyncFnOnce(MultiplexedConnection) -> Result<Reply, LiveError>,
-    ) -> Result<Reply, Failed> {
+    ) -> Result<Reply, FailedCall> {
         let (generation, connection) = self.connection().await?;
-        call(connection).await.map_err(|error| Failed {
+        call(connection).await.map_err(|error| FailedCall {
             generation: Some(generation),
             error,
         })
@@ -299,7 +289,7 @@ impl LiveCounts {
 
     /// This handle's connection and its generation. A new connection, if the circuit breaker
     /// was open since the last one was made.
-    async fn connection(&self) -> Result<(Generation, MultiplexedConnection), Failed> {
+    async fn connection(&self) -> Result<(Generation, MultiplexedConnection), FailedCall> {
         if self.state.breaker.generation().is_none() {
             // If the circuit breaker is still open afterwards, that shows below.
             let _ = timeout(BACK_PRESSURE_LIMIT, self.state.back_pressure.read()).await;
@@ -309,7 +299,7 @@ impl LiveCounts {
         // try it again one by one.
         let mut kept = self.kept.lock().await;
         let generation = self.state.breaker.generation();
-        let unavailable = Failed {
+        let unavailable = FailedCall {
             generation,
             error: LiveError::Unavailable,
         };
@@ -326,7 +316,7 @@ impl LiveCounts {
                 *kept = Some((current, connection.clone()));
                 Ok((current, connection))
             }
-            Err(error) => Err(Failed {
+            Err(error) => Err(FailedCall {
                 generation,
                 error: error.into(),
             }),
@@ -334,7 +324,7 @@ impl LiveCounts {
     }
 
     /// Opens the circuit breaker, and wakes the repair task.
-    pub(super) fn open_breaker(&self, Failed { generation, error }: Failed) -> LiveError {
+    pub(super) fn open_breaker(&self, FailedCall { generation, error }: FailedCall) -> LiveError {
         if let Some(generation) = generation {
             self.state.breaker.open(generation, &error);
         }
@@ -343,15 +333,15 @@ impl LiveCounts {
     }
 }
 
-fn counted(reply: Value) -> Result<Counted, LiveError> {
+fn counted(reply: Value) -> Result<CountReply, LiveError> {
     let counted = match &reply {
-        Value::Int(net) => Some(Counted::Count((*net).into())),
+        Value::Int(net) => Some(CountReply::Count((*net).into())),
         Value::Array(parts) => match parts.as_slice() {
-            [Value::Int(net), Value::Int(downs)] => Some(Counted::Count(Count {
+            [Value::Int(net), Value::Int(downs)] => Some(CountReply::Count(Count {
                 net: *net,
                 downs: *downs,
             })),
-            [kind, lease] if text(kind) == Some("MISS") => text(lease).map(|lease| Counted::Miss {
+            [kind, lease] if text(kind) == Some("MISS") => text(lease).map(|lease| CountReply::Miss {
                 lease: lease.to_owned(),
             }),
             _ => None,

@@ -14,7 +14,7 @@ mod suspects;
 mod throttles;
 
 pub(crate) use live_counts::BACK_PRESSURE_LIMIT;
-pub use live_counts::{Counted, LiveCount, LiveCounts, LiveRead, Seed};
+pub use live_counts::{CountReply, LiveCount, LiveCounts, LiveRead, Seed};
 pub(crate) use suspects::REPAIR_LIMIT_ITEMS;
 pub use suspects::SUSPECTS_LIMIT_ITEMS;
 pub use throttles::THROTTLE_CALL_LIMIT_ATTEMPTS;

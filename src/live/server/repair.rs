@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::state::State;
-use super::suspects::Ready;
+use super::suspects::DueSuspects;
 use crate::live::LiveError;
 use crate::live::owner::claim;
 use crate::live::permissions;
@@ -70,11 +70,10 @@ async fn repair(state: &State) -> Result<Option<Instant>, LiveError> {
     let is_open = || state.breaker.generation().is_none();
     let owner = state.owner().await?;
     if !is_open()
-        && let Ready::None { next } = state.suspects.ready(|| {})
+        && let DueSuspects::None { next } = state.suspects.ready(|| {})
     {
         // Redis may have been wiped, and another Tally may have claimed it since.
-        if let Some(owner) = &owner
-            && let Err(error) = state.redis.claim(owner).await
+        if let Err(error) = state.redis.claim(&owner).await
             && error.is_unfit()
         {
             return Err(error);
@@ -93,8 +92,7 @@ async fn repair(state: &State) -> Result<Option<Instant>, LiveError> {
         Err(error) if !error.is_out_of_memory() => return Err(error),
         probed => probed,
     };
-    if let Some(owner) = &owner
-        && let Err(error) = claim(&mut connection, state.redis.keys(), owner).await
+    if let Err(error) = claim(&mut connection, state.redis.keys(), &owner).await
         && (probed.is_ok() || error.is_unfit())
     {
         return Err(error);
@@ -113,8 +111,8 @@ async fn repair(state: &State) -> Result<Option<Instant>, LiveError> {
             }
         };
         let ready = match state.suspects.ready(close) {
-            Ready::Items(ready) => ready,
-            Ready::None { next } => {
+            DueSuspects::Items(ready) => ready,
+            DueSuspects::None { next } => {
                 drop(back_pressure);
                 return probed.map(|()| next);
             }

@@ -16,8 +16,8 @@ pub(super) struct State {
     /// circuit breaker closes, a caller that finds it open waits here and adds no suspects.
     pub back_pressure: tokio::sync::RwLock<()>,
     pub redis: Redis,
-    /// Which Tally this is, once Postgres has said so; for whoever has no Postgres, `None`.
-    pub owner: Option<watch::Receiver<Option<Owner>>>,
+    /// Which Tally this is, once Postgres has said so.
+    pub owner: watch::Receiver<Option<Owner>>,
 }
 
 impl State {
@@ -26,12 +26,11 @@ impl State {
     ///
     /// # Errors
     /// When nobody will say so any more.
-    pub async fn owner(&self) -> Result<Option<Owner>, LiveError> {
-        let Some(owner) = &self.owner else { return Ok(None) };
-        let mut owner = owner.clone();
-        let owner = owner.wait_for(Option::is_some).await;
+    pub async fn owner(&self) -> Result<Owner, LiveError> {
+        let mut owner = self.owner.clone();
+        let owner = owner.wait_for(Option::is_some).await.ok();
         owner
-            .map(|owner| owner.clone())
-            .map_err(|_| LiveError::OwnerUnknown)
+            .and_then(|owner| owner.clone())
+            .ok_or(LiveError::OwnerUnknown)
     }
 }

@@ -26,7 +26,7 @@ pub struct Suspects {
 
 /// What can be repaired now.
 #[derive(Debug)]
-pub enum Ready {
+pub enum DueSuspects {
     /// Items that are due, with their due times; some of them if there are many.
     Items(Vec<(ItemId, Instant)>),
     /// None is due. `next`: when the next one will be.
@@ -63,7 +63,7 @@ impl Suspects {
     }
 
     /// What can be repaired now. If nothing, `or_else` runs while no suspect can be added.
-    pub fn ready(&self, or_else: impl FnOnce()) -> Ready {
+    pub fn ready(&self, or_else: impl FnOnce()) -> DueSuspects {
         let due = self.lock();
         let now = Instant::now();
         let ready: Vec<_> = due
@@ -73,10 +73,10 @@ impl Suspects {
             .take(REPAIR_LIMIT_ITEMS)
             .collect();
         if !ready.is_empty() {
-            return Ready::Items(ready);
+            return DueSuspects::Items(ready);
         }
         or_else();
-        Ready::None {
+        DueSuspects::None {
             next: due.values().min().copied(),
         }
     }
@@ -125,19 +125,19 @@ mod tests {
         let mut asked = false;
         let ready = suspects.ready(|| asked = true);
         assert!(
-            asked && matches!(ready, Ready::None { next: Some(next) } if next == later),
+            asked && matches!(ready, DueSuspects::None { next: Some(next) } if next == later),
             "{ready:?}"
         );
         // An earlier time for the same item does not bring it forward.
         suspects.add([item()], Instant::now());
-        assert!(matches!(suspects.ready(|| {}), Ready::None { .. }));
+        assert!(matches!(suspects.ready(|| {}), DueSuspects::None { .. }));
     }
 
     #[test]
     fn a_suspect_that_is_added_again_while_it_is_repaired_stays() {
         let suspects = Suspects::new(1);
         suspects.add([item()], Instant::now());
-        let Ready::Items(ready) = suspects.ready(|| panic!("something is ready")) else {
+        let DueSuspects::Items(ready) = suspects.ready(|| panic!("something is ready")) else {
             panic!("nothing is ready");
         };
         suspects.add([item()], Instant::now() + Duration::from_secs(1));

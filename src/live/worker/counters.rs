@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
-use redis::{RedisError, Value};
+use redis::{Cmd, RedisError, Value};
 
 use super::Counters;
 use crate::domain::{ItemId, RedisTime, Revision};
 use crate::live::counter::{Counter, WORKER_FIELDS, counter, read_fields};
-use crate::live::scripts::{self, text};
+use crate::live::scripts::{self, Script, text};
 use crate::live::{LEASE_LIMIT_MS, LiveError};
 
 /// What `lua/mark_saved.lua` answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Marked {
+pub enum MarkReply {
     /// The live count is marked as saved.
     Saved,
     /// It has changed since, or is gone.
@@ -21,7 +21,7 @@ pub enum Marked {
 
 /// What `lua/expire.lua` answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Expired {
+pub enum ExpireReply {
     /// The live count is gone.
     Expired,
     /// It has changed since, is not saved, or is not idle for long enough.
@@ -30,7 +30,7 @@ pub enum Expired {
 
 /// What `lua/clear_rebuild.lua` answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ClearedRebuild {
+pub enum ClearRebuildReply {
     /// The request is gone.
     Cleared,
     /// There is another request, or none.
@@ -69,31 +69,22 @@ impl Counters {
     ///
     /// # Errors
     /// When Redis is unavailable; each of them may have been marked.
-    pub async fn mark_saved(&self, counts: &[(ItemId, Revision)]) -> Result<Vec<Marked>, LiveError> {
-        if counts.is_empty() {
-            return Ok(Vec::new());
-        }
-        let mut connection = self.redis.pool.get().await?;
-        let replies = scripts::MARK_SAVED
-            .call(
-                &mut *connection,
-                self.redis.keys(),
-                counts,
-                |(item, _)| *item,
-                |_| {},
-                |command, (_, revision)| {
-                    command.arg(revision.micros());
-                },
-            )
-            .await?;
-        replies
-            .into_iter()
-            .map(|reply| match text(&reply) {
-                Some("SAVED") => Ok(Marked::Saved),
-                Some("CHANGED") => Ok(Marked::Changed),
-                _ => Err(scripts::MARK_SAVED.unexpected(reply)),
-            })
-            .collect()
+    pub async fn mark_saved(&self, counts: &[(ItemId, Revision)]) -> Result<Vec<MarkReply>, LiveError> {
+        self.call(
+            &scripts::MARK_SAVED,
+            counts,
+            |(item, _)| *item,
+            |_| {},
+            |command, (_, revision)| {
+                command.arg(revision.micros());
+            },
+            |reply| match text(reply)? {
+                "SAVED" => Some(MarkReply::Saved),
+                "CHANGED" => Some(MarkReply::Changed),
+                _ => None,
+            },
+        )
+        .await
     }
 
     /// Drops live counts, each only if it is saved under the given revision and has not changed
@@ -105,34 +96,25 @@ impl Counters {
         &self,
         counts: &[(ItemId, Revision)],
         retention: Duration,
-    ) -> Result<Vec<Expired>, LiveError> {
-        if counts.is_empty() {
-            return Ok(Vec::new());
-        }
+    ) -> Result<Vec<ExpireReply>, LiveError> {
         let retention_us = u64::try_from(retention.as_micros()).unwrap_or(u64::MAX);
-        let mut connection = self.redis.pool.get().await?;
-        let replies = scripts::EXPIRE
-            .call(
-                &mut *connection,
-                self.redis.keys(),
-                counts,
-                |(item, _)| *item,
-                |command| {
-                    command.arg(retention_us);
-                },
-                |command, (_, revision)| {
-                    command.arg(revision.micros());
-                },
-            )
-            .await?;
-        replies
-            .into_iter()
-            .map(|reply| match text(&reply) {
-                Some("EXPIRED") => Ok(Expired::Expired),
-                Some("KEPT") => Ok(Expired::Kept),
-                _ => Err(scripts::EXPIRE.unexpected(reply)),
-            })
-            .collect()
+        self.call(
+            &scripts::EXPIRE,
+            counts,
+            |(item, _)| *item,
+            |command| {
+                command.arg(retention_us);
+            },
+            |command, (_, revision)| {
+                command.arg(revision.micros());
+            },
+            |reply| match text(reply)? {
+                "EXPIRED" => Some(ExpireReply::Expired),
+                "KEPT" => Some(ExpireReply::Kept),
+                _ => None,
+            },
+        )
+        .await
     }
 
     /// Drops live counts and requests rebuilds. Always safe, also twice.
@@ -174,23 +156,17 @@ impl Counters {
         &self,
         requests: &[(ItemId, String, Option<Revision>)],
     ) -> Result<Vec<Option<Revision>>, LiveError> {
-        if requests.is_empty() {
-            return Ok(Vec::new());
-        }
-        let mut connection = self.redis.pool.get().await?;
-        let replies = scripts::CLAIM_REBUILD
-            .call(
-                &mut *connection,
-                self.redis.keys(),
-                requests,
-                |(item, ..)| *item,
-                |_| {},
-                |command, (_, request, counted_at)| {
-                    command.arg(request).arg(counted_at.map_or(0, Revision::micros));
-                },
-            )
-            .await?;
-        replies.into_iter().map(claimed).collect()
+        self.call(
+            &scripts::CLAIM_REBUILD,
+            requests,
+            |(item, ..)| *item,
+            |_| {},
+            |command, (_, request, counted_at)| {
+                command.arg(request).arg(counted_at.map_or(0, Revision::micros));
+            },
+            claimed,
+        )
+        .await
     }
 
     /// Takes items out of the index of unsaved counters, each only if nothing of it is to be
@@ -199,26 +175,16 @@ impl Counters {
     /// # Errors
     /// When Redis is unavailable; each of them may have been taken out.
     pub async fn remove_saved(&self, items: &[ItemId]) -> Result<(), LiveError> {
-        if items.is_empty() {
-            return Ok(());
-        }
-        let mut connection = self.redis.pool.get().await?;
-        let replies = scripts::REMOVE_SAVED
-            .call(
-                &mut *connection,
-                self.redis.keys(),
-                items,
-                |item| *item,
-                |_| {},
-                |_, _| {},
-            )
-            .await?;
-        for reply in replies {
-            if !matches!(text(&reply), Some("REMOVED" | "KEPT")) {
-                return Err(scripts::REMOVE_SAVED.unexpected(reply));
-            }
-        }
-        Ok(())
+        self.call(
+            &scripts::REMOVE_SAVED,
+            items,
+            |item| *item,
+            |_| {},
+            |_, _| {},
+            |reply| matches!(text(reply), Some("REMOVED" | "KEPT")).then_some(()),
+        )
+        .await
+        .map(drop)
     }
 
     /// Clears rebuild requests, each only if its token is still the given one. Returns a reply
@@ -229,46 +195,60 @@ impl Counters {
     pub async fn clear_rebuilds(
         &self,
         requests: &[(ItemId, String)],
-    ) -> Result<Vec<ClearedRebuild>, LiveError> {
-        if requests.is_empty() {
+    ) -> Result<Vec<ClearRebuildReply>, LiveError> {
+        self.call(
+            &scripts::CLEAR_REBUILD,
+            requests,
+            |(item, _)| *item,
+            |command| {
+                command.arg(LEASE_LIMIT_MS);
+            },
+            |command, (_, token)| {
+                command.arg(token);
+            },
+            |reply| match text(reply)? {
+                "CLEARED" => Some(ClearRebuildReply::Cleared),
+                "CHANGED" => Some(ClearRebuildReply::Changed),
+                _ => None,
+            },
+        )
+        .await
+    }
+
+    /// Calls a script for the counters of these entries, as [`Script::call`] does, and reads a reply
+    /// for each, in order. `read` knows the replies that the script's header names.
+    async fn call<Entry, Reply>(
+        &self,
+        script: &Script,
+        entries: &[Entry],
+        item: impl Fn(&Entry) -> ItemId,
+        shared: impl Fn(&mut Cmd),
+        own: impl Fn(&mut Cmd, &Entry),
+        read: impl Fn(&Value) -> Option<Reply>,
+    ) -> Result<Vec<Reply>, LiveError> {
+        if entries.is_empty() {
             return Ok(Vec::new());
         }
         let mut connection = self.redis.pool.get().await?;
-        let replies = scripts::CLEAR_REBUILD
-            .call(
-                &mut *connection,
-                self.redis.keys(),
-                requests,
-                |(item, _)| *item,
-                |command| {
-                    command.arg(LEASE_LIMIT_MS);
-                },
-                |command, (_, token)| {
-                    command.arg(token);
-                },
-            )
+        let replies = script
+            .call(&mut *connection, self.redis.keys(), entries, item, shared, own)
             .await?;
-        replies
-            .into_iter()
-            .map(|reply| match text(&reply) {
-                Some("CLEARED") => Ok(ClearedRebuild::Cleared),
-                Some("CHANGED") => Ok(ClearedRebuild::Changed),
-                _ => Err(scripts::CLEAR_REBUILD.unexpected(reply)),
-            })
-            .collect()
+        let read = |reply| read(&reply).ok_or_else(|| script.unexpected(reply));
+        replies.into_iter().map(read).collect()
     }
 }
 
-fn claimed(reply: Value) -> Result<Option<Revision>, LiveError> {
-    let parts = match &reply {
+/// The revision in a reply of `lua/claim_rebuild.lua`; `None` within: there is none to write under.
+fn claimed(reply: &Value) -> Option<Option<Revision>> {
+    let parts = match reply {
         Value::Array(parts) => (parts.first().and_then(text), parts.get(1).and_then(text)),
-        _ => (text(&reply), None),
+        _ => (text(reply), None),
     };
     match parts {
         // A number that is none, or too large, comes from a counter that someone else has
         // written. The item waits; the others do not.
-        (Some("CLAIMED"), Some(revision)) => Ok(revision.parse().ok().map(Revision::from_micros)),
-        (Some("LIVE" | "CHANGED"), None) => Ok(None),
-        _ => Err(scripts::CLAIM_REBUILD.unexpected(reply)),
+        (Some("CLAIMED"), Some(revision)) => Some(revision.parse().ok().map(Revision::from_micros)),
+        (Some("LIVE" | "CHANGED"), None) => Some(None),
+        _ => None,
     }
 }

@@ -8,7 +8,7 @@ mod counters;
 mod epoch;
 mod scan;
 
-pub use counters::{ClearedRebuild, Expired, Marked};
+pub use counters::{ClearRebuildReply, ExpireReply, MarkReply};
 pub use epoch::EpochEntry;
 pub use scan::{Scan, ScanPage};
 

@@ -3,7 +3,7 @@
 
 mod run;
 
-pub use run::{VoidingError, work_off};
+pub use run::{VoidingError, run_voiding};
 
 use tokio::time::Instant;
 

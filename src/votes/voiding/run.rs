@@ -1,5 +1,5 @@
-//! Working a voiding off: chunk after chunk, until all is done or the program is asked to stop. `tally
-//! void` does it in its own program, a server beside the votes of its voters.
+//! Runs a voiding to its end: chunk after chunk, until all is done or the program is asked to stop.
+//! `tally void` does it in its own program, a server beside the votes of its voters.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ const LAST_NOTE_LIMIT: Duration = Duration::from_secs(5);
 /// How often it tries to note it.
 const NOTE_EVERY: Duration = Duration::from_millis(50);
 
-/// Why a voiding was not worked off. What is done stays done, and it can be gone on with.
+/// Why a voiding was not run to its end. What is done stays done, and the voiding can be resumed.
 #[derive(Debug, thiserror::Error)]
 pub enum VoidingError {
     #[error("{0}")]
@@ -49,7 +49,7 @@ pub enum VoidingError {
 ///
 /// # Errors
 /// When a store does not answer, or `stop` came first.
-pub async fn work_off(
+pub async fn run_voiding(
     ledger: &OperatorLedger,
     redis: &Redis,
     id: VoidingId,
@@ -148,7 +148,7 @@ async fn chunk(
     let mut tries = 1;
     loop {
         let voiding = find(ledger, id).await?;
-        if voiding.is_worked_off(direction == Direction::Undo) {
+        if voiding.is_finished(direction == Direction::Undo) {
             return Ok(None);
         }
         match voider.chunk(id, direction).await {

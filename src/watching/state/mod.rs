@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::shown::{Fingerprint, Shown};
+use super::public_state::{Fingerprint, PublicState};
 use super::{Rendering, WatchError};
 use crate::counts::{ChoiceRead, ItemCount, PollCount};
 use crate::domain::{Count, ItemId, Poll, PollId, PollState};
@@ -83,7 +83,7 @@ struct WatchedItem {
     counted_in: u64,
     /// When it is to be read from Postgres.
     due: Instant,
-    shown: Option<Shown>,
+    shown: Option<PublicState>,
 }
 
 struct WatchedPoll {
@@ -97,7 +97,7 @@ struct WatchedPoll {
     is_final_asked: bool,
     finals_due: Instant,
     due: Instant,
-    shown: Option<Shown>,
+    shown: Option<PublicState>,
 }
 
 /// All of it, for one thread.
@@ -207,7 +207,7 @@ impl State {
 }
 
 /// Whether something else is shown now.
-fn replace(shown: &mut Option<Shown>, by: Shown) -> bool {
+fn replace(shown: &mut Option<PublicState>, by: PublicState) -> bool {
     let is_same = shown
         .as_ref()
         .is_some_and(|shown| shown.fingerprint == by.fingerprint);

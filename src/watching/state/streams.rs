@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::{Changed, Event, OpenStream, Readiness, State, StreamId, Watched, WatchedItem, WatchedPoll};
 use crate::domain::{CHOICES_LIMIT_ITEMS, ItemId};
 use crate::telemetry::name;
-use crate::watching::shown::{Fingerprint, Shown};
+use crate::watching::public_state::{Fingerprint, PublicState};
 use crate::watching::{HEARTBEAT_EVERY, WATCHED_LIMIT_ITEMS_PER_THREAD, WatchError};
 
 impl State {
@@ -91,7 +91,7 @@ impl State {
         }
     }
 
-    fn shown(&self, watched: Watched) -> Option<&Shown> {
+    fn shown(&self, watched: Watched) -> Option<&PublicState> {
         match watched {
             Watched::Item(item) => self.items.get(&item)?.shown.as_ref(),
             Watched::Poll(poll) => self.polls.get(&poll)?.shown.as_ref(),

@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 use crate::counts::ItemCount;
 use crate::domain::{Count, Item, ItemId, ItemRules, Moment, NewItem, PollId, Reference};
 use crate::ledger::LedgerError;
-use crate::watching::Shown;
+use crate::watching::PublicState;
 use crate::web::access::Admin;
 use crate::web::api::conditional;
 use crate::web::api::conditional::{Found, NotModified, Offered, TagHeader};
@@ -306,15 +306,15 @@ pub fn item_answer(read: &ItemCount) -> HttpResponse {
 
 /// What a stream shows of an item: what `GET` answers. A current count may be saved a moment later,
 /// which alone is not worth telling.
-pub(in crate::web) fn shown(read: &ItemCount) -> Shown {
+pub(in crate::web) fn shown(read: &ItemCount) -> PublicState {
     let mut body = body(&read.item, read.count(), read.is_current);
     let text = serde_json::to_string(&body).unwrap_or_default();
     if !read.is_current {
         let compared = text.clone();
-        return Shown::new(text, &compared);
+        return PublicState::new(text, &compared);
     }
     body.saved = SavedBody::default();
-    Shown::new(text, &serde_json::to_string(&body).unwrap_or_default())
+    PublicState::new(text, &serde_json::to_string(&body).unwrap_or_default())
 }
 
 #[cfg(test)]

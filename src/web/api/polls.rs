@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 use crate::counts::{ItemCount, PollCount};
 use crate::domain::{CHOICES_LIMIT_ITEMS, ItemId, ItemName, Moment, NewPoll, PollId, PollState, Reference};
 use crate::ledger::LedgerError;
-use crate::watching::Shown;
+use crate::watching::PublicState;
 use crate::web::access::Admin;
 use crate::web::api::conditional;
 use crate::web::api::conditional::{Format, Found, NotModified, Offered, TagHeader};
@@ -357,8 +357,8 @@ pub(in crate::web) fn body(
 }
 
 /// What a stream shows of a poll: what `GET` answers.
-pub(in crate::web) fn shown_count(poll: &PollCount) -> Shown {
+pub(in crate::web) fn shown_count(poll: &PollCount) -> PublicState {
     let text = serde_json::to_string(&body(poll)).unwrap_or_default();
     let compared = text.clone();
-    Shown::new(text, &compared)
+    PublicState::new(text, &compared)
 }

@@ -150,7 +150,7 @@ async fn set(
     };
     match state
         .votes
-        .decide_from(request, state.voting.address_hash(caller))
+        .decide(request, state.voting.address_hash(caller))
         .await?
     {
         Cast::Selected { is_changed } => Ok(selection_answer(poll_id, &voter_id, items, !is_changed)),

@@ -240,10 +240,10 @@ pub(super) async fn cast_one(
     address: Option<AddressHash>,
 ) -> Result<Cast, CastError> {
     if ballot.is_none() && key.is_none() {
-        return votes.cast_from(vote, address).await;
+        return votes.cast(vote, address).await;
     }
     let request = VoteRequest::CastOnce { vote, ballot, key };
-    votes.decide_from(request, address).await
+    votes.decide(request, address).await
 }
 
 /// What is kept of an idempotency key. A voter's own keys are apart from everyone else's: nobody
@@ -369,7 +369,7 @@ async fn set(
     };
     let cast = state
         .votes
-        .decide_from(request, state.voting.address_hash(caller))
+        .decide(request, state.voting.address_hash(caller))
         .await?;
     Ok(vote_answer(item_id, Some(&voter_id), cast)?)
 }

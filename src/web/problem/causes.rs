@@ -1,17 +1,17 @@
 //! Which problem an error of the votes, the counts or the ledger is to a client.
 
-use crate::admission::Refused;
+use crate::admission::AdmissionRefusal;
 use crate::counts::ReadError;
 use crate::domain::{EditRefusal, PollId, Refusal};
 use crate::ledger::LedgerError;
 use crate::votes::CastError;
 use crate::web::problem::{Kind, Problem, Stored};
 
-impl From<Refused> for Problem {
-    fn from(refused: Refused) -> Self {
+impl From<AdmissionRefusal> for Problem {
+    fn from(refused: AdmissionRefusal) -> Self {
         match refused {
-            Refused::Throttled { throttle, left } => Self::throttled(throttle, left),
-            Refused::Busy => CastError::QueueFull.into(),
+            AdmissionRefusal::Throttled { throttle, left } => Self::throttled(throttle, left),
+            AdmissionRefusal::Busy => CastError::QueueFull.into(),
         }
     }
 }

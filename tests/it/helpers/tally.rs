@@ -9,15 +9,15 @@ use reqwest::{Method, Response, StatusCode};
 use serde_json::{Value, json};
 use sqlx::PgPool;
 use tally::app::{self, StoreUrls};
-use tally::domain::{self, Count, Item, ItemId, ItemName, NewVote, Throttles, VoterId};
+use tally::domain::{self, Count, Item, ItemId, ItemName, NewVote, Owner, Throttles, VoterId};
 use tally::ledger::{Job, JobLease, Role, ServerLedger, WorkerLedger};
-use tally::live::{Counters, KeyPrefix, LiveCounts, Redis, SERVER_ANSWER_LIMIT};
+use tally::live::{Counters, KeyPrefix, LiveCounts, Redis, SERVER_ANSWER_LIMIT, SUSPECTS_LIMIT_ITEMS};
 use tally::sync::{SyncOptions, Worker};
 use tally::votes::{SeedBackoff, VoteQueue};
 use tally::web::access::{Open, Origins, Proxies};
 use tally::web::limits::CONNECTIONS_LIMIT;
 use tally::web::{ClientLimits, Server, ServerOptions};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 
 use super::answers;
@@ -372,15 +372,37 @@ async fn read_described(method: &Method, path: &str, response: Response) -> (Sta
 
 /// A server's client of this Tally's Redis.
 pub fn live_counts(tally: &Tally) -> LiveCounts {
-    LiveCounts::open(redis(&tally.stores.redis_login_url(Role::Server)))
+    live_counts_limited_to(tally, SUSPECTS_LIMIT_ITEMS)
 }
 
 /// The same with another limit of suspects.
 pub fn live_counts_limited_to(tally: &Tally, suspects_limit_items: usize) -> LiveCounts {
-    LiveCounts::open_limited_to(
+    LiveCounts::open(
+        owner(&tally.server_ledger),
         redis(&tally.stores.redis_login_url(Role::Server)),
         suspects_limit_items,
     )
+}
+
+/// The live counts of a Redis that no Tally uses yet.
+pub fn live_counts_of(redis_url: &str) -> LiveCounts {
+    let owner = Owner {
+        id: "a test".to_owned(),
+        database: "none".to_owned(),
+    };
+    let owner = watch::channel(Some(owner)).1;
+    LiveCounts::open(owner, redis(redis_url), SUSPECTS_LIMIT_ITEMS)
+}
+
+/// Which Tally this is, once its Postgres has said so.
+pub fn owner(ledger: &ServerLedger) -> watch::Receiver<Option<Owner>> {
+    let (tell, owner) = watch::channel(None);
+    let ledger = ledger.clone();
+    tokio::spawn(async move {
+        let found = ledger.owner().await.expect("Postgres answers");
+        tell.send_replace(Some(found));
+    });
+    owner
 }
 
 /// A server's way to the Redis at this URL.

@@ -13,7 +13,10 @@ async fn a_batch_is_decided_vote_by_vote_in_its_order() {
     let x = item(&server).await;
     let nowhere = ItemId::new(999).expect("positive");
     let mut writer = server.writer();
-    let first = writer.insert(&[vote(x, Some("ada"))]).await.expect("an insert");
+    let first = writer
+        .insert(&[vote(x, Some("ada"))], &[])
+        .await
+        .expect("an insert");
     let batch = [
         vote(x, Some("bob")),
         vote(nowhere, Some("bob")),
@@ -22,7 +25,7 @@ async fn a_batch_is_decided_vote_by_vote_in_its_order() {
         vote(x, Some("bob")),
         vote(x, None),
     ];
-    let second = writer.insert(&batch).await.expect("an insert");
+    let second = writer.insert(&batch, &[]).await.expect("an insert");
     assert_eq!(
         words(&second.outcomes),
         [
@@ -62,14 +65,17 @@ async fn a_batch_is_reported_as_stored_even_if_a_repeat_cannot_be_resolved() {
     .expect("a trigger");
     let mut writer = server.writer();
     let batch = [vote(x, Some("ada")), vote(x, Some("ada")), vote(x, None)];
-    let inserted = writer.insert(&batch).await.expect("it is committed");
+    let inserted = writer.insert(&batch, &[]).await.expect("it is committed");
     assert_eq!(words(&inserted.outcomes), ["accepted", "unresolved", "accepted"]);
     // The next batch gets a new connection.
     sqlx::raw_sql("drop trigger hide on vote")
         .execute(&stores.pool())
         .await
         .expect("no trigger");
-    let again = writer.insert(&[vote(x, Some("ada"))]).await.expect("an insert");
+    let again = writer
+        .insert(&[vote(x, Some("ada"))], &[])
+        .await
+        .expect("an insert");
     assert_eq!(words(&again.outcomes), ["repeated"]);
 }
 
@@ -96,7 +102,7 @@ async fn two_batches_of_the_same_voters_at_once_store_each_vote_once() {
         };
         let (mut one, mut other) = (server.writer(), server.writer());
         let (forth, back) = (batch(false), batch(true));
-        let (one, other) = tokio::join!(one.insert(&forth), other.insert(&back));
+        let (one, other) = tokio::join!(one.insert(&forth, &[]), other.insert(&back, &[]));
         let outcomes = [
             one.expect("an insert").outcomes,
             other.expect("an insert").outcomes,
@@ -126,7 +132,7 @@ async fn the_ledger_is_append_only_and_items_are_permanent() {
     let x = item(&server).await;
     server
         .writer()
-        .insert(&[vote(x, Some("ada"))])
+        .insert(&[vote(x, Some("ada"))], &[])
         .await
         .expect("an insert");
     let pool = stores.pool();
@@ -158,7 +164,7 @@ async fn an_item_that_was_missing_takes_votes_over_the_same_connection_once_it_e
     let mut writer = server.writer();
     for voter in [None, Some("ada")] {
         let batch = [vote(y, voter), vote(x, voter), vote(y, None)];
-        let before = writer.insert(&batch).await.expect("an insert");
+        let before = writer.insert(&batch, &[]).await.expect("an insert");
         assert_eq!(words(&before.outcomes), ["unknown", "accepted", "unknown"]);
     }
     assert_eq!(item(&server).await, y);
@@ -166,7 +172,7 @@ async fn an_item_that_was_missing_takes_votes_over_the_same_connection_once_it_e
     for voter in [None, Some("bob")] {
         // In the cache, not in the cache yet, and not in the table.
         let batch = [vote(x, voter), vote(y, voter), vote(nowhere, voter)];
-        let after = writer.insert(&batch).await.expect("an insert");
+        let after = writer.insert(&batch, &[]).await.expect("an insert");
         assert_eq!(words(&after.outcomes), ["accepted", "accepted", "unknown"]);
     }
     let counts = ledger.exact_counts(&[x, y]).await.expect("counts");
@@ -193,7 +199,7 @@ async fn of_items_that_a_connection_has_not_met_each_takes_the_votes_that_it_may
     for voter in [None, Some("ada")] {
         for (value, of_up_only) in [(Value::DOWN, "refused"), (Value::UP, "accepted")] {
             let mut writer = server.writer();
-            writer.insert(&[vote(id(1), None)]).await.expect("an insert");
+            writer.insert(&[vote(id(1), None)], &[]).await.expect("an insert");
             // Each value is someone else's: the second of one voter would be a repeat.
             let voter = voter.map(|voter| format!("{voter} {}", value.get()));
             let cast = |item| NewVote {
@@ -201,7 +207,7 @@ async fn of_items_that_a_connection_has_not_met_each_takes_the_votes_that_it_may
                 ..vote(id(item), voter.as_deref())
             };
             let batch = [1, 2, 3, 4, 5, nowhere].map(cast);
-            let inserted = writer.insert(&batch).await.expect("an insert");
+            let inserted = writer.insert(&batch, &[]).await.expect("an insert");
             let decided = "needs a decision";
             assert_eq!(
                 words(&inserted.outcomes),
@@ -209,7 +215,7 @@ async fn of_items_that_a_connection_has_not_met_each_takes_the_votes_that_it_may
                 "{value:?} {voter:?}"
             );
             // From here on the connection knows them all, but for the one that is not there.
-            let again = writer.insert(&batch[2..]).await.expect("an insert");
+            let again = writer.insert(&batch[2..], &[]).await.expect("an insert");
             let of_up_only = match voter {
                 Some(_) if of_up_only == "accepted" => "repeated",
                 _ => of_up_only,
@@ -245,12 +251,12 @@ async fn a_batch_of_which_one_id_is_not_beyond_the_watermark_is_not_stored() {
         let mut writer = server.writer();
         let batch = |item| [vote(item, voter), vote(item, voter.map(|_| "bob"))];
         pass_next_vote_id(&pool).await;
-        assert!(writer.insert(&batch(x)).await.is_err(), "{voter:?}");
+        assert!(writer.insert(&batch(x), &[]).await.is_err(), "{voter:?}");
         // First votes on items with a rule are decided by another statement.
         for item in [x, ruled] {
             pass_next_vote_id(&pool).await;
             let requests = batch(item).map(VoteRequest::Cast);
-            assert!(writer.decide(&requests).await.is_err(), "{voter:?} {item}");
+            assert!(writer.decide(&requests, &[]).await.is_err(), "{voter:?} {item}");
         }
         let stored: i64 = sqlx::query_scalar("select count(*) from vote")
             .fetch_one(&pool)
@@ -268,7 +274,7 @@ async fn the_item_cache_ends_with_the_connection() {
     let server = server_ledger(&stores.database_url);
     let x = item(&server).await;
     let mut writer = server.writer();
-    writer.insert(&[vote(x, None)]).await.expect("an insert");
+    writer.insert(&[vote(x, None)], &[]).await.expect("an insert");
     let pool = stores.pool();
     sqlx::raw_sql(
         "alter table item disable trigger item_is_permanent; delete from item;
@@ -284,10 +290,10 @@ async fn the_item_cache_ends_with_the_connection() {
     .await
     .expect("no connection");
     // The first one may fail: a connection that was used just now is not checked.
-    let first = writer.insert(&[vote(x, None)]).await;
+    let first = writer.insert(&[vote(x, None)], &[]).await;
     assert!(first.is_err() || words(&first.expect("it is well").outcomes) == ["unknown"]);
     for voter in [None, Some("ada")] {
-        let inserted = writer.insert(&[vote(x, voter)]).await.expect("an insert");
+        let inserted = writer.insert(&[vote(x, voter)], &[]).await.expect("an insert");
         assert_eq!(words(&inserted.outcomes), ["unknown"]);
     }
     assert_eq!(ledger.vote_total().await.expect("a total"), 1);

@@ -73,7 +73,11 @@ async fn a_transaction_without_an_answer_ends_and_undoes_what_it_did() {
     let (proxy, ledger) = behind_a_proxy(&stores, Duration::from_millis(200)).await;
     let server = server_ledger(&stores.database_url);
     let x = item(&server).await;
-    server.writer().insert(&[vote(x, None)]).await.expect("a vote");
+    server
+        .writer()
+        .insert(&[vote(x, None)], &[])
+        .await
+        .expect("a vote");
     let lease = roll_up_lease(&ledger).await;
     let safe = ledger.safe_vote_id().await.expect("a safe id");
     let roll_up = async || ledger.roll_up_votes(&lease, &safe, 100, Pacing::Spread).await;
@@ -98,7 +102,11 @@ async fn a_transaction_whose_caller_goes_away_is_undone_and_its_connection_is_ke
     let (proxy, ledger) = behind_a_proxy(&stores, Duration::from_secs(60)).await;
     let server = server_ledger(&stores.database_url);
     let x = item(&server).await;
-    server.writer().insert(&[vote(x, None)]).await.expect("a vote");
+    server
+        .writer()
+        .insert(&[vote(x, None)], &[])
+        .await
+        .expect("a vote");
     let lease = roll_up_lease(&ledger).await;
     let safe = ledger.safe_vote_id().await.expect("a safe id");
     let roll_up = async || ledger.roll_up_votes(&lease, &safe, 100, Pacing::Spread).await;
@@ -128,7 +136,11 @@ async fn transactions_that_cannot_be_undone_in_time_do_not_keep_their_connection
     let (proxy, ledger) = behind_a_proxy(&stores, Duration::from_millis(200)).await;
     let server = server_ledger(&stores.database_url);
     let x = item(&server).await;
-    server.writer().insert(&[vote(x, None)]).await.expect("a vote");
+    server
+        .writer()
+        .insert(&[vote(x, None)], &[])
+        .await
+        .expect("a vote");
     let lease = roll_up_lease(&ledger).await;
     let safe = ledger.safe_vote_id().await.expect("a safe id");
     let roll_up = async || ledger.roll_up_votes(&lease, &safe, 100, Pacing::Spread).await;
@@ -206,16 +218,19 @@ async fn a_batch_writer_stores_decides_and_reads_over_one_connection() {
     .expect("an item");
     let limited = ItemId::new(x.get() + 1).expect("positive");
     let mut writer = server.writer();
-    writer.insert(&[vote(x, None)]).await.expect("an insert");
+    writer.insert(&[vote(x, None)], &[]).await.expect("an insert");
     let first = processes(&pool, "tally writer %").await;
     assert_eq!(first.len(), 1);
     let soon = || Instant::now() + Duration::from_secs(60);
     for _ in 0..2 {
         writer.void(VoidingId(1)).await.expect("a chunk");
-        writer.insert(&[vote(x, Some("ada"))]).await.expect("an insert");
+        writer
+            .insert(&[vote(x, Some("ada"))], &[])
+            .await
+            .expect("an insert");
         assert_eq!(processes(&pool, "tally writer %").await, first, "chunks, inserts");
         let request = VoteRequest::Cast(vote(limited, Some("bob")));
-        writer.decide(&[request]).await.expect("a decision");
+        writer.decide(&[request], &[]).await.expect("a decision");
         assert_eq!(processes(&pool, "tally writer %").await, first, "decisions");
         writer.exact_counts(&[x], soon()).await.expect("counts");
         assert_eq!(processes(&pool, "tally writer %").await, first, "exact counts");
@@ -233,7 +248,7 @@ async fn a_read_that_postgres_refuses_costs_no_connection_and_one_over_a_closed_
     let one = vote(item(&server).await, Some("ada"));
     let mut writer = server.writer();
     writer
-        .insert(std::slice::from_ref(&one))
+        .insert(std::slice::from_ref(&one), &[])
         .await
         .expect("an insert");
     let first = processes(&pool, "tally writer %").await;
@@ -250,7 +265,7 @@ async fn a_read_that_postgres_refuses_costs_no_connection_and_one_over_a_closed_
     execute("select pg_terminate_backend(pid, 10000) from pg_stat_activity where application_name like 'tally writer %'").await;
     writer.fullness(&[&one]).await.expect_err("it is closed");
     assert_eq!(writer.fullness(&[&one]).await.expect("no error"), None);
-    writer.insert(&[one]).await.expect("another connection");
+    writer.insert(&[one], &[]).await.expect("another connection");
     assert_ne!(processes(&pool, "tally writer %").await, first);
 }
 
@@ -285,7 +300,7 @@ async fn a_read_that_ends_otherwise_when_it_is_cancelled_is_a_failure_and_its_co
     let x = item(&server_ledger(&stores.database_url)).await;
     let server = server_ledger(&stores.login_url(Role::Server));
     let mut writer = server.writer();
-    writer.insert(&[vote(x, None)]).await.expect("an insert");
+    writer.insert(&[vote(x, None)], &[]).await.expect("an insert");
     let first = processes(&pool, "tally writer %").await;
     let statements = "create function stumble() returns boolean language plpgsql as $$
          begin
@@ -308,7 +323,7 @@ async fn a_read_that_ends_otherwise_when_it_is_cancelled_is_a_failure_and_its_co
         .execute(&pool)
         .await
         .expect("the owner may");
-    writer.insert(&[vote(x, None)]).await.expect("an insert");
+    writer.insert(&[vote(x, None)], &[]).await.expect("an insert");
     // The other one takes a moment to end.
     eventually("the batch is stored over another connection", async || {
         let now = processes(&pool, "tally writer %").await;

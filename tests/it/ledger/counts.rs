@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use tally::domain::{CountToSave, ItemId, Revision, TransactionId};
-use tally::ledger::{LedgerError, RebuiltCount};
+use tally::ledger::{LedgerError, Overtaken, RebuiltCount};
 
 use super::{item, items, vote};
 use crate::helpers::stores::{Stores, blocker};
@@ -18,7 +18,7 @@ async fn an_exact_count_comes_with_a_snapshot_that_sees_its_votes() {
     let before = ledger.exact_counts(&[x]).await.expect("counts").remove(0);
     let inserted = server
         .writer()
-        .insert(&[vote(x, None), vote(x, None)])
+        .insert(&[vote(x, None), vote(x, None)], &[])
         .await
         .expect("an insert");
     let after = ledger.exact_counts(&[x]).await.expect("counts").remove(0);
@@ -193,7 +193,10 @@ async fn beside_a_locked_row_counts_are_saved_only_forward_and_in_their_epoch_to
         .await
         .expect("an epoch");
     let ended = ledger.save_counts(&page(30, [8, 9, 10]), epoch).await;
-    assert!(matches!(ended, Err(LedgerError::EpochEnded)), "{ended:?}");
+    assert!(
+        matches!(ended, Err(LedgerError::Overtaken(Overtaken::EpochEnded))),
+        "{ended:?}"
+    );
     assert_eq!(stored().await, [5, 6, 0]);
     locked.rollback().await.expect("an end");
 }
@@ -205,7 +208,7 @@ async fn an_exact_count_is_saved_only_in_its_epoch_and_beside_the_saved_count_th
     let server = server_ledger(&stores.database_url);
     let x = item(&server).await;
     let votes = [vote(x, None), vote(x, None)];
-    server.writer().insert(&votes).await.expect("an insert");
+    server.writer().insert(&votes, &[]).await.expect("an insert");
     let exact = ledger.exact_counts(&[x]).await.expect("counts").remove(0);
     let rebuilt = |revision| RebuiltCount {
         exact: exact.clone(),
@@ -218,7 +221,10 @@ async fn an_exact_count_is_saved_only_in_its_epoch_and_beside_the_saved_count_th
     let ended = ledger.epoch_number().await.expect("an epoch");
     ledger.begin_epoch().await.expect("an epoch");
     let late = ledger.save_rebuilt_counts(&[rebuilt(10)], ended).await;
-    assert!(matches!(late, Err(LedgerError::EpochEnded)), "{late:?}");
+    assert!(
+        matches!(late, Err(LedgerError::Overtaken(Overtaken::EpochEnded))),
+        "{late:?}"
+    );
     assert_eq!(saved().await, (0.into(), None));
 
     let epoch = ledger.epoch_number().await.expect("an epoch");

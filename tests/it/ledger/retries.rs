@@ -86,7 +86,11 @@ async fn a_roll_up_that_fails_stores_nothing_and_leaves_its_votes_to_the_next() 
     let server = server_ledger(&stores.database_url);
     let x = item(&server).await;
     let roll_up = async || {
-        server.writer().insert(&[vote(x, None)]).await.expect("a vote");
+        server
+            .writer()
+            .insert(&[vote(x, None)], &[])
+            .await
+            .expect("a vote");
         let safe = ledger.safe_vote_id().await.expect("a safe id");
         ledger.roll_up_votes(&lease, &safe, 100, Pacing::Spread).await
     };

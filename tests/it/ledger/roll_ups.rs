@@ -1,7 +1,7 @@
 //! The audit's roll-ups, while votes are cast and counts are saved and read.
 
 use tally::domain::{Count, CountToSave, ItemId, Revision};
-use tally::ledger::{LedgerError, Pacing, ROLL_UP_LIMIT_IDS, SafeVoteId, Saved};
+use tally::ledger::{LedgerError, Overtaken, Pacing, ROLL_UP_LIMIT_IDS, SafeVoteId, SaveOutcome};
 
 use super::{item, items, vote};
 use crate::helpers::stores::{Stores, blocker, until_blocked};
@@ -91,7 +91,7 @@ async fn a_save_does_not_wait_for_a_roll_up_of_its_item() {
         revision: Revision::from_micros(1),
     };
     let saved = ledger.save_counts(&[count], epoch).await.expect("a save");
-    assert_eq!(saved, Saved::All);
+    assert_eq!(saved, SaveOutcome::All);
     rolling_up.rollback().await.expect("an end");
     assert_eq!(waiting.await.expect("no panic").votes, 1);
 }
@@ -191,7 +191,11 @@ async fn a_roll_up_fails_while_someone_has_locked_the_watermark() {
     let lease = roll_up_lease(&ledger).await;
     let server = server_ledger(&stores.database_url);
     let x = item(&server).await;
-    server.writer().insert(&[vote(x, None)]).await.expect("a vote");
+    server
+        .writer()
+        .insert(&[vote(x, None)], &[])
+        .await
+        .expect("a vote");
     let pool = stores.pool();
     let safe = ledger.safe_vote_id().await.expect("a safe id");
     let roll_up = async || ledger.roll_up_votes(&lease, &safe, 100, Pacing::Spread).await;
@@ -210,7 +214,11 @@ async fn a_roll_up_rolls_nothing_up_in_another_postgres_than_the_one_that_said_w
     let lease = roll_up_lease(&ledger).await;
     let server = server_ledger(&stores.database_url);
     let x = item(&server).await;
-    server.writer().insert(&[vote(x, None)]).await.expect("a vote");
+    server
+        .writer()
+        .insert(&[vote(x, None)], &[])
+        .await
+        .expect("a vote");
     let safe = ledger.safe_vote_id().await.expect("a safe id");
     // As a crash and a failover do.
     sqlx::query("truncate incarnation")
@@ -220,14 +228,14 @@ async fn a_roll_up_rolls_nothing_up_in_another_postgres_than_the_one_that_said_w
     let roll_up = async |safe: &SafeVoteId| ledger.roll_up_votes(&lease, safe, 100, Pacing::Spread).await;
     let refused = roll_up(&safe).await;
     assert!(
-        matches!(refused, Err(LedgerError::OtherIncarnation)),
+        matches!(refused, Err(LedgerError::Overtaken(Overtaken::OtherIncarnation))),
         "{refused:?}"
     );
     let next = ledger.safe_vote_id().await.expect("a safe id");
     assert_ne!(next.incarnation, safe.incarnation);
     let refused = roll_up(&safe).await;
     assert!(
-        matches!(refused, Err(LedgerError::OtherIncarnation)),
+        matches!(refused, Err(LedgerError::Overtaken(Overtaken::OtherIncarnation))),
         "{refused:?}"
     );
     assert_eq!(roll_up(&next).await.expect("a roll-up").expect("votes").votes, 1);
@@ -249,7 +257,11 @@ async fn the_watermark_waits_for_a_transaction_that_drew_an_earlier_id() {
         .execute(&mut *slow)
         .await
         .expect("a row");
-    server.writer().insert(&[vote(x, None)]).await.expect("an insert");
+    server
+        .writer()
+        .insert(&[vote(x, None)], &[])
+        .await
+        .expect("an insert");
     let waiting = tokio::spawn({
         let ledger = ledger.clone();
         async move { ledger.safe_vote_id().await }
@@ -304,7 +316,7 @@ async fn exact_counts_stay_exact_while_audits_roll_up_the_votes() {
     let mut stored = 0;
     while !rolling_up.is_finished() {
         writer
-            .insert(&[vote(x, None), vote(x, None), vote(x, None)])
+            .insert(&[vote(x, None), vote(x, None), vote(x, None)], &[])
             .await
             .expect("an insert");
         stored += 3;

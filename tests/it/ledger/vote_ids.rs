@@ -2,7 +2,9 @@
 
 use sqlx::{Executor, PgPool};
 use tally::domain::{ItemId, NewVote};
-use tally::ledger::{InsertError, JobLease, LedgerError, Pacing, RolledUp, ServerLedger, WorkerLedger};
+use tally::ledger::{
+    InsertError, JobLease, LedgerError, Pacing, RollUpProgress, ServerLedger, UnfitDatabase, WorkerLedger,
+};
 
 use super::{item, vote};
 use crate::helpers::stores::Stores;
@@ -49,7 +51,7 @@ impl Ledger {
     }
 
     /// Rolls up all votes, up to 1,000 ids at a time.
-    async fn roll_up(&self) -> Vec<RolledUp> {
+    async fn roll_up(&self) -> Vec<RollUpProgress> {
         let safe = self.worker.safe_vote_id().await.expect("a safe id");
         let mut chunks = Vec::new();
         while let Some(chunk) = self
@@ -85,17 +87,17 @@ async fn a_batch_whose_ids_are_not_beyond_the_watermark_is_not_stored() {
     // Repeats leave ids unused: there, no vote has the id already.
     for _ in 0..9 {
         writer
-            .insert(&[ledger.vote(Some("ada"))])
+            .insert(&[ledger.vote(Some("ada"))], &[])
             .await
             .expect("an insert");
     }
-    writer.insert(&[ledger.vote(None)]).await.expect("an insert");
+    writer.insert(&[ledger.vote(None)], &[]).await.expect("an insert");
     ledger.roll_up().await;
     let anonymous = vec![ledger.vote(None)];
     let with_voters = vec![ledger.vote(Some("bob")), ledger.vote(Some("ada"))];
     for batch in [anonymous, with_voters] {
         ledger.set_last(3).await;
-        let error = writer.insert(&batch).await.expect_err("it was set back");
+        let error = writer.insert(&batch, &[]).await.expect_err("it was set back");
         let InsertError::NotStored(error) = error else {
             panic!("it is certain: {error}");
         };
@@ -103,7 +105,7 @@ async fn a_batch_whose_ids_are_not_beyond_the_watermark_is_not_stored() {
         assert_eq!(ledger.stored().await, 2);
     }
     ledger.set_last(10).await;
-    writer.insert(&[ledger.vote(None)]).await.expect("an insert");
+    writer.insert(&[ledger.vote(None)], &[]).await.expect("an insert");
     assert_eq!(ledger.exact_count().await, 3);
 }
 
@@ -113,7 +115,7 @@ async fn votes_are_not_rolled_up_while_their_sequence_gives_out_blocks_of_ids() 
     ledger.change("alter sequence vote_id_seq cache 100").await;
     let (mut first, mut second) = (ledger.server.writer(), ledger.server.writer());
     for writer in [&mut first, &mut second] {
-        writer.insert(&[ledger.vote(None)]).await.expect("an insert");
+        writer.insert(&[ledger.vote(None)], &[]).await.expect("an insert");
     }
     let safe = ledger.worker.safe_vote_id().await.expect("a safe id");
     let error = ledger
@@ -121,12 +123,15 @@ async fn votes_are_not_rolled_up_while_their_sequence_gives_out_blocks_of_ids() 
         .roll_up_votes(&ledger.lease, &safe, 1000, Pacing::Spread)
         .await
         .expect_err("blocks");
-    assert!(matches!(error, LedgerError::Sequence(_)), "{error}");
+    assert!(
+        matches!(error, LedgerError::Unfit(UnfitDatabase::Sequence(_))),
+        "{error}"
+    );
     assert!(error.to_string().contains("cache 100"), "{error}");
     // Set right again.
     ledger.change("alter sequence vote_id_seq cache 1").await;
     ledger.roll_up().await;
-    first.insert(&[ledger.vote(None)]).await.expect("an insert");
+    first.insert(&[ledger.vote(None)], &[]).await.expect("an insert");
     assert_eq!(ledger.exact_count().await, 3);
     assert_eq!(ledger.stored().await, 3);
 }
@@ -138,7 +143,7 @@ async fn a_roll_up_ends_without_effect_if_the_sequence_is_set_back_meanwhile() {
     let mut writer = ledger.server.writer();
     for _ in 0..3 {
         writer
-            .insert(&[ledger.vote(Some("ada"))])
+            .insert(&[ledger.vote(Some("ada"))], &[])
             .await
             .expect("an insert");
     }
@@ -150,7 +155,7 @@ async fn a_roll_up_ends_without_effect_if_the_sequence_is_set_back_meanwhile() {
         .await;
     let error = error.expect_err("it was set back");
     assert!(error.to_string().contains("set back to 1"), "{error}");
-    writer.insert(&[ledger.vote(None)]).await.expect("an insert");
+    writer.insert(&[ledger.vote(None)], &[]).await.expect("an insert");
     ledger.roll_up().await;
     assert_eq!(ledger.exact_count().await, 2);
 }
@@ -159,10 +164,10 @@ async fn a_roll_up_ends_without_effect_if_the_sequence_is_set_back_meanwhile() {
 async fn ids_that_nobody_used_are_passed_at_once() {
     let ledger = Ledger::start().await;
     let mut writer = ledger.server.writer();
-    writer.insert(&[ledger.vote(None)]).await.expect("an insert");
+    writer.insert(&[ledger.vote(None)], &[]).await.expect("an insert");
     for far in [1_000_000_000_000, 4_000_000_000_000_000_000] {
         ledger.set_last(far).await;
-        writer.insert(&[ledger.vote(None)]).await.expect("an insert");
+        writer.insert(&[ledger.vote(None)], &[]).await.expect("an insert");
     }
     let chunks = ledger.roll_up().await;
     assert_eq!(chunks.last().map(|last| last.votes), Some(3));

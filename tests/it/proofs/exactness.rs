@@ -5,10 +5,10 @@ use redis::AsyncCommands;
 use sqlx::postgres::PgPoolOptions;
 use tally::domain::{CountDelta, ExactCount, ItemId, RUNNING_LIMIT_TRANSACTIONS, TransactionId};
 use tally::ledger::{Role, ServerLedger, WorkerLedger};
-use tally::live::{Counted, LiveCounts, Seed};
+use tally::live::{CountReply, LiveCounts, SUSPECTS_LIMIT_ITEMS, Seed};
 
 use crate::helpers::stores::Stores;
-use crate::helpers::tally::{connected, counters, ledger, options, redis, server_ledger, vote};
+use crate::helpers::tally::{connected, counters, ledger, options, owner, redis, server_ledger, vote};
 
 /// One item, and the steps of batches and of a worker, in any order.
 struct Steps {
@@ -25,7 +25,12 @@ impl Steps {
         let stores = Stores::start().await;
         let ledger = ledger(&stores.database_url);
         let server = server_ledger(&stores.database_url);
-        let live_counts = connected(LiveCounts::open(redis(&stores.redis_login_url(Role::Server)))).await;
+        let live_counts = LiveCounts::open(
+            owner(&server),
+            redis(&stores.redis_login_url(Role::Server)),
+            SUSPECTS_LIMIT_ITEMS,
+        );
+        let live_counts = connected(live_counts).await;
         let name = tally::domain::ItemName::parse("x".to_owned()).expect("a name");
         let item = server.create_item(&name.into()).await.expect("an item").id;
 
@@ -47,13 +52,13 @@ impl Steps {
     async fn commit(&self) -> TransactionId {
         self.server
             .writer()
-            .insert(&[vote(self.item, None)])
+            .insert(&[vote(self.item, None)], &[])
             .await
             .expect("an insert")
             .transaction
     }
 
-    async fn count(&self, transaction: TransactionId) -> Counted {
+    async fn count(&self, transaction: TransactionId) -> CountReply {
         let delta = CountDelta {
             item_id: self.item,
             delta: 1.into(),
@@ -67,8 +72,8 @@ impl Steps {
 
     async fn lease(&self, transaction: TransactionId) -> String {
         match self.count(transaction).await {
-            Counted::Miss { lease } => lease,
-            Counted::Count(count) => panic!("there is a count: {count}"),
+            CountReply::Miss { lease } => lease,
+            CountReply::Count(count) => panic!("there is a count: {count}"),
         }
     }
 
@@ -110,7 +115,7 @@ async fn a_vote_that_the_seed_has_seen_is_not_added_again() {
     let lease = steps.lease(a).await;
     let b = steps.commit().await;
     assert!(steps.seed(steps.exact_count().await, &lease).await);
-    assert_eq!(steps.count(b).await, Counted::Count(2.into()));
+    assert_eq!(steps.count(b).await, CountReply::Count(2.into()));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -121,7 +126,7 @@ async fn a_vote_that_the_seed_has_not_seen_is_added() {
     let exact = steps.exact_count().await;
     let b = steps.commit().await;
     assert!(steps.seed(exact, &lease).await);
-    assert_eq!(steps.count(b).await, Counted::Count(2.into()));
+    assert_eq!(steps.count(b).await, CountReply::Count(2.into()));
 }
 
 /// Among them those of other databases, for as long as someone leaves them open.
@@ -163,11 +168,11 @@ async fn a_live_count_stays_short_and_exact_however_many_transactions_are_runnin
         "{snapshot}"
     );
     // B is newer than all that were running. Of A it cannot be said any more.
-    assert_eq!(steps.count(b).await, Counted::Count(3.into()));
+    assert_eq!(steps.count(b).await, CountReply::Count(3.into()));
     let lease = steps.lease(a).await;
     assert!(steps.seed(steps.exact_count().await, &lease).await);
     let c = steps.commit().await;
-    assert_eq!(steps.count(c).await, Counted::Count(4.into()));
+    assert_eq!(steps.count(c).await, CountReply::Count(4.into()));
     drop((oldest, newer));
 }
 
@@ -212,7 +217,7 @@ async fn a_seed_from_before_an_invalidation_is_refused() {
     assert!(steps.seed(steps.exact_count().await, &lease).await);
     assert_eq!(
         steps.count(a).await,
-        Counted::Count(1.into()),
+        CountReply::Count(1.into()),
         "and is not added to itself"
     );
 }
@@ -232,7 +237,7 @@ async fn a_lease_from_before_a_wipe_is_refused() {
     let fresh = steps.lease(b).await;
     assert!(!steps.seed(old, &lease).await);
     assert!(steps.seed(steps.exact_count().await, &fresh).await);
-    assert_eq!(steps.count(a).await, Counted::Count(2.into()));
+    assert_eq!(steps.count(a).await, CountReply::Count(2.into()));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -253,7 +258,7 @@ async fn lost_scripts_are_loaded_again_while_a_batch_is_counted() {
         .await
         .expect("Redis answers");
     let b = steps.commit().await;
-    assert_eq!(steps.count(b).await, Counted::Count(2.into()));
+    assert_eq!(steps.count(b).await, CountReply::Count(2.into()));
     let () = redis::cmd("SCRIPT")
         .arg("FLUSH")
         .query_async(&mut redis)
@@ -277,7 +282,7 @@ async fn a_rebuild_and_a_flush_of_the_same_item_end_in_the_exact_count() {
     assert!(report.rebuilt == 0 && report.flushed == 1, "{report:?}");
     assert!(steps.worker.flush().await.expect("a flush").is_quiescent());
     let b = steps.commit().await;
-    assert_eq!(steps.count(b).await, Counted::Count(2.into()));
+    assert_eq!(steps.count(b).await, CountReply::Count(2.into()));
     steps.worker.flush_until_quiescent().await.expect("a flush");
     assert_eq!(steps.saved().await, 2);
 }

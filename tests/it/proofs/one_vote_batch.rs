@@ -5,7 +5,7 @@
 //! hands the reply in. Some mutants break a rule of `Counting` here.
 
 use tally::domain::{Count, CountDelta, ExactCount, ItemId, TransactionId};
-use tally::live::{Counted, Seed};
+use tally::live::{CountReply, Seed};
 use tally::votes::{Counting, Step};
 
 /// A piece of the protocol that can be taken away. Without any one of them, both searches must
@@ -80,7 +80,7 @@ pub enum Call {
 #[derive(Debug)]
 pub enum Reply {
     Committed(TransactionId),
-    Counted(Vec<Counted>),
+    Counted(Vec<CountReply>),
     ExactCounts(Vec<ExactCount>),
     Seeded(Vec<bool>),
     Invalidated,

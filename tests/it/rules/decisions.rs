@@ -50,7 +50,7 @@ fn with_key(vote: NewVote, key: &str, body: &str) -> VoteRequest {
 }
 
 async fn decided(writer: &mut VoteWriter, requests: &[VoteRequest]) -> Vec<Decision> {
-    writer.decide(requests).await.expect("a decision").decisions
+    writer.decide(requests, &[]).await.expect("a decision").decisions
 }
 
 /// The numbers of the votes that were stored.

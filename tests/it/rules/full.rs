@@ -166,8 +166,8 @@ async fn who_gets_a_place_in_the_batch_that_gives_it_back_is_answered_so_everywh
             value: None,
         };
         let (back, cast) = tokio::join!(
-            queue.decide(back),
-            queue.decide(VoteRequest::Cast(vote(item, Some(&next))))
+            queue.decide(back, None),
+            queue.decide(VoteRequest::Cast(vote(item, Some(&next))), None)
         );
         assert!(matches!(back, Ok(Cast::TakenBack { .. })), "{back:?}");
         if !matches!(cast, Ok(Cast::Accepted { .. })) {
@@ -226,7 +226,7 @@ async fn a_vote_on_a_full_item_is_decided_if_the_read_does_not_come_back() {
     let item = tally.item_with(json!({ "max_votes": 1 })).await;
     let live = connected(live_counts(&tally)).await;
     let queue = vote_queue(&tally, &live);
-    let cast = |voter: &str| queue.decide(VoteRequest::Cast(vote(item, Some(voter))));
+    let cast = |voter: &str| queue.decide(VoteRequest::Cast(vote(item, Some(voter))), None);
     assert!(matches!(cast("ada").await, Ok(Cast::Accepted { .. })));
     assert!(matches!(cast("bob").await, Ok(Cast::Refused(Refusal::Full))));
     let locked = blocker(&tally.pool, "lock table place in access exclusive mode").await;
@@ -251,7 +251,7 @@ async fn a_writer_looks_first_at_the_100_items_that_were_full_last_and_decides_o
     // A voter has all requests decided as soon as one is, so each item has voters of its own.
     let cast = |item: ItemId, voter: &str| {
         let voter = format!("{voter} of {item}");
-        queue.decide(VoteRequest::Cast(vote(item, Some(&voter))))
+        queue.decide(VoteRequest::Cast(vote(item, Some(&voter))), None)
     };
     let all_are_full = |answers: Vec<Result<Cast, CastError>>| {
         for answer in answers {

@@ -266,7 +266,7 @@ async fn an_undo_casts_no_more_votes_again_at_a_time_than_it_is_asked_to_and_eac
     }
     let (ledger, mut voider) = voider(&tally).await;
     let id = create_voiding(&ledger, &of_item(item)).await;
-    assert_eq!(work_off(&ledger, &mut voider, id, Direction::Void).await, 2);
+    assert_eq!(run_to_end(&ledger, &mut voider, id, Direction::Void).await, 2);
     let votes: Vec<i64> = sqlx::query_scalar("select vote_id from voided order by vote_id")
         .fetch_all(&tally.pool)
         .await
@@ -318,7 +318,7 @@ async fn the_turnout_follows_a_voiding_and_its_undo_whatever_else_the_voters_hol
 }
 
 /// Returns how many votes were voided, or cast again.
-pub(super) async fn work_off(
+pub(super) async fn run_to_end(
     ledger: &OperatorLedger,
     voider: &mut Voider,
     id: VoidingId,

@@ -180,7 +180,7 @@ async fn a_chunk_whose_counting_is_cut_off_is_counted_by_recovery() {
     let (stop, stopped) = oneshot::channel::<()>();
     let working = tokio::spawn(async move {
         let stopped = async { drop(stopped.await) };
-        votes::work_off(&ledger, &redis, id, Direction::Void, stopped, |_| {}).await
+        votes::run_voiding(&ledger, &redis, id, Direction::Void, stopped, |_| {}).await
     });
     // The call that counts the chunk never arrives.
     proxy.trap(&format!("tally:{{{item}}}"), false).await;

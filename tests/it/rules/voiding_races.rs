@@ -7,7 +7,7 @@ use tally::votes::Direction;
 use tokio::task::JoinSet;
 
 use super::assert_rules_hold;
-use super::voiding::{create_voiding, left_void, of_item, poll, turnout, voider, votes_behind, work_off};
+use super::voiding::{create_voiding, left_void, of_item, poll, run_to_end, turnout, voider, votes_behind};
 use crate::helpers::stores::blocker;
 use crate::helpers::tally::Tally;
 
@@ -34,7 +34,7 @@ async fn a_vote_that_its_voter_is_first_to_take_back_or_to_cast_again_is_left_to
 
     tally.vote(item, "bob").await;
     let id = create_voiding(&ledger, &of_item(item)).await;
-    assert_eq!(work_off(&ledger, &mut voider, id, Direction::Void).await, 1);
+    assert_eq!(run_to_end(&ledger, &mut voider, id, Direction::Void).await, 1);
     let casting_again = change("bob", 2, 1).await;
     assert_eq!(
         votes_behind(&tally, casting_again, &mut voider, id, Direction::Undo).await,
@@ -71,7 +71,7 @@ async fn a_voiding_and_its_undo_wait_for_a_choice_that_is_being_stored_and_then_
     let (poll, [first, other]) = self::poll(&tally, 1).await;
     tally.vote(first, "bob").await;
     let id = create_voiding(&ledger, &of_item(first)).await;
-    assert_eq!(work_off(&ledger, &mut voider, id, Direction::Void).await, 1);
+    assert_eq!(run_to_end(&ledger, &mut voider, id, Direction::Void).await, 1);
     let choosing = choose("bob", other).await;
     assert_eq!(
         votes_behind(&tally, choosing, &mut voider, id, Direction::Undo).await,
@@ -118,7 +118,7 @@ async fn a_voiding_and_its_undo_wait_for_whoever_decides_under_their_rule_and_fo
             transaction.rollback().await.expect("an end");
             locked.rollback().await.expect("an end");
         }
-        assert_eq!(work_off(&ledger, &mut voider, id, direction).await, 1);
+        assert_eq!(run_to_end(&ledger, &mut voider, id, direction).await, 1);
     }
     for item in [item, other] {
         tally.assert_exact_when_quiescent(item).await;
@@ -161,8 +161,8 @@ async fn a_voiding_in_the_midst_of_voting_is_exact() {
                 ..VoteFilter::default()
             };
             let id = create_voiding(&ledger, &filter).await;
-            voided += work_off(&ledger, &mut voider, id, Direction::Void).await;
-            work_off(&ledger, &mut voider, id, Direction::Undo).await;
+            voided += run_to_end(&ledger, &mut voider, id, Direction::Void).await;
+            run_to_end(&ledger, &mut voider, id, Direction::Undo).await;
         }
         while voting.try_join_next().is_some() {}
     }

@@ -2,11 +2,10 @@
 
 use tally::domain::ItemId;
 use tally::ledger::Role;
-use tally::live::LiveCounts;
 
 use crate::helpers::eventually;
 use crate::helpers::stores::Stores;
-use crate::helpers::tally::{Tally, connected, live_counts, redis};
+use crate::helpers::tally::{Tally, connected, live_counts, live_counts_of};
 
 /// Each caller finds the circuit breaker open and leaves a suspect, again and again. A repair
 /// task that waited for a moment without suspects would never close it.
@@ -44,7 +43,7 @@ async fn redis_is_used_again_even_if_callers_never_stop_trying() {
 async fn a_thread_calls_redis_over_one_connection_and_ends_it_before_it_makes_another() {
     let stores = Stores::start().await;
     let item = ItemId::new(1).expect("positive");
-    let live_counts = LiveCounts::open(redis(&stores.redis_login_url(Role::Server)));
+    let live_counts = live_counts_of(&stores.redis_login_url(Role::Server));
     let live_counts = connected(live_counts).await;
     let owner = stores.redis_connection().await;
     let send = async |line: &str| -> String {

@@ -1,6 +1,6 @@
 //! Epochs: after Redis or Postgres lost something, everything is rebuilt.
 
-use tally::ledger::LedgerError;
+use tally::ledger::{LedgerError, Overtaken};
 use tally::sync::{SyncError, SyncOptions};
 
 use super::{command, epoch, unsaved};
@@ -28,7 +28,10 @@ async fn after_redis_lost_its_data_unsaved_counts_are_written_from_the_ledger() 
     assert_eq!(worker.enter_epoch().await.expect("an epoch"), Some(2));
     let late = worker.write(&[read], old_epoch).await;
     assert!(
-        matches!(late, Err(SyncError::Ledger(LedgerError::EpochEnded))),
+        matches!(
+            late,
+            Err(SyncError::Ledger(LedgerError::Overtaken(Overtaken::EpochEnded)))
+        ),
         "{late:?}"
     );
     assert_eq!(tally.saved_count(x).await, 0);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 use serde_json::json;
 use sqlx::PgPool;
-use tally::ledger::{Job, LedgerError, Pacing, Role, RunOutcome, WorkerLedger};
+use tally::ledger::{Job, LedgerError, Overtaken, Pacing, Role, RunOutcome, WorkerLedger};
 
 use crate::helpers::eventually;
 use crate::helpers::programs::{start_worker, stop};
@@ -106,7 +106,10 @@ async fn a_job_has_one_holder_and_each_lease_a_greater_number() {
         // A worker that stops gives back all that it has.
         second.give_back_jobs().await.expect("Postgres answers");
         let lost = second.renew_job(&next).await.expect_err("it was given back");
-        assert!(matches!(lost, LedgerError::LeaseLost(_)), "{lost}");
+        assert!(
+            matches!(lost, LedgerError::Overtaken(Overtaken::LeaseLost(_))),
+            "{lost}"
+        );
     }
     let runs: Vec<(i64, String, Option<i64>, Option<String>)> = sqlx::query_as(
         "select fencing_number, outcome, took_micros, details::text from job_run where job = 'audit' order by 1",
@@ -183,7 +186,9 @@ async fn after_a_takeover_by(taker: impl FnOnce(&Stores, &WorkerLedger) -> Worke
         let taken = second.take_job(job).await.expect("Postgres answers");
         taken_over.push(taken.lease.expect("it has run out"));
     }
-    let is_lost = |ended: Result<(), LedgerError>| matches!(ended, Err(LedgerError::LeaseLost(_)));
+    let is_lost = |ended: Result<(), LedgerError>| {
+        matches!(ended, Err(LedgerError::Overtaken(Overtaken::LeaseLost(_))))
+    };
     assert!(is_lost(
         first
             .roll_up_votes(&roll_up, &safe, 2, Pacing::Spread)
@@ -305,7 +310,10 @@ async fn nobody_takes_a_job_over_between_the_look_at_the_number_and_the_commit_o
     assert!(waited.is_lock_timeout(), "{waited}");
     taking.commit().await.expect("a commit");
     let ended = second.check_job(&held).await;
-    assert!(matches!(ended, Err(LedgerError::LeaseLost(_))), "{ended:?}");
+    assert!(
+        matches!(ended, Err(LedgerError::Overtaken(Overtaken::LeaseLost(_)))),
+        "{ended:?}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

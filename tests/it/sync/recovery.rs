@@ -201,11 +201,11 @@ async fn a_server_says_that_its_votes_are_counted_only_when_none_is_in_hand_or_s
     let live_counts = connected(live_counts(&tally)).await;
     let queue = vote_queue(&tally, &live_counts);
     let mut progress = ProgressNotes::new(tally.server_ledger.clone(), live_counts.clone());
-    queue.cast(vote(item, None)).await.expect("a vote");
+    queue.cast(vote(item, None), None).await.expect("a vote");
     progress.note().await.expect("Postgres answers");
     assert_eq!(least_counted().await, 1);
     let blocker = blocker(&tally.pool, LOCK_VOTES).await;
-    let voting = tokio::spawn(async move { queue.cast(vote(item, None)).await });
+    let voting = tokio::spawn(async move { queue.cast(vote(item, None), None).await });
     until_blocked(&tally.pool, "").await;
     // Others draw ids meanwhile.
     let draw_ids = async || {
@@ -243,7 +243,7 @@ async fn a_server_says_that_its_votes_are_counted_only_when_none_is_in_hand_or_s
     voting.await.expect("no panic").expect("a vote");
     let counted = least_counted().await;
     assert!(counted > 10, "{counted}");
-    live_counts.suspect_from([item], Instant::now() + Duration::from_secs(3600));
+    live_counts.suspect_later([item], Instant::now() + Duration::from_secs(3600));
     draw_ids().await;
     progress.note().await.expect("Postgres answers");
     assert_eq!(least_counted().await, counted, "an item is suspect");
@@ -258,14 +258,14 @@ async fn a_server_with_too_many_suspects_leaves_its_latest_votes_to_recovery_and
     let queue = vote_queue(&tally, &live_counts);
     let mut progress = ProgressNotes::new(tally.server_ledger.clone(), live_counts.clone());
     for item in [first, second] {
-        queue.cast(vote(item, None)).await.expect("a vote");
+        queue.cast(vote(item, None), None).await.expect("a vote");
     }
     progress.note().await.expect("Postgres answers");
     // Both are suspect, and only one is remembered.
     let due = Instant::now();
-    live_counts.suspect_from([first, second], due);
+    live_counts.suspect_later([first, second], due);
     live_counts.repaired().await;
-    queue.cast(vote(second, None)).await.expect("a vote");
+    queue.cast(vote(second, None), None).await.expect("a vote");
     progress.note().await.expect("Postgres answers");
     let worker = tally.worker();
     // Nobody votes meanwhile.
@@ -279,7 +279,7 @@ async fn a_server_with_too_many_suspects_leaves_its_latest_votes_to_recovery_and
         None,
         "it was rebuilt by nobody yet"
     );
-    queue.cast(vote(first, None)).await.expect("a vote");
+    queue.cast(vote(first, None), None).await.expect("a vote");
     progress.note().await.expect("Postgres answers");
     let last = tally
         .server_ledger

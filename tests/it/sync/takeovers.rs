@@ -6,7 +6,7 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 use serde_json::json;
 use sqlx::PgPool;
-use tally::ledger::{Job, LedgerError, Pacing, RunOutcome, WorkerLedger};
+use tally::ledger::{Job, LedgerError, Overtaken, Pacing, RunOutcome, WorkerLedger};
 use tally::sync::{Repair, SyncError};
 use testkit::clock::Clock;
 use testkit::stores::temporary_folder;
@@ -166,7 +166,12 @@ async fn a_worker_renews_its_leases_while_it_waits_and_ends_an_audit_that_anothe
     // It has nothing to repair, and ends all the same.
     let ended = auditing.await.expect("no panic");
     assert!(
-        matches!(ended, Err(SyncError::Ledger(LedgerError::LeaseLost("audit")))),
+        matches!(
+            ended,
+            Err(SyncError::Ledger(LedgerError::Overtaken(Overtaken::LeaseLost(
+                "audit"
+            ))))
+        ),
         "{ended:?}"
     );
 }
@@ -194,7 +199,10 @@ async fn a_clock_that_steps_moves_leases_and_lets_no_two_workers_write() {
         let next = eventually("the job is taken over", async || take(other).await).await;
         let before = watermark(&pool).await;
         let late = holder.roll_up_votes(&held, &safe, 1, Pacing::Spread).await;
-        assert!(matches!(late, Err(LedgerError::LeaseLost(_))), "{late:?}");
+        assert!(
+            matches!(late, Err(LedgerError::Overtaken(Overtaken::LeaseLost(_)))),
+            "{late:?}"
+        );
         assert_eq!(watermark(&pool).await, before);
         other
             .roll_up_votes(&next, &safe, 1, Pacing::Spread)

@@ -150,7 +150,7 @@ async fn suspects_that_are_too_many_are_seen() {
     let live_counts = live_counts_limited_to(&tally, 1);
     assert_values(&[("tally_suspect_items_dropped_total", 0.0)]);
     let items = (1..=3).filter_map(ItemId::new);
-    live_counts.suspect_from(items, Instant::now() + Duration::from_secs(3600));
+    live_counts.suspect_later(items, Instant::now() + Duration::from_secs(3600));
     assert_values(&[("tally_suspect_items_dropped_total", 2.0)]);
 }
 

@@ -30,7 +30,7 @@ async fn an_item_whose_exact_count_cannot_be_read_in_time_holds_up_no_vote_on_ot
     let server = server_ledger(&tally.stores.login_url(Role::Server));
     let backoff = SeedBackoff::default();
     let queue = VoteQueue::start(&server, &live_counts, &backoff, 1, None);
-    let cast = async |item_id| match queue.cast(vote(item_id, None)).await {
+    let cast = async |item_id| match queue.cast(vote(item_id, None), None).await {
         Ok(tally::votes::Cast::Accepted { count, .. }) => count,
         other => panic!("{other:?}"),
     };
@@ -116,13 +116,13 @@ async fn what_a_batch_would_read_behind_a_slow_read_of_exact_counts_is_left_to_b
     let blocker = blocker(&tally.pool, LOCK_VOTES).await;
     let under_way = tokio::spawn({
         let queue = queue.clone();
-        async move { queue.cast(vote(counted, None)).await }
+        async move { queue.cast(vote(counted, None), None).await }
     });
     until_blocked(&tally.pool, "").await;
     // What waits behind that one is the next batch. Each is handed in when it is polled first.
     let items = [slow, first, second];
     let mut waiting = Box::pin(futures_util::future::join_all(
-        items.map(|item| queue.cast(vote(item, None))),
+        items.map(|item| queue.cast(vote(item, None), None)),
     ));
     let handed_in = std::future::poll_fn(|task| Poll::Ready(waiting.as_mut().poll(task).is_pending()));
     assert!(handed_in.await);

@@ -321,7 +321,7 @@ async fn go(
     let ledger = state.operator.ledger_of(by, COMMAND)?;
     let voiding = find(&ledger, id).await?;
     let direction = direction(&voiding)?;
-    if voiding.is_worked_off(direction == Direction::Undo) {
+    if voiding.is_finished(direction == Direction::Undo) {
         return Ok(shown(voiding, state));
     }
     if state.voidings.under_way() != Some((id, direction)) {

@@ -112,7 +112,7 @@ impl VoidingPlace {
             let mut stopping = inner.stop.subscribe();
             // A sender that is gone means stop as well.
             let stop = async { drop(stopping.wait_for(|stop| *stop).await) };
-            let ended = votes::work_off(&ledger, &inner.redis, id, direction, stop, |_| {}).await;
+            let ended = votes::run_voiding(&ledger, &inner.redis, id, direction, stop, |_| {}).await;
             match ended {
                 Ok(_) => tracing::info!(voiding = id.0, ?direction, "a voiding is worked off"),
                 Err(VoidingError::Stopped) => {

@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use redis::{AsyncCommands, Value};
 use tally::domain::{CountDelta, ExactCount, ItemId, Owner, Snapshot, Throttles, TransactionId, Windows};
-use tally::live::{COUNTER_FIELDS, Counted, LiveCounts, Scan, Seed};
+use tally::live::{COUNTER_FIELDS, CountReply, Scan, Seed};
 
 use super::documented::{Pairs, documented, name_of, named_replies, rows, scripts};
 use super::{INDEX, KEY, LEASE_LIMIT_MS, Scripts};
 use crate::helpers::stores::Stores;
-use crate::helpers::tally::{connected, counters, redis};
+use crate::helpers::tally::{connected, counters, live_counts_of};
 
 const HOUR_US: i64 = 3_600_000_000;
 /// A field that no script leaves without a live count; `seed` must remove it all the same.
@@ -361,7 +361,7 @@ async fn the_server_and_the_worker_use_the_keys_of_the_table_of_keys_and_no_othe
         }
     };
     let counters = counters(&url);
-    let live_counts = connected(LiveCounts::open(redis(&url))).await;
+    let live_counts = connected(live_counts_of(&url)).await;
 
     let item_id = ItemId::new(5).expect("positive");
     let delta = CountDelta {
@@ -372,7 +372,7 @@ async fn the_server_and_the_worker_use_the_keys_of_the_table_of_keys_and_no_othe
         .count(&[delta], TransactionId(9))
         .await
         .expect("a reply");
-    let [Counted::Miss { lease }] = &replies[..] else {
+    let [CountReply::Miss { lease }] = &replies[..] else {
         panic!("{replies:?}");
     };
     look().await;

@@ -3,7 +3,7 @@
 use redis::{AsyncCommands, Value};
 use tally::domain::{ItemId, Revision};
 use tally::ledger::Role;
-use tally::live::{CALL_LIMIT_KEYS, Marked};
+use tally::live::{CALL_LIMIT_KEYS, MarkReply};
 
 use super::{Counted, INDEX, KEY, LEASE_LIMIT_MS, Scripts, counted};
 use crate::helpers::stores::Stores;
@@ -131,7 +131,7 @@ async fn many_items_get_their_replies_in_order_also_from_a_redis_that_lost_the_s
     let marked = counters.mark_saved(&marks).await.expect("Redis answers");
     assert_eq!(marked.len(), items.len());
     for (item, marked) in items.iter().zip(marked) {
-        assert_eq!(marked == Marked::Saved, is_even(item), "item {item}");
+        assert_eq!(marked == MarkReply::Saved, is_even(item), "item {item}");
     }
     for (item, counter) in items
         .iter()

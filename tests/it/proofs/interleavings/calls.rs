@@ -5,7 +5,7 @@ use std::sync::Arc;
 use redis::{Script, Value};
 use sqlx::Row;
 use tally::domain::{Count, CountDelta, ExactCount, Revision, Snapshot, TransactionId};
-use tally::live::Counted;
+use tally::live::CountReply;
 
 use super::LEASE_LIMIT_MS;
 use super::item::{Fields, Item, Saving};
@@ -51,7 +51,7 @@ impl Item {
         TransactionId(row.get(0))
     }
 
-    pub(super) async fn count(&mut self, TransactionId(xid): TransactionId, delta: CountDelta) -> Counted {
+    pub(super) async fn count(&mut self, TransactionId(xid): TransactionId, delta: CountDelta) -> CountReply {
         self.tokens += 1;
         let delta = delta_argument(delta.delta);
         let [xid, token, limit] = [xid, self.tokens, LEASE_LIMIT_MS].map(|one| one.to_string());
@@ -211,16 +211,16 @@ pub(super) fn delta_argument(Count { net, downs }: Count) -> String {
 }
 
 /// What `lua/count.lua` replies for one key.
-pub(super) fn counted(reply: Value) -> Counted {
+pub(super) fn counted(reply: Value) -> CountReply {
     match reply {
-        Value::Int(count) => Counted::Count(count.into()),
+        Value::Int(count) => CountReply::Count(count.into()),
         Value::Array(parts) if matches!(parts[..], [Value::Int(_), Value::Int(_)]) => {
             let (net, downs) = redis::from_redis_value(Value::Array(parts)).expect("numbers");
-            Counted::Count(Count { net, downs })
+            CountReply::Count(Count { net, downs })
         }
         miss => {
             let (_, lease): (String, String) = redis::from_redis_value(miss).expect("a miss");
-            Counted::Miss { lease }
+            CountReply::Miss { lease }
         }
     }
 }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use tally::domain::{CountDelta, ExactCount, ItemId, Revision, Snapshot, TransactionId};
-use tally::live::{Counted, Seed};
+use tally::live::{CountReply, Seed};
 
 use super::state::{Entry, Left, Live, Rebuilt, State, Votes, Worker};
 use crate::proofs::one_vote_batch::{Batch, Call, Reply, Without};
@@ -209,12 +209,12 @@ impl Model {
     }
 
     /// `lua/count.lua`, for the batch of vote `at`.
-    fn count(&self, state: &mut State, at: usize) -> Counted {
+    fn count(&self, state: &mut State, at: usize) -> CountReply {
         let Some(live) = &mut state.live else {
             if state.lease == 0 {
                 state.lease = state.draw();
             }
-            return Counted::Miss {
+            return CountReply::Miss {
                 lease: state.lease.to_string(),
             };
         };
@@ -224,7 +224,7 @@ impl Model {
             live.revision = state.now.max(live.revision + 1);
             state.now += 1;
         }
-        Counted::Count(i64::from(live.count).into())
+        CountReply::Count(i64::from(live.count).into())
     }
 
     /// `lua/seed.lua`

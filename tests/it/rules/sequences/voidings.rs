@@ -134,14 +134,14 @@ impl Operator {
             .create_voiding(&wanted, "x", until)
             .await
             .expect("Postgres answers");
-        self.work_off(id, Direction::Void).await?;
+        self.run_to_end(id, Direction::Void).await?;
         self.compare(model, model.voidings.len() - 1).await
     }
 
     /// Undoes the voiding at this place of the model.
     pub async fn undo(&mut self, model: &mut Model, at: usize) -> Result<(), String> {
         model.undo(at);
-        self.work_off(Self::id(at), Direction::Undo).await?;
+        self.run_to_end(Self::id(at), Direction::Undo).await?;
         self.compare(model, at).await
     }
 
@@ -150,7 +150,7 @@ impl Operator {
         VoidingId(at as i64 + 1)
     }
 
-    async fn work_off(&mut self, id: VoidingId, direction: Direction) -> Result<(), String> {
+    async fn run_to_end(&mut self, id: VoidingId, direction: Direction) -> Result<(), String> {
         loop {
             let voiding = self.ledger.voiding(id).await.expect("Postgres answers");
             let voiding = voiding.expect("the voiding");

@@ -145,13 +145,13 @@ async fn a_request_is_not_stored_if_others_of_its_voter_come_first_for_too_long(
     let blocker = blocker(&tally.pool, LOCK_VOTES).await;
     tokio::spawn({
         let (queue, request) = (queue.clone(), set(other, domain::Value::UP));
-        async move { queue.decide(request).await }
+        async move { queue.decide(request, None).await }
     });
     until_blocked(&tally.pool, "").await;
     // What waits behind that one is the next batch. Each is handed in when it is polled first.
     let mut waiting = Box::pin(futures_util::future::join(
-        queue.decide(set(item, domain::Value::UP)),
-        queue.decide(set(item, domain::Value::DOWN)),
+        queue.decide(set(item, domain::Value::UP), None),
+        queue.decide(set(item, domain::Value::DOWN), None),
     ));
     let handed_in = std::future::poll_fn(|task| Poll::Ready(waiting.as_mut().poll(task).is_pending()));
     assert!(handed_in.await);
@@ -204,6 +204,6 @@ async fn a_vote_that_comes_after_the_end_of_its_thread_is_not_stored() {
     tokio::task::spawn_blocking(move || thread.shutdown_timeout(Duration::from_secs(60)))
         .await
         .expect("the thread ends");
-    assert_eq!(queue.cast(vote(item, None)).await, Err(CastError::Closing));
+    assert_eq!(queue.cast(vote(item, None), None).await, Err(CastError::Closing));
     assert_eq!(tally.ledger_sum(item).await, 0);
 }

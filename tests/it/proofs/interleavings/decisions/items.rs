@@ -7,7 +7,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{Script, Value};
 use tally::domain::{Count, CountDelta, ItemId, Revision, TransactionId, VoteId, VoteOutcome, VoteRequest};
 use tally::ledger::{Decision, InsertError, LedgerError, ServerLedger, VoteWriter, WorkerLedger};
-use tally::live::{Counted, Seed};
+use tally::live::{CountReply, Seed};
 
 use super::answers::Answers;
 use super::drawn::Batch;
@@ -93,9 +93,9 @@ impl Items {
     pub(super) async fn store(&mut self, writer: &mut VoteWriter, batch: &Batch) -> Result<Stored, String> {
         let (transaction, mut deltas, again) = match batch {
             Batch::Decide(requests) => {
-                let mut decided = writer.decide(requests).await;
+                let mut decided = writer.decide(requests, &[]).await;
                 while is_not_stored_for_load(&decided) {
-                    decided = writer.decide(requests).await;
+                    decided = writer.decide(requests, &[]).await;
                 }
                 let decided = decided.map_err(|error| format!("{requests:?}: {error}"))?;
                 self.trace.push(format!("decided: {:?}", decided.decisions));
@@ -120,9 +120,9 @@ impl Items {
                 (decided.transaction, deltas, again)
             }
             Batch::Insert(votes) => {
-                let mut inserted = writer.insert(votes).await;
+                let mut inserted = writer.insert(votes, &[]).await;
                 while is_not_stored_for_load(&inserted) {
-                    inserted = writer.insert(votes).await;
+                    inserted = writer.insert(votes, &[]).await;
                 }
                 let inserted = inserted.map_err(|error| format!("{votes:?}: {error}"))?;
                 self.trace.push(format!("inserted: {:?}", inserted.outcomes));
@@ -175,7 +175,7 @@ impl Items {
         &mut self,
         TransactionId(xid): TransactionId,
         deltas: &[CountDelta],
-    ) -> Vec<Counted> {
+    ) -> Vec<CountReply> {
         self.tokens += 1;
         let mut arguments = [xid, self.tokens, LEASE_LIMIT_MS]
             .map(|one| one.to_string())

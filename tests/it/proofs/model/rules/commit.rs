@@ -126,7 +126,7 @@ impl Model {
             Outcome::Again => Decision::Again(rows_of(request)),
             _ => Decision::Stored(rows_of(request)),
         });
-        let decided = ledger::Decided {
+        let decided = ledger::DecidedBatch {
             transaction: transaction(0),
             decisions: decisions.collect(),
             hidden: Vec::new(),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tally::domain::{Count, CountDelta, ExactCount, ItemId, Snapshot};
-use tally::live::{Counted, Seed};
+use tally::live::{CountReply, Seed};
 use tally::votes::{Counting, Step};
 
 use super::state::{Counter, Doing, ITEMS, Items, Live, SERVERS, State, TRANSACTIONS, Transactions};
@@ -95,14 +95,14 @@ impl Model {
     }
 
     /// `lua/count.lua`, for one of its keys.
-    fn count(&self, state: &mut State, bit: usize, CountDelta { item_id, delta }: &CountDelta) -> Counted {
+    fn count(&self, state: &mut State, bit: usize, CountDelta { item_id, delta }: &CountDelta) -> CountReply {
         let counter = &mut state.counters[item_of(*item_id)];
         let Some(live) = &mut counter.live else {
             if counter.lease == 0 {
                 state.drawn += 1;
                 counter.lease = state.drawn;
             }
-            return Counted::Miss {
+            return CountReply::Miss {
                 lease: counter.lease.to_string(),
             };
         };
@@ -115,7 +115,7 @@ impl Model {
         if !is_nothing && !is_seen {
             live.count += *delta;
         }
-        Counted::Count(live.count)
+        CountReply::Count(live.count)
     }
 
     /// `lua/seed.lua`

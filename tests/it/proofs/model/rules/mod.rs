@@ -9,7 +9,7 @@
 //! Redis. If its server dies, Postgres rolls it back, or carries it out without anyone to count.
 //!
 //! Tally's own code here: `tally::votes::Counting`, `tally::domain::{Count, Snapshot}`, and
-//! `tally::ledger::Decided::deltas`, what a batch of decisions adds to each item. Written down a
+//! `tally::ledger::DecidedBatch::deltas`, what a batch of decisions adds to each item. Written down a
 //! second time, since they are SQL, Lua or I/O: `cast_votes`, `insert_votes.sql`, the scripts.
 //! `interleavings/rules` has the real ones.
 //!

@@ -3,7 +3,7 @@
 use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 
-use super::writer::{InsertError, VoteWriter, WriterConnection};
+use super::vote_writer::{InsertError, VoteWriter, WriterConnection};
 use crate::domain::{Count, CountDelta, ItemId, TransactionId, VoidingId};
 use crate::ledger::LedgerError;
 
@@ -72,7 +72,10 @@ impl VoteWriter {
         writer: WriterConnection,
         row: Result<Result<ChunkRow, sqlx::Error>, Elapsed>,
     ) -> Result<VoidedChunk, InsertError> {
-        let chunk = self.ended(row)?.into_chunk().map_err(InsertError::Unknown)?;
+        let chunk = self
+            .batch_answer(row)?
+            .into_chunk()
+            .map_err(InsertError::Unknown)?;
         self.keep(writer);
         Ok(chunk)
     }

@@ -1,128 +1,19 @@
-//! `tally watch`: live counts, from the server's stream.
+//! What `tally watch` shows: lines, a table that is drawn again, or JSON.
 
 use std::fmt::Write as _;
 use std::io::IsTerminal as _;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use reqwest::{Response, StatusCode};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::api::Api;
-use super::events::{Event, EventReader};
-use crate::config::operator::Watch;
-use crate::{shutdown, telemetry};
+use crate::operator::events::Event;
+use crate::telemetry;
 
-/// The longest pause before a lost stream is opened again.
-const PAUSE_LIMIT: Duration = Duration::from_secs(60);
-/// The shortest one after the first failure, if the server asks for none.
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// How much of a name the table shows.
 const NAME_LIMIT_CHARACTERS: usize = 40;
-
-/// Runs `tally watch` until it is interrupted. Returns whether all was well.
-///
-/// # Errors
-/// When the server does not answer at first, or says that there is no such item or poll.
-pub async fn watch(command: Watch) -> anyhow::Result<bool> {
-    let api = Api::new(&command.remote)?;
-    let query = [("items", list(&command.items)?), ("polls", list(&command.polls)?)];
-    let query: Vec<(&str, String)> = query.into_iter().filter(|(_, value)| !value.is_empty()).collect();
-    let mut screen = Screen::new(command.remote.json);
-    let ended = tokio::select! {
-        ended = follow(&api, &query, &mut screen) => ended.map(|()| true),
-        () = shutdown::interrupted() => Ok(true),
-    };
-    screen.leave();
-    ended
-}
-
-/// Several in a query.
-fn list(references: &[String]) -> anyhow::Result<String> {
-    if let Some(wrong) = references.iter().find(|reference| reference.contains(',')) {
-        bail!("{wrong} has a comma; name it by its id");
-    }
-    Ok(references.join(","))
-}
-
-/// Reads streams, one after the other, until one is refused for good.
-async fn follow(api: &Api, query: &[(&str, String)], screen: &mut Screen) -> anyhow::Result<()> {
-    let mut last_id = String::new();
-    let mut retry = FIRST_PAUSE;
-    let mut failures = 0;
-    let mut was_open = false;
-    loop {
-        let mut retry_after = Duration::ZERO;
-        let why = match api.stream(query, &last_id).await {
-            Ok(answer) if answer.status().is_success() => {
-                was_open = true;
-                let mut events = EventReader::default();
-                let why = read(answer, &mut events, |event| {
-                    failures = 0;
-                    last_id.clone_from(&event.id);
-                    screen.show(event)
-                })
-                .await?;
-                retry = events.retry.unwrap_or(retry);
-                why
-            }
-            Ok(answer) => {
-                let status = answer.status();
-                retry_after = seconds_of(&answer).unwrap_or_default();
-                let said = api.refusal(answer).await;
-                if !status.is_server_error() && status != StatusCode::TOO_MANY_REQUESTS {
-                    bail!(said);
-                }
-                said
-            }
-            // At first a wrong address is likelier than an outage.
-            Err(error) if !was_open => return Err(error),
-            // Not its causes: they repeat the address.
-            Err(error) => error.to_string(),
-        };
-        failures += 1;
-        let pause = pause(failures, retry, retry_after, rand::random());
-        screen.lost(&why, pause);
-        tokio::time::sleep(pause).await;
-    }
-}
-
-/// How long to wait after so many failures in a row: not less than the server asks for, and not all
-/// watchers at once. `drawn` is from 0 to 1.
-fn pause(failures: u32, retry: Duration, retry_after: Duration, drawn: f64) -> Duration {
-    let doubled = retry.saturating_mul(2_u32.saturating_pow(failures));
-    let span = doubled.min(PAUSE_LIMIT);
-    (retry_after.saturating_add(span.mul_f64(0.5 + drawn / 2.0))).min(PAUSE_LIMIT)
-}
-
-fn seconds_of(answer: &Response) -> Option<Duration> {
-    let seconds = answer
-        .headers()
-        .get(reqwest::header::RETRY_AFTER)?
-        .to_str()
-        .ok()?;
-    seconds.parse().ok().map(Duration::from_secs)
-}
-
-/// Reads a stream to its end. Returns why it ended.
-async fn read(
-    mut answer: Response,
-    events: &mut EventReader,
-    mut on_event: impl FnMut(&Event) -> anyhow::Result<()>,
-) -> anyhow::Result<String> {
-    loop {
-        let piece = match answer.chunk().await {
-            Ok(Some(piece)) => piece,
-            Ok(None) => return Ok("the server has ended the stream".to_owned()),
-            Err(error) => return Ok(telemetry::one_line(&error.into())),
-        };
-        for event in events.read(&piece)? {
-            on_event(&event)?;
-        }
-    }
-}
 
 /// What an event has.
 #[derive(Debug, Default, Deserialize)]
@@ -159,7 +50,7 @@ struct Choice {
 }
 
 /// Where counts are shown.
-struct Screen {
+pub(super) struct Screen {
     kind: Kind,
     /// All that was shown, in the order in which it came first.
     items: Vec<Item>,
@@ -176,7 +67,7 @@ enum Kind {
 }
 
 impl Screen {
-    fn new(as_json: bool) -> Self {
+    pub fn new(as_json: bool) -> Self {
         let kind = match (as_json, std::io::stdout().is_terminal()) {
             (true, _) => Kind::Json,
             (false, false) => Kind::Lines,
@@ -196,7 +87,7 @@ impl Screen {
     }
 
     /// Shows an event. Others than `counts` are of a later version.
-    fn show(&mut self, event: &Event) -> anyhow::Result<()> {
+    pub fn show(&mut self, event: &Event) -> anyhow::Result<()> {
         if event.kind != "counts" {
             return Ok(());
         }
@@ -223,7 +114,7 @@ impl Screen {
     }
 
     /// Says that the stream is lost: what is shown may be old.
-    fn lost(&mut self, why: &str, pause: Duration) {
+    pub fn lost(&mut self, why: &str, pause: Duration) {
         let seconds = pause.as_secs_f64();
         let note = format!("the stream is lost ({why}); opening it again in {seconds:.1} s");
         match self.kind {
@@ -239,7 +130,7 @@ impl Screen {
     }
 
     /// Leaves what was drawn last where it is.
-    fn leave(self) {
+    pub fn leave(self) {
         if let Kind::Table(bar) = self.kind {
             bar.abandon();
         }
@@ -390,18 +281,5 @@ mod tests {
         assert!(!table.contains('\u{1b}') && table.lines().count() == 5, "{table}");
         assert!(table.lines().all(|line| line.chars().count() < 110), "{table}");
         assert!(table.contains("current, 5 voters"), "{table}");
-    }
-
-    #[test]
-    fn a_pause_is_not_shorter_than_the_server_asks_for_and_has_a_limit() {
-        let retry = Duration::from_millis(3_127);
-        assert_eq!(pause(1, retry, Duration::ZERO, 0.0), retry);
-        assert_eq!(pause(2, retry, Duration::ZERO, 0.0), 2 * retry);
-        assert!(pause(1, retry, Duration::ZERO, 0.5) > retry);
-        assert!(pause(1, retry, Duration::from_secs(9), 0.0) > Duration::from_secs(9));
-        for failures in 1..200 {
-            assert!(pause(failures, retry, Duration::MAX, 1.0) <= PAUSE_LIMIT);
-            assert!(pause(failures, Duration::MAX, Duration::ZERO, 1.0) <= PAUSE_LIMIT);
-        }
     }
 }

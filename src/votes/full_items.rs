@@ -26,7 +26,7 @@ pub const FULL_LIMIT_ITEMS: usize = 100;
 pub(super) struct FullItems(HashMap<ItemId, Instant>);
 
 /// A batch of which some is refused.
-pub(super) struct Refused {
+pub(super) struct SplitBatch {
     pub refused: Vec<QueuedRequest>,
     /// In their order.
     pub to_decide: Vec<QueuedRequest>,
@@ -46,7 +46,7 @@ impl FullItems {
 
     /// Takes the votes out of a batch that Postgres would refuse because their items are full. If
     /// Postgres does not say so, all are to be decided.
-    pub async fn refuse(&mut self, writer: &mut VoteWriter, batch: Vec<QueuedRequest>) -> Refused {
+    pub async fn refuse(&mut self, writer: &mut VoteWriter, batch: Vec<QueuedRequest>) -> SplitBatch {
         self.0.retain(|_, seen| seen.elapsed() < FULL_LIMIT);
         let votes: Vec<&NewVote> = batch
             .iter()
@@ -61,7 +61,7 @@ impl FullItems {
             })
         };
         let Some(fullness) = fullness else {
-            return Refused {
+            return SplitBatch {
                 refused: Vec::new(),
                 to_decide: batch,
             };
@@ -101,7 +101,7 @@ impl FullItems {
                 Fullness::Full | Fullness::Refuses => self.note(item),
             }
         }
-        Refused { refused, to_decide }
+        SplitBatch { refused, to_decide }
     }
 
     /// The vote that is looked at before anything is decided. A down-vote is not: the item may take

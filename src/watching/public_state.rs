@@ -8,12 +8,12 @@ use sha2::{Digest as _, Sha256};
 
 /// What is shown of an item or a poll: JSON.
 #[derive(Clone, Debug)]
-pub struct Shown {
+pub struct PublicState {
     pub text: Arc<str>,
     pub fingerprint: Fingerprint,
 }
 
-impl Shown {
+impl PublicState {
     /// `compared` is the part of the text that is worth telling: two texts with the same are the
     /// same to a client.
     pub fn new(text: String, compared: &str) -> Self {

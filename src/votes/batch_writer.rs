@@ -2,20 +2,19 @@
 //! pipeline.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::sync::{Mutex, mpsc};
 use tokio::time::Instant;
 
 use super::backoff::SeedBackoff;
 use super::batch::{BatchMetrics, StoredBatch, StoredBatchVote};
-use super::cast::{Answer, Cast, CastError, QueuedRequest, QueuedVote};
+use super::cast::{AnswerSender, Cast, CastError, QueuedRequest, QueuedVote};
 use super::entrance::Entrance;
 use super::seeding::Seeding;
 use super::unfinished::UnfinishedBatch;
 use crate::batching::take;
 use crate::domain::{AddressHash, NewVote, VoteOutcome, VoteRequest};
-use crate::ledger::{InsertError, Inserted, VoteWriter};
+use crate::ledger::{InsertError, InsertedBatch, VoteWriter};
 use crate::live::LiveCounts;
 
 /// Batch writers of one thread. They take turns at storing, so batches are as large as with
@@ -23,11 +22,6 @@ use crate::live::LiveCounts;
 pub const BATCH_WRITERS_PER_THREAD: usize = 2;
 /// The most votes in one batch.
 pub const BATCH_LIMIT_VOTES: usize = 1024;
-/// How long a batch may take to seed its missing live counts, in all rounds together.
-pub const SEED_LIMIT: Duration = Duration::from_secs(4);
-/// How long one read of exact counts may take. Then its items wait, without a count, and the
-/// batch writer goes on.
-pub const SEED_READ_LIMIT: Duration = Duration::from_secs(2);
 
 /// Takes batch after batch, until the queue is closed.
 pub(super) struct BatchWriter {
@@ -99,9 +93,9 @@ impl BatchWriter {
         &mut self,
         votes: &[NewVote],
         addresses: &[Option<AddressHash>],
-    ) -> Result<Inserted, InsertError> {
+    ) -> Result<InsertedBatch, InsertError> {
         let started = Instant::now();
-        let inserted = self.writer.insert_from(votes, addresses).await;
+        let inserted = self.writer.insert(votes, addresses).await;
         self.metrics
             .ledger_seconds
             .record(started.elapsed().as_secs_f64());
@@ -113,17 +107,17 @@ impl BatchWriter {
         &mut self,
         votes: &[NewVote],
         addresses: &[Option<AddressHash>],
-        inserted: Inserted,
-        answers: Vec<(Instant, Answer)>,
+        inserted: InsertedBatch,
+        answers: Vec<(Instant, AnswerSender)>,
     ) {
         let started = Instant::now();
         let mut stored = Vec::with_capacity(votes.len());
         let asked = votes.iter().zip(addresses);
         for (((vote, address), outcome), (queued_at, answer)) in asked.zip(inserted.outcomes).zip(answers) {
-            match ended(outcome) {
-                Some(ended) => stored.push(StoredBatchVote {
+            match result_of(outcome) {
+                Some(result) => stored.push(StoredBatchVote {
                     item_id: Some(vote.item_id),
-                    ended,
+                    result,
                     queued_at,
                     answer: Some(answer),
                 }),
@@ -137,7 +131,13 @@ impl BatchWriter {
     }
 
     /// Hands a vote to the writer that decides. Nothing is stored for it yet.
-    fn pass_on(&self, vote: &NewVote, address: Option<AddressHash>, queued_at: Instant, answer: Answer) {
+    fn pass_on(
+        &self,
+        vote: &NewVote,
+        address: Option<AddressHash>,
+        queued_at: Instant,
+        answer: AnswerSender,
+    ) {
         let request = QueuedRequest {
             request: VoteRequest::Cast(vote.clone()),
             address,
@@ -151,8 +151,8 @@ impl BatchWriter {
     }
 }
 
-/// How a vote ended, without its count; `None`: it needs a decision.
-fn ended(outcome: VoteOutcome) -> Option<Result<Cast, CastError>> {
+/// The result of a vote, without its count; `None`: it needs a decision.
+fn result_of(outcome: VoteOutcome) -> Option<Result<Cast, CastError>> {
     let count = None;
     Some(match outcome {
         VoteOutcome::Accepted(vote) => Ok(Cast::Accepted { vote, count }),

@@ -11,12 +11,12 @@ use tokio::time::Instant;
 use super::backoff::SeedBackoff;
 use super::batch::{BatchMetrics, StoredBatch, StoredBatchVote};
 use super::cast::{Cast, CastError, QueuedRequest};
-use super::full::{FullItems, Refused};
+use super::full_items::{FullItems, SplitBatch};
 use super::seeding::Seeding;
 use super::unfinished::UnfinishedBatch;
 use crate::batching::take;
 use crate::domain::{AddressHash, CountDelta, ItemId, Refusal, StoredVote, VoteRequest, VoterId};
-use crate::ledger::{Decided, Decision, VoteRow, VoteWriter};
+use crate::ledger::{DecidedBatch, Decision, VoteRow, VoteWriter};
 use crate::live::LiveCounts;
 
 /// The most requests in one batch. The locks of its rules are held until the batch is stored.
@@ -76,11 +76,11 @@ impl DecisionWriter {
             self.metrics.depth.decrement(taken as f64);
             let mut batch = std::mem::take(&mut self.again);
             batch.append(&mut queued);
-            let Refused { refused, to_decide } = self.full.refuse(&mut self.writer, batch).await;
+            let SplitBatch { refused, to_decide } = self.full.refuse(&mut self.writer, batch).await;
             self.answer_full(refused);
             if !to_decide.is_empty() {
                 self.metrics.batch_votes.record(to_decide.len() as f64);
-                self.work_off(to_decide).await;
+                self.decide_batch(to_decide).await;
             }
         }
     }
@@ -91,14 +91,14 @@ impl DecisionWriter {
             return;
         }
         let refused = refused.into_iter().map(|one| {
-            let ended = Ok(Cast::Refused(Refusal::Full));
-            entry(one, ended, &[])
+            let result = Ok(Cast::Refused(Refusal::Full));
+            entry(one, result, &[])
         });
         StoredBatch::new(refused.collect(), &self.metrics).answer_uncounted();
     }
 
     /// Decides, stores, counts and answers a batch. What is to be asked again is kept.
-    async fn work_off(&mut self, batch: Vec<QueuedRequest>) {
+    async fn decide_batch(&mut self, batch: Vec<QueuedRequest>) {
         let Batch { requests, queued } = Batch::new(batch);
         // Of equal requests, the first is stored.
         let first = |queued: &Vec<QueuedRequest>| queued.first().and_then(|one| one.address);
@@ -106,7 +106,7 @@ impl DecisionWriter {
         let items = requests.iter().flat_map(VoteRequest::items).copied();
         let unfinished = UnfinishedBatch::new(&self.live_counts, items);
         let started = Instant::now();
-        let decided = self.writer.decide_from(&requests, &addresses).await;
+        let decided = self.writer.decide(&requests, &addresses).await;
         self.metrics
             .ledger_seconds
             .record(started.elapsed().as_secs_f64());
@@ -130,7 +130,7 @@ impl DecisionWriter {
         &mut self,
         requests: &[VoteRequest],
         queued: Vec<Vec<QueuedRequest>>,
-        decided: Decided,
+        decided: DecidedBatch,
     ) {
         let started = Instant::now();
         let mut votes = Vec::new();
@@ -162,7 +162,7 @@ impl DecisionWriter {
 }
 
 /// The items on which a vote was refused because they are full.
-fn full_items(requests: &[VoteRequest], decided: &Decided) -> Vec<ItemId> {
+fn full_items(requests: &[VoteRequest], decided: &DecidedBatch) -> Vec<ItemId> {
     let refused = requests.iter().zip(&decided.decisions);
     refused
         .filter(|(_, decision)| **decision == Decision::Refused(Refusal::Full))
@@ -173,7 +173,7 @@ fn full_items(requests: &[VoteRequest], decided: &Decided) -> Vec<ItemId> {
         .collect()
 }
 
-fn entry(one: QueuedRequest, ended: Result<Cast, CastError>, hidden: &[ItemId]) -> StoredBatchVote {
+fn entry(one: QueuedRequest, result: Result<Cast, CastError>, hidden: &[ItemId]) -> StoredBatchVote {
     let item_id = match &one.request {
         VoteRequest::Cast(vote) | VoteRequest::CastOnce { vote, .. } => Some(vote.item_id),
         VoteRequest::Set { item_id, .. } => Some(*item_id),
@@ -181,7 +181,7 @@ fn entry(one: QueuedRequest, ended: Result<Cast, CastError>, hidden: &[ItemId]) 
     };
     StoredBatchVote {
         item_id: item_id.filter(|item| !hidden.contains(item)),
-        ended,
+        result,
         queued_at: one.queued_at,
         answer: Some(one.answer),
     }

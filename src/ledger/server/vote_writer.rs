@@ -8,16 +8,16 @@ use sqlx::postgres::{PgConnectOptions, PgConnection};
 use tokio::time::error::Elapsed;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::plain_votes::ItemKind;
-use super::progress::{Batches, WriterName, Writers};
+use super::item_kind::ItemKind;
+use super::writer_progress::{Batches, WriterName, Writers};
 use crate::cache::OwnCache;
 use crate::domain::{ExactCount, ItemId};
 use crate::ledger::LedgerError;
-use crate::ledger::connect::{ANSWER_MARGIN, CHECK_LIMIT, CONNECT_LIMIT, Database};
+use crate::ledger::connect::{ANSWER_MARGIN, CHECK_LIMIT, Database};
 use crate::ledger::error::is_certain;
 use crate::ledger::exact_counts::exact_counts;
 use crate::ledger::pool::Pool;
-use crate::ledger::session::{SessionCheck, check_name};
+use crate::ledger::session::{CONNECT_LIMIT, SessionCheck, check_name};
 
 /// Items in the cache of one batch writer's connection, at the most: a good megabyte.
 pub(crate) const ITEM_CACHE_LIMIT_ITEMS: usize = 100_000;
@@ -102,7 +102,7 @@ impl VoteWriter {
 
     /// What the end of a statement says of its batch. When a statement has an answer, its
     /// transaction has ended: sqlx waits for ReadyForQuery, which Postgres sends after the commit.
-    pub(super) fn ended<Answer>(
+    pub(super) fn batch_answer<Answer>(
         &self,
         ended: Result<Result<Answer, sqlx::Error>, Elapsed>,
     ) -> Result<Answer, InsertError> {

@@ -1,0 +1,40 @@
+//! How the votes on an item are stored.
+
+use std::time::Duration;
+
+use super::item_reader::ITEM_CACHE_LIMIT;
+use super::vote_writer::ITEM_CACHE_LIMIT_ITEMS;
+use crate::cache::Remembers;
+use crate::domain::{NewVote, Refusal, Value, VoteOutcome};
+
+/// How the votes on an item are stored. It never changes (migrations/0001_items.sql).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ItemKind {
+    /// By the statements of `plain_votes`.
+    Plain,
+    /// By those statements too, and it takes no down-votes.
+    UpOnly,
+    /// By those of `decisions`: it has a rule.
+    Ruled,
+}
+
+impl ItemKind {
+    /// The outcome of a vote that the statements of `plain_votes` do not store.
+    pub fn refusal(self, vote: &NewVote) -> Option<VoteOutcome> {
+        match self {
+            Self::Ruled => Some(VoteOutcome::NeedsDecision),
+            Self::UpOnly if vote.value == Value::DOWN => Some(VoteOutcome::Refused(Refusal::NoDownVotes)),
+            Self::Plain | Self::UpOnly => None,
+        }
+    }
+}
+
+/// By the item's id. Items are never deleted (migrations/0001_items.sql forbids it), so an item that was
+/// read once is there for as long as this is the same database. The end of the connection ends them
+/// all: after a failover or a restart of Postgres, another database may answer.
+impl Remembers for ItemKind {
+    type Key = i64;
+    type Value = Self;
+    const LIMIT: usize = ITEM_CACHE_LIMIT_ITEMS;
+    const LIMIT_AGE: Option<Duration> = Some(ITEM_CACHE_LIMIT);
+}
