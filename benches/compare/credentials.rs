@@ -115,7 +115,7 @@ impl With {
         self.first_voter()..self.first_voter() + count
     }
 
-    /// Votes that name their voter; each request's head has these lines.
+    /// Votes that name their voter; each has these lines in its head.
     fn naming(self, head: &str) -> Credentials {
         Credentials {
             heads: self.voters().map(|_| head.to_owned()).collect(),

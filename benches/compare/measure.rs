@@ -76,7 +76,7 @@ impl CpuEach {
     }
 }
 
-/// The CPU time of a process, including threads that have ended.
+/// The CPU time of a process, threads that have ended included.
 fn process(id: Pid) -> Duration {
     // A process that has just ended counts as nothing here: its parent's time includes it.
     ClockId::pid_cpu_clock_id(id)

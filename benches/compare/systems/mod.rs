@@ -102,7 +102,7 @@ impl System {
     }
 }
 
-/// What a system that only adds votes answers to other requests.
+/// What a system says that only adds votes.
 const UNKNOWN: &str = "this system only adds votes";
 
 /// A way of storing votes.
