@@ -120,7 +120,7 @@ fn add_item_operations(
         number: row.number,
     };
     let back = [
-        // The vote was there when it was voided.
+        // It was there to be voided.
         (Wants::Read, Answer::Holds(vote)),
         (Wants::TakeBack, Answer::TakenBack),
     ];
