@@ -10,7 +10,7 @@ SECONDS ?= 10
 EXAMPLES ?= 30
 .PHONY: help run test test-browser prepare-browser lint fuzz bench soak chaos mutants schemathesis client client-types queries image prepare prepare-tests prepare-client
 
-help: ## List these commands
+help: ## Say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 18
 
 run: prepare ## Run all of Tally here, on a private Postgres and Redis; Ctrl-C stops it
@@ -35,13 +35,13 @@ fuzz: prepare ## Look for input that breaks a parser, for SECONDS=10 per target
 bench: prepare ## Compare Tally with other ways of counting votes; QUICK=1 in four minutes
 	$(CARGO) bench --locked --bench compare
 
-soak: prepare ## Vote for half an hour and check that nothing grows: MINUTES=30, or SECONDS=180
+soak: prepare ## Vote for half an hour and see that nothing grows: MINUTES=30, or SECONDS=180
 	$(CARGO) bench --locked --bench soak
 
 chaos: prepare ## Break everything at random and check every vote: ROUNDS=100, SEED=7, FAULT='Redis killed', WATCHERS=0, SCENARIO=overload or redis-gone
 	@$(CARGO) test --quiet --locked --test chaos -- rounds
 
-mutants: prepare-tests ## Change the scripts, the SQL and the Rust code in small ways, and check that a test fails each time; takes hours
+mutants: prepare-tests ## Change the scripts, the SQL and the Rust code in small ways and see that a test fails each time; hours
 	@scripts/in-memory scripts/mutants; texts=$$?; scripts/in-memory scripts/mutants-rust && exit $$texts
 
 schemathesis: prepare-tests ## Send every operation good and bad requests, and compare the answers with /openapi.json: EXAMPLES=30
