@@ -5,8 +5,8 @@ WORKDIR /build
 # Symbols and line tables would make each program four times as large. A panic names its
 # file and line without them.
 ENV CARGO_PROFILE_RELEASE_DEBUG=0 CARGO_PROFILE_RELEASE_STRIP=symbols
-# The dependencies first: they change seldom, and this layer is kept. Cargo wants a file
-# for every target that the manifests name; tests and benches keep their stand-ins.
+# The dependencies come first: they seldom change, so this layer is kept. Cargo wants a file
+# for every target that the manifests name; tests and benches keep these stand-ins.
 COPY Cargo.toml Cargo.lock ./
 COPY testkit/Cargo.toml testkit/
 RUN mkdir -p src/bin benches/compare benches/soak tests/it testkit/src \
@@ -26,7 +26,7 @@ RUN touch src/lib.rs src/main.rs src/bin/sync-worker.rs \
 
 FROM debian:bookworm-slim
 RUN useradd --system --no-create-home --shell /usr/sbin/nologin tally
-# The authorities that certificates of managed stores are signed by.
+# The authorities that sign the certificates of managed stores.
 COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/
 COPY --from=build /build/target/release/tally /build/target/release/sync-worker /usr/local/bin/
 USER tally

@@ -1,8 +1,8 @@
-# What a person types. Each target installs what it needs on Debian and Ubuntu,
-# and says what to install elsewhere.
+# The commands for people. Each target installs what it needs on Debian and Ubuntu, and
+# says what to install elsewhere.
 
 CARGO := cargo
-# rustup's own place, for a shell that has not been opened anew since it was installed.
+# rustup's own folder, for a shell that was opened before rustup was installed.
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 
 .DEFAULT_GOAL := help
@@ -30,7 +30,7 @@ lint: prepare ## Check the format, the lints, the deployment files and the depen
 	scripts/check-deployment
 	scripts/dependencies
 
-fuzz: prepare ## Look for input that breaks a parser, SECONDS=10 a target
+fuzz: prepare ## Look for input that breaks a parser, for SECONDS=10 per target
 	scripts/fuzz $(SECONDS)
 
 bench: prepare ## Compare Tally with other ways of counting votes; QUICK=1 in four minutes
@@ -48,7 +48,7 @@ chaos: prepare ## Break everything at random and check every vote: ROUNDS=100, S
 mutants: prepare-tests ## Change the scripts, the SQL and the Rust code in small ways and see that a test fails each time; hours
 	@scripts/in-memory tools/mutants/texts; texts=$$?; scripts/in-memory tools/mutants/rust && exit $$texts
 
-schemathesis: prepare-tests ## Send every operation good and bad requests, and hold the answers against /openapi.json: EXAMPLES=30
+schemathesis: prepare-tests ## Send every operation good and bad requests, and compare the answers with /openapi.json: EXAMPLES=30
 	scripts/schemathesis $(EXAMPLES)
 
 client: prepare-client ## Build the TypeScript client, compare its types with the description, and test it on real servers

@@ -1,8 +1,8 @@
-//! Compares connections to Redis from a pool with one that is shared, for reads and for
+//! Compares a pool of connections to Redis with one shared connection, for reads and for
 //! batches.
 //!
-//! `cargo bench --bench connections`. Each kind takes its turn several times, on one Redis.
-//! Prints the median of each.
+//! `cargo bench --bench connections`. The kinds take turns several times, on one Redis. The
+//! bench prints the median of each.
 
 #![allow(
     clippy::expect_used,

@@ -18,12 +18,12 @@ for k = 1, #KEYS - 1 do
     if not held[1] or held[2] == held[3] then saved[#saved + 1] = key end
     if not held[1] then
       if call('HEXISTS', key, 'lease') == 1 then
-        -- The holder of the lease may have read the item before it was written: its seed
-        -- still needs this revision as a floor. Both go away with the lease, which had no
-        -- time to live while the request was there.
+        -- The holder of the lease may have read the item before the write, so its seed still
+        -- needs this revision as a floor. The request kept the key without a time to live;
+        -- from now on the lease and the revision expire with the key.
         call('PEXPIRE', key, ARGV[1])
       else
-        -- Whoever seeds from now on reads the item as it was written, and goes above that.
+        -- A later seed reads the written item, and takes a higher revision.
         call('HDEL', key, 'rev')
       end
     end

@@ -12,16 +12,18 @@
 -- Reply: for each key, in order
 --   an integer       the live count, with these votes in it; it has no down-votes
 --   {count, downs}   the same with its down-votes: two integers
---   {'MISS', lease}  there is no live count, or there is none any more; whoever has this
---                    lease may seed one
+--   {'MISS', lease}  there is no live count, or none any more; the holder of this lease may
+--                    seed one
 local call, format = redis.call, string.format
 local xid, nonce, lease_limit_ms = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3])
 
--- Whether the visibility snapshot has seen this batch; nil if it does not say. A snapshot
--- reads xmin:xmax:running,running: it has seen a committed xid below xmin, and one below xmax
--- that is not among the running. One number stands for a snapshot whose xmin is its xmax.
--- low:xmax:running,running:xmin has only the newest of the running, and says nothing of an
--- xid from xmin to below low.
+-- Returns whether the visibility snapshot has seen this batch; nil if nobody can say. A
+-- snapshot has one of three forms:
+--   xmin:xmax:running,running      it has seen a committed xid below xmin, and one below xmax
+--                                  that is not among the running
+--   xmax                           short for xmax:xmax:
+--   low:xmax:running,running:xmin  only the newest of the running, from low on: it cannot say
+--                                  whether it has seen an xid from xmin to below low
 local function visible(snapshot)
   local only = tonumber(snapshot)
   if only then return xid < only end
@@ -47,7 +49,7 @@ local function miss(key)
     if age >= 0 and age < lease_limit_ms * 1000 then return {'MISS', lease} end
   end
   call('HSET', key, 'lease', fresh_lease)
-  -- A lease goes away by itself. A rebuild request beside it must stay.
+  -- The lease expires with its key. A key with a rebuild request must stay.
   if call('HEXISTS', key, 'rebuild') == 0 then call('PEXPIRE', key, lease_limit_ms) end
   return {'MISS', fresh_lease}
 end
@@ -65,8 +67,8 @@ for k = 1, #KEYS - 1 do
   -- A seed that has seen these votes has them in its count: do not add them twice.
   local seen = held[1] and (not changes or visible(held[3]))
   if held[1] and seen == nil then
-    -- Nobody can say whether they are in the count: it is invalidated, as invalidate.lua
-    -- does. The exact count that this batch reads now has them.
+    -- Nobody can say whether the count has these votes, so it is invalidated, as in
+    -- invalidate.lua. The exact count that this batch reads next has them.
     call('DEL', key)
     call('HSET', key, 'rebuild', nonce, 'rev', held[2])
     unsaved[#unsaved + 1] = key
@@ -79,12 +81,12 @@ for k = 1, #KEYS - 1 do
       local revision, revision_text = tonumber(held[2]), now_text
       if revision >= now then revision_text = format('%.0f', revision + 1) end
       call('HSET', key, 'count', format('%.0f', count), 'rev', revision_text)
-      -- Only where there are any: most counters have none, and the field takes 16 bytes.
+      -- Most counters have no down-votes, and the field takes 16 bytes.
       if delta_downs ~= 0 then
         downs = (downs or 0) + delta_downs
         call('HSET', key, 'downs', format('%.0f', downs))
       end
-      -- Only the first vote after a save: the item of an unsaved count is in the index.
+      -- The first vote after a save. Before later ones, the item is in the index already.
       if held[4] == held[2] then unsaved[#unsaved + 1] = key end
     end
     replies[k] = downs and {count, downs} or count

@@ -8,7 +8,7 @@
 --
 -- Replies
 --   'ENTERED'  the epoch is known from now on, and the mark is gone
---   'LOST'     the mark was gone already, and the counters with it: begin again
+--   'LOST'     the mark was gone, so the counters are gone too: begin again
 if redis.call('DEL', KEYS[2]) == 0 then return 'LOST' end
 redis.call('SET', KEYS[1], ARGV[1])
 return 'ENTERED'

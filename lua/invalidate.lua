@@ -4,7 +4,7 @@
 -- KEYS[1 + k]  the items' hashes, <prefix>{<item id>}, each once
 -- ARGV     two for each key, in order:
 --   request   a fresh token
---   revision  only if the count still has this revision, µs; '' for any count, or none
+--   revision  invalidates only a count with this revision, µs; '': any count, or none
 --
 -- Reply: for each key, in order
 --   'INVALIDATED'  there is no count and no lease, and the rebuild request is set
@@ -13,7 +13,7 @@ local replies, unsaved = {}, {}
 for k = 1, #KEYS - 1 do
   local key = KEYS[1 + k]
   local request, expected = ARGV[2 * k - 1], ARGV[2 * k]
-  -- An error if someone has put a value of another type there, which goes as well.
+  -- This is an error if someone has put a value of another type there. DEL deletes that too.
   local held = redis.pcall('HMGET', key, 'count', 'rev')
   local count, revision = held[1], held[2]
   if expected ~= '' and not (count and revision == expected) then
@@ -25,7 +25,7 @@ for k = 1, #KEYS - 1 do
     redis.call('HSET', key, 'rebuild', request)
     -- The revision stays. A later count must not have it again, even if the clock went
     -- back: a worker may still be about to write or mark the dropped count.
-    -- One that is no time (µs) before the year 2286 is none of Tally's.
+    -- Tally's revisions are times (µs) before the year 2286. Any other value is not Tally's.
     if (tonumber(revision or '') or 1e16) < 1e16 then redis.call('HSET', key, 'rev', revision) end
     unsaved[#unsaved + 1] = key
     replies[k] = 'INVALIDATED'

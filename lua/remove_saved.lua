@@ -1,5 +1,5 @@
--- remove_saved: take keys out of the index of items that have nothing to be written. For what other
--- scripts cannot see: a counter that someone deleted or Redis evicted.
+-- remove_saved: remove items with nothing to be written from the index. No other script notices a
+-- counter that someone deleted or Redis evicted.
 --
 -- KEYS[1]      <prefix>unsaved: the index, the keys of items with something to be written
 -- KEYS[1 + k]  the items' hashes, <prefix>{<item id>}, each once
@@ -11,7 +11,7 @@ local call = redis.call
 local replies, saved = {}, {}
 for k = 1, #KEYS - 1 do
   local key = KEYS[1 + k]
-  -- An error if someone has put a value of another type there: no counter.
+  -- This is an error if someone has put a value of another type there. That is no counter.
   local held = redis.pcall('HMGET', key, 'count', 'rev', 'saved', 'rebuild')
   if held[4] or (held[1] and held[2] ~= held[3]) then
     replies[k] = 'KEPT'

@@ -17,7 +17,7 @@
 local call = redis.call
 local clock = call('TIME')
 local now = clock[1] * 1000000 + clock[2]
--- To the second: only eviction by age needs it, and it takes half the bytes.
+-- In seconds, which take half the bytes of µs: only eviction by age needs it.
 local seeded = clock[1]
 
 local replies, unsaved = {}, {}
@@ -28,9 +28,9 @@ for k = 1, #KEYS - 1 do
   if held[1] or held[2] ~= lease then
     replies[k] = 'RETRY'
   else
-    -- Above the saved count's revision and above that of a count that was invalidated,
-    -- whatever the clock says. So no two counts of an item ever have one revision, and
-    -- the item can be saved at once.
+    -- The new revision is above those of the saved count and of an invalidated count,
+    -- whatever the clock says. So no two counts of an item ever share a revision, and this
+    -- count can be saved at once.
     local floor = math.max(tonumber(counted_at), tonumber(held[3] or 0) or 0)
     local revision = string.format('%.0f', math.max(now, floor + 1))
     call('HSET', key, 'count', count, 'rev', revision, 'snap', snapshot, 'seeded', seeded)

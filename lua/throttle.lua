@@ -1,18 +1,18 @@
 -- throttle: take a place in each window of an attempt to vote, or refuse the attempt.
 --
--- A window is the time from its first attempt on, as long as its throttle's interval. Its key
--- holds how many attempts it has taken.
+-- A window begins with its first attempt and lasts for its throttle's interval. Its key holds the
+-- number of attempts that it has taken.
 --
 -- KEYS[k]      a window, <prefix>throttle:<what>:<interval>:<of whom>, each once
--- ARGV[1]      plan: for each attempt, in order, and in it for each throttle, two bytes: the
---              number k of its window, the high byte first; 0: this throttle does not look at it
+-- ARGV[1]      plan: for each attempt in order, two bytes for each throttle: the number k of the
+--              attempt's window, the high byte first; 0: the throttle does not look at the attempt
 -- ARGV[2t]     limit of throttle t: how many attempts a window takes
 -- ARGV[2t+1]   interval_ms of throttle t
 --
 -- Reply: for each attempt, in order
 --   an integer   0: it is admitted, and has taken a place in each of its windows
---   {t, ms}      two integers: it is refused, and has taken no place: throttle t's window is full for ms
---                milliseconds more; of several full ones, the one that is full for the longest
+--   {t, ms}      two integers: it is refused, and has taken no place. Its window of throttle t is
+--                full for ms milliseconds more; t is the one that is full for the longest.
 local call, byte = redis.call, string.byte
 local plan, throttles = ARGV[1], (#ARGV - 1) / 2
 local limits, intervals = {}, {}
@@ -21,11 +21,11 @@ for t = 1, throttles do
 end
 
 local held = call('MGET', unpack(KEYS))
--- By window: how many attempts it has taken, how many of them in this call, the throttle that it
--- is of, and for how long it is full.
+-- For each window: how many attempts it has taken, how many of them in this call, its throttle,
+-- and for how long it is full.
 local taken, fresh, of, full_ms = {}, {}, {}, {}
 for k = 1, #KEYS do
-  -- What is no number is none of ours, and is written over.
+  -- Tally writes only numbers. Anything else is overwritten.
   local number = held[k] and tonumber(held[k])
   taken[k], held[k], fresh[k] = number or 0, number, 0
 end

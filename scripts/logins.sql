@@ -1,9 +1,9 @@
--- Makes the logins that server, workers, reports and operators use, each with its role, or gives
--- them these passwords if they are there. Run it as the owner, after `tally migrate`:
+-- Creates the logins of server, workers, reports and operators, each with its role. A login that
+-- exists gets this password. Run it as the owner, after `tally migrate`:
 --   SERVER_PASSWORD=… WORKER_PASSWORD=… REPORT_PASSWORD=… OPERATOR_PASSWORD=… psql … --file scripts/logins.sql
 \set ON_ERROR_STOP on
 
--- The statements stand in no log with their passwords.
+-- Keeps the statements, which have the passwords, out of the log.
 do $$ begin
     perform set_config('log_statement', 'none', false), set_config('log_min_duration_statement', '-1', false),
             set_config('log_min_error_statement', 'panic', false);
@@ -11,7 +11,7 @@ exception when insufficient_privilege then
     raise warning 'only a superuser can keep statements out of the log: if Postgres logs them, it logs the passwords';
 end $$;
 
--- Not by getenv, which psql has only since 15. A variable that is not set reads empty.
+-- psql has getenv only since version 15, so printenv reads the variables. An unset one reads empty.
 \set server_password `printenv SERVER_PASSWORD`
 \set worker_password `printenv WORKER_PASSWORD`
 \set report_password `printenv REPORT_PASSWORD`

@@ -1,5 +1,5 @@
-//! The bench of what many counters cost: written when all change, scanned when none does, a
-//! few that change among them, and a worker that has nothing to do.
+//! The bench of what many counters cost: to write when all change, to scan when none does, when a
+//! few among them change, and when a worker has nothing to do.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ const QUICK_COUNTERS: i64 = 100_000;
 /// pages are under way.
 const FILL_PAGE: i64 = 1000;
 const FILL_PAGES_UNDER_WAY: i64 = 4;
-/// How often it is checked whether all is there.
+/// How often the bench checks whether all counters are there.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// How many counters change among all of them.
 const SPARSE_CHANGES: i64 = 1000;
@@ -54,8 +54,8 @@ pub async fn all(stores: &Stores, round: usize, settings: &Settings) -> Vec<Work
         rules: Rules::Default,
     };
     let database = stores.database(&template).await;
-    // So that no worker that comes later invalidates them. It looks for saved counts that are
-    // not exact, so these are; a flush writes them all the same.
+    // A worker that starts later would invalidate them otherwise. It looks for saved counts
+    // that are not exact, so these are exact. A flush still writes them.
     step(stores, &database, "epoch").await;
     let bytes_before = stores.redis_bytes().await;
     let live_counts = connect(stores, &database).await;
@@ -104,7 +104,7 @@ pub async fn all(stores: &Stores, round: usize, settings: &Settings) -> Vec<Work
     rows
 }
 
-/// Changes a few counters among all of them; how long until all are saved.
+/// Changes a few counters among all of them, and measures how long until these are saved.
 async fn sparse_changes(
     live_counts: &LiveCounts,
     database: &Database,
@@ -211,7 +211,7 @@ async fn fill_page(live_counts: &LiveCounts, ledger: &WorkerLedger, page: &[Item
             delta: 0.into(),
         })
         .collect();
-    // A delta of 0 is read alone: no transaction is asked about.
+    // A delta of 0 only reads, so the transaction does not matter.
     let mut counting = Counting::new(TransactionId(3), deltas.clone());
     let replies = live_counts.count(&deltas, counting.transaction()).await;
     counting.counted(replies.expect("leases"));

@@ -24,12 +24,12 @@ const ISSUER: &str = "https://id.example";
 const THROTTLES: &str = "voter:1000000/1h,address:1000000000/1h,item:1000000000/1h";
 /// One that each voter's first vote fills.
 const FULL_THROTTLE: &str = "voter:1/24h";
-/// The voters who take turns, each with a credential of its own, and all of their tokens are
-/// remembered.
+/// The voters who take turns, each with a credential of its own. The server remembers all of
+/// their tokens.
 const VOTERS: u64 = 1000;
-/// So many that a token is forgotten before its voter's next turn.
+/// So many voters that the server forgets a token before its voter's next turn.
 const VOTERS_TOO_MANY: u64 = 30_000;
-/// Numbers of voters for each kind.
+/// How many voter numbers each kind has.
 const VOTERS_OF_A_KIND: u64 = 1_000_000;
 
 /// Which of the three servers takes the votes: they share their stores.

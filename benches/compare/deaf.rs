@@ -1,8 +1,8 @@
-//! The bench of greedy and dead clients: 10,000 streams of 100 items each, of which nobody reads a
-//! byte, beside votes on all items.
+//! The bench of greedy and dead clients: 10,000 streams of 100 items each that nobody reads, beside
+//! votes on all items.
 //!
-//! Half of them are then cut off, in mid-event; the server must end the others by itself. Votes must
-//! go on at their speed, and memory must be bounded and come back.
+//! Half of the streams are then cut off in mid-event; the server must end the others by itself. Votes
+//! must go on at their speed. Memory must stay bounded, and be free again at the end.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -27,13 +27,14 @@ pub const WORKLOAD: &str = "streams_deaf";
 
 const STREAMS: usize = 10_000;
 const QUICK_STREAMS: usize = 1000;
-/// As many as a stream takes. All streams watch the same ones: what a server may read is bounded apart.
+/// As many as a stream takes. All streams watch the same items, since another limit bounds what a server
+/// may read.
 const ITEMS_OF_A_STREAM: i64 = 100;
 /// Connections that are made at once.
 const ASKED_AT_ONCE: usize = 100;
-/// What a client's system takes for it: little, so that the server has to keep the rest or stop.
+/// What a client's system buffers: little, so the server has to keep the rest or stop.
 const RECEIVE_BUFFER_BYTES: u32 = 4096;
-/// How long it may take until all streams are open, and until the server has ended all that are left.
+/// How long it may take until all streams are open, and until the server has ended the last one.
 const WAIT_LIMIT: Duration = Duration::from_secs(90);
 
 /// The line of a run.
@@ -112,7 +113,7 @@ pub async fn measure(stores: &Stores, round: usize, number: u32, settings: &Sett
 
     let began = Instant::now();
     for client in clients.drain(..wanted / 2) {
-        // A reset, in the middle of what it never read.
+        // The close becomes a reset, in the middle of an event that the client never read.
         client.set_zero_linger().expect("an open socket");
     }
     let cut_off = until("those cut off have ended", WAIT_LIMIT, async || {
@@ -120,7 +121,7 @@ pub async fn measure(stores: &Stores, round: usize, number: u32, settings: &Sett
     });
     fault = fault.or(cut_off.await.err().map(|error| error.to_string()));
     let cut_off_seconds = began.elapsed().as_secs_f64();
-    // Votes go on: the server notices who does not read when there is something to send.
+    // Votes go on: the server notices that nobody reads only when it has something to send.
     let load = start(2);
     let ended = until("the server has ended all others", WAIT_LIMIT, async || {
         most.look(server);
@@ -200,7 +201,7 @@ impl Most {
     }
 }
 
-/// What the system takes for the buffers of all TCP sockets. `/proc/net/sockstat` counts pages of 4 KiB.
+/// The memory of all TCP sockets' buffers. `/proc/net/sockstat` counts pages of 4 KiB.
 fn socket_bytes() -> u64 {
     let text = std::fs::read_to_string("/proc/net/sockstat").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("TCP:"));

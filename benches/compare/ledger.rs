@@ -22,13 +22,13 @@ const OTHER_CONNECTIONS: usize = 32;
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// How often the hottest item's exact count is read at the end.
 const READS: usize = 20;
-/// Items that are voted on while a report holds its snapshot, and how often.
+/// How many items get votes while a report holds its snapshot, and how often.
 const SNAPSHOT_ITEMS: usize = 400;
 const SNAPSHOT_VOTES_PER_SECOND: f64 = 2000.0;
 const VOTES_ON_DISK: i64 = 1_000_000;
 
-/// Votes on one item and on others, with no audit: how long the tail beyond the watermark
-/// becomes, and what a seed of the hottest item costs at the end.
+/// Votes on one item and on others, without an audit. Measures how long the tail beyond the
+/// watermark becomes, and what a seed of the hottest item costs at the end.
 pub async fn long_tail(stores: &Stores, round: usize, number: u32, settings: &Settings) -> WorkerRow {
     let template = EMPTY;
     let database = stores.database(&template).await;
@@ -93,8 +93,8 @@ async fn slowest_read(database: &Database) -> f64 {
     slowest.as_secs_f64() * 1000.0
 }
 
-/// Votes on some items while a report holds its snapshot open: how the table of items grows by
-/// their old versions, and what that costs a look-up.
+/// Votes on some items while a report holds its snapshot open. Measures how much the items' old
+/// versions make their table grow, and what that costs a look-up.
 pub async fn open_snapshot(stores: &Stores, round: usize, number: u32, settings: &Settings) -> WorkerRow {
     let template = EMPTY;
     let database = stores.database(&template).await;
@@ -158,7 +158,7 @@ async fn item_bytes(database: &Database) -> i64 {
         .expect("a size")
 }
 
-/// The slowest of several look-ups of ten items that are voted on, in ms.
+/// The slowest of several look-ups of ten items that get votes, in ms.
 async fn slowest_lookup(database: &Database) -> f64 {
     let mut slowest = Duration::ZERO;
     for _ in 0..READS {
@@ -172,7 +172,7 @@ async fn slowest_lookup(database: &Database) -> f64 {
     slowest.as_secs_f64() * 1000.0
 }
 
-/// What a vote takes on disk in fresh tables, without and with a voter of 15 bytes.
+/// Measures a vote's size on disk in fresh tables, without and with a voter of 15 bytes.
 pub async fn bytes_per_vote(stores: &Stores, round: usize) -> Vec<WorkerRow> {
     let mut rows = Vec::new();
     for voter in ["null", "'voter-' || lpad(number::text, 9, '0')"] {

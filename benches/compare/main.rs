@@ -3,7 +3,7 @@
 //! `make bench`, or `cargo bench --bench compare`; `settings` has what can be chosen. The
 //! bench starts its own Postgres (durable) and Redis. Each system is a process of its own.
 //! The systems take turns, A B C A B C, each time on a fresh database. One thread of this
-//! program is the load; its CPU time is reported apart. After each run the bench checks,
+//! program is the load; its CPU time is reported separately. After each run the bench checks,
 //! item by item, that acknowledged votes = rows = counts.
 //!
 //! The table goes to the terminal, one row for each run to target/bench/results.json, the
@@ -234,7 +234,7 @@ impl Bench {
         }
     }
 
-    /// Runs the workloads of live streams, and that of streams that nobody reads.
+    /// Runs the workloads of live streams, and the workload of streams that nobody reads.
     async fn stream(&mut self, workloads: &[(&'static str, i64)], has_deaf: bool) {
         if !workloads.is_empty() || has_deaf {
             self.bar.suspend(|| println!("\nLive streams"));

@@ -6,7 +6,7 @@ use nix::time::{ClockId, clock_gettime};
 use nix::unistd::Pid;
 use testkit::benchmark::CpuEach;
 
-/// The processes of which a run is measured.
+/// The processes whose CPU time a run measures.
 #[derive(Clone, Debug)]
 pub struct Processes {
     pub servers: Vec<Pid>,
@@ -59,7 +59,7 @@ impl Cpu {
 
 /// The CPU time of a process, threads that have ended included.
 fn process(id: Pid) -> Duration {
-    // A process that ends meanwhile counts as nothing here; its parent has waited for it.
+    // A process that has just ended counts as nothing here: its parent's time includes it.
     ClockId::pid_cpu_clock_id(id)
         .and_then(clock_gettime)
         .map(Duration::from)
@@ -85,7 +85,7 @@ fn stat(id: Pid) -> Option<(Pid, Duration)> {
     // The name in parentheses may contain spaces; fields are counted from its end.
     let fields: Vec<&str> = text.rsplit_once(") ")?.1.split(' ').collect();
     let ticks = |at: usize| fields.get(at)?.parse::<u64>().ok();
-    // Linux reports 100 ticks a second to programs, whatever its own rate is.
+    // Linux reports 100 ticks per second to programs, whatever its own rate is.
     let waited = Duration::from_millis((ticks(13)? + ticks(14)?) * 10);
     Some((Pid::from_raw(fields.get(1)?.parse().ok()?), waited))
 }

@@ -41,8 +41,8 @@ struct Group {
     bars: Vec<Bar>,
 }
 
-/// A bar, and one in front of it: how high, how dark. Nothing is stacked: on a
-/// logarithmic axis that would mislead.
+/// A bar and one in front of it: how high, how dark. Stacked bars would mislead on a
+/// logarithmic axis.
 type Heights = Vec<(f64, f64)>;
 
 /// A panel's title, and what its bars show.
@@ -132,7 +132,7 @@ fn panel(svg: &mut String, groups: &[Group], title: &str, heights: fn(&Line) -> 
         .collect();
     let largest = values.iter().copied().fold(f64::MIN_POSITIVE, f64::max);
     let smallest = values.iter().copied().fold(largest, f64::min);
-    // Whole decades, one at least; a little below the smallest bar, to be seen.
+    // Whole decades, at least one; from a little below the smallest bar, so that it can be seen.
     let low = (smallest / 1.5).log10().floor();
     let high = largest.log10().ceil().max(low + 1.0);
     let bottom = top + PANEL_HEIGHT;
@@ -157,7 +157,7 @@ fn panel(svg: &mut String, groups: &[Group], title: &str, heights: fn(&Line) -> 
             number(value)
         );
     }
-    // A bar's width of air between groups.
+    // The space between groups is as wide as a bar.
     let slots: usize = groups.iter().map(|group| group.bars.len() + 1).sum();
     let slot = (right - LEFT) / slots as f64;
     let mut x = LEFT + slot / 2.0;
@@ -213,7 +213,7 @@ fn panel(svg: &mut String, groups: &[Group], title: &str, heights: fn(&Line) -> 
     );
 }
 
-/// A number as short as it can be read.
+/// A number with few digits.
 fn number(value: f64) -> String {
     if value >= 1_000_000.0 {
         format!("{}M", trim(value / 1_000_000.0))

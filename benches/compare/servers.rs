@@ -17,9 +17,9 @@ const TALLY: &str = env!("CARGO_BIN_EXE_tally");
 const SYNC_WORKER: &str = env!("CARGO_BIN_EXE_sync-worker");
 /// How long a server may take to answer.
 const START_LIMIT: Duration = Duration::from_secs(30);
-/// When the worker audits by itself: on a 29th of February. Once a minute, as by default,
-/// would slow some runs of a few seconds and not others. A workload of its own measures
-/// what an audit costs the voters.
+/// When the worker audits by itself: on a 29th of February. An audit every minute, the default,
+/// would slow some short runs and not others. A workload of its own measures what an audit
+/// costs the voters.
 const AUDIT_CRON: &str = "0 0 0 29 2 *";
 
 /// A system that runs: its servers, and Tally's worker.
@@ -108,7 +108,7 @@ impl Servers {
         started
     }
 
-    /// The processes of which the run is measured.
+    /// The processes whose CPU time the run measures.
     pub fn processes(&self, stores: &Stores) -> Processes {
         let id = |program: &Program| program.id().expect("it runs");
         Processes {
@@ -118,8 +118,8 @@ impl Servers {
         }
     }
 
-    /// Ends it. Every vote has been answered by now, so nothing is lost by killing it.
-    /// Tally's counts are then flushed and audited.
+    /// Kills the system: it has answered every vote, so nothing is lost. Then flushes and audits
+    /// Tally's counts.
     ///
     /// # Errors
     /// What the audit found wrong.

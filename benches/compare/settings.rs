@@ -19,7 +19,7 @@ pub struct Settings {
     pub rounds: usize,
     /// `RUN_SECONDS=2`: how long a run is measured.
     pub run: Duration,
-    /// `WARM_UP_SECONDS=1`: how long it runs before that. Twice as long over many items.
+    /// `WARM_UP_SECONDS=1`: how long it runs before that; twice as long over many items.
     pub warm_up: Duration,
     /// `LONG_SECONDS=60`: how long the workloads `long_tail` and `open_snapshot` vote.
     pub long: Duration,
@@ -54,8 +54,7 @@ impl Settings {
         }
     }
 
-    /// Whether a workload runs. A workload in `WORKLOADS` runs even if it is not a quick
-    /// one.
+    /// Whether a workload runs. One in `WORKLOADS` runs even if `QUICK=1` leaves it out.
     pub fn includes(&self, name: &str, in_quick: bool) -> bool {
         match &self.workloads {
             Some(names) => names.iter().any(|one| one == name),

@@ -26,18 +26,18 @@ pub struct Stores {
     _lock: File,
 }
 
-/// A database with which runs begin, and what is in it.
+/// What is in the database with which a run begins.
 #[derive(Clone, Copy, Debug)]
 pub struct Template {
     pub name: &'static str,
     pub items: i64,
     /// Each item's exact count.
     pub count: i64,
-    /// Whether the ledger has rows for it. If not, it is only in the audited counts.
+    /// Whether the ledger has rows for that count. If not, only the audited counts have it.
     pub in_ledger: bool,
-    /// Whether it is in the items' audited counts, and so before the watermark.
+    /// Whether the items' audited counts have it, so that it is below the watermark.
     pub audited: bool,
-    /// Whether it is in the items' saved counts.
+    /// Whether the items' saved counts have it.
     pub saved: bool,
     pub rules: Rules,
 }
@@ -46,9 +46,9 @@ pub struct Template {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rules {
     Default,
-    /// A limit of votes each, far above what it gets.
+    /// Each has a limit of votes, far above the votes that it gets.
     Limited,
-    /// One vote each: from the second one on they are full.
+    /// Each takes one vote, and is full from then on.
     OnePlace,
     /// They are the choices of poll 1, and each vote has a voter: see [`voter_of_poll`].
     Poll,
@@ -83,7 +83,7 @@ pub struct Database {
     pub first_votes: i64,
 }
 
-/// Files of the log that are there before the first run: more than two runs fill.
+/// Files of the write-ahead log that exist before the first run: more than two runs fill.
 const LOG_FILES: u32 = 30;
 
 impl Stores {
@@ -124,9 +124,9 @@ impl Stores {
         stores
     }
 
-    /// Lets Postgres make files for its log that it will use again, as one that has run for a while has
-    /// them. Each new one of 16 MB takes about 40 ms, in which no commit ends, and a system meets the more
-    /// of them the more votes it takes.
+    /// Lets Postgres make log files that it will use again, as a Postgres has that has run for a while.
+    /// A new file (16 MB) stops commits for about 40 ms, and a system that takes more votes would need
+    /// more of them.
     async fn make_log_files(&self) {
         for _ in 0..LOG_FILES {
             self.execute("select pg_logical_emit_message(false, 'bench', 'x')")
@@ -186,15 +186,15 @@ impl Stores {
             .expect("an answer")
     }
 
-    /// A fresh copy of a template, which is made first if it does not exist. Redis is emptied,
-    /// and Postgres has written everything to disk.
+    /// Makes a fresh copy of a template, and first the template if it does not exist. Empties
+    /// Redis, and has Postgres write everything to disk.
     pub async fn database(&self, template: &Template) -> Database {
         if !self.exists(template.name).await {
             self.fill(template).await;
         }
         let number = self.made.fetch_add(1, Ordering::Relaxed);
         let name = format!("run_{number}");
-        // A large database is copied by files where Postgres knows how: by the
+        // A large database is copied by files where Postgres can do that: through the
         // write-ahead log it would take several times as long.
         let version: i32 = sqlx::query_scalar("select current_setting('server_version_num')::int")
             .fetch_one(&self.admin)
@@ -227,8 +227,8 @@ impl Stores {
     }
 
     /// Makes each sync of the write-ahead log take longer, for all later connections to the
-    /// database. Postgres then waits before the sync, and the other transactions that want
-    /// to commit wait behind it (`commit_delay`).
+    /// database. Postgres then waits before the sync, and other transactions that want to
+    /// commit wait for it (`commit_delay`).
     pub async fn delay_syncs(&self, database: &Database, delay: Duration) {
         if delay.is_zero() {
             return;
@@ -296,7 +296,7 @@ impl Stores {
             .await
             .expect("vacuum");
         connection.close().await.expect("an end");
-        // Only now under its name: a bench that was interrupted leaves no half template.
+        // It gets its name only now, so an interrupted bench leaves no half template.
         self.execute(&format!("alter database {making} rename to {}", template.name))
             .await;
     }
@@ -329,7 +329,7 @@ impl Stores {
     }
 }
 
-/// Fills the ledger. The secondary indexes are dropped before and made again after, which
+/// Fills the ledger. To drop the secondary indexes first and create them again afterwards
 /// takes half the time.
 async fn fill_votes(connection: &mut PgConnection, template: &Template) {
     let indexes: Vec<(String, String)> = sqlx::query_as(
@@ -374,8 +374,8 @@ async fn set_watermark(connection: &mut PgConnection) {
     .expect("a watermark");
 }
 
-/// Makes the items choices of poll 1, in which as many voters vote as there are votes, one after
-/// the other on the next choice.
+/// Makes the items choices of poll 1. Each vote there has a voter of its own, and each voter takes
+/// the choice after the one before.
 async fn make_poll(connection: &mut PgConnection, template: &Template) {
     sqlx::raw_sql(&format!(
         "alter table item disable trigger all;
@@ -394,7 +394,7 @@ async fn make_poll(connection: &mut PgConnection, template: &Template) {
     .expect("a poll");
 }
 
-/// Replaces the items by those with a rule each. A rule cannot be given to an item later.
+/// Replaces the items by items with a rule each. An item cannot get a rule later.
 async fn limit_items(connection: &mut PgConnection, max_votes: i64) {
     sqlx::raw_sql(&format!(
         "alter table item disable trigger all;

@@ -1,13 +1,13 @@
-//! The bench of live streams: how fast votes show in them, what an event costs, and what is left of
-//! the voting speed.
+//! The bench of live streams: how fast votes show in them, what an event costs, and how many votes
+//! per second remain.
 //!
 //! One server without watchers takes votes as fast as it can, and then at half that rate; then the
-//! same with 5,000 watchers; then once more without them, since a machine does not stay as fast as
-//! it was. The difference of the CPU times at half the rate is what the events cost. Meanwhile a
-//! prober votes on a watched item now and then: the time from its answer until the count shows is
-//! measured in each stream of that item.
+//! same with 5,000 watchers; then once more without them, since a machine's speed drifts. At half
+//! the rate, the difference of the CPU times is the cost of the events. Meanwhile a prober votes on
+//! a watched item now and then. Each stream of that item measures the time from the vote's answer
+//! until the count shows.
 //!
-//! The watchers share the cores with all else. What reading their events takes is measured apart.
+//! The watchers share the cores with everything else. The time that they read is measured separately.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -43,13 +43,13 @@ const WATCHERS: usize = 5000;
 const QUICK_WATCHERS: usize = 500;
 /// Streams that are opened at once.
 const OPENED_AT_ONCE: usize = 100;
-/// Between two votes of the prober.
+/// The pause between two votes of the prober.
 const PROBE_EVERY: Duration = Duration::from_millis(50);
-/// How long the votes of each part are measured, in runs: a delay is a rare thing among votes.
+/// How long the votes of each part are measured, in runs. Delays are rare, so they need longer.
 pub const RUNS: u32 = 3;
 /// The part of its own maximum at which delays and costs are measured.
 const OPEN_LOOP_PART: f64 = 0.5;
-/// What a server must allow for such benches; all streams are of one address.
+/// What a server must allow for such benches: all streams come from one address.
 pub const LIMITS: [(&str, &str); 3] = [
     ("TALLY_CONNECTIONS_LIMIT", "16384"),
     ("TALLY_STREAMS_LIMIT", "12000"),
@@ -223,7 +223,7 @@ pub fn resident_bytes(id: Pid) -> u64 {
 /// What the watchers have seen.
 struct Seen {
     events: u64,
-    /// What the watchers' thread took.
+    /// The CPU time of the watchers' thread.
     cpu: Duration,
     delays_us: Histogram<u64>,
 }
@@ -234,7 +234,7 @@ enum Ask {
     Seen(oneshot::Sender<Seen>),
 }
 
-/// Streams that are read by a thread of their own, and its prober.
+/// Streams with a thread of their own that reads them, and its prober.
 struct Watchers {
     ask: mpsc::UnboundedSender<Ask>,
     thread: JoinHandle<u64>,
@@ -288,8 +288,8 @@ impl Watchers {
 struct Watched {
     /// The count that was shown last.
     count: i64,
-    /// The counts with which votes were answered that it has not shown yet, and when: every vote of
-    /// the prober. The first one after an event alone would wait the longest.
+    /// The counts in answers to the prober's votes that this stream has not shown yet, and when each
+    /// answer came. All of them: the first answer after an event waits the longest.
     waiting: VecDeque<(i64, Instant)>,
 }
 
@@ -383,7 +383,7 @@ async fn watch(
             }
         }
     }
-    // A vote that is under way is counted, or the rows would not be those acknowledged.
+    // A vote in progress still counts: otherwise there would be a row that nobody acknowledged.
     is_ended.set(true);
     prober.await.expect("the prober's end")
 }
@@ -406,7 +406,7 @@ async fn open(address: SocketAddr, number: usize, all: Rc<All>) {
                 return;
             }
             filled += read;
-            // An event ends with an empty line; what is read of it is small.
+            // An event ends with an empty line.
             while let Some(end) = find(&bytes[..filled], b"\n\n") {
                 if let Some(count) = count(&bytes[..end]) {
                     all.shown(number, count);
@@ -445,7 +445,7 @@ async fn probe(address: SocketAddr, all: Rc<All>, is_ended: Rc<Cell<bool>>) -> u
     let mut cast = 0;
     let mut bytes = vec![0; 8192];
     while !is_ended.get() {
-        // In turn, with a step that meets all of them.
+        // One item after the other, with a step that reaches all of them.
         let item = 1 + i64::try_from(cast).unwrap_or_default() * 7 % all.items;
         let request =
             format!("POST /v1/items/{item}/votes HTTP/1.1\r\nhost: bench\r\ncontent-length: 0\r\n\r\n");

@@ -1,6 +1,6 @@
 //! Votes with each kind of credential, and under throttles, in many short turns on servers that all
-//! run at the same time: what a credential costs is far less than what two runs of the same differ
-//! by, but seconds that follow each other are alike.
+//! run at the same time. A credential costs far less than two equal runs differ by, but neighbouring
+//! seconds are alike.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ pub const WORKLOAD: &str = "credentials";
 /// Turns of each kind in a round.
 const TURNS: usize = 24;
 const QUICK_TURNS: usize = 4;
-/// Until a turn's connections are made and its batches have their size.
+/// The time until a turn's connections are made and its batches have their usual size.
 const WARM_UP: Duration = Duration::from_millis(150);
 const TURN: Duration = Duration::from_millis(400);
 
@@ -71,7 +71,7 @@ pub async fn measure(stores: &Stores, round: usize, settings: &Settings) -> Vec<
     // The first turn of each kind seeds counters and fills caches, and does not count.
     for turn in 0..=turns {
         for at in 0..kinds {
-            // Each turn begins with another kind, and not always the same one comes before it.
+            // Each turn begins with another kind, and a kind does not always follow the same one.
             let kind = (turn + at * (1 + turn % (kinds - 1))) % kinds;
             let (with, requests) = &prepared.requests[kind];
             let server = server_of(*with) as usize;

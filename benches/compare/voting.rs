@@ -13,7 +13,7 @@ use crate::stores::{Database, Rules, Stores, Template, voter_of_poll};
 use crate::systems::{System, locking, recipe_key};
 use crate::workloads::Case;
 
-/// The part of its own maximum that a system is given when its latency is measured.
+/// The part of its own maximum that a system gets while its latency is measured.
 const OPEN_LOOP_PART: f64 = 0.5;
 /// How many loads a run may have. Each has voter ids of its own.
 pub const LOADS_LIMIT: u32 = 5;
@@ -44,10 +44,10 @@ pub async fn measure(
             LOADS_LIMIT * number + part,
         )
     };
-    // With many items it takes longer until most have been voted on once and Tally's
-    // counters are seeded. The same for every system.
+    // With many items it takes longer until most have had a vote and Tally's counters are
+    // seeded. Every system gets the same time.
     let warm_up = if case.spread == Spread::Hot { 1 } else { 2 } * settings.warm_up;
-    // Only counts that have been voted on are live.
+    // Only items that have had a vote have live counts.
     let voted = if matches!(case.mix, Mix::Reads | Mix::ReadsAgain) {
         let load = start(Mix::Votes, Pace::Closed, 0);
         sleep(warm_up).await;
@@ -125,7 +125,7 @@ pub async fn measure(
     }
 }
 
-/// Compares what a case's loads were answered with what is stored and what is counted.
+/// Compares the answers to a case's loads with what is stored and counted.
 ///
 /// # Errors
 /// What differs.
@@ -145,9 +145,9 @@ async fn check_case(
         check_choices(database, case.system, &case.template, voters, votes).await?;
     }
     match (case.system, case.mix) {
-        // It has no rows but those, which are checked, and its counts are those of Tally's tables.
+        // It has no other rows than those just checked, and its counts are in Tally's tables.
         (System::LockingTransaction, Mix::PollMoves { .. }) => Ok(()),
-        // A change is a vote of two rows, a new vote one of one.
+        // A change counts as two rows, a new vote as one.
         (System::LockingTransaction, _) => {
             locking::check(&database.pool, 2 * votes - rows, rows - votes).await
         }
@@ -164,8 +164,8 @@ async fn check_case(
     }
 }
 
-/// Compares what every voter of the poll holds, and each choice's count, with what so many moves
-/// lead to, one voter's after the other.
+/// Compares what every voter of the poll holds, and each choice's count, with the result of this
+/// many moves, one voter after the other.
 async fn check_choices(
     database: &Database,
     system: System,
@@ -209,7 +209,7 @@ async fn check_choices(
     Ok(())
 }
 
-/// Compares what was acknowledged, in rows of the ledger, with what is stored and what is counted.
+/// Compares what was acknowledged, in rows of the ledger, with what is stored and counted.
 ///
 /// # Errors
 /// What differs.
@@ -234,7 +234,7 @@ pub async fn check(
     let wrong = if system == System::Recipe {
         wrong_counts_of_recipe(stores, database, template.items).await
     } else {
-        // Each item's count is its count at the start and the rows since.
+        // Each item's count must be its count at the start plus the rows since.
         sqlx::query_scalar(
             "select count(*) from item
              left join (select item_id, sum(value) as sum,

@@ -25,10 +25,10 @@ use crate::systems::System;
 use crate::voting::check;
 use crate::workloads::{CONNECTIONS, EMPTY, ITEMS, full};
 
-/// Tells this program, started again, which step of the worker to take.
+/// The variable that tells this program, started again, which step of the worker to take.
 pub const VARIABLE: &str = "TALLY_BENCH_STEP";
 
-/// How long voting is watched after Redis was wiped.
+/// How long the bench watches voting after Redis was wiped.
 const WATCH: Duration = Duration::from_secs(6);
 /// How often it is checked.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -145,7 +145,7 @@ pub async fn step_alone(stores: &Stores, database: &Database, name: &str) -> Cos
 }
 
 impl Cost {
-    /// Adds what the step cost for each that it did.
+    /// Adds the step's cost per unit of its work.
     pub fn add_to(&self, row: WorkerRow) -> WorkerRow {
         WorkerRow {
             cpu_us_each: Some(self.cpu.each(Duration::ZERO, row.count)),
@@ -168,7 +168,7 @@ impl Voting {
         let requests = Arc::new(Requests::render(items, Spread::Uniform, Mix::Votes, false));
         let load = Load::start(&servers.addresses, CONNECTIONS, requests, Pace::Closed, number);
         let voting = Self { servers, load };
-        // Until nearly every counter is there.
+        // Waits until nearly every counter is there.
         until("the counters are seeded", SEED_LIMIT, async || {
             let keys: i64 = redis::cmd("DBSIZE")
                 .query_async(&mut stores.redis_connection().await)
@@ -196,7 +196,7 @@ impl Voting {
     }
 }
 
-/// Wipes Redis under full load: how long until the rate is back, and all is exact.
+/// Wipes Redis under full load. Measures how long until the rate is back and all is exact.
 pub async fn reseed(stores: &Stores, round: usize, number: u32, settings: &Settings) -> WorkerRow {
     let template = EMPTY;
     let database = stores.database(&template).await;
@@ -258,7 +258,7 @@ async fn audited(database: &Database, template: &Template, step: &Step) -> (u64,
     (u64::try_from(audited).expect("a number"), fault)
 }
 
-/// Audits a ledger of which nothing has been audited, while nobody votes.
+/// Audits a ledger that was never audited, while nobody votes.
 pub async fn audit_idle(stores: &Stores, round: usize, settings: &Settings) -> WorkerRow {
     let template = unaudited(settings);
     let database = stores.database(&template).await;
@@ -274,7 +274,7 @@ pub async fn audit_idle(stores: &Stores, round: usize, settings: &Settings) -> W
     ))
 }
 
-/// Audits a ledger of which nothing has been audited, under full load.
+/// Audits a ledger that was never audited, under full load.
 pub async fn audit(stores: &Stores, round: usize, number: u32, settings: &Settings) -> WorkerRow {
     let template = unaudited(settings);
     let database = stores.database(&template).await;
@@ -284,7 +284,7 @@ pub async fn audit(stores: &Stores, round: usize, number: u32, settings: &Settin
     let (votes, started) = (voting.load.acknowledged_votes(), Instant::now());
     let step = step(stores, &database, "audit").await;
     let during = (voting.load.acknowledged_votes() - votes) as f64 / started.elapsed().as_secs_f64();
-    // The audit pauses for the voters and so takes a while, in which the ledger grows.
+    // The audit pauses to let votes pass, so it takes a while, and the ledger grows meanwhile.
     let before = f64::midpoint(before, voting.load.rate(settings.run).await);
     let (audited, fault) = audited(&database, &template, &step).await;
     let stopped = voting.stop(stores, &database, &template).await;

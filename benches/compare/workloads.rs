@@ -1,5 +1,5 @@
-//! The workloads: around one base of 256 connections, anonymous votes, one server and an
-//! empty ledger.
+//! The workloads. They vary one base: 256 connections, anonymous votes, one server, an empty
+//! ledger.
 
 use std::time::Duration;
 
@@ -16,16 +16,16 @@ pub const ITEMS: i64 = 10_000;
 const LEDGER_VOTES: i64 = 10_000_000;
 const QUICK_LEDGER_VOTES: i64 = 1_000_000;
 pub const CONNECTIONS: usize = 256;
-/// Choices of the poll in which votes are moved, and voters on each at the start. No voter's next
-/// move is under way before the last one is answered.
+/// Choices of the poll in which votes are moved, and voters on each at the start. There are enough
+/// voters that each one's move is answered before its next.
 const CHOICES: i64 = 10;
 const VOTERS_OF_A_CHOICE: i64 = 1000;
 /// Votes of one request to the batch API.
 const BATCH_VOTES: usize = 100;
-/// Connections that send such requests: their votes fit into the queue of one thread of two, so
-/// that none is refused.
+/// Connections that send such requests. Their votes fit into the queue of one of two threads, so
+/// none is refused.
 const BATCH_CONNECTIONS: usize = 16;
-/// Votes a second on an item that many poll.
+/// Votes per second on an item that many clients poll.
 const VOTES_BESIDE_READS: f64 = 100.0;
 /// How much longer a slow sync takes. On one machine, Postgres' own `commit_delay` has the
 /// effect of a slower disk or a synchronous standby.
@@ -43,7 +43,7 @@ pub struct Case {
     pub template: Template,
     /// How much longer each sync of Postgres' write-ahead log takes.
     pub sync_delay: Duration,
-    /// Votes a second on the same items beside the requests.
+    /// Votes per second on the same items beside the requests.
     pub votes_beside: f64,
     /// Whether latency is also measured at half of the system's own maximum.
     pub open_loop: bool,
@@ -165,8 +165,8 @@ impl Workload {
     }
 }
 
-/// Every workload of votes, in the order in which they run. Under `QUICK=1` a workload has
-/// only the systems that a target compares.
+/// Every workload of votes, in the order in which they run. With `QUICK=1` a workload has only
+/// the systems that a target compares.
 pub fn all(settings: &Settings) -> Vec<Workload> {
     let mut all = distributions();
     all.extend(several_servers(settings));
@@ -179,7 +179,7 @@ pub fn all(settings: &Settings) -> Vec<Workload> {
     all
 }
 
-/// What one transaction a vote has to lock for.
+/// The workloads for which a system of one transaction per vote needs locks.
 fn decisions() -> [Workload; 2] {
     let compared = [LockingTransaction, Tally];
     let moves = Case {
@@ -244,7 +244,7 @@ fn distributions() -> Vec<Workload> {
         )
         .quick(),
         Workload::new("zipf", "10,000 items by Zipf's law", zipf.on(&System::ADDING)),
-        // One transaction per vote locks the item's row in any case.
+        // One transaction per vote always locks the item's row.
         Workload::new(
             "hot_limited",
             "one hot item with a limit of votes",
@@ -267,7 +267,7 @@ fn distributions() -> Vec<Workload> {
     ]
 }
 
-/// Three servers, and slow syncs.
+/// Several servers, and slow syncs.
 fn several_servers(settings: &Settings) -> Vec<Workload> {
     let three = |case: Case| Case { servers: 3, ..case };
     let slow = |case: Case| Case {

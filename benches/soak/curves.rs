@@ -44,9 +44,9 @@ pub const OTHERS: Panel = panel("Cores that other programs of the machine took")
 /// What a curve may do.
 #[derive(Clone, Copy, Debug)]
 pub enum Rule {
-    /// Stay as it is.
+    /// Stay flat.
     Flat(Limit),
-    /// The same, but it is a time or a rate: where other programs took more of the machine
+    /// Stay flat too. But this is a time or a rate: if other programs took more of the machine
     /// in the last quarter, it says nothing about Tally.
     FlatUnlessBusy(Limit),
     /// Move, for a known reason, up to a bound.
@@ -68,15 +68,15 @@ pub const OF_PROGRAMS: Rule = Rule::Flat(at_most_more(10.0, 8.0));
 pub const OF_REDIS: Rule = Rule::Flat(at_most_more(10.0, 8.0));
 /// Some 40 backends, each with its caches.
 pub const OF_POSTGRES: Rule = Rule::Flat(at_most_more(10.0, 32.0));
-/// A roll-up every 5 s: the curve is a saw, of which one tooth more is no growth.
+/// A roll-up every 5 s makes the curve a saw: one tooth more is no growth.
 pub const OF_TAIL: Rule = Rule::Flat(at_most_more(25.0, 5.0));
 /// One more tick of a worker (1 s).
 pub const OF_SAVED: Rule = Rule::FlatUnlessBusy(at_most_more(25.0, 1.0));
-/// The pages of an index fill and split about the same time, which moves its size by some
-/// bytes a vote.
+/// An index's pages fill and split at about the same time. That moves its size by some bytes
+/// per vote.
 pub const OF_DISK: Rule = Rule::Flat(at_most_more(15.0, 4.0));
 pub const OF_P50: Rule = Rule::FlatUnlessBusy(at_most_more(50.0, 5.0));
-/// A checkpoint more in one quarter than in another.
+/// One quarter may have a checkpoint more than another.
 pub const OF_P99: Rule = Rule::FlatUnlessBusy(at_most_more(100.0, 25.0));
 /// Deeper indexes, larger tables.
 pub const OF_CPU: Rule = Rule::FlatUnlessBusy(at_most_more(30.0, 3.0));
@@ -91,32 +91,32 @@ pub const OF_OTHERS: Rule = Rule::Explained {
     most: f64::INFINITY,
 };
 
-/// A row version of `item`, about.
+/// A row version of `item` takes about this much.
 const ITEM_BYTES: f64 = 128.0;
 /// How often an item is saved, with the default `TALLY_FLUSH_EVERY`.
 const SAVES_PER_SECOND: f64 = 1.0;
-/// A row version of `audited_count` or `recent_change`, with its places in indexes, about.
+/// A row version of `audited_count` or `recent_change` takes about this much, with its index entries.
 const SUM_BYTES: f64 = 160.0;
-/// How often roll-ups and sums of recent changes write an item, at the most: every 3.75 s.
+/// How often roll-ups and sums of recent changes write an item: at most every 3.75 s.
 const SUMS_PER_SECOND: f64 = 0.27;
-/// Of what time a row of `recent_change` is.
+/// The span of a row of `recent_change`.
 const SPAN: Duration = Duration::from_secs(300);
 /// When autovacuum looks at a database again (Postgres' default).
 const VACUUM_EVERY: Duration = Duration::from_secs(60);
 /// A table itself, with the space that its pages leave free.
 const TABLE_SLACK_MIB: f64 = 16.0;
-/// Jobs' last runs, heartbeats, rules of the load (none): nothing that grows with votes.
+/// Jobs' last runs and heartbeats: nothing that grows with votes.
 pub const OF_OTHER_TABLES: Rule = Rule::Flat(at_most_more(10.0, 2.0));
 
-/// What rows of so many bytes take that are written so often a second, while reports hold a snapshot for
-/// so long at a time: the row versions of two of them, since the space of one may not be free before the
-/// next, and of the time until autovacuum comes.
+/// The MiB of row versions that stay while reports hold a snapshot for `report_for` at a time. That is two
+/// reports' worth, since the space of one may not be free before the next, and that of the time until
+/// autovacuum comes.
 fn versions_mib(bytes: f64, per_second: f64, report_for: Duration) -> f64 {
     let seconds = (2 * report_for + VACUUM_EVERY).as_secs_f64();
     ITEMS as f64 * per_second * seconds * bytes / 1024.0 / 1024.0
 }
 
-/// What the table `item` may take while reports hold a snapshot for so long at a time.
+/// What the table `item` may take while reports hold a snapshot for `report_for` at a time.
 pub fn of_item(report_for: Duration) -> Rule {
     Rule::Explained {
         why: "while a report holds its snapshot, each saved count leaves a row version",
@@ -124,7 +124,7 @@ pub fn of_item(report_for: Duration) -> Rule {
     }
 }
 
-/// The same of `audited_count`.
+/// The same for `audited_count`.
 pub fn of_audited_count(report_for: Duration) -> Rule {
     Rule::Explained {
         why: "while a report holds its snapshot, each roll-up leaves a row version",
@@ -132,8 +132,8 @@ pub fn of_audited_count(report_for: Duration) -> Rule {
     }
 }
 
-/// The same of `recent_change` in a run of so long: a row of each item for each five minutes. After an hour
-/// these become one.
+/// The same for `recent_change`, with a row of each item for each five minutes of the run. After an hour,
+/// these rows become one.
 pub fn of_recent_change(report_for: Duration, run: Duration) -> Rule {
     let spans = run.as_secs_f64() / SPAN.as_secs_f64() + 2.0;
     let rows_mib = ITEMS as f64 * spans * SUM_BYTES / 1024.0 / 1024.0;
@@ -143,14 +143,14 @@ pub fn of_recent_change(report_for: Duration, run: Duration) -> Rule {
     }
 }
 
-/// How many more cores others may take in the last quarter, until times say nothing.
+/// If other programs take this many cores more in the last quarter, times say nothing.
 const OTHERS_LIMIT_CORES: f64 = 0.15;
 
 pub struct Curve {
     pub panel: Panel,
     pub name: String,
     pub rule: Rule,
-    /// One for each sample; not a number where nothing was measured.
+    /// A value for each sample; NaN where nothing was measured.
     pub values: Vec<f64>,
 }
 
@@ -177,7 +177,7 @@ pub enum Verdict {
 pub struct Judged<'a> {
     pub curve: &'a Curve,
     pub quarters: Option<Quarters>,
-    /// The worst that its last quarter, or an explained curve as a whole, may have.
+    /// The worst value that its last quarter, or the whole of an explained curve, may have.
     pub bound: Option<f64>,
     pub verdict: Verdict,
 }
@@ -214,7 +214,7 @@ impl Samples {
             self.curves.len() - 1
         });
         let values = &mut self.curves[at].values;
-        // A sample in which it was missing.
+        // Fills the samples in which it was missing.
         values.resize(self.seconds.len() - 1, f64::NAN);
         values.push(value);
     }
@@ -225,7 +225,7 @@ impl Samples {
         Quarters::of(parts.zip(curve.values.iter().copied()))
     }
 
-    /// By how many cores others took more in the last quarter than in the second.
+    /// How many cores more other programs took in the last quarter than in the second.
     fn others_grew_by(&self) -> f64 {
         let others = self.curves.iter().find(|curve| curve.panel == OTHERS);
         let quarters = others.and_then(|curve| self.quarters(curve));

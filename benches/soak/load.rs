@@ -9,12 +9,11 @@ use testkit::load::{Load, Mix, Outcome, Pace, Requests, Seen, Spread};
 use tokio::time::sleep;
 
 pub const ITEMS: usize = 10_000;
-/// How long all of it runs in a closed loop before it is measured: until most counters are
-/// seeded.
+/// How long the load runs in a closed loop before it is measured: until most counters are seeded.
 const CARRIED_WARM_UP: Duration = Duration::from_secs(5);
 /// How long it is then measured.
 const CARRIED_FOR: Duration = Duration::from_secs(5);
-/// The part of that rate at which the soak then votes.
+/// The part of the measured rate at which the soak then votes.
 pub const LOAD_PART: f64 = 0.5;
 
 /// One kind of request.
@@ -69,12 +68,12 @@ const KINDS: [Kind; 5] = [
 pub struct Paced {
     pub kind: Kind,
     requests: Arc<Requests>,
-    /// Requests a second.
+    /// Requests per second.
     pub pace: f64,
 }
 
-/// Measures what the system carries in a closed loop of all kinds together. Returns the kinds
-/// at the part of it that the soak takes, and the votes that were acknowledged meanwhile.
+/// Measures the rate that the system carries in a closed loop of all kinds together. Returns the
+/// kinds at the soak's part of that rate, and the votes that were acknowledged meanwhile.
 pub async fn pace(addresses: &[SocketAddr]) -> anyhow::Result<(Vec<Paced>, u64)> {
     let rendered = KINDS.map(|kind| {
         let requests = Requests::render(ITEMS, kind.spread, kind.mix, kind.voter_ids);
@@ -113,12 +112,12 @@ pub async fn pace(addresses: &[SocketAddr]) -> anyhow::Result<(Vec<Paced>, u64)>
 pub struct Mixed {
     loads: Vec<(Kind, Load)>,
     before: Window,
-    /// Requests that are due a second.
+    /// Votes that are due per second.
     pub votes_per_second: f64,
     pub reads_per_second: f64,
 }
 
-/// What came in a time.
+/// The answers within a time.
 #[derive(Clone)]
 pub struct Window {
     pub votes: u64,
@@ -135,7 +134,7 @@ impl Mixed {
         };
         let (votes_per_second, reads_per_second) = (due(false), due(true));
         let mut loads = Vec::new();
-        // Other voters than before.
+        // Other voters than those of `pace`.
         for (number, paced) in (100..).zip(paced) {
             let Paced { kind, requests, pace } = paced;
             let pace = Pace::Open { per_second: pace };
@@ -157,7 +156,7 @@ impl Mixed {
         self.loads.iter().map(|(_, load)| load.acknowledged_votes()).sum()
     }
 
-    /// What came since the last call.
+    /// The answers since the last call.
     pub async fn window(&mut self) -> Window {
         let now = seen(&self.loads).await;
         let mut window = now.clone();
@@ -176,7 +175,7 @@ impl Mixed {
     /// Ends the load. Returns the votes that were acknowledged.
     ///
     /// # Errors
-    /// When not every request was answered with 200 or 201.
+    /// When a request got an answer other than 200 or 201.
     pub async fn stop(self) -> anyhow::Result<u64> {
         let outcomes = stop(self.loads.into_iter().map(|(_, load)| load).collect()).await;
         acknowledged(&outcomes)

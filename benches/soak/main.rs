@@ -1,11 +1,11 @@
 //! Votes for half an hour, and sees that nothing grows.
 //!
 //! `make soak`, or `cargo bench --bench soak`; `settings` has what can be chosen. Two servers
-//! and two workers run on a Postgres (durable) and a Redis of the bench's own, without an
-//! audit, and nobody reads the servers' metrics. All kinds of requests come at once, at a part
-//! of what the system carries. Now and then a report holds a snapshot. Each sample is a point
-//! of a curve; a curve that grows fails the soak, unless it is explained (`curves`). At the
-//! end acknowledged votes = rows = counts.
+//! and two workers run on a Postgres (durable) and a Redis of the bench's own. There is no audit,
+//! and nobody reads the servers' metrics. All kinds of requests come at once, at a part of the
+//! rate that the system carries. Now and then a report holds a snapshot. Each sample is a point
+//! of a curve. A curve that grows fails the soak, unless it is explained (`curves`). At the end
+//! acknowledged votes = rows = counts.
 //!
 //! The table goes to the terminal, the samples to target/soak/samples.json, and a plot to
 //! target/soak/soak.svg.
@@ -33,8 +33,7 @@ use system::System;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// How often the results are written meanwhile, in samples: a soak that is interrupted leaves
-/// them.
+/// The results are written after each of so many samples, so an interrupted soak leaves them.
 const WRITE_EVERY_SAMPLES: usize = 60;
 
 #[tokio::main]
@@ -102,7 +101,7 @@ async fn soak(settings: Settings) -> anyhow::Result<Vec<String>> {
     let judged = samples.judge();
     report::print(&judged);
     for one in &judged {
-        // A part of the run says nothing of curves.
+        // An interrupted run says nothing about curves.
         if let Verdict::Grew(why) = &one.verdict
             && !has_ended_early
         {

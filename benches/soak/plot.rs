@@ -71,7 +71,7 @@ struct Axis {
 }
 
 impl Axis {
-    /// From 0; a logarithmic one in whole decades.
+    /// A linear axis begins at 0; a logarithmic one has whole decades.
     fn of(values: impl Iterator<Item = f64> + Clone, is_logarithmic: bool) -> Self {
         let largest = values.clone().fold(f64::MIN_POSITIVE, f64::max);
         if is_logarithmic {
@@ -108,7 +108,7 @@ impl Axis {
     }
 }
 
-/// A round step of which about `lines` make this length: 1, 2 or 5 times a power of ten.
+/// A round step, 1, 2 or 5 times a power of ten: about `lines` of them make this length.
 fn step(length: f64, lines: f64) -> f64 {
     let wanted = length / lines;
     let power = 10_f64.powf(wanted.log10().floor());
@@ -211,7 +211,7 @@ fn points(seconds: &[f64], values: &[f64]) -> Vec<(f64, f64)> {
     chunks.filter_map(point).collect()
 }
 
-/// From when until when a report held its snapshot.
+/// When each report began and ended to hold its snapshot.
 fn reports(samples: &Samples) -> Vec<(f64, f64)> {
     let mut reports: Vec<(f64, f64)> = Vec::new();
     let mut was_open = false;
@@ -226,7 +226,7 @@ fn reports(samples: &Samples) -> Vec<(f64, f64)> {
     reports
 }
 
-/// A number as short as it can be read.
+/// A number with few digits.
 fn number(value: f64) -> String {
     let text = if value >= 1000.0 {
         return format!("{}k", number(value / 1000.0));

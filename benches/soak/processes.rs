@@ -1,7 +1,7 @@
 //! What /proc says of the processes: CPU time and memory.
 //!
-//! benches/compare/measure.rs reads CPU clocks for runs of two seconds, of one worker. Here
-//! one look at /proc serves all processes, and its grain of 10 ms is fine enough.
+//! benches/compare/measure.rs reads CPU clocks, for runs of two seconds with one worker. Here one
+//! look at /proc serves all processes, and its steps of 10 ms are fine enough.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use nix::unistd::Pid;
 
 use crate::system::Ids;
 
-/// Linux reports 100 ticks a second to programs, whatever its own rate is.
+/// Linux reports 100 ticks per second to programs, whatever its own rate is.
 const TICK: Duration = Duration::from_millis(10);
 
 /// CPU time so far.
@@ -20,7 +20,7 @@ pub struct Cpu {
     pub workers: Duration,
     pub postgres: Duration,
     pub redis: Duration,
-    /// Of everything else on the machine, but for this program, which is the load.
+    /// CPU time of everything else on the machine, without this program, which is the load.
     pub others: Duration,
 }
 
@@ -33,9 +33,9 @@ pub struct Memory {
     pub workers: Vec<f64>,
     /// Resident.
     pub redis: f64,
-    /// What all processes of Postgres have for themselves. Shared buffers are left out, since
-    /// each process counts them again, and autovacuum's workers, since they come and go with
-    /// a memory of their own (`maintenance_work_mem`).
+    /// The private memory of all Postgres processes. Leaves out shared buffers, since each process
+    /// counts them again, and autovacuum's workers, since they come and go with much memory of
+    /// their own (`maintenance_work_mem`).
     pub postgres: f64,
 }
 
@@ -104,7 +104,7 @@ impl Memory {
             servers: ids.servers.iter().map(resident).collect::<Result<_, _>>()?,
             workers: ids.workers.iter().map(resident).collect::<Result<_, _>>()?,
             redis: resident(&ids.redis)?,
-            // One that has just ended has nothing.
+            // A process that has just ended has no memory.
             postgres: postgres
                 .map(|one| status_mib(one.id, "RssAnon:").unwrap_or_default())
                 .sum(),

@@ -19,12 +19,12 @@ struct Row<'a> {
     name: &'a str,
     verdict: &'static str,
     why: &'a str,
-    /// Medians; null where there are too few samples.
+    /// The quarters' medians; null where there are too few samples.
     first_quarter: Option<f64>,
     second_quarter: Option<f64>,
     last_quarter: Option<f64>,
     bound: Option<f64>,
-    /// One for each sample; null where nothing was measured.
+    /// A value for each sample; null where nothing was measured.
     values: &'a [f64],
 }
 
@@ -98,7 +98,7 @@ pub fn print(judged: &[Judged<'_>]) {
     }
 }
 
-/// A number with three digits or so.
+/// A number with about three digits.
 pub fn short(value: f64) -> String {
     match value.abs() {
         large if large >= 100.0 => format!("{value:.0}"),

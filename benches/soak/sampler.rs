@@ -17,7 +17,7 @@ use crate::system::{Ids, System};
 
 /// How many reports a run has: two in each quarter, so that the quarters are alike.
 const REPORTS: u32 = 8;
-/// The part of the time in which one holds its snapshot: the middle third of each turn.
+/// When in its turn a report takes its snapshot: it holds it for the middle third.
 const REPORT_FROM_PART: f64 = 1.0 / 3.0;
 const REPORT_UNTIL_PART: f64 = 2.0 / 3.0;
 
@@ -33,8 +33,8 @@ fn is_report_due(elapsed: Duration, settings: &Settings) -> bool {
     (REPORT_FROM_PART..REPORT_UNTIL_PART).contains(&part)
 }
 
-/// Begins what pg_dump and long reports are: a transaction that has read `item`, and that sees
-/// the table as it was then until it ends.
+/// Begins a transaction like that of pg_dump or a long report: it has read `item`, and sees the
+/// table of that moment until it ends.
 async fn open_report(url: &str) -> anyhow::Result<PgConnection> {
     let mut connection = PgConnection::connect(url).await?;
     sqlx::raw_sql("begin isolation level repeatable read read only; select sum(vote_count) from item")
@@ -48,13 +48,13 @@ async fn close_report(mut connection: PgConnection) -> anyhow::Result<()> {
     Ok(connection.close().await?)
 }
 
-/// What the last sample saw, to take differences from.
+/// The last sample's values, to subtract from the next one's.
 struct Former {
     at: Instant,
     cpu: Cpu,
 }
 
-/// Samples until the run is over. What it has sampled is in `samples`, also after an error.
+/// Samples until the run is over. After an error too, `samples` has what was sampled.
 ///
 /// # Errors
 /// When a program has ended, or a store does not answer.
@@ -74,7 +74,7 @@ pub async fn run(
         at: began,
         cpu: Cpu::read(&ids)?,
     };
-    // What came while this was prepared belongs to no sample.
+    // Drops what came before the first sample.
     load.window().await;
     let mut ticks = interval(settings.sample_every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

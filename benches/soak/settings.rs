@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Unless `MINUTES` or `SECONDS` says otherwise.
+/// How long a soak votes, unless `MINUTES` or `SECONDS` says otherwise.
 const DEFAULT: Duration = Duration::from_secs(30 * 60);
 /// A shorter run has too few samples in a quarter.
 const SHORTEST: Duration = Duration::from_secs(60);
@@ -12,7 +12,7 @@ const SAMPLE_EVERY: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// `MINUTES=30`, `SECONDS=180`: how long it votes, without what comes before and after.
+    /// `MINUTES=30`, `SECONDS=180`: how long it votes, not counting what comes before and after.
     pub run: Duration,
     pub sample_every: Duration,
 }

@@ -23,8 +23,8 @@ const TALLY: &str = env!("CARGO_BIN_EXE_tally");
 const SYNC_WORKER: &str = env!("CARGO_BIN_EXE_sync-worker");
 const SERVERS: usize = 2;
 const WORKERS: usize = 2;
-/// When the workers audit by themselves: on a 29th of February. An audit once a night is what
-/// the soak stands for, and none falls into its half hour.
+/// When the workers audit by themselves: on a 29th of February. The soak stands for a time between
+/// two nightly audits.
 const AUDIT_CRON: &str = "0 0 0 29 2 *";
 /// How long a program may take to stop in order: a worker's last flush may take 20 s.
 const STOP_LIMIT: Duration = Duration::from_secs(60);
@@ -42,7 +42,7 @@ pub struct System {
     _lock: File,
 }
 
-/// The process ids, which stay the same for the whole run.
+/// The process ids. They stay the same for the whole run.
 #[derive(Clone, Debug)]
 pub struct Ids {
     pub servers: Vec<Pid>,
@@ -159,7 +159,7 @@ impl System {
         Ok(())
     }
 
-    /// Compares what was acknowledged with what is stored and what is counted.
+    /// Compares the acknowledged votes with the stored and counted ones.
     ///
     /// `check` in benches/compare/voting.rs does the same for databases that began with votes.
     ///

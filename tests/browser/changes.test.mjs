@@ -1,4 +1,4 @@
-// What may go wrong with an element and its reference, and with several elements of one voter.
+// What may go wrong with an element's reference, and with several elements of one voter.
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { createServer, request as send } from "node:http";
@@ -23,7 +23,7 @@ test("an element whose reference stands for nothing says so, and the others of i
   assert.deepEqual(page.errors, []);
 });
 
-test("an element that gets another reference shows that one alone", async () => {
+test("an element that gets another reference shows only what that names", async () => {
   const [first, second] = [await tally.newPoll({ title: "First?" }), await tally.newPoll({ title: "Second?", choices: ["Tea", "Coffee"] })];
   const page = await person();
   await page.goto(hostElements("another", `<tally-poll poll="${first.id}"></tally-poll>`));
@@ -45,7 +45,7 @@ test("an element that gets another reference shows that one alone", async () => 
   await eventually(async () => (await choices.count()) === 0);
 });
 
-test("elements that are pressed at once, and in two tabs, are of one voter and show the same vote", async () => {
+test("elements that are pressed at once, also in two tabs, vote as one voter and show the same vote", async () => {
   const item = await tally.newItem({ name: "Once", key: "once" });
   const page = await person();
   const address = hostElements("once", `<tally-vote item="key:once"></tally-vote><tally-vote item="${item}"></tally-vote>`);
@@ -64,7 +64,7 @@ test("elements that are pressed at once, and in two tabs, are of one voter and s
   await eventually(async () => (await tally.call("GET", `/v1/items/${item}`)).vote_count === 0);
 });
 
-test("an item that is made after its element is shown by and by", async () => {
+test("an element whose item is created later shows it soon after", async () => {
   const page = await person();
   await page.clock.install();
   await page.goto(hostElements("later", '<tally-vote item="key:later"></tally-vote>'));
@@ -78,7 +78,7 @@ test("an item that is made after its element is shown by and by", async () => {
   await count(page, "0");
 });
 
-test("the snippet of the page at /embed is HTML that works as it is", async () => {
+test("the snippet on /embed is HTML that works without a change", async () => {
   const item = await tally.newItem({ name: 'Quoted "&amp;', key: 'k"<b>&amp;' });
   const page = await person();
   await page.goto(`${tally.base}/embed`);
@@ -97,7 +97,7 @@ test("the snippet of the page at /embed is HTML that works as it is", async () =
 test("elements work below a path of the page's own host", async () => {
   const poll = await tally.newPoll({ title: "Below?" });
   const html = `<!doctype html><title>x</title><script type="module" src="/tally/embed.js"></script><tally-poll poll="${poll.id}"></tally-poll>`;
-  // As the nginx in docs/operating/proxy.md: what is below /tally/ goes to Tally, without it.
+  // As the nginx in docs/operating/proxy.md: requests below /tally/ go to Tally, without that prefix.
   const proxy = createServer((asked, answer) => {
     if (!asked.url.startsWith("/tally/")) return answer.setHeader("content-type", "text/html").end(html);
     const { method, headers } = asked;
@@ -119,7 +119,7 @@ test("elements work below a path of the page's own host", async () => {
   await page.getByText("50%").first().waitFor();
 });
 
-test("a choice in a poll of several takes no other back, though the page does not know yet what is held", async () => {
+test("in a poll of several choices, a choice takes no other back, even before the page knows what is held", async () => {
   const poll = await tally.newPoll({ title: "Several?", choices: ["Ant", "Bee", "Cat"], max_choices: 3 });
   const page = await person();
   await page.goto(`${tally.base}/polls/${poll.id}`);
@@ -128,7 +128,7 @@ test("a choice in a poll of several takes no other back, though the page does no
     await choice(name).click();
     await isPressed(choice(name));
   }
-  await page.route(/\/v1\/votes\?/, () => {}); // without an answer
+  await page.route(/\/v1\/votes\?/, () => {}); // never answered
   await page.reload();
   await isReleased(choice("Ant"));
   await choice("Cat").click();

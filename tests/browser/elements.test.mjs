@@ -1,4 +1,4 @@
-// The elements on pages of other origins, and what docs/embed.md says of them.
+// The elements on pages of other origins, and what docs/embed.md says about them.
 import assert from "node:assert/strict";
 import { createHmac } from "node:crypto";
 import { readFile } from "node:fs/promises";
@@ -10,7 +10,7 @@ after(close);
 
 const guide = await readFile(new URL("../../docs/embed.md", import.meta.url), "utf8");
 
-test("the ten lines of docs/embed.md are a live poll on an allowed origin, and say on another that it is not allowed", async () => {
+test("the ten lines of docs/embed.md show a live poll on an allowed origin, and say on another one that it is not allowed", async () => {
   const poll = await tally.newPoll({ title: "Embedded?" });
   const html = /```html\n(.*?)```/s.exec(guide)[1];
   assert.ok(html.trimEnd().split("\n").length <= 11, html);
@@ -49,11 +49,11 @@ test("elements of a page share one stream, take its looks, and tell it what happ
   const up = page.getByRole("button", { name: "Vote up: Shared" });
   await eventually(async () => (await up.evaluate((one) => getComputedStyle(one).backgroundColor)) === "rgb(200, 0, 0)");
   assert.ok(await page.evaluate(() => globalThis.seen.some(([name, what]) => name === "tally-vote" && what === 1)));
-  // The first was refused for the item that is not there; the second has all others.
+  // The first stream was refused because one item does not exist; the second has all the others.
   assert.equal(new Set(opened).size, 2, opened.join("\n"));
 });
 
-test("while the connection is lost each element with counts is stale and keeps them, also one that comes meanwhile", async () => {
+test("while the connection is lost, each element keeps its counts and is stale, also one that is added meanwhile", async () => {
   const item = await tally.newItem({ name: "Stale" });
   const poll = await tally.newPoll({ title: "Stale?" });
   await tally.vote(item, "bob");
@@ -86,7 +86,7 @@ test("while the connection is lost each element with counts is stale and keeps t
   await page.getByText("It has 2 votes.").waitFor();
 });
 
-test("a page with more items and polls than a stream takes shows the counts of all, and keeps them current", async () => {
+test("a page with more items and polls than a stream takes shows all counts, and keeps them current", async () => {
   const items = [];
   for (let at = 0; at < 130; at++) items.push(await tally.newItem({ name: `Many ${at}` }));
   const polls = [];
@@ -106,7 +106,7 @@ test("a page with more items and polls than a stream takes shows the counts of a
   assert.deepEqual(page.errors, []);
 });
 
-test("where votes are of voters whom a token names, the vote is that voter's; where they are anonymous, each is a further one", async () => {
+test("a vote with a token is the vote of the voter whom it names; each anonymous vote is one more", async () => {
   const secret = "a-secret-of-these-tests-and-of-nothing-else";
   const claims = { TALLY_JWT_SECRET: secret, TALLY_JWT_AUDIENCE: "votes", TALLY_JWT_ISSUER: "news" };
   const server = await Server.start({ TALLY_OPEN: "admin", ...claims });
@@ -119,7 +119,7 @@ test("where votes are of voters whom a token names, the vote is that voter's; wh
   const token = `${signed}.${createHmac("sha256", secret).update(signed).digest("base64url")}`;
   const elements = `<tally-vote item="${item}"></tally-vote><tally-poll poll="${poll.id}"></tally-poll><tally-vote item="${free}"></tally-vote>`;
   const plain = hostElements("nobody", elements, { server });
-  // As the guide has it.
+  // The guide's own script.
   const script = /```html\n(<script type="module">\nimport.*?)```/s.exec(guide)[1];
   const configured = script.replace("https://votes.example.org", server.base).replace('(await fetch("/my-token")).text()', JSON.stringify(token));
   assert.ok(configured.includes(server.base) && configured.includes(token), configured);
@@ -147,7 +147,7 @@ test("where votes are of voters whom a token names, the vote is that voter's; wh
   const held = await server.call("GET", `/v1/votes?voter_id=ada&items=${item}&polls=${poll.id}`, undefined, authorization);
   assert.deepEqual(held.votes.map((vote) => vote.item_id).sort((a, b) => a - b), [item, poll.choices[0].item_id].sort((a, b) => a - b));
 
-  // On another device of the same voter, and where the page learns only later who it is.
+  // Another device of the same voter, and a page that learns only later who the voter is.
   const again = await person();
   await again.goto(named);
   await isPressed(up(again, "Named"));
@@ -160,7 +160,7 @@ test("where votes are of voters whom a token names, the vote is that voter's; wh
   await server.end();
 });
 
-test("what stands between an element's tags is shown until its counts come, and without script", async () => {
+test("the text between an element's tags shows until its counts come, and without script", async () => {
   const item = await tally.newItem({ name: "Between" });
   const poll = await tally.newPoll({ title: "Between?" });
   const address = hostElements("between", `<tally-vote item="${item}"><span>Vote at news.example.org.</span></tally-vote>
@@ -187,7 +187,7 @@ test("what stands between an element's tags is shown until its counts come, and 
   for (const text of between) await shows(bare, text);
 });
 
-test("every part and every event of the guide is there", async () => {
+test("every part and every event that the guide names exists", async () => {
   const parts = [...(/^Parts for .*$/m.exec(guide)[0]).matchAll(/`([a-z-]+)`/g)].map(([, name]) => name);
   const events = [...guide.slice(guide.indexOf("## Events")).matchAll(/^\| `(tally-[a-z]+)`/gm)].map(([, name]) => name);
   assert.ok(parts.length >= 14 && events.length === 4, `${parts} ${events}`);

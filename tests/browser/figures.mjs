@@ -1,5 +1,5 @@
-// What pages cost in a browser, as rows of a table: FIGURES=1 make test-browser. Each figure is of the build that runs,
-// on a machine that also runs its stores, its workers and the browser.
+// What pages cost in a browser, as rows of a table: FIGURES=1 make test-browser. The machine also runs the stores, the
+// workers and the browser.
 import assert from "node:assert/strict";
 import { close, count, open, person, tally } from "./harness.mjs";
 
@@ -7,7 +7,7 @@ const VISITS = 3;
 const ITEMS = 100;
 const POLLS = 10;
 const WATCHED_MS = 10_000;
-const QUIET_MS = 1500; // a page has loaded when nothing came for so long; /ops asks every 2 s
+const QUIET_MS = 1500; // a page has loaded when nothing came for this long; /ops asks every 2 s
 const ROUND_MS = 1000;
 const VOTES = 20;
 
@@ -23,7 +23,7 @@ async function prepare() {
   return polls;
 }
 
-// A browser that was never here: what it loads until nothing more comes but the stream, and how that looked.
+// The first visit of a new browser: what it loads until only the stream is left, and how the page looked meanwhile.
 async function visit(path) {
   const page = await person();
   await page.addInitScript(() => {
@@ -39,7 +39,7 @@ async function visit(path) {
     loaded.at = Date.now();
     if (request.url.includes("/stream")) loaded.streams.add(requestId);
   });
-  // Headers and bodies of what ends; the stream does not.
+  // Headers and bodies of every answer that ends. The stream does not end.
   network.on("Network.loadingFinished", ({ encodedDataLength }) => (loaded.bytes += encodedDataLength));
   network.on("Network.dataReceived", ({ requestId, encodedDataLength }) => {
     if (loaded.streams.has(requestId)) loaded.streamed += encodedDataLength;
@@ -55,7 +55,7 @@ async function visit(path) {
   return { paint: seen.paint, shift: largestWindow(seen.shifts), bytes: loaded.bytes, streamed: loaded.streamed, requests: loaded.requests };
 }
 
-// The cumulative layout shift: the largest sum of shifts with less than 1 s between them, in 5 s.
+// The cumulative layout shift: the largest sum of shifts within 5 s that are less than 1 s apart.
 function largestWindow(shifts) {
   let [largest, sum, first, last] = [0, 0, -Infinity, -Infinity];
   for (const [at, value] of shifts) {
@@ -94,7 +94,7 @@ async function longTasks() {
   return { ...seen, rounds };
 }
 
-// From when the answer is in the one window until the count shows in the other, by the clock that both share.
+// The time from the answer in one window until the other shows the count. Both windows share a clock.
 async function spreads() {
   const item = await tally.newItem({ name: "Spread" });
   const [ada, bob] = [await person(), await person()];
@@ -103,7 +103,7 @@ async function spreads() {
   for (const page of [ada, bob]) await count(page, "0");
   await ada.evaluate(() => document.addEventListener("tally-vote", () => (globalThis.at = performance.timeOrigin + performance.now())));
   await bob.evaluate(() => document.addEventListener("tally-counts", ({ detail }) => {
-    // When it is painted, not when it is known.
+    // Measures when the count is painted, not when the page knows it.
     requestAnimationFrame(() => requestAnimationFrame(() => (globalThis.seen = { at: performance.timeOrigin + performance.now(), count: detail.vote_count })));
   }));
   const times = [];

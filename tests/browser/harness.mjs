@@ -1,5 +1,5 @@
 // What the tests and the figures share: a `tally dev` of their own with a private Postgres and Redis, Chromium, and
-// pages of other origins. Whoever waits here waits for what a person would see, never for a time.
+// pages of other origins. Each wait is for something that a person would see, never for a time.
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
@@ -12,8 +12,8 @@ import { join } from "node:path";
 import { chromium } from "playwright-core";
 
 const program = process.env.BROWSER_TEST_PROGRAM;
-const WAIT_MS = 30_000; // how long something may take that is waited for
-const STOPS_LIMIT = 200; // of Tab, until something must have been reached
+const WAIT_MS = 30_000; // the longest wait
+const STOPS_LIMIT = 200; // the most presses of Tab until a control is reached
 const axe = await readFile(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 
 export let browser, tally;
@@ -75,7 +75,7 @@ export class Server {
       await this.start();
     }
   }
-  // For good.
+  // Stops it and does not start it again.
   async end() {
     servers.delete(this);
     await this.stop();
@@ -103,14 +103,14 @@ export class Server {
   choose(poll, voter, ...choices) {
     return this.call("PUT", `/v1/polls/${poll.id}/votes/${voter}`, { items: choices.map((at) => poll.choices[at].item_id) });
   }
-  // Many items with a vote each, or a poll's votes, in few requests.
+  // Casts many votes, on many items or in a poll, in few requests.
   async votes(votes) {
     const { results } = await this.call("POST", "/v1/votes", { votes });
     for (const one of results) assert.ok(one.status < 300, JSON.stringify(one));
   }
 }
 
-// A `tally dev`, a browser, and the pages of others, each under both origins.
+// Starts a `tally dev`, a browser, and a host for other pages under both origins.
 export async function open() {
   for (const name of ["allowed", "foreign"]) {
     const host = createServer((request, answer) => {
@@ -131,19 +131,19 @@ export async function close() {
   await Promise.all([...servers].map((server) => server.end()));
 }
 
-// The address of a page of another origin: one that is allowed, or a foreign one.
+// Puts a page on another origin, an allowed or a foreign one. Returns its address.
 export function host(name, html, origin = "allowed") {
   hosted.set(`/${name}.html`, html);
   return `http://127.0.0.1:${ports[origin]}/${name}.html`;
 }
 
-// A page of an allowed origin with these elements, without faults of its own.
+// Puts a page with these elements on an allowed origin. The page has no faults of its own.
 export const hostElements = (name, elements, { server = tally, head = "", html = 'lang="en"' } = {}) => host(name, `<!doctype html>
   <html ${html}><head><meta charset="utf-8"><title>${name}</title><meta name="viewport" content="width=device-width, initial-scale=1">
   <style>:root { color-scheme: light dark; background: Canvas; color: CanvasText; }</style><script type="module" src="${server.base}/embed.js"></script>${head}</head>
   <body><main><h1>News</h1><h2>Votes</h2>${elements}</main></body></html>`);
 
-// A window with a storage of its own: another person.
+// Another person: a window with storage of its own.
 export async function person(options = {}) {
   const context = await browser.newContext({ viewport: { width: 1000, height: 800 }, ...options });
   context.setDefaultTimeout(WAIT_MS);
@@ -162,20 +162,20 @@ export const isPressed = (locator) => locator.and(locator.page().locator('[aria-
 export const isReleased = (locator) => locator.and(locator.page().locator('[aria-pressed="false"]')).waitFor();
 export const refused = (page) => page.locator('[part="message"].bad');
 
-// What axe finds wrong.
+// The faults that axe finds.
 export async function faults(page) {
   const { violations } = await page.evaluate(`${axe}; axe.run()`);
   return violations.map((one) => [one.id, ...one.nodes.map((node) => node.target.flat().join(" "))].join(" "));
 }
 
-// No scroll bar across.
+// Checks that the page needs no horizontal scroll bar.
 export async function fits(page, name) {
   const wider = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
   assert.ok(wider <= 0, `${name}: ${wider} pixels too wide`);
 }
 
-// The keyboard alone: goes on with Tab (or back, with Shift+Tab) to a control. Each one on the way shows that it has
-// the focus.
+// Goes to a control with Tab (or back, with Shift+Tab). Checks that each control on the way shows that it has the
+// focus.
 export async function tabTo(page, locator, key = "Tab") {
   await locator.waitFor();
   for (let stops = 0; stops < STOPS_LIMIT; stops++) {
@@ -191,7 +191,7 @@ export async function focusIsShown(page) {
     let one = document.activeElement;
     while (one?.shadowRoot?.activeElement) one = one.shadowRoot.activeElement;
     const { outlineStyle, outlineWidth } = getComputedStyle(one);
-    // Behind the last control the focus is the browser's own.
+    // After the last control, the browser itself has the focus.
     const width = one === document.body ? null : outlineStyle === "none" ? 0 : parseFloat(outlineWidth);
     return { what: one.outerHTML.slice(0, 200), width };
   });

@@ -1,4 +1,4 @@
-// All of it by the keyboard alone. Each control on the way shows that it has the focus.
+// Everything by keyboard alone. Each control on the way shows that it has the focus.
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { close, count, eventually, focusIsShown, isPressed, isReleased, open, person, shows, tabTo, tally } from "./harness.mjs";
@@ -41,7 +41,7 @@ test("a voter searches, votes up and down, and takes the vote back", async () =>
   assert.deepEqual(page.errors, []);
 });
 
-test("a voter goes on in a list, opens a poll, chooses another choice, takes it back, and copies the address", async () => {
+test("a voter loads more of a list, opens a poll, chooses another choice, takes it back, and copies the address", async () => {
   for (let at = 0; at < 12; at++) await tally.newPoll({ title: `Zither ${at}` });
   const page = await person(copies);
   await page.goto(tally.base);
@@ -51,7 +51,7 @@ test("a voter goes on in a list, opens a poll, chooses another choice, takes it 
   await page.getByText("Zither 1", { exact: true }).waitFor({ state: "detached" });
   await tabTo(page, page.getByText("Show more"));
   await page.keyboard.press("Enter");
-  // The focus goes to the first that came.
+  // The focus goes to the first new item.
   const link = page.getByRole("link", { name: "Open and share: Zither 1", exact: true });
   await link.and(page.locator(":focus")).waitFor();
   await focusIsShown(page);
@@ -79,7 +79,7 @@ test("a voter goes on in a list, opens a poll, chooses another choice, takes it 
   assert.deepEqual(page.errors, []);
 });
 
-test("whoever embeds votes chooses an element and copies its snippet", async () => {
+test("an author of another page chooses an element and copies its snippet", async () => {
   const item = await tally.newItem({ name: "Snippet" });
   const page = await person(copies);
   await page.goto(`${tally.base}/embed`);
@@ -96,7 +96,7 @@ test("whoever embeds votes chooses an element and copies its snippet", async () 
   assert.deepEqual(page.errors, []);
 });
 
-// Answers the question of a dialog with yes; its focus is on what changes nothing.
+// Answers a dialog's question with yes. The focus is at first on the button that changes nothing.
 async function agree(page, question) {
   await page.getByRole("dialog").filter({ hasText: question }).waitFor();
   await page.getByRole("button", { name: "Leave it" }).and(page.locator(":focus")).waitFor();
@@ -131,7 +131,7 @@ test("an operator voids votes after a dry run, and undoes it", async () => {
   await tabTo(page, form.getByRole("button", { name: "Dry run…" }));
   await press(page, "Enter");
   await page.getByRole("dialog").filter({ hasText: "1 vote will be taken back" }).waitFor();
-  // Escape leaves it.
+  // Escape leaves the dialog.
   await page.keyboard.press("Escape");
   await page.locator("#ask").waitFor({ state: "hidden" });
   await focusIsShown(page);
@@ -146,7 +146,7 @@ test("an operator voids votes after a dry run, and undoes it", async () => {
   assert.deepEqual(page.errors, []);
 });
 
-test("an operator makes an item and a poll", async () => {
+test("an operator creates an item and a poll", async () => {
   const page = await person();
   await page.goto(`${tally.base}/ops`);
   await tabTo(page, page.locator("summary", { hasText: "Make an item" }));

@@ -1,5 +1,5 @@
-// How pages and elements look to those who see little, on small windows, and in other scripts. PICTURES=1 takes the
-// pictures in docs/pictures again.
+// How pages and elements look to people with poor sight, in small windows, and in other writing systems. PICTURES=1
+// takes the pictures in docs/pictures again.
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { close, eventually, faults, fits, hostElements, open, person, refused, shows, tally } from "./harness.mjs";
@@ -7,7 +7,7 @@ import { close, eventually, faults, fits, hostElements, open, person, refused, s
 before(open);
 after(close);
 
-// An element draws what a worker has summed up.
+// An element draws only what a worker has summed up.
 const isDrawn = async (of) => (await tally.call("GET", `/v1/${of}/history?over=day`)).spans.length > 0;
 const SCHEMES = ["light", "dark"];
 const pictures = process.env.PICTURES ? new URL("../../docs/pictures/", import.meta.url).pathname : null;
@@ -41,7 +41,7 @@ test("axe finds no fault on any page in either scheme, and no page is wider than
   }
 });
 
-test("axe finds no fault in any element on a page of others, whatever its state", async () => {
+test("axe finds no fault in any element on another origin's page, whatever the element's state", async () => {
   const item = await tally.newItem({ name: "Fountains" });
   const full = await tally.newItem({ name: "One seat", max_votes: 1 });
   await tally.vote(full, "bob");
@@ -76,7 +76,7 @@ test("axe finds no fault in any element on a page of others, whatever its state"
   }
 });
 
-test("axe finds no fault on a voter's page without a connection, and on the operator's with a question", async () => {
+test("axe finds no fault on a voter's page without a connection, or on the operator's page with a question", async () => {
   const item = await tally.newItem({ name: "Lost" });
   const asking = await Promise.all(SCHEMES.map(async (colorScheme) => {
     const page = await person({ colorScheme });
@@ -102,7 +102,7 @@ test("axe finds no fault on a voter's page without a connection, and on the oper
   });
 });
 
-test("a name of 200 wide characters, or with marks for right-to-left, is text and widens no page", async () => {
+test("a name of 200 wide characters, or with right-to-left marks, is text and widens no page", async () => {
   const viewport = { width: 320, height: 640 };
   const names = ["漢".repeat(200), `\u202e\u2067Ω${"ש".repeat(90)}\u200f${"W".repeat(100)}\u2069`];
   for (const name of names) {
@@ -143,7 +143,7 @@ test("a name of 200 wide characters, or with marks for right-to-left, is text an
   }
 });
 
-test("on a page that is read from right to left, bars and lines begin at the right, and numbers stay as they are", async () => {
+test("on a right-to-left page, bars and lines begin at the right, and numbers do not change", async () => {
   const poll = await tally.newPoll({ title: "Mirrored?" });
   for (const voter of ["ada", "bob", "eve"]) await tally.choose(poll, voter, 0);
   await tally.choose(poll, "joe", 1);
@@ -159,7 +159,7 @@ test("on a page that is read from right to left, bars and lines begin at the rig
       const [bar, all] = [button.querySelector('[part="bar"]').getBoundingClientRect(), button.getBoundingClientRect()];
       return { left: bar.left - all.left, right: all.right - bar.right, width: all.width };
     });
-    // The bar moves there: three quarters of the choice, from where reading begins.
+    // The bar moves to three quarters of the choice, from the side where reading begins.
     await eventually(async () => {
       const { width, ...gaps } = await within();
       const [begin, end] = sides.map((side) => gaps[side] / width);
@@ -175,7 +175,7 @@ test("on a page that is read from right to left, bars and lines begin at the rig
       return at(0) < at(1);
     });
     assert.ok(minus, `${direction}: the minus is behind the number`);
-    // The line ends where the time of now stands.
+    // The line ends at the label of the present time.
     const chart = page.locator("tally-history").getByRole("img");
     await chart.waitFor();
     const ends = await page.locator("tally-history").evaluate((history) => {

@@ -24,7 +24,7 @@ test("a vote moves the count in a second window, is changed, is taken back, and 
   assert.deepEqual([...ada.errors, ...bob.errors], []);
 });
 
-test("what takes no vote says why: a closed poll, a full item, a ballot that is spent", async () => {
+test("a closed poll, a full item and a spent ballot say why they take no vote", async () => {
   const closed = await tally.newPoll({ title: "Over", closes_at: "2020-01-01T00:00:00Z" });
   const page = await person();
   await page.goto(`${tally.base}/polls/${closed.id}`);
@@ -48,7 +48,7 @@ test("what takes no vote says why: a closed poll, a full item, a ballot that is 
   assert.deepEqual(page.errors, []);
 });
 
-test("who votes more often than the server takes is asked to wait, and votes again when the time is over", async () => {
+test("a voter who is rate limited is asked to wait, and votes again when the time is over", async () => {
   const server = await Server.start({ TALLY_THROTTLE: "voter:2/12s" });
   const item = await server.newItem({ name: "Rush" });
   const page = await person();
@@ -73,7 +73,7 @@ test("who votes more often than the server takes is asked to wait, and votes aga
   await server.end();
 });
 
-test("a vote that is cast before the page knows what its voter held stands, not what was held", async () => {
+test("a vote that is cast before the page knows the held one still stands once it does", async () => {
   const item = await tally.newItem({ name: "Early" });
   const page = await person();
   await page.goto(`${tally.base}/items/${item}`);
@@ -105,7 +105,7 @@ test("a vote that is cast before the page knows what its voter held stands, not 
   await shows(page, "Your vote is taken back.");
 });
 
-test("while a page is hidden it has no stream, and is current again when it is shown", async () => {
+test("a hidden page has no stream, and is current again when it is shown", async () => {
   const item = await tally.newItem({ name: "Hidden" });
   const page = await person();
   await page.goto(`${tally.base}/items/${item}`);
@@ -124,7 +124,7 @@ test("while a page is hidden it has no stream, and is current again when it is s
   await count(page, "1");
 });
 
-test("a page says that the server is unavailable, and goes on by itself when it is back", async () => {
+test("a page says that the server is unavailable, and continues by itself when the server is back", async () => {
   const item = await tally.newItem({ name: "Lasting" });
   const page = await person();
   await page.goto(`${tally.base}/items/${item}`);

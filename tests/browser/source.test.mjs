@@ -1,4 +1,4 @@
-// What a page has before its script runs: for who has none, and for previews.
+// What a page has before its script runs: for readers without script, and for previews.
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { close, open, person, shows, tally } from "./harness.mjs";
@@ -9,7 +9,7 @@ after(close);
 const bare = () => person({ javaScriptEnabled: false });
 const source = async (address) => (await fetch(tally.base + address)).text();
 
-test("without script, pages show names, counts and shares, and the search and the way on are plain links", async () => {
+test("without script, pages show names, counts and shares, and search and next page are plain links", async () => {
   const item = await tally.newItem({ name: "Quill & Ink" });
   await tally.votes(["ada", "bob", "eve"].map((voter) => ({ item_id: item, voter_id: voter })));
   const single = await tally.newItem({ name: "Inkwell" });
@@ -74,9 +74,9 @@ test("a poll's preview has its title and its results", async () => {
   assert.deepEqual([picture.status, picture.headers.get("content-type")], [200, "image/png"]);
 });
 
-test("results that are hidden until the close are in no page in any form, and in the preview after it", async () => {
+test("hidden results are nowhere in a page before the close, and are in the preview after it", async () => {
   const close = { closes_at: "2040-01-01T00:00:00Z", results_before_close: false };
-  // Two polls that differ in nothing but their votes.
+  // Two polls that differ only in their votes.
   const polls = [];
   for (const _ of [0, 1]) polls.push(await tally.newPoll({ title: "Secret?", ...close }));
   for (let voter = 0; voter < 7; voter++) await tally.choose(polls[1], `v${voter}`, voter < 5 ? 0 : 1);

@@ -1,4 +1,4 @@
-// Takes the picture of a terminal in the README: what the program itself writes in a real one, drawn by Chromium.
+// Takes the README's picture of a terminal: Chromium draws what the program wrote in a real terminal.
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { mkdtemp, readFile, rm } from "node:fs/promises";
@@ -8,7 +8,7 @@ import { chromium } from "playwright-core";
 
 const program = process.env.BROWSER_TEST_PROGRAM;
 const picture = new URL("../../docs/pictures/terminal.png", import.meta.url).pathname;
-const PORT = 8080; // the one that the documents name
+const PORT = 8080; // the port that the documents name
 const base = `http://127.0.0.1:${PORT}`;
 const COLUMNS = 112;
 const WAIT_MS = 30_000;
@@ -37,7 +37,7 @@ function inTerminal(command) {
   return running;
 }
 
-// What stands on the screen after all of this was written: text, line breaks, and moves up and down.
+// The screen after a terminal got this output: text, line breaks, and moves up and down.
 function screen(written) {
   const lines = [[]];
   let [row, column] = [0, 0];

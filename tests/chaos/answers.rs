@@ -7,7 +7,7 @@ use testkit::answered_counts::{History, Vote};
 use crate::records::Records;
 use crate::windows::Windows;
 
-/// How many findings are written out one by one.
+/// How many findings the report writes out.
 const NAMED_LIMIT: usize = 5;
 
 /// The result of this check.
@@ -15,13 +15,13 @@ const NAMED_LIMIT: usize = 5;
 pub struct Answered {
     /// Counts that were answered as current.
     pub answers: u64,
-    /// Of these, in a window ([`Windows`]).
+    /// Those of them that were answered in a window ([`Windows`]).
     pub in_windows: u64,
     /// Impossible counts in windows.
     pub outside_in_windows: u64,
     /// Impossible counts while no window was open: there must be none.
     pub outside: u64,
-    /// Of the possible counts while no window was open: without a vote that was acknowledged
+    /// Possible counts while no window was open that lacked a vote: one that was acknowledged
     /// with a null count, or as a repeat ([`crate::records::Timed::uncounted`]).
     pub behind: u64,
     /// How long windows were open.
@@ -33,7 +33,7 @@ pub struct Answered {
 /// Checks all answers of a round.
 pub fn judge(records: &Records, windows: &Windows) -> Answered {
     let history = History::new(records.timed.iter().map(|timed| timed.vote));
-    // As if every acknowledged vote were counted by then.
+    // This history counts every vote from its acknowledgement on.
     let strict = History::new(records.timed.iter().map(|timed| Vote {
         acknowledged: timed.vote.acknowledged.into_iter().chain(timed.uncounted).min(),
         ..timed.vote

@@ -13,7 +13,7 @@ pub struct Asked {
     pub answer: Option<(u16, Value)>,
     /// Just before it was sent.
     pub called: Instant,
-    /// Just after the answer had come, or was waited for no longer.
+    /// Just after the answer had come, or the client had given it up.
     pub returned: Instant,
 }
 
@@ -23,12 +23,12 @@ impl Asked {
     }
 }
 
-/// The status of a request that a throttle refused. It is as if it had not been sent.
+/// The status of a request that a throttle refused. Such a request had no effect.
 const THROTTLED: u16 = 429;
 /// When such a request is sent again.
 const AGAIN_AFTER: Duration = Duration::from_millis(200);
 
-/// Sends a request, with a body unless that is null; again and again, while it is throttled.
+/// Sends a request, with a body unless that is null, until no throttle refuses it.
 pub async fn ask(
     http: &reqwest::Client,
     method: Method,

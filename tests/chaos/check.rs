@@ -8,13 +8,13 @@ use sqlx::PgPool;
 
 use crate::records::Records;
 
-/// How many findings are written out one by one.
+/// How many findings the report writes out.
 const NAMED_LIMIT: usize = 20;
 
 /// The result of a check.
 #[derive(Clone, Debug, Default)]
 pub struct Verdict {
-    /// Votes that were acknowledged, each once.
+    /// Votes that were acknowledged; each counts once.
     pub acknowledged: u64,
     /// Acknowledged votes without their row, and votes of the ledger that a count lacks.
     pub lost: u64,
@@ -39,7 +39,7 @@ pub struct Counts {
     pub item: i64,
     pub ledger: i64,
     pub saved: i64,
-    /// `None`: there is no live count, which is right as well.
+    /// `None`: there is no live count, which is fine.
     pub live: Option<i64>,
     /// The same three for its down-votes alone.
     pub downs: (i64, i64, Option<i64>),
@@ -129,7 +129,7 @@ pub async fn verdict(records: &Records, counts: &[Counts], owner: &PgPool) -> an
 type Row = (i64, i64, Option<String>, i16);
 
 async fn compare_rows(records: &Records, owner: &PgPool, verdict: &mut Verdict) -> anyhow::Result<()> {
-    // Those on the items of the ruled clients are theirs.
+    // The ruled clients check the votes on their own items.
     let rows: Vec<Row> = sqlx::query_as(
         "select id, item_id, voter_id, value from vote
          where item_id in (select id from item where name like 'item %')",

@@ -19,7 +19,7 @@ use crate::records::{Record, Records, Reply, ReplyTo};
 
 /// The part of all requests that is sent twice, to both servers at once.
 const TWICE: f64 = 0.12;
-/// The part of all votes that is anonymous, and so is never sent again after a failure.
+/// The part of all votes that is anonymous. These are never sent again after a failure.
 const ANONYMOUS: f64 = 0.1;
 /// The part of all votes that goes to the first item.
 const HOT: f64 = 0.5;
@@ -29,7 +29,7 @@ const DOWN: f64 = 0.2;
 const READ: f64 = 0.25;
 /// How long a client waits for an item.
 const READ_LIMIT: Duration = Duration::from_secs(8);
-/// With this many votes not acknowledged, a client casts no new ones.
+/// A client with this many unacknowledged votes casts no new ones.
 const OPEN_LIMIT_VOTES: usize = 200;
 /// How long all clients may take to have these votes acknowledged once all faults have
 /// ended.
@@ -75,7 +75,7 @@ impl Clients {
         }
     }
 
-    /// Votes acknowledged so far, each once.
+    /// Votes acknowledged so far; each counts once.
     pub fn acknowledged(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.acknowledged)
     }
@@ -167,8 +167,8 @@ impl Client {
         at
     }
 
-    /// Sends a vote once or twice. Returns whether it is finished: acknowledged, or
-    /// anonymous, which is never sent again.
+    /// Sends a vote once or twice. Returns whether it is finished: it is acknowledged, or it is
+    /// anonymous and never sent again.
     async fn cast(&mut self, at: usize) -> bool {
         let first = self.random.random_range(0..self.servers.len());
         let limit = Duration::from_millis(self.random.random_range(1000..8000));
@@ -188,7 +188,7 @@ impl Client {
             .iter()
             .filter(|reply| matches!(reply.answer, ReplyTo::Throttled));
         let throttled = throttled.count() as u64;
-        // One that is throttled is not stored, and no excuse for a row.
+        // A throttled request stores nothing, so it explains no row.
         record.requests += replies.len() as u64 - throttled;
         self.records.throttled += throttled;
         for reply in replies {
@@ -231,8 +231,8 @@ impl Client {
         }
     }
 
-    /// Reads an item. A refusal is no answer, and neither is a count that says of itself that
-    /// it is not current.
+    /// Reads an item. A refusal is no answer, and a count that is marked as not current is none
+    /// either.
     async fn read(&mut self) {
         let item = self.item();
         let server = &self.servers[self.random.random_range(0..self.servers.len())];

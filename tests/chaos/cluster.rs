@@ -25,8 +25,8 @@ use crate::schedule::{PAIR, Settings, Step};
 use crate::stores::{Postgres, Redis};
 use crate::voiding;
 
-/// An address of the loopback network for one cluster alone, where the system has more
-/// than one: while a program is down, no other program takes its port.
+/// A loopback address for this cluster alone, if the system has more than one. While a program
+/// is down, no other program then takes its port.
 fn own_address() -> Ipv4Addr {
     if cfg!(target_os = "linux") {
         let part = || rand::random_range(1..=254);
@@ -86,8 +86,8 @@ impl Connections {
         }
     }
 
-    /// Breaks connections for a while. One such fault at a time: the end of one would be the
-    /// end of the other too.
+    /// Breaks connections for a while. Only one such fault runs at a time: its end would end
+    /// another one too.
     pub async fn break_for_a_while(&self, step: &Step, how: impl Fn(&Proxy)) {
         let _broken = self.broken.lock().await;
         self.of(step.program).iter().for_each(how);
@@ -145,7 +145,7 @@ impl Cluster {
                 .env("TALLY_SHUTDOWN_LIMIT", SHUTDOWN_LIMIT);
             if !settings.is_open {
                 serve.envs(credentials::settings());
-                // Votes are stored by other statements where it is kept where they came from.
+                // Only the first server keeps client addresses: then other statements store the votes.
                 if number == 0 {
                     serve.env("TALLY_ADDRESS_KEYS", credentials::ADDRESS_KEY);
                 }
@@ -186,8 +186,8 @@ impl Cluster {
         command
     }
 
-    /// Where a program finds the stores, behind the proxies of this one: the servers come first, then
-    /// the workers.
+    /// The variables that tell a program where the stores are, behind its own proxies. `at` counts
+    /// the servers first, then the workers.
     pub async fn environment(&self, role: Role, at: usize) -> [(&'static str, String); 2] {
         let postgres = self.postgres.lock().await;
         environment(
@@ -196,7 +196,7 @@ impl Cluster {
         )
     }
 
-    /// Makes Postgres slow for every program: each answer comes so much later.
+    /// Makes Postgres slow for every program: each answer comes later by this much.
     pub fn slow_postgres(&self, by: Duration) {
         for proxy in &self.to_postgres.proxies {
             proxy.delay_answers(by);
@@ -225,7 +225,7 @@ impl Cluster {
     /// Runs `tally audit` without a proxy; it repairs nothing.
     ///
     /// # Errors
-    /// When it does not find everything right; its report is in the error.
+    /// When it finds something wrong; its report is in the error.
     pub async fn audit(&self) -> anyhow::Result<()> {
         let mut audit = command(TALLY);
         {

@@ -1,5 +1,5 @@
-//! The credentials of a round: its servers are closed, know voters by cookies and tokens, and have
-//! throttles, which refuse some votes on the busiest item.
+//! The credentials of a round. Its servers are closed, know voters by cookies and tokens, and have
+//! throttles that refuse some votes on the busiest item.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -15,7 +15,7 @@ use sqlx::PgPool;
 use tally::domain::{ApiKey, VoterId};
 use tally::web::access::VoterCookies;
 
-/// The key of a backend that does everything; of a round's own stores.
+/// The API key of a backend that may do everything. It exists only in a round's own stores.
 const API_KEY: &str = "tally_00c4a0500c4a0500c4a0500c4a0500c4a0500c4a0500c4a0500c4a0500c4a050";
 const COOKIE_KEY: &str = "00c4a0500c4a0500c4a0500c4a0500c4a0500c4a0500c4a0500c4a0500c4a050";
 pub const ADDRESS_KEY: &str = "00add4e500add4e500add4e500add4e500add4e500add4e500add4e500add4e5";
@@ -23,7 +23,7 @@ const SECRET: &str = "the secret of the tokens of a round";
 const AUDIENCE: &str = "chaos";
 const ISSUER: &str = "https://id.example";
 const TOKEN_LIMIT: Duration = Duration::from_secs(3600);
-/// The first refuses now and then; the others look at each vote, and refuse hardly any.
+/// The first one refuses now and then. The others look at each vote, and refuse hardly any.
 const THROTTLES: &str = "item:100/1s,voter:50/1s,address:100000/1s";
 
 /// A server's settings.
@@ -38,7 +38,7 @@ pub fn settings() -> [(&'static str, &'static str); 6] {
     ]
 }
 
-/// Makes the round's API key.
+/// Creates the round's API key.
 ///
 /// # Errors
 /// When Postgres does not answer.

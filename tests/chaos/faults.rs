@@ -1,4 +1,4 @@
-//! Everything that can be made to go wrong, and to what.
+//! The faults, and their targets.
 
 use std::time::Duration;
 
@@ -6,8 +6,8 @@ use rand::Rng;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 
-/// Longer than any deadline of a sync worker: its answer from Redis and its idle
-/// transaction have 5 s (`live::WORKER_ANSWER_LIMIT`, `ledger::IDLE_TRANSACTION_LIMIT`).
+/// Longer than any deadline of a sync worker. An answer from Redis and an idle transaction
+/// have 5 s (`live::WORKER_ANSWER_LIMIT`, `ledger::IDLE_TRANSACTION_LIMIT`).
 const PAST_EVERY_DEADLINE: Duration = Duration::from_millis(6500);
 
 macro_rules! faults {
@@ -122,10 +122,10 @@ impl Fault {
         }
     }
 
-    /// Whether everything is rebuilt after it. It opens a window ([`crate::windows`]): until
-    /// that begins, a count may be answered that lacks votes, or has votes that are gone. No
-    /// other fault may do that: not a store that is unavailable, nor the end of a program, a
-    /// clock, a lock, a snapshot or another tenant.
+    /// Whether everything is rebuilt after the fault. Such a fault opens a window
+    /// ([`crate::windows`]): until the rebuild begins, an answered count may lack votes, or have
+    /// votes that are gone. No other fault may cause that: not a store that is unavailable, nor
+    /// the end of a program, a clock, a lock, a snapshot or another tenant.
     pub fn begins_epoch(self) -> bool {
         matches!(
             self,
@@ -146,13 +146,13 @@ impl Fault {
         Self::ALL.iter().copied().find(|fault| fault.name() == name)
     }
 
-    /// The faults that wait for the worker to come to a certain point, which it may not.
+    /// The faults that wait for the worker to reach a certain point. It may never reach it.
     pub const AT_A_POINT: [Self; 2] = [Self::WorkerKilledBeforeMarkSaved, Self::WorkerAsleep];
 
     pub fn lasting(self, random: &mut StdRng) -> Duration {
         let milliseconds = match self {
             Self::WorkerAsleep => return PAST_EVERY_DEADLINE,
-            // Both sides of the server's limits: 500 ms for Redis, 6 s for Postgres.
+            // Shorter and longer than the server's limits: 500 ms for Redis, 6 s for Postgres.
             Self::RedisStopped | Self::RedisStalled => random.random_range(100..2000),
             Self::PostgresStopped | Self::PostgresStalled => {
                 *[200, 800, 2000, 6500].choose(random).unwrap_or(&200)
@@ -160,7 +160,7 @@ impl Fault {
             Self::PostgresNoConnections | Self::PostgresFull | Self::PostgresReadOnly => {
                 random.random_range(300..2500)
             }
-            // Both sides of how long the worker waits for a row (500 ms).
+            // Shorter and longer than the worker waits for a row (500 ms).
             Self::RowLocked => random.random_range(200..5000),
             Self::SnapshotHeld => random.random_range(4000..8000),
             Self::Tenant => random.random_range(1000..4000),

@@ -1,4 +1,4 @@
-//! Every fault, done to a cluster.
+//! Injects each fault into a cluster.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -13,11 +13,10 @@ use crate::programs;
 use crate::schedule::{PAIR, Step};
 use crate::stores::{hold_row, hold_snapshot, write_beside};
 
-/// How long a fault waits for its worker to come to a certain point.
+/// How long a fault waits for its worker to reach a certain point.
 const POINT_LIMIT: Duration = Duration::from_secs(4);
 
-/// What a request of the worker contains when it reads counters, and when it marks them
-/// saved.
+/// What the worker's requests contain when it reads counters, and when it marks them saved.
 const READ: &str = "\r\nHMGET\r\n";
 static MARK_SAVED: LazyLock<String> = LazyLock::new(|| {
     redis::Script::new(include_str!("../../lua/mark_saved.lua"))
@@ -41,7 +40,7 @@ fn back(step: &Step) -> i64 {
     }
 }
 
-/// Steps a clock, and after a while steps it back to where it was, or leaves it.
+/// Steps a clock. After a while, steps it back to where it was, or leaves it.
 async fn step_clock(clock: &Clock, by: i64, step: &Step) -> anyhow::Result<()> {
     clock.step(by)?;
     sleep(step.lasting).await;
@@ -52,9 +51,8 @@ async fn step_clock(clock: &Clock, by: i64, step: &Step) -> anyhow::Result<()> {
 }
 
 impl Cluster {
-    /// Injects a fault and waits for its end. Returns whether it could be injected: a worker
-    /// may not come to the point at which it is to fail, and the system may not have a
-    /// small disk.
+    /// Injects a fault and waits for its end. Returns whether that was possible: a worker may
+    /// never reach the point at which it is to fail, and the system may have no small disk.
     ///
     /// # Errors
     /// When a program ended by itself or did not stop when asked to, or a store did not
@@ -88,7 +86,7 @@ impl Cluster {
             Fault::RedisScriptsFlushed => self.redis.lock().await.scripts_flushed().await?,
             Fault::RedisFull => self.redis.lock().await.out_of_memory(lasting).await?,
             Fault::RedisAlmostFull => {
-                // Both sides: what comes next fits for a moment, or does not fit at all.
+                // Either the next writes fit for a moment, or nothing fits at all.
                 let spare_bytes = if step.which == 0 { MEMORY_LEFT_BYTES } else { 0 };
                 let mut redis = self.redis.lock().await;
                 redis.almost_out_of_memory(spare_bytes, lasting).await?;
@@ -118,7 +116,7 @@ impl Cluster {
             }
             Fault::PostgresReadOnly => self.postgres.lock().await.read_only(lasting).await?,
             Fault::PostgresIdleRestarted => {
-                // First the lock: so there is one pause at a time.
+                // The lock comes first, so there is one pause at a time.
                 let mut postgres = self.postgres.lock().await;
                 let _paused = self.pause.begin().await;
                 postgres.restarted_in_order(lasting).await?;
@@ -127,7 +125,7 @@ impl Cluster {
             Fault::PostgresClockBack => step_clock(&self.postgres_clock, back(step), step).await?,
             Fault::RowLocked => {
                 let url = self.postgres.lock().await.owner_url();
-                // The hot item, and one that is seldom voted on.
+                // The hot item, and one with few votes.
                 let item = if step.program.is_some() { 1 } else { 7 };
                 return hold_row(&url, item, step.which == 0, lasting).await;
             }
@@ -146,15 +144,15 @@ impl Cluster {
         Ok(true)
     }
 
-    /// The counts are written to their items, and the request that marks them saved never
-    /// arrives.
+    /// Kills a worker that has written counts to their items, before its request to mark them
+    /// saved arrives.
     async fn kill_before_mark_saved(&self, step: &Step) -> anyhow::Result<bool> {
         let mut worker = self.workers[step.which].lock().await;
         worker.expect_running()?;
         let proxy = &self.to_redis.proxies[PAIR + step.which];
         let is_there = timeout(POINT_LIMIT, proxy.trap(&MARK_SAVED, false)).await.is_ok();
         let killed = if is_there {
-            // The request that waits in the proxy goes with its connection.
+            // The request that waits in the proxy is lost with its connection.
             proxy.cut();
             programs::kill(&mut worker, step.lasting).await
         } else {
@@ -164,8 +162,8 @@ impl Cluster {
         killed.map(|()| is_there)
     }
 
-    /// The worker has read counters, or has written them and not marked them saved. It then
-    /// sleeps until all of its deadlines have passed.
+    /// Puts a worker to sleep past all of its deadlines: after it has read counters, or after it
+    /// has written them and not yet marked them saved.
     async fn put_to_sleep(&self, step: &Step) -> anyhow::Result<bool> {
         let mut worker = self.workers[step.which].lock().await;
         worker.expect_running()?;

@@ -1,6 +1,6 @@
 //! Chaos: real processes, real stores, a schedule of faults drawn from a seed, and
-//! clients that record what was acknowledged. `make chaos` plays many rounds. With the
-//! other tests, four rounds with fixed seeds run, which together have every fault.
+//! clients that record what was acknowledged. `make chaos` plays many rounds. `make test`
+//! plays four rounds with fixed seeds, which together have every fault.
 
 #![allow(clippy::expect_used, reason = "a test fails by panicking")]
 
@@ -73,8 +73,8 @@ fn main() -> ExitCode {
     libtest_mimic::run(&Arguments::from_args(), vec![short, tampering]).exit_code()
 }
 
-/// Makes the small disks go with this process, however it ends. Called before any thread
-/// is started, since each thread has its own view of the mounts.
+/// Ties the small disks to this process: they go when it ends, however it ends. Called before
+/// any thread starts, since each thread has its own view of the mounts.
 fn own_mounts() {
     use nix::mount::{MsFlags, mount};
     use nix::sched::{CloneFlags, unshare};
@@ -146,8 +146,9 @@ fn number(name: &str) -> anyhow::Result<Option<u64>> {
     }
 }
 
-/// `make chaos`: `ROUNDS` rounds with the seeds from `SEED` on, with one `FAULT` alone if
-/// it is given, and `WATCHERS` live streams of each server; or a `SCENARIO`. Returns whether all were exact.
+/// `make chaos`: plays `ROUNDS` rounds with the seeds from `SEED` on, with `WATCHERS` live streams
+/// of each server, and only the fault `FAULT` if it is set; or plays a `SCENARIO`. Returns whether
+/// all were exact.
 async fn rounds() -> anyhow::Result<bool> {
     if let Ok(scenario) = std::env::var("SCENARIO")
         && !scenario.is_empty()
@@ -188,7 +189,7 @@ async fn rounds() -> anyhow::Result<bool> {
     Ok(report.not_exact() == 0)
 }
 
-/// Plays the rounds of these seeds, a few at once, each with so many watchers of a server. Keeps the
+/// Plays the rounds of these seeds, a few at once, with this many watchers of each server. Keeps the
 /// folders of the rounds that failed.
 async fn play(
     mut seeds: std::ops::Range<u64>,

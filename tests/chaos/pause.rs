@@ -1,4 +1,4 @@
-//! A moment without requests, for the faults that happen to an idle system.
+//! A moment without requests, for the faults of an idle system.
 
 use std::sync::Arc;
 
@@ -8,14 +8,14 @@ use tokio::sync::watch;
 #[derive(Clone, Debug, Default)]
 pub struct Pause {
     wanted: Arc<watch::Sender<bool>>,
-    /// How many clients have a request under way.
+    /// How many clients have sent a request and wait for its answer.
     busy: Arc<watch::Sender<usize>>,
 }
 
-/// The clients send nothing until it is dropped.
+/// While this exists, the clients send nothing.
 pub struct Paused<'a>(&'a Pause);
 
-/// A client has a request under way until it is dropped.
+/// While this exists, a client has a request under way.
 pub struct Busy(Pause);
 
 impl Pause {

@@ -10,11 +10,11 @@ use tokio::time::{Instant, sleep};
 pub const TALLY: &str = env!("CARGO_BIN_EXE_tally");
 pub const SYNC_WORKER: &str = env!("CARGO_BIN_EXE_sync-worker");
 
-/// The setting for how long a program may take to stop. It waits as long for requests, for
-/// votes and for suspects; the worker, for its last flush.
+/// The setting for how long a program may take to stop. A server waits this long for requests,
+/// then for votes, then for suspects; a worker, for its last flush.
 pub const SHUTDOWN_LIMIT: &str = "3s";
-/// When a stop in order has taken too long: three times [`SHUTDOWN_LIMIT`], what the calls
-/// under way may take (6 s), and time for a busy machine.
+/// The longest that a stop in order may take: three times [`SHUTDOWN_LIMIT`], the limit of the
+/// calls under way (6 s), and time for a busy machine.
 const STOP_LIMIT: Duration = Duration::from_secs(30);
 
 /// What a server and a worker print when they have started, and how long that may take. It
@@ -42,7 +42,7 @@ pub async fn restart(program: &mut Program, lasting: Duration) -> anyhow::Result
     stopped.map(|_| ())
 }
 
-/// Waits until a program has started for the first time: until then it has no supervisor.
+/// Waits until a program has started for the first time. Until then it has no supervisor.
 ///
 /// # Errors
 /// When it ends, or takes too long.
@@ -58,8 +58,8 @@ pub async fn until_started(program: &mut Program) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Starts a program as a supervisor does: one that finds a read-only Postgres says so and ends,
-/// and is started again until it stays.
+/// Starts a program as a supervisor does. A program that finds a read-only Postgres says so and
+/// ends; it is started again until it stays.
 async fn start_again(program: &mut Program) -> anyhow::Result<()> {
     loop {
         let before = program.output().len();

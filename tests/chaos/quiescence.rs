@@ -9,11 +9,11 @@ use tokio::time::{Instant, sleep};
 use crate::cluster::Cluster;
 use crate::credentials;
 
-/// How long a repaired system may take. The slowest repair is an audit's, which begins
-/// after 15 s, and time for a busy machine.
+/// How long a repaired system may take: the slowest repair, that of an audit, begins after 15 s;
+/// the rest is time for a busy machine.
 pub const QUIESCENCE_LIMIT: Duration = Duration::from_secs(60);
 pub const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// How many scans, and audits, must have ended: the first may have begun before.
+/// How many scans, and audits, must have ended. The first may have begun before the wait.
 const PASSES: usize = 2;
 
 /// The values that a worker has reported for a metric that every pass changes.
@@ -39,7 +39,7 @@ impl Passes {
 /// audits, it has found every item right. All of this in passes that begin after this call.
 ///
 /// # Errors
-/// When that does not come true; the last metric that was not right is in the error.
+/// When that does not come true. The error has the last metric that was not right.
 pub async fn wait(cluster: &Cluster, audits: bool) -> anyhow::Result<()> {
     let http = credentials::backend();
     let deadline = Instant::now() + QUIESCENCE_LIMIT;

@@ -13,7 +13,7 @@ pub struct Record {
     pub value: i16,
     pub requests: u64,
     pub acknowledged: Vec<i64>,
-    /// Its place in [`Records::timed`], once it was sent and if it has a voter.
+    /// Its place in [`Records::timed`], if it was sent and has a voter.
     pub timed: Option<usize>,
 }
 
@@ -21,8 +21,8 @@ pub struct Record {
 #[derive(Debug, Default)]
 pub struct Records {
     pub votes: Vec<Record>,
-    /// The same votes for the check of the answers. An anonymous one that was sent twice is
-    /// two votes.
+    /// The same votes, for the check of the answers. An anonymous vote that was sent twice is
+    /// two votes here.
     pub timed: Vec<Timed>,
     /// Every count that was answered as current.
     pub answers: Vec<Answer>,
@@ -35,10 +35,10 @@ pub struct Records {
 /// A vote with the moments of its first acknowledgements.
 #[derive(Clone, Copy, Debug)]
 pub struct Timed {
-    /// Acknowledged with 201 and a count: it is counted by then.
+    /// Its acknowledgement is the first with 201 and a count: it is counted by then.
     pub vote: Vote,
-    /// Acknowledged without that: its count was null, so it is counted later, or it was
-    /// answered with 200, as a repeat, and another server may be counting it still.
+    /// When it was acknowledged otherwise: with a null count, so it is counted later, or with
+    /// 200 as a repeat, and another server may still be counting it.
     pub uncounted: Option<Instant>,
 }
 
@@ -53,7 +53,7 @@ pub struct VoteAnswer {
     pub repeated: bool,
 }
 
-/// What came back, and when it was asked for and had come.
+/// What came back, when the request was sent, and when the answer had come.
 pub struct Reply {
     pub began: Instant,
     pub ended: Instant,

@@ -76,8 +76,8 @@ impl Report {
             .collect()
     }
 
-    /// The table, one line a fault. A round's losses and its time to exact appear at each
-    /// of its faults.
+    /// The table, with a line for each fault. A round's losses and its time to exact appear at
+    /// each of its faults.
     pub fn table(&self) -> String {
         let mut text = format!(
             "{:<50} {:>8} {:>13} {:>5} {:>8} {:>8} {:>8}\n",

@@ -31,7 +31,7 @@ pub struct Injected {
     pub acknowledged: u64,
 }
 
-/// How much of what only some clients do came to be.
+/// What the clients with ballots, the operator and the throttles did.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Drawn {
     /// Requests with a ballot, and the ballots that bought a vote, as far as clients know.
@@ -57,12 +57,12 @@ pub struct Round {
     pub decided: u64,
     /// What the clients with ballots and the operator came to.
     pub drawn: Drawn,
-    /// The time from the end of the last fault until every count was exact. In between, all
-    /// votes that were not acknowledged were sent again. `None`: it never was exact.
+    /// The time from the end of the last fault until every count was exact. In between, the
+    /// clients sent all unacknowledged votes again. `None`: the counts never were exact.
     pub exact_after: Option<Duration>,
     /// Events of live streams that the watchers were sent, and streams that they opened.
     pub watched: (u64, u64),
-    /// The time from then on until each watcher was shown the right counts.
+    /// The time from exact counts until each watcher was shown them.
     pub shown_after: Option<Duration>,
     /// What must not happen, in words. Empty for a round that is right.
     pub problems: Vec<String>,
@@ -74,8 +74,7 @@ impl Round {
     }
 }
 
-/// Plays a schedule in `folder`, which is left behind with its logs, with so many watchers of each
-/// server.
+/// Plays a schedule with this many watchers of each server. Leaves `folder` behind, with the logs.
 ///
 /// # Errors
 /// When the stores cannot be set up. A later failure is a problem of the round.
@@ -207,7 +206,7 @@ async fn load_and_repair(
     Ok(())
 }
 
-/// Waits until all counts are exact. Returns how long that was from `repaired` on.
+/// Waits until all counts are exact. Returns how long after `repaired` that was.
 async fn until_exact(cluster: &Cluster, repaired: Instant) -> Option<Duration> {
     let owner = cluster.postgres.lock().await.owner();
     let mut redis = cluster.redis.lock().await.connection().await.ok()?;
@@ -221,7 +220,7 @@ async fn until_exact(cluster: &Cluster, repaired: Instant) -> Option<Duration> {
     None
 }
 
-/// The programs report that they are quiescent: now all must be right, and stay right.
+/// Judges once the programs report that they are quiescent: all must be right, and stay right.
 async fn judge(cluster: &Cluster, records: &Records, round: &mut Round) -> anyhow::Result<()> {
     let owner = cluster.postgres.lock().await.owner();
     let mut redis = cluster.redis.lock().await.connection().await?;

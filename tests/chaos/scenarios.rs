@@ -19,17 +19,17 @@ use crate::schedule::{self, Settings};
 use crate::stores;
 
 /// How long a rate is measured. A server on the slow Postgres stores less than three batches
-/// a second. Over five seconds, one batch more or less was seen to look like lost speed.
+/// per second. In a measurement of five seconds, one batch less looked like lost speed.
 const MEASURE: Duration = Duration::from_secs(10);
 const OVERLOAD: Duration = Duration::from_secs(60);
 const OVERLOAD_TIMES: f64 = 4.0;
-/// Postgres is made so slow that the generator, on the same machine, can send four times
-/// what the server can carry.
+/// How much slower Postgres answers: so slow that the generator, on the same machine, can send
+/// four times what the server can carry.
 const SLOW_BY: Duration = Duration::from_millis(500);
 /// Enough to fill both batch writers' batches and the queue before them (`tally::votes`).
 const SATURATING_CONNECTIONS: usize = 4000;
-/// More than fits into the batches and the queue, so that some are refused; fewer than
-/// the server takes (`web::limits::CONNECTIONS_LIMIT`).
+/// More than fit into the batches and the queue, so that the server refuses some votes; fewer
+/// than it takes (`web::limits::CONNECTIONS_LIMIT`).
 const OVERLOAD_CONNECTIONS: usize = 8000;
 /// How much memory a server may use with all these connections and a full queue.
 const MEMORY_LIMIT_MIB: u64 = 512;
@@ -113,7 +113,7 @@ fn start_load(servers: &[SocketAddr], connections: usize, pace: Pace) -> anyhow:
     Ok(Load::start(servers, connections, Arc::new(requests), pace, 0))
 }
 
-/// How many votes a second a server can carry, and what the load has seen.
+/// How many votes per second a server can carry, and what the load has seen.
 async fn capacity(server: SocketAddr) -> anyhow::Result<(f64, Outcome)> {
     let load = start_load(&[server], SATURATING_CONNECTIONS, Pace::Closed)?;
     // The first batches are small.
@@ -126,7 +126,7 @@ async fn overload(cluster: &Cluster) -> anyhow::Result<(Value, Vec<String>)> {
     let server = *addresses(cluster)?.first().context("a server")?;
     let memory = async || cluster.servers[0].lock().await.memory_mib();
     let idle_mib = memory().await?.1;
-    // The server connects while Postgres is quick: that takes many answers, and has a limit.
+    // The server connects while Postgres is quick: that needs many answers within a limit.
     let warm_up = start_load(&[server], CONNECTIONS, Pace::Closed)?;
     sleep(MEASURE / 2).await;
     let warm_up = warm_up.stop().await;

@@ -13,13 +13,13 @@ use crate::faults::{Fault, Target};
 pub const LOAD: Duration = Duration::from_secs(9);
 /// How many servers there are, and how many workers.
 pub const PAIR: usize = 2;
-/// The least time between two faults of one target.
+/// The shortest time between two faults of one target.
 const BETWEEN: Duration = Duration::from_millis(300);
 
 /// One fault of a round.
 #[derive(Clone, Debug)]
 pub struct Step {
-    /// When it begins, after the round's beginning.
+    /// When it begins, from the round's beginning on.
     pub at: Duration,
     pub fault: Fault,
     /// Which server or worker: 0 or 1.
@@ -31,7 +31,7 @@ pub struct Step {
     pub program: Option<usize>,
 }
 
-/// The programs' settings in a round, and what is voted on.
+/// The programs' settings in a round, and its items.
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub items: i64,
@@ -41,10 +41,10 @@ pub struct Settings {
     pub scan_every: &'static str,
     pub retention: &'static str,
     pub max_age: &'static str,
-    /// When the workers audit, and repair what they find. In half of the rounds never:
+    /// When the workers audit, and repair what they find. In half of the rounds they never do:
     /// there the counts must become right without an audit.
     pub audit_cron: &'static str,
-    /// Whether the servers take everything from everyone, without credentials and throttles.
+    /// Whether the servers are open to everyone, without credentials and throttles.
     pub is_open: bool,
 }
 
@@ -60,7 +60,7 @@ pub struct Schedule {
     pub steps: Vec<Step>,
 }
 
-/// Draws a round's plan. Four seeds in a row have each fault in at least two rounds. With
+/// Draws a round's plan. Among four seeds in a row, each fault is in at least two rounds. With
 /// `only`, a round has that fault alone, several times.
 pub fn draw(seed: u64, only: Option<Fault>) -> Schedule {
     let mut random = StdRng::seed_from_u64(seed);
@@ -69,10 +69,10 @@ pub fn draw(seed: u64, only: Option<Fault>) -> Schedule {
         clients: random.random_range(12..=24),
         flush_every: pick(&["50ms", "200ms", "1s"], &mut random),
         flush_page: pick(&["7", "100", "1000"], &mut random),
-        // In half of the rounds never: what the index of unsaved counters misses stays unsaved.
+        // Never in half of the rounds: an unsaved counter that the index misses then stays unsaved.
         scan_every: pick(&["200ms", "1h"], &mut random),
         retention: pick(&["1ms", "300ms", "10m"], &mut random),
-        // A count that is evicted by age hides what else was wrong with it.
+        // Eviction by age hides what else was wrong with a count.
         max_age: pick(&["700ms", "1h", "1h", "1h"], &mut random),
         audit_cron: pick(&[AUDIT_OFTEN, AUDIT_NEVER], &mut random),
         is_open: false,
@@ -117,9 +117,9 @@ fn take_turns(steps: &mut [Step]) {
     }
 }
 
-/// A round's faults, by its seed. A fault after which everything is rebuilt (an epoch), or
-/// every item with recent votes (a server's lost connections to Postgres), would hide
-/// what other faults have done. So most rounds have only some of these.
+/// A round's faults, by its seed. After some faults everything is rebuilt (an epoch), or every
+/// item with recent votes (a server's lost connections to Postgres). That would hide what other
+/// faults have done, so most rounds have only some of them.
 fn dealt(seed: u64, random: &mut StdRng) -> Vec<Fault> {
     let wanted = |fault: &Fault| {
         let epoch = fault.begins_epoch();

@@ -1,5 +1,5 @@
-//! That the checks of ballots and voidings find what is wrong: clients and an operator work on a
-//! cluster without faults, and then the ledger, or what was recorded, is broken by hand.
+//! Tests that the checks of ballots and voidings find what is wrong. Clients and an operator work on
+//! a cluster without faults; then this breaks the ledger, or what was recorded.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,12 +15,12 @@ use crate::schedule;
 use crate::stores;
 use crate::voiding::{self, Voiding, VoidingRecords};
 
-/// The settings of this seed's round are taken, and none of its faults.
+/// The round of this seed gives the settings, and none of its faults.
 const SEED: u64 = 0;
-/// How long it may take until there is something of each kind to break.
+/// How long it may take until there is something of every kind to break.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// There is something of each kind.
+/// Says whether there is something of every kind.
 const IS_ENOUGH: &str = "
     select (select count(vote_id) from ballot) > 10
        and (select count(*) from vote join item on item.id = item_id where name = 'secret') > 3
@@ -108,8 +108,8 @@ async fn check(
     Ok(())
 }
 
-/// A transaction in which this statement has broken something, past the triggers and the constraints
-/// that would refuse it.
+/// A transaction in which this statement has broken something. Triggers and constraints that would
+/// refuse it are off.
 async fn broken<'c>(
     owner: &'c mut PgConnection,
     statement: &str,

@@ -1,6 +1,6 @@
-//! Watchers: clients of live streams through both servers, while everything breaks. A stream that
-//! is lost is opened again after what was shown last. In the end each watcher must have been shown
-//! the right counts.
+//! Watchers: clients of live streams through both servers, while everything breaks. A watcher opens
+//! a lost stream again, from the last event that it was shown. In the end each watcher must have been
+//! shown the right counts.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,16 +15,17 @@ use crate::check::Counts;
 
 /// Watchers of each server, unless `WATCHERS` says otherwise.
 pub const WATCHERS_PER_SERVER: i64 = 4;
-/// Items that each of them watches; some they all watch.
+/// Items that each of them watches; neighbours share some of them.
 const ITEMS_PER_WATCHER: i64 = 60;
-/// A watcher that hears nothing for longer comes back: two heartbeats, and time for a busy machine.
+/// A watcher that hears nothing for longer opens its stream again: two heartbeats, and time for a busy
+/// machine.
 const SILENCE_LIMIT: Duration = Duration::from_secs(40);
 /// When a stream that ended or was refused is opened again.
 const AGAIN_AFTER: Duration = Duration::from_millis(200);
-/// How long after everything is exact the watchers should be shown the right counts. The report says how
-/// often it took longer: on a busy machine it may.
+/// How soon after everything is exact the watchers should be shown the right counts. On a busy machine it
+/// may take longer; the report says how often.
 pub const BEHIND_LIMIT: Duration = Duration::from_secs(2);
-/// Whoever is shown something else for so long is never shown the right counts.
+/// A watcher that is shown wrong counts for so long fails the round.
 const WRONG_LIMIT: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
@@ -55,7 +56,7 @@ pub struct Watchers {
 }
 
 impl Watchers {
-    /// Starts `count` watchers of each server, of the first of `items` items.
+    /// Starts `count` watchers of each server, on the first of `items` items.
     pub fn start(urls: &[String], count: i64, items: i64) -> Self {
         let mut watchers = Vec::new();
         let mut tasks = JoinSet::new();
@@ -172,7 +173,7 @@ async fn listen(
                     );
                     seen.items.insert(number("id"), shown);
                 }
-                // Only what was taken in whole counts as seen.
+                // Only a whole event counts as seen.
                 *last_id = id.to_owned();
             }
             rest = later.to_owned();

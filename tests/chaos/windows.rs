@@ -1,7 +1,6 @@
-//! The windows in which a count may be wrong: from the loss of data in Redis, or the crash of
-//! Postgres, until a worker has entered the epoch. docs/guarantees.md ("What a voter sees")
-//! says what a voter may see in them. Outside them every count that is answered must be
-//! possible.
+//! The windows in which a count may be wrong: from the loss of data in Redis, or a crash of
+//! Postgres, until a worker has entered the epoch. docs/guarantees.md ("What a voter sees") says
+//! what a voter may see in them. Outside of them, every answered count must be possible.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -12,15 +11,15 @@ use tokio::time::sleep;
 
 use crate::cluster::Cluster;
 
-/// How often the epoch is looked at while a window is open.
+/// How often the epoch is read while a window is open.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// The windows of a round so far.
 #[derive(Debug, Default)]
 struct State {
-    /// When the window began that is open now.
+    /// When the open window began.
     open: Option<Instant>,
-    /// How many faults are under way that open windows.
+    /// How many faults that open windows are under way.
     under_way: usize,
     /// How many of them have begun or ended.
     changes: u64,
@@ -54,7 +53,7 @@ impl Windows {
         });
     }
 
-    /// Whether something that lasted from `began` to `ended` was in a window at any moment.
+    /// Whether a window was open at any moment from `began` to `ended`.
     pub fn overlap(&self, began: Instant, ended: Instant) -> bool {
         self.with(|state| {
             let open = state.open.is_some_and(|open| ended >= open);

@@ -1,6 +1,6 @@
-//! Batched transactions: group commit without Redis. A batch writer takes all votes that
-//! wait; one statement inserts them and updates their items. Durable and exact: the best
-//! that SQL alone can do.
+//! Batched transactions: group commit without Redis. A batch writer takes all waiting votes;
+//! one statement inserts them and updates their items. Durable and exact: the best that SQL
+//! alone can do.
 
 use std::collections::{HashMap, HashSet};
 

@@ -1,7 +1,7 @@
-//! One transaction a vote, on tables that hold what each voter holds now: the plain design of a
-//! good team, without a ledger. Durable and exact. A change locks the voter's row, a move in a
-//! poll the poll's (`select … for update`): so votes on a poll are decided one after the other,
-//! and no two of them wait for each other's choices.
+//! One transaction per vote, on tables with what each voter holds now: the plain design of a good
+//! team, without a ledger. Durable and exact. A change locks the voter's row; a move in a poll
+//! locks the poll's row (`select … for update`). So votes on a poll are decided one after the
+//! other, and no two of them wait for each other's choices.
 
 use anyhow::Context;
 use sqlx::PgPool;
@@ -11,7 +11,7 @@ use tally::votes::Cast;
 
 use super::{VoteStore, item_row};
 
-/// Its tables. Counts are those of Tally's own table `item`.
+/// Its tables. The counts are in Tally's own table `item`.
 const TABLES: &str = "
 create table plain_vote (
     id         bigint generated always as identity primary key,
@@ -46,7 +46,7 @@ pub async fn make_tables(connection: &mut PgConnection) {
     .expect("choices");
 }
 
-/// Compares what was acknowledged with what is stored and counted, where nothing was before.
+/// Compares the acknowledged votes with the stored and counted ones, in tables that began empty.
 ///
 /// # Errors
 /// What differs.

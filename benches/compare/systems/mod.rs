@@ -28,12 +28,12 @@ use tally::web::{
     item_answer, selection_answer, vote_answer,
 };
 
-/// Tells this program, started again, which system to be.
+/// The variable that tells this program, started again, which system to be.
 pub const VARIABLE: &str = "TALLY_BENCH_SYSTEM";
-/// Where it listens: the same variable as Tally's.
+/// The variable that says where it listens, the same as Tally's.
 pub const LISTEN: &str = "TALLY_LISTEN";
 
-/// How many servers share Postgres' connections.
+/// The variable that says how many servers share Postgres' connections.
 pub const SERVERS: &str = "TALLY_BENCH_SERVERS";
 /// Postgres connections of all servers together, for a system that uses one for each vote.
 /// More made it no faster.
@@ -46,7 +46,7 @@ const UNKNOWN: &str = "this system only adds votes";
 
 /// A way of storing votes.
 trait VoteStore: 'static {
-    /// Stores and counts a vote. What is durable at all is durable once this returns.
+    /// Stores and counts a vote. In a durable system, the vote is durable once this returns.
     fn cast(&self, vote: NewVote) -> impl Future<Output = anyhow::Result<Cast>>;
 
     /// Changes a vote that is held.
@@ -54,7 +54,7 @@ trait VoteStore: 'static {
         bail!("{UNKNOWN}")
     }
 
-    /// Moves a voter's vote in a poll to this choice. Returns whether it was another one.
+    /// Moves a voter's vote in a poll to this choice. Returns whether it was on another one.
     async fn choose(&self, _: PollId, _: &VoterId, _: ItemId) -> anyhow::Result<bool> {
         bail!("{UNKNOWN}")
     }

@@ -1,4 +1,4 @@
-//! The usual recipe: one INSERT and one EVALSHA a vote. The row is durable. The count is
+//! The usual recipe: one INSERT and one EVALSHA per vote. The row is durable. The count is
 //! not exact once a process or Redis fails between the two. Nothing writes the counts back
 //! to the items: that is in the recipe's favour.
 
@@ -82,7 +82,7 @@ impl VoteStore for Recipe {
             .arg(key(id.get()))
             .query_async(&mut self.redis().await?)
             .await?;
-        // The name would come from a cache. Nothing is asked: that is in the recipe's favour.
+        // A cache would give the name. To ask nobody for it is in the recipe's favour.
         let item = Item {
             rules: None,
             key: None,

@@ -1,4 +1,4 @@
-//! One transaction a vote: insert the vote, update its item. Durable and exact.
+//! One transaction per vote: insert the vote, update its item. Durable and exact.
 
 use sqlx::PgPool;
 use tally::domain::{Item, ItemId, NewVote};

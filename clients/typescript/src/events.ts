@@ -1,22 +1,22 @@
-/** The longest event that is read, in characters. Tally's are far shorter. */
+/** The longest event that the client reads, in characters. Tally's are far shorter. */
 export const EVENT_LIMIT_CHARACTERS = 8 * 1024 * 1024;
 
 /** A server-sent event. */
 export interface ServerSentEvent {
     type: string;
     data: string;
-    /** The last id that was sent, in this event or before. */
+    /** The last id that the server sent, in this event or before. */
     id: string;
 }
 
-/** Reads server-sent events from text that comes in pieces, as the HTML standard says. */
+/** Reads server-sent events, as the HTML standard defines them, from text that comes in pieces. */
 export class EventReader {
     #rest = "";
     #type = "";
     #data: string[] = [];
     #dataCharacters = 0;
     #id: string;
-    /** In how many ms to come back when the stream is lost, if the server says so. */
+    /** How many ms to wait before a lost stream is opened again, if the server says it. */
     retryMs: number | undefined;
 
     constructor(lastId = "") {
@@ -29,7 +29,7 @@ export class EventReader {
         const ends = /\r\n|[\r\n]/g;
         let start = 0;
         for (let end = ends.exec(text); end !== null; end = ends.exec(text)) {
-            // A CR at the very end may be half a line's end.
+            // A CR at the end of the piece may be half of a CR LF.
             if (end[0] === "\r" && ends.lastIndex === text.length) break;
             const event = this.#take(text.slice(start, end.index));
             start = ends.lastIndex;

@@ -1,9 +1,9 @@
 /**
- * A client of Tally. Its types come from the description of the HTTP interface; the rest is by hand, and
- * needs nothing but `fetch`: it runs in browsers and in Node 18 or later.
+ * A client of Tally. Its types are generated from the description of the HTTP interface. The rest is
+ * written by hand and needs only `fetch`: it runs in browsers and in Node 18 or later.
  *
- * - `requests`: sends a request, and sends it again where that is safe.
- * - `turns`: the writes of a voter, one after the other.
+ * - `requests`: sends a request, and retries it where that is safe.
+ * - `turns`: sends the writes of a voter one after the other.
  * - `watch`, `events`: live counts.
  */
 import type { components } from "./schema.js";
@@ -52,9 +52,9 @@ export type Selection = Schemas["Selection"];
 export type Receipt = Schemas["Receipt"];
 export type Voter = Schemas["Voter"];
 
-/** What a vote and a batch take besides. */
+/** Further options of a vote and of a batch. */
 export interface CastOptions extends CallOptions {
-    /** The same key with the same body has its effect once; take a UUID. */
+    /** A request that is repeated with this key and the same body takes effect once. Use a UUID. */
     idempotencyKey?: string;
 }
 
@@ -66,7 +66,7 @@ export interface ListOptions extends CallOptions {
     ids?: readonly Reference[];
 }
 
-/** Which items come first. */
+/** How to rank items, and which. */
 export interface TopOptions extends CallOptions {
     by?: Schemas["TopBy"];
     over?: Schemas["TopOver"];
@@ -74,7 +74,7 @@ export interface TopOptions extends CallOptions {
     limit?: number;
 }
 
-/** Whether a vote of a batch was refused: its result is the problem's body. */
+/** Returns whether a vote of a batch was refused. Its result is then the problem's body. */
 export function isRefused(result: BatchResult): result is Schemas["Problem"] {
     return "type" in result;
 }
@@ -82,11 +82,12 @@ export function isRefused(result: BatchResult): result is Schemas["Problem"] {
 /**
  * A client of one server.
  *
- * Every method rejects with a {@link Problem} if the server refuses, with `NoAnswer` if there is none, and with
- * the signal's reason if its signal is aborted. A request is sent again after 429, 502, 503, 504 and lost
- * connections, only where that has no further effect: if it reads, sets or takes back, or names a voter, a
- * ballot, an own key or an Idempotency-Key. Else its first failure is thrown. Requests of this client that
- * write for the same voter go one after the other.
+ * Every method rejects with a {@link Problem} if the server refuses, with `NoAnswer` if there is no answer, and
+ * with the signal's reason if its signal is aborted.
+ *
+ * The client retries a request after 429, 502, 503, 504 and lost connections, if a retry is safe: if the request
+ * reads, sets or takes back, or names a voter, a ballot, an own key or an Idempotency-Key. The first failure of
+ * any other request is thrown. The client sends its writes for one voter one after the other.
  */
 export class Tally {
     readonly #requests: Requests;
@@ -95,7 +96,7 @@ export class Tally {
     readonly polls: PollCalls;
     readonly voter: VoterCalls;
 
-    /** @param base where the server is, such as `https://votes.example.org`; empty for a page's own origin */
+    /** @param base the server's address, such as `https://votes.example.org`; empty for a page's own origin */
     constructor(base: string, options: Options = {}) {
         this.#requests = new Requests(base, options);
         this.items = new ItemCalls(this.#requests);
@@ -104,8 +105,8 @@ export class Tally {
     }
 
     /**
-     * Casts a vote. Without `voter_id`, `ballot` and `idempotencyKey` it is never sent again, since it might
-     * count twice; so give a voter with a cookie or a token its `voter_id` all the same.
+     * Casts a vote. A vote without `voter_id`, `ballot` and `idempotencyKey` is never retried, since it might
+     * count twice. So pass `voter_id` even for a voter with a cookie or a token.
      */
     vote(item: Reference, vote: NewVote = {}, options: CastOptions = {}): Promise<Vote> {
         return this.#turns.take(voters([vote]), () =>
@@ -130,20 +131,20 @@ export class Tally {
         return this.#ofVoter("DELETE", item, voter, options);
     }
 
-    /** The vote that a voter holds. Rejects with the problem `no-vote` if there is none. */
+    /** Retrieves the vote that a voter holds. Rejects with the problem `no-vote` if there is none. */
     held(item: Reference, voter: string, options: CallOptions = {}): Promise<HeldVote> {
         return this.#ofVoter("GET", item, voter, options);
     }
 
     #ofVoter<T>(method: "GET" | "PUT" | "DELETE", item: Reference, voter: string, options: CallOptions, body?: unknown) {
         const path = `/v1/items/${part(item)}/votes/${part(voter)}`;
-        // A read too: it shows what the voter's writes before it did.
+        // A read waits too: it must show the voter's earlier writes.
         return this.#turns.take([voter], () =>
             this.#requests.ask<T>({ method, path, body, isSafe: true, ...signalOf(options) }),
         );
     }
 
-    /** Casts up to 1,000 votes. Each has a result: {@link isRefused} says which were refused. */
+    /** Casts up to 1,000 votes. Returns a result for each; {@link isRefused} says which were refused. */
     async castMany(votes: readonly BatchVote[], options: CastOptions = {}): Promise<BatchResult[]> {
         const { results } = await this.#turns.take(voters(votes), () =>
             this.#requests.ask<Schemas["BatchResults"]>({
@@ -158,15 +159,15 @@ export class Tally {
         return results;
     }
 
-    /** What became of a vote. */
+    /** Retrieves the receipt of a vote: what became of it. */
     receipt(vote: number, options: CallOptions = {}): Promise<Receipt> {
         return this.#requests.ask({ method: "GET", path: `/v1/votes/${part(vote)}`, isSafe: true, ...signalOf(options) });
     }
 
     /**
-     * Shows counts as they change: first all that is watched, then what is another count now. Ends when its
-     * signal is aborted. Opens a lost or refused stream again, later after each failure; rejects with the
-     * Problem if waiting does not help, as with an unknown item, and with what `onCounts` throws.
+     * Calls `onCounts` with the counts of all that is watched, and then with each count that changes. Ends when
+     * its signal is aborted. Opens a lost or refused stream again, and waits longer after each failure. Rejects
+     * with the Problem if waiting does not help, as with an unknown item, and with what `onCounts` throws.
      */
     watch(watched: Watched, onCounts: (counts: Counts) => void, options: WatchOptions = {}): Promise<void> {
         return watch(this.#requests, watched, onCounts, options);
@@ -180,7 +181,7 @@ class ItemCalls {
         this.#requests = requests;
     }
 
-    /** Makes an item; with a `key` that has one already, answers with that. */
+    /** Creates an item. If another item has its `key`, returns that one. */
     create(item: NewItem, options: CallOptions = {}): Promise<Item> {
         const isSafe = item.key != null;
         return this.#requests.ask({ method: "POST", path: "/v1/items", body: item, isSafe, ...signalOf(options) });
@@ -190,13 +191,13 @@ class ItemCalls {
         return this.#requests.ask({ method: "GET", path: `/v1/items/${part(item)}`, isSafe: true, ...signalOf(options) });
     }
 
-    /** A page of the list; `next_after` is the next page's `after`. */
+    /** Lists items, a page at a time. `next_after` is the next page's `after`. */
     list({ ids, after, limit, name, ...options }: ListOptions = {}): Promise<Items> {
         const query = { after, limit, name, ids: ids && list(ids) };
         return this.#requests.ask({ method: "GET", path: "/v1/items", query, isSafe: true, ...signalOf(options) });
     }
 
-    /** The first items. */
+    /** Lists the top items. */
     top({ by, over, poll, limit, ...options }: TopOptions = {}): Promise<TopList> {
         const query = { by, over, poll, limit };
         return this.#requests.ask({ method: "GET", path: "/v1/items/top", query, isSafe: true, ...signalOf(options) });
@@ -212,28 +213,28 @@ class PollCalls {
         this.#turns = turns;
     }
 
-    /** Makes a poll; with a `key` that has one already, answers with that. */
+    /** Creates a poll. If another poll has its `key`, returns that one. */
     create(poll: NewPoll, options: CallOptions = {}): Promise<Poll> {
         const isSafe = poll.key != null;
         return this.#requests.ask({ method: "POST", path: "/v1/polls", body: poll, isSafe, ...signalOf(options) });
     }
 
-    /** A poll and its results. */
+    /** Retrieves a poll and its results. */
     get(poll: Reference, options: CallOptions = {}): Promise<Poll> {
         return this.#requests.ask({ method: "GET", path: `/v1/polls/${part(poll)}`, isSafe: true, ...signalOf(options) });
     }
 
-    /** Has a voter hold the choices with these `item_id`s, and no others. */
+    /** Sets a voter's choices to these `item_id`s, and no others. */
     select(poll: Reference, voter: string, items: readonly number[], options: CallOptions = {}): Promise<Selection> {
         return this.#ofVoter("PUT", poll, voter, options, { items });
     }
 
-    /** Takes all that a voter holds back. */
+    /** Takes back all that a voter holds in the poll. */
     takeBack(poll: Reference, voter: string, options: CallOptions = {}): Promise<Selection> {
         return this.#ofVoter("DELETE", poll, voter, options);
     }
 
-    /** What a voter holds. */
+    /** Retrieves what a voter holds in the poll. */
     selected(poll: Reference, voter: string, options: CallOptions = {}): Promise<Selection> {
         return this.#ofVoter("GET", poll, voter, options);
     }
@@ -246,7 +247,7 @@ class PollCalls {
     }
 }
 
-/** The voter's cookie of a browser. */
+/** A browser's voter cookie. */
 class VoterCalls {
     readonly #requests: Requests;
 
@@ -254,24 +255,24 @@ class VoterCalls {
         this.#requests = requests;
     }
 
-    /** Who this browser is as a voter; gives it a cookie if it has none. A backend names the voter. */
+    /** Returns the voter that this browser is, and gives it a cookie if it has none. A backend names the voter. */
     create(voter: Schemas["NewVoter"] = {}, options: CallOptions = {}): Promise<Voter> {
-        // A lost answer to a visitor leaves an id that nobody has, and no vote.
+        // A lost answer leaves only a voter id that nobody uses, so a retry is safe.
         return this.#requests.ask({ method: "POST", path: "/v1/voter", body: voter, isSafe: true, ...signalOf(options) });
     }
 
-    /** Who this browser is as a voter. Rejects with the problem `no-voter` if it has no cookie. */
+    /** Returns the voter that this browser is. Rejects with the problem `no-voter` if it has no cookie. */
     get(options: CallOptions = {}): Promise<Voter> {
         return this.#requests.ask({ method: "GET", path: "/v1/voter", isSafe: true, ...signalOf(options) });
     }
 
-    /** Takes the cookie out of the browser. */
+    /** Deletes the browser's cookie. */
     forget(options: CallOptions = {}): Promise<void> {
         return this.#requests.ask({ method: "DELETE", path: "/v1/voter", isSafe: true, ...signalOf(options) });
     }
 }
 
-/** Whether this vote counts once, however often it is sent. */
+/** Returns whether this vote counts once, however often it is sent. */
 function isSafe(vote: NewVote): boolean {
     return vote.voter_id != null || vote.ballot != null;
 }

@@ -1,16 +1,17 @@
-/** The pause after the first failure, at the most, in ms. */
+/** The longest pause after the first failure, in ms. */
 export const FIRST_PAUSE_MS = 500;
 
 /**
- * How long to wait after so many failures in a row: drawn from the upper half of a span that doubles with
- * each failure, from `firstMs` up to `limitMs`, so that clients that failed together do not come back together.
+ * How long to wait after this many failures in a row. The pause is drawn from the upper half of a span, so
+ * clients that failed together do not come back together. The span doubles with each failure, from `firstMs` up
+ * to `limitMs`.
  */
 export function pauseMs(failures: number, limitMs: number, firstMs = FIRST_PAUSE_MS, random: () => number = Math.random): number {
     const span = Math.min(firstMs * 2 ** Math.max(0, failures - 1), limitMs);
     return span * (0.5 + 0.5 * random());
 }
 
-/** Waits. Rejects with the signal's reason as soon as it is aborted. */
+/** Waits. Rejects with the signal's reason as soon as the signal is aborted. */
 export function pause(ms: number, signal: AbortSignal | undefined): Promise<void> {
     return new Promise((resolve, reject) => {
         if (signal?.aborted) return reject(signal.reason);
@@ -26,7 +27,7 @@ export function pause(ms: number, signal: AbortSignal | undefined): Promise<void
     });
 }
 
-/** A limit of time that can begin again, joined with a caller's signal. */
+/** A time limit that can begin again, joined with a caller's signal. */
 export class Deadline {
     readonly #controller = new AbortController();
     readonly #outer: AbortSignal | undefined;

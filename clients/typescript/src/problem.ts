@@ -1,31 +1,31 @@
 import type { components } from "./schema.js";
 
-/** The name of a problem type that Tally has, as in docs/problems.md. */
+/** The name of one of Tally's problem types, as in docs/problems.md. */
 export type Slug = components["schemas"]["ProblemSlug"];
 
-/** What a problem type's address begins with. */
+/** The beginning of a problem type's address. */
 const ADDRESS = "/problems/";
 
-/** Tally, or a proxy before it, refused a request. */
+/** Tally, or a proxy in front of it, refused a request. */
 export class Problem extends Error {
     override readonly name = "Problem";
-    /** The address of what explains it, on the server; `about:blank` if the answer was none of Tally's. */
+    /** The address of its explanation, on the server; `about:blank` if the answer did not come from Tally. */
     readonly type: string;
-    /** The last part of `type`, such as `full`; undefined if the answer was none of Tally's. */
+    /** The last part of `type`, such as `full`; undefined if the answer did not come from Tally. */
     readonly slug: Slug | undefined;
     readonly status: number;
     readonly title: string;
-    /** What is wrong this time, and what would be right. Its words may change. */
+    /** What is wrong this time, and what would be right. The wording may change. */
     readonly detail: string;
     /** The part of the request that is wrong. */
     readonly field: string | undefined;
-    /** Of a vote that got 503: whether this try stored it. */
+    /** Whether this try stored the vote, if the answer was 503. */
     readonly stored: components["schemas"]["Stored"] | undefined;
-    /** After how many ms another try makes sense. */
+    /** How many ms to wait before a retry makes sense. */
     readonly retryAfterMs: number | undefined;
     /**
-     * How many times the request was sent. After more than one, an earlier try may have done what was
-     * asked: 409 `ballot-not-valid` then says that the ballot has bought its vote.
+     * How many times the request was sent. If more than once, an earlier try may have succeeded: 409
+     * `ballot-not-valid` then means that the ballot has bought its vote.
      */
     readonly tries: number;
 
@@ -43,11 +43,11 @@ export class Problem extends Error {
         this.tries = tries;
     }
 
-    /** What an answer that is no success says. Reads its body. */
+    /** Reads the body of an answer that is no success. */
     static async of(answer: Response, tries: number): Promise<Problem> {
         let body: Partial<components["schemas"]["Problem"]> = {};
         if (answer.headers.get("content-type")?.startsWith("application/problem+json")) {
-            // A body that is cut off leaves the status, which decides.
+            // If the body is cut off, the status is enough.
             body = await answer.json().catch(() => ({}));
         } else {
             await answer.body?.cancel().catch(() => undefined);
@@ -56,7 +56,7 @@ export class Problem extends Error {
     }
 }
 
-/** There was no answer, or none that could be read. What was asked may have been done all the same. */
+/** There was no answer, or none that could be read. The request may have succeeded. */
 export class NoAnswer extends Error {
     override readonly name = "NoAnswer";
     /** How many times the request was sent. */

@@ -8,7 +8,7 @@ export function part(value: Reference): string {
     return encodeURIComponent(text);
 }
 
-/** Several in a query, separated by commas; undefined if there are none. */
+/** Joins references with commas, for a query; undefined if there are none. */
 export function list(references: readonly Reference[]): string | undefined {
     const texts = references.map(String);
     const wrong = texts.find((text) => text.includes(","));

@@ -1,33 +1,33 @@
 import { Deadline, pause, pauseMs } from "./pauses.js";
 import { NoAnswer, Problem } from "./problem.js";
 
-/** How often a request is sent, at the most: once, and three times again. */
+/** How often a request is sent at most: once, and three retries. */
 export const TRIES_LIMIT = 4;
-/** How long one try may take, in ms. Tally's own limits for a vote are shorter, so its answer comes first. */
+/** How long one try may take, in ms. Tally's own limits for a vote are shorter, so Tally answers before that. */
 export const TRY_LIMIT_MS = 30_000;
 /** The longest pause between two tries, in ms. */
 export const PAUSE_LIMIT_MS = 8_000;
-/** The longest Retry-After that is waited for, in ms. With a longer one the problem is thrown at once. */
+/** The longest Retry-After that the client waits for, in ms. After a longer one it throws the problem at once. */
 export const RETRY_AFTER_LIMIT_MS = 30_000;
 
-/** What a proxy or Tally answers when another try may succeed. */
+/** The statuses with which a proxy or Tally answers when a retry may succeed. */
 const RETRIED_STATUSES: ReadonlySet<number> = new Set([429, 502, 503, 504]);
 
 /** How to reach a server. */
 export interface Options {
     /** An API key, or a voter's token. Never put an API key into a page: all its visitors can read it. */
     token?: string;
-    /** `include`: a page of another origin of `TALLY_ORIGINS` sends the voter's cookie. */
+    /** `include`: a page of another origin, one of `TALLY_ORIGINS`, sends the voter's cookie. */
     credentials?: RequestCredentials;
-    /** In place of the global fetch. */
+    /** Replaces the global fetch. */
     fetch?: typeof fetch;
-    /** How long one try may take, in ms; `TRY_LIMIT_MS` without it. */
+    /** How long one try may take, in ms. Defaults to `TRY_LIMIT_MS`. */
     tryLimitMs?: number;
-    /** How often a request is sent, at the most; `TRIES_LIMIT` without it; 1: never again. */
+    /** How often a request is sent at most. Defaults to `TRIES_LIMIT`; 1: no retry. */
     triesLimit?: number;
 }
 
-/** What each call takes. */
+/** The options of every call. */
 export interface CallOptions {
     /** Ends the call and its tries. The call rejects with the signal's reason. */
     signal?: AbortSignal;
@@ -43,7 +43,7 @@ export interface Call extends CallOptions {
     query?: Query;
     body?: unknown;
     idempotencyKey?: string | undefined;
-    /** Whether sending it twice has no other effect than sending it once. */
+    /** Whether a retry is safe: to send it twice has the same effect as to send it once. */
     isSafe: boolean;
 }
 
@@ -57,7 +57,7 @@ export class Requests {
         this.#options = options;
     }
 
-    /** Asks once, without a limit of time. */
+    /** Sends a request once, without a time limit. */
     fetch(path: string, query: Query | undefined, init: RequestInit): Promise<Response> {
         const parameters = new URLSearchParams();
         for (const [name, value] of Object.entries(query ?? {})) {
@@ -67,7 +67,7 @@ export class Requests {
         const headers = new Headers(init.headers);
         if (this.#options.token !== undefined) headers.set("authorization", `Bearer ${this.#options.token}`);
         const credentials = this.#options.credentials;
-        // Not as a method: a browser's fetch belongs to the window.
+        // A browser's fetch must not be called as a method of another object than the window.
         const send = this.#options.fetch ?? globalThis.fetch;
         return send(`${this.#base}${path}${text && "?"}${text}`, {
             ...init,
@@ -76,7 +76,7 @@ export class Requests {
         });
     }
 
-    /** Asks until there is an answer, if that is safe. Returns its body. */
+    /** Sends a request, and retries it if that is safe. Returns the answer's body. */
     async ask<T>(call: Call): Promise<T> {
         const triesLimit = call.isSafe ? (this.#options.triesLimit ?? TRIES_LIMIT) : 1;
         for (let tries = 1; ; tries++) {
@@ -93,7 +93,7 @@ export class Requests {
             if (refused !== undefined && !RETRIED_STATUSES.has(refused.status)) throw refused;
             const askedMs = refused?.retryAfterMs ?? 0;
             if (tries >= triesLimit || askedMs > RETRY_AFTER_LIMIT_MS) throw refused ?? new NoAnswer(failed, tries);
-            // Those who are asked to wait as long do not come back at once either.
+            // Clients that were asked to wait equally long must not come back together.
             await pause(askedMs + pauseMs(tries, PAUSE_LIMIT_MS), call.signal);
         }
     }

@@ -7,31 +7,31 @@ import type { CallOptions, Query, Requests } from "./requests.js";
 
 /** How long a stream may be silent, in ms: three of Tally's heartbeats. */
 export const SILENCE_LIMIT_MS = 45_000;
-/** The longest pause before a stream is opened again, in ms, also if the server asks for a longer one. */
+/** The longest pause before a stream is opened again, in ms, even if the server asks for a longer one. */
 export const STREAM_PAUSE_LIMIT_MS = 60_000;
-/** The pause after the first failure, at the most, in ms, if the server says none. */
+/** The shortest pause after the first failure, in ms, if the server names none. */
 const STREAM_FIRST_PAUSE_MS = 2_000;
 
-/** What to watch: ids, or `key:` and a key. At least one of both. */
+/** What to watch: at least one item or poll, by its id, or by `key:` and your own key. */
 export interface Watched {
     items?: readonly Reference[];
     polls?: readonly Reference[];
 }
 
-/** What changed, each as `get` answers it; first all that is watched. */
+/** The items and polls that changed, each as `get` returns it; the first time, all that are watched. */
 export interface Counts {
     items: components["schemas"]["Item"][];
     polls: components["schemas"]["Poll"][];
 }
 
 export interface WatchOptions extends CallOptions {
-    /** A stream is open. */
+    /** Called when a stream is open. */
     onOpen?: () => void;
-    /** A stream was lost or refused; another one is opened after so many ms. What is shown may be old. */
+    /** Called when a stream was lost or refused. Another opens in `againInMs` ms; until then, shown counts may be old. */
     onLost?: (why: Problem | NoAnswer, againInMs: number) => void;
 }
 
-/** Shows counts as they change, until the signal is aborted. Rejects with a Problem that waiting does not mend. */
+/** Shows counts as they change, until the signal is aborted. Rejects with a Problem if waiting does not help. */
 export async function watch(
     requests: Requests,
     watched: Watched,
@@ -73,7 +73,7 @@ export async function watch(
     }
 }
 
-/** When to come back: not before what the server asks for, and not all at once. */
+/** How long to wait, in ms: at least as long as the server asks, and not as long as other clients. */
 export function againMs(
     failures: number,
     retryMs: number,
@@ -84,7 +84,7 @@ export function againMs(
     return Math.min((retryAfterMs ?? 0) + pauseOfFailures, STREAM_PAUSE_LIMIT_MS);
 }
 
-/** Where the stream is. One item or one poll has a path, in which its key may hold a comma. */
+/** Where the stream is. A single item or poll has a path of its own, where its key may have a comma. */
 function address(watched: Watched): { path: string; query: Query } {
     const { items = [], polls = [] } = watched;
     const [item] = items;

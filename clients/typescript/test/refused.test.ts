@@ -1,4 +1,4 @@
-// Against the server at TALLY_BASE, whose Postgres confirms nothing until this says that it was refused.
+// Runs against the server at TALLY_BASE. Its Postgres confirms no vote until this test reports a refusal.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Tally } from "tally-client";

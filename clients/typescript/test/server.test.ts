@@ -1,4 +1,4 @@
-// Against real servers, two of them on the same stores.
+// Runs against two real servers on the same stores.
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { type Counts, NoAnswer, Problem, Tally, isRefused } from "tally-client";
@@ -15,14 +15,14 @@ after(async () => {
     await Promise.all(servers.map((server) => server.stop()));
 });
 
-/** What it rejects with. */
+/** Returns the error with which a promise rejects. */
 const problem = async (call: Promise<unknown>) => {
     const thrown = await call.then(() => undefined, (error: unknown) => error);
     assert.ok(thrown instanceof Problem, String(thrown));
     return thrown;
 };
 
-test("items: made, shown, listed, voted on, changed and taken back", async () => {
+test("items are created, read, listed and voted on; votes are changed and taken back", async () => {
     const made = await tally.items.create({ name: "Tea", key: "tea/1" });
     assert.equal((await tally.items.create({ name: "Tea", key: "tea/1" })).id, made.id);
     const vote = await tally.vote("key:tea/1", { voter_id: "ada/ü" });
@@ -39,7 +39,7 @@ test("items: made, shown, listed, voted on, changed and taken back", async () =>
     assert.ok(["stored", "counted", "saved"].includes((await tally.receipt(Number(vote.vote_id))).state));
 });
 
-test("polls: made, chosen from and taken back; batches are answered vote by vote", async () => {
+test("polls are created; selections are set and taken back; batches are answered vote by vote", async () => {
     const poll = await tally.polls.create({ title: "Lunch?", choices: ["soup", "salad"] });
     const [soup, salad] = poll.choices.map((choice) => choice.item_id) as [number, number];
     assert.deepEqual((await tally.polls.select(poll.id, "ada", [soup])).items, [soup]);
@@ -61,7 +61,7 @@ test("a refusal is a Problem with its type, status and detail", async () => {
     assert.deepEqual([wrong.slug, wrong.field], ["invalid-value", "name"]);
 });
 
-test("a vote whose answer is lost is sent again with a voter or a key, and counts once", async () => {
+test("a vote with a voter or a key is retried when its answer is lost, and counts once", async () => {
     const { id } = await tally.items.create({ name: "Lost" });
     const proxy = await LossyProxy.start(String(servers[0]?.base));
     const through = new Tally(proxy.base);
@@ -76,7 +76,7 @@ test("a vote whose answer is lost is sent again with a voter or a key, and count
             assert.equal(proxy.requests.length - before, 2, loss);
         }
     }
-    // Nobody knows of an anonymous vote whether it is stored: it is for the caller to say.
+    // Nobody knows whether an anonymous vote is stored, so the caller must decide.
     for (const [loss, thrown] of [["unconfirmed", Problem], ["connection", NoAnswer]] as const) {
         proxy.losses = [loss];
         const before = proxy.requests.length;
@@ -84,7 +84,7 @@ test("a vote whose answer is lost is sent again with a voter or a key, and count
         total += 1;
         assert.equal(proxy.requests.length - before, 1, loss);
     }
-    // An hour is too long to wait for.
+    // An hour is too long to wait.
     proxy.losses = ["throttled"];
     const throttled = await problem(through.items.get(id));
     assert.deepEqual([throttled.slug, throttled.retryAfterMs, throttled.tries], ["throttled", 3_600_000, 1]);
@@ -92,7 +92,7 @@ test("a vote whose answer is lost is sent again with a voter or a key, and count
     proxy.stop();
 });
 
-/** Watches, and keeps what was shown last. */
+/** Watches, and keeps the last counts. */
 function watching(watched: Parameters<Tally["watch"]>[0], of = tally) {
     const stop = new AbortController();
     const shown = new Map<number, number | null>();
@@ -131,7 +131,7 @@ test("a stream shows votes through the other server, until it is aborted", async
     assert.deepEqual([some.seen.events, some.seen.opened, some.seen.lost], [events, 1, 0]);
 });
 
-test("a stream of what is not there is given up, and so is one whose reader fails", async () => {
+test("a stream of an unknown item is given up, and so is a stream whose reader fails", async () => {
     const { id } = await tally.items.create({ name: "x" });
     for (const watched of [{ items: [999_999] }, { items: [id, "x"] }, {}, { polls: [999_999] }]) {
         const refused = await problem(watching(watched).ended);
@@ -162,7 +162,7 @@ test("a stream survives a server that is stopped and started, and shows what it 
     await server.startAgain();
     await eventually("what was missed is shown", () => shows(1));
     assert.equal(seen.opened, 2);
-    // By Last-Event-ID the server knew what it need not send again.
+    // The server knew by Last-Event-ID what it need not send again.
     assert.deepEqual(counts.at(-1)?.items.map((item) => item.id), [id]);
     stop.abort();
     await ended;

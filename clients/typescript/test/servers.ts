@@ -8,7 +8,7 @@ import { createInterface } from "node:readline";
 const program = process.env["CLIENT_TEST_PROGRAM"];
 if (program === undefined) throw new Error("CLIENT_TEST_PROGRAM is not set; `make client` sets it and starts the stores");
 
-/** A `tally serve` of its own process. */
+/** A `tally serve` in a process of its own. */
 export class RealServer {
     #process: ChildProcess;
     readonly base: string;
@@ -38,7 +38,7 @@ export class RealServer {
 }
 
 async function serve(port: string): Promise<[ChildProcess, string]> {
-    // On Linux the server ends with this process, however that ends.
+    // On Linux the server ends with this process, however this process ends.
     const [command, ...before] = process.platform === "linux" ? ["setpriv", "--pdeathsig", "KILL", "--"] : [];
     const server = spawn(command ?? String(program), [...before, ...(command ? [String(program)] : []), "serve"], {
         env: { ...process.env, TALLY_LISTEN: `127.0.0.1:${port}` },
@@ -64,22 +64,22 @@ async function serve(port: string): Promise<[ChildProcess, string]> {
     return [server, base];
 }
 
-/** Waits until it is so. */
+/** Waits until a condition holds. */
 export async function eventually(what: string, isSo: () => boolean | Promise<boolean>): Promise<void> {
     for (let looks = 0; looks < 3_000; looks++) {
         if (await isSo()) return;
         await new Promise((resolve) => setTimeout(resolve, 20));
     }
-    throw new Error(`it is never so: ${what}`);
+    throw new Error(`this never came true: ${what}`);
 }
 
-/** What a proxy does with an answer of the server. */
+/** What the proxy does with an answer of the server. */
 export type Loss = "none" | "connection" | "unconfirmed" | "throttled" | "bad-gateway";
 
-/** Forwards requests to a server, whole, and loses the answers to the next ones as it is asked to. */
+/** Forwards whole requests to a server, and loses the answers to the next ones as `losses` says. */
 export class LossyProxy {
     readonly #server: Server;
-    /** What happens to the next answers, in turn. Then nothing does. */
+    /** What happens to the next answers, in turn. Later answers pass. */
     losses: Loss[] = [];
     /** The requests that came, as `POST /path`. */
     readonly requests: string[] = [];
@@ -116,7 +116,7 @@ export class LossyProxy {
             answer.pipe(outgoing);
             return;
         }
-        // The server has done what was asked. Its answer is read and lost.
+        // The server has done its work. The proxy reads its answer and drops it.
         for await (const _ of answer);
         if (loss === "connection") {
             incoming.socket.destroy();
@@ -128,7 +128,7 @@ export class LossyProxy {
     }
 }
 
-/** In Tally's words. */
+/** Problems as Tally words them. */
 const PROBLEMS = {
     unconfirmed: [503, { type: "/problems/vote-unconfirmed", title: "Vote unconfirmed", status: 503, detail: "…", stored: "unknown" }],
     throttled: [429, { type: "/problems/throttled", title: "Throttled", status: 429, detail: "…", retry_after_seconds: 3600 }],

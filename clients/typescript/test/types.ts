@@ -1,11 +1,11 @@
-// Only compiled: each line below a @ts-expect-error must be an error.
+// This is only compiled. Each line below a @ts-expect-error must be an error.
 import { type Counts, Problem, Tally } from "tally-client";
 
 export async function typed(tally: Tally): Promise<void> {
     const item = await tally.items.get("key:post-42");
     const count: number | null = item.vote_count;
     void count;
-    // @ts-expect-error: a count may be null, as while results are hidden
+    // @ts-expect-error: a count may be null, for example while results are hidden
     const certain: number = item.vote_count;
     void certain;
     // @ts-expect-error: there is no such field
@@ -32,7 +32,7 @@ export async function typed(tally: Tally): Promise<void> {
         if (!(error instanceof Problem)) throw error;
         // @ts-expect-error: there is no such problem
         if (error.slug === "fully") return;
-        // @ts-expect-error: a vote is not stored, or nobody knows
+        // @ts-expect-error: there are only "no" and "unknown"
         if (error.stored === "yes") return;
     }
 }

@@ -1,4 +1,4 @@
-// What needs no server.
+// Tests that need no server.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import {
@@ -26,7 +26,7 @@ test("pauses double, differ between clients, and have a limit", () => {
     assert.ok(drawn.size > 90, `${drawn.size} different pauses of 100`);
 });
 
-test("a stream is opened again not before the server asks for it, and within the limit", () => {
+test("a stream is not opened again before the server allows it, nor after the limit", () => {
     assert.equal(againMs(1, 3_127, undefined, () => 0), 3_127);
     assert.equal(againMs(2, 3_127, undefined, () => 0), 6_254);
     assert.ok(againMs(1, 1_000, 5_000, () => 0) >= 5_000);
@@ -46,7 +46,7 @@ const EVENTS = [
     { type: "message", data: "last", id: "7" },
 ];
 
-test("events are the same however the text is cut", () => {
+test("events are the same wherever the text is cut", () => {
     const text = STREAM.join("");
     for (let size = 1; size <= text.length; size++) {
         const reader = new EventReader();
@@ -57,7 +57,7 @@ test("events are the same however the text is cut", () => {
     }
 });
 
-test("an event without an end is not kept for ever", () => {
+test("an event that never ends is not kept", () => {
     for (const piece of ["x".repeat(1_000_000), `data: ${"x".repeat(1_000_000)}\n`]) {
         const reader = new EventReader();
         assert.throws(() => {
@@ -66,7 +66,7 @@ test("an event without an end is not kept for ever", () => {
     }
 });
 
-/** A fetch that answers as it is asked to, in turn, and notes what was asked. */
+/** A fetch that gives these answers in turn, and notes the requests. */
 function answering(...answers: (Response | Error)[]) {
     const asked: { url: string; headers: Headers }[] = [];
     const fetch = async (url: string | URL | Request, init?: RequestInit) => {
@@ -80,7 +80,7 @@ function answering(...answers: (Response | Error)[]) {
 const json = (status: number, body: unknown, headers: Record<string, string> = {}) =>
     new Response(JSON.stringify(body), { status, headers: { "content-type": "application/problem+json", ...headers } });
 
-test("after the limit of tries the last failure is thrown, with their number", async () => {
+test("after the limit of tries the last failure is thrown, with the number of tries", async () => {
     const { asked, tally } = answering(new TypeError("fetch failed"));
     const failure = await tally.items.get(1).catch((error: unknown) => error);
     assert.ok(failure instanceof NoAnswer);
@@ -88,7 +88,7 @@ test("after the limit of tries the last failure is thrown, with their number", a
     assert.ok(failure.cause instanceof TypeError);
 });
 
-test("what another try does not mend is asked once", async () => {
+test("a request that a retry cannot help is sent once", async () => {
     for (const answer of [json(404, { type: "/problems/unknown-item" }), json(429, {}, { "retry-after": "31" }),
         json(503, {}, { "retry-after": new Date(Date.now() + 3_600_000).toUTCString() }), json(500, {})]) {
         const { asked, tally } = answering(answer);
@@ -97,7 +97,7 @@ test("what another try does not mend is asked once", async () => {
     }
 });
 
-test("writes are sent again only where that counts once", async () => {
+test("writes are retried only where they count once", async () => {
     const failing = () => answering(json(503, { stored: "no" }), json(200, {}));
     const again: [string, (tally: Tally) => Promise<unknown>][] = [
         ["a voter", (tally) => tally.vote(1, { voter_id: "ada" })],
@@ -127,7 +127,7 @@ test("writes are sent again only where that counts once", async () => {
     }));
 });
 
-test("a voter's next write waits for the one that is tried again, and another voter's does not", async () => {
+test("a voter's next write waits for the retried one, and another voter's write does not", async () => {
     const { asked, tally } = answering(json(503, {}), json(200, {}));
     const done: string[] = [];
     await Promise.all([
@@ -139,7 +139,7 @@ test("a voter's next write waits for the one that is tried again, and another vo
     assert.deepEqual(asked.map(({ url }) => url.slice(-3)), ["tes", "bob", "tes", "ada"]);
 });
 
-test("names stand in one part of the path, and those that no URL can name are refused", async () => {
+test("a name is one part of the path, and a name that no URL can have is refused", async () => {
     const { asked, tally } = answering(json(200, {}));
     await tally.setVote("key:a/b", "ä?c", 1);
     assert.equal(asked[0]?.url, "http://x/v1/items/key%3Aa%2Fb/votes/%C3%A4%3Fc");

@@ -1,6 +1,6 @@
 -- What the audit compares with the live counts, for the items $1 (each id once).
 -- $2: votes with higher ids may be in flight.
--- A roll-up may have passed some of those since. They are in the audited count, and still in flight.
+-- A roll-up may have passed some of those since: the audited count has them, and they are still in flight.
 select item.id            as "item_id!",
        item.vote_count    as "saved_count!",
        item.down_count    as "saved_downs!",

@@ -1,5 +1,5 @@
--- A heartbeat of a worker: notes how it is, and forgets workers that have been silent for long. Says whether
--- someone asked for an audit.
+-- Stores a worker's heartbeat, and forgets workers that have been silent for long. Returns whether someone
+-- asked for an audit.
 -- $1 the worker, $2 for how long it has run, $3 how long ago its last pass ended and $4 how long that took (µs; null: none has
 -- ended), $5 its outcome, $6 unsaved counts, $7 the age of the oldest (µs), $8 counts that were saved since its start,
 -- $9 after how long a silent worker is forgotten (µs).
@@ -7,7 +7,7 @@ with quick as materialized (
     -- Nobody waits for the disk: if a crash of Postgres loses this heartbeat, the next one says the same.
     select set_config('synchronous_commit', 'off', true) as setting
 ), gone as (
-    -- A time further ahead than that is of a clock that was set back since.
+    -- A time further ahead means that the clock was set back since.
     delete from worker
     where name <> $1
       and seen_at not between clock_timestamp() - $9::bigint / 1000 * interval '1 millisecond'

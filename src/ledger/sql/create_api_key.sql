@@ -1,4 +1,4 @@
--- Makes an API key; returns its id.
+-- Creates an API key; returns its id.
 -- $1 the hash, $2 the name, $3 the scopes, $4 when it expires (µs since 1970; null: never), $5 the act to note.
 with made as (
     insert into api_key (key_hash, name, scopes, expires_at)

@@ -1,7 +1,6 @@
 -- Creates an item with a rule of its own; returns its id.
 -- $1 name, $2 whether it takes down-votes, $3 opens_at and $4 closes_at (µs since 1970), $5 max_votes, $6 whether its
--- votes are numbered, $7 whether each takes a ballot, $8 its key,
--- $9 the act to note; null: none.
+-- votes are numbered, $7 whether each vote needs a ballot, $8 its key, $9 the act to note (null: none).
 with made_rule as (
     insert into rule (opens_at, closes_at, by_ballot)
     -- Seconds and µs apart: an interval is multiplied as a floating-point number.

@@ -1,6 +1,6 @@
--- Makes a voiding; returns its id.
--- $1 voter, $2 item, $3 cast from and $4 until (µs since 1970; null: it does not matter), $5 the reason, $6 the last vote,
--- $7 the act to note, $8 hashes of client addresses (null: they do not matter).
+-- Creates a voiding; returns its id.
+-- $1 voter, $2 item, $3 cast from and $4 until (µs since 1970; null: any), $5 the reason, $6 the last vote,
+-- $7 the act to note, $8 hashes of client addresses (null: any).
 with made as (
     insert into voiding (voter_id, item_id, cast_from, cast_until, reason, until_vote_id, address_hashes)
     values ($1, $2,

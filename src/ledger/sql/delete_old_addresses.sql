@@ -1,5 +1,5 @@
--- Deletes hashes of client addresses that are older than $1 (s), $2 at the most, under the lease with the
--- number $3 of the worker $4; says how many, and whether the lease was still held.
+-- Deletes hashes of client addresses that are older than $1 (s), at most $2, under the lease with the
+-- number $3 of the worker $4. Returns how many, and whether the lease was still held.
 with held as (
     -- As in delete_old_keys.sql.
     select from job where name = 'delete_addresses' and fencing_number = $3 and holder = $4 for share
@@ -12,7 +12,7 @@ with held as (
           order by noted_at limit $2))
     returning vote_id
 ), forgotten as (
-    -- Those that a voiding looked for, too: by now no vote has them.
+    -- Also the hashes that a voiding looked for: no vote has them any more.
     update voiding set address_hashes = '{}'
     where exists (select from held)
       and cardinality(address_hashes) > 0

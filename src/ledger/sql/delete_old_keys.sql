@@ -1,7 +1,7 @@
--- Deletes idempotency keys that are older than $1 (s), $2 at the most, under the lease with the number $3
--- of the worker $4; says how many, and whether the lease was still held.
+-- Deletes idempotency keys that are older than $1 (s), at most $2, under the lease with the number $3
+-- of the worker $4. Returns how many, and whether the lease was still held.
 with held as (
-    -- Nobody takes the job over until this is committed.
+    -- Locked: no other worker takes the job over until this is committed.
     select from job where name = 'delete_keys' and fencing_number = $3 and holder = $4 for share
 ), deleted as (
     delete from idempotency_key

@@ -1,4 +1,4 @@
--- Notes how a run ended, and gives its lease back; says whether the lease was still held.
+-- Notes how a run ended, and gives its lease back. Returns whether the lease was still held.
 -- $1 the job, $2 the lease's number, $3 the worker, $4 the outcome, $5 how long it took (µs), $6 what it did.
 with given_back as (
     update job

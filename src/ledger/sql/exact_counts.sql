@@ -1,6 +1,5 @@
--- The exact counts of the items $1 (each id once), and the snapshot that they are read
--- under. One statement has one snapshot, so the watermark, the audited counts and the votes
--- beyond the watermark agree.
+-- The exact counts of the items $1 (each id once), and their snapshot. One statement has one
+-- snapshot, so the watermark, the audited counts and the votes beyond the watermark agree.
 select item.id as "item_id!",
        (coalesce(audited.vote_count, 0) + coalesce(tail.sum, 0))::bigint as "count!",
        coalesce(audited.down_count, 0) + tail.downs         as "down_count!",
@@ -11,7 +10,7 @@ left join lateral (
     -- With the table's name: item has columns of the same names.
     select audited_count.vote_count, audited_count.down_count
     from audited_count where audited_count.item_id = item.id
-    -- One look into the index for each item, whenever this was planned: a plan from the time when the
+    -- `offset 0` makes this one index lookup for each item. Without it, a plan from the time when the
     -- table was empty may read all of it.
     offset 0
 ) as audited on true
@@ -21,9 +20,9 @@ cross join lateral (
            count(*) filter (where vote.value < 0 and vote.change_number % 2 = 0)
            - count(*) filter (where vote.value > 0 and vote.change_number % 2 = 1) as downs
     from vote
-    -- One range of the index vote_of_item for each item, whenever this was planned.
-    -- With plain comparisons, a plan from the time when the table was empty may read
-    -- all votes beyond the watermark by their ids, for each item.
+    -- Comparing rows makes this one range of the index vote_of_item for each item. With
+    -- plain comparisons, a plan from the time when the table was empty may read all votes
+    -- beyond the watermark, for each item.
     where (vote.item_id, vote.id) > (item.id, (select vote_id from watermark))
       and (vote.item_id, vote.id) <= (item.id, 9223372036854775807)
 ) as tail

@@ -1,7 +1,8 @@
--- What becomes of votes of value 1 if their items are full: the function cast_votes refuses them for
--- that, if nothing else comes first. For each line, in their order: $1 item, $2 voter (null: none).
---   is_full     the item is full and takes votes now, so a further vote is refused for its places
---   is_refused  this vote would be: its voter holds none, and it is not refused for another reason
+-- What becomes of votes of value 1 if their items are full: which would cast_votes refuse for that?
+-- An entry for each line, in order: $1 item, $2 voter (null: none).
+--   is_full     the item is open and all its places are taken, so a further vote is refused
+--   is_refused  this vote would be refused for that: its voter holds no vote there, and nothing else
+--               refuses it first
 select item_is.is_full as "is_full!",
        -- An even change number casts a vote, and 999 is the last one.
        item_is.is_full and coalesce(last.change_number % 2 = 1 and last.change_number < 999, true) as "is_refused!"
@@ -18,8 +19,8 @@ left join lateral (
     limit 1
 ) as last on given.voter is not null
 cross join lateral (
-    -- Of an item by itself: in a poll, choices may come first. `now` is before the snapshot and the
-    -- clock behind it, so the item was open when it was full.
+    -- Not for a poll's choices, where other reasons may come first. now() is before the snapshot and
+    -- clock_timestamp() after it, so the item was open when it was full.
     select coalesce(place.taken >= place.max_votes and rule.title is null and not rule.by_ballot
                     and coalesce(rule.opens_at <= now(), true)
                     and coalesce(rule.closes_at > clock_timestamp(), true), false) as is_full

@@ -1,5 +1,5 @@
--- What the voter $1 holds on the items $2 and in the polls $3. A voter's changes on an item are numbered; an odd
--- number takes the vote back.
+-- The votes that the voter $1 holds on the items $2 and in the polls $3. A voter's changes on an item are numbered;
+-- one with an odd number takes the vote back.
 select held.item_id as "item_id!", held.id as "id!", held.value as "value!", held.number, held.poll_id
 from (
     select last.* from unnest($2::bigint[]) as item (id) cross join lateral (
@@ -9,7 +9,7 @@ from (
         order by vote.item_id desc, vote.voter_id desc, vote.change_number desc
         limit 1
     ) as last
-    -- An item that is asked for by itself and as a choice is in both.
+    -- `union` keeps one row of an item that is asked for both by itself and as a choice.
     union
     select * from (
         select distinct on (vote.item_id) vote.item_id, vote.id, vote.value, vote.number, vote.poll_id, vote.change_number

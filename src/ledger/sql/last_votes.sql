@@ -8,7 +8,7 @@ cross join lateral (
     from vote
     where vote.item_id = given.item_id
       and vote.voter_id = given.voter_id
-    -- One index lookup for each vote, whenever this was planned: backwards in vote_once.
+    -- This order makes it one index lookup for each vote: backwards in vote_once.
     order by vote.item_id desc, vote.voter_id desc, vote.change_number desc
     limit 1
 ) as last

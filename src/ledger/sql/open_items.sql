@@ -1,4 +1,4 @@
--- To whom these items are open: $1 their ids. A choice is open to whom its poll is.
+-- Whether each of the items $1 is open to anonymous votes and to all voters. A choice takes this from its poll.
 select item.id,
        coalesce(open_item.to_anonymous, false) as "to_anonymous!",
        coalesce(open_item.to_voters, false) or coalesce(open_poll.to_voters, false) as "to_voters!"

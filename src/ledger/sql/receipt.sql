@@ -1,6 +1,6 @@
--- The row of vote $1, and whether it is counted: every batch writer has said of all its votes up
--- to this id that they are. Not of a poll whose results are hidden: who reads receipts one by one
--- could add them up. Nor of a secret vote.
+-- The row of vote $1, and whether it is counted: every batch writer has counted its votes up to
+-- this id. No row for a poll that hides its results, since someone could read all its receipts
+-- and add them up; nor for a secret vote.
 select vote.item_id, vote.value, vote.change_number, vote.number,
        vote.id <= all (select counted_vote_id from writer_connection) as "is_counted!"
 from vote

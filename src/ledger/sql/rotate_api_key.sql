@@ -1,6 +1,6 @@
--- Makes an API key like the one of this id, if that one allows something, and lets that one expire; returns
--- the new one's id.
--- $1 the id, $2 the new hash, $3 for how long the old one still allows something (µs), $4 the act to note.
+-- Creates an API key with the name and scopes of a valid one, and lets the old one expire; returns the new
+-- one's id.
+-- $1 the old one's id, $2 the new hash, $3 for how long the old one stays valid (µs), $4 the act to note.
 with old as (
     update api_key
     set expires_at = least(expires_at, clock_timestamp() + $3::bigint / 1000000 * interval '1 second'
@@ -12,6 +12,6 @@ with old as (
     select $2, name, scopes, expires_at from api_key where id in (select id from old)
     returning id
 )
--- On the old key; `details` has the new one.
+-- The act's target is the old key; its `details` name the new one.
 select id, note_act(jsonb_set($4::text::jsonb, '{details,new_id}', to_jsonb(id))::text, 'api_key:' || $1::bigint) as act_id
 from made

@@ -1,5 +1,5 @@
--- As save_counts.sql, but leaves out items whose rows someone else has locked: an operator's
--- open transaction, say. This costs a lock more for each item.
+-- As save_counts.sql, but leaves out items whose rows someone else has locked, such as an
+-- operator's open transaction. This costs one more lock for each item.
 -- $1 item ids, each once; $2 counts; $3 revisions (µs); $4 the epoch's number; $5 the counts of
 -- down-votes.
 with current as materialized (

@@ -1,6 +1,6 @@
 -- Sets to whom an item is open: $1 item, $2 whether to anonymous votes, $3 whether to all voters,
--- $4 the act to note, if something changes. `is_choice`: the item is a choice, which is open to whom
--- its poll is; null: there is no such item.
+-- $4 the act to note, if something changes. `is_choice`: nothing is set, because a choice takes
+-- this from its poll; null: there is no such item.
 with target as (
     select item.id, rule.title is not null as is_choice
     from item left join rule on rule.id = item.rule_id

@@ -1,5 +1,5 @@
 -- Sets whether a poll is open to all voters: $1 poll, $2 whether it is, $3 the act to note, if
--- something changes. Not `is_there`: there is no such poll.
+-- something changes. `is_there` is false if there is no such poll.
 with target as (
     select id from rule where id = $1::bigint and title is not null
 ), made as (

@@ -1,6 +1,5 @@
--- Of the recent changes, sums up what is older than an hour by hours, and deletes what is older than a day:
--- $3 rows of each at the most, under the lease with the number $1 of the worker $2. Says how many rows it
--- took.
+-- Sums up by hours the recent changes that are older than an hour, and deletes those older than a day:
+-- at most $3 rows of each, under the lease with the number $1 of the worker $2. Returns how many rows it took.
 with held as (
     -- As in delete_old_keys.sql.
     select from job where name = 'sum_recent' and fencing_number = $1 and holder = $2 for share

@@ -1,5 +1,5 @@
 -- What the votes with $1 < id <= $2 of the last day changed, by item and five minutes.
--- A span is the number of five minutes since 1970.
+-- A span is a number of five minutes: how many there were between 1970 and its start.
 select item_id as "item_id!",
        (extract(epoch from starts_at) / 300)::bigint as "span!",
        ups as "ups!",

@@ -3,12 +3,12 @@
 with free as (
     select name from job
     where name = $1
-      -- A time further ahead than any lease lives is of a clock that was set back since.
+      -- A time further ahead than any lease lasts means that the clock was set back since.
       and (holder is null
            or lease_until not between clock_timestamp()
                               and clock_timestamp() + $3::bigint / 1000000 * interval '1 second'
                                   + $3::bigint % 1000000 * interval '1 microsecond')
-    -- Its holder writes, or another worker takes it: in both cases it is not free.
+    -- A locked job is not free: its holder writes, or another worker takes it.
     for no key update skip locked
 ), taken as (
     update job
@@ -25,7 +25,7 @@ with free as (
     delete from job_run using taken
     where job_run.job = taken.name and job_run.fencing_number <= taken.fencing_number - $4::bigint
 )
--- The row as it was before.
+-- Here `job` is still the row before the update.
 select taken.fencing_number as "number?", job.holder,
        (extract(epoch from job.succeeded_at) * 1000000)::bigint as succeeded_at
 from job left join taken on taken.name = job.name

@@ -1,5 +1,5 @@
--- The first $3 items by what $1 says (net, up, movement), by their saved counts; $2 only of this poll, null:
--- of all that lists show. Counts that are hidden are in no list.
+-- The first $3 items by their saved counts, in the order $1 (net, up, movement). $2: only this poll's choices;
+-- null: all items that lists show. Leaves out items whose counts are hidden.
 select item.id as "id!", item.name as "name!", item.key, item.vote_count as "vote_count!",
        item.down_count as "down_count!"
 from item left join rule on rule.id = item.rule_id

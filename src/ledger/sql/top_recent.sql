@@ -1,10 +1,10 @@
--- The first $3 items by how they changed since $4 (µs since 1970), as top_items.sql.
+-- The first $3 items by what votes changed since $4 (µs since 1970); $1 and $2 as in top_items.sql.
 select item.id as "id!", item.name as "name!", item.key, item.vote_count as "vote_count!",
        item.down_count as "down_count!", changed.ups as "ups!", changed.downs as "downs!"
 from (
     select recent_change.item_id, sum(recent_change.ups)::bigint as ups, sum(recent_change.downs)::bigint as downs
     from recent_change
-    -- Both, so that the index can be used.
+    -- These are all values. The condition lets Postgres use the index.
     where recent_change.minutes in (5, 60)
       and recent_change.starts_at >= timestamptz 'epoch' + $4::bigint / 1000000 * interval '1 second'
       and ($2::bigint is null or recent_change.item_id = any(array(select id from item where rule_id = $2)))

@@ -1,5 +1,5 @@
 -- The trail, the newest first; times in µs since 1970.
--- $1 older than this row, $2 since and $3 until when (µs since 1970), $4 who, $5 what (null: it does not matter), $6 how many.
+-- $1 older than this row, $2 since and $3 until when (µs since 1970), $4 who, $5 what (null: any), $6 how many.
 select id, (extract(epoch from acted_at) * 1000000)::bigint as "acted_at!", who, what, target, outcome, problem, tool,
        host(address) as address, login, begun_id, details::text as details
 from act

@@ -1,5 +1,5 @@
 -- The voidings, newest first; times in µs since 1970.
--- $1 only this one, null: all; $2 how many at the most; $3 only those before this one, null: all.
+-- $1 only this one (null: all); $2 at most this many; $3 only those before this one (null: all).
 select voiding.id as "id!", (extract(epoch from voiding.created_at) * 1000000)::bigint as "created_at!",
        voiding.reason as "reason!", voiding.voter_id, voiding.item_id,
        (extract(epoch from voiding.cast_from) * 1000000)::bigint as cast_from,

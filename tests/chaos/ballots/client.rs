@@ -1,4 +1,4 @@
-//! One client: which ballots it asks for and spends, and what it records of it.
+//! One client: which ballots it asks for and spends, and what it records.
 
 use std::time::{Duration, Instant};
 
@@ -18,13 +18,13 @@ use crate::pause::Pause;
 const AGAIN: f64 = 0.4;
 /// The part of all ballots that are sent twice, to both servers at once.
 const TWICE: f64 = 0.3;
-/// Of these, the part that is sent the second time for something else.
+/// The part of these whose second request is for something else.
 const OTHERWISE: f64 = 0.5;
-/// The part of all ballots that are sent where they are not good.
+/// The part of all ballots that are sent to a target that does not take them.
 const STRAY: f64 = 0.04;
-/// The part of all turns that sends a ballot that nobody was given.
+/// The part of all turns that sends a ballot that does not exist.
 const UNKNOWN: f64 = 0.03;
-/// Ballots of one request, at the most.
+/// The most ballots of one request.
 const BALLOTS_LIMIT: usize = 12;
 
 pub(super) struct BallotClient {
@@ -73,7 +73,7 @@ impl BallotClient {
         self.random.random_range(0..self.servers.len())
     }
 
-    /// Those of an answer that does not come are nobody's.
+    /// Asks for ballots. If the answer is lost, nobody has them.
     async fn ask_for_ballots(&mut self) {
         let target = self.random.random_range(0..self.targets.len());
         let count = self.random.random_range(1..=BALLOTS_LIMIT);
@@ -167,7 +167,7 @@ impl BallotClient {
         ask(&self.http, Method::POST, url, &body, ANSWER_LIMIT).await
     }
 
-    /// Returns what it came to, if that may be.
+    /// Notes the answer. Returns its outcome, if it is one that may be.
     fn note(&mut self, ballot: usize, item: i64, value: i64, asked: &Asked) -> Option<Outcome> {
         let is_secret = |target: &Target| target.is_secret && target.items.contains(&item);
         let is_secret = self.targets.iter().any(is_secret);
@@ -191,7 +191,7 @@ impl BallotClient {
         }
     }
 
-    /// Sends again what was not answered, now that everything works again.
+    /// Repeats the requests without an answer, now that everything works again.
     async fn finish(&mut self) {
         let ends = Instant::now() + FINISH_LIMIT;
         let open: Vec<(usize, Attempt)> = self

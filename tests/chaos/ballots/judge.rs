@@ -1,5 +1,5 @@
-//! What must be of the ballots: each one that bought a vote is spent and its vote is there, it bought
-//! no other, and a request that was refused stored nothing.
+//! Judges the ballots: a ballot that bought a vote is spent, its vote is there, and it bought no
+//! other; a refused request stored nothing.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -8,10 +8,10 @@ use tally::domain::BallotHash;
 
 use super::{Attempt, Ballot, BallotRecords, Outcome, Target};
 
-/// Problems that are reported.
+/// The most problems that are reported.
 const SHOWN: usize = 10;
 
-/// A vote as it was cast: no row of a voiding.
+/// A vote as a client cast it, not a row of a voiding.
 #[derive(Clone, Debug, sqlx::FromRow)]
 struct CastRow {
     id: i64,
@@ -23,13 +23,13 @@ struct CastRow {
 
 /// What Postgres has in the end.
 struct Stored {
-    /// By the token's hash: the rule that the ballot is for, and the vote that it bought.
+    /// For each token's hash: the rule that the ballot is for, and the vote that it bought.
     ballots: HashMap<Vec<u8>, (i64, Option<i64>)>,
     votes: BTreeMap<i64, CastRow>,
 }
 
 impl BallotRecords {
-    /// What must not be, in words.
+    /// Returns what is wrong, in words.
     ///
     /// # Errors
     /// When Postgres does not answer.
@@ -97,7 +97,7 @@ impl BallotRecords {
                 .flatten()
                 .filter(|attempt| target.items.contains(&attempt.item))
         };
-        // No place of this item comes back.
+        // A place of this item never becomes free again.
         if attempts().any(|attempt| attempt.outcome == Outcome::Full) && target.max_votes != Some(votes.len())
         {
             problems.push(format!(
@@ -210,7 +210,8 @@ fn is_for(attempt: &Attempt, vote: &CastRow) -> bool {
     (attempt.item, attempt.value) == (vote.item_id, vote.value)
 }
 
-/// What is wrong with a ballot of which only whether it is spent is known: its row is gone.
+/// What is wrong with a secret ballot. Its row is deleted once it is spent, so nothing else is known
+/// of it.
 fn of_secret_ballot(
     ballot: &Ballot,
     target: &Target,

@@ -1,6 +1,6 @@
-//! Clients that spend ballots: once, again, twice at once on both servers, on other choices, where
-//! they are not good. Each records what it was answered, and in the end what became of each ballot
-//! must agree with that.
+//! Clients that spend ballots: once, again, twice at once on both servers, on other choices, and on
+//! targets that do not take them. Each client records its answers, and in the end each ballot must
+//! agree with them.
 
 mod client;
 mod judge;
@@ -22,11 +22,11 @@ use client::BallotClient;
 
 /// Clients in a round.
 const CLIENTS: u64 = 3;
-/// Votes that the limited item takes: fewer than there will be ballots for it.
+/// Votes that the limited item takes: fewer than it has ballots.
 const MAX_VOTES: usize = 25;
 /// The item by ballot whose votes are voided.
 pub const VOIDED_ITEM: &str = "voided ballots";
-/// How long a client waits for an answer, at the most.
+/// The longest that a client waits for an answer.
 const ANSWER_LIMIT: Duration = Duration::from_secs(8);
 /// How long all clients may take to learn what became of their ballots.
 const FINISH_LIMIT: Duration = Duration::from_secs(60);
@@ -34,7 +34,7 @@ const FINISH_LIMIT: Duration = Duration::from_secs(60);
 /// What takes ballots: a poll, or an item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Target {
-    /// Of the poll or the item.
+    /// The path of the poll or the item.
     path: String,
     rule: i64,
     /// The poll's choices, or the item.
@@ -98,14 +98,14 @@ async fn targets(owner: &PgPool) -> anyhow::Result<Vec<Target>> {
         .collect())
 }
 
-/// What a request that spends a ballot came to.
+/// The outcome of a request that spends a ballot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
     /// 201. A secret vote has neither.
     Stored { vote: Option<i64>, number: Option<i64> },
     /// 200, with the vote that it had bought.
     Repeated { vote: i64, number: Option<i64> },
-    /// 409: the ballot is not good, or for something else, or spent.
+    /// 409: the ballot is unknown, for something else, or spent.
     NotValid,
     /// 409
     Full,
@@ -116,7 +116,7 @@ enum Outcome {
 }
 
 impl Outcome {
-    /// Whether it bought a vote, or may have.
+    /// Whether the ballot bought a vote, or may have.
     fn may_buy(self) -> bool {
         matches!(self, Self::Stored { .. } | Self::Repeated { .. } | Self::Unknown)
     }
@@ -140,14 +140,14 @@ struct Ballot {
     target: usize,
 }
 
-/// The ballots of all clients: each client may spend each of them.
+/// The ballots of all clients. Each client may spend each of them.
 #[derive(Clone, Debug, Default)]
 struct Ballots(Arc<Mutex<State>>);
 
 #[derive(Debug, Default)]
 struct State {
     all: Vec<Ballot>,
-    /// Of these, those that nobody has spent yet.
+    /// The ballots that nobody has spent yet.
     fresh: Vec<usize>,
 }
 
@@ -162,7 +162,7 @@ impl Ballots {
 pub struct BallotRecords {
     targets: Vec<Target>,
     ballots: Vec<Ballot>,
-    /// By the ballot's place in `ballots`.
+    /// The attempts on each ballot, by its place in `ballots`.
     attempts: BTreeMap<usize, Vec<Attempt>>,
     wrong_answers: Vec<String>,
 }
@@ -173,7 +173,7 @@ impl BallotRecords {
         self.attempts.values().map(|of_one| of_one.len() as u64).sum()
     }
 
-    /// Ballots that bought a vote, as far as the clients were answered.
+    /// Ballots that bought a vote, as far as the clients know.
     pub fn bought(&self) -> u64 {
         let bought =
             |attempt: &Attempt| matches!(attempt.outcome, Outcome::Stored { .. } | Outcome::Repeated { .. });

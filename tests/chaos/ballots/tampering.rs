@@ -1,4 +1,4 @@
-//! Ways to break what ballots have come to, each with a part of what must be found.
+//! Ways to break the results of ballots, each with a part of the finding that it must cause.
 
 use std::time::Instant;
 
@@ -7,7 +7,7 @@ use tally::domain::BallotHash;
 
 use super::{Attempt, Ballot, BallotRecords, Outcome, Target};
 
-/// A further ballot for each target, which nobody spends.
+/// Adds one more ballot for each target. Nobody spends it.
 ///
 /// # Errors
 /// When Postgres does not answer.
@@ -24,7 +24,7 @@ pub async fn add_ballots(records: &mut BallotRecords, owner: &mut PgConnection) 
     Ok(())
 }
 
-/// In the ledger.
+/// Breaks the ledger.
 pub const STATEMENTS: &[(&str, &str)] = &[
     (
         "delete from vote where id = (select min(vote_id) from ballot)",
@@ -105,7 +105,7 @@ pub const STATEMENTS: &[(&str, &str)] = &[
     ),
 ];
 
-/// In what the clients recorded.
+/// Breaks what the clients recorded.
 pub fn records(right: &BallotRecords) -> Vec<(BallotRecords, &'static str)> {
     let mut broken = Vec::new();
     let now = Instant::now();
@@ -143,7 +143,7 @@ pub fn records(right: &BallotRecords) -> Vec<(BallotRecords, &'static str)> {
         let again = twice.attempts[&bought][0];
         twice.attempts.entry(bought).or_default().push(again);
         broken.push((twice, "it bought two votes"));
-        // Of a ballot that nobody spends.
+        // An attempt on a ballot that nobody spends.
         let target = right
             .targets
             .iter()

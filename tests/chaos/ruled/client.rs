@@ -1,4 +1,4 @@
-//! One client: what it asks, and what it records of it.
+//! One client: what it asks, and what it records.
 
 use std::time::{Duration, Instant};
 
@@ -26,7 +26,7 @@ const TAKE_BACK: f64 = 0.4;
 enum Request {
     Changed(Wants),
     Limited(Wants),
-    /// In this of the polls.
+    /// In the poll with this number.
     Selected(usize, polls::Request),
 }
 

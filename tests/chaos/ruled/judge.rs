@@ -1,5 +1,5 @@
-//! What must be of the ruled clients' requests: the ledger keeps the rules, and each history is
-//! linearizable, with what the ledger holds in the end as its last read.
+//! Judges the ruled clients' requests: the ledger keeps the rules, and each history is linearizable,
+//! with what the ledger holds in the end as its last read.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -12,7 +12,7 @@ use testkit::linearizable::rows::{self, Row};
 
 use super::{CLIENTS, MAX_VOTES, PollTarget, RuledRecords, Targets, VOTERS, voter_id};
 
-/// Problems of a kind that are reported.
+/// The most problems of a kind that are reported.
 const SHOWN: usize = 10;
 
 /// A vote that is held in the end.
@@ -26,7 +26,7 @@ struct HeldRow {
 }
 
 impl RuledRecords {
-    /// What must not be, in words.
+    /// Returns what is wrong, in words.
     ///
     /// # Errors
     /// When Postgres does not answer.
@@ -41,7 +41,7 @@ impl RuledRecords {
         Ok(problems)
     }
 
-    /// Numbers that were answered and are not those of their votes.
+    /// Answered numbers that are not the numbers of their votes.
     async fn wrong_numbers(&self, owner: &PgPool) -> anyhow::Result<Vec<String>> {
         let stored: Vec<(i64, i64)> =
             sqlx::query_as("select id, number from vote where item_id = $1 and number is not null")

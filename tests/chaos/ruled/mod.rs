@@ -1,6 +1,6 @@
-//! Clients of items with rules: they change and take back votes, fill an item that takes only so
-//! many, move their votes in polls, and read what voters hold. Each records what was answered and
-//! when.
+//! Clients of items with rules: they change and take back votes, fill an item with a limit of votes,
+//! move their votes in polls, and read what voters hold. Each client records its answers and when
+//! they came.
 
 mod client;
 mod judge;
@@ -26,7 +26,7 @@ const CLIENTS: u32 = 6;
 const VOTERS: u32 = 5;
 /// Votes that the limited item takes: fewer than there are voters.
 const MAX_VOTES: usize = 20;
-/// How long a client waits for an answer, at the most.
+/// The longest that a client waits for an answer.
 const ANSWER_LIMIT: Duration = Duration::from_secs(8);
 /// How long all clients may take to have their last requests answered.
 const FINISH_LIMIT: Duration = Duration::from_secs(60);
@@ -113,10 +113,10 @@ impl Targets {
 #[derive(Debug, Default)]
 pub struct RuledRecords {
     targets: Targets,
-    /// On the plain item, for each voter.
+    /// Each voter's requests on the plain item.
     changed: BTreeMap<u32, Vec<ItemOperation>>,
     limited: Vec<ItemOperation>,
-    /// In each of the polls, by its place among the targets, for each voter.
+    /// Requests in polls, by the poll's place among the targets and the voter.
     selected: BTreeMap<(usize, u32), Vec<PollOperation>>,
     /// Requests that were answered.
     pub answered: u64,

@@ -21,8 +21,8 @@ const DISK_LIMIT_MEGABYTES: usize = 400;
 /// How long Postgres may take to answer again after its disk was full or a process was killed.
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 
-/// How long a transaction that is left open may take to begin or end: another fault may have
-/// stopped Postgres.
+/// How long a transaction of a fault may take to begin or end: another fault may have stopped
+/// Postgres.
 const OPEN_LIMIT: Duration = Duration::from_secs(2);
 
 /// Ends every session but the harness' own.
@@ -41,7 +41,7 @@ impl Postgres {
         let place = disk.as_deref().unwrap_or(folder).join("postgres");
         // The programs log in without a superuser's rights, so that limits apply to them.
         let server = stores::start_copy(template, &place, Durability::Full, clock.variables()).await?;
-        // It writes also just after Postgres was read-only: a session learns of the end of that only
+        // So it writes even just after Postgres was read-only: a session notices the end of that only
         // with its next statement.
         let writing = "options[default_transaction_read_only]=off";
         let owner = stores::owner_pool(&format!("{}?{writing}", server.url(DATABASE)))?;
@@ -57,7 +57,7 @@ impl Postgres {
         self.owner.clone()
     }
 
-    /// For a session of the harness' own, with every right.
+    /// The URL for a session of the harness' own, with every right.
     pub fn owner_url(&self) -> String {
         self.server.url(DATABASE)
     }
@@ -92,7 +92,7 @@ impl Postgres {
         self.server.start().await
     }
 
-    /// Every transaction is read-only for a while, as on a primary that was demoted.
+    /// Makes every transaction read-only for a while, as on a primary that was demoted.
     pub async fn read_only(&mut self, lasting: Duration) -> anyhow::Result<()> {
         let mut owner = self.owner.acquire().await?;
         owner
@@ -114,8 +114,8 @@ impl Postgres {
         self.server.signal_all(Signal::SIGCONT)
     }
 
-    /// One process is killed; Postgres then ends all others and recovers by itself.
-    /// Returns whether there was one.
+    /// Kills one process; Postgres then ends all others and recovers by itself. Returns whether
+    /// there was one.
     pub async fn process_killed(&mut self) -> anyhow::Result<bool> {
         let process: Option<i32> = sqlx::query_scalar(
             "select pid from pg_stat_activity
@@ -131,7 +131,7 @@ impl Postgres {
         self.answers_again().await.map(|()| true)
     }
 
-    /// Every connection of the programs is ended, and new ones are refused.
+    /// Ends every connection of the programs, and refuses new ones for a while.
     pub async fn without_connections(&mut self, lasting: Duration) -> anyhow::Result<()> {
         let mut owner = self.owner.acquire().await?;
         owner.execute("alter database tally connection limit 0").await?;
@@ -141,8 +141,8 @@ impl Postgres {
         Ok(())
     }
 
-    /// The disk is full to the last byte for a while. If Postgres ends because of it, it is
-    /// started again, as its supervisor would do.
+    /// Fills the disk to the last byte for a while. If that ends Postgres, starts it again, as its
+    /// supervisor would do.
     pub async fn disk_full(&mut self, lasting: Duration) -> anyhow::Result<()> {
         let disk = self.disk.as_deref().context("Postgres has no small disk")?;
         let ballast = disk.join("ballast");
@@ -171,7 +171,7 @@ impl Postgres {
         self.server.stop().await;
     }
 
-    /// Keeps its log, for a round that failed: the small disk goes with the round.
+    /// Keeps its log if a round failed: the small disk goes with the round.
     pub fn keep_log(&self, folder: &Path) {
         if let Some(disk) = &self.disk {
             let _ = std::fs::copy(disk.join("postgres/log"), folder.join("postgres.log"));
@@ -182,14 +182,14 @@ impl Postgres {
 impl Drop for Postgres {
     fn drop(&mut self) {
         if let Some(disk) = &self.disk {
-            // A process that still has a file open there keeps it until its end.
+            // A process that still has a file open there keeps the file until it ends.
             let _ = umount2(disk, nix::mount::MntFlags::MNT_DETACH);
         }
     }
 }
 
-/// Holds an item's row, as an `update` that someone left open in psql does, and then commits
-/// or rolls back. Returns whether it came to hold the row.
+/// Holds an item's row, like an `update` that someone left open in psql, and then commits or
+/// rolls back. Returns whether it got the row.
 pub async fn hold_row(url: &str, item: i64, commits: bool, lasting: Duration) -> anyhow::Result<bool> {
     hold(url, lasting, commits, async |session| {
         sqlx::query("update item set name = name where id = $1")
@@ -201,8 +201,8 @@ pub async fn hold_row(url: &str, item: i64, commits: bool, lasting: Duration) ->
     .await
 }
 
-/// Keeps a snapshot of everything open, as a long report or a dump does. Returns whether it
-/// came to have one.
+/// Keeps a snapshot of everything open, as a long report or a dump does. Returns whether it got
+/// one.
 pub async fn hold_snapshot(url: &str, lasting: Duration) -> anyhow::Result<bool> {
     hold(url, lasting, false, async |session| {
         session
@@ -216,7 +216,7 @@ pub async fn hold_snapshot(url: &str, lasting: Duration) -> anyhow::Result<bool>
     .await
 }
 
-/// A transaction of its own, left open for a while. When Postgres goes, so does it.
+/// Leaves a transaction of its own open for a while, or until Postgres ends.
 async fn hold(
     url: &str,
     lasting: Duration,
@@ -238,7 +238,7 @@ async fn hold(
     Ok(true)
 }
 
-/// A file system in memory, which only root can mount; `None` for others.
+/// Mounts a file system in memory. Only root can; `None` for others.
 fn small_disk(place: &Path) -> anyhow::Result<Option<PathBuf>> {
     if !nix::unistd::Uid::effective().is_root() {
         return Ok(None);

@@ -94,7 +94,7 @@ impl Redis {
         self.current.server.start().await
     }
 
-    /// It comes back as it was `lasting` ago.
+    /// Brings it back as it was `lasting` ago.
     pub async fn restarted_from_older_snapshot(&mut self, lasting: Duration) -> anyhow::Result<()> {
         let (data, snapshot) = (self.current.data(), self.current.folder.join("snapshot"));
         copy_folder(&data, &snapshot)?;
@@ -119,8 +119,8 @@ impl Redis {
         self.current.run(&["CONFIG", "SET", "maxmemory", "0"]).await
     }
 
-    /// It has so many bytes more than it uses, or less: the next small increments still fit,
-    /// or do not.
+    /// Limits its memory to what it uses and `spare_bytes` more: the next small increments still
+    /// fit, or do not.
     pub async fn almost_out_of_memory(&mut self, spare_bytes: i64, lasting: Duration) -> anyhow::Result<()> {
         let info = stores::redis_info(&self.url(), "memory").await?;
         let used: i64 = info.get("used_memory").context("used_memory")?;
@@ -130,8 +130,8 @@ impl Redis {
         self.current.run(&["CONFIG", "SET", "maxmemory", "0"]).await
     }
 
-    /// The spare follows, stops following while votes go on, and takes over: the counts
-    /// from between are lost. `point_to` sends the programs to it.
+    /// The spare follows, stops following while votes go on, and takes over. The counts of the
+    /// time in between are lost. `point_to` sends the programs to the spare.
     pub async fn failed_over(&mut self, lasting: Duration, point_to: impl Fn(u16)) -> anyhow::Result<()> {
         self.current
             .run(&["CONFIG", "SET", "repl-diskless-sync-delay", "0"])
@@ -155,7 +155,7 @@ impl Redis {
         sleep(lasting).await;
         std::mem::swap(&mut self.current, &mut self.spare);
         point_to(self.port());
-        // The old one has gone with its machine; a new spare takes its place.
+        // The old one is gone with its machine; a new spare takes its place.
         self.spare.server.crash().await;
         std::fs::remove_dir_all(self.spare.data())?;
         self.spare.server.start().await

@@ -5,14 +5,14 @@ use std::time::Duration;
 use testkit::stores::redis_connection;
 use tokio::time::{Instant, sleep};
 
-/// How many keys it writes at once, and how many times as many it has in all.
+/// How many keys it writes at once, and how many times that number it has in all.
 const KEYS_AT_ONCE: usize = 200;
 const BATCHES: usize = 10;
-/// So that it takes a part of Redis, not all of it.
+/// The pause between two writes: it must take a part of Redis, not all of it.
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// Writes, expires and deletes keys for a while, among them counters under another prefix
-/// that look like Tally's. Returns whether it came to write any: Redis may be unavailable.
+/// that look like Tally's. Returns whether it wrote any: Redis may be unavailable.
 pub async fn write_beside(url: &str, lasting: Duration) -> bool {
     let Ok(mut redis) = redis_connection(url).await else {
         return false;

@@ -1,4 +1,4 @@
-//! One client: what it asks, and what it records of it.
+//! One client: what it asks, and what it records.
 
 use std::time::Duration;
 
@@ -18,10 +18,10 @@ use crate::pause::Pause;
 
 /// The part of all requests that only reads.
 const READ: f64 = 0.25;
-/// The part of all other requests on a limited item that takes a vote back. Few: a voiding is to
-/// find places taken.
+/// The part of all other requests on a limited item that takes a vote back. It is small, so that a
+/// voiding finds places taken.
 const TAKE_BACK: f64 = 0.15;
-/// The part of all requests that are votes of nobody.
+/// The part of all requests that are anonymous votes.
 const ANONYMOUS: f64 = 0.15;
 
 /// A request on one of the targets.
@@ -178,7 +178,7 @@ impl VoidedClient {
     }
 }
 
-/// What a client knows of a vote of nobody; `None`: it is not stored.
+/// What a client knows about an anonymous vote; `None`: it is not stored.
 fn anonymous(item: i64, value: i64, answer: Option<(u16, &Value)>) -> Result<Option<Anonymous>, String> {
     let vote = match answer {
         Some((201, body)) if body["value"] == value && body["item_id"] == item => body["vote_id"].as_i64(),

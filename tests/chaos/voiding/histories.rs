@@ -1,5 +1,5 @@
-//! Whether the clients' histories are linearizable, with what was voided and cast again in them, and
-//! with what the ledger holds in the end as the last read.
+//! Checks that the clients' histories are linearizable. They include what was voided and cast again,
+//! and what the ledger holds in the end, as the last read.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -13,7 +13,7 @@ use super::judge::{HeldRow, VoidedRow};
 use super::plan::{Plan, Work};
 use super::{CLIENTS, MAX_VOTES, VOTERS, VoidingRecords, voter_id};
 
-/// Problems that are reported.
+/// The most problems that are reported.
 const SHOWN: usize = 5;
 
 impl VoidingRecords {

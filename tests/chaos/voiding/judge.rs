@@ -1,5 +1,5 @@
-//! What must be of the voidings, beside what SQL alone says ([`testkit::rules::broken`]): each is as
-//! the operator wanted it and as it was reported, and the clients' histories are linearizable.
+//! Judges the voidings, beside what SQL alone can check ([`testkit::rules::broken`]): each is as the
+//! operator wanted it and as it was reported, and the clients' histories are linearizable.
 
 use std::collections::{BTreeMap, HashSet};
 use std::time::Instant;
@@ -11,10 +11,10 @@ use testkit::linearizable::rows;
 use super::plan::{Plan, Scope};
 use super::{VOTES_BEFORE, VoidingRecords, voter_id};
 
-/// Problems that are reported.
+/// The most problems that are reported.
 const SHOWN: usize = 10;
 
-/// A vote of a voter that is held.
+/// A vote that a voter holds.
 #[derive(Clone, Debug, sqlx::FromRow)]
 pub(super) struct HeldRow {
     pub id: i64,
@@ -81,7 +81,7 @@ impl VoidingRow {
 }
 
 impl VoidingRecords {
-    /// Votes that were voided, and votes that were cast again, as the programs reported.
+    /// How many votes were voided and how many were cast again, as the programs reported.
     pub fn votes(&self) -> (u64, u64) {
         let sum = |name: &str| {
             let of_plans = self.plans.iter().filter_map(|plan| plan.reports.last());
@@ -95,7 +95,7 @@ impl VoidingRecords {
         self.plans.len() as u64
     }
 
-    /// What must not be, in words.
+    /// Returns what is wrong, in words.
     ///
     /// # Errors
     /// When Postgres does not answer.
@@ -164,7 +164,7 @@ impl VoidingRecords {
         Ok(problems)
     }
 
-    /// Why a voiding is not what was wanted and reported.
+    /// Returns how a voiding differs from what was wanted and reported.
     fn wrong_voiding(&self, plan: &Plan, row: &VoidingRow) -> Option<&'static str> {
         if !row.is_of(&plan.scope) {
             return Some("it is of other votes");
@@ -186,7 +186,7 @@ impl VoidingRecords {
             if report["done"] != true || report["voided_votes"].as_i64() != Some(row.votes) {
                 return Some("it was reported done with another number of votes");
             }
-            // A program that went on with another one may have reported it before its undoing.
+            // A program that went on with another voiding may have reported this one before its undoing.
             let undone = report["restored_votes"]
                 .as_i64()
                 .zip(report["left_void"].as_i64());
@@ -203,7 +203,7 @@ impl VoidingRecords {
         None
     }
 
-    /// What is wrong with the votes of nobody.
+    /// What is wrong with the anonymous votes.
     async fn wrong_anonymous(&self, owner: &mut PgConnection) -> anyhow::Result<Vec<String>> {
         let targets = &self.targets;
         let items = [targets.plain, targets.span, targets.many];

@@ -1,7 +1,7 @@
-//! Votes that are voided while they are cast: clients that vote, and an operator who runs `tally
-//! void` on their items and voters, is killed in the middle, goes on, does it twice, and undoes some.
-//! A voiding takes effect at one moment of its time for each vote; so each history with what was
-//! voided, and cast again, in it must be linearizable.
+//! Votes that are voided while others are cast. Clients vote, and an operator runs `tally void` on
+//! their items and voters. Some runs are killed, continued, done twice or undone. For each vote, a
+//! voiding takes effect at one moment of its run. So each history that includes what was voided and
+//! cast again must be linearizable.
 
 mod client;
 mod histories;
@@ -34,19 +34,19 @@ use plan::Plan;
 const CLIENTS: u32 = 3;
 /// Voters of one client. Nobody else votes for them.
 const VOTERS: u32 = 5;
-/// Its votes are voided and stay void.
+/// This voter's votes are voided and stay void.
 const VOIDED_VOTER: u32 = 0;
-/// Its votes are voided and cast again. It never votes on the numbered item: what is cast again has
-/// no number, so its history would not be that of an item that numbers its votes.
+/// This voter's votes are voided and cast again. It never votes on the numbered item: a vote that is
+/// cast again has no number, which does not fit the history of an item that numbers its votes.
 const RESTORED_VOTER: u32 = 1;
 /// Votes that each limited item takes: fewer than there are voters.
 const MAX_VOTES: usize = 8;
-/// Votes of nobody on one item before the round: several chunks of a voiding.
+/// Anonymous votes on one item before the round: several chunks of a voiding.
 const VOTES_BEFORE: u64 = 2200;
-/// How long a client waits for an answer, at the most.
+/// The longest that a client waits for an answer.
 const ANSWER_LIMIT: Duration = Duration::from_secs(8);
 
-/// The items of which votes are voided.
+/// The items whose votes are voided.
 #[derive(Clone, Debug, Default)]
 struct Targets {
     /// Without a rule.
@@ -124,7 +124,7 @@ impl Targets {
     }
 }
 
-/// A vote of nobody that was asked for.
+/// An anonymous vote that a client cast.
 #[derive(Clone, Copy, Debug)]
 struct Anonymous {
     item: i64,
@@ -137,9 +137,9 @@ struct Anonymous {
 #[derive(Clone, Debug, Default)]
 pub struct VoidingRecords {
     targets: Targets,
-    /// Requests of voters on each item that is no choice.
+    /// Voters' requests on each item that is no choice.
     histories: BTreeMap<i64, Vec<ItemOperation>>,
-    /// Of each voter in the poll.
+    /// Each voter's requests in the poll.
     selected: BTreeMap<u32, Vec<PollOperation>>,
     anonymous: Vec<Anonymous>,
     plans: Vec<Plan>,

@@ -1,4 +1,4 @@
-//! The operator: runs `tally void`, and does not wait for its end each time.
+//! The operator: runs `tally void`, and does not always wait for its end.
 
 use std::future::pending;
 use std::path::{Path, PathBuf};
@@ -22,15 +22,15 @@ use crate::pause::Pause;
 use crate::programs::TALLY;
 use crate::schedule::PAIR;
 
-/// Runs for one plan while faults begin. What is left of it is done at the end.
+/// Runs for one plan while faults begin. The rest of the plan is done at the end.
 const RUNS_AT_FIRST: usize = 5;
 /// The part of these runs that is killed.
 const KILLED: f64 = 0.5;
-/// The part of all runs that go on with a voiding that is done by two programs at once.
+/// The part of all runs that two programs do at once, to go on with a voiding.
 const TWICE: f64 = 0.3;
 /// When a run is killed, at the latest.
 const KILL_LIMIT: Duration = Duration::from_millis(600);
-/// How often the operator looks whether a run has come to where it is killed.
+/// How often the operator looks whether a run has reached the point where it is killed.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 /// A run that takes longer is killed.
 const RUN_LIMIT: Duration = Duration::from_secs(20);
@@ -42,7 +42,7 @@ const FINISH_LIMIT: Duration = Duration::from_secs(60);
 enum Kill {
     Never,
     After(Duration),
-    /// Once it has made a voiding, or stored a chunk, this often.
+    /// Once it has created a voiding, or stored a chunk, this often.
     Changes(u32),
 }
 
@@ -59,9 +59,9 @@ impl Kill {
     }
 }
 
-/// What the operator does it with.
+/// What the operator works with.
 struct Tools {
-    /// The stores, as each of the servers reaches them.
+    /// The variables that lead to the stores, through each server's proxies.
     environments: Vec<[(&'static str, String); 2]>,
     owner: PgPool,
     folder: PathBuf,
@@ -105,7 +105,7 @@ impl Operator {
             let span = self.tools.span(targets.span).await;
             let mut plan = plans.next(&targets, span, &mut self.random);
             for _ in 0..RUNS_AT_FIRST {
-                // It begins nothing while there is to be a moment without requests.
+                // Begins nothing during a pause.
                 drop(self.pause.go_on().await);
                 if plan.is_done() || *over.borrow() {
                     break;
@@ -123,7 +123,7 @@ impl Operator {
         })
     }
 
-    /// Does what was begun and is not done, of all plans at once.
+    /// Finishes what was begun, for all plans at once.
     async fn finish(&self, mut plans: Vec<Plan>) -> anyhow::Result<Vec<Plan>> {
         let ends = Instant::now() + FINISH_LIMIT;
         let listed = loop {
@@ -157,7 +157,7 @@ impl Operator {
 }
 
 impl Tools {
-    /// Two times between which votes were cast on an item, as an operator reads them in the table.
+    /// Two times with votes on an item between them, as an operator reads them in the table.
     async fn span(&self, item: i64) -> Option<(String, String)> {
         let found = sqlx::query_as(
             r#"select to_char(min(created_at), format), to_char(max(created_at), format)
@@ -173,7 +173,7 @@ impl Tools {
 
     /// Runs what is next for a plan.
     async fn advance(&self, plan: &mut Plan, kill: Kill, is_twice: bool) {
-        // What the last one said is enough, if it came to its end.
+        // If the last program came to its end, its output is enough.
         let listed = if plan.is_unclear {
             let Some(listed) = self.run(&["--list"], Kill::Never, &plan.reason).await else {
                 return;
@@ -248,7 +248,7 @@ impl Tools {
         }
     }
 
-    /// Runs `tally void`. Returns what it said, if it did well.
+    /// Runs `tally void`. Returns its output if it succeeded.
     async fn run(&self, arguments: &[&str], kill: Kill, reason: &str) -> Option<Vec<Value>> {
         let run = self.runs.fetch_add(1, Ordering::Relaxed);
         let environment = &self.environments[usize::try_from(run).unwrap_or_default() % PAIR];
@@ -290,7 +290,7 @@ impl Tools {
         (code == Some(0)).then(|| said.collect())
     }
 
-    /// Changes with each voiding that is made, and each chunk that is stored, for this reason.
+    /// A value that changes with each voiding that is created and each chunk that is stored for this reason.
     async fn progress(&self, kill: Kill, reason: &str) -> Option<(i64, i64, i64)> {
         if !matches!(kill, Kill::Changes(_)) {
             return None;

@@ -14,7 +14,7 @@ use super::{RESTORED_VOTER, Targets, VOIDED_VOTER, voter_id};
 pub(super) enum Scope {
     Item(i64),
     Voter(u32),
-    /// Of an item, from the one time until before the other.
+    /// Those on an item, from the first time until before the second.
     Span {
         item: i64,
         from: String,
@@ -46,19 +46,19 @@ pub(super) struct Work {
     pub returned: Option<Instant>,
 }
 
-/// A voiding that is to be. If the program is killed before it says which one it has made, there
-/// may be several for one plan; each of them is to be done.
+/// A voiding that the operator wants. If the program is killed before it says which one it has
+/// created, there may be several for one plan. Each of them must be done.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     pub scope: Scope,
-    /// No other plan has it.
+    /// Unique among the plans.
     pub reason: String,
     pub is_undone: bool,
     pub voiding: Option<Work>,
     pub undoing: Option<Work>,
-    /// What the program said of voidings of this plan once one was done.
+    /// What the program said about this plan's voidings, each time that one was done.
     pub reports: Vec<Value>,
-    /// Whether the last program was killed or failed: what it has done is to be looked up.
+    /// Whether the last program was killed or failed, so that its work must be looked up.
     pub is_unclear: bool,
 }
 
@@ -68,14 +68,14 @@ impl Plan {
         is_done(self.voiding) && (!self.is_undone || is_done(self.undoing))
     }
 
-    /// Whether it has a voiding, as `tally void --list` says at the end. One that was to be made by a
-    /// program that was killed may not be there.
+    /// Whether `tally void --list` names a voiding of this plan at the end. A program that was killed may
+    /// have created none.
     pub fn is_there(&self, listed: &[Value]) -> bool {
         let is_of_plan = |voiding: &Value| voiding["reason"] == self.reason.as_str();
         !self.reports.is_empty() || listed.iter().any(is_of_plan)
     }
 
-    /// Whether something that was begun is not done. An undoing that was not begun need not be.
+    /// Whether something that was begun is not done. An undoing that was not begun need not be done.
     pub fn is_left(&mut self, listed: &[Value]) -> bool {
         self.is_undone &= self.undoing.is_some();
         let of_plan = || {
@@ -97,7 +97,7 @@ impl Plan {
     }
 }
 
-/// Draws plans, so that one after the other has each kind.
+/// Draws plans, of each kind in turn.
 pub(super) struct Plans {
     kinds: Vec<Kind>,
     drawn: usize,
@@ -133,8 +133,7 @@ impl Plans {
         Self { kinds, drawn: 0 }
     }
 
-    /// The next one. `span` are two times between which votes were cast on that item, if there are
-    /// any.
+    /// The next plan. `span` has two times with votes on the item between them, if there are any.
     pub fn next(&mut self, targets: &Targets, span: Option<(String, String)>, random: &mut StdRng) -> Plan {
         let kind = self.kinds[self.drawn % self.kinds.len()];
         self.drawn += 1;

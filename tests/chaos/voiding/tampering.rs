@@ -1,4 +1,4 @@
-//! Ways to break what voidings have come to, each with a part of what must be found.
+//! Ways to break the results of voidings, each with a part of the finding that it must cause.
 
 use std::time::Instant;
 
@@ -8,7 +8,7 @@ use testkit::linearizable::items::{Answer, Request, Vote, Wants};
 use super::VoidingRecords;
 use super::plan::Scope;
 
-/// In the ledger.
+/// Breaks the ledger.
 pub const STATEMENTS: &[(&str, &str)] = &[
     (
         "delete from vote where id = (select min(by_vote_id) from voided)",
@@ -100,7 +100,7 @@ pub const STATEMENTS: &[(&str, &str)] = &[
     ),
 ];
 
-/// In what the clients and the operator recorded.
+/// Breaks what the clients and the operator recorded.
 pub fn records(right: &VoidingRecords) -> Vec<(VoidingRecords, &'static str)> {
     let with = |change: &dyn Fn(&mut VoidingRecords)| {
         let mut records = right.clone();
@@ -144,7 +144,7 @@ pub fn records(right: &VoidingRecords) -> Vec<(VoidingRecords, &'static str)> {
             }),
             "never done, though all was repaired",
         ),
-        // Without what was voided the histories have no order.
+        // Without what was voided, the histories have no order.
         (
             with(&|records| {
                 for plan in &mut records.plans {
