@@ -9,7 +9,7 @@ export PATH := $(HOME)/.cargo/bin:$(PATH)
 SECONDS ?= 10
 RUNS ?= 10
 EXAMPLES ?= 30
-.PHONY: help run test repeat test-browser prepare-browser lint fuzz bench bench-tables soak chaos mutants schemathesis client client-types queries schema image prepare prepare-tests prepare-client
+.PHONY: help run test repeat nightly test-browser prepare-browser lint fuzz bench bench-tables soak chaos mutants schemathesis client client-types queries schema image prepare prepare-tests prepare-client
 
 help: ## Say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -56,6 +56,9 @@ client: prepare-client ## Build the TypeScript client, compare its types with th
 
 repeat: prepare-tests ## Run all tests again and again, with both runners, and list what failed how often: RUNS=100
 	tools/repeat-tests $(RUNS)
+
+nightly: ## What takes too long before each change: both runners, long searches, chaos, fuzz, soak, mutants; some hours
+	.ci/nightly
 
 test-browser: prepare-browser ## Test the pages in Chromium on real servers: PICTURES=1 also takes the pictures in docs/pictures
 	scripts/browser

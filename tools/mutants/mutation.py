@@ -297,7 +297,7 @@ def left_to_judge(mutants, name, kept, reasons, caught, flags, sample):
         done += [{**one, "caught_by": None} for one in left if key(one) in reasons]
         left = [one for one in left if key(one) not in reasons]
     if sample is not None:
-        left = random.Random(0).sample(left, min(sample, len(left)))
+        left = random.Random(int(os.environ.get("SEED", "0"))).sample(left, min(sample, len(left)))
     return done, left
 
 
