@@ -384,13 +384,17 @@ pub fn live_counts_limited_to(tally: &Tally, suspects_limit_items: usize) -> Liv
     )
 }
 
-/// The live counts of a Redis that no Tally uses yet.
+/// A Tally without a Postgres.
+pub fn some_owner() -> Owner {
+    Owner {
+        id: "1".to_owned(),
+        database: "x".to_owned(),
+    }
+}
+
+/// The live counts of [`some_owner`], in a Redis that no other Tally uses.
 pub fn live_counts_of(redis_url: &str) -> LiveCounts {
-    let owner = Owner {
-        id: "a test".to_owned(),
-        database: "none".to_owned(),
-    };
-    let owner = watch::channel(Some(owner)).1;
+    let owner = watch::channel(Some(some_owner())).1;
     LiveCounts::open(owner, redis(redis_url), SUSPECTS_LIMIT_ITEMS)
 }
 

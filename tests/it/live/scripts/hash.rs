@@ -4,13 +4,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use redis::{AsyncCommands, Value};
-use tally::domain::{CountDelta, ExactCount, ItemId, Owner, Snapshot, Throttles, TransactionId, Windows};
+use tally::domain::{CountDelta, ExactCount, ItemId, Snapshot, Throttles, TransactionId, Windows};
 use tally::live::{COUNTER_FIELDS, CountReply, Scan, Seed};
 
 use super::documented::{Pairs, documented, name_of, named_replies, rows, scripts};
 use super::{INDEX, KEY, LEASE_LIMIT_MS, Scripts};
 use crate::helpers::stores::Stores;
-use crate::helpers::tally::{connected, counters, live_counts_of};
+use crate::helpers::tally::{connected, counters, live_counts_of, some_owner};
 
 const HOUR_US: i64 = 3_600_000_000;
 /// A field that no script leaves without a live count; `seed` must remove it all the same.
@@ -418,11 +418,7 @@ async fn the_server_and_the_worker_use_the_keys_of_the_table_of_keys_and_no_othe
     look().await;
     assert!(counters.enter_epoch("an epoch", entry).await.expect("a reply"));
     assert!(counters.known_epoch().await.expect("an epoch").is_some());
-    let owner = Owner {
-        id: "1".to_owned(),
-        database: "x".to_owned(),
-    };
-    counters.claim(&owner).await.expect("a mark");
+    counters.claim(&some_owner()).await.expect("a mark");
     look().await;
     assert!(live_counts.answers(), "no call was refused");
     // Nobody ever sees it. The breaker closed, so it was not refused.
