@@ -48,5 +48,5 @@ pub trait Remembers: 'static {
 }
 
 /// A cache whose entries all end together when something happens: its documentation says what.
-/// Only such a one can be told to forget.
+/// Only such a cache has [`Cache::forget`].
 pub trait Forgets: Remembers {}
