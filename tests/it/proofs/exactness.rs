@@ -8,7 +8,7 @@ use tally::ledger::{Role, ServerLedger, WorkerLedger};
 use tally::live::{Counted, LiveCounts, Seed};
 
 use crate::helpers::stores::Stores;
-use crate::helpers::tally::{connected, counters, ledger, options, redis, server_ledger, vote};
+use crate::helpers::tally::{connected, counters, ledger, made_item, options, redis, server_ledger, vote};
 
 /// One item, and the steps of batches and of a worker, in any order.
 struct Steps {
@@ -26,8 +26,7 @@ impl Steps {
         let ledger = ledger(&stores.database_url);
         let server = server_ledger(&stores.database_url);
         let live_counts = connected(LiveCounts::open(redis(&stores.redis_login_url(Role::Server)))).await;
-        let name = tally::domain::ItemName::parse("x".to_owned()).expect("a name");
-        let item = server.create_item(&name.into()).await.expect("an item").id;
+        let item = made_item(&server, "x").await;
 
         let worker = tally::sync::Worker::new(
             ledger.clone(),
