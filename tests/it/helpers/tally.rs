@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use sqlx::PgPool;
 use tally::app::{self, StoreUrls};
 use tally::domain::{self, Count, Item, ItemId, ItemName, NewVote, Owner, Throttles, VoterId};
-use tally::ledger::{Job, JobLease, Role, ServerLedger, WorkerLedger};
+use tally::ledger::{Job, JobLease, LedgerError, Role, ServerLedger, WorkerLedger};
 use tally::live::{Counters, KeyPrefix, LiveCounts, Redis, SERVER_ANSWER_LIMIT, SUSPECTS_LIMIT_ITEMS};
 use tally::sync::{SyncOptions, Worker};
 use tally::votes::{SeedBackoff, VoteQueue};
@@ -187,12 +187,7 @@ impl Tally {
     }
 
     pub async fn item(&self, name: &str) -> ItemId {
-        let name = ItemName::parse(name.to_owned()).expect("a name");
-        self.server_ledger
-            .create_item(&name.into())
-            .await
-            .expect("an item")
-            .id
+        made_item(&self.server_ledger, name).await
     }
 
     pub async fn get(&self, path: &str) -> (StatusCode, Value) {
@@ -203,7 +198,12 @@ impl Tally {
     pub async fn item_with(&self, fields: Value) -> ItemId {
         let mut fields = fields;
         fields["name"] = json!("x");
-        let (status, item) = self.post("/v1/items", &fields).await;
+        // As in `made_item`.
+        let (status, item) = super::eventually("an item is made", async || {
+            let answer = self.post("/v1/items", &fields).await;
+            (answer.0 != StatusCode::SERVICE_UNAVAILABLE).then_some(answer)
+        })
+        .await;
         assert_eq!(status, StatusCode::CREATED, "{item}");
         ItemId::new(item["id"].as_i64().expect("an id")).expect("positive")
     }
@@ -438,4 +438,16 @@ pub fn vote(item_id: ItemId, voter: Option<&str>) -> NewVote {
         voter_id: voter.map(|voter| VoterId::parse(voter.to_owned()).expect("a voter")),
         value: domain::Value::UP,
     }
+}
+
+/// Makes an item with a server's login. A server waits only so long for a connection; on a machine that
+/// is too busy for that, nothing is stored and the item is asked for again.
+pub async fn made_item(ledger: &ServerLedger, name: &str) -> ItemId {
+    let new = ItemName::parse(name.to_owned()).expect("a name").into();
+    super::eventually("an item is made", async || match ledger.create_item(&new).await {
+        Ok(item) => Some(item.id),
+        Err(LedgerError::Postgres(sqlx::Error::PoolTimedOut)) => None,
+        Err(other) => panic!("{other}"),
+    })
+    .await
 }

@@ -13,7 +13,7 @@ mod vote_ids;
 
 use tally::domain::{ItemId, VoteOutcome};
 
-use crate::helpers::tally::vote;
+use crate::helpers::tally::{made_item, vote};
 
 fn words(outcomes: &[VoteOutcome]) -> Vec<&'static str> {
     outcomes
@@ -30,8 +30,7 @@ fn words(outcomes: &[VoteOutcome]) -> Vec<&'static str> {
 }
 
 async fn item(ledger: &tally::ledger::ServerLedger) -> ItemId {
-    let name = tally::domain::ItemName::parse("x".to_owned()).expect("a name");
-    ledger.create_item(&name.into()).await.expect("an item").id
+    made_item(ledger, "x").await
 }
 
 /// Makes this many items and returns their ids.

@@ -8,14 +8,14 @@ use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
 use serde_json::{Value, json};
 use tally::app::{self, StoreUrls};
-use tally::domain::{ItemId, ItemName, Throttles};
+use tally::domain::{ItemId, Throttles};
 use tally::sync::{Repair, SyncOptions, Worker};
 use tally::web::access::{Open, Origins, Proxies};
 use tally::web::{ClientLimits, ServerOptions};
 
 use crate::helpers::eventually;
 use crate::helpers::stores::Stores;
-use crate::helpers::tally::{metrics, options, server_ledger};
+use crate::helpers::tally::{made_item, metrics, options, server_ledger};
 
 /// A server and a worker with a prefix and a database of their own.
 struct OneTally {
@@ -59,8 +59,7 @@ impl OneTally {
         let mut items = Vec::new();
         // Item ids begin at 1 in each database, so both Tallys have the same.
         for _ in 0..6 {
-            let name = ItemName::parse("x".to_owned()).expect("a name");
-            items.push(ledger.create_item(&name.into()).await.expect("an item").id);
+            items.push(made_item(&ledger, "x").await);
         }
         let tally = Self {
             prefix,

@@ -8,7 +8,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use serde_json::{Value, json};
 use tally::dev::free_port;
-use tally::domain::{ItemId, ItemName};
+use tally::domain::ItemId;
 use tally::ledger::Role;
 use testkit::answered_counts::{Answer, History, Vote};
 use testkit::programs::until_ready;
@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 use crate::helpers::eventually;
 use crate::helpers::programs::{Program, SYNC_WORKER, TALLY, command, command_as, start};
 use crate::helpers::stores::Stores;
-use crate::helpers::tally::{counters, server_ledger};
+use crate::helpers::tally::{counters, made_item, server_ledger};
 
 /// How many clients vote and read at once.
 const CLIENTS: usize = 8;
@@ -175,8 +175,7 @@ async fn every_count_that_is_answered_lies_between_what_was_acknowledged_and_wha
     let ledger = server_ledger(&stores.database_url);
     let mut items = Vec::new();
     for _ in 0..ITEMS {
-        let name = ItemName::parse("x".to_owned()).expect("a name");
-        items.push(ledger.create_item(&name.into()).await.expect("an item").id);
+        items.push(made_item(&ledger, "x").await);
     }
     let (mut servers, mut urls) = (Vec::new(), Vec::new());
     let (mut workers, mut worker_urls) = (Vec::new(), Vec::new());

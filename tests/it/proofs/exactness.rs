@@ -8,7 +8,9 @@ use tally::ledger::{Role, ServerLedger, WorkerLedger};
 use tally::live::{CountReply, LiveCounts, SUSPECTS_LIMIT_ITEMS, Seed};
 
 use crate::helpers::stores::Stores;
-use crate::helpers::tally::{connected, counters, ledger, options, owner, redis, server_ledger, vote};
+use crate::helpers::tally::{
+    connected, counters, ledger, made_item, options, owner, redis, server_ledger, vote,
+};
 
 /// One item, and the steps of batches and of a worker, in any order.
 struct Steps {
@@ -31,8 +33,7 @@ impl Steps {
             SUSPECTS_LIMIT_ITEMS,
         );
         let live_counts = connected(live_counts).await;
-        let name = tally::domain::ItemName::parse("x".to_owned()).expect("a name");
-        let item = server.create_item(&name.into()).await.expect("an item").id;
+        let item = made_item(&server, "x").await;
 
         let worker = tally::sync::Worker::new(
             ledger.clone(),

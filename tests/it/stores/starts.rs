@@ -206,11 +206,17 @@ async fn no_program_starts_over_a_pooler_that_drops_its_limits() {
         line.split("address=").nth(1).expect("an address").trim()
     );
     let client = reqwest::Client::builder().no_proxy().build().expect("a client");
-    let item = client
-        .post(format!("{base}/v1/items"))
-        .json(&json!({ "name": "x" }))
-        .send();
-    assert_eq!(item.await.expect("an answer").status(), StatusCode::CREATED);
+    // Until it has a connection over the pooler, it answers 503.
+    eventually("an item is made", async || {
+        let item = client
+            .post(format!("{base}/v1/items"))
+            .json(&json!({ "name": "x" }))
+            .send()
+            .await
+            .ok()?;
+        (item.status() == StatusCode::CREATED).then_some(())
+    })
+    .await;
     eventually("a vote is stored", async || {
         let vote = client
             .post(format!("{base}/v1/items/1/votes"))

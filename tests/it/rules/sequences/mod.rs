@@ -17,6 +17,7 @@ mod voidings;
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+use reqwest::Method;
 use serde_json::Value;
 
 use self::draw::{Draw, Request, Target};
@@ -25,6 +26,7 @@ use self::model::{Ballot, Model, Rule, Time};
 use self::seen::Seen;
 use self::voidings::{Filter, Operator};
 use super::assert_rules_hold;
+use crate::helpers::eventually;
 use crate::helpers::tally::Tally;
 
 /// With the seeds 0, 1 and so on.
@@ -245,9 +247,14 @@ impl Sequence {
         if let Some(key) = &request.idempotency_key {
             sending = sending.header("Idempotency-Key", key);
         }
-        let response = sending.send().await.expect("an answer");
-        let status = response.status().as_u16();
-        let answer: Value = response.json().await.expect("JSON");
+        let is_read = request.method == Method::GET;
+        let (status, answer) = eventually("the answer has live counts", async || {
+            let response = sending.try_clone()?.send().await.expect("an answer");
+            let status = response.status().as_u16();
+            let answer: Value = response.json().await.expect("JSON");
+            (!is_read || ledger::is_current(&answer)).then_some((status, answer))
+        })
+        .await;
         seen.answer(&request, status, &answer);
         let model = &mut self.draw.model;
         let judged = match ledger::learn(&self.tally, model).await {
