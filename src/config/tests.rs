@@ -190,7 +190,9 @@ fn documented_commands(page: &str) -> Vec<Vec<String>> {
                 let program = command
                     .iter()
                     .position(|word| word == "tally" || word == "sync-worker");
-                let is_program = program.is_some_and(|at| at == 0 || command[0].contains('='));
+                // The operator's shell (docs/operating/install.md) puts `with FILE` before a command.
+                let is_prefix = |word: &str| word == "with" || word.contains('=');
+                let is_program = program.is_some_and(|at| at == 0 || is_prefix(&command[0]));
                 if let (Some(at), true) = (program, is_program) {
                     found.push(command[at..].to_vec());
                 }
