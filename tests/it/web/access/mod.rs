@@ -1,4 +1,4 @@
-//! Who may do what.
+//! Access: who may do what.
 
 mod addresses;
 mod api_keys;
@@ -37,7 +37,7 @@ pub async fn api_key(tally: &Tally, scopes: &[Scope]) -> (ApiKeyId, ApiKey) {
     (id.expect("Postgres answers"), key)
 }
 
-/// Who a request says it is from.
+/// The credential that a request carries.
 #[derive(Clone, Debug)]
 pub enum Credential {
     None,
