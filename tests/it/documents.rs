@@ -1,7 +1,7 @@
 //! What the documents name exists: files, headings, paths, targets, problem types, modules.
 //!
 //! Each test lists all faults of its kind at once. The parser knows the Markdown that the documents
-//! use: fenced code, code spans, inline links, headings that begin with `#`.
+//! use: code blocks, code spans, inline links, headings that begin with `#`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -80,7 +80,7 @@ struct Document {
     links: Vec<String>,
     /// Its code spans, without the backticks.
     spans: Vec<String>,
-    /// The lines of its fenced code.
+    /// The lines of its code blocks.
     code: Vec<String>,
 }
 
@@ -102,7 +102,7 @@ impl Document {
                 document.add_line(line, &mut repeats);
             }
         }
-        assert!(!is_code, "{path}: fenced code does not end");
+        assert!(!is_code, "{path}: a code block does not end");
         document
     }
 
