@@ -1,4 +1,4 @@
-//! The ledger: what the statements and the database itself guarantee.
+//! The ledger: what statements and the database itself guarantee.
 
 mod audit_rows;
 mod batches;
@@ -34,7 +34,7 @@ async fn item(ledger: &tally::ledger::ServerLedger) -> ItemId {
     ledger.create_item(&name.into()).await.expect("an item").id
 }
 
-/// Makes this many items and returns their ids.
+/// Creates this many items. Returns their ids.
 async fn items(pool: &sqlx::PgPool, number: i64) -> Vec<ItemId> {
     let ids: Vec<i64> =
         sqlx::query_scalar("insert into item (name) select 'x' from generate_series(1, $1) returning id")

@@ -119,7 +119,7 @@ async fn a_heartbeat_forgets_others_that_were_silent_for_long_or_are_ahead_of_ti
         ["ahead", "other", "own", "silent"].map(|name| row(name, 1))
     );
     let half = WORKER_LIMIT_SILENCE.as_secs() as i64 / 2;
-    // The worker's own heartbeat is the next one that a worker would forget.
+    // The worker itself has been silent for longest, but never forgets its own heartbeat.
     for (worker, seconds) in [(&own, -4), (&other, -1), (&silent, -3), (&ahead, 3)] {
         sqlx::query("update worker set seen_at = seen_at + $2 * interval '1 second' where name = $1")
             .bind(worker.name())

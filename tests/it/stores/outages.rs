@@ -287,7 +287,7 @@ async fn all_votes_of_one_request_fit_into_the_queue_of_any_of_many_threads() {
         tally.item_with(json!({ "numbered": true })).await,
     );
     let live_counts = connected(live_counts(&tally)).await;
-    // Whatever share of the votes each writer takes.
+    // As one of 64 threads, whose share of the queue is small.
     let backoff = SeedBackoff::default();
     let queue = VoteQueue::start(&tally.server_ledger, &live_counts, &backoff, 64, None);
     let blocker = blocker(&tally.pool, LOCK_VOTES).await;
