@@ -1,6 +1,6 @@
 //! A batch of one vote, step by step, for the searches `interleavings/` and `model/`.
 //!
-//! `tally::votes::Counting` orders its steps, which the server drives in `votes/writer.rs`. A
+//! `tally::votes::Counting` orders its steps, which the server drives in `votes/seeding.rs`. A
 //! search makes each call, on the real stores or on a model of them, and passes the reply on. Some
 //! mutants break a rule of `Counting` here.
 

@@ -252,7 +252,7 @@ async fn every_script_replies_writes_and_removes_what_its_header_and_the_table_o
         assert!(!scripts_of_redis.has_probe().await, "{script} leaves no key");
     }
 
-    // Two attempts in one window, which has room for one.
+    // Two attempts in one window, which takes one.
     let plan = ["\0\u{1}\0\u{1}", "1", "60000"];
     let attempts: Vec<Value> = scripts_of_redis.run(codes["throttle"], &["window"], &plan).await;
     for reply in attempts {
