@@ -271,7 +271,7 @@ fn every_path_in_a_code_span_exists() {
 }
 
 #[test]
-fn no_page_is_longer_than_a_reader_reads_but_tables_to_look_things_up_in() {
+fn no_page_is_too_long_except_reference_tables() {
     let faults = documents().into_iter().filter_map(|document| {
         let Document { path, bytes, .. } = document;
         let is_long = bytes > PAGE_LIMIT_BYTES;

@@ -181,7 +181,7 @@ async fn an_item_that_was_missing_takes_votes_over_the_same_connection_once_it_e
 
 /// The statement itself reads how to store votes on an item that the connection does not know.
 #[tokio::test]
-async fn of_items_that_a_connection_has_not_met_each_takes_the_votes_that_it_may_take() {
+async fn an_item_that_a_connection_has_not_met_takes_the_votes_that_it_may_take() {
     let stores = Stores::start().await;
     let pool = stores.pool();
     let server = server_ledger(&stores.database_url);
@@ -235,7 +235,7 @@ async fn of_items_that_a_connection_has_not_met_each_takes_the_votes_that_it_may
 
 /// Someone set the sequence back: the watermark would miss the votes that are not beyond it.
 #[tokio::test]
-async fn a_batch_of_which_one_id_is_not_beyond_the_watermark_is_not_stored() {
+async fn a_batch_with_one_id_not_beyond_the_watermark_is_not_stored() {
     let stores = Stores::start().await;
     let pool = stores.pool();
     let server = server_ledger(&stores.database_url);

@@ -53,7 +53,7 @@ async fn statements_without_an_answer_end_and_others_run_over_new_connections() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_goes_away_from_a_statement_without_an_answer_does_not_keep_its_connection_for_long() {
+async fn a_caller_that_gives_up_a_statement_without_an_answer_does_not_keep_its_connection_for_long() {
     let stores = Stores::start().await;
     let (proxy, ledger) = behind_a_proxy(&stores, Duration::from_millis(200)).await;
     for _ in 0..POOL_LIMIT_CONNECTIONS {
@@ -294,7 +294,7 @@ async fn a_reader_of_items_reads_over_one_connection() {
 
 /// Only a cancelled read leaves a usable connection.
 #[tokio::test]
-async fn a_read_that_ends_otherwise_when_it_is_cancelled_is_a_failure_and_its_connection_is_given_up() {
+async fn a_cancelled_read_that_ends_with_another_error_fails_and_gives_up_its_connection() {
     let stores = Stores::start().await;
     let pool = stores.pool();
     let x = item(&server_ledger(&stores.database_url)).await;

@@ -121,7 +121,7 @@ async fn two_workers_that_save_the_same_items_in_opposite_orders_both_succeed_an
 }
 
 #[tokio::test]
-async fn of_a_page_only_the_counts_that_their_items_now_have_are_reported_as_saved() {
+async fn only_those_counts_of_a_page_that_their_items_now_have_are_reported_as_saved() {
     let stores = Stores::start().await;
     let ledger = ledger(&stores.database_url);
     let epoch = ledger.epoch_number().await.expect("an epoch");

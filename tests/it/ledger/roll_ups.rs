@@ -209,7 +209,7 @@ async fn a_roll_up_fails_while_someone_has_locked_the_watermark() {
 /// After a failover, a replica that lagged draws ids again, which the Postgres before it had drawn.
 /// It may reach the safe id that way.
 #[tokio::test]
-async fn a_roll_up_rolls_nothing_up_in_another_postgres_than_the_one_that_said_what_is_decided() {
+async fn a_roll_up_does_nothing_in_another_postgres_than_the_one_that_gave_the_safe_id() {
     let stores = Stores::start().await;
     let ledger = ledger(&stores.database_url);
     let lease = roll_up_lease(&ledger).await;

@@ -281,7 +281,7 @@ async fn a_server_whose_login_loses_a_command_names_it_in_ready_and_goes_on_with
 
 /// A server checks the owner of the keys now and then. A refused check says nothing about counts.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_may_not_look_whose_the_keys_are_counts_on() {
+async fn a_server_that_may_not_check_the_owner_of_the_keys_goes_on_counting() {
     let tally = Tally::start().await;
     let item = tally.item("x").await;
     assert_eq!(tally.add(item, 1).await, Some(1));

@@ -164,7 +164,7 @@ async fn a_heartbeat_that_fails_fails_no_pass_and_status_answers_without_postgre
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_last_hour_is_there_for_who_comes_later_with_what_is_normal() {
+async fn a_reader_who_comes_later_sees_the_last_hour_and_what_is_normal() {
     let tally = Tally::start().await;
     let item = tally.item("x").await;
     let history = async |after: i64| tally.get(&format!("/v1/status/history?after={after}")).await.1;

@@ -162,7 +162,7 @@ fn assert_first_is_stored(decisions: &[Decision]) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_two_requests_of_a_voter_or_with_a_key_in_one_batch_the_first_is_decided() {
+async fn the_first_of_two_requests_with_one_voter_or_one_key_in_a_batch_is_decided() {
     let stores = stores_with("insert into item (name) values ('x')").await;
     let mut writer = server_ledger(&stores.database_url).writer();
     let first = of_many(|voter| cast(1, voter));

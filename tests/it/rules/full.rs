@@ -85,7 +85,7 @@ async fn a_full_item_that_is_closed_is_said_to_be_closed_at_once() {
 
 /// As if the server that took the vote back had died before it could say so to Redis.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_place_of_which_redis_does_not_know_is_free_at_once() {
+async fn a_place_that_redis_does_not_know_of_is_free_at_once() {
     let tally = Tally::start().await;
     let item = tally.item_with(json!({ "max_votes": 1 })).await;
     for turn in 0..20 {
@@ -146,7 +146,7 @@ async fn a_place_that_is_given_back_on_one_server_is_free_at_once_on_another() {
 
 /// The item's count is the same before and after.
 #[tokio::test(flavor = "multi_thread")]
-async fn who_gets_a_place_in_the_batch_that_gives_it_back_is_answered_so_everywhere() {
+async fn a_voter_who_gets_a_place_in_the_batch_that_frees_it_is_a_holder_on_every_thread() {
     let tally = Tally::start().await;
     let item = tally.item_with(json!({ "max_votes": 1 })).await;
     let live = connected(live_counts(&tally)).await;

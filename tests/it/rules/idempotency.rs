@@ -194,7 +194,7 @@ async fn a_request_whose_key_cannot_be_looked_up_says_that_no_vote_is_stored() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_key_that_is_no_key_is_refused_and_old_ones_are_deleted() {
+async fn an_invalid_idempotency_key_is_refused_and_old_keys_are_deleted() {
     let tally = Tally::start().await;
     let item = tally.item("x").await;
     let path = format!("/v1/items/{item}/votes");

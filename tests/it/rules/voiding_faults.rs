@@ -105,7 +105,7 @@ async fn a_chunk_that_fails_again_and_again_ends_the_voiding_which_can_be_resume
 
 /// Someone set the sequence back: the watermark would miss the rows that are not beyond it.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_chunk_of_which_one_id_is_not_beyond_the_watermark_is_not_stored() {
+async fn a_chunk_with_one_id_not_beyond_the_watermark_is_not_stored() {
     let tally = Tally::start().await;
     let [item, other] = [tally.item("x").await, tally.item("y").await];
     // The first id of a chunk belongs to one of two rows of an item.

@@ -155,7 +155,7 @@ async fn what_a_holder_writes_after_its_job_was_taken_over_changes_nothing() {
 
 /// A worker takes its own jobs again when their leases have expired.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_holder_writes_after_its_job_was_taken_by_one_of_its_name_changes_nothing() {
+async fn what_a_holder_writes_after_a_worker_of_its_name_took_its_job_changes_nothing() {
     after_a_takeover_by(|_, first| first.clone()).await;
 }
 

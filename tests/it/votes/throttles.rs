@@ -55,7 +55,7 @@ async fn windows(tally: &Tally) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_200_clients_on_two_servers_exactly_as_many_vote_as_each_window_takes() {
+async fn exactly_as_many_of_200_clients_on_two_servers_vote_as_each_window_takes() {
     // Ten seconds are long enough: no window ends while the attempts arrive.
     let (tally, bases) = with_another("item:70/10s").await;
     for round in 0..3 {

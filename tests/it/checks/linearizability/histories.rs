@@ -403,7 +403,7 @@ fn a_failure_says_which_answer_was_never_right() {
 }
 
 #[test]
-fn what_the_ledger_has_and_nobody_asked_for_and_what_it_has_not_is_found() {
+fn a_row_that_nobody_asked_for_and_an_answer_without_a_row_are_found() {
     let cast = (1, Cast(1), new(1, 1), 0, 10);
     let history = history(&[cast]);
     let effect = |voter, stored| Effect {

@@ -111,7 +111,7 @@ impl Found {
 }
 
 #[test]
-fn of_random_short_histories_of_an_item_it_says_what_all_orders_say() {
+fn the_check_of_random_histories_of_an_item_agrees_with_all_orders() {
     let mut found = Found::default();
     for seed in 0..HISTORIES {
         let mut random = StdRng::seed_from_u64(seed);
@@ -144,7 +144,7 @@ fn of_random_short_histories_of_an_item_it_says_what_all_orders_say() {
 }
 
 #[test]
-fn of_random_short_histories_of_a_voter_in_a_poll_it_says_what_all_orders_say() {
+fn the_check_of_random_histories_in_a_poll_agrees_with_all_orders() {
     let mut found = Found::default();
     for seed in 0..HISTORIES {
         let mut random = StdRng::seed_from_u64(seed);

@@ -180,7 +180,7 @@ async fn what_is_answered_below_the_routes_names_no_program_and_protects_what_ha
 }
 
 #[tokio::test]
-async fn a_time_for_https_that_browsers_would_take_for_none_is_no_setting() {
+async fn a_time_for_https_that_browsers_would_ignore_is_refused() {
     for (value, words) in [("500ms", "1 s or longer"), ("0s", "above 0"), ("forever", "10s")] {
         let mut serve = command(TALLY, None);
         serve

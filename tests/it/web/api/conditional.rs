@@ -57,7 +57,7 @@ async fn poll(tally: &Tally) -> (String, [i64; 2]) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_sends_the_tag_gets_304_until_a_vote_changes_what_was_read_also_from_the_other_server() {
+async fn a_read_with_its_tag_gets_304_from_either_server_until_a_vote_changes_the_answer() {
     let tally = Tally::start().await;
     let other = tally.another_server().await;
     let item = tally.item("x").await;
@@ -140,7 +140,7 @@ async fn what_has_not_changed_is_304_without_postgres_even_if_it_is_not_saved() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tags_are_read_as_rfc_9110_says_and_what_is_none_is_no_obstacle() {
+async fn tags_are_read_as_rfc_9110_says_and_invalid_ones_are_ignored() {
     let tally = Tally::start().await;
     let path = format!("/v1/items/{}", tally.item("x").await);
     let tag = read(&tally, &tally.base, &path, &[]).await.tag();

@@ -76,7 +76,7 @@ async fn a_key_stands_wherever_an_id_may_and_is_made_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_no_key_and_an_unknown_key_are_refused() {
+async fn an_invalid_key_and_an_unknown_key_are_refused() {
     let tally = Tally::start().await;
     for (path, status) in [
         ("/v1/items/key:", 422),
