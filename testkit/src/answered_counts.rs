@@ -1,4 +1,4 @@
-//! A history of votes and answers, and the check that every answered count was possible.
+//! A history of votes and answers, and the check that every count was possible.
 //!
 //! A count is possible if it lies between two bounds: the votes that were acknowledged before its
 //! request began, and the votes that were sent before its request ended. A vote of −1 that may be

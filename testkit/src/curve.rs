@@ -42,7 +42,7 @@ pub struct Quarters {
 }
 
 impl Quarters {
-    /// The quarters of samples, each with the part of the run at which it was taken (0 to 1).
+    /// The quarters of samples, each with its place in the run (0 to 1).
     /// A sample that is no number was not measured. `None`: a quarter has too few samples.
     pub fn of(samples: impl Iterator<Item = (f64, f64)> + Clone) -> Option<Self> {
         let median_in = |quarter: Range<f64>| {

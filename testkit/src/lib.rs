@@ -1,4 +1,4 @@
-//! What tests, chaos and benches share: private stores, programs, load over HTTP, proxies.
+//! What tests, chaos and benches share: stores, programs, load over HTTP, proxies.
 //!
 //! Cargo tells only a test or a bench where the built programs are. So the caller passes their
 //! paths.

@@ -22,10 +22,10 @@ const READY_LIMIT: Duration = Duration::from_secs(60);
 /// `tools/mutants/rust` sets the last two: which mutant is alive, and where to write down those
 /// that are reached.
 const KEPT_VARIABLES: [&str; 4] = ["PATH", "HOME", "MUTANT", "MUTANTS_REACHED"];
-/// Names a folder with other builds of the programs, whose texts mutation testing has changed.
+/// Names a folder with other builds of the programs, for mutation testing.
 const FOLDER_VARIABLE: &str = "TALLY_TEST_PROGRAMS";
 
-/// A command for a program, in an environment of its own with only [`KEPT_VARIABLES`].
+/// A command for a program, whose environment has only [`KEPT_VARIABLES`].
 /// A server is open to all, as most tests need it. On Linux, the program ends with the thread that
 /// starts it, like the private stores: `kill_on_drop` does nothing when a test is killed.
 pub fn command(program: &str) -> Command {

@@ -27,7 +27,7 @@ const POOL_CONNECTIONS: u32 = 2;
 /// To delete a million counters takes it most of a second.
 const REDIS_ANSWER_LIMIT: Duration = Duration::from_secs(30);
 
-/// The folder `target/<name>` of the workspace, or another one that Postgres can enter, too.
+/// The folder `target/<name>` of the workspace, or one that Postgres can enter.
 /// Creates the folder if it does not exist.
 ///
 /// # Errors

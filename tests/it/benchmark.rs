@@ -1,4 +1,4 @@
-//! The tables that `make bench-tables` writes into the documents (`testkit::benchmark`).
+//! The tables that `make bench-tables` writes (`testkit::benchmark`).
 //! All tables in the documents must be of one run.
 
 use std::path::Path;
@@ -398,7 +398,7 @@ fn a_runs_page_has_what_only_some_workloads_measure() {
     assert!(!page.contains("`zipf`: 10,000 items by Zipf's law\n"), "{page}");
 }
 
-/// Checks that these results are refused with these words, and that nothing changes.
+/// Checks that these results are refused with these words and change nothing.
 #[track_caller]
 fn refused(root: &Path, results: &Results, words: &str) {
     let before = PAGES.map(|(path, _)| read(root, path));

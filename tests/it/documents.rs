@@ -1,4 +1,4 @@
-//! What the documents name exists: files, headings, paths, targets, problem types, modules.
+//! What the documents name exists: files, headings, paths, targets, modules.
 //!
 //! Each test lists all faults of its kind at once. The parser knows the Markdown that the documents
 //! use: code blocks, code spans, inline links, headings that begin with `#`.
@@ -122,7 +122,7 @@ impl Document {
         }
     }
 
-    /// The path of a link's target from the root of the repository; `None`: it is outside.
+    /// The path of a link's target from the repository's root; `None`: it is outside.
     fn target(&self, link: &str) -> Option<String> {
         let folder = Path::new(&self.path).parent().expect("a file is in a folder");
         let mut parts: Vec<&str> = folder.iter().filter_map(|part| part.to_str()).collect();

@@ -1,4 +1,4 @@
-//! The results of `make bench`: rows, medians, targets, and the tables in the documents.
+//! The results of `make bench`: rows, medians, targets, and tables in documents.
 //!
 //! The bench itself (`benches/compare`) measures, and writes `target/bench/results.json`. Nothing
 //! here measures. `make bench-tables` reads that file and writes all tables from one run. So no

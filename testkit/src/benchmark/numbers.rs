@@ -16,7 +16,7 @@ pub fn whole(number: f64) -> String {
     text
 }
 
-/// A number with three or more digits, as far as they say something: 66,009, 152.4, 12.3, 0.84.
+/// A number with its significant digits: 66,009, 152.4, 12.3, 0.84.
 pub fn short(number: f64) -> String {
     match number.abs() {
         size if size >= 1000.0 => whole(number),

@@ -1,4 +1,4 @@
-//! Results: everything that one run of the bench measured, the content of results.json.
+//! Results: everything that a run of the bench measured, as in results.json.
 
 use serde::{Deserialize, Serialize};
 

@@ -114,22 +114,22 @@ pub struct WorkerRow {
     pub cores: Option<f64>,
     /// The most votes beyond the watermark, in seconds of voting.
     pub tail_seconds: Option<f64>,
-    /// The slowest of several reads of the hottest item's exact count, as a seed reads it.
+    /// The slowest of several seeds' reads of the hottest item's exact count.
     pub seed_ms: Option<f64>,
     /// Table and indexes.
     pub disk_bytes_per_vote: Option<DiskBytes>,
     pub redis_bytes_per_counter: Option<f64>,
     pub snapshot: Option<SnapshotCost>,
-    /// Votes per second before this was done (for the audit: mean of before and after), and while
-    /// it was done.
+    /// Votes per second before this was done, and while it was done.
+    /// For the audit, before is the mean of before and after.
     pub votes_per_second_before: Option<f64>,
     pub votes_per_second: Option<f64>,
     pub verified: bool,
     pub fault: Option<String>,
 }
 
-/// The cost of an open snapshot: the size of the table `item`, and the slowest look-up of ten
-/// items.
+/// What an open snapshot costs.
+/// The size of the table `item`, and the slowest look-up of ten items.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct SnapshotCost {
     pub item_bytes_before: i64,
@@ -186,7 +186,7 @@ impl WorkerRow {
         }
     }
 
-    /// Adds the votes per second of one server before and during the work, and its connections.
+    /// Adds a server's votes per second before and during the work, and connections.
     pub fn under_load(self, connections: usize, before: f64, during: f64) -> Self {
         Self {
             connections,
@@ -210,7 +210,7 @@ pub struct StreamRow {
     pub votes_per_second_with: f64,
     /// The rate with watchers, divided by the mean rate without.
     pub speed_ratio: f64,
-    /// CPU of server, worker, Postgres and Redis for each vote at full speed, with events.
+    /// CPU of all processes but the watchers for each vote at full speed, with events.
     /// Before the watchers came, and with them.
     pub cpu_us_per_vote: [f64; 2],
     /// Cores that the watchers themselves used to read their events.
@@ -243,9 +243,9 @@ pub struct DeafRow {
     pub speed_ratio: f64,
     /// How many streams were still open then.
     pub open_in_the_end: usize,
-    /// The server's resident memory: before the streams came, at most, and after they left.
+    /// The server's resident memory before the streams, at most, and after them.
     pub memory_bytes: [u64; 3],
-    /// The system's memory for all sockets of the machine, both ends: before, and at most.
+    /// The system's memory for all sockets, both ends: before, and at most.
     pub socket_bytes: [u64; 2],
     /// From the cut of half of the streams until the server had ended them.
     pub cut_off_seconds: f64,
@@ -273,8 +273,7 @@ pub struct CredentialRow {
     pub cpu_us_per_request: f64,
     /// The server's part of the CPU time.
     pub server_us_per_request: f64,
-    /// The CPU time beyond a vote with nothing, in the same turn: of all processes, and of the
-    /// server.
+    /// CPU beyond a vote with nothing in the same turn: all processes, the server.
     pub more_us: Option<Spread>,
     pub server_more_us: Option<Spread>,
     /// Why acknowledged votes, rows and counts do not agree, for all kinds together.

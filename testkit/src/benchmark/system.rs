@@ -10,7 +10,7 @@ pub enum System {
     NoOp,
     /// An insert and an update in one transaction for each vote.
     Transaction,
-    /// One transaction for each vote, on tables of its own that hold each voter's votes.
+    /// One transaction for each vote, on tables of its own with each voter's votes.
     /// It uses `select … for update` where a decision depends on what is held.
     LockingTransaction,
     /// Group commit: one statement inserts a batch's votes and updates its items.

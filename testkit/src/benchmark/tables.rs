@@ -10,7 +10,7 @@ use super::rows::Row;
 use super::stamp::Stamp;
 use super::targets::{self, Target};
 
-/// README's rows: a system, how it counts, and whether its count is exact after a failure.
+/// README's rows: a system, how it counts, and whether a failure leaves it exact.
 const WAYS: [(System, &str, &str); 4] = [
     (Transaction, "one transaction per vote", "yes"),
     (Recipe, "one INSERT, and a counter in Redis", "no"),

@@ -117,7 +117,7 @@ impl Answer {
 
 pub type ItemOperation = Operation<Request, Answer>;
 
-/// Whether an item's history fits what the ledger says happened, in the ledger's order.
+/// Whether an item's history fits what the ledger says, in the ledger's order.
 /// The history may also be of one voter on the item.
 ///
 /// # Errors

@@ -1,4 +1,4 @@
-//! Where in the ledger's order the answer of a request that stored nothing is right.
+//! Where in the ledger's order an answer that stored nothing is right.
 //! A *place* is the number of effects before it.
 
 use std::collections::HashMap;
@@ -61,7 +61,8 @@ impl Places {
         Ok(Self { voters, spans, full })
     }
 
-    /// The first place from `least` on at which a request gets this answer and stores nothing.
+    /// The first place from `least` on where a request gets this answer.
+    /// It stores nothing there.
     pub fn first_for(&self, request: &Request, answer: &Answer, least: usize) -> Option<usize> {
         match (request.wants, answer) {
             (Wants::Read, Answer::Holds(vote)) | (Wants::Cast(_), Answer::Repeated(vote)) => {
@@ -90,7 +91,7 @@ impl Places {
         (*held == Some(vote) && is_before_next).then_some(place)
     }
 
-    /// The first place that `next` finds where the voter holds nothing, from a place on.
+    /// The first place that `next` finds, from a place on, without a held vote.
     fn first_without(
         &self,
         voter: Option<u32>,

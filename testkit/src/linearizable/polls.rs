@@ -66,7 +66,8 @@ impl Poll {
 struct Way {
     /// The first answered request, in the order of returns, that is not placed.
     first: usize,
-    /// Later answered requests that are placed. Each was under way when the first one returned.
+    /// Later answered requests that are placed.
+    /// Each was under way when the first one returned.
     later: BTreeSet<usize>,
     /// How many of the voter's changes are placed.
     changes: usize,
@@ -74,7 +75,8 @@ struct Way {
     unanswered: Vec<usize>,
 }
 
-/// Whether one voter's history fits what the ledger says the voter held, change by change.
+/// Whether a voter's history fits what the voter held by the ledger.
+/// It has what was held change by change.
 ///
 /// # Errors
 /// When it does not fit, or the poll does not allow what was held.
@@ -158,7 +160,8 @@ impl<'a> Ways<'a> {
         Err(self.violation(&furthest))
     }
 
-    /// The answered requests that may be next: no other one left had returned before their call.
+    /// The answered requests that may be next.
+    /// No other one left had returned before their call.
     fn candidates(&self, way: &Way) -> Vec<usize> {
         let until = self.answered.get(way.first).map(|first| first.returned);
         (way.first..self.answered.len())

@@ -45,7 +45,8 @@ pub(super) struct Generator {
     /// A request with the tag of its connection.
     tagged: Vec<u8>,
     under_way: usize,
-    /// Idle connections. The one that is idle for longest sends next, so that all are used.
+    /// Idle connections.
+    /// The one that is idle for longest sends next, so that all are used.
     idle: VecDeque<usize>,
     /// Connections to make again.
     lost: Vec<usize>,
@@ -330,8 +331,8 @@ impl Generator {
         Some(now)
     }
 
-    /// Counts a correctly answered request, if it belongs to the measurement. Returns whether it
-    /// does.
+    /// Counts a correctly answered request, if it belongs to the measurement.
+    /// Returns whether it does.
     fn note_request(&mut self, due: Instant, answered: Instant) -> bool {
         let is_measured = self.is_measured(due);
         if is_measured {

@@ -89,7 +89,7 @@ pub struct Outcome {
     pub failures: u64,
     /// The first refusal or failure.
     pub first_failure: Option<String>,
-    /// Under [`Pace::Overload`]: requests that were due, but never found a free connection.
+    /// Under [`Pace::Overload`]: due requests that never found a free connection.
     pub unsent: u64,
     /// How long the following figures were measured.
     pub measured: Duration,
@@ -168,7 +168,7 @@ impl Load {
         answer.await.expect("the generator runs")
     }
 
-    /// Ends the measurement, waits for the requests under way, and closes the connections.
+    /// Ends the measurement, waits for requests under way, and closes all connections.
     pub async fn stop(self) -> Outcome {
         self.control.phase.store(STOP, Ordering::Release);
         let thread = self.thread;

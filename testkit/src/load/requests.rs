@@ -13,7 +13,8 @@ const DRAWS: usize = 1 << 20;
 const BATCHES: usize = 1 << 10;
 /// One request of this many changes an earlier vote.
 const CHANGE_EVERY: u64 = 5;
-/// About how many requests lie between a vote and its change: its answer is long there.
+/// About how many requests lie between a vote and its change.
+/// The vote's answer must have arrived by then.
 /// A multiple of [`CHANGE_EVERY`], so that no vote is changed twice.
 const CHANGE_AFTER: u64 = 3_000;
 
@@ -34,12 +35,13 @@ pub enum Mix {
     Votes,
     NineReadsToAVote,
     Reads,
-    /// Reads, where every second one has the tag of its connection's last answer. It gets 304 while
-    /// that holds.
+    /// Reads, where every second one has the tag of its connection's last answer.
+    /// It gets 304 while that holds.
     ReadsAgain,
-    /// Votes with voter ids. One request in [`CHANGE_EVERY`] changes an earlier vote to −1.
+    /// Votes with voter ids.
+    /// One request in [`CHANGE_EVERY`] changes an earlier vote to −1.
     Changes,
-    /// Each request moves a voter's vote to the next choice of poll 1, voter after voter.
+    /// Each request moves a voter's vote to the next choice of poll 1.
     /// The choices are the items. See [`choice_of`].
     PollMoves {
         voters: u64,
@@ -57,11 +59,11 @@ pub enum Mix {
 pub struct Credentials {
     /// For each voter, header lines, each with its line break.
     pub heads: Vec<String>,
-    /// The number of the first voter, if the body names the voter: `voter-<number in 16 digits>`.
+    /// The first voter's number, if bodies name voters: `voter-<number in 16 digits>`.
     pub first_voter: Option<u64>,
 }
 
-/// Which choice of poll 1, from 0 to `choices` − 1, a voter holds after this many moves.
+/// Which choice, 0 to `choices` − 1, a voter holds in poll 1 after these moves.
 pub fn choice_of(voter: u64, moves: u64, choices: u64) -> u64 {
     (voter + moves) % choices
 }
@@ -85,7 +87,8 @@ pub struct Request<'a> {
     pub text: &'a [u8],
     /// How many votes it casts, changes or moves; 0: it reads.
     pub votes: u64,
-    /// How many rows of the ledger that is. A change or a move takes one vote back and casts one.
+    /// How many rows of the ledger that is.
+    /// A change or a move takes one vote back and casts one.
     pub rows: u64,
     /// Whether it is sent with the tag of its connection's last answer.
     pub has_tag: bool,
@@ -212,8 +215,9 @@ impl Requests {
         }
     }
 
-    /// Renders votes of voters who take turns. Each votes on the items 1 to `items` in order.
-    /// Later loads go on where the load before them stopped.
+    /// Renders votes of voters who take turns.
+    /// Each votes on the items 1 to `items` in order. Later loads go on where the load before them
+    /// stopped.
     pub fn with_credentials(items: usize, credentials: Credentials) -> Self {
         Self {
             votes: Vec::new(),

@@ -5,7 +5,7 @@ use testkit::clock::Clock;
 use testkit::stores::{Variables, redis_connection, start_redis, temporary_folder};
 
 const HOUR: i64 = 3600;
-/// The test reads the two clocks one after the other, so they may differ by this much.
+/// The test reads one clock after the other. So they may differ by this much.
 const MINUTE: i64 = 60;
 
 async fn seconds(redis: &mut MultiplexedConnection) -> i64 {

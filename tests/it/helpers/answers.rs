@@ -1,4 +1,4 @@
-//! Holds answers against the description at `/openapi.json`: status, headers and body.
+//! Holds answers against the description at `/openapi.json`.
 //! The description lets answers grow. Here, a member that it does not name is wrong.
 
 use std::collections::HashMap;
@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 /// Paths of pages, which are no part of the interface.
 pub const NOT_DESCRIBED: [&str; 2] = ["/assets/{name}", "/embed.js"];
-/// Headers that the description mentions only in its text, or that belong to HTTP itself.
+/// Headers that the description has only in its text, or that are HTTP's own.
 const OF_ALL: [&str; 10] = [
     "content-type",
     "content-length",

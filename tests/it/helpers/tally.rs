@@ -208,7 +208,8 @@ impl Tally {
         ItemId::new(item["id"].as_i64().expect("an id")).expect("positive")
     }
 
-    /// Starts a second server on the same stores, which ends with the test. Returns its address.
+    /// Starts a second server on the same stores, which ends with the test.
+    /// Returns its address.
     pub async fn another_server(&self) -> String {
         self.another_server_with(|_| {}).await
     }
@@ -280,7 +281,8 @@ impl Tally {
             .await
     }
 
-    /// Casts an anonymous vote of this value, which must be accepted. Returns the live count.
+    /// Casts an anonymous vote of this value, which must be accepted.
+    /// Returns the live count.
     pub async fn add(&self, item: ItemId, value: i64) -> Option<i64> {
         let (status, answer) = self
             .post(&format!("/v1/items/{item}/votes"), &json!({ "value": value }))
@@ -321,8 +323,8 @@ impl Tally {
             .expect("Postgres answers")
     }
 
-    /// Flushes until nothing changes. Then the item's ledger, saved count and live count must
-    /// agree.
+    /// Flushes until nothing changes.
+    /// Then the item's ledger, saved count and live count must agree.
     pub async fn assert_exact_when_quiescent(&self, item: ItemId) {
         self.worker().flush_until_quiescent().await.expect("a flush");
         let downs: i64 = sqlx::query_scalar(

@@ -1,4 +1,4 @@
-//! Certificates for a test's stores, made by `openssl`, and the wire from programs to stores.
+//! Certificates for a test's stores, and the wire from programs to stores.
 
 use std::fs::Permissions;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
@@ -143,7 +143,8 @@ async fn is_shown_by_postgres(port: u16, certificate: &Certificate) -> bool {
     String::from_utf8_lossy(&shown.stdout).contains(wanted.trim())
 }
 
-/// Makes Redis listen on another port, with TLS and this certificate. Returns the port.
+/// Makes Redis listen on another port, with TLS and this certificate.
+/// Returns the port.
 pub async fn protect_redis(
     stores: &Stores,
     certificate: &Certificate,

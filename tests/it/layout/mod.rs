@@ -9,7 +9,8 @@ use std::path::Path;
 
 use source::{File, Source};
 
-/// Files of the web that still import each other in circles. Only shorten this list.
+/// Files of the web that still import each other in circles.
+/// Only shorten this list.
 const WEB_FILES_IN_CIRCLES: &[&str] = &[
     "web/access/address.rs",
     "web/access/caller.rs",

@@ -1,4 +1,4 @@
-//! Reads which paths the files of a crate name, without comments and without test code.
+//! Reads which paths the files of a crate name, outside of comments and tests.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
@@ -246,7 +246,8 @@ impl Reader<'_> {
         }
     }
 
-    /// Skips the item at `at`, which is only for tests. Returns where the next item begins.
+    /// Skips the item at `at`, which is only for tests.
+    /// Returns where the next item begins.
     fn skip(&mut self, tokens: &[TokenTree], mut at: usize, here: &[String]) -> usize {
         while at < tokens.len() {
             match &tokens[at] {
@@ -284,7 +285,7 @@ fn is_mark(token: Option<&TokenTree>, mark: char) -> bool {
     matches!(token, Some(TokenTree::Punct(found)) if found.as_char() == mark)
 }
 
-/// Whether an attribute says that an item is for tests: `[test]`, `[cfg(test)]`, `[cfg(any(test, …))]`.
+/// Whether it is for tests: `[test]`, `[cfg(test)]`, `[cfg(any(test, …))]`.
 fn is_for_tests(attribute: Option<&TokenTree>) -> bool {
     fn has_test(group: &Group) -> bool {
         group.stream().into_iter().any(|token| match token {

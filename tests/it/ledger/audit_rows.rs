@@ -26,7 +26,7 @@ const ROWS: [(usize, &str, i64, i64); 14] = [
     (1, "bob", -1, 2),
 ];
 
-/// The sums of these rows that raise an item's counts, and of those that lower them.
+/// The sums of the rows that raise an item's counts, and of those that lower them.
 fn model(item: usize, rows: &[(usize, &str, i64, i64)]) -> (Count, Count) {
     let (mut raised, mut lowered) = (Count::ZERO, Count::ZERO);
     for (_, _, value, change) in rows.iter().filter(|row| row.0 == item) {

@@ -1,4 +1,4 @@
-//! Batches of votes: what is stored, reported and refused, and what a connection remembers.
+//! Batches of votes: what is stored, reported, refused, and remembered.
 
 use tally::domain::{ItemId, NewVote, Value, VoteOutcome, VoteRequest};
 
@@ -179,7 +179,7 @@ async fn an_item_that_was_missing_takes_votes_over_the_same_connection_once_it_e
     assert_eq!(counts.iter().map(|one| one.count.net).sum::<i64>(), 6);
 }
 
-/// The statement itself reads how to store votes on an item that the connection does not know.
+/// For an item that the connection does not know, the statement reads the rules.
 #[tokio::test]
 async fn an_item_that_a_connection_has_not_met_takes_the_votes_that_it_may_take() {
     let stores = Stores::start().await;
@@ -233,7 +233,7 @@ async fn an_item_that_a_connection_has_not_met_takes_the_votes_that_it_may_take(
     assert_eq!(stored, [(2, -1, 2), (2, 1, 2), (3, 1, 3)]);
 }
 
-/// Someone set the sequence back: the watermark would miss the votes that are not beyond it.
+/// Someone set the sequence back: the watermark would miss votes up to it.
 #[tokio::test]
 async fn a_batch_with_one_id_not_beyond_the_watermark_is_not_stored() {
     let stores = Stores::start().await;

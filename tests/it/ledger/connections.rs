@@ -1,4 +1,4 @@
-//! Connections of batch writers and readers: each has one, as long as nothing fails.
+//! Connections of batch writers and readers: one each, as long as nothing fails.
 
 use std::time::Duration;
 

@@ -270,7 +270,8 @@ async fn a_page_of_counts_is_saved_by_one_index_lookup_an_item() {
     assert!(plan.contains("Index Cond: (id = given.id)"), "{plan}");
 }
 
-/// Postgres keeps old row versions for such a transaction. The worker saves less often meanwhile.
+/// Postgres keeps old row versions for such a transaction.
+/// The worker saves less often meanwhile.
 #[tokio::test]
 async fn a_transaction_that_has_read_a_table_is_open_until_it_ends_unless_it_is_a_vacuum() {
     let stores = Stores::start().await;

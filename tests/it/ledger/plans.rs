@@ -21,7 +21,8 @@ const READS_PER_LINE: i64 = 100;
 /// One run more than Postgres plans a statement for its arguments alone.
 const TIMES_PLANNED: usize = 6;
 
-/// Lines of `cast_votes`: request, poll, item, voter, value, keep, whole, ballot, key, body.
+/// Lines of `cast_votes`.
+/// Request, poll, item, voter, value, keep, whole, ballot, key, body.
 fn decide(lines: &str) -> String {
     format!(
         "select cast_votes(
@@ -31,7 +32,8 @@ fn decide(lines: &str) -> String {
     )
 }
 
-/// The rows that this statement reads in all tables. Its transaction is rolled back.
+/// The rows that this statement reads in all tables.
+/// Its transaction is rolled back.
 async fn reads(connection: &mut PgConnection, statement: &str) -> i64 {
     let mut transaction = connection.begin().await.expect("a transaction");
     let before = read_so_far(&mut transaction).await;
@@ -44,8 +46,8 @@ async fn reads(connection: &mut PgConnection, statement: &str) -> i64 {
     read
 }
 
-/// The rows that this connection has read since Postgres last moved them to its statistics.
-/// Postgres does that now and then, between transactions.
+/// The rows that this connection has read and not yet added to the statistics.
+/// Postgres adds them now and then, between transactions.
 async fn read_so_far(connection: &mut PgConnection) -> i64 {
     sqlx::query_scalar(
         "select (sum(seq_tup_read) + sum(coalesce(idx_tup_fetch, 0))

@@ -1,4 +1,4 @@
-//! Retries of a worker's statements: which failures of Postgres are retried, and how often.
+//! Retries of a worker's statements: after which failures, and how often.
 
 use sqlx::PgPool;
 use tally::domain::{CountToSave, Revision};
@@ -13,7 +13,7 @@ const LOCK_TIMEOUT: &str = "55P03";
 /// insufficient_privilege.
 const REFUSED: &str = "42501";
 
-/// Makes the next statements that write so fail with this SQLSTATE, this many times.
+/// Makes this many statements that write so fail with this SQLSTATE.
 /// `writing` names them: `update on item`, for example.
 async fn fail(pool: &PgPool, writing: &str, code: &str, times: i64) {
     let statements = format!(
@@ -113,7 +113,7 @@ async fn a_roll_up_that_fails_stores_nothing_and_leaves_its_votes_to_the_next() 
     assert_eq!(audited, 6);
 }
 
-/// After a restart of Postgres, a read may be retried safely over another connection.
+/// After a restart of Postgres, a retry of a read over another connection is safe.
 /// A read that fails on a working connection would fail again, and take as long again.
 #[tokio::test]
 async fn a_read_of_items_that_fails_over_a_connection_that_lives_is_not_tried_again() {

@@ -206,8 +206,8 @@ async fn a_roll_up_fails_while_someone_has_locked_the_watermark() {
     assert_eq!(roll_up().await.expect("a roll-up").expect("votes").votes, 1);
 }
 
-/// After a failover, a replica that lagged draws ids again, which the Postgres before it had drawn.
-/// It may reach the safe id that way.
+/// After a failover, a replica that lagged draws ids again.
+/// The Postgres before it had drawn these ids, up to the safe one.
 #[tokio::test]
 async fn a_roll_up_does_nothing_in_another_postgres_than_the_one_that_gave_the_safe_id() {
     let stores = Stores::start().await;

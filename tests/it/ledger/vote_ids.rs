@@ -1,4 +1,5 @@
-//! Vote ids only go up. If someone sets their sequence back, no vote is lost from the counts.
+//! Vote ids only go up.
+//! If someone sets their sequence back, no vote is lost from the counts.
 
 use sqlx::{Executor, PgPool};
 use tally::domain::{ItemId, NewVote};

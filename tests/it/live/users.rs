@@ -23,8 +23,7 @@ const USERS: [(Role, &str); 3] = [
     (Role::Operator, "operator"),
 ];
 
-/// The commands that the script allows this user, as ACL rules: `+hset`, `+script
-/// load`.
+/// The ACL rules that the script gives this user: `+hset`, `+script|load`.
 fn allowed(stores: &Stores, user: &str) -> Vec<String> {
     let users = std::fs::read_to_string(stores.folder().join("redis/users.acl")).expect("the users");
     let line = users
@@ -279,7 +278,8 @@ async fn a_server_whose_login_loses_a_command_names_it_in_ready_and_goes_on_with
     tally.assert_exact_when_quiescent(item).await;
 }
 
-/// A server checks the owner of the keys now and then. A refused check says nothing about counts.
+/// A server checks the owner of the keys now and then.
+/// A refused check says nothing about counts.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_may_not_check_the_owner_of_the_keys_goes_on_counting() {
     let tally = Tally::start().await;

@@ -1,4 +1,4 @@
-//! The state that an operator sees over HTTP: workers, audits, the last hour, and the page `/ops`.
+//! The state over HTTP: workers, audits, the last hour, and the page `/ops`.
 
 use std::time::Duration;
 

@@ -138,8 +138,8 @@ async fn the_health_check_succeeds_only_while_the_server_is_ready() {
     assert_eq!(run(nowhere).await.status.code(), Some(1));
 }
 
-/// As in docker-compose.yml: the owner migrates, psql makes the logins, and each program uses its
-/// own login.
+/// As in docker-compose.yml, each program uses its own login.
+/// The owner migrates, and psql makes the logins.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_script_that_makes_the_logins_may_be_run_again_and_changes_their_passwords() {
     let stores = Stores::start().await;

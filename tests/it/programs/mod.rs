@@ -1,4 +1,4 @@
-//! The programs as processes: starts, settings, signals, `tally dev`, `tally replay`, secrets.
+//! Programs as processes: starts, signals, `tally dev`, `tally replay`, secrets.
 
 mod deployment;
 mod dev;

@@ -1,4 +1,4 @@
-//! The real programs as processes: what they need at their start, and what they say.
+//! The real programs as processes: what they need at their start and what they say.
 
 use nix::sys::signal::Signal;
 use reqwest::StatusCode;

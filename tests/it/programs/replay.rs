@@ -119,7 +119,7 @@ async fn held(tally: &Tally) -> BTreeMap<(String, String), i16> {
         .collect()
 }
 
-/// Checks that ledger, saved counts and live counts are these, and that the rows are consistent.
+/// Checks ledger, saved counts and live counts, and that rows are consistent.
 async fn assert_counts(tally: &Tally, held: &BTreeMap<(String, String), i16>) {
     let items: Vec<(i64, String)> = sqlx::query_as("select id, name from item")
         .fetch_all(&tally.pool)

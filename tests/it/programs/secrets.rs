@@ -23,7 +23,7 @@ const PASSWORD_IN_URL: &str = "Pg%27$e%22cr%C3%A9t%20%25s%3B7zQr";
 const REDIS_PASSWORD: &str = "rEd!s\\s3cret,9kWt";
 const REDIS_PASSWORD_IN_URL: &str = "rEd!s%5Cs3cret%2C9kWt";
 
-/// A part of each secret, which no encoding or quoting changes; also a voter and an address.
+/// A part of each secret that no encoding changes; also a voter and an address.
 const PARTS: [&str; 7] = [
     // The client that a proxy forwards for.
     "203.0.113.77",
@@ -39,7 +39,7 @@ const PARTS: [&str; 7] = [
 const API_KEY: &str = "tally_5ec4e75ec4e75ec4e75ec4e75ec4e75ec4e75ec4e75ec4e75ec4e75ec4e70000";
 const WRONG_API_KEY: &str = "tally_5ec4e75ec4e75ec4e75ec4e75ec4e75ec4e75ec4e75ec4e75ec4e75ec4e70001";
 
-/// The key of voters' cookies, the secret of their tokens, and the key of client addresses.
+/// The keys of voters' cookies, of their tokens, and of client addresses.
 const COOKIE_KEY: &str = "5ec4e75ec4e75ec4e75ec4e75ec4e75ec4e75ec4e75ec4e75ec4e75ec4e70002";
 const JWT_SECRET: &str = "a s3cret of thirty-two bytes or more";
 const ADDRESS_KEY: &str = "5ec4e75ec4e75ec4e75ec4e75ec4e75ec4e75ec4e75ec4e75ec4e75ec4e70003";

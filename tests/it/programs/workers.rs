@@ -1,4 +1,4 @@
-//! Real workers and servers as real processes: flushes, audits, signals, kills, several at once.
+//! Workers and servers as processes: flushes, audits, signals, kills, races.
 
 use nix::sys::signal::Signal;
 use reqwest::StatusCode;

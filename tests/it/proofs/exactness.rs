@@ -1,4 +1,4 @@
-//! What each piece of the protocol is for, step by step, on the real scripts and SQL.
+//! What each piece of the protocol is for, on the real scripts and SQL.
 
 use redis::AsyncCommands;
 use sqlx::postgres::PgPoolOptions;

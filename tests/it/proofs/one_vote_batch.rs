@@ -1,4 +1,4 @@
-//! A batch of one vote, step by step, for the searches `interleavings/` and `model/`.
+//! A batch of one vote, step by step, for `interleavings/` and `model/`.
 //!
 //! `tally::votes::Counting` orders its steps, which the server drives in `votes/seeding.rs`. A
 //! search makes each call, on the real stores or on a model of them, and passes the reply on. Some
@@ -98,7 +98,7 @@ impl Batch {
         }
     }
 
-    /// A batch that is counted first and committed last: the mutant [`Without::CommitFirst`].
+    /// A batch that is counted before its commit: the mutant [`Without::CommitFirst`].
     pub fn counted_first(delta: CountDelta, rounds: usize, transaction: TransactionId) -> Self {
         let counting = Counting::with_rounds(transaction, vec![delta], rounds);
         Self {

@@ -142,7 +142,7 @@ async fn places_that_are_held_given_back_and_taken_in_one_batch_are_counted_righ
     assert_rules_hold(&stores.pool()).await;
 }
 
-/// Requests of so many voters, or with so many keys, that a sort without an order mixes them up.
+/// So many voters or keys that a sort without an order mixes them up.
 const MANY: usize = 20;
 
 fn of_many(request: impl Fn(&str) -> VoteRequest) -> Vec<VoteRequest> {

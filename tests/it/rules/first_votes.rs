@@ -14,7 +14,7 @@ const BATCHES: u64 = 400;
 const LINES_LIMIT: usize = 6;
 /// Enough voters that most have not voted yet.
 const VOTERS: u8 = 30;
-/// After this many batches, everything with a limit is full, and the test begins again.
+/// After this many batches, each limit is reached, and the test begins again.
 const BATCHES_UNTIL_FULL: u64 = 10;
 /// Rules and items of each kind. Ids go up from 1, in this order.
 /// 10 is a choice of a poll, and the last id belongs to no item.
@@ -106,7 +106,7 @@ impl Batch {
         .unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
-    /// What `cast_votes` decides in this transaction, and whether it did so without `decide_votes`.
+    /// What `cast_votes` decides in this transaction, and whether on its own.
     async fn cast(&self, transaction: &mut PgConnection) -> (Decided, bool) {
         sqlx::query("set local track_functions = 'pl'")
             .execute(&mut *transaction)
@@ -293,7 +293,8 @@ async fn the_votes_of_a_long_batch_get_their_places_and_numbers_in_the_order_of_
     assert_rules_hold(&pool).await;
 }
 
-/// A batch that waits for a rule has locked no later one, so batches cannot wait for each other.
+/// A batch that waits for a rule has locked no later one.
+/// So batches cannot wait for each other.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_batch_of_first_votes_that_waits_for_a_rule_has_locked_none_behind_it() {
     let stores = Stores::start().await;

@@ -83,7 +83,7 @@ async fn a_full_item_that_is_closed_is_said_to_be_closed_at_once() {
     }
 }
 
-/// As if the server that took the vote back had died before it could say so to Redis.
+/// As if the server that took the vote back had died before it reached Redis.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_place_that_redis_does_not_know_of_is_free_at_once() {
     let tally = Tally::start().await;

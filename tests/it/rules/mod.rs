@@ -1,5 +1,5 @@
-//! Rules: changes and retractions, limits, numbers, times, polls, receipts, batches, ballots,
-//! idempotency keys, and voiding.
+//! Rules: changes, limits, numbers, times, polls, ballots, batches, and voiding.
+//! Also receipts and idempotency keys.
 
 mod ballots;
 mod batches;

@@ -12,7 +12,8 @@ use crate::helpers::programs::{TALLY, command_as, run, text};
 use crate::helpers::stores::until_blocked;
 use crate::helpers::tally::{Tally, connected, live_counts};
 
-/// Runs `tally void` with these arguments. Returns whether it succeeded, and its answer.
+/// Runs `tally void` with these arguments.
+/// Returns whether it succeeded, and its answer.
 pub async fn void(tally: &Tally, arguments: &[&str]) -> (bool, Value) {
     let mut command = command_as(TALLY, Some((&tally.stores, Role::Operator)));
     command.arg("void").args(arguments).arg("--json");
@@ -317,7 +318,8 @@ async fn the_turnout_follows_a_voiding_and_its_undo_whatever_else_the_voters_hol
     }
 }
 
-/// Runs a voiding, or its undo, to the end. Returns how many votes were voided or cast again.
+/// Runs a voiding, or its undo, to the end.
+/// Returns how many votes were voided or cast again.
 pub(super) async fn run_to_end(
     ledger: &OperatorLedger,
     voider: &mut Voider,
@@ -366,8 +368,8 @@ pub(super) async fn create_voiding(ledger: &OperatorLedger, filter: &VoteFilter)
         .expect("a voiding")
 }
 
-/// How many votes the next chunk voids or casts again. The chunk waits for this transaction's
-/// commit.
+/// How many votes the next chunk voids or casts again.
+/// The chunk waits for this transaction's commit.
 pub(super) async fn votes_behind(
     tally: &Tally,
     transaction: Transaction<'static, Postgres>,

@@ -103,7 +103,7 @@ async fn a_chunk_that_fails_again_and_again_ends_the_voiding_which_can_be_resume
     assert_rules_hold(&tally.pool).await;
 }
 
-/// Someone set the sequence back: the watermark would miss the rows that are not beyond it.
+/// Someone set the sequence back: the watermark would miss rows up to it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_chunk_with_one_id_not_beyond_the_watermark_is_not_stored() {
     let tally = Tally::start().await;

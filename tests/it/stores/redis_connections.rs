@@ -1,4 +1,4 @@
-//! Connections to Redis: how a server finds Redis again, and how many connections it uses.
+//! Connections to Redis: how many a server uses, and how it finds Redis again.
 
 use tally::domain::ItemId;
 use tally::ledger::Role;
@@ -7,7 +7,7 @@ use crate::helpers::eventually;
 use crate::helpers::stores::Stores;
 use crate::helpers::tally::{Tally, connected, live_counts, live_counts_of};
 
-/// Each caller finds the circuit breaker open and leaves a suspect, again and again.
+/// Each caller finds the circuit breaker open, and leaves suspects all the time.
 /// A repair task that waited for a moment without suspects would never close the breaker.
 #[tokio::test]
 async fn redis_is_used_again_even_if_callers_never_stop_trying() {

@@ -149,7 +149,7 @@ async fn votes_are_counted_and_saved_over_tls_and_again_over_tls_after_every_con
     }
 }
 
-/// Checks that each program with these URLs ends with one line that has these words.
+/// Checks that each program with these URLs ends with one line with these words.
 async fn each_program_refuses(
     stores: &Stores,
     [server, worker, owner]: [String; 3],

@@ -126,8 +126,8 @@ async fn the_audit_finds_a_saved_count_that_was_changed_by_hand() {
     );
 }
 
-/// A batch writer stores a vote and stops. Its uncounted votes are in flight until it has stalled
-/// for too long.
+/// A batch writer stores a vote and stops.
+/// Its uncounted votes are in flight until it has stalled for too long.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_audit_takes_votes_for_in_flight_until_their_writer_has_stalled_for_too_long() {
     let tally = Tally::start().await;
@@ -269,8 +269,8 @@ async fn audits_under_voting_find_nothing_wrong() {
     }
 }
 
-/// A worker reads a count and stalls. Redis fails over to one whose clock is behind.
-/// Then the worker writes the count.
+/// A worker reads a count and stalls.
+/// Redis fails over to one whose clock is behind. Then the worker writes the count.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_audit_finds_a_late_write_that_is_ahead_of_a_slower_clock() {
     let tally = Tally::start().await;

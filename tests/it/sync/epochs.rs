@@ -1,4 +1,4 @@
-//! Epochs: after Redis or Postgres has lost something, a worker rebuilds everything.
+//! Epochs: after Redis or Postgres lost something, a worker rebuilds everything.
 
 use tally::ledger::{LedgerError, Overtaken};
 use tally::sync::{SyncError, SyncOptions};

@@ -1,4 +1,5 @@
-//! Jobs: one worker at a time, under a job lease. Each write checks the lease's number.
+//! Jobs: one worker at a time, under a job lease.
+//! Each write checks the lease's number.
 
 use std::time::Duration;
 

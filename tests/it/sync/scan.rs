@@ -1,4 +1,4 @@
-//! Scans: a flush reads the index of unsaved counters, or slowly all counters, page by page.
+//! Scans: a flush reads the index, or slowly all counters, page by page.
 
 use std::time::Duration;
 
@@ -149,7 +149,8 @@ async fn behind_a_proxy(tally: &Tally) -> (Proxy, Worker) {
     (proxy, worker)
 }
 
-/// A scan may return an item twice, with votes in between. Both readings are then written at once.
+/// A scan may return an item twice, with votes in between.
+/// Both readings are then written at once.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_item_that_a_scan_meets_twice_is_saved_as_it_was_read_last() {
     let tally = Tally::start().await;

@@ -38,7 +38,8 @@ async fn outcome(pool: &PgPool, number: i64) -> Option<String> {
 /// Workers that only roll up, and whose audits come once a year.
 const SELDOM: [(&str, &str); 1] = [("TALLY_AUDIT_CRON", "0 0 0 1 1 *")];
 
-/// A vote that is being stored. A roll-up waits for its end, and keeps the lease meanwhile.
+/// A vote that is being stored.
+/// A roll-up waits for its end, and keeps the lease meanwhile.
 const VOTE: &str = "insert into vote (item_id) values (1)";
 
 #[tokio::test(flavor = "multi_thread")]
@@ -139,7 +140,7 @@ async fn the_job_of_a_killed_worker_is_taken_over_and_one_that_stops_in_order_gi
     stop(third, Signal::SIGTERM).await;
 }
 
-/// The audit waits for a vote that is being stored, with two leases: its own and the roll-up's.
+/// The audit waits for a vote, and holds two leases: its own and the roll-up's.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_renews_its_leases_while_it_waits_and_ends_an_audit_that_another_one_has_taken_over() {
     let tally = Tally::start().await;

@@ -15,8 +15,8 @@ pub fn is_alone() -> bool {
     std::env::var_os("NEXTEST").is_some() || std::env::var_os(ALONE).is_some()
 }
 
-/// Runs the test in another process, if other tests share this one. Then returns true.
-/// `cargo test` runs all tests in one process; nextest gives each its own.
+/// Runs the test in another process, if other tests share this one.
+/// Then returns true. `cargo test` runs all tests in one process; nextest gives each its own.
 pub async fn passes_alone(name: &str) -> bool {
     if is_alone() {
         return false;

@@ -110,7 +110,8 @@ async fn a_workers_metrics_move_with_what_it_does() {
     assert!(metric("tally_job_success_timestamp_seconds{job=\"delete_keys\"}") > 1e9);
 }
 
-/// Votes go on. The count's last change is always new, but its first unsaved change is old.
+/// Votes go on.
+/// The count's last change is always new, but its first unsaved change is old.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_oldest_unsaved_count_ages_while_its_row_is_locked_however_often_it_changes() {
     if passes_alone(

@@ -85,8 +85,7 @@ async fn an_item_whose_exact_count_cannot_be_read_in_time_holds_up_no_vote_on_ot
     tally.assert_exact_when_quiescent(counted).await;
 }
 
-/// If an item's exact count was not read in time, it is read alone the next time, behind the
-/// others.
+/// An exact count that was not read in time is read alone later, behind the others.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_batch_would_read_behind_a_slow_read_of_exact_counts_is_left_to_be_rebuilt() {
     let tally = Tally::start().await;

@@ -1,4 +1,4 @@
-//! Throttles: how often voters may vote, over several servers, and while Redis comes and goes.
+//! Throttles: how often voters may vote, over several servers, also without Redis.
 
 use std::net::SocketAddr;
 

@@ -1,4 +1,4 @@
-//! The pages as the server sends them: counts without scripts, and what the pages load.
+//! The pages as the server sends them: their counts, and what they load.
 //! tests/browser tests them in a browser.
 
 use std::io::Read as _;

@@ -1,4 +1,4 @@
-//! The server closes the connection of a slow, greedy or silent client after a while.
+//! The server closes connections of slow, greedy and silent clients after a while.
 //! The limits are short here. `ClientLimits` has those of production.
 
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! The TypeScript client in `clients/typescript`, against real servers and against the description.
+//! The TypeScript client, against real servers and against the description.
 //!
 //! An ordinary run leaves out the tests that need Node and npm. `make client` builds the client and
 //! runs them.

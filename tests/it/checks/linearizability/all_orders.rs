@@ -1,4 +1,4 @@
-//! The reference of the check: an item and a poll, one request after the other, in all orders.
+//! The reference of the check: one request after the other, in all orders.
 //! It takes no short cut, and has no other idea than the rules.
 
 use std::collections::BTreeMap;
@@ -131,7 +131,7 @@ pub fn choose(poll: Poll, held: &Choices, request: &polls::Request) -> (polls::A
     }
 }
 
-/// Whether a voter's history in a poll has an order that holds this, change by change.
+/// Whether a voter's history in a poll has an order with these changes.
 pub fn poll_has_order(poll: Poll, changes: &[Choices], history: &[PollOperation]) -> bool {
     let next = |held: &Choices, stored: usize, operation: &PollOperation| {
         let (answer, after) = choose(poll, held, &operation.request);

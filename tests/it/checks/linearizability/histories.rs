@@ -43,8 +43,8 @@ fn possible(at: usize, request: Request, unknown: &[i64]) -> Vec<Stored> {
     }
 }
 
-/// All that the ledger could say happened: the answers, and some unanswered requests, in all
-/// orders.
+/// All that the ledger could say happened, in all orders.
+/// The answered requests, and some of the unanswered ones.
 fn ledgers(is_numbered: bool, history: &[ItemOperation]) -> Vec<Vec<Effect>> {
     let answers = || history.iter().filter_map(|operation| operation.answer);
     let stored: Vec<i64> = answers()

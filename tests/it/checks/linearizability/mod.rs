@@ -1,4 +1,4 @@
-//! The check that a history is linearizable (`testkit::linearizable`), and that it can fail.
+//! The check that a history is linearizable (`testkit::linearizable`) can fail.
 
 mod all_orders;
 mod histories;

@@ -100,7 +100,8 @@ async fn a_database_that_was_made_from_a_picture_and_migrated_is_as_a_new_one() 
     }
 }
 
-/// Creates the tables of a picture in an empty database. They use functions, which come first.
+/// Creates the tables of a picture in an empty database.
+/// They use functions, which come first.
 async fn make_from(pool: &PgPool, picture: &str) {
     let mut text = "set check_function_bodies = off;".to_owned();
     // Postgres looks up what search_query calls when search_query is created.

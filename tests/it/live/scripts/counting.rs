@@ -83,7 +83,8 @@ async fn count_and_the_domain_agree_on_what_a_snapshot_has_seen() {
     }
 }
 
-/// Postgres lists the running transactions of all databases. A live count keeps the newest.
+/// Postgres lists the running transactions of all databases.
+/// A live count keeps the newest.
 #[tokio::test]
 async fn count_invalidates_a_count_whose_snapshot_is_too_short_to_tell() {
     let mut scripts = Scripts::start().await;
@@ -137,7 +138,8 @@ async fn count_makes_the_revision_grow_when_the_clock_does_not() {
     assert_eq!(scripts.revision().await, ahead + 1);
 }
 
-/// Redis' time stands still in a script. A count given twice changes twice in one microsecond.
+/// Redis' time stands still in a script.
+/// A count given twice changes twice in one microsecond.
 #[tokio::test]
 async fn count_makes_the_revision_grow_within_one_microsecond_too() {
     let mut scripts = Scripts::start().await;

@@ -1,4 +1,4 @@
-//! Reads the scripts' headers and the tables in `src/live/counter.rs` and `src/live/keys.rs`.
+//! Reads the scripts' headers, and the tables of fields and keys in `src/live`.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -78,7 +78,7 @@ fn in_backticks(cell: &str) -> impl Iterator<Item = &str> {
     cell.split('`').skip(1).step_by(2)
 }
 
-/// The pairs of a field and a script in a column of the table in `src/live/counter.rs`.
+/// The pairs of a field and a script in a column of `src/live/counter.rs`' table.
 pub(super) fn documented(column: usize) -> Pairs {
     let mut pairs = Pairs::new();
     for row in rows(include_str!("../../../../src/live/counter.rs")) {

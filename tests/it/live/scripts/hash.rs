@@ -32,7 +32,7 @@ fn is_to_be_written(state: &Fields) -> bool {
     is_unsaved || state.contains_key("rebuild")
 }
 
-/// All kinds of states: with a live count, a lease, a rebuild request, or none of these.
+/// All kinds of states: with a live count, a lease, a rebuild request, or none.
 fn states(now: i64) -> Vec<Fields> {
     let mut states = vec![Fields::new()];
     for taken in [now, 1_000_000, now + HOUR_US] {
@@ -73,7 +73,8 @@ fn states(now: i64) -> Vec<Fields> {
     states
 }
 
-/// The calls of every script that takes a counter, on this state: name and arguments.
+/// The calls of every script that takes a counter, on this state.
+/// Each has a name and arguments.
 fn calls(state: &Fields, now: i64) -> Vec<(&'static str, Vec<String>)> {
     let of = |name: &str| state.get(name).cloned().unwrap_or_else(|| "1".to_owned());
     let (revision, lease) = (of("rev"), of("lease"));
@@ -311,7 +312,7 @@ async fn enter_epoch_notes_the_epoch_only_while_the_mark_is_there() {
     }
 }
 
-/// Uses a login with only the keys of the table, for every call of the server and the worker.
+/// Makes every call of server and worker with a login for the table's keys only.
 /// Compares the keys that the calls make with the table.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_server_and_the_worker_use_the_keys_of_the_table_of_keys_and_no_others() {

@@ -1,4 +1,4 @@
-//! `invalidate`, `claim_rebuild` and `clear_rebuild`: counts that may be wrong are rebuilt.
+//! `invalidate`, `claim_rebuild` and `clear_rebuild`: how counts are rebuilt.
 //! No revision comes twice.
 
 use redis::AsyncCommands;
@@ -170,7 +170,7 @@ async fn claim_rebuild_takes_redis_time_when_it_is_ahead_of_all_revisions() {
     assert!((before..=scripts.now().await).contains(&claimed), "{claimed}");
 }
 
-/// Other scripts do not see that someone has written, deleted or replaced the counter.
+/// Other scripts do not see that someone has changed or deleted the counter.
 #[tokio::test]
 async fn remove_saved_takes_out_of_the_index_what_has_nothing_to_be_written() {
     let mut scripts = Scripts::start().await;
@@ -193,7 +193,8 @@ async fn remove_saved_takes_out_of_the_index_what_has_nothing_to_be_written() {
 }
 
 impl Scripts {
-    /// Puts the counter into the index and calls `remove_saved`. Returns whether it stays there.
+    /// Puts the counter into the index and calls `remove_saved`.
+    /// Returns whether it stays there.
     async fn stays_in_the_index(&mut self) -> bool {
         let () = self.connection.sadd(INDEX, KEY).await.expect("a set");
         let word = self.word(script!("remove_saved"), &[]).await;

@@ -1,4 +1,4 @@
-//! `mark_saved` and `expire`: live counts are saved, and removed when they are idle.
+//! `mark_saved` and `expire`: live counts are saved, and expire when idle.
 
 use redis::AsyncCommands;
 

@@ -95,7 +95,7 @@ async fn a_call_for_several_keys_treats_each_as_a_call_of_its_own() {
     assert_eq!(words, ["EXPIRED", "KEPT", "EXPIRED"]);
 }
 
-/// Calls `Counters` with more items than one call takes, on a Redis that has lost every script.
+/// Gives `Counters` more items than a call takes, and a Redis without scripts.
 #[tokio::test]
 async fn many_items_get_their_replies_in_order_also_from_a_redis_that_lost_the_scripts() {
     let stores = Stores::start().await;

@@ -37,7 +37,8 @@ impl Item {
         reply
     }
 
-    /// Commits the batch. A batch without votes is a repeat, whose transaction stores nothing.
+    /// Commits the batch.
+    /// A batch without votes is a repeat, whose transaction stores nothing.
     pub(super) async fn commit(&self, delta: Count) -> TransactionId {
         let values = (0..delta.ups()).map(|_| 1).chain((0..delta.downs).map(|_| -1));
         let values: Vec<i16> = values.collect();

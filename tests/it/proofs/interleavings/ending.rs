@@ -9,7 +9,7 @@ use super::item::{Item, Worker};
 const QUIESCENT_LIMIT: usize = 40;
 
 impl Item {
-    /// Checks an item when nobody is in the middle of anything: a live count must be right.
+    /// Checks a quiet item: a live count must be right.
     /// Then a worker saves what is left, and live count, saved count and ledger must agree. Adds
     /// the steps to the trace. Returns what is wrong.
     pub(super) async fn end(&mut self, roll_ups: &RwLock<()>, trace: &mut Vec<String>) -> Result<(), String> {

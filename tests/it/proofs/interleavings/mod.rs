@@ -52,7 +52,7 @@ const READS_LIMIT: usize = 4;
 const LEASE_LIMIT_MS: i64 = 10_000;
 /// Redis' time when an interleaving begins, µs since 1970.
 const BEGIN_US: i64 = 1_700_000_000_000_000;
-/// The most rounds of a batch: fewer than the server's, so that some batches give up.
+/// The most rounds of a batch: fewer than the server's, so some batches give up.
 const ROUNDS_LIMIT: usize = 3;
 
 /// What a batch adds: up-votes and down-votes, one of each, or nothing (a repeat).

@@ -1,4 +1,4 @@
-//! The scripts and statements under test, with or without a piece, and the scripts' clock.
+//! The scripts and statements under test, perhaps without a piece, and the clock.
 
 use rand::Rng;
 use rand::rngs::StdRng;

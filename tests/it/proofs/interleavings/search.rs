@@ -11,17 +11,19 @@ use crate::helpers::tally::roll_up_lease;
 
 /// How many interleavings run at once, each on items of its own.
 pub(super) const PARALLEL: usize = 8;
-/// After this many interleavings, the audit moves the watermark, while others are played.
+/// After this many interleavings, the audit moves the watermark beside others.
 const ROLL_UP_EVERY: u64 = 25;
 
 /// Plays one interleaving after the other.
 pub(super) trait Player: Send + 'static {
-    /// Plays the interleaving of this seed. Returns what is wrong with it, and its steps.
-    /// While someone reads `roll_ups`, the watermark stays where it is.
+    /// Plays the interleaving of this seed.
+    /// Returns what is wrong with it, and its steps. While someone reads `roll_ups`, the watermark
+    /// stays where it is.
     fn play(&mut self, seed: u64, roll_ups: &RwLock<()>) -> impl Future<Output = Result<(), String>> + Send;
 }
 
-/// Plays interleavings until one fails. Returns how many were played, and the failure.
+/// Plays interleavings until one fails.
+/// Returns how many were played, and the failure.
 pub(super) async fn search(
     ledger: &WorkerLedger,
     players: Vec<impl Player>,

@@ -150,7 +150,7 @@ fn assert_found(searches: &[(Without, &[i8], usize, usize, Left)]) {
     }
 }
 
-/// What may happen: invalidations, wipes, leases that time out, steps of Redis' clock.
+/// What may happen: invalidations, wipes, lease time-outs, steps of Redis' clock.
 const fn left(invalidations: u8, wipes: u8, time_outs: u8, clock_steps: u8) -> Left {
     Left {
         invalidations,

@@ -1,4 +1,4 @@
-//! A state of the model: one item in Redis and Postgres, and everyone who works on it.
+//! A state of the model: one item in Redis and Postgres, and who works on it.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The steps of the model: scripts, statements, a batch, a worker, and the entry into an epoch.
+//! The steps of the model: scripts, statements, batches, workers, a new epoch.
 
 use std::sync::Arc;
 

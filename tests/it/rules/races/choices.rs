@@ -1,4 +1,4 @@
-//! One-choice polls: voters who change their minds, while a reader looks at the ledger.
+//! One-choice polls: voters change their minds while a reader looks at the ledger.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -83,7 +83,7 @@ impl<'a> OneChoice<'a> {
         }
     }
 
-    /// Two clients of each voter, one on each server, until the voter has moved this often.
+    /// Two clients of each voter, one on each server, until the voter has moved enough.
     async fn move_all(&self, moves: usize) -> Histories {
         let clients = (0..CLIENTS).map(|client| async move {
             let voter = client / 2;
@@ -111,7 +111,7 @@ impl<'a> OneChoice<'a> {
         histories
     }
 
-    /// Reads the ledger again and again, each time in one statement and so in one snapshot.
+    /// Reads the ledger again and again, each time in one snapshot.
     async fn watch(&self) -> Histories {
         let mut seen = Histories::new();
         let mut looks = 0_usize;
@@ -149,8 +149,8 @@ impl<'a> OneChoice<'a> {
     }
 }
 
-/// 100 voters a 1,000 times: `TALLY_TEST_MOVES=1000 cargo nextest run --profile long
-/// no_reader_of_the_ledger`.
+/// `TALLY_TEST_MOVES` sets how often each voter moves.
+/// 100 voters 1,000 times each: `TALLY_TEST_MOVES=1000 cargo nextest run --profile long no_reader_of_the_ledger`.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_reader_of_the_ledger_ever_sees_a_voter_with_two_choices_or_with_none() {
     let pair = Pair::start().await;

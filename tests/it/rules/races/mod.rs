@@ -94,7 +94,8 @@ impl Pair {
         panic!("{method} {path} was refused {ATTEMPTS_LIMIT} times");
     }
 
-    /// Checks that an item's history fits what the ledger says happened. The item has a rule.
+    /// Checks that an item's history fits what the ledger says happened.
+    /// The item has a rule.
     async fn assert_linearizable(
         &self,
         item: ItemId,
@@ -166,7 +167,8 @@ fn stored(history: &[ItemOperation]) -> Vec<Vote> {
     votes
 }
 
-/// Stored votes have the numbers 1, 2, 3 and so on; unanswered requests may have the missing ones.
+/// Checks that stored votes have the numbers 1, 2, 3 and so on.
+/// Unanswered requests may have the missing ones.
 fn assert_without_a_gap(history: &[ItemOperation]) {
     let numbers: Vec<i64> = stored(history).iter().filter_map(|cast| cast.number).collect();
     assert!(numbers.windows(2).all(|two| two[0] < two[1]), "{numbers:?}");

@@ -105,7 +105,7 @@ impl Draw {
         ))
     }
 
-    /// An answer in a batch may have counts from before, during or after the other votes.
+    /// An answer in a batch may have counts from before, between or after its votes.
     fn loosen_counts(&self, before: &Model, item: ItemAt, result: &mut Value) {
         let stored = || {
             self.model.rows[before.rows.len()..]

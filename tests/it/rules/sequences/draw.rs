@@ -18,7 +18,8 @@ const FIRST_POLLS: usize = 5;
 
 /// A request, and what its answer must be.
 pub struct Request {
-    /// Whether it goes to the second server. Only votes do: another server shows an edit later.
+    /// Whether it goes to the second server.
+    /// Only votes do: another server shows an edit later.
     pub to_other: bool,
     pub method: Method,
     pub path: String,

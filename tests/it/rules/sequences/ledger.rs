@@ -92,7 +92,7 @@ async fn learn_rows(tally: &Tally, model: &mut Model) -> Result<(), String> {
     }
 }
 
-/// Compares what the ledger keeps beside votes: turnout, places, last numbers, and ballots.
+/// Compares what stands beside votes: turnout, places, last numbers, and ballots.
 pub async fn compare_kept(tally: &Tally, model: &Model) -> Result<(), String> {
     let kept: Vec<Kept> = sqlx::query_as(
         "select item.id, case when rule.title is not null then rule.voter_count end, place.taken,
@@ -136,7 +136,7 @@ pub async fn compare_shown(tally: &Tally, model: &Model) -> Result<(), String> {
     model.compare("", &json!({ "items": expected }), &shown)
 }
 
-/// Flushes, and compares live and saved counts of all items, and the results of all polls.
+/// Flushes, and compares all live and saved counts, and all polls' results.
 pub async fn compare_all(tally: &Tally, model: &Model) -> Result<(), String> {
     compare_shown(tally, model).await?;
     tally.worker().flush_until_quiescent().await.expect("a flush");

@@ -8,7 +8,7 @@ use super::answers::{Expected, Refused, refused};
 use super::draw::{Draw, Request, Target};
 use super::model::{Item, ItemAt, Model, Poll, PollAt, Rule, Time};
 
-/// Few names, so that a second item with a key is now and then the same as the first.
+/// Few names, so that a second item with a key is sometimes equal to the first.
 const NAMES: [&str; 3] = ["x", "y", "é z"];
 
 /// What is asked of a new item.

@@ -1,4 +1,4 @@
-//! Random sequences of all requests and of voidings, against a small model in memory.
+//! Random sequences of all requests and voidings, against a small model in memory.
 //! After each step the answer and the ledger must be as in the model. Now and then, live and saved
 //! counts must be, too.
 
@@ -37,8 +37,8 @@ const COMPARE_LIVE_EVERY: usize = 10;
 /// After this many requests, all saved counts and polls are compared.
 const COMPARE_ALL_EVERY: usize = 50;
 
-/// `TALLY_TEST_SEQUENCES` sets how many sequences run. `TALLY_TEST_SEQUENCE` plays the one with
-/// this seed.
+/// `TALLY_TEST_SEQUENCES` sets how many sequences run.
+/// `TALLY_TEST_SEQUENCE` plays the one with this seed.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_sequence_of_requests_is_answered_and_counted_as_a_small_model_says() {
     let number = |name: &str| {

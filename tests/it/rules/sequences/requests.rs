@@ -259,7 +259,8 @@ impl Draw {
         }
     }
 
-    /// Sets a vote, or takes it back. Some have an idempotency key, which changes nothing.
+    /// Sets a vote, or takes it back.
+    /// Some have an idempotency key, which changes nothing.
     pub fn set(&mut self) -> Request {
         let (mut target, mut voter, to_other) = (self.item(), self.voter(), self.one_in(2));
         // Half of the time, a vote that someone holds.

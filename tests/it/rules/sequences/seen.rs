@@ -1,4 +1,4 @@
-//! Counts the kinds of answers that were met: a draw that meets too few proves too little.
+//! Counts the kinds of answers: a draw that meets too few proves too little.
 
 use std::collections::BTreeMap;
 

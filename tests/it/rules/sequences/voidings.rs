@@ -1,4 +1,4 @@
-//! Voidings between requests, by the code that `tally void` runs, and the model's voidings.
+//! Voidings between requests, by the code of `tally void`, and the model's.
 
 use rand::Rng;
 use tally::domain::{ItemId, Moment, VoidingId, VoteFilter, VoterId};
@@ -23,7 +23,7 @@ pub struct Filter {
 pub struct Voiding {
     /// Each voided vote, and the row that takes it back.
     pub votes: Vec<(RowAt, RowAt)>,
-    /// How many votes were cast again, and how many were not; `None`: the voiding is not undone.
+    /// How many votes were cast again, and how many not; `None`: it is not undone.
     pub undone: Option<[usize; 2]>,
 }
 
@@ -48,7 +48,7 @@ impl Model {
         [found.len() as i64, sum]
     }
 
-    /// Casts the votes of a voiding again, as far as the rules still allow, without their numbers.
+    /// Casts a voiding's votes again, as far as rules allow, without their numbers.
     pub fn undo(&mut self, at: usize) {
         if self.voidings[at].undone.is_some() {
             return;

@@ -1,4 +1,5 @@
-//! The address of a vote's client is kept as a keyed hash for a while. Operators void votes by it.
+//! The address of a vote's client is kept as a keyed hash for a while.
+//! Operators void votes by it.
 
 use std::time::Duration;
 
@@ -34,7 +35,7 @@ fn keeping(keys: &str) -> impl FnOnce(&mut ServerOptions) {
     }
 }
 
-/// Sends a request as a client of this address, perhaps with a backend's credential.
+/// Sends a request from this address, perhaps with a backend's credential.
 async fn send_from(
     tally: &Tally,
     base: &str,

@@ -18,7 +18,8 @@ async fn closed() -> Tally {
     Tally::start_with(|options| options.open = Open::default()).await
 }
 
-/// Runs `tally key` with these arguments. Returns whether it succeeded, and its output.
+/// Runs `tally key` with these arguments.
+/// Returns whether it succeeded, and its output.
 async fn tally_key(tally: &Tally, arguments: &[&str]) -> (bool, String) {
     let mut command = command(TALLY, None);
     command.arg("key").args(arguments);

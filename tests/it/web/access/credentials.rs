@@ -106,7 +106,8 @@ pub fn forged_token(voter: &str) -> String {
     hs256(voter, in_seconds(600), "another secret of thirty-two bytes")
 }
 
-/// Makes a private RSA key with the `openssl` command. Returns the key and its JSON Web Key.
+/// Makes a private RSA key with the `openssl` command.
+/// Returns the key and its JSON Web Key.
 pub fn rsa_key(folder: &Path, id: &str) -> (ring::signature::RsaKeyPair, Value) {
     let path = folder.join(format!("{id}.der"));
     let run = |arguments: &[&str]| {

@@ -1,4 +1,4 @@
-//! The headers that protect browsers are in every answer, and no answer names the program.
+//! Every answer has the headers that protect browsers, and names no program.
 
 use std::time::Duration;
 

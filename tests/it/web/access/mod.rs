@@ -46,7 +46,8 @@ pub enum Credential {
     Cookie(String),
 }
 
-/// Sends a request with this Authorization header. Returns its status and its problem's name.
+/// Sends a request with this Authorization header.
+/// Returns its status and its problem's name.
 async fn send(
     tally: &Tally,
     base: &str,

@@ -3,7 +3,8 @@
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// Sends these bytes over a connection of their own. Returns the server's whole answer.
+/// Sends these bytes over a connection of their own.
+/// Returns the server's whole answer.
 pub async fn exchange(base: &str, bytes: &[u8]) -> String {
     let address = base.trim_start_matches("http://");
     let mut stream = TcpStream::connect(address).await.expect("it listens");

@@ -187,7 +187,7 @@ async fn a_bad_query_is_refused() {
     );
 }
 
-/// Compares the whole `detail` of each answer, so that no word of Rust gets into it.
+/// Compares the whole `detail` of each answer: no word of Rust may get into it.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_wrong_is_said_in_words_of_json_and_http() {
     let tally = Tally::start().await;

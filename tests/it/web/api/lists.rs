@@ -1,5 +1,4 @@
-//! Lists and searches of items and polls, a voter's votes on many items, and recent changes of
-//! counts.
+//! Lists and searches of items and polls, a voter's votes, and recent changes.
 
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
@@ -225,7 +224,8 @@ async fn polls_are_listed_newest_first_page_by_page_each_as_it_is_shown_by_itsel
     );
 }
 
-/// The primary key has the items in this order. Without it, they come as their rows lie on disk.
+/// The primary key has the items in this order.
+/// Without it, they come as their rows lie on disk.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_search_shows_items_in_the_order_of_their_ids_however_postgres_finds_them() {
     let tally = Tally::start().await;

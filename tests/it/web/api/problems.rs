@@ -1,4 +1,4 @@
-//! Each problem type is sent, and its `type` leads to its section of docs/problems.md.
+//! Each problem type is sent, and leads to its section of docs/problems.md.
 
 use std::collections::HashSet;
 
@@ -14,7 +14,7 @@ use crate::helpers::tally::Tally;
 use crate::web::access::credentials::{cookie, expired_token, knows_voters};
 use crate::web::access::{Credential, api_key};
 
-/// Types that other tests send and follow: `bad_input`, `refusals`, `transport` and `streams`.
+/// Types that `bad_input`, `refusals`, `transport` and `streams` send and follow.
 /// No test can have a server send `Internal`.
 const ELSEWHERE: [ProblemKind; 6] = [
     ProblemKind::BodyTooSlow,

@@ -187,7 +187,7 @@ async fn a_repeat_of_a_vote_that_cannot_be_read_is_not_stored() {
     assert_counts_once(&tally, item, "ada").await;
 }
 
-/// `stores::outages` tests that a full queue refuses votes, and `web::problem` the refusal's words.
+/// `stores::outages` tests a full queue, and `web::problem` the refusal's words.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_vote_that_comes_after_the_end_of_its_thread_is_not_stored() {
     let tally = Tally::start().await;

@@ -1,4 +1,4 @@
-//! Top lists: which items come first, over all time, the last hour and the last day.
+//! Top lists: which items come first, over all time, the last hour or day.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ pub async fn earlier(pool: &PgPool, votes: &str, interval: &str) {
     transaction.commit().await.expect("a commit");
 }
 
-/// Saves, rolls up and sums all votes, and starts another server, which remembers no list.
+/// Saves, rolls up and sums all votes, and starts a server that remembers no list.
 /// Returns its address.
 pub async fn summed(tally: &Tally) -> String {
     let worker = tally.worker();

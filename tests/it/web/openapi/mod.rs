@@ -1,4 +1,4 @@
-//! The description at `/openapi.json` is complete: each route, each problem type, each field.
+//! The description at `/openapi.json` has each route, problem type and field.
 //! `helpers::answers` holds the answers of all other tests against it.
 
 mod page;

@@ -29,7 +29,8 @@ fn address(tally: &Tally) -> SocketAddr {
     address.parse().expect("an address")
 }
 
-/// Asks for a stream and reads nothing. The system's buffer for the answer is small.
+/// Asks for a stream and reads nothing.
+/// The system's buffer for the answer is small.
 async fn ask(tally: &Tally, path: &str) -> TcpStream {
     let socket = TcpSocket::new_v4().expect("a socket");
     socket.set_recv_buffer_size(4096).expect("a size");
@@ -199,7 +200,7 @@ async fn a_shutdown_ends_streams_at_once() {
     drop(unread);
 }
 
-/// Items with long names: an event of all of them exceeds what the system buffers for a client.
+/// Items with long names: an event of all exceeds the system's buffer for a client.
 async fn large_items(tally: &Tally) -> (Vec<ItemId>, String) {
     let name = "é".repeat(200);
     let mut items = Vec::new();

@@ -103,7 +103,7 @@ impl Reader {
     }
 }
 
-/// An item or a poll as a stream shows it, without the saved part of a current count.
+/// An item or a poll as a stream shows it, without a current count's saved part.
 /// That part changes when a worker saves.
 fn without_saved(mut shown: Value) -> Value {
     if shown["current"] == true

@@ -105,7 +105,8 @@ impl Answers {
         Ok(again)
     }
 
-    /// Records the outcomes of a batch of first votes. Returns the votes that need a decision.
+    /// Records the outcomes of a batch of first votes.
+    /// Returns the votes that need a decision.
     pub(super) fn inserted(
         &mut self,
         votes: &[NewVote],

@@ -1,4 +1,4 @@
-//! One interleaving: everyone who takes steps, whose turn it is, and what must hold at the end.
+//! One interleaving: who takes steps, whose turn it is, and what holds at the end.
 
 use std::collections::BTreeMap;
 
@@ -237,7 +237,7 @@ impl Interleaving {
     }
 }
 
-/// What each voter holds on these items, by the voter's last rows; 0: nothing any more.
+/// What each voter holds on these items, by the last rows; 0: nothing any more.
 async fn held(owner: &PgPool, items: &[i64]) -> BTreeMap<(VoterId, ItemId), i16> {
     let rows: Vec<(String, i64, i16)> = sqlx::query_as(
         "select distinct on (voter_id, item_id)

@@ -57,7 +57,8 @@ impl Without {
         Self::CrashedWriterRecovery,
     ];
 
-    /// The functions `cast_votes` and `decide_votes` without the piece, to replace the real ones.
+    /// The functions `cast_votes` and `decide_votes` without the piece.
+    /// They replace the real ones.
     pub(super) fn cast_votes(self) -> String {
         let first = include_str!("../../../../../migrations/functions/cast_votes.sql");
         let decide = include_str!("../../../../../migrations/functions/decide_votes.sql");

@@ -1,4 +1,4 @@
-//! The commit of a statement that stores votes, and what its server does with the answer.
+//! The commit of a statement that stores votes, and its server's next steps.
 
 use std::sync::Arc;
 

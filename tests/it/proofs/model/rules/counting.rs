@@ -1,4 +1,4 @@
-//! How a stored batch gets into Redis' counters; deaths and wipes, and what repairs them.
+//! How a stored batch gets into Redis' counters; deaths, wipes and repairs.
 
 use std::sync::Arc;
 
@@ -188,7 +188,8 @@ impl Model {
         all
     }
 
-    /// The states after a server's death. Its call under way is lost, or executed later.
+    /// The states after a server's death.
+    /// Its call under way is lost, or executed later.
     fn die(&self, state: &State, at: usize) -> Vec<State> {
         let server = &state.servers[at];
         if server.is_dead || (server.doing == Doing::Take && server.suspects == 0) {

@@ -1,4 +1,4 @@
-//! The loop of `decide_votes` (migrations/functions/decide_votes.sql), written a second time.
+//! The loop of `decide_votes` in migrations/functions, written a second time.
 
 use super::state::{Decided, ITEMS, Items, Look, Outcome, Place, Request, Row, Wants, held, last_row};
 use super::{Kind, Program, Without};

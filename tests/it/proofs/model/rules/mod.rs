@@ -49,7 +49,7 @@ enum Without {
     OrderOfRules,
     /// A voter's second request in a batch is decided by the same look as the first.
     TurnsOfAVoter,
-    /// A move casts the new choice by one statement and takes back the old one by another.
+    /// One statement casts a move's new choice, and another takes back the old one.
     MovesInOneStatement,
     /// A statement ignores how many choices a voter would hold.
     LimitOfChoices,
@@ -73,7 +73,7 @@ enum Without {
     AskingAgain,
     /// Rows that another batch stored first are counted: a retraction counts twice.
     CountOfStoredRows,
-    /// A request that must be sent again is not counted, though some of its rows are stored.
+    /// A request to send again is not counted, though some of its rows are stored.
     CountOfAskedAgain,
     /// A down-vote that is taken back stays among the down-votes.
     DownVotesTakenBack,

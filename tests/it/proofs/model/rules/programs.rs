@@ -11,7 +11,7 @@ const CAT: u8 = 2;
 const A: usize = 0;
 const B: usize = 1;
 
-/// Rounds of a batch that counts: fewer than the server's, so that some batches give up.
+/// Rounds of a batch that counts: fewer than the server's, so some give up.
 const ROUNDS: usize = 2;
 
 /// What rules the two items have.
@@ -165,7 +165,8 @@ pub(super) fn selections() -> Program {
     Program::new("selections", Kind::Poll { max_choices: 2 }, 1, batches)
 }
 
-/// Two items with a rule each, in one batch in either order. Values change while an item is full.
+/// Two items with a rule each, in one batch in either order.
+/// Values change while an item is full.
 pub(super) fn two_rules() -> Program {
     let batches = [
         vec![

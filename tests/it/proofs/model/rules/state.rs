@@ -11,7 +11,7 @@ pub(super) const SERVERS: usize = 2;
 /// The most transactions of one server.
 pub(super) const TRANSACTIONS: usize = 8;
 
-/// Transactions as a set of bits: those of the first server, then those of the second.
+/// Transactions as a set of bits: the first server's, then the second's.
 pub(super) type Transactions = u16;
 /// Items as a set of bits.
 pub(super) type Items = u8;
@@ -111,7 +111,7 @@ pub(super) enum Outcome {
     Repeated,
     /// It must be sent again.
     Again,
-    /// Refused. Also has what earlier requests of the batch add to the votes on each item.
+    /// Refused. Has what earlier requests of the batch add to each item.
     Full([i8; ITEMS]),
     TooManyChoices,
 }
@@ -132,7 +132,8 @@ pub(super) struct Decided {
 pub(super) enum Doing {
     /// It takes the next batch.
     Take,
-    /// It locks the batch's rules, and has locked this many. Has a look, if that came first.
+    /// It locks the batch's rules, and has locked this many.
+    /// Has a look, if that came first.
     Lock {
         batch: Batch,
         locked: usize,

@@ -24,7 +24,7 @@ pub(super) enum Violation {
     TurnoutWrong,
     /// A voter got an answer that is untrue.
     AnswerWrong,
-    /// A live count differs from the ledger, although nobody is in the middle of anything.
+    /// A live count differs from the ledger in a quiet state.
     LiveCountWrong,
     /// Nobody can take a step.
     Deadlock,

@@ -1,5 +1,4 @@
-//! An attacker writes requests byte by byte to a closed server, with every credential but the right
-//! one.
+//! An attacker writes requests byte by byte, without the right credential.
 //! Each request is refused or harmless: afterwards the ledger holds nothing more.
 
 mod framing;

@@ -8,7 +8,8 @@ use super::{Row, since};
 use crate::helpers::programs::{TALLY, command, command_as, run, text};
 use crate::helpers::tally::Tally;
 
-/// Runs a command of `tally` as an operator. Returns whether it succeeded, and its output.
+/// Runs a command of `tally` as an operator.
+/// Returns whether it succeeded, and its output.
 async fn operator_does(tally: &Tally, arguments: &[&str]) -> (bool, String) {
     let mut command = command_as(TALLY, Some((&tally.stores, Role::Operator)));
     command.args(arguments);
