@@ -110,7 +110,7 @@ pub struct WorkerRow {
     /// Null if a load ran at the same time.
     pub cpu_us_each: Option<CpuEach>,
     pub wal_bytes_each: Option<f64>,
-    /// CPU time of worker and Redis per time: cores.
+    /// How many cores worker and Redis used.
     pub cores: Option<f64>,
     /// The most votes beyond the watermark, in seconds of voting.
     pub tail_seconds: Option<f64>,

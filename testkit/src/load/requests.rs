@@ -70,7 +70,7 @@ pub fn choice_of(voter: u64, moves: u64, choices: u64) -> u64 {
 
 /// The requests, rendered.
 pub struct Requests {
-    /// A vote for each item. So are `reads` and `changes`; empty if the mix has none.
+    /// A vote for each item, as in `reads` and `changes`. Empty if the mix has none.
     votes: Vec<Text>,
     reads: Vec<Text>,
     /// Changes of votes, or moves to a choice.

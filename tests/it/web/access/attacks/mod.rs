@@ -1,4 +1,4 @@
-//! An attacker writes requests byte by byte, without the right credential.
+//! An attacker writes bytes to a closed server, without the right credential.
 //! Each request is refused or harmless: afterwards the ledger holds nothing more.
 
 mod framing;
