@@ -40,7 +40,7 @@ struct State {
 /// Holds a connection when a request contains a certain text.
 struct Trap {
     text: Vec<u8>,
-    /// Whether that request is forwarded before the trap closes.
+    /// Whether that request is forwarded before the trap reports it.
     lets_through: bool,
     sprung: Arc<Notify>,
 }

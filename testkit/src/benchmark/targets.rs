@@ -192,8 +192,8 @@ fn credentials(results: &Results) -> Vec<Target> {
 }
 
 /// The CPU time of a read where half have a tag, compared with reads without tags.
-/// Also that of server and Redis while votes arrive. Postgres stores these votes, and reads do not
-/// use it.
+/// Also the CPU time of server and Redis while votes arrive. Reads do not ask Postgres, which stores
+/// these votes.
 fn reads_again(results: &Results) -> [Target; 2] {
     let rows = |workload| results.voting.iter().filter(move |row| row.workload == workload);
     let all = |row: &Row| row.cpu_us_per_request.sum();

@@ -367,7 +367,7 @@ impl Generator {
         self.lost.push(at);
     }
 
-    /// Makes the lost connections again, except those that fail.
+    /// Makes the lost connections again. Gives up one that cannot be made.
     fn connect_again(&mut self) {
         for at in std::mem::take(&mut self.lost) {
             match Connection::open(self.connections[at].address) {
