@@ -1,34 +1,34 @@
-//! A history of votes and answers, and the check that every answered count was possible.
+//! A history of votes and answers, and the check that every count was possible.
 //!
-//! A count is possible if it lies between the votes that were acknowledged before its request
-//! began and those that were sent before its request ended. A vote of −1 that may be stored
-//! counts towards the lower bound, one that is acknowledged towards the upper one.
+//! A count is possible if it lies between two bounds: the votes that were acknowledged before its
+//! request began, and the votes that were sent before its request ended. A vote of −1 that may be
+//! stored lowers the lower bound. The upper bound has a vote of −1 only once it is acknowledged.
 
 use std::collections::HashMap;
 use std::time::Instant;
 
-/// A vote as its voter sees it.
+/// A vote, as its voter sees it.
 #[derive(Clone, Copy, Debug)]
 pub struct Vote {
     pub item: i64,
     pub value: i64,
     /// Just before it was first sent.
     pub sent: Instant,
-    /// Just after it was first acknowledged. `None`: nobody can say whether it is stored.
+    /// Just after it was first acknowledged. `None`: it may or may not be stored.
     pub acknowledged: Option<Instant>,
 }
 
-/// A count that was answered, to a vote or to a read.
+/// A count in the answer to a vote or a read.
 #[derive(Clone, Copy, Debug)]
 pub struct Answer {
     pub item: i64,
     pub count: i64,
     /// Just before the request was sent.
     pub began: Instant,
-    /// Just after the answer had come.
+    /// Just after the answer arrived.
     pub ended: Instant,
-    /// For the answer to a vote: that vote's value, since the count has it in.
-    /// 0 for a read, and for a repeated vote, which another server may be counting still.
+    /// The value of the vote that is answered, which the count includes.
+    /// 0 for a read, and for a repeated vote, which another server may still be counting.
     pub own: i64,
 }
 
@@ -45,7 +45,7 @@ impl Bounds {
     }
 }
 
-/// All votes of a run. Every item begins with the count 0.
+/// All votes of a run. Every item starts with the count 0.
 #[derive(Debug, Default)]
 pub struct History {
     items: HashMap<i64, Changes>,
@@ -64,7 +64,7 @@ struct Changes {
 #[derive(Debug, Default)]
 struct Steps {
     moments: Vec<Instant>,
-    /// One more than there are moments: the sum before each, and after the last.
+    /// The sum before each moment, and after the last: one more than there are moments.
     sums: Vec<i64>,
 }
 
@@ -88,7 +88,7 @@ impl Steps {
         self.sum(self.moments.partition_point(|one| *one < moment))
     }
 
-    /// The sum over this moment too.
+    /// The sum up to this moment, with it.
     fn up_to(&self, moment: Instant) -> i64 {
         self.sum(self.moments.partition_point(|one| *one <= moment))
     }
@@ -125,7 +125,7 @@ impl History {
         }
     }
 
-    /// Between which counts an answer must lie.
+    /// The bounds between which this answer's count must lie.
     pub fn bounds(&self, answer: &Answer) -> Bounds {
         let nothing = Changes::default();
         let votes = self.items.get(&answer.item).unwrap_or(&nothing);
@@ -139,7 +139,7 @@ impl History {
         }
     }
 
-    /// The answers whose counts were not possible, with what would have been.
+    /// The answers with impossible counts, each with its bounds.
     pub fn outside<'a>(
         &'a self,
         answers: impl IntoIterator<Item = &'a Answer>,

@@ -1,5 +1,6 @@
-//! A wall clock of a store's own, which a test can step. A small library in C
-//! (`clock.c`) is loaded into the store and adds an offset that it reads from a file.
+//! A wall clock for a store, which a test can step.
+//! A small library in C (`clock.c`) is loaded into the store. It adds an offset that it reads from
+//! a file.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, PermissionsExt};
@@ -11,7 +12,7 @@ use anyhow::{Context, bail};
 
 const SOURCE: &str = include_str!("clock.c");
 
-/// A clock, for the programs that have its variables in their environment.
+/// A clock for the programs that have its variables in their environment.
 pub struct Clock {
     file: File,
     path: PathBuf,
@@ -43,7 +44,7 @@ impl Clock {
         })
     }
 
-    /// What a program needs in its environment to have this clock.
+    /// The variables that give a program this clock.
     pub fn variables(&self) -> Vec<(String, String)> {
         vec![
             ("LD_PRELOAD".to_owned(), self.library.display().to_string()),
@@ -64,7 +65,7 @@ impl Clock {
 
 /// Builds the library and returns its path.
 fn library() -> anyhow::Result<PathBuf> {
-    /// Built once in a process.
+    /// Set once it is built in this process.
     static BUILT: Mutex<Option<PathBuf>> = Mutex::new(None);
     let mut built = BUILT.lock().expect("nobody panics with the lock");
     if let Some(library) = &*built {
@@ -84,7 +85,7 @@ fn library() -> anyhow::Result<PathBuf> {
     }
     std::fs::remove_file(source)?;
     let library = folder.join("clock.so");
-    // A process that has the former one loaded keeps it.
+    // A process that has loaded the earlier library keeps it.
     std::fs::rename(fresh, &library)?;
     *built = Some(library.clone());
     Ok(library)

@@ -1,15 +1,15 @@
-//! When a curve that a soak has sampled counts as growing.
+//! Decides whether a curve that a soak has sampled grows.
 //!
-//! The rule: the median of the last quarter of the run must not be worse than the median of
-//! the second quarter by more than a percentage and an absolute slack together. Medians, so
-//! that a checkpoint or a vacuum in one sample decides nothing; the second quarter, since in
-//! the first caches fill and counters are seeded.
+//! The rule: the median of the last quarter must not be worse than the median of the second quarter
+//! by more than a percentage and an absolute slack together. Because of the medians, a checkpoint
+//! or a vacuum in one sample decides nothing. The first quarter is no measure, because caches fill
+//! and counters are seeded in it.
 
 use std::ops::Range;
 
-/// The part of a run that belongs to no quarter: the first minutes.
+/// The first part of a run, which belongs to no quarter: the first minutes.
 pub const WARM_UP_PART: f64 = 0.1;
-/// Fewer samples in a quarter say nothing.
+/// The fewest samples of a quarter.
 pub const QUARTER_SAMPLES: usize = 5;
 
 const FIRST: Range<f64> = WARM_UP_PART..0.25;
@@ -27,13 +27,13 @@ pub enum Worse {
 #[derive(Clone, Copy, Debug)]
 pub struct Limit {
     pub worse: Worse,
-    /// Of the second quarter's median.
+    /// In percent of the second quarter's median.
     pub percent: f64,
-    /// On top of that, in the curve's own unit.
+    /// In addition to that, in the curve's own unit.
     pub slack: f64,
 }
 
-/// The medians of a curve's quarters. The first one is without the warm-up.
+/// The medians of a curve's quarters. The first quarter lacks the warm-up.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Quarters {
     pub first: f64,
@@ -42,8 +42,8 @@ pub struct Quarters {
 }
 
 impl Quarters {
-    /// Of samples, each with the part of the run at which it was taken (0 to 1). What is no
-    /// number was not measured. `None`: a quarter has too few samples.
+    /// The quarters of samples, each with its place in the run (0 to 1).
+    /// A sample that is no number was not measured. `None`: a quarter has too few samples.
     pub fn of(samples: impl Iterator<Item = (f64, f64)> + Clone) -> Option<Self> {
         let median_in = |quarter: Range<f64>| {
             let within = samples.clone().filter(|(part, _)| quarter.contains(part));
@@ -82,7 +82,7 @@ impl Limit {
     }
 }
 
-/// The middle value; of an even number, the mean of the two.
+/// The middle value, or the mean of the two middle values.
 pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     let mut values: Vec<f64> = values.into_iter().collect();
     values.sort_by(f64::total_cmp);

@@ -1,4 +1,4 @@
-//! Tally's real programs as real processes.
+//! Tally's real programs as processes.
 
 use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
@@ -13,25 +13,25 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::{LOOK_EVERY, eventually, until};
 
-/// How long the threads of a program may take to stop where they are.
+/// How long a program's threads may take to stop when it is frozen.
 const FREEZE_LIMIT: Duration = Duration::from_secs(60);
 /// How long a server may take to become ready.
 const READY_LIMIT: Duration = Duration::from_secs(60);
 
-/// What a program gets of the environment of a test. The last two are those of
-/// `tools/mutants/rust`: which mutant is alive, and where to note those that are reached.
+/// The variables that a program gets from a test's environment.
+/// `tools/mutants/rust` sets the last two: which mutant is alive, and where to write down those
+/// that are reached.
 const KEPT_VARIABLES: [&str; 4] = ["PATH", "HOME", "MUTANT", "MUTANTS_REACHED"];
-/// A folder with other builds of the programs: mutation testing changes texts that are in them.
+/// Names a folder with other builds of the programs, for mutation testing.
 const FOLDER_VARIABLE: &str = "TALLY_TEST_PROGRAMS";
 
-/// A command for a program, in an environment of its own: only [`KEPT_VARIABLES`] are
-/// kept, and a server is open to all, as most tests need it. On Linux the program ends with
-/// the thread that starts it, as the private stores do: `kill_on_drop` does nothing when a
-/// test is killed.
+/// A command for a program, whose environment has only [`KEPT_VARIABLES`].
+/// A server is open to all, as most tests need it. On Linux, the program ends with the thread that
+/// starts it, like the private stores: `kill_on_drop` does nothing when a test is killed.
 pub fn command(program: &str) -> Command {
     let other = std::env::var_os(FOLDER_VARIABLE).zip(Path::new(program).file_name());
     let other = other.map(|(folder, name)| Path::new(&folder).join(name));
-    // Scripts are run so, too.
+    // Scripts are run in this way, too.
     let program = other
         .filter(|other| other.exists())
         .unwrap_or_else(|| PathBuf::from(program));
@@ -57,10 +57,10 @@ pub async fn run(mut command: Command) -> Output {
     command.output().await.expect("the program runs")
 }
 
-/// Runs a program to its end and returns what it printed.
+/// Runs a program to its end. Returns what it printed.
 ///
 /// # Errors
-/// When it fails; both of its outputs are in the error.
+/// When it fails. The error has both of its outputs.
 pub async fn run_well(command: Command) -> anyhow::Result<String> {
     let output = run(command).await;
     let printed = text(&output.stdout);
@@ -94,7 +94,7 @@ pub async fn until_ready(base: &str) -> anyhow::Result<()> {
     .await
 }
 
-/// A program that runs, or has run and can be started again. It is killed when dropped.
+/// A program that runs, or has run and can be started again. Dropping kills it.
 pub struct Program {
     name: String,
     command: Command,
@@ -141,7 +141,7 @@ impl Program {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// Waits for a line of its output with this text, and returns that line.
+    /// Waits for a line of its output with this text. Returns the line.
     pub async fn wait_for_line(&self, part: &str) -> String {
         eventually(&format!("the output has {part:?}"), async || {
             self.output()
@@ -170,8 +170,8 @@ impl Program {
         Ok(kill(self.id()?, signal)?)
     }
 
-    /// Stops it where it is, and waits until each of its threads has stopped: some run on
-    /// for a moment after the signal. `SIGCONT` lets it go on.
+    /// Freezes it, and waits until each of its threads has stopped.
+    /// Some threads run on for a moment after the signal. `SIGCONT` makes it continue.
     ///
     /// # Errors
     /// When it does not run.
@@ -180,7 +180,7 @@ impl Program {
         let tasks = format!("/proc/{}/task", self.id()?);
         let has_stopped = |task: std::fs::DirEntry| {
             let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
-            // The state comes after the name, which ends with the last parenthesis.
+            // The state follows the name, which ends with the last parenthesis.
             stat.rsplit_once(") ")
                 .is_some_and(|(_, state)| state.starts_with('T'))
         };
@@ -203,11 +203,11 @@ impl Program {
         self.end().await.map(|_| ())
     }
 
-    /// Asks it to stop, as a deployment does, and waits for its end. Returns its exit code:
-    /// `None` if a signal ended it.
+    /// Asks it to stop, as a deployment does, and waits for its end.
+    /// Returns its exit code; `None`: a signal ended it.
     ///
     /// # Errors
-    /// When it does not run, or has not stopped after `limit`; it is then killed.
+    /// When it does not run, or has not stopped after `limit`. Then it is killed.
     pub async fn stop(&mut self, signal: Signal, limit: Duration) -> anyhow::Result<Option<i32>> {
         self.signal(signal)?;
         if let Ok(ended) = timeout(limit, self.end()).await {
@@ -217,7 +217,7 @@ impl Program {
         Err(anyhow!("{} did not stop within {limit:?} of {signal}", self.name))
     }
 
-    /// Waits for its end. Returns its exit code: `None` if a signal ended it.
+    /// Waits for its end. Returns its exit code; `None`: a signal ended it.
     pub async fn wait(&mut self) -> Option<i32> {
         self.end().await.expect("it runs").code()
     }
@@ -228,8 +228,10 @@ impl Program {
         Ok(child.wait().await?)
     }
 
+    /// Expects that it runs.
+    ///
     /// # Errors
-    /// When it does not run: names it and shows the end of its output.
+    /// When it does not run: the error names it and has the end of its output.
     pub fn expect_running(&mut self) -> anyhow::Result<()> {
         let child = self.child.as_mut();
         if child.is_none_or(|child| !matches!(child.try_wait(), Ok(None))) {
@@ -243,7 +245,7 @@ impl Program {
         Ok(())
     }
 
-    /// The most memory that it has ever used, in MiB (VmHWM), and what it uses now (VmRSS).
+    /// The most memory that it has used, in MiB (VmHWM), and what it uses now (VmRSS).
     ///
     /// # Errors
     /// When it does not run, or the system does not say.

@@ -1,5 +1,5 @@
-//! A TCP proxy before a store that can break: cut, stall or delay connections, lose
-//! replies, and stop a program at a certain request.
+//! A TCP proxy before a store, which a test can break.
+//! It can cut, stall or delay connections, lose replies, and hold a program at a certain request.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -12,32 +12,32 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-/// How much is forwarded at once.
+/// How many bytes are forwarded at once.
 const BUFFER_BYTES: usize = 64 * 1024;
 
-/// What happens to bytes.
+/// What the proxy does with bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Flow {
     /// They pass.
     Open,
     /// They wait, and connections stay open.
     Stalled,
-    /// Requests pass. The first byte of an answer cuts its connection.
+    /// Requests pass. The first byte of an answer cuts the connection.
     RepliesLost,
 }
 
 #[derive(Clone, Debug)]
 struct State {
     flow: Flow,
-    /// How often connections were cut. A connection made at a lower number is cut.
+    /// How often connections were cut. A connection from before the last cut ends.
     cuts: u64,
-    /// The store's port: it changes when the store fails over.
+    /// The store's port, which changes when the store fails over.
     port: u16,
     /// How late each answer comes.
     answers_late_by: Duration,
 }
 
-/// Stops a connection when a request contains a certain text.
+/// Holds a connection when a request contains a certain text.
 struct Trap {
     text: Vec<u8>,
     /// Whether that request is forwarded before the trap reports it.
@@ -45,7 +45,7 @@ struct Trap {
     sprung: Arc<Notify>,
 }
 
-/// A proxy. It ends when dropped.
+/// A proxy. Dropping ends it.
 pub struct Proxy {
     port: u16,
     state: watch::Sender<State>,
@@ -95,7 +95,7 @@ impl Proxy {
         });
     }
 
-    /// Forwards nothing more until [`Proxy::open`]; connections stay open.
+    /// Forwards nothing until [`Proxy::open`]. Connections stay open.
     pub fn stall(&self) {
         self.state.send_modify(|state| state.flow = Flow::Stalled);
     }
@@ -105,7 +105,7 @@ impl Proxy {
         self.state.send_modify(|state| state.flow = Flow::RepliesLost);
     }
 
-    /// Makes the store slow: each answer comes so much later.
+    /// Makes the store slow: each answer comes this much later.
     pub fn delay_answers(&self, by: Duration) {
         self.state.send_modify(|state| state.answers_late_by = by);
     }
@@ -115,8 +115,8 @@ impl Proxy {
         self.state.send_modify(|state| state.flow = Flow::Open);
     }
 
-    /// Waits until a request contains this text. That request is forwarded, or it waits
-    /// until [`Proxy::release`].
+    /// Waits until a request contains this text.
+    /// The request is forwarded, or waits until [`Proxy::release`].
     pub async fn trap(&self, text: &str, lets_through: bool) {
         let sprung = Arc::new(Notify::new());
         self.trap.send_replace(Some(Arc::new(Trap {
@@ -127,7 +127,7 @@ impl Proxy {
         sprung.notified().await;
     }
 
-    /// Takes the trap away.
+    /// Removes the trap.
     pub fn release(&self) {
         self.trap.send_replace(None);
     }
@@ -143,7 +143,7 @@ async fn accept(
         tokio::select! {
             Some(_) = forwarding.join_next(), if !forwarding.is_empty() => {}
             accepted = listener.accept() => {
-                // There may be no socket left: the client sees its connection fail.
+                // The system may have no socket left. Then the client sees its connection fail.
                 let Ok((client, _)) = accepted else { continue };
                 forwarding.spawn(forward(client, state.clone(), trap.subscribe()));
             }
@@ -151,7 +151,7 @@ async fn accept(
     }
 }
 
-/// Serves one connection. Both sides see its end when both of its ends are dropped.
+/// Serves one connection. Both sides see its end when both halves are dropped.
 async fn forward(client: TcpStream, state: watch::Receiver<State>, trap: watch::Receiver<Option<Arc<Trap>>>) {
     let mut cuts = state.clone();
     let (made_at, port) = {
@@ -178,7 +178,7 @@ async fn forward(client: TcpStream, state: watch::Receiver<State>, trap: watch::
     }
 }
 
-/// Forwards bytes one way: requests if there is a trap to look for, otherwise answers.
+/// Forwards bytes one way: requests if there is a trap, otherwise answers.
 async fn pass(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,

@@ -1,20 +1,23 @@
-//! What the ledger and the rules must say of each other, by SQL alone.
+//! What the ledger and the rules must say about each other, checked by SQL alone.
 
 use sqlx::PgExecutor;
 
-/// What of this is not so, in words:
-/// - a voter's rows on an item have the change numbers 0, 1, 2 and so on, and each odd one takes
-///   back the one before;
-/// - an item's places that are taken are the votes that are held, and no more than it takes, after
-///   none of its rows;
-/// - its numbers are 1, 2, 3 and so on;
-/// - nobody holds more choices of a poll than it allows, and its turnout is who holds one;
-/// - a voided vote is taken back by its row, the next one of its voter, and cast again by the one
-///   after that, if it is; what was left void had a reason;
-/// - no other row takes back or casts again a vote without a voter;
-/// - each vote that a voiding is about, as far as it is done, is voided or was taken back before;
-/// - each vote on an item that takes ballots was bought by one, and each ballot that is spent bought
-///   a vote of its own, on an item that it is for; of secret votes no row says which.
+/// The violations of these rules, in words.
+///
+/// - A voter's rows on an item have the change numbers 0, 1, 2 and so on. Each odd one takes back
+///   the vote before it.
+/// - The number of an item's taken places is the number of its held votes, and never above its
+///   limit, also after each single row.
+/// - An item's numbers are 1, 2, 3 and so on.
+/// - Nobody holds more choices of a poll than it allows. Its turnout is the number of voters who
+///   hold one.
+/// - The next row of its voter takes a voided vote back. If the vote is cast again, the row after
+///   that casts it. A vote that was left void has a reason.
+/// - No other row takes back, or casts again, a vote without a voter.
+/// - Each vote that a voiding is about is voided or was taken back before, as far as the voiding is
+///   done.
+/// - A ballot bought each vote on an item that takes ballots. Each spent ballot bought one vote, on
+///   an item that it is for. No row says which ballot bought a secret vote.
 ///
 /// # Errors
 /// When Postgres does not answer.
@@ -22,7 +25,8 @@ pub async fn broken(owner: impl PgExecutor<'_>) -> Result<Vec<String>, sqlx::Err
     broken_among(owner, None).await
 }
 
-/// The same of these items alone, and of the polls whose choices they are: give all of a poll's.
+/// The violations on these items only, and in the polls that have them as choices.
+/// Give all choices of a poll.
 ///
 /// # Errors
 /// When Postgres does not answer.

@@ -13,49 +13,50 @@ use tally::dev::{Durability, PrivatePostgres, PrivateRedis, usable_folder};
 use tally::ledger::Role;
 use tempfile::TempDir;
 
-/// The password of all private stores: nothing in them is worth protecting.
+/// The password of all private stores, which hold nothing worth protecting.
 pub const SECRET: &str = "a-test-has-no-secrets";
-/// The database of a template, and of its copies.
+/// The database in a template and in its copies.
 pub const DATABASE: &str = "tally";
-/// Names a file of SQL that is run in each [`Stores`] before its test: how `tools/mutants/texts`
-/// changes a function.
+/// Names a file of SQL that is run in each [`Stores`] before its test.
+/// `tools/mutants/texts` changes functions that way.
 const CHANGE_VARIABLE: &str = "TALLY_TEST_SQL";
 const FOLDER_VARIABLE: &str = "TALLY_TEST_FOLDER";
 /// Connections of a test's own pool.
 const POOL_CONNECTIONS: u32 = 2;
-/// How long Redis may take to answer a test: to forget a million counters takes most of a
-/// second.
+/// How long Redis may take to answer a test.
+/// To delete a million counters takes it most of a second.
 const REDIS_ANSWER_LIMIT: Duration = Duration::from_secs(30);
 
-/// The folder `target/<name>` of the workspace, or one in its place that Postgres can
-/// enter too. It is made if it is not there.
+/// The folder `target/<name>` of the workspace, or one that Postgres can enter.
+/// Creates the folder if it does not exist.
 ///
 /// # Errors
-/// When it cannot be made.
+/// When it cannot be created.
 pub fn folder(name: &str) -> anyhow::Result<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target").join(name);
     std::fs::create_dir_all(&folder)?;
     usable_folder(&folder.canonicalize()?)
 }
 
-/// A new folder, which goes when it is dropped: in the folder that `TALLY_TEST_FOLDER` names, such
-/// as one in memory (`scripts/in-memory`), or in `target/tmp`.
+/// A new folder, which is deleted when it is dropped.
+/// It is in the folder that `TALLY_TEST_FOLDER` names, such as one in memory (`scripts/in-memory`),
+/// or in `target/tmp`.
 ///
 /// # Errors
-/// When it cannot be made.
+/// When it cannot be created.
 pub fn temporary_folder(prefix: &str) -> anyhow::Result<TempDir> {
     let base = match std::env::var_os(FOLDER_VARIABLE) {
         Some(named) => PathBuf::from(named),
         None => folder("tmp")?,
     };
     let folder = tempfile::Builder::new().prefix(prefix).tempdir_in(base)?;
-    // tempfile lets only us in; Postgres may run as another user.
+    // tempfile lets in only its own user. Postgres may run as another one.
     std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755))?;
     Ok(folder)
 }
 
-/// A migrated Postgres in `folder`, stopped, for others to copy: initdb takes longer than
-/// most tests. `settings` are statements that its owner runs, such as
+/// Makes a migrated, stopped Postgres in `folder`, for others to copy.
+/// initdb takes longer than most tests. `settings` are statements that its owner runs, such as
 /// `alter system set max_wal_size = '96MB'`.
 ///
 /// # Errors
@@ -110,7 +111,7 @@ pub async fn start_redis(folder: &Path, secret: &str, variables: Variables) -> a
     Ok(redis)
 }
 
-/// A pool of few connections, which are made when they are needed.
+/// A pool of a few connections, which open when they are needed.
 ///
 /// # Errors
 /// When the URL is wrong.
@@ -120,12 +121,12 @@ pub fn owner_pool(url: &str) -> anyhow::Result<PgPool> {
         .connect_lazy(url)?)
 }
 
-/// A connection to Redis beside the programs'.
+/// A connection to Redis for the test itself.
 ///
 /// # Errors
 /// When Redis does not answer.
 pub async fn redis_connection(url: &str) -> anyhow::Result<MultiplexedConnection> {
-    // A second, the default, is too short for a connection on a machine that is busy building.
+    // The default of a second is too short for a connection on a machine that is busy building.
     let config = redis::AsyncConnectionConfig::new()
         .set_connection_timeout(Some(REDIS_ANSWER_LIMIT))
         .set_response_timeout(Some(REDIS_ANSWER_LIMIT));
@@ -134,7 +135,7 @@ pub async fn redis_connection(url: &str) -> anyhow::Result<MultiplexedConnection
         .await?)
 }
 
-/// What `INFO` says in this section.
+/// A section of Redis' `INFO`.
 ///
 /// # Errors
 /// When Redis does not answer.
@@ -151,23 +152,23 @@ pub fn environment(database_url: String, redis_url: String) -> [(&'static str, S
     [("DATABASE_URL", database_url), ("REDIS_URL", redis_url)]
 }
 
-/// A Postgres and a Redis for one test. They stop when dropped.
+/// A Postgres and a Redis for one test. Dropping stops them.
 pub struct Stores {
     pub postgres: PrivatePostgres,
     pub redis: PrivateRedis,
-    /// With the login that owns the tables, for migrations and the test's own queries.
+    /// The login that owns the tables, for migrations and the test's own queries.
     pub database_url: String,
     folder: TempDir,
 }
 
 impl Stores {
-    /// Starts both. Commits survive the end of any process, not that of the machine.
+    /// Starts both. Commits survive the end of any process, but not of the machine.
     pub async fn start() -> Self {
         let folder = temporary_folder("stores-").expect("a folder");
         Self::start_in(folder, Variables::new()).await
     }
 
-    /// The same in this folder, with these variables in the environment of Postgres.
+    /// Starts both in this folder, with these variables in the environment of Postgres.
     pub async fn start_in(folder: TempDir, variables: Variables) -> Self {
         let template = kept_template().await.expect("a template");
         let postgres = start_copy(
@@ -187,8 +188,8 @@ impl Stores {
                 .expect("the change can be made");
             owner.close().await;
         }
-        // Each Redis has a password of its own: if two tests draw one port, neither
-        // mistakes the other's Redis for its own.
+        // Each Redis has its own password. If two tests draw one port, neither takes the other's
+        // Redis for its own.
         let secret = format!("{SECRET}-{:016x}", rand::random::<u64>());
         let redis = start_redis(&folder.path().join("redis"), &secret, Variables::new())
             .await
@@ -205,22 +206,22 @@ impl Stores {
         self.folder.path()
     }
 
-    /// The URL of the login with this role, which may do what that role may.
+    /// The URL of the login with this role.
     pub fn login_url(&self, role: Role) -> String {
         self.postgres.login_url(role, DATABASE)
     }
 
-    /// The URL of Redis for the test's own commands: its login may do everything.
+    /// The URL of Redis for the test's own commands, whose login may do everything.
     pub fn redis_url(&self) -> String {
         self.redis.url()
     }
 
-    /// The URL of Redis for the login of this role, which may do what its program does.
+    /// The URL of Redis with the login of this role.
     pub fn redis_login_url(&self, role: Role) -> String {
         self.redis.login_url(role)
     }
 
-    /// The variables that tell a program where the stores are, with the logins of a role.
+    /// The variables that tell a program where the stores are, with the role's logins.
     pub fn environment(&self, role: Role) -> [(&'static str, String); 2] {
         environment(self.login_url(role), self.redis_login_url(role))
     }
@@ -236,10 +237,11 @@ impl Stores {
     }
 }
 
-/// The template of [`Stores`]. It is kept between runs, and made again after a change of
-/// the migrations, the functions or the grants. A lock lets one test process make it.
+/// The template of [`Stores`], which is kept between runs.
+/// It is made again after a change of the migrations, the functions or the grants. A lock lets only
+/// one test process make it.
 async fn kept_template() -> anyhow::Result<PrivatePostgres> {
-    // Mutation testing of migrations has templates of its own.
+    // Mutation testing of migrations uses templates of its own.
     let name = std::env::var("TALLY_TEST_TEMPLATE").unwrap_or_else(|_| "template".to_owned());
     let folder = folder(&format!("tmp/{name}"))?;
     let lock = File::create(folder.join("lock"))?;

@@ -1,17 +1,17 @@
-//! Waiting for a condition.
+//! Waits for a condition.
 
 use std::time::Duration;
 
 use anyhow::bail;
 use tokio::time::{Instant, sleep};
 
-/// How long [`eventually`] waits. A test does not measure this: on a slow machine it
-/// only waits longer.
+/// How long [`eventually`] waits.
+/// No test measures this: a slow machine only waits longer.
 const CONDITION_LIMIT: Duration = Duration::from_secs(60);
-/// How often a condition is looked at.
+/// How often a condition is checked.
 pub const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// Waits until `condition` returns something, and returns that.
+/// Waits until `condition` returns something. Returns that.
 ///
 /// # Errors
 /// After `limit`. The error names `what`.
@@ -32,7 +32,8 @@ pub async fn until<T>(
     }
 }
 
-/// Waits until `condition` returns something; a test fails if that takes too long.
+/// Waits until `condition` returns something.
+/// Fails the test if that takes too long.
 pub async fn eventually<T>(what: &str, condition: impl AsyncFnMut() -> Option<T>) -> T {
     until(what, CONDITION_LIMIT, condition)
         .await

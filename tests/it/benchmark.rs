@@ -1,5 +1,5 @@
-//! The tables that `make bench-tables` writes into the documents (`testkit::benchmark`), and that
-//! the documents of today are of one run.
+//! The tables that `make bench-tables` writes (`testkit::benchmark`).
+//! All tables in the documents must be of one run.
 
 use std::path::Path;
 
@@ -95,7 +95,7 @@ fn row(workload: &str, system: System, round: usize, rate: f64) -> Row {
 /// Tally and one transaction a vote, on one item and on many.
 fn results() -> Results {
     let mut results = Results::new(run());
-    // The rounds' ratios on one item are 40, 20 and 30; the ratio of the medians would be 25.
+    // The ratios of the rounds on one item are 40, 20 and 30. The ratio of the medians would be 25.
     let rates = [
         ("hot", Transaction, [1000.0, 2000.0, 3000.0]),
         ("hot", Tally, [40_000.0, 40_000.0, 90_000.0]),
@@ -111,7 +111,7 @@ fn results() -> Results {
     results
 }
 
-/// The line of a table that begins with this cell.
+/// The line of a table with this first cell.
 fn line<'a>(table: &'a str, first: &str) -> &'a str {
     table
         .lines()
@@ -225,7 +225,7 @@ fn a_target_is_met_missed_by_a_part_of_it_or_not_measured() {
         line(&table, what),
         format!("| {what} | ≤ 2.00 | 2.01 | missed by less than 1% |")
     );
-    // A count that was not exact afterwards meets nothing, however soon the rate was back.
+    // A count that was not exact afterwards meets no target, however soon the rate was back.
     results.worker[0].verified = false;
     let table = targets_table(&results).expect("a table");
     assert_eq!(line(&table, what), format!("| {what} | ≤ 2.00 | | missed |"));
@@ -255,7 +255,7 @@ fn only_what_stands_between_the_markers_is_replaced() {
     }
 }
 
-/// A folder with pages to be filled.
+/// A folder with pages whose tables are empty.
 fn folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("a folder");
     std::fs::create_dir(folder.path().join("docs")).expect("a folder");
@@ -273,7 +273,7 @@ fn read(root: &Path, path: &str) -> String {
 fn all_pages_are_written_from_one_run_and_words_about_it_stay() {
     let folder = folder();
     let root = folder.path();
-    // As results.json has them.
+    // The form that results.json has.
     let text = serde_json::to_string(&results()).expect("JSON");
     let results: Results = serde_json::from_str(&text).expect("its own JSON");
     let page = "docs/runs/2026-01-02-abc1234.md";
@@ -398,7 +398,7 @@ fn a_runs_page_has_what_only_some_workloads_measure() {
     assert!(!page.contains("`zipf`: 10,000 items by Zipf's law\n"), "{page}");
 }
 
-/// Writing these results must fail with these words, and must change nothing.
+/// Checks that these results are refused with these words and change nothing.
 #[track_caller]
 fn refused(root: &Path, results: &Results, words: &str) {
     let before = PAGES.map(|(path, _)| read(root, path));

@@ -1,4 +1,4 @@
-//! What the documents name exists: files, headings, paths, targets, problem types, modules.
+//! What the documents name exists: files, headings, paths, targets, modules.
 //!
 //! Each test lists all faults of its kind at once. The parser knows the Markdown that the documents
 //! use: code blocks, code spans, inline links, headings that begin with `#`.
@@ -6,9 +6,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// The most that a page may have, so that it stays a page for one reader.
+/// The most bytes of a page, so that it stays a page for one reader.
 const PAGE_LIMIT_BYTES: usize = 20 * 1024;
-/// Pages that may have more, because they are tables to look things up in.
+/// Pages that may be longer, because they are reference tables.
 const REFERENCES: [&str; 1] = ["docs/data-model.md"];
 /// A path in a code span begins with one of these folders.
 const FOLDERS: [&str; 14] = [
@@ -29,7 +29,7 @@ const FOLDERS: [&str; 14] = [
 ];
 /// Folders that hold no documents of the project.
 const FOREIGN: [&str; 4] = ["target", "node_modules", "dist", "test-results"];
-/// Where names of settings and metrics come from.
+/// Where the names of settings and metrics come from.
 const SOURCES: [&str; 9] = [
     "Makefile",
     "benches",
@@ -122,7 +122,7 @@ impl Document {
         }
     }
 
-    /// The path of what a link leads to, from the root of the repository. None: outside of it.
+    /// The path of a link's target from the repository's root; `None`: it is outside.
     fn target(&self, link: &str) -> Option<String> {
         let folder = Path::new(&self.path).parent().expect("a file is in a folder");
         let mut parts: Vec<&str> = folder.iter().filter_map(|part| part.to_str()).collect();
@@ -169,7 +169,7 @@ fn links(prose: &str) -> Vec<String> {
 
 /// The anchor that GitHub gives a heading.
 fn anchor(heading: &str) -> String {
-    // Of a link in a heading, the text counts.
+    // Only the text of a link counts.
     let mut text = String::new();
     let mut rest = heading;
     while let Some((before, after)) = rest.split_once("](") {
@@ -250,12 +250,12 @@ fn every_path_in_a_code_span_exists() {
         let folder = Path::new(&document.path).parent().expect("a folder");
         for word in document.spans.iter().flat_map(|span| span.split_whitespace()) {
             let word = word.trim_matches(|one| matches!(one, ',' | ':' | ';' | '\'' | '"' | '(' | ')'));
-            // What is built is not there before.
+            // Files that a build makes are not there before.
             if !FOLDERS.iter().any(|folder| word.starts_with(folder)) || word.starts_with("target/") {
                 continue;
             }
             seen += 1;
-            // What stands for several files: its folder must be there.
+            // A path that stands for several files: its folder must exist.
             let certain = match word.find(['*', '<', '{', '…']) {
                 Some(at) => word[..at].rsplit_once('/').map_or("", |(folder, _)| folder),
                 None => word,
@@ -271,7 +271,7 @@ fn every_path_in_a_code_span_exists() {
 }
 
 #[test]
-fn no_page_is_longer_than_a_reader_reads_but_tables_to_look_things_up_in() {
+fn no_page_is_too_long_except_reference_tables() {
     let faults = documents().into_iter().filter_map(|document| {
         let Document { path, bytes, .. } = document;
         let is_long = bytes > PAGE_LIMIT_BYTES;
@@ -340,7 +340,7 @@ fn the_order_of_the_modules_is_that_of_the_library() {
     assert_eq!(without_spans(list).1, modules(), "ARCHITECTURE.md");
 }
 
-/// The targets in a command: its words behind `make`, without variables.
+/// The targets of a command: its words after `make`, without variables.
 fn targets(command: &str) -> impl Iterator<Item = &str> {
     let words = command
         .strip_prefix("make ")
@@ -374,7 +374,7 @@ fn every_target_that_the_documents_make_is_in_the_makefile() {
     assert_none(faults);
 }
 
-/// The words of a text that begin so, in the characters of a name.
+/// The names in a text that begin with `start`.
 fn names<'a>(text: &'a str, start: &str) -> BTreeSet<&'a str> {
     let words = text.split(|one: char| !(one.is_ascii_alphanumeric() || one == '_'));
     words

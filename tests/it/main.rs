@@ -1,5 +1,5 @@
-//! One binary for all integration tests, laid out as the source is: a folder for each of its
-//! modules, and a file for each behaviour.
+//! One binary for all integration tests, laid out as the source is.
+//! A module has a folder, and a behaviour a file.
 //!
 //! Every test has a Postgres and a Redis of its own (`testkit::stores`).
 
@@ -8,13 +8,13 @@
 /// What the tests share: a running Tally, real programs, a pooler, TLS.
 mod helpers;
 
-/// The HTTP interface: operations, who may do what, streams, pages, the description, slow clients.
+/// The HTTP interface: operations, access, streams, pages, description, transport.
 mod web;
 
 /// Votes under load: throttles, and counts that are slow to read.
 mod votes;
 
-/// Rules of items and polls: alone, in races, and in random sequences against a model.
+/// Rules of items and polls: alone, in races, and in sequences against a model.
 mod rules;
 
 /// The sync worker: a file for each step, and races between workers.
@@ -32,16 +32,16 @@ mod stores;
 /// What operators do and see: commands, acts over HTTP, `tally watch`.
 mod operator;
 
-/// The programs as processes: settings, signals, `tally dev`, `tally replay`, the image, secrets.
+/// Programs as processes: starts, signals, `tally dev`, `tally replay`, secrets.
 mod programs;
 
 /// Metrics: each moves with its condition.
 mod telemetry;
 
-/// The protocol as a whole: searches through its orders, and what each piece of it is for.
+/// The protocol: searches through its orders, and what each piece is for.
 mod proofs;
 
-/// The checks that tests, chaos and soak share (`testkit`): each finds what is wrong.
+/// The checks that tests, chaos and soak share: each finds what is wrong.
 mod checks;
 
 /// The source: the order of imports, no circles, SQL and Redis in their modules.

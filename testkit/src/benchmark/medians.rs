@@ -1,4 +1,4 @@
-//! The medians of a case's rounds: a line of a table.
+//! Medians over the rounds of a case, for a line of a table.
 
 use super::results::Which;
 use super::rows::{CpuEach, Latency, Row};
@@ -7,11 +7,11 @@ use crate::curve::median;
 /// What a line of the table shows.
 pub struct Line {
     pub name: String,
-    /// Votes and reads a second.
+    /// Votes and reads per second.
     pub rate: f64,
     pub closed: Latency,
     pub open: Option<Latency>,
-    /// For a vote; for a request where the workload has no votes.
+    /// For each vote; for each request if the workload has no votes.
     pub cpu: CpuEach,
     pub wal_bytes: Option<f64>,
     pub fault: Option<String>,
@@ -32,7 +32,7 @@ fn case_name(which: Which) -> String {
     }
 }
 
-/// The median of each figure by itself.
+/// A line with the median of each figure by itself.
 pub fn median_row(rows: &[&Row]) -> Line {
     let of = |figure: fn(&Row) -> f64| median(rows.iter().map(|row| figure(row))).unwrap_or(f64::NAN);
     let cpu = |row: &Row| row.cpu_us_per_vote.unwrap_or(row.cpu_us_per_request);

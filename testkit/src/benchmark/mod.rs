@@ -1,9 +1,8 @@
-//! What `make bench` leaves, and what is made of it: rows, medians, targets, and the tables in the
-//! documents.
+//! The results of `make bench`: rows, medians, targets, and tables in documents.
 //!
-//! The bench itself (`benches/compare`) measures and writes `target/bench/results.json`. Nothing here
-//! measures. `make bench-tables` reads that file and writes the tables, all from one run, so that no
-//! page can say of an old run that it meets the targets of today.
+//! The bench itself (`benches/compare`) measures, and writes `target/bench/results.json`. Nothing
+//! here measures. `make bench-tables` reads that file and writes all tables from one run. So no
+//! page can say that an old run meets today's targets.
 
 mod medians;
 mod numbers;

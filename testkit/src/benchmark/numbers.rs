@@ -1,4 +1,4 @@
-//! How tables write numbers.
+//! Numbers in tables.
 
 /// A whole number with commas: 66,009.
 pub fn whole(number: f64) -> String {
@@ -16,7 +16,7 @@ pub fn whole(number: f64) -> String {
     text
 }
 
-/// A number as exact as it says something: 66,009, 152.4, 12.3, 0.84.
+/// A number with its significant digits: 66,009, 152.4, 12.3, 0.84.
 pub fn short(number: f64) -> String {
     match number.abs() {
         size if size >= 1000.0 => whole(number),
@@ -25,7 +25,7 @@ pub fn short(number: f64) -> String {
             text.strip_suffix(".0").map_or(text.clone(), str::to_owned)
         }
         size if size >= 10.0 => format!("{number:.1}"),
-        // Decimal places of small parts: 0.025 of a core.
+        // More decimal places for small values, such as 0.025 of a core.
         size if size < 0.1 && number != 0.0 => format!("{number:.3}"),
         _ => format!("{number:.2}"),
     }
@@ -37,7 +37,7 @@ pub fn each(values: impl IntoIterator<Item = f64>) -> String {
     values.join(" · ")
 }
 
-/// One and its plural: 1 round, 3 rounds.
+/// A number with its noun: 1 round, 3 rounds.
 pub fn counted(count: usize, one: &str) -> String {
     format!("{count} {one}{}", if count == 1 { "" } else { "s" })
 }

@@ -9,10 +9,10 @@ use super::run_page::run_page;
 use super::stamp::Stamp;
 use super::tables;
 
-/// What stands between the markers of this name.
+/// The text between the markers with this name.
 ///
 /// # Errors
-/// The markers are not there, or not once each, one after the other.
+/// When a marker is missing, comes twice, or they come in the wrong order.
 pub fn between<'a>(text: &'a str, name: &str) -> Result<&'a str> {
     let (begin, end) = (
         format!("<!-- bench:{name} begin -->"),
@@ -44,12 +44,12 @@ pub fn replace(text: &str, name: &str, table: &str) -> Result<String> {
     Ok(format!("{}\n{}\n{after}", &text[..start], table.trim()))
 }
 
-/// Writes all tables of a run into the documents below `root`, and the run's page. Returns what was
-/// written. If anything is missing, nothing is written.
+/// Writes all tables of a run into the documents below `root`, and the run's page.
+/// Returns what was written. If anything is missing, it writes nothing.
 ///
 /// # Errors
-/// The results lack what a table needs, were not verified, are of `QUICK=1` or not of a commit; a page
-/// or a marker is missing.
+/// When the results lack what a table needs, were not verified, are of `QUICK=1`, or name no
+/// commit; when a page or a marker is missing.
 pub fn write_pages(root: &Path, results: &Results) -> Result<Vec<String>> {
     if let Some(fault) = results.faults().first() {
         bail!("the results are not verified ({fault}); run `make bench` again");
@@ -71,7 +71,7 @@ pub fn write_pages(root: &Path, results: &Results) -> Result<Vec<String>> {
     let benchmarks = fill(path, &read(path)?, "now", &tables::now(results)?)?;
     let benchmarks = fill(path, &benchmarks, "targets", &tables::targets(results)?)?;
     let figures = run_page(results)?;
-    // What somebody wrote about this run stays.
+    // Keeps what someone wrote about this run.
     let run = if root.join(&page).exists() {
         fill(&page, &read(&page)?, "run", &figures)?
     } else {

@@ -1,29 +1,29 @@
-//! Everything that one run of the bench measured: the content of results.json.
+//! Results: everything that a run of the bench measured, as in results.json.
 
 use serde::{Deserialize, Serialize};
 
 use super::System;
 use super::rows::{CredentialRow, DeafRow, Row, StreamRow, WorkerRow};
 
-/// What was run, when and where.
+/// What ran, when and where.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Run {
     /// When it began, UTC: YYYY-MM-DD.
     pub date: String,
     /// The commit that was measured, abbreviated; `None` outside of a clone.
     pub commit: Option<String>,
-    /// Whether the code had changes that are in no commit.
+    /// Whether the code had uncommitted changes.
     pub has_changes: bool,
     pub machine: Machine,
-    /// `QUICK=1`.
+    /// Whether it ran with `QUICK=1`.
     pub quick: bool,
     pub rounds: usize,
-    /// How long a run was measured, and how long it ran before that.
+    /// How long a workload was measured, and how long it ran before that.
     pub run_seconds: f64,
     pub warm_up_seconds: f64,
-    /// How long `long_tail` and `open_snapshot` voted.
+    /// How long the workloads `long_tail` and `open_snapshot` voted.
     pub long_seconds: f64,
-    /// All workloads of votes and reads that the bench has, measured or not.
+    /// All workloads of votes and reads in the bench, measured or not.
     pub workloads: Vec<Workload>,
 }
 
@@ -38,7 +38,7 @@ pub struct Machine {
     pub stores: String,
 }
 
-/// The name of a workload, and what it is.
+/// The name of a workload, and a description.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Workload {
     pub name: String,
@@ -56,11 +56,11 @@ pub struct Results {
     pub credentials: Vec<CredentialRow>,
 }
 
-/// Which case of a workload.
+/// A case of a workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Which {
     pub system: System,
-    /// In its ledger at the start.
+    /// The rows in its ledger at the start.
     pub ledger_rows: i64,
     pub votes_per_request: usize,
 }
@@ -88,7 +88,7 @@ impl Results {
         }
     }
 
-    /// A workload's cases in the order in which they took their turns.
+    /// A workload's cases, in the order of their turns.
     pub fn cases(&self, workload: &str) -> Vec<Which> {
         let mut cases = Vec::new();
         for row in self.voting.iter().filter(|row| row.workload == workload) {
@@ -107,7 +107,7 @@ impl Results {
             .filter(move |row| row.workload == workload && Which::of(row) == which)
     }
 
-    /// What was not verified.
+    /// The reasons why rows were not verified.
     pub fn faults(&self) -> Vec<String> {
         let voting = self.voting.iter().filter_map(|row| {
             let fault = row.fault.as_ref()?;

@@ -1,11 +1,12 @@
-//! What `make bench` measured: a row for each workload, case and round, as results.json has it.
+//! Rows: what `make bench` measured of each workload, case and round.
+//! results.json has them in this form.
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
 use super::System;
 
-/// A run's results, as they stand in results.json.
+/// A row of votes and reads, as in results.json.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Row {
     pub workload: String,
@@ -14,30 +15,31 @@ pub struct Row {
     pub connections: usize,
     pub servers: usize,
     pub ledger_rows: i64,
-    /// More than 1: a request is a batch.
+    /// How many votes a request has. More than 1: the request is a batch.
     pub votes_per_request: usize,
     pub sync_delay_ms: f64,
     pub votes: u64,
     pub votes_per_second: f64,
-    /// Votes and reads.
+    /// Votes and reads per second.
     pub requests_per_second: f64,
-    /// Each connection sends as soon as it is answered.
+    /// In a closed loop: each connection sends when the last request is answered.
     pub closed_loop_ms: Latency,
-    /// At half of the system's own maximum. A latency begins when its request was due.
+    /// In an open loop at half of the system's maximum.
+    /// A latency begins when its request was due.
     pub open_loop_ms: Option<OpenLatency>,
-    /// The part of the requests that were answered with 304.
+    /// The part of the requests that got 304.
     pub unchanged_part: f64,
     /// Null when the workload has no votes.
     pub cpu_us_per_vote: Option<CpuEach>,
     pub cpu_us_per_request: CpuEach,
-    /// The part of the closed loop in which the generator's thread was busy. Near 1, the
-    /// generator is the limit.
+    /// The part of the closed loop in which the generator's thread was busy.
+    /// Near 1, the generator is the limit.
     pub generator_busy: f64,
     pub wal_bytes_per_vote: Option<f64>,
-    /// Acknowledged votes = rows = counts, item by item. Of the no-op baseline: no request
-    /// failed.
+    /// Acknowledged votes = rows = counts, item by item.
+    /// For the no-op baseline: no request failed.
     pub verified: bool,
-    /// Why not.
+    /// Why it is not verified.
     pub fault: Option<String>,
 }
 
@@ -56,14 +58,14 @@ pub struct OpenLatency {
 }
 
 impl Row {
-    /// Votes and reads a second.
+    /// Votes and reads per second.
     pub fn rate(&self) -> f64 {
         self.requests_per_second.max(self.votes_per_second)
     }
 }
 
 impl Latency {
-    /// Of a histogram of microseconds.
+    /// The percentiles of a histogram of microseconds.
     pub fn of(histogram: &Histogram<u64>) -> Self {
         let ms = |part| histogram.value_at_quantile(part) as f64 / 1000.0;
         Self {
@@ -78,22 +80,22 @@ impl Latency {
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct CpuEach {
     pub server: f64,
-    /// Tally's sync worker; counted as the server's in all sums.
+    /// Tally's sync worker. All sums add it to the server's part.
     pub worker: f64,
     pub postgres: f64,
     pub redis: f64,
-    /// The load generator: in no sum.
+    /// The load generator's, which is in no sum.
     pub generator: f64,
 }
 
 impl CpuEach {
-    /// All but the generator's.
+    /// The sum without the generator's.
     pub fn sum(&self) -> f64 {
         self.server + self.worker + self.postgres + self.redis
     }
 }
 
-/// A run's results, as they stand in results.json.
+/// A row of the worker's work, as in results.json.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct WorkerRow {
     pub workload: String,
@@ -101,33 +103,33 @@ pub struct WorkerRow {
     pub round: usize,
     pub connections: usize,
     pub servers: usize,
-    /// Counters written or scanned, votes audited, or counters to be seeded.
+    /// How many counters were written or scanned, votes audited, or counters to seed.
     pub count: u64,
     pub seconds: f64,
     pub count_per_second: f64,
-    /// Null where a load ran at the same time.
+    /// Null if a load ran at the same time.
     pub cpu_us_each: Option<CpuEach>,
     pub wal_bytes_each: Option<f64>,
-    /// CPU time of worker and Redis by time.
+    /// How many cores worker and Redis used.
     pub cores: Option<f64>,
     /// The most votes beyond the watermark, in seconds of voting.
     pub tail_seconds: Option<f64>,
-    /// The slowest of several reads of the hottest item's exact count, as a seed needs it.
+    /// The slowest of several seeds' reads of the hottest item's exact count.
     pub seed_ms: Option<f64>,
     /// Table and indexes.
     pub disk_bytes_per_vote: Option<DiskBytes>,
     pub redis_bytes_per_counter: Option<f64>,
     pub snapshot: Option<SnapshotCost>,
-    /// The rate of votes before (for the audit, the mean of before and after), and while
-    /// this was done.
+    /// Votes per second before this was done, and while it was done.
+    /// For the audit, before is the mean of before and after.
     pub votes_per_second_before: Option<f64>,
     pub votes_per_second: Option<f64>,
     pub verified: bool,
     pub fault: Option<String>,
 }
 
-/// What an open snapshot costs: the size of the table `item`, and the slowest of several look-ups
-/// of ten items.
+/// What an open snapshot costs.
+/// The size of the table `item`, and the slowest look-up of ten items.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct SnapshotCost {
     pub item_bytes_before: i64,
@@ -152,7 +154,7 @@ impl DiskBytes {
 }
 
 impl WorkerRow {
-    /// A row without what only some workloads measure.
+    /// A row without the figures that only some workloads measure.
     pub fn new(
         workload: impl Into<String>,
         round: usize,
@@ -184,7 +186,7 @@ impl WorkerRow {
         }
     }
 
-    /// While one server took votes at these rates over so many connections.
+    /// Adds a server's votes per second before and during the work, and connections.
     pub fn under_load(self, connections: usize, before: f64, during: f64) -> Self {
         Self {
             connections,
@@ -196,89 +198,89 @@ impl WorkerRow {
     }
 }
 
-/// A run's results, as they stand in results.json.
+/// A row of live streams, as in results.json.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct StreamRow {
     pub workload: String,
     pub round: usize,
     pub watchers: usize,
     pub items: i64,
-    /// Before the watchers came, and after they went.
+    /// Before the watchers came, and after they left.
     pub votes_per_second_without: [f64; 2],
     pub votes_per_second_with: f64,
-    /// With watchers to the mean of those without.
+    /// The rate with watchers, divided by the mean rate without.
     pub speed_ratio: f64,
-    /// CPU of server, worker, Postgres and Redis for each vote at full speed, events included: before
-    /// the watchers came, and with them.
+    /// CPU of all processes but the watchers for each vote at full speed, with events.
+    /// Before the watchers came, and with them.
     pub cpu_us_per_vote: [f64; 2],
-    /// Cores that the watchers themselves took meanwhile, to read their events.
+    /// Cores that the watchers themselves used to read their events.
     pub watchers_cores: f64,
-    /// Meanwhile.
+    /// At the same time.
     pub events_per_second_at_full_speed: f64,
     /// At half of the speed without watchers.
     pub events_per_second: f64,
     pub cpu_us_per_event_of_server: f64,
     pub cpu_us_per_event_of_redis: f64,
-    /// From a vote's answer until its count shows in a stream.
+    /// From a vote's answer until a stream shows its count.
     pub delay_ms_p50: f64,
     pub delay_ms_p99: f64,
     pub delays: u64,
-    /// Of the server's memory, with what it allocates for the connection.
+    /// Memory of the server, with what it allocates for the connection.
     pub bytes_per_stream: f64,
     pub fault: Option<String>,
 }
 
-/// A run's results, as they stand in results.json.
+/// A row of streams that nobody reads, as in results.json.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct DeafRow {
     pub workload: String,
     pub round: usize,
-    /// How many were open at once.
+    /// How many streams were open at once.
     pub streams: usize,
     pub votes_per_second_without: f64,
-    /// While all of them are open.
+    /// While all streams are open.
     pub votes_per_second_with: f64,
     pub speed_ratio: f64,
-    /// How many were still open when that was measured.
+    /// How many streams were still open then.
     pub open_in_the_end: usize,
-    /// The server's resident memory: before they came, the most that was seen, and after they went.
+    /// The server's resident memory before the streams, at most, and after them.
     pub memory_bytes: [u64; 3],
-    /// What the system took for all sockets of the machine, both ends: before, and the most.
+    /// The system's memory for all sockets, both ends: before, and at most.
     pub socket_bytes: [u64; 2],
-    /// From when half of them were cut off until the server had ended them.
+    /// From the cut of half of the streams until the server had ended them.
     pub cut_off_seconds: f64,
-    /// From then on until it had ended the others by itself.
+    /// From then until the server had ended the other streams by itself.
     pub ended_seconds: f64,
     pub fault: Option<String>,
 }
 
 impl DeafRow {
-    /// Of the server's memory, at the most.
+    /// The server's memory for each stream, at most.
     pub fn bytes_per_stream(&self) -> f64 {
         self.memory_bytes[1].saturating_sub(self.memory_bytes[0]) as f64 / self.streams.max(1) as f64
     }
 }
 
-/// What the turns of one kind in one round show.
+/// A row of one kind of credential in one round, as in results.json.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct CredentialRow {
     pub workload: String,
     pub round: usize,
     pub with: With,
     pub turns: usize,
-    /// Medians of the turns. CPU time is that of all processes but the generator.
+    /// The medians of the turns. CPU time is of all processes except the generator.
     pub requests_per_second: f64,
     pub cpu_us_per_request: f64,
-    /// The server's part of it.
+    /// The server's part of the CPU time.
     pub server_us_per_request: f64,
-    /// Beyond a vote with nothing in the same turn: all processes; the server alone.
+    /// CPU beyond a vote with nothing in the same turn: all processes, the server.
     pub more_us: Option<Spread>,
     pub server_more_us: Option<Spread>,
-    /// Acknowledged votes = rows = counts, all kinds together.
+    /// Why acknowledged votes, rows and counts do not agree, for all kinds together.
     pub fault: Option<String>,
 }
 
-/// How values that were taken again and again lie.
+/// The spread of a figure that was measured several times.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Spread {
     pub quarter: f64,
@@ -299,22 +301,22 @@ impl Spread {
     }
 }
 
-/// What votes come with.
+/// What comes with a vote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum With {
-    /// Nothing, and everything is open.
+    /// Nothing: everything is open.
     Nothing,
-    /// A backend's key.
+    /// A backend's API key.
     ApiKey,
     Cookie,
-    /// A token of ES256 that the server has checked before.
+    /// A token with ES256 that the server has checked before.
     Token,
-    /// One that it has not.
+    /// A token that the server has not checked before.
     FreshToken,
-    /// No credential, and throttles.
+    /// No credential, under throttles.
     Throttles,
-    /// A throttle that refuses nearly all.
+    /// No credential, under a throttle that refuses nearly all votes.
     FullThrottle,
 }
 

@@ -1,4 +1,4 @@
-//! The page of one run in docs/runs: everything that it measured.
+//! The page of one run in docs/runs, with everything that it measured.
 
 use anyhow::Result;
 
@@ -16,7 +16,7 @@ const MIB: f64 = 1024.0 * 1024.0;
 /// All tables of a run.
 ///
 /// # Errors
-/// The results do not say of which commit they are.
+/// When the results name no commit.
 pub fn run_page(results: &Results) -> Result<String> {
     let mut text = format!("{}\n", caption(&results.run, &Stamp::of(&results.run)?));
     text += &format!(
@@ -35,7 +35,7 @@ pub fn run_page(results: &Results) -> Result<String> {
     Ok(text)
 }
 
-/// A workload of votes and reads: a line a case.
+/// A workload of votes and reads: a line for each case.
 fn voting(results: &Results, workload: &str, about: &str) -> String {
     let cases = results.cases(workload);
     if cases.is_empty() {
@@ -76,7 +76,7 @@ fn cpu_of(line: &Line) -> String {
     )
 }
 
-/// The worker's workloads: a line each, with each round.
+/// The worker's workloads: a line each, with all rounds.
 fn worker(results: &Results) -> String {
     let mut kinds: Vec<(&str, bool)> = Vec::new();
     for row in &results.worker {
@@ -104,7 +104,7 @@ fn worker(results: &Results) -> String {
     text
 }
 
-/// `bytes_per_vote` has a row without voters and one with them.
+/// The kind of a row. `bytes_per_vote` has a row with voters and one without.
 fn kind(row: &WorkerRow) -> (&str, bool) {
     let has_voters = row.disk_bytes_per_vote.is_some_and(|disk| disk.vote_once > 1.0);
     (&row.workload, has_voters)
@@ -120,7 +120,7 @@ fn worker_cpu(rows: &[&WorkerRow]) -> String {
         .unwrap_or_default()
 }
 
-/// What only some workloads of the worker measure.
+/// Figures that only some workloads of the worker have.
 fn also(rows: &[&WorkerRow]) -> Vec<String> {
     let of = |about: &str, figure: &dyn Fn(&WorkerRow) -> Option<f64>| {
         let values: Vec<f64> = rows.iter().filter_map(|row| figure(row)).collect();
@@ -158,7 +158,7 @@ fn also(rows: &[&WorkerRow]) -> Vec<String> {
     .collect()
 }
 
-/// Live streams: a line a workload and round.
+/// Live streams: a line for each workload and round.
 fn streams(results: &Results) -> String {
     if results.streams.is_empty() {
         return String::new();
@@ -184,7 +184,7 @@ fn streams(results: &Results) -> String {
     text
 }
 
-/// Streams that nobody reads: a line a round.
+/// Streams that nobody reads: a line for each round.
 fn deaf(results: &Results) -> String {
     if results.deaf.is_empty() {
         return String::new();
@@ -207,7 +207,7 @@ fn deaf(results: &Results) -> String {
     text
 }
 
-/// Credentials and throttles: a line a kind and round.
+/// Credentials and throttles: a line for each kind and round.
 fn credentials(results: &Results) -> String {
     if results.credentials.is_empty() {
         return String::new();

@@ -1,4 +1,4 @@
-//! Which run a table is of.
+//! The stamp of a table: which run it is of.
 
 use std::fmt;
 
@@ -17,7 +17,7 @@ impl Stamp {
     /// The stamp of a run.
     ///
     /// # Errors
-    /// The run was not of a commit.
+    /// When the run names no commit.
     pub fn of(run: &Run) -> Result<Self> {
         let Some(commit) = run.commit.clone() else {
             bail!("the results name no commit; run `make bench` in a clone");
@@ -45,7 +45,7 @@ impl fmt::Display for Stamp {
     }
 }
 
-/// The run that a text says it is of; as [`Stamp`] writes it.
+/// The stamp in a text, in the form that [`Stamp`] writes.
 pub fn stamp(text: &str) -> Option<Stamp> {
     let (_, after) = text.split_once("Run of ")?;
     let (date, after) = after.split_once(", commit ")?;

@@ -1,23 +1,23 @@
-//! The systems that `make bench` compares: their names.
+//! The names of the systems that `make bench` compares.
 
 use serde::{Deserialize, Serialize};
 
-/// In the order in which they take their turns.
+/// A system, in the order of turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum System {
-    /// The no-op baseline: parses and answers the same, and stores nothing.
+    /// The no-op baseline: parses and answers the same, but stores nothing.
     NoOp,
-    /// An insert and an update in one transaction a vote.
+    /// An insert and an update in one transaction for each vote.
     Transaction,
-    /// One transaction a vote, with `select … for update` where a decision depends on what is
-    /// held; on tables of its own, which hold what each voter holds.
+    /// One transaction for each vote, on tables of its own with each voter's votes.
+    /// It uses `select … for update` where a decision depends on what is held.
     LockingTransaction,
-    /// Group commit: one statement a batch inserts the votes and updates the items.
+    /// Group commit: one statement inserts a batch's votes and updates its items.
     BatchedTransaction,
-    /// One INSERT and one EVALSHA a vote.
+    /// One INSERT and one EVALSHA for each vote.
     Recipe,
-    /// The server as it is shipped, with its worker.
+    /// The released server, with its worker.
     Tally,
 }
 
@@ -30,7 +30,7 @@ impl System {
         Self::Recipe,
         Self::Tally,
     ];
-    /// Those that only ever add votes, and Tally.
+    /// The systems that can only add votes, and Tally.
     pub const ADDING: [Self; 5] = [
         Self::NoOp,
         Self::Transaction,

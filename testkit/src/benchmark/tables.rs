@@ -10,7 +10,7 @@ use super::rows::Row;
 use super::stamp::Stamp;
 use super::targets::{self, Target};
 
-/// README's rows: a system, how it counts, and whether its count is exact after a failure.
+/// README's rows: a system, how it counts, and whether a failure leaves it exact.
 const WAYS: [(System, &str, &str); 4] = [
     (Transaction, "one transaction per vote", "yes"),
     (Recipe, "one INSERT, and a counter in Redis", "no"),
@@ -33,7 +33,7 @@ const WAYS_WORKLOADS: [(&str, &str); 4] = [
     ),
 ];
 
-/// Without these README's table says nothing.
+/// README's table needs these.
 const NEEDED: [(&str, System); 4] = [
     ("hot", Transaction),
     ("hot", Tally),
@@ -41,7 +41,7 @@ const NEEDED: [(&str, System); 4] = [
     ("uniform", Tally),
 ];
 
-/// Columns of the table of now.
+/// The columns of the table of now.
 const SYSTEMS: [System; 6] = [
     NoOp,
     Transaction,
@@ -51,7 +51,7 @@ const SYSTEMS: [System; 6] = [
     Tally,
 ];
 
-/// When, what and where: the words below a table.
+/// The line below a table: when, what and where.
 pub fn caption(run: &Run, stamp: &Stamp) -> String {
     let machine = &run.machine;
     format!(
@@ -69,7 +69,7 @@ pub fn caption(run: &Run, stamp: &Stamp) -> String {
 /// README's table: votes per second by the ways of counting.
 ///
 /// # Errors
-/// What it needs was not measured; the message says what to run.
+/// When something that it needs was not measured. The message says what to run.
 pub fn ways(results: &Results) -> Result<String> {
     let missing: Vec<String> = NEEDED
         .iter()
@@ -117,7 +117,7 @@ pub fn ways(results: &Results) -> Result<String> {
 /// The table of now: each workload of votes and reads, each system.
 ///
 /// # Errors
-/// The results do not say of which commit they are.
+/// When the results name no commit.
 pub fn now(results: &Results) -> Result<String> {
     let stamp = Stamp::of(&results.run)?;
     let titles = SYSTEMS.map(System::title);
@@ -157,10 +157,10 @@ pub fn now(results: &Results) -> Result<String> {
     Ok(text)
 }
 
-/// The table of targets: what was reached, and how far each one that was missed is.
+/// The table of targets: what was reached, and how far each missed target is.
 ///
 /// # Errors
-/// The results do not say of which commit they are.
+/// When the results name no commit.
 pub fn targets(results: &Results) -> Result<String> {
     let stamp = Stamp::of(&results.run)?;
     let mut text = "| what | target | reached | |\n|---|--:|--:|---|\n".to_owned();
@@ -181,7 +181,7 @@ pub fn targets(results: &Results) -> Result<String> {
     Ok(text)
 }
 
-/// `met`, or by how much of the target it was missed; `None`: not measured.
+/// `met`, or by how much the target was missed; `None`: not measured.
 fn verdict(target: &Target) -> Option<String> {
     let measured = target.measured?;
     if target.met == Some(true) {
@@ -189,14 +189,14 @@ fn verdict(target: &Target) -> Option<String> {
     }
     let percent = (measured / target.bound - 1.0).abs() * 100.0;
     Some(match percent {
-        // What is not exact after it counts as never reached.
+        // A count that is not exact afterwards was never reached.
         percent if !percent.is_finite() => "missed".to_owned(),
         percent if percent < 1.0 => "missed by less than 1%".to_owned(),
         percent => format!("missed by {percent:.0}%"),
     })
 }
 
-/// The variants of a workload, without their systems; one if it did not run.
+/// The variants of a workload, without systems. One if it did not run.
 pub fn variants(cases: &[Which]) -> Vec<Which> {
     let mut variants = Vec::new();
     for case in cases {
@@ -218,7 +218,7 @@ pub fn variants(cases: &[Which]) -> Vec<Which> {
     variants
 }
 
-/// What a variant is, after what its workload is.
+/// What a variant adds to its workload's description.
 fn suffix(variant: Which) -> String {
     match variant {
         Which {

@@ -1,4 +1,4 @@
-//! The targets that Tally must reach, and what it reached.
+//! Tally's targets, and what it reached.
 
 use serde::Serialize;
 
@@ -11,10 +11,10 @@ use crate::curve::median;
 #[derive(Clone, Debug, Serialize)]
 pub struct Target {
     pub what: String,
-    /// Whether `bound` is the least or the most that is allowed.
+    /// Whether `bound` is a lower bound. Otherwise it is an upper bound.
     pub at_least: bool,
     pub bound: f64,
-    /// The median over the rounds; null when its workload did not run.
+    /// The median over the rounds; null if its workload did not run.
     pub measured: Option<f64>,
     pub met: Option<bool>,
 }
@@ -54,7 +54,7 @@ pub fn all(results: &Results) -> Vec<Target> {
     targets
 }
 
-/// How many times another system's rate Tally has, in the median of the rounds.
+/// Tally's rate divided by another system's: the median over the rounds.
 pub fn rate_against(results: &Results, workload: &str, other: System) -> Option<f64> {
     ratio(
         results,
@@ -65,7 +65,7 @@ pub fn rate_against(results: &Results, workload: &str, other: System) -> Option<
     )
 }
 
-/// Tally's figures against those of the other systems.
+/// Tally's figures compared with the other systems'.
 fn against_systems(results: &Results) -> Vec<Target> {
     let cpu = |row: &Row| Some(row.cpu_us_per_vote?.sum());
     let p99_at_half = |row: &Row| Some(row.open_loop_ms.as_ref()?.latency.p99);
@@ -117,7 +117,7 @@ fn against_systems(results: &Results) -> Vec<Target> {
     rates.into_iter().chain(cpus).chain(latencies).collect()
 }
 
-/// Tally's rate over a full ledger against its rate over an empty one.
+/// Tally's rate with a full ledger, divided by its rate with an empty one.
 fn full_ledger(results: &Results) -> Target {
     let cases = results.cases("full_ledger");
     let rows = cases
@@ -141,7 +141,7 @@ fn full_ledger(results: &Results) -> Target {
     )
 }
 
-/// Votes in batches against the same votes in single requests.
+/// Votes in batches, compared with the same votes in single requests.
 fn batch_api(results: &Results) -> [Target; 2] {
     let is_batch = |row: &Row| row.votes_per_request > 1;
     let batches = results
@@ -163,7 +163,7 @@ fn batch_api(results: &Results) -> [Target; 2] {
     ]
 }
 
-/// CPU of a vote with a credential or under throttles, beyond that of one with nothing.
+/// The CPU time that a credential or throttles add to a vote.
 fn credentials(results: &Results) -> Vec<Target> {
     let of = |with: With, figure: fn(&CredentialRow) -> Option<f64>| {
         let rows = results.credentials.iter().filter(|row| row.with == with);
@@ -191,14 +191,15 @@ fn credentials(results: &Results) -> Vec<Target> {
     .collect()
 }
 
-/// CPU of a read where half of them have a tag, against that of reads without; and of the server and
-/// Redis while votes come, which Postgres stores and which reads do not ask.
+/// The CPU time of a read where half have a tag, compared with reads without tags.
+/// Also the CPU time of server and Redis while votes arrive. Reads do not ask Postgres, which stores
+/// these votes.
 fn reads_again(results: &Results) -> [Target; 2] {
     let rows = |workload| results.voting.iter().filter(move |row| row.workload == workload);
     let all = |row: &Row| row.cpu_us_per_request.sum();
     let of_reads = |row: &Row| row.cpu_us_per_request.server + row.cpu_us_per_request.redis;
     let against = |workload, before, cpu: fn(&Row) -> f64| {
-        // A server that never answers 304 meets nothing.
+        // A server that never answers 304 meets no target.
         median(
             rows(workload)
                 .filter(|row| row.unchanged_part > 0.0)
@@ -222,7 +223,7 @@ fn reads_again(results: &Results) -> [Target; 2] {
     ]
 }
 
-/// What live streams show how soon, and what they cost.
+/// The delay of live streams, and what they cost.
 fn streams(results: &Results) -> Vec<Target> {
     let of = |workload, figure: fn(&StreamRow) -> f64| {
         let rows = results.streams.iter().filter(|row| row.workload == workload);
@@ -258,7 +259,7 @@ fn streams(results: &Results) -> Vec<Target> {
     .collect()
 }
 
-/// What streams that nobody reads leave of the votes.
+/// What is left of the voting rate beside streams that nobody reads.
 fn deaf(results: &Results) -> [Target; 2] {
     let of = |figure: fn(&DeafRow) -> f64| median(results.deaf.iter().map(figure));
     [
@@ -268,7 +269,8 @@ fn deaf(results: &Results) -> [Target; 2] {
             of(|row| row.speed_ratio),
         ),
         Target::at_most(
-            // What is held for one client, an event that is being sent, and what a stream takes.
+            // The sum of what is held for one client, of an event that is being sent, and of what a
+            // stream takes.
             64.0,
             "streams that nobody reads: KB of the server's memory a stream",
             of(|row| row.bytes_per_stream() / 1024.0),
@@ -350,7 +352,7 @@ fn of_the_worker(results: &Results) -> [Target; 11] {
     ]
 }
 
-/// The median over the rounds of the ratio within a round: one case's figure to another's.
+/// The median over the rounds of one case's figure divided by another's.
 fn ratio(
     results: &Results,
     workload: &str,

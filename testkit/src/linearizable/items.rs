@@ -1,5 +1,5 @@
-//! What requests for one item do and are answered: votes, changes, retractions and reads, with
-//! places and numbers if the item has them.
+//! Requests for one item, and their answers: votes, changes, retractions and reads.
+//! The item may have places and numbers.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Instant;
@@ -12,7 +12,7 @@ use super::{Operation, Outcome, Violation, first_call, words};
 /// What a request wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Wants {
-    /// `POST`: to hold a vote. One that is held stays.
+    /// `POST`: to hold a vote. A held vote stays.
     Cast(i64),
     /// `PUT`: to hold this value.
     Set(i64),
@@ -24,12 +24,12 @@ pub enum Wants {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Request {
-    /// `None`: an anonymous vote.
+    /// `None`: the vote is anonymous.
     pub voter: Option<u32>,
     pub wants: Wants,
 }
 
-/// A vote, as an answer says.
+/// A vote, as an answer shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Vote {
     pub id: i64,
@@ -43,11 +43,11 @@ pub enum Answer {
     New(Vote),
     /// 200, with another vote.
     Changed(Vote),
-    /// 200, with the vote that was held.
+    /// 200, with the held vote.
     Repeated(Vote),
-    /// 200, for what was held: the row that takes it back.
+    /// 200, for a held vote: the row that takes it back.
     TakenBack(i64),
-    /// 200, and nothing was held; 404 for a read.
+    /// 200 if nothing was held; 404 for a read.
     NothingHeld,
     /// 200 to a read.
     Holds(Vote),
@@ -65,7 +65,7 @@ pub enum Stored {
 }
 
 impl Stored {
-    /// Its last row.
+    /// The id of its last row.
     pub fn id(self) -> i64 {
         match self {
             Self::New(vote) | Self::Changed(vote) => vote.id,
@@ -73,7 +73,7 @@ impl Stored {
         }
     }
 
-    /// The vote that it left behind.
+    /// The vote that is held after it.
     pub fn vote(self) -> Option<Vote> {
         match self {
             Self::New(vote) | Self::Changed(vote) => Some(vote),
@@ -117,11 +117,11 @@ impl Answer {
 
 pub type ItemOperation = Operation<Request, Answer>;
 
-/// Whether the history of one item, or of one voter on it, fits what the ledger says happened, in
-/// the ledger's order.
+/// Whether an item's history fits what the ledger says, in the ledger's order.
+/// The history may also be of one voter on the item.
 ///
 /// # Errors
-/// When it does not, or the item's rules do not allow what happened.
+/// When it does not fit, or the item's rules do not allow what happened.
 pub fn check(
     max_votes: Option<usize>,
     is_numbered: bool,
@@ -139,7 +139,7 @@ pub fn check(
     if by_id.len() < effects.len() {
         return Err(Violation("two effects have one row".to_owned()));
     }
-    // Whose each effect is.
+    // The request of each effect.
     let mut owners: Vec<Option<usize>> = vec![None; effects.len()];
     let mut answered: Vec<usize> = (0..history.len())
         .filter(|at| history[*at].answer.is_some())
@@ -184,9 +184,10 @@ pub fn check(
     Ok(())
 }
 
-/// How many effects are before the end of each answered request: behind its own, if it has one. A
-/// request that stored nothing comes as early as its answer allows, and not before what had returned
-/// when it was called: the later it is, the fewer requests can be behind it.
+/// How many effects came before the end of each answered request, with its own.
+/// A request that stored nothing comes as early as its answer allows, but not before any request
+/// that had returned when it was called. The later a request comes, the fewer requests can come
+/// after it.
 fn behind(
     history: &[ItemOperation],
     answered: &mut [usize],
@@ -223,8 +224,8 @@ fn behind(
     Ok(behind)
 }
 
-/// For each effect, until when it must have happened: when the first of the answered requests
-/// returned that are at its place or behind it. `None`: at any time.
+/// The time by which each effect must have happened; `None`: at any time.
+/// That is the first return of an answered request at its place or after it.
 fn deadlines(
     effects: usize,
     history: &[ItemOperation],
@@ -247,9 +248,9 @@ fn deadlines(
     until
 }
 
-/// Requests without an answer, by who wanted what, the first called first. None of them ever
-/// returned. So any that was called in time will do, and those that were called in time for one
-/// effect were so for all later ones.
+/// Requests without an answer, by who wanted what, the first called first.
+/// They have no return. So any of them that was called in time for an effect will do, and is in
+/// time for all later effects.
 struct Unanswered(HashMap<Request, VecDeque<usize>>);
 
 impl Unanswered {
@@ -265,10 +266,10 @@ impl Unanswered {
         Self(by_request)
     }
 
-    /// Takes one that can have had this effect, if there is one.
+    /// Takes a request that can have had this effect, if there is one.
     fn take(&mut self, effect: &Effect, until: Option<Instant>, history: &[ItemOperation]) -> bool {
         let wanted = match effect.stored {
-            // A change can only be one that sets: the others first.
+            // Only a request that sets can change a vote, so the others go first.
             Stored::New(vote) => vec![Wants::Cast(vote.value), Wants::Set(vote.value)],
             Stored::Changed(vote) => vec![Wants::Set(vote.value)],
             Stored::TakenBack(_) => vec![Wants::TakeBack],
@@ -289,7 +290,7 @@ impl Unanswered {
 /// What a client knows from an answer: its status and body, or `None` if none came.
 ///
 /// # Errors
-/// The answer, if no request of this kind may have it.
+/// The answer, if a request of this kind cannot have it.
 pub fn outcome(wants: Wants, answer: Option<(u16, &Value)>) -> Result<Outcome<Answer>, String> {
     let Some((status, body)) = answer else {
         return Ok(Outcome::unanswered(wants == Wants::Read));

@@ -1,29 +1,30 @@
-//! Whether a history is linearizable: whether what concurrent clients were answered could have
-//! come from one request after the other, each taking effect at one moment between its call and
-//! its return.
+//! Decides whether a history is linearizable.
 //!
-//! Nobody searches for the order: the ledger has it. Under a rule requests are decided one after
-//! the other, so the ids of an item's rows are in the order of the decisions; a voter's rows on an
+//! The answers to concurrent clients must be possible with one request after the other, where each
+//! takes effect at one moment between its call and its return.
+//!
+//! Nobody searches for the order: the ledger has it. Under a rule, requests are decided one after
+//! the other. So the ids of an item's rows are in the order of the decisions. A voter's rows on an
 //! item without a rule are in the order of their change numbers. The rows say which requests took
-//! effect, and when, between two others. What is left is to see that each answer fits this order.
+//! effect, and between which others. It remains to check that each answer fits this order.
 //!
-//! - On an item each answer that stored something names its row, so each request has its place. A
-//!   request that stored nothing, such as a read, gets the first place at which its answer is
-//!   right, not before what had returned when it was called. All this is sorting: n log n
-//!   (`items::check`).
-//! - An answer of a selection in a poll names no row. One voter's requests are looked at alone, and
-//!   only those that were under way at once can change places: of n requests by w clients the check
-//!   visits at most n · 2^w places for each of the voter's changes (`polls::check`).
+//! - On an item, each answer that stored something names its row. So each such request has its
+//!   place. A request that stored nothing, such as a read, gets the first place at which its answer
+//!   is right, but not before any request that had returned when it was called. All this is sorting:
+//!   n log n (`items::check`).
+//! - The answer to a selection in a poll names no row. The check looks at each voter's requests
+//!   alone. Only requests that were under way at once can change places: of n requests by w clients,
+//!   the check visits at most n · 2^w places for each change of the voter (`polls::check`).
 //!
-//! So each check ends, with a verdict. It asks for more than that some order exists: the ledger's
-//! must be one.
+//! So each check ends with a verdict. It asks for more than some order: the ledger's order must be
+//! right.
 //!
-//! A request without an answer may take effect at any time after its call, or never. One that
-//! certainly had no effect is left out of a history: a read without an answer, or a 503 that says
+//! A request without an answer may take effect at any time after its call, or never. A history
+//! leaves out a request that certainly had no effect: a read without an answer, or a 503 that says
 //! that nothing is stored.
 //!
-//! What is independent is checked by itself: a history for each item, or for each voter and item
-//! where places and numbers do not tie voters together.
+//! Each independent part is checked by itself: a history for each item, or for each voter and item
+//! where places and numbers do not connect voters.
 
 pub mod items;
 mod places;
@@ -37,11 +38,11 @@ use std::time::Instant;
 #[derive(Clone, Debug)]
 pub struct Operation<R, A> {
     pub request: R,
-    /// `None`: nobody can say whether it took effect.
+    /// `None`: it may or may not have taken effect.
     pub answer: Option<A>,
-    /// Just before it was sent. It comes behind whatever returned earlier.
+    /// Just before it was sent. It comes after every request that returned earlier.
     pub called: Instant,
-    /// Just after the answer had come. Without one it says nothing.
+    /// Just after its answer arrived. Without an answer, it says nothing.
     pub returned: Instant,
 }
 
@@ -49,14 +50,14 @@ pub struct Operation<R, A> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome<A> {
     Answered(A),
-    /// It had no effect, and never will.
+    /// It had no effect, and never will have one.
     NoEffect,
-    /// It may take effect, or have taken it.
+    /// It may have taken effect, or may still do so.
     Unknown,
 }
 
 impl<A> Outcome<A> {
-    /// The operation for the history, if the request belongs there.
+    /// The operation for the history, if the request belongs into it.
     pub fn operation<R>(self, request: R, called: Instant, returned: Instant) -> Option<Operation<R, A>> {
         let answer = match self {
             Self::Answered(answer) => Some(answer),
@@ -71,7 +72,7 @@ impl<A> Outcome<A> {
         })
     }
 
-    /// Of a request without an answer: a read has had no effect, and nothing is known of another.
+    /// A read without an answer had no effect. Nothing is known of other requests.
     fn unanswered(is_read: bool) -> Self {
         if is_read { Self::NoEffect } else { Self::Unknown }
     }
@@ -89,7 +90,7 @@ impl Display for Violation {
 
 impl std::error::Error for Violation {}
 
-/// The request, its answer and its times since the first call, in words.
+/// The request, its answer, and its times since the first call, in words.
 fn words<R: Debug, A: Debug>(operation: &Operation<R, A>, first: Option<Instant>) -> String {
     let since = |moment: Instant| moment.saturating_duration_since(first.unwrap_or(moment));
     format!(

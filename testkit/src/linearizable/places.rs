@@ -1,5 +1,5 @@
-//! Where in the ledger's order an answer is right that stored nothing. A *place* is how many effects
-//! came before it.
+//! Where in the ledger's order an answer that stored nothing is right.
+//! A *place* is the number of effects before it.
 
 use std::collections::HashMap;
 
@@ -8,11 +8,11 @@ use super::items::{Answer, Effect, Request, Stored, Vote, Wants};
 
 /// What is held at each place.
 pub(super) struct Places {
-    /// Of each voter: from which places on what is held. The first is 0.
+    /// For each voter: from which places on what is held. The first place is 0.
     voters: HashMap<u32, Vec<(usize, Option<Vote>)>>,
-    /// By its id: whose each vote is, and at which of that voter's spans.
+    /// For each vote id: the voter, and which of the voter's spans it is.
     spans: HashMap<i64, (u32, usize)>,
-    /// For each place: the first one from there on at which the item is full.
+    /// For each place: the next one at which the item is full, or itself.
     full: Vec<Option<usize>>,
 }
 
@@ -61,7 +61,8 @@ impl Places {
         Ok(Self { voters, spans, full })
     }
 
-    /// The first place from `least` on at which a request is answered so and stores nothing.
+    /// The first place from `least` on where a request gets this answer.
+    /// It stores nothing there.
     pub fn first_for(&self, request: &Request, answer: &Answer, least: usize) -> Option<usize> {
         match (request.wants, answer) {
             (Wants::Read, Answer::Holds(vote)) | (Wants::Cast(_), Answer::Repeated(vote)) => {
@@ -80,7 +81,7 @@ impl Places {
         }
     }
 
-    /// The first place at which a voter holds this vote.
+    /// The first place from `least` on at which a voter holds this vote.
     fn first_with(&self, voter: u32, vote: Vote, least: usize) -> Option<usize> {
         let (owner, span) = *self.spans.get(&vote.id)?;
         let spans = self.voters.get(&owner).filter(|_| owner == voter)?;
@@ -90,7 +91,7 @@ impl Places {
         (*held == Some(vote) && is_before_next).then_some(place)
     }
 
-    /// The first place at which a voter holds nothing that `next` finds, from a place on.
+    /// The first place that `next` finds, from a place on, without a held vote.
     fn first_without(
         &self,
         voter: Option<u32>,

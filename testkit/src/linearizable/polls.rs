@@ -1,5 +1,5 @@
-//! What requests of one voter in one poll do and are answered. Voters of a poll do not depend on
-//! each other, so each one's history is checked by itself.
+//! One voter's requests in one poll, and their answers.
+//! Voters of a poll do not depend on each other. So each one's history is checked by itself.
 
 use std::collections::{BTreeSet, HashSet};
 use std::time::Instant;
@@ -8,26 +8,26 @@ use serde_json::Value;
 
 use super::{Operation, Outcome, Violation, words};
 
-/// The choices that are held, or are to be held.
+/// Choices that are held, or wanted.
 pub type Choices = BTreeSet<i64>;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Request {
-    /// `PUT` of the whole selection; `DELETE` of it if it is empty.
+    /// `PUT` of a whole selection; `DELETE` of it if it is empty.
     Select(Choices),
-    /// `POST` of a vote on a choice: with one choice a voter, it moves the vote.
+    /// `POST` of a vote on a choice. In a one-choice poll, it moves the vote.
     Cast(i64),
-    /// `GET` of the selection, or another look at the ledger.
+    /// `GET` of the selection, or a look at the ledger.
     Read,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Answer {
-    /// It was not so before.
+    /// The selection changed.
     Changed,
-    /// It was so already.
+    /// The selection was already so.
     Repeated,
-    /// To a read.
+    /// The answer to a read.
     Holds(Choices),
     TooManyChoices,
 }
@@ -41,7 +41,7 @@ pub struct Poll {
 }
 
 impl Poll {
-    /// What is held after a request; `None`: it is refused.
+    /// What the voter holds after a request; `None`: it is refused.
     fn after(self, held: &Choices, request: &Request) -> Option<Choices> {
         let after = match request {
             Request::Read => held.clone(),
@@ -52,7 +52,7 @@ impl Poll {
         (after == *held || after.len() <= self.max_choices).then_some(after)
     }
 
-    /// A request that does the same, as simple as it can be.
+    /// The simplest request that does the same.
     fn plain(self, request: &Request) -> Request {
         match request {
             Request::Cast(choice) if self.max_choices == 1 => Request::Select([*choice].into()),
@@ -61,23 +61,25 @@ impl Poll {
     }
 }
 
-/// A way through a voter's requests: which of them are behind it.
+/// A point on a way through a voter's requests: which of them are already placed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Way {
-    /// The first answered one, in the order of their returns, that is not behind it.
+    /// The first answered request, in the order of returns, that is not placed.
     first: usize,
-    /// Answered ones later in that order that are. Each was under way when the first one returned.
+    /// Later answered requests that are placed.
+    /// Each was under way when the first one returned.
     later: BTreeSet<usize>,
-    /// How many of the voter's changes.
+    /// How many of the voter's changes are placed.
     changes: usize,
-    /// How many of each kind of those without an answer.
+    /// How many requests of each kind without an answer are placed.
     unanswered: Vec<usize>,
 }
 
-/// Whether one voter's history fits what the ledger says the voter held, change by change.
+/// Whether a voter's history fits what the voter held by the ledger.
+/// It has what was held change by change.
 ///
 /// # Errors
-/// When it does not, or the poll does not allow what was held.
+/// When it does not fit, or the poll does not allow what was held.
 pub fn check(poll: &Poll, held: &[Choices], history: &[PollOperation]) -> Result<(), Violation> {
     let mut all = vec![Choices::new()];
     all.extend_from_slice(held);
@@ -90,18 +92,19 @@ pub fn check(poll: &Poll, held: &[Choices], history: &[PollOperation]) -> Result
     Ways::new(*poll, &all, history).find()
 }
 
-/// All ways through a voter's requests, in the order of the ledger. An answer does not name its rows;
-/// but only requests that were under way at once can change places, so there are few ways.
+/// All ways through a voter's requests, in the order of the ledger.
+/// An answer does not name its rows. But only requests that were under way at once can change
+/// places, so there are few ways.
 struct Ways<'a> {
     poll: Poll,
     /// What was held before each change, and after the last.
     held: &'a [Choices],
-    /// In the order of their returns.
+    /// The answered requests, in the order of their returns.
     answered: Vec<&'a PollOperation>,
-    /// The earliest call of this one and those behind it.
+    /// For each answered request: the earliest call of it and those after it.
     earliest_calls: Vec<Instant>,
-    /// The calls of each kind of those without an answer, in order: any of them will do, and the one
-    /// that was called first will do best.
+    /// For each kind of request without an answer, the calls in order.
+    /// Any of them will do, and the earliest is best.
     unanswered: Vec<(Request, Vec<Instant>)>,
 }
 
@@ -157,7 +160,8 @@ impl<'a> Ways<'a> {
         Err(self.violation(&furthest))
     }
 
-    /// The answered ones that may be next: no other one that is left had returned before their call.
+    /// The answered requests that may be next.
+    /// No other one left had returned before their call.
     fn candidates(&self, way: &Way) -> Vec<usize> {
         let until = self.answered.get(way.first).map(|first| first.returned);
         (way.first..self.answered.len())
@@ -180,8 +184,8 @@ impl<'a> Ways<'a> {
                 Some(Answer::Changed) | None => false,
             }
         };
-        // What stores nothing and is answered what is comes at once: if there is any order from here,
-        // there is one that begins with it.
+        // A request that stores nothing, and whose answer is right now, comes at once. If there is
+        // any order from here, then also one that begins with it.
         if let Some(at) = candidates.iter().copied().find(fits) {
             return vec![self.with(way, at, way.changes)];
         }
@@ -210,7 +214,7 @@ impl<'a> Ways<'a> {
         ways
     }
 
-    /// The way with this answered one behind it.
+    /// The way with this answered request placed.
     fn with(&self, way: &Way, at: usize, changes: usize) -> Way {
         let mut next = Way {
             changes,
@@ -247,7 +251,7 @@ impl<'a> Ways<'a> {
 /// What a client knows from an answer: its status and body, or `None` if none came.
 ///
 /// # Errors
-/// The answer, if no request of this kind may have it.
+/// The answer, if a request of this kind cannot have it.
 pub fn outcome(request: &Request, answer: Option<(u16, &Value)>) -> Result<Outcome<Answer>, String> {
     let is_read = *request == Request::Read;
     let Some((status, body)) = answer else {

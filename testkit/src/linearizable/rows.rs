@@ -1,4 +1,4 @@
-//! What the ledger says happened: rows, and what each request did that stored them.
+//! What the ledger says happened: rows, and the requests that stored them.
 
 use std::collections::BTreeSet;
 
@@ -12,19 +12,19 @@ use super::polls::Choices;
 pub struct Row {
     pub id: i64,
     pub item: i64,
-    /// `None`: nobody's.
+    /// `None`: the vote has no voter.
     pub voter: Option<u32>,
     pub value: i64,
-    /// Even: it casts a vote. Odd: it takes the one before back.
+    /// Even: the row casts a vote. Odd: the row takes back the vote before it.
     pub change_number: i16,
     pub number: Option<i64>,
-    /// The transaction that stored it. In one transaction a voter has one request on an item or in a
-    /// poll at the most.
+    /// The transaction that stored the row.
+    /// In a transaction, a voter has at most one request on an item or in a poll.
     pub transaction: i64,
 }
 
-/// The rows of these items, in the order of their ids. The number of a voter is what its name ends
-/// with, behind a hyphen.
+/// The rows of these items, in the order of their ids.
+/// A voter's number follows the hyphen at the end of the voter's name.
 ///
 /// # Errors
 /// When Postgres does not answer.
@@ -50,13 +50,13 @@ pub async fn of_items(owner: impl PgExecutor<'_>, items: &[i64]) -> Result<Vec<R
     Ok(rows.into_iter().map(row).collect())
 }
 
-/// What happened to an item with a rule, in the order of the ids.
+/// What happened to an item with a rule, in the order of ids.
 pub fn of_item(rows: &[Row], item: i64) -> Vec<Effect> {
     let rows: Vec<Row> = rows.iter().filter(|row| row.item == item).copied().collect();
     effects(&rows)
 }
 
-/// What a voter did on an item without a rule, in the order of the change numbers.
+/// What a voter did on an item without a rule, in the order of change numbers.
 pub fn of_voter(rows: &[Row], item: i64, voter: u32) -> Vec<Effect> {
     let is_of = |row: &&Row| row.item == item && row.voter == Some(voter);
     let mut rows: Vec<Row> = rows.iter().filter(is_of).copied().collect();

@@ -1,4 +1,4 @@
-//! A connection of the load, and when an answer on it is whole.
+//! A connection of the load, and where an answer on it ends.
 
 use std::net::{SocketAddr, TcpStream};
 use std::time::Instant;
@@ -6,13 +6,13 @@ use std::time::Instant;
 pub(super) struct Connection {
     pub address: SocketAddr,
     pub stream: TcpStream,
-    /// The part of an answer that has arrived.
+    /// The part of an answer that has arrived so far.
     pub partial: Vec<u8>,
     /// The tag of the last answer that had one.
     pub tag: Vec<u8>,
     /// When the request under way was due.
     pub due: Instant,
-    /// How many votes the request under way casts, and how many rows they are.
+    /// How many votes the request under way casts, and how many rows that is.
     pub votes: u64,
     pub rows: u64,
     pub is_busy: bool,
@@ -44,11 +44,11 @@ pub(super) fn tag(answer: &[u8]) -> Option<&[u8]> {
     Some(&answer[at..at + length])
 }
 
-/// The status of an answer that has arrived whole.
+/// The status of an answer, once all of it has arrived.
 pub(super) fn whole(answer: &[u8]) -> Option<[u8; 3]> {
     const LENGTH: &[u8] = b"content-length: ";
     let head = answer.windows(4).position(|four| four == b"\r\n\r\n")? + 4;
-    // It has no body, and says no length.
+    // A 304 has no body, and names no length.
     if &answer[9..12] == b"304" {
         return Some(*b"304");
     }

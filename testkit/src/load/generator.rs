@@ -1,4 +1,4 @@
-//! The generator: one thread that drives all connections over epoll.
+//! The generator: one thread drives all connections over epoll.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
@@ -20,15 +20,15 @@ use super::{Control, MEASURE, Outcome, Pace, Requests, Seen, WARM_UP};
 const DUE_EVERY: Duration = Duration::from_micros(100);
 /// How often a generator that waits for answers checks whether it should stop.
 const PHASE_EVERY_MS: u16 = 10;
-/// How long the requests under way at the end may take.
+/// How long the last requests may take at the end.
 const DRAIN_LIMIT: Duration = Duration::from_secs(20);
-/// Slower requests are recorded as this slow.
+/// Slower requests count as this slow.
 const LATENCY_LIMIT_US: u64 = 60_000_000;
 /// How epoll reports the timer.
 const TIMER: u64 = u64::MAX;
-/// How the answer to a new vote ends while there is no live count.
+/// The end of the answer to a new vote while there is no live count.
 const WITHOUT_COUNT: &[u8] = b"\"down_count\":null}";
-/// What the refusal of a vote on a full item says.
+/// A part of the refusal of a vote on a full item.
 const FULL: &str = "/problems/full";
 
 pub(super) struct Generator {
@@ -37,19 +37,20 @@ pub(super) struct Generator {
     pace: Pace,
     control: Arc<Control>,
     epoll: Epoll,
-    /// The requests sent so far.
+    /// How many requests were sent so far.
     sent: u64,
     /// The first voter's number.
     first_voter: u64,
     scratch: Vec<u8>,
-    /// A request with its connection's tag.
+    /// A request with the tag of its connection.
     tagged: Vec<u8>,
     under_way: usize,
-    /// The connection that has been idle for longest sends next, so that all are used.
+    /// Idle connections.
+    /// The one that is idle for longest sends next, so that all are used.
     idle: VecDeque<usize>,
     /// Connections to make again.
     lost: Vec<usize>,
-    /// When measuring began, and the CPU time spent until then.
+    /// When the measurement began, and the CPU time spent before.
     began: Option<(Instant, Duration)>,
     ended: Option<Instant>,
     /// When an open loop's next request is due.
@@ -110,7 +111,7 @@ impl Generator {
 
     pub fn run(mut self) -> Outcome {
         let between = self.pace.between();
-        // Of an open loop.
+        // The timer of an open loop.
         let _timer = between.map(|_| timer(&self.epoll));
         let mut phase = WARM_UP;
         let mut events = vec![EpollEvent::empty(); self.connections.len() + 1];
@@ -154,7 +155,7 @@ impl Generator {
         self.outcome
     }
 
-    /// Begins or ends what is measured.
+    /// Begins or ends the measurement.
     fn enter(&mut self, phase: u8) {
         let now = Instant::now();
         if phase == MEASURE {
@@ -172,7 +173,7 @@ impl Generator {
         }
     }
 
-    /// Tells what it has measured so far to whoever asks.
+    /// Sends what it has measured so far to whoever asked.
     fn show(&self) {
         self.control.is_asked.store(false, Ordering::Release);
         let asker = self
@@ -192,8 +193,8 @@ impl Generator {
         }
     }
 
-    /// A closed loop sends on every idle connection. An open loop sends what is due; what
-    /// was due when it ended is sent late.
+    /// A closed loop sends on every idle connection. An open loop sends what is due.
+    /// What was due when the open loop ended is sent late.
     fn send_what_is_due(&mut self, between: Option<Duration>) {
         let until = self.ended.unwrap_or_else(Instant::now);
         match (self.pace, between) {
@@ -216,7 +217,7 @@ impl Generator {
         }
     }
 
-    /// Whether everything that was to be sent is sent and answered, or takes too long.
+    /// Whether everything is sent and answered, or takes too long.
     fn is_over(&self) -> bool {
         let Some(ended) = self.ended else {
             return self.under_way == 0 && self.idle.is_empty() && self.lost.is_empty();
@@ -248,7 +249,7 @@ impl Generator {
         }
     }
 
-    /// Reads what has arrived. Returns the time when the answer is whole.
+    /// Reads what has arrived. Returns the time if the answer is whole.
     fn receive(&mut self, at: usize, buffer: &mut [u8]) -> Option<Instant> {
         let connection = &mut self.connections[at];
         let read = match connection.stream.read(buffer) {
@@ -286,7 +287,7 @@ impl Generator {
         let has_succeeded = [*b"201", *b"200", *b"304"].contains(&status);
         let lacks_count = answer.ends_with(WITHOUT_COUNT);
         let (votes, rows, due) = (connection.votes, connection.rows, connection.due);
-        // A batch is answered with 200, whatever became of its votes.
+        // A batch is answered with 200, whatever happened to its votes.
         let is_whole = votes < 2 || accepted_of_batch(answer) == votes;
         let failure = (!has_succeeded || !is_whole).then(|| String::from_utf8_lossy(answer).into_owned());
         connection.partial.clear();
@@ -330,7 +331,8 @@ impl Generator {
         Some(now)
     }
 
-    /// Counts a request that was answered as it should be, if it is measured. Returns whether it is.
+    /// Counts a correctly answered request, if it belongs to the measurement.
+    /// Returns whether it does.
     fn note_request(&mut self, due: Instant, answered: Instant) -> bool {
         let is_measured = self.is_measured(due);
         if is_measured {
@@ -342,8 +344,8 @@ impl Generator {
         is_measured
     }
 
-    /// A closed loop measures what is answered between beginning and end. An open one
-    /// measures what was due between them, however late its answer.
+    /// A closed loop measures requests that are answered between beginning and end.
+    /// An open loop measures requests that were due in that time, however late the answer is.
     fn is_measured(&self, due: Instant) -> bool {
         match (self.began, self.pace) {
             (None, _) => false,
@@ -352,7 +354,7 @@ impl Generator {
         }
     }
 
-    /// Gives a connection up; it will be made again. The request under way has failed.
+    /// Closes a connection, to make it again. Its request under way has failed.
     fn lose(&mut self, at: usize, why: String) {
         let connection = &mut self.connections[at];
         let _ = connection.stream.shutdown(std::net::Shutdown::Both);
@@ -365,7 +367,7 @@ impl Generator {
         self.lost.push(at);
     }
 
-    /// Makes the lost connections again. One that cannot be made is given up.
+    /// Makes the lost connections again. Gives up one that cannot be made.
     fn connect_again(&mut self) {
         for at in std::mem::take(&mut self.lost) {
             match Connection::open(self.connections[at].address) {
@@ -395,14 +397,14 @@ fn with_tag<'a>(request: &[u8], tag: &[u8], into: &'a mut Vec<u8>) -> &'a [u8] {
     into
 }
 
-/// How many votes of a batch are new ones, by its answer.
+/// How many votes of a batch were accepted, by its answer.
 fn accepted_of_batch(answer: &[u8]) -> u64 {
     const ACCEPTED: &[u8] = b"{\"status\":201,";
     let starts = answer.windows(ACCEPTED.len()).filter(|text| *text == ACCEPTED);
     starts.count() as u64
 }
 
-/// Has epoll report what arrives on a connection.
+/// Makes epoll report what arrives on a connection.
 fn watch(epoll: &Epoll, connection: &Connection, at: usize) {
     epoll
         .add(
@@ -412,7 +414,7 @@ fn watch(epoll: &Epoll, connection: &Connection, at: usize) {
         .expect("epoll");
 }
 
-/// Has epoll wake an open loop when requests may be due.
+/// Makes epoll wake an open loop when requests may be due.
 fn timer(epoll: &Epoll) -> TimerFd {
     let timer = TimerFd::new(TimerClock::CLOCK_MONOTONIC, TimerFlags::TFD_NONBLOCK).expect("a timer");
     timer
@@ -421,7 +423,7 @@ fn timer(epoll: &Epoll) -> TimerFd {
             TimerSetTimeFlags::empty(),
         )
         .expect("a timer");
-    // Edge-triggered, so that it need not be read.
+    // Edge-triggered, so that nobody has to read it.
     let flags = EpollFlags::EPOLLIN | EpollFlags::EPOLLET;
     epoll.add(&timer, EpollEvent::new(flags, TIMER)).expect("epoll");
     timer

@@ -1,6 +1,6 @@
-//! Load over HTTP: many connections, each with at most one request under way, driven by
-//! one thread over epoll. The generator shares the machine with what it measures, so the
-//! requests are rendered beforehand and the answers are read no further than needed.
+//! Load over HTTP: many connections, each with at most one request under way.
+//! One thread drives them over epoll. The generator shares the machine with what it measures. So it
+//! renders requests beforehand, and reads answers no further than needed.
 
 mod connection;
 mod generator;
@@ -23,13 +23,14 @@ use generator::Generator;
 /// When requests are sent.
 #[derive(Clone, Copy, Debug)]
 pub enum Pace {
-    /// A closed loop: on each connection, as soon as the one before is answered.
+    /// A closed loop: each connection sends when its last request is answered.
     Closed,
-    /// An open loop: at this rate, whether or not earlier ones are answered. A request
-    /// waits while no connection is free, and its latency counts from when it was due.
+    /// An open loop at this rate, whether or not earlier requests are answered.
+    /// A request waits while no connection is free. Its latency counts from the time when it was
+    /// due.
     Open { per_second: f64 },
-    /// An open loop at more than the server can carry: requests that still wait at the end
-    /// are not sent.
+    /// An open loop with more than the server can carry.
+    /// Requests that still wait at the end are not sent.
     Overload { per_second: f64 },
 }
 
@@ -54,7 +55,7 @@ struct Control {
     phase: AtomicU8,
     acknowledged_votes: AtomicU64,
     without_count: AtomicU64,
-    /// Whether somebody waits in `asker`.
+    /// Whether someone waits in `asker`.
     is_asked: AtomicBool,
     asker: Mutex<Option<oneshot::Sender<Seen>>>,
 }
@@ -74,27 +75,27 @@ pub struct Load {
 
 /// What a load has seen.
 pub struct Outcome {
-    /// Votes acknowledged in all, the warm-up's too.
+    /// All acknowledged votes, also in the warm-up.
     pub acknowledged_votes: u64,
-    /// How many rows of the ledger these are.
+    /// How many rows of the ledger these votes are.
     pub acknowledged_rows: u64,
-    /// Requests refused with 503 and Retry-After.
+    /// How many requests were refused with 503 and Retry-After.
     pub refused: u64,
-    /// Requests refused with 429 and Retry-After.
+    /// How many requests were refused with 429 and Retry-After.
     pub throttled: u64,
-    /// Votes refused because their items are full.
+    /// How many votes were refused because their items are full.
     pub full: u64,
-    /// Requests answered otherwise or not at all, and connections that could not be made.
+    /// Requests with other answers or none, and connections that could not be made.
     pub failures: u64,
-    /// What the first refusal or failure was.
+    /// The first refusal or failure.
     pub first_failure: Option<String>,
-    /// Under [`Pace::Overload`]: requests that were due, but found no free connection.
+    /// Under [`Pace::Overload`]: due requests that never found a free connection.
     pub unsent: u64,
-    /// For how long the rest was measured.
+    /// How long the following figures were measured.
     pub measured: Duration,
     pub votes: u64,
     pub requests: u64,
-    /// Requests of these that were answered with 304.
+    /// How many of these requests got 304.
     pub unchanged: u64,
     pub latency_us: Histogram<u64>,
     /// The generator's own CPU time.
@@ -102,8 +103,10 @@ pub struct Outcome {
 }
 
 impl Outcome {
+    /// Expects that every request was answered.
+    ///
     /// # Errors
-    /// When not every request was answered with 200, 201, or 409 since its item is full.
+    /// When an answer was not 200, 201, or 409 for a full item.
     pub fn expect_all_answered(&self) -> Result<(), String> {
         match &self.first_failure {
             None => Ok(()),
@@ -116,8 +119,8 @@ impl Outcome {
 }
 
 impl Load {
-    /// Starts with the warm-up. The connections go to the addresses in turn. `run` makes
-    /// the voter ids of this load different from any other's.
+    /// Starts with the warm-up. The connections use the addresses in turn.
+    /// `run` makes this load's voter ids different from those of other loads.
     pub fn start(
         addresses: &[SocketAddr],
         connections: usize,
@@ -145,19 +148,19 @@ impl Load {
         self.control.acknowledged_votes.load(Ordering::Relaxed)
     }
 
-    /// Of these, the votes acknowledged with `"vote_count": null`.
+    /// Of these, the votes that were acknowledged with `"vote_count": null`.
     pub fn without_count(&self) -> u64 {
         self.control.without_count.load(Ordering::Relaxed)
     }
 
-    /// Votes acknowledged a second from now on, over this time.
+    /// Acknowledged votes per second, measured for this long from now on.
     pub async fn rate(&self, over: Duration) -> f64 {
         let (before, started) = (self.acknowledged_votes(), Instant::now());
         sleep(over).await;
         (self.acknowledged_votes() - before) as f64 / started.elapsed().as_secs_f64()
     }
 
-    /// What it has measured so far. The difference of two is what came between them.
+    /// What was measured so far. The difference of two is what came between them.
     pub async fn seen(&self) -> Seen {
         let (asker, answer) = oneshot::channel();
         *self.control.asker.lock().expect("nobody panics with the lock") = Some(asker);
@@ -165,8 +168,7 @@ impl Load {
         answer.await.expect("the generator runs")
     }
 
-    /// Ends what is measured, waits for the requests under way, and closes the
-    /// connections.
+    /// Ends the measurement, waits for requests under way, and closes all connections.
     pub async fn stop(self) -> Outcome {
         self.control.phase.store(STOP, Ordering::Release);
         let thread = self.thread;

@@ -1,4 +1,4 @@
-//! The requests of a load, rendered beforehand.
+//! Requests of a load, rendered beforehand.
 
 use std::io::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,24 +7,25 @@ use rand::distr::{Distribution, weighted::WeightedIndex};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-/// How many items are drawn beforehand; they are then used again and again in this order.
+/// How many items are drawn beforehand. Then the draws begin again.
 const DRAWS: usize = 1 << 20;
-/// How many different batches are rendered, at the most.
+/// The most batches that are rendered.
 const BATCHES: usize = 1 << 10;
-/// One request in so many changes an earlier vote.
+/// One request of this many changes an earlier vote.
 const CHANGE_EVERY: u64 = 5;
-/// How many requests lie between a vote and its change, about: so many that the vote has long been
-/// answered. A multiple of [`CHANGE_EVERY`], so that no vote is changed twice.
+/// About how many requests lie between a vote and its change.
+/// The vote's answer must have arrived by then.
+/// A multiple of [`CHANGE_EVERY`], so that no vote is changed twice.
 const CHANGE_AFTER: u64 = 3_000;
 
 /// Which items are voted on.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Spread {
-    /// Always the first.
+    /// Always the first item.
     Hot,
     /// Every item equally often.
     Uniform,
-    /// The n-th item n times less often than the first (Zipf's law).
+    /// The n-th item gets 1/n of the first item's votes (Zipf's law).
     Zipf,
 }
 
@@ -34,44 +35,45 @@ pub enum Mix {
     Votes,
     NineReadsToAVote,
     Reads,
-    /// The same; every second one has the tag of its connection's last answer: 304 while it holds.
+    /// Reads, where every second one has the tag of its connection's last answer.
+    /// It gets 304 while that holds.
     ReadsAgain,
-    /// Votes with voter ids; one request in [`CHANGE_EVERY`] changes an earlier vote to −1.
+    /// Votes with voter ids.
+    /// One request in [`CHANGE_EVERY`] changes an earlier vote to −1.
     Changes,
-    /// Each moves the vote of the next one of so many voters to the next choice of poll 1. The
-    /// choices are the items. See [`choice_of`].
+    /// Each request moves a voter's vote to the next choice of poll 1.
+    /// The choices are the items. See [`choice_of`].
     PollMoves {
         voters: u64,
     },
-    /// Each casts so many votes.
+    /// Each request casts this many votes.
     Batches {
         votes: usize,
     },
-    /// Votes of voters who take turns, each with a credential: see [`Requests::with_credentials`].
+    /// Voters take turns, each with a credential: see [`Requests::with_credentials`].
     Credentialed,
 }
 
-/// What the requests of voters have to show.
+/// Credentials for the requests of voters.
 #[derive(Clone, Debug)]
 pub struct Credentials {
-    /// For each voter lines of a head, each with its line break.
+    /// For each voter, header lines, each with its line break.
     pub heads: Vec<String>,
-    /// The first voter, where the body names the voter: `voter-<number in 16 digits>`. `None`: it
-    /// does not.
+    /// The first voter's number, if bodies name voters: `voter-<number in 16 digits>`.
     pub first_voter: Option<u64>,
 }
 
-/// Which of the choices 0 to `choices` − 1 of poll 1 a voter holds after so many moves.
+/// Which choice, 0 to `choices` − 1, a voter holds in poll 1 after these moves.
 pub fn choice_of(voter: u64, moves: u64, choices: u64) -> u64 {
     (voter + moves) % choices
 }
 
 /// The requests, rendered.
 pub struct Requests {
-    /// One for each item, as `reads` and `changes`; without any of the mix, none.
+    /// A vote for each item, as in `reads` and `changes`. Empty if the mix has none.
     votes: Vec<Text>,
     reads: Vec<Text>,
-    /// Changes of a vote; moves to a choice.
+    /// Changes of votes, or moves to a choice.
     changes: Vec<Text>,
     batches: Vec<Text>,
     credentials: Option<(Credentials, AtomicU64)>,
@@ -85,7 +87,8 @@ pub struct Request<'a> {
     pub text: &'a [u8],
     /// How many votes it casts, changes or moves; 0: it reads.
     pub votes: u64,
-    /// How many rows of the ledger they are: a change and a move take a vote back and cast one.
+    /// How many rows of the ledger that is.
+    /// A change or a move takes one vote back and casts one.
     pub rows: u64,
     /// Whether it is sent with the tag of its connection's last answer.
     pub has_tag: bool,
@@ -94,7 +97,7 @@ pub struct Request<'a> {
 /// How many digits a voter id ends with.
 const VOTER_DIGITS: usize = 16;
 
-/// A request's text, and where its voter's digits stand, if it has a voter.
+/// A request's text, and where its voter's digits are, if it has a voter.
 struct Text {
     bytes: Vec<u8>,
     digits_at: Option<usize>,
@@ -109,7 +112,7 @@ impl Text {
         }
     }
 
-    /// With these digits, made in `scratch`.
+    /// The text with these digits, built in `scratch`.
     fn of<'a>(&'a self, scratch: &'a mut Vec<u8>, digits: impl Fn(&mut [u8; VOTER_DIGITS])) -> &'a [u8] {
         let Some(at) = self.digits_at else {
             return &self.bytes;
@@ -123,7 +126,7 @@ impl Text {
     }
 }
 
-/// Scattered over the index, as voters' ids are.
+/// Digits that scatter voters over the index, as real ids are.
 fn scattered(voter: u64) -> impl Fn(&mut [u8; VOTER_DIGITS]) {
     let voter = voter.wrapping_mul(0x9E37_79B9_7F4A_7C15);
     move |place| {
@@ -133,7 +136,7 @@ fn scattered(voter: u64) -> impl Fn(&mut [u8; VOTER_DIGITS]) {
     }
 }
 
-/// A decimal number.
+/// The digits of the decimal number.
 fn decimal(voter: u64) -> impl Fn(&mut [u8; VOTER_DIGITS]) {
     move |place| {
         let mut rest = voter;
@@ -146,7 +149,7 @@ fn decimal(voter: u64) -> impl Fn(&mut [u8; VOTER_DIGITS]) {
 
 /// A request with a JSON body.
 fn with_body(method: &str, path: &str, body: &str) -> Text {
-    // The digits are longer than their mark.
+    // The digits are longer than the mark that they replace.
     let length = body.len() + body.matches('#').count() * (VOTER_DIGITS - 1);
     Text::new(&format!(
         "{method} {path} HTTP/1.1\r\nhost: tally\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}"
@@ -212,8 +215,9 @@ impl Requests {
         }
     }
 
-    /// Renders votes of voters who take turns. Each voter votes on the items 1 to `items`, one after
-    /// the other; several loads, one after the other, go on where the last one stopped.
+    /// Renders votes of voters who take turns.
+    /// Each votes on the items 1 to `items` in order. Later loads go on where the load before them
+    /// stopped.
     pub fn with_credentials(items: usize, credentials: Credentials) -> Self {
         Self {
             votes: Vec::new(),
@@ -226,13 +230,13 @@ impl Requests {
         }
     }
 
-    /// Whether some are sent with the tag of an earlier answer.
+    /// Whether some requests have the tag of an earlier answer.
     pub(super) fn use_tags(&self) -> bool {
         self.mix == Mix::ReadsAgain
     }
 
-    /// The request with this number, which counts up from 0. One with a voter id is made in
-    /// `scratch`; `first_voter` differs from load to load.
+    /// The request with this number, which counts up from 0.
+    /// A request with a voter id is built in `scratch`. `first_voter` differs from load to load.
     pub fn nth<'a>(&'a self, number: u64, first_voter: u64, scratch: &'a mut Vec<u8>) -> Request<'a> {
         let vote = |scratch: &'a mut Vec<u8>| Request {
             text: self.votes[self.item(number)].of(scratch, scattered(first_voter + number)),
@@ -319,7 +323,7 @@ impl Requests {
 /// Which vote the request with this number changes.
 fn changed(number: u64) -> Option<u64> {
     let changes = number % CHANGE_EVERY == CHANGE_EVERY - 1;
-    // The one right before it casts a vote.
+    // The request right before the change casts a vote.
     number.checked_sub(CHANGE_AFTER + 1).filter(|_| changes)
 }
 
@@ -350,7 +354,7 @@ mod tests {
     use super::*;
     use std::collections::{HashMap, HashSet};
 
-    /// Method, path and body.
+    /// Method, path and body of a request.
     fn parts(request: &Request<'_>) -> (String, String, String) {
         let text = String::from_utf8(request.text.to_vec()).expect("UTF-8");
         let (head, body) = text.split_once("\r\n\r\n").expect("a head");

@@ -1,4 +1,4 @@
-//! The check itself, and that it can fail.
+//! The check of answered counts (`testkit::answered_counts`), and that it can fail.
 
 use std::time::{Duration, Instant};
 
@@ -45,7 +45,7 @@ fn a_count_may_have_what_was_sent_and_must_have_what_was_acknowledged() {
         (read(20, 25), bounds(1, 1)),
         (read(20, 36), bounds(0, 2)),
         (read(55, 58), bounds(1, 3)),
-        // The last vote was never acknowledged: it may be stored for ever after.
+        // The last vote was never acknowledged. It may be stored at any later time.
         (read(70, 80), bounds(1, 2)),
     ] {
         assert_eq!(history.bounds(&answer), possible, "{answer:?}");

@@ -1,4 +1,4 @@
-//! The checks of `testkit` that tests, chaos and soak share: that each finds what is wrong.
+//! The checks that tests, chaos and soak share: each finds what is wrong.
 
 mod answered_counts;
 mod linearizability;

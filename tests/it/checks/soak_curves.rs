@@ -1,8 +1,8 @@
-//! The rule by which `make soak` says that a curve grows (`testkit::curve`).
+//! The rule by which `make soak` calls a curve growing (`testkit::curve`).
 
 use testkit::curve::{Limit, Quarters, Worse, median};
 
-/// Ten percent and 5.
+/// Higher by more than ten percent and 5.
 const HIGHER: Limit = Limit {
     worse: Worse::Higher,
     percent: 10.0,
@@ -52,7 +52,7 @@ fn a_curve_that_rises_only_in_the_first_quarter_holds() {
 
 #[test]
 fn the_percentage_and_the_slack_add_up() {
-    // At most 100 + 10 + 5.
+    // The last quarter may reach 100 + 10 + 5.
     let to = |last: f64| quarters(move |part| if part < 0.75 { 100.0 } else { last });
     assert!(HIGHER.holds(&to(115.0)));
     assert!(!HIGHER.holds(&to(115.1)));

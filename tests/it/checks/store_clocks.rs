@@ -1,12 +1,11 @@
-//! The clock that steps in the chaos rounds (`testkit::clock`) reaches a real store, and only
-//! that one.
+//! A clock that steps (`testkit::clock`) reaches a real store, and only that one.
 
 use redis::aio::MultiplexedConnection;
 use testkit::clock::Clock;
 use testkit::stores::{Variables, redis_connection, start_redis, temporary_folder};
 
 const HOUR: i64 = 3600;
-/// The two clocks are read one after the other.
+/// The test reads one clock after the other. So they may differ by this much.
 const MINUTE: i64 = 60;
 
 async fn seconds(redis: &mut MultiplexedConnection) -> i64 {

@@ -1,5 +1,5 @@
-//! Holds answers against the description at `/openapi.json`: their status, their headers, their body.
-//! The description lets answers grow; here a member that it does not name is wrong.
+//! Holds answers against the description at `/openapi.json`.
+//! The description lets answers grow. Here, a member that it does not name is wrong.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
@@ -9,9 +9,9 @@ use reqwest::header::HeaderMap;
 use reqwest::{Method, StatusCode};
 use serde_json::{Map, Value, json};
 
-/// What belongs to pages, and is no part of the interface.
+/// Paths of pages, which are no part of the interface.
 pub const NOT_DESCRIBED: [&str; 2] = ["/assets/{name}", "/embed.js"];
-/// Headers that the description speaks of in its text alone, or that HTTP itself has.
+/// Headers that the description has only in its text, or that are HTTP's own.
 const OF_ALL: [&str; 10] = [
     "content-type",
     "content-length",
@@ -29,7 +29,7 @@ const OF_ALL: [&str; 10] = [
 pub static DESCRIPTION: LazyLock<Value> =
     LazyLock::new(|| serde_json::from_str(tally::web::description()).expect("JSON"));
 
-/// The components with each body closed.
+/// The components, where each body allows only its named members.
 static COMPONENTS: LazyLock<Value> = LazyLock::new(|| {
     let mut components = json!({ "schemas": {} });
     for (name, schema) in DESCRIPTION["components"]["schemas"].as_object().expect("schemas") {
@@ -38,8 +38,8 @@ static COMPONENTS: LazyLock<Value> = LazyLock::new(|| {
     components
 });
 
-/// A schema that takes no member that it does not name. A part of another one stays open: the whole
-/// knows all parts.
+/// A schema that allows only its named members.
+/// A part of another schema stays open, because the whole names the members of all parts.
 fn closed(schema: &Value, is_part: bool) -> Value {
     let Some(members) = schema.as_object() else {
         return schema.clone();
@@ -69,12 +69,12 @@ fn closed(schema: &Value, is_part: bool) -> Value {
     Value::Object(all)
 }
 
-/// What reads a body of an answer.
+/// The validator of an answer's body.
 pub fn of_answer(schema: &Value) -> Validator {
     validator(&closed(schema, false), &COMPONENTS)
 }
 
-/// What reads a body of a request.
+/// The validator of a request's body.
 pub fn of_request(schema: &Value) -> Validator {
     validator(schema, &DESCRIPTION["components"])
 }
@@ -87,7 +87,7 @@ fn validator(schema: &Value, components: &Value) -> Validator {
         .unwrap_or_else(|error| panic!("{schema}: {error}"))
 }
 
-/// Says what is wrong with a value.
+/// What is wrong with a value, in words.
 pub fn wrong(validator: &Validator, value: &Value) -> Vec<String> {
     let errors = validator.iter_errors(value);
     errors
@@ -95,7 +95,7 @@ pub fn wrong(validator: &Validator, value: &Value) -> Vec<String> {
         .collect()
 }
 
-/// What is described at a path; `None`: nothing is.
+/// The described path that matches this one.
 fn path_of(path: &str) -> Option<(&'static str, &'static Value)> {
     let path = path.split('?').next().unwrap_or_default();
     let parts: Vec<&str> = path.split('/').collect();
@@ -123,7 +123,7 @@ pub fn check(method: &Method, path: &str, status: StatusCode, headers: &HeaderMa
     if is_asset || NOT_DESCRIBED.contains(&path_only) || *method == Method::OPTIONS {
         return;
     }
-    // What is no HTTP, or too much of it, is refused before there is a request.
+    // The server refuses broken or oversized HTTP before there is a request.
     if body.is_empty() && [400, 408, 431].contains(&status.as_u16()) {
         return;
     }
@@ -132,7 +132,7 @@ pub fn check(method: &Method, path: &str, status: StatusCode, headers: &HeaderMa
         other => other.to_lowercase(),
     };
     let Some((pattern, item)) = path_of(path) else {
-        // A write of a foreign page is refused before anyone asks what there is.
+        // The server refuses a foreign page's write before it looks for the path.
         assert!(
             [403, 404].contains(&status.as_u16()),
             "nothing is described there: {}",
@@ -155,7 +155,7 @@ pub fn check(method: &Method, path: &str, status: StatusCode, headers: &HeaderMa
         let is_described = described["headers"]
             .as_object()
             .is_some_and(|all| all.keys().any(|known| known.eq_ignore_ascii_case(name.as_str())));
-        // A cookie that is due is renewed by a refusal, too.
+        // A refusal renews a cookie that is due, too.
         let is_renewal = name == "set-cookie" && !status.is_success();
         let is_of_all = OF_ALL.contains(&name.as_str()) || name.as_str().starts_with("access-control-");
         assert!(
@@ -174,7 +174,7 @@ pub fn check(method: &Method, path: &str, status: StatusCode, headers: &HeaderMa
             "Location",
             "ETag",
         ];
-        // A connection too many is refused before its request is read.
+        // The server refuses a connection too many before it reads the request.
         let is_refusal = name == "X-Request-Id" && status == StatusCode::SERVICE_UNAVAILABLE;
         if is_always.contains(&name.as_str()) && !is_refusal {
             assert!(

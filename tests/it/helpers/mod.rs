@@ -1,4 +1,4 @@
-//! What only the integration tests share; `testkit` has the rest.
+//! What only the integration tests share. `testkit` has the rest.
 
 pub mod answers;
 pub mod pooler;

@@ -1,4 +1,4 @@
-//! A real pgbouncer before a test's Postgres.
+//! A real pgbouncer between a test and its Postgres.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -15,8 +15,8 @@ pub struct Pooler {
 }
 
 impl Pooler {
-    /// Starts one in this `pool_mode`. It drops the parameter `options`, with which Tally asks
-    /// for its settings at connect.
+    /// Starts a pgbouncer in this `pool_mode`.
+    /// It drops the parameter `options`, with which Tally sets its limits at connect.
     pub async fn start(stores: &Stores, pool_mode: &str) -> Self {
         let port = tally::dev::free_port().expect("a port");
         let folder = stores.folder().join(format!("pgbouncer-{port}"));
@@ -49,11 +49,11 @@ impl Pooler {
         .expect("a file");
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL"]).kill_on_drop(true);
-        // It does not run as root.
+        // pgbouncer does not run as root.
         if nix::unistd::Uid::effective().is_root() {
             command.args(["--reuid=postgres", "--regid=postgres", "--clear-groups"]);
         }
-        // Not every user has Debian's folder for servers in PATH.
+        // Debian's folder for servers is not in every user's PATH.
         command.args(["--", "/usr/sbin/pgbouncer"]).arg(&settings);
         let program = Program::start(command, &folder, "pgbouncer").expect("it starts");
         super::eventually("the pooler listens", async || {

@@ -17,14 +17,14 @@ pub const SYNC_WORKER: &str = env!("CARGO_BIN_EXE_sync-worker");
 /// How long a program may take to stop.
 const STOP_LIMIT: Duration = Duration::from_secs(60);
 
-/// A command with the stores in its environment. Both programs log in to both stores with
-/// the role that they have in production. This is the worker's role; `tally serve` has
-/// the server's ([`command_as`]).
+/// A command with the stores in its environment.
+/// Both programs log in with the role that they have in production. This is the worker's role;
+/// `tally serve` has the server's ([`command_as`]).
 pub fn command(program: &str, stores: Option<&Stores>) -> Command {
     command_as(program, stores.map(|stores| (stores, Role::Worker)))
 }
 
-/// A command with the stores in its environment, and a role.
+/// A command with the stores, and a role, in its environment.
 pub fn command_as(program: &str, stores: Option<(&Stores, Role)>) -> Command {
     let mut command = testkit::programs::command(program);
     if let Some((stores, role)) = stores {
@@ -38,8 +38,8 @@ pub fn start(command: Command, stores: &Stores, name: &str) -> Program {
     Program::start(command, stores.folder(), name).expect("the program starts")
 }
 
-/// Starts a server on a free port, and waits until it is ready. Returns its base URL as
-/// well.
+/// Starts a server on a free port, and waits until it is ready.
+/// Returns its base URL, too.
 pub async fn start_server(stores: &Stores, name: &str) -> (Program, String) {
     start_server_with(stores, name, &[]).await
 }
@@ -57,7 +57,7 @@ pub async fn start_server_with(stores: &Stores, name: &str, settings: &[(&str, &
     (program, base)
 }
 
-/// Sends a signal, and waits for the end of the program, which must succeed.
+/// Sends a signal and waits for the program's end, which must be a success.
 pub async fn stop(mut program: Program, signal: Signal) {
     let code = program.stop(signal, STOP_LIMIT).await.expect("it stops");
     assert_eq!(code, Some(0), "{}", program.output());

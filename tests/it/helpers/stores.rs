@@ -1,14 +1,14 @@
-//! A Postgres and a Redis for one test, and locks that a test makes others wait for.
+//! A test's Postgres and Redis, and locks that make others wait.
 
 use sqlx::{PgPool, Postgres, Transaction};
 
 pub use testkit::stores::Stores;
 
-/// For [`blocker`]: keeps all others from writing to the ledger.
+/// For [`blocker`]: keeps everyone else from writing to the ledger.
 pub const LOCK_VOTES: &str = "lock table vote in share row exclusive mode";
 
-/// Runs a statement in a transaction of its own. Others wait for what it has locked until
-/// the transaction is rolled back.
+/// Runs a statement in a transaction of its own.
+/// Others wait for its locks until the transaction is rolled back.
 pub async fn blocker(pool: &PgPool, statement: &str) -> Transaction<'static, Postgres> {
     let mut blocker = pool.begin().await.expect("a transaction");
     sqlx::query(statement)
@@ -18,8 +18,8 @@ pub async fn blocker(pool: &PgPool, statement: &str) -> Transaction<'static, Pos
     blocker
 }
 
-/// Has Postgres end the connections that wait for a lock and of which this condition on
-/// `pg_stat_activity` is true, once there are some.
+/// Waits for connections that wait for a lock, and has Postgres end them.
+/// `condition` on `pg_stat_activity` selects these connections.
 pub async fn cut_blocked(pool: &PgPool, condition: &str) {
     let cut = format!(
         "select pg_terminate_backend(pid) from pg_stat_activity
@@ -51,7 +51,7 @@ pub async fn until_blocked(pool: &PgPool, statement: &str) {
     .await;
 }
 
-/// From now on statements like this one fail, such as `insert on voided`.
+/// Makes statements like this one fail from now on, such as `insert on voided`.
 pub async fn refuse(pool: &PgPool, statement: &str) {
     execute(
         pool,
@@ -66,12 +66,12 @@ pub async fn refuse(pool: &PgPool, statement: &str) {
     .await;
 }
 
-/// The end of [`refuse`].
+/// Ends [`refuse`].
 pub async fn refuse_no_more(pool: &PgPool) {
     execute(pool, "drop function refuse cascade").await;
 }
 
-/// Has the watermark pass the id that is drawn next, as if the sequence had been set back.
+/// Makes the watermark pass the next id, as if someone had set the sequence back.
 pub async fn pass_next_vote_id(pool: &PgPool) {
     execute(
         pool,

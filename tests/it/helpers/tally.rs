@@ -1,5 +1,5 @@
-//! All of Tally within the test's own process: a server on a free port, and a worker whose
-//! steps the test calls.
+//! All of Tally in the test's own process: a server on a free port, and a worker.
+//! The test calls the worker's steps.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -28,7 +28,7 @@ pub struct Tally {
     pub stores: Stores,
     pub base: String,
     pub http: reqwest::Client,
-    /// With the login that owns the tables; the server and the worker have their own.
+    /// Has the owner's login. The server and the worker have logins of their own.
     pub ledger: WorkerLedger,
     pub server_ledger: ServerLedger,
     worker_urls: StoreUrls,
@@ -58,8 +58,8 @@ pub fn metrics() -> PrometheusHandle {
         .clone()
 }
 
-/// The value of a sample, named as in the text: `name` or `name{label="value"}`. Metrics are the
-/// process's: a test that reads them begins with `passes_alone`.
+/// The value of a sample, named as in the text: `name` or `name{label="value"}`.
+/// Metrics are the process's own: a test that reads them begins with `passes_alone`.
 pub fn metric(sample: &str) -> f64 {
     assert!(
         is_alone(),
@@ -77,7 +77,7 @@ pub fn ledger(url: &str) -> WorkerLedger {
     WorkerLedger::new(url, "test").expect("a URL")
 }
 
-/// The lease of the roll-up, for tests that roll up by themselves.
+/// The lease of the roll-up, for a test that rolls up by itself.
 pub async fn roll_up_lease(ledger: &WorkerLedger) -> JobLease {
     let taken = ledger.take_job(Job::RollUp).await.expect("Postgres answers");
     taken.lease.expect("nobody rolls up")
@@ -99,7 +99,7 @@ fn urls(database_url: &str, redis_url: &str) -> StoreUrls {
     }
 }
 
-/// A server on a free port, which does not run yet.
+/// A server on a free port, which is not running yet.
 fn server(stores: &Stores, edit: impl FnOnce(&mut ServerOptions)) -> Server {
     let mut options = ServerOptions {
         listen: "127.0.0.1:0".parse().expect("an address"),
@@ -131,12 +131,12 @@ impl Tally {
         Self::start_with(|_| {}).await
     }
 
-    /// Starts with other limits for its clients.
+    /// Starts a server with other limits for its clients.
     pub async fn start_limited_to(clients: ClientLimits) -> Self {
         Self::start_with(|options| options.clients = clients).await
     }
 
-    /// Starts a server on which a vote on an unknown key makes its item.
+    /// Starts a server on which a vote on an unknown key creates its item.
     pub async fn start_creating_items() -> Self {
         Self::start_with(|options| options.creates_items = true).await
     }
@@ -165,7 +165,7 @@ impl Tally {
             stop: Some(stop),
             server,
         };
-        // Ready means that the client of the live counts has its first connection.
+        // Ready means that the live counts have their first connection.
         tally.wait_until_ready("ready").await;
         tally
     }
@@ -208,7 +208,8 @@ impl Tally {
         ItemId::new(item["id"].as_i64().expect("an id")).expect("positive")
     }
 
-    /// Starts a second server on the same stores, which ends with the test. Returns its address.
+    /// Starts a second server on the same stores, which ends with the test.
+    /// Returns its address.
     pub async fn another_server(&self) -> String {
         self.another_server_with(|_| {}).await
     }
@@ -220,8 +221,8 @@ impl Tally {
         base
     }
 
-    /// Starts a second server that stops when the sender is dropped: many at once would take all
-    /// connections that Postgres allows.
+    /// Starts a second server, which stops when the sender is dropped.
+    /// Many at once would take all of Postgres' connections.
     pub async fn server_until_dropped(
         &self,
         edit: impl FnOnce(&mut ServerOptions),
@@ -280,7 +281,8 @@ impl Tally {
             .await
     }
 
-    /// An anonymous vote of this value; it must be accepted. Returns the live count.
+    /// Casts an anonymous vote of this value, which must be accepted.
+    /// Returns the live count.
     pub async fn add(&self, item: ItemId, value: i64) -> Option<i64> {
         let (status, answer) = self
             .post(&format!("/v1/items/{item}/votes"), &json!({ "value": value }))
@@ -321,8 +323,8 @@ impl Tally {
             .expect("Postgres answers")
     }
 
-    /// Flushes until nothing changes any more, and checks that ledger, saved count and live
-    /// count agree for one item.
+    /// Flushes until nothing changes.
+    /// Then the item's ledger, saved count and live count must agree.
     pub async fn assert_exact_when_quiescent(&self, item: ItemId) {
         self.worker().flush_until_quiescent().await.expect("a flush");
         let downs: i64 = sqlx::query_scalar(
@@ -398,7 +400,7 @@ pub fn live_counts_of(redis_url: &str) -> LiveCounts {
     LiveCounts::open(owner, redis(redis_url), SUSPECTS_LIMIT_ITEMS)
 }
 
-/// Which Tally this is, once its Postgres has said so.
+/// Which Tally this is, once its Postgres has answered.
 pub fn owner(ledger: &ServerLedger) -> watch::Receiver<Option<Owner>> {
     let (tell, owner) = watch::channel(None);
     let ledger = ledger.clone();
@@ -409,7 +411,7 @@ pub fn owner(ledger: &ServerLedger) -> watch::Receiver<Option<Owner>> {
     owner
 }
 
-/// A server's way to the Redis at this URL.
+/// A server's client of the Redis at this URL.
 pub fn redis(url: &str) -> Redis {
     Redis::new(url, &KeyPrefix::default(), SERVER_ANSWER_LIMIT).expect("a URL")
 }

@@ -1,4 +1,4 @@
-//! Certificates for a test's stores, made by `openssl`, and the wire between programs and stores.
+//! Certificates for a test's stores, and the wire from programs to stores.
 
 use std::fs::Permissions;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
@@ -15,7 +15,7 @@ use super::stores::Stores;
 
 const DAY_SECONDS: i64 = 24 * 3600;
 
-/// An authority that signs certificates. All its files are in one folder.
+/// An authority that signs certificates, with all its files in one folder.
 pub struct Authority {
     folder: PathBuf,
     name: String,
@@ -66,7 +66,7 @@ impl Authority {
         self.sign_with(host, Vec::new())
     }
 
-    /// One that was valid for a day, until nine days ago.
+    /// A certificate that was valid for a day, until nine days ago.
     pub fn sign_expired(&self, host: &str) -> Certificate {
         let clock = Clock::new(&self.folder).expect("a clock");
         clock.step(-10 * DAY_SECONDS).expect("a file");
@@ -91,7 +91,7 @@ impl Authority {
     }
 }
 
-/// Has Postgres speak TLS with this certificate, and refuse logins without.
+/// Makes Postgres speak TLS with this certificate, and refuse logins without TLS.
 pub async fn protect_postgres(stores: &Stores, certificate: &Certificate) {
     let data = stores.folder().join("postgres/data");
     let owner = std::fs::metadata(&data).expect("a folder");
@@ -100,7 +100,7 @@ pub async fn protect_postgres(stores: &Stores, certificate: &Certificate) {
     std::fs::set_permissions(&key, Permissions::from_mode(0o600)).expect("rights");
     chown(&key, Some(owner.uid()), Some(owner.gid())).expect("rights");
     let logins = "hostssl all all 127.0.0.1/32 scram-sha-256\nhostssl all all ::1/128 scram-sha-256\n";
-    // The test's own login may do without.
+    // The test's own login may do without TLS.
     let logins = format!("host all tally 127.0.0.1/32 scram-sha-256\n{logins}");
     std::fs::write(data.join("pg_hba.conf"), logins).expect("a file");
     for statement in [
@@ -125,7 +125,7 @@ pub async fn protect_postgres(stores: &Stores, certificate: &Certificate) {
     .await;
 }
 
-/// Postgres reads its settings a moment later.
+/// Whether Postgres shows this certificate: it reads its settings a moment later.
 async fn is_shown_by_postgres(port: u16, certificate: &Certificate) -> bool {
     let mut command = tokio::process::Command::new("openssl");
     let address = format!("127.0.0.1:{port}");
@@ -143,7 +143,8 @@ async fn is_shown_by_postgres(port: u16, certificate: &Certificate) -> bool {
     String::from_utf8_lossy(&shown.stdout).contains(wanted.trim())
 }
 
-/// Has Redis listen on a further port, with TLS and this certificate. Returns the port.
+/// Makes Redis listen on another port, with TLS and this certificate.
+/// Returns the port.
 pub async fn protect_redis(
     stores: &Stores,
     certificate: &Certificate,
@@ -169,7 +170,7 @@ pub async fn protect_redis(
     port
 }
 
-/// The wire to a store: forwards connections, and notes all that goes over it.
+/// The wire to a store: forwards connections, and records all bytes.
 pub struct Wire {
     port: u16,
     seen: Arc<Mutex<Vec<u8>>>,
@@ -215,13 +216,13 @@ impl Wire {
         self.cuts.send_modify(|cuts| *cuts += 1);
     }
 
-    /// Whether this text went over it, in either direction.
+    /// Whether this text went over the wire, in either direction.
     pub fn has_seen(&self, text: &str) -> bool {
         let seen = self.seen.lock().expect("nobody panics with the lock");
         seen.windows(text.len()).any(|part| part == text.as_bytes())
     }
 
-    /// How much went over it, in bytes.
+    /// The bytes that went over the wire.
     pub fn seen_bytes(&self) -> usize {
         self.seen.lock().expect("nobody panics with the lock").len()
     }

@@ -1,5 +1,6 @@
-//! Holds the source to its layout: who imports from whom, and where SQL and Redis are. The order of
-//! the modules is that of `src/lib.rs`; the order of the modules of the web is the list in `src/web/mod.rs`.
+//! Holds the source to its layout: who imports whom, and where SQL and Redis are.
+//! The order of the modules is that of `src/lib.rs`, and inside of the web that of
+//! `src/web/mod.rs`.
 
 mod source;
 
@@ -12,7 +13,8 @@ fn tally() -> Source {
     Source::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"))
 }
 
-/// Says which files of the modules in `order`, children of `parent`, import from a module above theirs.
+/// The files that import from a module above theirs, in words.
+/// `order` lists the modules, the children of `parent`.
 fn upward(source: &Source, parent: &str, order: &[String]) -> Vec<String> {
     let prefix = if parent.is_empty() {
         String::new()
@@ -37,8 +39,8 @@ fn upward(source: &Source, parent: &str, order: &[String]) -> Vec<String> {
     found
 }
 
-/// The circles: files that import from each other, however many are in between. A file and the `mod.rs`
-/// above it are one module, so between these two there is none.
+/// The circles: files that import each other, also through other files.
+/// A file and the `mod.rs` above it are one module, so they form no circle.
 fn circles(imports: &BTreeMap<String, BTreeSet<String>>) -> BTreeSet<BTreeSet<&str>> {
     let reached = |from| {
         let mut reached = BTreeSet::new();
@@ -63,7 +65,7 @@ fn circles(imports: &BTreeMap<String, BTreeSet<String>>) -> BTreeSet<BTreeSet<&s
     circles.filter(|circle| !circle.is_empty()).collect()
 }
 
-/// The files that name this crate, in folders other than these.
+/// The files outside of these folders that name this crate.
 fn naming<'s>(source: &'s Source, krate: &str, folders: &[&str]) -> Vec<&'s str> {
     let names = |file: &&File| file.names_crate(source, krate);
     let files = source.files.iter().filter(names).map(|file| file.path.as_str());
@@ -124,7 +126,7 @@ fn only_wiring_and_operators_commands_read_settings() {
                 .any(|folder| file.starts_with(folder))
         })
         .collect();
-    // The limits of all modules are compared there, those of settings too.
+    // limits.rs compares the limits of all modules, and those of settings.
     assert_eq!(others, ["limits.rs"]);
 }
 

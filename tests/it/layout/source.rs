@@ -1,5 +1,4 @@
-//! Reads which paths the files of a crate name. Comments are no tokens, and what is only for tests is
-//! left out.
+//! Reads which paths the files of a crate name, outside of comments and tests.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
@@ -12,15 +11,15 @@ type Name = Vec<String>;
 
 /// A source file of a crate.
 pub struct File {
-    /// From the folder of the crate's source.
+    /// From the source folder of the crate.
     pub path: String,
     pub text: String,
     /// The modules that it declares, in order.
     pub modules: Vec<String>,
     module: Name,
-    /// The names that its `use` brings in, each with where it is from.
+    /// The names that its `use` lines bring in, each with its path.
     uses: HashMap<String, Name>,
-    /// Each path that it names, beginning at `crate` or with the name of another crate.
+    /// Each path that it names, from `crate` or another crate on.
     paths: Vec<Name>,
 }
 
@@ -47,7 +46,7 @@ impl Source {
         Self::new(files)
     }
 
-    /// From each file's path and text.
+    /// Makes a crate from each file's path and text.
     pub fn new(files: BTreeMap<String, String>) -> Self {
         let modules: BTreeSet<Name> = files.keys().map(|path| module(path)).collect();
         let mut only_tests = BTreeSet::new();
@@ -87,8 +86,9 @@ impl Source {
             .expect("this file")
     }
 
-    /// Of each file, the files that it imports from: those that define what it names, whichever module
-    /// hands it on. A file and the modules that it is in count as one.
+    /// The files that each file imports from.
+    /// These define what the file names, even if another module exports it. A file and the modules
+    /// in it count as one.
     pub fn imports(&self) -> BTreeMap<String, BTreeSet<String>> {
         let of = |file: &File| {
             let targets = file.paths.iter().filter_map(|path| self.definer(path, 0));
@@ -119,7 +119,7 @@ impl Source {
             Some(from) if from[0] == "crate" => {
                 self.definer(&[from, &names[length + 1..]].concat(), depth + 1)
             }
-            // What another crate defines is nobody's here.
+            // Another crate defines it.
             Some(_) => None,
             None => Some(file),
         }
@@ -140,7 +140,7 @@ fn module(path: &str) -> Name {
     names.map(str::to_owned).collect()
 }
 
-/// A path with the name that it begins with in full.
+/// A path whose first name is replaced by that name's own path.
 fn expanded(path: Name, uses: &HashMap<String, Name>) -> Name {
     match uses.get(&path[0]) {
         Some(from) => [from, &path[1..]].concat(),
@@ -157,7 +157,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Reads tokens of this module.
+    /// Reads the tokens of this module.
     fn items(&mut self, tokens: TokenStream, here: &[String]) {
         let tokens: Vec<TokenTree> = tokens.into_iter().collect();
         let mut at = 0;
@@ -187,7 +187,7 @@ impl Reader<'_> {
                 }
                 TokenTree::Ident(_) => {
                     let (path, end) = path(&tokens, at);
-                    // A word by itself is no path.
+                    // A single word is no path.
                     if path.len() > 1 {
                         self.paths.push(self.whole(path, here));
                     }
@@ -201,7 +201,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Reads a tree of `use`, behind this prefix.
+    /// Reads a `use` tree with this prefix.
     fn tree(&mut self, tokens: &[TokenTree], prefix: &[String], here: &[String]) {
         for branch in tokens.split(|token| is_mark(Some(token), ',')) {
             let start = branch
@@ -232,7 +232,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The path from `crate` on, of a path that is named in this module.
+    /// The path from `crate` on, for a path in this module.
     fn whole(&self, path: Name, here: &[String]) -> Name {
         let root = ["crate".to_owned()];
         let ups = path.iter().take_while(|name| *name == "super").count();
@@ -246,7 +246,8 @@ impl Reader<'_> {
         }
     }
 
-    /// Skips the item at `at`, which is only for tests. Returns where the next one begins.
+    /// Skips the item at `at`, which is only for tests.
+    /// Returns where the next item begins.
     fn skip(&mut self, tokens: &[TokenTree], mut at: usize, here: &[String]) -> usize {
         while at < tokens.len() {
             match &tokens[at] {
@@ -265,7 +266,8 @@ impl Reader<'_> {
     }
 }
 
-/// The path that begins at `at`, and where its tokens end: behind a `::` that leads into a group.
+/// The path that begins at `at`, and where its tokens end.
+/// A path may end behind a `::` that leads into a group.
 fn path(tokens: &[TokenTree], mut at: usize) -> (Name, usize) {
     let mut names = Vec::new();
     while let Some(TokenTree::Ident(name)) = tokens.get(at) {
@@ -283,7 +285,7 @@ fn is_mark(token: Option<&TokenTree>, mark: char) -> bool {
     matches!(token, Some(TokenTree::Punct(found)) if found.as_char() == mark)
 }
 
-/// Whether an attribute says that an item is for tests: `[test]`, `[cfg(test)]`, `[cfg(any(test, …))]`.
+/// Whether it is for tests: `[test]`, `[cfg(test)]`, `[cfg(any(test, …))]`.
 fn is_for_tests(attribute: Option<&TokenTree>) -> bool {
     fn has_test(group: &Group) -> bool {
         group.stream().into_iter().any(|token| match token {

@@ -1,4 +1,4 @@
-//! What an audit and a seed read of items' votes, against a model of a few lines.
+//! The votes that an audit and a seed read, compared with a model of a few lines.
 
 use tally::domain::{Count, ItemId, VoteId};
 use tally::ledger::Pacing;
@@ -7,8 +7,8 @@ use super::items;
 use crate::helpers::stores::Stores;
 use crate::helpers::tally::{ledger, roll_up_lease};
 
-/// Rows of the ledger, in the order of their ids: item, voter, value, change_number. An odd change takes
-/// back the vote before it, with the opposite value.
+/// Rows of the ledger, by id: item, voter, value, change_number.
+/// An odd change takes back the vote before it, with the opposite value.
 const ROWS: [(usize, &str, i64, i64); 14] = [
     (0, "ada", 1, 0),
     (1, "ada", -1, 0),
@@ -26,7 +26,7 @@ const ROWS: [(usize, &str, i64, i64); 14] = [
     (1, "bob", -1, 2),
 ];
 
-/// What those of these rows come to that raise an item's counts, and those that lower them.
+/// The sums of the rows that raise an item's counts, and of those that lower them.
 fn model(item: usize, rows: &[(usize, &str, i64, i64)]) -> (Count, Count) {
     let (mut raised, mut lowered) = (Count::ZERO, Count::ZERO);
     for (_, _, value, change) in rows.iter().filter(|row| row.0 == item) {
@@ -45,7 +45,7 @@ fn model(item: usize, rows: &[(usize, &str, i64, i64)]) -> (Count, Count) {
 async fn rows_of_an_audit_have_the_exact_counts_and_those_in_flight_wherever_the_watermark_is() {
     let stores = Stores::start().await;
     let pool = stores.pool();
-    // No plan has rows in the order of their ids by chance.
+    // Without indexes, no plan has the rows in the order of their ids by chance.
     sqlx::raw_sql("alter role all set enable_indexscan = off; alter role all set enable_bitmapscan = off")
         .execute(&pool)
         .await
@@ -63,7 +63,7 @@ async fn rows_of_an_audit_have_the_exact_counts_and_those_in_flight_wherever_the
             .await
             .expect("a row");
     }
-    // Its row now lies behind the other's.
+    // Its row now lies behind the other's on disk.
     sqlx::query("update item set name = 'y' where id = $1")
         .bind(items[0].get())
         .execute(&pool)
@@ -73,7 +73,7 @@ async fn rows_of_an_audit_have_the_exact_counts_and_those_in_flight_wherever_the
     let safe = ledger.safe_vote_id().await.expect("a safe id");
     let mut watermark = 0;
     loop {
-        // Also for whoever read what is in flight before the last roll-up.
+        // Also for a reader who read what is in flight before the last roll-up.
         for after in 0..=ROWS.len() {
             let in_flight_after = VoteId::new(after as i64);
             let rows = ledger

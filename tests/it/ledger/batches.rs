@@ -1,4 +1,4 @@
-//! Batches of votes: what is stored, reported and refused, and what a connection caches.
+//! Batches of votes: what is stored, reported, refused, and remembered.
 
 use tally::domain::{ItemId, NewVote, Value, VoteOutcome, VoteRequest};
 
@@ -94,7 +94,7 @@ async fn two_batches_of_the_same_voters_at_once_store_each_vote_once() {
                     )
                 })
                 .collect();
-            // In opposite orders: a statement that kept them would deadlock.
+            // In opposite orders, which would deadlock if the statement kept them.
             if reverse {
                 votes.reverse();
             }
@@ -170,7 +170,7 @@ async fn an_item_that_was_missing_takes_votes_over_the_same_connection_once_it_e
     assert_eq!(item(&server).await, y);
     let nowhere = ItemId::new(999).expect("positive");
     for voter in [None, Some("bob")] {
-        // In the cache, not in the cache yet, and not in the table.
+        // One item is in the cache, one is not yet, and one is not in the table.
         let batch = [vote(x, voter), vote(y, voter), vote(nowhere, voter)];
         let after = writer.insert(&batch, &[]).await.expect("an insert");
         assert_eq!(words(&after.outcomes), ["accepted", "accepted", "unknown"]);
@@ -179,9 +179,9 @@ async fn an_item_that_was_missing_takes_votes_over_the_same_connection_once_it_e
     assert_eq!(counts.iter().map(|one| one.count.net).sum::<i64>(), 6);
 }
 
-/// Until a connection has met an item, the statement itself looks how its votes are stored.
+/// For an item that the connection does not know, the statement reads the rules.
 #[tokio::test]
-async fn of_items_that_a_connection_has_not_met_each_takes_the_votes_that_it_may_take() {
+async fn an_item_that_a_connection_has_not_met_takes_the_votes_that_it_may_take() {
     let stores = Stores::start().await;
     let pool = stores.pool();
     let server = server_ledger(&stores.database_url);
@@ -200,7 +200,7 @@ async fn of_items_that_a_connection_has_not_met_each_takes_the_votes_that_it_may
         for (value, of_up_only) in [(Value::DOWN, "refused"), (Value::UP, "accepted")] {
             let mut writer = server.writer();
             writer.insert(&[vote(id(1), None)], &[]).await.expect("an insert");
-            // Each value is someone else's: the second of one voter would be a repeat.
+            // Each value has another voter: a second vote of one voter would be a repeat.
             let voter = voter.map(|voter| format!("{voter} {}", value.get()));
             let cast = |item| NewVote {
                 value,
@@ -214,7 +214,7 @@ async fn of_items_that_a_connection_has_not_met_each_takes_the_votes_that_it_may
                 ["accepted", "accepted", of_up_only, decided, decided, "unknown"],
                 "{value:?} {voter:?}"
             );
-            // From here on the connection knows them all, but for the one that is not there.
+            // From here on, the connection knows all items, except the one that does not exist.
             let again = writer.insert(&batch[2..], &[]).await.expect("an insert");
             let of_up_only = match voter {
                 Some(_) if of_up_only == "accepted" => "repeated",
@@ -229,13 +229,13 @@ async fn of_items_that_a_connection_has_not_met_each_takes_the_votes_that_it_may
     .fetch_all(&pool)
     .await
     .expect("votes");
-    // An anonymous vote is no repeat.
+    // An anonymous vote is never a repeat.
     assert_eq!(stored, [(2, -1, 2), (2, 1, 2), (3, 1, 3)]);
 }
 
-/// The sequence was set back: the watermark would pass by the votes that are not beyond it.
+/// Someone set the sequence back: the watermark would miss votes up to it.
 #[tokio::test]
-async fn a_batch_of_which_one_id_is_not_beyond_the_watermark_is_not_stored() {
+async fn a_batch_with_one_id_not_beyond_the_watermark_is_not_stored() {
     let stores = Stores::start().await;
     let pool = stores.pool();
     let server = server_ledger(&stores.database_url);
@@ -252,7 +252,7 @@ async fn a_batch_of_which_one_id_is_not_beyond_the_watermark_is_not_stored() {
         let batch = |item| [vote(item, voter), vote(item, voter.map(|_| "bob"))];
         pass_next_vote_id(&pool).await;
         assert!(writer.insert(&batch(x), &[]).await.is_err(), "{voter:?}");
-        // First votes on items with a rule are decided by another statement.
+        // Another statement decides first votes on items with a rule.
         for item in [x, ruled] {
             pass_next_vote_id(&pool).await;
             let requests = batch(item).map(VoteRequest::Cast);
@@ -266,7 +266,7 @@ async fn a_batch_of_which_one_id_is_not_beyond_the_watermark_is_not_stored() {
     }
 }
 
-/// The database after a failover or a restore may lack an item.
+/// After a failover or a restore, an item may be missing in the database.
 #[tokio::test]
 async fn the_item_cache_ends_with_the_connection() {
     let stores = Stores::start().await;
@@ -289,7 +289,7 @@ async fn the_item_cache_ends_with_the_connection() {
     .execute(&pool)
     .await
     .expect("no connection");
-    // The first one may fail: a connection that was used just now is not checked.
+    // The first try may fail: a connection that was used just now is not checked.
     let first = writer.insert(&[vote(x, None)], &[]).await;
     assert!(first.is_err() || words(&first.expect("it is well").outcomes) == ["unknown"]);
     for voter in [None, Some("ada")] {

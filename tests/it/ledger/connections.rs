@@ -1,4 +1,4 @@
-//! Connections of batch writers and readers: as long as nothing fails, each has one.
+//! Connections of batch writers and readers: one each, as long as nothing fails.
 
 use std::time::Duration;
 
@@ -14,8 +14,8 @@ use crate::helpers::eventually;
 use crate::helpers::stores::Stores;
 use crate::helpers::tally::{roll_up_lease, server_ledger};
 
-/// A ledger whose statements may take this long, and a proxy before its Postgres: a trap in it is a
-/// machine that is lost without a word, for one connection.
+/// A ledger whose statements may take this long, with a proxy before its Postgres.
+/// A trap in the proxy acts like a machine that fails silently, for one connection.
 async fn behind_a_proxy(stores: &Stores, limit: Duration) -> (Proxy, WorkerLedger) {
     let port = stores.postgres.port();
     let proxy = Proxy::start(port).await.expect("a proxy");
@@ -26,7 +26,7 @@ async fn behind_a_proxy(stores: &Stores, limit: Duration) -> (Proxy, WorkerLedge
     (proxy, ledger)
 }
 
-/// Of the statement of `vote_total` only.
+/// Only in the statement of `vote_total`.
 const VOTE_TOTAL: &str = "select vote_total";
 
 #[tokio::test(flavor = "multi_thread")]
@@ -46,14 +46,14 @@ async fn statements_without_an_answer_end_and_others_run_over_new_connections() 
         let error = call.expect("no panic").expect_err("no answer");
         assert!(error.to_string().contains("no answer within"), "{error}");
     }
-    // The lost ones are still lost.
+    // The lost connections are still lost.
     eventually("a new connection", async || ledger.safe_vote_id().await.ok()).await;
     proxy.release();
     assert_eq!(ledger.vote_total().await.expect("an answer"), 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_goes_away_from_a_statement_without_an_answer_does_not_keep_its_connection_for_long() {
+async fn a_caller_that_gives_up_a_statement_without_an_answer_does_not_keep_its_connection_for_long() {
     let stores = Stores::start().await;
     let (proxy, ledger) = behind_a_proxy(&stores, Duration::from_millis(200)).await;
     for _ in 0..POOL_LIMIT_CONNECTIONS {
@@ -84,7 +84,7 @@ async fn a_transaction_without_an_answer_ends_and_undoes_what_it_did() {
     let (lost, ()) = tokio::join!(roll_up(), proxy.trap("-- Adds sums of votes", false));
     let error = lost.expect_err("no answer");
     assert!(error.to_string().contains("no answer within"), "{error}");
-    // It had the watermark, until its connection is gone.
+    // The lost connection had locked the watermark until now.
     proxy.cut();
     proxy.release();
     let rolled_up = eventually("the watermark is free", async || roll_up().await.ok()).await;
@@ -147,7 +147,7 @@ async fn transactions_that_cannot_be_undone_in_time_do_not_keep_their_connection
     for _ in 0..POOL_LIMIT_CONNECTIONS {
         tokio::select! {
             ended = roll_up() => panic!("{ended:?}"),
-            // Later, Postgres would end a transaction that is idle, and its connection.
+            // After its limit, Postgres would end the idle transaction and its connection.
             () = proxy.trap("begin", false) => {}
         }
     }
@@ -192,7 +192,7 @@ fn a_statement_that_is_dropped_outside_of_the_runtime_closes_its_connection() {
     });
 }
 
-/// The processes of Postgres that serve connections with names like this.
+/// The Postgres processes that serve connections with names like this.
 async fn processes(pool: &PgPool, name: &str) -> Vec<i32> {
     sqlx::query_scalar("select pid from pg_stat_activity where application_name like $1 order by 1")
         .bind(name)
@@ -292,9 +292,9 @@ async fn a_reader_of_items_reads_over_one_connection() {
     assert!(seen.iter().all(|of_reader| *of_reader == seen[0]), "{seen:?}");
 }
 
-/// Only a read that was cancelled leaves a connection that can be used.
+/// Only a cancelled read leaves a usable connection.
 #[tokio::test]
-async fn a_read_that_ends_otherwise_when_it_is_cancelled_is_a_failure_and_its_connection_is_given_up() {
+async fn a_cancelled_read_that_ends_with_another_error_fails_and_gives_up_its_connection() {
     let stores = Stores::start().await;
     let pool = stores.pool();
     let x = item(&server_ledger(&stores.database_url)).await;
@@ -324,7 +324,7 @@ async fn a_read_that_ends_otherwise_when_it_is_cancelled_is_a_failure_and_its_co
         .await
         .expect("the owner may");
     writer.insert(&[vote(x, None)], &[]).await.expect("an insert");
-    // The other one takes a moment to end.
+    // The other statement takes a moment to end.
     eventually("the batch is stored over another connection", async || {
         let now = processes(&pool, "tally writer %").await;
         (now.len() == 1 && now != first).then_some(())

@@ -1,4 +1,4 @@
-//! Reading exact counts, and saving live counts to their items.
+//! Exact counts, and saves of live counts.
 
 use std::collections::HashSet;
 
@@ -121,7 +121,7 @@ async fn two_workers_that_save_the_same_items_in_opposite_orders_both_succeed_an
 }
 
 #[tokio::test]
-async fn of_a_page_only_the_counts_that_their_items_now_have_are_reported_as_saved() {
+async fn only_those_counts_of_a_page_that_their_items_now_have_are_reported_as_saved() {
     let stores = Stores::start().await;
     let ledger = ledger(&stores.database_url);
     let epoch = ledger.epoch_number().await.expect("an epoch");
@@ -137,7 +137,7 @@ async fn of_a_page_only_the_counts_that_their_items_now_have_are_reported_as_sav
         item_id: ItemId::new(999).expect("positive"),
         ..count(0, 5.into(), 10)
     };
-    // The first two are older, the third is new.
+    // The first two counts are older than those in Postgres, the third is new.
     let page = [
         count(0, 4.into(), 10),
         count(1, 5.into(), 10),
@@ -186,7 +186,7 @@ async fn beside_a_locked_row_counts_are_saved_only_forward_and_in_their_epoch_to
     assert_eq!(save(20, [5, 6, 7]).await, [true, true, false]);
     assert_eq!(save(10, [1, 2, 3]).await, [false; 3], "they are older");
     assert_eq!(stored().await, [5, 6, 0]);
-    // As after a worker that stopped before it marked them saved.
+    // As if a worker had stopped before it marked the counts saved.
     assert_eq!(save(20, [5, 6, 7]).await, [true, true, false]);
     sqlx::query("update epoch set number = number + 1")
         .execute(&pool)
@@ -231,7 +231,7 @@ async fn an_exact_count_is_saved_only_in_its_epoch_and_beside_the_saved_count_th
     let written = ledger.save_rebuilt_counts(&[rebuilt(10)], epoch).await;
     assert_eq!(written.expect("a save"), HashSet::from([x]));
     assert_eq!(saved().await, (2.into(), Some(10)));
-    // A later revision does not help: another count was saved since this one was read.
+    // A later revision does not help: another count was saved after this one was read.
     let written = ledger.save_rebuilt_counts(&[rebuilt(20)], epoch).await;
     assert_eq!(written.expect("a save"), HashSet::new());
     assert_eq!(saved().await, (2.into(), Some(10)));
@@ -270,7 +270,8 @@ async fn a_page_of_counts_is_saved_by_one_index_lookup_an_item() {
     assert!(plan.contains("Index Cond: (id = given.id)"), "{plan}");
 }
 
-/// Old row versions are kept for it: the worker saves less often meanwhile.
+/// Postgres keeps old row versions for such a transaction.
+/// The worker saves less often meanwhile.
 #[tokio::test]
 async fn a_transaction_that_has_read_a_table_is_open_until_it_ends_unless_it_is_a_vacuum() {
     let stores = Stores::start().await;

@@ -1,4 +1,4 @@
-//! The ledger: what the statements and the database itself guarantee.
+//! The ledger: what statements and the database itself guarantee.
 
 mod audit_rows;
 mod batches;
@@ -33,7 +33,7 @@ async fn item(ledger: &tally::ledger::ServerLedger) -> ItemId {
     made_item(ledger, "x").await
 }
 
-/// Makes this many items and returns their ids.
+/// Creates this many items. Returns their ids.
 async fn items(pool: &sqlx::PgPool, number: i64) -> Vec<ItemId> {
     let ids: Vec<i64> =
         sqlx::query_scalar("insert into item (name) select 'x' from generate_series(1, $1) returning id")

@@ -1,25 +1,28 @@
-//! Statements that were planned while the tables were empty, on tables that are full: the rows that
-//! each reads grow with its lines, and not with the tables or with the square of the lines.
+//! Statements that Postgres planned on empty tables, run on full ones.
+//! The rows that a statement reads must grow with its lines, not with the tables or the square of
+//! the lines.
 
 use sqlx::{Connection, PgConnection};
 
 use crate::helpers::stores::Stores;
 
-/// What a writer asks of items that were full.
+/// A writer's look for free places on items that were full.
 const FULLNESS: &str = include_str!("../../../src/ledger/sql/fullness.sql");
 
 /// Lines of a statement.
 const LINES: i64 = 1024;
 /// Rows in each table that a bad plan would go through.
 const ROWS: i64 = 20_000;
-/// Rows and index entries that one line may read: what its voter holds, its item, its rule, its place,
-/// its ballot, its key, some of them twice. With the square of the lines it would be 1,000.
+/// The most rows and index entries that one line may read.
+/// That is what its voter holds, its item, rule, place, ballot and key, some of them twice. A plan
+/// with the square of the lines would read 1,000.
 const READS_PER_LINE: i64 = 100;
 
-/// Each runs once more often than Postgres plans a statement for its arguments alone.
+/// One run more than Postgres plans a statement for its arguments alone.
 const TIMES_PLANNED: usize = 6;
 
-/// Lines of `cast_votes`: request, poll, item, voter, value, keep, whole, ballot, key, body.
+/// Lines of `cast_votes`.
+/// Request, poll, item, voter, value, keep, whole, ballot, key, body.
 fn decide(lines: &str) -> String {
     format!(
         "select cast_votes(
@@ -29,7 +32,8 @@ fn decide(lines: &str) -> String {
     )
 }
 
-/// Rows that the statement reads, of all tables, in a transaction that is rolled back.
+/// The rows that this statement reads in all tables.
+/// Its transaction is rolled back.
 async fn reads(connection: &mut PgConnection, statement: &str) -> i64 {
     let mut transaction = connection.begin().await.expect("a transaction");
     let before = read_so_far(&mut transaction).await;
@@ -42,8 +46,8 @@ async fn reads(connection: &mut PgConnection, statement: &str) -> i64 {
     read
 }
 
-/// Rows that the connection has read since Postgres last added them to its statistics, which it does
-/// between transactions now and then.
+/// The rows that this connection has read and not yet added to the statistics.
+/// Postgres adds them now and then, between transactions.
 async fn read_so_far(connection: &mut PgConnection) -> i64 {
     sqlx::query_scalar(
         "select (sum(seq_tup_read) + sum(coalesce(idx_tup_fetch, 0))
@@ -61,7 +65,7 @@ async fn what_a_statement_reads_grows_with_its_lines_alone() {
     let mut connection = PgConnection::connect(&stores.database_url)
         .await
         .expect("Postgres");
-    // Index entries are not among the statistics of a transaction.
+    // The statistics of a transaction have no index entries.
     sqlx::raw_sql(
         "create view pg_stat_xact_user_indexes_read as
          select coalesce(sum(pg_stat_get_xact_tuples_returned(indexrelid)), 0) as idx_tup_read from pg_index
@@ -88,7 +92,7 @@ async fn what_a_statement_reads_grows_with_its_lines_alone() {
     let none = "null::bytea";
     let hash = "sha256(number::text::bytea)";
     let series = |from: &str| format!("from generate_series(1, {{lines}}) as number {from}");
-    // Items and voters go up with `number`; what each kind of item is, see below.
+    // Items and voters have the id `number`. For the kinds of items, see below.
     let statements = [
         (
             "changes on plain items",
@@ -106,7 +110,7 @@ async fn what_a_statement_reads_grows_with_its_lines_alone() {
         ),
         (
             "votes on items that may be full",
-            // As a writer's connection has it.
+            // A writer's connection has these settings.
             "set local enable_seqscan = off; set local enable_bitmapscan = off; set local jit = off;
              set local plan_cache_mode = force_generic_plan;
              execute fullness(numbers({lines}), voters({lines}))"

@@ -1,5 +1,4 @@
-//! Which failures of a worker's statements are tried again: those of Postgres that the next try may not
-//! meet, so many times, and no others.
+//! Retries of a worker's statements: after which failures, and how often.
 
 use sqlx::PgPool;
 use tally::domain::{CountToSave, Revision};
@@ -11,11 +10,11 @@ use crate::helpers::tally::{ledger, roll_up_lease, server_ledger};
 
 const DEADLOCK: &str = "40P01";
 const LOCK_TIMEOUT: &str = "55P03";
-/// What the database says to a login that may not do something.
+/// insufficient_privilege.
 const REFUSED: &str = "42501";
 
-/// From now on the first statements that write so (`update on item`, say), this many, fail with this
-/// SQLSTATE.
+/// Makes this many statements that write so fail with this SQLSTATE.
+/// `writing` names them: `update on item`, for example.
 async fn fail(pool: &PgPool, writing: &str, code: &str, times: i64) {
     let statements = format!(
         "create sequence if not exists writes;
@@ -33,7 +32,7 @@ async fn fail(pool: &PgPool, writing: &str, code: &str, times: i64) {
         .expect("the owner may");
 }
 
-/// How many statements have written so since.
+/// How many statements have written so since then.
 async fn writes(pool: &PgPool) -> i64 {
     sqlx::query_scalar("select case when is_called then last_value else 0 end from writes")
         .fetch_one(pool)
@@ -65,7 +64,7 @@ async fn a_save_that_postgres_ends_for_a_deadlock_is_tried_again_and_one_that_fa
     assert!(matches!(save(2).await, Err(LedgerError::Postgres(_))));
     assert_eq!(writes(&pool).await, tries, "no further try");
 
-    // It goes round the row that is locked.
+    // The save leaves out the locked row.
     fail(&pool, "update on item", LOCK_TIMEOUT, 1).await;
     assert!(save(3).await.expect("the second way").contains(x));
     assert_eq!(writes(&pool).await, 2);
@@ -77,7 +76,8 @@ async fn a_save_that_postgres_ends_for_a_deadlock_is_tried_again_and_one_that_fa
     assert_eq!(item.saved_count, 3.into());
 }
 
-/// Nobody else writes what it writes, so there is nothing to wait for: it comes again in its time.
+/// No other worker writes these rows, so a retry at once is of no use.
+/// The next roll-up takes the votes.
 #[tokio::test]
 async fn a_roll_up_that_fails_stores_nothing_and_leaves_its_votes_to_the_next() {
     let stores = Stores::start().await;
@@ -98,7 +98,7 @@ async fn a_roll_up_that_fails_stores_nothing_and_leaves_its_votes_to_the_next() 
         fail(&pool, "insert on audited_count", code, 1).await;
         assert!(roll_up().await.is_err(), "{code}");
         assert_eq!(writes(&pool).await, 1, "{code}");
-        // One that comes at once finds the watermark free.
+        // A roll-up right after it finds the watermark free.
         let votes: i64 = sqlx::query_scalar("select vote_total from watermark")
             .fetch_one(&pool)
             .await
@@ -113,8 +113,8 @@ async fn a_roll_up_that_fails_stores_nothing_and_leaves_its_votes_to_the_next() 
     assert_eq!(audited, 6);
 }
 
-/// A restart of Postgres ends a kept connection, and to read again over another does no harm. A read
-/// that fails otherwise would fail again, and take as long again.
+/// After a restart of Postgres, a retry of a read over another connection is safe.
+/// A read that fails on a working connection would fail again, and take as long again.
 #[tokio::test]
 async fn a_read_of_items_that_fails_over_a_connection_that_lives_is_not_tried_again() {
     let stores = Stores::start().await;

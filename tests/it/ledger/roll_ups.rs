@@ -1,4 +1,4 @@
-//! The audit's roll-ups, while votes are cast and counts are saved and read.
+//! Roll-ups, while others vote, save counts and read them.
 
 use tally::domain::{Count, CountToSave, ItemId, Revision};
 use tally::ledger::{LedgerError, Overtaken, Pacing, ROLL_UP_LIMIT_IDS, SafeVoteId, SaveOutcome};
@@ -37,7 +37,7 @@ async fn saves_and_roll_ups_that_race_for_the_same_items_lose_nothing_of_each_ot
             .expect("votes");
         rounds += 1;
         let safe = ledger.safe_vote_id().await.expect("a safe id");
-        // In chunks that end in the middle of the items.
+        // The chunks end in the middle of the items' votes.
         while ledger
             .roll_up_votes(&lease, &safe, 70, Pacing::Spread)
             .await
@@ -74,7 +74,7 @@ async fn a_save_does_not_wait_for_a_roll_up_of_its_item() {
     let rolling_up = blocker(&pool, &format!("insert into audited_count values ({x}, 0, 0)")).await;
     let waiting = tokio::spawn({
         let ledger = ledger.clone();
-        // It gives up after a while, and comes again until the row is free.
+        // The save gives up after a while, and is retried until the row is free.
         async move {
             loop {
                 if let Ok(Some(rolled_up)) = ledger.roll_up_votes(&lease, &safe, 1, Pacing::Spread).await {
@@ -105,7 +105,7 @@ async fn what_is_summed_and_written_in_several_statements_is_summed_right() {
     let lease = roll_up_lease(&ledger).await;
     let pool = stores.pool();
     items(&pool, ITEMS).await;
-    // Each item's votes lie in all parts of the ledger.
+    // Each item's votes are spread over the whole ledger.
     sqlx::query(
         "insert into vote (item_id) select item.id from generate_series(1, $1) as n, item order by n",
     )
@@ -151,8 +151,8 @@ async fn a_roll_up_leaves_the_rest_to_the_next_and_gives_way_to_another() {
         rolled_up.map(|rolled_up| (rolled_up.watermark.get(), rolled_up.votes))
     };
     assert_eq!(roll_up(2).await, Some((2, 2)));
-    // Another worker moves the watermark while this one sums. It gives way, whether it sees that at once
-    // or waits for the lock for too long first.
+    // Another worker moves the watermark while this one sums. This one gives way: at once, or after
+    // it has waited too long for the lock.
     let mut other = pool.begin().await.expect("a transaction");
     sqlx::raw_sql(
         "update watermark set vote_id = 4, vote_total = 4; update audited_count set vote_count = 4",
@@ -173,7 +173,7 @@ async fn a_roll_up_leaves_the_rest_to_the_next_and_gives_way_to_another() {
         }
     };
     let (late, ()) = tokio::join!(late, moved);
-    // The second is one that began after the commit.
+    // In the second case, the roll-up began after the commit.
     assert!(late.is_none() || late.is_some_and(|late| late.watermark.get() == 6));
     assert_eq!(roll_up(100).await, Some((9, 9)));
     assert_eq!(roll_up(100).await, None);
@@ -183,7 +183,7 @@ async fn a_roll_up_leaves_the_rest_to_the_next_and_gives_way_to_another() {
     );
 }
 
-/// So its failure is seen: only the age of a job's success would tell otherwise.
+/// The failure must show at once, not only in the age of the job's last success.
 #[tokio::test]
 async fn a_roll_up_fails_while_someone_has_locked_the_watermark() {
     let stores = Stores::start().await;
@@ -206,9 +206,10 @@ async fn a_roll_up_fails_while_someone_has_locked_the_watermark() {
     assert_eq!(roll_up().await.expect("a roll-up").expect("votes").votes, 1);
 }
 
-/// A replica that lagged draws ids again up to the safe one, which the Postgres before it had drawn.
+/// After a failover, a replica that lagged draws ids again.
+/// The Postgres before it had drawn these ids, up to the safe one.
 #[tokio::test]
-async fn a_roll_up_rolls_nothing_up_in_another_postgres_than_the_one_that_said_what_is_decided() {
+async fn a_roll_up_does_nothing_in_another_postgres_than_the_one_that_gave_the_safe_id() {
     let stores = Stores::start().await;
     let ledger = ledger(&stores.database_url);
     let lease = roll_up_lease(&ledger).await;
@@ -220,7 +221,7 @@ async fn a_roll_up_rolls_nothing_up_in_another_postgres_than_the_one_that_said_w
         .await
         .expect("a vote");
     let safe = ledger.safe_vote_id().await.expect("a safe id");
-    // As a crash and a failover do.
+    // A crash and a failover do this.
     sqlx::query("truncate incarnation")
         .execute(&stores.pool())
         .await
@@ -248,8 +249,7 @@ async fn the_watermark_waits_for_a_transaction_that_drew_an_earlier_id() {
     let lease = roll_up_lease(&ledger).await;
     let server = server_ledger(&stores.database_url);
     let x = item(&server).await;
-    // A transaction that has drawn id 1 and commits late, and a later vote that commits
-    // first.
+    // One transaction has drawn id 1 and commits late. A later vote commits first.
     let pool = stores.pool();
     let mut slow = pool.begin().await.expect("a transaction");
     sqlx::query("insert into vote (item_id) values ($1)")
@@ -349,7 +349,7 @@ async fn down_votes_are_the_same_before_and_after_they_are_rolled_up_and_in_betw
     let exact = async || ledger.exact_counts(&[item]).await.expect("counts")[0].count;
     loop {
         assert_eq!(exact().await, Count { net: -2, downs: 2 });
-        // Two ids at a time: a down-vote and what takes it back in different ones.
+        // Two ids at a time, so that a down-vote and its retraction are in different chunks.
         if ledger
             .roll_up_votes(&lease, &safe, 2, Pacing::Spread)
             .await

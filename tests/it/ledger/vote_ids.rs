@@ -1,4 +1,5 @@
-//! Vote ids only go up. Someone who sets their sequence otherwise loses no vote from the counts.
+//! Vote ids only go up.
+//! If someone sets their sequence back, no vote is lost from the counts.
 
 use sqlx::{Executor, PgPool};
 use tally::domain::{ItemId, NewVote};
@@ -14,7 +15,7 @@ use crate::helpers::tally::{ledger, roll_up_lease, server_ledger};
 struct Ledger {
     pool: PgPool,
     worker: WorkerLedger,
-    /// Of the roll-up.
+    /// The lease of the roll-up.
     lease: JobLease,
     server: ServerLedger,
     item: ItemId,
@@ -84,7 +85,7 @@ impl Ledger {
 async fn a_batch_whose_ids_are_not_beyond_the_watermark_is_not_stored() {
     let ledger = Ledger::start().await;
     let mut writer = ledger.server.writer();
-    // Repeats leave ids unused: there, no vote has the id already.
+    // Repeats use up ids. So no vote has these ids.
     for _ in 0..9 {
         writer
             .insert(&[ledger.vote(Some("ada"))], &[])
@@ -128,7 +129,7 @@ async fn votes_are_not_rolled_up_while_their_sequence_gives_out_blocks_of_ids() 
         "{error}"
     );
     assert!(error.to_string().contains("cache 100"), "{error}");
-    // Set right again.
+    // The owner repairs the sequence.
     ledger.change("alter sequence vote_id_seq cache 1").await;
     ledger.roll_up().await;
     first.insert(&[ledger.vote(None)], &[]).await.expect("an insert");
@@ -136,7 +137,7 @@ async fn votes_are_not_rolled_up_while_their_sequence_gives_out_blocks_of_ids() 
     assert_eq!(ledger.stored().await, 3);
 }
 
-/// A batch with an id below may be stored in between.
+/// Meanwhile, a batch with a lower id may be stored.
 #[tokio::test]
 async fn a_roll_up_ends_without_effect_if_the_sequence_is_set_back_meanwhile() {
     let ledger = Ledger::start().await;
@@ -172,7 +173,7 @@ async fn ids_that_nobody_used_are_passed_at_once() {
     let chunks = ledger.roll_up().await;
     assert_eq!(chunks.last().map(|last| last.votes), Some(3));
     assert!(chunks.len() <= 3, "{chunks:?}");
-    // Nobody has used the last of them.
+    // Nobody has used the last of these ids.
     ledger.set_last(4_000_000_000_000_000_000 + 1_000_000).await;
     let chunks = ledger.roll_up().await;
     assert_eq!(chunks.len(), 1, "{chunks:?}");

@@ -1,5 +1,6 @@
-//! The upgrade from the version before the key prefix: its keys in Redis are not read, and the
-//! first pass of the new worker makes every count right.
+//! The upgrade from the version before the key prefix.
+//! Tally does not read that version's keys in Redis. The first pass of the new worker makes every
+//! count right.
 
 use redis::AsyncCommands;
 
@@ -25,8 +26,8 @@ async fn after_an_upgrade_every_count_is_right_whatever_the_former_version_left_
     );
     let mut redis = tally.stores.redis_connection().await;
     let mut former = Vec::new();
-    // The ledger has 3 votes on each item. The former version's live counts had 3, and not all
-    // of them were saved.
+    // The ledger has 3 votes on each item. The former version's live counts had all 3, but not all
+    // were saved.
     for (item, saved_count) in [(saved, 3), (behind, 2), (never, 0)] {
         sqlx::query("insert into vote (item_id) select $1 from generate_series(1, 3)")
             .bind(item.get())
@@ -48,7 +49,8 @@ async fn after_an_upgrade_every_count_is_right_whatever_the_former_version_left_
             .expect("Redis answers");
         former.push(key);
     }
-    // The former epoch: run, replication and token of the very same stores, without a layout.
+    // The epoch of the former version: run, replication and token of these stores, without a
+    // layout.
     let current = tally.counters.current_epoch().await.expect("Redis answers");
     let token = tally.ledger.incarnation().await.expect("Postgres answers");
     let () = redis
@@ -59,7 +61,7 @@ async fn after_an_upgrade_every_count_is_right_whatever_the_former_version_left_
     // A vote before the worker's first pass.
     assert_eq!(tally.add(saved, 1).await, Some(4));
     let worker = tally.worker();
-    // The live count of `saved`, and the other two, which are behind.
+    // Rebuilt are the live count of `saved`, and the other two, which are behind.
     assert_eq!(worker.enter_epoch().await.expect("the stores answer"), Some(3));
     assert_eq!(worker.enter_epoch().await.expect("the stores answer"), None);
     for (item, count) in [(saved, 4), (behind, 3), (never, 3)] {

@@ -1,4 +1,4 @@
-//! Redis: what the scripts do, and what each user of it may.
+//! Redis: what the scripts do, and what each user may do.
 
 mod earlier_layout;
 mod prefixes;

@@ -1,5 +1,5 @@
-//! Two Tallys and a stranger share one Redis: nothing that one Tally does changes a key of
-//! another owner.
+//! Key prefixes: two Tallys and a stranger share one Redis.
+//! Nothing that one Tally does changes a key of another owner.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -57,7 +57,7 @@ impl OneTally {
         let worker = app::worker(&urls, worker_options, "test worker").expect("URLs");
         let ledger = server_ledger(database_url);
         let mut items = Vec::new();
-        // Item ids begin at 1 in each database, so both Tallys have the same.
+        // Item ids begin at 1 in each database. So both Tallys have the same ids.
         for _ in 0..6 {
             items.push(made_item(&ledger, "x").await);
         }
@@ -81,8 +81,8 @@ impl OneTally {
         answer.json().await.expect("JSON")
     }
 
-    /// A vote on each item. One that is refused as not stored is cast again: on a busy machine
-    /// a batch writer's first connection may take longer than its limit.
+    /// Votes on each item. Retries a vote that was refused as not stored.
+    /// On a busy machine, a batch writer's first connection may take longer than its limit.
     async fn vote(&self) {
         let client = reqwest::Client::builder().no_proxy().build().expect("a client");
         for item in &self.items {
@@ -114,7 +114,7 @@ impl OneTally {
     }
 }
 
-/// Each key with its value, its type in it, and whether it has a time to live.
+/// Each key with its value, its type, and whether it expires.
 async fn keys(redis: &mut MultiplexedConnection) -> BTreeMap<String, (Vec<u8>, bool)> {
     let mut all = BTreeMap::new();
     let names: Vec<String> = redis.keys("*").await.expect("keys");
@@ -130,7 +130,7 @@ async fn keys(redis: &mut MultiplexedConnection) -> BTreeMap<String, (Vec<u8>, b
     all
 }
 
-/// The second prefix begins with the first one, and looks like one of its keys.
+/// The second prefix begins with the first one, and looks like a key of it.
 #[tokio::test(flavor = "multi_thread")]
 async fn two_tallys_and_a_stranger_share_one_redis_without_harm() {
     let stores = Stores::start().await;

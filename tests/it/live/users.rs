@@ -1,5 +1,5 @@
-//! Each program's user in Redis may do what its program does, and nothing else; and a program whose
-//! user may do less says what is missing.
+//! Redis users: each may do what its program does, and nothing else.
+//! A program whose user may do less says what is missing.
 
 use std::path::Path;
 
@@ -23,7 +23,7 @@ const USERS: [(Role, &str); 3] = [
     (Role::Operator, "operator"),
 ];
 
-/// What the script allows this user, as rules of an ACL: `+hset`, `+script|load`.
+/// The ACL rules that the script gives this user: `+hset`, `+script|load`.
 fn allowed(stores: &Stores, user: &str) -> Vec<String> {
     let users = std::fs::read_to_string(stores.folder().join("redis/users.acl")).expect("the users");
     let line = users
@@ -52,7 +52,7 @@ fn words(line: &str) -> Cmd {
     command
 }
 
-/// The code of the error that Redis answers with; `None`: it answers otherwise.
+/// The error that Redis answers with; `None`: another answer.
 async fn refusal(connection: &mut MultiplexedConnection, command: &Cmd) -> Option<String> {
     let answer: Result<Value, redis::RedisError> = command.query_async(connection).await;
     answer.err().and_then(|error| {
@@ -61,8 +61,8 @@ async fn refusal(connection: &mut MultiplexedConnection, command: &Cmd) -> Optio
     })
 }
 
-/// Sends each command that Redis has, with as many words as it wants: those that the user is not
-/// allowed are refused before they do anything. So are keys of others.
+/// Sends each command of Redis, with as many words as it needs.
+/// A command that the user may not use is refused before it does anything. So are keys of others.
 #[tokio::test(flavor = "multi_thread")]
 async fn each_user_is_refused_every_command_and_every_key_that_is_not_its_own() {
     let stores = Stores::start().await;
@@ -86,7 +86,7 @@ async fn each_user_is_refused_every_command_and_every_key_that_is_not_its_own() 
         })
         .collect();
     assert!(all.len() > 200, "{}", all.len());
-    // Whoever is connected may log in and leave.
+    // Every connection may log in and leave.
     let of_all = ["auth", "hello", "quit", "reset"];
     for (role, user) in USERS {
         let allowed = allowed(&stores, user);
@@ -107,7 +107,7 @@ async fn each_user_is_refused_every_command_and_every_key_that_is_not_its_own() 
                 sent.arg("tally:x");
             }
             let code = refusal(&mut connection, &sent).await.unwrap_or_default();
-            // Before that, Redis looks for a subcommand, and whether it has turned the command off.
+            // Redis first checks the subcommand, and whether the command is turned off.
             let is_refused = code.contains("NOPERM")
                 || code.to_lowercase().contains("subcommand")
                 || code.contains("command not allowed");
@@ -136,7 +136,7 @@ async fn each_user_is_refused_every_command_and_every_key_that_is_not_its_own() 
             let code = refusal(&mut connection, &words(line)).await.unwrap_or_default();
             assert!(code.starts_with("NOPERM"), "{user}: {line}: {code}");
         }
-        // A script has its caller's rights, and its keys are looked at, too.
+        // A script has its caller's rights. Redis checks its keys, too.
         for (code, key) in [
             ("return redis.call('FLUSHALL')", "tally:x"),
             ("return redis.call('GET', 'other:epoch')", "tally:x"),
@@ -153,7 +153,7 @@ async fn each_user_is_refused_every_command_and_every_key_that_is_not_its_own() 
             );
         }
     }
-    // The throttles' keys are the server's.
+    // The keys of throttles belong to the server.
     let mut server = redis_connection(&stores.redis_login_url(Role::Server))
         .await
         .expect("it logs in");
@@ -278,15 +278,16 @@ async fn a_server_whose_login_loses_a_command_names_it_in_ready_and_goes_on_with
     tally.assert_exact_when_quiescent(item).await;
 }
 
-/// Now and then a server looks whose the keys are. That it cannot see it says nothing of its counts.
+/// A server checks the owner of the keys now and then.
+/// A refused check says nothing about counts.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_may_not_look_whose_the_keys_are_counts_on() {
+async fn a_server_that_may_not_check_the_owner_of_the_keys_goes_on_counting() {
     let tally = Tally::start().await;
     let item = tally.item("x").await;
     assert_eq!(tally.add(item, 1).await, Some(1));
     let mut owner = tally.stores.redis_connection().await;
     change_rule(&mut owner, "server", "-get").await;
-    // What follows on the first time has come by the second.
+    // By the second refusal, the effects of the first have arrived.
     eventually("it was refused twice", async || {
         let info = redis_info(&tally.stores.redis_url(), "commandstats").await.ok()?;
         let of_get: String = info.get("cmdstat_get")?;
@@ -329,7 +330,7 @@ async fn the_users_of_one_prefix_may_not_use_the_keys_of_another() {
     }
 }
 
-/// `scripts/redis-users` with passwords that begin like this.
+/// Runs `scripts/redis-users` with passwords that begin like this.
 fn script(round: &str) -> Command {
     let mut script = command("sh", None);
     script.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/redis-users"));

@@ -1,4 +1,4 @@
-//! What an operator does over HTTP: voidings, keys, the trail.
+//! An operator's acts over HTTP: voidings, keys, the trail.
 
 use nix::sys::signal::Signal;
 use reqwest::{Method, StatusCode};
@@ -13,7 +13,7 @@ use crate::helpers::stores::Stores;
 use crate::helpers::tally::Tally;
 use crate::web::access::api_key;
 
-/// Waits until nobody is at this voiding any more. Returns it.
+/// Waits until nobody works on this voiding any more. Returns it.
 async fn ended(tally: &Tally, id: &Value) -> Value {
     let path = format!("/v1/voidings/{id}");
     eventually("the voiding has ended", async || {
@@ -82,7 +82,7 @@ async fn votes_are_voided_as_the_dry_run_said_noted_as_the_keys_act_and_cast_aga
     ];
     let expected = expected.map(|what| (who.clone(), "operator".to_owned(), what.to_owned()));
     assert_eq!(rows, expected);
-    // Undone once more, there is nothing to do.
+    // A second undo has nothing to do.
     let (status, _) = send(&format!("/v1/voidings/{}/undo", made["id"]), json!({})).await;
     assert_eq!(status, StatusCode::OK);
     for (wrong, status) in [
@@ -100,7 +100,7 @@ async fn votes_are_voided_as_the_dry_run_said_noted_as_the_keys_act_and_cast_aga
     }
 }
 
-/// Stores votes without a voter on item 1, as many as this, past Tally.
+/// Stores this many votes without a voter on item 1, past Tally.
 async fn many_votes(stores: &Stores, votes: i32) {
     let statement = "insert into vote (item_id, value) select 1, 1 from generate_series(1, $1)";
     let inserted = sqlx::query(statement).bind(votes).execute(&stores.pool()).await;
@@ -156,7 +156,7 @@ async fn a_voiding_goes_on_without_its_client_stops_with_its_server_and_is_resum
     );
     let (status, _) = post(format!("{base}/v1/voidings/1/resume"), json!({})).await;
     assert_eq!(status, StatusCode::ACCEPTED);
-    // Asked in order to stop, the server ends with the chunk that is under way.
+    // When the server is asked to stop, it finishes the chunk under way and stops.
     eventually("it goes on", async || (voided().await > before).then_some(())).await;
     stop(server, Signal::SIGTERM).await;
 
@@ -239,7 +239,7 @@ async fn a_server_whose_operators_login_is_refused_starts_is_ready_takes_votes_a
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_key_makes_and_rotates_keys_with_no_scope_that_it_has_not_and_the_trail_shows_it_in_pages() {
+async fn a_key_makes_and_rotates_keys_with_its_own_scopes_only_and_the_trail_shows_that_in_pages() {
     let tally = Tally::start_with(|options| options.open = Open::default()).await;
     let (_, admin) = api_key(&tally, &[Scope::Admin]).await;
     let (vote_id, _) = api_key(&tally, &[Scope::Vote]).await;
@@ -267,7 +267,7 @@ async fn a_key_makes_and_rotates_keys_with_no_scope_that_it_has_not_and_the_trai
         200,
         "it works"
     );
-    // Nobody gets by a key what the maker's own does not allow.
+    // A key cannot create a key with more scopes than its own.
     for (path, body) in [
         ("/v1/api-keys".to_owned(), new(json!(["admin", "vote"]))),
         ("/v1/api-keys".to_owned(), new(json!(["report"]))),
@@ -314,7 +314,7 @@ async fn a_key_makes_and_rotates_keys_with_no_scope_that_it_has_not_and_the_trai
         }
     }
     assert_eq!(json!(paged), all["acts"], "the pages are the whole");
-    // Since a time, and until before one.
+    // From one time, and until before another.
     let time = paged[2]["acted_at"].as_str().expect("a time").to_owned();
     assert_eq!(
         trail(&format!("?since={time}")).await.1["acts"],

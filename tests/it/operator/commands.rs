@@ -1,4 +1,4 @@
-//! What an operator does from the command line.
+//! An operator's commands.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::helpers::programs::{TALLY, command, run, text};
 use crate::helpers::tally::Tally;
 
-/// Runs `tally` with these arguments. Returns whether it did well, and what it said.
+/// Runs `tally` with these arguments. Returns whether it succeeded, and its output.
 async fn tally_does(tally: &Tally, arguments: &[&str]) -> (bool, String) {
     let mut command = command(TALLY, None);
     command.args(arguments).env("TALLY_URL", &tally.base);
@@ -151,7 +151,7 @@ async fn polls_are_made_and_edited_and_ballots_go_to_a_new_file_that_others_cann
         "{said}"
     );
 
-    // A file that is there is never written over.
+    // An existing file is never overwritten.
     let (done, said) = tally_does(&tally, &arguments).await;
     assert!(!done && said.contains("cannot make the file"), "{said}");
     assert_eq!(std::fs::read_to_string(&file).expect("the file"), lines);

@@ -1,4 +1,4 @@
-//! What operators do and see.
+//! Operators: their commands, their acts, and what they see.
 
 mod acts_over_http;
 mod commands;

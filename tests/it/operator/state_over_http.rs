@@ -1,4 +1,4 @@
-//! What an operator sees over HTTP: the workers, their audits, the last hour, and the page `/ops`.
+//! The state over HTTP: workers, audits, the last hour, and the page `/ops`.
 
 use std::time::Duration;
 
@@ -47,7 +47,7 @@ async fn workers_are_shown_while_they_run_and_forgotten_when_they_stop_or_were_k
         hot.then_some(())
     })
     .await;
-    // An audit that nobody's clock asks for.
+    // An audit that no schedule asks for.
     let (status, asked) = tally.post("/v1/audits", &json!({})).await;
     assert_eq!(status, StatusCode::ACCEPTED, "{asked}");
     eventually("a worker has audited", async || {
@@ -119,7 +119,7 @@ async fn a_heartbeat_forgets_others_that_were_silent_for_long_or_are_ahead_of_ti
         ["ahead", "other", "own", "silent"].map(|name| row(name, 1))
     );
     let half = WORKER_LIMIT_SILENCE.as_secs() as i64 / 2;
-    // Its own heartbeat is the last one that a worker would forget.
+    // The worker itself has been silent for longest, but never forgets its own heartbeat.
     for (worker, seconds) in [(&own, -4), (&other, -1), (&silent, -3), (&ahead, 3)] {
         sqlx::query("update worker set seen_at = seen_at + $2 * interval '1 second' where name = $1")
             .bind(worker.name())
@@ -164,7 +164,7 @@ async fn a_heartbeat_that_fails_fails_no_pass_and_status_answers_without_postgre
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_last_hour_is_there_for_who_comes_later_with_what_is_normal() {
+async fn a_reader_who_comes_later_sees_the_last_hour_and_what_is_normal() {
     let tally = Tally::start().await;
     let item = tally.item("x").await;
     let history = async |after: i64| tally.get(&format!("/v1/status/history?after={after}")).await.1;
@@ -175,7 +175,7 @@ async fn the_last_hour_is_there_for_who_comes_later_with_what_is_normal() {
             .last()
             .and_then(Value::as_i64)
     };
-    // Votes in between two samples.
+    // Votes between two samples.
     let found = eventually("votes are in a sample", async || {
         tally.add(item, 1).await;
         let shown = history(0).await;

@@ -63,7 +63,7 @@ async fn votes_through_another_server_are_lines_also_after_a_restart() {
     send(&votes, &other_base, &json!({ "value": -1, "voter_id": "ada" })).await;
     let (server, _) = start_server_with(&stores, "again", &[("TALLY_LISTEN", &listen)]).await;
     until_shown(&lines, "Tea  0  up 1  down 1  current").await;
-    // What had not changed is not shown again.
+    // What has not changed is not shown again.
     let said = lines.output();
     assert_eq!(said.matches("Lunch?").count(), 1, "{said}");
 

@@ -1,4 +1,4 @@
-//! What Dockerfile and docker-compose.yml name exists and works.
+//! Deployment: what Dockerfile and docker-compose.yml name exists and works.
 
 use std::path::{Path, PathBuf};
 
@@ -60,7 +60,7 @@ fn the_image_is_built_with_every_file_that_the_programs_embed() {
                 }
             }
             let path = path.strip_prefix(root).expect("a file of the project");
-            // Only tests read the fuzz targets' manifest.
+            // Only tests read the manifest of the fuzz targets.
             if !path.starts_with("fuzz") {
                 assert!(copied.iter().any(|one| path.starts_with(one)), "{path:?}");
                 embedded += 1;
@@ -138,14 +138,14 @@ async fn the_health_check_succeeds_only_while_the_server_is_ready() {
     assert_eq!(run(nowhere).await.status.code(), Some(1));
 }
 
-/// As in docker-compose.yml: the owner migrates, psql makes the logins, and each program uses
-/// its own.
+/// As in docker-compose.yml, each program uses its own login.
+/// The owner migrates, and psql makes the logins.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_script_that_makes_the_logins_may_be_run_again_and_changes_their_passwords() {
     let stores = Stores::start().await;
     let owner = stores.database_url.clone();
     let address = owner.rsplit_once('@').expect("a host").1.to_owned();
-    // Those that the test kit made.
+    // The roles that the test kit made.
     sqlx::raw_sql("drop role server; drop role worker; drop role report; drop role operator")
         .execute(&stores.pool())
         .await

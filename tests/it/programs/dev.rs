@@ -1,4 +1,4 @@
-//! `tally dev`: everything with one command, and nothing left behind.
+//! `tally dev`: all of Tally with one command, and nothing left behind.
 
 use std::path::Path;
 
@@ -56,7 +56,7 @@ async fn dev_serves_keeps_its_data_over_a_restart_and_leaves_no_process_behind()
     assert_eq!(vote(&base).await.expect("an answer").status(), 201);
     assert!(!processes_with(&place).is_empty());
 
-    // A second one in the same folder is refused in one line.
+    // A second `tally dev` in the same folder is refused in one line.
     let second = run(dev(folder.path())).await;
     assert!(!second.status.success());
     assert!(
@@ -82,7 +82,7 @@ async fn dev_serves_keeps_its_data_over_a_restart_and_leaves_no_process_behind()
     );
     assert_eq!(list["items"][0]["vote_count"], 1);
 
-    // Even when it is killed and cannot clean up, its stores end with it.
+    // Even a killed `tally dev`, which cannot clean up, takes its stores with it.
     program.kill().await.expect("it runs");
     eventually("no process is left", async || {
         processes_with(&place).is_empty().then_some(())
@@ -95,14 +95,14 @@ async fn dev_stopped_while_it_starts_can_be_started_again() {
     let folder = temporary_folder("dev-").expect("a folder");
     let place = folder.path().to_string_lossy().into_owned();
     let data = folder.path().join("data");
-    // At three stages of the first start: initdb has begun, initdb has ended, Redis has its
-    // folder. The first may be over before it is seen.
+    // Three stages of the first start: initdb has begun, initdb has ended, Redis has its folder.
+    // The first may be over before the test sees it.
     for stage in [
         &["postgres/data.new", "postgres/data"][..],
         &["postgres/data"],
         &["redis"],
     ] {
-        // An earlier start may have come so far.
+        // An earlier start may have got this far.
         let _ = std::fs::remove_dir_all(data.join("redis"));
         let program = start_dev(folder.path(), "stopped");
         eventually(&format!("{stage:?} exists"), async || {
@@ -123,7 +123,7 @@ async fn dev_stopped_while_it_starts_can_be_started_again() {
 async fn dev_uses_given_stores_instead_of_its_own() {
     let stores = Stores::start().await;
     let mut dev = dev(stores.folder());
-    // It migrates as well, so it is given the owner's login.
+    // It also migrates, so it gets the owner's login.
     dev.env("DATABASE_URL", &stores.database_url)
         .env("REDIS_URL", stores.redis_url());
     let program = start(dev, &stores, "dev");

@@ -1,4 +1,4 @@
-//! The programs, as processes.
+//! Programs as processes: starts, signals, `tally dev`, `tally replay`, secrets.
 
 mod deployment;
 mod dev;

@@ -1,4 +1,4 @@
-//! The real programs as real processes: what they need and say at their start.
+//! The real programs as processes: what they need at their start and what they say.
 
 use nix::sys::signal::Signal;
 use reqwest::StatusCode;
@@ -171,7 +171,7 @@ async fn a_servers_memory_is_of_small_pages() {
     let process = server.id().expect("it runs");
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).expect("its status");
     let enabled = status.lines().find_map(|line| line.strip_prefix("THP_enabled:"));
-    // `None`: a kernel that does not say.
+    // `None`: this kernel does not say.
     assert!(enabled.is_none_or(|enabled| enabled.trim() == "0"), "{status}");
     stop(server, Signal::SIGTERM).await;
 }

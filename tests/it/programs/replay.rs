@@ -1,4 +1,4 @@
-//! `tally replay`, run as by an operator.
+//! `tally replay`, as an operator runs it.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -81,8 +81,8 @@ async fn bad_lines_are_named_and_the_other_lines_are_cast() {
     assert!(has(&report, "new", 2), "{report}");
 }
 
-/// What every voter holds, by voter and item, if the lines take effect in their order; and how
-/// many lines were new, changed, taken back and repeated.
+/// What every voter holds after these lines, in order.
+/// Also how many lines were new, changed, taken back and repeated.
 fn after(lines: &[(String, String, i16)]) -> (BTreeMap<(String, String), i16>, [u32; 4]) {
     let mut held = BTreeMap::new();
     let mut times = [0; 4];
@@ -119,8 +119,7 @@ async fn held(tally: &Tally) -> BTreeMap<(String, String), i16> {
         .collect()
 }
 
-/// Sees that the ledger, the saved and the live count of every item are these, and that the rows
-/// hold together.
+/// Checks ledger, saved counts and live counts, and that rows are consistent.
 async fn assert_counts(tally: &Tally, held: &BTreeMap<(String, String), i16>) {
     let items: Vec<(i64, String)> = sqlx::query_as("select id, name from item")
         .fetch_all(&tally.pool)
@@ -155,7 +154,7 @@ async fn ratings_are_cast_changed_and_taken_back_in_the_order_of_the_file_over_t
     // Few voters and items: most lines have an earlier one right before them.
     let lines: Vec<(String, String, i16)> = (0..500)
         .map(|_| {
-            // What a URL must encode.
+            // Names that a URL must encode.
             let voter = format!("vöter /{}?", random.random_range(0..5));
             let item = format!("item {}", random.random_range(0..4));
             (voter, item, random.random_range(-2..=2))

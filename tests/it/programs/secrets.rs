@@ -1,5 +1,5 @@
-//! No log, error or answer contains a password: whatever is wrong with the passwords, their
-//! URLs or the stores, and however much is logged.
+//! Secrets: no log, error or answer contains a password.
+//! Whatever is wrong with the passwords, their URLs or the stores, and however much is logged.
 
 use std::process::Output;
 
@@ -17,15 +17,15 @@ use crate::web::access::credentials::token_for;
 /// All of Tally's own messages, and the debug messages of the libraries.
 const LOUD: &str = "debug,tally=trace,sync_worker=trace";
 
-/// The passwords, and how they are written in a URL.
+/// The passwords, and their form in a URL.
 const PASSWORD: &str = "Pg'$e\"crét %s;7zQr";
 const PASSWORD_IN_URL: &str = "Pg%27$e%22cr%C3%A9t%20%25s%3B7zQr";
 const REDIS_PASSWORD: &str = "rEd!s\\s3cret,9kWt";
 const REDIS_PASSWORD_IN_URL: &str = "rEd!s%5Cs3cret%2C9kWt";
 
-/// A part of each password, which no encoding or quoting changes; and a voter.
+/// A part of each secret that no encoding changes; also a voter and an address.
 const PARTS: [&str; 7] = [
-    // Whom a proxy passes on.
+    // The client that a proxy forwards for.
     "203.0.113.77",
     "7zQr",
     "9kWt",
@@ -35,11 +35,11 @@ const PARTS: [&str; 7] = [
     "very-private-ballot",
 ];
 
-/// An API key that there is, and one that there is not.
+/// An API key that exists, and one that does not.
 const API_KEY: &str = "tally_5ec4e75ec4e75ec4e75ec4e75ec4e75ec4e75ec4e75ec4e75ec4e75ec4e70000";
 const WRONG_API_KEY: &str = "tally_5ec4e75ec4e75ec4e75ec4e75ec4e75ec4e75ec4e75ec4e75ec4e75ec4e70001";
 
-/// The key of voters' cookies, the secret of their tokens, and the key of client addresses.
+/// The keys of voters' cookies, of their tokens, and of client addresses.
 const COOKIE_KEY: &str = "5ec4e75ec4e75ec4e75ec4e75ec4e75ec4e75ec4e75ec4e75ec4e75ec4e70002";
 const JWT_SECRET: &str = "a s3cret of thirty-two bytes or more";
 const ADDRESS_KEY: &str = "5ec4e75ec4e75ec4e75ec4e75ec4e75ec4e75ec4e75ec4e75ec4e75ec4e70003";
@@ -72,7 +72,7 @@ fn loud(program: &str, arguments: &[&str], database_url: &str, redis_url: &str) 
     command
 }
 
-/// A cookie and a token of a voter, each right and forged, as headers.
+/// A voter's cookie and token, each valid and forged, as headers.
 fn of_voters() -> Vec<(&'static str, String)> {
     let voter = VoterId::parse("visitor-x".to_owned()).expect("a voter");
     let cookie = |key: &str| {
@@ -174,7 +174,7 @@ async fn running_programs_show_no_secret_while_all_is_well_and_while_stores_fail
     for path in paths {
         assert_silent(path, &get(path).await);
     }
-    // Credentials: good, wrong, and no credentials at all.
+    // Good credentials, wrong credentials, and none.
     sqlx::query(
         "insert into api_key (key_hash, name, scopes) values (sha256($1::text::bytea), 'x', array['admin'])",
     )
@@ -217,7 +217,7 @@ async fn running_programs_show_no_secret_while_all_is_well_and_while_stores_fail
             assert_silent(path, &said);
         }
     }
-    // However a path is encoded or wrong, and whatever stands in it.
+    // Paths with any encoding, any error, and any content.
     for path in [
         "/v1/items/1/%76otes/very-private-voter",
         "/v1/items/1/VOTES/very-private-voter",
@@ -230,7 +230,7 @@ async fn running_programs_show_no_secret_while_all_is_well_and_while_stores_fail
         let put = http.put(format!("{base}{path}")).json(&json!({ "value": 1 }));
         put.send().await.expect("an answer");
     }
-    // The trail, of administrative requests with whatever stands in their paths.
+    // The trail records administrative requests with anything in their paths.
     for (method, path) in [
         (reqwest::Method::PATCH, format!("/v1/items/key:{API_KEY}")),
         (reqwest::Method::PATCH, format!("/v1/polls/{API_KEY}")),
@@ -254,7 +254,7 @@ async fn running_programs_show_no_secret_while_all_is_well_and_while_stores_fail
     let spent = post("/v1/items/1/votes", json!({ "ballot": "very-private-ballot" })).await;
     assert!(spent.contains("ballot-not-taken"), "{spent}");
     assert_silent("a vote with a ballot", &spent);
-    // The voter in a path: changed, shown, taken back, and refused below.
+    // Paths with a voter: the vote is changed, shown, taken back, and refused below.
     let of_voter = format!("{base}/v1/items/1/votes/very-private-voter");
     let change = || http.put(&of_voter).json(&json!({ "value": -1 })).send();
     assert_eq!(change().await.expect("an answer").status(), 200);
@@ -266,7 +266,7 @@ async fn running_programs_show_no_secret_while_all_is_well_and_while_stores_fail
         let answer = http.request(method, &of_voter).send().await;
         answer.expect("an answer");
     }
-    // Each store refuses the programs' passwords, and then ends.
+    // Each store refuses the programs' passwords, and then stops.
     for role in [Role::Server, Role::Worker] {
         let statement = format!("alter role secret_{} password 'other'", role.name());
         sqlx::raw_sql(&statement).execute(&pool).await.expect("a change");
@@ -302,7 +302,7 @@ async fn running_programs_show_no_secret_while_all_is_well_and_while_stores_fail
     assert_silent("a vote", &post("/v1/items/1/votes", json!({})).await);
     assert_silent("the server's log", &server.output());
     for (_, value) in &credentials {
-        // The last part is the signature: without it nobody is anyone.
+        // The last part is the signature: without it, the credential is worthless.
         let signature = value.rsplit('.').next().expect("a signature");
         assert!(!server.output().contains(signature), "the log has a credential");
     }
@@ -410,7 +410,7 @@ async fn neither_help_nor_the_error_for_a_wrong_command_line_shows_its_secrets()
         assert!(!said.is_empty(), "{arguments:?}");
         assert_silent(&format!("{arguments:?}"), &said);
     }
-    // A file with a vote, so that it asks the server.
+    // A file with a vote, so that the program asks the server.
     let folder = tempfile::tempdir().expect("a folder");
     let votes = folder.path().join("votes");
     std::fs::write(&votes, "ada x\n").expect("a file");

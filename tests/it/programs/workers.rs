@@ -1,4 +1,4 @@
-//! Real workers and servers as real processes: flushes, audits, signals, kills, several at once.
+//! Workers and servers as processes: flushes, audits, signals, kills, races.
 
 use nix::sys::signal::Signal;
 use reqwest::StatusCode;
@@ -87,7 +87,7 @@ async fn audit_with_repair_repairs_what_is_wrong() {
 async fn the_worker_flushes_at_sigterm_and_exits_with_0() {
     let stores = Stores::start().await;
     let (_server, base) = start_server(&stores, "server").await;
-    // Its flushes are an hour apart: only the last one can have saved the counts.
+    // Its flushes are an hour apart, so only its last flush can have saved the counts.
     let worker = start_worker(&stores, "worker", &[("TALLY_FLUSH_EVERY", "1h")]);
     worker.wait_for_line("syncing").await;
     eventually("its first scan is over", async || {
@@ -113,7 +113,7 @@ async fn the_worker_stops_at_sigterm_in_the_middle_of_a_long_scan() {
     let items = 10_000;
     let (code, output) = replay(&stores, &votes(1, items), &base).await;
     assert_eq!(code, Some(0), "{output}");
-    // A page is one counter, so that the scan is long, and the last flush has almost no time.
+    // A page is one counter, so the scan is long. The last flush has almost no time.
     let settings = [
         ("TALLY_FLUSH_PAGE", "1"),
         ("TALLY_LAST_FLUSH_LIMIT", "1ms"),
@@ -170,7 +170,7 @@ async fn two_servers_and_two_workers_are_exact_through_wipes_kills_and_expiry() 
         (saved(&stores).await == (20, total)).then_some(())
     })
     .await;
-    // A server dies too; every vote that it had acknowledged is stored.
+    // A server dies, too. Every vote that it acknowledged is stored.
     first.kill().await.expect("it runs");
     let (code, output) = replay(&stores, &file, &other).await;
     assert!(
@@ -187,7 +187,7 @@ async fn a_worker_that_is_frozen_in_the_middle_of_an_audit_does_not_stop_the_oth
     let stores = Stores::start().await;
     let (_server, base) = start_server(&stores, "server").await;
     replay(&stores, "ada item\nbob item\n", &base).await;
-    // Its audit is about to move the watermark, and waits for the item's audited count.
+    // The worker's audit is about to move the watermark, and waits for the item's audited count.
     let pool = stores.pool();
     let blocker = blocker(&pool, "insert into audited_count values (1, 0, 0)").await;
     let settings = [("TALLY_AUDIT_CRON", "* * * * * *"), ("TALLY_FLUSH_EVERY", "1h")];
@@ -195,7 +195,7 @@ async fn a_worker_that_is_frozen_in_the_middle_of_an_audit_does_not_stop_the_oth
     until_blocked(&pool, "-- Adds sums of votes").await;
     stopped.freeze().await.expect("it runs");
     blocker.rollback().await.expect("a rollback");
-    // Now it has locked the rows, in a transaction that does not go on.
+    // It has locked the rows now, in a transaction that does not go on.
     let _other = start_worker(&stores, "other", &[("TALLY_FLUSH_EVERY", "50ms")]);
     replay(&stores, "eve item\n", &base).await;
     eventually("the other worker flushes", async || {
@@ -219,12 +219,12 @@ async fn the_stored_but_uncounted_votes_of_a_killed_server_are_counted_once_its_
     assert_eq!(made.status(), StatusCode::CREATED);
     let votes = format!("{base}/v1/items/1/votes");
     let vote = || http.post(&votes).json(&json!({ "voter_id": "ada" })).send();
-    // A new epoch would rebuild everything anyway, so the first one is entered now.
+    // A new epoch would rebuild everything anyway. So the first epoch is entered now.
     let mut once = command(SYNC_WORKER, Some(&stores));
     once.arg("--once");
     assert!(run(once).await.status.success());
-    // The vote waits for another transaction with the same voter. Meanwhile the server is
-    // frozen; so the vote is committed, and the server dies before it can count it.
+    // The vote waits for another transaction with the same voter. Meanwhile the server is frozen.
+    // So the vote is committed, and the server dies before it can count the vote.
     let pool = stores.pool();
     let blocker = blocker(&pool, "insert into vote (item_id, voter_id) values (1, 'ada')").await;
     let waiting = tokio::spawn(vote());
@@ -237,7 +237,7 @@ async fn the_stored_but_uncounted_votes_of_a_killed_server_are_counted_once_its_
     .await;
     server.kill().await.expect("it runs");
     assert!(waiting.await.expect("no panic").is_err(), "never acknowledged");
-    // No audit repairs it.
+    // No audit repairs the count.
     let settings = [("TALLY_AUDIT_CRON", "0 0 0 1 1 *")];
     let _worker = start_worker(&stores, "worker", &settings);
     eventually("the item has the vote", async || {
@@ -268,7 +268,7 @@ async fn the_workers_metrics_can_be_read() {
             .ok()?;
         (text.contains("tally_audit_wrong_items_total 0")
             && text.contains("tally_oldest_unsaved_seconds")
-            // It is 0 before the first audit.
+            // The metric is 0 before the first audit.
             && text.contains("tally_audit_last_timestamp_seconds 1"))
         .then_some(())
     })

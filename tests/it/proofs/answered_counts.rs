@@ -1,5 +1,5 @@
-//! Every count that is answered is possible (`testkit::answered_counts`) while two servers and two
-//! workers restart and counts expire, are evicted and rebuilt.
+//! Every answered count is possible (`testkit::answered_counts`).
+//! Meanwhile two servers and two workers restart, and counts expire, are evicted and rebuilt.
 
 use std::time::{Duration, Instant};
 
@@ -22,14 +22,14 @@ use crate::helpers::tally::{counters, made_item, server_ledger};
 
 /// How many clients vote and read at once.
 const CLIENTS: usize = 8;
-/// The first is voted on half of the time, the last so seldom that its count expires.
+/// The first item gets half of the votes, the last so few that its count expires.
 const ITEMS: usize = 8;
 /// How often every program is stopped in order and started again.
 const RESTARTS: usize = 2;
 /// How long a program may take to stop.
 const STOP_LIMIT: Duration = Duration::from_secs(60);
 
-/// What one client asked and was answered.
+/// What one client asked, and the answers.
 #[derive(Default)]
 struct Seen {
     votes: Vec<Vote>,
@@ -44,7 +44,7 @@ struct Client {
     items: Vec<ItemId>,
     over: watch::Receiver<bool>,
     seen: Seen,
-    /// The votes of `seen` that have a voter: they can be sent again.
+    /// The votes of `seen` with a voter, which can be sent again.
     repeatable: Vec<usize>,
 }
 
@@ -68,7 +68,7 @@ impl Client {
     }
 
     fn item(&mut self) -> ItemId {
-        // Each item half as often as the one before it.
+        // Each item half as often as the one before.
         let at = self.random.random::<u32>().leading_zeros() as usize;
         self.items[at.min(self.items.len() - 1)]
     }
@@ -102,11 +102,11 @@ impl Client {
         let Some((began, answer, ended)) = answered(request).await else {
             return;
         };
-        // A null count: the vote is counted later.
+        // A null count: the vote will be counted later.
         let Some(count) = answer["vote_count"].as_i64() else {
             return;
         };
-        // A repeat: another server may be counting the vote still.
+        // A repeat: another server may still be counting the vote.
         let is_repeated = answer["repeated"] == true;
         if !is_repeated {
             self.seen.votes[at].acknowledged.get_or_insert(ended);
@@ -137,8 +137,8 @@ impl Client {
     }
 }
 
-/// The answer, and when it was asked for and had come; `None` for a refusal and for a
-/// connection that ended, as when a server stops.
+/// The answer, and the times of its request and its arrival.
+/// `None` for a refusal, and for a connection that ended, as when a server stops.
 async fn answered(request: reqwest::RequestBuilder) -> Option<(Instant, Value, Instant)> {
     let began = Instant::now();
     let response = request.send().await.ok()?;

@@ -1,5 +1,4 @@
-//! What each piece of the protocol is for, step by step, on the real scripts and the real
-//! SQL.
+//! What each piece of the protocol is for, on the real scripts and SQL.
 
 use redis::AsyncCommands;
 use sqlx::postgres::PgPoolOptions;
@@ -130,7 +129,7 @@ async fn a_vote_that_the_seed_has_not_seen_is_added() {
     assert_eq!(steps.count(b).await, CountReply::Count(2.into()));
 }
 
-/// Among them those of other databases, for as long as someone leaves them open.
+/// Some of them belong to other databases, for as long as someone leaves them open.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_live_count_stays_short_and_exact_however_many_transactions_are_running() {
     let steps = Steps::start().await;
@@ -168,7 +167,7 @@ async fn a_live_count_stays_short_and_exact_however_many_transactions_are_runnin
         RUNNING_LIMIT_TRANSACTIONS,
         "{snapshot}"
     );
-    // B is newer than all that were running. Of A it cannot be said any more.
+    // B is newer than every transaction that was running. About A, nobody can say any more.
     assert_eq!(steps.count(b).await, CountReply::Count(3.into()));
     let lease = steps.lease(a).await;
     assert!(steps.seed(steps.exact_count().await, &lease).await);
@@ -277,8 +276,8 @@ async fn a_rebuild_and_a_flush_of_the_same_item_end_in_the_exact_count() {
     counters.invalidate(&[steps.item]).await.expect("Redis answers");
     let lease = steps.lease(a).await;
     assert!(steps.seed(steps.exact_count().await, &lease).await);
-    // The item has an unsaved live count and a rebuild request at once. The live count was
-    // seeded after the request, so to save it clears the request.
+    // The item has both an unsaved live count and a rebuild request. The live count was seeded
+    // after the request, so a save of it clears the request.
     let report = steps.worker.flush_until_quiescent().await.expect("a flush");
     assert!(report.rebuilt == 0 && report.flushed == 1, "{report:?}");
     assert!(steps.worker.flush().await.expect("a flush").is_quiescent());

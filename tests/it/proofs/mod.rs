@@ -1,4 +1,4 @@
-//! The protocol as a whole: searches through the orders of its steps, and what each piece is for.
+//! The protocol: searches through its orders, and what each piece is for.
 
 mod answered_counts;
 mod exactness;

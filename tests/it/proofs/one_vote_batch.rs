@@ -1,23 +1,23 @@
-//! A batch of one vote, one step at a time: for the searches `interleavings/` and `model/`.
+//! A batch of one vote, step by step, for `interleavings/` and `model/`.
 //!
-//! The order of its steps is `tally::votes::Counting`'s own, which the server drives in
-//! `votes/writer.rs`. A search makes each call, on the real stores or on a model of them, and
-//! hands the reply in. Some mutants break a rule of `Counting` here.
+//! `tally::votes::Counting` orders its steps, which the server drives in `votes/seeding.rs`. A
+//! search makes each call, on the real stores or on a model of them, and passes the reply on. Some
+//! mutants break a rule of `Counting` here.
 
 use tally::domain::{Count, CountDelta, ExactCount, ItemId, TransactionId};
 use tally::live::{CountReply, Seed};
 use tally::votes::{Counting, Step};
 
-/// A piece of the protocol that can be taken away. Without any one of them, both searches must
-/// find a violation (`CommitFirst`: the model alone).
+/// A piece of the protocol that can be taken away.
+/// Without any one of them, both searches must find a violation (`CommitFirst`: only the model).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Without {
     Nothing,
-    /// Every batch is added to the live count, also one that the seed has seen.
+    /// Every batch is added to the live count, also a batch that the seed has seen.
     VisibilitySnapshot,
     /// A seed needs no lease.
     Lease,
-    /// A count is saved also below the item's `counted_at`.
+    /// A count is saved even below the item's `counted_at`.
     CountedAtGuard,
     /// A live count is marked as saved by its value, not by its revision.
     Revision,
@@ -25,19 +25,19 @@ pub enum Without {
     ExactCountAfterLease,
     /// A later round seeds the exact count of the first round, under its own lease.
     ExactCountOfItsRound,
-    /// A batch that gives up makes nothing suspect.
+    /// A batch that gives up leaves no suspects.
     Suspects,
-    /// An invalidation forgets the revision of the count that it drops.
+    /// An invalidation forgets the revision of the dropped count.
     InvalidationFloor,
-    /// A seed may have a revision that a dropped count had.
+    /// A seed may reuse a revision of a dropped count.
     SeedFloor,
-    /// A rebuild may claim a revision that a dropped count had.
+    /// A rebuild may claim a revision of a dropped count.
     ClaimAboveFloor,
     /// The claimed revision is not kept in Redis.
     ClaimFloor,
-    /// A rebuild writes whatever its item holds below its revision.
+    /// A rebuild writes over any count of its item with a lower revision.
     CompareAndSet,
-    /// Clearing a request removes the floor, also beside a lease.
+    /// To clear a request removes the floor, also beside a lease.
     FloorBesideLease,
     /// A new epoch does not raise the number.
     EpochNumber,
@@ -61,12 +61,12 @@ enum State {
     Uncommitted,
     Counting(Counting),
     Seeding(Counting, Vec<Seed>),
-    /// These items are suspect: the repair task is to invalidate them.
+    /// The batch gave up: the repair task must invalidate these items.
     GivenUp(Vec<ItemId>),
     Done,
 }
 
-/// What a batch writer does next, or the repair task for it.
+/// What a batch writer, or its repair task, does next.
 #[derive(Clone, Debug)]
 pub enum Call {
     Commit,
@@ -76,7 +76,7 @@ pub enum Call {
     Invalidate(Vec<ItemId>),
 }
 
-/// The reply to the call of the same kind.
+/// The reply to a call of the same kind.
 #[derive(Debug)]
 pub enum Reply {
     Committed(TransactionId),
@@ -87,7 +87,7 @@ pub enum Reply {
 }
 
 impl Batch {
-    /// A batch that is not stored yet and will make so many rounds.
+    /// A batch that is not stored yet, and makes this many rounds.
     pub fn new(delta: CountDelta, rounds: usize, without: Without) -> Self {
         Self {
             delta,
@@ -98,7 +98,7 @@ impl Batch {
         }
     }
 
-    /// A batch that is counted first and committed last: the mutant [`Without::CommitFirst`].
+    /// A batch that is counted before its commit: the mutant [`Without::CommitFirst`].
     pub fn counted_first(delta: CountDelta, rounds: usize, transaction: TransactionId) -> Self {
         let counting = Counting::with_rounds(transaction, vec![delta], rounds);
         Self {
@@ -133,7 +133,7 @@ impl Batch {
         }
     }
 
-    /// The batch after its call had this reply.
+    /// The batch after its call got this reply.
     #[must_use]
     pub fn after(&self, reply: Reply) -> Self {
         let mut next = self.clone();

@@ -1,4 +1,4 @@
-//! Ballots: one-time tokens, each of which buys one vote.
+//! Ballots: one-time tokens, each worth one vote.
 
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use crate::helpers::eventually;
 use crate::helpers::tally::Tally;
 use tally::domain::ItemId;
 
-/// A poll with two choices; its path, and the choices.
+/// A poll with two choices. Returns its path, and the choices.
 async fn poll(tally: &Tally, fields: Value) -> (String, [ItemId; 2]) {
     let mut body = fields;
     body["title"] = json!("Lunch");
@@ -23,7 +23,7 @@ async fn poll(tally: &Tally, fields: Value) -> (String, [ItemId; 2]) {
     (format!("/v1/polls/{}", poll["id"]), choices)
 }
 
-/// Fresh ballots of what is at this path.
+/// New ballots of the item or poll at this path.
 async fn ballots(tally: &Tally, path: &str, count: usize) -> Vec<String> {
     let (status, made) = tally
         .post(&format!("{path}/ballots"), &json!({ "count": count }))
@@ -53,7 +53,7 @@ async fn a_ballot_buys_one_vote_and_the_same_again_is_answered_with_it() {
     let (status, again) = cast(&tally, item, &made[0]).await;
     assert_eq!((status, &again["repeated"]), (StatusCode::OK, &json!(true)));
     assert_eq!(again["vote_id"], first["vote_id"]);
-    // Spent on 1, it does not buy -1.
+    // A ballot that was spent on 1 does not buy -1.
     let votes = format!("{path}/votes");
     let (status, problem) = tally
         .post(&votes, &json!({ "ballot": made[0], "value": -1 }))
@@ -152,7 +152,7 @@ async fn what_is_wrong_with_a_ballot_stores_nothing_and_says_what_would_be_right
         .await
         .expect("Postgres answers");
     assert_eq!(rows, 0);
-    // No refusal has spent one.
+    // No refusal has spent a ballot.
     for ballot in [&one, &two] {
         assert_eq!(cast(&tally, soup, ballot).await.0, StatusCode::CREATED);
     }
@@ -174,14 +174,14 @@ async fn one_ballot_sent_a_thousand_times_to_two_servers_buys_one_vote() {
             let http = tally.http.clone();
             let base = [&tally.base, &other][at % 2].clone();
             let ballot = ballot.clone();
-            // With both choices: it buys one of them.
+            // The same ballot for both choices: it buys one of them.
             let url = format!("{base}/v1/items/{}/votes", choices[at / 2 % 2]);
             sending.spawn(async move {
                 let (mut created, mut unanswered, mut answered) = (0, 0, 0);
                 while answered < 5 {
                     let sent = http.post(&url).json(&json!({ "ballot": ballot })).send().await;
                     let status = sent.expect("an answer").status();
-                    // Others came first all the time: asked again, it is safe.
+                    // Other requests came first each time. A retry is safe.
                     if status == StatusCode::SERVICE_UNAVAILABLE {
                         unanswered += 1;
                         continue;
@@ -195,7 +195,7 @@ async fn one_ballot_sent_a_thousand_times_to_two_servers_buys_one_vote() {
         }
         let ended = sending.join_all().await.into_iter();
         let (created, unanswered) = ended.fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1));
-        // What got no answer may be what bought the vote.
+        // The request that got no answer may have bought the vote.
         assert!(created == 1 || (created == 0 && unanswered > 0), "{created}");
         let rows: i64 = sqlx::query_scalar("select count(*) from vote where item_id = any($1)")
             .bind(choices.map(ItemId::get))
@@ -222,7 +222,7 @@ async fn nothing_that_is_kept_says_which_ballot_bought_which_secret_vote() {
         assert!(answer[hidden].is_null(), "{answer}");
     }
     assert_eq!(cast(&tally, salad, &made[1]).await.0, StatusCode::CREATED);
-    // A spent one looks like an unknown one.
+    // A spent ballot looks like an unknown one.
     let (spent_status, spent) = cast(&tally, soup, &made[0]).await;
     let (unknown_status, unknown) = cast(&tally, soup, "unknown").await;
     assert_eq!((spent_status, spent), (unknown_status, unknown));
@@ -242,7 +242,7 @@ async fn nothing_that_is_kept_says_which_ballot_bought_which_secret_vote() {
             StatusCode::NOT_FOUND
         );
     }
-    // A key would be kept beside its vote.
+    // The key would be stored beside the vote, and tell whose it is.
     let refused = tally
         .http
         .post(format!("{}/v1/items/{soup}/votes", tally.base))
@@ -254,7 +254,7 @@ async fn nothing_that_is_kept_says_which_ballot_bought_which_secret_vote() {
     assert_eq!(refused.status(), StatusCode::UNPROCESSABLE_ENTITY);
     assert_eq!(cast(&tally, soup, &made[2]).await.0, StatusCode::CREATED);
     assert_eq!(tally.get(&path).await.1["voter_count"], 3);
-    // Reports read everything but the ballots.
+    // The report role reads everything but the ballots.
     let readable: bool = sqlx::query_scalar(
         "select has_table_privilege('tally_report', 'ballot', 'select')
              or has_any_column_privilege('tally_server', 'ballot', 'select')
@@ -297,7 +297,7 @@ async fn a_ballot_is_not_spent_without_a_vote_when_its_item_is_full_or_closed() 
         .await
         .expect("Postgres answers");
     assert_eq!(unspent, 2);
-    // What it has bought is repeated after the close.
+    // A spent ballot still repeats its vote after the close.
     assert_eq!(cast(&tally, item, &made[0]).await.0, StatusCode::OK);
     assert_rules_hold(&tally.pool).await;
 }

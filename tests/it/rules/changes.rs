@@ -22,7 +22,7 @@ async fn delete(tally: &Tally, item: ItemId, voter: &str) -> (StatusCode, Value)
     tally.send(Method::DELETE, &path(item, voter), None).await
 }
 
-/// Value, repeated, and the counts: net, up and down.
+/// The value, whether it was repeated, and the counts: net, up and down.
 fn said(answer: &Value) -> (i64, bool, [i64; 3]) {
     let number = |name: &str| {
         answer[name]
@@ -179,7 +179,7 @@ async fn an_item_without_down_votes_takes_none_by_any_way() {
         false
     );
     let votes = format!("/v1/items/{item}/votes");
-    // At first the server does not know the item, later it does.
+    // The first time the server does not know the item, the second time it does.
     for _ in 0..2 {
         for body in [json!({ "value": -1 }), json!({ "value": -1, "voter_id": "ada" })] {
             let (status, problem) = tally.post(&votes, &body).await;
@@ -221,8 +221,9 @@ async fn a_vote_is_changed_1000_times_at_the_most_and_can_still_be_taken_back() 
     tally.assert_exact_when_quiescent(item).await;
 }
 
-/// Both saw the vote, and the retraction was first: the change finds nothing to take back, and has
-/// stored its vote. Asked again it would be a repeat of itself, or come once more over a third one.
+/// A change and a retraction both saw the vote, and the retraction was first.
+/// The change finds nothing to take back, but has stored its vote. A retry would be a repeat of
+/// itself, or store one more vote over a third one.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_change_beside_a_retraction_takes_effect_once_and_is_a_new_vote() {
     let tally = Tally::start().await;

@@ -1,5 +1,5 @@
-//! Batches that one statement decides, as a writer gives them: which requests are in one batch, and what
-//! came before them there.
+//! Batches that one statement decides, as a writer gives them.
+//! The tests choose which requests share a batch, and what came before them.
 
 use tally::domain::{Digest, IdempotencyKey, ItemId, NewVote, PollId, Refusal, Value, VoteRequest, VoterId};
 use tally::ledger::{Decision, Fullness, VoteWriter};
@@ -8,7 +8,7 @@ use super::assert_rules_hold;
 use crate::helpers::stores::Stores;
 use crate::helpers::tally::{server_ledger, vote};
 
-/// With these rules and items, whose ids go up from 1, unless they say otherwise.
+/// A Postgres with these rules and items, whose ids go up from 1.
 async fn stores_with(rules_and_items: &str) -> Stores {
     let stores = Stores::start().await;
     sqlx::raw_sql(rules_and_items)
@@ -61,7 +61,7 @@ fn numbers(decisions: &[Decision]) -> Vec<Option<i64>> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_item_has_its_own_places_and_numbers_whatever_the_order_of_their_rules() {
-    // However they are looked up, they come in the other order than that of their ids.
+    // Every lookup finds the rules in another order than that of their ids.
     let stores = stores_with(
         "insert into rule (title) values (null), (null), (null);
          insert into item (id, name, rule_id) overriding system value
@@ -104,7 +104,7 @@ async fn a_change_on_a_full_item_keeps_its_place_whatever_was_refused_before_it(
     .await;
     let mut writer = server_ledger(&stores.database_url).writer();
     decided(&mut writer, &[cast(4, "bob")]).await;
-    // More rows than the change has were decided on, and taken away again.
+    // The function decided more rows than the change has, and took some away again.
     let selection = VoteRequest::Select {
         poll_id: PollId::new(1).expect("positive"),
         voter_id: voter("ada"),
@@ -127,7 +127,7 @@ async fn places_that_are_held_given_back_and_taken_in_one_batch_are_counted_righ
     .await;
     let mut writer = server_ledger(&stores.database_url).writer();
     decided(&mut writer, &[cast(1, "ada")]).await;
-    // A repeat takes no other place.
+    // A repeat takes no second place.
     let decisions = decided(&mut writer, &[cast(1, "ada"), cast(1, "bob")]).await;
     assert!(
         matches!(decisions.as_slice(), [Decision::Repeated(_), Decision::Stored(_)]),
@@ -142,15 +142,14 @@ async fn places_that_are_held_given_back_and_taken_in_one_batch_are_counted_righ
     assert_rules_hold(&stores.pool()).await;
 }
 
-/// One request of each of so many voters, or with each of so many keys, that a sort without an order of
-/// its own leaves them in another one.
+/// So many voters or keys that a sort without an order mixes them up.
 const MANY: usize = 20;
 
 fn of_many(request: impl Fn(&str) -> VoteRequest) -> Vec<VoteRequest> {
     (0..MANY).map(|number| request(&format!("{number:02}"))).collect()
 }
 
-/// The second of each is to be asked again, and nothing of it is stored.
+/// The second request of each must be sent again, and stored nothing.
 fn assert_first_is_stored(decisions: &[Decision]) {
     assert_eq!(decisions.len(), 2 * MANY);
     let (first, second) = decisions.split_at(MANY);
@@ -163,7 +162,7 @@ fn assert_first_is_stored(decisions: &[Decision]) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_two_requests_of_a_voter_or_with_a_key_in_one_batch_the_first_is_decided() {
+async fn the_first_of_two_requests_with_one_voter_or_one_key_in_a_batch_is_decided() {
     let stores = stores_with("insert into item (name) values ('x')").await;
     let mut writer = server_ledger(&stores.database_url).writer();
     let first = of_many(|voter| cast(1, voter));
@@ -173,7 +172,7 @@ async fn of_two_requests_of_a_voter_or_with_a_key_in_one_batch_the_first_is_deci
     let of_body = |body: &str| of_many(|key| with_key(vote(item(1), None), key, body));
     let (first, second) = (of_body("first"), of_body("second"));
     assert_first_is_stored(&decided(&mut writer, &[first.as_slice(), second.as_slice()].concat()).await);
-    // Each key is of what it has stored.
+    // Each key replays what its request stored.
     for one in decided(&mut writer, &first).await {
         assert!(matches!(one, Decision::Replayed(_)), "{one:?}");
     }
@@ -215,7 +214,7 @@ async fn a_choice_that_is_held_beside_others_is_repeated_with_its_own_row_by_a_k
             std::slice::from_ref(&repeated)
         );
         let keyed = with_key(vote(item(choice), Some("ada")), &format!("key {choice}"), "x");
-        // The second time, the key says so.
+        // The second time, the key repeats it.
         for _ in 0..2 {
             assert_eq!(
                 decided(&mut writer, std::slice::from_ref(&keyed)).await,
@@ -226,7 +225,7 @@ async fn a_choice_that_is_held_beside_others_is_repeated_with_its_own_row_by_a_k
     assert_rules_hold(&stores.pool()).await;
 }
 
-/// The statement that reads and the function that decides must say the same.
+/// The read and the function that decides must agree.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_vote_is_refused_by_a_read_only_if_a_decision_would_refuse_it_for_want_of_a_place() {
     let stores = stores_with(
@@ -260,14 +259,14 @@ async fn a_vote_is_refused_by_a_read_only_if_a_decision_would_refuse_it_for_want
         (1, Some("back"), Refuses),
         (1, Some("again"), Full),
         (1, Some("nearly"), Refuses),
-        // That was the last change.
+        // This voter has no change left.
         (1, Some("spent"), Full),
         (2, Some("new"), Undecided),
         (3, Some("new"), Undecided),
         (4, Some("new"), Refuses),
         (4, Some("back"), Full),
         (5, None, Undecided),
-        // In a poll, choices may come first.
+        // In a poll, the voter may hold other choices.
         (6, Some("new"), Undecided),
         (8, Some("new"), Undecided),
         (9, Some("new"), Undecided),
@@ -280,7 +279,7 @@ async fn a_vote_is_refused_by_a_read_only_if_a_decision_would_refuse_it_for_want
     decided(&mut writer, &[set(9, "nobody", None)]).await;
     let fullness = writer.fullness(&votes).await.expect("an answer");
     assert_eq!(fullness, Some(asked.map(|(_, _, expected)| expected).to_vec()));
-    // These store nothing: each finds the items as they were.
+    // These store nothing, so each finds the items as they were.
     for (vote, (id, name, expected)) in votes.iter().zip(asked) {
         if expected != Undecided {
             let decision = &decided(&mut writer, &[VoteRequest::Cast((*vote).clone())]).await[0];

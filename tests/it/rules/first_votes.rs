@@ -1,5 +1,6 @@
-//! Batches of first votes: `cast_votes` decides them by one statement, and all others one request
-//! after the other, in `decide_votes`. Both must decide the same.
+//! Batches of first votes: `cast_votes` decides them in one statement.
+//! It leaves all others to `decide_votes`, which takes one request after the other. Both must
+//! decide the same.
 
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
@@ -11,12 +12,12 @@ use crate::helpers::stores::{Stores, blocker, until_blocked};
 
 const BATCHES: u64 = 400;
 const LINES_LIMIT: usize = 6;
-/// So many that most of them have not voted yet.
+/// Enough voters that most have not voted yet.
 const VOTERS: u8 = 30;
-/// So many batches fill what is limited; then all begins again.
+/// After this many batches, each limit is reached, and the test begins again.
 const BATCHES_UNTIL_FULL: u64 = 10;
-/// Rules and items of each kind. The ids go up from 1, in this order; 10 is a choice of a poll, and
-/// no item has the last id.
+/// Rules and items of each kind. Ids go up from 1, in this order.
+/// 10 is a choice of a poll, and the last id belongs to no item.
 const ITEMS: &str = "
     insert into rule (opens_at, closes_at, by_ballot, title, max_choices) values
         (null, null, false, null, null), (null, null, false, null, null), (null, null, false, null, null),
@@ -40,10 +41,10 @@ struct Batch {
     keep: Vec<bool>,
 }
 
-/// The outcomes, and the rows without their ids.
+/// The outcomes, and the stored rows without their ids.
 type Decided = (Vec<String>, Vec<String>);
 
-/// Item, voter, value, and whether a vote that is held stays as it is.
+/// Item, voter, value, and whether a held vote stays unchanged.
 type Line = (i64, Option<&'static str>, i16, bool);
 
 impl Batch {
@@ -58,7 +59,7 @@ impl Batch {
         batch
     }
 
-    /// Mostly nothing but first votes on items with a limit or numbers.
+    /// Draws mostly first votes on items with a limit or numbers.
     fn draw(random: &mut StdRng) -> Self {
         let mut batch = Self::default();
         let is_mixed = random.random_bool(0.3);
@@ -72,7 +73,7 @@ impl Batch {
             batch
                 .voters
                 .push(random.random_bool(0.7).then(|| format!("voter-{voter}")));
-            // No value is taken back unless it is not to be kept.
+            // 0 takes a vote back, so only a line that does not keep votes may have it.
             let keeps = !is_mixed || random.random_bool(0.8);
             batch.keep.push(keeps);
             let values: &[i16] = if keeps { &[1, 1, 1, -1] } else { &[1, 0, -1] };
@@ -81,7 +82,7 @@ impl Batch {
         batch
     }
 
-    /// What a function decides.
+    /// What this function decides.
     async fn decided_by(&self, function: &str, postgres: impl PgExecutor<'_>) -> Decided {
         let requests: Vec<i32> = (1..).zip(&self.items).map(|(number, _)| number).collect();
         sqlx::query_as(&format!(
@@ -105,7 +106,7 @@ impl Batch {
         .unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
-    /// What `cast_votes` decides in this transaction, and whether at once: without `decide_votes`.
+    /// What `cast_votes` decides in this transaction, and whether on its own.
     async fn cast(&self, transaction: &mut PgConnection) -> (Decided, bool) {
         sqlx::query("set local track_functions = 'pl'")
             .execute(&mut *transaction)
@@ -133,7 +134,7 @@ async fn written(postgres: &mut PgConnection) -> Vec<String> {
     .expect("Postgres answers")
 }
 
-/// As this connection has counted them, and not yet reported.
+/// Calls that this connection has counted and not yet reported.
 async fn calls_of_decide_votes(postgres: impl PgExecutor<'_>) -> i64 {
     sqlx::query_scalar("select coalesce(pg_stat_get_xact_function_calls('decide_votes'::regproc), 0)")
         .fetch_one(postgres)
@@ -179,7 +180,8 @@ async fn a_batch_of_first_votes_is_decided_as_one_request_after_the_other_is() {
     assert_rules_hold(&pool).await;
 }
 
-/// Its own lock, and no other: votes under different rules do not wait for each other.
+/// The batch waits for its own rule's lock and no other.
+/// Votes under different rules do not wait for each other.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_batch_of_first_votes_waits_for_whoever_decides_under_its_rule_and_for_nobody_else() {
     let stores = Stores::start().await;
@@ -197,7 +199,7 @@ async fn a_batch_of_first_votes_waits_for_whoever_decides_under_its_rule_and_for
             .execute(&mut *transaction)
             .await;
         match (item, ended) {
-            // 55P03: it would have waited for the lock.
+            // 55P03: the batch would have waited for the lock.
             (1, Err(sqlx::Error::Database(error))) => assert_eq!(error.code().as_deref(), Some("55P03")),
             (2, Ok(_)) => {}
             (item, ended) => panic!("item {item}: {ended:?}"),
@@ -220,16 +222,16 @@ async fn first_votes_are_decided_at_once_whatever_else_is_voted_and_all_other_re
     let pool = stores.pool();
     sqlx::raw_sql(ITEMS).execute(&pool).await.expect("items");
     let (ada, bob, cy, dee) = (Some("ada"), Some("bob"), Some("cy"), Some("dee"));
-    // One after the other: each meets what those before it have stored.
+    // One batch after the other: each meets what the earlier ones have stored.
     let batches: [(bool, &[Line]); 14] = [
         (true, &[(2, ada, 1, true), (2, bob, 1, true), (3, None, 1, true)]),
         (false, &[(2, ada, 0, false)]),
-        // Others have voted on the item, and the voter on other items.
+        // Others have voted on the item, and the voter has voted on other items.
         (true, &[(2, cy, 1, true), (4, ada, 1, true), (4, bob, -1, true)]),
-        // She has taken hers back, and he holds his.
+        // Ada has taken her vote back, and Bob still holds his.
         (false, &[(2, ada, 1, true)]),
         (false, &[(2, bob, 1, true)]),
-        // The second of a voter.
+        // The voter's second vote in the batch.
         (false, &[(4, dee, 1, true), (4, dee, 1, true)]),
         (
             true,
@@ -240,15 +242,15 @@ async fn first_votes_are_decided_at_once_whatever_else_is_voted_and_all_other_re
                 (3, dee, 1, true),
             ],
         ),
-        // Nothing is cast, on items that take down-votes and that do not.
+        // Nothing to cast, on items with and without down-votes.
         (false, &[(3, ada, 0, true)]),
         (false, &[(8, ada, 0, true)]),
         (false, &[(8, ada, -1, true)]),
-        // Not yet, no longer, by ballot.
+        // Not open yet, closed, by ballot.
         (false, &[(5, ada, 1, true)]),
         (false, &[(6, ada, 1, true)]),
         (false, &[(7, ada, 1, true)]),
-        // One that is decided by itself has the others decided so.
+        // One line that must be decided by itself has all lines decided that way.
         (false, &[(3, cy, 1, true), (2, bob, 1, true)]),
     ];
     for (at_once, lines) in batches {
@@ -265,7 +267,7 @@ async fn first_votes_are_decided_at_once_whatever_else_is_voted_and_all_other_re
     assert_rules_hold(&pool).await;
 }
 
-/// More of them than Postgres sorts in a way that leaves equal ones in their order.
+/// Has enough votes that Postgres' sort would mix up equal ones.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_votes_of_a_long_batch_get_their_places_and_numbers_in_the_order_of_the_batch() {
     let stores = Stores::start().await;
@@ -291,7 +293,8 @@ async fn the_votes_of_a_long_batch_get_their_places_and_numbers_in_the_order_of_
     assert_rules_hold(&pool).await;
 }
 
-/// Whoever waits for a rule has none that is locked after it: no two batches wait for each other.
+/// A batch that waits for a rule has locked no later one.
+/// So batches cannot wait for each other.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_batch_of_first_votes_that_waits_for_a_rule_has_locked_none_behind_it() {
     let stores = Stores::start().await;
@@ -307,7 +310,7 @@ async fn a_batch_of_first_votes_that_waits_for_a_rule_has_locked_none_behind_it(
     let mut connection = PgConnection::connect(&stores.database_url)
         .await
         .expect("Postgres");
-    // Otherwise the rules may come in the order of their ids by chance: the second lies first.
+    // Without indexes: the second rule lies first on disk, so only the statement's own order helps.
     sqlx::query("set enable_indexscan = off")
         .execute(&mut connection)
         .await

@@ -1,4 +1,4 @@
-//! Votes on full items, which are mostly refused by a read.
+//! Votes on full items: a read refuses most of them.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use crate::helpers::tally::{Tally, connected, live_counts, vote, vote_queue};
 async fn a_vote_on_a_full_item_is_refused_without_a_lock_and_who_holds_one_is_answered_with_it() {
     let tally = Tally::start().await;
     let item = tally.item_with(json!({ "max_votes": 2 })).await;
-    // Eve held one of the places before, and bob has taken his vote back and cast it again.
+    // Eve held a place before. Bob takes his vote back and casts it again.
     for voter in ["eve", "bob"] {
         assert_eq!(tally.vote(item, voter).await.0, StatusCode::CREATED);
         let back = format!("/v1/items/{item}/votes/{voter}");
@@ -28,14 +28,14 @@ async fn a_vote_on_a_full_item_is_refused_without_a_lock_and_who_holds_one_is_an
     for voter in ["ada", "bob"] {
         assert_eq!(tally.vote(item, voter).await.0, StatusCode::CREATED);
     }
-    // What ada holds elsewhere says nothing of this item.
+    // Ada's vote on another item says nothing about this one.
     let elsewhere = tally.item("y").await;
     tally.vote(elsewhere, "ada").await;
     let back = format!("/v1/items/{elsewhere}/votes/ada");
     assert_eq!(tally.send(Method::DELETE, &back, None).await.0, StatusCode::OK);
     let path = format!("/v1/items/{item}/votes");
     eventually("votes are refused while the rule is locked", async || {
-        // Whichever thread answers learns that the item is full.
+        // The thread that answers learns that the item is full.
         for _ in 0..4 {
             assert_eq!(tally.vote(item, "cy").await.0, StatusCode::CONFLICT);
         }
@@ -83,16 +83,16 @@ async fn a_full_item_that_is_closed_is_said_to_be_closed_at_once() {
     }
 }
 
-/// As if whoever took the vote back had died before it could tell Redis.
+/// As if the server that took the vote back had died before it reached Redis.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_place_of_which_redis_does_not_know_is_free_at_once() {
+async fn a_place_that_redis_does_not_know_of_is_free_at_once() {
     let tally = Tally::start().await;
     let item = tally.item_with(json!({ "max_votes": 1 })).await;
     for turn in 0..20 {
         let holder = format!("holder{turn}");
         assert_eq!(tally.vote(item, &holder).await.0, StatusCode::CREATED);
         for _ in 0..4 {
-            // Whichever thread answers knows that the item is full.
+            // The thread that answers knows that the item is full.
             assert_eq!(tally.vote(item, "other").await.0, StatusCode::CONFLICT);
         }
         take_back(&tally.pool, item, &holder).await;
@@ -104,7 +104,7 @@ async fn a_place_of_which_redis_does_not_know_is_free_at_once() {
     assert_rules_hold(&tally.pool).await;
 }
 
-/// Takes a vote back in the ledger alone.
+/// Takes a vote back in the ledger only.
 async fn take_back(ledger: impl PgExecutor<'_>, item: ItemId, holder: &str) {
     let outcomes: Vec<String> = sqlx::query_scalar(
         "select (cast_votes('{1}', '{null}', array[$1], array[$2], '{0}', '{f}', '{f}')).outcomes",
@@ -146,7 +146,7 @@ async fn a_place_that_is_given_back_on_one_server_is_free_at_once_on_another() {
 
 /// The item's count is the same before and after.
 #[tokio::test(flavor = "multi_thread")]
-async fn who_gets_a_place_in_the_batch_that_gives_it_back_is_answered_so_everywhere() {
+async fn a_voter_who_gets_a_place_in_the_batch_that_frees_it_is_a_holder_on_every_thread() {
     let tally = Tally::start().await;
     let item = tally.item_with(json!({ "max_votes": 1 })).await;
     let live = connected(live_counts(&tally)).await;
@@ -186,7 +186,7 @@ async fn who_gets_a_place_in_the_batch_that_gives_it_back_is_answered_so_everywh
     tally.assert_exact_when_quiescent(item).await;
 }
 
-/// The second of them could be refused by a read, while the first waits for its decision.
+/// A read could refuse the second vote while the first one waits for its decision.
 #[tokio::test(flavor = "multi_thread")]
 async fn two_votes_of_one_voter_in_a_request_are_answered_in_their_order_when_a_place_becomes_free() {
     let tally = Tally::start().await;
@@ -196,7 +196,7 @@ async fn two_votes_of_one_voter_in_a_request_are_answered_in_their_order_when_a_
         let holder = format!("holder{turn}");
         assert_eq!(tally.vote(item, &holder).await.0, StatusCode::CREATED);
         for _ in 0..4 {
-            // Whichever thread answers learns that the item is full.
+            // The thread that answers learns that the item is full.
             assert_eq!(tally.vote(item, "other").await.0, StatusCode::CONFLICT);
         }
         let mut taking_back = tally.pool.begin().await.expect("a transaction");
@@ -248,7 +248,7 @@ async fn a_writer_looks_first_at_the_100_items_that_were_full_last_and_decides_o
     }
     let live = connected(live_counts(&tally)).await;
     let queue = vote_queue(&tally, &live);
-    // A voter has all requests decided as soon as one is, so each item has voters of its own.
+    // Once one request of a voter is decided, all are. So each item has voters of its own.
     let cast = |item: ItemId, voter: &str| {
         let voter = format!("{voter} of {item}");
         queue.decide(VoteRequest::Cast(vote(item, Some(&voter))), None)

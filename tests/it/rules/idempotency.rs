@@ -29,7 +29,7 @@ async fn the_same_key_and_body_get_the_same_answer_and_another_body_is_refused()
         let path = format!("/v1/items/{item}/votes");
         let (status, first) = post(&tally, &tally.base, &path, "k-1", &json!({ "value": -1 })).await;
         assert_eq!(status, StatusCode::CREATED, "{first}");
-        // The quotation marks of the draft are no part of it.
+        // The draft's quotation marks are not part of the key.
         let (status, again) = post(&tally, &tally.base, &path, "\"k-1\"", &json!({ "value": -1 })).await;
         assert_eq!((status, &again["repeated"]), (StatusCode::CREATED, &json!(true)));
         for same in ["vote_id", "item_id", "value", "number", "vote_count"] {
@@ -58,7 +58,7 @@ async fn a_key_keeps_its_vote_when_the_voter_has_taken_it_back_and_a_refusal_kee
     tally
         .send(reqwest::Method::DELETE, &format!("{path}/ada"), None)
         .await;
-    // It was asked for once, and she has changed her mind since.
+    // The key was for the first request. Ada has changed her mind since.
     let (status, again) = post(&tally, &tally.base, &path, "ada", &ada).await;
     assert_eq!(
         (status, &again["vote_id"]),
@@ -132,7 +132,7 @@ async fn a_batch_with_a_key_may_be_sent_again_whole_and_stores_each_vote_once() 
         assert_eq!(first["results"][at]["vote_id"], again["results"][at]["vote_id"]);
         assert_eq!(again["results"][at]["repeated"], true);
     }
-    // The same, in other words.
+    // The same batch, with its body written differently.
     let mut same = votes.clone();
     same["votes"][0] = json!({ "value": 1, "item_id": item, "voter_id": null });
     let (_, again) = post(&tally, &tally.base, "/v1/votes", "b", &same).await;
@@ -140,7 +140,7 @@ async fn a_batch_with_a_key_may_be_sent_again_whole_and_stores_each_vote_once() 
     let other = json!({ "votes": [{ "item_id": item }, { "item_id": item, "value": -1 }] });
     let (status, problem) = post(&tally, &tally.base, "/v1/votes", "b", &other).await;
     assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY, "{problem}");
-    // The key of a batch is not that of a vote.
+    // A batch and a single vote do not share keys.
     let path = format!("/v1/items/{item}/votes");
     let (status, _) = post(&tally, &tally.base, &path, "b", &json!({})).await;
     assert_eq!(status, StatusCode::CREATED);
@@ -194,7 +194,7 @@ async fn a_request_whose_key_cannot_be_looked_up_says_that_no_vote_is_stored() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_key_that_is_no_key_is_refused_and_old_ones_are_deleted() {
+async fn an_invalid_idempotency_key_is_refused_and_old_keys_are_deleted() {
     let tally = Tally::start().await;
     let item = tally.item("x").await;
     let path = format!("/v1/items/{item}/votes");

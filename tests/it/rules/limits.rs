@@ -24,7 +24,7 @@ async fn a_limit_is_never_exceeded_and_a_retraction_frees_its_place_at_once() {
         assert_eq!(status, StatusCode::CONFLICT);
         assert_eq!(problem["type"], "/problems/full");
     }
-    // Who holds a place keeps it, also with another value.
+    // A voter with a place keeps it, also with another value.
     assert_eq!(tally.vote(item, "ada").await.0, StatusCode::OK);
     let bob = format!("{votes}/bob");
     let (status, changed) = tally.send(Method::PUT, &bob, Some(&json!({ "value": 1 }))).await;
@@ -60,7 +60,7 @@ async fn votes_are_numbered_without_a_gap_and_the_number_is_in_every_answer() {
     let (status, back) = tally.send(Method::DELETE, &ada, None).await;
     assert_eq!(status, StatusCode::OK, "{back}");
     assert_eq!(back.get("number"), None);
-    // A number is given once: a further vote of hers is another one.
+    // A number is given once: Ada's next vote gets the next number.
     assert_eq!(tally.vote(item, "ada").await.1["number"], 4);
     assert_rules_hold(&tally.pool).await;
     tally.assert_exact_when_quiescent(item).await;
@@ -99,7 +99,7 @@ async fn a_vote_before_the_opening_or_after_the_close_is_refused() {
         .execute(&tally.pool)
         .await
         .expect("a close");
-    // What is held already is repeated, so that who lost the answer gets it; nothing changes.
+    // A voter who lost the answer can repeat the vote. Nothing changes.
     let ada = format!("/v1/items/{open}/votes/ada");
     let put = async |value: i64| {
         tally
@@ -159,7 +159,7 @@ async fn no_rule_is_made_beside_a_server_that_does_not_know_of_rules_and_none_co
     let (status, problem) = tally.post("/v1/items", &fields).await;
     assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
     assert_eq!(problem["type"], "/problems/older-servers");
-    // Its connection is gone; a worker sees that and forgets it.
+    // Its connection is closed. A worker sees that and forgets the writer.
     tally
         .worker()
         .recover_crashed_writers()

@@ -1,5 +1,5 @@
-//! Rules: changes and retractions, limits, numbers, times, polls, receipts, batches, ballots,
-//! idempotency keys, and voiding.
+//! Rules: changes, limits, numbers, times, polls, ballots, batches, and voiding.
+//! Also receipts and idempotency keys.
 
 mod ballots;
 mod batches;
@@ -25,14 +25,14 @@ use sqlx::{PgExecutor, PgPool};
 use crate::helpers::programs::{TALLY, command, run, text};
 use crate::helpers::tally::Tally;
 
-/// See [`testkit::rules::broken`]. What `tally audit` asks must say the same.
+/// Checks [`testkit::rules::broken`], and that `tally audit` finds the same.
 pub async fn assert_rules_hold(pool: &PgPool) {
     let broken = testkit::rules::broken(pool).await.expect("Postgres answers");
     assert_eq!(broken, Vec::<String>::new());
     assert_eq!(found_by_audit(pool).await, Vec::<String>::new());
 }
 
-/// What the audit's functions find.
+/// What the functions of the audit find.
 async fn found_by_audit(owner: impl PgExecutor<'_>) -> Vec<String> {
     sqlx::query_scalar(
         "select unnest(one.faults || other.faults)
@@ -43,7 +43,7 @@ async fn found_by_audit(owner: impl PgExecutor<'_>) -> Vec<String> {
     .expect("Postgres answers")
 }
 
-/// The check that all races, sequences and `make chaos` rely on.
+/// Tests the check on which all races, sequences and `make chaos` rely.
 #[tokio::test(flavor = "multi_thread")]
 async fn whatever_breaks_a_rule_is_found_by_sql_alone() {
     let tally = Tally::start().await;

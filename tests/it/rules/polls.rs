@@ -16,7 +16,7 @@ struct Poll<'a> {
 }
 
 impl<'a> Poll<'a> {
-    /// A poll of these choices, with these fields beside.
+    /// A poll of these choices, with these further fields.
     async fn start(tally: &'a Tally, choices: &[&str], fields: Value) -> Self {
         let mut body = fields;
         body["title"] = json!("Lunch?");
@@ -42,7 +42,7 @@ impl<'a> Poll<'a> {
         format!("/v1/polls/{}/votes/{voter}", self.id)
     }
 
-    /// Sets a voter's selection, by the choices' numbers.
+    /// Sets a voter's selection to the choices with these numbers.
     async fn select(&self, voter: &str, choices: &[usize]) -> (StatusCode, Value) {
         let items: Vec<ItemId> = choices.iter().map(|at| self.choices[*at]).collect();
         let body = json!({ "items": items });
@@ -122,7 +122,7 @@ async fn a_selection_is_set_whole_or_not_at_all() {
         (status, text(&problem["type"])),
         (StatusCode::CONFLICT, "/problems/too-many-choices")
     );
-    // One more beside those that are held, by its item.
+    // A vote on one more choice, by its item.
     assert_eq!(tally.vote(poll.choices[2], "ada").await.0, StatusCode::CONFLICT);
     poll.select("ada", &[1, 3, 3]).await;
     assert_eq!(poll.counts().await, (vec![0, 1, 0, 1], 1));
@@ -175,7 +175,7 @@ async fn a_poll_takes_votes_of_voters_only_and_an_unknown_one_is_404() {
             .0,
         StatusCode::NOT_FOUND
     );
-    // An item's own rule is no poll.
+    // An item's own rule is not a poll.
     tally.item_with(json!({ "max_votes": 1 })).await;
     assert_eq!(
         tally.get(&format!("/v1/polls/{}", poll.id + 1)).await.0,
@@ -238,12 +238,12 @@ async fn final_results_wait_for_votes_that_were_granted_before_the_close() {
     let id = PollId::new(poll.id).expect("positive");
     let ledger = &tally.server_ledger;
     assert!(!ledger.is_final(id).await.expect("an answer"), "it is open");
-    // Long enough for a batch to decide.
+    // Long enough for a batch to be decided.
     sqlx::query("update rule set closes_at = clock_timestamp() + interval '3 s'")
         .execute(&tally.pool)
         .await
         .expect("a time");
-    // A batch that has decided, and commits after the close.
+    // This batch is decided before the close, and commits after it.
     let mut batch = tally.pool.begin().await.expect("a transaction");
     let outcomes: Vec<String> = sqlx::query_scalar(
         "select (cast_votes('{1}', '{null}', array[$1], '{ada}', '{1}', '{t}', '{f}')).outcomes",

@@ -1,4 +1,4 @@
-//! What became of a vote.
+//! Receipts: what became of a vote.
 
 use reqwest::StatusCode;
 use serde_json::{Value, json};
@@ -29,7 +29,8 @@ async fn a_receipt_says_stored_counted_and_saved_and_never_more_than_is_so() {
     assert_eq!((status, shown), (StatusCode::OK, expected));
     tally.worker().flush_until_quiescent().await.expect("a flush");
     assert_eq!(receipt(&tally, &vote).await.1["state"], "saved");
-    // The next vote makes the live count unsaved again, so nobody can tell of the first one.
+    // The next vote makes the live count unsaved again. So nobody can say whether the first is
+    // saved.
     let (_, second) = tally.vote(item, "bob").await;
     until(&tally, &second, "counted").await;
     // An invalidated count says nothing of its votes until it is rebuilt.
@@ -43,7 +44,7 @@ async fn a_receipt_says_stored_counted_and_saved_and_never_more_than_is_so() {
 async fn a_vote_in_flight_is_stored_and_no_more() {
     let tally = Tally::start().await;
     let item = tally.item("x").await;
-    // A batch writer stores a vote and stands still.
+    // A batch writer stores a vote and does not go on.
     sqlx::query(
         "insert into writer_connection (name, counted_vote_id, knows_rules)
          select 'tally writer that stalls', last_value - 1, true from vote_id_seq",
@@ -57,7 +58,7 @@ async fn a_vote_in_flight_is_stored_and_no_more() {
         .await
         .expect("a vote");
     let vote = json!({ "vote_id": id });
-    // Another writer's votes are counted meanwhile.
+    // Meanwhile, another writer's vote is counted.
     tally.add(item, 1).await;
     assert_eq!(receipt(&tally, &vote).await.1["state"], "stored");
 }

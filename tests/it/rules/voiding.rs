@@ -1,4 +1,4 @@
-//! Voiding: votes are taken back with a reason, and cast again.
+//! Voidings: votes are taken back with a reason, and cast again.
 
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
@@ -12,7 +12,8 @@ use crate::helpers::programs::{TALLY, command_as, run, text};
 use crate::helpers::stores::until_blocked;
 use crate::helpers::tally::{Tally, connected, live_counts};
 
-/// Runs `tally void` with these arguments. Returns whether it did well, and the answer.
+/// Runs `tally void` with these arguments.
+/// Returns whether it succeeded, and its answer.
 pub async fn void(tally: &Tally, arguments: &[&str]) -> (bool, Value) {
     let mut command = command_as(TALLY, Some((&tally.stores, Role::Operator)));
     command.arg("void").args(arguments).arg("--json");
@@ -45,7 +46,7 @@ async fn votes_of_a_voter_are_voided_and_counts_places_and_polls_follow_and_undo
             assert_eq!(status, StatusCode::CREATED);
         }
     }
-    // Ada has changed her mind on the plain item: -1 is what she holds.
+    // Ada changes her mind on the plain item, and holds -1.
     let ada = format!("/v1/items/{plain}/votes/ada");
     tally.send(Method::PUT, &ada, Some(&json!({ "value": -1 }))).await;
 
@@ -72,15 +73,15 @@ async fn votes_of_a_voter_are_voided_and_counts_places_and_polls_follow_and_undo
         (&shown["voter_count"], &shown["choices"][0]["vote_count"]),
         (&json!(1), &json!(1))
     );
-    // Safe to run twice: there is nothing left.
+    // Safe to run twice: nothing is left to void.
     let (_, again) = void(&tally, &["--voter", "ada", "--reason", "a bot", "--apply"]).await;
     assert_eq!(again["voided_votes"], 0);
     assert_rules_hold(&tally.pool).await;
 
-    // The place is free at once, and the next number is a new one.
+    // The place is free at once, and the next vote gets a new number.
     let (status, cy) = tally.vote(limited, "cy").await;
     assert_eq!((status, &cy["number"]), (StatusCode::CREATED, &json!(3)));
-    // Ada chooses otherwise in the poll.
+    // Ada makes another choice in the poll.
     let other = json!({ "items": [poll["choices"][1]["item_id"]] });
     tally
         .send(Method::PUT, &format!("{poll_path}/votes/ada"), Some(&other))
@@ -165,10 +166,10 @@ async fn anonymous_votes_and_votes_with_ballots_are_voided_by_item_and_span_and_
         (&json!(1), &json!(1))
     );
     assert_eq!(tally.get(&poll_path).await.1["voter_count"], 2);
-    // What was cast again may be voided again.
+    // A vote that was cast again can be voided again.
     let (_, voided) = void(&tally, &from).await;
     assert_eq!(voided["voided_votes"], 5);
-    // The newest is first, and a page goes on behind the one before.
+    // The newest comes first. The next page begins after the last one of this page.
     let page = async |query: &str| {
         let (_, list) = tally.get(&format!("/v1/voidings?limit=1{query}")).await;
         let ids: Vec<Value> = list["voidings"]
@@ -256,7 +257,7 @@ async fn what_is_wrong_with_a_voiding_is_one_line_and_voids_nothing() {
     assert_eq!(tally.ledger_sum(item).await, 1);
 }
 
-/// Who votes under the same rules waits for each chunk.
+/// Voters under the same rule wait for each chunk.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_undo_casts_no_more_votes_again_at_a_time_than_it_is_asked_to_and_each_once() {
     let tally = Tally::start().await;
@@ -317,7 +318,8 @@ async fn the_turnout_follows_a_voiding_and_its_undo_whatever_else_the_voters_hol
     }
 }
 
-/// Returns how many votes were voided, or cast again.
+/// Runs a voiding, or its undo, to the end.
+/// Returns how many votes were voided or cast again.
 pub(super) async fn run_to_end(
     ledger: &OperatorLedger,
     voider: &mut Voider,
@@ -342,7 +344,7 @@ pub(super) async fn run_to_end(
     }
 }
 
-/// What voids for an operator.
+/// Opens an operator's ledger, and what voids votes for the operator.
 pub(super) async fn voider(tally: &Tally) -> (OperatorLedger, Voider) {
     let ledger = OperatorLedger::new(&tally.stores.login_url(Role::Operator), "test").expect("a URL");
     let live = connected(live_counts(tally)).await;
@@ -357,7 +359,7 @@ pub(super) fn of_item(item: ItemId) -> VoteFilter {
     }
 }
 
-/// A voiding of all these votes so far, which is not begun.
+/// Creates a voiding of all these votes so far, and does not begin it.
 pub(super) async fn create_voiding(ledger: &OperatorLedger, filter: &VoteFilter) -> VoidingId {
     let until = ledger.last_vote().await.expect("Postgres answers");
     ledger
@@ -366,7 +368,8 @@ pub(super) async fn create_voiding(ledger: &OperatorLedger, filter: &VoteFilter)
         .expect("a voiding")
 }
 
-/// How many votes the next chunk voids, or casts again, that waits for this transaction, which commits.
+/// How many votes the next chunk voids or casts again.
+/// The chunk waits for this transaction's commit.
 pub(super) async fn votes_behind(
     tally: &Tally,
     transaction: Transaction<'static, Postgres>,
@@ -389,7 +392,7 @@ pub(super) async fn left_void(tally: &Tally) -> Vec<String> {
         .expect("Postgres answers")
 }
 
-/// A poll of two choices, of which a voter may hold so many.
+/// A poll of two choices. A voter may hold this many.
 pub(super) async fn poll(tally: &Tally, max_choices: i64) -> (Value, [ItemId; 2]) {
     let new = json!({ "title": "x", "choices": ["a", "b"], "max_choices": max_choices });
     let (status, poll) = tally.post("/v1/polls", &new).await;

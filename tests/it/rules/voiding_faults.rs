@@ -1,5 +1,5 @@
-//! Voidings that are stopped, cut off or refused in the middle: they go on where they were, and counts
-//! come right.
+//! Voidings that are stopped, cut off or refused in the middle.
+//! They continue where they were, and counts come right.
 
 use serde_json::json;
 use tally::domain::{Moment, VoteFilter};
@@ -19,7 +19,7 @@ use crate::helpers::tally::{Tally, redis};
 async fn a_voiding_that_is_killed_goes_on_where_it_was_and_counts_come_right() {
     let tally = Tally::start().await;
     let item = tally.item("x").await;
-    // One that is counted, so that there is a live count to be wrong.
+    // One vote is counted, so that there is a live count that can be wrong.
     tally.vote(item, "ada").await;
     sqlx::query(
         "insert into vote (item_id, voter_id) select $1, 'v' || number from generate_series(1, 6000) as number",
@@ -39,7 +39,7 @@ async fn a_voiding_that_is_killed_goes_on_where_it_was_and_counts_come_right() {
             .expect("Postgres answers")
     };
     eventually("a part is voided", async || (voided().await > 0).then_some(())).await;
-    // What chunks wait for: none is stored from here on.
+    // Chunks wait for this lock: none is stored from here on.
     let held = blocker(&tally.pool, "select pg_advisory_xact_lock(7416153282)").await;
     program.kill().await.expect("it is killed");
     held.rollback().await.expect("an end");
@@ -65,7 +65,7 @@ async fn a_chunk_whose_connection_is_cut_is_tried_again() {
     let tally = Tally::start().await;
     let item = tally.item("x").await;
     tally.vote(item, "ada").await;
-    // What chunks wait for.
+    // Chunks wait for this lock.
     let held = blocker(&tally.pool, "select pg_advisory_xact_lock(7416153282)").await;
     let mut command = command_as(TALLY, Some((&tally.stores, Role::Operator)));
     let item_text = item.to_string();
@@ -103,12 +103,12 @@ async fn a_chunk_that_fails_again_and_again_ends_the_voiding_which_can_be_resume
     assert_rules_hold(&tally.pool).await;
 }
 
-/// The sequence was set back: the watermark would pass by the rows that are not beyond it.
+/// Someone set the sequence back: the watermark would miss rows up to it.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_chunk_of_which_one_id_is_not_beyond_the_watermark_is_not_stored() {
+async fn a_chunk_with_one_id_not_beyond_the_watermark_is_not_stored() {
     let tally = Tally::start().await;
     let [item, other] = [tally.item("x").await, tally.item("y").await];
-    // The first id of a chunk is of one of two rows of an item.
+    // The first id of a chunk belongs to one of two rows of an item.
     for (item, voter) in [(item, "ada"), (item, "bob"), (other, "ada")] {
         tally.vote(item, voter).await;
     }
@@ -129,16 +129,16 @@ async fn a_chunk_of_which_one_id_is_not_beyond_the_watermark_is_not_stored() {
         pass_next_vote_id(&tally.pool).await;
         assert!(voider.chunk(id, direction).await.is_err());
         assert_eq!(stored().await, expected);
-        // What failed has drawn its ids.
+        // The failed chunk has used up its ids.
         assert!(voider.chunk(id, direction).await.is_ok());
         expected += 3;
         assert_eq!(stored().await, expected);
-        // Notes of what is counted need not wait for its end.
+        // A note of counted votes need not wait for the end of this chunk.
         assert!(ledger.as_server().batches_under_way().is_empty());
     }
 }
 
-/// A worker rebuilds the counts, when Redis is back.
+/// A worker rebuilds the counts when Redis is back.
 #[tokio::test(flavor = "multi_thread")]
 async fn votes_are_voided_while_redis_is_unavailable_too() {
     let mut tally = Tally::start().await;

@@ -1,25 +1,26 @@
-//! Which votes a voiding is of, against a model of a few lines.
+//! Filters: which votes a voiding is about, compared with a short model.
 
 use sqlx::{PgConnection, PgPool};
 
 use super::voiding::void;
 use crate::helpers::tally::Tally;
 
-/// A row of the ledger, as far as a voiding asks for it.
+/// A row of the ledger, as far as a voiding reads it.
 #[derive(Debug)]
 struct Row {
     id: i64,
     voter: Option<&'static str>,
     item: i64,
     address: Option<u8>,
-    /// It casts a vote that nothing has taken back.
+    /// Whether it casts a vote that nothing has taken back.
     is_held: bool,
 }
 
-/// The items of the rows, three after the other on each: some of a voter's votes are changes, most are not.
+/// The items of the rows, for three rows each.
+/// Some of a voter's votes are changes, most are not.
 const ITEMS: [i64; 13] = [1, 2, 3, 1, 1, 5, 4, 2, 6, 7, 2, 8, 1];
 
-/// Rows by the number of their id: voters by turns, of whom one is nobody; addresses too.
+/// Rows by their ids. Voters take turns, nobody among them; addresses do, too.
 fn rows() -> Vec<Row> {
     let row = |id: i64| {
         let number = usize::try_from(id).expect("small");
@@ -31,12 +32,12 @@ fn rows() -> Vec<Row> {
             is_held: true,
         }
     };
-    // The last one takes a vote back.
+    // The last row takes a vote back.
     (1..=37).map(row).collect()
 }
 
-/// Stores them, one a second, the last of them first. Of the votes of a voter on an item all but the first
-/// are changes: each second one takes back the one before.
+/// Stores the rows, one a second, the last one first.
+/// A voter's further votes on an item are changes: each second one takes back the one before.
 async fn store(pool: &PgPool, rows: &mut [Row]) {
     let mut changes = Vec::new();
     for at in 0..rows.len() {
@@ -105,7 +106,7 @@ impl Filter {
                 .is_none_or(|all| row.address.is_some_and(|address| all.contains(&address)))
     }
 
-    /// What the database finds, chunk by chunk.
+    /// The votes that the database finds, chunk by chunk.
     async fn found(&self, connection: &mut PgConnection, limit_votes: i32, limit_ids: i64) -> Vec<i64> {
         let (mut after, mut found) = (0, Vec::new());
         while after < self.last {
@@ -157,7 +158,7 @@ async fn a_voiding_finds_the_votes_that_its_filter_says_in_chunks_of_any_size() 
     let mut rows = rows();
     store(&tally.pool, &mut rows).await;
     let last = rows.len() as i64;
-    // Some are voided already.
+    // Some votes are voided already.
     let from = "1970-01-01T00:00:05Z";
     let (done, voided) = void(
         &tally,
@@ -188,7 +189,7 @@ async fn a_voiding_finds_the_votes_that_its_filter_says_in_chunks_of_any_size() 
         let held = rows.iter().filter(|row| row.is_held && row.voter == Some(voter));
         assert!(held.count() > 5, "{voter} holds votes");
     }
-    // No plan has the votes in the order of their ids by chance.
+    // Without indexes, no plan has the votes in the order of their ids by chance.
     let mut connection = tally.pool.acquire().await.expect("a connection").detach();
     sqlx::raw_sql("set enable_indexscan = off; set enable_indexonlyscan = off; set enable_bitmapscan = off")
         .execute(&mut connection)
@@ -197,7 +198,7 @@ async fn a_voiding_finds_the_votes_that_its_filter_says_in_chunks_of_any_size() 
     for voter in [None, Some("ada"), Some("bob")] {
         for item in [None, Some(1), Some(2)] {
             for addresses in [None, Some(&b""[..]), Some(b"a"), Some(b"bc")] {
-                // Each begins and ends with a vote that nobody takes back.
+                // Each span begins and ends with a vote that nobody takes back.
                 for (from, until) in [
                     (None, None),
                     (Some(17), None),
@@ -205,7 +206,7 @@ async fn a_voiding_finds_the_votes_that_its_filter_says_in_chunks_of_any_size() 
                     (Some(17), Some(29)),
                     (Some(23), Some(32)),
                 ] {
-                    // Rows that void come behind the last.
+                    // The rows of the voiding itself come after the last.
                     for (last, limit_votes, limit_ids) in [
                         (last, 1000, 1000),
                         (last, 2, 7),

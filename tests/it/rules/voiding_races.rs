@@ -1,4 +1,4 @@
-//! Voidings and their undoing beside voters: who waits for whom, and whose act counts.
+//! Voidings and undos beside voters: who waits for whom, and whose act counts.
 
 use reqwest::StatusCode;
 use serde_json::json;
@@ -11,7 +11,7 @@ use super::voiding::{create_voiding, left_void, of_item, poll, run_to_end, turno
 use crate::helpers::stores::blocker;
 use crate::helpers::tally::Tally;
 
-/// On an item without a rule nobody waits for a voiding.
+/// On an item without a rule, nobody waits for a voiding.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_vote_that_its_voter_is_first_to_take_back_or_to_cast_again_is_left_to_the_voter() {
     let tally = Tally::start().await;
@@ -55,7 +55,7 @@ async fn a_voiding_and_its_undo_wait_for_a_choice_that_is_being_stored_and_then_
         );
         blocker(&tally.pool, &decide).await
     };
-    // Ada's other choice makes her a voter of the poll still.
+    // Ada still votes in the poll, by her other choice.
     let (poll, [first, other]) = poll(&tally, 2).await;
     tally.vote(first, "ada").await;
     let id = create_voiding(&ledger, &of_item(first)).await;
@@ -67,7 +67,7 @@ async fn a_voiding_and_its_undo_wait_for_a_choice_that_is_being_stored_and_then_
     assert_eq!(turnout(&tally, &poll).await, 1);
     assert_rules_hold(&tally.pool).await;
 
-    // Bob's other choice is the one that he may have.
+    // Bob's other choice is the only one that he may have.
     let (poll, [first, other]) = self::poll(&tally, 1).await;
     tally.vote(first, "bob").await;
     let id = create_voiding(&ledger, &of_item(first)).await;
@@ -82,7 +82,7 @@ async fn a_voiding_and_its_undo_wait_for_a_choice_that_is_being_stored_and_then_
     assert_rules_hold(&tally.pool).await;
 }
 
-/// As a batch of votes does.
+/// A batch of votes waits in the same way.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_voiding_and_its_undo_wait_for_whoever_decides_under_their_rule_and_for_nobody_else() {
     let tally = Tally::start().await;
@@ -108,7 +108,7 @@ async fn a_voiding_and_its_undo_wait_for_whoever_decides_under_their_rule_and_fo
                 .await
                 .expect("a setting");
             match sqlx::query(chunk).bind(id.0).execute(&mut *transaction).await {
-                // 55P03: it would have waited for the lock.
+                // 55P03: the chunk would have waited for the lock.
                 Err(sqlx::Error::Database(error)) if waits => {
                     assert_eq!(error.code().as_deref(), Some("55P03"), "{direction:?}");
                 }
@@ -126,7 +126,7 @@ async fn a_voiding_and_its_undo_wait_for_whoever_decides_under_their_rule_and_fo
     assert_rules_hold(&tally.pool).await;
 }
 
-/// While voters vote, change and take back on the same items, on two servers.
+/// Voters vote, change and take back on the same items, on two servers.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_voiding_in_the_midst_of_voting_is_exact() {
     let tally = Tally::start().await;
@@ -153,7 +153,7 @@ async fn a_voiding_in_the_midst_of_voting_is_exact() {
     }
     let (ledger, mut voider) = voider(&tally).await;
     let mut voided = 0;
-    // The voters may be done before the first look finds a vote.
+    // The voters may finish before the first look finds a vote.
     while !voting.is_empty() || voided == 0 {
         for voter in ["v0", "v1", "v2", "v3"] {
             let filter = VoteFilter {

@@ -1,4 +1,4 @@
-//! Stores that are not as they should be.
+//! Stores that are down, slow, unfit, or reached over TLS.
 
 mod outages;
 mod readiness;

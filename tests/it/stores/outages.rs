@@ -1,4 +1,4 @@
-//! Stores that become unavailable, stall and come back, under a running server.
+//! Outages: stores become unavailable, stall and come back, under a running server.
 
 use std::task::Poll;
 
@@ -14,7 +14,7 @@ use crate::helpers::stores::{LOCK_VOTES, blocker, cut_blocked, until_blocked};
 use crate::helpers::tally::{Tally, connected, live_counts, metric, vote, vote_queue};
 use crate::telemetry::passes_alone;
 
-/// Votes until a vote is answered with a live count again.
+/// Votes until an answer has a live count again.
 async fn counts_are_back(tally: &Tally, item: tally::domain::ItemId) {
     eventually("live counts are back", async || tally.add(item, 1).await).await;
 }
@@ -38,8 +38,8 @@ async fn voting_goes_on_without_redis_and_is_exact_when_it_returns() {
     assert_eq!(tally.get("/health/ready").await.1["redis"], "unavailable");
     tally.stores.redis.start().await.expect("Redis starts");
     tally.wait_until_ready("ready").await;
-    // The append-only file brought back the count from before the outage, which is too low:
-    // it must have been invalidated before anything was added to it.
+    // The append-only file brought back the count from before the outage, which is too low. It must
+    // be invalidated before anything is added to it.
     assert_eq!(tally.add(item, 1).await, Some(22));
     tally.assert_exact_when_quiescent(item).await;
 }
@@ -49,8 +49,8 @@ async fn a_call_that_timed_out_leaves_a_suspect_and_is_not_sent_again() {
     let tally = Tally::start().await;
     let item = tally.item("x").await;
     tally.add(item, 1).await;
-    // The paused Redis receives the call, and executes it when it goes on: after the server
-    // has given up.
+    // The paused Redis has received the call. It executes the call when it resumes, after the
+    // server has given up.
     tally.stores.redis.pause().expect("Redis runs");
     assert_eq!(tally.add(item, 1).await, None);
     assert_eq!(tally.add(item, 1).await, None);
@@ -116,7 +116,7 @@ async fn without_postgres_a_vote_is_refused_and_nothing_of_it_is_stored() {
     assert_eq!(tally.get("/health/live").await.0, StatusCode::OK);
     tally.stores.postgres.start().await.expect("Postgres starts");
     eventually("bob's vote is stored", async || {
-        // An earlier try may have been stored although its answer came too late.
+        // An earlier try may be stored, although its answer came too late.
         tally.vote(item, "bob").await.0.is_success().then_some(())
     })
     .await;
@@ -138,7 +138,7 @@ async fn a_saved_count_of_an_item_that_was_read_before_is_read_without_postgres(
     }
     tally.worker().flush().await.expect("a flush");
     let live_counts = connected(live_counts(&tally)).await;
-    // Of one thread, so that the same reader reads again.
+    // One thread, so that the same reader reads again.
     let thread = CountReader::start(&tally.server_ledger, &live_counts, 1);
     let read = async |item| thread.one(item).await.map(|read| read.expect("an item"));
     let from_postgres = read(item).await.expect("an answer");
@@ -146,7 +146,7 @@ async fn a_saved_count_of_an_item_that_was_read_before_is_read_without_postgres(
         (from_postgres.item.saved_count, from_postgres.live_count),
         (1.into(), Some(1.into()))
     );
-    // Redis has no saved count of an item that has votes to save.
+    // While an item has votes to save, Redis has no saved count of it.
     tally.add(item, 1).await;
     let unsaved = read(item).await.expect("an answer");
     assert_eq!(
@@ -156,7 +156,7 @@ async fn a_saved_count_of_an_item_that_was_read_before_is_read_without_postgres(
     tally.worker().flush().await.expect("a flush");
     let saved = read(item).await.expect("an answer");
     assert_eq!(*saved.item, tally.saved(item).await, "as it is in Postgres");
-    // What is read of others over the same connection takes nothing from the cache.
+    // Reads of other items over the same connection take nothing from the cache.
     read(third).await.expect("an answer");
     tally.stores.postgres.crash().await;
     let again = read(item).await.expect("an answer");
@@ -177,7 +177,7 @@ async fn a_batch_of_unknown_outcome_leaves_its_items_suspect() {
     let response = waiting.await.expect("no panic").expect("an answer");
     assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
     blocker.rollback().await.expect("a rollback");
-    // Once the statement's limit has passed, the live count is invalidated.
+    // After the statement's limit, the live count is invalidated.
     eventually("the suspect is finalized", async || {
         tally.live_count(item).await.is_none().then_some(())
     })
@@ -195,7 +195,7 @@ async fn a_batch_that_cannot_seed_a_missing_count_leaves_its_item_suspect() {
         let changed = sqlx::query(&change).execute(&tally.pool).await;
         changed.expect("the column has another name");
     };
-    // Exact counts need it, and votes do not.
+    // Exact counts need this column, and votes do not.
     rename("down_count", "elsewhere").await;
     assert_eq!(tally.add(item, 1).await, None, "stored, and not counted");
     let mut redis = tally.stores.redis_connection().await;
@@ -204,7 +204,8 @@ async fn a_batch_that_cannot_seed_a_missing_count_leaves_its_item_suspect() {
         asked
     })
     .await;
-    // The saved count may be behind, and the exact one cannot be read: neither is shown.
+    // The saved count may be behind, and the exact count cannot be read. So the server shows
+    // neither.
     let (status, problem) = tally.get(&format!("/v1/items/{item}")).await;
     assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{problem}");
     rename("elsewhere", "down_count").await;
@@ -286,7 +287,7 @@ async fn all_votes_of_one_request_fit_into_the_queue_of_any_of_many_threads() {
         tally.item_with(json!({ "numbered": true })).await,
     );
     let live_counts = connected(live_counts(&tally)).await;
-    // Whatever the share of each is.
+    // As one of 64 threads, whose share of the queue is small.
     let backoff = SeedBackoff::default();
     let queue = VoteQueue::start(&tally.server_ledger, &live_counts, &backoff, 64, None);
     let blocker = blocker(&tally.pool, LOCK_VOTES).await;
@@ -297,7 +298,7 @@ async fn all_votes_of_one_request_fit_into_the_queue_of_any_of_many_threads() {
         futures_util::future::join_all(plain),
         futures_util::future::join_all(decided),
     ));
-    // Each is handed in when it is polled first, and none can be stored yet.
+    // Each vote joins the queue at its first poll, and none can be stored yet.
     let first = std::future::poll_fn(|task| Poll::Ready(votes.as_mut().poll(task).is_pending()));
     assert!(first.await);
     blocker.rollback().await.expect("a rollback");
@@ -310,8 +311,8 @@ async fn all_votes_of_one_request_fit_into_the_queue_of_any_of_many_threads() {
     }
 }
 
-/// When a thread of the server ends, its batch writers end too, perhaps in the middle of a
-/// batch for which nobody waits any more.
+/// When a thread of the server ends, its batch writers end, too.
+/// They may be in the middle of a batch for which nobody waits any more.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_items_of_a_batch_writer_that_ends_with_its_thread_are_rebuilt() {
     let tally = Tally::start().await;
@@ -326,8 +327,8 @@ async fn the_items_of_a_batch_writer_that_ends_with_its_thread_are_rebuilt() {
         let _inside = thread.enter();
         vote_queue(&tally, &live_counts)
     };
-    // One vote for each batch writer, in turn: it prepares its statement now, since it could
-    // not do so while the table is locked.
+    // One vote for each batch writer in turn, which prepares the writer's statement. It could not
+    // do so while the table is locked.
     for _ in 0..tally::votes::BATCH_WRITERS_PER_THREAD {
         queue.cast(vote(item, None), None).await.expect("a vote");
     }

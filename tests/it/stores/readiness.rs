@@ -1,5 +1,5 @@
-//! What `/health/ready` says of stores that answer and take no writes, and connections that
-//! Postgres closes while they are idle.
+//! Readiness: what `/health/ready` says of stores that answer and take no writes.
+//! Also connections that Postgres closes while they are idle.
 
 use futures_util::future::join_all;
 use reqwest::StatusCode;
@@ -17,7 +17,7 @@ async fn execute(tally: &Tally, statement: &str) {
     tally.pool.execute(statement).await.expect("a statement");
 }
 
-/// Waits until ready is refused with this state of Postgres.
+/// Waits until readiness fails with this state of Postgres.
 async fn until_postgres_is(tally: &Tally, state: &str) {
     eventually(&format!("ready says that Postgres is {state}"), async || {
         let (status, answer) = tally.get("/health/ready").await;
@@ -87,13 +87,13 @@ async fn a_redis_without_memory_is_not_tried_again_with_each_vote() {
             .await
             .expect("Redis answers");
     };
-    // Ready does not need a vote that fails.
+    // The server notices without a failed vote.
     set_limit(1).await;
     tally.wait_until_ready("degraded").await;
     for _ in 0..10 {
         assert_eq!(tally.add(item, 1).await, None, "stored, and not counted");
     }
-    // Its counts may be wrong, and others may read them.
+    // The live count may be wrong, and others could read it.
     eventually("the suspect is invalidated", async || {
         (tally.live_count(item).await.is_none() && metric("tally_redis_available") == 0.0).then_some(())
     })
@@ -109,8 +109,8 @@ async fn a_redis_without_memory_is_not_tried_again_with_each_vote() {
     tally.assert_exact_when_quiescent(item).await;
 }
 
-/// Votes at once over connections of their own, so that each thread has some. The batch writers
-/// of a thread take turns.
+/// Votes at once over separate connections, so that each thread gets some.
+/// The batch writers of a thread take turns.
 async fn vote_on_all_threads(tally: &Tally, item: ItemId) -> Vec<(StatusCode, Value)> {
     let votes = (0..16 * threads()).map(async |_| {
         let client = reqwest::Client::builder().no_proxy().build().expect("a client");
@@ -141,13 +141,13 @@ async fn after_a_restart_of_an_idle_postgres_no_vote_meets_a_closed_connection()
         tally.stores.postgres.stop().await;
         tally.stores.postgres.start().await.expect("Postgres starts");
         for (status, answer) in vote_on_all_threads(&tally, item).await {
-            // On a busy machine a new connection may take longer than its limit.
+            // On a busy machine, a new connection may take longer than its limit.
             assert!(
                 status == StatusCode::CREATED || answer["stored"] == "no",
                 "{status} {answer}"
             );
         }
-        // Reads and the pool.
+        // The reads' connections and the pool.
         let (status, answer) = tally.get(&format!("/v1/items/{item}")).await;
         assert_eq!(status, StatusCode::OK, "{answer}");
         assert_eq!(tally.get("/v1/items").await.0, StatusCode::OK);

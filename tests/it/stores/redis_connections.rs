@@ -1,4 +1,4 @@
-//! How a server finds a Redis again, and over how many connections it calls it.
+//! Connections to Redis: how many a server uses, and how it finds Redis again.
 
 use tally::domain::ItemId;
 use tally::ledger::Role;
@@ -7,8 +7,8 @@ use crate::helpers::eventually;
 use crate::helpers::stores::Stores;
 use crate::helpers::tally::{Tally, connected, live_counts, live_counts_of};
 
-/// Each caller finds the circuit breaker open and leaves a suspect, again and again. A repair
-/// task that waited for a moment without suspects would never close it.
+/// Each caller finds the circuit breaker open, and leaves suspects all the time.
+/// A repair task that waited for a moment without suspects would never close the breaker.
 #[tokio::test]
 async fn redis_is_used_again_even_if_callers_never_stop_trying() {
     let tally = Tally::start().await;
@@ -54,7 +54,7 @@ async fn a_thread_calls_redis_over_one_connection_and_ends_it_before_it_makes_an
         let sent = command.query_async(&mut owner.clone()).await;
         sent.unwrap_or_else(|error| panic!("{line}: {error}"))
     };
-    // A line for each connection; it says what came last over it.
+    // CLIENT LIST has a line for each connection, with the connection's last command.
     let reading = async || -> Vec<String> {
         let clients = send("CLIENT LIST").await;
         let reading = clients.lines().filter(|line| line.contains(" cmd=hmget "));
@@ -72,7 +72,7 @@ async fn a_thread_calls_redis_over_one_connection_and_ends_it_before_it_makes_an
     assert!(live_counts.read(&[item]).await.is_err());
     send("ACL SETUSER server +hmget").await;
     eventually("Redis is found", async || live_counts.answers().then_some(())).await;
-    // That of the repair task ends, and then Redis takes no more than there are.
+    // The repair task's connection ends. From then on, Redis accepts no more than there are.
     eventually("the test's connection and one more", async || {
         (send("CLIENT LIST").await.lines().count() == 2).then_some(())
     })
@@ -90,7 +90,7 @@ async fn callers_that_wait_for_a_connection_do_not_each_try_to_make_it() {
     let item = tally.item("x").await;
     let live_counts = connected(live_counts(&tally)).await;
     let mut redis = tally.stores.redis_connection().await;
-    // Longer than any test takes; Redis ends with the test.
+    // Longer than any test takes. Redis ends with the test.
     redis::cmd("CLIENT")
         .arg("PAUSE")
         .arg(600_000)

@@ -1,5 +1,5 @@
-//! Stores that answer and are not fit for this Tally: each program says so in one line at its
-//! start, and does not start.
+//! Starts with stores that answer, but are unfit for this Tally.
+//! Each program says so in one line, and does not start.
 
 use reqwest::StatusCode;
 use serde_json::json;
@@ -17,7 +17,7 @@ use crate::helpers::programs::{SYNC_WORKER, TALLY, command, command_as, run, sta
 use crate::helpers::stores::Stores;
 use crate::helpers::tally::{Tally, options};
 
-/// The server, the worker and the migration, on this database.
+/// Checks that the server, the worker and the migration refuse this database.
 async fn assert_each_refuses(urls: [&str; 3], redis_url: &str, words: &[&str]) {
     let programs = [(TALLY, &["serve"][..]), (SYNC_WORKER, &[]), (TALLY, &["migrate"])];
     for ((program, arguments), url) in programs.into_iter().zip(urls) {
@@ -36,7 +36,7 @@ async fn assert_refuses(program: &str, arguments: &[&str], url: &str, redis_url:
     let errors = text(&output.stderr);
     assert!(!output.status.success(), "{program} {arguments:?} starts");
     assert_eq!(
-        // On a busy machine sqlx warns of slow statements.
+        // On a busy machine, sqlx warns of slow statements.
         errors
             .trim()
             .lines()
@@ -108,7 +108,7 @@ async fn no_program_starts_on_the_tables_of_another_application() {
     }
 }
 
-/// Its first migration is the mark of all that were made before the first release.
+/// The first migration there marks every database from before the first release.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_program_starts_on_a_database_from_before_the_first_release_or_changes_it() {
     let stores = Stores::start().await;
@@ -183,7 +183,7 @@ async fn no_program_starts_over_a_pooler_that_drops_its_limits() {
     let words = ["lock_timeout = 0 and not 500ms"];
     assert_refuses(SYNC_WORKER, &[], &urls[1], &stores.redis_url(), &words).await;
 
-    // With the limits from elsewhere it starts.
+    // With limits that the role has, it starts.
     let pool = stores.pool();
     for statement in [
         "alter role server set statement_timeout = '5s'",
@@ -191,7 +191,7 @@ async fn no_program_starts_over_a_pooler_that_drops_its_limits() {
     ] {
         pool.execute(statement).await.expect("a statement");
     }
-    // The pooler has sessions from before.
+    // This pooler still has sessions from before.
     let pooler = Pooler::start(&stores, "session").await;
     let url = pooler.url(&stores, &stores.login_url(Role::Server));
     let mut serve = command_as(TALLY, Some((&stores, Role::Server)));
@@ -232,7 +232,7 @@ async fn no_program_starts_over_a_pooler_that_drops_its_limits() {
 async fn no_program_starts_over_a_pooler_that_pools_transactions() {
     let stores = Stores::start().await;
     let pool = stores.pool();
-    // With every limit that Tally asks for, so that only the pooling is wrong.
+    // With all limits that Tally asks for, only the pooling is wrong.
     for (login, limit) in [("server", "5s"), ("worker", "2min"), ("tally", "2min")] {
         for statement in [
             format!("alter role {login} set statement_timeout = '{limit}'"),
@@ -274,7 +274,7 @@ async fn a_second_tally_does_not_start_on_the_keys_of_the_first() {
     assert_refuses(SYNC_WORKER, &[], url, redis_url, &words).await;
     assert_refuses(SYNC_WORKER, &["--once"], url, redis_url, &words).await;
     assert_refuses(TALLY, &["audit", "--repair"], url, redis_url, &words).await;
-    // With a prefix of its own it does.
+    // With a prefix of its own, it starts.
     let mut once = command(SYNC_WORKER, None);
     once.arg("--once")
         .env("DATABASE_URL", url)
@@ -298,7 +298,7 @@ async fn a_wiped_redis_belongs_to_whoever_comes_first_and_the_other_stores_votes
     assert!(is_refused(second.enter_epoch().await));
     assert!(second.audit(Repair::Yes).await.is_err());
 
-    // The first one may come first again; then it is wiped again.
+    // The first Tally may be first again. Then Redis is wiped again.
     let mut redis = tally.stores.redis_connection().await;
     eventually("the second Tally is the first to come", async || {
         redis::cmd("FLUSHALL").exec_async(&mut redis).await.ok()?;
@@ -309,7 +309,7 @@ async fn a_wiped_redis_belongs_to_whoever_comes_first_and_the_other_stores_votes
     tally.wait_until_ready("degraded").await;
     assert_eq!(tally.add(item, 1).await, None, "stored, and not counted");
 
-    // The second one is gone.
+    // The second Tally is removed.
     redis::cmd("DEL")
         .arg("tally:owner")
         .exec_async(&mut redis)
@@ -322,7 +322,7 @@ async fn a_wiped_redis_belongs_to_whoever_comes_first_and_the_other_stores_votes
     tally.assert_exact_when_quiescent(item).await;
 }
 
-/// A Redis that does not show this field of INFO, as some managed ones.
+/// A Redis whose INFO lacks this field, as in some managed services.
 async fn redis_without(stores: &Stores, field: &'static str) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let url = stores.redis_url();
@@ -340,7 +340,7 @@ async fn redis_without(stores: &Stores, field: &'static str) -> String {
             tokio::spawn(async move {
                 let mut bytes = vec![0; 64 * 1024];
                 while let Ok(length @ 1..) = replies.read(&mut bytes).await {
-                    // As long as before: a reply begins with its length.
+                    // Keeps the length, because a reply begins with it.
                     while let Some(at) = bytes[..length]
                         .windows(field.len())
                         .position(|part| part == field.as_bytes())
@@ -370,7 +370,7 @@ async fn no_worker_starts_and_no_audit_runs_on_a_redis_that_hides_its_identity()
         ] {
             assert_refuses(program, arguments, &database, &url, &[field, "INFO"]).await;
         }
-        // Nor does one in a worker that has started before.
+        // A worker that has started before refuses such a Redis, too.
         let urls = StoreUrls {
             database_url: database,
             redis_url: url,

@@ -1,5 +1,6 @@
-//! TLS to the stores: votes are counted and saved over it, a store that cannot show that it is the
-//! right one is refused at the start, and nothing of a vote goes over the wire for all to read.
+//! TLS to the stores: votes are counted and saved over it.
+//! A program refuses a store that cannot prove its identity. No part of a vote goes over the wire
+//! in the clear.
 
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
@@ -13,18 +14,18 @@ use crate::helpers::tls::{Authority, Certificate, Wire, protect_postgres, protec
 
 const VOTER: &str = "a-voter-whom-nobody-may-read";
 
-/// A URL of this store over a wire, with the host `localhost`.
+/// A store's URL that leads over this wire, with the host `localhost`.
 fn over(url: &str, wire: &Wire, parameters: &str) -> String {
     let (login, rest) = url.split_once('@').expect("a login");
     let (_, database) = rest.split_once('/').expect("a database");
     format!("{login}@localhost:{}/{database}{parameters}", wire.port())
 }
 
-/// Where both stores are, over two wires.
+/// Both stores, each over a wire.
 struct Way {
     postgres: Wire,
     redis: Wire,
-    /// After the URLs' own part: `?sslmode=…`.
+    /// What follows the URL's own part: `?sslmode=…`.
     to_postgres: String,
     /// `redis` or `rediss`.
     scheme: &'static str,
@@ -53,7 +54,7 @@ impl Way {
     }
 }
 
-/// Votes on an item until all votes are counted live and saved.
+/// Votes on an item until all votes are counted and saved.
 async fn vote_until_counted(base: &str, votes: i64) {
     let http = reqwest::Client::builder().no_proxy().build().expect("a client");
     eventually("a vote is stored", async || {
@@ -74,7 +75,8 @@ async fn vote_until_counted(base: &str, votes: i64) {
     .await;
 }
 
-/// Votes over these ways, cuts them, and votes again. The wires show what they may.
+/// Votes over these wires, cuts them, and votes again.
+/// Checks what the wires have seen.
 async fn votes_go_over(stores: &Stores, way: &Way, first: i64) {
     let server = way.start(stores, TALLY, &["serve"], Role::Server);
     let worker = way.start(stores, SYNC_WORKER, &[], Role::Worker);
@@ -101,7 +103,7 @@ async fn votes_are_counted_and_saved_over_tls_and_again_over_tls_after_every_con
         .execute(&stores.pool())
         .await
         .expect("an item");
-    // Who listens reads all of it where there is no TLS.
+    // Without TLS, whoever listens reads everything.
     let plain = Way {
         postgres: Wire::start(stores.postgres.port()).await,
         redis: Wire::start(stores.redis.port()).await,
@@ -115,7 +117,7 @@ async fn votes_are_counted_and_saved_over_tls_and_again_over_tls_after_every_con
     let authority = Authority::new(&stores, "own");
     let certificate = authority.sign("localhost");
     protect_postgres(&stores, &certificate).await;
-    // Redis' own default: it asks its clients for certificates, too.
+    // Redis' own default: clients need a certificate, too.
     let tls_port = protect_redis(&stores, &certificate, Some(&authority)).await;
     let own = authority.sign("server");
     let protected = Way {
@@ -147,7 +149,7 @@ async fn votes_are_counted_and_saved_over_tls_and_again_over_tls_after_every_con
     }
 }
 
-/// Each program with these URLs ends with one line that has these words.
+/// Checks that each program with these URLs ends with one line with these words.
 async fn each_program_refuses(
     stores: &Stores,
     [server, worker, owner]: [String; 3],
@@ -189,7 +191,7 @@ async fn each_program_refuses(
     }
 }
 
-/// A store's certificate, whom the programs trust, and what they say.
+/// A store's certificate, whom the programs trust, and what the programs say.
 struct Case<'a> {
     certificate: Option<&'a Certificate>,
     trusted: String,
@@ -203,7 +205,7 @@ async fn a_store_that_cannot_show_that_it_is_the_right_one_is_refused_at_the_sta
     let (right, elsewhere) = (own.sign("localhost"), own.sign("example.org"));
     let expired = own.sign_expired("localhost");
     let cases = [
-        // Before Postgres speaks TLS: it never stops.
+        // This must be the first case: Postgres does not stop speaking TLS later.
         Case {
             certificate: None,
             trusted: own.file(),
@@ -270,7 +272,7 @@ async fn a_store_that_cannot_show_that_it_is_the_right_one_is_refused_at_the_sta
             }
         }
         if certificate.is_some() {
-            // The logins without TLS, for Redis' next case.
+            // The logins without TLS again, for the next case of Redis.
             let logins = "host all all 127.0.0.1/32 scram-sha-256\n";
             std::fs::write(stores.folder().join("postgres/data/pg_hba.conf"), logins).expect("a file");
             sqlx::query("select pg_reload_conf()")

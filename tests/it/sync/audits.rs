@@ -27,7 +27,7 @@ async fn the_audit_finds_nothing_wrong_when_nothing_failed_and_moves_the_waterma
     );
     let again = tally.worker().audit(Repair::Yes).await.expect("an audit");
     assert_eq!((again.votes, again.wrong_items), (10, 0));
-    // As far as the server has noted that its votes are counted, which it does now and then.
+    // The audit rolls up as far as the server has recorded its votes as counted, now and then.
     let worker = tally.worker();
     let votes = eventually("the watermark moves", async || {
         worker.audit(Repair::Yes).await.expect("an audit");
@@ -126,8 +126,8 @@ async fn the_audit_finds_a_saved_count_that_was_changed_by_hand() {
     );
 }
 
-/// A batch writer stores a vote and stands still: what it has not said to be counted is in
-/// flight, until it has stalled for too long.
+/// A batch writer stores a vote and stops.
+/// Its uncounted votes are in flight until it has stalled for too long.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_audit_takes_votes_for_in_flight_until_their_writer_has_stalled_for_too_long() {
     let tally = Tally::start().await;
@@ -159,7 +159,7 @@ async fn votes_of_items_whose_rows_someone_has_locked_are_rolled_up_and_audited(
         &format!("select from item where id = {item} for update"),
     )
     .await;
-    // As soon as the vote is noted as counted, an audit rolls it up.
+    // Once the vote is recorded as counted, an audit rolls it up.
     eventually("the vote is rolled up", async || {
         let report = tally.worker().audit(Repair::No).await.expect("an audit");
         assert_eq!((report.votes, report.right_items, report.wrong_items), (1, 1, 0));
@@ -175,7 +175,7 @@ async fn votes_of_items_whose_rows_someone_has_locked_are_rolled_up_and_audited(
     tally.assert_exact_when_quiescent(item).await;
 }
 
-/// As an index that is built does, say.
+/// For example, while someone builds an index.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_audit_compares_though_someone_has_locked_what_a_roll_up_writes() {
     let tally = Tally::start().await;
@@ -183,7 +183,7 @@ async fn an_audit_compares_though_someone_has_locked_what_a_roll_up_writes() {
     tally.add(item, 1).await;
     tally.worker().flush().await.expect("a flush");
     let locked = blocker(&tally.pool, "lock table audited_count in share mode").await;
-    // As soon as the vote is noted as counted, an audit tries to roll it up.
+    // Once the vote is recorded as counted, an audit tries to roll it up.
     let ended = Arc::new(AtomicUsize::new(0));
     let auditing = tokio::spawn({
         let (worker, ended) = (tally.worker(), Arc::clone(&ended));
@@ -207,7 +207,7 @@ async fn an_audit_compares_though_someone_has_locked_what_a_roll_up_writes() {
     tally.assert_exact_when_quiescent(item).await;
 }
 
-/// Someone else's lock is the only cause for which an audit goes on without.
+/// Only someone else's lock lets an audit go on without its roll-up.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_audit_that_cannot_roll_up_fails() {
     let tally = Tally::start().await;
@@ -223,7 +223,7 @@ async fn an_audit_that_cannot_roll_up_fails() {
     tally.assert_exact_when_quiescent(item).await;
 }
 
-/// A chunk has 100,000 ids at first.
+/// The first chunk has 100,000 ids.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_audit_rolls_up_all_votes_however_many_chunks_they_are() {
     let tally = Tally::start().await;
@@ -269,8 +269,8 @@ async fn audits_under_voting_find_nothing_wrong() {
     }
 }
 
-/// A worker reads a count and stalls, Redis fails over to one whose clock is behind, and then
-/// the worker writes the count.
+/// A worker reads a count and stalls.
+/// Redis fails over to one whose clock is behind. Then the worker writes the count.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_audit_finds_a_late_write_that_is_ahead_of_a_slower_clock() {
     let tally = Tally::start().await;

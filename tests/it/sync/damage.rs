@@ -1,4 +1,4 @@
-//! Keys that others have changed, and keys that are theirs.
+//! Keys of counters that others have damaged, and keys that belong to others.
 
 use super::command;
 use crate::helpers::eventually;
@@ -27,7 +27,7 @@ async fn keys_that_someone_has_damaged_stop_no_other_item() {
         }
         command(&tally, damage).await;
         command(&tally, &["SADD", "tally:unsaved", &key]).await;
-        // A read of the damaged one leaves the other with its live count.
+        // A read of the damaged counter leaves the other its live count.
         for item in [damaged, other] {
             tally.get(&format!("/v1/items/{item}")).await;
         }
@@ -59,7 +59,7 @@ async fn a_counter_that_a_read_finds_damaged_is_rebuilt() {
     tally.assert_exact_when_quiescent(item).await;
 }
 
-/// Redis refuses the read: that says nothing of the counter.
+/// The refused read says nothing about the counter.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_read_that_redis_refuses_makes_no_count_suspect() {
     let tally = Tally::start().await;

@@ -1,4 +1,4 @@
-//! Epochs: after Redis or Postgres lost something, everything is rebuilt.
+//! Epochs: after Redis or Postgres lost something, a worker rebuilds everything.
 
 use tally::ledger::{LedgerError, Overtaken};
 use tally::sync::{SyncError, SyncOptions};
@@ -20,7 +20,7 @@ async fn after_redis_lost_its_data_unsaved_counts_are_written_from_the_ledger() 
     );
     tally.add(x, 1).await;
     tally.add(y, 1).await;
-    // What a worker has read that stalls until the next epoch.
+    // A worker reads this and stalls until the next epoch.
     let (old_epoch, read) = (epoch(&tally).await, unsaved(&tally, x).await);
     command(&tally, &["FLUSHALL"]).await;
     // y gets a new live count; x has none.
@@ -46,7 +46,7 @@ async fn after_a_restart_of_redis_every_count_is_rebuilt() {
     for _ in 0..20 {
         items.push(tally.item("x").await);
     }
-    // They are several pages.
+    // The counters are several pages.
     let worker = tally.worker_with(SyncOptions {
         flush_page: 1,
         ..options()
@@ -100,8 +100,8 @@ async fn every_count_is_rebuilt_after_a_crash_of_postgres_and_not_after_a_clean_
     tally.assert_exact_when_quiescent(item).await;
 }
 
-/// A dump contains the incarnation's token, but visibility snapshots from before it mean
-/// nothing in the restored database.
+/// A dump contains the incarnation's token.
+/// But visibility snapshots from before the dump mean nothing in the restored database.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_postgres_restored_from_a_dump_is_another_epoch() {
     let tally = Tally::start().await;
@@ -111,7 +111,7 @@ async fn a_postgres_restored_from_a_dump_is_another_epoch() {
     worker.enter_epoch().await.expect("the stores answer");
     assert_eq!(worker.enter_epoch().await.expect("the stores answer"), None);
     let token = tally.ledger.incarnation().await.expect("Postgres answers");
-    // As a restore does: another transaction writes the same row.
+    // A restore does this: another transaction writes the same row.
     sqlx::query("update incarnation set token = token")
         .execute(&tally.pool)
         .await
@@ -123,8 +123,8 @@ async fn a_postgres_restored_from_a_dump_is_another_epoch() {
     assert_eq!(worker.enter_epoch().await.expect("the stores answer"), None);
 }
 
-/// A wipe changes neither Redis' run id nor its replication id. After a wipe while a worker
-/// enters an epoch, the worker must not take the epoch for entered.
+/// A wipe changes neither Redis' run id nor its replication id.
+/// A worker must see a wipe that happens while it enters an epoch.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_epoch_is_entered_again_if_redis_is_wiped_meanwhile() {
     let tally = Tally::start().await;
@@ -132,7 +132,7 @@ async fn an_epoch_is_entered_again_if_redis_is_wiped_meanwhile() {
     tally.add(item, 1).await;
     let epoch = tally.counters.current_epoch().await.expect("Redis answers");
     let entering = tally.counters.begin_epoch().await.expect("Redis answers");
-    // The worker has seen a live count here, which the scan would save. Then it is lost.
+    // The worker has seen a live count here, which the scan would save. Now the count is lost.
     command(&tally, &["FLUSHALL"]).await;
     let entered = tally.counters.enter_epoch(&epoch, entering).await;
     assert!(!entered.expect("Redis answers"));

@@ -1,5 +1,5 @@
-//! Flushes: they write counts, mark them saved, expire, evict by age and rebuild them,
-//! one by one and in races.
+//! Flushes write counts, mark them saved, expire, evict by age and rebuild them.
+//! Each step is tested by itself and in races.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -38,7 +38,7 @@ async fn a_count_whose_worker_stops_between_write_and_mark_saved_is_saved_again(
         .write(&[count], epoch(&tally).await)
         .await
         .expect("a write");
-    // It is never marked saved. One vote later, another worker flushes it.
+    // The worker never marks the count saved. One vote later, another worker flushes it.
     tally.add(item, 1).await;
     let report = tally.worker().flush().await.expect("a flush");
     assert_eq!(report.flushed, 1);
@@ -90,7 +90,7 @@ async fn a_count_that_its_item_refuses_for_good_is_rebuilt() {
     let tally = Tally::start().await;
     let item = tally.item("x").await;
     tally.add(item, 1).await;
-    // No step of Tally leads here: the item has a later revision than the live count.
+    // No step of Tally leads here: the item's revision is later than the live count's.
     sqlx::query("update item set vote_count = 7, counted_at = now() + interval '1 hour' where id = $1")
         .bind(item.get())
         .execute(&tally.pool)
@@ -109,7 +109,7 @@ async fn a_count_that_its_item_refuses_for_good_is_rebuilt() {
 async fn equal_counts_of_different_revisions_are_not_mistaken_for_each_other() {
     let tally = Tally::start().await;
     let item = tally.item("x").await;
-    // The counts are 1, then 2, then 1 again: comparing values would not tell them apart.
+    // The counts are 1, then 2, then 1 again: to compare values would not be enough.
     tally.add(item, 1).await;
     let (one, other) = (tally.worker(), tally.worker());
     let first = unsaved(&tally, item).await;
@@ -182,8 +182,8 @@ async fn votes_that_race_with_expiry_are_all_counted_once() {
         for count in futures_util::future::join_all(votes).await {
             assert!(count.is_some());
         }
-        // One round in ten waits until something has expired, so that votes meet missing
-        // counters however slow a store is.
+        // One round in ten waits for an expiry. So votes meet missing counters, however slow a
+        // store is.
         if round % 10 == 0 {
             eventually("an idle counter expires", async || {
                 (expired.load(Ordering::Relaxed) > before).then_some(())
@@ -205,7 +205,7 @@ async fn a_count_beyond_its_maximum_age_is_evicted_and_rebuilt() {
     let tally = Tally::start().await;
     let item = tally.item("x").await;
     tally.add(item, 1).await;
-    // An error that nothing else would find while the item is busy.
+    // A wrong count that nothing else would find while the item is busy.
     command(&tally, &["HINCRBY", &format!("tally:{{{item}}}"), "count", "5"]).await;
     let worker = tally.worker_with(SyncOptions {
         max_age: Some(Duration::ZERO),
@@ -214,7 +214,7 @@ async fn a_count_beyond_its_maximum_age_is_evicted_and_rebuilt() {
     assert_eq!(worker.flush().await.expect("a flush").evicted, 1);
     tally.assert_exact_when_quiescent(item).await;
     assert_eq!(tally.add(item, 1).await, Some(2));
-    // Whoever flushes until nothing is left does both.
+    // A flush until nothing is left does both.
     command(&tally, &["HINCRBY", &format!("tally:{{{item}}}"), "count", "5"]).await;
     let report = worker.flush_until_quiescent().await.expect("a flush");
     assert_eq!((report.evicted, report.rebuilt), (1, 1));
@@ -307,7 +307,7 @@ async fn an_item_whose_row_someone_has_locked_stops_no_other_and_is_saved_afterw
     assert_eq!((report.flushed, report.unsaved), (3, 1));
     assert!(report.oldest_unsaved > Duration::ZERO);
     assert_eq!(saved().await, [(0, 1), (0, 0), (2, 1), (3, 1)]);
-    // The next flush begins with a look at the locks.
+    // The next flush looks at the locks first.
     for item in &items {
         tally.add(*item, 1).await;
     }
@@ -316,7 +316,7 @@ async fn an_item_whose_row_someone_has_locked_stops_no_other_and_is_saved_afterw
     locked.rollback().await.expect("an end");
     tally.worker().flush_until_quiescent().await.expect("a flush");
     assert_eq!(saved().await, [(1, 1), (2, 1), (3, 1), (4, 1)]);
-    // The first worker meets no unsaved count, and sees that another has saved what it left.
+    // The first worker meets no unsaved count, and sees that another worker saved what it had left.
     let report = worker.flush_unsaved().await.expect("a flush");
     assert_eq!((report.flushed, report.oldest_unsaved), (0, Duration::ZERO));
     for item in items {
@@ -370,7 +370,7 @@ async fn a_rebuilt_count_is_written_even_when_the_clock_of_redis_is_behind() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn counters_and_ledger_of_another_worker_are_the_same() {
-    // Two workers as in two processes: they share only the stores.
+    // Two workers, as in two processes: they share only the stores.
     let tally = Tally::start().await;
     let item = tally.item("x").await;
     let other = tally::sync::Worker::new(

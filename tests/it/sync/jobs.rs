@@ -1,4 +1,5 @@
-//! Jobs: one worker at a time, under a lease whose number each write looks at.
+//! Jobs: one worker at a time, under a job lease.
+//! Each write checks the lease's number.
 
 use std::time::Duration;
 
@@ -22,7 +23,7 @@ const JOBS: [Job; 5] = [
     Job::SumRecent,
 ];
 
-/// Another worker, with the login of one.
+/// Another worker, with a worker's login.
 pub(super) fn worker(stores: &Stores, name: &str) -> WorkerLedger {
     WorkerLedger::new(&stores.login_url(Role::Worker), name).expect("a URL")
 }
@@ -42,7 +43,7 @@ pub(super) async fn execute(pool: &PgPool, statement: &str) {
     sqlx::raw_sql(statement).execute(pool).await.expect(statement);
 }
 
-/// The lease of a job has run out, as far as Postgres can tell.
+/// Makes the lease of each job look expired to Postgres.
 pub(super) async fn run_out(pool: &PgPool) {
     execute(
         pool,
@@ -51,7 +52,7 @@ pub(super) async fn run_out(pool: &PgPool) {
     .await;
 }
 
-/// An item, votes on it that nobody has rolled up, and an old idempotency key.
+/// Creates an item, votes that nobody has rolled up, and an old idempotency key.
 pub(super) async fn make_work(pool: &PgPool) {
     execute(
         pool,
@@ -75,7 +76,7 @@ async fn a_job_has_one_holder_and_each_lease_a_greater_number() {
         let refused = second.take_job(job).await.expect("Postgres answers");
         assert!(refused.lease.is_none(), "{job}");
         assert!(refused.holder.expect("a holder").starts_with("a "), "{job}");
-        // Not even its holder has it twice.
+        // Not even the holder gets a second lease.
         assert!(
             first
                 .take_job(job)
@@ -97,13 +98,13 @@ async fn a_job_has_one_holder_and_each_lease_a_greater_number() {
         let next = taken.lease.expect("it was given back");
         assert!(next.number() > lease.number(), "{job}");
         assert!(taken.succeeded_at.is_some(), "{job}");
-        // The end of one that has ended changes nothing.
+        // To end a run that has ended changes nothing.
         let outcome = first
             .end_job(&lease, RunOutcome::Done, Duration::ZERO, &json!(null))
             .await;
         assert_eq!(outcome.expect("Postgres answers"), RunOutcome::Lost);
         second.renew_job(&next).await.expect("it is held");
-        // A worker that stops gives back all that it has.
+        // A worker that stops gives back all its jobs.
         second.give_back_jobs().await.expect("Postgres answers");
         let lost = second.renew_job(&next).await.expect_err("it was given back");
         assert!(
@@ -153,9 +154,9 @@ async fn what_a_holder_writes_after_its_job_was_taken_over_changes_nothing() {
     after_a_takeover_by(|stores, _| worker(stores, "b")).await;
 }
 
-/// A worker takes its own jobs again when their leases have run out.
+/// A worker takes its own jobs again when their leases have expired.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_holder_writes_after_its_job_was_taken_by_one_of_its_name_changes_nothing() {
+async fn what_a_holder_writes_after_a_worker_of_its_name_took_its_job_changes_nothing() {
     after_a_takeover_by(|_, first| first.clone()).await;
 }
 
@@ -174,7 +175,7 @@ async fn after_a_takeover_by(taker: impl FnOnce(&Stores, &WorkerLedger) -> Worke
     }
     let [roll_up, audit, delete_keys, delete_addresses, sum_recent] = leases.try_into().expect("five");
     let safe = first.safe_vote_id().await.expect("a safe id");
-    // While the lease has only run out, it is still the last one.
+    // A lease that has expired is still the last one, until another worker takes the job.
     run_out(&pool).await;
     let chunk = first
         .roll_up_votes(&roll_up, &safe, 2, Pacing::Spread)
@@ -215,7 +216,7 @@ async fn after_a_takeover_by(taker: impl FnOnce(&Stores, &WorkerLedger) -> Worke
             .await;
         assert_eq!(ended.expect("Postgres answers"), RunOutcome::Lost);
     }
-    // The other one goes on, undisturbed.
+    // The new holder continues undisturbed.
     let [roll_up, audit, delete_keys, delete_addresses, sum_recent] = taken_over.try_into().expect("five");
     second
         .roll_up_votes(&roll_up, &safe, 2, Pacing::Spread)
@@ -249,7 +250,7 @@ async fn each_job_is_shown_with_the_last_of_its_own_runs_that_has_ended() {
             assert_eq!(ended.expect("Postgres answers"), RunOutcome::Done);
         }
     }
-    // Under way.
+    // These two runs are under way.
     take(Job::Audit).await.expect("it is free");
     take(Job::DeleteKeys).await.expect("it is free");
     let (_, shown) = tally.get("/v1/status").await;
@@ -278,7 +279,7 @@ async fn nobody_takes_a_job_over_between_the_look_at_the_number_and_the_commit_o
     let taken = first.take_job(Job::RollUp).await.expect("Postgres answers");
     let lease = taken.lease.expect("it is free");
     run_out(&pool).await;
-    // As the transaction of a roll-up does.
+    // A roll-up's transaction locks the row in this way.
     let writing = blocker(
         &pool,
         "select from job where name = 'roll_up' and fencing_number = 1 for share",
@@ -296,7 +297,7 @@ async fn nobody_takes_a_job_over_between_the_look_at_the_number_and_the_commit_o
     let taken = second.take_job(Job::RollUp).await.expect("Postgres answers");
     let held = taken.lease.expect("it has run out");
     assert!(held.number() > lease.number());
-    // And the other way round: a write waits for a job that is being taken over, and then knows.
+    // The other way round: a write waits for the takeover, and then sees it.
     run_out(&pool).await;
     let taking = blocker(
         &pool,

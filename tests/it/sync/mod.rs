@@ -1,4 +1,4 @@
-//! The steps of the sync worker, each by itself and in races.
+//! The sync worker: each step by itself, and in races.
 
 mod audits;
 mod damage;
@@ -44,8 +44,8 @@ async fn epoch(tally: &Tally) -> EpochNumber {
     tally.ledger.epoch_number().await.expect("Postgres answers")
 }
 
-/// A batch writer of its own that has stored a vote on this item and counts it not: it lives as long
-/// as its connection.
+/// A batch writer that has stored a vote on this item and does not count it.
+/// The writer lives as long as its connection.
 async fn writer_that_counts_not(tally: &Tally, item: ItemId) -> PgConnection {
     let pool = tally.stores.pool();
     let mut writer = pool.acquire().await.expect("a connection").detach();

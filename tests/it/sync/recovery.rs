@@ -1,4 +1,4 @@
-//! Crashed-writer recovery: what a dead server had stored and not counted is found.
+//! Crashed-writer recovery finds what a dead server stored and did not count.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ async fn a_writer_is_recovered_once_its_connection_is_gone_and_not_before() {
     let finalized = worker.recover_crashed_writers().await.expect("the stores answer");
     assert_eq!(finalized, None, "the server lives");
     assert_eq!(tally.live_count(item).await, Some(1));
-    // As when the server's machine ends, but the server goes on.
+    // Its connections end, as if its machine had failed, but the server goes on.
     sqlx::query(
         "select pg_terminate_backend(pid) from pg_stat_activity where application_name like 'tally writer %'",
     )
@@ -35,7 +35,7 @@ async fn a_writer_is_recovered_once_its_connection_is_gone_and_not_before() {
         worker.recover_crashed_writers().await.expect("the stores answer")
     })
     .await;
-    // The server lives, and has counted its vote, whether it could say so or not.
+    // The server lives and has counted its vote, whether or not it could record that.
     worker.flush_until_quiescent().await.expect("a flush");
     assert_eq!(tally.saved_count(item).await, 1);
     let finalized = worker.recover_crashed_writers().await.expect("the stores answer");
@@ -55,13 +55,13 @@ async fn once_rebuilds_the_counts_that_a_redis_without_its_data_does_not_have() 
     assert_eq!(tally.saved_count(item).await, 2);
 }
 
-/// Whoever runs it in a cron has no worker that would do the rest.
+/// For an operator who runs `--once` from cron, no other worker does the rest.
 #[tokio::test(flavor = "multi_thread")]
 async fn once_saves_what_a_dead_server_left_uncounted() {
     let tally = Tally::start().await;
     let item = tally.item("x").await;
     tally.add(item, 1).await;
-    // An epoch that begins now would look at all items.
+    // An epoch that began only now would look at all items.
     tally.worker().once().await.expect("the stores answer");
     let writer = writer_that_counts_not(&tally, item).await;
     writer.close().await.expect("an end");
@@ -80,7 +80,7 @@ async fn once_saves_what_a_dead_server_left_uncounted() {
     assert_eq!(tally.saved_count(item).await, 2);
 }
 
-/// Postgres' clock plays no part, and neither does how late a worker comes.
+/// Postgres' clock plays no part, and a late worker finds the same.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_dead_server_left_uncounted_is_found_by_its_ids_whatever_the_clock_says() {
     let tally = Tally::start().await;
@@ -104,7 +104,7 @@ async fn what_a_dead_server_left_uncounted_is_found_by_its_ids_whatever_the_cloc
     )
     .await
     .expect("a vote that nobody counts");
-    // An audit of another worker in between does not hide it.
+    // Another worker's audit in between does not hide it.
     let ledger = &tally.ledger;
     let safe = ledger.safe_vote_id().await.expect("a safe id");
     let lease = roll_up_lease(ledger).await;
@@ -120,8 +120,8 @@ async fn what_a_dead_server_left_uncounted_is_found_by_its_ids_whatever_the_cloc
     tally.assert_exact_when_quiescent(left).await;
 }
 
-/// The audit has looked for dead servers when this one still lives, and then waits for another's
-/// votes before it rolls up.
+/// The audit has looked for dead servers while this one still lived.
+/// Then the audit waits for another writer's vote before it rolls up.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_server_left_uncounted_that_dies_during_an_audit_is_found_afterwards() {
     let tally = Tally::start().await;
@@ -172,8 +172,8 @@ async fn after_a_server_stopped_in_order_nothing_has_to_be_rebuilt() {
     let mut tally = Tally::start().await;
     let item = tally.item("x").await;
     tally.add(item, 1).await;
-    // The threads that serve open connections of the server's pool. These end with the threads,
-    // before the last note is made.
+    // The reads open a connection of the server's pool on each thread. These connections end with
+    // the threads, before the last note.
     let reads = (0..16).map(|_| tally.get("/v1/items"));
     futures_util::future::join_all(reads).await;
     tally.stop().await;
@@ -186,12 +186,12 @@ async fn after_a_server_stopped_in_order_nothing_has_to_be_rebuilt() {
     assert_eq!(tally.live_count(item).await, Some(1));
 }
 
-/// What a batch writer has in hand is not counted, however many votes others have counted.
+/// A batch writer's vote is not counted, however many votes others have counted.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_says_that_its_votes_are_counted_only_when_none_is_in_hand_or_suspect() {
     let tally = Tally::start().await;
     let item = tally.item("x").await;
-    // The server's own connections are not there yet: nobody has voted over it.
+    // The server's own connections are not open yet: nobody has voted over them.
     let least_counted = async || -> i64 {
         sqlx::query_scalar("select coalesce(min(counted_vote_id), -1) from writer_connection")
             .fetch_one(&tally.pool)
@@ -207,7 +207,7 @@ async fn a_server_says_that_its_votes_are_counted_only_when_none_is_in_hand_or_s
     let blocker = blocker(&tally.pool, LOCK_VOTES).await;
     let voting = tokio::spawn(async move { queue.cast(vote(item, None), None).await });
     until_blocked(&tally.pool, "").await;
-    // Others draw ids meanwhile.
+    // Meanwhile others draw ids.
     let draw_ids = async || {
         sqlx::query("select nextval('vote_id_seq') from generate_series(1, 10)")
             .execute(&tally.pool)
@@ -217,7 +217,7 @@ async fn a_server_says_that_its_votes_are_counted_only_when_none_is_in_hand_or_s
     draw_ids().await;
     progress.note().await.expect("Postgres answers");
     assert_eq!(least_counted().await, 1, "a batch is under way");
-    // A note waits a while for the end of a batch.
+    // A note waits for the end of a batch for a while.
     let noted_from: String = sqlx::query_scalar("select clock_timestamp()::text")
         .fetch_one(&tally.pool)
         .await
@@ -261,7 +261,7 @@ async fn a_server_with_too_many_suspects_leaves_its_latest_votes_to_recovery_and
         queue.cast(vote(item, None), None).await.expect("a vote");
     }
     progress.note().await.expect("Postgres answers");
-    // Both are suspect, and only one is remembered.
+    // Both counts are suspect, and the server remembers only one.
     let due = Instant::now();
     live_counts.suspect_later([first, second], due);
     live_counts.repaired().await;

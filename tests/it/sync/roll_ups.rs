@@ -1,11 +1,11 @@
-//! When votes are rolled up.
+//! Roll-ups: when a worker rolls up votes.
 
 use std::time::Duration;
 
 use crate::helpers::eventually;
 use crate::helpers::tally::Tally;
 
-/// Longer than any test.
+/// Longer than any test takes.
 const NEVER: Duration = Duration::from_secs(3600);
 
 #[tokio::test(flavor = "multi_thread")]
@@ -24,7 +24,7 @@ async fn votes_are_rolled_up_before_their_time_when_many_wait() {
 async fn while_few_votes_wait_a_worker_looks_again_and_again_rests_in_between_and_waits_for_its_time() {
     let tally = Tally::start().await;
     let worker = tally.worker();
-    // The last look that has ended.
+    // When the worker's last look began, once it has ended.
     let look = async || -> Option<String> {
         sqlx::query_scalar(
             "select max(query_start)::text from pg_stat_activity

@@ -1,4 +1,4 @@
-//! What a flush looks at: the index of unsaved counters, or all of them in a slow scan, page by page.
+//! Scans: a flush reads the index, or slowly all counters, page by page.
 
 use std::time::Duration;
 
@@ -68,7 +68,7 @@ async fn the_time_between_two_pages_makes_the_slow_scan_as_long_as_it_should_be(
     let tally = Tally::start().await;
     let fill = "for n = 1, 950 do redis.call('SET', 'other:' .. n, '') end";
     command(&tally, &["EVAL", fill, "0"]).await;
-    // 950 keys and a few of Tally's: ten pages of 100.
+    // 950 counters and a few other keys of Tally: ten pages of 100.
     let pause = tally
         .worker()
         .scan_pause(Duration::from_secs(60))
@@ -77,8 +77,8 @@ async fn the_time_between_two_pages_makes_the_slow_scan_as_long_as_it_should_be(
     assert_eq!(pause, Duration::from_secs(6));
 }
 
-/// Unsaved counters that are more than one page: Redis keeps up to 512 in a way that has no
-/// pages.
+/// More than one page of unsaved counters.
+/// Redis keeps a set of up to 512 numbers in a form without pages.
 const SEVERAL_PAGES: i64 = 600;
 
 #[tokio::test]
@@ -105,7 +105,7 @@ async fn a_page_of_a_scan_is_about_as_large_as_it_should_be_and_in_order() {
 async fn two_workers_share_one_scan_without_missing_a_counter() {
     let tally = Tally::start().await;
     let mut items = Vec::new();
-    // More than fit into a small set of Redis, which is one page.
+    // More than fit into the form of a set that is one page.
     for number in 0..SEVERAL_PAGES {
         items.push(tally.item(&format!("item {number}")).await);
     }
@@ -149,7 +149,8 @@ async fn behind_a_proxy(tally: &Tally) -> (Proxy, Worker) {
     (proxy, worker)
 }
 
-/// A scan may name an item twice, and votes come in between. Both readings are then written at once.
+/// A scan may return an item twice, with votes in between.
+/// Both readings are then written at once.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_item_that_a_scan_meets_twice_is_saved_as_it_was_read_last() {
     let tally = Tally::start().await;
@@ -160,11 +161,11 @@ async fn an_item_that_a_scan_meets_twice_is_saved_as_it_was_read_last() {
     let add_to_each =
         async || futures_util::future::join_all(items.iter().map(|item| tally.add(*item, 1))).await;
     let (proxy, worker) = behind_a_proxy(&tally).await;
-    // Redis knows the scripts, whose texts also read counters.
+    // Loads the scripts first: their texts contain this command, too.
     worker.flush_shared().await.expect("a flush");
     eventually("a scan meets items twice", async || {
         add_to_each().await;
-        // After the first page is read, the scan begins anew.
+        // After the first page is read, the scan begins again.
         let begin_anew = async {
             proxy.trap("HMGET", true).await;
             proxy.stall();

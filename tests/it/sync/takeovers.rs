@@ -1,5 +1,5 @@
-//! Jobs of workers that stop, stall, die or live under a clock that steps: who holds them, and what
-//! becomes of a run.
+//! Takeovers: jobs of workers that stop, stall, die or have a clock that steps.
+//! Who holds the jobs, and what becomes of a run.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::helpers::programs::{SYNC_WORKER, TALLY, command, run, start, start_wo
 use crate::helpers::stores::{Stores, blocker};
 use crate::helpers::tally::Tally;
 
-/// Who holds the roll-up, and under which number.
+/// Who holds the roll-up, and the number of the lease.
 async fn holder(pool: &PgPool) -> Option<(String, i64)> {
     sqlx::query_as("select holder, fencing_number from job where name = 'roll_up' and holder is not null")
         .fetch_optional(pool)
@@ -35,10 +35,11 @@ async fn outcome(pool: &PgPool, number: i64) -> Option<String> {
     found.flatten()
 }
 
-/// Workers that only roll up, and audit when nobody looks.
+/// Workers that only roll up, and whose audits come once a year.
 const SELDOM: [(&str, &str); 1] = [("TALLY_AUDIT_CRON", "0 0 0 1 1 *")];
 
-/// A vote that is being stored: a roll-up waits for its end, with its lease.
+/// A vote that is being stored.
+/// A roll-up waits for its end, and keeps the lease meanwhile.
 const VOTE: &str = "insert into vote (item_id) values (1)";
 
 #[tokio::test(flavor = "multi_thread")]
@@ -46,7 +47,7 @@ async fn a_worker_that_was_stopped_past_its_lease_writes_nothing_when_it_goes_on
     let stores = Stores::start().await;
     let pool = stores.pool();
     make_work(&pool).await;
-    // Who moves the watermark under which lease.
+    // Records who moves the watermark, under which lease.
     execute(
         &pool,
         "create table moved (fencing_number bigint, holder text);
@@ -63,14 +64,14 @@ async fn a_worker_that_was_stopped_past_its_lease_writes_nothing_when_it_goes_on
     let (first_name, first_number) =
         eventually("the first has the lease", async || holder(&pool).await).await;
     first.freeze().await.expect("it runs");
-    // Nobody does anything before the lease has run out; then another one has it.
+    // Nobody does anything until the lease has expired. Then the second worker takes it.
     let second = start_worker(&stores, "two", &SELDOM);
     let (second_name, second_number) = eventually("the second takes over", async || {
         holder(&pool).await.filter(|(name, _)| *name != first_name)
     })
     .await;
     assert!(second_number > first_number, "{second_name}");
-    // Were the second one not stopped too, it would roll up what the first one is about to.
+    // Without this stop, the second worker would roll up what the first one is about to.
     second.freeze().await.expect("it runs");
     voting.commit().await.expect("a commit");
     assert_eq!(watermark(&pool).await, 0);
@@ -80,7 +81,7 @@ async fn a_worker_that_was_stopped_past_its_lease_writes_nothing_when_it_goes_on
     })
     .await;
     first.wait_for_line("another one took its job over").await;
-    // The second one is stopped, so nobody may have written while its lease was the last.
+    // The second worker stands still. So nobody may have written while its lease was the last.
     let late = format!("select count(*) from moved where fencing_number <= {second_number}");
     assert_eq!(number(&pool, &late).await, 0);
     second.signal(Signal::SIGCONT).expect("it runs");
@@ -92,7 +93,7 @@ async fn a_worker_that_was_stopped_past_its_lease_writes_nothing_when_it_goes_on
         .fetch_all(&pool)
         .await
         .expect("Postgres answers");
-    // Whoever moved it held the lease then: the second, or one of both under a later lease.
+    // Each writer held the lease then: the second worker, or either one under a later lease.
     assert!(!moved.is_empty());
     for (number, holder) in &moved {
         let wrote = holder.as_deref();
@@ -126,7 +127,7 @@ async fn the_job_of_a_killed_worker_is_taken_over_and_one_that_stops_in_order_gi
     })
     .await;
     assert_eq!(outcome(&pool, number).await, None, "a killed run has no end");
-    // It still waits for the vote. It stops in order, and its lease is free.
+    // The second worker still waits for the vote. It stops in order, and gives its lease back.
     stop(second, Signal::SIGTERM).await;
     assert_eq!(holder(&pool).await, None, "{name}");
     assert_eq!(outcome(&pool, second_number).await.as_deref(), Some("stopped"));
@@ -139,7 +140,7 @@ async fn the_job_of_a_killed_worker_is_taken_over_and_one_that_stops_in_order_gi
     stop(third, Signal::SIGTERM).await;
 }
 
-/// Its audit waits for a vote that is being stored, with two leases: its own, and that of the roll-up.
+/// The audit waits for a vote, and holds two leases: its own and the roll-up's.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_renews_its_leases_while_it_waits_and_ends_an_audit_that_another_one_has_taken_over() {
     let tally = Tally::start().await;
@@ -163,7 +164,7 @@ async fn a_worker_renews_its_leases_while_it_waits_and_ends_an_audit_that_anothe
     })
     .await;
     voting.rollback().await.expect("an end");
-    // It has nothing to repair, and ends all the same.
+    // It has nothing to repair, and still ends.
     let ended = auditing.await.expect("no panic");
     assert!(
         matches!(
@@ -195,7 +196,7 @@ async fn a_clock_that_steps_moves_leases_and_lets_no_two_workers_write() {
     let (mut holder, mut other) = (&first, &second);
     for step in [HOUR, -2 * HOUR, HOUR / 2] {
         clock.step(step).expect("a file");
-        // The lease seems to have run out, or to end in a time that no lease has: it is taken over.
+        // The lease looks expired, or has an end that no lease has: another worker takes it.
         let next = eventually("the job is taken over", async || take(other).await).await;
         let before = watermark(&pool).await;
         let late = holder.roll_up_votes(&held, &safe, 1, Pacing::Spread).await;

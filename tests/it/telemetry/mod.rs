@@ -1,5 +1,5 @@
-//! The metrics: each moves when its condition is there. Counters and gauges are those of the
-//! test's own process, in which no other test runs.
+//! The metrics: each one moves with its condition.
+//! Metrics are the process's own, so no other test may run in this process.
 
 mod server;
 mod worker;
@@ -7,7 +7,7 @@ mod worker;
 use crate::helpers::eventually;
 use crate::helpers::tally::metric;
 
-/// Set for a test that has a process of its own.
+/// Set for a test that runs in a process of its own.
 const ALONE: &str = "TALLY_TEST_ALONE";
 
 /// Whether this test has the process, and with it all metrics, to itself.
@@ -15,8 +15,8 @@ pub fn is_alone() -> bool {
     std::env::var_os("NEXTEST").is_some() || std::env::var_os(ALONE).is_some()
 }
 
-/// `cargo test` runs all tests in one process, nextest gives each its own. Without that, this
-/// runs the test in another process and returns true.
+/// Runs the test in another process, if other tests share this one.
+/// Then returns true. `cargo test` runs all tests in one process; nextest gives each its own.
 pub async fn passes_alone(name: &str) -> bool {
     if is_alone() {
         return false;

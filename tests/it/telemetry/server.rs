@@ -13,8 +13,8 @@ use super::{assert_values, passes_alone, until_above_0};
 use crate::helpers::eventually;
 use crate::helpers::tally::{Tally, live_counts_limited_to, metric, metrics};
 
-/// How many samples of this histogram are in its buckets. Only the Debug of the handle tells:
-/// to render the metrics would put them there.
+/// How many samples of this histogram are in its buckets.
+/// Only the handle's Debug output says so: to render the metrics would move samples there.
 fn samples_in_buckets(histogram: &str) -> Option<u64> {
     let state = format!("{:?}", metrics());
     let (_, state) = state.split_once("distributions: ")?;
@@ -23,7 +23,7 @@ fn samples_in_buckets(histogram: &str) -> Option<u64> {
     state.split(',').next()?.parse().ok()
 }
 
-/// Some gauges are set by a scrape.
+/// Scrapes once: some gauges are set by a scrape.
 async fn scrape(tally: &Tally) {
     let metrics = tally.http.get(format!("{}/metrics", tally.base));
     metrics.send().await.expect("an answer");
@@ -86,7 +86,7 @@ async fn a_servers_metrics_move_with_its_votes() {
             && line.ends_with("status=\"201\"} 1")
     };
     assert!(text.lines().any(is_timed), "{text}");
-    // Postgres refuses the next one.
+    // Postgres refuses the next connection.
     tally
         .pool
         .execute("revoke insert on vote from tally_server")

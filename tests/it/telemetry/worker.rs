@@ -36,12 +36,12 @@ async fn a_workers_metrics_move_with_what_it_does() {
     ]);
     worker.flush().await.expect("a flush");
     assert_values(&[("tally_expired_counts_total", 1.0)]);
-    // So does the scan over all counters.
+    // A scan over all counters expires counts, too.
     tally.add(item, 1).await;
     worker.flush().await.expect("a flush");
     worker.scan_page().await.expect("a page");
     assert_values(&[("tally_expired_counts_total", 2.0)]);
-    // Another epoch: the live count goes, and is rebuilt.
+    // In the next epoch the live count is dropped and rebuilt.
     tally.add(item, 1).await;
     let mut redis = tally.stores.redis_connection().await;
     let () = redis.del("tally:epoch").await.expect("Redis answers");
@@ -52,7 +52,7 @@ async fn a_workers_metrics_move_with_what_it_does() {
     ]);
     worker.flush().await.expect("a flush");
     assert_values(&[("tally_rebuilt_counts_total", 1.0)]);
-    // Age.
+    // Eviction by age.
     let aging = tally.worker_with(SyncOptions {
         max_age: Some(Duration::ZERO),
         ..options()
@@ -65,7 +65,7 @@ async fn a_workers_metrics_move_with_what_it_does() {
     ]);
     tally.worker().flush_until_quiescent().await.expect("a flush");
     assert_values(&[("tally_rebuilds_waiting_items", 0.0)]);
-    // A wrong count.
+    // The audit finds a wrong count.
     tally
         .pool
         .execute("update item set vote_count = vote_count + 5")
@@ -95,7 +95,7 @@ async fn a_workers_metrics_move_with_what_it_does() {
         ("tally_audit_items{verdict=\"wrong\"}", 0.0),
         ("tally_audit_items{verdict=\"right\"}", 1.0),
     ]);
-    // What another worker has done, and is at again.
+    // Another worker has finished this job, and runs it again.
     let other = ledger(&tally.stores.login_url(Role::Worker));
     let take = async || {
         let taken = other.take_job(Job::DeleteKeys).await.expect("Postgres answers");
@@ -110,8 +110,8 @@ async fn a_workers_metrics_move_with_what_it_does() {
     assert!(metric("tally_job_success_timestamp_seconds{job=\"delete_keys\"}") > 1e9);
 }
 
-/// Votes go on meanwhile: the count's last change is always new, and its first unsaved one is
-/// not.
+/// Votes go on.
+/// The count's last change is always new, but its first unsaved change is old.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_oldest_unsaved_count_ages_while_its_row_is_locked_however_often_it_changes() {
     if passes_alone(
@@ -169,7 +169,7 @@ async fn a_worker_whose_stores_hang_or_are_unavailable_shows_for_how_long() {
     let worker = tally.worker();
     let running =
         tokio::spawn(async move { tally::sync::run(worker, &schedule, async { drop(stopped.await) }).await });
-    // Its first epoch throws the live count away.
+    // The worker's first epoch drops the live count.
     until_above_0(&["tally_rebuilt_counts_total", "tally_audit_seconds_count"]).await;
     let hangs = ["flush", "scan", "roll_up", "audit"]
         .map(|job| format!("tally_job_running_seconds{{job=\"{job}\"}}"));
@@ -200,7 +200,7 @@ async fn a_worker_whose_stores_hang_or_are_unavailable_shows_for_how_long() {
         })
         .await;
     }
-    // Unavailable.
+    // Postgres is unavailable.
     tally.stores.postgres.crash().await;
     until_above_0(&[
         "tally_job_failures_total{job=\"flush\"}",
@@ -292,7 +292,7 @@ async fn a_count_that_its_item_refuses_is_seen() {
     let tally = Tally::start().await;
     let item = tally.item("x").await;
     tally.add(item, 1).await;
-    // As after a clock that was ahead.
+    // As if a clock had been ahead.
     tally
         .pool
         .execute("update item set counted_at = now() + interval '1 hour'")

@@ -1,4 +1,4 @@
-//! Votes under load.
+//! Votes under load: throttles, and exact counts that are slow to read.
 
 mod slow_counts;
 mod throttles;

@@ -1,4 +1,4 @@
-//! Exact counts that take long to read: they hold up no vote on other items.
+//! Exact counts that are slow to read do not delay votes on other items.
 
 use std::task::Poll;
 use std::time::Duration;
@@ -46,7 +46,7 @@ async fn an_item_whose_exact_count_cannot_be_read_in_time_holds_up_no_vote_on_ot
         .expect("Postgres answers")
     };
     let before = writers().await;
-    // Only exact counts are slow. The statement that stores votes looks at the watermark too.
+    // Only exact counts are slow. The statement that stores votes reads the watermark, too.
     tally
         .pool
         .execute(
@@ -85,7 +85,7 @@ async fn an_item_whose_exact_count_cannot_be_read_in_time_holds_up_no_vote_on_ot
     tally.assert_exact_when_quiescent(counted).await;
 }
 
-/// Items whose exact counts were not read in time before are read one by one, behind the others.
+/// An exact count that was not read in time is read alone later, behind the others.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_batch_would_read_behind_a_slow_read_of_exact_counts_is_left_to_be_rebuilt() {
     let tally = Tally::start().await;
@@ -119,7 +119,7 @@ async fn what_a_batch_would_read_behind_a_slow_read_of_exact_counts_is_left_to_b
         async move { queue.cast(vote(counted, None), None).await }
     });
     until_blocked(&tally.pool, "").await;
-    // What waits behind that one is the next batch. Each is handed in when it is polled first.
+    // What waits behind that item is the next batch. A request joins the queue at its first poll.
     let items = [slow, first, second];
     let mut waiting = Box::pin(futures_util::future::join_all(
         items.map(|item| queue.cast(vote(item, None), None)),

@@ -1,4 +1,4 @@
-//! Throttles: how often may be voted, over several servers, and while Redis comes and goes.
+//! Throttles: how often voters may vote, over several servers, also without Redis.
 
 use std::net::SocketAddr;
 
@@ -44,7 +44,7 @@ async fn statuses(answers: impl IntoIterator<Item = Response>) -> (usize, usize)
     totals
 }
 
-/// The windows in Redis.
+/// The keys of the windows in Redis.
 async fn windows(tally: &Tally) -> Vec<String> {
     let mut redis = tally.stores.redis_connection().await;
     redis::cmd("KEYS")
@@ -55,8 +55,8 @@ async fn windows(tally: &Tally) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_200_clients_on_two_servers_exactly_as_many_vote_as_each_window_takes() {
-    // Ten seconds: no window ends while its attempts come.
+async fn exactly_as_many_of_200_clients_on_two_servers_vote_as_each_window_takes() {
+    // Ten seconds are long enough: no window ends while the attempts arrive.
     let (tally, bases) = with_another("item:70/10s").await;
     for round in 0..3 {
         let item = tally.item("x").await;
@@ -110,13 +110,13 @@ async fn a_refused_attempt_says_when_to_come_again_stores_nothing_and_takes_noth
         let problem: Value = refused.json().await.expect("JSON");
         assert_eq!(problem["retry_after_seconds"], after);
     }
-    // Zoe's refused attempts have left the item's second place.
+    // Zoe's refused attempts did not take the item's second place.
     let second = vote(&tally, &tally.base, item, Some("eve")).await;
     assert_eq!(second.status(), StatusCode::CREATED);
     let third = vote(&tally, &tally.base, item, Some("bob")).await;
     assert_eq!(third.status(), StatusCode::TOO_MANY_REQUESTS);
     assert_eq!(third.headers()["ratelimit-policy"], "\"item:2/7200s\";q=2;w=7200");
-    // And Bob's has left his own.
+    // Bob's refused attempt did not take his own place.
     let elsewhere = tally.item("y").await;
     let other = vote(&tally, &tally.base, elsewhere, Some("bob")).await;
     assert_eq!(other.status(), StatusCode::CREATED);
@@ -245,7 +245,7 @@ async fn without_redis_each_server_counts_for_itself() {
         assert_eq!(statuses(join_all(votes).await).await, (3, 17), "{base}");
     }
     tally.stores.redis.start().await.expect("Redis starts");
-    // Its own full window is known to each server until it ends, also when Redis has lost it.
+    // Each server remembers its own full window until it ends, even when Redis has lost it.
     tally.wait_until_ready("ready").await;
     let votes = (0..20).map(|client| vote(&tally, &bases[client % 2], item, Some("ada")));
     assert_eq!(statuses(join_all(votes).await).await, (0, 20));
@@ -306,7 +306,7 @@ async fn an_address_counts_for_its_client_and_not_for_a_backend_or_a_proxy() {
         }
         request.send().await.expect("an answer").status()
     };
-    // A header of who is no proxy says nothing: these are one client.
+    // A forwarding header from a client that is no proxy is ignored: these are one client.
     assert_eq!(
         from(&tally.base, Some("192.0.2.1"), None).await,
         StatusCode::CREATED
@@ -317,13 +317,13 @@ async fn an_address_counts_for_its_client_and_not_for_a_backend_or_a_proxy() {
     );
     let third = from(&tally.base, Some("192.0.2.3"), None).await;
     assert_eq!(third, StatusCode::TOO_MANY_REQUESTS);
-    // A backend votes for many.
+    // A backend votes for many voters.
     for _ in 0..4 {
         let status = from(&tally.base, None, Some(key.as_str())).await;
         assert_eq!(status, StatusCode::CREATED);
     }
-    // Behind a proxy each client counts for itself, an IPv6 network as one, and what a client makes
-    // up is not looked at.
+    // Behind a proxy, each client counts by itself, and an IPv6 network counts as one. The server
+    // ignores addresses that a client made up.
     for (forwarded, status) in [
         ("192.0.2.1", StatusCode::CREATED),
         ("9.9.9.9, 192.0.2.1", StatusCode::CREATED),

@@ -1,5 +1,5 @@
-//! The pages as they are sent: with counts, before any script runs, and what they load. How they are in a
-//! browser, tests/browser says.
+//! The pages as the server sends them: their counts, and what they load.
+//! tests/browser tests them in a browser.
 
 use std::io::Read as _;
 
@@ -120,7 +120,7 @@ async fn a_search_and_further_pages_are_plain_links() {
     assert!(!second.contains("class=\"more\""), "there are no more");
     let found = page(&tally, "/?search=%22hedgehog%22+%26&utm_source=x").await;
     assert!(found.contains("A &quot;hedgehog&quot; &amp; more"), "{found}");
-    // What cannot be read is not asked for.
+    // A cursor that cannot be read is ignored.
     for query in ["after=x", "before=99999999999999999999"] {
         assert!(
             page(&tally, &format!("/?{query}")).await.contains("Fox 0<"),
@@ -162,7 +162,7 @@ async fn a_page_comes_compressed_and_not_again_to_who_has_it() {
         let text = plain.bytes().await.expect("a body");
         let compressed = ask(None, "br, gzip").await.expect("an answer");
         assert_eq!(compressed.headers()["etag"], etag.as_str(), "{path}");
-        // A picture is no smaller.
+        // A picture does not get smaller.
         if compressed.headers().get("content-encoding").is_some() {
             let bytes = compressed.bytes().await.expect("a body");
             let mut unpacked = Vec::new();
@@ -275,7 +275,7 @@ async fn a_previews_picture_is_at_the_host_that_was_asked_or_at_none() {
     ] {
         let request = tally.http.get(&tally.base).header("host", host);
         let answer = request.send().await.expect("an answer");
-        // HTTP itself may refuse what is no host.
+        // The HTTP library may refuse an invalid host first.
         if picture.starts_with('"') && answer.status() == StatusCode::BAD_REQUEST {
             continue;
         }

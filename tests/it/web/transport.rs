@@ -1,5 +1,5 @@
-//! A slow, greedy or silent client is closed after a while. The limits are shortened here;
-//! `http` has those of production.
+//! The server closes connections of slow, greedy and silent clients after a while.
+//! The limits are short here. `ClientLimits` has those of production.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::helpers::stores::{LOCK_VOTES, blocker};
 use crate::helpers::tally::Tally;
 use crate::web::api::problems::assert_leads_to_its_section;
 
-/// More than half a second, by which actix-http's clock may be late.
+/// Longer than the half second by which the clock of actix-http may be late.
 const SHORT: Duration = Duration::from_secs(1);
 const ASK: &str = "GET /health/live HTTP/1.1\r\nhost: x\r\n\r\n";
 
@@ -48,7 +48,7 @@ async fn ask(stream: &mut TcpStream, request: &str, end: &str) -> String {
     answer
 }
 
-/// Whether a new connection is answered, and not refused; all of the answer is read.
+/// Whether a new connection is answered and not refused. Reads the whole answer.
 async fn is_served(stream: &mut TcpStream) -> bool {
     // A refused connection may be closed before the request is written.
     let _ = stream.write_all(ASK.as_bytes()).await;
@@ -60,7 +60,7 @@ async fn is_served(stream: &mut TcpStream) -> bool {
     true
 }
 
-/// Sends a byte now and then until the other side has closed. Returns its answer.
+/// Sends a byte now and then until the other side closes. Returns the answer.
 async fn drip(stream: &mut TcpStream) -> String {
     let (mut reader, mut writer) = stream.split();
     let mut bytes = Vec::new();
@@ -75,7 +75,7 @@ async fn drip(stream: &mut TcpStream) -> String {
     let mut reading = std::pin::pin!(reading);
     tokio::select! {
         () = &mut reading => {}
-        // The server's last answer is still to be read.
+        // The server's answer is still to be read.
         () = dripping => reading.await,
     }
     String::from_utf8_lossy(&bytes).into_owned()
@@ -88,7 +88,7 @@ async fn a_head_that_does_not_arrive_gets_408_on_a_new_and_on_a_kept_connection(
         ..limits()
     })
     .await;
-    // Nothing at all; the beginning of a head; a head that arrives byte by byte.
+    // One client sends nothing, one the beginning of a head, one a head byte by byte.
     let mut silent = connect(&tally).await;
     assert!(read_to_end(&mut silent).await.starts_with("HTTP/1.1 408 "));
     let mut begun = connect(&tally).await;
@@ -101,7 +101,7 @@ async fn a_head_that_does_not_arrive_gets_408_on_a_new_and_on_a_kept_connection(
         .expect("it reads");
     assert!(drip(&mut dripped).await.starts_with("HTTP/1.1 408 "));
 
-    // The same after a request was answered.
+    // The same on a connection that has had an answer.
     for drips in [false, true] {
         let mut kept = connect(&tally).await;
         let answer = ask(&mut kept, ASK, "}").await;
@@ -126,7 +126,7 @@ async fn a_connection_without_a_request_is_closed_and_one_with_requests_is_kept(
     let mut idle = connect(&tally).await;
     let mut busy = connect(&tally).await;
     ask(&mut idle, ASK, "}").await;
-    // The busy one is served until the idle one is closed, and then once more.
+    // The busy connection is served until the idle one is closed, and once more after that.
     loop {
         ask(&mut busy, ASK, "}").await;
         let mut bytes = [0; 1];
@@ -153,7 +153,7 @@ async fn a_request_that_is_being_answered_has_as_long_as_its_stores_take() {
     let mut voter = connect(&tally).await;
     let vote = format!("POST /v1/items/{item}/votes HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n");
     voter.write_all(vote.as_bytes()).await.expect("it reads");
-    // A later connection has been closed meanwhile.
+    // Meanwhile the server closes a later connection.
     let mut later = connect(&tally).await;
     assert!(read_to_end(&mut later).await.starts_with("HTTP/1.1 408 "));
     blocker.rollback().await.expect("a rollback");
@@ -202,7 +202,7 @@ async fn a_client_beyond_the_limit_of_connections_gets_503_and_retry_after() {
         }
     }
     let mut problem = serde_json::Value::Null;
-    // Before and after it has sent its request.
+    // One client has not sent its request, the other has.
     for request in ["", ASK] {
         let mut refused = connect(&tally).await;
         refused.write_all(request.as_bytes()).await.expect("it reads");
@@ -216,7 +216,7 @@ async fn a_client_beyond_the_limit_of_connections_gets_503_and_retry_after() {
             (&json!(503), &json!("no"))
         );
     }
-    // The first clients are still served; and when one leaves, another is let in.
+    // The first clients are still served. When one leaves, another gets in.
     let answer = ask(&mut served[0], ASK, "}").await;
     assert!(answer.contains("HTTP/1.1 200 "), "{answer}");
     drop(served.pop());
@@ -254,7 +254,7 @@ async fn a_client_that_does_not_read_its_answers_is_closed() {
         .execute(&tally.pool)
         .await
         .expect("items");
-    // Far more than fits into the buffers of both sides, and never read.
+    // The answer is never read, and is far larger than the buffers of both sides.
     let list = "GET /v1/items?limit=1000 HTTP/1.1\r\nhost: x\r\n\r\n".repeat(200);
     let mut deaf = eventually("the first connection has left", async || {
         let mut stream = connect(&tally).await;

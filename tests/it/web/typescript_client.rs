@@ -1,6 +1,7 @@
-//! The TypeScript client in `clients/typescript`: against real servers, and against the description.
+//! The TypeScript client, against real servers and against the description.
 //!
-//! What needs Node and npm is left out of an ordinary run; `make client` builds the client and runs it.
+//! An ordinary run leaves out the tests that need Node and npm. `make client` builds the client and
+//! runs them.
 
 use std::path::Path;
 
@@ -20,7 +21,7 @@ fn built(file: &str) -> String {
     path.display().to_string()
 }
 
-/// What is generated says from which description, so that this needs no npm.
+/// The generated file names its description, so this test needs no npm.
 #[test]
 fn the_clients_types_are_those_of_the_description() {
     let types = std::fs::read_to_string(Path::new(FOLDER).join("src/schema.d.ts")).expect("the types");

@@ -1,5 +1,5 @@
-//! What an item and a poll do, one request after the other, and all orders of a history: what the
-//! check is compared with. No short cut, and no other idea than that of the rules.
+//! The reference of the check: one request after the other, in all orders.
+//! It takes no short cut, and has no other idea than the rules.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use testkit::linearizable::polls::Choices;
 
 use super::*;
 
-/// What is held of an item.
+/// What is held on an item.
 #[derive(Clone, Debug, Default)]
 pub struct Item {
     pub max_votes: Option<usize>,
@@ -26,7 +26,7 @@ impl Item {
         }
     }
 
-    /// What a request is answered that is the next one. `id` is that of the row that it stores.
+    /// Answers the next request. A row that it stores gets this id.
     pub fn ask(&mut self, request: Request, id: i64) -> Answer {
         let held = request.voter.and_then(|voter| self.held.get(&voter)).copied();
         let is_full = self
@@ -62,12 +62,12 @@ impl Item {
     }
 }
 
-/// Whether there is an order of a history in which exactly this is stored, in this order.
+/// Whether an order of a history stores exactly this, in this order.
 pub fn has_order<S: Clone, R, A>(
     history: &[Operation<R, A>],
     state: &S,
     stored: usize,
-    // What is next, and whether it stored something; `None`: it cannot be next.
+    // The next state, and whether the request stored something; `None`: it cannot be next.
     next: &impl Fn(&S, usize, &Operation<R, A>) -> Option<(S, bool)>,
     effects: usize,
     is_placed: &mut Vec<bool>,
@@ -93,7 +93,7 @@ pub fn has_order<S: Clone, R, A>(
     })
 }
 
-/// Whether an item's history has an order in which these effects come about.
+/// Whether an item's history has an order with these effects.
 pub fn item_has_order(item: &Item, effects: &[Effect], history: &[ItemOperation]) -> bool {
     let next = |item: &Item, stored: usize, operation: &ItemOperation| {
         let mut after = item.clone();
@@ -114,7 +114,7 @@ pub fn item_has_order(item: &Item, effects: &[Effect], history: &[ItemOperation]
     has_order(history, item, 0, &next, effects.len(), &mut is_placed)
 }
 
-/// What a request of a voter in a poll is answered, and what is held then.
+/// Answers a voter's request in a poll. Returns what is held then, too.
 pub fn choose(poll: Poll, held: &Choices, request: &polls::Request) -> (polls::Answer, Choices) {
     let wanted: Choices = match request {
         polls::Request::Read => return (polls::Answer::Holds(held.clone()), held.clone()),
@@ -131,7 +131,7 @@ pub fn choose(poll: Poll, held: &Choices, request: &polls::Request) -> (polls::A
     }
 }
 
-/// Whether a voter's history in a poll has an order in which this is held, change by change.
+/// Whether a voter's history in a poll has an order with these changes.
 pub fn poll_has_order(poll: Poll, changes: &[Choices], history: &[PollOperation]) -> bool {
     let next = |held: &Choices, stored: usize, operation: &PollOperation| {
         let (answer, after) = choose(poll, held, &operation.request);

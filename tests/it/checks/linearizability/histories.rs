@@ -1,13 +1,13 @@
-//! Histories by hand: such as may be, and each kind that may not.
+//! Histories by hand: some that may be, and each kind that may not be.
 
 use std::time::Instant;
 
 use super::*;
 
-/// The row of a request whose answer names none, and of one without an answer.
+/// The row of a request without an answer, or whose answer names no row.
 const FIRST_ROW: i64 = 1000;
 
-/// A history of one item: voter, what was wanted, what was answered, from when to when.
+/// A line of an item's history: voter, request, answer, call and return.
 type Line = (u32, Wants, Option<Answer>, u64, u64);
 
 fn history(lines: &[Line]) -> Vec<ItemOperation> {
@@ -29,7 +29,7 @@ fn history(lines: &[Line]) -> Vec<ItemOperation> {
     operations.collect()
 }
 
-/// What this request may have stored, if the vote has one of these ids.
+/// What this request may have stored, if its vote has one of these ids.
 fn possible(at: usize, request: Request, unknown: &[i64]) -> Vec<Stored> {
     let row = FIRST_ROW + at as i64;
     let ids = unknown.iter().copied().chain([row]);
@@ -43,7 +43,8 @@ fn possible(at: usize, request: Request, unknown: &[i64]) -> Vec<Stored> {
     }
 }
 
-/// All that the ledger could say happened: what was answered, and some of what was not, in all orders.
+/// All that the ledger could say happened, in all orders.
+/// The answered requests, and some of the unanswered ones.
 fn ledgers(is_numbered: bool, history: &[ItemOperation]) -> Vec<Vec<Effect>> {
     let answers = || history.iter().filter_map(|operation| operation.answer);
     let stored: Vec<i64> = answers()
@@ -93,7 +94,7 @@ fn ledgers(is_numbered: bool, history: &[ItemOperation]) -> Vec<Vec<Effect>> {
         }
         orders
     });
-    // What was not answered gets the number that is next.
+    // An unanswered request gets the next number.
     let orders = orders.map(|mut order| {
         let mut number = 0;
         for effect in &mut order {
@@ -109,7 +110,7 @@ fn ledgers(is_numbered: bool, history: &[ItemOperation]) -> Vec<Vec<Effect>> {
     orders.collect()
 }
 
-/// Whether a history of an item is linearizable, whatever the ledger says.
+/// Whether a history of an item is linearizable for some ledger.
 fn may_be(max_votes: Option<usize>, is_numbered: bool, lines: &[Line]) -> bool {
     let history = history(lines);
     let ledgers = ledgers(is_numbered, &history);
@@ -165,7 +166,7 @@ fn a_request_without_an_answer_takes_effect_once_or_never_however_late() {
     assert!(may_be(None, false, &[cast, lost, nothing(40)]));
     assert!(may_be(None, false, &[cast, lost, found(40), nothing(900)]));
     assert!(!may_be(None, false, &[cast, lost, nothing(40), found(50)]));
-    // It takes effect once, not before it was called, and is none of the answered ones.
+    // It takes effect once, after its call, and is none of the answered votes.
     let again = (1, Cast(1), new(2, 1), 50, 60);
     assert!(!may_be(
         None,
@@ -199,7 +200,7 @@ fn a_stale_read_and_a_repeat_of_what_is_gone_are_found() {
     let set = (1, Set(-1), Some(Changed(vote(2, -1))), 20, 60);
     let read = |id, value, from| (1, Read, Some(Holds(vote(id, value))), from, from + 5);
     assert!(may_be(None, false, &[cast, set, read(1, 1, 25), read(2, -1, 35)]));
-    // New and then old, though the change is not yet answered.
+    // First the new value and then the old one, though the change is not yet answered.
     assert!(!may_be(
         None,
         false,
@@ -209,7 +210,7 @@ fn a_stale_read_and_a_repeat_of_what_is_gone_are_found() {
     let repeat = |id, value, from| (1, Cast(1), Some(Repeated(vote(id, value))), from, from + 5);
     assert!(may_be(None, false, &[cast, set, repeat(2, -1, 70)]));
     assert!(!may_be(None, false, &[cast, set, repeat(1, 1, 70)]));
-    // What is held is not said rightly.
+    // The read names a vote with another value.
     assert!(!may_be(None, false, &[cast, read(1, -1, 20)]));
 }
 
@@ -241,9 +242,9 @@ fn one_place_that_is_given_to_two_is_found_and_a_refusal_while_one_is_free() {
         false,
         &[one, back, (2, Cast(1), Some(Full), 25, 30)]
     ));
-    // Who holds a place is not refused.
+    // A voter with a place is not refused.
     assert!(!may_be(Some(1), false, &[one, (1, Cast(1), Some(Full), 25, 30)]));
-    // An unanswered request may have the place, and only one.
+    // An unanswered request may have a place, but only one.
     let lost = (3, Cast(1), None, 0, 5);
     assert!(may_be(
         Some(2),
@@ -280,7 +281,7 @@ fn a_number_that_is_given_twice_left_out_or_out_of_order_is_found() {
     let lost = (3, Cast(1), None, 5, 6);
     assert!(may_be(None, true, &[grant(1, 1, 0), lost, grant(2, 3, 20)]));
     assert!(!may_be(None, true, &[grant(1, 1, 0), lost, grant(2, 4, 20)]));
-    // A change has a number of its own.
+    // A change gets a number of its own.
     let change = |number, from| {
         let cast = Vote {
             number: Some(number),
@@ -296,7 +297,7 @@ fn a_number_that_is_given_twice_left_out_or_out_of_order_is_found() {
     assert!(!may_be(None, true, &[grant(1, 1, 0), change(1, 20)]));
 }
 
-/// Whether what a voter in a one-choice poll asked, and was answered, may be, if the voter held this.
+/// Whether a history in a one-choice poll may be, if the voter held this.
 fn poll(held: &[&[i64]], lines: &[(polls::Request, Option<polls::Answer>, u64, u64)]) -> bool {
     let first = Instant::now();
     let lines = lines.iter().cloned();
@@ -402,7 +403,7 @@ fn a_failure_says_which_answer_was_never_right() {
 }
 
 #[test]
-fn what_the_ledger_has_and_nobody_asked_for_and_what_it_has_not_is_found() {
+fn a_row_that_nobody_asked_for_and_an_answer_without_a_row_are_found() {
     let cast = (1, Cast(1), new(1, 1), 0, 10);
     let history = history(&[cast]);
     let effect = |voter, stored| Effect {

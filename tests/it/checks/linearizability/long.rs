@@ -1,5 +1,5 @@
-//! Histories as long as those of the races, of some 200 requests at once: they are checked, and one
-//! wrong answer in them is found without trying all orders.
+//! Long histories, like those of the races, with some 200 requests at once.
+//! The check finds one wrong answer in them without trying all orders.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -26,7 +26,7 @@ fn numbers_of_many_voters_are_checked_and_two_that_are_mixed_up_are_found() {
     const VOTERS: u64 = 200;
     const ROUNDS: u64 = 50;
     let first = Instant::now();
-    // Each round's requests are under way at once, and take effect in another order than they
+    // The requests of a round are under way at once. They take effect in another order than they
     // return in.
     let mut history: Vec<ItemOperation> = Vec::new();
     for round in 0..ROUNDS {
@@ -49,14 +49,15 @@ fn numbers_of_many_voters_are_checked_and_two_that_are_mixed_up_are_found() {
     let mut effects = effects(&history);
     effects.sort_by_key(|effect| effect.stored.id());
     items::check(None, true, &effects, &history).expect("it was so");
-    // They were granted seconds apart.
+    // The two answers came seconds apart.
     let answers = [3000, 3600].map(|at| history[at].answer);
     (history[3000].answer, history[3600].answer) = (answers[1], answers[0]);
     assert!(items::check(None, true, &effects, &history).is_err());
 }
 
-/// A history of one voter that was so: requests took effect one after the other, 10 ms apart, and
-/// were called and answered up to so long before and after.
+/// A history of one voter that really happened.
+/// Requests take effect one after the other, 10 ms apart. Each is called and answered up to this
+/// long before and after.
 fn of_one_voter(spread_ms: u64) -> Vec<ItemOperation> {
     const REQUESTS: i64 = 1000;
     let first = Instant::now();
@@ -115,7 +116,7 @@ fn a_retraction_that_is_lost_among_one_voters_requests_is_found() {
     let is_retraction = |operation: &ItemOperation| matches!(operation.answer, Some(TakenBack(_)));
     history.remove(history.iter().rposition(is_retraction).expect("a retraction"));
     assert_wrong(&all, &history);
-    // Nor does it help that the ledger has not got it.
+    // It does not help if the ledger lacks the vote.
     let effects = effects(&history);
     assert_wrong(&effects, &history);
 }
@@ -130,7 +131,7 @@ fn a_long_history_of_one_voter_that_was_not_so_is_found_though_requests_in_it_we
         }
     }
     items::check(None, false, &effects, &history).expect("it was so");
-    // A read at the end shows a vote that was changed or taken back long before.
+    // A read at the end shows a vote that was changed or retracted long before.
     let is_change = |operation: &&ItemOperation| matches!(operation.answer, Some(Changed(_)));
     let changes: Vec<_> = history.iter().filter(is_change).collect();
     let early = changes[changes.len() / 4]
@@ -144,15 +145,15 @@ fn a_long_history_of_one_voter_that_was_not_so_is_found_though_requests_in_it_we
     assert_wrong(&effects, &history);
 }
 
-/// A history as in chaos that was so: six clients of five voters each, an item with 20 numbered
-/// places, and times in which nothing is answered. What is asked then takes effect up to a second
-/// later, or never.
+/// A history as in chaos that really happened.
+/// Six clients have five voters each, and an item has 20 numbered places. At times nothing is
+/// answered: a request then takes effect up to a second later, or never.
 fn under_faults(seed: u64) -> (Vec<Effect>, Vec<ItemOperation>) {
     const REQUESTS: u64 = 100;
     const PLACES: usize = 20;
     let first = Instant::now();
     let mut random = StdRng::seed_from_u64(seed);
-    // When it takes effect; who asks what; when it is called and answered.
+    // When it takes effect, the request, its call, and its return.
     let mut asked: Vec<(u64, Request, u64, Option<u64>)> = Vec::new();
     for client in 0..6 {
         let mut now = 0;
@@ -257,7 +258,7 @@ fn a_limited_item_is_checked_though_many_requests_were_never_answered() {
         assert!(unanswered > 50, "{unanswered}");
         let checked = items::check(Some(20), true, &effects, &history);
         checked.unwrap_or_else(|why| panic!("seed {seed}: {why}"));
-        // A place that two had at once, and a request that had effect and was not made.
+        // Two voters had a place at once, or a request that was never sent had an effect.
         assert!(items::check(Some(19), true, &effects, &history).is_err());
         let is_lost = |operation: &ItemOperation| operation.answer.is_none();
         let voter = history[history.iter().position(is_lost).expect("one")]

@@ -1,4 +1,4 @@
-//! The check that a history is linearizable (`testkit::linearizable`), and that it can fail.
+//! The check that a history is linearizable (`testkit::linearizable`) can fail.
 
 mod all_orders;
 mod histories;
@@ -11,7 +11,7 @@ use testkit::linearizable::Operation;
 use testkit::linearizable::items::{self, Answer, Effect, ItemOperation, Request, Stored, Vote, Wants};
 use testkit::linearizable::polls::{self, Poll, PollOperation};
 
-/// What was answered, called at one millisecond and returned at another.
+/// An answered request, with its call and return in milliseconds.
 fn operation<R, A>(first: Instant, request: R, answer: Option<A>, from: u64, to: u64) -> Operation<R, A> {
     Operation {
         request,

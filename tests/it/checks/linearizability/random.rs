@@ -1,4 +1,4 @@
-//! Random short histories: the check must say of each what all orders say.
+//! Random short histories: the check must agree with a look at all orders.
 
 use std::time::Instant;
 
@@ -12,10 +12,10 @@ use super::*;
 
 const HISTORIES: u64 = 10_000;
 const OPERATIONS: usize = 7;
-/// How many histories of each kind there must be, for the comparison to say something.
+/// The fewest histories of each kind with which the comparison says something.
 const OF_EACH_KIND: usize = 500;
 
-/// When the request at this place of the order was called and returned.
+/// When the request with this place in the order was called and returned.
 fn times(at: usize, random: &mut StdRng) -> (u64, u64) {
     let effect = 100 * (at as u64 + 1);
     (
@@ -24,8 +24,8 @@ fn times(at: usize, random: &mut StdRng) -> (u64, u64) {
     )
 }
 
-/// A history that was so, and what it stored: requests took effect one after the other, and some
-/// without an answer never did.
+/// A history that really happened, and what it stored.
+/// Requests take effect one after the other. Some without an answer never do.
 fn played(random: &mut StdRng, voters: u32, mut item: Item) -> (Vec<Effect>, Vec<ItemOperation>) {
     let first = Instant::now();
     let (mut effects, mut history) = (Vec::new(), Vec::new());
@@ -61,23 +61,23 @@ fn played(random: &mut StdRng, voters: u32, mut item: Item) -> (Vec<Effect>, Vec
     (effects, history)
 }
 
-/// Makes it another history, which was perhaps never so.
+/// Changes a history, so that it perhaps never happened.
 fn change<R, A: Clone>(history: &mut [Operation<R, A>], random: &mut StdRng) {
     let [one, other] = [0, 1].map(|_| random.random_range(0..history.len()));
     if random.random_bool(0.5) {
-        // Two answers are mixed up.
+        // Two answers change places.
         let answers = [one, other].map(|at| history[at].answer.clone());
         let [of_one, of_other] = answers;
         (history[one].answer, history[other].answer) = (of_other, of_one);
     } else {
-        // It was asked at another time.
+        // Two requests change times.
         let times = [one, other].map(|at| (history[at].called, history[at].returned));
         (history[one].called, history[one].returned) = times[1];
         (history[other].called, history[other].returned) = times[0];
     }
 }
 
-/// The ledger says something else.
+/// Changes what the ledger says.
 fn tamper<T>(effects: &mut Vec<T>, random: &mut StdRng) {
     if effects.is_empty() || random.random_bool(0.5) {
         effects.shuffle(random);
@@ -86,7 +86,7 @@ fn tamper<T>(effects: &mut Vec<T>, random: &mut StdRng) {
     }
 }
 
-/// What was looked at, and what was found.
+/// How many histories were checked, and with which verdict.
 #[derive(Debug, Default)]
 struct Found {
     possible: usize,
@@ -111,7 +111,7 @@ impl Found {
 }
 
 #[test]
-fn of_random_short_histories_of_an_item_it_says_what_all_orders_say() {
+fn the_check_of_random_histories_of_an_item_agrees_with_all_orders() {
     let mut found = Found::default();
     for seed in 0..HISTORIES {
         let mut random = StdRng::seed_from_u64(seed);
@@ -122,7 +122,7 @@ fn of_random_short_histories_of_an_item_it_says_what_all_orders_say() {
         let was_so = random.random_bool(0.3);
         match random.random_range(0..4) {
             _ if was_so => {}
-            // Another one asked.
+            // Another voter sent the request.
             0 => {
                 let [one, other] = [0, 1].map(|_| random.random_range(0..OPERATIONS));
                 history[one].request.voter = history[other].request.voter;
@@ -144,7 +144,7 @@ fn of_random_short_histories_of_an_item_it_says_what_all_orders_say() {
 }
 
 #[test]
-fn of_random_short_histories_of_a_voter_in_a_poll_it_says_what_all_orders_say() {
+fn the_check_of_random_histories_in_a_poll_agrees_with_all_orders() {
     let mut found = Found::default();
     for seed in 0..HISTORIES {
         let mut random = StdRng::seed_from_u64(seed);

@@ -1,5 +1,5 @@
-//! Each program may do in Postgres what it must, and nothing else. All other tests also
-//! check that it may do what it must: their servers and workers log in with their roles.
+//! Roles: each program may do in Postgres what it must, and nothing else.
+//! All other tests check the first half: their servers and workers log in with these roles.
 
 mod rights;
 
@@ -119,7 +119,7 @@ async fn votes_flushes_audits_rebuilds_and_epochs_work_with_each_program_under_i
     };
     saved(1).await;
 
-    // An epoch: all counts are lost, and one vote is cast before the worker sees it.
+    // A new epoch: all counts are lost, and one vote is cast before the worker sees that.
     let mut redis = stores.redis_connection().await;
     let () = redis::cmd("FLUSHALL")
         .query_async(&mut redis)
@@ -127,8 +127,8 @@ async fn votes_flushes_audits_rebuilds_and_epochs_work_with_each_program_under_i
         .expect("Redis answers");
     assert_eq!(vote(json!({})).await.0, StatusCode::CREATED);
     saved(2).await;
-    // A wrong count: the audit finds it, and it is rebuilt. A vote first makes a live count;
-    // the worker is frozen so that it does not drop that.
+    // The audit finds a wrong count, which is rebuilt. A vote first makes a live count. The worker
+    // is frozen so that it does not drop that count.
     worker.freeze().await.expect("it runs");
     assert_eq!(vote(json!({})).await.1["vote_count"], 3);
     let () = redis::cmd("HINCRBY")
@@ -379,8 +379,7 @@ async fn an_owner_that_may_not_create_roles_is_shown_what_to_run_and_tally_works
     );
     assert_eq!(post("/v1/items/1/votes", json!({})).await, StatusCode::CREATED);
 
-    // A superuser creates the roles; then the owner grants them, in a database that is
-    // migrated already.
+    // A superuser creates the roles. Then the owner grants them, in a migrated database.
     let roles = Role::ALL
         .map(|role| format!("create role {}", role.name()))
         .join("; ");
@@ -409,7 +408,7 @@ async fn many_databases_of_one_cluster_may_be_migrated_at_once() {
     for name in ["a", "b", "c", "d"] {
         urls.push(stores.postgres.create_database(name).await.expect("a database"));
     }
-    // Each of them by several at once, again and again.
+    // Several connections use each login at once, again and again.
     let tasks: Vec<_> = urls
         .iter()
         .cycle()
@@ -442,7 +441,7 @@ async fn migrate_takes_back_what_a_role_was_granted_beyond_its_own() {
     let owner = &stores.database_url;
     let before = rights(owner).await;
     let names = Role::ALL.map(Role::name).join(", ");
-    // The last one is as a version left it in which cast_votes had that name.
+    // The last grant is from a version in which cast_votes had this name.
     for grant in [
         format!("grant all on all tables in schema public to {names}"),
         format!("grant all on sequence item_id_seq, vote_id_seq to {names}"),

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use super::connect;
 use crate::helpers::stores::Stores;
 
-/// What each role may do, a line for each table, sequence and function; `everyone` is any login. No names of
-/// columns: all of them, also those that come later.
+/// What each role may do, a line for each table, sequence and function.
+/// `everyone` is any login. A table without column names means all its columns, also later ones.
 const RIGHTS: &str = "\
 everyone item_is_permanent: execute
 everyone refuse_change_of_trail: execute
@@ -97,7 +97,7 @@ tally_report voiding: select (id, voter_id, item_id, cast_from, cast_until, reas
 tally_report vote: select
 ";
 
-/// The rights that are granted in the schema of Tally's tables, as in [`RIGHTS`].
+/// The rights in the schema of Tally's tables, in the form of [`RIGHTS`].
 pub(super) async fn rights(url: &str) -> BTreeSet<String> {
     let lines: Vec<String> = sqlx::query_scalar(
         r"with granted as (

@@ -1,5 +1,5 @@
-//! The schema: its functions and their files, its picture (`migrations/schema.sql`), and the page that
-//! describes it (docs/data-model.md).
+//! The schema: its functions, its picture and its page.
+//! Each function has a file. The picture is `migrations/schema.sql`, the page docs/data-model.md.
 
 mod page;
 mod picture;
@@ -56,7 +56,7 @@ async fn each_function_has_a_file_of_its_own_and_each_file_its_function() {
         .map(|(name, _)| name)
         .collect();
     let files: Vec<String> = files_of_functions().into_iter().collect();
-    // A name that stands twice has two signatures.
+    // A name that comes twice has two signatures.
     assert_eq!(names, files);
     for name in files {
         let file = migrations().join(format!("functions/{name}.sql"));

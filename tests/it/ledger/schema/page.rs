@@ -1,6 +1,7 @@
-//! docs/data-model.md against the catalogue. Its form: a heading `### ` names the tables, and a table
-//! with the header `column` has a row for each column, or for several. A row without the name of a
-//! table is about the table of the row before.
+//! docs/data-model.md against the catalogue.
+//!
+//! A heading `### ` names the tables. A table with the header `column` has a row for each column,
+//! or for several. A row without a table's name is about the table of the row before.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +12,7 @@ const PAGE: &str = include_str!("../../../../docs/data-model.md");
 /// Table and column.
 type Name = (String, String);
 
-/// What the page or the catalogue says of a column.
+/// What the page or the catalogue says about a column.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Column {
     data_type: String,
@@ -19,7 +20,7 @@ struct Column {
     is_identity: bool,
 }
 
-/// The part of the page below this heading of the second level.
+/// The part of the page under this heading of the second level.
 fn chapter(heading: &str) -> &'static str {
     let (_, after) = PAGE
         .split_once(&format!("\n## {heading}\n"))
@@ -27,7 +28,7 @@ fn chapter(heading: &str) -> &'static str {
     after.split("\n## ").next().expect("a chapter")
 }
 
-/// What stands in backticks.
+/// The texts in backticks.
 fn names(text: &str) -> Vec<&str> {
     text.split('`').skip(1).step_by(2).collect()
 }
@@ -41,7 +42,7 @@ fn cells(line: &str) -> Vec<&str> {
         .collect()
 }
 
-/// The columns that the page has, with what it says of those whose type it gives.
+/// The columns on the page, with what it says about those with a type.
 fn described(types: &BTreeSet<String>) -> BTreeMap<Name, Option<Column>> {
     let mut described = BTreeMap::new();
     for section in chapter("Postgres").split("\n### ").skip(1) {
@@ -52,7 +53,7 @@ fn described(types: &BTreeSet<String>) -> BTreeMap<Name, Option<Column>> {
         for line in body.lines() {
             if !line.starts_with('|') {
                 is_of_columns = false;
-                // One row: its only key is said in words.
+                // A table of one row: the text names its only key.
                 if let Some((_, after)) = line.split_once("the column `") {
                     let column = after.split('`').next().expect("a name");
                     described.insert((table.to_owned(), column.to_owned()), None);

@@ -1,4 +1,4 @@
-//! `count` and `seed`: votes get into the live counts.
+//! `count` and `seed`: how votes get into live counts.
 
 use redis::{AsyncCommands, Value};
 use tally::domain::{RUNNING_LIMIT_TRANSACTIONS, Snapshot, TransactionId};
@@ -83,7 +83,8 @@ async fn count_and_the_domain_agree_on_what_a_snapshot_has_seen() {
     }
 }
 
-/// Postgres names the running transactions of all databases: a live count keeps the newest.
+/// Postgres lists the running transactions of all databases.
+/// A live count keeps the newest.
 #[tokio::test]
 async fn count_invalidates_a_count_whose_snapshot_is_too_short_to_tell() {
     let mut scripts = Scripts::start().await;
@@ -137,7 +138,8 @@ async fn count_makes_the_revision_grow_when_the_clock_does_not() {
     assert_eq!(scripts.revision().await, ahead + 1);
 }
 
-/// Redis' time stands still in a script: a count that is given twice is changed twice in one microsecond.
+/// Redis' time stands still in a script.
+/// A count given twice changes twice in one microsecond.
 #[tokio::test]
 async fn count_makes_the_revision_grow_within_one_microsecond_too() {
     let mut scripts = Scripts::start().await;
@@ -158,7 +160,7 @@ async fn count_makes_the_revision_grow_within_one_microsecond_too() {
     assert_eq!(scripts.revision().await, once + 1);
 }
 
-/// Expiry and the age of what is unsaved are judged by the revision.
+/// The revision decides about expiry and the age of unsaved counts.
 #[tokio::test]
 async fn count_takes_redis_time_as_the_revision_when_the_clock_is_ahead_of_it() {
     let mut scripts = Scripts::start().await;
@@ -237,7 +239,7 @@ async fn count_and_seed_carry_down_votes_beside_the_sum_and_store_none_where_the
     let both = |count, downs| Value::Array(vec![Value::Int(count), Value::Int(downs)]);
     assert_eq!(count(&mut scripts, "2", "111").await, Value::Int(7));
     assert_eq!(scripts.field::<i64>("downs").await, None);
-    // An up-vote and a down-vote: the sum stays, and the count has changed all the same.
+    // An up-vote and a down-vote: the sum stays, but the count has changed.
     assert_eq!(count(&mut scripts, "0,1", "112").await, both(7, 1));
     assert!(scripts.revision().await > before + 1);
     assert_eq!(count(&mut scripts, "0,1", "99").await, both(7, 1), "in the seed");

@@ -1,15 +1,15 @@
-//! What the scripts' headers and the tables in `src/live/counter.rs` and `src/live/keys.rs` say.
+//! Reads the scripts' headers, and the tables of fields and keys in `src/live`.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
 use redis::Value;
 
-/// (field or script, script or reply).
+/// A field and a script, or a script and a reply.
 pub(super) type Pairs = BTreeSet<(String, String)>;
 
-/// The text of a script of `lua/`, with its header: `make mutants` leaves out the header of
-/// `SCRIPTS` in `hash.rs`.
+/// The text of a script of `lua/`, with its header.
+/// `SCRIPTS` in `hash.rs` may lack the header: `make mutants` leaves it out.
 fn file(script: &str) -> String {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("lua/{script}.lua"));
     std::fs::read_to_string(file).expect("a script")
@@ -31,7 +31,7 @@ pub(super) fn scripts() -> BTreeSet<String> {
         .collect()
 }
 
-/// What a script's header names as replies.
+/// The replies that a script's header names.
 pub(super) fn named_replies(script: &str) -> Pairs {
     let code = file(script);
     let header = code.lines().take_while(|line| line.starts_with("--"));
@@ -53,7 +53,7 @@ fn reply_name(line: &str) -> String {
     line.split('\'').nth(1).expect("a reply in quotes").to_owned()
 }
 
-/// What a header would call this reply.
+/// How a header would name this reply.
 pub(super) fn name_of(reply: &Value) -> String {
     match reply {
         Value::Int(_) => "an integer".to_owned(),
@@ -78,7 +78,7 @@ fn in_backticks(cell: &str) -> impl Iterator<Item = &str> {
     cell.split('`').skip(1).step_by(2)
 }
 
-/// The pairs of a field and a script in a column of the table in `src/live/counter.rs`.
+/// The pairs of a field and a script in a column of `src/live/counter.rs`' table.
 pub(super) fn documented(column: usize) -> Pairs {
     let mut pairs = Pairs::new();
     for row in rows(include_str!("../../../../src/live/counter.rs")) {

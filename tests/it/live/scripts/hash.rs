@@ -1,5 +1,6 @@
-//! Every script, on every state of a counter: what it replies, writes and removes must be what
-//! its header says, and what the tables in `src/live/counter.rs` and `src/live/keys.rs` say.
+//! Every script on every state of a counter.
+//! What it replies, writes and removes must be as its header and the tables in
+//! `src/live/counter.rs` and `src/live/keys.rs` say.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +14,7 @@ use crate::helpers::stores::Stores;
 use crate::helpers::tally::{connected, counters, live_counts_of, some_owner};
 
 const HOUR_US: i64 = 3_600_000_000;
-/// A field that no script leaves without a live count; `seed` must remove it all the same.
+/// A field that no script leaves without a live count. `seed` must still remove it.
 const STRAY: &str = "saved";
 
 type Fields = BTreeMap<String, String>;
@@ -25,13 +26,13 @@ fn fields(pairs: &[(&str, String)]) -> Fields {
         .collect()
 }
 
-/// Whether the item of such a counter must be in the index.
+/// Whether a counter with these fields must be in the index.
 fn is_to_be_written(state: &Fields) -> bool {
     let is_unsaved = state.contains_key("count") && state.get("saved") != state.get("rev");
     is_unsaved || state.contains_key("rebuild")
 }
 
-/// All kinds of states: with a live count, a lease, a rebuild request, or none of them.
+/// All kinds of states: with a live count, a lease, a rebuild request, or none.
 fn states(now: i64) -> Vec<Fields> {
     let mut states = vec![Fields::new()];
     for taken in [now, 1_000_000, now + HOUR_US] {
@@ -57,7 +58,7 @@ fn states(now: i64) -> Vec<Fields> {
             }
         }
     }
-    // The floor of a count that was dropped, alone and beside a lease.
+    // The floor of a dropped count, alone and beside a lease.
     for floor in [now - HOUR_US, now + HOUR_US] {
         let floor = ("rev", floor.to_string());
         states.push(fields(std::slice::from_ref(&floor)));
@@ -72,7 +73,8 @@ fn states(now: i64) -> Vec<Fields> {
     states
 }
 
-/// Calls of every script that takes a counter, on this state: its name, and the arguments.
+/// The calls of every script that takes a counter, on this state.
+/// Each has a name and arguments.
 fn calls(state: &Fields, now: i64) -> Vec<(&'static str, Vec<String>)> {
     let of = |name: &str| state.get(name).cloned().unwrap_or_else(|| "1".to_owned());
     let (revision, lease) = (of("rev"), of("lease"));
@@ -119,7 +121,7 @@ fn calls(state: &Fields, now: i64) -> Vec<(&'static str, Vec<String>)> {
     calls.into_iter().map(owned).collect()
 }
 
-/// All scripts as Tally has them, by their names.
+/// All scripts as Tally has them, by name.
 const SCRIPTS: [(&str, &str); 13] = [
     ("advance", script!("advance")),
     ("claim_rebuild", script!("claim_rebuild")),
@@ -155,7 +157,7 @@ impl Scripts {
             .expect("Redis answers");
     }
 
-    /// Whether the key that commands are tried on is there.
+    /// Whether the key exists on which commands are tried.
     async fn has_probe(&mut self) -> bool {
         self.connection.exists("probe").await.expect("Redis answers")
     }
@@ -225,7 +227,7 @@ async fn every_script_replies_writes_and_removes_what_its_header_and_the_table_o
                 .await
                 .expect("Redis answers");
             assert_eq!(is_in_index, is_to_be_written(&after), "{at} left {after:?}");
-            // Only a lease without a request gives the key a time to live.
+            // Only a lease without a request makes the key expire.
             if after.contains_key("lease") || after.contains_key("rebuild") || after.contains_key("count") {
                 let has_time_to_live = scripts_of_redis.time_to_live_ms().await > 0;
                 let is_lease_alone = after.contains_key("lease") && !after.contains_key("rebuild");
@@ -233,7 +235,7 @@ async fn every_script_replies_writes_and_removes_what_its_header_and_the_table_o
             }
         }
     }
-    // Those that take no counter.
+    // The scripts that take no counter.
     for (script, keys, arguments) in [
         ("advance", vec!["scan"], vec!["0", "17"]),
         ("advance", vec!["scan"], vec!["0", "17"]),
@@ -310,8 +312,8 @@ async fn enter_epoch_notes_the_epoch_only_while_the_mark_is_there() {
     }
 }
 
-/// A login that may use the keys of the table alone, for every call of the server and the
-/// worker; and which keys these make.
+/// Makes every call of server and worker with a login for the table's keys only.
+/// Compares the keys that the calls make with the table.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_server_and_the_worker_use_the_keys_of_the_table_of_keys_and_no_others() {
     let table: BTreeSet<(String, String)> = rows(include_str!("../../../../src/live/keys.rs"))
@@ -421,7 +423,7 @@ async fn the_server_and_the_worker_use_the_keys_of_the_table_of_keys_and_no_othe
     counters.claim(&some_owner()).await.expect("a mark");
     look().await;
     assert!(live_counts.answers(), "no call was refused");
-    // Nobody ever sees it. The breaker closed, so it was not refused.
+    // This key is never seen, but the breaker closed: no call on it was refused.
     seen.insert(("<prefix>probe".to_owned(), "string".to_owned()));
     assert_eq!(seen, table);
 }

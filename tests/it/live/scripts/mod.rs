@@ -1,5 +1,5 @@
-//! Every reply of every Lua script, and what each leaves in Redis. `hash.rs` goes through all
-//! kinds of states, and fails for a reply that no call there has.
+//! Lua scripts: every reply of each, and what it leaves in Redis.
+//! `hash.rs` goes through all kinds of states, and fails for a reply that none of its calls has.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +26,7 @@ const KEY: &str = "tally:{1}";
 const INDEX: &str = "tally:unsaved";
 const LEASE_LIMIT_MS: &str = "10000";
 
-/// The scripts on one key of one Redis.
+/// The scripts on one key of a Redis.
 struct Scripts {
     connection: MultiplexedConnection,
     stores: Stores,
@@ -71,7 +71,7 @@ impl Scripts {
             .expect("the script runs")
     }
 
-    /// A script's reply for [`KEY`], a word.
+    /// A script's reply for [`KEY`], as a word.
     async fn word(&mut self, code: &str, arguments: &[&str]) -> String {
         let [word]: [String; 1] = self.run(code, &[INDEX, KEY], arguments).await;
         word
@@ -95,7 +95,7 @@ impl Scripts {
         self.word(script!("seed"), &arguments).await
     }
 
-    /// A fresh live count of 5, under the snapshot 100:110:105. Returns its revision.
+    /// Seeds a live count of 5, under the snapshot 100:110:105. Returns its revision.
     async fn seeded(&mut self) -> i64 {
         let lease = self.lease().await;
         assert_eq!(self.seed(5, "100:110:105", &lease, 0).await, "SEEDED");
@@ -134,12 +134,12 @@ impl Scripts {
         self.invalidate_revision(token, "").await
     }
 
-    /// Invalidates a count only if it has this revision.
+    /// Invalidates a count, if it has this revision.
     async fn invalidate_revision(&mut self, token: &str, revision: &str) -> String {
         self.word(script!("invalidate"), &[token, revision]).await
     }
 
-    /// The claimed revision, or the word of a refusal.
+    /// The claimed revision, or the word that refuses it.
     async fn claim_rebuild(&mut self, token: &str, counted_at: i64) -> Result<i64, String> {
         let arguments = [token, &counted_at.to_string()];
         let [reply]: [Value; 1] = self
@@ -170,7 +170,7 @@ impl Scripts {
         self.connection.sismember(INDEX, KEY).await.expect("a set")
     }
 
-    /// Takes all of it away.
+    /// Removes everything.
     async fn clear(&mut self) {
         let () = self.connection.del(&[KEY, INDEX]).await.expect("Redis answers");
     }
@@ -179,7 +179,7 @@ impl Scripts {
         self.fields().await.into_keys().collect()
     }
 
-    /// ms until Redis removes the key; -1: never; -2: there is no key.
+    /// The ms until Redis removes the key; -1: never; -2: there is no key.
     async fn time_to_live_ms(&mut self) -> i64 {
         self.connection.pttl(KEY).await.expect("a time to live")
     }

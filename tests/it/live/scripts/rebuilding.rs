@@ -1,5 +1,5 @@
-//! `invalidate`, `claim_rebuild` and `clear_rebuild`: counts that may be wrong are dropped and
-//! rebuilt, and no revision comes twice.
+//! `invalidate`, `claim_rebuild` and `clear_rebuild`: how counts are rebuilt.
+//! No revision comes twice.
 
 use redis::AsyncCommands;
 
@@ -103,8 +103,8 @@ async fn claim_rebuild_claims_only_for_the_request_that_was_read_and_without_a_l
     assert_eq!(scripts.field::<String>("rebuild").await, None);
 }
 
-/// The exact count that the lease's holder has read may be from before the rebuild's write:
-/// its `counted_at` may be below the revisions of counts that workers still have in hand.
+/// The lease's holder may have read its exact count before the rebuild's write.
+/// Then the count's `counted_at` may be below revisions that workers still have in hand.
 #[tokio::test]
 async fn clear_rebuild_keeps_the_floor_beside_a_lease() {
     let mut scripts = Scripts::start().await;
@@ -170,7 +170,7 @@ async fn claim_rebuild_takes_redis_time_when_it_is_ahead_of_all_revisions() {
     assert!((before..=scripts.now().await).contains(&claimed), "{claimed}");
 }
 
-/// What other scripts cannot see: someone has written, deleted or replaced the counter.
+/// Other scripts do not see that someone has changed or deleted the counter.
 #[tokio::test]
 async fn remove_saved_takes_out_of_the_index_what_has_nothing_to_be_written() {
     let mut scripts = Scripts::start().await;
@@ -193,7 +193,8 @@ async fn remove_saved_takes_out_of_the_index_what_has_nothing_to_be_written() {
 }
 
 impl Scripts {
-    /// Puts the counter into the index, and calls `remove_saved`.
+    /// Puts the counter into the index and calls `remove_saved`.
+    /// Returns whether it stays there.
     async fn stays_in_the_index(&mut self) -> bool {
         let () = self.connection.sadd(INDEX, KEY).await.expect("a set");
         let word = self.word(script!("remove_saved"), &[]).await;

@@ -1,4 +1,4 @@
-//! `mark_saved` and `expire`: live counts are saved, and go when they are idle.
+//! `mark_saved` and `expire`: live counts are saved, and expire when idle.
 
 use redis::AsyncCommands;
 
@@ -70,7 +70,7 @@ async fn expire_leaves_a_rebuild_request() {
     let mut scripts = Scripts::start().await;
     let revision = scripts.seeded().await;
     scripts.mark_saved(revision).await;
-    // No script leaves a request beside a saved count. A script that did must not lose it.
+    // No script leaves a request beside a saved count. If one did, the request must not be lost.
     let () = scripts
         .connection
         .hset(KEY, "rebuild", "token")

@@ -1,4 +1,4 @@
-//! Calls for several keys, what the worker's handle makes of the replies, and `advance`.
+//! Calls for several keys, the worker's handle of their replies, and `advance`.
 
 use redis::{AsyncCommands, Value};
 use tally::domain::{ItemId, Revision};
@@ -23,7 +23,7 @@ async fn advance_gives_each_page_to_one_worker() {
     }
 }
 
-/// Each script replies for each key in order, whatever the states of the keys.
+/// Each script replies for each key in order, whatever the keys' states.
 #[tokio::test]
 async fn a_call_for_several_keys_treats_each_as_a_call_of_its_own() {
     const SEEDED: &str = "tally:{1}";
@@ -95,7 +95,7 @@ async fn a_call_for_several_keys_treats_each_as_a_call_of_its_own() {
     assert_eq!(words, ["EXPIRED", "KEPT", "EXPIRED"]);
 }
 
-/// `Counters`, with more items than one call takes, on a Redis that has lost every script.
+/// Gives `Counters` more items than a call takes, and a Redis without scripts.
 #[tokio::test]
 async fn many_items_get_their_replies_in_order_also_from_a_redis_that_lost_the_scripts() {
     let stores = Stores::start().await;

@@ -1,4 +1,4 @@
-//! `throttle.lua`: windows, and places in them.
+//! `throttle.lua`: windows, and the places in them.
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -6,7 +6,7 @@ use redis::{AsyncCommands, Value};
 
 use super::Scripts;
 
-/// A throttle: its limit, its interval in ms.
+/// A throttle: its limit, and its interval in ms.
 type Throttle = (u64, u64);
 
 fn plan(attempts: &[Vec<u16>]) -> Vec<u8> {
@@ -17,7 +17,7 @@ fn plan(attempts: &[Vec<u16>]) -> Vec<u8> {
         .collect()
 }
 
-/// For each attempt `None`, or the number of the throttle and its milliseconds.
+/// For each attempt: `None`, or the throttle's number and the milliseconds to wait.
 async fn throttle(
     scripts: &mut Scripts,
     keys: &[&str],
@@ -69,13 +69,13 @@ async fn an_attempt_takes_a_place_in_each_of_its_windows_and_a_refused_one_in_no
     }
     assert!((1..=60_000).contains(&left(&mut scripts, "ada").await));
     assert!((60_001..=600_000).contains(&left(&mut scripts, "item").await));
-    // Both windows are full for Ada; she hears of the one that is full for longer.
+    // Both of Ada's windows are full. The reply names the one that is full for longer.
     let replies = throttle(&mut scripts, &keys, &throttles, &[vec![1, 3]]).await;
     assert!(
         matches!(replies[..], [Some((2, 60_001..=600_000))]),
         "{replies:?}"
     );
-    // In whatever order the throttles stand.
+    // In any order of the throttles.
     let replies = throttle(&mut scripts, &keys, &[throttles[1], throttles[0]], &[vec![3, 1]]).await;
     assert!(
         matches!(replies[..], [Some((1, 60_001..=600_000))]),
@@ -147,7 +147,7 @@ async fn what_is_no_number_is_written_over() {
     }
 }
 
-/// What the script should do, one attempt after the other.
+/// What the script should decide on the next attempt.
 fn expected(taken: &mut [u64], throttles: &[Throttle], attempt: &[u16]) -> bool {
     let windows = || {
         let numbered = attempt.iter().zip(throttles);

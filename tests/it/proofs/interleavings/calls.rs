@@ -1,4 +1,4 @@
-//! The calls of one item: the real scripts and the real SQL, and what they answer.
+//! The calls on one item: the real scripts and SQL, and their answers.
 
 use std::sync::Arc;
 
@@ -12,8 +12,8 @@ use super::item::{Fields, Item, Saving};
 use super::pieces::{INDEX, Pieces};
 
 impl Item {
-    /// Whether the index has the item, if anything of its counter is to be written: the worker
-    /// finds no other counters.
+    /// Whether the index has the item, if its counter must be written.
+    /// The worker finds no other counters.
     pub(super) async fn is_found(&mut self) -> bool {
         let read = self.read().await;
         let is_in_index: bool = redis::cmd("SISMEMBER")
@@ -37,7 +37,8 @@ impl Item {
         reply
     }
 
-    /// Without votes it is a repeat: its transaction stores nothing.
+    /// Commits the batch.
+    /// A batch without votes is a repeat, whose transaction stores nothing.
     pub(super) async fn commit(&self, delta: Count) -> TransactionId {
         let values = (0..delta.ups()).map(|_| 1).chain((0..delta.downs).map(|_| -1));
         let values: Vec<i16> = values.collect();
@@ -162,7 +163,7 @@ impl Item {
             .await;
     }
 
-    /// Redis removes the key, if it has a time to live.
+    /// Redis removes the key, if the key expires.
     pub(super) async fn time_out(&mut self) {
         let left_ms: i64 = redis::cmd("PTTL")
             .arg(&self.key)
@@ -182,7 +183,7 @@ impl Item {
             .expect("Redis answers");
     }
 
-    /// Saved count and the ledger's sum.
+    /// The saved count and the ledger's sum.
     pub(super) async fn truth(&self) -> (Count, Count) {
         let (saved, saved_downs, sum, downs) = sqlx::query_as(
             "select vote_count, down_count,

@@ -1,17 +1,17 @@
-//! The end of an interleaving: what must hold of each item.
+//! The end of an interleaving: what must hold for each item.
 
 use tally::domain::Count;
 use tokio::sync::RwLock;
 
 use super::item::{Item, Worker};
 
-/// Steps from the last drawn one until all is quiescent, at the most.
+/// The most steps from the last drawn step until all is quiescent.
 const QUIESCENT_LIMIT: usize = 40;
 
 impl Item {
-    /// Nobody is in the middle of anything: a live count must be right. A worker then saves what
-    /// is left, and live count, saved count and ledger must agree. Adds its steps to the trace;
-    /// returns what is wrong.
+    /// Checks a quiet item: a live count must be right.
+    /// Then a worker saves what is left, and live count, saved count and ledger must agree. Adds
+    /// the steps to the trace. Returns what is wrong.
     pub(super) async fn end(&mut self, roll_ups: &RwLock<()>, trace: &mut Vec<String>) -> Result<(), String> {
         let wrong = |what: &str, got: Count, truth: Count| Err(format!("{what} {got}, truth {truth}"));
         let (_, truth) = self.truth().await;
@@ -20,7 +20,7 @@ impl Item {
         {
             return wrong("live count", count, truth);
         }
-        // Meanwhile no roll-up has the item's row: the worker would leave it out.
+        // Meanwhile no roll-up may lock the item's row: the worker would leave the item out.
         let _no_roll_up = roll_ups.read().await;
         let mut worker = Worker::ReadEpoch;
         for _ in 0..QUIESCENT_LIMIT {

@@ -1,4 +1,4 @@
-//! One item, and the steps that batches, workers and an entry into another epoch take on it.
+//! One item, and the steps of batches, workers and an entry into another epoch.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::pieces::Pieces;
 use super::{BEGIN_US, LEASE_LIMIT_MS};
 use crate::proofs::one_vote_batch::{Batch, Call, Reply, Without};
 
-/// What a worker does next. `epoch` is the number of the epoch that it read first.
+/// What a worker does next. It read the epoch's number `epoch` first.
 #[derive(Clone, Debug)]
 pub(super) enum Worker {
     ReadEpoch,
@@ -27,7 +27,7 @@ pub(super) enum Worker {
         count: Count,
         revision: i64,
     },
-    /// The item has refused the count of this revision.
+    /// The item refused the count with this revision.
     InvalidateUnchanged {
         revision: i64,
     },
@@ -54,7 +54,7 @@ pub(super) enum Worker {
     },
 }
 
-/// What the worker does next that enters another epoch after a wipe.
+/// What the worker that enters another epoch after a wipe does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Entry {
     Done,
@@ -67,7 +67,7 @@ pub(super) enum Entry {
     InvalidateLost,
 }
 
-/// What became of a count that was to be saved.
+/// What became of a save.
 #[derive(PartialEq)]
 pub(super) enum Saving {
     Saved,
@@ -110,7 +110,7 @@ impl Item {
         Self::existing(id, pieces, redis, postgres).await
     }
 
-    /// An item that is in the database.
+    /// An item that is in the database already.
     pub(super) async fn existing(
         id: ItemId,
         pieces: Arc<Pieces>,
@@ -143,7 +143,7 @@ impl Item {
             .expect("Redis answers");
     }
 
-    /// A batch's next step; returns the batch after it.
+    /// Takes a batch's next step. Returns the batch after it.
     pub(super) async fn batch_step(&mut self, batch: &Batch) -> Batch {
         let Some(call) = batch.call() else {
             return batch.clone();
@@ -177,7 +177,7 @@ impl Item {
         batch.after(reply)
     }
 
-    /// A worker's next step; returns the one after it.
+    /// Takes a worker's next step. Returns the worker's state after it.
     pub(super) async fn work(&mut self, worker: Worker) -> Worker {
         match worker {
             Worker::ReadEpoch => Worker::Read {
@@ -278,7 +278,7 @@ impl Item {
         }
     }
 
-    /// The next step into another epoch; returns the one after it.
+    /// Takes the next step into another epoch. Returns the step after it.
     pub(super) async fn enter(&mut self, entry: Entry) -> Entry {
         match entry {
             Entry::Done => Entry::Done,

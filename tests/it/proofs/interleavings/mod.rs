@@ -1,18 +1,20 @@
-//! The protocol's steps in orders that are drawn from a seed: 2 to 4 batches of one vote
-//! (+1, −1, or a repeat, which adds 0), two workers, invalidations, wipes with the entry into
-//! another epoch, and leases that Redis removes, while the audit moves the watermark. Redis'
-//! clock is drawn too: see [`Clock`]. (Postgres' clock has no part in this: no statement here
-//! reads it.) Each interleaving ends quiescent, and the invariants are then checked: saved
-//! count, live count and ledger agree, and nothing stays unsaved.
-//! With a piece of the protocol taken away, in a copy of its script or statement, in the
-//! worker's steps or in `batch.rs`, a violation must be found: a search that cannot fail
-//! shows nothing. (Floors of revisions, claims, compare-and-set and the epoch's number are
-//! taken away in `model/` alone: they need an order of steps that is rarely drawn.)
+//! The protocol's steps in orders that are drawn from a seed.
+//!
+//! There are 2 to 4 batches of one vote (+1, −1, or a repeat, which adds 0), two workers,
+//! invalidations, wipes with the entry into another epoch, and leases that Redis removes. Meanwhile
+//! the audit moves the watermark. Redis' clock is drawn, too: see [`Clock`]. (No statement here
+//! reads Postgres' clock.) Each interleaving ends quiescent. Then saved count, live count and
+//! ledger must agree, and nothing may stay unsaved.
+//!
+//! The search must find a violation when a piece of the protocol is taken away, in a copy of its
+//! script or statement, in the worker's steps or in `one_vote_batch.rs`. A search that cannot fail
+//! shows nothing. (Floors of revisions, claims, compare-and-set and the epoch's number are taken
+//! away in `model/` only: they need an order of steps that is rarely drawn.)
 //!
 //! Tally's own code here: the scripts, the SQL, and `tally::votes::Counting`, which orders the
-//! steps of a batch. Only the clock is another: the copies of the scripts read the time from a
-//! key, which the search moves. Written down a second time: the worker's order of steps
-//! (`src/sync`), since the worker takes each of them for many items at once.
+//! steps of a batch. Only the clock differs: the copies of the scripts read the time from a key
+//! that the search moves. The worker's order of steps (`src/sync`) is written a second time,
+//! because the worker takes each step for many items at once.
 //!
 //! The long run: `TALLY_TEST_INTERLEAVINGS=20000 cargo nextest run --profile long
 //! interleavings_of`. `TALLY_TEST_SEED` is the first seed.
@@ -41,16 +43,16 @@ use crate::helpers::stores::Stores;
 use crate::helpers::tally::ledger;
 use crate::proofs::one_vote_batch::{Batch, Without};
 
-/// How many interleavings an ordinary test run takes.
+/// How many interleavings an ordinary run plays.
 const INTERLEAVINGS: u64 = 600;
 /// How many a mutant may survive before the search counts as blind to it.
 const MUTANT_LIMIT: u64 = 6000;
-/// Reads of one worker in an interleaving, at the most.
+/// The most reads of one worker in an interleaving.
 const READS_LIMIT: usize = 4;
 const LEASE_LIMIT_MS: i64 = 10_000;
 /// Redis' time when an interleaving begins, µs since 1970.
 const BEGIN_US: i64 = 1_700_000_000_000_000;
-/// Rounds of a batch, at the most: fewer than the server's, so that some batches give up.
+/// The most rounds of a batch: fewer than the server's, so some batches give up.
 const ROUNDS_LIMIT: usize = 3;
 
 /// What a batch adds: up-votes and down-votes, one of each, or nothing (a repeat).
@@ -61,7 +63,7 @@ const DELTAS: [Count; 10] = {
     [up, up, up, up, up, down, down, both, both, Count::ZERO]
 };
 
-/// Plays one interleaving; returns what is wrong with it, and its steps.
+/// Plays one interleaving. Returns what is wrong with it, and its steps.
 async fn play(seed: u64, mut item: Item, without: Without, roll_ups: &RwLock<()>) -> Result<(), String> {
     let mut random = StdRng::seed_from_u64(seed);
     let mut batches: Vec<Batch> = (0..random.random_range(2..=4))
@@ -82,7 +84,7 @@ async fn play(seed: u64, mut item: Item, without: Without, roll_ups: &RwLock<()>
     let mut invalidations = random.random_range(0..=2);
     let mut wipes = u32::from(random.random_bool(0.2));
     let mut time_outs = u32::from(random.random_bool(0.2));
-    // Some take their steps seldom: a worker stalls with what it has read.
+    // Some take steps seldom: a worker, for example, stalls with what it has read.
     let mut speeds = [1.0; 23];
     for speed in &mut speeds[..20] {
         *speed = *[1.0, 1.0, 0.2, 0.03].choose(&mut random).expect("a speed");
@@ -91,8 +93,8 @@ async fn play(seed: u64, mut item: Item, without: Without, roll_ups: &RwLock<()>
 
     loop {
         let is_busy = |worker: &Worker| !matches!(worker, Worker::ReadEpoch);
-        // Who can take a step? 0..: batches; 10, 11: workers; 12: the entry
-        // into another epoch; 20: an invalidation; 21: a wipe; 22: a lease times out.
+        // Who can take a step? 0..: batches; 10, 11: workers; 12: the entry into another epoch; 20:
+        // an invalidation; 21: a wipe; 22: a lease times out.
         let mut who: Vec<usize> = (0..batches.len()).filter(|at| !batches[*at].is_done()).collect();
         let active = !who.is_empty() || workers.iter().any(is_busy);
         for at in 0..workers.len() {

@@ -1,5 +1,4 @@
-//! The scripts and statements under test, with or without a piece, and the clock that the
-//! scripts read.
+//! The scripts and statements under test, perhaps without a piece, and the clock.
 
 use rand::Rng;
 use rand::rngs::StdRng;
@@ -23,7 +22,7 @@ pub(super) struct Pieces {
     pub(super) without: Without,
 }
 
-/// How Redis' clock goes in an interleaving. Before any step it may step.
+/// How Redis' clock moves in an interleaving. It may step before any step.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Clock {
     /// Goes on by 1 µs with each step.
@@ -48,20 +47,20 @@ impl Clock {
     }
 }
 
-/// A script that takes the time from the key of the item's clock.
+/// A script that reads the time from the key of the item's clock.
 pub(super) fn clocked(text: &str) -> Script {
     let text = text.replace("call('TIME')", "call('HMGET', KEYS[2] .. ':clock', 's', 'us')");
     assert!(!text.contains("'TIME'"), "the script reads the true time: {text}");
     Script::new(&text)
 }
 
-/// A text without a part of it, which must be there.
+/// A text whose `part`, which must be there, is replaced.
 pub(super) fn cut(text: &str, part: &str, instead: &str) -> String {
     assert!(text.contains(part), "{part:?} is gone: the mutant would be none");
     text.replace(part, instead)
 }
 
-/// The index of unsaved counters, of all items.
+/// The index of unsaved counters, shared by all items.
 pub(super) const INDEX: &str = "tally:unsaved";
 
 impl Pieces {
@@ -94,7 +93,7 @@ impl Pieces {
                     "",
                 );
             }
-            // Compares the count that was written, not its revision.
+            // Compares the written count, not its revision.
             Without::Revision => {
                 mark_saved = cut(&mark_saved, "held[1] == ARGV[k]", "held[2] == ARGV[k]");
                 mark_saved = cut(

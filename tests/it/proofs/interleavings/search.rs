@@ -1,4 +1,4 @@
-//! Plays interleavings that are drawn from a seed, several at once, until one fails.
+//! Plays interleavings from a seed on, several at once, until one fails.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,19 +9,21 @@ use tokio::sync::RwLock;
 
 use crate::helpers::tally::roll_up_lease;
 
-/// Interleavings that are played at once, each on items of its own.
+/// How many interleavings run at once, each on items of its own.
 pub(super) const PARALLEL: usize = 8;
-/// After so many interleavings the audit moves the watermark, while others are played.
+/// After this many interleavings, the audit moves the watermark beside others.
 const ROLL_UP_EVERY: u64 = 25;
 
-/// Who plays one interleaving after the other.
+/// Plays one interleaving after the other.
 pub(super) trait Player: Send + 'static {
-    /// Plays the interleaving of this seed; returns what is wrong with it, and its steps. Who
-    /// reads `roll_ups` keeps the watermark where it is.
+    /// Plays the interleaving of this seed.
+    /// Returns what is wrong with it, and its steps. While someone reads `roll_ups`, the watermark
+    /// stays where it is.
     fn play(&mut self, seed: u64, roll_ups: &RwLock<()>) -> impl Future<Output = Result<(), String>> + Send;
 }
 
-/// Plays interleavings until one fails; returns how many were played, and the failure.
+/// Plays interleavings until one fails.
+/// Returns how many were played, and the failure.
 pub(super) async fn search(
     ledger: &WorkerLedger,
     players: Vec<impl Player>,
@@ -65,7 +67,7 @@ pub(super) async fn search(
     for task in tasks {
         found = task.await.expect("no panic").or(found);
     }
-    // For the next search.
+    // The next search takes these jobs.
     ledger.give_back_jobs().await.expect("Postgres answers");
     match found {
         Some((played, failure)) => (played, Some(failure)),
@@ -73,8 +75,8 @@ pub(super) async fn search(
     }
 }
 
-/// A connection with a table `epoch` of its own, since interleavings are played in parallel:
-/// the first schema of its search path has one.
+/// A connection whose search path begins with a schema that has a table `epoch`.
+/// Interleavings run in parallel, so each needs a table of its own.
 pub(super) async fn with_its_own_epoch(url: &str, number: usize) -> PgPool {
     let schema = format!("epoch_{number}");
     let options: PgConnectOptions = url.parse().expect("a URL");
@@ -95,7 +97,7 @@ pub(super) async fn with_its_own_epoch(url: &str, number: usize) -> PgPool {
     pool
 }
 
-/// How many interleavings a search takes: so many in an ordinary test run.
+/// How many interleavings a search plays; `ordinary` without the variable.
 pub(super) fn limit(ordinary: u64) -> u64 {
     std::env::var("TALLY_TEST_INTERLEAVINGS")
         .ok()

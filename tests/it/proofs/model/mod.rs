@@ -1,20 +1,21 @@
-//! An exhaustive search over all interleavings of a model of the protocol: one item, batches of
-//! one vote, workers, invalidations, wipes with the entry into another epoch, leases that time
-//! out, and a clock of Redis that steps at any point. It visits every state that can be
-//! reached. Without any one piece of the protocol it must find the violation that the piece
-//! prevents. (The invalidation of refused counts has no such piece: no order of these steps
-//! needs it. It is there for a counter that nothing here explains.)
+//! An exhaustive search over all interleavings of a model of the protocol.
+//!
+//! The model has one item, batches of one vote, workers, invalidations, wipes with the entry into
+//! another epoch, leases that time out, and a clock of Redis that steps at any point. The search
+//! visits every state that can be reached. Without any one piece of the protocol, it must find the
+//! violation that the piece prevents. (The invalidation of refused counts is no such piece: no
+//! order of these steps needs it. It is there for a counter that nothing here explains.)
 //!
 //! Tally's own code here: `tally::votes::Counting`, which orders the steps of a batch, and
-//! `tally::domain::Snapshot`. Written down a second time, since they are Lua, SQL or I/O: what
-//! the scripts and the statements do, and the worker's order of steps. `interleavings/` has
-//! the real scripts and statements.
+//! `tally::domain::Snapshot`. What the scripts and statements do, and the worker's order of steps,
+//! are written a second time, because they are Lua, SQL or I/O. `interleavings/` has the real
+//! scripts and statements.
 //!
 //! `rules/` is a model of its own: of statements that decide votes.
 //!
-//! The model has no roll-up and no time limits. Redis' clock moves by one with each step that
-//! draws a revision. A clock step moves it back or forth. A worker reads the epoch's number
-//! and the counter in one step: had it read the number earlier, more writes would be refused.
+//! The model has no roll-up and no time limits. Redis' clock moves by one with each step that draws
+//! a revision. A clock step moves it back or forth. A worker reads the epoch's number and the
+//! counter in one step: with a number from before, more writes would be refused.
 
 mod rules;
 mod state;
@@ -30,13 +31,12 @@ use crate::proofs::one_vote_batch::Without;
 
 /// Rounds of a batch: fewer than the server's, so that some batches give up.
 const ROUNDS: usize = 2;
-/// Steps from a state in which nobody is in the middle of anything until all is quiescent, at
-/// the most.
+/// The most steps of a worker alone until all is quiescent.
 const QUIESCENT_LIMIT: usize = 40;
 
 impl Model {
-    /// What is wrong with a state in which nobody is in the middle of anything: a worker that
-    /// goes on alone must reach a quiescent state, in which all counts are right.
+    /// What is wrong with a state in which nobody is in the middle of anything.
+    /// From there, a worker alone must reach a quiescent state, in which all counts are right.
     fn violation(&self, state: &State) -> Option<String> {
         let idle = state.batches.iter().all(|batch| batch.is_done())
             && state.workers.iter().all(|worker| *worker == Worker::Read)
@@ -60,12 +60,12 @@ impl Model {
         Some("never quiescent".to_owned())
     }
 
-    /// Visits every state, or all up to the first violation if it is to stop there. Returns
-    /// how many there are, and the first violation with the shortest way to it.
+    /// Visits every state, or stops at the first violation.
+    /// Returns how many states there are, and the first violation with the shortest way to it.
     fn search(&self, is_to_stop: bool) -> (usize, Option<String>) {
         let first = Arc::new(self.first());
         let mut seen = HashSet::from([Arc::clone(&first)]);
-        // Each state, and from which one it was reached first.
+        // Each state, and the state from which it was reached first.
         let mut all = vec![(first, 0_usize)];
         let mut found = None;
         let mut number = 0;
@@ -88,7 +88,7 @@ impl Model {
     }
 }
 
-/// The states up to this one.
+/// The states that lead to this one, in words.
 fn way(all: &[(Arc<State>, usize)], number: usize) -> String {
     let mut at = number;
     let mut way = Vec::new();
@@ -150,7 +150,7 @@ fn assert_found(searches: &[(Without, &[i8], usize, usize, Left)]) {
     }
 }
 
-/// What may happen: invalidations, wipes, leases that time out, steps of Redis' clock.
+/// What may happen: invalidations, wipes, lease time-outs, steps of Redis' clock.
 const fn left(invalidations: u8, wipes: u8, time_outs: u8, clock_steps: u8) -> Left {
     Left {
         invalidations,

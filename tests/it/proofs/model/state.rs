@@ -1,4 +1,4 @@
-//! A state of the model: one item in Redis and Postgres, and everyone who is at work on it.
+//! A state of the model: one item in Redis and Postgres, and who works on it.
 
 use std::sync::Arc;
 
@@ -44,7 +44,7 @@ pub(super) enum Worker {
     },
 }
 
-/// An exact count, and what was read with it and before it.
+/// An exact count, and what was read before it and with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Rebuilt {
     pub epoch: u8,
@@ -52,7 +52,7 @@ pub(super) struct Rebuilt {
     pub counted_at: u8,
 }
 
-/// What the worker does next that enters another epoch after a wipe.
+/// What the worker that enters another epoch after a wipe does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Entry {
     Done,
@@ -75,14 +75,14 @@ pub(super) struct Live {
 pub(super) struct State {
     pub committed: Votes,
     pub live: Option<Live>,
-    /// The revision that `rev` holds without a live count; 0: none.
+    /// The revision that `rev` keeps without a live count; 0: none.
     pub floor: u8,
     pub lease: u8,
     pub rebuild: u8,
     /// The saved count, and its counted_at.
     pub saved_count: i8,
     pub counted_at: u8,
-    /// Redis' time: every step that draws a revision from it moves it.
+    /// Redis' time. Every step that draws a revision moves it.
     pub now: u8,
     /// The last lease or request that was drawn.
     pub drawn: u8,
@@ -116,7 +116,7 @@ impl State {
         self.drawn
     }
 
-    /// The entries of the hash in Redis are gone, but not the rebuild request.
+    /// Drops the entries of the count in Redis, but not the rebuild request.
     pub fn drop_count(&mut self) {
         self.live = None;
         self.floor = 0;

@@ -1,5 +1,4 @@
-//! The steps of the model: what the scripts, the statements, a batch, a worker and the entry
-//! into an epoch do to a state.
+//! The steps of the model: scripts, statements, batches, workers, a new epoch.
 
 use std::sync::Arc;
 
@@ -9,9 +8,9 @@ use tally::live::{CountReply, Seed};
 use super::state::{Entry, Left, Live, Rebuilt, State, Votes, Worker};
 use crate::proofs::one_vote_batch::{Batch, Call, Reply, Without};
 
-/// The transaction id of the first batch; the others' follow.
+/// The transaction id of the first batch. The others follow.
 const FIRST_XID: i64 = 10;
-/// Redis' time at first: the clock may step back.
+/// Redis' first time: not 0, since the clock may step back.
 const FIRST_TIME: u8 = 4;
 
 /// The protocol for some votes and workers, perhaps without a piece.
@@ -364,7 +363,7 @@ impl Model {
             Worker::ClearRequest { token } => {
                 if state.rebuild == token {
                     next.rebuild = 0;
-                    // The holder of a lease may have read the item before it was written.
+                    // The holder of a lease may have read the item before this write.
                     let keeps_floor = state.lease != 0 && self.without != Without::FloorBesideLease;
                     if state.live.is_none() && !keeps_floor {
                         next.floor = 0;

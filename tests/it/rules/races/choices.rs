@@ -1,4 +1,4 @@
-//! One-choice polls: voters who change their minds, while a reader looks at the ledger.
+//! One-choice polls: voters change their minds while a reader looks at the ledger.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,13 +10,13 @@ use super::*;
 use crate::rules::assert_rules_hold;
 
 const VOTERS: usize = 100;
-/// How often each voter moves, in the ordinary run.
+/// How often each voter moves in an ordinary run.
 const MOVES: usize = 30;
 
-/// What each voter asked, saw and was answered.
+/// What each voter asked and saw, and the answers.
 type Histories = BTreeMap<usize, Vec<PollOperation>>;
 
-/// How often each voter is to move.
+/// How often each voter moves in this run.
 fn moves() -> usize {
     std::env::var("TALLY_TEST_MOVES").ok().map_or(MOVES, |number| {
         number.parse().expect("TALLY_TEST_MOVES takes a number")
@@ -45,7 +45,7 @@ impl<'a> OneChoice<'a> {
         }
     }
 
-    /// A client's request, for the history; asked again as in [`Pair::ask`].
+    /// A client's request, for the history. Retries as [`Pair::ask`] does.
     async fn ask(&self, client: usize, voter: usize, request: polls::Request) -> PollOperation {
         let path = format!("/v1/polls/{}/votes/{}", self.id, name(voter as u32));
         let (method, path, body) = match &request {
@@ -71,7 +71,7 @@ impl<'a> OneChoice<'a> {
             .await
     }
 
-    /// The first choice of a voter, for certain.
+    /// A voter's first choice, which must be stored.
     async fn choose(&self, voter: usize) -> Vec<PollOperation> {
         let first = polls::Request::Select([self.choices[0]].into());
         let mut asked = Vec::new();
@@ -83,7 +83,7 @@ impl<'a> OneChoice<'a> {
         }
     }
 
-    /// Two clients of each voter, on both servers, until the voter has moved this often.
+    /// Two clients of each voter, one on each server, until the voter has moved enough.
     async fn move_all(&self, moves: usize) -> Histories {
         let clients = (0..CLIENTS).map(|client| async move {
             let voter = client / 2;
@@ -111,7 +111,7 @@ impl<'a> OneChoice<'a> {
         histories
     }
 
-    /// Looks at the ledger, one statement after the other, and so one snapshot.
+    /// Reads the ledger again and again, each time in one snapshot.
     async fn watch(&self) -> Histories {
         let mut seen = Histories::new();
         let mut looks = 0_usize;
@@ -149,8 +149,8 @@ impl<'a> OneChoice<'a> {
     }
 }
 
-/// 100 voters a 1,000 times: `TALLY_TEST_MOVES=1000 cargo nextest run --profile long
-/// no_reader_of_the_ledger`.
+/// `TALLY_TEST_MOVES` sets how often each voter moves.
+/// 100 voters 1,000 times each: `TALLY_TEST_MOVES=1000 cargo nextest run --profile long no_reader_of_the_ledger`.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_reader_of_the_ledger_ever_sees_a_voter_with_two_choices_or_with_none() {
     let pair = Pair::start().await;

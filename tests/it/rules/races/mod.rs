@@ -1,4 +1,4 @@
-//! Many clients on two servers, and the check that what they were answered is linearizable.
+//! Many clients on two servers: their answers must be linearizable.
 
 mod choices;
 mod places;
@@ -18,7 +18,7 @@ use testkit::linearizable::{Operation, rows};
 use crate::helpers::tally::Tally;
 
 const CLIENTS: usize = 200;
-/// How often a client asks what was certainly not stored, at the most.
+/// The most tries of a request that certainly had no effect.
 const ATTEMPTS_LIMIT: usize = 50;
 
 /// A Tally with two servers.
@@ -43,8 +43,8 @@ impl Pair {
         }
     }
 
-    /// A client's request on an item, for the history. While it certainly has no effect, such as on
-    /// a machine that is too busy, the client asks again.
+    /// A client's request on an item, for the history.
+    /// The client retries while the request certainly had no effect, as on a busy machine.
     async fn ask(&self, client: usize, item: ItemId, request: Request) -> ItemOperation {
         let votes = format!("/v1/items/{item}/votes");
         let of_voter = || format!("{votes}/{}", name(request.voter.expect("a voter")));
@@ -71,8 +71,8 @@ impl Pair {
         .await
     }
 
-    /// Sends a request until it had, or may have had, an effect. `known` makes an operation of its
-    /// answer.
+    /// Sends a request until it had, or may have had, an effect.
+    /// `known` makes an operation of its answer.
     async fn ask_until_known<R, A>(
         &self,
         client: usize,
@@ -94,7 +94,8 @@ impl Pair {
         panic!("{method} {path} was refused {ATTEMPTS_LIMIT} times");
     }
 
-    /// The history of an item with a rule fits what the ledger says happened.
+    /// Checks that an item's history fits what the ledger says happened.
+    /// The item has a rule.
     async fn assert_linearizable(
         &self,
         item: ItemId,
@@ -109,7 +110,7 @@ impl Pair {
         checked.unwrap_or_else(|why| panic!("item {item}: {why}"));
     }
 
-    /// All clients at once ask so many requests each, one after the other.
+    /// All clients at once send this many requests each, one after the other.
     async fn race(
         &self,
         item: ItemId,
@@ -135,7 +136,7 @@ fn name(voter: u32) -> String {
     format!("voter-{voter}")
 }
 
-/// A change, a retraction, a vote or a read of this voter.
+/// A change, a retraction, a vote or a read by this voter.
 fn any(voter: u32, random: &mut StdRng) -> Request {
     let value = if random.random_bool(0.5) { 1 } else { -1 };
     let wants = match random.random_range(0..10) {
@@ -150,7 +151,7 @@ fn any(voter: u32, random: &mut StdRng) -> Request {
     }
 }
 
-/// Requests of which nobody can say whether they took effect: on a machine that is too busy, some.
+/// How many requests may or may not have taken effect. A busy machine has some.
 fn unanswered(history: &[ItemOperation]) -> usize {
     history
         .iter()
@@ -166,7 +167,8 @@ fn stored(history: &[ItemOperation]) -> Vec<Vote> {
     votes
 }
 
-/// The numbers of stored votes are 1, 2, 3 and so on; those of unanswered requests are not known.
+/// Checks that stored votes have the numbers 1, 2, 3 and so on.
+/// Unanswered requests may have the missing ones.
 fn assert_without_a_gap(history: &[ItemOperation]) {
     let numbers: Vec<i64> = stored(history).iter().filter_map(|cast| cast.number).collect();
     assert!(numbers.windows(2).all(|two| two[0] < two[1]), "{numbers:?}");

@@ -3,7 +3,7 @@
 use super::*;
 use crate::rules::assert_rules_hold;
 
-/// All places are taken, as the ledger says and as was answered.
+/// Checks that all places are taken, by the ledger and by the answers.
 async fn assert_all_given(pair: &Pair, item: ItemId, places: usize, history: &[ItemOperation]) {
     assert_eq!(pair.tally.ledger_sum(item).await, places as i64, "item {item}");
     let given = stored(history).len();
@@ -20,7 +20,7 @@ async fn a_limit_of_100_gives_exactly_100_places_fifty_times_over() {
         let is_numbered = round % 2 == 0;
         let fields = json!({ "max_votes": PLACES, "numbered": is_numbered });
         let item = pair.tally.item_with(fields).await;
-        // Every third one is anonymous; others share a voter by twos.
+        // Every third client is anonymous. Of the others, two share a voter.
         let request = |client: usize, _: &mut StdRng| Request {
             voter: (!client.is_multiple_of(3)).then_some(client as u32 / 2),
             wants: Wants::Cast(1),
@@ -58,7 +58,7 @@ async fn a_place_that_is_given_back_goes_to_one_other_voter() {
 async fn numbers_are_one_two_three_without_a_gap_in_the_order_of_the_votes() {
     let pair = Pair::start().await;
     let item = pair.tally.item_with(json!({ "numbered": true })).await;
-    // Half of the clients are anonymous; others share a voter by fours.
+    // Half of the clients are anonymous. Of the others, four share a voter.
     let request = |client: usize, random: &mut StdRng| {
         if client % 4 < 2 {
             return Request {

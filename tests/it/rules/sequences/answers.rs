@@ -10,7 +10,7 @@ use super::model::{Cast, ItemAt, Model, PollAt, RowAt, Rule, Time};
 pub struct Refused {
     slug: &'static str,
     field: Option<&'static str>,
-    /// This is so too, and may be the answer instead.
+    /// Another refusal that is right, too.
     or: Option<&'static str>,
 }
 
@@ -38,14 +38,14 @@ impl Refused {
     }
 }
 
-/// What an answer must be. Only the fields that are named are compared; null is also absent.
-/// `{"row": n}`, `{"item": n}` and `{"poll": n}` stand for ids that the ledger gives, and
-/// `{"between": [a, b]}` for a number, and `{"any": [a, b]}` for one of two.
+/// What an answer must be. Compares only the named fields; null may also be absent.
+/// `{"row": n}`, `{"item": n}` and `{"poll": n}` stand for ids that the ledger gives. `{"between":
+/// [a, b]}` stands for a number, and `{"any": [a, b]}` for one of two.
 #[derive(Clone, Debug)]
 pub struct Expected {
     pub status: u16,
     pub body: Value,
-    /// Another answer that is right too.
+    /// Another answer that is right, too.
     or: Option<&'static str>,
 }
 
@@ -58,7 +58,7 @@ impl Expected {
         }
     }
 
-    /// As one of the results of a batch.
+    /// The same as one result of a batch.
     pub fn in_batch(self) -> Value {
         let mut result = self.body;
         result["status"] = json!(self.status);
@@ -201,7 +201,7 @@ impl Model {
         self.compare("", &expected.body, answer)
     }
 
-    /// Compares an answer, or the part `path` of it.
+    /// Compares an answer, or its part at `path`.
     pub fn compare(&self, path: &str, expected: &Value, got: &Value) -> Result<(), String> {
         let id = |name: &str| expected[name].as_u64().and_then(|at| usize::try_from(at).ok());
         if let Some(row) = id("row") {

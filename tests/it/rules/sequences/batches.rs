@@ -9,7 +9,7 @@ use super::draw::{Draw, Request};
 use super::model::{ItemAt, KeyOf, Model};
 use super::requests::{Sent, Vote};
 
-/// Votes of one batch, at the most.
+/// The most votes in one batch.
 const BATCH_VOTES: usize = 6;
 
 impl Draw {
@@ -18,7 +18,8 @@ impl Draw {
         let mut votes: Vec<Vote> = Vec::new();
         for _ in 0..self.random.random_range(1..=BATCH_VOTES) {
             let vote = self.vote();
-            // Who votes twice on an item with places may come behind others: no order is promised.
+            // Two votes of a voter on an item with places may be decided after other voters' votes:
+            // no order is promised.
             let has_places = vote.item.at.is_some_and(|at| {
                 self.model.items[at].max_votes.is_some() || self.model.items[at].is_numbered
             });
@@ -104,7 +105,7 @@ impl Draw {
         ))
     }
 
-    /// Each vote of a batch is answered with counts from before, during or after the others.
+    /// An answer in a batch may have counts from before, between or after its votes.
     fn loosen_counts(&self, before: &Model, item: ItemAt, result: &mut Value) {
         let stored = || {
             self.model.rows[before.rows.len()..]

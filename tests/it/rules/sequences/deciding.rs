@@ -16,7 +16,7 @@ impl Model {
         of_voter.count() as i64
     }
 
-    /// Casts a vote: a further row, with a number if the item has numbers.
+    /// Casts a vote: adds a row, with a number if the item has numbers.
     fn store(&mut self, item: ItemAt, voter: Option<&'static str>, value: i64) -> RowAt {
         let change = self.next_change(item, voter);
         let numbered = &mut self.items[item];
@@ -35,7 +35,7 @@ impl Model {
         })
     }
 
-    /// Adds a row; one that casts is held.
+    /// Adds a row. A row that casts a vote is held.
     pub fn add_row(&mut self, row: Row) -> RowAt {
         let at = self.rows.len();
         if row.change % 2 == 0 {
@@ -45,7 +45,7 @@ impl Model {
         at
     }
 
-    /// Takes a vote back: a further row.
+    /// Takes a vote back: adds a row.
     pub fn take_back(&mut self, cast: RowAt) -> RowAt {
         self.held.remove(&cast);
         let row = &self.rows[cast];
@@ -59,7 +59,7 @@ impl Model {
         self.add_row(back)
     }
 
-    /// Decides a vote. If it `keeps`, what is held stays.
+    /// Decides a vote. If it `keeps`, a held vote stays unchanged.
     pub fn decide(&mut self, asked: &Asked, keeps: bool, key: Option<KeyOf>) -> Result<Cast, Refused> {
         if let Some(kept) = key.as_ref().and_then(|key| self.keys.get(key)) {
             if kept.asked != *asked {
@@ -107,7 +107,8 @@ impl Model {
             return Err(refused("voter-missing").on("voter_id"));
         }
         let held = voter.and_then(|voter| self.held_by(item, voter));
-        // A server may know that the item is full, and say so of a vote that has another fault too.
+        // A server may know that the item is full, and say so of a vote that has another fault,
+        // too.
         let may_be_full = keeps && !has_key && ballot.is_none() && held.is_none() && self.is_full(item);
         let or_full = |problem: Refused| if may_be_full { problem.or("full") } else { problem };
         if value < 0 && !of_item.takes_down_votes {

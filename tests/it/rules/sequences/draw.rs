@@ -1,4 +1,4 @@
-//! What draws requests: the random numbers, the model, and what stands for an item or a poll.
+//! The state that draws requests: random numbers, the model, and targets.
 
 use rand::Rng;
 use rand::rngs::StdRng;
@@ -10,22 +10,23 @@ use super::answers::Expected;
 use super::model::{ItemAt, Model, VOTERS};
 use super::requests::Sent;
 
-/// An id that nothing has.
+/// An id that no item and no poll has.
 pub const UNKNOWN_ID: i64 = 999_999;
-/// How many items are met often, and how many polls: those that a sequence begins with.
+/// How many items and polls a sequence begins with. Requests prefer these.
 const FIRST_ITEMS: usize = 19;
 const FIRST_POLLS: usize = 5;
 
 /// A request, and what its answer must be.
 pub struct Request {
-    /// Whether it goes to the second server. Only votes do: another server shows an edit later.
+    /// Whether it goes to the second server.
+    /// Only votes do: another server shows an edit later.
     pub to_other: bool,
     pub method: Method,
     pub path: String,
     pub body: Option<Value>,
     pub idempotency_key: Option<String>,
     pub expected: Expected,
-    /// Its answer has ballots of this rule; whether they have expired.
+    /// The rule whose ballots are in the answer, and whether these have expired.
     pub ballots: Option<(usize, bool)>,
 }
 
@@ -43,13 +44,13 @@ impl Request {
     }
 }
 
-/// What stands for an item or a poll in a request.
+/// What names an item or a poll in a request.
 #[derive(Clone, Debug)]
 pub struct Target {
-    /// `None`: there was none when the request was drawn.
+    /// `None`: it did not exist when the request was drawn.
     pub at: Option<usize>,
     pub key: Option<String>,
-    /// In a path, and in a body.
+    /// Its name in a path, and in a body.
     pub path: String,
     pub json: Value,
 }
@@ -83,10 +84,10 @@ impl Target {
 pub struct Draw {
     pub random: StdRng,
     pub model: Model,
-    /// Whether the first server makes an item for a vote on an unknown key.
+    /// Whether a vote on an unknown key creates an item on the first server.
     pub creates_items: bool,
     pub sent: Vec<Sent>,
-    /// Keys that were made up so far.
+    /// How many keys were made up so far.
     pub new_keys: usize,
 }
 
@@ -108,7 +109,7 @@ impl Draw {
         format!("new/é {}", self.new_keys)
     }
 
-    /// By its id or its key; now and then what does not exist.
+    /// An item by its id or key; now and then one that does not exist.
     pub fn item(&mut self) -> Target {
         match self.random.random_range(0..40) {
             0 => return Target::of_id(None, UNKNOWN_ID),
@@ -122,7 +123,7 @@ impl Draw {
         self.reference(at)
     }
 
-    /// Mostly one of the first, so that they are met often, or one that may be full.
+    /// Mostly one of the first items, so that requests meet, or one that may be full.
     pub fn known_item(&mut self) -> ItemAt {
         let total = self.model.items.len();
         let limited = (0..total.min(FIRST_ITEMS)).filter(|at| self.model.items[*at].max_votes.is_some());

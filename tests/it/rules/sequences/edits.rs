@@ -8,10 +8,10 @@ use super::draw::{Draw, Request};
 use super::making::check_order;
 use super::model::{Model, Time};
 
-/// A time to be set; the inner `None` takes it away.
+/// A time to set; the inner `None` removes it.
 type TimeEdit = Option<Option<Time>>;
 
-/// The field that a refusal of times names.
+/// The field that a refusal of these times names.
 fn times_field(opens_at: TimeEdit) -> &'static str {
     if opens_at.is_some() {
         "opens_at"
@@ -30,7 +30,7 @@ impl Model {
             return Err(refused("closed"));
         }
         edited.opens_at = opens_at.unwrap_or(edited.opens_at);
-        // A time that has passed closes it now.
+        // A time in the past closes it now.
         edited.closes_at = closes_at.map_or(edited.closes_at, |closes| {
             closes.map(|time| time.max(Time::Edited))
         });
@@ -122,7 +122,7 @@ impl Draw {
         )
     }
 
-    /// An edit of what never changes. Nothing of it is stored.
+    /// An edit of fields that never change. It stores nothing.
     fn never_changes(&mut self, path: String, fields: &[&'static str]) -> Request {
         let field = self.any(fields);
         let body = json!({ field: 1, "hidden": true });
@@ -134,7 +134,7 @@ impl Draw {
         )
     }
 
-    /// Times to be set. To close at once is rare: it is for good.
+    /// Times to set. Few of them close at once, because that is final.
     fn times(&mut self, body: &mut Value) -> (TimeEdit, TimeEdit) {
         let opens_at = self
             .one_in(3)

@@ -18,8 +18,8 @@ type Kept = (
     Option<i64>,
 );
 
-/// What the ledger has beyond the last ids that the model knows must be what the model has without
-/// ids. Gives it those.
+/// Gives the model the ids of the ledger's new rows.
+/// The ledger must have exactly the rows for which the model has no ids yet.
 pub async fn learn(tally: &Tally, model: &mut Model) -> Result<(), String> {
     let last = model.items.iter().map(|item| item.id).max().unwrap_or(0);
     let items: Vec<NewItem> = sqlx::query_as(
@@ -77,7 +77,7 @@ async fn learn_rows(tally: &Tally, model: &mut Model) -> Result<(), String> {
             row.id == 0
                 && (of_item.id, of_item.poll.map(|poll| model.polls[poll].id)) == (item, poll)
                 && (row.voter, row.number) == (voter.as_deref(), number)
-                // A row without a voter has the change number of the row that it follows.
+                // A row without a voter has the change number of the vote that it follows.
                 && (row.value, row.change) == (i64::from(value), i64::from(change))
         };
         let at = (known..model.rows.len()).find(is_it);
@@ -93,7 +93,7 @@ async fn learn_rows(tally: &Tally, model: &mut Model) -> Result<(), String> {
     }
 }
 
-/// What the ledger keeps beside the votes: turnout, places, last numbers, and ballots.
+/// Compares what stands beside votes: turnout, places, last numbers, and ballots.
 pub async fn compare_kept(tally: &Tally, model: &Model) -> Result<(), String> {
     let kept: Vec<Kept> = sqlx::query_as(
         "select item.id, case when rule.title is not null then rule.voter_count end, place.taken,
@@ -150,7 +150,7 @@ pub fn is_current(shown: &Value) -> bool {
     }
 }
 
-/// What the server shows of all items, with their live counts.
+/// Compares what the server shows of all items, with their live counts.
 pub async fn compare_shown(tally: &Tally, model: &Model) -> Result<(), String> {
     let ids: Vec<String> = model.items.iter().map(|item| item.id.to_string()).collect();
     let shown = current(tally, &format!("/v1/items?ids={}", ids.join(","))).await;
@@ -158,7 +158,7 @@ pub async fn compare_shown(tally: &Tally, model: &Model) -> Result<(), String> {
     model.compare("", &json!({ "items": expected }), &shown)
 }
 
-/// Flushes, and compares live and saved counts of all items, and the results of all polls.
+/// Flushes, and compares all live and saved counts, and all polls' results.
 pub async fn compare_all(tally: &Tally, model: &Model) -> Result<(), String> {
     compare_shown(tally, model).await?;
     tally.worker().flush_until_quiescent().await.expect("a flush");

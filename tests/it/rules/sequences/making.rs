@@ -1,4 +1,4 @@
-//! Draws what makes and edits items, polls and ballots.
+//! Draws requests that create items, polls and ballots.
 
 use rand::Rng;
 use reqwest::Method;
@@ -8,7 +8,7 @@ use super::answers::{Expected, Refused, refused};
 use super::draw::{Draw, Request, Target};
 use super::model::{Item, ItemAt, Model, Poll, PollAt, Rule, Time};
 
-/// Few, so that what is made with a key that is there is the same now and then.
+/// Few names, so that a second item with a key is sometimes equal to the first.
 const NAMES: [&str; 3] = ["x", "y", "é z"];
 
 /// What is asked of a new item.
@@ -100,7 +100,7 @@ fn add_times(rule: &Rule, body: &mut Value) {
     }
 }
 
-/// It would close before it opens.
+/// Refuses a rule that would close before it opens.
 pub fn check_order(rule: &Rule) -> Result<(), Refused> {
     match (rule.opens_at, rule.closes_at) {
         (Some(opens), Some(closes)) if closes <= opens => Err(refused("invalid-value").on("closes_at")),
@@ -251,7 +251,7 @@ impl Draw {
         Request::new(Method::POST, "/v1/polls".to_owned(), Some(new.body()), expected)
     }
 
-    /// A new item, or one with a key that is there, mostly as that one is.
+    /// A new item, or one whose key exists, mostly with the same fields.
     pub fn make_item(&mut self) -> Request {
         let at = self.random.random_range(0..self.model.items.len());
         let item = self.model.items[at].clone();
@@ -278,7 +278,7 @@ impl Draw {
             }
             new.rule.by_ballot = self.one_in(4);
         }
-        // The model does not know the time of an edit; nor can a client send it by chance.
+        // The model does not know the time of an edit, and no client would send it by chance.
         if new.rule.closes_at == Some(Time::Edited) {
             new.rule.closes_at = Some(Time::Later);
         }
@@ -291,7 +291,7 @@ impl Draw {
         self.make_item_of(&new)
     }
 
-    /// A new poll, or one with a key that is there.
+    /// A new poll, or one whose key exists.
     pub fn make_poll(&mut self) -> Request {
         let at = self.random.random_range(0..self.model.polls.len());
         let poll = self.model.polls[at].clone();
@@ -328,7 +328,7 @@ impl Draw {
         self.make_ballots_of(kind, &target, count, expires_at)
     }
 
-    /// Ballots of what stands at this path of `items` or `polls`.
+    /// Ballots of the item or poll at this path of `items` or `polls`.
     pub fn make_ballots_of(
         &mut self,
         kind: &str,
@@ -339,7 +339,7 @@ impl Draw {
         let of_poll = kind == "polls";
         let rule = target.at.map(|at| match of_poll {
             true => Some(self.model.polls[at].rule),
-            // A choice's are its poll's.
+            // A choice has its poll's ballots.
             false => self.model.items[at]
                 .rule
                 .filter(|_| self.model.items[at].poll.is_none()),

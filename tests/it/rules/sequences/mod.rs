@@ -1,6 +1,6 @@
-//! Random sequences of all requests and of voidings, against a small model in memory. After each
-//! one its answer and the ledger are what the model says; now and then live and saved counts are,
-//! too.
+//! Random sequences of all requests and voidings, against a small model in memory.
+//! After each step the answer and the ledger must be as in the model. Now and then, live and saved
+//! counts must be, too.
 
 mod answers;
 mod batches;
@@ -29,17 +29,18 @@ use super::assert_rules_hold;
 use crate::helpers::eventually;
 use crate::helpers::tally::Tally;
 
-/// With the seeds 0, 1 and so on.
+/// How many sequences an ordinary run plays, with the seeds 0, 1 and so on.
 const SEQUENCES: u64 = 4;
 const REQUESTS: usize = 400;
-/// Ballots of each that takes them, at the beginning.
+/// How many ballots each item or poll that takes ballots has at the beginning.
 const FIRST_BALLOTS: usize = 5;
-/// After so many requests the live counts of all items are compared.
+/// After this many requests, all live counts are compared.
 const COMPARE_LIVE_EVERY: usize = 10;
-/// After so many the saved counts and all polls are.
+/// After this many requests, all saved counts and polls are compared.
 const COMPARE_ALL_EVERY: usize = 50;
 
-/// `TALLY_TEST_SEQUENCES` says how many; `TALLY_TEST_SEQUENCE` plays the one with this seed.
+/// `TALLY_TEST_SEQUENCES` sets how many sequences run.
+/// `TALLY_TEST_SEQUENCE` plays the one with this seed.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_sequence_of_requests_is_answered_and_counted_as_a_small_model_says() {
     let number = |name: &str| {
@@ -68,9 +69,9 @@ async fn every_sequence_of_requests_is_answered_and_counted_as_a_small_model_say
     }
 }
 
-/// Plays the sequence of a seed. Returns how far it came.
+/// Plays the sequence of a seed. Returns how far it got.
 async fn play(seed: u64, seen: &mut Seen) -> (usize, Result<(), String>) {
-    // Where the first vote on a key makes its item, and where it does not.
+    // In half of the sequences, the first vote on a key creates its item.
     let creates_items = seed % 2 == 1;
     let tally = if creates_items {
         Tally::start_creating_items().await
@@ -107,7 +108,7 @@ struct Sequence {
     other: String,
     operator: Operator,
     draw: Draw,
-    /// What was voided before.
+    /// The filters of earlier voidings.
     filters: Vec<Filter>,
 }
 
@@ -207,7 +208,7 @@ impl Sequence {
         Ok(())
     }
 
-    /// A request or a voiding, and what is compared after it.
+    /// A request or a voiding, and the comparisons after it.
     async fn step(&mut self, step: usize, seen: &mut Seen) -> Result<(), String> {
         let request = match self.draw.random.random_range(0..100) {
             0..26 => self.draw.post(),
@@ -230,7 +231,7 @@ impl Sequence {
         self.compare(step).await
     }
 
-    /// Sends a request. Its answer and what it adds to the ledger are what the model says.
+    /// Sends a request. Its answer and its rows must be as in the model.
     async fn play(&mut self, request: Request, seen: &mut Seen) -> Result<(), String> {
         let base = if request.to_other {
             &self.other
@@ -259,7 +260,7 @@ impl Sequence {
         let model = &mut self.draw.model;
         let judged = match ledger::learn(&self.tally, model).await {
             Ok(()) => model.difference(&request.expected, status, &answer),
-            // The answer says more, if it is wrong, too.
+            // If the answer is wrong, too, its difference says more.
             Err(why) if status == request.expected.status => Err(why),
             Err(why) => model.difference(&request.expected, status, &answer).and(Err(why)),
         };
@@ -288,7 +289,7 @@ impl Sequence {
         Ok(())
     }
 
-    /// Voids some votes, or the same ones again, or undoes a voiding.
+    /// Voids some votes, voids the same ones again, or undoes a voiding.
     async fn void(&mut self, seen: &mut Seen) -> Result<(), String> {
         let draw = &mut self.draw;
         let (what, ended) = if !draw.model.voidings.is_empty() && draw.one_in(2) {
@@ -329,7 +330,7 @@ impl Sequence {
             assert_rules_hold(&self.tally.pool).await;
         }
         if step == REQUESTS / 2 {
-            // What is saved is exact here, so no count is wrong without Redis.
+            // Saved counts are exact here. So no count is wrong without Redis.
             let mut redis = self.tally.stores.redis_connection().await;
             let () = redis::cmd("FLUSHALL")
                 .query_async(&mut redis)

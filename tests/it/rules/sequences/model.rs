@@ -1,4 +1,4 @@
-//! What the model knows.
+//! The model: what must be stored.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,18 +6,18 @@ use serde_json::Value;
 
 pub const VOTERS: [&str; 4] = ["ada", "bob", "cy", "dee"];
 
-/// A time that an item or a poll has: enough of them to be in any order.
+/// A time of an item or a poll: enough times for every order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Time {
     Past,
-    /// When an edit closed it; the database's clock said it.
+    /// The time of an edit that closed it, by the database's clock.
     Edited,
     Future,
     Later,
 }
 
 impl Time {
-    /// As it is sent and shown; `None`: the model does not know it.
+    /// The time as requests and answers have it; `None`: the model does not know it.
     pub fn text(self) -> Option<&'static str> {
         match self {
             Self::Past => Some("2001-01-01T00:00:00Z"),
@@ -60,7 +60,7 @@ impl Rule {
 
 #[derive(Clone, Debug)]
 pub struct Item {
-    /// 0 until the ledger has said it.
+    /// 0 until the ledger has given it.
     pub id: i64,
     pub name: String,
     pub key: Option<String>,
@@ -68,7 +68,7 @@ pub struct Item {
     pub takes_down_votes: bool,
     pub max_votes: Option<usize>,
     pub is_numbered: bool,
-    /// Of a choice: the poll's.
+    /// The rule of the poll that the item is a choice of.
     pub rule: Option<usize>,
     pub poll: Option<PollAt>,
     pub last_number: i64,
@@ -76,7 +76,7 @@ pub struct Item {
 
 #[derive(Clone, Debug)]
 pub struct Poll {
-    /// 0 until the ledger has said it.
+    /// 0 until the ledger has given it.
     pub id: i64,
     pub title: String,
     pub key: Option<String>,
@@ -91,7 +91,7 @@ pub struct Poll {
 /// A row of the ledger.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// 0 until the ledger has said it, and when it was stored, in µs.
+    /// 0 until the ledger has given it. Then also the time when it was stored, in µs.
     pub id: i64,
     pub stored_at: i64,
     pub item: ItemAt,
@@ -122,7 +122,7 @@ pub enum KeyOf {
     VoteOfBatch(String, usize),
 }
 
-/// All that a vote asks.
+/// Everything that a vote asks for.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Asked {
     pub item: ItemAt,
@@ -145,10 +145,10 @@ pub enum Cast {
     Accepted(RowAt),
     Changed(RowAt),
     TakenBack(RowAt),
-    /// It is held already, or stored with the key.
+    /// The voter holds it already, or it was stored with the key.
     Repeated(RowAt),
     Replayed(RowAt),
-    /// There is nothing to be taken back.
+    /// There was nothing to take back.
     Nothing,
     Secret,
 }
@@ -158,13 +158,13 @@ pub struct Model {
     pub items: Vec<Item>,
     pub polls: Vec<Poll>,
     pub rules: Vec<Rule>,
-    /// All of the ledger.
+    /// All rows of the ledger.
     pub rows: Vec<Row>,
-    /// The rows of votes that are held.
+    /// The rows of held votes.
     pub held: BTreeSet<RowAt>,
     pub ballots: Vec<Ballot>,
     pub keys: BTreeMap<KeyOf, Kept>,
-    /// Keys of batches, each with its votes.
+    /// The keys of batches, with each batch's votes.
     pub batches: BTreeMap<String, Value>,
     pub voidings: Vec<super::voidings::Voiding>,
 }
@@ -220,7 +220,7 @@ impl Model {
             .collect()
     }
 
-    /// How many voters hold a choice; each vote with a ballot is someone's.
+    /// How many voters hold a choice. Each vote with a ballot counts as a voter.
     pub fn turnout(&self, poll: PollAt) -> usize {
         let voters = VOTERS
             .iter()

@@ -77,7 +77,8 @@ impl Draw {
         )
     }
 
-    /// Some items by ids and keys, hidden ones too; unknown ones are left out.
+    /// Some items by ids and keys, also hidden ones.
+    /// The answer leaves out unknown ones.
     fn list_ids(&mut self) -> Request {
         let items: Vec<ItemAt> = (0..self.model.items.len()).collect();
         let wanted: Vec<ItemAt> = items.choose_multiple(&mut self.random, 4).copied().collect();

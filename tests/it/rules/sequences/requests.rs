@@ -10,7 +10,7 @@ use super::draw::{Draw, Request, Target, UNKNOWN_ID};
 use super::making::NewItem;
 use super::model::{Asked, ItemAt, KeyOf, PollAt, RowAt, Spent};
 
-/// Few, so that they meet again.
+/// Few keys, so that requests meet.
 const IDEMPOTENCY_KEYS: usize = 12;
 
 /// A vote as a client sends it.
@@ -61,7 +61,7 @@ impl Vote {
     }
 }
 
-/// What was sent with an idempotency key.
+/// What a client sent with an idempotency key.
 #[derive(Clone, Debug)]
 pub enum Sent {
     Vote(Vote, String),
@@ -69,7 +69,7 @@ pub enum Sent {
 }
 
 impl Draw {
-    /// The item of a target, as long as nothing is made for it.
+    /// The item of a target, if it exists.
     pub fn found(&self, target: &Target) -> Result<ItemAt, Refused> {
         let by_key = target
             .key
@@ -78,7 +78,7 @@ impl Draw {
         target.at.or(by_key).ok_or(refused("unknown-item"))
     }
 
-    /// The item to vote on. It is made, if that is allowed.
+    /// The item to vote on. Creates it, if votes may do that.
     pub fn find_to_vote_on(&mut self, target: &Target, to_other: bool) -> Result<ItemAt, Refused> {
         match (self.found(target), &target.key) {
             (Err(_), Some(key)) if self.creates_items && !to_other => {
@@ -124,7 +124,7 @@ impl Draw {
         }
     }
 
-    /// A ballot again that has bought a vote: the same one, another value, or another choice.
+    /// A spent ballot once more: with the same vote, another value, or another choice.
     fn vote_with_spent_ballot(&mut self) -> Option<Vote> {
         let ballots = self.model.ballots.iter();
         let spent: Vec<(String, RowAt)> = ballots
@@ -182,7 +182,7 @@ impl Draw {
         format!("k{}", self.random.random_range(0..IDEMPOTENCY_KEYS))
     }
 
-    /// A vote, some with an idempotency key.
+    /// A vote. Some have an idempotency key.
     pub fn post(&mut self) -> Request {
         let vote = self.vote();
         let key = self.one_in(4).then(|| self.idempotency_key());
@@ -232,7 +232,7 @@ impl Draw {
         Ok(self.model.vote_answer(item, vote.voter, asked.value, cast))
     }
 
-    /// What was sent with an idempotency key before, or something else with that key.
+    /// A repeat with an idempotency key, or another request with that key.
     pub fn post_again(&mut self) -> Request {
         let Some(sent) = self.sent.choose(&mut self.random).cloned() else {
             return self.post();
@@ -259,10 +259,11 @@ impl Draw {
         }
     }
 
-    /// Sets a vote, or takes it back. The idempotency key that some have says nothing.
+    /// Sets a vote, or takes it back.
+    /// Some have an idempotency key, which changes nothing.
     pub fn set(&mut self) -> Request {
         let (mut target, mut voter, to_other) = (self.item(), self.voter(), self.one_in(2));
-        // Half of the time what someone holds.
+        // Half of the time, a vote that someone holds.
         let held: Vec<RowAt> = self.model.held.iter().copied().collect();
         if self.one_in(2)
             && let Some(row) = held

@@ -1,4 +1,4 @@
-//! Which answers the sequences have met: a draw that meets too few proves too little.
+//! Counts the kinds of answers: a draw that meets too few proves too little.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::draw::Request;
 use super::voidings::Voiding;
 
-/// What must be met. Each stands for a part of what is decided.
+/// Answers that must be met. Each stands for a part of the decisions.
 const WANTED: &[&str] = &[
     "DELETE items votes: 200",
     "DELETE items votes: 200 repeated",
@@ -78,7 +78,7 @@ impl Seen {
         *self.0.entry(kind).or_default() += 1;
     }
 
-    /// What was asked, and what was answered; of a batch, each vote.
+    /// Counts what was asked and answered. Of a batch, it counts each vote.
     pub fn answer(&mut self, request: &Request, status: u16, answer: &Value) {
         let parts: Vec<&str> = request.path.split(['/', '?']).skip(2).collect();
         let path = match parts[..] {
@@ -100,7 +100,7 @@ impl Seen {
         }
     }
 
-    /// Voidings, and undone ones, by what became of their votes.
+    /// Counts voidings and undos by what became of their votes.
     pub fn void(&mut self, voidings: &[Voiding]) {
         for voiding in voidings {
             let has = |votes: usize| if votes > 0 { "some" } else { "none" };
@@ -111,7 +111,7 @@ impl Seen {
         }
     }
 
-    /// What was to be met and never was.
+    /// Wanted answers that were never met.
     pub fn missing(&self) -> Vec<&'static str> {
         let missing = WANTED.iter().filter(|kind| !self.0.contains_key(**kind));
         missing.copied().collect()

@@ -1,4 +1,4 @@
-//! Voiding between requests, by the code that `tally void` runs, and what the model says of it.
+//! Voidings between requests, by the code of `tally void`, and the model's.
 
 use rand::Rng;
 use tally::domain::{ItemId, Moment, VoidingId, VoteFilter, VoterId};
@@ -9,26 +9,26 @@ use super::draw::Draw;
 use super::model::{ItemAt, Model, Row, RowAt};
 use crate::helpers::tally::{Tally, connected, live_counts};
 
-/// Which votes: those to which all of these apply.
+/// Selects the votes that match all of these.
 #[derive(Clone, Debug, Default)]
 pub struct Filter {
     pub voter: Option<&'static str>,
     pub item: Option<ItemAt>,
-    /// In µs.
+    /// In µs since 1970.
     pub from: Option<i64>,
     pub until: Option<i64>,
 }
 
 #[derive(Clone, Debug, Default)]
 pub struct Voiding {
-    /// Each vote, and the row that takes it back.
+    /// Each voided vote, and the row that takes it back.
     pub votes: Vec<(RowAt, RowAt)>,
-    /// How many were cast again, and how many were not; `None`: it is not undone.
+    /// How many votes were cast again, and how many not; `None`: it is not undone.
     pub undone: Option<[usize; 2]>,
 }
 
 impl Model {
-    /// Voids all votes of a filter that are held. Returns how many, and their sum.
+    /// Voids all held votes of a filter. Returns how many, and their sum.
     pub fn void(&mut self, filter: &Filter) -> [i64; 2] {
         let applies = |row: &Row| {
             filter.voter.is_none_or(|voter| row.voter == Some(voter))
@@ -48,7 +48,7 @@ impl Model {
         [found.len() as i64, sum]
     }
 
-    /// Casts the votes of a voiding again that the rules still allow, without their numbers.
+    /// Casts a voiding's votes again, as far as rules allow, without their numbers.
     pub fn undo(&mut self, at: usize) {
         if self.voidings[at].undone.is_some() {
             return;
@@ -87,7 +87,7 @@ impl Model {
     }
 }
 
-/// What voids and undoes, as an operator.
+/// An operator, who voids and undoes.
 pub struct Operator {
     ledger: OperatorLedger,
     voider: Voider,
@@ -101,7 +101,7 @@ impl Operator {
         Self { ledger, voider }
     }
 
-    /// Looks what would be voided, voids it, and compares both with the model.
+    /// Looks at what would be voided, voids it, and compares both with the model.
     pub async fn void(&mut self, model: &mut Model, filter: &Filter) -> Result<(), String> {
         let wanted = VoteFilter {
             voter_id: filter
@@ -138,14 +138,14 @@ impl Operator {
         self.compare(model, model.voidings.len() - 1).await
     }
 
-    /// Undoes the voiding at this place of the model.
+    /// Undoes the voiding with this index in the model.
     pub async fn undo(&mut self, model: &mut Model, at: usize) -> Result<(), String> {
         model.undo(at);
         self.run_to_end(Self::id(at), Direction::Undo).await?;
         self.compare(model, at).await
     }
 
-    /// The ledger counts them from 1.
+    /// The ledger counts voidings from 1.
     fn id(at: usize) -> VoidingId {
         VoidingId(at as i64 + 1)
     }
@@ -187,7 +187,7 @@ impl Operator {
 }
 
 impl Draw {
-    /// By voter, item or span, or by two of these.
+    /// A filter by voter, item or span, or by two of these.
     pub fn filter(&mut self) -> Filter {
         let mut filter = Filter::default();
         let kind = self.random.random_range(0..8);

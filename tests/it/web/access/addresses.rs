@@ -1,4 +1,5 @@
-//! Where votes came from: a keyed hash, by which they can be voided, for a time.
+//! The address of a vote's client is kept as a keyed hash for a while.
+//! Operators void votes by it.
 
 use std::time::Duration;
 
@@ -22,7 +23,7 @@ fn key(digit: char) -> String {
     digit.to_string().repeat(64)
 }
 
-/// Lets a server keep addresses by these keys, and believe what a proxy says of its clients.
+/// Lets a server keep addresses by these keys, and believe a local proxy.
 fn keeping(keys: &str) -> impl FnOnce(&mut ServerOptions) {
     let keys = keys.parse().expect("keys");
     move |options| {
@@ -34,7 +35,7 @@ fn keeping(keys: &str) -> impl FnOnce(&mut ServerOptions) {
     }
 }
 
-/// Sends a request as a client of this address; with a credential of a backend, if there is one.
+/// Sends a request from this address, perhaps with a backend's credential.
 async fn send_from(
     tally: &Tally,
     base: &str,
@@ -97,7 +98,8 @@ async fn votes_of_a_client_are_voided_by_its_address_however_they_were_cast_and_
         };
         let plain = json!(plain);
         let limited = json!(limited);
-        // Without a voter, with one, by a rule, with a ballot, many at once, a change, a selection.
+        // One each: without a voter, with one, by a rule, with a ballot, in a batch, a change, a
+        // selection.
         send(Method::POST, &votes_of(&plain), json!({})).await;
         send(Method::POST, &votes_of(&plain), json!({ "voter_id": voter })).await;
         send(Method::POST, &votes_of(&limited), json!({ "voter_id": voter })).await;
@@ -114,13 +116,13 @@ async fn votes_of_a_client_are_voided_by_its_address_however_they_were_cast_and_
         let path = format!("/v1/polls/{}/votes/{voter}", poll["id"]);
         send(Method::PUT, &path, json!({ "items": [choice] })).await;
     }
-    // Of the bot: two without a voter, what it changed and what it holds instead, three by rules, a
-    // selection.
+    // The bot's held votes: two without a voter, one changed, three by rules, one selection. The
+    // vote that it replaced keeps its address, too.
     assert_eq!(kept(&tally).await, 2 * 8);
 
     let by_address = ["--address", BOT, "--reason", "a bot"];
     let dry = void_by(&tally, &keys, &by_address).await;
-    // What the bot has replaced itself is not held any more.
+    // The vote that the bot replaced is no longer held.
     assert_eq!((&dry["votes"], &dry["sum"]), (&json!(7), &json!(3)), "{dry}");
     let none = void_by(&tally, &key('b'), &by_address).await;
     assert_eq!(none["votes"], 0, "without the key nobody finds a client");
@@ -141,7 +143,7 @@ async fn votes_of_a_client_are_voided_by_its_address_however_they_were_cast_and_
     let again = void_by(&tally, &keys, &by_address).await;
     assert_eq!(again["votes"], 0, "nothing is voided twice");
 
-    // What is cast again is the same client's.
+    // A vote that is cast again belongs to the same client.
     let id = voided["voiding"].to_string();
     let (done, undone) = void(&tally, &["--undo", &id]).await;
     assert!(done && undone["restored_votes"] == 7, "{undone}");
@@ -202,11 +204,11 @@ async fn nothing_is_kept_without_keys_of_secret_polls_of_backends_and_of_retract
         assert!(status.is_success(), "{path}: {answer}");
         assert_eq!(kept(&tally).await, 0, "{path}");
     }
-    // And one that is kept, to see that this server keeps any.
+    // One vote with an address shows that this server keeps addresses.
     let request = (Method::POST, votes.as_str());
     send_from(&tally, &keeping, BOT, None, request, &json!({})).await;
     assert_eq!(kept(&tally).await, 1);
-    // So it is where votes are decided, and once.
+    // A decided vote keeps its address, once.
     let path = format!("/v1/items/{limited}/votes");
     for expected in [StatusCode::CREATED, StatusCode::OK] {
         let (request, body) = ((Method::POST, path.as_str()), json!({ "voter_id": "cy" }));
@@ -237,7 +239,8 @@ async fn a_client_is_found_by_each_key_by_its_ipv6_network_and_by_one_of_its_vot
     for (keys, votes) in [(&rotated, 3), (&key('b'), 2), (&key('a'), 1)] {
         assert_eq!(void_by(&tally, keys, &client).await["votes"], votes);
     }
-    // Who knows one of its votes needs no key; a hash is of one key.
+    // An operator who knows one of the client's votes needs no key. That vote's hash is of one key
+    // only.
     let (done, dry) = void(&tally, &["--address-of", &last, "--reason", "a bot"]).await;
     assert!(done && dry["votes"] == 2, "{dry}");
 }
@@ -257,7 +260,7 @@ async fn hashes_of_addresses_are_deleted_when_they_are_old_also_those_that_voidi
     let by_voter = ["--voter", "ada", "--reason", "x", "--apply"];
     void_by(&tally, &keys, &by_voter).await;
     void_by(&tally, &keys, &by_address).await;
-    // Two are as old as in a month from now, and all voidings but the last too.
+    // Two votes and all voidings but the last become older than a month.
     for statement in [
         "update vote_address set noted_at = noted_at - interval '31 days' where vote_id <= 2",
         "update voiding set created_at = created_at - interval '31 days' where id <= 2",
@@ -279,14 +282,14 @@ async fn hashes_of_addresses_are_deleted_when_they_are_old_also_those_that_voidi
             .fetch_all(&tally.pool)
             .await
             .expect("Postgres answers");
-    // The second is of no address, and stays so.
+    // The second voiding has no address, and stays so.
     assert_eq!(left, [Some(0), None, Some(1)]);
     let run: Value = sqlx::query_scalar("select details from job_run where job = 'delete_addresses'")
         .fetch_one(&tally.pool)
         .await
         .expect("a run");
     assert_eq!(run, json!({ "addresses": 2 }));
-    // The voiding is still what it was, and so are the counts.
+    // The voiding itself is as before, and so are the counts.
     let (_, list) = tally.get("/v1/voidings").await;
     let first = &list["voidings"][2];
     assert_eq!(

@@ -18,7 +18,8 @@ async fn closed() -> Tally {
     Tally::start_with(|options| options.open = Open::default()).await
 }
 
-/// Runs `tally key` with these arguments. Returns whether it did well, and what it said.
+/// Runs `tally key` with these arguments.
+/// Returns whether it succeeded, and its output.
 async fn tally_key(tally: &Tally, arguments: &[&str]) -> (bool, String) {
     let mut command = command(TALLY, None);
     command.arg("key").args(arguments);
@@ -73,7 +74,7 @@ async fn a_key_works_from_its_making_until_it_is_revoked_and_the_list_shows_its_
     )
     .await;
     assert_eq!(status, StatusCode::NO_CONTENT);
-    // At once on the server that revoked it.
+    // The server that revoked the key refuses it at once.
     assert_eq!(make(&tally, &tally.base, &key).await, StatusCode::UNAUTHORIZED);
     let (_, listed) = tally_key(&tally, &["list"]).await;
     assert!(listed.contains("revoked_at"), "{listed}");
@@ -185,7 +186,7 @@ async fn an_expired_key_is_refused_and_so_is_one_that_expires_while_it_is_rememb
         .await
         .expect("Postgres answers");
     let base = &tally.base;
-    // Remembered or not, it ends: long before what is remembered is asked for again.
+    // The key expires long before the server would look up a remembered key again.
     eventually("it has expired", async || {
         (make(&tally, base, key.as_str()).await == StatusCode::UNAUTHORIZED).then_some(())
     })

@@ -43,7 +43,7 @@ pub fn cookie_by(keys: &VoterCookies, voter: &str) -> Credential {
     of_set_cookie(set.to_str().expect("text"))
 }
 
-/// What a browser sends that was given this.
+/// The credential that a browser sends after this Set-Cookie header.
 pub fn of_set_cookie(set: &str) -> Credential {
     Credential::Cookie(set.split(';').next().expect("a cookie").to_owned())
 }
@@ -87,7 +87,7 @@ pub fn hs256(voter: &str, expires_at: i64, secret: &str) -> String {
     token_by(&json!({ "alg": "HS256" }), voter, expires_at, by_secret(secret))
 }
 
-/// A token for this audience, of this issuer.
+/// A token for this audience, from this issuer.
 pub fn token_for(audience: &str, issuer: &str, secret: &str) -> String {
     let claims = json!({ "sub": "visitor-x", "aud": audience, "iss": issuer, "exp": in_seconds(600) });
     signed(&json!({ "alg": "HS256" }), &claims, by_secret(secret))
@@ -106,7 +106,8 @@ pub fn forged_token(voter: &str) -> String {
     hs256(voter, in_seconds(600), "another secret of thirty-two bytes")
 }
 
-/// Makes a private RSA key with the `openssl` command. Returns the key and its JSON Web Key.
+/// Makes a private RSA key with the `openssl` command.
+/// Returns the key and its JSON Web Key.
 pub fn rsa_key(folder: &Path, id: &str) -> (ring::signature::RsaKeyPair, Value) {
     let path = folder.join(format!("{id}.der"));
     let run = |arguments: &[&str]| {

@@ -1,4 +1,4 @@
-//! What every answer tells browsers, whoever answers; and that none names the program.
+//! Every answer has the headers that protect browsers, and names no program.
 
 use std::time::Duration;
 
@@ -105,7 +105,7 @@ async fn every_answer_of_a_route_protects_browsers_and_asks_for_https_where_tls_
         ["max-age=31536000"]
     );
     assert_protects(&refused);
-    // A server that was not asked to does not say it.
+    // A server without the setting does not send the header.
     let answer = exchange(&plain, get("/").as_bytes()).await;
     assert_eq!(statuses(&answer), [200]);
     assert!(
@@ -120,8 +120,7 @@ async fn every_answer_of_a_route_protects_browsers_and_asks_for_https_where_tls_
     .await;
 }
 
-/// Below the routes there is no request yet whose answer could say more: those answers have no body,
-/// or say of it what every answer says.
+/// An answer from below the routes has no body, or has the headers of every answer.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_answered_below_the_routes_names_no_program_and_protects_what_has_a_body() {
     let tally = Tally::start_limited_to(ClientLimits {
@@ -142,7 +141,7 @@ async fn what_is_answered_below_the_routes_names_no_program_and_protects_what_ha
         let _ = stream.read_to_string(&mut answer).await;
         answer
     };
-    // On a new connection, and on one that has been answered before.
+    // One connection is new, the other has been answered before.
     let silent = TcpStream::connect(&address).await.expect("it listens");
     let mut kept = TcpStream::connect(&address).await.expect("it listens");
     let whole = b"GET /health/live HTTP/1.1\r\nhost: x\r\n\r\n";
@@ -181,7 +180,7 @@ async fn what_is_answered_below_the_routes_names_no_program_and_protects_what_ha
 }
 
 #[tokio::test]
-async fn a_time_for_https_that_browsers_would_take_for_none_is_no_setting() {
+async fn a_time_for_https_that_browsers_would_ignore_is_refused() {
     for (value, words) in [("500ms", "1 s or longer"), ("0s", "above 0"), ("forever", "10s")] {
         let mut serve = command(TALLY, None);
         serve

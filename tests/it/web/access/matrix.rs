@@ -19,7 +19,7 @@ const DOCUMENT: &str = include_str!("../../../../docs/operating/access.md");
 pub(super) struct Row {
     pub method: Method,
     pub path: String,
-    /// What is special about its body.
+    /// What is special about the request's body.
     with: String,
     /// The name in TALLY_OPEN, or `all`.
     open: String,
@@ -86,15 +86,15 @@ fn names_ada(row: &Row) -> bool {
     row.path.contains("{voter_id}") || row.with == "with voter_id"
 }
 
-/// The problem that refuses this; `None`: it is not refused for who asks.
+/// The problem that refuses this credential; `None`: it is not refused.
 fn expected(row: &Row, open: &str, credential: Option<&str>) -> Option<&'static str> {
     let is_open = row.open == "all" || open.split(',').any(|name| name == row.open);
     match credential {
-        // What asks for nothing does not look at credentials.
+        // A route that needs no credential ignores credentials.
         _ if row.scope == "any" => None,
         Some("unknown" | "revoked" | "broken" | "forged token") => Some("credential-not-valid"),
         Some("expired token") => Some("token-expired"),
-        // Who has a broken cookie must be able to get another one, or to throw it away.
+        // A client with a broken cookie must be able to get another cookie, or to delete this one.
         Some("forged cookie") if row.path != "/v1/voter" || row.method == "GET" => {
             Some("credential-not-valid")
         }
@@ -152,7 +152,7 @@ async fn each_route_takes_the_credentials_that_the_table_says_and_no_other() {
             })
             .await;
         for row in rows() {
-            // None of the keys here is revoked on the way.
+            // No key of this test is revoked on the way.
             let id = if row.path.starts_with("/v1/api-keys") {
                 "999"
             } else {
@@ -216,7 +216,7 @@ fn the_description_says_who_may_ask_as_the_table_does() {
         let said = format!("{} {} {}", row.method, row.path, row.with);
         let (scope, open, is_own, may_be_open) = described(row);
         assert_eq!((&scope, is_own), (&row.scope, row.is_own), "{said}");
-        // Of one request with several bodies, the description has all names.
+        // An operation with several bodies has all names in the description.
         let same = rows
             .iter()
             .filter(|one| one.method == row.method && one.path == row.path);

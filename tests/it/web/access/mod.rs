@@ -1,4 +1,4 @@
-//! Who may do what.
+//! Access: who may do what.
 
 mod addresses;
 mod api_keys;
@@ -37,7 +37,7 @@ pub async fn api_key(tally: &Tally, scopes: &[Scope]) -> (ApiKeyId, ApiKey) {
     (id.expect("Postgres answers"), key)
 }
 
-/// Who a request says it is from.
+/// The credential that a request carries.
 #[derive(Clone, Debug)]
 pub enum Credential {
     None,
@@ -46,7 +46,8 @@ pub enum Credential {
     Cookie(String),
 }
 
-/// Sends a request with this Authorization header. Returns its status and its problem's name.
+/// Sends a request with this Authorization header.
+/// Returns its status and its problem's name.
 async fn send(
     tally: &Tally,
     base: &str,

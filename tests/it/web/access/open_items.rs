@@ -33,7 +33,7 @@ async fn open(tally: &Tally, admin: &Credential, path: &str, to: &[&str]) {
     assert_eq!((status, &shown["open"]), (StatusCode::OK, &json!(to)), "{path}");
 }
 
-/// The status of a vote of anyone, or what it is refused with.
+/// The status of a vote without a credential, and the problem that refuses it.
 async fn vote(tally: &Tally, base: &str, item: ItemId, body: Value) -> (StatusCode, String) {
     let path = format!("/v1/items/{item}/votes");
     send_as(tally, base, (Method::POST, &path), &Credential::None, Some(&body)).await
@@ -146,7 +146,8 @@ async fn an_open_poll_takes_selections_and_votes_on_its_choices_of_voters_only()
         vote(&tally, &tally.base, choice, json!({})).await.1,
         "credential-missing"
     );
-    // A choice is opened and closed with its poll: alone, votes could be moved to it from the others.
+    // A choice is opened and closed with its poll. A choice open by itself could draw votes from
+    // the others.
     let path = format!("/v1/items/{choice}/access");
     for to in [json!({ "open": ["voters"] }), json!({ "open": [] })] {
         let request = (Method::PUT, path.as_str());
@@ -161,7 +162,7 @@ async fn an_open_poll_takes_selections_and_votes_on_its_choices_of_voters_only()
     open(&tally, &admin, "/v1/polls/1", &[]).await;
     let closed = vote(&tally, &tally.base, choice, json!({ "voter_id": "eve" })).await;
     assert_eq!(closed.1, "credential-missing");
-    // What is not there is no more open than what is.
+    // An unknown poll is no more open than a closed one.
     let nowhere = (Method::PUT, "/v1/polls/999/votes/ada");
     let got = send_as(&tally, &tally.base, nowhere, &Credential::None, Some(&selection)).await;
     assert_eq!(got.1, "credential-missing");

@@ -43,7 +43,7 @@ async fn what_a_foreign_page_writes_is_refused_whatever_its_content_type_and_sto
                 assert_eq!(problem["type"], "/problems/foreign-origin");
             }
         }
-        // Requests that a page sends without asking first.
+        // Requests that a page sends without a preflight.
         for content_type in [
             "text/plain",
             "application/x-www-form-urlencoded",
@@ -72,7 +72,7 @@ async fn a_page_of_an_allowed_origin_and_the_servers_own_may_vote() {
     assert_eq!(answer.headers()["access-control-allow-origin"], ALLOWED);
     let vary: Vec<_> = answer.headers().get_all("vary").iter().collect();
     assert!(vary.iter().any(|value| *value == "origin"), "{vary:?}");
-    // A refusal can be read, too.
+    // The page can read a refusal, too.
     let answer = from(&tally, Method::POST, "/v1/items/999/votes", ALLOWED).await;
     assert_eq!(answer.status(), StatusCode::NOT_FOUND);
     assert_eq!(answer.headers()["access-control-allow-origin"], ALLOWED);

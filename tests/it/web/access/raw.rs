@@ -1,14 +1,14 @@
-//! Requests as bytes, past every client's good manners.
+//! Requests as raw bytes, which no HTTP client has tidied.
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// Sends these bytes over a connection of their own, and no more. Returns all that the server
-/// answers.
+/// Sends these bytes over a connection of their own.
+/// Returns the server's whole answer.
 pub async fn exchange(base: &str, bytes: &[u8]) -> String {
     let address = base.trim_start_matches("http://");
     let mut stream = TcpStream::connect(address).await.expect("it listens");
-    // The server may have had enough before all is written; what it said is still to be read.
+    // The server may close before all is written. Its answer is still to be read.
     let _ = stream.write_all(bytes).await;
     let _ = stream.shutdown().await;
     let mut answer = Vec::new();
@@ -22,7 +22,7 @@ pub fn statuses(answers: &str) -> Vec<u16> {
         .split("HTTP/1.1 ")
         .skip(1)
         .filter_map(|answer| answer.get(..3)?.parse().ok())
-        // Not an answer, but leave to go on.
+        // 100 is no answer, but permission to continue.
         .filter(|status| *status != 100)
         .collect()
 }

@@ -73,7 +73,7 @@ async fn a_visitor_gets_a_cookie_votes_once_changes_the_vote_and_is_nobody_witho
         .expect("a voter")
         .to_owned();
     let cookie = of_set_cookie(&set);
-    // Whoever is a voter stays one.
+    // A voter with a cookie keeps it.
     let again = request(&tally, Method::POST, "/v1/voter", &cookie, None).await;
     assert_eq!(again.status(), StatusCode::OK);
     assert!(again.headers().get("set-cookie").is_none());
@@ -226,7 +226,7 @@ async fn a_backend_gives_a_voter_a_cookie_and_nobody_else_names_one() {
     let votes = format!("/v1/items/{item}/votes");
     let cast = request(&tally, Method::POST, &votes, &of_ada, None).await;
     assert_eq!(json_of(cast).await["voter_id"], "ada");
-    // A broken cookie is no obstacle to a new one.
+    // A broken cookie does not prevent a new one.
     let renewed = request(&tally, Method::POST, "/v1/voter", &forged_cookie("ada"), None).await;
     assert_eq!(renewed.status(), StatusCode::CREATED);
     assert_ne!(json_of(renewed).await["voter_id"], "ada");
@@ -279,7 +279,7 @@ async fn without_keys_there_are_no_cookies_and_no_tokens() {
     )
     .await;
     assert_eq!(got, (StatusCode::NOT_FOUND, "not-found".to_owned()));
-    // Such a cookie is some other program's.
+    // On this server, such a cookie belongs to some other program.
     let item = tally.item("x").await;
     let votes = format!("/v1/items/{item}/votes");
     let cast = request(&tally, Method::POST, &votes, &cookie("ada"), None).await;
@@ -299,7 +299,7 @@ async fn a_file_of_keys_is_read_anew_when_it_changes_and_a_broken_one_leaves_the
     let (other, jwk_of_other) = rsa_key(folder.path(), "other");
     let file = folder.path().join("keys.json");
     let write = |text: &str| {
-        // As a deployment does it: whole, or not at all.
+        // As a deployment writes it: the whole file at once.
         let new = folder.path().join("new.json");
         std::fs::write(&new, text).expect("written");
         std::fs::rename(&new, &file).expect("renamed");
@@ -320,7 +320,7 @@ async fn a_file_of_keys_is_read_anew_when_it_changes_and_a_broken_one_leaves_the
     let (by_one, by_other) = (rs256(&one, "one", "ada"), rs256(&other, "other", "ada"));
     assert_eq!(who(&by_one).await, StatusCode::OK);
     assert_eq!(who(&by_other).await, StatusCode::UNAUTHORIZED);
-    // Another key under the name of the right one: a signature decides, not a name.
+    // Another key under the right one's name: the signature decides, not the name.
     assert_eq!(who(&rs256(&other, "one", "ada")).await, StatusCode::UNAUTHORIZED);
     write("{ \"keys\": [");
     program.wait_for_line("the earlier ones hold on").await;

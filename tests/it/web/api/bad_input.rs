@@ -17,7 +17,7 @@ async fn assert_problem(tally: &Tally, response: reqwest::Response, status: Stat
     let problem: Value = response.json().await.expect("JSON");
     assert_eq!(problem["status"], status.as_u16());
     assert_leads_to_its_section(tally, &problem).await;
-    // A field is named by its own name, so that a form can show it there.
+    // A problem names the field by its own name, so that a form can show the problem there.
     if [400, 422].contains(&status.as_u16()) {
         assert!(problem["field"].is_string(), "{problem}");
     }
@@ -90,7 +90,7 @@ async fn a_body_without_a_length_is_cut_off_at_the_limit_as_well() {
 async fn a_body_that_does_not_arrive_gets_408() {
     let tally = Tally::start().await;
     let item = tally.item("x").await;
-    // Half a body, and then nothing.
+    // The client sends half a body, and then nothing.
     let stream = futures_util::stream::once(async { Ok::<_, std::io::Error>("{") });
     let body = reqwest::Body::wrap_stream(futures_util::StreamExt::chain(
         stream,
@@ -166,7 +166,7 @@ async fn a_bad_query_is_refused() {
         )
         .await;
     }
-    // Beside a body they would be lost in silence.
+    // Beside a body, they would be lost without a word.
     let item = tally.item("x").await;
     let request = tally
         .http
@@ -180,15 +180,14 @@ async fn a_bad_query_is_refused() {
     )
     .await;
     assert_eq!(tally.ledger_sum(item).await, 0);
-    // Postgres has no text with this character, so no item has this name.
+    // Postgres stores no text with this character. So no item has this name.
     assert_eq!(
         tally.get("/v1/items?name=%00").await.1["items"],
         serde_json::json!([])
     );
 }
 
-/// The whole `detail` of each answer is compared, so that no word of Rust can come into it
-/// unseen.
+/// Compares the whole `detail` of each answer: no word of Rust may get into it.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_wrong_is_said_in_words_of_json_and_http() {
     let tally = Tally::start().await;

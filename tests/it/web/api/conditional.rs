@@ -1,4 +1,4 @@
-//! Reads that are asked again with their tag, pages that link to the next, and CSV.
+//! Reads with the tag of an earlier answer, links between pages, and CSV.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::helpers::eventually;
 use crate::helpers::stores::blocker;
 use crate::helpers::tally::Tally;
 
-/// How long a read may take that is not to wait for Postgres.
+/// The longest time of a read that must not wait for Postgres.
 const UNBLOCKED: Duration = Duration::from_millis(400);
 
 struct Read {
@@ -57,7 +57,7 @@ async fn poll(tally: &Tally) -> (String, [i64; 2]) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_sends_the_tag_gets_304_until_a_vote_changes_what_was_read_also_from_the_other_server() {
+async fn a_read_with_its_tag_gets_304_from_either_server_until_a_vote_changes_the_answer() {
     let tally = Tally::start().await;
     let other = tally.another_server().await;
     let item = tally.item("x").await;
@@ -69,7 +69,8 @@ async fn who_sends_the_tag_gets_304_until_a_vote_changes_what_was_read_also_from
         (poll, choice),
     ] {
         for turn in 0..3 {
-            // What is saved moves on by itself, so both are asked for the same.
+            // The saved part of a count may change by itself, so the test waits until both answers
+            // agree.
             eventually("both servers have the same", async || {
                 let first = read(&tally, &tally.base, &path, &[]).await;
                 assert_eq!(first.status, StatusCode::OK, "{path}");
@@ -89,7 +90,7 @@ async fn who_sends_the_tag_gets_304_until_a_vote_changes_what_was_read_also_from
             })
             .await;
             let tag = read(&tally, &tally.base, &path, &[]).await.tag();
-            // It is known by both.
+            // Both servers know the tag.
             for base in [&tally.base, &other] {
                 read(&tally, base, &path, &[("if-none-match", &tag)]).await;
             }
@@ -98,7 +99,7 @@ async fn who_sends_the_tag_gets_304_until_a_vote_changes_what_was_read_also_from
                 .post(&votes, &json!({ "voter_id": format!("{path} {turn}") }))
                 .await;
             assert_eq!(status, StatusCode::CREATED);
-            // At once, on each server.
+            // Each server shows the change at once.
             for base in [&tally.base, &other] {
                 let changed = read(&tally, base, &path, &[("if-none-match", &tag)]).await;
                 assert_eq!(changed.status, StatusCode::OK, "{path}");
@@ -113,7 +114,7 @@ async fn what_has_not_changed_is_304_without_postgres_even_if_it_is_not_saved() 
     let tally = Tally::start().await;
     let item = tally.item("x").await;
     let (poll, [choice, _]) = poll(&tally).await;
-    // No worker runs: none of this is saved.
+    // No worker runs: nothing of this is saved.
     tally.vote(item, "ada").await;
     let votes = format!("/v1/items/{choice}/votes");
     tally.post(&votes, &json!({ "voter_id": "ada" })).await;
@@ -123,7 +124,7 @@ async fn what_has_not_changed_is_304_without_postgres_even_if_it_is_not_saved() 
         format!("/v1/items?ids={item},{choice}"),
         poll,
     ] {
-        // The answer is remembered for half a second only.
+        // The server remembers the answer for half a second only.
         eventually("a 304 while Postgres answers nobody", async || {
             let tag = read(&tally, &tally.base, &path, &[]).await.tag();
             read(&tally, &tally.base, &path, &[("if-none-match", &tag)]).await;
@@ -139,7 +140,7 @@ async fn what_has_not_changed_is_304_without_postgres_even_if_it_is_not_saved() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tags_are_read_as_rfc_9110_says_and_what_is_none_is_no_obstacle() {
+async fn tags_are_read_as_rfc_9110_says_and_invalid_ones_are_ignored() {
     let tally = Tally::start().await;
     let path = format!("/v1/items/{}", tally.item("x").await);
     let tag = read(&tally, &tally.base, &path, &[]).await.tag();
@@ -156,11 +157,11 @@ async fn tags_are_read_as_rfc_9110_says_and_what_is_none_is_no_obstacle() {
         let again = read(&tally, &tally.base, &path, &[("if-none-match", &sent)]).await;
         assert_eq!(again.status, expected, "{sent}");
     }
-    // In another form it is another answer.
+    // CSV is another answer, with another tag.
     let csv = [("accept", "text/csv"), ("if-none-match", tag.as_str())];
     let again = read(&tally, &tally.base, "/v1/items", &csv).await;
     assert_eq!(again.status, StatusCode::OK);
-    // What is not there is not there, whatever is sent.
+    // An unknown item stays unknown, whatever the request carries.
     let none = read(&tally, &tally.base, "/v1/items/999", &[("if-none-match", "*")]).await;
     assert_eq!(none.status, StatusCode::NOT_FOUND);
 }
@@ -209,7 +210,7 @@ async fn lists_and_results_come_as_csv_to_who_asks_for_it() {
         list.body,
         "id,name,key,vote_count,up_count,down_count,current,poll_id\r\n1,\"a, \"\"b\"\" é\",k,1,2,1,true,\r\n"
     );
-    // One item has no line of names to stand under.
+    // A single item has no CSV.
     let one = read(&tally, &tally.base, &format!("/v1/items/{}", item["id"]), &csv).await;
     assert_eq!(one.header("content-type"), "application/json");
     assert!(serde_json::from_str::<Value>(&one.body).is_ok(), "{}", one.body);
@@ -230,7 +231,7 @@ async fn lists_and_results_come_as_csv_to_who_asks_for_it() {
     let again = [csv[0], ("if-none-match", &tag)];
     let again = read(&tally, &tally.base, &poll, &again).await;
     assert_eq!(again.status, StatusCode::NOT_MODIFIED);
-    // Hidden counts are no counts.
+    // Hidden counts are left out.
     let hidden = json!({ "title": "x", "choices": ["a"], "results_before_close": false,
         "closes_at": "2999-01-01T00:00:00Z" });
     let (_, hidden) = tally.post("/v1/polls", &hidden).await;
@@ -256,7 +257,7 @@ async fn without_redis_304_is_sent_for_the_same_answer_alone() {
     let same = read(&tally, &tally.base, &path, &[("if-none-match", &tag)]).await;
     assert_eq!(same.status, StatusCode::NOT_MODIFIED);
     tally.stores.redis.crash().await;
-    // The live count of 1 is gone, and the saved one is 0.
+    // The live count of 1 is lost, and the saved count is 0.
     let changed = eventually("an answer without Redis", async || {
         let read = read(&tally, &tally.base, &path, &[("if-none-match", &tag)]).await;
         (read.status == StatusCode::OK).then_some(read)

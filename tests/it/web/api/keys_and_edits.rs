@@ -76,7 +76,7 @@ async fn a_key_stands_wherever_an_id_may_and_is_made_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_no_key_and_an_unknown_key_are_refused() {
+async fn an_invalid_key_and_an_unknown_key_are_refused() {
     let tally = Tally::start().await;
     for (path, status) in [
         ("/v1/items/key:", 422),
@@ -131,7 +131,7 @@ async fn where_it_is_allowed_the_first_vote_on_a_key_makes_its_item_once() {
     );
     let (_, list) = tally.get("/v1/items").await;
     assert_eq!(list["items"].as_array().map(Vec::len), Some(1));
-    // A read makes nothing, nor does a vote that is refused.
+    // Neither a read nor a refused vote creates an item.
     assert_eq!(tally.get("/v1/items/key:post-2").await.0, StatusCode::NOT_FOUND);
     let bad = tally
         .post("/v1/items/key:post-2/votes", &json!({ "value": 2 }))
@@ -156,7 +156,7 @@ async fn an_edit_shows_at_once_and_keeps_votes_and_counts() {
     let edit = json!({ "name": "y", "hidden": true, "opens_at": null, "closes_at": "2100-01-01T00:00:00Z" });
     let (status, edited) = tally.send(Method::PATCH, &path, Some(&edit)).await;
     assert_eq!(status, StatusCode::OK, "{edited}");
-    // On every thread.
+    // Every thread shows the edit.
     for _ in 0..20 {
         let (_, shown) = tally.get(&path).await;
         assert_eq!(

@@ -1,4 +1,4 @@
-//! Lists and searches of items and polls, what a voter holds on many items, and how counts changed lately.
+//! Lists and searches of items and polls, a voter's votes, and recent changes.
 
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
@@ -46,7 +46,8 @@ async fn a_search_finds_names_with_all_its_words_and_whatever_stands_in_it_is_no
     poll(&tally, json!({ "title": "x", "choices": ["quick soup"] })).await;
     let up_only = tally.item_with(json!({ "down_votes": false })).await;
     let limited = tally.item_with(json!({ "max_votes": 3 })).await;
-    // Items without a live count are read again, whatever the list says of them.
+    // The server reads an item without a live count once more. With one, it shows what the list
+    // says.
     for item in [up_only, limited] {
         assert_eq!(tally.vote(item, "ada").await.0, StatusCode::CREATED);
     }
@@ -88,7 +89,7 @@ async fn a_search_finds_names_with_all_its_words_and_whatever_stands_in_it_is_no
             "{query}"
         );
     }
-    // Each is shown as by itself, with its rules.
+    // A search shows each item as its own address does, with its rules.
     for word in ["x", "soup", "quagga"] {
         let found = read(&tally, &format!("/v1/items?search={word}")).await;
         for item in found["items"].as_array().expect("items") {
@@ -97,7 +98,7 @@ async fn a_search_finds_names_with_all_its_words_and_whatever_stands_in_it_is_no
     }
     let found = read(&tally, "/v1/items?search=x").await;
     let of_each = |field: &str| [0, 1, 2].map(|at: usize| found["items"][at][field].clone());
-    // What is as for any item is left out.
+    // A field with its default is left out.
     let none = Value::Null;
     assert_eq!(
         of_each("down_votes"),
@@ -110,7 +111,7 @@ async fn a_search_finds_names_with_all_its_words_and_whatever_stands_in_it_is_no
         "{found}"
     );
     assert_eq!(of_each("numbered"), [none.clone(), none, json!(true)], "{found}");
-    // A row that was written lately is in the order of its id all the same.
+    // A new version of a row does not change the item's place in the list.
     let rename = json!({ "name": "x" });
     let path = format!("/v1/items/{limited}");
     let (status, _) = tally.send(Method::PATCH, &path, Some(&rename)).await;
@@ -149,7 +150,7 @@ async fn polls_are_listed_newest_first_page_by_page_each_as_it_is_shown_by_itsel
     tally
         .send(Method::PATCH, &path, Some(&json!({ "hidden": true })))
         .await;
-    // A rule of a single item is no poll.
+    // An item's own rule is not a poll.
     tally
         .item_with(json!({ "name": "Ten seats", "max_votes": 10 }))
         .await;
@@ -198,13 +199,13 @@ async fn polls_are_listed_newest_first_page_by_page_each_as_it_is_shown_by_itsel
         names(&read(&tally, "/v1/polls?search=lun+whi").await),
         ["Which lunch place?"]
     );
-    // The rows of the others were written again since they were made.
+    // The rows of the other polls have been rewritten since they were created.
     poll(&tally, json!({ "title": "Lunch again?", "choices": ["a"] })).await;
     assert_eq!(
         names(&read(&tally, "/v1/polls?search=lunch").await),
         ["Lunch again?", "Which lunch place?", "Lunch?"]
     );
-    // An index has them in this order; without it they come in no order by themselves.
+    // The index has the polls in this order. Without it, Postgres returns them in any order.
     let with_index = read(&tally, "/v1/polls").await;
     sqlx::raw_sql("drop index rule_listed")
         .execute(&tally.pool)
@@ -223,7 +224,8 @@ async fn polls_are_listed_newest_first_page_by_page_each_as_it_is_shown_by_itsel
     );
 }
 
-/// The primary key has them in this order; without it they come as their rows lie.
+/// The primary key has the items in this order.
+/// Without it, they come as their rows lie on disk.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_search_shows_items_in_the_order_of_their_ids_however_postgres_finds_them() {
     let tally = Tally::start().await;
@@ -231,7 +233,7 @@ async fn a_search_shows_items_in_the_order_of_their_ids_however_postgres_finds_t
     for name in ["green pear", "blue pear"] {
         tally.item(name).await;
     }
-    // Its row now lies behind the others'.
+    // Its row now lies behind the others on disk.
     sqlx::query("update item set name = 'yellow pear' where id = $1")
         .bind(first.get())
         .execute(&tally.pool)
@@ -287,7 +289,7 @@ async fn what_a_voter_holds_on_many_items_and_in_polls_is_one_request() {
         )
         .await;
     }
-    // Nobody asks for these.
+    // Votes that the request does not ask for.
     let path = format!("/v1/polls/{}/votes/bob", poll["id"]);
     put(path, json!({ "items": [choice(0)] })).await;
     let elsewhere = self::poll(&tally, json!({ "title": "y", "choices": ["a"] })).await;
@@ -307,7 +309,7 @@ async fn what_a_voter_holds_on_many_items_and_in_polls_is_one_request() {
         ],
         "{all}"
     );
-    // A choice may be asked for by itself as well, and is in the answer once.
+    // A choice that the request also names by itself comes once.
     let twice = read(
         &tally,
         &format!("/v1/votes?voter_id=ada&items={}&polls={}", choice(1), poll["id"]),

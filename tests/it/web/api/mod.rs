@@ -1,4 +1,4 @@
-//! The operations: what each answers, and what it refuses.
+//! Operations: what each one answers, and what it refuses.
 
 mod bad_input;
 mod conditional;

@@ -14,8 +14,8 @@ use crate::helpers::tally::Tally;
 use crate::web::access::credentials::{cookie, expired_token, knows_voters};
 use crate::web::access::{Credential, api_key};
 
-/// Types that are sent elsewhere: in `bad_input`, `refusals`, `limits` and `streams`, which follow them too.
-/// None is sent on purpose for a defect of the server's own.
+/// Types that `bad_input`, `refusals`, `transport` and `streams` send and follow.
+/// No test can have a server send `Internal`.
 const ELSEWHERE: [ProblemKind; 6] = [
     ProblemKind::BodyTooSlow,
     ProblemKind::VoteUnconfirmed,
@@ -48,7 +48,7 @@ pub async fn assert_leads_to_its_section(tally: &Tally, problem: &Value) -> Prob
     kind
 }
 
-/// What the server shows at this address.
+/// The page that the server shows at this address.
 async fn section(tally: &Tally, path: &str) -> String {
     let shown = tally.http.get(format!("{}{path}", tally.base)).send().await;
     let shown = shown.expect("an answer");
@@ -104,7 +104,7 @@ struct Refusals {
 }
 
 impl Refusals {
-    /// Sends a request that must be refused so.
+    /// Sends a request that must be refused with this problem.
     async fn add(&mut self, kind: ProblemKind, method: Method, path: &str, body: Option<Value>) {
         let (status, problem) = self.tally.send(method, path, body.as_ref()).await;
         self.check(kind, status, &problem).await;
@@ -156,7 +156,7 @@ async fn rules_are_refused_beside_older_servers(refusals: &mut Refusals) {
     refusals
         .add(ProblemKind::OlderServers, Method::POST, "/v1/items", Some(body))
         .await;
-    // Its connection is gone; a worker sees that and forgets it.
+    // Its connection is closed. A worker sees that and forgets the writer.
     let recovery = refusals.tally.worker().recover_crashed_writers().await;
     recovery.expect("a recovery");
 }
@@ -233,7 +233,7 @@ async fn what_is_sent_is_refused(refusals: &mut Refusals) {
     refusals
         .check(ProblemKind::UnsupportedContentType, status, &problem)
         .await;
-    // Each vote of a batch has its own problem.
+    // Each vote of a batch has a problem of its own.
     let body = json!({ "votes": [{ "item_id": 999 }] });
     let (_, answer) = refusals.tally.post("/v1/votes", &body).await;
     let problem = &answer["results"][0];
@@ -450,7 +450,7 @@ async fn operators_are_refused(refusals: &mut Refusals) {
     ] {
         refusals.add(kind, Method::POST, path, None).await;
     }
-    // While one waits for the ledger, there is no place for another one.
+    // One vote waits for the ledger, and the queue has no place for another.
     let blocker = blocker(&refusals.tally.pool, LOCK_VOTES).await;
     let body = json!({ "voter_id": "y", "reason": "x", "dry_run": false });
     let (status, made) = refusals.tally.post("/v1/voidings", &body).await;

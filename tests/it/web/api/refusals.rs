@@ -1,4 +1,4 @@
-//! Votes that are refused: each refusal says whether the vote is stored.
+//! Refused votes: each refusal says whether the vote is stored.
 
 use std::task::Poll;
 use std::time::Duration;
@@ -70,7 +70,7 @@ async fn a_vote_whose_statement_postgres_cancels_at_its_limit_is_not_stored() {
     let item = tally.item("x").await;
     let limited = tally.item_with(json!({ "max_votes": 3 })).await;
     let blocker = blocker(&tally.pool, LOCK_VOTES).await;
-    // One is stored, the other decided.
+    // The first vote is inserted, the second decided.
     let path = format!("/v1/items/{limited}/votes/ada");
     let value = json!({ "value": 1 });
     let (stored, decided) = tokio::join!(
@@ -80,7 +80,7 @@ async fn a_vote_whose_statement_postgres_cancels_at_its_limit_is_not_stored() {
     for answer in [stored, decided] {
         assert_refused(&tally, &answer, ProblemKind::VoteNotStored, "no").await;
     }
-    // So no live count has to be thrown away.
+    // No live count has to be dropped.
     assert_eq!(tally.get("/v1/status").await.1["suspect_items"], 0);
     blocker.rollback().await.expect("a rollback");
     assert_eq!(tally.ledger_sum(item).await, 0);
@@ -148,7 +148,7 @@ async fn a_request_is_not_stored_if_others_of_its_voter_come_first_for_too_long(
         async move { queue.decide(request, None).await }
     });
     until_blocked(&tally.pool, "").await;
-    // What waits behind that one is the next batch. Each is handed in when it is polled first.
+    // What waits behind that batch is the next one. A request joins the queue at its first poll.
     let mut waiting = Box::pin(futures_util::future::join(
         queue.decide(set(item, domain::Value::UP), None),
         queue.decide(set(item, domain::Value::DOWN), None),
@@ -174,7 +174,7 @@ async fn a_repeat_of_a_vote_that_cannot_be_read_is_not_stored() {
     let tally = Tally::start().await;
     let item = tally.item("x").await;
     assert_eq!(tally.vote(item, "ada").await.0, StatusCode::CREATED);
-    // Only the search for the first vote reads the value.
+    // Only the search for the first vote reads this column.
     execute(&tally, "revoke select (value) on vote from tally_server").await;
     assert_refused(
         &tally,
@@ -187,7 +187,7 @@ async fn a_repeat_of_a_vote_that_cannot_be_read_is_not_stored() {
     assert_counts_once(&tally, item, "ada").await;
 }
 
-/// `outages` tests that a full queue refuses votes; `web::problem`, what its refusal says.
+/// `stores::outages` tests a full queue, and `web::problem` the refusal's words.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_vote_that_comes_after_the_end_of_its_thread_is_not_stored() {
     let tally = Tally::start().await;

@@ -1,4 +1,4 @@
-//! Top lists: which items come first, over all time, the last hour and the last day.
+//! Top lists: which items come first, over all time, the last hour or day.
 
 use std::sync::Arc;
 
@@ -14,10 +14,11 @@ use crate::helpers::stores::Stores;
 use crate::helpers::tally::{Tally, server_ledger};
 use crate::rules::voiding::void;
 
-/// Makes votes look as if they were cast so much earlier. Only for what was not summed yet.
+/// Makes votes look as if they were cast this much earlier.
+/// Only votes that are not summed yet.
 pub async fn earlier(pool: &PgPool, votes: &str, interval: &str) {
     let mut transaction = pool.begin().await.expect("Postgres answers");
-    // The ledger refuses changes; a test makes the past.
+    // The ledger refuses changes of votes: the test switches that off to make a past.
     for statement in [
         "set local session_replication_role = replica".to_owned(),
         format!("update vote set created_at = created_at - interval '{interval}' where {votes}"),
@@ -30,8 +31,8 @@ pub async fn earlier(pool: &PgPool, votes: &str, interval: &str) {
     transaction.commit().await.expect("a commit");
 }
 
-/// Saves, rolls up and sums all votes, and forgets what the servers remember by starting another one.
-/// Returns that one's address.
+/// Saves, rolls up and sums all votes, and starts a server that remembers no list.
+/// Returns its address.
 pub async fn summed(tally: &Tally) -> String {
     let worker = tally.worker();
     eventually("all votes are saved and summed", async || {
@@ -57,7 +58,7 @@ async fn top(tally: &Tally, base: &str, query: &str) -> Value {
     list
 }
 
-/// The ids of a list, with what they are ordered by.
+/// The ids of a list, with the number that orders it.
 fn order(list: &Value) -> Vec<(i64, i64)> {
     let of = |item: &Value| {
         let counts = item.get("change").unwrap_or(item);
@@ -118,7 +119,7 @@ async fn items_come_in_the_order_of_what_they_have_or_of_what_changed_in_the_las
             !query.contains("hour") && !query.contains("day")
         );
     }
-    // Over a time, an item still shows what it has.
+    // An item in the list of a time still shows its whole count.
     let list = top(&tally, &base, "?over=hour").await;
     assert_eq!(
         (&list["items"][1]["vote_count"], &list["items"][1]["name"]),
@@ -190,7 +191,7 @@ async fn a_polls_list_has_its_choices_alone_and_no_list_has_hidden_items_or_hidd
     let (open, a, b) = poll(json!({})).await;
     let (secret, ..) =
         poll(json!({ "results_before_close": false, "closes_at": "2999-01-01T00:00:00Z" })).await;
-    // What is left of a poll whose other choices came to nothing.
+    // A single choice: all that is left of a poll whose other choices were not created.
     let (_, single) = tally
         .post("/v1/polls", &json!({ "title": "x", "choices": ["c"] }))
         .await;
@@ -231,12 +232,12 @@ async fn what_is_older_than_an_hour_is_kept_by_hours_and_what_is_older_than_a_da
         .fetch_all(&tally.pool)
         .await
         .expect("Postgres answers");
-    // The last may lie in two spans of five minutes.
+    // The last votes may lie in two spans of five minutes.
     assert_eq!(rows[..2], [(60, 2), (60, 3)], "{rows:?}");
     let last: i64 = rows[2..].iter().map(|(_, ups)| ups).sum();
     assert_eq!(last, 4, "{rows:?}");
     assert!(rows[2..].iter().all(|(minutes, _)| *minutes == 5), "{rows:?}");
-    // Each run says how far it went.
+    // Each run records how far it got.
     let (noted, summed): (i64, i64) = sqlx::query_as(
         "select (select sum((details ->> 'vote_ids')::bigint)::bigint from job_run where job = 'sum_recent'),
                 vote_id from recent_progress",
@@ -245,7 +246,7 @@ async fn what_is_older_than_an_hour_is_kept_by_hours_and_what_is_older_than_a_da
     .await
     .expect("Postgres answers");
     assert_eq!(noted, summed);
-    // A day later nothing is left.
+    // A day later, nothing is left.
     sqlx::query("update recent_change set starts_at = starts_at - interval '26 hours'")
         .execute(&tally.pool)
         .await
@@ -285,7 +286,7 @@ async fn what_is_summed_up_by_hours_later_is_added_to_the_hour_that_is_there_alr
     assert_eq!(rows, [(60, 15, 25)]);
 }
 
-/// The last hour begins with the whole of the five minutes that it began in.
+/// The list of an hour begins with the whole five minutes in which the hour began.
 #[tokio::test(flavor = "multi_thread")]
 async fn votes_of_the_span_that_an_hour_begins_in_are_in_its_list_and_history_and_those_before_are_not() {
     let tally = Tally::start().await;
@@ -311,7 +312,7 @@ async fn votes_of_the_span_that_an_hour_begins_in_are_in_its_list_and_history_an
         .execute(&tally.pool)
         .await
         .expect("the owner may");
-        // One that remembers no list.
+        // A server that remembers no list.
         let base = tally.another_server().await;
         let list = top(&tally, &base, "?over=hour").await;
         let path = format!("/v1/items/{item}/history?over=hour");
@@ -364,7 +365,7 @@ async fn a_worker_that_has_summed_nothing_yet_looks_at_the_votes_of_the_last_day
         .fetch_one(&tally.pool)
         .await
         .expect("a run");
-    // It may begin with the last of those before.
+    // The run may start with the last vote of those before.
     let looked_at = run["vote_ids"].as_i64().expect("a number");
     assert!((5..=6).contains(&looked_at), "{run}");
     let summed: i64 = sqlx::query_scalar("select sum(ups)::bigint from recent_change")
@@ -378,14 +379,14 @@ async fn a_worker_that_has_summed_nothing_yet_looks_at_the_votes_of_the_last_day
 async fn each_vote_is_summed_once_whatever_happens_to_the_worker_in_between() {
     let tally = Tally::start().await;
     let item = tally.item("x").await.get();
-    // A worker that knows of none of them yet begins with those of the last day.
+    // A worker that knows nothing yet begins with the votes of the last day.
     votes(&tally, item, 3, 0).await;
     earlier(&tally.pool, "true", "26 hours").await;
     for _ in 0..3 {
         votes(&tally, item, 2, 1).await;
         let worker = tally.worker();
         roll_up(&tally, &worker).await;
-        // Several at once, and again: one has the lease.
+        // Several workers at once, twice: one has the lease.
         let workers = [tally.worker(), tally.worker(), tally.worker()];
         let [one, two, three] = &workers;
         let (one, two, three) = tokio::join!(one.sum_recent(), two.sum_recent(), three.sum_recent());
@@ -417,7 +418,7 @@ async fn lists_that_were_just_read_are_not_read_again() {
         };
         [of(TopBy::Net).await, of(TopBy::Up).await]
     };
-    // They are remembered for two seconds only.
+    // The server remembers them for two seconds only.
     eventually("both are remembered", async || {
         let (first, again) = (read().await, read().await);
         let mut pairs = first.iter().zip(&again);

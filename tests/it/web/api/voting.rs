@@ -62,7 +62,7 @@ async fn the_same_voter_again_gets_the_first_vote_and_changes_nothing() {
         (&first["vote_id"], &json!(true))
     );
     assert_eq!((&again["vote_count"], &again["value"]), (&json!(1), &json!(1)));
-    // Another item is another vote.
+    // The same voter on another item casts a new vote.
     let other = tally.item("y").await;
     assert_eq!(tally.vote(other, "ada").await.0, StatusCode::CREATED);
     tally.assert_exact_when_quiescent(item).await;
@@ -131,13 +131,14 @@ async fn a_client_that_hangs_up_takes_back_neither_its_own_vote_nor_another() {
     let mut tally = Tally::start().await;
     let item = tally.item("x").await;
     let impatient = tally.http.post(format!("{}/v1/items/{item}/votes", tally.base));
-    // Some are given up before they are sent, some before they are answered.
+    // The client hangs up on some requests before they are sent, and on others before they are
+    // answered.
     for wait_us in (0..3000).step_by(50) {
         let request = impatient.try_clone().expect("a request").send();
         let _ = tokio::time::timeout(std::time::Duration::from_micros(wait_us), request).await;
     }
     assert!(tally.add(item, 1).await.is_some());
-    // Votes that were given up go on by themselves: after this all of them have ended.
+    // The server finishes these votes by itself. When it has stopped, all have ended.
     tally.stop().await;
     tally.assert_exact_when_quiescent(item).await;
 }
@@ -276,7 +277,7 @@ async fn a_stop_answers_the_votes_of_the_last_batch_and_leaves_them_counted() {
     tally.stop().await;
     let mut accepted = 1;
     for vote in votes {
-        // A request that came too late gets no connection, and is no vote.
+        // A request that came too late gets no connection, so it is no vote.
         if let Ok(status) = vote.await.expect("no panic") {
             accepted += i64::from(status == StatusCode::CREATED);
         }
@@ -296,7 +297,7 @@ async fn reads_that_wait_together_are_each_answered_with_their_own_item() {
         }
         items.push((item, number));
     }
-    // Many at once, some for the same item, some for an item that does not exist.
+    // Many reads at once, some of the same item, some of an unknown one.
     let reads = (0..200).map(|at| {
         let (tally, items) = (&tally, &items);
         async move {

@@ -1,5 +1,5 @@
-//! The description at `/openapi.json` says what there is: each route, each problem type, each field. What
-//! servers answer in all other tests is held against it by `helpers::answers`.
+//! The description at `/openapi.json` has each route, problem type and field.
+//! `helpers::answers` holds the answers of all other tests against it.
 
 mod page;
 
@@ -135,7 +135,7 @@ fn each_operation_has_what_clients_are_made_of() {
     }
 }
 
-/// The examples of some content, each with where it stands.
+/// The examples in some content, each with its place.
 fn examples(content: &'static Value) -> Vec<(String, &'static Value)> {
     let named = content["examples"].as_object().into_iter().flatten();
     let mut all: Vec<(String, &Value)> = named.map(|(name, one)| (name.clone(), &one["value"])).collect();
@@ -177,7 +177,7 @@ fn each_example_is_as_its_schema_says() {
                 let examples = examples(content);
                 assert!(!examples.is_empty(), "{name}: {status} {kind} has no example");
                 for (_, example) in examples {
-                    // The description of itself is shortened.
+                    // The example of the description itself is shortened.
                     if operation.path == "/openapi.json" && status == "200" {
                         continue;
                     }

@@ -44,7 +44,7 @@ impl Tag {
     }
 }
 
-/// The tags of a page, in their order. In this page no text has a `<` or a `>`.
+/// The tags of a page, in order. No text of this page contains `<` or `>`.
 fn tags(page: &str) -> Vec<Tag> {
     let tags = page.split('<').skip(1).map(|rest| {
         let (tag, text) = rest
@@ -171,7 +171,7 @@ fn calls(page: &str, kind: &str) -> Vec<String> {
     texts.collect()
 }
 
-/// What the examples of the description name.
+/// Makes the items and polls that the description's examples name.
 async fn make_what_examples_name(tally: &Tally) {
     for (path, body, id) in [
         ("/v1/items", json!({ "name": "A post", "key": "post-42" }), "id"),
@@ -218,7 +218,7 @@ async fn make_what_examples_name(tally: &Tally) {
 
 /// Runs a call in a shell. Returns the status of its answer.
 fn status_of(call: &str, base: &str, key: &str) -> String {
-    // A stream has no end: curl leaves it after a while, which is its code 28.
+    // A stream has no end. curl gives up after a while and exits with 28.
     let is_stream = call.contains(" -N ");
     let limit = if is_stream { "--max-time 2 " } else { "" };
     let options = format!("curl -s -o /dev/null -w '%{{http_code}}' {limit}");

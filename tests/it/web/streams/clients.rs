@@ -29,7 +29,8 @@ fn address(tally: &Tally) -> SocketAddr {
     address.parse().expect("an address")
 }
 
-/// Asks for a stream, and reads nothing. The system takes little for it.
+/// Asks for a stream and reads nothing.
+/// The system's buffer for the answer is small.
 async fn ask(tally: &Tally, path: &str) -> TcpStream {
     let socket = TcpSocket::new_v4().expect("a socket");
     socket.set_recv_buffer_size(4096).expect("a size");
@@ -39,7 +40,7 @@ async fn ask(tally: &Tally, path: &str) -> TcpStream {
     stream
 }
 
-/// Whether the stream that was asked for is open; what comes is read up to its first event.
+/// Whether the stream is open. Reads up to its first event.
 async fn is_open(stream: &mut TcpStream) -> bool {
     let mut answer = String::new();
     let mut bytes = [0; 1024];
@@ -94,7 +95,7 @@ async fn a_client_that_closes_frees_its_place_at_once() {
         match how {
             "half closed" => {
                 stream.shutdown().await.expect("half of it");
-                // The server closes its half, too.
+                // The server closes its half as well.
                 let mut rest = Vec::new();
                 let _ = stream.read_to_end(&mut rest).await;
             }
@@ -106,7 +107,7 @@ async fn a_client_that_closes_frees_its_place_at_once() {
         }
         until_streams_are(0).await;
     }
-    // Who half-closes and waits for an ordinary answer still gets it.
+    // A client that half-closes and waits for an ordinary answer still gets it.
     let mut half = ask(&tally, &format!("/v1/items/{item}")).await;
     half.shutdown().await.expect("half of it");
     let mut answer = String::new();
@@ -174,7 +175,7 @@ async fn streams_beyond_a_limit_are_refused_and_votes_are_not() {
     assert!(metric("tally_streams_refused_total{by=\"server\"}") >= 2.0);
     assert!(metric("tally_stream_events_total") >= 5.0);
     assert!(metric("tally_stream_tick_seconds_count") >= 1.0);
-    // Never so many that nobody could vote: three quarters of the connections.
+    // Streams never take all connections: a quarter is left for votes.
     assert_eq!(ClientLimits::with_connections(400).streams_beside_votes(), 300);
 }
 
@@ -184,7 +185,7 @@ async fn a_shutdown_ends_streams_at_once() {
         return;
     }
     let mut tally = Tally::start_with(|options| {
-        // Longer than any test may take.
+        // Longer than any test takes.
         options.shutdown_limit = Duration::from_secs(3600);
     })
     .await;
@@ -199,7 +200,7 @@ async fn a_shutdown_ends_streams_at_once() {
     drop(unread);
 }
 
-/// Items of long names, so that one event of all of them is more than the system holds for a client.
+/// Items with long names: an event of all exceeds the system's buffer for a client.
 async fn large_items(tally: &Tally) -> (Vec<ItemId>, String) {
     let name = "é".repeat(200);
     let mut items = Vec::new();
@@ -227,7 +228,7 @@ async fn a_slow_reader_gets_the_newest_state_and_nothing_of_what_was_in_between(
             })
             .await;
     }
-    // Now it reads: what was under way, and then the newest.
+    // The reader now gets the event under way, and then the newest.
     let newest = format!("\"vote_count\":{rounds},");
     let mut got = String::new();
     let mut bytes = [0; 65536];
@@ -263,7 +264,7 @@ async fn a_client_that_never_reads_is_closed_and_one_that_is_only_quiet_is_not()
     reader.next().await.expect("an event");
     let deaf = ask(&tally, &path).await;
     until_streams_are(2).await;
-    // An idle connection is closed; the deaf one takes an event and no more.
+    // An idle connection is closed. The deaf one takes one event and no more.
     eventually("the deaf one is closed", async || {
         tally.add(items[0], 1).await;
         (metric("tally_streams") == 1.0).then_some(())

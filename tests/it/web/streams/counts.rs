@@ -1,4 +1,4 @@
-//! What streams of items show.
+//! Streams of items: what they show.
 
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
@@ -73,13 +73,13 @@ async fn what_a_client_has_seen_is_not_sent_again_by_whatever_server() {
         assert_eq!(ids(&event), [b.get()], "{event}");
         assert_eq!(after.count(b.get()), Some(1));
     }
-    // Other ids, of other streams or made up, tell nothing.
+    // Ids of other streams, or made-up ids, say nothing about what the client has.
     for wrong in ["1", "AAAAAAAA", &seen.to_uppercase(), &format!("{seen}AAAAAAAA")] {
         let mut after = Reader::open_after(&tally, &other, &path, wrong).await;
         let event = after.next().await.expect("an event");
         assert_eq!(ids(&event), [a.get(), b.get()], "{wrong}");
     }
-    // And what is as it was comes not at all: the first event is of the next vote.
+    // A stream does not repeat what the client has: the first event is of the next vote.
     let mut reader = Reader::open(&tally, &other, &path).await;
     reader.next().await.expect("both");
     let mut after = Reader::open_after(&tally, &tally.base, &path, &reader.last_id).await;
@@ -105,14 +105,14 @@ async fn a_missing_count_stays_and_one_that_is_invalidated_is_read_from_the_ledg
     reader
         .until("three votes", |reader| reader.count(item.get()) == Some(3))
         .await;
-    // As it expires.
+    // The live count disappears, as if it had expired.
     let mut redis = tally.stores.redis_connection().await;
     let () = redis::cmd("DEL")
         .arg(format!("tally:{{{item}}}"))
         .query_async(&mut redis)
         .await
         .expect("Redis answers");
-    // Nothing tells of a vote that was stored and not counted, until the count is invalidated.
+    // Streams do not hear of a stored vote that is not counted, until its count is invalidated.
     tally
         .pool
         .execute(sqlx::query("insert into vote (item_id, value) values ($1, 1)").bind(item.get()))
@@ -158,7 +158,7 @@ async fn without_redis_the_saved_counts_are_shown_as_such_and_then_the_live_ones
         assert_eq!(tally.add(item, 1).await, None, "stored, and not counted");
     }
     tally.stores.redis.start().await.expect("Redis starts");
-    // What is current is right, whatever comes first.
+    // The order of the events is open, but a current count is right.
     loop {
         let event = reader.next().await.expect("an event");
         let shown = &event["items"][0];
@@ -189,7 +189,7 @@ async fn without_postgres_streams_go_on_and_what_only_postgres_knows_is_not_call
         })
         .await;
     assert_eq!(reader.items[&live.get()]["current"], true);
-    // Who is not watching them on this thread gets 503, or what others watch.
+    // A client on another thread, which does not watch them, gets 503 or what others watch.
     let other = tally.get("/v1/items/999/stream").await;
     assert_eq!(other.0, StatusCode::SERVICE_UNAVAILABLE, "{}", other.1);
     tally.stores.postgres.start().await.expect("Postgres starts");
@@ -264,7 +264,7 @@ async fn what_cannot_be_watched_is_refused_and_named() {
         (status.as_u16(), &problem["type"]),
         (404, &json!("/problems/unknown-item"))
     );
-    // 100,000 ids are more than a head takes.
+    // The ids of 100,000 items do not fit into a request's head.
     let head = format!(
         "GET /v1/stream?items={} HTTP/1.1\r\nhost: x\r\n\r\n",
         list(100_000)
@@ -272,7 +272,7 @@ async fn what_cannot_be_watched_is_refused_and_named() {
     let mut greedy = TcpStream::connect(tally.base.trim_start_matches("http://"))
         .await
         .expect("it listens");
-    // The server may close before all is written, and with it its answer.
+    // The server may close before all is written. Then its answer may be lost, too.
     let _ = greedy.write_all(head.as_bytes()).await;
     let mut answer = Vec::new();
     let _ = greedy.read_to_end(&mut answer).await;
@@ -280,7 +280,7 @@ async fn what_cannot_be_watched_is_refused_and_named() {
         answer.is_empty() || answer.starts_with(b"HTTP/1.1 4"),
         "{answer:?}"
     );
-    // Nothing of all that is left.
+    // Nothing is left of the refused streams.
     eventually("no stream is open", async || {
         (crate::helpers::tally::metric("tally_streams") == 0.0).then_some(())
     })

@@ -1,4 +1,4 @@
-//! Live streams: what they show, and what their clients may take of the server.
+//! Live streams: what they show, and how much of the server their clients may use.
 
 mod clients;
 mod counts;
@@ -13,7 +13,7 @@ use tokio::time::timeout;
 
 use crate::helpers::tally::Tally;
 
-/// Longer than any event may take. A test does not measure it.
+/// Longer than any event takes. No test measures it.
 const EVENT_LIMIT: Duration = Duration::from_secs(60);
 
 /// A client that reads a stream.
@@ -22,18 +22,18 @@ pub struct Reader {
     rest: Vec<u8>,
     /// The id of the last event.
     pub last_id: String,
-    /// What was shown last of each item and of each poll.
+    /// What the stream showed last of each item and each poll.
     pub items: HashMap<i64, Value>,
     pub polls: HashMap<i64, Value>,
 }
 
 impl Reader {
-    /// Opens a stream at this path; it must be answered.
+    /// Opens a stream at this path, which must be accepted.
     pub async fn open(tally: &Tally, base: &str, path: &str) -> Self {
         Self::open_after(tally, base, path, "").await
     }
 
-    /// The same of a client that was shown something before.
+    /// The same for a client that was shown something before.
     pub async fn open_after(tally: &Tally, base: &str, path: &str, last_id: &str) -> Self {
         let mut request = tally.http.get(format!("{base}{path}"));
         if !last_id.is_empty() {
@@ -66,7 +66,7 @@ impl Reader {
                 }
             }
             let bytes = timeout(EVENT_LIMIT, self.answer.chunk()).await.expect("an event");
-            // A stream that is cut off ends, too.
+            // A stream that is cut off has ended, too.
             self.rest.extend_from_slice(&bytes.ok()??);
         }
     }
@@ -85,7 +85,7 @@ impl Reader {
         Some(event)
     }
 
-    /// Reads events until what was shown is so.
+    /// Reads events until this is true of what was shown.
     pub async fn until(&mut self, what: &str, is_so: impl Fn(&Self) -> bool) {
         let shown = timeout(EVENT_LIMIT, async {
             while !is_so(self) {
@@ -97,14 +97,14 @@ impl Reader {
         }
     }
 
-    /// The count that was shown last of this item.
+    /// The last count that the stream showed of this item.
     pub fn count(&self, item: i64) -> Option<i64> {
         self.items.get(&item)?["vote_count"].as_i64()
     }
 }
 
-/// An item or a poll as a stream shows it: without what is saved of a current count, which may move
-/// by itself.
+/// An item or a poll as a stream shows it, without a current count's saved part.
+/// That part changes when a worker saves.
 fn without_saved(mut shown: Value) -> Value {
     if shown["current"] == true
         && let Some(fields) = shown.as_object_mut()

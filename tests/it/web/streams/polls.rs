@@ -1,4 +1,4 @@
-//! What streams of polls show.
+//! Streams of polls: what they show.
 
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
@@ -26,7 +26,7 @@ async fn select(tally: &Tally, base: &str, poll: i64, voter: &str, item: i64) {
     assert_eq!(status, StatusCode::OK, "{answer}");
 }
 
-/// So many seconds from now, by Postgres' clock.
+/// The time this many seconds from now, by Postgres' clock.
 async fn in_seconds(tally: &Tally, seconds: f64) -> String {
     let micros: i64 = sqlx::query_scalar(
         "select (extract(epoch from clock_timestamp() + make_interval(secs => $1)) * 1000000)::bigint",
@@ -81,7 +81,7 @@ async fn hidden_results_are_hidden_until_the_poll_closes_and_then_shown_in_the_o
     let seen = reader.last_id.clone();
     select(&tally, &other, id, "ada", choices[0]).await;
     select(&tally, &other, id, "bob", choices[1]).await;
-    // Neither a count nor that there was a vote: the next event is of an edit.
+    // The stream shows neither a count nor that someone voted. The next event is of an edit.
     let edit = json!({ "title": "Dinner?" });
     tally
         .send_to(&other, Method::PATCH, &format!("/v1/polls/{id}"), Some(&edit))
@@ -109,7 +109,7 @@ async fn hidden_results_are_hidden_until_the_poll_closes_and_then_shown_in_the_o
         (&json!("Dinner?"), &json!([])),
         "{event}"
     );
-    // The fingerprints of what is hidden do not tell of votes either.
+    // The fingerprint of a hidden count does not change with votes.
     let mut again = Reader::open(&tally, &other, &path).await;
     again.next().await.expect("an event");
     assert_eq!(again.last_id[..16], seen[..16], "the items come first");
@@ -129,7 +129,7 @@ async fn hidden_results_are_hidden_until_the_poll_closes_and_then_shown_in_the_o
     assert_eq!(reader.polls[&id], shown);
     // A choice by itself stays as GET shows it.
     assert_eq!(reader.items[&choices[0]]["vote_count"], json!(null));
-    // And who comes later sees the same at once.
+    // A client that comes later sees the same at once.
     let mut late = Reader::open(&tally, &other, &format!("/v1/polls/{id}/stream")).await;
     assert_eq!(late.next().await.expect("an event")["polls"][0], shown);
 }

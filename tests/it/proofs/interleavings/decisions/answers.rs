@@ -1,5 +1,5 @@
-//! What voters were answered, and so what they hold. Each answer must fit those before it:
-//! statements are decided one after the other.
+//! The answers to voters, and so what voters hold.
+//! Statements are decided one after the other, so each answer must fit those before it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,11 +9,11 @@ use tally::ledger::Decision;
 /// What the items of an interleaving require.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Nothing.
+    /// No rule.
     Plain,
-    /// At most so many votes, and numbers.
+    /// A limit of this many votes, and numbers.
     Limited(i64),
-    /// They are the choices of a poll; a voter may hold so many.
+    /// A poll of these items. A voter may hold this many.
     Poll(usize),
 }
 
@@ -21,7 +21,7 @@ pub(super) enum Kind {
 pub(super) struct Answers {
     kind: Kind,
     items: Vec<ItemId>,
-    /// 0: the voter has taken the vote back.
+    /// What each voter holds; 0: the voter has taken the vote back.
     held: BTreeMap<(VoterId, ItemId), i16>,
     anonymous: BTreeMap<ItemId, Count>,
 }
@@ -64,7 +64,7 @@ impl Answers {
         net + 2 * downs
     }
 
-    /// Takes the decisions on a batch. Returns the requests to be asked again.
+    /// Records the decisions on a batch. Returns the requests to send again.
     pub(super) fn decided(
         &mut self,
         requests: &[VoteRequest],
@@ -105,7 +105,8 @@ impl Answers {
         Ok(again)
     }
 
-    /// Takes the outcomes of a batch of first votes. Returns the votes that need a decision.
+    /// Records the outcomes of a batch of first votes.
+    /// Returns the votes that need a decision.
     pub(super) fn inserted(
         &mut self,
         votes: &[NewVote],
@@ -139,8 +140,7 @@ impl Answers {
         Ok(again)
     }
 
-    /// Takes a request that is stored. Returns whether there was something to be stored, and a
-    /// place for it.
+    /// Records a stored request. Returns whether it changed something and had a place.
     fn stored(&mut self, request: &VoteRequest) -> bool {
         if self.is_held(request) || self.is_full(request) || self.has_too_many_choices(request) {
             return false;
@@ -185,7 +185,7 @@ impl Answers {
         self.hold(voter, item, value);
     }
 
-    /// Whether the voter holds already what a request wants.
+    /// Whether the voter already holds what a request wants.
     fn is_held(&self, request: &VoteRequest) -> bool {
         match request {
             VoteRequest::Cast(vote) | VoteRequest::CastOnce { vote, .. } => {

@@ -1,4 +1,4 @@
-//! What is drawn for an interleaving: items, voters, and the batches of each writer.
+//! Draws an interleaving: items, voters, and the batches of each writer.
 
 use std::collections::VecDeque;
 
@@ -13,7 +13,7 @@ use tally::ledger::ServerLedger;
 use super::answers::Kind;
 use super::items::answer;
 
-/// Who makes the polls.
+/// The actor who creates the polls.
 const ANYONE: Actor = Actor {
     who: Who::Anyone,
     address: None,
@@ -23,7 +23,7 @@ const VOTERS: [&str; 3] = ["ann", "bob", "cat"];
 const REQUESTS_LIMIT: usize = 3;
 const BATCHES_LIMIT: usize = 2;
 
-/// What one statement gets.
+/// What one statement decides or inserts.
 #[derive(Clone, Debug)]
 pub(super) enum Batch {
     /// For `cast_votes`.
@@ -32,7 +32,7 @@ pub(super) enum Batch {
     Insert(Vec<NewVote>),
 }
 
-/// Items that were made for an interleaving.
+/// Items that were created for an interleaving.
 pub(super) struct Drawn {
     pub kind: Kind,
     pub poll: Option<PollId>,
@@ -103,7 +103,7 @@ impl Drawn {
 
     fn batch(&self, random: &mut StdRng) -> Batch {
         let size = random.random_range(1..=REQUESTS_LIMIT);
-        // Nothing but votes: `cast_votes` has a way of its own for these.
+        // Only votes: `cast_votes` has its own way for these.
         if matches!(self.kind, Kind::Limited(_)) && random.random_bool(0.3) {
             let votes = (0..size).map(|_| VoteRequest::Cast(self.vote(random)));
             return Batch::Decide(votes.collect());
@@ -128,7 +128,7 @@ impl Drawn {
         }
     }
 
-    /// A vote; anonymous at times, where that is taken.
+    /// A vote, sometimes anonymous where the item allows that.
     fn vote(&self, random: &mut StdRng) -> NewVote {
         let is_anonymous = self.poll.is_none() && random.random_bool(0.15);
         NewVote {

@@ -1,4 +1,4 @@
-//! One interleaving: everyone who takes steps, whose turn it is, and what must hold in the end.
+//! One interleaving: who takes steps, whose turn it is, and what holds at the end.
 
 use std::collections::BTreeMap;
 
@@ -17,26 +17,26 @@ use crate::proofs::interleavings::BEGIN_US;
 use crate::proofs::interleavings::item::{Entry, Worker};
 use crate::proofs::interleavings::pieces::Clock;
 
-/// Reads of one worker in an interleaving, at the most.
+/// The most reads of one worker in an interleaving.
 const READS_LIMIT: usize = 3;
 
 /// Whose turn it is, or what happens.
 #[derive(Clone, Copy, Debug)]
 enum Turn {
     Writer(usize),
-    /// The worker of this item.
+    /// The worker of this item takes a step.
     Worker(usize),
-    /// The worker that enters another epoch, at this item.
+    /// The worker that enters another epoch takes a step at this item.
     Epoch(usize),
-    /// The worker that recovers this crashed writer.
+    /// The worker that recovers this crashed writer takes a step.
     Recovery(usize),
-    /// The last call of this crashed writer.
+    /// The last call of this crashed writer arrives.
     LateCall(usize),
-    /// A writer crashes; perhaps its call is carried out later.
+    /// A writer crashes. Perhaps its call is executed later.
     Crash(usize, bool),
     /// A counter is invalidated.
     Invalidate(usize),
-    /// Redis removes a counter that has a time to live.
+    /// Redis removes a counter that expires.
     TimeOut(usize),
     /// Redis loses all counters.
     Wipe,
@@ -46,9 +46,9 @@ pub(super) struct Interleaving {
     items: Items,
     writers: Vec<Writer>,
     crashed: Vec<Crashed>,
-    /// One for each item, and what it may still read.
+    /// A worker for each item, and how often it may still read.
     workers: Vec<(Worker, usize)>,
-    /// One for each item.
+    /// The entry into another epoch, for each item.
     entries: Vec<Entry>,
     /// How often each writer and each worker takes its turn. Some stall.
     writer_speeds: Vec<f64>,
@@ -88,7 +88,7 @@ impl Interleaving {
         }
     }
 
-    /// The steps that can come next, and how likely each is.
+    /// The possible next steps, and the weight of each.
     fn turns(&self) -> Vec<(Turn, f64)> {
         let is_busy = |worker: &Worker| !matches!(worker, Worker::ReadEpoch);
         let writers = self
@@ -135,7 +135,7 @@ impl Interleaving {
         turns
     }
 
-    /// Plays until nobody has anything left to do; returns what is wrong.
+    /// Plays until nobody has anything left to do. Returns what is wrong.
     pub(super) async fn play(&mut self, random: &mut StdRng) -> Result<(), String> {
         self.items.trace.push(format!("the clock: {:?}", self.clock));
         loop {
@@ -205,7 +205,7 @@ impl Interleaving {
         Ok(())
     }
 
-    /// What is wrong when all have done what they had to do.
+    /// What is wrong at the end, when all have done their work.
     pub(super) async fn end(&mut self, owner: &PgPool, roll_ups: &RwLock<()>) -> Result<(), String> {
         for item in &mut self.items.all {
             item.end(roll_ups, &mut self.items.trace).await?;
@@ -230,14 +230,14 @@ impl Interleaving {
         Ok(())
     }
 
-    /// Its trace, and its writers for the next one.
+    /// Its trace, and its writers for the next interleaving.
     pub(super) fn into_parts(self) -> (Vec<String>, Vec<VoteWriter>) {
         let writers = self.writers.into_iter().map(|writer| writer.votes);
         (self.items.trace, writers.collect())
     }
 }
 
-/// What each voter holds on these items by the voter's last rows; 0: nothing any more.
+/// What each voter holds on these items, by the last rows; 0: nothing any more.
 async fn held(owner: &PgPool, items: &[i64]) -> BTreeMap<(VoterId, ItemId), i16> {
     let rows: Vec<(String, i64, i16)> = sqlx::query_as(
         "select distinct on (voter_id, item_id)

@@ -1,5 +1,5 @@
-//! The items of an interleaving, and the calls of its writers: the real statements, and the real
-//! scripts, with all items of a batch in one call.
+//! The items of an interleaving, and the calls of its writers.
+//! These are the real statements and scripts. One call has all items of a batch.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::proofs::interleavings::calls::{counted, delta_argument};
 use crate::proofs::interleavings::item::Item;
 use crate::proofs::interleavings::pieces::{INDEX, Pieces};
 
-/// How often a busy Postgres is asked again.
+/// How often a busy Postgres is tried again.
 const TRIES_LIMIT: u32 = 30;
 
 pub(super) struct Items {
@@ -29,13 +29,13 @@ pub(super) struct Items {
     pub server: ServerLedger,
     pub worker: WorkerLedger,
     pub without: Without,
-    /// Leases and requests that were drawn.
+    /// How many leases and requests were drawn.
     pub tokens: i64,
-    /// The steps so far, and what came of them.
+    /// The steps so far, and their results.
     pub trace: Vec<String>,
 }
 
-/// A batch that is stored.
+/// A stored batch.
 pub(super) struct Stored {
     pub transaction: TransactionId,
     pub deltas: Vec<CountDelta>,
@@ -64,7 +64,7 @@ impl Items {
         set.exec_async(&mut self.redis).await.expect("Redis answers");
     }
 
-    /// An item that is unsaved and not in the index: the worker would not find it.
+    /// An item that is unsaved and not in the index: no worker would find it.
     pub(super) async fn lost(&mut self) -> Option<ItemId> {
         type Read = (Option<i64>, Option<i64>, Option<i64>, Option<String>);
         let mut read = redis::pipe();
@@ -84,12 +84,12 @@ impl Items {
         replies.find(|(_, reply)| is_lost(reply)).map(|(item, _)| item.id)
     }
 
-    /// The last vote id that was drawn.
+    /// The last drawn vote id.
     pub(super) async fn last_vote_id(&self) -> VoteId {
         answer(|| self.server.last_vote_id()).await
     }
 
-    /// Stores a batch, in one statement. An answer that cannot be is an error.
+    /// Stores a batch in one statement. An impossible answer is an error.
     pub(super) async fn store(&mut self, writer: &mut VoteWriter, batch: &Batch) -> Result<Stored, String> {
         let (transaction, mut deltas, again) = match batch {
             Batch::Decide(requests) => {
@@ -207,7 +207,7 @@ impl Items {
         words.iter().map(|word| word == "SEEDED").collect()
     }
 
-    /// Invalidates those of these items that are in the interleaving.
+    /// Invalidates these items, if they belong to the interleaving.
     pub(super) async fn invalidate(&mut self, items: &[ItemId]) {
         for item in &mut self.all {
             if items.contains(&item.id) {
@@ -217,7 +217,7 @@ impl Items {
     }
 }
 
-/// Reads the count.
+/// A delta that only reads the count.
 fn read(item_id: ItemId) -> CountDelta {
     CountDelta {
         item_id,
@@ -225,8 +225,8 @@ fn read(item_id: ItemId) -> CountDelta {
     }
 }
 
-/// An answer of Postgres, also on a busy machine: a connection may take longer there than
-/// programs wait for one.
+/// An answer of Postgres, also on a busy machine.
+/// There, a connection may take longer than programs wait for it.
 pub(super) async fn answer<Answer, Asked>(mut ask: impl FnMut() -> Asked) -> Answer
 where
     Asked: Future<Output = Result<Answer, LedgerError>>,
@@ -241,7 +241,7 @@ where
     }
 }
 
-/// Whether only a busy machine is behind this.
+/// Whether only a busy machine causes this error.
 fn is_load(error: &LedgerError) -> bool {
     matches!(
         error,
@@ -249,8 +249,8 @@ fn is_load(error: &LedgerError) -> bool {
     )
 }
 
-/// Whether a batch is to be sent again: nothing of it is stored, and only a busy machine is
-/// behind that.
+/// Whether a batch must be sent again.
+/// Nothing of it is stored, and only a busy machine causes that.
 fn is_not_stored_for_load<Stored>(stored: &Result<Stored, InsertError>) -> bool {
     matches!(stored, Err(InsertError::NotStored(error)) if is_load(error))
 }

@@ -1,18 +1,21 @@
-//! The same search for statements that decide votes: two or three writers of two servers, each
-//! with one or two batches of up to three requests, over `VoteWriter::decide` and
-//! `VoteWriter::insert`. The items have no rule, a limit of one or two votes and numbers, or are
-//! the choices of a poll; three voters cast votes, change them, take them back, move them, and
-//! select. Beside them are a worker for each item, which writes, expires and rebuilds counts,
-//! invalidations, wipes with the entry into another epoch, leases that Redis removes, roll-ups,
-//! and crashes of writers between two calls, with crashed-writer recovery.
+//! The same search for statements that decide votes.
 //!
-//! A statement is one step here, though `cast_votes` may wait for a lock in the middle of one:
-//! `model/rules` has its steps, and `tests/it/rules/races/` real races.
+//! Two or three writers of two servers each have one or two batches of up to three requests, over
+//! `VoteWriter::decide` and `VoteWriter::insert`. The items have no rule, or a limit of one or two
+//! votes and numbers, or are the choices of a poll. Three voters cast votes, change them, take them
+//! back, move them, and select.
 //!
-//! Each answer must fit all before it. In the end live count, saved count, ledger and what the
-//! answers say are the same, and [`testkit::rules::broken_of`] finds nothing.
+//! A worker for each item writes, expires and rebuilds counts. There are invalidations, wipes with
+//! the entry into another epoch, leases that Redis removes, roll-ups, and crashes of writers
+//! between two calls, with crashed-writer recovery.
 //!
-//! `TALLY_TEST_INTERLEAVINGS` and `TALLY_TEST_SEED` as for the other search.
+//! A statement is one step here, though `cast_votes` may wait for a lock in the middle.
+//! `model/rules` has its steps, and `tests/it/rules/races/` has real races.
+//!
+//! Each answer must fit those before it. At the end, live count, saved count, ledger and answers
+//! must agree, and [`testkit::rules::broken_of`] must find nothing.
+//!
+//! `TALLY_TEST_INTERLEAVINGS` and `TALLY_TEST_SEED` work as for the other search.
 
 mod answers;
 mod drawn;
@@ -45,14 +48,14 @@ use crate::helpers::stores::Stores;
 use crate::helpers::tally::{ledger, server_ledger};
 use crate::proofs::one_vote_batch;
 
-/// How many interleavings an ordinary test run takes.
+/// How many interleavings an ordinary run plays.
 const INTERLEAVINGS: u64 = 300;
 /// How many a mutant may survive before the search counts as blind to it.
 const MUTANT_LIMIT: u64 = 3000;
 const WRITERS_LIMIT: usize = 3;
 
-/// Steps that must have come in an ordinary run: else it shows less than it says.
-/// They stand so in the trace.
+/// Steps that an ordinary run must have seen. Otherwise it shows less than it says.
+/// These texts are from the trace.
 const SEEN: [&str; 14] = [
     "Again(",
     "Crash(",
@@ -77,9 +80,9 @@ struct Ground {
     owner: PgPool,
     servers: [ServerLedger; 2],
     worker: WorkerLedger,
-    /// For [`with_its_own_epoch`].
+    /// Connections for [`with_its_own_epoch`].
     pools: Vec<PgPool>,
-    /// Writers for the next interleavings: their connections stay.
+    /// Writers for the next interleavings, whose connections stay open.
     writers: Mutex<Vec<VoteWriter>>,
 }
 
@@ -154,14 +157,15 @@ impl Ground {
         })
     }
 
-    /// A writer that is free, or a new one of the server with this number.
+    /// A free writer, or a new one of the server with this number.
     fn writer(&self, server: usize) -> VoteWriter {
         let free = self.writers.lock().expect("no panic").pop();
         free.unwrap_or_else(|| self.servers[server % self.servers.len()].writer())
     }
 
-    /// Searches without a piece. Returns how many interleavings were played, the failure, and
-    /// how often each of [`SEEN`] came.
+    /// Searches without a piece.
+    /// Returns how many interleavings were played, the failure, and how often each of [`SEEN`]
+    /// came.
     async fn search(
         self: &Arc<Self>,
         without: Without,

@@ -1,28 +1,28 @@
-//! The pieces that can be taken away, each with what it takes to miss it.
+//! Pieces that can be taken away, each with what happens without it.
 
 use crate::proofs::interleavings::pieces::cut;
 
-/// A piece of how decisions are stored and counted. Without any one of them, but nothing, the
-/// search must find a violation. What only shows between two steps of one statement is taken
-/// away in `model/rules`.
+/// A piece of how decisions are stored and counted.
+/// Without any one of them the search must find a violation, and with all of them none.
+/// `model/rules` takes away what only shows between two steps of one statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Without {
     Nothing,
-    /// Nobody asks for a place.
+    /// A statement stores a vote without a free place.
     LimitOfVotes,
-    /// The same, where a batch has nothing but first votes.
+    /// The same, in a batch of first votes only.
     LimitOfFirstVotes,
     /// First votes take no place.
     PlacesOfFirstVotes,
-    /// A number is left out after a batch of first votes.
+    /// A batch of first votes leaves a number out.
     NumbersOfFirstVotes,
-    /// Nobody asks whether a voter has voted before.
+    /// A statement stores a first vote of a voter who has voted before.
     FirstVotes,
     /// A vote that is taken back keeps its place.
     PlaceGivenBack,
-    /// A number is left out for each that is given.
+    /// A number is left out for each number that is given.
     NumbersWithoutAGap,
-    /// Another choice of a one-choice poll is one more.
+    /// A vote on another choice of a one-choice poll does not replace the first.
     MoveOfAVote,
     /// A selection takes nothing back.
     WholeSelections,
@@ -30,16 +30,16 @@ pub(super) enum Without {
     TurnsOfAVoter,
     /// Rows that take votes back are counted twice.
     TakingBackCountedOnce,
-    /// Of what a batch adds only the sum is counted.
+    /// Of a batch's delta, only the sum is counted.
     DownVotesOfADelta,
-    /// Every batch is added to the live count, also one that the seed has seen.
+    /// Every batch is added to the live count, also a batch that the seed has seen.
     VisibilitySnapshot,
     /// What a crashed writer left is never counted.
     CrashedWriterRecovery,
 }
 
 impl Without {
-    /// Those that take something away.
+    /// All pieces that can be taken away.
     pub(super) const PIECES: [Self; 14] = [
         Self::LimitOfVotes,
         Self::LimitOfFirstVotes,
@@ -57,7 +57,8 @@ impl Without {
         Self::CrashedWriterRecovery,
     ];
 
-    /// The functions `cast_votes` and `decide_votes`, which replace those that are there.
+    /// The functions `cast_votes` and `decide_votes` without the piece.
+    /// They replace the real ones.
     pub(super) fn cast_votes(self) -> String {
         let first = include_str!("../../../../../migrations/functions/cast_votes.sql");
         let decide = include_str!("../../../../../migrations/functions/decide_votes.sql");

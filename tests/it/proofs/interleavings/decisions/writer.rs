@@ -1,4 +1,4 @@
-//! A writer of votes, one step at a time, and what becomes of it when it crashes.
+//! A writer of votes, step by step, and what happens when it crashes.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::drawn::Batch;
 use super::items::{Items, Stored, answer};
 
-/// How long exact counts may take: longer than the test.
+/// Longer than the test: exact counts are never too slow.
 const READ_LIMIT: Duration = Duration::from_secs(600);
 
 /// What a writer does next.
@@ -30,12 +30,12 @@ enum Doing {
 pub(super) struct Writer {
     pub votes: VoteWriter,
     queue: VecDeque<Batch>,
-    /// Requests to be asked again.
+    /// Requests to send again.
     again: Vec<VoteRequest>,
     doing: Doing,
-    /// Rounds of a batch.
+    /// How many rounds a batch makes.
     rounds: usize,
-    /// Its votes up to this one are counted.
+    /// Its votes up to this id are counted.
     counted: VoteId,
 }
 
@@ -55,7 +55,7 @@ impl Writer {
         matches!(self.doing, Doing::Store) && self.queue.is_empty() && self.again.is_empty()
     }
 
-    /// Whether a batch of its is stored and not counted.
+    /// Whether it has a batch that is stored and not counted.
     pub(super) fn is_counting(&self) -> bool {
         !matches!(self.doing, Doing::Store)
     }
@@ -69,7 +69,7 @@ impl Writer {
         }
     }
 
-    /// The next batch: what is to be asked again comes first.
+    /// The next batch, with the requests to send again first.
     fn next_batch(&mut self) -> Batch {
         let again = std::mem::take(&mut self.again);
         match self.queue.front() {
@@ -83,7 +83,7 @@ impl Writer {
         }
     }
 
-    /// Takes the next step. An answer that cannot be is an error.
+    /// Takes the next step. An impossible answer is an error.
     pub(super) async fn step(&mut self, items: &mut Items) -> Result<(), String> {
         match std::mem::replace(&mut self.doing, Doing::Store) {
             Doing::Store => {
@@ -137,9 +137,9 @@ impl Writer {
         };
     }
 
-    /// The writer crashes with a batch that is stored and not counted. Another one takes its
-    /// place, with what is still in the queue. Its last call, if that is one of Redis, may be
-    /// under way.
+    /// The writer crashes with a batch that is stored and not counted.
+    /// Another writer takes its place and the rest of the queue. A last call to Redis may be under
+    /// way.
     pub(super) fn crash(&mut self, is_call_under_way: bool) -> Crashed {
         self.again.clear();
         let doing = std::mem::replace(&mut self.doing, Doing::Store);
@@ -155,12 +155,12 @@ impl Writer {
 #[derive(Debug)]
 pub(super) struct Crashed {
     counted: VoteId,
-    /// A call that is carried out later.
+    /// A call that is executed later.
     late: Option<Doing>,
     recovery: Recovery,
 }
 
-/// What the worker does next that recovers it.
+/// What the worker that recovers it does next.
 #[derive(Debug)]
 enum Recovery {
     Find,

@@ -1,4 +1,4 @@
-//! The commit of a statement that stores votes, and what its server does with the answer.
+//! The commit of a statement that stores votes, and its server's next steps.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ impl Model {
             if is_stored(&row) && postponed & (1 << row) == 0 {
                 rows.push(*one);
             }
-            // Also a row that another batch was first with; there is none on an item with a rule.
+            // Also a row that another batch stored first. An item with a rule has no such row.
             let is_to_come = postponed & (1 << row) != 0;
             if self.program.kind != Kind::Plain && !is_to_come {
                 self.program.take(&mut next.places[one.item], *one, self.without);
@@ -95,8 +95,8 @@ impl Model {
         next
     }
 
-    /// Of the rows that are to be stored, the takings back of moves from one choice to another,
-    /// as a set: they come by a statement of their own if that piece is taken away.
+    /// The rows that take back the old choice of a move, as a set.
+    /// Without that piece, a second statement stores them.
     fn postponed(&self, decided: &Decided, stored: u16) -> u16 {
         let rows = &decided.rows;
         let is_second = |(request, row): &(usize, Row)| {
@@ -148,8 +148,8 @@ impl Model {
         }
     }
 
-    /// `last_votes.sql`: what those hold whose votes were not stored. Who holds nothing needs a
-    /// decision.
+    /// `last_votes.sql`: what the voters hold whose votes were not stored.
+    /// A voter who holds nothing needs a decision.
     pub(super) fn resolve(
         &self,
         state: &State,
@@ -183,7 +183,7 @@ impl Model {
     }
 }
 
-/// Reads the counts of these items as well.
+/// Adds reads of the counts of these items.
 fn add_reads(deltas: &mut Vec<CountDelta>, items: Items) {
     let named = (0..ITEMS).filter(|item| items & (1 << item) != 0);
     deltas.extend(named.map(|item| CountDelta {

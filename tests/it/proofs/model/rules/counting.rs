@@ -1,4 +1,4 @@
-//! How a stored batch gets into the counters in Redis; deaths, wipes, and who makes up for them.
+//! How a stored batch gets into Redis' counters; deaths, wipes and repairs.
 
 use std::sync::Arc;
 
@@ -79,7 +79,7 @@ impl Model {
         };
         let server = Arc::make_mut(&mut next.servers[at]);
         server.doing = match counting.step() {
-            // A dead server hears no reply.
+            // A dead server gets no reply.
             _ if server.is_dead => Doing::Take,
             Step::Done => Doing::Take,
             Step::GiveUp => {
@@ -151,7 +151,7 @@ impl Model {
             next.invalidate(server.suspects);
             return Some(next);
         }
-        // Not while the dead server's connection is there.
+        // Recovery waits for the end of the dead server's connection.
         if server.left != 0 && !server.doing.is_storing() {
             changed.left = 0;
             next.invalidate(server.left);
@@ -188,8 +188,8 @@ impl Model {
         all
     }
 
-    /// The states after the death of a server: the call that it has under way is lost, or is
-    /// carried out later.
+    /// The states after a server's death.
+    /// Its call under way is lost, or executed later.
     fn die(&self, state: &State, at: usize) -> Vec<State> {
         let server = &state.servers[at];
         if server.is_dead || (server.doing == Doing::Take && server.suspects == 0) {

@@ -1,10 +1,10 @@
-//! The loop of `decide_votes` (migrations/functions/decide_votes.sql), written down a second time.
+//! The loop of `decide_votes` in migrations/functions, written a second time.
 
 use super::state::{Decided, ITEMS, Items, Look, Outcome, Place, Request, Row, Wants, held, last_row};
 use super::{Kind, Program, Without};
 
 impl Program {
-    /// The rule of an item: rules have the numbers of their first items.
+    /// The rule of an item. A rule has the number of its first item.
     pub(super) fn rule(&self, item: usize) -> Option<usize> {
         match self.kind {
             Kind::Plain => None,
@@ -13,7 +13,7 @@ impl Program {
         }
     }
 
-    /// The first of the items that a request names, which says its rule.
+    /// The first item that a request names, which has the request's rule.
     fn first_item(request: Request) -> usize {
         match request.wants {
             Wants::Cast { item, .. } | Wants::Set { item, .. } => item,
@@ -21,7 +21,7 @@ impl Program {
         }
     }
 
-    /// The rules of these requests in the order in which they are locked.
+    /// The rules of these requests, in the order of their locks.
     pub(super) fn rules(&self, requests: &[Request], without: Without) -> Vec<usize> {
         let of = |request: &Request| self.rule(Self::first_item(*request));
         let mut rules: Vec<usize> = requests.iter().filter_map(of).collect();
@@ -39,8 +39,8 @@ impl Program {
         rules
     }
 
-    /// Whether a request is not the first of its voter in the batch: under its rule, or on its
-    /// item if that has none.
+    /// Whether the same voter has an earlier request in the batch, under the same rule.
+    /// Without a rule: on the same item.
     fn is_later(&self, requests: &[Request], at: usize) -> bool {
         let scope = |request: Request| {
             let item = Self::first_item(request);
@@ -55,8 +55,7 @@ impl Program {
             .any(|before| scope(*before) == scope(requests[at]))
     }
 
-    /// The order in which requests are decided and, without a rule, write their entries of
-    /// `vote_once`.
+    /// The order of decisions. Without a rule, also of the entries of `vote_once`.
     pub(super) fn order(&self, requests: &[Request], without: Without) -> Vec<usize> {
         let mut order: Vec<usize> = (0..requests.len()).collect();
         if without != Without::OrderOfEntries {
@@ -136,7 +135,7 @@ impl Program {
         decided
     }
 
-    /// What a place is after this row.
+    /// Changes a place by this row.
     pub(super) fn take(&self, place: &mut Place, row: Row, without: Without) {
         if row.is_cast() || without != Without::PlaceGivenBack {
             place.taken += row.taken();
@@ -144,8 +143,8 @@ impl Program {
         place.last_number += u8::from(row.number != 0);
     }
 
-    /// The rows that give a voter what a request wants, and how many choices of the poll the
-    /// voter holds before them.
+    /// The rows that give a voter what a request wants.
+    /// Also how many choices of the poll the voter holds before them.
     fn rows_of(&self, seen: &[Row], request: Request) -> (Vec<Row>, i8) {
         let voter = request.voter;
         let (wanted, is_whole) = self.wanted(request);
@@ -194,7 +193,7 @@ impl Program {
         self.kind == Kind::Plain || !row.is_cast() || places[row.item].taken < self.max_votes
     }
 
-    /// Whether these rows are to be stored, and why not.
+    /// Whether these rows are stored, and why not.
     fn outcome(
         &self,
         places: &[Place; ITEMS],
@@ -222,8 +221,8 @@ impl Program {
         Outcome::Stored
     }
 
-    /// Whether what a voter was answered is so, by the rows that are committed right after it.
-    /// `before`: how many of them were there before the answer's own.
+    /// Whether a voter's answer is true, by the rows that are committed right after it.
+    /// `before`: how many rows there were before the answer's own.
     pub(super) fn is_so(&self, rows: &[Row], before: usize, request: Request, outcome: Outcome) -> bool {
         let voter = request.voter;
         let (wanted, is_whole) = self.wanted(request);
@@ -239,7 +238,7 @@ impl Program {
         match (outcome, request.wants) {
             (Outcome::Again, _) => true,
             (Outcome::Stored, _) => holds_wanted(),
-            // The look of such a request sees what is so then, and nothing keeps it so.
+            // The look of such a request sees what is true then, and nothing keeps it true.
             (Outcome::Repeated, _) if self.kind == Kind::Plain => true,
             (Outcome::Repeated, Wants::Cast { item, .. }) => held(rows, item, voter) != 0,
             (Outcome::Repeated, _) => holds_wanted(),
@@ -267,7 +266,7 @@ fn taken_by(rows: &[Row]) -> i8 {
     rows.iter().map(|row| row.taken()).sum()
 }
 
-/// What a voter of `insert_votes.sql` gets: a first vote on each item.
+/// What the voters of `insert_votes.sql` get: a first vote on each item.
 pub(super) fn first_votes(requests: &[Request], order: Vec<usize>) -> Decided {
     let rows = order.into_iter().filter_map(|at| {
         let Request { voter, wants } = requests[at];
@@ -290,7 +289,7 @@ pub(super) fn first_votes(requests: &[Request], order: Vec<usize>) -> Decided {
     }
 }
 
-/// The items that a request names and is answered with their counts.
+/// The items that a request names. Its answer has their counts.
 pub(super) fn shown(request: Request) -> Items {
     match request.wants {
         Wants::Cast { item, .. } | Wants::Set { item, .. } => 1 << item,

@@ -1,20 +1,22 @@
-//! An exhaustive search over all interleavings of a model of the rules: two servers, two items
-//! under rules, voters who cast votes, change them, move them and take them back. Servers die
-//! at any step, Redis is wiped, counters are dropped. It visits every state that can be reached.
-//! Without any one piece of the rules it must find the violation that the piece prevents.
+//! An exhaustive search over all interleavings of a model of the rules.
 //!
-//! A statement that stores votes is five steps: it locks its rules (one step each), looks (under
-//! a snapshot from after that), decides, writes (one step for each row, since it may wait for
-//! another statement's entry of the index `vote_once`), and commits. Then its batch is counted in
-//! Redis. If its server dies, Postgres rolls it back, or carries it out without anyone to count.
+//! There are two servers, two items under rules, and voters who cast votes, change them, move them
+//! and take them back. Servers die at any step, Redis is wiped, counters are dropped. The search
+//! visits every state that can be reached. Without any one piece of the rules, it must find the
+//! violation that the piece prevents.
+//!
+//! A statement that stores votes takes five steps. It locks its rules (a step each), looks (under a
+//! snapshot from after that), decides, writes (a step for each row, since it may wait for another
+//! statement's entry of the index `vote_once`), and commits. Then its batch is counted in Redis. If
+//! its server dies, Postgres rolls the statement back, or executes it and nobody counts.
 //!
 //! Tally's own code here: `tally::votes::Counting`, `tally::domain::{Count, Snapshot}`, and
-//! `tally::ledger::DecidedBatch::deltas`, what a batch of decisions adds to each item. Written down a
-//! second time, since they are SQL, Lua or I/O: `cast_votes`, `insert_votes.sql`, the scripts.
-//! `interleavings/rules` has the real ones.
+//! `tally::ledger::DecidedBatch::deltas`, what a batch of decisions adds to each item.
+//! `cast_votes`, `insert_votes.sql` and the scripts are written a second time, because they are
+//! SQL, Lua or I/O. `interleavings/decisions` has the real ones.
 //!
 //! The model has no saved counts (the model of the protocol has them), no times, and not the
-//! database's own checks of a place and of a number: the lock must be enough without these.
+//! database's own checks of places and numbers: the lock must be enough without them.
 
 mod commit;
 mod counting;
@@ -39,7 +41,7 @@ enum Without {
     Nothing,
     /// A statement locks no rule.
     RuleLock,
-    /// It looks before it has the lock: under an old snapshot.
+    /// A statement looks before it has the lock, under an old snapshot.
     LookBehindTheLock,
     /// The lock is free before the commit.
     LockUntilTheCommit,
@@ -47,11 +49,11 @@ enum Without {
     OrderOfRules,
     /// A voter's second request in a batch is decided by the same look as the first.
     TurnsOfAVoter,
-    /// A move casts the new choice by one statement and takes back the old one by another.
+    /// One statement casts a move's new choice, and another takes back the old one.
     MovesInOneStatement,
-    /// Nobody asks how many choices a voter would hold.
+    /// A statement ignores how many choices a voter would hold.
     LimitOfChoices,
-    /// Nobody asks for a place.
+    /// A statement stores a vote without a free place.
     LimitOfVotes,
     /// The turnout counts choices, not voters.
     TurnoutOfVoters,
@@ -63,29 +65,29 @@ enum Without {
     PlaceGivenBack,
     /// A change needs a further place.
     PlaceOfAChange,
-    /// The index lets a voter's change in twice.
+    /// The index accepts a voter's change twice.
     VoteOnce,
     /// Rows are written in the order of the requests.
     OrderOfEntries,
     /// A request that lost a row to another batch is answered as stored.
     AskingAgain,
-    /// Rows that another batch stored first are counted: a taking back twice.
+    /// Rows that another batch stored first are counted: a retraction counts twice.
     CountOfStoredRows,
-    /// What is stored of a request that is asked again is not counted.
+    /// A request to send again is not counted, though some of its rows are stored.
     CountOfAskedAgain,
     /// A down-vote that is taken back stays among the down-votes.
     DownVotesTakenBack,
     /// A batch whose sum is 0 changes no down-votes.
     DownVotesOfADelta,
-    /// Every batch is added to the live count, also one that the seed has seen.
+    /// Every batch is added to the live count, also a batch that the seed has seen.
     VisibilitySnapshot,
     /// A seed needs no lease.
     Lease,
-    /// A batch that gives up makes nothing suspect.
+    /// A batch that gives up leaves no suspects.
     Suspects,
     /// What a dead server left is never counted.
     CrashedWriterRecovery,
-    /// It is counted while the dead server's statement goes on.
+    /// Recovery counts it while the dead server's statement still runs.
     ClosedConnection,
 }
 
@@ -122,7 +124,7 @@ impl Model {
         }
     }
 
-    /// All states that one step leads to, faults aside.
+    /// All states that one step leads to, without faults.
     fn steps(&self, state: &State) -> Vec<State> {
         let mut all = Vec::new();
         for at in 0..SERVERS {
@@ -136,12 +138,12 @@ impl Model {
         all
     }
 
-    /// Visits every state, up to the first violation. Returns how many there are, and the
-    /// violation with the shortest way to it.
+    /// Visits every state, or stops at the first violation.
+    /// Returns how many states there are, and the violation with the shortest way to it.
     fn search(&self) -> (usize, Option<(Violation, String)>) {
         let first = Arc::new(self.first());
         let mut seen = HashSet::from([Arc::clone(&first)]);
-        // Each state, and from which one it was reached first.
+        // Each state, and the state from which it was reached first.
         let mut all = vec![(first, 0_usize)];
         let mut number = 0;
         while number < all.len() {
@@ -162,7 +164,7 @@ impl Model {
     }
 }
 
-/// The states up to this one.
+/// The states that lead to this one, in words.
 fn way(all: &[(Arc<State>, usize)], number: usize) -> String {
     let mut at = number;
     let mut way = vec![at];
@@ -186,8 +188,8 @@ fn way(all: &[(Arc<State>, usize)], number: usize) -> String {
     described.collect()
 }
 
-/// Visits every state of these programs, and at least so many: a search that visits less has
-/// become blind.
+/// Visits every state of these programs, and at least this many.
+/// A search that visits fewer has become blind.
 fn assert_exact(searches: &[(Program, Faults)], least_states: usize) {
     let mut total = 0;
     for (program, faults) in searches {

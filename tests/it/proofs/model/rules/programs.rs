@@ -1,4 +1,4 @@
-//! What the servers of the model get.
+//! Programs: the batches of the model's two servers.
 
 use std::fmt;
 
@@ -11,17 +11,17 @@ const CAT: u8 = 2;
 const A: usize = 0;
 const B: usize = 1;
 
-/// Rounds of a batch that counts: fewer than the server's, so that some batches give up.
+/// Rounds of a batch that counts: fewer than the server's, so some give up.
 const ROUNDS: usize = 2;
 
 /// What rules the two items have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// None.
+    /// No rule.
     Plain,
-    /// Each has one of its own: a limit, and numbers.
+    /// Each item has a rule of its own: a limit, and numbers.
     Limited,
-    /// They are the choices of a poll, each with a limit and numbers.
+    /// The items are the choices of a poll. Each has a limit and numbers.
     Poll { max_choices: i8 },
 }
 
@@ -32,7 +32,7 @@ pub(super) struct Program {
     pub kind: Kind,
     /// The limit of each item that has a rule.
     pub max_votes: i8,
-    /// Rounds of a batch that counts.
+    /// How many rounds a batch makes to be counted.
     pub rounds: usize,
     pub batches: [Vec<Batch>; SERVERS],
 }
@@ -58,12 +58,12 @@ impl Program {
         }
     }
 
-    /// The same with another limit.
+    /// The same program with another limit.
     pub(super) fn limited_to(self, max_votes: i8) -> Self {
         Self { max_votes, ..self }
     }
 
-    /// The same with so few rounds that a batch may give up without any fault.
+    /// The same program with so few rounds that a batch may give up without any fault.
     pub(super) fn with_one_round(self) -> Self {
         Self { rounds: 1, ..self }
     }
@@ -108,8 +108,8 @@ fn insert(requests: &[Request]) -> Batch {
 
 const ONE_CHOICE: Kind = Kind::Poll { max_choices: 1 };
 
-/// Ann votes over both servers, once to move her vote; Bob wants one of her places, and Cat
-/// more than she may have.
+/// Ann votes over both servers, once to move her vote.
+/// Bob wants one of her places, and Cat wants more than she may have.
 pub(super) fn moves() -> Program {
     let batches = [
         vec![decide(&[cast(ANN, A)]), decide(&[cast(ANN, B)])],
@@ -127,7 +127,7 @@ pub(super) fn freed() -> Program {
     Program::new("a place is freed", ONE_CHOICE, 1, batches)
 }
 
-/// One voter twice in one batch.
+/// One voter has two requests in one batch.
 pub(super) fn same_voter() -> Program {
     let batches = [
         vec![decide(&[cast(ANN, A), cast(ANN, B)])],
@@ -153,7 +153,7 @@ pub(super) fn wide() -> Program {
     Program::new("three voters", ONE_CHOICE, 1, batches)
 }
 
-/// Whole selections, where a voter may hold both choices, and each has one place.
+/// Whole selections. A voter may hold both choices, and each has one place.
 pub(super) fn selections() -> Program {
     let batches = [
         vec![decide(&[select(ANN, 0b11)]), decide(&[select(ANN, 0b10)])],
@@ -165,7 +165,8 @@ pub(super) fn selections() -> Program {
     Program::new("selections", Kind::Poll { max_choices: 2 }, 1, batches)
 }
 
-/// Items with a rule each, in one batch in either order; values change while an item is full.
+/// Two items with a rule each, in one batch in either order.
+/// Values change while an item is full.
 pub(super) fn two_rules() -> Program {
     let batches = [
         vec![

@@ -1,4 +1,4 @@
-//! A state of the model of rules: the ledger, the locks, the counters in Redis, and two servers.
+//! A state of the model of rules: ledger, locks, Redis' counters, and two servers.
 
 use std::sync::Arc;
 
@@ -8,10 +8,10 @@ use tally::votes::Counting;
 
 pub(super) const ITEMS: usize = 2;
 pub(super) const SERVERS: usize = 2;
-/// Transactions of one server, at the most.
+/// The most transactions of one server.
 pub(super) const TRANSACTIONS: usize = 8;
 
-/// Transactions as a set of bits: those of the first server, then those of the second.
+/// Transactions as a set of bits: the first server's, then the second's.
 pub(super) type Transactions = u16;
 /// Items as a set of bits.
 pub(super) type Items = u8;
@@ -22,7 +22,7 @@ pub(super) struct Row {
     pub item: usize,
     pub voter: u8,
     pub value: i8,
-    /// Even: the row casts a vote. Odd: it takes back the one before.
+    /// Even: the row casts a vote. Odd: the row takes back the vote before it.
     pub change: i8,
     /// 0: none.
     pub number: u8,
@@ -33,12 +33,12 @@ impl Row {
         self.change % 2 == 0
     }
 
-    /// What it adds to the votes that are held.
+    /// What the row adds to the number of held votes.
     pub fn taken(self) -> i8 {
         if self.is_cast() { 1 } else { -1 }
     }
 
-    /// The entry of the index `vote_once`.
+    /// The row's entry of the index `vote_once`.
     pub fn entry(self) -> (usize, u8, i8) {
         (self.item, self.voter, self.change)
     }
@@ -71,7 +71,7 @@ pub(super) struct Request {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Wants {
-    /// To cast a vote; one that is held stays.
+    /// To cast a vote. A held vote stays.
     Cast { item: usize, value: i8 },
     /// To hold this value; 0: nothing.
     Set { item: usize, value: i8 },
@@ -99,7 +99,7 @@ impl Batch {
 /// What the look of a statement has seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Look {
-    /// The first rows of the ledger, so many: those that were committed.
+    /// How many rows it saw: the first of the ledger, all that were committed.
     pub rows: usize,
     pub places: [Place; ITEMS],
 }
@@ -109,9 +109,9 @@ pub(super) struct Look {
 pub(super) enum Outcome {
     Stored,
     Repeated,
-    /// To be asked again.
+    /// It must be sent again.
     Again,
-    /// Refused; with what the requests before it in the batch add to the votes on each item.
+    /// Refused. Has what earlier requests of the batch add to each item.
     Full([i8; ITEMS]),
     TooManyChoices,
 }
@@ -121,7 +121,7 @@ pub(super) enum Outcome {
 pub(super) struct Decided {
     /// One for each request.
     pub outcomes: Vec<Outcome>,
-    /// The rows to be stored, and the request of each.
+    /// The rows to store, and the request of each.
     pub rows: Vec<(usize, Row)>,
     /// What it adds to the poll's turnout.
     pub turnout: i8,
@@ -130,9 +130,10 @@ pub(super) struct Decided {
 /// What a server does next.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Doing {
-    /// Nothing: it takes the next batch.
+    /// It takes the next batch.
     Take,
-    /// Locks the batch's rules, of which it has so many; with a look if that came first.
+    /// It locks the batch's rules, and has locked this many.
+    /// Has a look, if that came first.
     Lock {
         batch: Batch,
         locked: usize,
@@ -145,7 +146,7 @@ pub(super) enum Doing {
         batch: Batch,
         look: Look,
     },
-    /// Writes the row with this number. `stored`: the rows that are stored, as a set of bits.
+    /// It writes the row with this number. `stored`: the stored rows, as a set of bits.
     Write {
         batch: Batch,
         decided: Decided,
@@ -157,13 +158,13 @@ pub(super) enum Doing {
         decided: Decided,
         stored: u16,
     },
-    /// Reads what those hold whose votes `insert_votes.sql` did not store.
+    /// It reads what the voters hold whose votes `insert_votes.sql` did not store.
     Resolve {
         repeats: Vec<Request>,
         transaction: TransactionId,
         deltas: Vec<CountDelta>,
     },
-    /// Calls `count`, or reads exact counts.
+    /// It calls `count`, or reads exact counts.
     Count(Counting),
     Seed(Counting, Vec<Seed>),
 }
@@ -196,17 +197,17 @@ impl Doing {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Server {
-    /// It makes no further call. One that it has sent may still be carried out.
+    /// It makes no further call. A call that it has sent may still be executed.
     pub is_dead: bool,
     /// The next of its batches in the program.
     pub next: usize,
-    /// Requests to be asked again.
+    /// Requests to send again.
     pub again: Vec<Request>,
-    /// Transactions that it has begun.
+    /// How many transactions it has begun.
     pub begun: usize,
-    /// Items that its repair task is to invalidate.
+    /// Items that its repair task will invalidate.
     pub suspects: Items,
-    /// Items that it has left with votes that it never counts.
+    /// Items that it left with votes that it never counts.
     pub left: Items,
     pub doing: Doing,
 }
@@ -247,12 +248,12 @@ pub(super) struct State {
     /// Who holds the lock of each rule.
     pub locks: [Option<usize>; ITEMS],
     pub counters: [Counter; ITEMS],
-    /// The last numbers in Redis: only a mutant has them there.
+    /// The last numbers in Redis, where only a mutant has them.
     pub redis_numbers: [u8; ITEMS],
     /// The last lease that was drawn.
     pub drawn: u8,
     pub servers: [Arc<Server>; SERVERS],
-    /// An answer of the last commit that is not so.
+    /// Whether an answer of the last commit is untrue.
     pub is_answer_wrong: bool,
     pub faults: Faults,
 }

@@ -1,5 +1,5 @@
-//! The steps of a statement that stores votes: lock, look, decide, write. `commit.rs` has the
-//! last.
+//! The steps of a statement that stores votes: lock, look, decide, write.
+//! `commit.rs` has the last step.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::deciding::first_votes;
 use super::state::{Batch, Decided, Doing, Look, Outcome, Row, SERVERS, Server, State};
 use super::{Model, Without};
 
-/// The id of the first transaction; the others' follow.
+/// The id of the first transaction. The others follow.
 const FIRST_XID: i64 = 10;
 
 pub(super) fn item_id(item: usize) -> ItemId {
@@ -43,7 +43,7 @@ impl Model {
             return Vec::new();
         }
         let next = self.program.batches[at].get(server.next);
-        // What is to be asked again heads a batch. What waits in the queue may be in it too.
+        // Requests to send again head a batch. Waiting requests may be in it, too.
         let mut batches = Vec::new();
         if !server.again.is_empty() {
             batches.push((Batch::Decide(server.again.clone()), 0));
@@ -79,13 +79,13 @@ impl Model {
                 Batch::Decide(_) => self.lock_next(batch, 0, None),
             };
             let state = self.doing(state, at, doing);
-            // The first lock is taken in the same step: before it the statement does nothing.
+            // The first lock is part of this step: before it, the statement does nothing.
             self.lock(&state, at)
         });
         begun.collect()
     }
 
-    /// The same state, but this server does something else.
+    /// The same state, in which this server does something else.
     pub(super) fn doing(&self, mut state: State, at: usize, doing: Doing) -> State {
         Arc::make_mut(&mut state.servers[at]).doing = doing;
         state
@@ -98,7 +98,7 @@ impl Model {
         }
     }
 
-    /// What a statement does that has locked so many of its rules.
+    /// What a statement does next that has locked this many of its rules.
     fn lock_next(&self, batch: Batch, locked: usize, look: Option<Look>) -> Doing {
         let is_locked = locked == self.program.rules(batch.requests(), self.without).len();
         match look {
@@ -108,7 +108,7 @@ impl Model {
         }
     }
 
-    /// Locks the next rule, if nobody else has it. A batch without rules goes on.
+    /// Locks the next rule, if nobody else holds it. A batch without rules goes on.
     fn lock(&self, state: &State, at: usize) -> Option<State> {
         let Doing::Lock { batch, locked, look } = &state.servers[at].doing else {
             return Some(state.clone());
@@ -184,8 +184,8 @@ impl Model {
         self.doing(next, at, doing)
     }
 
-    /// Writes the next row, unless the index `vote_once` has its entry. If that is another
-    /// statement's which may still fail, it waits.
+    /// Writes the next row, unless the index `vote_once` has its entry.
+    /// If the entry belongs to another statement, which may still fail, this one waits.
     fn write(
         &self,
         state: &State,
@@ -240,7 +240,7 @@ impl Model {
 }
 
 impl Server {
-    /// Whether it has nothing under way, and nothing is to be done for it.
+    /// Whether it has nothing under way, and nobody has anything to repair for it.
     pub(super) fn is_quiescent(&self) -> bool {
         self.doing == Doing::Take && self.suspects == 0 && self.left == 0
     }

@@ -1,5 +1,5 @@
-//! What must hold: in every state, and of live counts whenever nobody is in the middle of
-//! anything.
+//! Truth: what must hold in every state, and for live counts in every quiet state.
+//! A state is quiet if nobody is in the middle of anything.
 
 use tally::domain::Count;
 
@@ -9,29 +9,29 @@ use super::{Kind, Model};
 /// What is wrong with a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Violation {
-    /// More votes are held on an item than it takes.
+    /// More votes are held on an item than its limit.
     LimitExceeded,
-    /// The places that are taken are not the votes that are held.
+    /// The number of taken places is not the number of held votes.
     PlacesWrong,
     /// Numbers are not 1, 2, 3 and so on, in the order of commits.
     NumbersWrong,
-    /// A voter's change numbers on an item are not 0, 1, 2 and so on, or an odd one does not
-    /// take back the vote before it.
+    /// A voter's change numbers on an item are not 0, 1, 2 and so on.
+    /// Or an odd one does not take back the vote before it.
     ChangesWrong,
-    /// A voter holds more choices of the poll than one may.
+    /// A voter holds more choices of the poll than the poll allows.
     TooManyChoices,
-    /// The turnout is not the number of those who hold a choice.
+    /// The turnout is not the number of voters who hold a choice.
     TurnoutWrong,
-    /// A voter was answered what is not so.
+    /// A voter got an answer that is untrue.
     AnswerWrong,
-    /// A live count is not the ledger's, although nobody is in the middle of anything.
+    /// A live count differs from the ledger in a quiet state.
     LiveCountWrong,
-    /// Nobody can go on.
+    /// Nobody can take a step.
     Deadlock,
 }
 
 impl Model {
-    /// `is_stuck`: no step leads on from it.
+    /// What is wrong with this state. `is_stuck`: no step leads on from it.
     pub(super) fn violation(&self, state: &State, is_stuck: bool) -> Option<Violation> {
         let rows = &state.rows;
         for item in 0..ITEMS {

@@ -5,8 +5,9 @@ use std::fmt::Write as _;
 use super::{Target, bearer, held, request};
 use crate::web::access::raw::statuses;
 
-/// The framings that two servers in a row could read in two ways. Each is followed by a whole request
-/// with the right key, which only a server that reads it wrongly would see.
+/// Framings that two servers in a row could read in two ways.
+/// Behind each is a whole request with the right key. Only a server that reads the framing wrongly
+/// would see it.
 fn ambiguous(target: &Target) -> Vec<(String, String)> {
     let host = target.host();
     let post = "POST /v1/items HTTP/1.1\r\n";
@@ -177,21 +178,21 @@ async fn a_request_that_could_be_read_in_two_ways_is_refused_and_what_comes_behi
         let answer = target.send(&request).await;
         let got = statuses(&answer);
         let now = held(&target.tally.pool).await;
-        // The server learns that a chunk is wrong while it reads the body. If it is noting the refusal in
-        // the trail then, the connection ends before the answer.
+        // The server finds the wrong chunk while it reads the body. If the server is writing the
+        // refusal into the trail then, the connection ends before the answer.
         let is_refused = got == [400] || (name.contains("chunk") && got.is_empty());
         if !is_refused || now != before {
             let _ = writeln!(wrong, "{name}: {got:?} {now:?}");
         }
     }
     assert!(wrong.is_empty(), "{wrong}");
-    // The hidden request is one: behind a request that is read in one way only, it makes an item.
+    // The hidden request would work: behind an unambiguous request, it creates an item.
     let twice = request("GET", "/health/live", target.host(), "", "") + &target.hidden();
     assert_eq!(statuses(&target.send(&twice).await), [200, 201]);
     assert_ne!(held(&target.tally.pool).await, before);
 }
 
-/// What may stand in a body, or behind one, is no request.
+/// What stands in a body, or behind one, is not a request.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_in_a_body_is_a_body() {
     let target = Target::start().await;

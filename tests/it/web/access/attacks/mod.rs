@@ -1,6 +1,5 @@
-//! An attacker who writes requests byte by byte, against a closed server and with every credential
-//! but the right one. Whatever is refused, or taken for what it is, the ledger holds nothing more
-//! afterwards.
+//! An attacker writes bytes to a closed server, without the right credential.
+//! Each request is refused or harmless: afterwards the ledger holds nothing more.
 
 mod framing;
 
@@ -14,7 +13,7 @@ use super::raw::{exchange, header, statuses};
 use super::{api_key, operator};
 use crate::helpers::tally::Tally;
 
-/// A closed server that would make items by votes, with a key of each scope.
+/// A closed server on which a vote can create an item, with a key of each scope.
 struct Target {
     tally: Tally,
     vote: String,
@@ -47,7 +46,7 @@ impl Target {
         self.tally.base.trim_start_matches("http://")
     }
 
-    /// A whole request that would make an item, with the right key.
+    /// A whole request with the right key, which would create an item.
     fn hidden(&self) -> String {
         request(
             "POST",
@@ -75,7 +74,7 @@ fn request(method: &str, path: &str, host: &str, headers: &str, body: &str) -> S
     )
 }
 
-/// How much the ledger holds, of whatever a request could add, change or take away.
+/// Counts the rows of everything that a request could add, change or take away.
 async fn held(pool: &PgPool) -> Vec<i64> {
     let mut counted = Vec::new();
     for what in [
@@ -98,7 +97,7 @@ async fn held(pool: &PgPool) -> Vec<i64> {
     counted
 }
 
-/// Everything but the right key in the right place.
+/// Tries everything but the right key in the right place.
 #[tokio::test(flavor = "multi_thread")]
 async fn whatever_is_almost_a_credential_is_none() {
     let target = Target::start().await;
@@ -182,7 +181,7 @@ async fn whatever_is_almost_a_credential_is_none() {
         let answer = target.send(&bytes).await;
         let (got, now) = (statuses(&answer), held(&tally.pool).await);
         let is_refused = got.len() == 1 && [400, 401, 403, 405, 431].contains(&got[0]);
-        // It is for a client to know which credential would do, and for nobody which key was wrong.
+        // A client may learn which credential would do. Nobody may learn which key was wrong.
         let asks = got != [401] || header(&answer, "www-authenticate") == ["Bearer realm=\"tally\""];
         let is_silent = !answer.contains(&admin[10..40]);
         if !is_refused || !asks || !is_silent || now != before {
@@ -210,7 +209,7 @@ async fn whatever_is_almost_a_credential_is_none() {
         let bytes = request("POST", &uri, target.host(), "", body);
         look(uri, bytes).await;
     }
-    // Another method than the one that was asked for.
+    // Headers that ask for another method than the first line.
     for headers in [
         "x-http-method-override: POST\r\n",
         "x-method-override: DELETE\r\nx-http-method: DELETE\r\n",
@@ -224,7 +223,7 @@ async fn whatever_is_almost_a_credential_is_none() {
             look(format!("{method} {path} {headers}"), bytes).await;
         }
     }
-    // A key does what its scope says, and no more.
+    // A key does what its scope says, and nothing else.
     for (key, method, path, body) in [
         (vote, "POST", "/v1/items", body),
         (
@@ -251,7 +250,7 @@ async fn whatever_is_almost_a_credential_is_none() {
         look(format!("{method} {path}"), bytes).await;
     }
     assert!(wrong.is_empty(), "{wrong}");
-    // The right one in the right place, also with the scheme in other letters.
+    // The right key in the right place, with the scheme in other letters.
     let headers = format!("AUTHORIZATION: bEARER {admin}\r\n");
     let bytes = request("POST", "/v1/items", target.host(), &headers, body);
     assert_eq!(statuses(&target.send(&bytes).await), [201]);
@@ -322,14 +321,14 @@ async fn a_path_is_read_in_one_way_and_no_other_spelling_of_it_needs_less() {
         }
     }
     assert!(wrong.is_empty(), "{wrong}");
-    // An address of another server in the first line is no other server's request.
+    // A server's name in the first line does not send the request elsewhere.
     let elsewhere = request("GET", "http://evil.example/v1/items", target.host(), "", "");
     let answer = target.send(&elsewhere).await;
     assert_eq!(statuses(&answer), [200]);
     assert!(!answer.contains("evil"), "{answer}");
 }
 
-/// On a server that is open: a page's writes need no credential there, only an origin.
+/// The server is open: a page's writes need no credential there, only an origin.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_foreign_page_writes_nothing_whatever_it_says_of_where_it_is_from() {
     let tally = Tally::start().await;
@@ -428,7 +427,7 @@ async fn a_foreign_page_writes_nothing_whatever_it_says_of_where_it_is_from() {
         look(headers, line).await;
     }
     assert!(wrong.is_empty(), "{wrong}");
-    // The server's own page may: so it was the origin.
+    // The server's own page may write: it was the origin that was refused.
     let own = format!(
         "POST /v1/items/1/votes HTTP/1.1\r\nhost: {host}\r\norigin: http://{host}\r\ncontent-length: 0\r\n\r\n"
     );

@@ -8,7 +8,8 @@ use super::{Row, since};
 use crate::helpers::programs::{TALLY, command, command_as, run, text};
 use crate::helpers::tally::Tally;
 
-/// Runs a command of `tally` as an operator. Returns whether it did well, and what it said.
+/// Runs a command of `tally` as an operator.
+/// Returns whether it succeeded, and its output.
 async fn operator_does(tally: &Tally, arguments: &[&str]) -> (bool, String) {
     let mut command = command_as(TALLY, Some((&tally.stores, Role::Operator)));
     command.args(arguments);
@@ -107,7 +108,7 @@ async fn each_command_of_an_operator_leaves_its_rows_and_what_only_looks_leaves_
         ),
         (vec!["key", "list"], true, vec![]),
         (vec!["trail"], true, vec![]),
-        // Without --apply it is only asked.
+        // Without --apply the command only looks.
         (by_voter.to_vec(), true, vec![]),
         (
             [&by_voter[..], &["--apply"]].concat(),
@@ -172,7 +173,7 @@ async fn each_command_of_an_operator_leaves_its_rows_and_what_only_looks_leaves_
         assert!(output.status.success(), "{}", text(&output.stderr));
         assert_eq!(since(&tally.pool, &mut seen).await, expected, "{arguments:?}");
     }
-    // An outcome names its beginning.
+    // Each outcome names the row of its beginning.
     let unpaired: i64 = sqlx::query_scalar(
         "select count(*) from act as begun where outcome = 'begun' and 1 <>
              (select count(*) from act where begun_id = begun.id and what = begun.what and outcome = 'done')",
@@ -186,7 +187,7 @@ async fn each_command_of_an_operator_leaves_its_rows_and_what_only_looks_leaves_
         .await
         .expect("Postgres answers");
     assert!(all.iter().all(|row| !row.contains("very-private")), "{all:?}");
-    // Every kind of act is one of a command here, or of a request above.
+    // Each kind of act belongs to a command here, or to a request in the parent module.
     let kinds: Vec<String> = sqlx::query_scalar("select distinct what from act")
         .fetch_all(&tally.pool)
         .await

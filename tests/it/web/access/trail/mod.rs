@@ -28,7 +28,7 @@ type Row = (
     Option<String>,
 );
 
-/// The rows beyond this id, the oldest first, and the last id.
+/// The rows after this id, oldest first. Moves `id` to the last one.
 async fn since(pool: &PgPool, id: &mut i64) -> Vec<Row> {
     let rows: Vec<Row> = sqlx::query_as(
         "select who, login, tool, host(address), what, target, outcome, problem from act where id > $1 order by id",
@@ -58,7 +58,7 @@ fn over_http(who: &str, what: &str, target: Option<&str>, outcome: &str, problem
     )
 }
 
-/// A request that does what a route of the table does: its path, its body, the act and what it is on.
+/// A request that succeeds on this route: its path, body, act and target.
 fn good(
     method: &str,
     path: &str,
@@ -163,7 +163,7 @@ async fn each_administrative_request_leaves_one_row_if_it_is_done_or_refused_and
 
         let refused = ask(row.method.clone(), &path, Some(&vote_key), body.as_ref()).await;
         assert_eq!(refused.1, "not-allowed", "{said}");
-        // What a request would have made has no id.
+        // A request that would have created something has no id.
         let on = if path.contains(|digit: char| digit.is_ascii_digit() && digit != '1') || path.contains("/1")
         {
             target
@@ -176,7 +176,7 @@ async fn each_administrative_request_leaves_one_row_if_it_is_done_or_refused_and
             "{said}"
         );
 
-        // What these do takes several rows: see `operating`.
+        // A voiding leaves several rows: see `operator::acts_over_http`.
         if path.starts_with("/v1/voidings") {
             continue;
         }
@@ -198,7 +198,7 @@ async fn each_administrative_request_leaves_one_row_if_it_is_done_or_refused_and
         }
         assert_eq!(since(&tally.pool, &mut seen).await, [done], "{said}");
 
-        // What is so already is not done again.
+        // A repeat changes nothing, and leaves no row.
         if ["api_key.revoke", "item.access", "poll.access", "audit.ask"].contains(&what) {
             let (status, problem) = ask(row.method.clone(), &path, Some(&admin_key), body.as_ref()).await;
             assert!(status.is_success(), "{said} again: {status} {problem}");
@@ -215,7 +215,7 @@ async fn each_administrative_request_leaves_one_row_if_it_is_done_or_refused_and
                 "{said}"
             );
         }
-        // What there is not.
+        // Something that does not exist.
         let none = path.replace("/1", "/999").replace("/2", "/999");
         if none != path && !what.starts_with("api_key.") {
             let (status, problem) = ask(row.method.clone(), &none, Some(&admin_key), body.as_ref()).await;
@@ -234,7 +234,7 @@ async fn each_administrative_request_leaves_one_row_if_it_is_done_or_refused_and
     assert_eq!(acts, 15);
 }
 
-/// The details of the one act of this kind.
+/// The details of the only act of this kind.
 async fn details_of(pool: &PgPool, what: &str) -> Value {
     let details: String = sqlx::query_scalar("select details::text from act where what = $1")
         .bind(what)
@@ -256,7 +256,7 @@ async fn acts_of_anyone_of_a_page_and_of_a_vote_that_makes_its_item_are_noted_as
     assert_eq!(since(&tally.pool, &mut seen).await, [done("anyone", "item:1")]);
     assert_eq!(details_of(&tally.pool, "item.create").await, new);
 
-    // An edit, with all that it is to change.
+    // The row of an edit has all changes that were asked for.
     let edit = json!({ "name": "z", "hidden": true, "opens_at": null, "closes_at": "2100-01-01T00:00:00Z" });
     let dated =
         json!({ "name": "y", "opens_at": "2099-01-01T00:00:00Z", "closes_at": "2101-01-01T00:00:00Z" });
@@ -267,12 +267,12 @@ async fn acts_of_anyone_of_a_page_and_of_a_vote_that_makes_its_item_are_noted_as
     assert_eq!(details_of(&tally.pool, "item.edit").await, edit);
     since(&tally.pool, &mut seen).await;
 
-    // It is there already: nothing is done.
+    // The item exists already: nothing is done.
     assert_eq!(tally.post("/v1/items", &new).await.0, StatusCode::OK);
     assert_eq!(since(&tally.pool, &mut seen).await, []);
     let other = json!({ "name": "y", "key": "k" });
     assert_eq!(tally.post("/v1/items", &other).await.0, StatusCode::CONFLICT);
-    // By its key; and by one that no item has, which may be anything.
+    // By the item's key, and by a key that no item has, which may be anything.
     for key in ["k", "unknown"] {
         let path = format!("/v1/items/key:{key}");
         let (status, _) = tally
@@ -291,7 +291,7 @@ async fn acts_of_anyone_of_a_page_and_of_a_vote_that_makes_its_item_are_noted_as
             refused("item.edit", None, "never-changes"),
         ]
     );
-    // A page of another origin.
+    // A request of a page of another origin.
     let page = tally.http.post(format!("{}/v1/items", tally.base));
     let page = page.header("origin", "http://evil.example").json(&new).send();
     assert_eq!(page.await.expect("an answer").status(), StatusCode::FORBIDDEN);
@@ -300,7 +300,8 @@ async fn acts_of_anyone_of_a_page_and_of_a_vote_that_makes_its_item_are_noted_as
         [refused("item.create", None, "foreign-origin")]
     );
 
-    // An item that is made by a vote: an act of the key that allows it, and none where all may.
+    // A vote that creates an item is an act of the key that allows it. Where everyone may create
+    // items, it is no act.
     let (id, key) = api_key(&tally, &[Scope::Admin, Scope::Vote]).await;
     since(&tally.pool, &mut seen).await;
     let creating = tally
@@ -352,7 +353,7 @@ async fn nobody_changes_or_deletes_a_row_and_the_owner_removes_old_ones_by_the_d
             "alter table act disable trigger all",
             "drop table act",
         ]) {
-            // insufficient_privilege, as each of them sees it.
+            // Each login gets insufficient_privilege.
             assert_eq!(
                 execute(&url, statement).await,
                 Err("42501".to_owned()),
@@ -367,7 +368,7 @@ async fn nobody_changes_or_deletes_a_row_and_the_owner_removes_old_ones_by_the_d
     assert_eq!(execute(&report, note).await, Err("42501".to_owned()));
     let owner = &tally.stores.database_url;
     for statement in changes {
-        // restrict_violation.
+        // The owner gets restrict_violation.
         assert_eq!(
             execute(owner, statement).await,
             Err("23001".to_owned()),
@@ -381,7 +382,7 @@ async fn nobody_changes_or_deletes_a_row_and_the_owner_removes_old_ones_by_the_d
         );
     }
 
-    // Rows of an hour ago stay, those of two years ago go; and the removal is noted.
+    // Rows of an hour ago stay, rows of two years ago are deleted, and the deletion leaves a row.
     for age in ["1 hour", "2 years"] {
         let old = format!(
             "insert into act (acted_at, who, tool, what, outcome) values (now() - interval '{age}', 'x', 'x', 'x', 'done')"
@@ -411,7 +412,7 @@ async fn an_act_that_is_cut_off_leaves_neither_its_effect_nor_a_row_that_says_do
     let tally = Tally::start().await;
     let mut seen = 0;
     since(&tally.pool, &mut seen).await;
-    // Its row of the trail waits, while the item is made already.
+    // The item is created already, and its row of the trail waits.
     let lock = blocker(&tally.pool, "lock table act in share row exclusive mode").await;
     let asking = tokio::spawn({
         let (http, base) = (tally.http.clone(), tally.base.clone());
@@ -447,7 +448,7 @@ async fn an_act_that_is_cut_off_leaves_neither_its_effect_nor_a_row_that_says_do
             Some("unavailable")
         )]
     );
-    // The same, and all of Postgres crashes: nobody can note that it failed.
+    // The same, and all of Postgres crashes: nobody can write down that it failed.
     let lock = blocker(&tally.pool, "lock table act in share row exclusive mode").await;
     let asking = tokio::spawn({
         let (http, base) = (tally.http.clone(), tally.base.clone());
@@ -505,13 +506,13 @@ async fn a_flood_of_refused_requests_fills_the_trail_up_to_a_limit_and_does_not_
         assert_eq!(ask(None).await, StatusCode::UNAUTHORIZED);
     }
     assert_eq!(refused().await, 0);
-    // A minute may end meanwhile, and another one begin.
+    // A minute may end meanwhile, and the next begin.
     for _ in 0..3 * limit {
         assert_eq!(ask(Some(vote.as_str())).await, StatusCode::FORBIDDEN);
     }
     let noted = refused().await;
     assert!((limit..3 * limit).contains(&noted), "{noted}");
-    // What is done is noted all the same.
+    // An act that is done still leaves its row.
     assert_eq!(ask(Some(admin.as_str())).await, StatusCode::CREATED);
     let done: i64 =
         sqlx::query_scalar("select count(*) from act where what = 'item.create' and outcome = 'done'")
