@@ -1,6 +1,6 @@
 //! What each command does.
 
-use super::{StoreUrls, dev};
+use super::{StoreUrls, database_setting, dev};
 use crate::config::{self, Command};
 use crate::live::{Redis, WORKER_ANSWER_LIMIT};
 use crate::sync::{self, Repair};
@@ -12,6 +12,10 @@ use crate::{client, operator, replay, shutdown, telemetry, web};
 /// # Errors
 /// When it cannot be run.
 pub async fn run(command: Command) -> anyhow::Result<bool> {
+    dispatch(command).await.map_err(database_setting::named)
+}
+
+async fn dispatch(command: Command) -> anyhow::Result<bool> {
     match command {
         Command::Serve(settings) => serve(settings).await.map(|()| true),
         Command::Dev(settings) => dev::run(settings).await.map(|()| true),
@@ -95,6 +99,10 @@ async fn audit(settings: &config::AuditCommand) -> anyhow::Result<bool> {
 /// # Errors
 /// When it cannot be run.
 pub async fn sync_worker(settings: config::SyncWorker) -> anyhow::Result<bool> {
+    work(settings).await.map_err(database_setting::named)
+}
+
+async fn work(settings: config::SyncWorker) -> anyhow::Result<bool> {
     if let Some(listen) = settings.metrics_listen {
         telemetry::serve_metrics(listen)?;
     }

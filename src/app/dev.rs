@@ -91,9 +91,9 @@ async fn serve(
     super::check_for_server(&of_server, "tally dev server").await?;
     let mut options = ServerOptions::from(&settings.server);
     if settings.server.open.is_none() && settings.server.listen.ip().is_loopback() {
-        options.open = Open::ALL;
+        options.access.open = Open::ALL;
     }
-    let open = options.open;
+    let open = options.access.open;
     let operator_url = settings.server.operator_database_url.as_ref();
     let operator_url = operator_url.map_or(logins.operator_url.as_str(), SecretUrl::as_str);
     options.operator = Some(super::operator(operator_url, "tally dev operator")?);

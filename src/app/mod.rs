@@ -2,10 +2,10 @@
 //! `tally dev`, the tests and the bench all put Tally together here.
 
 mod commands;
+mod database_setting;
 mod dev;
 mod options;
 
-use anyhow::Context;
 use metrics_exporter_prometheus::PrometheusHandle;
 
 pub use commands::{run, sync_worker};
@@ -47,8 +47,7 @@ pub fn server(
 /// # Errors
 /// When the URL is wrong.
 pub fn operator(database_url: &str, application_name: &str) -> anyhow::Result<OperatorLedger> {
-    OperatorLedger::beside_server(database_url, application_name)
-        .context("TALLY_OPERATOR_DATABASE_URL, which is read as DATABASE_URL is")
+    OperatorLedger::beside_server(database_url, application_name).map_err(database_setting::named_operator)
 }
 
 /// A worker that does nothing until a step is called, or [`crate::sync::run`]. Postgres

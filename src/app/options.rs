@@ -4,7 +4,7 @@ use super::StoreUrls;
 use crate::config;
 use crate::replay::{Columns, PollOptions, ReplayOptions, Values};
 use crate::sync::{Schedule, SyncOptions};
-use crate::web::access::{JwtOptions, Proxies};
+use crate::web::access::{self, AccessOptions, JwtOptions, Proxies, VotingOptions};
 use crate::web::{ClientLimits, ServerOptions};
 
 impl From<&config::Stores> for StoreUrls {
@@ -22,25 +22,47 @@ impl From<&config::Server> for ServerOptions {
         Self {
             listen: settings.listen,
             shutdown_limit: settings.shutdown_limit,
-            clients: ClientLimits {
-                streams: settings.streams_limit,
-                streams_by_address: settings.streams_limit_by_address,
-                ..ClientLimits::with_connections(settings.connections_limit)
-            },
-            creates_items: settings.create_items,
+            clients: settings.into(),
+            access: settings.into(),
+            voting: settings.into(),
+            // It takes a connection, which the caller describes.
+            operator: None,
+        }
+    }
+}
+
+impl From<&config::Server> for ClientLimits {
+    fn from(settings: &config::Server) -> Self {
+        Self {
+            streams: settings.streams_limit,
+            streams_by_address: settings.streams_limit_by_address,
+            ..Self::with_connections(settings.connections_limit)
+        }
+    }
+}
+
+impl From<&config::Server> for AccessOptions {
+    fn from(settings: &config::Server) -> Self {
+        Self {
             open: settings.open.unwrap_or_default(),
             origins: settings.origins.clone(),
-            hsts: settings.hsts,
+            hsts: settings.hsts.map(access::hsts),
             proxies: Proxies {
                 networks: settings.proxies.clone(),
                 header: settings.proxy_header,
             },
-            throttles: settings.throttle.clone(),
-            address_keys: settings.address.keys.clone(),
             cookies: settings.cookie_keys.clone(),
             jwt: settings.jwt.options(),
-            // It takes a connection, which the caller describes.
-            operator: None,
+        }
+    }
+}
+
+impl From<&config::Server> for VotingOptions {
+    fn from(settings: &config::Server) -> Self {
+        Self {
+            creates_items: settings.create_items,
+            throttles: settings.throttle.clone(),
+            address_keys: settings.address.keys.clone(),
         }
     }
 }

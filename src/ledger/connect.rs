@@ -114,7 +114,7 @@ impl Database {
             let why = "it is no URL of Postgres";
             return Err(InvalidDatabaseUrl::Url(sqlx::Error::Configuration(why.into())).into());
         }
-        warn_of_unknown_parameters(database_url);
+        warn_of_unknown_parameters(database_url, application_name);
         check_certificates(database_url)?;
         let options: PgConnectOptions = database_url.parse().map_err(InvalidDatabaseUrl::Url)?;
         let mut limits = vec![
@@ -218,15 +218,16 @@ fn check_certificates(database_url: &str) -> Result<(), InvalidDatabaseUrl> {
 
 /// Logs which parameters of the URL are ignored. sqlx would log them with their values, one of
 /// which may be a password under a misspelt name; `telemetry` turns that line off.
-fn warn_of_unknown_parameters(database_url: &str) {
+fn warn_of_unknown_parameters(database_url: &str, application_name: &str) {
     let query = database_url.split_once('?').map_or("", |(_, query)| query);
     let query = query.split('#').next().unwrap_or_default();
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         let parameter = pair.split('=').next().unwrap_or_default();
         if !URL_PARAMETERS.contains(&parameter) && !parameter.starts_with("options[") {
             tracing::warn!(
+                application_name,
                 parameter,
-                "DATABASE_URL: this parameter is not known, and is ignored"
+                "this parameter of the database URL is not known, and is ignored"
             );
         }
     }

@@ -9,10 +9,10 @@ use crate::tls::TlsFault;
 /// Why a call of Postgres failed.
 #[derive(Debug, thiserror::Error)]
 pub enum LedgerError {
-    #[error("Postgres (DATABASE_URL): {0}")]
+    #[error("Postgres: {0}")]
     Postgres(#[source] sqlx::Error),
     /// Nothing was sent, not even who wants to log in.
-    #[error("Postgres (DATABASE_URL) is refused: {0}")]
+    #[error("Postgres is refused: {0}")]
     Tls(TlsFault),
     #[error("Postgres did not answer within {0:?}")]
     Timeout(Duration),
@@ -44,13 +44,13 @@ pub enum LedgerError {
     Overtaken(#[from] Overtaken),
 }
 
-/// Why a text is no address of a Postgres.
+/// Why a text is no address of a Postgres. Whoever knows where the text is from says so before it.
 #[derive(Debug, thiserror::Error)]
 pub enum InvalidDatabaseUrl {
-    #[error("DATABASE_URL: {0}; it takes postgres://user:password@host:port/database")]
+    #[error("{0}; it takes postgres://user:password@host:port/database")]
     Url(#[source] sqlx::Error),
     /// What the URL says of TLS.
-    #[error("DATABASE_URL: {0}")]
+    #[error("{0}")]
     Tls(String),
 }
 
@@ -58,40 +58,37 @@ pub enum InvalidDatabaseUrl {
 #[derive(Debug, thiserror::Error)]
 pub enum UnfitDatabase {
     #[error(
-        "this session of Postgres (DATABASE_URL) has {0}: what is between, a pooler say, has dropped \
-         what Tally asks for at connect; let it pass the parameter options on, or set these for the \
-         login (alter role … set …)"
+        "this session of Postgres has {0}: what is between, a pooler say, has dropped what Tally asks \
+         for at connect; let it pass the parameter options on, or set these for the login (alter \
+         role … set …)"
     )]
     Settings(String),
     #[error(
-        "this session of Postgres (DATABASE_URL) has the application_name {0:?}: what is between, a \
-         pooler say, has changed the one that Tally gave it, by which workers know whose connection \
-         is gone; let it pass application_name on"
+        "this session of Postgres has the application_name {0:?}: what is between, a pooler say, has \
+         changed the one that Tally gave it, by which workers know whose connection is gone; let it \
+         pass application_name on"
     )]
     Name(String),
     #[error(
-        "what is between Tally and Postgres (DATABASE_URL), a pooler say, gives each transaction \
-         another session; let it pool sessions (pgbouncer: pool_mode = session)"
+        "what is between Tally and Postgres, a pooler say, gives each transaction another session; let \
+         it pool sessions (pgbouncer: pool_mode = session)"
     )]
     SharedSession,
-    #[error("Postgres (DATABASE_URL) is a standby and takes no writes; give the address of the primary")]
+    #[error("Postgres is a standby and takes no writes; give the address of the primary")]
     Standby,
     #[error(
-        "Postgres (DATABASE_URL) is read-only (default_transaction_read_only is on) and takes no \
-         votes; turn that off, or give the address of one that takes writes"
+        "Postgres is read-only (default_transaction_read_only is on) and takes no votes; turn that \
+         off, or give the address of one that takes writes"
     )]
     ReadOnly,
-    #[error(
-        "this database (DATABASE_URL) has a table item or vote that is not Tally's; give Tally a \
-         database of its own"
-    )]
+    #[error("this database has a table item or vote that is not Tally's; give Tally a database of its own")]
     ForeignTables,
     #[error(
-        "this database (DATABASE_URL) is of a Tally from before the first release, by other migrations; \
-         give Tally a new database, or keep this one's votes as migrations/README.md says"
+        "this database is of a Tally from before the first release, by other migrations; give Tally a \
+         new database, or keep this one's votes as migrations/README.md says"
     )]
     UnreleasedSchema,
-    #[error("vote ids must only go up, one by one, and vote_id_seq in Postgres (DATABASE_URL) {0}")]
+    #[error("vote ids must only go up, one by one, and vote_id_seq in Postgres {0}")]
     Sequence(String),
 }
 
@@ -153,6 +150,15 @@ impl LedgerError {
             Self::Tls(_) | Self::Unfit(_) => true,
             _ => false,
         }
+    }
+
+    /// Whether it is about the database or its URL. Whoever knows which setting the URL is from should
+    /// name that setting.
+    pub fn is_about_database(&self) -> bool {
+        matches!(
+            self,
+            Self::Postgres(_) | Self::Tls(_) | Self::Url(_) | Self::Unfit(_)
+        )
     }
 
     /// Whether the statement was cancelled on demand.

@@ -15,7 +15,7 @@ use tracing_actix_web::TracingLogger;
 use crate::admission::{Admission, SharedAdmission};
 use crate::cache::Cache;
 use crate::counts::{CountReader, TopLists};
-use crate::domain::{AddressKeys, Owner, Throttles};
+use crate::domain::Owner;
 use crate::ledger::{OperatorLedger, ServerLedger};
 use crate::live::{LiveCounts, Redis, SUSPECTS_LIMIT_ITEMS};
 use crate::telemetry::Upkeep;
@@ -23,8 +23,7 @@ use crate::votes::{ProgressNotes, SeedBackoff, VoteQueue};
 use crate::watching::{Reads, Watching};
 use crate::web::access;
 use crate::web::access::{
-    Access, ApiKeys, JwtOptions, Open, OpenItems, OperatorLogin, Origins, Proxies, RefusedActs, Tokens,
-    VoterCookies, Voting,
+    Access, AccessOptions, ApiKeys, OpenItems, OperatorLogin, RefusedActs, Tokens, Voting, VotingOptions,
 };
 use crate::web::api::state::AppState;
 use crate::web::api::stream_places::StreamPlaces;
@@ -55,7 +54,7 @@ pub struct Server {
     tokens: Option<Tokens>,
 }
 
-/// Where a server listens, and how long it waits for what.
+/// What each part of a server takes.
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
     pub listen: SocketAddr,
@@ -63,24 +62,8 @@ pub struct ServerOptions {
     /// then for the repair of suspects: up to three times as long in all.
     pub shutdown_limit: Duration,
     pub clients: ClientLimits,
-    /// Whether a vote on an unknown key makes its item.
-    pub creates_items: bool,
-    /// What anyone may do without a credential.
-    pub open: Open,
-    /// Whose pages may write, beside the server's own.
-    pub origins: Origins,
-    /// For how long browsers use the server's host over https alone; `None`: it is not for the server
-    /// to say.
-    pub hsts: Option<Duration>,
-    /// Whose word is taken for who their client is.
-    pub proxies: Proxies,
-    pub throttles: Throttles,
-    /// What hashes the client's address that is kept of each vote. `None`: none is kept.
-    pub address_keys: Option<AddressKeys>,
-    /// The keys of voters' cookies. `None`: voters have none.
-    pub cookies: Option<VoterCookies>,
-    /// Whose tokens voters have. `None`: they have none.
-    pub jwt: Option<JwtOptions>,
+    pub access: AccessOptions,
+    pub voting: VotingOptions,
     /// The operator's login in Postgres. `None`: what takes one is not for requests.
     pub operator: Option<OperatorLedger>,
 }
@@ -97,7 +80,7 @@ impl Server {
         redis: Redis,
         metrics: PrometheusHandle,
     ) -> anyhow::Result<Self> {
-        let tokens = options.jwt.clone().map(Tokens::open).transpose()?;
+        let tokens = options.access.jwt.clone().map(Tokens::open).transpose()?;
         let listen = options.listen;
         let listener = listen::bind(listen)
             .map_err(|error| anyhow::anyhow!("TALLY_LISTEN: cannot listen on {listen}: {error}"))?;
@@ -126,30 +109,20 @@ impl Server {
     /// When the server cannot be started.
     pub async fn run(self, stop: impl Future<Output = ()>) -> anyhow::Result<()> {
         let ServerOptions {
-            clients,
+            listen: _,
             shutdown_limit,
-            creates_items,
-            open,
-            origins,
-            hsts,
-            proxies,
-            throttles,
-            address_keys,
-            cookies,
+            clients,
+            access,
+            voting,
             operator,
-            ..
         } = self.options;
         let operator = OperatorLogin::new(operator);
         let access = Access {
-            open,
-            origins,
-            hsts: hsts.map(access::hsts),
+            options: access,
             api_keys: ApiKeys::new(self.ledger.clone()),
-            proxies,
-            cookies,
-            tokens: self.tokens.clone(),
             refused_acts: RefusedActs::new(self.ledger.clone(), routes::acts()),
             open_items: OpenItems::new(self.ledger.clone()),
+            tokens: self.tokens.clone(),
         };
         let keeping_keys = self
             .tokens
@@ -157,7 +130,7 @@ impl Server {
         let _upkeep = Upkeep::start(self.metrics.clone());
         let (tell_owner, owner) = watch::channel(None);
         let learning = tokio::spawn(learn_owner(self.ledger.clone(), tell_owner));
-        let admission = SharedAdmission::new(throttles, owner.clone());
+        let admission = SharedAdmission::new(voting.throttles.clone(), owner.clone());
         let live_counts = LiveCounts::open(owner, self.redis.clone(), SUSPECTS_LIMIT_ITEMS);
         let top_lists = TopLists::new(self.ledger.clone());
         let ledger = self.ledger.clone();
@@ -200,12 +173,11 @@ impl Server {
                     of_writers.upgrade(),
                 ),
                 voting: Voting {
+                    options: voting.clone(),
                     references: references.clone(),
                     open_items: access.open_items.clone(),
                     admission: Admission::start(&admission, &live_counts, threads()),
                     ledger: self.ledger.clone(),
-                    address_keys: address_keys.clone(),
-                    creates_items,
                 },
                 references: references.clone(),
                 counts,

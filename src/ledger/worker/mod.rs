@@ -1,11 +1,10 @@
 //! The statements of the sync worker and of `tally audit`: the role `tally_worker`.
 
-mod addresses;
 mod audit;
 mod counts;
 mod crashed_writers;
+mod deletion;
 mod heartbeat;
-mod idempotency_keys;
 mod incarnation;
 mod jobs;
 mod open_transactions;
@@ -17,8 +16,8 @@ mod spread;
 pub use audit::AuditRow;
 pub use counts::{DEADLOCK_LIMIT_TRIES, EpochNumber, RebuiltCount, SaveOutcome};
 pub use crashed_writers::{Progress, WriterProgress};
+pub use deletion::IDEMPOTENCY_KEY_AGE;
 pub use heartbeat::{EndedPass, Heartbeat, WORKER_LIMIT_SILENCE};
-pub use idempotency_keys::IDEMPOTENCY_KEY_AGE;
 pub use jobs::{JOB_LEASE_LIFE, Job, JobAttempt, JobLease, RunOutcome};
 pub use roll_up::{ROLL_UP_LIMIT_IDS, RollUpProgress};
 pub use rules::BrokenPage;

@@ -156,7 +156,7 @@ fn node(text: &str) -> Option<IpAddr> {
 pub fn client_address(request: &HttpRequest) -> Option<IpAddr> {
     let access = request.app_data::<web::Data<Access>>()?;
     let peer = request.peer_addr()?.ip();
-    Some(access.proxies.client(peer, request.headers()))
+    Some(access.options.proxies.client(peer, request.headers()))
 }
 
 #[cfg(test)]

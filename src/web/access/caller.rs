@@ -63,7 +63,7 @@ impl Caller {
         let Some(access) = request.app_data::<web::Data<Access>>() else {
             return ready(Err(Problem::internal()));
         };
-        let (open, address) = (access.open, client_address(request));
+        let (open, address) = (access.options.open, client_address(request));
         let caller = move |credential| Self {
             credential,
             address,
@@ -112,7 +112,7 @@ fn of_token(token: &str, access: &Access) -> Result<Credential, Problem> {
 }
 
 fn of_cookie(request: &HttpRequest, access: &Access) -> Result<Credential, Problem> {
-    let Some(cookies) = &access.cookies else {
+    let Some(cookies) = &access.options.cookies else {
         return Ok(Credential::None);
     };
     match cookies.find(request.headers()) {

@@ -41,23 +41,33 @@ pub use open_items::{OPEN_LIMIT_AGE, OpenItems};
 pub use operator::OperatorLogin;
 pub use origins::{Origins, guard, hsts};
 pub use trail::{Act, RefusedActs, note_refusals};
-pub use voting::Voting;
+pub use voting::{Voting, VotingOptions};
 
-/// What a server knows of who may do what. Cheap to clone. Each thread has it as app data.
+/// Who may do what, as it is set.
+#[derive(Clone, Debug, Default)]
+pub struct AccessOptions {
+    /// What anyone may do without a credential.
+    pub open: Open,
+    /// Whose pages may write, beside the server's own.
+    pub origins: Origins,
+    /// The header Strict-Transport-Security ([`hsts`]). `None`: it is not for the server to say.
+    pub hsts: Option<HeaderValue>,
+    /// Whose word is taken for who their client is.
+    pub proxies: Proxies,
+    /// The keys of voters' cookies. `None`: voters have none.
+    pub cookies: Option<VoterCookies>,
+    /// Whose tokens voters have. `None`: they have none.
+    pub jwt: Option<JwtOptions>,
+}
+
+/// What a server knows of who may do what. Each thread has it as app data.
 #[derive(Clone)]
 pub struct Access {
-    pub open: Open,
-    pub origins: Origins,
-    /// The header Strict-Transport-Security, if the server is to send it.
-    pub hsts: Option<HeaderValue>,
+    pub options: AccessOptions,
     pub api_keys: ApiKeys,
     pub refused_acts: RefusedActs,
     pub open_items: OpenItems,
-    /// Whose word is taken for who their client is.
-    pub proxies: Proxies,
-    /// `None`: voters have no cookies.
-    pub cookies: Option<VoterCookies>,
-    /// `None`: voters have no tokens.
+    /// By the options' `jwt`. `None`: voters have no tokens.
     pub tokens: Option<Tokens>,
 }
 

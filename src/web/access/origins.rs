@@ -131,9 +131,9 @@ pub async fn guard(
     next: Next<impl MessageBody + 'static>,
 ) -> Result<ServiceResponse<impl MessageBody>, Error> {
     let access = request.app_data::<web::Data<Access>>();
-    let from = access.map_or(From::Here, |access| access.origins.of(request.headers()));
-    let hsts = access.and_then(|access| access.hsts.clone());
-    let varies = access.is_some_and(|access| !access.origins.0.is_empty());
+    let from = access.map_or(From::Here, |access| access.options.origins.of(request.headers()));
+    let hsts = access.and_then(|access| access.options.hsts.clone());
+    let varies = access.is_some_and(|access| !access.options.origins.0.is_empty());
     let is_preflight = request.method() == Method::OPTIONS
         && request
             .headers()

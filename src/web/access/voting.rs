@@ -5,23 +5,31 @@ use actix_web::web;
 
 use crate::admission::{Admission, Attempt};
 use crate::domain::{
-    AddressHash, AddressKeys, ItemId, ItemName, NewItem, OpenTo, PollId, Reference, VoterId,
+    AddressHash, AddressKeys, ItemId, ItemName, NewItem, OpenTo, PollId, Reference, Throttles, VoterId,
 };
 use crate::ledger::{LedgerError, ServerLedger};
 use crate::web::access::{Caller, OpenItems};
 use crate::web::problem::Problem;
 use crate::web::references::References;
 
+/// How votes are taken, as it is set. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct VotingOptions {
+    /// Whether a vote on an unknown key makes its item.
+    pub creates_items: bool,
+    /// How often may be voted.
+    pub throttles: Throttles,
+    /// What hashes the client's address that is kept of each vote. `None`: none is kept.
+    pub address_keys: Option<AddressKeys>,
+}
+
 /// Who may vote on what, on one thread.
 pub struct Voting {
+    pub options: VotingOptions,
     pub references: web::Data<References>,
     pub open_items: OpenItems,
     pub admission: Admission,
     pub ledger: ServerLedger,
-    /// `None`: nothing is kept of where votes come from.
-    pub address_keys: Option<AddressKeys>,
-    /// Whether a vote on an unknown key makes its item.
-    pub creates_items: bool,
 }
 
 impl Voting {
@@ -174,7 +182,8 @@ impl Voting {
         if has_ballot {
             return Err(Problem::unknown_item(reference));
         }
-        let (Reference::Key(key), true) = (reference, self.creates_items || caller.is_admin_by_key()) else {
+        let (Reference::Key(key), true) = (reference, self.options.creates_items || caller.is_admin_by_key())
+        else {
             return Err(Problem::unknown_item(reference));
         };
         // Whatever may be a key may be a name, once it is short enough and not blank.
@@ -189,7 +198,7 @@ impl Voting {
         // Where all who vote may make items, making one is a part of voting; otherwise the caller's key
         // allows it as an administrative act.
         let asked = self.references.asking();
-        let made = if self.creates_items {
+        let made = if self.options.creates_items {
             self.ledger.create_item(&new).await
         } else {
             self.ledger.create_item_by(caller.actor(), &new).await
@@ -207,7 +216,7 @@ impl Voting {
 
     /// What is to be kept of the client that votes, if anything.
     pub fn address_hash(&self, caller: &Caller) -> Option<AddressHash> {
-        let keys = self.address_keys.as_ref()?;
+        let keys = self.options.address_keys.as_ref()?;
         keys.hash(caller.voting_address()?)
     }
 }

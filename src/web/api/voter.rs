@@ -148,7 +148,7 @@ pub async fn forget(_: Visitor, state: web::Data<AppState>) -> Result<HttpRespon
 problems!(ForgetProblems: WRITES, STORES; Malformed, NotFound, CredentialNotValid, TokenExpired);
 
 fn cookies(state: &AppState) -> Result<&VoterCookies, Problem> {
-    state.access.cookies.as_ref().ok_or_else(|| {
+    state.access.options.cookies.as_ref().ok_or_else(|| {
         let detail = "This server gives voters no cookies: TALLY_COOKIE_KEYS is not set.";
         Problem::new(Kind::NotFound, detail)
     })

@@ -9,12 +9,12 @@ use reqwest::{Method, Response, StatusCode};
 use serde_json::{Value, json};
 use sqlx::PgPool;
 use tally::app::{self, StoreUrls};
-use tally::domain::{self, Count, Item, ItemId, ItemName, NewVote, Owner, Throttles, VoterId};
+use tally::domain::{self, Count, Item, ItemId, ItemName, NewVote, Owner, VoterId};
 use tally::ledger::{Job, JobLease, LedgerError, Role, ServerLedger, WorkerLedger};
 use tally::live::{Counters, KeyPrefix, LiveCounts, Redis, SERVER_ANSWER_LIMIT, SUSPECTS_LIMIT_ITEMS};
 use tally::sync::{SyncOptions, Worker};
 use tally::votes::{SeedBackoff, VoteQueue};
-use tally::web::access::{Open, Origins, Proxies};
+use tally::web::access::{AccessOptions, Open, VotingOptions};
 use tally::web::limits::CONNECTIONS_LIMIT;
 use tally::web::{ClientLimits, Server, ServerOptions};
 use tokio::sync::{oneshot, watch};
@@ -105,15 +105,11 @@ fn server(stores: &Stores, edit: impl FnOnce(&mut ServerOptions)) -> Server {
         listen: "127.0.0.1:0".parse().expect("an address"),
         shutdown_limit: Duration::from_secs(10),
         clients: ClientLimits::with_connections(CONNECTIONS_LIMIT),
-        creates_items: false,
-        open: Open::ALL,
-        origins: Origins::default(),
-        proxies: Proxies::default(),
-        throttles: Throttles::default(),
-        address_keys: None,
-        cookies: None,
-        jwt: None,
-        hsts: None,
+        access: AccessOptions {
+            open: Open::ALL,
+            ..AccessOptions::default()
+        },
+        voting: VotingOptions::default(),
         operator: Some(
             app::operator(&stores.login_url(Role::Operator), "test server operator").expect("a URL"),
         ),
@@ -138,7 +134,7 @@ impl Tally {
 
     /// Starts a server on which a vote on an unknown key creates its item.
     pub async fn start_creating_items() -> Self {
-        Self::start_with(|options| options.creates_items = true).await
+        Self::start_with(|options| options.voting.creates_items = true).await
     }
 
     /// Starts a server with other options.

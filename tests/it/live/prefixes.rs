@@ -8,9 +8,9 @@ use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
 use serde_json::{Value, json};
 use tally::app::{self, StoreUrls};
-use tally::domain::{ItemId, Throttles};
+use tally::domain::ItemId;
 use tally::sync::{Repair, SyncOptions, Worker};
-use tally::web::access::{Open, Origins, Proxies};
+use tally::web::access::{AccessOptions, Open, VotingOptions};
 use tally::web::{ClientLimits, ServerOptions};
 
 use crate::helpers::eventually;
@@ -36,15 +36,11 @@ impl OneTally {
             listen: "127.0.0.1:0".parse().expect("an address"),
             shutdown_limit: Duration::from_secs(10),
             clients: ClientLimits::with_connections(16),
-            creates_items: false,
-            open: Open::ALL,
-            origins: Origins::default(),
-            proxies: Proxies::default(),
-            throttles: Throttles::default(),
-            address_keys: None,
-            cookies: None,
-            jwt: None,
-            hsts: None,
+            access: AccessOptions {
+                open: Open::ALL,
+                ..AccessOptions::default()
+            },
+            voting: VotingOptions::default(),
             operator: None,
         };
         let server = app::server(&urls, server_options, "test server", metrics()).expect("a free port");

@@ -240,7 +240,7 @@ async fn a_server_whose_operators_login_is_refused_starts_is_ready_takes_votes_a
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_makes_and_rotates_keys_with_its_own_scopes_only_and_the_trail_shows_that_in_pages() {
-    let tally = Tally::start_with(|options| options.open = Open::default()).await;
+    let tally = Tally::start_with(|options| options.access.open = Open::default()).await;
     let (_, admin) = api_key(&tally, &[Scope::Admin]).await;
     let (vote_id, _) = api_key(&tally, &[Scope::Vote]).await;
     let ask = async |method: Method, path: &str, key: &str, body: Option<Value>| {

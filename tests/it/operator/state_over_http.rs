@@ -222,7 +222,7 @@ async fn a_reader_who_comes_later_sees_the_last_hour_and_what_is_normal() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_page_makes_no_markup_of_text_runs_no_inline_script_and_holds_no_data() {
-    let tally = Tally::start_with(|options| options.open = Open::default()).await;
+    let tally = Tally::start_with(|options| options.access.open = Open::default()).await;
     let load = async |path: &str| {
         let answer = tally.http.get(format!("{}{path}", tally.base)).send().await;
         let answer = answer.expect("an answer");

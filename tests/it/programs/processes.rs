@@ -42,6 +42,9 @@ async fn a_wrong_setting_ends_either_program_at_start_with_one_line_that_names_i
     for (program, arguments, variable, value) in [
         (TALLY, vec!["serve"], "TALLY_LISTEN", "nowhere"),
         (TALLY, vec!["serve"], "DATABASE_URL", "mysql://x"),
+        (TALLY, vec!["key", "list"], "DATABASE_URL", "mysql://x"),
+        (TALLY, vec!["migrate"], "DATABASE_URL", "postgres://127.0.0.1:1/y"),
+        (TALLY, vec!["serve"], "TALLY_OPERATOR_DATABASE_URL", "mysql://x"),
         (TALLY, vec!["serve"], "REDIS_URL", "x"),
         (TALLY, vec!["serve"], "RUST_LOG", "tally=loud"),
         (TALLY, vec!["audit"], "TALLY_WRITER_STALL_LIMIT", "soon"),

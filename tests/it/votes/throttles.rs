@@ -14,13 +14,13 @@ use crate::telemetry::passes_alone;
 use crate::web::access::api_key;
 
 async fn start(throttles: &str) -> Tally {
-    Tally::start_with(|options| options.throttles = throttles.parse().expect("throttles")).await
+    Tally::start_with(|options| options.voting.throttles = throttles.parse().expect("throttles")).await
 }
 
 async fn with_another(throttles: &str) -> (Tally, [String; 2]) {
     let tally = start(throttles).await;
     let other = tally
-        .another_server_with(|options| options.throttles = throttles.parse().expect("throttles"))
+        .another_server_with(|options| options.voting.throttles = throttles.parse().expect("throttles"))
         .await;
     let bases = [tally.base.clone(), other];
     (tally, bases)
@@ -214,8 +214,8 @@ async fn votes_of_a_batch_are_throttled_one_by_one_in_their_order() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_throttled_vote_makes_no_item() {
     let tally = Tally::start_with(|options| {
-        options.throttles = "voter:1/1h".parse().expect("throttles");
-        options.creates_items = true;
+        options.voting.throttles = "voter:1/1h".parse().expect("throttles");
+        options.voting.creates_items = true;
     })
     .await;
     let body = json!({ "voter_id": "ada" });
@@ -282,14 +282,14 @@ async fn with_redis_killed_in_the_middle_no_more_are_admitted_than_redis_and_eac
 #[tokio::test(flavor = "multi_thread")]
 async fn an_address_counts_for_its_client_and_not_for_a_backend_or_a_proxy() {
     let tally = Tally::start_with(|options| {
-        options.throttles = "address:2/1h".parse().expect("throttles");
+        options.voting.throttles = "address:2/1h".parse().expect("throttles");
     })
     .await;
     let item = tally.item("x").await;
     let behind = tally
         .another_server_with(|options| {
-            options.throttles = "address:2/1h".parse().expect("throttles");
-            options.proxies = Proxies {
+            options.voting.throttles = "address:2/1h".parse().expect("throttles");
+            options.access.proxies = Proxies {
                 networks: "127.0.0.0/8".parse().expect("networks"),
                 ..Proxies::default()
             };

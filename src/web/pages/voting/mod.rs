@@ -82,7 +82,7 @@ struct Shown<'a> {
 
 fn page(request: &HttpRequest, state: &AppState, shown: &Shown<'_>) -> HttpResponse {
     // Previews take no relative address. Who ends TLS in front of the server says so by TALLY_HSTS.
-    let scheme = match state.access.hsts {
+    let scheme = match state.access.options.hsts {
         Some(_) => "https",
         None => "http",
     };

@@ -27,8 +27,8 @@ fn key(digit: char) -> String {
 fn keeping(keys: &str) -> impl FnOnce(&mut ServerOptions) {
     let keys = keys.parse().expect("keys");
     move |options| {
-        options.address_keys = Some(keys);
-        options.proxies = Proxies {
+        options.voting.address_keys = Some(keys);
+        options.access.proxies = Proxies {
             networks: "127.0.0.0/8".parse().expect("networks"),
             ..Proxies::default()
         };

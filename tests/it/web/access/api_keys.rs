@@ -15,7 +15,7 @@ use crate::helpers::programs::{TALLY, command, run, text};
 use crate::helpers::tally::Tally;
 
 async fn closed() -> Tally {
-    Tally::start_with(|options| options.open = Open::default()).await
+    Tally::start_with(|options| options.access.open = Open::default()).await
 }
 
 /// Runs `tally key` with these arguments.
@@ -205,7 +205,7 @@ async fn a_rotated_key_works_for_its_grace_and_its_successor_for_good() {
     let (_, last) = made_by(&tally, &["rotate", &next_id.to_string(), "--grace", "1ms"]).await;
     assert_eq!(make(&tally, &tally.base, &last).await, StatusCode::CREATED);
     let elsewhere = tally
-        .another_server_with(|options| options.open = Open::default())
+        .another_server_with(|options| options.access.open = Open::default())
         .await;
     eventually("its grace is over", async || {
         (make(&tally, &elsewhere, &next).await == StatusCode::UNAUTHORIZED).then_some(())
@@ -251,8 +251,8 @@ async fn what_is_wrong_with_a_command_about_keys_is_one_line_and_makes_none() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_refused_request_stores_nothing_and_makes_no_item() {
     let tally = Tally::start_with(|options| {
-        options.open = Open::default();
-        options.creates_items = true;
+        options.access.open = Open::default();
+        options.voting.creates_items = true;
     })
     .await;
     let item = tally.item("x").await;

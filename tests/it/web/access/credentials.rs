@@ -28,8 +28,8 @@ pub fn keys(digits: &[char]) -> VoterCookies {
 
 /// Lets a server believe the cookies and tokens of this file.
 pub fn knows_voters(options: &mut ServerOptions) {
-    options.cookies = Some(keys(&['a']));
-    options.jwt = Some(JwtOptions {
+    options.access.cookies = Some(keys(&['a']));
+    options.access.jwt = Some(JwtOptions {
         secrets: Some(SECRET.parse().expect("a secret")),
         keys_file: None,
         audience: AUDIENCE.to_owned(),

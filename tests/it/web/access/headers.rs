@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tally::web::ClientLimits;
-use tally::web::access::Open;
+use tally::web::access::{Open, hsts};
 use tally::web::limits::CONNECTIONS_LIMIT;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -48,15 +48,15 @@ fn assert_protects(answer: &str) {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_answer_of_a_route_protects_browsers_and_asks_for_https_where_tls_ends_in_front() {
     let mut tally = Tally::start_with(|options| {
-        options.hsts = Some(YEAR);
-        options.origins = ALLOWED.parse().expect("an origin");
+        options.access.hsts = Some(hsts(YEAR));
+        options.access.origins = ALLOWED.parse().expect("an origin");
     })
     .await;
     let plain = tally.another_server().await;
     let closed = tally
         .another_server_with(|options| {
-            options.hsts = Some(YEAR);
-            options.open = Open::default();
+            options.access.hsts = Some(hsts(YEAR));
+            options.access.open = Open::default();
         })
         .await;
     tally.item("x").await;

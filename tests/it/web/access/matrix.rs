@@ -147,7 +147,7 @@ async fn each_route_takes_the_credentials_that_the_table_says_and_no_other() {
         let what: Open = open.parse().expect("names");
         let (base, _stop) = tally
             .server_until_dropped(|options| {
-                options.open = what;
+                options.access.open = what;
                 knows_voters(options);
             })
             .await;

@@ -15,7 +15,7 @@ use crate::web::access::Credential;
 
 async fn closed() -> (Tally, Credential) {
     let tally = Tally::start_with(|options| {
-        options.open = Open::default();
+        options.access.open = Open::default();
         knows_voters(options);
     })
     .await;
@@ -184,7 +184,7 @@ async fn another_server_follows_within_its_limit() {
     let (tally, admin) = closed().await;
     let item = tally.item("x").await;
     let other = tally
-        .another_server_with(|options| options.open = Open::default())
+        .another_server_with(|options| options.access.open = Open::default())
         .await;
     assert_eq!(
         vote(&tally, &other, item, json!({})).await.1,

@@ -9,7 +9,7 @@ const ALLOWED: &str = "https://news.example.org";
 
 async fn tally() -> Tally {
     let origins = ALLOWED.parse().expect("origins");
-    Tally::start_with(|options| options.origins = origins).await
+    Tally::start_with(|options| options.access.origins = origins).await
 }
 
 async fn from(tally: &Tally, method: Method, path: &str, origin: &str) -> Response {

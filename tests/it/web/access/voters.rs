@@ -17,7 +17,7 @@ use crate::helpers::tally::Tally;
 async fn closed(open: &str) -> Tally {
     let open: Open = open.parse().expect("names");
     Tally::start_with(|options| {
-        options.open = open;
+        options.access.open = open;
         knows_voters(options);
     })
     .await
@@ -110,7 +110,7 @@ async fn a_voters_own_credential_fixes_the_voter_in_each_kind_of_request() {
     let item = tally.item("x").await;
     let (poll, choice) = {
         let made = tally
-            .another_server_with(|options| options.open = Open::ALL)
+            .another_server_with(|options| options.access.open = Open::ALL)
             .await;
         let body = json!({ "title": "p", "choices": ["a"] });
         let answer = tally
@@ -235,8 +235,8 @@ async fn a_backend_gives_a_voter_a_cookie_and_nobody_else_names_one() {
 #[tokio::test(flavor = "multi_thread")]
 async fn keys_of_cookies_rotate_without_logging_anyone_out() {
     let tally = Tally::start_with(|options| {
-        options.open = Open::default();
-        options.cookies = Some(keys(&['b', 'a']));
+        options.access.open = Open::default();
+        options.access.cookies = Some(keys(&['b', 'a']));
     })
     .await;
     let item = tally.item("x").await;
@@ -253,8 +253,8 @@ async fn keys_of_cookies_rotate_without_logging_anyone_out() {
     );
     let after = tally
         .another_server_with(|options| {
-            options.open = Open::default();
-            options.cookies = Some(keys(&['b']));
+            options.access.open = Open::default();
+            options.access.cookies = Some(keys(&['b']));
         })
         .await;
     let path = (Method::GET, "/v1/voter");

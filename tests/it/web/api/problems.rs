@@ -247,7 +247,7 @@ async fn callers_are_refused(refusals: &mut Refusals) {
     let tally = &refusals.tally;
     let base = tally
         .another_server_with(|options| {
-            options.open = Open::default();
+            options.access.open = Open::default();
             knows_voters(options);
         })
         .await;
@@ -292,7 +292,7 @@ async fn callers_are_refused(refusals: &mut Refusals) {
         refusals.check(kind, status, &problem).await;
     }
     let throttled = refusals.tally.another_server_with(|options| {
-        options.throttles = "item:1/1h".parse().expect("throttles");
+        options.voting.throttles = "item:1/1h".parse().expect("throttles");
     });
     let url = format!("{}/v1/items/1/votes", throttled.await);
     for _ in 0..2 {

@@ -241,7 +241,7 @@ async fn the_calls_with_curl_do_what_they_say() {
     let (_, key) = api_key(&tally, &Scope::ALL).await;
     let closed = tally
         .another_server_with(|options| {
-            options.open = Open::default();
+            options.access.open = Open::default();
             knows_voters(options);
         })
         .await;

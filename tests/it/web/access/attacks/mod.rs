@@ -24,8 +24,8 @@ struct Target {
 impl Target {
     async fn start() -> Self {
         let tally = Tally::start_with(|options| {
-            options.open = Open::default();
-            options.creates_items = true;
+            options.access.open = Open::default();
+            options.voting.creates_items = true;
         })
         .await;
         tally.item("x").await;

@@ -110,7 +110,7 @@ fn good(
 #[tokio::test(flavor = "multi_thread")]
 async fn each_administrative_request_leaves_one_row_if_it_is_done_or_refused_and_none_if_a_stranger_sends_it()
 {
-    let tally = Tally::start_with(|options| options.open = Open::default()).await;
+    let tally = Tally::start_with(|options| options.access.open = Open::default()).await;
     let (admin_id, admin) = api_key(&tally, &[Scope::Admin]).await;
     let (vote_id, vote) = api_key(&tally, &[Scope::Vote]).await;
     let admin_key = format!("Bearer {}", admin.as_str());
@@ -305,10 +305,10 @@ async fn acts_of_anyone_of_a_page_and_of_a_vote_that_makes_its_item_are_noted_as
     let (id, key) = api_key(&tally, &[Scope::Admin, Scope::Vote]).await;
     since(&tally.pool, &mut seen).await;
     let creating = tally
-        .another_server_with(|options| options.creates_items = true)
+        .another_server_with(|options| options.voting.creates_items = true)
         .await;
     let closed = tally
-        .another_server_with(|options| options.open = Open::default())
+        .another_server_with(|options| options.access.open = Open::default())
         .await;
     let bearer = format!("Bearer {}", key.as_str());
     for (base, key) in [(&creating, "one"), (&closed, "two")] {
@@ -484,7 +484,7 @@ async fn an_act_that_is_cut_off_leaves_neither_its_effect_nor_a_row_that_says_do
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_flood_of_refused_requests_fills_the_trail_up_to_a_limit_and_does_not_keep_acts_out() {
-    let tally = Tally::start_with(|options| options.open = Open::default()).await;
+    let tally = Tally::start_with(|options| options.access.open = Open::default()).await;
     let (_, admin) = api_key(&tally, &[Scope::Admin]).await;
     let (_, vote) = api_key(&tally, &[Scope::Vote]).await;
     let body = json!({ "name": "x" });
