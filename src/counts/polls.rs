@@ -60,9 +60,6 @@ impl PollCount {
 impl CountReader {
     /// A poll and its results, and what was read of live counts for them: nothing, where they are
     /// hidden or final. `None`: there is no such poll.
-    ///
-    /// # Errors
-    /// When Postgres does not answer.
     pub async fn poll(&self, id: PollId) -> Result<Option<(PollCount, Vec<ItemCount>)>, LedgerError> {
         let (mut polls, read) = self.polls(&[id]).await?;
         Ok(polls.pop().map(|poll| (poll, read)))
@@ -70,9 +67,6 @@ impl CountReader {
 
     /// The polls among these that exist, in their order, and what was read of live counts for them, as
     /// [`CountReader::poll`]. Each id may be given once.
-    ///
-    /// # Errors
-    /// When Postgres does not answer.
     pub async fn polls(&self, ids: &[PollId]) -> Result<(Vec<PollCount>, Vec<ItemCount>), LedgerError> {
         let found = self.ledger.polls(ids).await?;
         let choices: Vec<ItemId> = found.iter().flat_map(|(_, items)| items).copied().collect();
@@ -124,9 +118,6 @@ impl CountReader {
 
     /// The counts of a closed poll's choices, which never change again; `None`: votes are still waited
     /// for. `is_final`: it is known that none are.
-    ///
-    /// # Errors
-    /// When Postgres does not answer.
     pub async fn final_counts(
         &self,
         poll: PollId,

@@ -132,9 +132,6 @@ impl CountReader {
 
     /// Up to `limit` items with ids above `after`, in the order of their ids; only those
     /// named `name`, if one is given.
-    ///
-    /// # Errors
-    /// When Postgres does not answer.
     pub async fn page(
         &self,
         after: i64,
@@ -146,9 +143,6 @@ impl CountReader {
     }
 
     /// The items among these that exist, with their counts, in the order given.
-    ///
-    /// # Errors
-    /// When Postgres does not answer.
     pub async fn some(&self, ids: &[ItemId]) -> Result<Vec<ItemCount>, LedgerError> {
         let mut once = ids.to_vec();
         once.sort_unstable();
@@ -161,9 +155,6 @@ impl CountReader {
 
     /// Whether the saved count of this item has a vote that is counted, which must be known
     /// before this call. `None`: nobody knows, as while Redis is unavailable.
-    ///
-    /// # Errors
-    /// When Postgres is needed and does not answer.
     pub async fn is_saved(&self, item: ItemId) -> Result<Option<bool>, LedgerError> {
         let read = self.live_counts.read(&[item]).await;
         let read = read.ok().and_then(|mut reads| reads.pop());
@@ -183,9 +174,6 @@ impl CountReader {
     }
 
     /// These items, which were just read, with their counts.
-    ///
-    /// # Errors
-    /// When Postgres does not answer.
     pub async fn with_counts(&self, items: Vec<Item>) -> Result<Vec<ItemCount>, LedgerError> {
         let ids: Vec<ItemId> = items.iter().map(|item| item.id).collect();
         let reads = self.live_counts.read(&ids).await.ok();

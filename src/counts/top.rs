@@ -54,9 +54,6 @@ impl TopLists {
     }
 
     /// The list of this kind, of up to [`TOP_LIMIT_ITEMS`] items; `None`: there is no such poll.
-    ///
-    /// # Errors
-    /// When Postgres is needed and does not answer in time.
     pub async fn get(&self, kind: TopKind) -> Result<Option<Arc<TopList>>, LedgerError> {
         let asked = Instant::now();
         let before = self.shown.get(&kind);

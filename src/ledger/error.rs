@@ -11,7 +11,7 @@ use crate::tls::TlsFault;
 pub enum LedgerError {
     #[error("Postgres (DATABASE_URL): {0}")]
     Postgres(#[source] sqlx::Error),
-    /// Nothing was sent, not even who wants to log in.
+    /// Nothing was sent, not even the login's name.
     #[error("Postgres (DATABASE_URL) is refused: {0}")]
     Tls(TlsFault),
     #[error("Postgres did not answer within {0:?}")]
@@ -22,13 +22,13 @@ pub enum LedgerError {
     Unfit(#[from] UnfitDatabase),
     #[error("migrating Postgres: {0}")]
     Migrate(#[from] MigrateError),
-    /// Of an item or a poll that is to be made.
+    /// From creating an item or a poll.
     #[error("there is one with this key")]
     KeyTaken,
-    /// Of an item or a poll that is to be made.
+    /// From creating an item or a poll.
     #[error("a server of a version without rules is connected: stop it before the first rule is made")]
     OlderServers,
-    /// Of a vote.
+    /// From deciding a vote.
     #[error("Postgres answered a request for a vote with {0:?}, which this version does not know")]
     Decision(String),
     #[error("exact counts were not read in time: the read was cancelled")]
@@ -39,7 +39,7 @@ pub enum LedgerError {
     Undecided(Duration),
     #[error("{0} tries to read Postgres' incarnation failed: others keep replacing its token")]
     Incarnation(u32),
-    /// Of a worker's statement.
+    /// From a worker's statement.
     #[error(transparent)]
     Overtaken(#[from] Overtaken),
 }
@@ -54,7 +54,7 @@ pub enum InvalidDatabaseUrl {
     Tls(String),
 }
 
-/// Why Tally cannot work with a database as it is, or with what is between. To wait does not help.
+/// Why Tally cannot work with a database, or with a pooler before it. Waiting does not help.
 #[derive(Debug, thiserror::Error)]
 pub enum UnfitDatabase {
     #[error(
@@ -95,7 +95,7 @@ pub enum UnfitDatabase {
     Sequence(String),
 }
 
-/// What came before a worker's statement, so that the statement did nothing.
+/// What overtook a worker's statement, which then did nothing.
 #[derive(Debug, thiserror::Error)]
 pub enum Overtaken {
     #[error("another worker has taken the job {0} over")]
@@ -120,12 +120,12 @@ impl From<sqlx::Error> for LedgerError {
 }
 
 impl LedgerError {
-    /// The error of a statement that makes an item or a rule.
+    /// The error of a statement that creates an item or a rule.
     pub(super) fn of_rule(error: sqlx::Error) -> Self {
         // object_in_use: the trigger rule_is_known_to_writers.
         if has_code(&error, "55006") {
             Self::OlderServers
-        // unique_violation: item_key or rule_key; all else is drawn by Postgres.
+        // unique_violation: item_key or rule_key. Postgres draws all other unique values.
         } else if has_code(&error, "23505") {
             Self::KeyTaken
         } else {
@@ -133,7 +133,7 @@ impl LedgerError {
         }
     }
 
-    /// Whether Postgres answers, and this login may not log in, or may not do this.
+    /// Whether Postgres answers but refuses this login, or what it asks.
     pub fn refuses_login(&self) -> bool {
         // invalid_authorization_specification, invalid_password, invalid_catalog_name,
         // insufficient_privilege.
@@ -144,9 +144,9 @@ impl LedgerError {
         }
     }
 
-    /// Whether Postgres answers, and Tally cannot work with it as it is. To wait does not help.
+    /// Whether Postgres answers but Tally cannot work with it. Waiting does not help.
     pub fn is_unfit(&self) -> bool {
-        // A pooler says so that does not know a parameter that Tally asks for.
+        // A pooler says this when it does not know a parameter that Tally asks for.
         const PROTOCOL_VIOLATION: &str = "08P01";
         match self {
             Self::Postgres(error) => has_code(error, PROTOCOL_VIOLATION),
@@ -174,7 +174,7 @@ fn has_code(error: &sqlx::Error, code: &str) -> bool {
         .is_some_and(|error| error.code().as_deref() == Some(code))
 }
 
-/// Whether Postgres ended the statement because it and others waited for each other.
+/// Whether Postgres ended the statement because of a deadlock.
 pub(super) fn is_deadlock(error: &sqlx::Error) -> bool {
     const DEADLOCK_DETECTED: &str = "40P01";
     has_code(error, DEADLOCK_DETECTED)
@@ -195,8 +195,8 @@ pub(super) fn is_disconnect(error: &sqlx::Error) -> bool {
     }
 }
 
-/// Whether it is certain that the statement had no effect: Postgres itself reported the error.
-/// Class 57P, Postgres is shutting down, is not certain: it may come after a commit.
+/// Whether it is certain that the statement had no effect, because Postgres itself reported the
+/// error. Class 57P (Postgres is shutting down) is not certain: it may come after a commit.
 pub(super) fn is_certain(error: &sqlx::Error) -> bool {
     error
         .as_database_error()

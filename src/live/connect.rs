@@ -61,9 +61,6 @@ impl Redis {
     }
 
     /// A new connection outside of the pool. The runtime that calls this drives it.
-    ///
-    /// # Errors
-    /// When Redis is unavailable.
     pub(super) async fn connect(&self) -> Result<MultiplexedConnection, RedisError> {
         let config = &self.config;
         self.client
@@ -92,9 +89,6 @@ impl Redis {
 
     /// What Redis does when its memory is full (`maxmemory-policy`); `None` when it does not say.
     /// INFO has it too, and a login needs no right to read all of its settings for that.
-    ///
-    /// # Errors
-    /// When Redis is unavailable.
     pub async fn eviction_policy(&self) -> Result<Option<String>, LiveError> {
         let mut connection = self.pool.get().await?;
         let info: InfoDict = redis::cmd("INFO")

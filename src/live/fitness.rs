@@ -18,7 +18,7 @@ impl Redis {
     /// Looks whether this Redis is fit for this program of Tally.
     ///
     /// # Errors
-    /// When it is not ([`LiveError::is_unfit`]), or it is unavailable.
+    /// When it is not ([`LiveError::is_unfit`]).
     pub async fn check(&self, program: Program) -> Result<(), LiveError> {
         match self.pool.get().await {
             Ok(mut connection) => permissions::check(&mut *connection, self.keys(), program).await,

@@ -11,7 +11,7 @@ impl Redis {
     /// lost its data belongs to whoever comes first.
     ///
     /// # Errors
-    /// When they belong to another Tally, or Redis is unavailable.
+    /// When they belong to another Tally.
     pub async fn claim(&self, owner: &Owner) -> Result<(), LiveError> {
         let mut connection = self.pool.get().await?;
         claim(&mut *connection, self.keys(), owner).await

@@ -44,7 +44,7 @@ impl Worker {
     /// Deletes all idempotency keys that are old, unless another worker is at it.
     ///
     /// # Errors
-    /// When another worker has taken the job over, or Postgres is unavailable.
+    /// When another worker has taken the job over.
     pub async fn delete_old_keys(&self) -> Result<(), SyncError> {
         self.delete(Old::Keys).await
     }

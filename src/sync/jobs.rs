@@ -33,9 +33,6 @@ pub(super) struct Run<'a> {
 
 impl Worker {
     /// Begins a run of a job; `None`: another worker is at it.
-    ///
-    /// # Errors
-    /// When Postgres is unavailable.
     pub(super) async fn begin_job(&self, job: Job) -> Result<Option<Run<'_>>, SyncError> {
         let taken = self.ledger.take_job(job).await?;
         show_success(job, taken.succeeded_at);
@@ -53,7 +50,7 @@ impl Worker {
     /// The same, for a command: waits for a worker that is at it.
     ///
     /// # Errors
-    /// When that one does not end within [`JOB_WAIT_LIMIT`], or Postgres is unavailable.
+    /// When that one does not end within [`JOB_WAIT_LIMIT`].
     pub(super) async fn begin_job_when_free(&self, job: Job) -> Result<Run<'_>, SyncError> {
         let free = async {
             loop {

@@ -121,7 +121,7 @@ impl Worker {
     /// Looks whether the stores are fit for this Tally.
     ///
     /// # Errors
-    /// When they are not ([`SyncError::is_unfit`]), or a store is unavailable.
+    /// When they are not ([`SyncError::is_unfit`]).
     pub async fn check(&self) -> Result<(), SyncError> {
         self.ledger.check().await?;
         self.counters.check().await?;

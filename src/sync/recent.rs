@@ -30,7 +30,7 @@ impl Worker {
     /// Sums what was rolled up since, unless another worker is at it.
     ///
     /// # Errors
-    /// When another worker has taken the job over, or Postgres is unavailable.
+    /// When another worker has taken the job over.
     pub async fn sum_recent(&self) -> Result<(), SyncError> {
         let Some(run) = self.begin_job(Job::SumRecent).await? else {
             return Ok(());

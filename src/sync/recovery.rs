@@ -53,9 +53,6 @@ impl Worker {
     /// writer that has connected since. Leaves out batch writers that have not moved for
     /// longer than the stall limit while votes went on: a count that misses their votes is
     /// rebuilt, and a server that wakes up adds none of them twice.
-    ///
-    /// # Errors
-    /// When Postgres is unavailable.
     pub(super) async fn in_flight_after(&self) -> Result<VoteId, SyncError> {
         let progress = self.ledger.progress().await?;
         let mut stalls = self.stalls.lock().await;

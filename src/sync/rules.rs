@@ -45,9 +45,6 @@ impl Worker {
     /// Recomputes from all votes what the rules keep: places, numbers, choices, turnouts, ballots,
     /// and that each change follows the row before it. Reads all votes under rules, so it is not
     /// part of the audits that come every minute.
-    ///
-    /// # Errors
-    /// When Postgres is unavailable or too slow.
     pub async fn check_rules(&self) -> Result<RulesReport, SyncError> {
         let mut report = RulesReport::default();
         let mut after = Some(0);

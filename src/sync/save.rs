@@ -11,7 +11,7 @@ impl Worker {
     /// which stop a worker between its write and its mark.
     ///
     /// # Errors
-    /// When Postgres is unavailable, or another epoch has begun.
+    /// When another epoch has begun.
     pub async fn write(&self, counts: &[CountToSave], epoch: EpochNumber) -> Result<SaveOutcome, SyncError> {
         if counts.is_empty() {
             return Ok(SaveOutcome::All);
@@ -25,9 +25,6 @@ impl Worker {
     /// A count that was refused, because its item has a later revision, has mostly changed
     /// since: another worker wrote it. If it has not changed, no write will ever take it. So
     /// it is invalidated, and seeded again above the item's revision.
-    ///
-    /// # Errors
-    /// When Redis is unavailable.
     pub async fn mark(&self, counts: &[CountToSave], written: &SaveOutcome) -> Result<usize, SyncError> {
         let which = |is_wanted: &dyn Fn(ItemId) -> bool| -> Vec<(ItemId, Revision)> {
             let wanted = counts.iter().filter(|one| is_wanted(one.item_id));

@@ -265,9 +265,6 @@ fn log_audit(report: &AuditReport) {
 impl Worker {
     /// For cron and tests: flushes until nothing is left to flush, then audits,
     /// repairing what is wrong.
-    ///
-    /// # Errors
-    /// When a store is unavailable.
     pub async fn once(&self) -> Result<(FlushReport, AuditReport), SyncError> {
         self.enter_epoch().await?;
         // The audit would do it as well, and leave the rebuilds to a next scan.
@@ -281,9 +278,6 @@ impl Worker {
     }
 
     /// Scans until a scan finds nothing to do.
-    ///
-    /// # Errors
-    /// When a store is unavailable.
     pub async fn flush_until_quiescent(&self) -> Result<FlushReport, SyncError> {
         let mut total = FlushReport::default();
         for _ in 0..ONCE_LIMIT_SCANS {

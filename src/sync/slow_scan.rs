@@ -32,9 +32,6 @@ impl Worker {
 
     /// How long to wait from one page to the next, so that all take one worker `scan_every`.
     /// Redis also goes through the keys of others, so they count.
-    ///
-    /// # Errors
-    /// When Redis is unavailable.
     pub async fn scan_pause(&self, scan_every: Duration) -> Result<Duration, SyncError> {
         let keys = self.counters.keys_in_database().await?;
         let pages = keys.div_ceil(self.options.flush_page.max(1) as u64).max(1);

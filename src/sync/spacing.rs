@@ -42,9 +42,6 @@ impl OpenTransactions {
 
 impl Worker {
     /// How far apart the saves of an item should be now.
-    ///
-    /// # Errors
-    /// When Postgres is unavailable.
     pub(super) async fn spacing(&self) -> Result<Duration, SyncError> {
         let open = self.ledger.open_transactions().await?;
         let spacing = self.open_transactions.spacing(open, Instant::now());

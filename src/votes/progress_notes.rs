@@ -53,9 +53,6 @@ impl ProgressNotes {
     /// The ids come first: a batch that begins later draws higher ones. A batch that is under
     /// way may have lower ones, so it has to end. Then its votes are counted, or their items
     /// are suspect; so there must be no suspect either.
-    ///
-    /// # Errors
-    /// When Postgres is unavailable.
     pub async fn note(&mut self) -> Result<(), LedgerError> {
         let last = self.ledger.last_vote_id().await?;
         if last == self.noted {

@@ -1,4 +1,4 @@
-//! Hashes of client addresses, once they are old.
+//! Deletes old hashes of client addresses.
 
 use std::time::Duration;
 
@@ -6,15 +6,15 @@ use super::WorkerLedger;
 use super::jobs::JobLease;
 use crate::ledger::LedgerError;
 
-/// Hashes that one statement deletes, at the most.
+/// The most hashes that one statement deletes.
 const DELETE_LIMIT_ADDRESSES: i64 = 2500;
 
 impl WorkerLedger {
-    /// Deletes hashes of client addresses that are older than this, by Postgres' clock, under the lease
-    /// of [`super::Job::DeleteAddresses`]. Returns how many, and whether there may be more.
+    /// Deletes hashes of client addresses that are older than `age`, by Postgres' clock, under the
+    /// lease of [`super::Job::DeleteAddresses`]. Returns how many, and whether there may be more.
     ///
     /// # Errors
-    /// When the lease is lost ([`Overtaken::LeaseLost`](crate::ledger::Overtaken::LeaseLost)), or Postgres is unavailable.
+    /// When the lease is lost ([`Overtaken::LeaseLost`](crate::ledger::Overtaken::LeaseLost)).
     pub async fn delete_old_addresses(
         &self,
         age: Duration,

@@ -1,4 +1,4 @@
-//! Idempotency keys, once they are old.
+//! Deletes old idempotency keys.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::ledger::LedgerError;
 
 /// How long a key is kept, by Postgres' clock.
 pub const IDEMPOTENCY_KEY_AGE: Duration = Duration::from_secs(24 * 60 * 60);
-/// Keys that one statement deletes, at the most.
+/// The most keys that one statement deletes.
 const DELETE_LIMIT_KEYS: i64 = 2500;
 
 impl WorkerLedger {
@@ -16,7 +16,7 @@ impl WorkerLedger {
     /// [`super::Job::DeleteKeys`]. Returns how many, and whether there may be more.
     ///
     /// # Errors
-    /// When the lease is lost ([`Overtaken::LeaseLost`](crate::ledger::Overtaken::LeaseLost)), or Postgres is unavailable.
+    /// When the lease is lost ([`Overtaken::LeaseLost`](crate::ledger::Overtaken::LeaseLost)).
     pub async fn delete_old_keys(&self, lease: &JobLease) -> Result<(i64, bool), LedgerError> {
         let deleted = sqlx::query_file!(
             "src/ledger/sql/delete_old_keys.sql",

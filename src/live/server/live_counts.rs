@@ -206,9 +206,6 @@ impl LiveCounts {
     }
 
     /// What Redis knows of the counts of these items, in their order.
-    ///
-    /// # Errors
-    /// When Redis is unavailable or answers with an error.
     pub async fn read(&self, items: &[ItemId]) -> Result<Vec<LiveRead>, LiveError> {
         if items.is_empty() {
             return Ok(Vec::new());

@@ -40,9 +40,6 @@ pub enum ClearRebuildReply {
 impl Counters {
     /// The counters of these items, in their order. Each hash is read at once, but the hashes
     /// one after the other. Not with a script: that would take Redis four times as long.
-    ///
-    /// # Errors
-    /// When Redis is unavailable.
     pub async fn read(&self, items: &[ItemId]) -> Result<Vec<Counter>, LiveError> {
         if items.is_empty() {
             return Ok(Vec::new());

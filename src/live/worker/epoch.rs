@@ -36,9 +36,6 @@ impl Counters {
     }
 
     /// The epoch that a worker entered last; `None` when Redis is new or has lost its data.
-    ///
-    /// # Errors
-    /// When Redis is unavailable.
     pub async fn known_epoch(&self) -> Result<Option<String>, LiveError> {
         let mut connection = self.redis.pool.get().await?;
         let read: Result<Option<String>, RedisError> = redis::cmd("GET")
@@ -54,9 +51,6 @@ impl Counters {
 
     /// Sets a mark, before the worker looks at the first counter. If Redis loses its data, it
     /// loses the mark too: see [`Counters::enter_epoch`].
-    ///
-    /// # Errors
-    /// When Redis is unavailable.
     pub async fn begin_epoch(&self) -> Result<EpochEntry, LiveError> {
         let mark = self.redis.keys().entering(&fresh_token());
         let mut connection = self.redis.pool.get().await?;
@@ -73,9 +67,6 @@ impl Counters {
     /// Notes this epoch as the known one, after the worker went through every counter. Returns
     /// `false`, and notes nothing, when Redis was wiped since [`Counters::begin_epoch`]: a wipe
     /// changes neither `run_id` nor `master_replid`.
-    ///
-    /// # Errors
-    /// When Redis is unavailable.
     pub async fn enter_epoch(&self, epoch: &str, entering: EpochEntry) -> Result<bool, LiveError> {
         let mut connection = self.redis.pool.get().await?;
         let reply = scripts::ENTER_EPOCH

@@ -30,9 +30,6 @@ impl Counters {
     /// One page of about `size` items from `cursor` on. A scan begins and ends at 0. It returns
     /// everything that is there from its begin to its end, some of it twice. A small index is
     /// one page, whatever its size.
-    ///
-    /// # Errors
-    /// When Redis is unavailable.
     pub async fn scan(&self, scan: Scan, cursor: u64, size: usize) -> Result<ScanPage, LiveError> {
         let keys = self.redis.keys();
         let mut command = match scan {
@@ -104,9 +101,6 @@ impl Counters {
     }
 
     /// Puts these items into the index, if something else has taken them out.
-    ///
-    /// # Errors
-    /// When Redis is unavailable.
     pub async fn add_unsaved(&self, items: &[ItemId]) -> Result<(), LiveError> {
         if items.is_empty() {
             return Ok(());
@@ -122,9 +116,6 @@ impl Counters {
     }
 
     /// How many keys the database has, also those of others.
-    ///
-    /// # Errors
-    /// When Redis is unavailable.
     pub async fn keys_in_database(&self) -> Result<u64, LiveError> {
         let mut connection = self.redis.pool.get().await?;
         Ok(redis::cmd("DBSIZE").query_async(&mut *connection).await?)
