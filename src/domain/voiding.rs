@@ -39,7 +39,7 @@ pub struct Voiding {
     pub id: VoidingId,
     pub created_at: Moment,
     pub reason: String,
-    /// Only this voter's votes; `None`: any voter's.
+    /// The votes that it concerns, as in [`VoteFilter`]; `None`: it does not matter.
     pub voter_id: Option<String>,
     pub item_id: Option<ItemId>,
     pub cast_from: Option<Moment>,
