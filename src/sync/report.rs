@@ -40,7 +40,7 @@ impl FlushReport {
         self.oldest_unsaved = self.oldest_unsaved.max(page.oldest_unsaved);
     }
 
-    /// Whether the scan left nothing to write.
+    /// Whether the scan wrote nothing and left nothing to write.
     pub fn is_quiescent(&self) -> bool {
         self.flushed == 0
             && self.unsaved == 0
