@@ -1,6 +1,6 @@
-//! Batching: a task takes all requests that wait in a bounded queue, asks the stores once for all
-//! of them, answers each, and takes the next batch. There is no timer: an idle system adds no
-//! delay, and a busy system makes large batches.
+//! Batching: many waiting requests become one call to the stores. A task takes all requests that
+//! wait in a bounded queue, asks the stores once for all of them, answers each, and takes the next
+//! batch. There is no timer: an idle system adds no delay, and a busy system makes large batches.
 
 use tokio::sync::mpsc;
 use tokio::task::yield_now;

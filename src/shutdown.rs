@@ -11,8 +11,8 @@ pub fn hung_up() -> std::io::Result<impl Future<Output = ()>> {
     Ok(async move { _ = hung_up.recv().await })
 }
 
-/// Listens to Ctrl-C and SIGTERM from now on, and resolves at the first of them, even if it came
-/// before anyone waited. Returns the signal in words.
+/// Listens to Ctrl-C and SIGTERM from now on, and resolves at the first. It also resolves if the
+/// signal came before anyone waited. Returns the signal in words.
 ///
 /// # Errors
 /// When the process cannot listen to signals.
@@ -35,8 +35,8 @@ pub async fn interrupted() {
     }
 }
 
-/// Listens to Ctrl-C and SIGTERM from now on, and resolves at the first of them. If the process
-/// cannot listen to signals, this logs that and resolves at once.
+/// Listens to Ctrl-C and SIGTERM from now on, and resolves at the first. If the process cannot
+/// listen to signals, this logs that and resolves at once.
 pub fn requested_or_deaf() -> impl Future<Output = ()> {
     let listening = listen();
     async move {

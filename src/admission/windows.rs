@@ -1,5 +1,5 @@
-//! The windows that a server knows itself: those that it counts while Redis is unavailable, and
-//! those that are full.
+//! The windows that a server itself knows. It counts some while Redis is unavailable, and notes
+//! which ones are full.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -10,7 +10,7 @@ use super::Remembers;
 /// the connection that it was read over ends.
 pub struct OwnCache<R: Remembers> {
     entries: Entries<R::Key, R::Value>,
-    /// When the oldest entries were read.
+    /// When the cache was last empty.
     since: Instant,
 }
 

@@ -58,15 +58,15 @@ impl PollCount {
 }
 
 impl CountReader {
-    /// A poll and its results, and the live counts that were read for them: none if they are hidden
-    /// or final. `None`: there is no such poll.
+    /// A poll and its results; `None`: there is no such poll. With them come the live counts that
+    /// were read: none if the results are hidden or final.
     pub async fn poll(&self, id: PollId) -> Result<Option<(PollCount, Vec<ItemCount>)>, LedgerError> {
         let (mut polls, read) = self.polls(&[id]).await?;
         Ok(polls.pop().map(|poll| (poll, read)))
     }
 
-    /// Those of these polls that exist, in their order, and the live counts that were read for
-    /// them, as in [`CountReader::poll`]. Each id may be given once.
+    /// Those of these polls that exist, in their order. The live counts are those that were read
+    /// for them, as in [`CountReader::poll`]. Each id may be given once.
     pub async fn polls(&self, ids: &[PollId]) -> Result<(Vec<PollCount>, Vec<ItemCount>), LedgerError> {
         let found = self.ledger.polls(ids).await?;
         let choices: Vec<ItemId> = found.iter().flat_map(|(_, items)| items).copied().collect();

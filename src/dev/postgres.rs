@@ -221,8 +221,8 @@ impl PrivatePostgres {
         )
     }
 
-    /// How `psql` logs in with this role, and the line for its password file, so that no password
-    /// stands in a command.
+    /// How `psql` logs in with this role, and the line for its password file. So no password stands
+    /// in a command.
     pub fn psql(&self, role: Role, database: &str) -> (String, String) {
         let login = login(role);
         (

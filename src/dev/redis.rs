@@ -74,8 +74,8 @@ impl PrivateRedis {
         self
     }
 
-    /// Turns on its append-only file, for tests: after the end of its process, it comes back with
-    /// the counts from before. Nothing waits for the disk.
+    /// Turns on its append-only file, for tests. After the end of its process, Redis comes back
+    /// with the counts from before. Nothing waits for the disk.
     #[must_use]
     pub fn persistent(mut self) -> Self {
         self.is_persistent = true;

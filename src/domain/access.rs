@@ -108,8 +108,8 @@ impl OpenTo {
     }
 }
 
-/// An API key as its holder has it: `tally_` and [`API_KEY_BYTES`] random bytes in lowercase
-/// hexadecimal digits. The key alone allows what it allows, so no log shows it.
+/// An API key as its holder has it. It is `tally_` and [`API_KEY_BYTES`] random bytes in lowercase
+/// hexadecimal digits. Whoever has it may use it, so no log shows it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ApiKey(String);
 

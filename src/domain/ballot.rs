@@ -7,8 +7,8 @@ use sha2::{Digest as _, Sha256};
 /// Random bytes in a ballot: 128 bits, which nobody guesses.
 pub const BALLOT_BYTES: usize = 16;
 
-/// A ballot as its holder has it: [`BALLOT_BYTES`] random bytes in lowercase hexadecimal digits.
-/// The ballot alone allows a vote, so no log shows it.
+/// A ballot as its holder has it. It is [`BALLOT_BYTES`] random bytes in lowercase hexadecimal
+/// digits. Whoever has it may vote, so no log shows it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Ballot(String);
 

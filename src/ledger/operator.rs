@@ -1,5 +1,5 @@
-//! The statements of the role `tally_operator`: `tally void`, `tally key`, `tally trail`, and
-//! servers with an operator's login.
+//! The operator's statements: the role `tally_operator`. `tally void`, `tally key`, `tally trail`,
+//! and servers with an operator's login use them.
 
 use std::time::Duration;
 

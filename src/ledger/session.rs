@@ -1,6 +1,6 @@
-//! What Tally requires of a connection: a Postgres session of its own, with the limits that Tally
-//! set when it connected. A pooler in between may drop the limits silently, or give each
-//! transaction another session.
+//! What Tally requires of a connection to Postgres. It must be a session of its own, with the
+//! limits that Tally set when it connected. A pooler in between may drop the limits silently, or
+//! give each transaction another session.
 //!
 //! These statements use the simple protocol: a prepared statement would already need what is
 //! checked here.

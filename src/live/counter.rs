@@ -92,7 +92,7 @@ pub(super) fn read_fields(keys: &KeyPrefix, item: ItemId, fields: &[&str]) -> Cm
     command
 }
 
-/// The fields in the reply to [`read_fields`]; `None`: someone has put a value of another type
+/// The fields in the reply to [`read_fields`]. `None`: someone has put a value of another type
 /// there, which holds no count.
 ///
 /// # Errors

@@ -17,8 +17,8 @@ use crate::domain::{ActKind, ActOutcome, ItemId, NewAct};
 use crate::ledger::{AuditRow, Job, JobLease, LedgerError, UnfitDatabase};
 use crate::telemetry::name;
 
-/// How often the audit looks again at counts that votes in flight may explain, and how long it
-/// waits in between. On a quiescent system the first look finds them right.
+/// How often the audit looks again at counts that votes in flight may explain. The audit waits in
+/// between. On a quiescent system the first look finds them right.
 const LOOKS_LIMIT: usize = 5;
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// How many wrong items the log names one by one.
@@ -40,8 +40,8 @@ pub struct AuditReport {
     pub items: usize,
     /// Votes in the ledger.
     pub votes: i64,
-    /// Items whose live and saved counts are exact, or will be once unsaved counts are flushed and
-    /// suspects rebuilt.
+    /// Items whose live and saved counts are right. They are exact, or will be once unsaved counts
+    /// are flushed and suspects rebuilt.
     pub right_items: usize,
     /// Items that differ by no more than their votes in flight.
     pub in_flight_items: usize,

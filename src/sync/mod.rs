@@ -1,5 +1,6 @@
-//! The sync worker: writes live counts behind to their items, drops counts that are saved and idle,
-//! rebuilds counts on request, and proves all counts against the ledger.
+//! The sync worker: keeps the saved counts behind the live counts. It writes live counts to their
+//! items, drops counts that are saved and idle, rebuilds counts on request, and proves all counts
+//! against the ledger.
 //!
 //! A caller may take each step by itself; `schedule` takes each at its time. Several workers may
 //! run at once.

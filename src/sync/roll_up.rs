@@ -13,9 +13,10 @@ use crate::telemetry::name;
 /// About how often votes are rolled up. Each seed and each audit reads the votes above the
 /// watermark, so there should be few. Rolling up more often would write hot items more often.
 pub(super) const ROLL_UP_EVERY: Duration = Duration::from_secs(5);
-/// The next roll-up comes early when this many more vote ids are above the watermark than after the
-/// last one. So exact counts have few votes to read even where many come. Reading 100,000 votes of
-/// one item takes Postgres about 25 ms, and several times that while voters use all of the machine.
+/// The next roll-up comes early when this many more vote ids wait. They are above the watermark,
+/// and compared with those that the last roll-up left. So exact counts have few votes to read even
+/// where many come. Reading 100,000 votes of one item takes Postgres about 25 ms, and several times
+/// that while voters use all of the machine.
 const ROLL_UP_EARLY_IDS: i64 = 50_000;
 /// How often a worker looks at how many ids are above the watermark.
 const LAG_LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -113,10 +114,11 @@ impl Worker {
     }
 }
 
-/// Whether the next roll-up comes early, since that many more ids are above the watermark than the
-/// last one left there. Ids that a roll-up could not pass, such as the votes of a writer that
-/// stalls, do not bring the next one on again. A roll-up that fails comes early again only when as
-/// many more ids wait. `left_ids` follows other workers' roll-ups.
+/// Whether the next roll-up comes early, since many more ids wait. They are above the watermark,
+/// and compared with those that the last roll-up left there. Ids that a roll-up could not pass,
+/// such as the votes of a writer that stalls, do not bring the next one on again. A roll-up that
+/// fails comes early again only when as many more ids wait. `left_ids` follows other workers'
+/// roll-ups.
 fn has_grown(lag_ids: i64, left_ids: &AtomicI64) -> bool {
     let left = left_ids.fetch_min(lag_ids, Ordering::Relaxed).min(lag_ids);
     let has_grown = lag_ids - left >= ROLL_UP_EARLY_IDS;
@@ -145,8 +147,8 @@ struct Pace {
     rest: Duration,
 }
 
-/// Pure: how to go on after a chunk that `took` this long, when voters drew `drawn_ids` vote ids in
-/// the time `over`.
+/// Pure: how to go on after a chunk. The chunk `took` this long, and voters drew `drawn_ids` vote
+/// ids in the time `over`.
 fn pace(lag_ids: i64, drawn_ids: i64, over: Duration, took: Duration) -> Pace {
     let is_voting = drawn_ids as f64 > VOTING_LIMIT_IDS_PER_SECOND * over.as_secs_f64();
     if is_voting {

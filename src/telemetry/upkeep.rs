@@ -16,8 +16,8 @@ pub(super) const UPKEEP_EVERY: Duration = Duration::from_secs(1);
 pub struct Upkeep(JoinHandle<()>);
 
 impl Upkeep {
-    /// Starts the task on the current runtime, on a thread for blocking work: no thread that serves
-    /// requests waits for it.
+    /// Starts the task on the current runtime. It runs on a thread for blocking work, so no thread
+    /// that serves requests waits for it.
     pub fn start(metrics: PrometheusHandle) -> Self {
         Self(tokio::spawn(async move {
             let mut ticks = interval(UPKEEP_EVERY);

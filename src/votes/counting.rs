@@ -37,8 +37,8 @@ pub struct Counting {
 pub enum Step {
     /// Call `count` with these deltas, then [`Counting::counted`].
     Count(Vec<CountDelta>),
-    /// Read the exact counts of these items, then [`Counting::seeds`] and the call `seed`,
-    /// then [`Counting::seeded`].
+    /// Read the exact counts of these items, and seed them. First [`Counting::seeds`], then the
+    /// call `seed`, then [`Counting::seeded`].
     Seed(Vec<ItemId>),
     /// Every item has its count.
     Done,

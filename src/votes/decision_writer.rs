@@ -194,7 +194,7 @@ struct Batch {
 }
 
 impl Batch {
-    /// Merges equal requests of one voter that directly follow each other: they are decided once,
+    /// Merges equal requests of one voter that directly follow each other. They are decided once,
     /// and the later ones are repeats. With another request of the voter in between, they are not
     /// the same. A key or a ballot itself says which requests are the same.
     fn new(batch: Vec<QueuedRequest>) -> Self {

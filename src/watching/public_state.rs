@@ -14,8 +14,8 @@ pub struct PublicState {
 }
 
 impl PublicState {
-    /// `compared` is the part of the text that matters: if it is equal in two texts, a client gets
-    /// only one of them.
+    /// A state with this text. `compared` is the part of the text that matters to clients: two
+    /// texts with the same part count as equal.
     pub fn new(text: String, compared: &str) -> Self {
         Self {
             text: text.into(),

@@ -1,5 +1,5 @@
-//! The task that reads for a thread's streams: live counts at each tick, and now and then what only
-//! Postgres knows.
+//! The task that reads for a thread's streams. It reads live counts at each tick, and now and then
+//! what only Postgres knows.
 
 use std::sync::Arc;
 use std::task::Waker;
@@ -214,7 +214,7 @@ impl Reader {
         ended
     }
 
-    /// Reads the final counts of closed polls, in a read of their own: Postgres answers only when
+    /// Reads the final counts of closed polls, in a read of their own. Postgres answers only when
     /// the last votes are committed.
     async fn read_finals(&self) {
         loop {

@@ -15,8 +15,8 @@ use crate::ledger::LedgerError;
 use crate::ledger::connect::{ANSWER_MARGIN, KEPT_PLANS};
 use crate::ledger::error::is_disconnect;
 
-/// The most items in one reader's cache: a few megabytes, or 40 MB if every name is as long as a
-/// name may be.
+/// The most items in one reader's cache. They take a few megabytes, or 40 MB if every name is as
+/// long as a name may be.
 pub(crate) const NAMES_LIMIT_ITEMS: usize = 50_000;
 /// How old a cached item may get. An item may vanish, for example when a dump is restored under a
 /// running server: it takes votes for no longer than this. A renamed item keeps its old name for no

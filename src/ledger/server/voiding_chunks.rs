@@ -64,8 +64,8 @@ impl VoteWriter {
         self.stored_chunk(writer, row)
     }
 
-    /// If this program cannot read the rows, nobody counts them unless the connection ends, as in
-    /// [`VoteWriter::decide`].
+    /// Reads the rows of a stored chunk. If this program cannot read them, nobody counts them
+    /// unless the connection ends, as in [`VoteWriter::decide`].
     fn stored_chunk(
         &mut self,
         writer: WriterConnection,

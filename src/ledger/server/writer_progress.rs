@@ -115,7 +115,7 @@ pub(super) struct WriterName {
 }
 
 impl WriterName {
-    /// Leaves the name on the list for good: the connection ends between two batches, and its last
+    /// Leaves the name on the list for good. The connection ends between two batches, and its last
     /// note is still to come.
     pub fn keep(&mut self) {
         self.is_kept = true;

@@ -10,8 +10,9 @@ use crate::ledger::LedgerError;
 const DELETE_LIMIT_ADDRESSES: i64 = 2500;
 
 impl WorkerLedger {
-    /// Deletes hashes of client addresses that are older than `age`, by Postgres' clock, under the
-    /// lease of [`super::Job::DeleteAddresses`]. Returns how many, and whether there may be more.
+    /// Deletes hashes of client addresses that are older than `age`. It uses Postgres' clock, and
+    /// the lease of [`super::Job::DeleteAddresses`]. Returns how many, and whether there may be
+    /// more.
     ///
     /// # Errors
     /// When the lease is lost ([`Overtaken::LeaseLost`](crate::ledger::Overtaken::LeaseLost)).

@@ -71,8 +71,8 @@ impl WorkerLedger {
         Ok(())
     }
 
-    /// The range of vote ids in which these closed batch writers may have left votes uncounted:
-    /// above the first id, up to the second.
+    /// The ids of votes that these closed batch writers may have left uncounted. The range is above
+    /// the first id, up to the second.
     pub async fn ids_left_by(&self, closed: &[String]) -> Result<(VoteId, VoteId), LedgerError> {
         let row = sqlx::query!(
             r#"select coalesce(min(counted_vote_id), 0) as "after!",

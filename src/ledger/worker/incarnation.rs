@@ -8,8 +8,8 @@ use crate::ledger::LedgerError;
 const INCARNATION_LIMIT_TRIES: u32 = 10;
 
 impl WorkerLedger {
-    /// The token, which stays the same until Postgres crashes, fails over, or is restored from a
-    /// dump; see migrations/0003_counts.sql.
+    /// The token of this incarnation. It stays the same until Postgres crashes, fails over, or is
+    /// restored from a dump; see migrations/0003_counts.sql.
     ///
     /// # Errors
     /// When others keep replacing the token.

@@ -7,8 +7,8 @@ use crate::ledger::LedgerError;
 const OPEN_LIMIT_TRANSACTIONS: i64 = 1000;
 
 impl WorkerLedger {
-    /// The names of transactions that have read a table and have not ended, such as a report's or
-    /// that of `pg_dump`. No two transactions have the same name.
+    /// The names of open transactions that have read a table. Examples are a report's and that of
+    /// `pg_dump`. No two transactions have the same name.
     ///
     /// The names come from `pg_locks`, which shows all of them to every login. `pg_stat_activity`
     /// hides when the transactions of others began. A vacuum is left out: it holds no old versions.

@@ -18,7 +18,7 @@ const SUM_LIMIT_IDS: i64 = 100_000;
 const SHRINK_LIMIT_ROWS: i64 = 2500;
 
 impl WorkerLedger {
-    /// Adds the next votes up to the watermark to the recent changes, under the lease of
+    /// Adds the next votes to the recent changes, up to the watermark. Works under the lease of
     /// [`super::Job::SumRecent`]. Returns how many ids it covered, and whether there are more.
     ///
     /// # Errors

@@ -39,9 +39,9 @@ impl WorkerLedger {
         .await?)
     }
 
-    /// Rolls up one chunk of the votes between the watermark and the safe id, of up to `limit_ids`
-    /// ids, in one transaction, under the lease of [`super::Job::RollUp`]. Returns `None` when
-    /// there is nothing to roll up, or someone else has moved the watermark.
+    /// Rolls up one chunk of the votes between the watermark and the safe id. The chunk has up to
+    /// `limit_ids` ids. It is one transaction, under the lease of [`super::Job::RollUp`]. Returns
+    /// `None` when there is nothing to roll up, or someone else has moved the watermark.
     ///
     /// # Errors
     /// When the lease is lost ([`Overtaken::LeaseLost`]). When another Postgres said what is safe

@@ -1,4 +1,4 @@
-//! The server's Redis client: a connection for each thread, and one circuit breaker for all
+//! The server's Redis client. It has a connection for each thread, and one circuit breaker for all
 //! threads, which opens when a call fails.
 //!
 //! Redis may have applied a call that failed, so the client never sends it again. Its items become
