@@ -271,7 +271,7 @@ impl Client {
         }
     }
 
-    /// The URL of a voter's vote on an item; `None`: URLs take the voter `.` or `..` for something
+    /// The URL of a voter's vote on an item. `None`: URLs take the voter `.` or `..` for something
     /// else.
     fn vote_url(&self, item: i64, voter: &str) -> Option<Url> {
         let mut url = self.base.join(&format!("/v1/items/{item}/votes")).ok()?;

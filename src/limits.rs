@@ -65,8 +65,8 @@ const fn default_ms(text: &str) -> u128 {
 const STATEMENT_MS: u128 = ms(SERVER_STATEMENT_LIMIT) + ms(ANSWER_MARGIN);
 /// How long it takes to find a connection closed and to make another one.
 const NEW_CONNECTION_MS: u128 = ms(ledger::CHECK_LIMIT) + ms(ledger::CONNECT_LIMIT);
-/// How long a decision takes: the look at full items, which may cost the connection, and its
-/// statement.
+/// How long a decision takes: the look at full items, and its statement. The look may cost the
+/// connection.
 const DECISION_MS: u128 = ms(FULLNESS_LIMIT) + ms(ledger::CONNECT_LIMIT) + STATEMENT_MS;
 /// How long one call to Redis may take with a new connection.
 const REDIS_CALL_MS: u128 = ms(live::CONNECT_LIMIT) + ms(live::SERVER_ANSWER_LIMIT);

@@ -27,8 +27,8 @@ fn listen() -> std::io::Result<impl Future<Output = &'static str>> {
     })
 }
 
-/// Resolves silently at the first Ctrl-C or SIGTERM, for a command that a person ends this way.
-/// Resolves at once when the process cannot listen to signals.
+/// Resolves silently at the first Ctrl-C or SIGTERM. It is for a command that a person ends this
+/// way. It resolves at once when the process cannot listen to signals.
 pub async fn interrupted() {
     if let Ok(interrupted) = listen() {
         interrupted.await;

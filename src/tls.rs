@@ -1,4 +1,4 @@
-//! TLS to the stores: the files that a URL names, and why a store is refused, in words for an
+//! TLS to the stores: the files that a URL names. Also says why a store is refused, in words for an
 //! operator.
 
 use std::error::Error;
@@ -9,7 +9,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{CertificateError, InvalidMessage};
 
-/// Reads the certificate file that a URL names in this parameter, and checks that it holds some.
+/// Reads the certificate file that a URL names in this parameter. Checks that it holds some.
 /// Without this check, a store would be refused for its certificate, since no authority is trusted.
 ///
 /// # Errors

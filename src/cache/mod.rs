@@ -33,7 +33,7 @@ pub trait Remembers: 'static {
     type Value;
     /// The most that is remembered, in units of [`Remembers::weight`]: by default, entries.
     const LIMIT: usize;
-    /// How long an entry is remembered after its question was asked; `None`: as long as it has a
+    /// How long an entry is remembered after its question was asked. `None`: as long as it has a
     /// place.
     const LIMIT_AGE: Option<Duration>;
 

@@ -1,4 +1,4 @@
-//! Reads of items with their counts: one item, many such reads at once, or a page of the list.
+//! Reads of items with their counts: one item, many at once, or a page of the list.
 //!
 //! Reads of single items are batched. A batch of any size is one pipeline and at most two
 //! statements, and reads an item once for all who ask for it. A live count that is marked as saved

@@ -215,8 +215,8 @@ impl Drop for Process {
     }
 }
 
-/// The range of ports: below those that Linux gives to outgoing connections
-/// (net.ipv4.ip_local_port_range). One of those could take a server's port while it restarts.
+/// The range of ports, below those that Linux gives to outgoing connections. Those are
+/// net.ipv4.ip_local_port_range. One of them could take a server's port while it restarts.
 const PORTS: std::ops::Range<u16> = 10_000..32_000;
 /// How many ports a process takes at once.
 const BLOCK_PORTS: u16 = 32;

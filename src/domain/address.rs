@@ -8,7 +8,7 @@ use super::SecretKeys;
 /// The bits of an IPv6 address that are ignored. A household or a server usually has such a network
 /// to itself, and may use any address in it.
 const IPV6_HOST_BITS: u32 = 64;
-/// The prefix of what is hashed, so that a key that also signs something else makes no hash.
+/// The prefix of what is hashed. It keeps a key that also signs something else from making a hash.
 const CONTEXT: &[u8] = b"tally client address 1\n";
 
 /// What counts as one client: an IPv4 address, or an IPv6 network of 64 bits.

@@ -5,7 +5,7 @@ use std::ops::{Add, AddAssign, Neg};
 
 use super::{ItemId, Revision, Snapshot};
 
-/// An item's count, or a part of one: a sum of votes, and how many of them are down-votes.
+/// An item's count, or a part of one. It is a sum of votes, and how many of them are down-votes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Count {
     /// Up-votes less down-votes.

@@ -46,7 +46,8 @@ impl ItemName {
     }
 }
 
-/// The frontend's own key of an item or a poll: 1 to 200 bytes of UTF-8 without control characters.
+/// The frontend's own key of an item or a poll. It has 1 to 200 bytes of UTF-8 without control
+/// characters.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(transparent)]
 pub struct ItemKey(String);

@@ -54,8 +54,8 @@ pub struct Voiding {
     pub voided_votes: i64,
     /// Votes that undoing has cast again.
     pub restored_votes: i64,
-    /// Votes that undoing had to leave void: replaced by their voters, on a full item, or one
-    /// choice too many.
+    /// Votes that undoing had to leave void. Their voters replaced them, their item is full, or
+    /// their voter would hold one choice too many.
     pub left_votes: i64,
 }
 

@@ -106,7 +106,8 @@ pub struct NewVote {
 pub enum VoteRequest {
     /// Cast a vote. A vote that the voter already holds on this item stays unchanged.
     Cast(NewVote),
-    /// Cast a vote with a ballot, which buys it, or with a key, under which it is stored once.
+    /// Cast a vote with a ballot or a key. A ballot buys the vote; under a key, the vote is stored
+    /// once.
     CastOnce {
         vote: NewVote,
         ballot: Option<BallotHash>,
@@ -200,8 +201,7 @@ pub enum VoteOutcome {
     Repeated(StoredVote),
     /// The item does not exist.
     UnknownItem,
-    /// An unresolved repeat: nothing was stored, but the vote that the voter holds could not be
-    /// read.
+    /// An unresolved repeat: nothing was stored. The vote that the voter holds could not be read.
     UnresolvedRepeat,
     /// Nothing was stored: the item has a rule, or the voter has taken a vote back.
     NeedsDecision,

@@ -180,7 +180,7 @@ pub(super) fn is_deadlock(error: &sqlx::Error) -> bool {
     has_code(error, DEADLOCK_DETECTED)
 }
 
-/// Whether a statement waited for a lock for longer than [`super::connect::LOCK_LIMIT`].
+/// Whether a statement waited for a lock for more than [`super::connect::LOCK_LIMIT`].
 pub(super) fn is_lock_timeout(error: &sqlx::Error) -> bool {
     const LOCK_NOT_AVAILABLE: &str = "55P03";
     has_code(error, LOCK_NOT_AVAILABLE)
@@ -195,8 +195,8 @@ pub(super) fn is_disconnect(error: &sqlx::Error) -> bool {
     }
 }
 
-/// Whether it is certain that the statement had no effect, because Postgres itself reported the
-/// error. Class 57P (Postgres is shutting down) is not certain: it may come after a commit.
+/// Whether the statement certainly had no effect: Postgres itself reported the error. Class 57P
+/// (Postgres is shutting down) is not certain: it may come after a commit.
 pub(super) fn is_certain(error: &sqlx::Error) -> bool {
     error
         .as_database_error()

@@ -5,8 +5,8 @@ use sqlx::PgExecutor;
 use super::LedgerError;
 use crate::domain::{Count, ExactCount, ItemId, Revision, Snapshot};
 
-/// Reads the exact counts of these items, over the pool or a batch writer's connection. Each id may
-/// be given once. Unknown items are left out.
+/// Reads the exact counts of these items. Works over the pool or a batch writer's connection. Each
+/// id may be given once. Unknown items are left out.
 pub(super) async fn exact_counts(
     executor: impl PgExecutor<'_>,
     items: &[ItemId],

@@ -81,8 +81,8 @@ impl OperatorLedger {
         }
     }
 
-    /// For what an operator's program does as a server does: storing votes, counting them, and
-    /// noting how far.
+    /// The same ledger as a server uses it. An operator's program also stores votes, counts them,
+    /// and notes how far.
     pub fn as_server(&self) -> &ServerLedger {
         &self.server
     }

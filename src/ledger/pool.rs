@@ -1,4 +1,4 @@
-//! A pool of connections whose statements end in time, even when Postgres is lost silently.
+//! A pool of connections whose statements end in time, even if Postgres is lost.
 //!
 //! Postgres ends a statement that takes too long, and says so. A machine that loses its power says
 //! nothing, and neither does a firewall that forgets a connection. A client that waits for an
@@ -76,7 +76,7 @@ impl Pool {
         Ok(Transaction(using))
     }
 
-    /// Closes all connections, or leaves them to the end of the process if that takes too long.
+    /// Closes all connections. If that takes too long, they stay until the process ends.
     pub async fn close(&self) {
         let _ = timeout(CLOSE_LIMIT, self.connections.close()).await;
     }

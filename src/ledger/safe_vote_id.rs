@@ -17,7 +17,7 @@ const DECIDE_EVERY: Duration = Duration::from_millis(5);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SafeVoteId {
     pub vote_id: VoteId,
-    /// The Postgres that said so, until it crashes or fails over: another one may draw these ids
+    /// The Postgres that said so, until it crashes or fails over. Another one may draw these ids
     /// again.
     pub incarnation: String,
 }

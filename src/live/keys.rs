@@ -141,7 +141,7 @@ impl fmt::Display for CounterKey<'_> {
     }
 }
 
-/// Written straight into the command, without a string of its own: a batch has a key for each of
+/// Written straight into the command, without a string of its own. A batch has a key for each of
 /// its items.
 impl ToRedisArgs for CounterKey<'_> {
     fn write_redis_args<W: ?Sized + RedisWrite>(&self, out: &mut W) {

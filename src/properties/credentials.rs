@@ -17,8 +17,8 @@ pub fn voter_cookie(bytes: &[u8]) {
     }
 }
 
-/// A token, and one that the issuer signed with this header and these claims, with a line feed
-/// between them.
+/// A token, and one that the issuer signed. The second has this header and these claims, with a
+/// line feed between them.
 pub fn voter_token(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else {
         return;

@@ -70,7 +70,7 @@ pub const ALL: [Property; 31] = [
     ("redis_key", redis_key),
 ];
 
-/// A stream of events, as `tally watch` reads it: where its bytes are split makes no difference.
+/// A stream of events, as `tally watch` reads it. It makes no difference where its bytes are split.
 pub fn events(bytes: &[u8]) {
     let mut whole = EventReader::default();
     let Ok(expected) = whole.read(bytes) else {

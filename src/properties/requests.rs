@@ -11,9 +11,9 @@ use crate::web::parsing::{
     PAGE_LIMIT_POLLS, PAGE_LIMIT_VOIDINGS, Refusal, TRAIL_LIMIT_ACTS,
 };
 
-/// Words that mean nothing to a client of JSON over HTTP: those of Rust, of serde and of Tally's
-/// own types. `read` stands for "it cannot be read", which Tally only says when it finds no reason
-/// for refusing.
+/// Words that mean nothing to a client of JSON over HTTP. They are those of Rust, of serde and of
+/// Tally's own types. `read` stands for "it cannot be read", which Tally only says when it finds no
+/// reason for refusing.
 const FOREIGN: &[&str] = &[
     "i8",
     "i16",
@@ -69,7 +69,8 @@ const FOREIGN: &[&str] = &[
     "read",
 ];
 
-/// Checks that a refusal blames the client's input, as in RFC 9457, in words of JSON and HTTP.
+/// Checks that a refusal blames the client's input. It does so as RFC 9457 says, in words of JSON
+/// and HTTP.
 fn is_proper(refusal: &Refusal) {
     assert!((400..500).contains(&refusal.status), "{refusal:?}");
     assert_eq!(refusal.content_type, "application/problem+json");
@@ -368,7 +369,7 @@ pub fn stream_query(bytes: &[u8]) {
     }
 }
 
-/// The header Last-Event-ID: it reads as exactly as many fingerprints as asked for, or as none.
+/// The header Last-Event-ID. It reads as exactly as many fingerprints as asked for, or as none.
 pub fn last_event_id(bytes: &[u8]) {
     let total = bytes.len() / Fingerprint::CHARACTERS;
     if let Some(read) = Fingerprint::read(bytes, total) {

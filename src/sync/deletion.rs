@@ -49,7 +49,8 @@ impl Worker {
         self.delete(Old::Keys).await
     }
 
-    /// Deletes all hashes of client addresses older than `age`, unless another worker is doing it.
+    /// Deletes old hashes of client addresses, unless another worker is doing it. A hash is old
+    /// beyond `age`.
     ///
     /// # Errors
     /// As [`Worker::delete_old_keys`].

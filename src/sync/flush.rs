@@ -20,9 +20,9 @@ pub(crate) const COLLECT_LIMIT_COUNTERS: usize = 50_000;
 /// The longest time that the flush collects. A count that changes between its reading and its mark
 /// stays unsaved, and saved counts should not wait for the end of a long scan.
 pub(crate) const COLLECT_LIMIT: Duration = Duration::from_millis(250);
-/// How long a scheduled scan writes gently: most of the second until the next scan usually begins.
-/// A burst of writes takes both cores from the voters: one voter in a hundred waited 13 ms instead
-/// of 6 (10,000 items changing all the time, at half of what two cores can do).
+/// How long a scheduled scan writes gently. It is most of the second until the next scan usually
+/// begins. A burst of writes takes both cores from the voters: one voter in a hundred waited 13 ms
+/// instead of 6 (10,000 items changing all the time, at half of what two cores can do).
 pub(crate) const GENTLE_FOR: Duration = Duration::from_millis(750);
 /// How many counters a gentle scan writes at once. With 1,000, one voter in a hundred
 /// waited 10.6 ms, with 250 between 7.4 and 8.5, with 100 no less.
@@ -293,8 +293,8 @@ impl Worker {
         Ok(())
     }
 
-    /// The last part: marks what was written, then rebuilds, expires and ages counts, a page at a
-    /// time.
+    /// The last part: marks what was written, a page at a time. Then it rebuilds, expires and ages
+    /// counts.
     async fn finish_written(
         &self,
         epoch: EpochNumber,

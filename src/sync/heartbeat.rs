@@ -1,5 +1,5 @@
-//! Heartbeats: a worker says how it is, besides its passes, and learns whether someone asks for an
-//! audit.
+//! Heartbeats: a worker says how it is, besides its passes. It also learns whether someone asks for
+//! an audit.
 
 use std::time::Duration;
 

@@ -96,8 +96,8 @@ pub struct SyncOptions {
     pub retention: Option<Duration>,
     /// How long any live count stays; `None`: for ever.
     pub max_age: Option<Duration>,
-    /// How long the roll-up and the audit wait for a batch writer that does not note that its votes
-    /// are counted.
+    /// How long the roll-up and the audit wait for a stalled batch writer. Such a writer does not
+    /// note that its votes are counted.
     pub writer_stall_limit: Duration,
     /// Items on a page of the audit.
     pub audit_page: usize,

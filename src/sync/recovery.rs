@@ -59,7 +59,8 @@ impl Worker {
     }
 }
 
-/// Since when each batch writer has not moved, by the process' own clock, which does not step.
+/// Since when each batch writer has not moved. The time is by the process' own clock, which does
+/// not step.
 #[derive(Debug, Default)]
 pub(super) struct Stalls {
     since: HashMap<String, (VoteId, Instant)>,

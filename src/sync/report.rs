@@ -23,8 +23,7 @@ pub struct FlushReport {
     pub rebuilt: usize,
     /// Items that still have a rebuild request after their page.
     pub rebuilds_left: usize,
-    /// How long the oldest count that is still unsaved has been unsaved, as far as this worker has
-    /// met it.
+    /// How long the oldest count left has been unsaved, as far as this worker has met it.
     pub oldest_unsaved: Duration,
 }
 

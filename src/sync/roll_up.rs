@@ -24,13 +24,13 @@ const LAG_LOOK_EVERY: Duration = Duration::from_millis(500);
 /// At this many vote ids a second, voters count as being at work. Each vote takes about 40 µs of
 /// CPU time from all parts together, so below this rate both have time.
 const VOTING_LIMIT_IDS_PER_SECOND: f64 = 1000.0;
-/// How many vote ids a chunk has while voters are at work, and until it is known whether they are.
-/// In one statement such a chunk took about 0.05 s of CPU time.
+/// How many vote ids a chunk has while voters are at work. It also has as many until it is known
+/// whether they are. In one statement such a chunk took about 0.05 s of CPU time.
 pub(crate) const VOTING_CHUNK_IDS: i64 = 100_000;
-/// With this many vote ids above the watermark, a chunk is rolled up at once, even while voters are
-/// at work. Spread over time, votes may come faster than they are rolled up, and exact counts get
-/// slow. While voters used all of the machine, up to 107,000 ids were above it (`long_tail` of the
-/// bench).
+/// This far behind, a chunk is rolled up at once, even while voters are at work. The limit is in
+/// vote ids above the watermark. Spread over time, votes may come faster than they are rolled up,
+/// and exact counts get slow. While voters used all of the machine, up to 107,000 ids were above it
+/// (`long_tail` of the bench).
 const FAR_BEHIND_IDS: i64 = 250_000;
 /// After such a chunk, the roll-up rests this many times as long as the chunk took. On two cores,
 /// voters kept two thirds of their rate while nothing rested. After a chunk that is spread over

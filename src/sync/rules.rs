@@ -42,8 +42,8 @@ impl RulesReport {
 }
 
 impl Worker {
-    /// Recomputes what the rules store from all votes: places, numbers, choices, turnouts and
-    /// ballots. Also checks that each change follows the row before it. Reads all votes under
+    /// Recomputes what the rules store, from all votes. That is places, numbers, choices, turnouts
+    /// and ballots. Also checks that each change follows the row before it. Reads all votes under
     /// rules, so the audits of each minute do not include it.
     pub async fn check_rules(&self) -> Result<RulesReport, SyncError> {
         let mut report = RulesReport::default();

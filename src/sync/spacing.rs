@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::{SyncError, Worker};
 use crate::telemetry::name;
 
-/// The oldest open transaction is at least this many times as old as the time between two saves.
+/// The oldest transaction's age in units of the time between two saves, at least.
 const AGE_TIMES: u32 = 20;
 /// The longest time between two saves of an item, however old a transaction is.
 const SPACING_LIMIT: Duration = Duration::from_secs(60);

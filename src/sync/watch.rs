@@ -98,7 +98,7 @@ impl Watch {
         self.lock().failing = since;
     }
 
-    /// Notes that a pass over what changed has ended with this report; `None`: a store did not
+    /// Notes that a pass over what changed has ended. `report` says how; `None`: a store did not
     /// answer.
     pub fn pass_ended(&self, began: Instant, report: Option<&FlushReport>) {
         let now = Instant::now();

@@ -10,8 +10,8 @@ use tokio::time::Instant;
 
 use crate::domain::ItemId;
 
-/// How long an item waits after a read of its exact count that was too slow: at first, and at most.
-/// Each wait is twice the one before.
+/// How long an item waits after a read of its exact count was too slow. The first wait, and the
+/// longest: each wait is twice the one before.
 const WAIT_FIRST: Duration = Duration::from_secs(1);
 const WAIT_LAST: Duration = Duration::from_secs(30);
 /// The most items that wait. A further one is retried with each of its batches.

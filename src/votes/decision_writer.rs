@@ -1,6 +1,6 @@
-//! The writer of what needs a decision: votes on items with a rule, changes, retractions and
-//! selections. It has its own queue and connection, so a request that waits for a rule's lock holds
-//! up no other vote.
+//! The writer of what needs a decision. That is votes on items with a rule, changes, retractions
+//! and selections. It has its own queue and connection, so a request that waits for a rule's lock
+//! holds up no other vote.
 
 use std::collections::HashMap;
 use std::time::Duration;

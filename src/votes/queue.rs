@@ -15,16 +15,16 @@ use crate::ledger::ServerLedger;
 use crate::live::LiveCounts;
 use crate::telemetry::name;
 
-/// The most votes that may wait for a batch, in all queues of a server together: four batches.
-/// Beyond that, a voter is refused at once and does not wait longer. `limits.rs` says how this
-/// relates to the number of connections.
+/// The most votes that may wait for a batch: four batches. The limit is for all queues of a server
+/// together. Beyond that, a voter is refused at once and does not wait longer. `limits.rs` says how
+/// this relates to the number of connections.
 pub const QUEUE_LIMIT_VOTES: usize = 4 * BATCH_LIMIT_VOTES;
 
 /// The most requests that may wait for a decision, in all queues of a server.
 pub const DECISION_QUEUE_LIMIT_REQUESTS: usize = 4 * BATCH_LIMIT_VOTES;
 
-/// One thread's queue takes at least this many votes, whatever its share is: all votes of one
-/// request.
+/// One thread's queue takes at least this many votes, whatever its share is. It takes all votes of
+/// one request.
 pub const QUEUE_LEAST_VOTES: usize = BATCH_LIMIT_VOTES;
 
 /// One thread's queue of votes. Cheap to clone. Its batch writers end with their runtime, or when

@@ -166,7 +166,7 @@ impl Stream {
         self.shared.state().poll_event(self.id, context)
     }
 
-    /// Has the stream woken at the next change, but takes none: the client has not read the last
+    /// Has the stream woken at the next change, but takes none. The client has not read the last
     /// one yet. Ready when the stream ends.
     pub fn poll_end(&mut self, context: &mut Context<'_>) -> Polled<()> {
         self.shared.state().poll_end(self.id, context)

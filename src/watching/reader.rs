@@ -24,7 +24,8 @@ const PIPELINE_LIMIT_ITEMS: usize = 1000;
 const STATEMENT_LIMIT_ITEMS: usize = 1000;
 /// Polls in one statement.
 const STATEMENT_LIMIT_POLLS: usize = 100;
-/// The most streams that are woken before other tasks have their turn: about half a millisecond.
+/// The most streams that are woken before other tasks have their turn. It takes about half a
+/// millisecond.
 const WAKE_LIMIT_STREAMS: usize = 48;
 /// How many reads of Postgres the streams of a server have under way at once.
 const READS_LIMIT: usize = 2;

@@ -73,8 +73,8 @@ impl OwnerLedger {
         self.apply_functions(statements).await
     }
 
-    /// Makes every function what its file says, after the migrations have run. A running server calls
-    /// the old function or the new one: all of them change in one transaction.
+    /// Replaces every function by its file's text, after the migrations have run. A running server
+    /// calls the old function or the new one: all of them change in one transaction.
     pub(super) async fn replace_functions(&self) -> Result<(), LedgerError> {
         self.apply_functions(FUNCTIONS.iter().map(|(_, text)| *text))
             .await

@@ -42,8 +42,8 @@ impl OwnerLedger {
         })
     }
 
-    /// Runs the migrations that have not run yet, replaces all functions, then grants the roles.
-    /// Several programs may do so at once. If the login may not create roles, the log says so.
+    /// Runs the missing migrations, replaces all functions, then grants the roles. Several programs
+    /// may do so at once. If the login may not create roles, the log says so.
     ///
     /// # Errors
     /// When Postgres is not fit for Tally, a migration was edited after it had run, or a newer

@@ -26,7 +26,7 @@ impl DedicatedConnection {
         }
     }
 
-    /// The kept connection, or a fresh one; and whether it was kept, since a kept one may have
+    /// The kept connection, or a fresh one, and whether it was kept. A kept connection may have
     /// failed meanwhile.
     pub async fn take(&mut self) -> Result<(PgConnection, bool), LedgerError> {
         if let Some(connection) = self.kept.take() {

@@ -1,4 +1,5 @@
-//! Storing votes that need a decision: votes on items with a rule, changes and retractions.
+//! Storing votes that need a decision. These are votes on items with a rule, changes and
+//! retractions.
 
 use tokio::time::timeout;
 
@@ -222,9 +223,9 @@ impl<'a> Lines<'a> {
 }
 
 impl VoteWriter {
-    /// Decides requests one by one and stores what is granted, in one autocommitted statement. A
-    /// request stands in the list once. `addresses` has the hash of the client's address for each
-    /// request, or is empty.
+    /// Decides requests one by one and stores what is granted. All of it is one autocommitted
+    /// statement. A request stands in the list once. `addresses` has the hash of the client's
+    /// address for each request, or is empty.
     ///
     /// # Errors
     /// When nothing was stored, or maybe something: the error says which.

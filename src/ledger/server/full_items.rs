@@ -13,8 +13,8 @@ use crate::ledger::LedgerError;
 pub enum Fullness {
     /// The item has places, or something other than its places may decide.
     Undecided,
-    /// The item is full, but a decision would not refuse this vote for that: its voter holds one,
-    /// say.
+    /// The item is full, but this vote would not be refused for that. Its voter holds one, for
+    /// example.
     Full,
     /// A decision now would refuse the vote, since the item is full.
     Refuses,

@@ -85,8 +85,8 @@ impl WorkerLedger {
         Ok((VoteId::new(row.after), VoteId::new(row.last)))
     }
 
-    /// The items of the next votes with ids above `after`, each once, and the last id that was
-    /// looked at. Votes below the watermark are among them.
+    /// The items of the next votes with ids above `after`, each once. With them comes the last id
+    /// that was looked at. Votes below the watermark are among them.
     pub async fn items_voted_on(
         &self,
         after: VoteId,

@@ -39,7 +39,7 @@ fn number(count: u64) -> i64 {
 }
 
 impl WorkerLedger {
-    /// Notes how this worker is, and forgets others that have been silent for
+    /// Notes how this worker is, and forgets silent ones. Those have been silent for
     /// [`WORKER_LIMIT_SILENCE`]. Returns whether someone asked for an audit.
     pub async fn beat(&self, heartbeat: &Heartbeat) -> Result<bool, LedgerError> {
         let pass = heartbeat.pass;

@@ -12,7 +12,7 @@ pub const IDEMPOTENCY_KEY_AGE: Duration = Duration::from_secs(24 * 60 * 60);
 const DELETE_LIMIT_KEYS: i64 = 2500;
 
 impl WorkerLedger {
-    /// Deletes keys that are older than [`IDEMPOTENCY_KEY_AGE`], under the lease of
+    /// Deletes keys that are older than [`IDEMPOTENCY_KEY_AGE`]. Works under the lease of
     /// [`super::Job::DeleteKeys`]. Returns how many, and whether there may be more.
     ///
     /// # Errors

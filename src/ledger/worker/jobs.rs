@@ -58,7 +58,8 @@ impl fmt::Display for Job {
 #[derive(Debug)]
 pub struct JobLease {
     job: Job,
-    /// Besides the number: after a failover to a Postgres that lagged, a number may be given twice.
+    /// The holder, besides the number. After a failover to a Postgres that lagged, a number may be
+    /// given twice.
     holder: String,
     number: i64,
     is_lost: AtomicBool,

@@ -18,7 +18,8 @@ pub struct BrokenPage {
 }
 
 impl WorkerLedger {
-    /// What is wrong with the next rules after `after`: places, numbers, choices, turnout, ballots.
+    /// What is wrong with the next rules after `after`. Looks at places, numbers, choices, turnout
+    /// and ballots.
     pub async fn broken_rules(&self, after: i64) -> Result<BrokenPage, LedgerError> {
         let page = sqlx::query!(
             r#"select last, faults as "faults!: Vec<String>" from broken_rules($1, $2)"#,

@@ -19,8 +19,7 @@ pub enum Pacing {
 const SPREAD_LIMIT_IDS: u32 = 2500;
 /// The same without rests.
 const AT_ONCE_LIMIT_IDS: u32 = 100_000;
-/// The most rows of a statement that writes, between rests: as many as a gentle flush writes at
-/// once.
+/// The most rows of a statement that writes, between rests. A gentle flush writes as many at once.
 const SPREAD_LIMIT_ROWS: u32 = 250;
 /// The same without rests.
 const AT_ONCE_LIMIT_ROWS: u32 = 10_000;

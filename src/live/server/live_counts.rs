@@ -48,7 +48,7 @@ pub struct Seed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LiveCount {
     pub count: Count,
-    /// The revision under which this count is saved in its item; `None`: it is not marked as saved.
+    /// The revision under which this count is saved in its item. `None`: it is not marked as saved.
     pub saved: Option<Revision>,
 }
 
@@ -69,8 +69,8 @@ pub(super) struct FailedCall {
     error: LiveError,
 }
 
-/// A connection, and the generation of the circuit breaker that it was made in; `None`: there
-/// is none yet.
+/// A connection, and the circuit breaker's generation in which it was made. `None`: there is none
+/// yet.
 type KeptConnection = Option<(Generation, MultiplexedConnection)>;
 
 /// The live counts, for the server. Cheap to clone; clones share a connection. Every call fails
@@ -78,7 +78,7 @@ type KeptConnection = Option<(Generation, MultiplexedConnection)>;
 #[derive(Clone)]
 pub struct LiveCounts {
     state: Arc<State>,
-    /// Shared by the tasks of one thread: their commands travel together, and no task wakes another
+    /// Shared by the tasks of one thread. Their commands travel together, and no task wakes another
     /// thread.
     kept: Arc<tokio::sync::Mutex<KeptConnection>>,
 }

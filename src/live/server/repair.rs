@@ -1,5 +1,4 @@
-//! The repair task: invalidates suspects, and closes the circuit breaker when Redis answers
-//! again.
+//! The repair task invalidates suspects. It closes the circuit breaker when Redis answers again.
 
 use std::sync::Weak;
 use std::time::Duration;
@@ -15,12 +14,12 @@ use crate::live::probe::probe;
 use crate::live::scripts::invalidate;
 use crate::telemetry::{Program, name};
 
-/// How long the repair task waits between two tries of an unavailable Redis: at first, and at most.
-/// Each wait is twice the one before.
+/// How long the repair task waits before it tries an unavailable Redis again. The first wait, and
+/// the longest: each wait is twice the one before.
 const RETRY_FIRST: Duration = Duration::from_millis(20);
 const RETRY_LAST: Duration = Duration::from_millis(1000);
-/// After this many passes over the suspects, the repair task holds callers back (back-pressure).
-/// Threads that find the circuit breaker open may add more suspects in a pass than it clears.
+/// After this many passes over the suspects, the repair task holds callers back. Threads that find
+/// the circuit breaker open may add more suspects in a pass than it clears (back-pressure).
 const BACK_PRESSURE_AFTER_PASSES: usize = 10;
 
 /// Repairs again and again. Ends when the last [`LiveCounts`](super::LiveCounts) is gone.

@@ -1,5 +1,6 @@
-//! Runs a voiding to its end: chunk after chunk, until all is done or the program is asked to stop.
-//! `tally void` runs it in its own program; a server runs it beside the votes of its voters.
+//! Runs a voiding to its end, chunk after chunk. It ends when all is done or the program is asked
+//! to stop. `tally void` runs it in its own program; a server runs it beside the votes of its
+//! voters.
 
 use std::time::Duration;
 
@@ -44,7 +45,7 @@ pub enum VoidingError {
     Stopped,
 }
 
-/// Voids or casts again what is left of a voiding, and notes its beginning and its outcome in the
+/// Voids or casts again what is left of a voiding. Notes its beginning and its outcome in the
 /// trail. `on_chunk` is called with the last vote that was looked at. When `stop` resolves, the
 /// chunk under way is cut off: it is stored or not, and recovery counts it.
 ///

@@ -19,8 +19,7 @@ use crate::counts::{ChoiceRead, ItemCount, PollCount};
 use crate::domain::{Count, ItemId, Poll, PollId, PollState};
 use crate::live::LiveRead;
 
-/// How often an item or a poll is read from Postgres, since it may have been edited, opened or
-/// closed.
+/// How often an item or a poll is read from Postgres. It may have been edited, opened or closed.
 pub const FACTS_EVERY: Duration = Duration::from_millis(1500);
 /// How often an item is read from Postgres while its live count is missing or being rebuilt.
 pub const READ_AGAIN_EVERY: Duration = Duration::from_secs(1);
@@ -40,7 +39,7 @@ pub enum Event {
     Heartbeat,
 }
 
-/// The states that changed, each as JSON, and the fingerprints of everything that is watched.
+/// The states that changed, each as JSON. Also the fingerprints of everything that is watched.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Changed {
     pub items: Vec<Arc<str>>,

@@ -97,7 +97,7 @@ impl State {
         closed.take(limit).collect()
     }
 
-    /// Takes in the final counts of this poll; `None`: it is not final yet, or Postgres did not
+    /// Takes in the final counts of this poll. `None`: it is not final yet, or Postgres did not
     /// say. Returns the streams to wake.
     pub fn read_finals(&mut self, poll: PollId, counts: Option<HashMap<ItemId, Count>>) -> Vec<StreamId> {
         let now = Instant::now();
