@@ -194,7 +194,7 @@ impl Process {
             return;
         }
         if timeout(STOP_LIMIT, self.child.wait()).await.is_err() {
-            tracing::warn!(server = self.name, limit = ?STOP_LIMIT, "did not stop, and is killed");
+            tracing::warn!(server = self.name, limit = ?STOP_LIMIT, "did not stop in time: killing it");
             let _ = self.child.kill().await;
         }
     }

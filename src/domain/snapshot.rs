@@ -24,7 +24,7 @@ pub struct Snapshot {
 
 /// A text that is no snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no snapshot; a snapshot reads xmin:xmax:running,running")]
+#[error("{0:?} is no snapshot; a snapshot looks like xmin:xmax:running,running")]
 pub struct InvalidSnapshot(String);
 
 impl Snapshot {

@@ -23,10 +23,10 @@ pub enum LedgerError {
     #[error("migrating Postgres: {0}")]
     Migrate(#[from] MigrateError),
     /// From creating an item or a poll.
-    #[error("there is one with this key")]
+    #[error("another one has this key")]
     KeyTaken,
     /// From creating an item or a poll.
-    #[error("a server of a version without rules is connected: stop it before the first rule is made")]
+    #[error("a server of a version without rules is connected: stop it before the first rule is created")]
     OlderServers,
     /// From deciding a vote.
     #[error("Postgres answered a request for a vote with {0:?}, which this version does not know")]
@@ -58,27 +58,27 @@ pub enum InvalidDatabaseUrl {
 #[derive(Debug, thiserror::Error)]
 pub enum UnfitDatabase {
     #[error(
-        "this session of Postgres (DATABASE_URL) has {0}: what is between, a pooler say, has dropped \
-         what Tally asks for at connect; let it pass the parameter options on, or set these for the \
-         login (alter role … set …)"
+        "this session of Postgres (DATABASE_URL) has {0}: something in between, perhaps a pooler, has \
+         dropped the settings that Tally asks for when it connects; let it pass the parameter options \
+         on, or set them for the login (alter role … set …)"
     )]
     Settings(String),
     #[error(
-        "this session of Postgres (DATABASE_URL) has the application_name {0:?}: what is between, a \
-         pooler say, has changed the one that Tally gave it, by which workers know whose connection \
-         is gone; let it pass application_name on"
+        "this session of Postgres (DATABASE_URL) has the application_name {0:?}: something in \
+         between, perhaps a pooler, has changed the name that Tally gave it; workers see by the name \
+         whose connection is gone; let it pass application_name on"
     )]
     Name(String),
     #[error(
-        "what is between Tally and Postgres (DATABASE_URL), a pooler say, gives each transaction \
-         another session; let it pool sessions (pgbouncer: pool_mode = session)"
+        "something between Tally and Postgres (DATABASE_URL), perhaps a pooler, gives each \
+         transaction another session; let it pool sessions (pgbouncer: pool_mode = session)"
     )]
     SharedSession,
     #[error("Postgres (DATABASE_URL) is a standby and takes no writes; give the address of the primary")]
     Standby,
     #[error(
         "Postgres (DATABASE_URL) is read-only (default_transaction_read_only is on) and takes no \
-         votes; turn that off, or give the address of one that takes writes"
+         votes; turn that off, or give the address of a Postgres that takes writes"
     )]
     ReadOnly,
     #[error(
@@ -87,7 +87,7 @@ pub enum UnfitDatabase {
     )]
     ForeignTables,
     #[error(
-        "this database (DATABASE_URL) is of a Tally from before the first release, by other migrations; \
+        "other migrations, from before the first release of Tally, made this database (DATABASE_URL); \
          give Tally a new database, or keep this one's votes as migrations/README.md says"
     )]
     UnreleasedSchema,
@@ -98,11 +98,11 @@ pub enum UnfitDatabase {
 /// What overtook a worker's statement, which then did nothing.
 #[derive(Debug, thiserror::Error)]
 pub enum Overtaken {
-    #[error("another worker has taken the job {0} over")]
+    #[error("another worker has taken over the job {0}")]
     LeaseLost(&'static str),
     #[error("another epoch has begun since the counts were read: they are read again")]
     EpochEnded,
-    #[error("Postgres crashed or failed over since it was read which votes are decided: they are read again")]
+    #[error("Postgres crashed or failed over since the safe vote id was read: it is read again")]
     OtherIncarnation,
 }
 

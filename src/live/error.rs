@@ -31,11 +31,11 @@ pub enum LiveError {
     Reply { name: &'static str, reply: Value },
     /// Some managed services hide it. A restart to an older state would go unnoticed.
     #[error(
-        "this Redis (REDIS_URL) does not tell its {0} in INFO, without which Tally cannot see that \
-         it restarted or failed over; use one that does"
+        "this Redis (REDIS_URL) does not show its {0} in INFO, and without it Tally cannot see a \
+         restart or a failover; use a Redis that shows it"
     )]
     NoIdentity(&'static str),
-    /// Redis has users with rights of their own (ACL), and the one in the URL has too few.
+    /// The user in the URL has too few permissions in Redis (ACL).
     #[error(
         "the login in REDIS_URL may not {missing}, which the {program} needs; scripts/redis-users has \
          what each program's login needs"

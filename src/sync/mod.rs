@@ -52,7 +52,7 @@ pub enum SyncError {
     Ledger(#[from] LedgerError),
     #[error(transparent)]
     Live(#[from] LiveError),
-    #[error("another worker has been at the job {0} for over {1:?}; try again when it is done")]
+    #[error("another worker has been doing the job {0} for over {1:?}; try again when it is done")]
     JobTaken(Job, Duration),
 }
 

@@ -111,7 +111,7 @@ pub async fn run(worker: Worker, schedule: &Schedule, stop: impl Future<Output =
             tracing::warn!(%error, "the last flush failed: another worker, or the next start, will do it")
         }
         Err(_) => {
-            tracing::warn!(limit = ?schedule.last_flush_limit, "the last flush took too long and was left")
+            tracing::warn!(limit = ?schedule.last_flush_limit, "the last flush took too long and was given up")
         }
     }
     worker.give_back_jobs().await;
@@ -227,7 +227,7 @@ impl Audits {
     /// Audits because the schedule says so.
     async fn in_its_time(&self) {
         let Ok(_guard) = self.running.try_lock() else {
-            tracing::warn!("the audit before is still running: this one is left out");
+            tracing::warn!("the last audit is still running: this one is skipped");
             return;
         };
         sleep(AUDIT_SPREAD.mul_f64(rand::random_range(0.0..1.0))).await;
@@ -249,7 +249,7 @@ impl Audits {
             Ok(None) => {}
             Err(error) => {
                 metrics::counter!(name::JOB_FAILURES, "job" => "audit").increment(1);
-                tracing::warn!(%error, "the audit failed; it comes again in its time");
+                tracing::warn!(%error, "the audit failed; the next one comes as scheduled");
             }
         }
     }

@@ -57,7 +57,7 @@ pub struct Rendering {
 pub enum WatchError {
     #[error("there is no such item or poll")]
     Unknown(Watched),
-    #[error("the streams of this thread watch as much as they may")]
+    #[error("the streams of this thread watch as many items as they may")]
     TooMuchWatched,
     #[error("the ledger did not answer")]
     LedgerUnavailable,

@@ -52,7 +52,7 @@ impl VoteWriter {
         };
         match looked_up {
             Ok(()) => self.keep(writer),
-            Err(error) => tracing::error!(%error, "the votes that some repeats repeat could not be read"),
+            Err(error) => tracing::error!(%error, "the earlier votes of some repeats could not be read"),
         }
         let outcomes = outcomes
             .into_iter()

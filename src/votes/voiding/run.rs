@@ -159,7 +159,7 @@ async fn chunk(
             // Whether or not the chunk is stored, the next try goes on after it.
             Err(error) if tries < CHUNK_LIMIT_TRIES => {
                 tries += 1;
-                tracing::warn!(%error, "a chunk was not stored, or not for certain; trying again");
+                tracing::warn!(%error, "Postgres did not store a chunk, or did not confirm it; trying again");
                 sleep(CHUNK_RETRY).await;
             }
             Err(error) => return Err(VoidingError::Chunk(error)),
