@@ -8,7 +8,7 @@ use super::ServerLedger;
 use crate::domain::{ActKind, Actor, Moment, NewAct};
 use crate::ledger::LedgerError;
 
-/// A worker counts as alive if its last heartbeat is younger. It beats once a second.
+/// The longest silence of a worker that counts as alive. It beats once a second.
 pub const WORKER_ALIVE_LIMIT: Duration = Duration::from_secs(5);
 /// The most workers that are read.
 const WORKERS_LIMIT: i64 = 100;
@@ -19,7 +19,7 @@ pub struct WorkerStatus {
     pub name: String,
     pub started_at: Moment,
     pub seen_at: Moment,
-    /// Whether its last heartbeat is younger than [`WORKER_ALIVE_LIMIT`].
+    /// Whether its last heartbeat came within [`WORKER_ALIVE_LIMIT`].
     pub is_alive: bool,
     /// `None`: no pass has ended yet.
     pub pass: Option<PassStatus>,
