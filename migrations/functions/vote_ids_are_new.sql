@@ -1,4 +1,4 @@
--- Checks that the votes of a batch are above the watermark. Votes at or below it would never be
+-- Checks that the votes of a batch are beyond the watermark. Votes at or below it would never be
 -- counted. That happens if someone has set vote_id_seq back (`setval`, a restore, a replication
 -- that leaves sequences out), or if the sequence hands out blocks of ids (`cache`).
 --

@@ -36,14 +36,13 @@ const OPERATOR_IDLE_LIMIT: Duration = Duration::from_secs(30);
 pub(crate) const IDLE_TRANSACTION_LIMIT: Duration = Duration::from_secs(5);
 
 /// Settings of each of Tally's connections.
-/// - `enable_seqscan`: no statement here should read a whole table. The planner cannot know
-///   how few votes lie beyond the watermark, and would.
-/// - `enable_bitmapscan`: an item's newest votes are a few rows, and the index alone answers.
-///   A bitmap took more than twice as long (300 items with 20 votes each: 5.6 ms instead of
-///   2.4 ms).
-/// - `default_transaction_isolation`: each statement sees what was committed before it, as
-///   Postgres does unless someone has set it otherwise. `vote_ids_are_new` relies on it.
-/// - `jit`: Postgres would compile for the huge cost that `enable_seqscan` pretends.
+/// - `enable_seqscan`: no statement here should read a whole table. The planner would, since it cannot
+///   know how few votes lie beyond the watermark.
+/// - `enable_bitmapscan`: an item's newest votes are a few rows, and the index alone answers. A bitmap
+///   took more than twice as long (300 items with 20 votes each: 5.6 ms instead of 2.4 ms).
+/// - `default_transaction_isolation`: each statement sees what was committed before it. Postgres does
+///   so by default, unless someone has changed it. `vote_ids_are_new` relies on it.
+/// - `jit`: Postgres would compile because of the huge cost that `enable_seqscan` pretends.
 const SESSION_OPTIONS: [(&str, &str); 4] = [
     // A space in an option of the connection is written with a backslash.
     ("default_transaction_isolation", "read\\ committed"),

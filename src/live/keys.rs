@@ -33,7 +33,7 @@ pub struct KeyPrefix(Arc<str>);
 pub struct InvalidKeyPrefix;
 
 impl KeyPrefix {
-    /// Bytes at the most: each counter's key holds the prefix.
+    /// The most bytes of a prefix: each counter's key holds it.
     pub const LIMIT_BYTES: usize = 32;
     /// The default of `TALLY_KEY_PREFIX`.
     pub const DEFAULT: &str = "tally:";

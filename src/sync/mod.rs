@@ -83,7 +83,7 @@ pub struct Worker {
     watch: watch::Watch,
     /// Shared by its clones.
     open_transactions: spacing::OpenTransactions,
-    /// How many vote ids the last roll-up left above the watermark. Shared by its clones.
+    /// How many vote ids the last roll-up left beyond the watermark. Shared by its clones.
     left_ids: Arc<AtomicI64>,
 }
 

@@ -13,12 +13,12 @@ use crate::telemetry::name;
 /// About how often votes are rolled up. Each seed and each audit reads the votes above the
 /// watermark, so there should be few. Rolling up more often would write hot items more often.
 pub(super) const ROLL_UP_EVERY: Duration = Duration::from_secs(5);
-/// The next roll-up comes early when this many more vote ids wait. They are above the watermark,
-/// and compared with those that the last roll-up left. So exact counts have few votes to read even
+/// The next roll-up comes early when this many more vote ids wait. The number counts ids beyond the
+/// watermark that the last roll-up did not leave there. So exact counts have few votes to read even
 /// where many come. Reading 100,000 votes of one item takes Postgres about 25 ms, and several times
 /// that while voters use all of the machine.
 const ROLL_UP_EARLY_IDS: i64 = 50_000;
-/// How often a worker looks at how many ids are above the watermark.
+/// How often a worker looks at how many ids are beyond the watermark.
 const LAG_LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// At this many vote ids a second, voters count as being at work. Each vote takes about 40 µs of
@@ -28,9 +28,9 @@ const VOTING_LIMIT_IDS_PER_SECOND: f64 = 1000.0;
 /// whether they are. In one statement such a chunk took about 0.05 s of CPU time.
 pub(crate) const VOTING_CHUNK_IDS: i64 = 100_000;
 /// This far behind, a chunk is rolled up at once, even while voters are at work. The limit is in
-/// vote ids above the watermark. Spread over time, votes may come faster than they are rolled up,
-/// and exact counts get slow. While voters used all of the machine, up to 107,000 ids were above it
-/// (`long_tail` of the bench).
+/// vote ids beyond the watermark. Spread over time, votes may come faster than they are rolled up,
+/// and exact counts get slow. While voters used all of the machine, up to 107,000 ids were beyond
+/// the watermark (`long_tail` of the bench).
 const FAR_BEHIND_IDS: i64 = 250_000;
 /// After such a chunk, the roll-up rests this many times as long as the chunk took. On two cores,
 /// voters kept two thirds of their rate while nothing rested. After a chunk that is spread over
@@ -40,8 +40,8 @@ const FAR_BEHIND_REST_TIMES: u32 = 6;
 const REST_LIMIT: Duration = Duration::from_secs(1);
 
 impl Worker {
-    /// Waits until the next roll-up: about `every`, so that several workers do not come at once.
-    /// Waits less if 50,000 more vote ids are above the watermark than after the last roll-up.
+    /// Waits until the next roll-up, about `every`, so that several workers do not come at once.
+    /// Waits less if 50,000 more vote ids are beyond the watermark than after the last roll-up.
     pub async fn until_roll_up(&self, every: Duration) {
         let due = Instant::now() + every.mul_f64(rand::random_range(0.75..1.25));
         while Instant::now() < due && !self.is_stopping() {
@@ -80,8 +80,8 @@ impl Worker {
         let (mut votes, mut chunks) = (None, 0);
         let mut looked = Instant::now();
         let safe = self.ledger.safe_vote_id().await?;
-        // Votes in flight stay above the watermark. Read after the safe id: a batch writer that
-        // connects now only has votes above it.
+        // Votes in flight stay beyond the watermark. Read after the safe id: a batch writer that
+        // connects now only has votes above the safe id.
         let safe = safe.up_to(self.in_flight_after().await?);
         let mut drawn = safe.vote_id;
         let (mut chunk_ids, mut pacing) = (VOTING_CHUNK_IDS, pacing_of(self.ledger.watermark_lag().await?));
@@ -114,11 +114,10 @@ impl Worker {
     }
 }
 
-/// Whether the next roll-up comes early, since many more ids wait. They are above the watermark,
-/// and compared with those that the last roll-up left there. Ids that a roll-up could not pass,
-/// such as the votes of a writer that stalls, do not bring the next one on again. A roll-up that
-/// fails comes early again only when as many more ids wait. `left_ids` follows other workers'
-/// roll-ups.
+/// Whether the next roll-up comes early. It does if many more ids are beyond the watermark than the
+/// last roll-up left there. Ids that a roll-up could not pass, such as the votes of a writer that
+/// stalls, do not bring the next one on again. A roll-up that fails comes early again only when as
+/// many more ids wait. `left_ids` follows other workers' roll-ups.
 fn has_grown(lag_ids: i64, left_ids: &AtomicI64) -> bool {
     let left = left_ids.fetch_min(lag_ids, Ordering::Relaxed).min(lag_ids);
     let has_grown = lag_ids - left >= ROLL_UP_EARLY_IDS;

@@ -30,7 +30,7 @@ pub struct RollUpProgress {
 }
 
 impl WorkerLedger {
-    /// How many vote ids were drawn above the watermark.
+    /// How many vote ids were drawn beyond the watermark.
     pub async fn watermark_lag(&self) -> Result<i64, LedgerError> {
         Ok(sqlx::query_scalar!(
             r#"select greatest(last_value - watermark.vote_id, 0) as "lag!" from vote_id_seq, watermark"#
