@@ -16,7 +16,7 @@
 //! | `ledger`: `ItemKind` | a writer's connection | 100,000 items | 60 s | the connection's end |
 //!
 //! - [`Cache`]: shared, behind one lock; each entry has its own age.
-//! - [`OwnCache`]: of one owner, without a lock, for what stands on a vote's way.
+//! - [`OwnCache`]: of one owner, without a lock, for what each vote reads.
 
 mod own;
 mod shared;

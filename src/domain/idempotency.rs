@@ -1,4 +1,4 @@
-//! Idempotency keys: a request that is sent again with its key has no second effect.
+//! Idempotency keys: a retry with the same key has no second effect.
 
 use sha2::{Digest as _, Sha256};
 

@@ -49,7 +49,7 @@ pub enum LedgerError {
 pub enum InvalidDatabaseUrl {
     #[error("DATABASE_URL: {0}; it takes postgres://user:password@host:port/database")]
     Url(#[source] sqlx::Error),
-    /// What the URL says of TLS.
+    /// The URL's TLS parameters are wrong.
     #[error("DATABASE_URL: {0}")]
     Tls(String),
 }

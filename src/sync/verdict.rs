@@ -56,7 +56,7 @@ pub(super) fn verdict(row: &AuditRow, counter: &Counter) -> Verdict {
                 match row.counted_at.cmp(&Some(revision)) {
                     Equal | Greater if by == 0 => Verdict::Right,
                     Greater => Verdict::Ahead { of: revision, by },
-                    // Or the item went back behind what was saved: Postgres was restored.
+                    // Or the item is older than what was saved: Postgres was restored.
                     Equal | Less => Verdict::Wrong { by },
                 }
             }
@@ -162,7 +162,7 @@ mod tests {
         let saved = counter(Some((10, 20)), Some(20), false);
         assert_eq!(verdict(&row(10, 10, 20, (0, 0)), &saved), Verdict::Right);
         assert_eq!(verdict(&row(10, 7, 20, (0, 0)), &saved), Verdict::Wrong { by: 3 });
-        // The item went back behind what was saved: Postgres was restored, say.
+        // The item is older than what was saved: Postgres was restored, for example.
         assert_eq!(verdict(&row(10, 7, 19, (0, 0)), &saved), Verdict::Wrong { by: 3 });
         // The item was written since the read, or late.
         assert_eq!(

@@ -1,4 +1,4 @@
-//! The roles: what the logins of server, worker and reports may do.
+//! The roles: what each login may do.
 
 use std::fmt;
 

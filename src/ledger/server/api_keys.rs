@@ -1,4 +1,4 @@
-//! API keys: looked up, listed and revoked. `OperatorLedger` makes them.
+//! API keys: looked up, listed and revoked. `OperatorLedger` creates them.
 
 use std::time::Duration;
 

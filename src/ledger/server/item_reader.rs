@@ -1,4 +1,4 @@
-//! Reads of items by many at once, over a connection of their own.
+//! Reads of many items at once, over a connection of their own.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -56,7 +56,7 @@ impl ServerLedger {
             )
             .fetch_optional(&self.database.pool)
             .await?;
-            // None: another request has just noted it, after this statement's snapshot.
+            // None: another request noted the key just now, after this statement's snapshot.
             if let Some(is_same) = is_same {
                 return Ok(is_same);
             }

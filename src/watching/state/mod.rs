@@ -1,7 +1,7 @@
 //! The state: what is watched, by which streams, and what each was shown. No I/O.
 //!
 //! - `streams`: opened, asked for their next event, closed.
-//! - `reads`: what is to be read for them, and what was read.
+//! - `reads`: what to read for them, and what was read.
 
 mod reads;
 mod streams;
