@@ -14,7 +14,8 @@ create table rule (
     -- Null: any number.
     max_choices   smallint
                   constraint rule_max_choices check (max_choices > 0),
-    -- Votes are taken from and until these times, by the database's clock. Null: no limit.
+    -- The rule takes votes from the first time on, until the second, by the database's clock. Null:
+    -- no limit.
     opens_at      timestamptz,
     closes_at     timestamptz,
     constraint rule_closes_after_it_opens check (closes_at > opens_at),
@@ -31,7 +32,7 @@ create table rule (
     is_hidden     boolean not null default false,
     -- Whether each vote takes a ballot. Such votes have no voter.
     by_ballot     boolean not null default false,
-    -- Whether nothing that is kept says which ballot bought which vote.
+    -- Whether Tally keeps nothing that links a ballot to its vote.
     is_secret     boolean not null default false,
     -- How many ballots were made for the rule.
     ballot_count  bigint not null default 0,

@@ -81,8 +81,8 @@ create table idempotency_key (
 -- Old keys, to delete them.
 create index idempotency_key_age on idempotency_key (created_at);
 
--- Which client a vote came from, so that an operator can void votes by it. Rows are stored only while
--- servers have TALLY_ADDRESS_KEYS, and deleted after TALLY_ADDRESS_RETENTION.
+-- Which client a vote came from, so that an operator can void votes by client. Rows are stored only
+-- while servers have TALLY_ADDRESS_KEYS, and deleted after TALLY_ADDRESS_RETENTION.
 create table vote_address (
     vote_id      bigint primary key,
     -- The first 128 bits of HMAC-SHA-256 of the client's network: an IPv4 address, or 64 bits of an
@@ -96,21 +96,21 @@ create table vote_address (
 -- Old hashes, to delete them.
 create index vote_address_noted_at on vote_address (noted_at);
 
--- Voidings: an operator takes votes back that should not have been cast, and may undo that. A voided
--- vote gets a further row in the ledger that takes it back, as a retraction has.
+-- Voidings: an operator takes back votes that should not have been cast, and may undo that. A
+-- voided vote gets a further row in the ledger that takes it back, like a retraction.
 create table voiding (
     id             bigint generated always as identity primary key,
-    -- Which votes: those to which all of these apply. Null: it does not matter.
+    -- The votes that it concerns: those that match all of these. Null: it does not matter.
     voter_id       text collate "C",
     item_id        bigint,
-    -- When they were cast, by the database's clock: from the one time until before the other.
+    -- Cast from the first time on and before the second, by the database's clock.
     cast_from      timestamptz,
     cast_until     timestamptz,
     -- Why, in the operator's words.
     reason         text not null
                    constraint voiding_reason_length check (char_length(reason) between 1 and 500),
     created_at     timestamptz not null default now(),
-    -- The last vote that it is about: no vote that is cast later.
+    -- The last vote that it concerns. Later votes are not voided.
     until_vote_id  bigint not null,
     -- The last vote that was looked at.
     done_vote_id   bigint not null default 0,

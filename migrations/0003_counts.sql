@@ -1,4 +1,4 @@
--- What makes counts exact and quick: sums of the ledger, and what tells workers which live counts to
+-- What makes counts exact and fast: sums of the ledger, and what tells workers which live counts to
 -- trust. The saved counts are in `item`.
 
 -- How far the ledger is rolled up into audited counts. One row.
@@ -26,7 +26,7 @@ create table audited_count (
 -- of a row in the same page (HOT).
 with (fillfactor = 50);
 
--- How votes changed lately, for top lists. A worker sums it from the ledger, up to the watermark.
+-- Recent changes of counts, for top lists. A worker sums them from the ledger, up to the watermark.
 -- No count depends on it.
 create table recent_change (
     item_id   bigint not null,
@@ -44,14 +44,14 @@ create table recent_change (
 -- All items of a time; and old rows, which a worker looks for every few seconds.
 create index recent_change_starts_at on recent_change (minutes, starts_at);
 
--- How far `recent_change` is. One row.
+-- How far `recent_change` is summed. One row.
 create table recent_progress (
     -- Always true: there is one row.
     one     boolean primary key default true
             constraint recent_progress_is_one_row check (one),
-    -- The last vote that is in it; null: none yet.
+    -- The last vote that was summed; null: none yet.
     vote_id bigint,
-    -- When all votes up to the watermark were in it; null: never.
+    -- When all votes up to the watermark were summed; null: never.
     at      timestamptz
 );
 insert into recent_progress default values;

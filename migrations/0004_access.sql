@@ -14,11 +14,11 @@ create table api_key (
                  constraint api_key_scopes
                  check (cardinality(scopes) > 0 and scopes <@ array['vote', 'admin', 'report']),
     created_at   timestamptz not null default now(),
-    -- From then on it allows nothing. Null: no limit.
+    -- The key is not valid from then on. Null: no limit.
     expires_at   timestamptz,
-    -- When a server last looked it up, a minute late at the most. Null: never.
+    -- When a server last looked it up, at most a minute late. Null: never.
     last_used_at timestamptz,
-    -- Since then it allows nothing. Null: it is not revoked.
+    -- The key is not valid since then. Null: it is not revoked.
     revoked_at   timestamptz
 );
 
@@ -68,9 +68,9 @@ create table act (
     -- Why it was refused or failed: a problem type, such as `not-allowed`.
     problem    text
                constraint act_problem_length check (char_length(problem) between 1 and 100),
-    -- For an outcome whose beginning has a row of its own: that row.
+    -- The row of the act's beginning, for an outcome whose beginning has a row of its own.
     begun_id   bigint references act,
-    -- What else says what was done. Never a key, a ballot, a password or a voter.
+    -- More about what was done. Never a key, a ballot, a password or a voter.
     details    jsonb
                constraint act_details_length check (octet_length(details::text) <= 16384)
 );

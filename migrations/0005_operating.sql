@@ -9,14 +9,15 @@ create table identity (
 );
 insert into identity default values;
 
--- One row per `sync-worker` that runs. For people who look: nothing is decided by it.
+-- One row per `sync-worker` that runs, for people who look. Nothing depends on it.
 create table worker (
     -- Its program's name and a part that it drew at its start, as `job.holder` has it.
     name                  text primary key,
     -- By Postgres' clock.
     started_at            timestamptz not null,
     -- The last heartbeat, by Postgres' clock. A worker beats once a second beside its passes, so a
-    -- worker that hangs in a pass still beats. A minute after its last heartbeat another worker deletes the row.
+    -- worker that hangs in a pass still beats. A minute after its last heartbeat, another worker deletes
+    -- the row.
     seen_at               timestamptz not null,
     -- When its last pass ended; null: none has yet.
     pass_ended_at         timestamptz,
@@ -29,7 +30,7 @@ create table worker (
     unsaved_counts        bigint not null default 0,
     -- For how long the oldest of them has been unsaved, as far as the worker knows.
     oldest_unsaved_micros bigint not null default 0,
-    -- How many counts its passes have written to their items since its start, flushed or rebuilt.
+    -- How many counts its passes wrote to their items since its start, flushed or rebuilt.
     saved_counts          bigint not null default 0,
     constraint worker_pass_is_whole
         check (num_nonnulls(pass_ended_at, pass_took_micros, pass_outcome) in (0, 3))
@@ -39,8 +40,8 @@ create table worker (
 with (fillfactor = 50);
 
 -- Jobs: what one worker at a time does, under a lease with a limited life and a fencing number.
--- Postgres takes what is written under the newest number only. The lease's time only decides when
--- another worker may take the job over.
+-- Postgres only takes writes under the newest number. The lease's time only decides when another
+-- worker may take the job over.
 create table job (
     -- roll_up moves the watermark; audit compares all counts and has wrong ones rebuilt; delete_keys
     -- deletes old idempotency keys, and delete_addresses old hashes of addresses; sum_recent sums what
@@ -55,8 +56,8 @@ create table job (
     lease_until    timestamptz,
     -- When a run last ended well; null: none has.
     succeeded_at   timestamptz,
-    -- When someone asked for a run beside the job's own times; null: nobody did. The worker that begins
-    -- a run clears it.
+    -- When someone asked for a run outside the schedule; null: nobody did. The worker that begins a
+    -- run clears it.
     asked_at       timestamptz,
     constraint job_lease_has_holder check ((holder is null) = (lease_until is null))
 );

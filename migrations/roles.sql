@@ -1,6 +1,6 @@
 -- Four roles, each with only what its statements need. `tally migrate` runs this each time, after
--- the migrations and the functions. Afterwards Tally's tables grant these roles what is listed here
--- and nothing else, whatever they granted before.
+-- the migrations and the functions. Afterwards the roles have exactly the grants below on Tally's
+-- tables, whatever they had before.
 --
 -- The roles cannot log in. An operator creates logins in them:
 --   create role web login password '…' in role tally_server;
@@ -41,20 +41,20 @@ grant select (id, name, key, is_hidden, rule_id, takes_down_votes, vote_count, d
 grant select on audited_count to tally_server;
 grant select (id, item_id, value, change_number, voter_id, poll_id, number),
       insert (id, item_id, value, voter_id) on vote to tally_server;
--- Which client a vote came from; it reads none of that.
+-- Which client a vote came from: it writes that, and reads none of it.
 grant insert (vote_id, address_hash) on vote_address to tally_server;
--- It makes rules. Only cast_votes, which has the owner's rights, stores changes, and writes what a
--- rule keeps.
+-- It creates rules. Only cast_votes, which has the owner's rights, stores changes, and writes what
+-- a rule stores.
 grant select (id, title, key, is_hidden, max_choices, opens_at, closes_at, shows_results, by_ballot, is_secret, voter_count),
       insert (title, key, max_choices, opens_at, closes_at, shows_results, by_ballot, is_secret) on rule to tally_server;
 grant select, insert (item_id, max_votes, is_numbered) on place to tally_server;
 grant execute on function cast_votes, poll_is_final, edit_item, edit_poll, add_ballots to tally_server;
 -- Top lists.
 grant select on recent_change, recent_progress to tally_server;
--- To whom items and polls are open.
+-- Whom items and polls are open to.
 grant select, insert, update (to_anonymous, to_voters) on open_item to tally_server;
 grant select, insert, update (to_voters) on open_poll to tally_server;
--- It looks API keys up, lists them and revokes them. It cannot make one.
+-- It looks up, lists and revokes API keys. It cannot create one.
 grant execute on function use_api_key, end_api_key to tally_server;
 grant select (id, name, scopes, created_at, expires_at, last_used_at, revoked_at) on api_key to tally_server;
 -- Each program adds to the trail; `tally trail` reads it.
@@ -84,7 +84,7 @@ grant select (id) on identity to tally_server, tally_worker;
 grant select (id, vote_count, down_count, counted_at), update (vote_count, down_count, counted_at) on item to tally_worker;
 grant select, insert, update (vote_count, down_count) on audited_count to tally_worker;
 grant select (id, item_id, value, change_number, created_at) on vote to tally_worker;
--- What it sums of them for top lists.
+-- The sums for top lists.
 grant select, insert, update (ups, downs), delete on recent_change to tally_worker;
 grant select, update (vote_id, at) on recent_progress to tally_worker;
 -- The last id that was drawn.
@@ -94,10 +94,10 @@ grant select (vote_id, vote_total), update (vote_id, vote_total) on watermark to
 grant select (number), update (number) on epoch to tally_worker;
 -- The row is always the default one. The whole table is granted, for the row's xmin.
 grant select, insert (one), delete on incarnation to tally_worker;
--- They see how far each is, find those that are gone, and remove those.
+-- They see how far each connection is, and find and remove those that are gone.
 grant select (name, counted_vote_id), delete on writer_connection to tally_worker;
 
--- Who is at which job, and how the last runs went.
+-- Who is doing which job, and how the last runs went.
 grant select (name, fencing_number, holder, lease_until, succeeded_at, asked_at),
       update (fencing_number, holder, lease_until, succeeded_at, asked_at) on job to tally_worker;
 grant select, insert (job, fencing_number, worker), update (ended_at, took_micros, outcome, details), delete
@@ -106,13 +106,14 @@ grant select, insert (job, fencing_number, worker), update (ended_at, took_micro
 -- How each worker is.
 grant select, insert, update, delete on worker to tally_worker;
 
--- What became of the rules, without who voted; and the keys and addresses that are old enough to go.
+-- What the rules store, without who voted; and the keys and addresses that are old enough to
+-- delete.
 grant execute on function broken_rules, broken_changes to tally_worker;
 grant select (key_hash, created_at), delete on idempotency_key to tally_worker;
 grant select (vote_id, noted_at), delete on vote_address to tally_worker;
 grant select (id, created_at, address_hashes), update (address_hashes) on voiding to tally_worker;
 
--- `tally void` takes votes back by functions that have the owner's rights, and counts that as a
+-- `tally void` takes votes back through functions with the owner's rights, and counts that as a
 -- server counts its votes.
 grant select on vote, vote_address, voiding, voided to tally_operator;
 -- `tally key`. Nobody who logs in reads a hash.
@@ -131,8 +132,9 @@ grant select (name, counted_vote_id, knows_rules), insert (name, counted_vote_id
 grant select (version, checksum) on _sqlx_migrations to tally_operator;
 grant select (id) on identity to tally_operator;
 
--- Reports read all items, all votes, the rules, and what was voided and changed lately. No ballot: its hash says who
--- had it. No address: of a voiding all but the hashes of addresses that it was for.
+-- Reports read all items, all votes, the rules, voidings and recent changes. They read no ballots:
+-- a ballot's hash says who had it. They read no addresses: of a voiding, they read everything but
+-- its address hashes.
 grant select on item, audited_count, open_item, open_poll, vote, rule, place, voided, recent_change to tally_report;
 grant select (id, voter_id, item_id, cast_from, cast_until, reason, created_at, until_vote_id, done_vote_id,
               undone_vote_id) on voiding to tally_report;

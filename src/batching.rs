@@ -1,17 +1,16 @@
-//! Batching: a task takes all requests that wait in a bounded queue, asks the stores once
-//! for all of them, answers each, and takes the next batch. There is no timer: an idle
-//! system adds no delay, and a busy system makes large batches.
+//! Batching: many waiting requests become one call to the stores. A task takes all requests that
+//! wait in a bounded queue, asks the stores once for all of them, answers each, and takes the next
+//! batch. There is no timer: an idle system adds no delay, and a busy system makes large batches.
 
 use tokio::sync::mpsc;
 use tokio::task::yield_now;
 
-/// How often a task lets other requests join its batch before it works on the batch. It
-/// stops as soon as none has joined, so this only bounds a stream of requests that never
-/// pauses.
+/// How often a task lets other requests join its batch before it works on the batch. It stops as
+/// soon as none has joined, so this only bounds a stream of requests that never pauses.
 const JOIN_LIMIT_ROUNDS: usize = 8;
 
-/// Takes the requests that wait, up to `limit`, and lets others join while more come.
-/// Returns how many it took; 0 when the queue is closed and empty.
+/// Takes the requests that wait, up to `limit`, and lets others join while more come. Returns how
+/// many it took: 0 means that the queue is closed and empty.
 pub async fn take<Request>(
     queue: &mut mpsc::Receiver<Request>,
     batch: &mut Vec<Request>,

@@ -1,4 +1,4 @@
-//! A client of Tally's HTTP interface. It knows the server only as any client does.
+//! A client of Tally's HTTP interface. It uses only what any client can use.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::domain::{ApiKey, Value};
 
-/// How long one request may take. It is longer than the server takes at the most for a vote
-/// whose batch is stored at once (`limits.rs`), so the server's answer comes first.
+/// How long one request may take. The server takes less for a vote whose batch is stored at once
+/// (`limits.rs`), so its answer comes first.
 pub(crate) const REQUEST_LIMIT: Duration = Duration::from_secs(30);
 
 /// What became of a vote, as the client sees it.
@@ -22,11 +22,11 @@ pub enum Outcome {
     /// The voter held a vote of another value.
     Changed,
     TakenBack,
-    /// It was so already; nothing is stored.
+    /// Nothing had to change; nothing is stored.
     Repeated,
-    /// The server refused the vote; the text is its status and its reason.
+    /// The server refused the vote. The text is its status and its reason.
     Refused(String),
-    /// There is no answer, or none that Tally would give.
+    /// There is no answer, or one that Tally would not give.
     Failed(String),
 }
 
@@ -38,14 +38,14 @@ pub(crate) fn credentials(api_key: Option<&ApiKey>) -> HeaderMap {
     let mut headers = HeaderMap::new();
     let value = api_key.map(|key| HeaderValue::try_from(format!("Bearer {}", key.as_str())));
     if let Some(Ok(mut value)) = value {
-        // So that no Debug output shows it.
+        // Keeps it out of Debug output.
         value.set_sensitive(true);
         headers.insert(AUTHORIZATION, value);
     }
     headers
 }
 
-/// Asks a URL once: whether the answer is a success, and its body.
+/// Asks a URL once. Returns whether the answer is a success, and its body.
 ///
 /// # Errors
 /// When there is no answer.
@@ -104,7 +104,7 @@ pub struct Poll {
     pub id: i64,
     pub title: String,
     pub choices: Vec<Choice>,
-    /// Who holds a choice.
+    /// How many voters hold a choice.
     pub voter_count: Option<i64>,
 }
 
@@ -114,7 +114,7 @@ pub struct Choice {
     pub item_id: i64,
     pub name: String,
     pub vote_count: Option<i64>,
-    /// The part of all votes, 0 to 1; `None` without a vote.
+    /// The choice's part of all votes, 0 to 1; `None`: there are no votes.
     pub share: Option<f64>,
 }
 
@@ -123,7 +123,7 @@ struct List {
     items: Vec<Item>,
 }
 
-/// What the answer to a change says of it, beside its status.
+/// What the answer to a change says about it, besides its status.
 #[derive(Deserialize)]
 struct Change {
     #[serde(default)]
@@ -137,7 +137,7 @@ struct Problem {
 }
 
 impl Client {
-    /// Makes no connection yet. Keeps up to `connections` open between requests.
+    /// A client without a connection yet. Keeps up to `connections` open between requests.
     ///
     /// # Errors
     /// When the URL is not an http:// URL.
@@ -158,7 +158,8 @@ impl Client {
         })
     }
 
-    /// The id of the oldest item with this name, and whether it was made, since there was none.
+    /// Finds the oldest item with this name, or creates one. Returns its id, and whether it was
+    /// created.
     ///
     /// # Errors
     /// When the server does not answer, or refuses.
@@ -186,7 +187,7 @@ impl Client {
         self.ask(self.http.get(url), StatusCode::OK).await
     }
 
-    /// Makes a poll. `max_choices`: 0 for any number.
+    /// Creates a poll. `max_choices`: 0 for any number.
     ///
     /// # Errors
     /// When the server does not answer, or refuses.
@@ -237,7 +238,7 @@ impl Client {
         };
         match self.http.post(url).json(&body).send().await {
             Ok(response) => match response.status() {
-                // The body is read to its end, so that the connection can be used again.
+                // The body is read to its end, so that the connection can be reused.
                 StatusCode::CREATED => read(response, Outcome::Accepted).await,
                 StatusCode::OK => read(response, Outcome::Repeated).await,
                 _ => Outcome::Refused(problem(response).await),
@@ -270,7 +271,8 @@ impl Client {
         }
     }
 
-    /// Where a voter's vote on an item is. URLs take the parts `.` and `..` for something else.
+    /// The URL of a voter's vote on an item. `None`: URLs take the voter `.` or `..` for something
+    /// else.
     fn vote_url(&self, item: i64, voter: &str) -> Option<Url> {
         let mut url = self.base.join(&format!("/v1/items/{item}/votes")).ok()?;
         if matches!(voter, "." | "..") {
@@ -305,10 +307,10 @@ async fn problem(response: reqwest::Response) -> String {
     }
 }
 
-/// A URL as it may be shown: without user and password.
+/// A URL without user and password, so that it may be shown.
 fn public(url: &Url) -> Url {
     let mut url = url.clone();
-    // A URL that can have neither has neither.
+    // A URL that cannot have them has none.
     let _ = url.set_username("");
     let _ = url.set_password(None);
     url

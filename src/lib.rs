@@ -1,10 +1,10 @@
 //! Tally: a write-behind vote counting service.
 //!
-//! A guided tour, from the outside in. A module imports only from modules below it in this
-//! list, and there is no circle.
+//! A guided tour, from the outside in. A module imports only from modules below it in this list, so
+//! there are no circles.
 
-/// How the limits of all modules relate, checked at compile time. It imports from every
-/// module, and no module imports from it.
+/// How the limits of all modules relate, checked at compile time. It imports from every module, and
+/// no module imports from it.
 mod limits;
 
 /// Wiring: settings → ledger and Redis → server or worker → run → stop.
@@ -26,7 +26,7 @@ pub mod votes;
 /// Admission: whether an attempt to vote is within the throttles.
 pub mod admission;
 
-/// Watching: what the streams of one thread show, read for all of them together.
+/// Watching: the live streams of one thread, read for all of them together.
 pub mod watching;
 
 /// Counts as a reader sees them: an item with its live count.
@@ -62,12 +62,12 @@ pub mod cache;
 /// Pure rules and types: items, votes, snapshots, revisions. No I/O.
 pub mod domain;
 
-/// Logs and metrics: how they are set up and what they are called.
+/// Logs and metrics: their setup and their names.
 pub mod telemetry;
 
-/// Ctrl-C, SIGTERM, and a terminal that is closed.
+/// Signals: Ctrl-C, SIGTERM, and a closed terminal.
 pub mod shutdown;
 
-/// What must hold for each parser of outside input; for the tests and the fuzz targets.
+/// Properties of each parser of outside input, for the tests and the fuzz targets.
 #[cfg(any(test, fuzzing))]
 pub mod properties;

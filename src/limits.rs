@@ -1,7 +1,7 @@
-//! How the limits relate: what must be longer, larger or more than what, and why.
+//! How the limits relate: what must be longer or larger than what, and why.
 //!
-//! A limit stands with the code that it limits. What it must be beside the others stands
-//! here, and a program that breaks a rule does not compile.
+//! A limit stands with the code that it limits. Its relations to other limits stand here. A program
+//! that breaks a rule does not compile.
 
 use std::time::Duration;
 
@@ -63,16 +63,17 @@ const fn default_ms(text: &str) -> u128 {
 
 /// How long a batch writer waits for one statement.
 const STATEMENT_MS: u128 = ms(SERVER_STATEMENT_LIMIT) + ms(ANSWER_MARGIN);
-/// How long it takes to find a connection closed and to make another.
+/// How long it takes to find a connection closed and to make another one.
 const NEW_CONNECTION_MS: u128 = ms(ledger::CHECK_LIMIT) + ms(ledger::CONNECT_LIMIT);
-/// How long a decision takes: the look at full items, which may cost the connection, and its statement.
+/// How long a decision takes: the look at full items, and its statement. The look may cost the
+/// connection.
 const DECISION_MS: u128 = ms(FULLNESS_LIMIT) + ms(ledger::CONNECT_LIMIT) + STATEMENT_MS;
 /// How long one call to Redis may take with a new connection.
 const REDIS_CALL_MS: u128 = ms(live::CONNECT_LIMIT) + ms(live::SERVER_ANSWER_LIMIT);
-/// How long a stored batch may take to get into the live counts: the last round may begin
-/// shortly before the limit, and its exact counts are cancelled at the limit.
+/// How long a stored batch may take to get into the live counts. The last round may begin shortly
+/// before the limit, and its exact counts are cancelled at the limit.
 const COUNT_MS: u128 = ms(SEED_LIMIT) + ms(ledger::CHECK_LIMIT) + 2 * REDIS_CALL_MS;
-/// After how long without an answer Postgres ends a batch writer's connection.
+/// Postgres ends a batch writer's connection after this long without an answer.
 const KEEPALIVE_MS: u128 =
     (number(WRITER_KEEPALIVE[0].1) + number(WRITER_KEEPALIVE[1].1) * number(WRITER_KEEPALIVE[2].1)) * 1000;
 
@@ -85,91 +86,93 @@ const _: () =
     assert!(QUEUE_LIMIT_VOTES >= BATCH_LIMIT_VOTES && READ_QUEUE_LIMIT_READS >= READ_BATCH_LIMIT_ITEMS);
 // Each thread's queue takes all votes of one request.
 const _: () = assert!(QUEUE_LEAST_VOTES >= crate::web::limits::BATCH_LIMIT_VOTES);
-// Every thread's share of the queues takes requests.
+// Every thread's share of the queues is at least one request.
 const _: () = assert!(QUEUE_LIMIT_VOTES >= THREADS_LIMIT && READ_QUEUE_LIMIT_READS >= THREADS_LIMIT);
 // A batch with a new item in each vote fits into the cache, as does a batch of reads.
 const _: () =
     assert!(ITEM_CACHE_LIMIT_ITEMS >= BATCH_LIMIT_VOTES && NAMES_LIMIT_ITEMS >= READ_BATCH_LIMIT_ITEMS);
 // While one batch writer counts and answers, another one stores.
 const _: () = assert!(BATCH_WRITERS_PER_THREAD >= 2);
-// The histograms tell apart all batch sizes and all times that a batch may take.
+// The histograms cover all batch sizes and all times that a batch may take.
 const _: () = assert!(LARGEST_BATCH_BOUND >= BATCH_LIMIT_VOTES as f64);
 const _: () = assert!(LARGEST_SECONDS_BOUND * 1000.0 >= (STATEMENT_MS + ms(SEED_LIMIT)) as f64);
 
 // Counting and seeding.
 
-// A lease outlives the read of the exact counts and the seed. If it did not, another batch
-// would replace it meanwhile, and every seed would come too late.
+// A lease outlives the read of the exact counts and the seed. Otherwise another batch would replace
+// it meanwhile, and every seed would come too late.
 const _: () = assert!(LEASE_LIMIT_MS as u128 > COUNT_MS);
-// A batch writer counts as stalled only after longer than its slowest batch takes: its
-// statement, the lookup of first votes, the counting, and until that is noted.
+// A batch writer counts as stalled only after longer than its slowest batch takes: its statement,
+// the lookup of first votes, the counting, and the note of it.
 const _: () = assert!(default_ms(WRITER_STALL_LIMIT_DEFAULT) >= ms(WRITER_STALL_LEAST));
 const _: () =
     assert!(ms(WRITER_STALL_LEAST) > 2 * STATEMENT_MS + COUNT_MS + ms(NOTE_EVERY) + ms(BATCHES_LIMIT));
-// Postgres cancels a statement, which is certain, before its writer gives it up, which is not.
+// Postgres cancels a statement before its writer gives up: only a cancellation is certain.
 const _: () = assert!(ms(ANSWER_MARGIN) > 0);
 // A request that is held back for the repair task goes on before Redis would have timed out.
 const _: () = assert!(ms(BACK_PRESSURE_LIMIT) < ms(SERVER_ANSWER_LIMIT));
-// The repair task takes some of the suspects at a time.
+// The repair task takes only some of the suspects at a time.
 const _: () = assert!(REPAIR_LIMIT_ITEMS < SUSPECTS_LIMIT_ITEMS);
 
 // Clients.
 
-// A client's limit is longer than the server's limits together, so that the answer comes
-// first: for a vote whose batch is stored at once.
+// A client's limit is longer than the server's limits together, so that the answer comes first.
+// This one is for a vote whose batch is stored at once.
 const _: () = assert!(ms(REQUEST_LIMIT) > ms(BODY_LIMIT) + NEW_CONNECTION_MS + 2 * STATEMENT_MS + COUNT_MS);
-// So does a vote that is decided once its item was looked up, and that may be on a full item.
+// The same for a vote that is decided after its item was looked up, and that may be on a full item.
 const _: () =
     assert!(ms(REQUEST_LIMIT) > ms(BODY_LIMIT) + NEW_CONNECTION_MS + STATEMENT_MS + DECISION_MS + COUNT_MS);
-// So does a request that is asked again, while others of its voter come first.
+// The same for a request that is retried while others of its voter come first.
 const _: () = assert!(ms(REQUEST_LIMIT) > ms(BODY_LIMIT) + ms(AGAIN_LIMIT) + DECISION_MS + COUNT_MS);
 // The health check waits until the server has asked both stores.
 const _: () = assert!(ms(HEALTH_LIMIT) > ms(PROBE_LIMIT));
 // `tally replay` can measure every answer that it waits for.
 const _: () = assert!(LATENCY_LIMIT_US as u128 > REQUEST_LIMIT.as_micros());
-// What one connection may hold of memory, as `config::SERVED_LIMIT_CONNECTIONS` says.
+// How much memory one connection may hold, as `config::SERVED_LIMIT_CONNECTIONS` says.
 const _: () = assert!(HEAD_LIMIT_BYTES + BATCH_BODY_LIMIT_BYTES <= 256 * 1024);
 // A refused client's whole body is read, so that it gets the answer.
 const _: () = assert!(REFUSAL_LIMIT_BYTES > BODY_LIMIT_BYTES);
-// The longest value fits into a body: JSON may write a byte as \u0000, and a character as
-// two of these.
+// The longest value fits into a body. JSON may write a byte as \u0000, and a character as two of
+// these.
 const _: () = assert!(
     BODY_LIMIT_BYTES > 6 * VoterId::LIMIT_BYTES && BODY_LIMIT_BYTES > 12 * ItemName::LIMIT_CHARACTERS
 );
 
 // Connections.
 
-// Waiting for one of the pool's connections leaves time to make one.
+// Whoever waits for one of the pool's connections has time to make one.
 const _: () = assert!(ms(ledger::ACQUIRE_LIMIT) > ms(ledger::CONNECT_LIMIT));
 const _: () = assert!(ms(live::ACQUIRE_LIMIT) > ms(live::CONNECT_LIMIT));
-// Two servers and two workers fit into the 97 connections that a Postgres with its default
-// settings gives to logins like theirs: each thread has its batch writers, a writer
-// of what needs a decision, and a reader.
+// Two servers and two workers fit into the 97 connections that a Postgres with its default settings
+// gives to logins like theirs. Each thread has its batch writers, a writer of decisions, and a
+// reader.
 const _: () = assert!(
     2 * (THREADS_LIMIT * (BATCH_WRITERS_PER_THREAD + 2)) + 4 * ledger::POOL_LIMIT_CONNECTIONS as usize <= 97
 );
-// What an operator asks of servers comes on top while it lasts, as `tally void` does: little.
+// An operator's requests to servers, and `tally void`, come on top while they last. They use few
+// connections.
 const _: () = assert!(ledger::OPERATOR_POOL_LIMIT_CONNECTIONS < ledger::POOL_LIMIT_CONNECTIONS);
-// The system ends an unanswered connection when the probes of an idle one would.
+// The system ends an unanswered connection when the probes of an idle one would end it.
 const _: () = assert!(number(WRITER_KEEPALIVE[3].1) == KEEPALIVE_MS);
 // The worker.
 
-// A lease outlives two renewals that fail. A transaction of a worker that stalls ends before its lease
-// does, so that a job can be taken over as soon as it has run out.
+// A lease outlives two renewals that fail. The transaction of a stalled worker ends before its
+// lease does, so that a job can be taken over as soon as the lease has run out.
 const _: () =
     assert!(ms(JOB_LEASE_LIFE) > 3 * ms(RENEW_EVERY) && ms(JOB_LEASE_LIFE) > ms(IDLE_TRANSACTION_LIMIT));
-// Postgres ends no transaction that only rests.
+// Postgres does not end a transaction that only rests.
 const _: () = assert!(
     ms(SUM_REST_LIMIT) < ms(IDLE_TRANSACTION_LIMIT) && ms(WRITE_REST_LIMIT) < ms(IDLE_TRANSACTION_LIMIT)
 );
-// A command waits for longer than a worker that was killed keeps its job, and less than one that hangs.
+// A command waits for longer than a killed worker keeps its job, and for less than a hanging worker
+// does.
 const _: () = assert!(ms(JOB_WAIT_LIMIT) > 2 * ms(JOB_LEASE_LIFE) && ms(RENEW_LIMIT) > ms(JOB_WAIT_LIMIT));
 
-// A worker is shown as silent for a while before it is forgotten, and not for one heartbeat that is late.
+// A worker is shown as silent for a while before it is forgotten, but not for one late heartbeat.
 const _: () = assert!(
     ms(WORKER_LIMIT_SILENCE) > 2 * ms(WORKER_ALIVE_LIMIT) && ms(WORKER_ALIVE_LIMIT) > 2 * ms(BEAT_EVERY)
 );
-// The transactions of a server, and of a worker that was cut off, end while the audit waits.
+// While the audit waits, the transactions of servers end, and those of workers that were cut off.
 const _: () = assert!(ms(DECIDE_LIMIT) > STATEMENT_MS && ms(DECIDE_LIMIT) > ms(IDLE_TRANSACTION_LIMIT));
 // Nobody waits for the worker: its statements and calls may take longer than the server's.
 const _: () = assert!(ms(WORKER_STATEMENT_LIMIT) > ms(SERVER_STATEMENT_LIMIT));
@@ -180,16 +183,17 @@ const _: () = assert!(VOTING_CHUNK_IDS < ROLL_UP_LIMIT_IDS);
 const _: () = assert!(
     ms(GENTLE_FOR) < default_ms(FLUSH_EVERY_DEFAULT) && ms(COLLECT_LIMIT) < default_ms(FLUSH_EVERY_DEFAULT)
 );
-// What a gentle scan passes on at once is one call to Redis, and part of what it may collect.
+// A gentle scan passes on at once what fits into one call to Redis, and only part of what it may
+// collect.
 const _: () =
     assert!(GENTLE_LIMIT_COUNTERS <= CALL_LIMIT_KEYS && GENTLE_LIMIT_COUNTERS < COLLECT_LIMIT_COUNTERS);
 
 // Settings.
 
-// Each default is a value that its setting takes.
+// Each default is a value that its setting accepts.
 const _: () = assert!(FLUSH_PAGE_DEFAULT_COUNTERS <= PAGE_LIMIT && AUDIT_PAGE_DEFAULT_ITEMS <= PAGE_LIMIT);
 const _: () = assert!(CONNECTIONS_LIMIT <= SERVED_LIMIT_CONNECTIONS);
 const _: () = assert!(REPLAY_DEFAULT_CONNECTIONS <= REPLAY_LIMIT_CONNECTIONS);
 const _: () = assert!(PAGE_DEFAULT_ITEMS <= PAGE_LIMIT_ITEMS);
-// Redis' scripts reckon with microseconds in doubles, which are exact up to 2^53.
+// Redis' scripts calculate with microseconds in doubles, which are exact up to 2^53.
 const _: () = assert!(DURATION_LIMIT.as_micros() < 1 << 53);

@@ -1,8 +1,8 @@
-//! Ctrl-C, SIGTERM, and a terminal that is closed.
+//! Signals: Ctrl-C, SIGTERM, and a closed terminal.
 
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Listens from now on, and resolves when the terminal of this program is closed (SIGHUP).
+/// Listens from now on, and resolves when this program's terminal closes (SIGHUP).
 ///
 /// # Errors
 /// When the process cannot listen to signals.
@@ -11,8 +11,8 @@ pub fn hung_up() -> std::io::Result<impl Future<Output = ()>> {
     Ok(async move { _ = hung_up.recv().await })
 }
 
-/// Listens to Ctrl-C and SIGTERM from now on, and resolves at the first of them, also if that came
-/// before anyone waited. Says what has become of the program.
+/// Listens to Ctrl-C and SIGTERM from now on, and resolves at the first. It also resolves if the
+/// signal came before anyone waited. Returns the signal in words.
 ///
 /// # Errors
 /// When the process cannot listen to signals.
@@ -27,16 +27,16 @@ fn listen() -> std::io::Result<impl Future<Output = &'static str>> {
     })
 }
 
-/// Resolves at the first Ctrl-C or SIGTERM, without a word: for a command that a person ends so. At
-/// once when the process cannot listen to signals.
+/// Resolves silently at the first Ctrl-C or SIGTERM. It is for a command that a person ends this
+/// way. It resolves at once when the process cannot listen to signals.
 pub async fn interrupted() {
     if let Ok(interrupted) = listen() {
         interrupted.await;
     }
 }
 
-/// Listens to Ctrl-C and SIGTERM from now on, and resolves at the first of them. When the process
-/// cannot listen to signals, logs that and resolves at once.
+/// Listens to Ctrl-C and SIGTERM from now on, and resolves at the first. If the process cannot
+/// listen to signals, this logs that and resolves at once.
 pub fn requested_or_deaf() -> impl Future<Output = ()> {
     let listening = listen();
     async move {

@@ -1,4 +1,4 @@
-//! TLS to the stores: the files that a URL names, and why a store is refused, in words for an
+//! TLS to the stores: the files that a URL names. Also says why a store is refused, in words for an
 //! operator.
 
 use std::error::Error;
@@ -9,8 +9,8 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{CertificateError, InvalidMessage};
 
-/// Reads a file of certificates that a URL names in this parameter, and checks that it holds some.
-/// Without this check, a store without any authority would be refused for its certificate.
+/// Reads the certificate file that a URL names in this parameter. Checks that it holds some.
+/// Without this check, a store would be refused for its certificate, since no authority is trusted.
 ///
 /// # Errors
 /// When it cannot be read, or holds no certificate in PEM.
@@ -33,7 +33,7 @@ pub fn file(parameter: &str, path: &str) -> Result<Vec<u8>, String> {
     std::fs::read(path).map_err(|error| format!("{parameter}: cannot read {path}: {error}"))
 }
 
-/// What is wrong with a store that was to speak TLS. To wait does not help.
+/// What is wrong with a store that should speak TLS. Waiting does not help.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TlsFault {
     #[error(
@@ -56,11 +56,11 @@ pub enum TlsFault {
 }
 
 impl TlsFault {
-    /// The fault that this error is about, however deep; `None` if it is about none.
+    /// The fault within this error, however deep; `None`: there is none.
     pub fn of(error: &(dyn Error + 'static)) -> Option<Self> {
         Some(match cause(error)? {
             rustls::Error::InvalidCertificate(error) => Self::of_certificate(error),
-            // What is there answers in its own protocol.
+            // The store answers in its own protocol.
             rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType) => Self::NoTls,
             rustls::Error::AlertReceived(rustls::AlertDescription::CertificateRequired) => {
                 Self::ClientCertificate
@@ -77,7 +77,7 @@ impl TlsFault {
             }
             CertificateError::Expired | CertificateError::ExpiredContext { .. } => Self::Expired,
             CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => Self::NotYetValid,
-            // A key of another authority with the same name.
+            // The key of another authority with the same name.
             CertificateError::BadSignature => Self::UnknownAuthority,
             other => Self::Certificate(other.to_string()),
         }
@@ -86,14 +86,14 @@ impl TlsFault {
 
 /// The error of rustls within this one.
 fn cause<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a rustls::Error> {
-    /// redis keeps causes so.
+    /// The form in which redis keeps causes.
     type Shared = Arc<dyn Error + Send + Sync>;
     let mut error = error;
     loop {
         if let Some(found) = error.downcast_ref() {
             return Some(found);
         }
-        // These two name as their source not what they hold, but its source.
+        // These two types name as their source not the error that they hold, but its source.
         let held: Option<&'a (dyn Error + 'static)> = if let Some(shared) = error.downcast_ref::<Shared>() {
             Some(&**shared)
         } else if let Some(held) = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {

@@ -16,7 +16,7 @@ begin
     return true;
 end $$;
 
--- Its tables are those of this schema, and never someone's temporary ones.
+-- It uses the tables of this schema, and never someone's temporary ones.
 do $$ begin
     execute format('alter function add_ballots set search_path = %I, pg_temp', current_schema());
 end $$;

@@ -1,7 +1,7 @@
--- Checks the next changes and retractions; for the audit. Each follows the row before it, and an odd
--- change number takes that row back.
+-- Checks the next changes and retractions, for the audit. Each change must follow the row before
+-- it, and an odd change number must take that row back.
 --
--- p_after: the vote after which it looks. p_limit_votes: how many it looks at, at the most.
+-- p_after: the vote after which it looks. p_limit_votes: the most votes that it looks at.
 -- Returns the last vote that it looked at (null: there are no more), and what is wrong, in words.
 -- Called by workers, with the owner's rights, since a worker may not read who voted. Locks nothing.
 create or replace function broken_changes(p_after bigint, p_limit_votes int, out last bigint, out faults text[])
@@ -33,10 +33,10 @@ language sql stable as $$
                where before.value is null or page.change_number % 2 = 1 and page.value <> -before.value)
 $$;
 
--- Its tables are those of this schema, and never someone's temporary ones.
+-- It uses the tables of this schema, and never someone's temporary ones.
 do $$ begin
     execute format('alter function broken_changes set search_path = %I, pg_temp', current_schema());
 end $$;
--- A plan that is made while a table is empty must do when it is full.
+-- A plan that is made while a table is empty must also suit a full table.
 alter function broken_changes set enable_seqscan = off;
 revoke execute on function broken_changes from public;

@@ -1,7 +1,7 @@
--- Compares what the next rules keep beside the votes with the votes; for the audit. Both change in one
--- transaction, so this one statement, which has one snapshot, must find them equal at any time.
+-- Compares what the next rules store with the votes, for the audit. Both change in one transaction,
+-- so this one statement, which has one snapshot, must find them equal at any time.
 --
--- p_after: the rule after which it looks. p_limit_rules: how many it looks at, at the most.
+-- p_after: the rule after which it looks. p_limit_rules: the most rules that it looks at.
 -- Returns the last rule that it looked at (null: there are no more), and what is wrong, in words.
 -- Called by workers, with the owner's rights, since a worker may not read who voted. Locks nothing.
 create or replace function broken_rules(p_after bigint, p_limit_rules int, out last bigint, out faults text[])
@@ -83,10 +83,10 @@ language sql stable as $$
            array(select fault from item_fault union all select fault from poll_fault union all select fault from ballot_fault)
 $$;
 
--- Its tables are those of this schema, and never someone's temporary ones.
+-- It uses the tables of this schema, and never someone's temporary ones.
 do $$ begin
     execute format('alter function broken_rules set search_path = %I, pg_temp', current_schema());
 end $$;
--- A plan that is made while a table is empty must do when it is full.
+-- A plan that is made while a table is empty must also suit a full table.
 alter function broken_rules set enable_seqscan = off;
 revoke execute on function broken_rules from public;

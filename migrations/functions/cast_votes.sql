@@ -1,9 +1,9 @@
 -- Stores votes that need a decision: votes on items with a rule, changes, retractions, ballots, and
 -- votes with idempotency keys.
 --
--- One statement decides a batch in which each request is its voter's first vote on an item with a
--- limit or with numbers, or a vote without a voter there, and asks for nothing else. decide_votes
--- decides all other batches, one request after the other.
+-- One statement decides a simple batch. In a simple batch, each request is its voter's first vote
+-- on an item with a limit or with numbers, or a vote without a voter there, and asks for nothing
+-- else. decide_votes decides all other batches, one request after the other.
 --
 -- Arguments and results: those of decide_votes.
 -- Called by servers, who autocommit it: its locks are free at its end.
@@ -120,10 +120,10 @@ begin
     from decide_votes(p_request, p_poll, p_item, p_voter, p_value, p_keep, p_whole, p_ballot, p_key, p_body) as decided;
 end $$;
 
--- Its tables are those of this schema, and never someone's temporary ones.
+-- It uses the tables of this schema, and never someone's temporary ones.
 do $$ begin
     execute format('alter function cast_votes set search_path = %I, pg_temp', current_schema());
 end $$;
--- A plan that is made while a table is empty must do when it is full.
+-- A plan that is made while a table is empty must also suit a full table.
 alter function cast_votes set enable_seqscan = off;
 revoke execute on function cast_votes from public;

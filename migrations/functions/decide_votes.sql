@@ -424,10 +424,10 @@ begin
     xid := pg_current_xact_id()::text::bigint;
 end $$;
 
--- Its tables are those of this schema, and never someone's temporary ones.
+-- It uses the tables of this schema, and never someone's temporary ones.
 do $$ begin
     execute format('alter function decide_votes set search_path = %I, pg_temp', current_schema());
 end $$;
--- A plan that is made while a table is empty must do when it is full.
+-- A plan that is made while a table is empty must also suit a full table.
 alter function decide_votes set enable_seqscan = off;
 revoke execute on function decide_votes from public;

@@ -31,7 +31,7 @@ begin
     return outcome;
 end $$;
 
--- Its tables are those of this schema, and never someone's temporary ones.
+-- It uses the tables of this schema, and never someone's temporary ones.
 do $$ begin
     execute format('alter function edit_item set search_path = %I, pg_temp', current_schema());
 end $$;

@@ -26,7 +26,7 @@ begin
     return outcome;
 end $$;
 
--- Its tables are those of this schema, and never someone's temporary ones.
+-- It uses the tables of this schema, and never someone's temporary ones.
 do $$ begin
     execute format('alter function edit_poll set search_path = %I, pg_temp', current_schema());
 end $$;

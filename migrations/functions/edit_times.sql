@@ -1,4 +1,4 @@
--- Sets when a rule opens and closes. A closing time that has passed closes it at once.
+-- Sets when a rule opens and closes. If the closing time has passed, the rule closes at once.
 --
 -- p_rule: the rule. For each time: whether to set it, and to what (null: no limit).
 -- Returns edited; closed: it has closed, and what has closed stays closed, since its results are final;

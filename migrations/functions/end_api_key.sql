@@ -12,7 +12,7 @@ begin
     return case when exists (select from api_key where id = p_id) then 'already' else 'unknown' end;
 end $$;
 
--- Its tables are those of this schema, and never someone's temporary ones.
+-- It uses the tables of this schema, and never someone's temporary ones.
 do $$ begin
     execute format('alter function end_api_key set search_path = %I, pg_temp', current_schema());
 end $$;

@@ -23,7 +23,7 @@ begin
     return act_id;
 end $$;
 
--- Its tables are those of this schema, and never someone's temporary ones.
+-- It uses the tables of this schema, and never someone's temporary ones.
 do $$ begin
     execute format('alter function note_act set search_path = %I, pg_temp', current_schema());
 end $$;

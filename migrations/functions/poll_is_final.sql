@@ -16,7 +16,7 @@ begin
     return found;
 end $$;
 
--- Its tables are those of this schema, and never someone's temporary ones.
+-- It uses the tables of this schema, and never someone's temporary ones.
 do $$ begin
     execute format('alter function poll_is_final set search_path = %I, pg_temp', current_schema());
 end $$;

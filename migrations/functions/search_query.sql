@@ -1,4 +1,4 @@
--- What finds names that have all words of a text, or words that begin with them.
+-- Makes a query for names that have all words of a text, or words that begin with them.
 --
 -- text: what someone searches for. Returns null for a text without a word.
 -- Called by everyone. Locks nothing.

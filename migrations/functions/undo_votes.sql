@@ -1,7 +1,7 @@
 -- Casts the next votes of a voiding again, if their voters have not voted otherwise since, the item is
 -- not full, and the poll allows one more choice. Numbers are not given again. Notes how far it is.
 --
--- p_voiding: the voiding. p_limit_votes: how many votes it looks at, at the most.
+-- p_voiding: the voiding. p_limit_votes: the most votes that it looks at.
 -- Returns what void_votes does; `voided_votes` is how many were cast again. Raises
 -- object_not_in_prerequisite_state if the voiding is not done.
 -- Called by operators (`tally void`, and servers with an operator's login). Locks: as void_votes.
@@ -101,10 +101,10 @@ begin
     xid := pg_current_xact_id()::text::bigint;
 end $$;
 
--- Its tables are those of this schema, and never someone's temporary ones.
+-- It uses the tables of this schema, and never someone's temporary ones.
 do $$ begin
     execute format('alter function undo_votes set search_path = %I, pg_temp', current_schema());
 end $$;
--- A plan that is made while a table is empty must do when it is full.
+-- A plan that is made while a table is empty must also suit a full table.
 alter function undo_votes set enable_seqscan = off;
 revoke execute on function undo_votes from public;

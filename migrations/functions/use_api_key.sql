@@ -1,4 +1,4 @@
--- Finds the API key with this hash, if it allows something now, and notes that it was used.
+-- Finds the API key with this hash, if it is valid now, and notes that it was used.
 --
 -- p_hash: SHA-256 of the key's text.
 -- Returns its scopes, for how many microseconds more it is good (null: no limit), and its id; nulls:
@@ -28,7 +28,7 @@ begin
     end if;
 end $$;
 
--- Its tables are those of this schema, and never someone's temporary ones.
+-- It uses the tables of this schema, and never someone's temporary ones.
 do $$ begin
     execute format('alter function use_api_key set search_path = %I, pg_temp', current_schema());
 end $$;

@@ -1,8 +1,8 @@
--- Takes the next votes of a voiding back, and notes how far it is. Voters under the same rules wait
--- for its transaction only: a voiding takes many of them.
+-- Takes back the next votes of a voiding, and notes how far it is. Voters under the same rules wait
+-- only for its transaction: a voiding takes many of them.
 --
--- p_voiding: the voiding. p_limit_votes, p_limit_ids: how many votes it takes back, and how many ids it
--- looks at, at the most.
+-- p_voiding: the voiding. p_limit_votes: the most votes that it takes back. p_limit_ids: the most vote
+-- ids that it looks at.
 -- Returns what was taken back. Raises object_not_in_prerequisite_state if the voiding is being undone.
 -- Called by operators (`tally void`, and servers with an operator's login).
 -- Locks: the advisory lock 7416153282, so that one voiding runs at a time; the voiding; the rules of
@@ -99,10 +99,10 @@ begin
     xid := pg_current_xact_id()::text::bigint;
 end $$;
 
--- Its tables are those of this schema, and never someone's temporary ones.
+-- It uses the tables of this schema, and never someone's temporary ones.
 do $$ begin
     execute format('alter function void_votes set search_path = %I, pg_temp', current_schema());
 end $$;
--- A plan that is made while a table is empty must do when it is full.
+-- A plan that is made while a table is empty must also suit a full table.
 alter function void_votes set enable_seqscan = off;
 revoke execute on function void_votes from public;

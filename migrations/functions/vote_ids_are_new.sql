@@ -1,6 +1,6 @@
 -- Checks that the votes of a batch are beyond the watermark. Votes at or below it would never be
--- counted: someone has set vote_id_seq back (`setval`, a restore, a replication that leaves sequences
--- out), or it hands out blocks of ids (`cache`).
+-- counted. That happens if someone has set vote_id_seq back (`setval`, a restore, a replication
+-- that leaves sequences out), or if the sequence hands out blocks of ids (`cache`).
 --
 -- lowest: the lowest id of the batch; null: the batch stored nothing.
 -- Returns true. If the ids are not new, it raises object_not_in_prerequisite_state, so that the

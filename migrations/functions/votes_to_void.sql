@@ -1,4 +1,4 @@
--- Finds the next votes that a voiding takes back: votes that are held and that the voiding is about.
+-- Finds the next votes that a voiding takes back: held votes that the voiding concerns.
 --
 -- p_voter, p_item, p_from, p_until, p_addresses: which votes, as in `voiding`. p_after: it looks beyond
 -- this vote. p_until_vote: it looks up to this vote.

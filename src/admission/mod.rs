@@ -1,7 +1,7 @@
-//! Admission: whether an attempt to vote is within the throttles.
+//! Admission: checks an attempt to vote against the throttles.
 //!
-//! Attempts are batched: many that wait become one call of Redis, whose windows all servers share.
-//! Without Redis each server counts for itself. A window that is known to be full refuses further
+//! Attempts are batched: many that wait become one call to Redis, whose windows all servers share.
+//! Without Redis, each server counts for itself. A window that is known to be full refuses further
 //! attempts without Redis.
 
 mod windows;
@@ -21,14 +21,14 @@ use crate::domain::{
 use crate::live::{LiveCounts, THROTTLE_CALL_LIMIT_ATTEMPTS};
 use crate::telemetry::name;
 
-/// Attempts that may wait for a call, in all queues of a server together.
+/// The most attempts that may wait for a call, in all queues of a server together.
 pub const ATTEMPT_QUEUE_LIMIT: usize = 16 * THROTTLE_CALL_LIMIT_ATTEMPTS;
 
 /// Who tries to vote on what.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Attempt<'a> {
     pub voter: Option<&'a VoterId>,
-    /// The client's address; `None`: it is not to be looked at.
+    /// The client's address; `None`: ignore it.
     pub address: Option<IpAddr>,
     pub item: Option<ItemId>,
 }
@@ -42,20 +42,20 @@ pub enum AdmissionRefusal {
     Busy,
 }
 
-/// What the threads of a server share. Cheap to clone.
+/// The state that a server's threads share. Cheap to clone.
 #[derive(Clone)]
 pub struct SharedAdmission(Arc<Shared>);
 
 struct Shared {
     throttles: Throttles,
-    /// Which Tally this is, once it is known. It salts the hashes of voters and addresses.
+    /// Which Tally this is, once known. It salts the hashes of voters and addresses.
     owner: watch::Receiver<Option<Owner>>,
     own: OwnWindows,
     full: FullWindows,
 }
 
 impl SharedAdmission {
-    /// For these throttles.
+    /// Admission with these throttles.
     pub fn new(throttles: Throttles, owner: watch::Receiver<Option<Owner>>) -> Self {
         Self(Arc::new(Shared {
             throttles,
@@ -80,7 +80,7 @@ pub struct Admission {
 }
 
 impl Admission {
-    /// Starts one, with its task on the current runtime. `threads` of them share
+    /// Starts one thread's admission, with its task on the current runtime. All `threads` share
     /// [`ATTEMPT_QUEUE_LIMIT`].
     pub fn start(shared: &SharedAdmission, live_counts: &LiveCounts, threads: usize) -> Self {
         let queue = (!shared.0.throttles.all().is_empty()).then(|| {
@@ -94,7 +94,7 @@ impl Admission {
         }
     }
 
-    /// Takes a place for this attempt in each window that looks at it. One that is refused takes
+    /// Takes a place for this attempt in each window that applies. An attempt that is refused takes
     /// none.
     ///
     /// # Errors
@@ -141,7 +141,7 @@ impl Shared {
                 ThrottledBy::Address => attempt
                     .address
                     .map(|address| hash(salt, throttle.by, &client_network(address).octets())),
-                // A positive number.
+                // Item ids are positive.
                 ThrottledBy::Item => attempt.item.map(|item| item.get().unsigned_abs().into()),
             };
         }
@@ -149,7 +149,7 @@ impl Shared {
     }
 }
 
-/// The first 128 bits of a hash: nobody reads voters or addresses out of Redis.
+/// The first 128 bits of a hash, so that nobody reads voters or addresses in Redis.
 fn hash(salt: &str, by: ThrottledBy, value: &[u8]) -> u128 {
     let digest = Digest::of(&[salt.as_bytes(), by.name().as_bytes(), value]);
     let mut bytes = [0; 16];
@@ -173,7 +173,7 @@ async fn run(
         let throttles = &shared.throttles;
         let (verdicts, now) = match live_counts.throttle(throttles, &windows).await {
             Ok(verdicts) => (verdicts, Instant::now()),
-            // The client has logged it.
+            // The Redis client has logged it.
             Err(_) => {
                 let now = Instant::now();
                 (shared.own.take(throttles, &windows, now), now)
@@ -183,7 +183,7 @@ async fn run(
             if let Some(full) = verdict {
                 shared.full.note(&queued.windows, full, now);
             }
-            // Whoever asked may have gone.
+            // The caller may have gone.
             let _ = queued.answer.send(verdict);
         }
     }

@@ -1,5 +1,5 @@
-//! What a server knows of windows by itself: those that it counts while Redis is unavailable, and those
-//! that are full.
+//! The windows that a server itself knows. It counts some while Redis is unavailable, and notes
+//! which ones are full.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,10 +9,10 @@ use tokio::time::Instant;
 
 use crate::domain::{Full, Throttles, Window, Windows};
 
-/// Windows that a server counts by itself, at the most: some 10 MB. One more is not counted: who
-/// makes up voters must not make the server forget the windows of others.
+/// The most windows that a server counts by itself: about 10 MB. Further windows are not counted.
+/// Otherwise someone who makes up voters could make the server forget the windows of others.
 const OWN_LIMIT_WINDOWS: usize = 100_000;
-/// Full windows that are noted, at the most. One more is asked for each time.
+/// The most full windows that are noted. Redis is asked about further ones each time.
 const FULL_LIMIT_WINDOWS: usize = 10_000;
 
 /// The windows that a server counts by itself.
@@ -87,12 +87,12 @@ fn windows_of(attempt: &Windows) -> impl Iterator<Item = Window> {
 #[derive(Default)]
 pub(super) struct FullWindows {
     until: RwLock<HashMap<Window, Instant>>,
-    /// How many are noted: mostly there are none, and nothing is looked up.
+    /// How many full windows are noted: mostly none, and then nothing is looked up.
     noted: AtomicUsize,
 }
 
 impl FullWindows {
-    /// The window of this attempt that is full for the longest.
+    /// The window of this attempt that stays full for the longest time.
     pub fn find(&self, attempt: &Windows, now: Instant) -> Option<Full> {
         if self.noted.load(Ordering::Relaxed) == 0 {
             return None;
@@ -159,7 +159,7 @@ mod tests {
             })
         };
         assert_eq!(verdicts, [None, None, full(0, 10), None, full(1, 60)]);
-        // Both are full for Ada: she hears of the one that takes longer.
+        // Both windows are full for Ada: she gets the one that takes longer.
         assert_eq!(own.take(&throttles, &[ada], now), [full(1, 60)]);
         let later = now + Duration::from_secs(60);
         assert_eq!(own.take(&throttles, &[ada, eve], later), [None, None]);

@@ -1,7 +1,7 @@
-//! Caches: what a program remembers of what it has read, and what ends each entry.
+//! Caches: what a program remembers, and what ends each entry.
 //!
-//! Each cache is of a type that implements [`Remembers`]: its size, its age, and what else ends an
-//! entry are said there. A full cache lets go of what is asked for least (quick_cache).
+//! Each cache has a type that implements [`Remembers`], which says its size, its age, and what else
+//! ends an entry. A full cache drops what is asked for least (quick_cache).
 //!
 //! | Cache | Of | Entries at most | Age | What else ends an entry |
 //! |---|---|---|---|---|
@@ -16,7 +16,7 @@
 //! | `ledger`: `ItemKind` | a writer's connection | 100,000 items | 60 s | the connection's end |
 //!
 //! - [`Cache`]: shared, behind one lock; each entry has its own age.
-//! - [`OwnCache`]: of one owner, without a lock, for what stands on a vote's way.
+//! - [`OwnCache`]: of one owner, without a lock, for what each vote reads.
 
 mod own;
 mod shared;
@@ -27,13 +27,14 @@ use std::time::Duration;
 pub use own::OwnCache;
 pub use shared::{Asked, Cache};
 
-/// What a cache is of, and what ends an entry.
+/// What a cache holds, and what ends an entry.
 pub trait Remembers: 'static {
     type Key: Eq + Hash;
     type Value;
-    /// The most that is remembered, as [`Remembers::weight`] counts: entries, if nothing else is said.
+    /// The most that is remembered, in units of [`Remembers::weight`]: by default, entries.
     const LIMIT: usize;
-    /// How long an entry is remembered after its question was asked; `None`: as long as it has a place.
+    /// How long an entry is remembered after its question was asked. `None`: as long as it has a
+    /// place.
     const LIMIT_AGE: Option<Duration>;
 
     /// How much of the limit an entry takes. It never changes.
@@ -41,12 +42,12 @@ pub trait Remembers: 'static {
         1
     }
 
-    /// Whether an entry has ended by itself: an API key that expires, for example.
+    /// Whether an entry has ended by itself, like an API key that has expired.
     fn is_over(_value: &Self::Value) -> bool {
         false
     }
 }
 
-/// A cache whose entries all end together when something happens: its documentation says what.
-/// Only such a cache has [`Cache::forget`].
+/// A cache whose entries all end together at an event that its documentation names. Only such a
+/// cache can forget everything.
 pub trait Forgets: Remembers {}

@@ -1,21 +1,21 @@
-//! A cache of one owner, for what stands on a vote's way.
+//! A cache of one owner, for what each vote reads.
 
 use quick_cache::unsync::Cache as Entries;
 use tokio::time::Instant;
 
 use super::Remembers;
 
-/// What one owner remembers. It has no lock, the quick hash of quick_cache, since nobody chooses these
-/// keys from outside, and one age for all entries: then they are small. The owner clears it when
-/// what it was read over ends.
+/// The cache of one owner. It has no lock. It uses quick_cache's quick hash, since outsiders do not
+/// choose these keys. All entries have one age, which keeps them small. The owner clears it when
+/// the connection that it was read over ends.
 pub struct OwnCache<R: Remembers> {
     entries: Entries<R::Key, R::Value>,
-    /// Since when all of it is remembered.
+    /// When the cache was last empty.
     since: Instant,
 }
 
 impl<R: Remembers> Default for OwnCache<R> {
-    /// Remembers nothing yet.
+    /// An empty cache.
     fn default() -> Self {
         Self {
             entries: Entries::new(R::LIMIT),
@@ -25,13 +25,13 @@ impl<R: Remembers> Default for OwnCache<R> {
 }
 
 impl<R: Remembers> OwnCache<R> {
-    /// Forgets all of it.
+    /// Forgets everything.
     pub fn clear(&mut self) {
         self.entries.clear();
         self.since = Instant::now();
     }
 
-    /// The values of these keys, in their order; `None` for one that is not remembered.
+    /// The values of these keys, in their order; `None`: a key is not remembered.
     pub fn of(&mut self, keys: impl Iterator<Item = R::Key>) -> Vec<Option<&R::Value>> {
         if R::LIMIT_AGE.is_some_and(|limit| self.since.elapsed() >= limit) {
             self.clear();

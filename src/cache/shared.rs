@@ -12,16 +12,16 @@ use tokio::time::Instant;
 
 use super::{Forgets, Remembers};
 
-/// What is remembered of one kind. To read takes a lock that readers share.
+/// A shared cache of one kind. Reading takes a lock that readers share.
 pub struct Cache<R: Remembers> {
     state: RwLock<State<R>>,
     limit_age: Option<Duration>,
 }
 
 struct State<R: Remembers> {
-    // The hash of std, not the quicker one of quick_cache: outsiders choose some of these keys.
+    // The hash of std, and not quick_cache's quicker one: outsiders choose some of these keys.
     entries: Entries<R::Key, Entry<R::Value>, Weights<R>, RandomState>,
-    /// How often all was forgotten.
+    /// How often everything was forgotten.
     forgotten: u64,
 }
 
@@ -30,8 +30,8 @@ struct Entry<Value> {
     asked_at: Instant,
 }
 
-/// When a question was asked whose answer is to be remembered. What ends all entries between the
-/// question and its answer ends the answer, too.
+/// When a question was asked whose answer will be remembered. If all entries end between the
+/// question and its answer, the answer ends, too.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked {
     at: Instant,
@@ -47,7 +47,7 @@ impl<R: Remembers> Weighter<R::Key, Entry<R::Value>> for Weights<R> {
 }
 
 impl<R: Remembers> Default for Cache<R> {
-    /// Remembers nothing yet.
+    /// An empty cache.
     fn default() -> Self {
         Self {
             state: RwLock::new(State {
@@ -66,7 +66,7 @@ impl<R: Remembers> Default for Cache<R> {
 }
 
 impl<R: Remembers> Cache<R> {
-    /// One with another limit of age.
+    /// An empty cache with another limit of age.
     pub fn with_limit_age(limit_age: Duration) -> Self {
         Self {
             limit_age: Some(limit_age),
@@ -74,7 +74,7 @@ impl<R: Remembers> Cache<R> {
         }
     }
 
-    /// What is remembered of this key.
+    /// The value that is remembered for this key.
     pub fn get<Q>(&self, key: &Q) -> Option<R::Value>
     where
         Q: Hash + Equivalent<R::Key> + ?Sized,
@@ -83,7 +83,7 @@ impl<R: Remembers> Cache<R> {
         self.look(key, |value, _| value.clone())
     }
 
-    /// Looks at what is remembered of this key, and at how old it is.
+    /// Looks at this key's value, and at its age.
     pub fn look<Q, Seen>(&self, key: &Q, see: impl FnOnce(&R::Value, Duration) -> Seen) -> Option<Seen>
     where
         Q: Hash + Equivalent<R::Key> + ?Sized,
@@ -95,7 +95,7 @@ impl<R: Remembers> Cache<R> {
         (!is_over).then(|| see(&entry.value, age))
     }
 
-    /// To be called before a question is asked whose answer is to be remembered.
+    /// Call this before asking a question whose answer will be remembered.
     pub fn asking(&self) -> Asked {
         Asked {
             at: Instant::now(),
@@ -103,7 +103,7 @@ impl<R: Remembers> Cache<R> {
         }
     }
 
-    /// Remembers an answer, unless all was forgotten since its question.
+    /// Remembers an answer, unless everything was forgotten since its question.
     pub fn add(&self, key: R::Key, value: R::Value, asked: Asked) {
         let mut state = self.write();
         if state.forgotten == asked.forgotten {
@@ -112,7 +112,7 @@ impl<R: Remembers> Cache<R> {
         }
     }
 
-    /// Ends what is remembered of this key.
+    /// Ends the entry of this key.
     pub fn end<Q>(&self, key: &Q)
     where
         Q: Hash + Equivalent<R::Key> + ?Sized,

@@ -1,4 +1,4 @@
-//! Counts for readers: items as they stand in Postgres, with their live counts.
+//! Counts for readers: items from Postgres, with their live counts.
 //!
 //! - `reads`: reads of items with their counts.
 //! - `polls`: what a reader sees of a poll.

@@ -7,13 +7,13 @@ use super::reads::{CountReader, ItemCount};
 use crate::domain::{Count, Item, ItemId, Poll, PollId, PollState};
 use crate::ledger::LedgerError;
 
-/// A poll and what is shown of its counts.
+/// A poll, and those of its counts that may be shown.
 #[derive(Clone, Debug)]
 pub struct PollCount {
     pub poll: Poll,
-    /// In the order in which they were made.
+    /// The choices, in the order in which they were created.
     pub choices: Vec<ChoiceCount>,
-    /// Whether all counts are current; so they are while they are hidden.
+    /// Whether all counts are current. Hidden counts count as current.
     pub is_current: bool,
     /// Whether the poll has closed and the counts never change again.
     pub is_final: bool,
@@ -58,21 +58,15 @@ impl PollCount {
 }
 
 impl CountReader {
-    /// A poll and its results, and what was read of live counts for them: nothing, where they are
-    /// hidden or final. `None`: there is no such poll.
-    ///
-    /// # Errors
-    /// When Postgres does not answer.
+    /// A poll and its results; `None`: there is no such poll. With them come the live counts that
+    /// were read: none if the results are hidden or final.
     pub async fn poll(&self, id: PollId) -> Result<Option<(PollCount, Vec<ItemCount>)>, LedgerError> {
         let (mut polls, read) = self.polls(&[id]).await?;
         Ok(polls.pop().map(|poll| (poll, read)))
     }
 
-    /// The polls among these that exist, in their order, and what was read of live counts for them, as
-    /// [`CountReader::poll`]. Each id may be given once.
-    ///
-    /// # Errors
-    /// When Postgres does not answer.
+    /// Those of these polls that exist, in their order. The live counts are those that were read
+    /// for them, as in [`CountReader::poll`]. Each id may be given once.
     pub async fn polls(&self, ids: &[PollId]) -> Result<(Vec<PollCount>, Vec<ItemCount>), LedgerError> {
         let found = self.ledger.polls(ids).await?;
         let choices: Vec<ItemId> = found.iter().flat_map(|(_, items)| items).copied().collect();
@@ -122,11 +116,8 @@ impl CountReader {
         Ok((polls, read))
     }
 
-    /// The counts of a closed poll's choices, which never change again; `None`: votes are still waited
-    /// for. `is_final`: it is known that none are.
-    ///
-    /// # Errors
-    /// When Postgres does not answer.
+    /// The final counts of a closed poll's choices; `None`: votes are still waited for. `is_final`:
+    /// the poll is known to be final already.
     pub async fn final_counts(
         &self,
         poll: PollId,
@@ -136,7 +127,7 @@ impl CountReader {
         if !is_final && !self.ledger.is_final(poll).await? {
             return Ok(None);
         }
-        // In a further statement, so that it has all votes that were waited for.
+        // In a further statement, so that it sees all votes that were waited for.
         let exact = self.ledger.exact_counts(choices).await?;
         Ok(Some(
             exact.into_iter().map(|one| (one.item_id, one.count)).collect(),

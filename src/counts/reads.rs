@@ -1,10 +1,9 @@
-//! Reads of items with their counts: one item, many such reads at once, or a page of the
-//! list.
+//! Reads of items with their counts: one item, many at once, or a page of the list.
 //!
-//! Reads of single items are batched: a batch of any size is one pipeline and at most two
-//! statements, and reads an item once for all who ask for it. A live count that is marked as
-//! saved is the same in Postgres. So if the item's name and rules are cached too, the batch does
-//! not ask Postgres for that item at all.
+//! Reads of single items are batched. A batch of any size is one pipeline and at most two
+//! statements, and reads an item once for all who ask for it. A live count that is marked as saved
+//! is the same in Postgres. So if the item's name and rules are cached too, the batch does not ask
+//! Postgres for that item.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -25,10 +24,10 @@ pub const READ_QUEUE_LIMIT_READS: usize = 4 * READ_BATCH_LIMIT_ITEMS;
 #[derive(Clone, Debug)]
 pub struct ItemCount {
     pub item: Arc<Item>,
-    /// The current count, where it is not the saved one.
+    /// The current count, if it differs from the saved one.
     pub live_count: Option<Count>,
-    /// Whether the count is current. If not, Redis is unavailable, and the count is the
-    /// saved one, as of the item's `counted_at`.
+    /// Whether the count is current. If not, Redis is unavailable, and this is the saved count, as
+    /// of the item's `counted_at`.
     pub is_current: bool,
 }
 
@@ -56,7 +55,7 @@ struct QueuedRead {
     kind: Kind,
 }
 
-/// What is asked of an item.
+/// What a read asks about an item.
 enum Kind {
     /// The item and its count.
     Count(oneshot::Sender<Result<Option<ItemCount>, ReadError>>),
@@ -64,8 +63,8 @@ enum Kind {
     Still(Option<Count>, oneshot::Sender<bool>),
 }
 
-/// One thread's reads. Cheap to clone. Its task ends when all clones are gone, or with its
-/// runtime.
+/// One thread's reads. Cheap to clone. Its task ends when all clones are gone, or with its runtime.
+/// Every call fails when it needs Postgres and Postgres is unavailable.
 #[derive(Clone)]
 pub struct CountReader {
     queue: mpsc::Sender<QueuedRead>,
@@ -74,7 +73,7 @@ pub struct CountReader {
 }
 
 impl CountReader {
-    /// Starts one reader, with its task on the current runtime. `readers` of them share
+    /// Starts one reader, with its task on the current runtime. All `readers` share
     /// [`READ_QUEUE_LIMIT_READS`].
     pub fn start(ledger: &ServerLedger, live_counts: &LiveCounts, readers: usize) -> Self {
         let (queue, queued) = mpsc::channel(READ_QUEUE_LIMIT_READS.div_ceil(readers));
@@ -91,7 +90,7 @@ impl CountReader {
         }
     }
 
-    /// The item with this id and its live count; `None` if there is no such item.
+    /// The item with this id and its live count; `None`: there is no such item.
     ///
     /// # Errors
     /// When the queue is full, Postgres does not answer, or the server is shutting down.
@@ -107,11 +106,11 @@ impl CountReader {
         answered.await.unwrap_or(Err(ReadError::LedgerUnavailable))
     }
 
-    /// Whether the live counts of these items are still these; `None`: there was none. Postgres is not
-    /// asked, and without Redis nobody knows.
+    /// Whether the live counts of these items are still these; `None`: there was none. Postgres is
+    /// not asked, and without Redis nobody knows.
     ///
-    /// A count that came and went in between is not seen: whoever remembers that there was none must not
-    /// do so for longer than a live count stays in Redis.
+    /// This does not see a count that came and went in between. So a caller must not remember that
+    /// there was none for longer than a live count stays in Redis.
     pub async fn are_still(&self, counts: &[(ItemId, Option<Count>)]) -> bool {
         if let [(item, count)] = counts {
             let (answer, answered) = oneshot::channel();
@@ -130,11 +129,8 @@ impl CountReader {
         pairs.all(|((_, count), read)| is_still(*count, read))
     }
 
-    /// Up to `limit` items with ids above `after`, in the order of their ids; only those
-    /// named `name`, if one is given.
-    ///
-    /// # Errors
-    /// When Postgres does not answer.
+    /// Up to `limit` items with ids above `after`, in the order of ids. With `name`, only items
+    /// with that name.
     pub async fn page(
         &self,
         after: i64,
@@ -145,10 +141,7 @@ impl CountReader {
         self.with_counts(items).await
     }
 
-    /// The items among these that exist, with their counts, in the order given.
-    ///
-    /// # Errors
-    /// When Postgres does not answer.
+    /// Those of these items that exist, with their counts, in the order given.
     pub async fn some(&self, ids: &[ItemId]) -> Result<Vec<ItemCount>, LedgerError> {
         let mut once = ids.to_vec();
         once.sort_unstable();
@@ -159,11 +152,8 @@ impl CountReader {
         Ok(ids.iter().filter_map(|id| by_id.get(id).cloned()).collect())
     }
 
-    /// Whether the saved count of this item has a vote that is counted, which must be known
+    /// Whether the saved count of this item has a counted vote. The caller must know the vote
     /// before this call. `None`: nobody knows, as while Redis is unavailable.
-    ///
-    /// # Errors
-    /// When Postgres is needed and does not answer.
     pub async fn is_saved(&self, item: ItemId) -> Result<Option<bool>, LedgerError> {
         let read = self.live_counts.read(&[item]).await;
         let read = read.ok().and_then(|mut reads| reads.pop());
@@ -183,16 +173,13 @@ impl CountReader {
     }
 
     /// These items, which were just read, with their counts.
-    ///
-    /// # Errors
-    /// When Postgres does not answer.
     pub async fn with_counts(&self, items: Vec<Item>) -> Result<Vec<ItemCount>, LedgerError> {
         let ids: Vec<ItemId> = items.iter().map(|item| item.id).collect();
         let reads = self.live_counts.read(&ids).await.ok();
         let (current, ended) = current_counts(&self.ledger, &ids, reads).await;
         ended?;
-        // The items were read before the live counts. A count that was saved and expired in
-        // between is missing from both.
+        // The items were read before the live counts. A count that was saved and expired in between
+        // is in neither.
         let absent: Vec<ItemId> = items
             .iter()
             .zip(&current)
@@ -222,7 +209,7 @@ fn is_still(count: Option<Count>, read: LiveRead) -> bool {
     }
 }
 
-/// An item's count besides the saved one.
+/// An item's current count, compared with the saved one.
 #[derive(Clone, Copy, Debug)]
 enum Current {
     /// The live count.
@@ -251,10 +238,10 @@ impl Current {
     }
 }
 
-/// The current counts of these items, in their order, from what was read of live counts; `None`: Redis
-/// is unavailable, and nothing is current; the client has logged that. Where a rebuild is requested, the
-/// saved count may be behind the counts that voters got, so the ledger is asked. With the counts comes the
-/// error if Postgres is needed and does not answer.
+/// The current counts of these items, in their order, from what was read of live counts. `None`:
+/// Redis is unavailable, and no count is current; the Redis client has logged that. If a rebuild is
+/// requested, the saved count may be behind the counts that voters got, so the ledger is asked. The
+/// error comes with the counts, if Postgres is needed and does not answer.
 async fn current_counts(
     ledger: &ServerLedger,
     items: &[ItemId],
@@ -314,7 +301,7 @@ impl BatchReader {
         let mut waiting = Vec::with_capacity(batch.len());
         for one in batch.drain(..) {
             match one.kind {
-                // At once: this waits for no other's read of Postgres.
+                // At once: this does not wait for other reads of Postgres.
                 Kind::Still(count, answer) => {
                     let is_still = live(&one.item).is_some_and(|read| is_still(count, read));
                     // A reader that no longer waits needs no answer.
@@ -340,11 +327,11 @@ impl BatchReader {
         }
     }
 
-    /// Fills in the counts of these items, from what was read of live counts; of an item that does not
-    /// exist there is none. The items are in order, each of them once.
+    /// Fills in the counts of these items, from what was read of live counts. An item that does not
+    /// exist has none. The items are in order, each once.
     ///
     /// # Errors
-    /// When Postgres does not answer. What could be read without it is filled in.
+    /// When Postgres does not answer: what could be read without it is filled in.
     async fn read(
         &mut self,
         items: &[ItemId],
@@ -358,7 +345,7 @@ impl BatchReader {
                 counts[at] = saved(items[at], facts, live);
             }
         }
-        // After Redis: a count that was saved and expired in between is in Postgres by now.
+        // Read after Redis: a count that was saved and expired in between is in Postgres by now.
         let unsaved = items
             .iter()
             .zip(counts.iter())
@@ -383,8 +370,8 @@ fn sorted(items: impl Iterator<Item = ItemId>) -> Vec<ItemId> {
     items
 }
 
-/// An item whose live count is marked as saved, as it stands in Postgres. Where counts are hidden, Postgres
-/// is asked in any case: otherwise its absence would tell which items have votes.
+/// An item whose live count is marked as saved, as it stands in Postgres. If its counts are hidden,
+/// Postgres is asked in any case: otherwise a missing read would tell which items have votes.
 fn saved(id: ItemId, facts: &ItemFacts, live: LiveCount) -> Option<ItemCount> {
     if facts.rules.as_ref().is_some_and(|rules| rules.hides_count) {
         return None;

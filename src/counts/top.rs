@@ -1,4 +1,4 @@
-//! Top lists, remembered: however many ask, one statement at a time is at work on them.
+//! Top lists, cached: however many ask, one statement at a time reads them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,14 +9,14 @@ use crate::cache::{Cache, Remembers};
 use crate::domain::{TopKind, TopList};
 use crate::ledger::{LedgerError, ServerLedger};
 
-/// Items of a top list, at the most.
+/// The most items of a top list.
 pub const TOP_LIMIT_ITEMS: usize = 100;
 /// How long a list is shown before it is read again.
 const TOP_LEAST_AGE: Duration = Duration::from_secs(2);
-/// A list is shown for this many times as long as it took to read: reading takes a twentieth of one
-/// connection at the most.
+/// A list is shown for this many times as long as it took to read. So reading takes at most a
+/// twentieth of one connection.
 const TOP_AGE_TIMES: u32 = 20;
-/// Lists that are remembered, at the most.
+/// The most lists that are remembered.
 const TOP_LIMIT_LISTS: usize = 1000;
 
 /// The top lists of a server. Cheap to clone: its threads share them.
@@ -28,8 +28,8 @@ pub struct TopLists {
     reading: Arc<tokio::sync::Mutex<()>>,
 }
 
-/// A list, and until when it is shown without being read again. An older one is still shown while
-/// another is read.
+/// A list, and until when it is shown without being read again. An older list is still shown while
+/// another caller reads.
 #[derive(Clone)]
 struct CachedList {
     list: Arc<TopList>,
@@ -44,7 +44,7 @@ impl Remembers for CachedList {
 }
 
 impl TopLists {
-    /// None is read yet.
+    /// Without any list yet.
     pub fn new(ledger: ServerLedger) -> Self {
         Self {
             ledger,
@@ -54,9 +54,6 @@ impl TopLists {
     }
 
     /// The list of this kind, of up to [`TOP_LIMIT_ITEMS`] items; `None`: there is no such poll.
-    ///
-    /// # Errors
-    /// When Postgres is needed and does not answer in time.
     pub async fn get(&self, kind: TopKind) -> Result<Option<Arc<TopList>>, LedgerError> {
         let asked = Instant::now();
         let before = self.shown.get(&kind);
@@ -65,11 +62,11 @@ impl TopLists {
         }
         let _turn = match (self.reading.try_lock(), before) {
             (Ok(turn), _) => turn,
-            // Someone is reading: an older list is better than to wait.
+            // Another caller is reading: an older list is better than a wait.
             (Err(_), Some(shown)) => return Ok(Some(shown.list)),
             (Err(_), None) => self.reading.lock().await,
         };
-        // Read while this one waited?
+        // Another caller may have read it meanwhile.
         if let Some(shown) = self.shown.get(&kind).filter(|shown| asked < shown.until) {
             return Ok(Some(shown.list));
         }

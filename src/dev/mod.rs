@@ -10,11 +10,11 @@ pub use postgres::{Durability, PrivatePostgres};
 pub use process::{Process, free_port};
 pub use redis::{PrivateRedis, redis_login_url};
 
-/// The folder itself, or one that Postgres can reach as well: it refuses to run as
-/// root, and the user that it runs as may have no way into root's folders.
+/// The folder itself, or one that Postgres can reach. Postgres refuses to run as root, and its user
+/// may have no way into root's folders.
 ///
 /// # Errors
-/// When neither can be made.
+/// When neither folder can be created.
 pub fn usable_folder(folder: &Path) -> anyhow::Result<PathBuf> {
     if process::can_enter(folder)? {
         return Ok(folder.to_owned());

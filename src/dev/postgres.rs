@@ -13,20 +13,20 @@ use tokio::time::{Instant, sleep};
 use super::process::{self, Process, free_port, give, run_to_end};
 use crate::ledger::{self, Role};
 
-/// How long a start may take, recovery after a crash included.
+/// How long a start may take, with recovery after a crash.
 const START_LIMIT: Duration = Duration::from_secs(60);
-/// What Postgres says while a process of one that was killed has not ended yet.
+/// What Postgres says while a process of a killed Postgres has not ended yet.
 const PREDECESSOR: &str = "pre-existing shared memory block";
-/// How often it is looked at meanwhile.
+/// The time between two looks whether it answers.
 const START_EVERY: Duration = Duration::from_millis(20);
 const USER: &str = "tally";
 
 /// Whether commits survive a power cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
-    /// As Postgres comes.
+    /// Postgres' own default.
     Full,
-    /// For tests: commits survive the end of any process, not that of the machine.
+    /// For tests: commits survive the end of any process, but not of the machine.
     ProcessOnly,
 }
 
@@ -38,11 +38,11 @@ pub struct PrivatePostgres {
     port: u16,
     variables: Vec<(String, String)>,
     process: Option<Process>,
-    /// Of the logins, one a role, in the order of [`Role::ALL`]; drawn anew each time.
+    /// The logins' passwords, one a role, in the order of [`Role::ALL`]; drawn anew each time.
     passwords: [String; 4],
 }
 
-/// Without its passwords.
+/// Shows no passwords.
 impl std::fmt::Debug for PrivatePostgres {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         out.debug_struct("PrivatePostgres")
@@ -54,7 +54,7 @@ impl std::fmt::Debug for PrivatePostgres {
 }
 
 impl PrivatePostgres {
-    /// Describes it; nothing is started yet.
+    /// Describes the Postgres, and starts nothing yet.
     ///
     /// # Errors
     /// When no port is free.
@@ -70,18 +70,18 @@ impl PrivatePostgres {
         })
     }
 
-    /// Makes the data folder unless it is there.
+    /// Creates the data folder unless it exists.
     ///
     /// # Errors
-    /// When Postgres is not installed, or the folder cannot be made.
+    /// When Postgres is not installed, or the folder cannot be created.
     pub async fn initialize(&self) -> anyhow::Result<()> {
         if self.data().join("PG_VERSION").exists() {
             return Ok(());
         }
         std::fs::create_dir_all(&self.folder)?;
         give(&self.folder)?;
-        // Made beside its place and then renamed: what a start that was cut off has
-        // left half done is not taken for a database.
+        // Created beside its place and then renamed, so that nobody takes a half-made folder for a
+        // database.
         let fresh = self.folder.join("data.new");
         let password = self.folder.join("password");
         if fresh.exists() {
@@ -112,10 +112,10 @@ impl PrivatePostgres {
         Ok(std::fs::rename(fresh, self.data())?)
     }
 
-    /// Starts it and waits until it answers.
+    /// Starts Postgres, and waits until it answers.
     ///
     /// # Errors
-    /// When it does not; the end of its log is in the error.
+    /// When it does not answer; the error has the end of its log.
     pub async fn start(&mut self) -> anyhow::Result<()> {
         self.initialize().await?;
         self.wait_for_predecessor().await;
@@ -132,12 +132,13 @@ impl PrivatePostgres {
         if self.durability == Durability::ProcessOnly {
             set("fsync=off");
             set("shared_buffers=16MB");
-            // In its own directory, so a server that is killed leaves no memory behind.
+            // In Postgres' own directory, so that a killed server leaves no memory behind.
             set("dynamic_shared_memory_type=mmap");
         }
         let start = || {
             let program = program("postgres")?;
-            // Its immediate shutdown: killed, it would leave a piece of System V shared memory.
+            // The signal for an immediate shutdown. Killed, Postgres would leave a piece of System
+            // V shared memory.
             Process::start("Postgres", program, options.clone(), &self.variables, &log, true)
                 .map(|process| process.ended_by(Signal::SIGQUIT))
         };
@@ -160,8 +161,8 @@ impl PrivatePostgres {
         Ok(())
     }
 
-    /// A Postgres whose owner was killed takes a moment to end, and until then
-    /// nobody else can have its folder.
+    /// A Postgres whose owner was killed takes a moment to end. Until then nobody else can have its
+    /// folder.
     async fn wait_for_predecessor(&self) {
         let deadline = Instant::now() + START_LIMIT;
         let runs = || {
@@ -174,7 +175,7 @@ impl PrivatePostgres {
         }
     }
 
-    /// Makes a database unless it is there, and returns its URL.
+    /// Creates a database unless it exists, and returns its URL.
     ///
     /// # Errors
     /// When Postgres is unavailable.
@@ -183,7 +184,7 @@ impl PrivatePostgres {
         Ok(self.url(name))
     }
 
-    /// The URL of a database in it.
+    /// The URL of a database in this Postgres.
     pub fn url(&self, database: &str) -> String {
         format!(
             "postgres://{USER}:{}@127.0.0.1:{}/{database}",
@@ -196,8 +197,8 @@ impl PrivatePostgres {
         self.port
     }
 
-    /// Makes a login for each role, in a database that is migrated; only this
-    /// [`PrivatePostgres`] knows their passwords.
+    /// Creates a login for each role, in a migrated database. Only this [`PrivatePostgres`] knows
+    /// their passwords.
     ///
     /// # Errors
     /// When Postgres is unavailable.
@@ -210,7 +211,7 @@ impl PrivatePostgres {
         Ok(ledger::create_logins(&self.url("postgres"), &logins).await?)
     }
 
-    /// The URL of a database in it, for the login with this role.
+    /// The URL of a database, for the login with this role.
     pub fn login_url(&self, role: Role, database: &str) -> String {
         format!(
             "postgres://{}:{}@127.0.0.1:{}/{database}",
@@ -220,8 +221,8 @@ impl PrivatePostgres {
         )
     }
 
-    /// How `psql` logs in with this role, and the line of its password file that
-    /// goes with it, so that no password stands in a command.
+    /// How `psql` logs in with this role, and the line for its password file. So no password stands
+    /// in a command.
     pub fn psql(&self, role: Role, database: &str) -> (String, String) {
         let login = login(role);
         (
@@ -245,25 +246,24 @@ impl PrivatePostgres {
         self.process.as_ref().and_then(Process::id)
     }
 
-    /// Stops it; open connections are ended (a fast shutdown).
+    /// Stops Postgres, and ends open connections (a fast shutdown).
     pub async fn stop(&mut self) {
         if let Some(process) = self.process.take() {
             process.stop(Signal::SIGINT).await;
         }
     }
 
-    /// Ends it at once, as in a crash; the next start recovers (an immediate shutdown).
+    /// Ends Postgres at once, as in a crash (an immediate shutdown). The next start recovers.
     pub async fn crash(&mut self) {
         if let Some(process) = self.process.take() {
             process.stop(Signal::SIGQUIT).await;
         }
     }
 
-    /// Kills all of its processes where they stand, as a machine that goes down does;
-    /// the next start recovers.
+    /// Kills all of its processes at once, as when a machine goes down. The next start recovers.
     pub async fn kill(&mut self) {
         if let Some(process) = self.process.take() {
-            // The first one first, so that it starts no others.
+            // The first process first, so that it starts no others.
             let members = process.family();
             process.kill().await;
             for member in members {
@@ -278,8 +278,8 @@ impl PrivatePostgres {
     /// When it does not run.
     pub fn signal_all(&self, signal: Signal) -> anyhow::Result<()> {
         let process = self.process.as_ref().context("Postgres does not run")?;
-        // Before, too: the list of those that stand still is whole, and once they go on, Linux may
-        // leave some out of it.
+        // Listed before too: while all are stopped the list is whole, and once they go on, Linux
+        // may leave some out of it.
         let mut members = process.family();
         process.signal(signal)?;
         members.extend(process.family());
@@ -289,7 +289,7 @@ impl PrivatePostgres {
         Ok(())
     }
 
-    /// Whether it was started and has not ended since.
+    /// Whether Postgres was started and has not ended since.
     pub fn runs(&mut self) -> bool {
         self.process.as_mut().is_some_and(|process| !process.has_ended())
     }
@@ -309,7 +309,7 @@ pub(super) fn login(role: Role) -> &'static str {
     }
 }
 
-/// One of Postgres' own programs. Debian keeps them out of PATH, in a folder a version.
+/// One of Postgres' own programs. Debian keeps them out of PATH, in a folder for each version.
 fn program(name: &str) -> anyhow::Result<PathBuf> {
     let in_path = std::env::var_os("PATH")
         .map(|path| {
@@ -331,7 +331,7 @@ fn program(name: &str) -> anyhow::Result<PathBuf> {
                 .collect()
         })
         .unwrap_or_default();
-    // The newest version last in order, so first in choice.
+    // The newest version comes last in order, so it is taken first.
     debian.sort_by_key(|path| version(path));
     in_path
         .into_iter()
@@ -357,14 +357,14 @@ pub(super) fn last_lines(log: &Path) -> String {
 
 /// For a test's copy of a data folder.
 impl PrivatePostgres {
-    /// With these variables added to its environment.
+    /// Adds these variables to its environment.
     #[must_use]
     pub fn with_variables(mut self, variables: Vec<(String, String)>) -> Self {
         self.variables = variables;
         self
     }
 
-    /// Makes this one's folder a copy of another's, which must be stopped.
+    /// Copies the folder of another Postgres, which must be stopped.
     ///
     /// # Errors
     /// When the copy fails.

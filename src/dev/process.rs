@@ -1,4 +1,4 @@
-//! A server of our own as a child process that never outlives us.
+//! A private server as a child process that never outlives this process.
 
 use std::ffi::OsStr;
 use std::fs::OpenOptions;
@@ -24,7 +24,7 @@ struct Unprivileged {
     gid: Gid,
 }
 
-/// Whom Postgres runs as: `None` when we are not root and it runs as us.
+/// The user that Postgres runs as; `None`: we are not root, and it runs as us.
 fn unprivileged() -> anyhow::Result<Option<Unprivileged>> {
     if !Uid::effective().is_root() {
         return Ok(None);
@@ -58,9 +58,9 @@ pub fn give(path: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A command, run as the unprivileged user if asked to and we are root. On Linux it
-/// gets a signal when we die, however that happens; `setpriv` is part of
-/// util-linux, and so of every Debian and Ubuntu.
+/// A command, run as the unprivileged user if asked for and we are root. On Linux, the kernel sends
+/// it a signal when we die, however that happens. `setpriv` is part of util-linux, and so of every
+/// Debian and Ubuntu.
 fn std_command(program: impl AsRef<OsStr>, as_unprivileged: bool) -> anyhow::Result<std::process::Command> {
     let user = if as_unprivileged { unprivileged()? } else { None };
     if !cfg!(target_os = "linux") {
@@ -84,7 +84,7 @@ fn std_command(program: impl AsRef<OsStr>, as_unprivileged: bool) -> anyhow::Res
     Ok(command)
 }
 
-/// Runs a program to its end; its output is in the error if it fails.
+/// Runs a program to its end. If it fails, the error has its output.
 pub async fn run_to_end<I: AsRef<OsStr>>(
     program: impl AsRef<OsStr>,
     arguments: impl IntoIterator<Item = I>,
@@ -107,14 +107,14 @@ pub async fn run_to_end<I: AsRef<OsStr>>(
 pub struct Process {
     name: String,
     child: Child,
-    /// What ends it when it is dropped.
+    /// The signal that ends the process when it is dropped.
     last_signal: Signal,
 }
 
 impl Process {
-    /// Starts a server with these variables added to our own environment, its output
-    /// appended to `log`. Call it on a thread that
-    /// lives as long as the server should: the kernel ends the server with it.
+    /// Starts a server with these variables added to our own environment. Its output is appended to
+    /// `log`. Call it on a thread that lives as long as the server should: the kernel ends the
+    /// server with the thread.
     ///
     /// # Errors
     /// When the program cannot be started.
@@ -136,8 +136,8 @@ impl Process {
             .stdout(log.try_clone()?)
             .stderr(log);
         let mut command = Command::from(command);
-        // A group of its own: the terminal's Ctrl-C is for us, and we stop the
-        // servers in their order.
+        // A process group of its own: the terminal's Ctrl-C is for us, and we stop the servers in
+        // order.
         let child = command
             .process_group(0)
             .spawn()
@@ -149,7 +149,7 @@ impl Process {
         })
     }
 
-    /// Ends with this signal when it is dropped, instead of being killed.
+    /// Sends this signal when it is dropped, instead of killing.
     pub fn ended_by(mut self, signal: Signal) -> Self {
         self.last_signal = signal;
         self
@@ -165,7 +165,7 @@ impl Process {
         self.child.id()
     }
 
-    /// The processes that this one has started and that are its children still.
+    /// The processes that this one started and that are still its children.
     pub fn family(&self) -> Vec<Pid> {
         let Some(id) = self.id() else { return Vec::new() };
         let children = format!("/proc/{id}/task/{id}/children");
@@ -194,7 +194,7 @@ impl Process {
             return;
         }
         if timeout(STOP_LIMIT, self.child.wait()).await.is_err() {
-            tracing::warn!(server = self.name, limit = ?STOP_LIMIT, "did not stop, and is killed");
+            tracing::warn!(server = self.name, limit = ?STOP_LIMIT, "did not stop in time: killing it");
             let _ = self.child.kill().await;
         }
     }
@@ -205,41 +205,41 @@ impl Process {
     }
 }
 
-/// Not waited for: the runtime takes note of its end.
+/// Does not wait: the runtime notes the end.
 impl Drop for Process {
     fn drop(&mut self) {
-        // One that was stopped would not hear the other signal. It may have ended, and then
-        // there is nothing to do.
+        // A stopped process would not hear the other signal. If it has ended, there is nothing to
+        // do.
         let _ = self.signal(Signal::SIGCONT);
         let _ = self.signal(self.last_signal);
     }
 }
 
-/// Where ports are taken from: below those that Linux gives to outgoing connections
-/// (net.ipv4.ip_local_port_range), which could take a server's port while it restarts.
+/// The range of ports, below those that Linux gives to outgoing connections. Those are
+/// net.ipv4.ip_local_port_range. One of them could take a server's port while it restarts.
 const PORTS: std::ops::Range<u16> = 10_000..32_000;
 /// How many ports a process takes at once.
 const BLOCK_PORTS: u16 = 32;
-/// How many ports and blocks are tried before giving up.
+/// The most ports and blocks that are tried.
 const PORT_LIMIT_TRIES: usize = 1000;
 
-/// The ports of this process. A server that restarts needs its port again, and meanwhile the port
-/// looks free, also to other processes, such as other tests. So each process takes blocks of ports
-/// that no other one has.
+/// The ports of this process. A server that restarts needs its port again. Meanwhile the port looks
+/// free to other processes too, such as other tests. So each process takes blocks of ports that no
+/// other process has.
 static OWN_PORTS: Mutex<OwnPorts> = Mutex::new(OwnPorts {
     held: Vec::new(),
     left: Vec::new(),
 });
 
 struct OwnPorts {
-    /// A block is ours while this is open.
+    /// The block is ours while this is open.
     held: Vec<Hold>,
-    /// Not given out yet.
+    /// The ports that are not given out yet.
     left: Vec<u16>,
 }
 
-/// A name that one process of this network namespace has at a time. The kernel frees it when the
-/// process ends, and it leaves no file behind.
+/// A name that only one process of this network namespace has at a time. The kernel frees it when
+/// the process ends, and it leaves no file behind.
 #[cfg(target_os = "linux")]
 type Hold = std::os::unix::net::UnixDatagram;
 #[cfg(not(target_os = "linux"))]
@@ -253,16 +253,16 @@ fn hold(block: u16) -> std::io::Result<Hold> {
     std::os::unix::net::UnixDatagram::bind_addr(&address)
 }
 
-/// Elsewhere no such name is there, and two processes may draw one block.
+/// Other systems have no such names, so two processes may draw one block.
 #[cfg(not(target_os = "linux"))]
 fn hold(_block: u16) -> std::io::Result<Hold> {
     Ok(())
 }
 
-/// A port that is free now, and that this process gets from here only once.
+/// A free port that this process gets only once.
 ///
 /// # Errors
-/// When none was found.
+/// When no port is free.
 pub fn free_port() -> anyhow::Result<u16> {
     // No panic leaves it half changed, so the poison means nothing.
     let mut own = OWN_PORTS.lock().unwrap_or_else(PoisonError::into_inner);

@@ -19,16 +19,16 @@ use super::process::{Process, free_port};
 use crate::ledger::Role;
 use crate::live::{self, KeyPrefix};
 
-/// How long a start may take, reading its append-only file, if it has one, included.
+/// How long a start may take, with reading its append-only file if it has one.
 const START_LIMIT: Duration = Duration::from_secs(30);
-/// How often it is looked at meanwhile.
+/// The time between two looks whether it answers.
 const START_EVERY: Duration = Duration::from_millis(10);
 
-/// The script that says what each program's user may do: an operator runs it, too.
+/// The script that says what each program's user may do. Operators run it too.
 const USERS: &str = include_str!("../../scripts/redis-users");
 
-/// A Redis in a folder of its own, on a free port of the loopback interface. It keeps
-/// nothing on disk: after a restart Tally rebuilds everything, whatever came back.
+/// A Redis in a folder of its own, on a free port of the loopback interface. It keeps nothing on
+/// disk. After a restart Tally rebuilds everything, whatever came back.
 pub struct PrivateRedis {
     folder: PathBuf,
     is_persistent: bool,
@@ -39,7 +39,7 @@ pub struct PrivateRedis {
     process: Option<Process>,
 }
 
-/// Without its password.
+/// Shows no password.
 impl std::fmt::Debug for PrivateRedis {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         out.debug_struct("PrivateRedis")
@@ -51,7 +51,7 @@ impl std::fmt::Debug for PrivateRedis {
 }
 
 impl PrivateRedis {
-    /// Describes it; nothing is started yet.
+    /// Describes the Redis, and starts nothing yet.
     ///
     /// # Errors
     /// When no port is free.
@@ -67,36 +67,36 @@ impl PrivateRedis {
         })
     }
 
-    /// Whose users may use the keys with this prefix.
+    /// Lets its users use the keys with this prefix.
     #[must_use]
     pub fn with_key_prefix(mut self, prefix: KeyPrefix) -> Self {
         self.prefix = prefix;
         self
     }
 
-    /// With its append-only file, as the tests need it: it comes back from the end of its
-    /// process with the counts from before. Nothing waits for the disk.
+    /// Turns on its append-only file, for tests. After the end of its process, Redis comes back
+    /// with the counts from before. Nothing waits for the disk.
     #[must_use]
     pub fn persistent(mut self) -> Self {
         self.is_persistent = true;
         self
     }
 
-    /// With these variables added to its environment, for tests.
+    /// Adds these variables to its environment, for tests.
     #[must_use]
     pub fn with_variables(mut self, variables: Vec<(String, String)>) -> Self {
         self.variables = variables;
         self
     }
 
-    /// Starts it and waits until it answers.
+    /// Starts Redis, and waits until it answers.
     ///
     /// # Errors
-    /// When it does not; the end of its log is in the error.
+    /// When it does not answer; the error has the end of its log.
     pub async fn start(&mut self) -> anyhow::Result<()> {
         std::fs::create_dir_all(&self.folder)?;
         let log = self.folder.join("log");
-        // In a file that is ours alone: every user of the machine can read arguments.
+        // In a file that only we can read: every user of the machine can read arguments.
         let configuration = self.folder.join("redis.conf");
         let users = self.folder.join("users.acl");
         write_for_us_alone(&users, &self.users().await?)?;
@@ -137,7 +137,7 @@ impl PrivateRedis {
         Ok(())
     }
 
-    /// Its users, each with its rights.
+    /// Its users, each with its permissions.
     async fn users(&self) -> anyhow::Result<String> {
         let mut command = Command::new("sh");
         command
@@ -166,12 +166,12 @@ impl PrivateRedis {
         Ok(String::from_utf8(output.stdout)?)
     }
 
-    /// Its URL for the login of this role, which may do what its program does.
+    /// Its URL for the login of this role, which may do what the role's program does.
     pub fn login_url(&self, role: Role) -> String {
         redis_login_url(&self.secret, role, self.port)
     }
 
-    /// Its URL, password included, for the user that may do everything.
+    /// Its URL, with the password, for the user that may do everything.
     pub fn url(&self) -> String {
         format!("redis://:{}@127.0.0.1:{}/0", self.secret, self.port)
     }
@@ -186,32 +186,32 @@ impl PrivateRedis {
         self.process.as_ref().and_then(Process::id)
     }
 
-    /// Stops it; its data are written first.
+    /// Stops Redis, after it has written its data.
     pub async fn stop(&mut self) {
         if let Some(process) = self.process.take() {
             process.stop(Signal::SIGTERM).await;
         }
     }
 
-    /// Kills it.
+    /// Kills Redis.
     pub async fn crash(&mut self) {
         if let Some(process) = self.process.take() {
             process.kill().await;
         }
     }
 
-    /// Holds it where it is: connections stay open, nothing answers.
+    /// Pauses Redis: connections stay open, and nothing answers.
     ///
     /// # Errors
-    /// When it does not run.
+    /// When Redis does not run.
     pub fn pause(&self) -> anyhow::Result<()> {
         self.signal(Signal::SIGSTOP)
     }
 
-    /// Lets it go on.
+    /// Lets Redis go on.
     ///
     /// # Errors
-    /// When it does not run.
+    /// When Redis does not run.
     pub fn resume(&self) -> anyhow::Result<()> {
         self.signal(Signal::SIGCONT)
     }
@@ -224,14 +224,15 @@ impl PrivateRedis {
     }
 }
 
-/// The URL of a private Redis that listens on this port and has this secret, for the login of this
-/// role. Reports use no Redis, so their role has no login.
+/// The URL of a private Redis with this port and secret, for this role's login. Reports use no
+/// Redis, so their role has no login.
 pub fn redis_login_url(secret: &str, role: Role, port: u16) -> String {
     let (login, password) = (postgres::login(role), password(secret, role));
     format!("redis://{login}:{password}@127.0.0.1:{port}/0")
 }
 
-/// From the secret, so that it is the same after a restart; and nobody learns the secret from it.
+/// Derived from the secret, so that it is the same after a restart. Nobody learns the secret from
+/// it.
 fn password(secret: &str, role: Role) -> String {
     let digest = Sha256::digest(format!("{}:{secret}", postgres::login(role)));
     digest.iter().map(|byte| format!("{byte:02x}")).collect()

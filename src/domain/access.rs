@@ -9,25 +9,25 @@ use super::{Moment, id};
 
 /// Random bytes in an API key: 256 bits.
 const API_KEY_BYTES: usize = 32;
-/// What the text of each API key begins with, so that people and scanners of leaked secrets know it.
+/// What each API key begins with, so that people and secret scanners recognize it.
 pub const API_KEY_PREFIX: &str = "tally_";
 
 /// What an API key allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// To vote on behalf of any voter, and to read what voters hold.
+    /// Vote on behalf of any voter, and read what voters hold.
     Vote,
-    /// To make and edit items and polls, to make ballots, and to list and revoke API keys.
+    /// Create and edit items and polls, create ballots, list and revoke API keys.
     Admin,
-    /// To read metrics.
+    /// Read metrics.
     Report,
 }
 
 impl Scope {
-    /// All of them.
+    /// All scopes.
     pub const ALL: [Self; 3] = [Self::Vote, Self::Admin, Self::Report];
 
-    /// Its name in settings, on the command line and in the ledger.
+    /// The scope's name in settings, on the command line and in the ledger.
     pub fn name(self) -> &'static str {
         match self {
             Self::Vote => "vote",
@@ -57,12 +57,12 @@ impl FromStr for Scope {
 pub struct Scopes(u8);
 
 impl Scopes {
-    /// Whether this scope is among them.
+    /// Whether the set has this scope.
     pub fn has(self, scope: Scope) -> bool {
         self.0 & (1 << scope as u8) != 0
     }
 
-    /// Their names, in a fixed order.
+    /// The scopes' names, in a fixed order.
     pub fn names(self) -> Vec<&'static str> {
         let all = Scope::ALL.into_iter();
         all.filter(|scope| self.has(*scope)).map(Scope::name).collect()
@@ -85,7 +85,7 @@ pub struct OpenTo {
 }
 
 impl OpenTo {
-    /// Of these names; `None`: one is neither `anonymous` nor `voters`.
+    /// The one with these names; `None`: a name is neither `anonymous` nor `voters`.
     pub fn of(names: &[String]) -> Option<Self> {
         let mut open = Self::default();
         for name in names {
@@ -108,8 +108,8 @@ impl OpenTo {
     }
 }
 
-/// An API key as its holder has it: `tally_` and [`API_KEY_BYTES`] random bytes in lowercase
-/// hexadecimal digits. Whoever has it may do what it allows, so no log shows it.
+/// An API key as its holder has it. It is `tally_` and [`API_KEY_BYTES`] random bytes in lowercase
+/// hexadecimal digits. Whoever has it may use it, so no log shows it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ApiKey(String);
 
@@ -120,12 +120,12 @@ impl ApiKey {
         Self(format!("{API_KEY_PREFIX}{:032x}{:032x}", halves[0], halves[1]))
     }
 
-    /// A text that may be one.
+    /// Takes a text that has the form of a key.
     pub fn parse(text: &str) -> Option<Self> {
         has_form(text).then(|| Self(text.to_owned()))
     }
 
-    /// What is kept of the key with this text; `None`: it has not the form of one.
+    /// The hash of the key with this text; `None`: it does not have the form of a key.
     pub fn hash_of(text: &str) -> Option<ApiKeyHash> {
         has_form(text).then(|| ApiKeyHash(Sha256::digest(text).into()))
     }
@@ -135,7 +135,7 @@ impl ApiKey {
         &self.0
     }
 
-    /// What is kept of it.
+    /// The hash that is kept of the key.
     pub fn hash(&self) -> ApiKeyHash {
         ApiKeyHash(Sha256::digest(&self.0).into())
     }
@@ -156,8 +156,8 @@ impl fmt::Debug for ApiKey {
     }
 }
 
-/// SHA-256 of an API key's text. Keys are found by it, so how long that takes says nothing of any
-/// key: nobody can choose the bytes of a hash.
+/// SHA-256 of an API key's text. Keys are looked up by it, so the time of a look-up tells nothing
+/// about any key: nobody can choose the bytes of a hash.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ApiKeyHash([u8; 32]);
 
@@ -193,10 +193,10 @@ pub enum InvalidApiKeyName {
     Control,
 }
 
-/// Looks whether an API key may have this name.
+/// Checks that an API key may have this name.
 ///
 /// # Errors
-/// When it may not.
+/// When the key may not have the name.
 pub fn check_api_key_name(name: &str) -> Result<(), InvalidApiKeyName> {
     let characters = name.chars().count();
     if !(1..=API_KEY_NAME_LIMIT_CHARACTERS).contains(&characters) {
@@ -208,7 +208,7 @@ pub fn check_api_key_name(name: &str) -> Result<(), InvalidApiKeyName> {
     Ok(())
 }
 
-/// An API key to be made.
+/// An API key that is to be created.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewApiKey {
     pub name: String,
@@ -226,7 +226,7 @@ pub struct ApiKeyInfo {
     pub expires_at: Option<Moment>,
     pub last_used_at: Option<Moment>,
     pub revoked_at: Option<Moment>,
-    /// Whether it allows something now.
+    /// Whether the key is valid now.
     pub is_valid: bool,
 }
 
@@ -243,8 +243,8 @@ mod tests {
         assert!(!format!("{one:?}").contains(one.as_str()));
     }
 
-    /// A look-up sees a hash, and may take longer the more of its first bytes are those of a hash that
-    /// there is. Whichever digit of a key a guesser has right, that shows nothing of it.
+    /// A look-up may take longer, the more first bytes of a hash are right. However many digits of
+    /// a key a guesser has right, that shows nothing about its hash.
     #[test]
     fn keys_that_are_almost_the_same_have_hashes_that_share_nothing() {
         const KEYS: u32 = 20;
@@ -266,7 +266,7 @@ mod tests {
                     .sum::<u32>();
             }
         }
-        // A half is chance. Nine standard deviations: 8 bits a key.
+        // Half of the bits differ by chance. Nine standard deviations: 8 bits a key.
         for (at, differing) in differing_bits.iter().enumerate() {
             let off = differing.abs_diff(KEYS * BITS / 2);
             assert!(off < 9 * 8 * 5, "digit {at}: {differing} of {}", KEYS * BITS);

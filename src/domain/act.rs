@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::{ApiKeyId, Moment};
 
-/// What is done, one line each: its name here and in the trail.
+/// One line for each kind of act: its name here and in the trail.
 macro_rules! kinds {
     ($($(#[doc = $help:literal])+ $name:ident = $text:literal;)+) => {
         /// What an administrative act does.
@@ -18,7 +18,7 @@ macro_rules! kinds {
         }
 
         impl ActKind {
-            /// All of them.
+            /// All kinds.
             pub const ALL: &'static [Self] = &[$(Self::$name,)+];
 
             /// Its name in the trail.
@@ -32,35 +32,35 @@ macro_rules! kinds {
 }
 
 kinds! {
-    /// An item is made.
+    /// An item is created.
     ItemCreate = "item.create";
     /// An item is edited.
     ItemEdit = "item.edit";
-    /// It is set to whom an item is open.
+    /// Who may vote on an item is set.
     ItemAccess = "item.access";
-    /// A poll is made.
+    /// A poll is created.
     PollCreate = "poll.create";
     /// A poll is edited.
     PollEdit = "poll.edit";
-    /// It is set to whom a poll is open.
+    /// Who may vote in a poll is set.
     PollAccess = "poll.access";
-    /// Ballots are made.
+    /// Ballots are created.
     BallotsCreate = "ballots.create";
-    /// An API key is made.
+    /// An API key is created.
     ApiKeyCreate = "api_key.create";
-    /// An API key is made in the place of another one.
+    /// An API key is rotated: a new one is created in its place.
     ApiKeyRotate = "api_key.rotate";
     /// An API key is revoked.
     ApiKeyRevoke = "api_key.revoke";
-    /// A voiding is made.
+    /// A voiding is created.
     VoidingCreate = "voiding.create";
-    /// The votes of a voiding are taken back, or the rest of them.
+    /// The votes of a voiding, or the rest of them, are taken back.
     VoidingRun = "voiding.run";
-    /// The votes of a voiding are cast again, or the rest of them.
+    /// The votes of a voiding, or the rest of them, are cast again.
     VoidingUndo = "voiding.undo";
-    /// An audit is asked for, which a worker does.
+    /// Someone asks for an audit, which a worker then does.
     AuditAsk = "audit.ask";
-    /// Wrong counts are looked for, and rebuilt.
+    /// An audit looks for wrong counts and has them rebuilt.
     AuditRepair = "audit.repair";
     /// Migrations are run.
     Migrate = "migrate";
@@ -94,19 +94,19 @@ pub struct Actor {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ActOutcome {
-    /// Its outcome is noted later, unless the program is ended before.
+    /// The outcome follows in a later row, unless the program is ended before.
     Begun,
     Done,
-    /// It was not allowed, or not possible.
+    /// The act was not allowed, or not possible.
     Refused,
-    /// It could not be done, or nobody knows whether it was.
+    /// The act could not be done, or nobody knows whether it was.
     Failed,
 }
 
-/// An act to be noted. What it was done on is noted by the statement that does it.
+/// An act that is to be noted. The statement that does the act notes its target.
 #[derive(Clone, Debug, Serialize)]
 pub struct NewAct {
-    /// Without it: the login in Postgres.
+    /// `None`: the login in Postgres.
     who: Option<String>,
     tool: String,
     address: Option<IpAddr>,
@@ -118,7 +118,7 @@ pub struct NewAct {
 }
 
 impl NewAct {
-    /// An act over HTTP that is done.
+    /// An act over HTTP, with the outcome "done".
     pub fn over_http(actor: Actor, what: ActKind) -> Self {
         Self {
             who: Some(actor.who.to_string()),
@@ -127,7 +127,7 @@ impl NewAct {
         }
     }
 
-    /// An act from the command line, of the login of this tool, that is done.
+    /// An act from the command line, by this tool's login, with the outcome "done".
     pub fn with(what: ActKind, tool: &str) -> Self {
         Self {
             who: None,
@@ -142,13 +142,13 @@ impl NewAct {
         }
     }
 
-    /// What else says what is done: an object, never with a key, a ballot, a password or a voter.
+    /// More about the act: an object, never with a key, a ballot, a password or a voter.
     #[must_use]
     pub fn details(self, details: Value) -> Self {
         Self { details, ..self }
     }
 
-    /// What became of it, and the problem type that says why.
+    /// Sets the outcome, and the problem type that is its reason.
     #[must_use]
     pub fn outcome(self, outcome: ActOutcome, problem: Option<&str>) -> Self {
         Self {
@@ -158,13 +158,13 @@ impl NewAct {
         }
     }
 
-    /// The outcome of the act whose beginning is this row of the trail.
+    /// Says that this is the outcome of the act whose beginning is this row.
     #[must_use]
     pub fn of(self, begun_id: Option<i64>) -> Self {
         Self { begun_id, ..self }
     }
 
-    /// As the ledger takes it.
+    /// The act as the ledger takes it.
     pub fn to_json(&self) -> String {
         serde_json::to_string(self).unwrap_or_default()
     }
@@ -178,23 +178,23 @@ pub struct Act {
     /// `api_key:3`, `login:tally_op` or `anyone`.
     pub who: String,
     pub what: String,
-    /// On what: `item:5`.
+    /// What the act was done on: `item:5`.
     pub target: Option<String>,
-    /// begun, done, refused or failed.
+    /// `begun`, `done`, `refused` or `failed`.
     pub outcome: String,
-    /// The problem type that says why it was refused or failed.
+    /// The problem type of a refusal or failure.
     pub problem: Option<String>,
     /// `http`, or a program.
     pub tool: String,
     pub address: Option<String>,
     /// The login in Postgres that noted it.
     pub login: String,
-    /// The row that notes its beginning.
+    /// The row that notes the act's beginning.
     pub begun_id: Option<i64>,
     pub details: Value,
 }
 
-/// Which rows of the trail; `None`: it does not matter.
+/// Which rows of the trail to show; `None`: it does not matter.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TrailFilter {
     /// Noted at this time or later, by the database's clock.

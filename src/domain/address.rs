@@ -1,14 +1,14 @@
-//! Client addresses: what counts as one client, and what may be kept of it.
+//! Client addresses: what counts as one client, and what may be kept about it.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::str::FromStr;
 
 use super::SecretKeys;
 
-/// Bits of an IPv6 address that are not looked at: a household or a server usually has such a network to
-/// itself, and may use any address in it.
+/// The bits of an IPv6 address that are ignored. A household or a server usually has such a network
+/// to itself, and may use any address in it.
 const IPV6_HOST_BITS: u32 = 64;
-/// What each hash begins with, so that a key that also signs something else makes no hash.
+/// The prefix of what is hashed. It keeps a key that also signs something else from making a hash.
 const CONTEXT: &[u8] = b"tally client address 1\n";
 
 /// What counts as one client: an IPv4 address, or an IPv6 network of 64 bits.
@@ -19,7 +19,7 @@ pub fn client_network(address: IpAddr) -> Ipv6Addr {
     }
 }
 
-/// What is kept of the client that a vote came from: 128 bits of a keyed hash of its network.
+/// What is kept about a vote's client: 128 bits of a keyed hash of its network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AddressHash([u8; Self::BYTES]);
 
@@ -27,7 +27,7 @@ impl AddressHash {
     /// migrations/0002_votes.sql has the same length.
     const BYTES: usize = 16;
 
-    /// From the ledger's bytes; `None`: they are none.
+    /// From the ledger's bytes; `None`: they are no hash.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         bytes.try_into().ok().map(Self)
     }
@@ -42,7 +42,8 @@ impl AddressHash {
 #[derive(Clone, Debug)]
 pub struct AddressKeys(SecretKeys);
 
-/// As [`SecretKeys`]. The first hashes what is kept; votes are looked for by all.
+/// Reads keys as [`SecretKeys`] does. The first key hashes what is kept; a search for votes uses
+/// all.
 impl FromStr for AddressKeys {
     type Err = String;
 
@@ -52,12 +53,12 @@ impl FromStr for AddressKeys {
 }
 
 impl AddressKeys {
-    /// What is to be kept of this client.
+    /// The hash to keep for this client.
     pub fn hash(&self, address: IpAddr) -> Option<AddressHash> {
         self.hashes(address).next()
     }
 
-    /// What may have been kept of it: a hash by each key, the first key's first.
+    /// The hashes that may have been kept: one by each key, the first key's first.
     pub fn hashes(&self, address: IpAddr) -> impl Iterator<Item = AddressHash> {
         let text = [CONTEXT, &client_network(address).octets()].concat();
         let tags: Vec<_> = self.0.signatures(&text).collect();

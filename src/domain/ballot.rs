@@ -7,12 +7,12 @@ use sha2::{Digest as _, Sha256};
 /// Random bytes in a ballot: 128 bits, which nobody guesses.
 pub const BALLOT_BYTES: usize = 16;
 
-/// A ballot as its holder has it: [`BALLOT_BYTES`] random bytes in lowercase hexadecimal digits.
-/// Whoever has it may vote, so no log shows it.
+/// A ballot as its holder has it. It is [`BALLOT_BYTES`] random bytes in lowercase hexadecimal
+/// digits. Whoever has it may vote, so no log shows it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Ballot(String);
 
-/// SHA-256 of a ballot's text: all of it that is kept.
+/// SHA-256 of a ballot's text. Nothing else of the ballot is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BallotHash([u8; 32]);
 
@@ -30,7 +30,7 @@ impl Ballot {
         &self.0
     }
 
-    /// What is kept of it.
+    /// The hash that is kept of the ballot.
     pub fn hash(&self) -> BallotHash {
         BallotHash::of(&self.0)
     }
@@ -43,8 +43,8 @@ impl fmt::Debug for Ballot {
 }
 
 impl BallotHash {
-    /// Of what a voter sent as a ballot. A text that was never a ballot has a hash that no ballot
-    /// has.
+    /// The hash of what a voter sent as a ballot. A text that was never a ballot gets a hash that
+    /// no ballot has.
     pub fn of(text: &str) -> Self {
         Self(Sha256::digest(text).into())
     }

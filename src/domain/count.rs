@@ -5,7 +5,7 @@ use std::ops::{Add, AddAssign, Neg};
 
 use super::{ItemId, Revision, Snapshot};
 
-/// An item's count, or a part of one: a sum of votes, and how many of them are down-votes.
+/// An item's count, or a part of one. It is a sum of votes, and how many of them are down-votes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Count {
     /// Up-votes less down-votes.
@@ -18,8 +18,8 @@ impl Count {
     /// No votes.
     pub const ZERO: Self = Self { net: 0, downs: 0 };
 
-    /// The count of one row of the ledger. Each even `change_number` casts a vote, and the odd
-    /// one after it takes that vote back.
+    /// The count of one row of the ledger. Each even `change_number` casts a vote, and the odd one
+    /// after it takes the vote back.
     pub fn of_row(value: i16, change_number: i16) -> Self {
         let net = i64::from(value);
         let downs = match (value < 0, change_number % 2 == 0) {
@@ -35,7 +35,7 @@ impl Count {
         self.net + self.downs
     }
 
-    /// By how many votes two counts differ at least: each vote is an up-vote or a down-vote.
+    /// The least number of votes by which two counts differ. Each vote is up or down.
     pub fn distance(self, other: Self) -> u64 {
         self.ups().abs_diff(other.ups()) + self.downs.abs_diff(other.downs)
     }
@@ -93,7 +93,7 @@ pub struct ExactCount {
     pub snapshot: Snapshot,
 }
 
-/// A live count or an exact count that is to be saved to its item.
+/// A live or exact count that is to be saved to its item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CountToSave {
     pub item_id: ItemId,
@@ -105,13 +105,13 @@ pub struct CountToSave {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CountDelta {
     pub item_id: ItemId,
-    /// The sum of the batch's rows. [`Count::ZERO`] only reads the live count, but leases a
-    /// missing one.
+    /// The sum of the batch's rows. [`Count::ZERO`] only reads the live count, or takes a lease if
+    /// it is missing.
     pub delta: Count,
 }
 
 impl CountDelta {
-    /// Adds up those of the same item, and sorts them by their items.
+    /// Adds up the deltas of the same item, and sorts them by item.
     pub fn merge(deltas: &mut Vec<Self>) {
         deltas.sort_by_key(|one| one.item_id);
         deltas.dedup_by(|later, first| {

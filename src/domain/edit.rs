@@ -2,14 +2,14 @@
 
 use super::{ItemName, Moment};
 
-/// Times to be set; the inner `None` takes a time away.
+/// Times to set; an inner `None` removes a time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TimeEdits {
     pub opens_at: Option<Option<Moment>>,
     pub closes_at: Option<Option<Moment>>,
 }
 
-/// What is to change of an item or a poll; `None` leaves it as it is.
+/// What to change of an item or a poll; `None` leaves it unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Edit {
     /// An item's name, a poll's title.
@@ -18,12 +18,12 @@ pub struct Edit {
     pub times: TimeEdits,
 }
 
-/// Why an edit is refused. Nothing of it is stored.
+/// Why an edit is refused. Then nothing is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EditRefusal {
     /// There is no such item or poll.
     Unknown,
-    /// It has closed, so its counts are final.
+    /// The item or poll has closed, so its counts are final.
     Closed,
     /// It would close before it opens.
     Order,

@@ -11,7 +11,7 @@ use serde::Serialize;
 pub struct ItemId(i64);
 
 impl ItemId {
-    /// The least there is.
+    /// The lowest id.
     pub const FIRST: Self = Self(1);
 
     /// From the ledger's number; `None` if it is not positive.
@@ -72,8 +72,8 @@ impl FromStr for PollId {
     }
 }
 
-/// A positive 64-bit number in decimal digits, without leading zeros: an id has one spelling, so
-/// `+1`, ` 1` and `01` are none.
+/// Reads a positive 64-bit number in decimal digits, without leading zeros. An id has one spelling,
+/// so `+1`, ` 1` and `01` are no ids.
 pub(super) fn parse(text: &str) -> Result<i64, ()> {
     let plain = text.bytes().all(|byte| byte.is_ascii_digit()) && !text.starts_with('0');
     let id = plain.then(|| text.parse().ok()).flatten();

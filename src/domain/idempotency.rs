@@ -1,4 +1,4 @@
-//! Idempotency keys: a request that is sent again with its key has no second effect.
+//! Idempotency keys: a retry with the same key has no second effect.
 
 use sha2::{Digest as _, Sha256};
 
@@ -7,8 +7,8 @@ use sha2::{Digest as _, Sha256};
 pub struct Digest([u8; 32]);
 
 impl Digest {
-    /// Of these parts, one after the other. Each goes in with its length, so that no two lists of
-    /// parts read alike.
+    /// The digest of these parts, in order. Each part goes in with its length, so that no two lists
+    /// of parts read alike.
     pub fn of(parts: &[&[u8]]) -> Self {
         let mut hash = Sha256::new();
         for part in parts {
@@ -24,12 +24,12 @@ impl Digest {
     }
 }
 
-/// A key under which a request has its effect once, and what is asked with it.
+/// A key under which a request takes effect once, and what is asked with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct IdempotencyKey {
-    /// Of what the key is for, and the key.
+    /// The digest of the key's purpose and the key.
     pub key: Digest,
-    /// Of what is asked.
+    /// The digest of what is asked.
     pub body: Digest,
 }
 

@@ -8,12 +8,12 @@ use super::{Count, ItemId, ItemKey, ItemName, ItemRules, Revision};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewItem {
     pub name: ItemName,
-    /// What the frontend calls it.
+    /// The frontend's own key.
     pub key: Option<ItemKey>,
     pub rules: ItemRules,
 }
 
-/// With the default rules.
+/// An item with the default rules.
 impl From<ItemName> for NewItem {
     fn from(name: ItemName) -> Self {
         Self {
@@ -29,11 +29,11 @@ impl From<ItemName> for NewItem {
 pub struct Item {
     pub id: ItemId,
     pub name: Arc<str>,
-    /// What the frontend calls it.
+    /// The frontend's own key.
     pub key: Option<Arc<str>>,
-    /// Whether lists leave it out.
+    /// Whether lists leave the item out.
     pub is_hidden: bool,
-    /// `None`: the default ones.
+    /// `None`: the default rules.
     pub rules: Option<Arc<ItemRules>>,
     /// The saved count.
     pub saved_count: Count,

@@ -7,7 +7,7 @@ use serde::{Serialize, Serializer};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-/// A time, in µs since 1970, as Postgres keeps it. Within the years 0 to 9999, which RFC 3339 has.
+/// A time in µs since 1970, as Postgres keeps it, in the years 0 to 9999 (RFC 3339).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Moment(i64);
 
@@ -27,14 +27,14 @@ impl Moment {
         self.0
     }
 
-    /// In UTC; RFC 3339 has the years 0 to 9999.
+    /// The time in UTC; `None` outside of RFC 3339's years 0 to 9999.
     fn rfc3339(self) -> Option<String> {
         let time = OffsetDateTime::from_unix_timestamp_nanos(i128::from(self.0) * 1000).ok()?;
         time.format(&Rfc3339).ok()
     }
 }
 
-/// RFC 3339; less than a µs is cut off.
+/// Reads RFC 3339, and cuts off what is less than a µs.
 impl FromStr for Moment {
     type Err = InvalidMoment;
 
@@ -42,7 +42,7 @@ impl FromStr for Moment {
         let time = OffsetDateTime::parse(text, &Rfc3339).map_err(|_| InvalidMoment)?;
         let micros = time.unix_timestamp_nanos().div_euclid(1000);
         let moment = i64::try_from(micros).map(Self).map_err(|_| InvalidMoment)?;
-        // With another offset it may lie beyond the years that can be written in UTC.
+        // With another offset, the time may lie outside of the years that can be written in UTC.
         moment.rfc3339().map(|_| moment).ok_or(InvalidMoment)
     }
 }

@@ -7,7 +7,7 @@ use serde::Serialize;
 #[serde(transparent)]
 pub struct ItemName(String);
 
-/// Why a text is no item's name; said of whatever has the name.
+/// Why a text is no item's name. The message fits whatever has the name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidItemName {
     #[error("is empty; it takes 1 to {} characters", ItemName::LIMIT_CHARACTERS)]
@@ -19,7 +19,7 @@ pub enum InvalidItemName {
 }
 
 impl ItemName {
-    /// migrations/0001_item.sql has the same limit.
+    /// migrations/0001_items.sql has the same limit.
     pub const LIMIT_CHARACTERS: usize = 200;
 
     /// Checks a name.
@@ -46,7 +46,8 @@ impl ItemName {
     }
 }
 
-/// What the frontend calls an item or a poll: 1 to 200 bytes of UTF-8 without control characters.
+/// The frontend's own key of an item or a poll. It has 1 to 200 bytes of UTF-8 without control
+/// characters.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(transparent)]
 pub struct ItemKey(String);
@@ -63,7 +64,7 @@ pub enum InvalidItemKey {
 }
 
 impl ItemKey {
-    /// migrations/0018_keys.sql has the same limit.
+    /// migrations/0001_items.sql has the same limit.
     pub const LIMIT_BYTES: usize = 200;
 
     /// Checks a key.

@@ -5,7 +5,7 @@ use std::fmt;
 /// A Tally, by its database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owner {
-    /// Drawn when the database was migrated; a restored dump has it too.
+    /// Drawn at the first migration. A restored dump has it too.
     pub id: String,
     /// The database's name, for a human reader.
     pub database: String,

@@ -2,27 +2,27 @@
 
 use super::{ItemKey, ItemName, Moment, PollId};
 
-/// Choices of one poll, at the most: a voter's selection is one request.
+/// The most choices of one poll: a voter's selection is one request.
 pub const CHOICES_LIMIT_ITEMS: usize = 100;
 
 /// A valid poll that is not stored yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewPoll {
-    /// As an item's name.
+    /// Follows the rules for an item's name.
     pub title: ItemName,
-    /// What the frontend calls it.
+    /// The frontend's own key.
     pub key: Option<ItemKey>,
     /// 1 to [`CHOICES_LIMIT_ITEMS`].
     pub choices: Vec<ItemName>,
-    /// How many choices one voter may hold; 1: another choice moves the vote; `None`: any number.
+    /// How many choices one voter may hold. 1: another choice moves the vote. `None`: any number.
     pub max_choices: Option<i16>,
     pub opens_at: Option<Moment>,
     pub closes_at: Option<Moment>,
-    /// Whether its counts are shown before it closes.
+    /// Whether the poll's counts are shown before it closes.
     pub shows_results: bool,
     /// Whether each vote takes a ballot. Then `max_choices` is 1.
     pub by_ballot: bool,
-    /// Whether nothing that is kept says which ballot bought which vote.
+    /// Whether Tally keeps nothing that links a ballot to its vote.
     pub is_secret: bool,
 }
 
@@ -53,7 +53,7 @@ pub struct Poll {
 }
 
 impl Poll {
-    /// Whether its counts may be shown.
+    /// Whether the poll's counts may be shown now.
     pub fn shows_counts(&self) -> bool {
         self.shows_results || self.state == PollState::Closed
     }

@@ -1,11 +1,11 @@
-//! What stands for an item or a poll: its id, or the frontend's own key.
+//! References to an item or a poll: its id, or the frontend's own key.
 
 use std::fmt;
 use std::str::FromStr;
 
 use super::{InvalidItemKey, ItemKey};
 
-/// What a key begins with, wherever an id may stand.
+/// The prefix of a key where an id may stand.
 const KEY: &str = "key:";
 
 /// An id, or the frontend's own key.
@@ -15,7 +15,7 @@ pub enum Reference<Id> {
     Key(ItemKey),
 }
 
-/// Why a text stands for nothing.
+/// Why a text is no reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidReference {
     #[error("it takes a whole number from 1 to {}, or key: and a key", i64::MAX)]

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::Moment;
 
-/// Names one change of a live count: the Redis time of the change, in µs since 1970, forced to
-/// grow from each change of a count to the next. A saved count's revision is in
+/// Names one change of a live count. It is the Redis time of the change, in µs since 1970, and
+/// always greater than the revision of the count's change before. A saved count's revision is in
 /// `item.counted_at`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Revision(i64);

@@ -1,4 +1,4 @@
-//! Rules: what an item may require of its votes beside one vote a voter.
+//! Rules: what an item may require of its votes, besides one vote a voter.
 
 use super::{Moment, PollId};
 
@@ -6,19 +6,19 @@ use super::{Moment, PollId};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ItemRules {
     pub takes_down_votes: bool,
-    /// How many votes may be held on the item at once; `None`: any number.
+    /// How many votes the item holds at most; `None`: any number.
     pub max_votes: Option<i64>,
     /// Whether votes get the numbers 1, 2, 3 and so on.
     pub is_numbered: bool,
-    /// Votes are taken from this time on.
+    /// The item takes votes from this time on.
     pub opens_at: Option<Moment>,
-    /// Votes are taken until this time.
+    /// The item takes votes until this time.
     pub closes_at: Option<Moment>,
     /// Whether each vote takes a ballot.
     pub by_ballot: bool,
-    /// The poll that the item is a choice of.
+    /// The poll whose choice the item is.
     pub poll: Option<PollId>,
-    /// Whether the poll alone shows the count, once it has closed.
+    /// Whether only the poll shows the count, once it has closed.
     pub hides_count: bool,
 }
 
@@ -29,7 +29,7 @@ impl Default for ItemRules {
 }
 
 impl ItemRules {
-    /// Those that require nothing.
+    /// The rules that require nothing.
     pub const DEFAULT: Self = Self {
         takes_down_votes: true,
         max_votes: None,
@@ -41,8 +41,8 @@ impl ItemRules {
         hides_count: false,
     };
 
-    /// Whether votes on the item are decided one after the other. To take no down-votes needs
-    /// no decision: each vote says by itself whether it is one.
+    /// Whether votes on the item are decided one by one. An item that only refuses down-votes needs
+    /// no decisions: each vote itself says whether it is one.
     pub fn need_decisions(&self) -> bool {
         let Self {
             takes_down_votes: _,
@@ -66,7 +66,7 @@ impl ItemRules {
 /// Why a rule does not take a vote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Refusal {
-    /// The item has as many votes as it takes.
+    /// The item holds as many votes as it takes.
     Full,
     NotOpenYet,
     Closed,

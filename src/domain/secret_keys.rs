@@ -8,14 +8,14 @@ use ring::hmac;
 
 /// Bytes of a key.
 const KEY_BYTES: usize = 32;
-/// Keys at the most: the one in use, and earlier ones.
+/// The most keys: the one in use, and earlier ones.
 const SECRET_KEYS_LIMIT: usize = 8;
 
-/// The key in use, and earlier ones. Cheap to clone.
+/// The secret key in use, and earlier ones. Cheap to clone.
 #[derive(Clone)]
 pub struct SecretKeys(Arc<[hmac::Key]>);
 
-/// 64 hexadecimal digits each, separated by commas; the first is in use.
+/// Reads keys of 64 hexadecimal digits each, separated by commas. The first is in use.
 impl FromStr for SecretKeys {
     type Err = String;
 
@@ -23,7 +23,7 @@ impl FromStr for SecretKeys {
         let keys: Option<Vec<hmac::Key>> = text.split(',').map(|key| read(key.trim())).collect();
         match keys {
             Some(keys) if keys.len() <= SECRET_KEYS_LIMIT => Ok(Self(keys.into())),
-            // It does not repeat what was given: that is a secret.
+            // The message does not repeat the input: that is a secret.
             _ => Err(format!(
                 "it takes up to {SECRET_KEYS_LIMIT} keys, separated by commas, of {} hexadecimal digits each, as `openssl rand -hex {KEY_BYTES}` makes them",
                 2 * KEY_BYTES
@@ -55,12 +55,12 @@ impl SecretKeys {
         self.signatures(text).next()
     }
 
-    /// Its signatures by each key, the key in use first.
+    /// The signatures of a text by each key, the key in use first.
     pub fn signatures(&self, text: &[u8]) -> impl Iterator<Item = hmac::Tag> {
         self.0.iter().map(move |key| hmac::sign(key, text))
     }
 
-    /// Which key has signed a text so, from 0 on; `None`: none of them. Compares in constant time.
+    /// The index of the key that made this signature; `None`: none did. Compares in constant time.
     pub fn signer(&self, text: &[u8], signature: &[u8]) -> Option<usize> {
         self.0
             .iter()

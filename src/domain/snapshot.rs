@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 
-/// How many running transactions the text of a live count names at the most. A
-/// snapshot of Postgres names those of all databases of the server, however many.
+/// The most running transactions that the text of a live count names. A snapshot of Postgres names
+/// those of all databases of the server, however many there are.
 pub const RUNNING_LIMIT_TRANSACTIONS: usize = 64;
 
 /// A Postgres transaction id with its epoch (`xid8`): it only grows.
@@ -12,9 +12,8 @@ pub struct TransactionId(pub i64);
 
 /// A Postgres snapshot (`pg_current_snapshot()`), `xmin:xmax:running,running,…`.
 ///
-/// A live count keeps the snapshot that it was seeded under: its visibility snapshot.
-/// `lua/count.lua` has the rule of [`Snapshot::sees`] in Lua; `tests/it/live/scripts` compares the
-/// two.
+/// A live count keeps the snapshot of its seed: the visibility snapshot. `lua/count.lua` has the
+/// rule of [`Snapshot::sees`] in Lua, and `tests/it/live/scripts` compares the two.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Snapshot {
     text: String,
@@ -25,7 +24,7 @@ pub struct Snapshot {
 
 /// A text that is no snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no snapshot; a snapshot reads xmin:xmax:running,running")]
+#[error("{0:?} is no snapshot; a snapshot looks like xmin:xmax:running,running")]
 pub struct InvalidSnapshot(String);
 
 impl Snapshot {
@@ -59,12 +58,12 @@ impl Snapshot {
     }
 
     /// The text that a live count keeps:
-    /// - one number, if xmin is xmax and nothing was running; it takes Redis half the bytes,
+    /// - one number, if xmin is xmax and nothing was running: it takes Redis half the bytes,
     /// - else Postgres' own text,
-    /// - or `low:xmax:running,running,…:xmin` with the newest of the running transactions, if
-    ///   they are more than [`RUNNING_LIMIT_TRANSACTIONS`]. `low` is the first of these. The
-    ///   text does not say whether the snapshot has seen a transaction from xmin to below
-    ///   `low`. Batches are short, so theirs are among the newest.
+    /// - or `low:xmax:running,running,…:xmin` with the newest of the running transactions, if there
+    ///   are more than [`RUNNING_LIMIT_TRANSACTIONS`]. `low` is the first of these. The text does
+    ///   not say whether the snapshot has seen a transaction from xmin to below `low`. Batches are
+    ///   short, so theirs are among the newest.
     pub fn compact(&self) -> Cow<'_, str> {
         if self.running.is_empty() && self.xmin == self.xmax {
             return self.text.split(':').next().unwrap_or(&self.text).into();

@@ -1,4 +1,4 @@
-//! Throttles: how often may be voted.
+//! Throttles: how often a voter, a client or an item may have a vote.
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Throttles at the most: each attempt is looked at by all of them.
+/// The most throttles: each attempt passes all of them.
 pub const THROTTLES_LIMIT: usize = 8;
 /// The longest interval.
 pub const INTERVAL_LIMIT: Duration = Duration::from_secs(86_400);
@@ -20,10 +20,10 @@ pub enum ThrottledBy {
 }
 
 impl ThrottledBy {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 3] = [Self::Voter, Self::Address, Self::Item];
 
-    /// Its name in settings, keys and metrics.
+    /// The kind's name in settings, keys and metrics.
     pub fn name(self) -> &'static str {
         match self {
             Self::Voter => "voter",
@@ -33,12 +33,12 @@ impl ThrottledBy {
     }
 }
 
-/// So many attempts in an interval, for each voter, client address or item.
+/// The most attempts in an interval, for each voter, client address or item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Throttle {
     pub by: ThrottledBy,
     pub limit: NonZeroU32,
-    /// Whole seconds: the fields that clients get have no others.
+    /// Whole seconds: the header fields for clients have no others.
     pub interval: Duration,
 }
 
@@ -49,7 +49,7 @@ impl fmt::Display for Throttle {
     }
 }
 
-/// `<by>:<attempts>/<interval>`, like `voter:10/1m`.
+/// Reads `<by>:<attempts>/<interval>`, like `voter:10/1m`.
 impl FromStr for Throttle {
     type Err = String;
 
@@ -85,7 +85,7 @@ impl Throttles {
     }
 }
 
-/// Throttles, separated by commas; an empty text is none.
+/// Reads throttles, separated by commas. An empty text means no throttles.
 impl FromStr for Throttles {
     type Err = String;
 
@@ -95,7 +95,7 @@ impl FromStr for Throttles {
         if all.len() > THROTTLES_LIMIT {
             return Err(format!("it takes up to {THROTTLES_LIMIT} throttles"));
         }
-        // Both would count in the same windows.
+        // Two equal ones would count in the same windows.
         let is_twice = |at: usize| {
             let of = |one: &Throttle| (one.by, one.interval);
             all[..at].iter().any(|other| of(other) == of(&all[at]))
@@ -107,23 +107,23 @@ impl FromStr for Throttles {
     }
 }
 
-/// Of whom a window is: an item's id, or 128 bits of a hash.
+/// Identifies a window: by an item's id, or by 128 bits of a hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Window {
-    /// The number of its throttle, from 0 on.
+    /// The index of its throttle, from 0 on.
     pub throttle: usize,
     pub of: u128,
 }
 
-/// What an attempt to vote takes a place in: a window for each throttle that looks at it.
+/// The windows of an attempt to vote: one for each throttle that applies.
 pub type Windows = [Option<u128>; THROTTLES_LIMIT];
 
-/// A refusal.
+/// A refusal because a window is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full {
-    /// The number of the throttle, from 0 on.
+    /// The index of the throttle, from 0 on.
     pub throttle: usize,
-    /// For how long its window is full.
+    /// How long its window stays full.
     pub left: Duration,
 }
 

@@ -1,8 +1,8 @@
-//! Top lists: which items come first, and over which time.
+//! Top lists: which items come first, over which time.
 
 use super::{Count, ItemId, ItemKey, Moment, PollId};
 
-/// What items are ordered by, the most first.
+/// What a top list is ordered by, the highest first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum TopBy {
     /// Up-votes less down-votes.
@@ -15,7 +15,7 @@ pub enum TopBy {
 }
 
 impl TopBy {
-    /// All of them.
+    /// All values.
     pub const ALL: [Self; 3] = [Self::Net, Self::Up, Self::Movement];
 
     /// Its name in queries.
@@ -28,20 +28,20 @@ impl TopBy {
     }
 }
 
-/// Over which time.
+/// The time that a top list covers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum TopOver {
     /// All votes that are held.
     #[default]
     All,
-    /// What changed in the last hour.
+    /// The change in the last hour.
     Hour,
-    /// What changed in the last day.
+    /// The change in the last day.
     Day,
 }
 
 impl TopOver {
-    /// All of them.
+    /// All values.
     pub const ALL: [Self; 3] = [Self::All, Self::Hour, Self::Day];
 
     /// Its name in queries.
@@ -54,12 +54,12 @@ impl TopOver {
     }
 }
 
-/// Which top list.
+/// Says which top list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TopKind {
     pub by: TopBy,
     pub over: TopOver,
-    /// Only of this poll's choices; `None`: of all items that lists show.
+    /// Only this poll's choices; `None`: all items that lists show.
     pub poll: Option<PollId>,
 }
 
@@ -70,7 +70,7 @@ pub struct TopItem {
     pub name: String,
     pub key: Option<ItemKey>,
     pub saved_count: Count,
-    /// What changed in the time that the list is over; `None`: it is over all.
+    /// The change in the list's time; `None`: the list covers all time.
     pub change: Option<Count>,
 }
 
@@ -78,8 +78,8 @@ pub struct TopItem {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TopList {
     pub items: Vec<TopItem>,
-    /// From when on votes are in it, by the database's clock; `None`: from the first.
+    /// The time of the first votes in it, by the database's clock; `None`: it has all votes.
     pub since: Option<Moment>,
-    /// Up to when votes are in it, about; `None`: no worker has summed any yet.
+    /// About the time of the last votes in it; `None`: no worker has summed any yet.
     pub as_of: Option<Moment>,
 }

@@ -7,7 +7,7 @@ use super::{AddressHash, ItemId, Moment, VoterId, id};
 /// The longest reason. migrations/0002_votes.sql has the same limit.
 pub const REASON_LIMIT_CHARACTERS: usize = 500;
 
-/// Which votes: those to which all of these apply. `None`: it does not matter. At least one is set.
+/// Selects votes that match all of these; `None`: it does not matter. At least one is set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VoteFilter {
     pub voter_id: Option<VoterId>,
@@ -16,7 +16,7 @@ pub struct VoteFilter {
     pub cast_from: Option<Moment>,
     /// Cast before this time.
     pub cast_until: Option<Moment>,
-    /// From a client with one of these.
+    /// From a client with one of these hashes.
     pub addresses: Option<Vec<AddressHash>>,
 }
 
@@ -33,29 +33,29 @@ impl FromStr for VoidingId {
     }
 }
 
-/// How far a voiding is.
+/// A voiding, and how far it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Voiding {
     pub id: VoidingId,
     pub created_at: Moment,
     pub reason: String,
-    /// Which votes; `None`: it does not matter.
+    /// The votes that it concerns, as in [`VoteFilter`]; `None`: it does not matter.
     pub voter_id: Option<String>,
     pub item_id: Option<ItemId>,
     pub cast_from: Option<Moment>,
     pub cast_until: Option<Moment>,
-    /// Whether only votes from certain clients.
+    /// Whether it only concerns votes from certain clients.
     pub is_by_address: bool,
-    /// The last vote that it is about, and the last that was looked at.
+    /// The last vote that it concerns, and the last that was looked at.
     pub until_vote_id: i64,
     pub done_vote_id: i64,
-    /// The last voided vote that was looked at for undoing it; `None`: it is not being undone.
+    /// The last voided vote that undoing looked at; `None`: the voiding is not being undone.
     pub undone_vote_id: Option<i64>,
     pub voided_votes: i64,
-    /// Votes that undoing it has cast again.
+    /// Votes that undoing has cast again.
     pub restored_votes: i64,
-    /// Votes that undoing it had to leave void: replaced by their voters, on a full item, or one
-    /// choice too many.
+    /// Votes that undoing had to leave void. Their voters replaced them, their item is full, or
+    /// their voter would hold one choice too many.
     pub left_votes: i64,
 }
 
@@ -65,12 +65,12 @@ impl Voiding {
         self.done_vote_id >= self.until_vote_id
     }
 
-    /// Whether nothing is left to do: to undo, or else to void.
+    /// Whether nothing is left to void, or to undo with `to_undo`.
     pub fn is_finished(&self, to_undo: bool) -> bool {
         if to_undo { self.is_undone() } else { self.is_done() }
     }
 
-    /// Whether it is undone, as far as it can be.
+    /// Whether the voiding is undone, as far as it can be.
     pub fn is_undone(&self) -> bool {
         self.undone_vote_id.is_some() && self.restored_votes + self.left_votes >= self.voided_votes
     }

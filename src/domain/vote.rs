@@ -47,7 +47,7 @@ impl VoterId {
         Ok(Self(text))
     }
 
-    /// A visitor's id, of random letters and digits.
+    /// A visitor's voter id, from random letters and digits.
     pub fn visitor(random: &str) -> Self {
         Self(format!("visitor-{random}"))
     }
@@ -104,21 +104,22 @@ pub struct NewVote {
 /// What a voter asks for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum VoteRequest {
-    /// To cast a vote. One that the voter holds on this item stays as it is.
+    /// Cast a vote. A vote that the voter already holds on this item stays unchanged.
     Cast(NewVote),
-    /// The same with a ballot, which buys the vote, or with a key, under which it is stored once.
+    /// Cast a vote with a ballot or a key. A ballot buys the vote; under a key, the vote is stored
+    /// once.
     CastOnce {
         vote: NewVote,
         ballot: Option<BallotHash>,
         key: Option<IdempotencyKey>,
     },
-    /// To hold this value on an item, whatever the voter held; `None`: to hold nothing.
+    /// Hold this value on an item, whatever the voter held; `None`: hold nothing.
     Set {
         item_id: ItemId,
         voter_id: VoterId,
         value: Option<Value>,
     },
-    /// To hold these choices of a poll and no others. Each stands here once.
+    /// Hold exactly these choices of a poll. Each stands here once.
     Select {
         poll_id: PollId,
         voter_id: VoterId,
@@ -127,7 +128,7 @@ pub enum VoteRequest {
 }
 
 impl VoteRequest {
-    /// Who asks.
+    /// The voter who asks.
     pub fn voter(&self) -> Option<&VoterId> {
         match self {
             Self::Cast(vote) | Self::CastOnce { vote, .. } => vote.voter_id.as_ref(),
@@ -135,7 +136,7 @@ impl VoteRequest {
         }
     }
 
-    /// The items that it names.
+    /// The items that the request names.
     pub fn items(&self) -> &[ItemId] {
         match self {
             Self::Cast(vote) | Self::CastOnce { vote, .. } => std::slice::from_ref(&vote.item_id),
@@ -146,13 +147,13 @@ impl VoteRequest {
 }
 
 /// A vote's id in the ledger. All ids come from one sequence, so later votes mostly have higher
-/// ids. 0 is before all votes.
+/// ids. 0 comes before all votes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(transparent)]
 pub struct VoteId(i64);
 
 impl VoteId {
-    /// Behind all votes.
+    /// Comes after all votes.
     pub const LAST: Self = Self(i64::MAX);
 
     /// From the ledger's number.
@@ -185,7 +186,7 @@ impl fmt::Display for VoteId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoredVote {
     pub id: VoteId,
-    /// What the voter holds on the item with it: 1, −1, or 0 after a retraction.
+    /// What the voter holds on the item with this row: 1, −1, or 0 after a retraction.
     pub value: i16,
     /// The vote's number, on an item that numbers its votes.
     pub number: Option<i64>,
@@ -196,16 +197,15 @@ pub struct StoredVote {
 pub enum VoteOutcome {
     /// The vote is a new row.
     Accepted(StoredVote),
-    /// A repeat: the voter holds a vote on this item. This is that vote.
+    /// A repeat: the voter already holds this vote on the item.
     Repeated(StoredVote),
     /// The item does not exist.
     UnknownItem,
-    /// An unresolved repeat: nothing was stored for it, but the vote that is held could not be
-    /// read.
+    /// An unresolved repeat: nothing was stored. The vote that the voter holds could not be read.
     UnresolvedRepeat,
-    /// Nothing was stored for it: its item has a rule, or the voter has taken a vote back.
+    /// Nothing was stored: the item has a rule, or the voter has taken a vote back.
     NeedsDecision,
-    /// The item does not take it.
+    /// The item does not take the vote.
     Refused(Refusal),
 }
 

@@ -2,14 +2,14 @@
 
 use super::{ItemId, PollId};
 
-/// An item, or a poll with its choices: what is edited, opened to voters and given ballots.
+/// An item, or a poll with its choices. It can be edited, opened to voters, and given ballots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VotedOn {
     Item(ItemId),
     Poll(PollId),
 }
 
-/// As the trail names it: `item:1`.
+/// Writes it as in the trail: `item:1`.
 impl std::fmt::Display for VotedOn {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {

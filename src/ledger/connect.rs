@@ -12,38 +12,37 @@ use crate::tls;
 
 /// How long one statement of the server may run before Postgres cancels it.
 pub const SERVER_STATEMENT_LIMIT: Duration = Duration::from_secs(5);
-/// How long one statement of the sync worker or of an operator's command may run. One
-/// statement of the audit reads millions of votes.
+/// How long a worker's or an operator's statement may run. The audit reads millions of votes in
+/// one.
 pub const WORKER_STATEMENT_LIMIT: Duration = Duration::from_secs(120);
 /// How long the check of an idle connection may take.
 pub const CHECK_LIMIT: Duration = Duration::from_secs(1);
 /// How long a caller waits for one of the pool's connections.
 pub const ACQUIRE_LIMIT: Duration = Duration::from_secs(3);
 /// How much longer than the statement limit a caller waits for an answer. Postgres' own
-/// cancellation then comes first, after which it is certain that nothing was stored.
+/// cancellation then comes first, and it is certain that nothing was stored.
 pub const ANSWER_MARGIN: Duration = Duration::from_secs(1);
-/// Connections in the pool. Connections that belong to one task come on top.
+/// Connections in the pool. Connections that belong to one task are extra.
 pub const POOL_LIMIT_CONNECTIONS: u32 = 8;
-/// Connections in the pool of a server's operator's login: one for a voiding that goes on, one for
-/// whoever asks meanwhile.
+/// Connections in the pool of a server's operator login. One is for a voiding that runs, and one
+/// for whoever asks meanwhile.
 pub const OPERATOR_POOL_LIMIT_CONNECTIONS: u32 = 2;
-/// After how long without use a connection of that pool is closed: an operator acts now and then, and
-/// Postgres' connections are for votes.
+/// An operator's connection is closed when it was idle for this long. An operator acts now and
+/// then, and Postgres' connections are for votes.
 const OPERATOR_IDLE_LIMIT: Duration = Duration::from_secs(30);
 
-/// How long a transaction may be idle before Postgres ends it. A roll-up's
-/// keeps the job and the watermark, and its worker may be stopped or cut off.
+/// Postgres ends a transaction that is idle for longer. A roll-up's transaction holds the job and
+/// the watermark, and its worker may be stopped or cut off.
 pub(crate) const IDLE_TRANSACTION_LIMIT: Duration = Duration::from_secs(5);
 
 /// Settings of each of Tally's connections.
-/// - `enable_seqscan`: no statement here should read a whole table. The planner cannot know
-///   how few votes lie beyond the watermark, and would.
-/// - `enable_bitmapscan`: an item's newest votes are a few rows, and the index alone answers.
-///   A bitmap took more than twice as long (300 items with 20 votes each: 5.6 ms instead of
-///   2.4 ms).
-/// - `default_transaction_isolation`: each statement sees what was committed before it, as
-///   Postgres does unless someone has set it otherwise. `vote_ids_are_new` relies on it.
-/// - `jit`: Postgres would compile for the huge cost that `enable_seqscan` pretends.
+/// - `enable_seqscan`: no statement here should read a whole table. The planner would, since it cannot
+///   know how few votes lie beyond the watermark.
+/// - `enable_bitmapscan`: an item's newest votes are a few rows, and the index alone answers. A bitmap
+///   took more than twice as long (300 items with 20 votes each: 5.6 ms instead of 2.4 ms).
+/// - `default_transaction_isolation`: each statement sees what was committed before it. Postgres does
+///   so by default, unless someone has changed it. `vote_ids_are_new` relies on it.
+/// - `jit`: Postgres would compile because of the huge cost that `enable_seqscan` pretends.
 const SESSION_OPTIONS: [(&str, &str); 4] = [
     // A space in an option of the connection is written with a backslash.
     ("default_transaction_isolation", "read\\ committed"),
@@ -52,17 +51,17 @@ const SESSION_OPTIONS: [(&str, &str); 4] = [
     ("jit", "off"),
 ];
 
-/// The pool's statements are planned each time. What they read grows from nothing to millions
-/// of rows: a plan that was kept from the first minute made a replay of repeats eight times
-/// slower than one of new votes.
+/// Postgres plans the pool's statements each time. The tables grow from nothing to millions of
+/// rows. A plan kept from the first minute made a replay of repeats eight times slower than one of
+/// new votes.
 const POOL_PLANS: (&str, &str) = ("plan_cache_mode", "force_custom_plan");
-/// The statements of a dedicated connection have one good plan each, whatever the tables hold.
-/// To plan takes as long as to run, so each is planned once a connection.
+/// A dedicated connection's statements are planned once. Each has one good plan, whatever the
+/// tables hold, and planning takes as long as running.
 pub(super) const KEPT_PLANS: (&str, &str) = ("plan_cache_mode", "force_generic_plan");
-/// How Postgres notices a server whose machine is lost: by probes, after 5 s + 3 × 2 s. It
-/// then closes the connections of the server's batch writers, which a sync worker sees. While
-/// an answer is on its way, the system sends no probes but repeats the answer, for a quarter
-/// of an hour; `tcp_user_timeout` (ms) ends that after 11 s too.
+/// How Postgres notices that a server's machine is lost. It sends probes, and gives up after 5 s +
+/// 3 × 2 s. It then closes the connections of the server's batch writers, which a sync worker sees.
+/// While an answer is on its way, the system sends no probes. It repeats the answer for a quarter
+/// of an hour, so `tcp_user_timeout` (ms) ends that too, after 11 s.
 pub(crate) const WRITER_KEEPALIVE: [(&str, &str); 4] = [
     ("tcp_keepalives_idle", "5"),
     ("tcp_keepalives_interval", "2"),
@@ -70,8 +69,8 @@ pub(crate) const WRITER_KEEPALIVE: [(&str, &str); 4] = [
     ("tcp_user_timeout", "11000"),
 ];
 
-/// How long a statement of the sync worker waits for a lock. Then it leaves the locked rows
-/// for later. Flushes hold row locks for less; a roll-up may hold its job and the watermark for longer.
+/// How long a worker's statement waits for a lock. Then the worker leaves the locked rows for
+/// later. Flushes hold row locks for less. A roll-up may hold its job and the watermark for longer.
 pub const LOCK_LIMIT: Duration = Duration::from_millis(500);
 
 /// Where Postgres is, and a pool of connections to it. Cheap to clone.
@@ -80,7 +79,7 @@ pub(super) struct Database {
     pub pool: Pool,
     pub options: PgConnectOptions,
     pub statement_limit: Duration,
-    /// For connections beside the pool's, which checks its own.
+    /// Checks connections outside the pool. The pool checks its own.
     pub session: SessionCheck,
 }
 
@@ -94,9 +93,8 @@ impl std::fmt::Debug for Database {
 }
 
 impl Database {
-    /// Describes the connection; none is made until one is needed. Postgres shows
-    /// `application_name` to its operator. With a `lock_limit`, no statement waits longer for a
-    /// lock.
+    /// Describes the connection, and makes none yet. `application_name` is shown to Postgres'
+    /// operator. With a `lock_limit`, no statement waits longer for a lock.
     ///
     /// # Errors
     /// When `database_url` is no URL of a Postgres.
@@ -196,8 +194,8 @@ const URL_PARAMETERS: [&str; 18] = [
     "options",
 ];
 
-/// Looks whether the files of certificates that the URL names can be read: sqlx would try with each
-/// connection.
+/// Checks that the certificate files that the URL names can be read. sqlx would read them only with
+/// each connection.
 fn check_certificates(database_url: &str) -> Result<(), InvalidDatabaseUrl> {
     // What is no URL, sqlx refuses.
     let Ok(url) = reqwest::Url::parse(database_url) else {
@@ -216,8 +214,8 @@ fn check_certificates(database_url: &str) -> Result<(), InvalidDatabaseUrl> {
     Ok(())
 }
 
-/// Logs which parameters of the URL are ignored. sqlx would log them with their values, one of
-/// which may be a password under a misspelt name; `telemetry` turns that line off.
+/// Logs which parameters of the URL are ignored. sqlx would log their values too, and a misspelt
+/// name may come with a password. `telemetry` turns sqlx's line off.
 fn warn_of_unknown_parameters(database_url: &str, application_name: &str) {
     let query = database_url.split_once('?').map_or("", |(_, query)| query);
     let query = query.split('#').next().unwrap_or_default();

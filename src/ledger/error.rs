@@ -11,7 +11,7 @@ use crate::tls::TlsFault;
 pub enum LedgerError {
     #[error("Postgres: {0}")]
     Postgres(#[source] sqlx::Error),
-    /// Nothing was sent, not even who wants to log in.
+    /// Nothing was sent, not even the login's name.
     #[error("Postgres is refused: {0}")]
     Tls(TlsFault),
     #[error("Postgres did not answer within {0:?}")]
@@ -22,13 +22,13 @@ pub enum LedgerError {
     Unfit(#[from] UnfitDatabase),
     #[error("migrating Postgres: {0}")]
     Migrate(#[from] MigrateError),
-    /// Of an item or a poll that is to be made.
-    #[error("there is one with this key")]
+    /// From creating an item or a poll.
+    #[error("another one has this key")]
     KeyTaken,
-    /// Of an item or a poll that is to be made.
-    #[error("a server of a version without rules is connected: stop it before the first rule is made")]
+    /// From creating an item or a poll.
+    #[error("a server of a version without rules is connected: stop it before the first rule is created")]
     OlderServers,
-    /// Of a vote.
+    /// From deciding a vote.
     #[error("Postgres answered a request for a vote with {0:?}, which this version does not know")]
     Decision(String),
     #[error("exact counts were not read in time: the read was cancelled")]
@@ -39,7 +39,7 @@ pub enum LedgerError {
     Undecided(Duration),
     #[error("{0} tries to read Postgres' incarnation failed: others keep replacing its token")]
     Incarnation(u32),
-    /// Of a worker's statement.
+    /// From a worker's statement.
     #[error(transparent)]
     Overtaken(#[from] Overtaken),
 }
@@ -49,57 +49,57 @@ pub enum LedgerError {
 pub enum InvalidDatabaseUrl {
     #[error("{0}; it takes postgres://user:password@host:port/database")]
     Url(#[source] sqlx::Error),
-    /// What the URL says of TLS.
+    /// The URL's TLS parameters are wrong.
     #[error("{0}")]
     Tls(String),
 }
 
-/// Why Tally cannot work with a database as it is, or with what is between. To wait does not help.
+/// Why Tally cannot work with a database, or with a pooler before it. Waiting does not help.
 #[derive(Debug, thiserror::Error)]
 pub enum UnfitDatabase {
     #[error(
-        "this session of Postgres has {0}: what is between, a pooler say, has dropped what Tally asks \
-         for at connect; let it pass the parameter options on, or set these for the login (alter \
-         role … set …)"
+        "this session of Postgres has {0}: something in between, perhaps a pooler, has \
+         dropped the settings that Tally asks for when it connects; let it pass the parameter options \
+         on, or set them for the login (alter role … set …)"
     )]
     Settings(String),
     #[error(
-        "this session of Postgres has the application_name {0:?}: what is between, a pooler say, has \
-         changed the one that Tally gave it, by which workers know whose connection is gone; let it \
-         pass application_name on"
+        "this session of Postgres has the application_name {0:?}: something in \
+         between, perhaps a pooler, has changed the name that Tally gave it; workers see by the name \
+         whose connection is gone; let it pass application_name on"
     )]
     Name(String),
     #[error(
-        "what is between Tally and Postgres, a pooler say, gives each transaction another session; let \
-         it pool sessions (pgbouncer: pool_mode = session)"
+        "something between Tally and Postgres, perhaps a pooler, gives each \
+         transaction another session; let it pool sessions (pgbouncer: pool_mode = session)"
     )]
     SharedSession,
     #[error("Postgres is a standby and takes no writes; give the address of the primary")]
     Standby,
     #[error(
-        "Postgres is read-only (default_transaction_read_only is on) and takes no votes; turn that \
-         off, or give the address of one that takes writes"
+        "Postgres is read-only (default_transaction_read_only is on) and takes no \
+         votes; turn that off, or give the address of a Postgres that takes writes"
     )]
     ReadOnly,
     #[error("this database has a table item or vote that is not Tally's; give Tally a database of its own")]
     ForeignTables,
     #[error(
-        "this database is of a Tally from before the first release, by other migrations; give Tally a \
-         new database, or keep this one's votes as migrations/README.md says"
+        "other migrations, from before the first release of Tally, made this database; \
+         give Tally a new database, or keep this one's votes as migrations/README.md says"
     )]
     UnreleasedSchema,
     #[error("vote ids must only go up, one by one, and vote_id_seq in Postgres {0}")]
     Sequence(String),
 }
 
-/// What came before a worker's statement, so that the statement did nothing.
+/// What overtook a worker's statement, which then did nothing.
 #[derive(Debug, thiserror::Error)]
 pub enum Overtaken {
-    #[error("another worker has taken the job {0} over")]
+    #[error("another worker has taken over the job {0}")]
     LeaseLost(&'static str),
     #[error("another epoch has begun since the counts were read: they are read again")]
     EpochEnded,
-    #[error("Postgres crashed or failed over since it was read which votes are decided: they are read again")]
+    #[error("Postgres crashed or failed over since the safe vote id was read: it is read again")]
     OtherIncarnation,
 }
 
@@ -117,12 +117,12 @@ impl From<sqlx::Error> for LedgerError {
 }
 
 impl LedgerError {
-    /// The error of a statement that makes an item or a rule.
+    /// The error of a statement that creates an item or a rule.
     pub(super) fn of_rule(error: sqlx::Error) -> Self {
         // object_in_use: the trigger rule_is_known_to_writers.
         if has_code(&error, "55006") {
             Self::OlderServers
-        // unique_violation: item_key or rule_key; all else is drawn by Postgres.
+        // unique_violation: item_key or rule_key. Postgres draws all other unique values.
         } else if has_code(&error, "23505") {
             Self::KeyTaken
         } else {
@@ -130,7 +130,7 @@ impl LedgerError {
         }
     }
 
-    /// Whether Postgres answers, and this login may not log in, or may not do this.
+    /// Whether Postgres answers but refuses this login, or what it asks.
     pub fn refuses_login(&self) -> bool {
         // invalid_authorization_specification, invalid_password, invalid_catalog_name,
         // insufficient_privilege.
@@ -141,9 +141,9 @@ impl LedgerError {
         }
     }
 
-    /// Whether Postgres answers, and Tally cannot work with it as it is. To wait does not help.
+    /// Whether Postgres answers but Tally cannot work with it. Waiting does not help.
     pub fn is_unfit(&self) -> bool {
-        // A pooler says so that does not know a parameter that Tally asks for.
+        // A pooler says this when it does not know a parameter that Tally asks for.
         const PROTOCOL_VIOLATION: &str = "08P01";
         match self {
             Self::Postgres(error) => has_code(error, PROTOCOL_VIOLATION),
@@ -180,13 +180,13 @@ fn has_code(error: &sqlx::Error, code: &str) -> bool {
         .is_some_and(|error| error.code().as_deref() == Some(code))
 }
 
-/// Whether Postgres ended the statement because it and others waited for each other.
+/// Whether Postgres ended the statement because of a deadlock.
 pub(super) fn is_deadlock(error: &sqlx::Error) -> bool {
     const DEADLOCK_DETECTED: &str = "40P01";
     has_code(error, DEADLOCK_DETECTED)
 }
 
-/// Whether a statement waited for a lock for longer than [`super::connect::LOCK_LIMIT`].
+/// Whether a statement waited for a lock for more than [`super::connect::LOCK_LIMIT`].
 pub(super) fn is_lock_timeout(error: &sqlx::Error) -> bool {
     const LOCK_NOT_AVAILABLE: &str = "55P03";
     has_code(error, LOCK_NOT_AVAILABLE)
@@ -201,8 +201,8 @@ pub(super) fn is_disconnect(error: &sqlx::Error) -> bool {
     }
 }
 
-/// Whether it is certain that the statement had no effect: Postgres itself reported the error.
-/// Class 57P, Postgres is shutting down, is not certain: it may come after a commit.
+/// Whether the statement certainly had no effect: Postgres itself reported the error. Class 57P
+/// (Postgres is shutting down) is not certain: it may come after a commit.
 pub(super) fn is_certain(error: &sqlx::Error) -> bool {
     error
         .as_database_error()

@@ -5,11 +5,8 @@ use sqlx::PgExecutor;
 use super::LedgerError;
 use crate::domain::{Count, ExactCount, ItemId, Revision, Snapshot};
 
-/// Reads the exact counts of these items, over the pool or over a batch writer's connection.
-/// Each id may be given once; unknown items are left out.
-///
-/// # Errors
-/// When Postgres is unavailable or too slow.
+/// Reads the exact counts of these items. Works over the pool or a batch writer's connection. Each
+/// id may be given once. Unknown items are left out.
 pub(super) async fn exact_counts(
     executor: impl PgExecutor<'_>,
     items: &[ItemId],

@@ -1,4 +1,4 @@
-//! Whether a database is one that Tally can work with: asked once, at the start.
+//! Whether Tally can work with a database. Each program asks once, at the start.
 
 use std::time::Duration;
 
@@ -11,15 +11,15 @@ use super::connect::{ANSWER_MARGIN, Database, Writes, writes};
 use super::owner::MIGRATIONS;
 use super::{LedgerError, UnfitDatabase};
 
-/// How long the connection for it may take. Nobody waits for an answer yet, and `tally migrate`
-/// ends when it fails.
+/// How long the connection for the check may take. Nobody waits for an answer yet, and `tally
+/// migrate` ends when the check fails.
 const START_LIMIT: Duration = Duration::from_secs(5);
 
 impl Database {
-    /// Makes a connection and looks whether this database is fit for Tally.
+    /// Makes a connection, and checks that this database is fit for Tally.
     ///
     /// # Errors
-    /// When it is not ([`LedgerError::is_unfit`]), or Postgres is unavailable.
+    /// When it is not ([`LedgerError::is_unfit`]).
     pub async fn check(&self) -> Result<(), LedgerError> {
         let connection = self.session.connect_within(START_LIMIT, &self.options).await?;
         let limit = self.statement_limit + ANSWER_MARGIN;
@@ -28,7 +28,7 @@ impl Database {
     }
 }
 
-/// Looks whether the database of this connection is fit for Tally, and closes it.
+/// Checks the database of this connection, and closes the connection.
 async fn look_at(mut connection: PgConnection) -> Result<(), LedgerError> {
     match writes(&mut connection).await? {
         Writes::Taken => {}
@@ -79,8 +79,8 @@ async fn check_sequence(connection: &mut PgConnection) -> Result<(), LedgerError
     Ok(())
 }
 
-/// Checks that the sequence of vote ids draws them one by one. Who gets a block of ids may store
-/// a vote after others with higher ids were rolled up.
+/// Checks that the sequence of vote ids draws them one by one. A session with a block of ids could
+/// store a vote after the roll-up has passed its id.
 pub(super) async fn check_steps<'a>(connection: impl PgExecutor<'a>) -> Result<(), LedgerError> {
     let steps = sqlx::query!(
         "select seqcache, seqincrement, seqcycle from pg_sequence where seqrelid = 'vote_id_seq'::regclass"
@@ -104,14 +104,14 @@ pub(super) async fn check_steps<'a>(connection: impl PgExecutor<'a>) -> Result<(
 /// Who made the tables of a database.
 enum Origin {
     Tally,
-    /// A Tally from before the first release, by migrations that are gone.
+    /// Tally from before the first release, by migrations that are gone.
     Unreleased,
     /// Another application.
     Foreign,
 }
 
-/// Tells by the first migration that has run here. Another application's may have the same number,
-/// but not the same checksum.
+/// Tells by the first migration that ran here. Another application's may have the same number, but
+/// not the same checksum.
 async fn origin(connection: &mut PgConnection) -> Result<Origin, LedgerError> {
     /// The checksum of the first migration before the first release begins with this.
     const UNRELEASED: [u8; 8] = [0x7f, 0xfd, 0xc0, 0xc3, 0xb8, 0x20, 0x1d, 0x94];
@@ -137,7 +137,7 @@ async fn origin(connection: &mut PgConnection) -> Result<Origin, LedgerError> {
                 },
             )
         }
-        // A login that may not read it cannot tell.
+        // A login that may not read the table cannot tell.
         Err(MigrateError::Execute(sqlx::Error::Database(error))) => {
             Ok(if error.code().as_deref() == Some(UNDEFINED_TABLE) {
                 Origin::Foreign

@@ -8,7 +8,7 @@ use crate::domain::Owner;
 /// Which Tally this is.
 ///
 /// # Errors
-/// When Postgres is unavailable, or not migrated.
+/// When the database is not migrated.
 pub(super) async fn owner(executor: impl PgExecutor<'_>) -> Result<Owner, LedgerError> {
     let row = sqlx::query!(r#"select id, current_database()::text as "database!" from identity"#)
         .fetch_one(executor)

@@ -1,5 +1,5 @@
-//! The statements of `tally void`, `tally key` and `tally trail`, and of servers that have an operator's
-//! login: the role `tally_operator`.
+//! The operator's statements: the role `tally_operator`. `tally void`, `tally key`, `tally trail`,
+//! and servers with an operator's login use them.
 
 use std::time::Duration;
 
@@ -14,7 +14,8 @@ use crate::domain::{
     TrailFilter, Voiding, VoidingId, VoteFilter, VoteId, VoterId,
 };
 
-/// The ledger as the role `tally_operator` may use it. Cheap to clone.
+/// The ledger as the role `tally_operator` may use it. Cheap to clone. Every call fails when
+/// Postgres is unavailable or too slow.
 #[derive(Clone, Debug)]
 pub struct OperatorLedger {
     server: ServerLedger,
@@ -24,7 +25,7 @@ pub struct OperatorLedger {
 /// Who acts, as the trail has it.
 #[derive(Clone, Debug)]
 enum By {
-    /// The login, with this program: its application_name.
+    /// The login, and this program's application_name.
     Tool(String),
     /// Who sent a request.
     Http(Actor),
@@ -47,8 +48,8 @@ fn addresses_of(filter: &VoteFilter) -> Option<Vec<&[u8]>> {
 }
 
 impl OperatorLedger {
-    /// Describes the connection; none is made until one is needed. Postgres shows
-    /// `application_name` to its operator.
+    /// Describes the connection, and makes none yet. `application_name` is shown to Postgres'
+    /// operator.
     ///
     /// # Errors
     /// When `database_url` is no URL of a Postgres.
@@ -59,7 +60,7 @@ impl OperatorLedger {
         })
     }
 
-    /// The same for a server, with a small pool whose connections are closed when nobody needs them.
+    /// The same for a server, with a small pool that closes idle connections.
     ///
     /// # Errors
     /// As [`OperatorLedger::new`].
@@ -71,7 +72,7 @@ impl OperatorLedger {
         })
     }
 
-    /// The same for what this actor asks for over HTTP: the trail then names the actor.
+    /// The same for an actor's HTTP request: the trail then names the actor.
     #[must_use]
     pub fn acting_for(&self, actor: Actor) -> Self {
         Self {
@@ -80,16 +81,13 @@ impl OperatorLedger {
         }
     }
 
-    /// For what an operator's program does as a server does: it stores votes, counts them and notes
-    /// how far.
+    /// The same ledger as a server uses it. An operator's program also stores votes, counts them,
+    /// and notes how far.
     pub fn as_server(&self) -> &ServerLedger {
         &self.server
     }
 
-    /// The item that this stands for; `None`: there is none.
-    ///
-    /// # Errors
-    /// When Postgres is unavailable.
+    /// The item that this reference names; `None`: there is none.
     pub async fn find_item(&self, item: &Reference<ItemId>) -> Result<Option<ItemId>, LedgerError> {
         match item {
             Reference::Id(id) => {
@@ -102,7 +100,7 @@ impl OperatorLedger {
         }
     }
 
-    /// An act of who acts through this handle.
+    /// A new act of whoever acts through this handle.
     pub fn act(&self, what: ActKind) -> NewAct {
         match &self.by {
             By::Tool(tool) => NewAct::with(what, tool),
@@ -110,35 +108,23 @@ impl OperatorLedger {
         }
     }
 
-    /// Notes an act by itself; returns the row's id. The acts of this handle's own statements are
-    /// noted by those.
-    ///
-    /// # Errors
-    /// When Postgres is unavailable.
+    /// Notes an act in a statement of its own; returns the row's id. This handle's other statements
+    /// note their acts themselves.
     pub async fn note_act(&self, act: &NewAct, target: Option<&str>) -> Result<i64, LedgerError> {
         trail::note(self.server.pool(), act, target).await
     }
 
     /// Rows of the trail, the newest first, up to `limit`.
-    ///
-    /// # Errors
-    /// When Postgres is unavailable.
     pub async fn trail(&self, filter: &TrailFilter, limit: i64) -> Result<Vec<Act>, LedgerError> {
         trail::trail(self.server.pool(), filter, limit).await
     }
 
-    /// Revokes a key. Returns whether there is one.
-    ///
-    /// # Errors
-    /// When Postgres is unavailable.
+    /// Revokes an API key. Returns whether the key exists.
     pub async fn revoke_api_key(&self, id: ApiKeyId) -> Result<bool, LedgerError> {
         self.server.revoke(&self.act(ActKind::ApiKeyRevoke), id).await
     }
 
-    /// Makes an API key with this hash.
-    ///
-    /// # Errors
-    /// When Postgres is unavailable.
+    /// Creates an API key with this hash.
     pub async fn create_api_key(&self, hash: &ApiKeyHash, new: &NewApiKey) -> Result<ApiKeyId, LedgerError> {
         let names: Vec<String> = new.scopes.names().into_iter().map(str::to_owned).collect();
         let act = self.act(ActKind::ApiKeyCreate).details(json!({
@@ -159,11 +145,8 @@ impl OperatorLedger {
         Ok(ApiKeyId(made.id))
     }
 
-    /// Makes a key with the name and scopes of this one, which still allows something for `grace`.
-    /// `None`: there is no such key, or it allows nothing any more.
-    ///
-    /// # Errors
-    /// When Postgres is unavailable.
+    /// Creates a key with the name and scopes of this one. The old key stays valid for `grace`.
+    /// `None`: the old key does not exist, or is not valid any more.
     pub async fn rotate_api_key(
         &self,
         id: ApiKeyId,
@@ -185,18 +168,15 @@ impl OperatorLedger {
         Ok(made.map(|made| ApiKeyId(made.id)))
     }
 
-    /// The last vote of those that are cast by now. Waits for votes that are being stored.
+    /// The last vote that is cast by now. Waits for votes that are being stored.
     ///
     /// # Errors
-    /// When Postgres is unavailable, or a transaction that writes votes does not end in time.
+    /// When a transaction that writes votes does not end in time.
     pub async fn last_vote(&self) -> Result<VoteId, LedgerError> {
         safe_vote_id(self.server.pool()).await
     }
 
     /// The next votes beyond `after` that a voiding would take back.
-    ///
-    /// # Errors
-    /// When Postgres is unavailable.
     pub async fn votes_to_void(
         &self,
         filter: &VoteFilter,
@@ -225,10 +205,7 @@ impl OperatorLedger {
         })
     }
 
-    /// What is kept of the client that this vote came from; `None`: nothing.
-    ///
-    /// # Errors
-    /// When Postgres is unavailable.
+    /// The hash of the address that this vote came from; `None`: none is kept.
     pub async fn address_of(&self, vote: VoteId) -> Result<Option<AddressHash>, LedgerError> {
         let found = sqlx::query_scalar!(
             "select address_hash from vote_address where vote_id = $1",
@@ -239,17 +216,15 @@ impl OperatorLedger {
         Ok(found.and_then(|bytes| AddressHash::from_bytes(&bytes)))
     }
 
-    /// Makes a voiding of votes up to `until`. It voids nothing yet.
-    ///
-    /// # Errors
-    /// When Postgres is unavailable.
+    /// Creates a voiding of votes up to `until`. It voids nothing yet.
     pub async fn create_voiding(
         &self,
         filter: &VoteFilter,
         reason: &str,
         until: VoteId,
     ) -> Result<VoidingId, LedgerError> {
-        // Neither the voter, the address nor the reason, which may name one: the voiding has them.
+        // Without the voter and the address, and without the reason, which may name one. The
+        // voiding has them.
         let act = self.act(ActKind::VoidingCreate).details(json!({
             "of_a_voter": filter.voter_id.is_some(),
             "of_an_address": filter.addresses.is_some(),
@@ -275,18 +250,12 @@ impl OperatorLedger {
         Ok(VoidingId(made.id))
     }
 
-    /// This voiding; `None`: there is none of this id.
-    ///
-    /// # Errors
-    /// When Postgres is unavailable.
+    /// This voiding; `None`: there is none with this id.
     pub async fn voiding(&self, id: VoidingId) -> Result<Option<Voiding>, LedgerError> {
         Ok(self.read_voidings(Some(id), None, 1).await?.into_iter().next())
     }
 
-    /// The voidings that were made before this one, or all, newest first, up to `limit`.
-    ///
-    /// # Errors
-    /// When Postgres is unavailable.
+    /// Voidings from before this one, or all; newest first, up to `limit`.
     pub async fn voidings(&self, before: Option<VoidingId>, limit: i64) -> Result<Vec<Voiding>, LedgerError> {
         self.read_voidings(None, before, limit).await
     }

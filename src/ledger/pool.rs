@@ -1,10 +1,10 @@
-//! A pool of connections whose statements end in time, also when Postgres is lost without a word.
+//! A pool of connections whose statements end in time, even if Postgres is lost.
 //!
-//! Postgres ends a statement that takes too long, and says so. A machine that loses its power, or a
-//! firewall that forgets a connection, says nothing: whoever waits for an answer only reads, and would
-//! wait for ever. sqlx asks the system for no probes of its connections (its `net/socket/mod.rs`, 0.8.6).
-//! So each statement has a limit here, longer than Postgres' own, and a connection without an answer is
-//! closed in the end.
+//! Postgres ends a statement that takes too long, and says so. A machine that loses its power says
+//! nothing, and neither does a firewall that forgets a connection. A client that waits for an
+//! answer only reads, so it would wait for ever. sqlx asks the system for no probes of its
+//! connections (its `net/socket/mod.rs`, 0.8.6). So each statement has a limit here, longer than
+//! Postgres' own, and a connection without an answer is closed in the end.
 
 use std::io;
 use std::ops::{Deref, DerefMut};
@@ -20,16 +20,18 @@ use tokio::runtime::Handle;
 use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 
-/// How many times as long as a statement may take a connection without an answer stays in use, while
-/// nobody waits for it any more: a Postgres that is only slow, in a commit that waits for a standby, say,
-/// is busy with it all the same, and must not get a new connection for each.
+/// A connection without an answer is closed after this many statement timeouts. Nobody waits for it
+/// any more. But a Postgres that is only slow, for example in a commit that waits for a standby, is
+/// still busy with it, and must not get a new connection for each slow statement.
 const LINGER_TIMES: u32 = 5;
-/// How long it stays so at the most. Then it counts as lost, and another one may take its place.
+/// A connection without an answer is closed after this at the latest. Then it counts as lost, and
+/// another one may take its place.
 const LINGER_LIMIT: Duration = Duration::from_secs(60);
 /// How long closing all connections may take.
 const CLOSE_LIMIT: Duration = Duration::from_secs(5);
 
-/// A pool of connections. Cheap to clone. A statement runs over any of them.
+/// A pool of connections. Cheap to clone. A statement runs over any of them. Every call fails when
+/// Postgres is unavailable.
 #[derive(Clone, Debug)]
 pub(in crate::ledger) struct Pool {
     connections: PgPool,
@@ -38,7 +40,7 @@ pub(in crate::ledger) struct Pool {
 }
 
 impl Pool {
-    /// Limits the statements of these connections to so long each.
+    /// Limits each statement of these connections to `answer_limit`.
     pub fn new(connections: PgPool, answer_limit: Duration) -> Self {
         Self {
             connections,
@@ -54,7 +56,7 @@ impl Pool {
     /// One of the connections, to use for one thing.
     ///
     /// # Errors
-    /// When Postgres is unavailable, or all are in use for too long.
+    /// When all are in use for too long.
     pub async fn acquire(&self) -> Result<InUse, sqlx::Error> {
         Ok(InUse {
             connection: Some(self.connections.acquire().await?),
@@ -74,27 +76,27 @@ impl Pool {
         Ok(Transaction(using))
     }
 
-    /// Closes all connections, or leaves them to the end of the process if that takes too long.
+    /// Closes all connections. If that takes too long, they stay until the process ends.
     pub async fn close(&self) {
         let _ = timeout(CLOSE_LIMIT, self.connections.close()).await;
     }
 }
 
-/// A connection that is in use. One that is dropped is let go.
+/// A connection that is in use. Dropping it lets it go.
 #[derive(Debug)]
 pub(in crate::ledger) struct InUse {
-    /// `None`: it gave no answer, and was let go.
+    /// `None`: the connection gave no answer, and was let go.
     connection: Option<PoolConnection<Postgres>>,
     answer_limit: Duration,
-    /// What it is asked before it is given back.
+    /// The last statement before the connection is given back.
     last: Option<&'static str>,
 }
 
 impl InUse {
-    /// Calls this over the connection, and lets go of one that gives no answer.
+    /// Makes a call over the connection. A connection without an answer is let go.
     ///
     /// # Errors
-    /// Those of the call, and when it does not end in time.
+    /// The errors of the call. Also when the call does not end in time.
     pub async fn call<Answer, Error: From<sqlx::Error>>(
         &mut self,
         call: impl AsyncFnOnce(&mut PgConnection) -> Result<Answer, Error>,
@@ -134,7 +136,7 @@ impl Drop for InUse {
     }
 }
 
-/// A transaction. Postgres undoes one that is dropped.
+/// A transaction. If it is dropped, Postgres rolls it back.
 #[derive(Debug)]
 pub(in crate::ledger) struct Transaction(InUse);
 
@@ -153,10 +155,10 @@ impl DerefMut for Transaction {
 }
 
 impl Transaction {
-    /// Ends the transaction as what was done in it ended: commits, or waits until Postgres has undone it.
+    /// Commits after a success; after an error, waits until Postgres has rolled back.
     ///
     /// # Errors
-    /// That of what was done; or that of a commit, which may have been done all the same.
+    /// The error of what was done; or that of the commit, which may still have happened.
     pub async fn end<Answer, Error: From<sqlx::Error>>(
         mut self,
         done: Result<Answer, Error>,
@@ -176,9 +178,10 @@ impl Transaction {
     }
 }
 
-/// Gives a connection back to its pool as soon as it has answered what it was asked, and this last
-/// statement; closes it if that takes too long. Nobody waits for it. sqlx gives connections back by itself,
-/// but asks each once more whether it is open, and waits for that answer for ever.
+/// Gives a connection back to its pool once it has answered. It answers what it was asked, and this
+/// last statement; if that takes too long, the connection is closed. Nobody waits for it. sqlx
+/// gives connections back by itself, but first asks each whether it is open, and waits for that
+/// answer for ever.
 fn let_go(mut connection: PoolConnection<Postgres>, last: Option<&'static str>, answer_limit: Duration) {
     let Ok(runtime) = Handle::try_current() else {
         drop(connection.detach());
@@ -192,7 +195,7 @@ fn let_go(mut connection: PoolConnection<Postgres>, last: Option<&'static str>, 
             drop(connection.detach());
             return;
         }
-        // The future has the connection, and closes it when it is dropped.
+        // The future owns the connection, and closes it when it is dropped.
         let _ = timeout(limit, connection.return_to_pool()).await;
     });
 }
@@ -204,7 +207,7 @@ fn no_answer(limit: Duration) -> sqlx::Error {
 type Row = Either<PgQueryResult, PgRow>;
 type Rows = Vec<Row>;
 
-/// All that a statement answers, as sqlx wants it.
+/// All rows and results of a statement, as sqlx wants them.
 fn stream<'e>(
     rows: impl Future<Output = Result<Rows, sqlx::Error>> + Send + 'e,
 ) -> BoxStream<'e, Result<Row, sqlx::Error>> {

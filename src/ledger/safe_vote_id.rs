@@ -1,4 +1,4 @@
-//! Which votes are decided: committed, or never to be.
+//! The safe vote id: every vote up to it is committed, or will never be.
 
 use std::time::Duration;
 
@@ -8,22 +8,22 @@ use super::LedgerError;
 use super::pool::Pool;
 use crate::domain::VoteId;
 
-/// How long is waited for the transactions that are writing votes to end.
+/// How long to wait until the transactions that are writing votes end.
 pub const DECIDE_LIMIT: Duration = Duration::from_secs(30);
-/// How often it is looked whether they have ended.
+/// The time between two looks whether they have ended.
 const DECIDE_EVERY: Duration = Duration::from_millis(5);
 
-/// A vote id up to which every id is decided, and of which Postgres.
+/// Every vote up to this id is committed or will never be. Also names the Postgres that said so.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SafeVoteId {
     pub vote_id: VoteId,
-    /// The Postgres that said so, until it crashes or fails over: another one may draw ids up to this one
+    /// The Postgres that said so, until it crashes or fails over. Another one may draw these ids
     /// again.
     pub incarnation: String,
 }
 
 impl SafeVoteId {
-    /// The same, not beyond another id.
+    /// The same, but at most `vote_id`.
     pub fn up_to(self, vote_id: VoteId) -> Self {
         Self {
             vote_id: self.vote_id.min(vote_id),
@@ -32,14 +32,14 @@ impl SafeVoteId {
     }
 }
 
-/// A vote id up to which every id is decided: committed, or never to be.
+/// The safe vote id: every vote up to it is committed, or will never be.
 ///
-/// The sequence is read first. A transaction takes a lock on `vote` before it draws an id. So when
-/// all transactions that hold the lock now have ended, every id up to the sequence's last value is
+/// The sequence is read first. A transaction locks `vote` before it draws an id. So when all
+/// transactions that hold the lock now have ended, every id up to the sequence's last value is
 /// decided. Blocks nobody.
 ///
 /// # Errors
-/// When Postgres is unavailable, or a transaction does not end in time.
+/// When a transaction does not end in time.
 pub(super) async fn safe_vote_id(pool: &Pool) -> Result<VoteId, LedgerError> {
     let last = sqlx::query!("select last_value, is_called from vote_id_seq")
         .fetch_one(pool)
@@ -56,7 +56,7 @@ pub(super) async fn safe_vote_id(pool: &Pool) -> Result<VoteId, LedgerError> {
 /// Waits until every transaction that is writing votes now has ended.
 ///
 /// # Errors
-/// When Postgres is unavailable, or a transaction does not end in time.
+/// When a transaction does not end in time.
 async fn wait_for_writers(pool: &Pool) -> Result<(), LedgerError> {
     let deadline = Instant::now() + DECIDE_LIMIT;
     let mut waited_for = writers(pool).await?;

@@ -1,8 +1,8 @@
-//! What a connection must be: a session of Postgres of its own, with the limits that Tally asked
-//! for when it connected. A pooler in between may drop them without a word, or give each
-//! transaction another session.
+//! What Tally requires of a connection to Postgres. It must be a session of its own, with the
+//! limits that Tally set when it connected. A pooler in between may drop the limits silently, or
+//! give each transaction another session.
 //!
-//! These statements go in the simple protocol: a prepared statement would already need what is
+//! These statements use the simple protocol: a prepared statement would already need what is
 //! checked here.
 
 use std::sync::Arc;
@@ -18,13 +18,13 @@ use super::{LedgerError, UnfitDatabase};
 /// How long a new connection may take.
 pub const CONNECT_LIMIT: Duration = Duration::from_secs(2);
 
-/// The check of new connections. Cheap to clone.
+/// Checks new connections. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(super) struct SessionCheck {
     /// Settings of Postgres that are durations.
     limits: Vec<(&'static str, Duration)>,
-    /// Whether a connection was seen to be a session of its own. Shared by its clones: a pooler
-    /// treats all connections alike.
+    /// Whether a connection was found to be a session of its own. Shared by clones: a pooler treats
+    /// all connections alike.
     is_own: Arc<AtomicBool>,
 }
 
@@ -44,12 +44,12 @@ impl SessionCheck {
     /// Makes a connection and checks it.
     ///
     /// # Errors
-    /// When Postgres is unavailable, or this is no session for Tally.
+    /// When the session does not suit Tally.
     pub async fn connect(&self, options: &PgConnectOptions) -> Result<PgConnection, LedgerError> {
         self.connect_within(CONNECT_LIMIT, options).await
     }
 
-    /// The same with another limit of time.
+    /// The same with another time limit.
     ///
     /// # Errors
     /// As [`SessionCheck::connect`].
@@ -71,7 +71,7 @@ impl SessionCheck {
     /// Checks a connection that was made with these options.
     ///
     /// # Errors
-    /// When Postgres is unavailable, or this is no session for Tally.
+    /// When the session does not suit Tally.
     pub async fn check(
         &self,
         connection: &mut PgConnection,
@@ -111,8 +111,8 @@ fn written(limit: Duration) -> String {
     format!("{}ms", limit.as_millis())
 }
 
-/// Whether the session keeps what is set in it, while another connection uses Postgres: one
-/// that gets a session for each transaction finds a mark that is not its own, or none.
+/// Whether the session keeps its settings while another connection uses Postgres. A connection that
+/// gets a session for each transaction finds a mark that is not its own, or none.
 async fn is_own_session(
     connection: &mut PgConnection,
     options: &PgConnectOptions,
@@ -120,8 +120,8 @@ async fn is_own_session(
     let mark = format!("{:032x}", rand::random::<u128>());
     let set = format!("select set_config('tally.session', '{mark}', false)");
     connection.fetch_one(set.as_str()).await?;
-    // A pooler gives the session that was used last to whoever comes next. This transaction
-    // takes it, and holds it.
+    // A pooler gives the session that was used last to the next client. This transaction takes it,
+    // and holds it.
     let mut other = PgConnection::connect_with(options).await?;
     other.execute("begin").await?;
     let kept = connection
@@ -132,10 +132,10 @@ async fn is_own_session(
     Ok(kept == Some(mark))
 }
 
-/// The name of this session, by which workers know whose connection is gone.
+/// Checks the session's name, by which workers know whose connection is gone.
 ///
 /// # Errors
-/// When Postgres is unavailable, or what is between has changed the name.
+/// When a pooler has changed the name.
 pub(super) async fn check_name(connection: &mut PgConnection, name: &str) -> Result<(), LedgerError> {
     let row = connection
         .fetch_one("select current_setting('application_name')")

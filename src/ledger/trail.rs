@@ -1,5 +1,5 @@
-//! The trail of administrative acts. An act that one statement does is noted by that statement; the
-//! others by [`note`].
+//! The trail of administrative acts. A single statement notes its own act. [`note`] notes the
+//! others.
 
 use serde_json::Value;
 use sqlx::PgExecutor;
@@ -7,7 +7,7 @@ use sqlx::PgExecutor;
 use super::LedgerError;
 use crate::domain::{Act, Moment, NewAct, TrailFilter};
 
-/// Notes an act by itself; returns the row's id.
+/// Notes an act in a statement of its own; returns the row's id.
 pub(super) async fn note(
     executor: impl PgExecutor<'_>,
     act: &NewAct,

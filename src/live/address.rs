@@ -1,4 +1,4 @@
-//! The URL of Redis: where it is, who logs in, and what certificates are for.
+//! The URL of Redis: its address, the login, and the certificates.
 
 use redis::io::tcp::TcpSettings;
 use redis::{Client, ClientTlsConfig, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, TlsCertificates};
@@ -6,19 +6,20 @@ use redis::{Client, ClientTlsConfig, ConnectionAddr, ConnectionInfo, IntoConnect
 use super::LiveError;
 use crate::tls;
 
-/// Reads a URL: `redis://…`, or `rediss://…` for TLS, with the parameters of Postgres' URLs
-/// `sslrootcert` (the authorities that are trusted, instead of the system's), `sslcert` and `sslkey`
-/// (Tally's own certificate): files in PEM.
+/// Reads a URL: `redis://…`, or `rediss://…` for TLS. The parameters are those of Postgres' URLs
+/// and name files in PEM: `sslrootcert` (the authorities to trust instead of the system's),
+/// `sslcert` and `sslkey` (Tally's own certificate).
 ///
 /// # Errors
 /// When it is no URL of a Redis, or a file cannot be read. When it names files without TLS, or TLS
-/// without verification: what would go over the wire is not what was meant.
+/// without verification: the connection would not be as protected as the URL says.
 pub(super) fn read(redis_url: &str) -> Result<ConnectionInfo, LiveError> {
     let info = redis_url.into_connection_info().map_err(LiveError::Url)?;
-    // redis 1.x leaves Nagle's algorithm on by default. Without it, the median of small calls takes
-    // less than half as long.
+    // redis 1.x leaves Nagle's algorithm on by default. Without it, small calls have less than half
+    // the median latency.
     let info = info.set_tcp_settings(TcpSettings::default().set_nodelay(true));
-    // Without CLIENT SETINFO, which old servers do not know and a login need not be allowed.
+    // Without CLIENT SETINFO: old servers do not know it, and a login may not be allowed to call
+    // it.
     let login = info.redis_settings().clone().set_skip_set_lib_name();
     let info = info.set_redis_settings(login);
     let files = Files::read(redis_url)?;
@@ -28,8 +29,8 @@ pub(super) fn read(redis_url: &str) -> Result<ConnectionInfo, LiveError> {
                 .to_owned(),
         )),
         ConnectionAddr::TcpTls { .. } => {
-            // redis takes the process' default. There is none unless someone sets it, or only one is
-            // built in.
+            // redis takes the process' default provider. There is none unless someone sets it, or
+            // only one is built in.
             let _ = rustls::crypto::ring::default_provider().install_default();
             let client = Client::build_with_tls(info, files.load()?).map_err(LiveError::Url)?;
             Ok(client.get_connection_info().clone())
@@ -54,7 +55,7 @@ struct Files {
 impl Files {
     fn read(redis_url: &str) -> Result<Self, LiveError> {
         let mut files = Self::default();
-        // redis has read it already.
+        // redis has read the URL already.
         let Ok(url) = reqwest::Url::parse(redis_url) else {
             return Ok(files);
         };

@@ -10,8 +10,8 @@ use super::{KeyPrefix, LiveError, address};
 
 /// How long a new connection may take.
 pub const CONNECT_LIMIT: Duration = Duration::from_millis(500);
-/// How long the server waits for an answer before the call counts as failed. The redis
-/// crate's own default; a healthy Redis answers a pipeline in a millisecond.
+/// How long the server waits for an answer before the call counts as failed. It is the redis
+/// crate's own default. A healthy Redis answers a pipeline in a millisecond.
 pub const SERVER_ANSWER_LIMIT: Duration = Duration::from_millis(500);
 /// How long the sync worker waits for an answer: no client waits for the worker.
 pub const WORKER_ANSWER_LIMIT: Duration = Duration::from_secs(5);
@@ -33,7 +33,7 @@ pub struct Redis {
 }
 
 impl Redis {
-    /// Describes the connection; none is made until one is needed.
+    /// Describes the connection, and makes none yet.
     ///
     /// # Errors
     /// When `redis_url` is no URL of a Redis, or names files that cannot be read.
@@ -60,10 +60,7 @@ impl Redis {
         })
     }
 
-    /// A new connection outside of the pool. The runtime that calls this drives it.
-    ///
-    /// # Errors
-    /// When Redis is unavailable.
+    /// A new connection outside of the pool. The calling runtime drives it.
     pub(super) async fn connect(&self) -> Result<MultiplexedConnection, RedisError> {
         let config = &self.config;
         self.client
@@ -71,7 +68,7 @@ impl Redis {
             .await
     }
 
-    /// Where it is.
+    /// The address of this Redis.
     pub(super) fn address(&self) -> &ConnectionAddr {
         self.client.get_connection_info().addr()
     }
@@ -84,17 +81,14 @@ impl Redis {
     /// Whether Redis answers.
     ///
     /// # Errors
-    /// When it does not.
+    /// When Redis does not answer.
     pub async fn ping(&self) -> Result<(), LiveError> {
         let mut connection = self.pool.get().await?;
         Ok(redis::cmd("PING").query_async(&mut *connection).await?)
     }
 
-    /// What Redis does when its memory is full (`maxmemory-policy`); `None` when it does not say.
-    /// INFO has it too, and a login needs no right to read all of its settings for that.
-    ///
-    /// # Errors
-    /// When Redis is unavailable.
+    /// What Redis does when its memory is full (`maxmemory-policy`); `None`: it does not say. INFO
+    /// has it too, so the login needs no right to read all settings.
     pub async fn eviction_policy(&self) -> Result<Option<String>, LiveError> {
         let mut connection = self.pool.get().await?;
         let info: InfoDict = redis::cmd("INFO")

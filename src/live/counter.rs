@@ -45,27 +45,27 @@ pub struct Counter {
     pub now: RedisTime,
     /// The live count and its revision; `None` if there is no live count.
     pub count: Option<(Count, Revision)>,
-    /// The revision that was last saved.
+    /// The last saved revision.
     pub saved: Option<Revision>,
-    /// When it was seeded, to the second.
+    /// When the count was seeded, to the second.
     pub seeded: Option<RedisTime>,
     /// The token of the rebuild request, if there is one.
     pub rebuild: Option<String>,
 }
 
 impl Counter {
-    /// The live count and its revision, if they are not saved yet.
+    /// The live count and its revision, if not saved yet.
     pub fn unsaved(&self) -> Option<(Count, Revision)> {
         self.count.filter(|(_, revision)| self.saved != Some(*revision))
     }
 
-    /// Whether its item is in the index: something of it is to be written.
+    /// Whether its item is in the index: something is to be written.
     pub fn is_to_be_written(&self) -> bool {
         self.unsaved().is_some() || self.rebuild.is_some()
     }
 
-    /// Whether it may be written now, if the saves of an item are this far apart. A request to
-    /// rebuild it does not wait, and neither does a count after a clock that was ahead.
+    /// Whether it may be written now, if an item's saves are `spacing` apart. A requested rebuild
+    /// does not wait. Neither does a count after a clock that was ahead.
     pub fn is_due(&self, spacing: Duration) -> bool {
         let waits = self
             .saved
@@ -92,8 +92,8 @@ pub(super) fn read_fields(keys: &KeyPrefix, item: ItemId, fields: &[&str]) -> Cm
     command
 }
 
-/// The fields in the reply to [`read_fields`]; `None` when someone has put a value of another
-/// type there, which holds no count.
+/// The fields in the reply to [`read_fields`]. `None`: someone has put a value of another type
+/// there, which holds no count.
 ///
 /// # Errors
 /// When Redis refuses to read them.

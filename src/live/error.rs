@@ -17,10 +17,10 @@ pub enum LiveError {
     Pool(#[source] PoolError),
     #[error("REDIS_URL: {0}; it takes redis://user:password@host:port/number, or rediss:// for TLS")]
     Url(#[source] RedisError),
-    /// What the URL says of TLS.
+    /// The URL's TLS parameters are wrong.
     #[error("REDIS_URL: {0}")]
     TlsUrl(String),
-    /// Nothing was sent, not even who wants to log in.
+    /// Nothing was sent, not even the login's name.
     #[error("Redis (REDIS_URL) is refused: {0}")]
     Tls(TlsFault),
     /// The circuit breaker is open.
@@ -29,13 +29,13 @@ pub enum LiveError {
     /// Neither the script's header nor the command's manual names this reply.
     #[error("{name} answered {reply:?}")]
     Reply { name: &'static str, reply: Value },
-    /// Some managed ones do that. A restart of such a Redis to an older state goes unnoticed.
+    /// Some managed services hide it. A restart to an older state would go unnoticed.
     #[error(
-        "this Redis (REDIS_URL) does not tell its {0} in INFO, without which Tally cannot see that \
-         it restarted or failed over; use one that does"
+        "this Redis (REDIS_URL) does not show its {0} in INFO, and without it Tally cannot see a \
+         restart or a failover; use a Redis that shows it"
     )]
     NoIdentity(&'static str),
-    /// Redis has users with rights of their own (ACL), and the one in the URL has too few.
+    /// The user in the URL has too few permissions in Redis (ACL).
     #[error(
         "the login in REDIS_URL may not {missing}, which the {program} needs; scripts/redis-users has \
          what each program's login needs"
@@ -51,7 +51,7 @@ pub enum LiveError {
         owner: Owner,
         us: Owner,
     },
-    /// The sender is gone: the server stops.
+    /// Nobody will name the owner any more: the server stops.
     #[error("Postgres has not said which Tally this is")]
     OwnerUnknown,
 }
@@ -75,7 +75,7 @@ impl From<PoolError> for LiveError {
 }
 
 impl LiveError {
-    /// Whether Redis answers, and Tally must not use it as it is. To wait does not help.
+    /// Whether Redis answers but Tally must not use it. Waiting does not help.
     pub fn is_unfit(&self) -> bool {
         matches!(
             self,
@@ -86,7 +86,7 @@ impl LiveError {
     /// Whether Redis has no memory for the call (`maxmemory`). It still takes calls that need
     /// none.
     pub(super) fn is_out_of_memory(&self) -> bool {
-        // Redis 6 puts an error of a script's command into one of its own.
+        // Redis 6 wraps the error of a script's command in one of its own.
         matches!(self, Self::Redis(error) if error.code() == Some("OOM")
             || error.detail().is_some_and(|detail| detail.contains("OOM command not allowed")))
     }

@@ -1,4 +1,4 @@
-//! Whether a Redis is one that Tally can work with: asked at the start.
+//! Whether Tally can work with a Redis. Each program asks at the start.
 
 use std::time::Duration;
 
@@ -15,15 +15,16 @@ use crate::tls::TlsFault;
 const PLAIN_LIMIT: Duration = Duration::from_millis(500);
 
 impl Redis {
-    /// Looks whether this Redis is fit for this program of Tally.
+    /// Checks that this Redis is fit for this program of Tally.
     ///
     /// # Errors
-    /// When it is not ([`LiveError::is_unfit`]), or it is unavailable.
+    /// When it is not ([`LiveError::is_unfit`]).
     pub async fn check(&self, program: Program) -> Result<(), LiveError> {
         match self.pool.get().await {
             Ok(mut connection) => permissions::check(&mut *connection, self.keys(), program).await,
             Err(error) => match LiveError::from(error) {
-                // A Redis without TLS waits for the rest of what it takes for a command.
+                // A Redis without TLS takes the handshake for a command, and waits for the rest of
+                // it.
                 error if !error.is_unfit() && self.answers_in_plain_text().await => {
                     tracing::debug!(%error, "it answers without TLS");
                     Err(LiveError::Tls(TlsFault::NoTls))
@@ -33,8 +34,8 @@ impl Redis {
         }
     }
 
-    /// Whether TLS is wanted, and what is there is a Redis without it. It is asked for no more than
-    /// a PING, without a login.
+    /// Whether the URL wants TLS and a Redis without TLS is there. Sends no more than a PING,
+    /// without a login.
     async fn answers_in_plain_text(&self) -> bool {
         let ConnectionAddr::TcpTls { host, port, .. } = self.address() else {
             return false;
@@ -44,7 +45,7 @@ impl Redis {
             stream.write_all(b"PING\r\n").await?;
             stream.read_u8().await
         };
-        // +PONG, or an error: it wants a login.
+        // +PONG, or an error that it wants a login.
         matches!(timeout(PLAIN_LIMIT, asked).await, Ok(Ok(b'+' | b'-')))
     }
 }

@@ -33,12 +33,12 @@ pub struct KeyPrefix(Arc<str>);
 pub struct InvalidKeyPrefix;
 
 impl KeyPrefix {
-    /// Bytes at the most: each counter's key holds the prefix.
+    /// The most bytes of a prefix: each counter's key holds it.
     pub const LIMIT_BYTES: usize = 32;
-    /// Unless `TALLY_KEY_PREFIX` says otherwise.
+    /// The default of `TALLY_KEY_PREFIX`.
     pub const DEFAULT: &str = "tally:";
 
-    /// An item's counter. The braces are a Cluster's hash tag: all keys of an item would lie
+    /// An item's counter. The braces are a Redis Cluster's hash tag: all keys of an item would be
     /// in one slot.
     pub fn counter(&self, item: ItemId) -> CounterKey<'_> {
         CounterKey { prefix: self, item }
@@ -79,12 +79,12 @@ impl KeyPrefix {
         format!("{}owner", self.0)
     }
 
-    /// What is written and deleted at once, to see whether Redis takes writes.
+    /// The key that is written and deleted at once, to see whether Redis takes writes.
     pub fn probe(&self) -> String {
         format!("{}probe", self.0)
     }
 
-    /// A window of a throttle. Of a voter and an address it shows a hash only.
+    /// A window of a throttle. For a voter or an address, it shows only a hash.
     pub fn throttle(&self, throttle: &Throttle, of: u128) -> ThrottleKey<'_> {
         ThrottleKey {
             prefix: self,
@@ -94,7 +94,7 @@ impl KeyPrefix {
         }
     }
 
-    /// The item of a counter's key; `None` for any other key.
+    /// The item of a counter's key; `None`: any other key.
     pub fn item_of(&self, key: &str) -> Option<ItemId> {
         let id = key.strip_prefix(&*self.0)?.strip_prefix('{')?;
         id.strip_suffix('}')?.parse().ok()
@@ -141,8 +141,8 @@ impl fmt::Display for CounterKey<'_> {
     }
 }
 
-/// Written straight into the command, without a text of its own: a batch has a key for each
-/// of its items.
+/// Written straight into the command, without a string of its own. A batch has a key for each of
+/// its items.
 impl ToRedisArgs for CounterKey<'_> {
     fn write_redis_args<W: ?Sized + RedisWrite>(&self, out: &mut W) {
         out.write_arg_fmt(self);

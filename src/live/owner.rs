@@ -1,5 +1,5 @@
-//! The owner's mark: which Tally the keys with this prefix belong to. Two Tallys that used the
-//! same keys would each find the other's epoch there, and invalidate all counts for ever.
+//! The owner's mark: which Tally the keys with this prefix belong to. If two Tallys used the same
+//! keys, each would find the other's epoch there, and invalidate all counts for ever.
 
 use redis::aio::ConnectionLike;
 
@@ -7,18 +7,18 @@ use super::{KeyPrefix, LiveError, Redis};
 use crate::domain::Owner;
 
 impl Redis {
-    /// Claims the keys for this Tally, unless they belong to one: a Redis that is new or has
-    /// lost its data belongs to whoever comes first.
+    /// Claims the keys for this Tally, unless they belong to one. A Redis that is new or has lost
+    /// its data belongs to whoever comes first.
     ///
     /// # Errors
-    /// When they belong to another Tally, or Redis is unavailable.
+    /// When the keys belong to another Tally.
     pub async fn claim(&self, owner: &Owner) -> Result<(), LiveError> {
         let mut connection = self.pool.get().await?;
         claim(&mut *connection, self.keys(), owner).await
     }
 }
 
-/// As [`Redis::claim`], over this connection.
+/// Like [`Redis::claim`], over this connection.
 pub(super) async fn claim(
     connection: &mut impl ConnectionLike,
     keys: &KeyPrefix,
@@ -27,7 +27,7 @@ pub(super) async fn claim(
     let key = keys.owner();
     let mut mark: Option<String> = redis::cmd("GET").arg(&key).query_async(connection).await?;
     if mark.is_none() {
-        // Of several that come at once, one sets it.
+        // If several come at once, one of them sets it.
         redis::cmd("SET")
             .arg(&key)
             .arg(owner.mark())
@@ -42,7 +42,7 @@ pub(super) async fn claim(
             owner: other,
             us: owner.clone(),
         }),
-        // Wiped again just now: the next check claims it.
+        // Redis was wiped again just now: the next check claims it.
         _ => Ok(()),
     }
 }

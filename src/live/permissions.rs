@@ -1,5 +1,5 @@
-//! What a program's login in Redis must be allowed: `scripts/redis-users` gives each program this.
-//! A login that lacks something is found out before it matters, and what it lacks is named.
+//! What a program's login in Redis must be allowed to do. `scripts/redis-users` grants each program
+//! this. A missing permission is found before it matters, and named.
 
 use redis::aio::ConnectionLike;
 use redis::{Cmd, RedisError, Value};
@@ -8,8 +8,8 @@ use super::scripts::{self, text};
 use super::{KeyPrefix, LiveError};
 use crate::telemetry::Program;
 
-/// What both programs' scripts run, with arguments that fit. All of it is tried on one key, so what
-/// gives that key a time to live comes last.
+/// What both programs' scripts run, with arguments that fit. All of it is tried on one key, so the
+/// commands that give the key a time to live come last.
 const IN_SCRIPTS_OF_BOTH: [&str; 10] = [
     "TIME",
     "GET",
@@ -34,7 +34,7 @@ fn in_scripts(program: Program) -> impl Iterator<Item = &'static str> {
     IN_SCRIPTS_OF_BOTH.into_iter().chain(own.iter().copied())
 }
 
-/// What a program runs beside its scripts, and no script of it does: commands that change nothing.
+/// The commands that a program runs outside its scripts only. They change nothing.
 fn beside_scripts(program: Program, keys: &KeyPrefix) -> Vec<(&'static str, Cmd)> {
     let command = |words: &[&str]| {
         let mut command = Cmd::new();
@@ -63,10 +63,10 @@ fn beside_scripts(program: Program, keys: &KeyPrefix) -> Vec<(&'static str, Cmd)
     commands
 }
 
-/// Looks whether the login of this connection may do what this program does.
+/// Checks that this connection's login may do what the program does.
 ///
 /// # Errors
-/// When it may not; the error names what is missing. When Redis is unavailable.
+/// When it may not: the error names what is missing. When Redis is unavailable.
 pub(super) async fn check(
     connection: &mut impl ConnectionLike,
     keys: &KeyPrefix,
@@ -107,12 +107,12 @@ struct Missing {
 }
 
 impl Missing {
-    /// Notes a refusal of this command; returns whether it is one for want of a permission.
+    /// Notes a refusal of this command. Returns whether a permission is missing.
     fn note(&mut self, command: &str, error: &RedisError) -> bool {
         if error.code() != Some("NOPERM") {
             return false;
         }
-        // Redis' words differ with its version. All of them say which of the two it is.
+        // Redis' words differ by version. All of them say which of the two it is.
         if error.detail().is_some_and(|detail| detail.contains("key")) {
             self.has_keys_missing = true;
         } else {
@@ -188,8 +188,7 @@ mod tests {
             // The owner's mark, beside the scripts.
             run.extend(["GET", "SET"].map(str::to_owned));
             if let Program::Worker = program {
-                // What puts items into the index that something else has taken out, and a cursor that
-                // is none.
+                // Puts items back into the index, and removes a cursor that is none.
                 run.extend(["SADD", "DEL"].map(str::to_owned));
             }
             assert_eq!(tried(program), run, "{program:?}");

@@ -1,4 +1,4 @@
-//! Whether Redis takes what a vote needs: a write, and memory for it.
+//! Whether Redis takes what a vote needs: a write, and memory.
 
 use redis::aio::ConnectionLike;
 
@@ -6,11 +6,11 @@ use super::scripts::{self, text};
 use super::{KeyPrefix, LiveError, Redis};
 
 impl Redis {
-    /// Whether Redis takes a write that needs memory. One that is full (`maxmemory`) or a
-    /// replica answers a PING all the same.
+    /// Whether Redis takes a write that needs memory. A Redis that is full (`maxmemory`) and a
+    /// replica still answer a PING.
     ///
     /// # Errors
-    /// When it does not, or is unavailable.
+    /// When Redis does not take it, or is unavailable.
     pub async fn takes_writes(&self) -> Result<(), LiveError> {
         let mut connection = self.pool.get().await?;
         probe(&mut *connection, self.keys()).await

@@ -1,6 +1,6 @@
-//! The Lua scripts, and how they are called. One call takes many keys, and a pipeline has
-//! several calls if there are very many. A call names its script by the hash; a script that
-//! Redis has lost is loaded again.
+//! The Lua scripts, and how they are called. One call takes many keys; if there are very many, a
+//! pipeline has several calls. A call names its script by the hash. A script that Redis has lost is
+//! loaded again.
 
 use std::sync::LazyLock;
 
@@ -47,20 +47,20 @@ scripts! {
     PERMISSIONS = "permissions",
 }
 
-/// Keys in one call, at the most. Redis serves nobody else meanwhile: for about a millisecond,
-/// at the 4.5 µs a key that `count.lua` takes.
+/// The most keys in one call. Redis serves nobody else meanwhile: for about a millisecond, at the
+/// 4.5 µs a key that `count.lua` takes.
 pub const CALL_LIMIT_KEYS: usize = 256;
 
 impl Script {
-    /// Calls this script for the counters of all `entries`. The first key is the index of
-    /// unsaved counters, then come those of the entries' items. The arguments come in the order
-    /// of the script's header: those that are `shared`, then the `own` of each entry. Returns a
-    /// reply for each entry, in order. A call that Redis refused because it did not know the
-    /// script, and only such a call, is sent again after the script is loaded.
+    /// Calls this script for the counters of all `entries`. The first key is the index of unsaved
+    /// counters, followed by those of the entries' items. The arguments come in the order of the
+    /// script's header: those that are `shared`, then the `own` of each entry. Returns a reply for
+    /// each entry, in order. If Redis refused a call because it did not know the script, the script
+    /// is loaded and this call is sent again, and no other.
     ///
     /// # Errors
-    /// When the pipeline fails, or any call of it. Each call may then have been applied, also
-    /// to some of its keys only.
+    /// When the pipeline or any call in it fails. Each call may then have been applied, maybe to
+    /// only some of its keys.
     pub async fn call<Entry>(
         &self,
         connection: &mut impl ConnectionLike,
@@ -103,10 +103,10 @@ impl Script {
         Ok(replies)
     }
 
-    /// Calls this script once, for these keys: a script with one reply for all of them.
+    /// Calls this script once for these keys, with one reply for all of them.
     ///
     /// # Errors
-    /// When the call fails; it may have been applied.
+    /// When the call fails. It may have been applied.
     pub async fn call_once(
         &self,
         connection: &mut impl ConnectionLike,
@@ -122,23 +122,23 @@ impl Script {
         reply.ok_or_else(|| self.unexpected(Value::Nil))
     }
 
-    /// Its text.
+    /// The script's text.
     pub(super) fn code(&self) -> &'static str {
         self.code
     }
 
-    /// A call for so many keys, which is still to be completed.
+    /// A call for this many keys, still without its keys and arguments.
     pub(super) fn command(&self, keys: usize) -> Cmd {
         let mut command = redis::cmd("EVALSHA");
         command.arg(self.hash.as_str()).arg(keys);
         command
     }
 
-    /// Sends the calls from 0 to below `calls`. Those that met a Redis without the script are
-    /// sent once more.
+    /// Sends the calls from 0 to below `calls`. Those that met a Redis without the script are sent
+    /// once more.
     ///
     /// # Errors
-    /// When the pipeline fails, or any call of it.
+    /// When the pipeline or any call in it fails.
     pub(super) async fn invoke(
         &self,
         connection: &mut impl ConnectionLike,
@@ -178,7 +178,7 @@ impl Script {
     }
 }
 
-/// Sends all commands at once; returns their replies, among which may be errors.
+/// Sends all commands at once. Returns their replies, which may be errors.
 pub(super) async fn send(
     connection: &mut impl ConnectionLike,
     commands: impl ExactSizeIterator<Item = Cmd>,
@@ -188,8 +188,8 @@ pub(super) async fn send(
     for command in commands {
         pipeline.add_command(command);
     }
-    // The connection's own method: `query_async` would return the first error alone, and
-    // which calls Redis refused would be lost.
+    // The connection's own method: `query_async` would return only the first error, and not which
+    // calls Redis refused.
     Ok(connection.req_packed_commands(&pipeline, 0, count).await?)
 }
 
@@ -206,12 +206,12 @@ pub(super) fn text(reply: &Value) -> Option<&str> {
     }
 }
 
-/// Invalidates over this connection, the worker's or the server's. An item that is given
-/// with a revision is left alone if its count has another one. Returns for each, in order,
-/// whether it was invalidated.
+/// Invalidates items, over the worker's or the server's connection. An item that is given with a
+/// revision is left alone if its count has another one. Returns for each item, in order, whether it
+/// was invalidated.
 ///
 /// # Errors
-/// When Redis is unavailable; each of the items may have been invalidated.
+/// When Redis is unavailable. Each of the items may have been invalidated.
 pub(super) async fn invalidate(
     connection: &mut impl ConnectionLike,
     keys: &KeyPrefix,

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use crate::web::parsing;
 
-/// The header Cookie; and a value that the server's own key has signed.
+/// The header Cookie, and a value that the server's own key signed.
 pub fn voter_cookie(bytes: &[u8]) {
     let voter = parsing::voter_cookie(bytes);
     assert!(voter.is_none(), "nobody else has the key: {voter:?}");
@@ -17,8 +17,8 @@ pub fn voter_cookie(bytes: &[u8]) {
     }
 }
 
-/// A token; and one of this header and these claims, with a line feed between them, that the issuer
-/// has signed.
+/// A token, and one that the issuer signed. The second has this header and these claims, with a
+/// line feed between them.
 pub fn voter_token(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else {
         return;
@@ -34,7 +34,7 @@ pub fn voter_token(bytes: &[u8]) {
     }
 }
 
-/// What a client sends in the headers Forwarded and X-Forwarded-For, before a proxy adds its own.
+/// The headers Forwarded and X-Forwarded-For from a client, before a proxy adds its own.
 pub fn forwarded(bytes: &[u8]) {
     for (added, client) in [
         ("for=198.51.100.1", "198.51.100.1"),
@@ -48,7 +48,7 @@ pub fn forwarded(bytes: &[u8]) {
         let found = parsing::client_behind_proxy("x-forwarded-for", &line);
         assert!(found.is_none_or(|found| found == client), "{found:?}");
     }
-    // Alone, it says whatever it says.
+    // Without a proxy, the header may say anything.
     let _ = parsing::client_behind_proxy("forwarded", bytes);
     let _ = parsing::client_behind_proxy("x-forwarded-for", bytes);
 }

@@ -1,9 +1,9 @@
-//! What must hold for each parser of outside input, whatever the input is: the parser never
-//! panics; what it takes is within its limits and reads the same when it is written out
-//! again; what it refuses gets a proper answer.
+//! What must hold for each parser of outside input, whatever the input is. The parser never panics.
+//! What it accepts is within its limits, and reads the same when it is written out again. What it
+//! refuses gets a proper answer.
 //!
-//! `fuzz/` searches for a counterexample to each property for as long as one likes. The
-//! test below tries a fixed number of inputs.
+//! `fuzz/` searches for a counterexample to each property for as long as one likes. The test below
+//! tries a fixed number of inputs.
 
 #![allow(
     clippy::expect_used,
@@ -70,7 +70,7 @@ pub const ALL: [Property; 31] = [
     ("redis_key", redis_key),
 ];
 
-/// A stream of events, as `tally watch` reads it: how its bytes are cut makes no difference.
+/// A stream of events, as `tally watch` reads it. It makes no difference where its bytes are split.
 pub fn events(bytes: &[u8]) {
     let mut whole = EventReader::default();
     let Ok(expected) = whole.read(bytes) else {
@@ -105,7 +105,7 @@ pub fn snapshot(bytes: &[u8]) {
     let Ok(snapshot) = Snapshot::parse(text) else {
         return;
     };
-    // Read once more, after Postgres' manual.
+    // Parsed a second time here, as Postgres' manual says.
     let parts: Vec<&str> = text.split(':').collect();
     let [xmin, xmax, running] = parts[..] else {
         panic!("{text:?} has other than three parts");
@@ -176,8 +176,8 @@ pub fn replay_file(bytes: &[u8]) {
     assert_eq!(bad.len(), votes.bad_lines);
     assert!(votes.len() + bad.len() <= lines);
     assert!(bad.is_sorted() && bad.iter().all(|line| (1..=lines).contains(line)));
-    // Written out again, the votes read the same. The value comes first, so that no line
-    // begins with the # of a voter.
+    // Written out again, the votes read the same. The value comes first, so that no line begins
+    // with the # of a voter.
     let all: Vec<Vote<'_>> = (0..votes.len()).filter_map(|at| votes.get(at)).collect();
     let mut again = String::new();
     for vote in &all {
@@ -215,7 +215,7 @@ pub fn settings(bytes: &[u8]) {
     }
     if let Ok(cron) = text.parse::<Cron>() {
         assert_eq!(cron.to_string(), text);
-        // The scheduler takes what the setting took.
+        // The scheduler accepts what the setting accepted.
         tokio_cron_scheduler::Job::new(cron.as_str(), |_, _| {}).expect("a job");
     }
     if let Ok(page) = values::page(text) {
@@ -236,7 +236,7 @@ pub fn settings(bytes: &[u8]) {
 
 /// The URLs of the stores: an error about one does not show its password.
 pub fn store_url(bytes: &[u8]) {
-    /// Like no other part of a URL or of a message.
+    /// Unlike any other part of a URL or a message.
     const SECRET: &str = "qX7zW9";
     let Ok(text) = std::str::from_utf8(bytes) else {
         return;

@@ -11,9 +11,9 @@ use crate::web::parsing::{
     PAGE_LIMIT_POLLS, PAGE_LIMIT_VOIDINGS, Refusal, TRAIL_LIMIT_ACTS,
 };
 
-/// Words that mean nothing to a client of JSON over HTTP: those of Rust, of serde and of
-/// Tally's own types. `read` stands in "it cannot be read", which is only said when Tally
-/// finds no reason for refusing.
+/// Words that mean nothing to a client of JSON over HTTP. They are those of Rust, of serde and of
+/// Tally's own types. `read` stands for "it cannot be read", which Tally only says when it finds no
+/// reason for refusing.
 const FOREIGN: &[&str] = &[
     "i8",
     "i16",
@@ -69,7 +69,7 @@ const FOREIGN: &[&str] = &[
     "read",
 ];
 
-/// A refusal says that the client's input is wrong, as RFC 9457 has it, in words of JSON
+/// Checks that a refusal blames the client's input. It does so as RFC 9457 says, in words of JSON
 /// and HTTP.
 fn is_proper(refusal: &Refusal) {
     assert!((400..500).contains(&refusal.status), "{refusal:?}");
@@ -219,7 +219,7 @@ pub fn item_body(bytes: &[u8]) {
     assert_eq!(again, item);
 }
 
-/// Postgres takes the text, and so do logs and terminals.
+/// Checks a text that Postgres, logs and terminals take.
 fn is_printable(text: &str, length: usize, limit: usize) {
     assert!((1..=limit).contains(&length), "{length}");
     assert!(!text.chars().any(char::is_control), "{text:?}");
@@ -298,7 +298,7 @@ pub fn origin(bytes: &[u8]) {
     if parsing::may_write(&allowed, host, origin) != Some(true) {
         return;
     }
-    // The one that is allowed, or a scheme and the host as it stands.
+    // The allowed origin, or a scheme and the host unchanged.
     let host = host.to_ascii_lowercase();
     let is_own = [&b"http://"[..], b"https://"].iter().any(|scheme| {
         let own: Vec<u8> = [scheme, host.as_slice()].concat();
@@ -369,7 +369,7 @@ pub fn stream_query(bytes: &[u8]) {
     }
 }
 
-/// The header Last-Event-ID: whatever it is, it is as many fingerprints as are asked for, or none.
+/// The header Last-Event-ID. It reads as exactly as many fingerprints as asked for, or as none.
 pub fn last_event_id(bytes: &[u8]) {
     let total = bytes.len() / Fingerprint::CHARACTERS;
     if let Some(read) = Fingerprint::read(bytes, total) {
@@ -388,7 +388,7 @@ pub fn item_id(bytes: &[u8]) {
     match text.parse::<ItemId>() {
         Ok(id) => {
             assert!(id.get() > 0);
-            // One spelling an id.
+            // Each id has one spelling.
             assert_eq!(id.to_string(), text);
         }
         Err(()) => {
@@ -422,7 +422,7 @@ pub fn voiding_body(bytes: &[u8]) {
     }
 }
 
-/// The bodies that make an API key, and one in the place of another.
+/// The bodies that create and rotate an API key.
 pub fn api_key_body(bytes: &[u8]) {
     match parsing::api_key(bytes) {
         Ok(key) => {

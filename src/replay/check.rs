@@ -11,12 +11,12 @@ use super::expected::{Expected, Held};
 use crate::client::{Client, Poll};
 use crate::telemetry;
 
-/// How long the counts may take to be those of the file. A vote whose answer had no count, as
+/// How long to wait until the counts are those of the file. A vote whose answer had no count, as
 /// while Redis is unavailable, is counted later.
 const AGREE_LIMIT: Duration = Duration::from_secs(5);
-/// How often they are asked for until then.
+/// The time between two looks at the counts.
 const ASK_EVERY: Duration = Duration::from_millis(100);
-/// How many items that differ are shown. The rest are counted.
+/// How many different items are shown. The rest are counted.
 const SHOWN_LIMIT_ITEMS: usize = 10;
 
 /// Prints a poll's results. Returns whether they are those of the file.
@@ -90,8 +90,8 @@ impl fmt::Display for Results {
     }
 }
 
-/// Prints how many items have the counts of the file. Returns whether all those have that this
-/// replay made: others may hold other votes.
+/// Prints how many items have the counts of the file. Returns whether all items have them that this
+/// replay created: others may hold other votes.
 ///
 /// # Errors
 /// When the server does not answer.
@@ -182,7 +182,7 @@ async fn read(
             shown: shown.map(|(ups, downs)| Held { ups, downs }),
             of_file,
         };
-        // Of an item that may hold other votes there is nothing to wait for.
+        // An item that may hold other votes has nothing to wait for.
         if counts.agree() || !is_new || Instant::now() >= until {
             return Ok(counts);
         }

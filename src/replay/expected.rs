@@ -1,4 +1,4 @@
-//! What a file of votes leads to when its lines take effect in their order.
+//! What a file of votes leads to when its lines take effect in order.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,20 +12,20 @@ pub struct Held {
     pub downs: i64,
 }
 
-/// What is held after the last line.
+/// The votes that are held after the last line.
 #[derive(Debug, Default)]
 pub struct Expected {
-    /// For each of [`Votes::items`].
+    /// The held votes of each of [`Votes::items`].
     pub items: Vec<Held>,
-    /// Who holds a vote on any item.
+    /// How many voters hold a vote on any item.
     pub voters: i64,
     /// The lines that move a vote from one choice of a poll to another.
     moves: HashSet<usize>,
 }
 
 impl Expected {
-    /// `max_choices`: how many choices of a poll a voter may hold, 0 for any number; `None`
-    /// without a poll.
+    /// What this file leads to. `max_choices`: how many choices of a poll a voter may hold, 0 for
+    /// any number; `None` without a poll.
     pub fn of(votes: &Votes, max_choices: Option<usize>) -> Self {
         let mut expected = Self::default();
         let mut held: HashMap<&str, HashMap<usize, Value>> = HashMap::new();
@@ -48,7 +48,7 @@ impl Expected {
                     expected.moves.insert(at);
                     held.clear();
                 }
-                // The server refuses it: a choice too many.
+                // The server refuses one choice too many.
                 Some(most) if most > 1 && held.len() >= most && !held.contains_key(&item) => continue,
                 _ => {}
             }

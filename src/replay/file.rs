@@ -8,7 +8,7 @@ use crate::domain::{ItemName, Value, VoterId};
 /// Which columns hold what, counted from 1.
 #[derive(Clone, Copy, Debug)]
 pub struct Columns {
-    /// 0: no column; all votes are anonymous.
+    /// 0: there is no such column, and all votes are anonymous.
     pub voter: usize,
     pub item: usize,
     pub values: Values,
@@ -17,12 +17,12 @@ pub struct Columns {
 /// Where a line says what its vote is worth.
 #[derive(Clone, Copy, Debug)]
 pub enum Values {
-    /// Nowhere: all votes are 1.
+    /// In no column: all votes are 1.
     Up,
     /// In this column, which holds 1 or −1.
     Column(usize),
-    /// In this column, which holds any number: above `neutral` it is a vote of 1, below it one of
-    /// −1, and equal to it, the vote is taken back.
+    /// In this column, which holds any number. Above `neutral` it is a vote of 1, below it one of
+    /// −1. Equal to it, the vote is taken back.
     Rating { column: usize, neutral: f64 },
 }
 
@@ -45,7 +45,7 @@ struct Line {
 /// One vote of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Vote<'a> {
-    /// Which of [`Votes::items`].
+    /// The index in [`Votes::items`].
     pub item: usize,
     pub voter: Option<&'a str>,
     /// `None`: the voter's vote is taken back.
@@ -107,11 +107,11 @@ pub fn read(
     Ok(votes)
 }
 
-/// An item's name, a voter, and a value, `None` to take the vote back.
+/// An item's name, a voter, and a value; `None`: take the vote back.
 type Parsed = (String, Option<Box<str>>, Option<Value>);
 
 fn parse(line: &str, columns: Columns) -> Result<Parsed, String> {
-    // With a comma anywhere, commas separate the columns, and a column may hold spaces.
+    // If the line has a comma, commas separate the columns, and a column may have spaces.
     let fields: Vec<&str> = if line.contains(',') {
         line.split(',').map(str::trim).collect()
     } else {

@@ -1,6 +1,6 @@
 //! `tally replay FILE`: casts a file of votes over HTTP, and reports the result.
 //!
-//! It knows the server only as any client does.
+//! It uses only what any client can use.
 
 mod check;
 mod expected;
@@ -41,13 +41,13 @@ pub struct ReplayOptions {
     /// The servers, used in turn.
     pub urls: Vec<reqwest::Url>,
     pub columns: Columns,
-    /// The poll to be made; `None`: the votes go to items of their names.
+    /// The poll to create; `None`: the votes go to items with their names.
     pub poll: Option<PollOptions>,
-    /// Requests under way at once.
+    /// How many requests are under way at once.
     pub connections: usize,
-    /// Votes a second; `None`: as fast as the servers answer.
+    /// Votes per second; `None`: as fast as the servers answer.
     pub rate: Option<f64>,
-    /// What the servers are shown.
+    /// The API key for the servers.
     pub api_key: Option<ApiKey>,
 }
 
@@ -64,9 +64,9 @@ pub struct PollOptions {
 enum Mode {
     /// The first vote of a voter on an item counts.
     FirstVotes,
-    /// A voter's lines on one item take effect in their order, the last one for good.
+    /// A voter's lines on one item take effect in order, and the last one stays.
     Changes,
-    /// A voter's lines take effect in their order.
+    /// A voter's lines take effect in order.
     Poll,
 }
 
@@ -82,18 +82,18 @@ impl ReplayOptions {
 
 /// Where the votes go.
 struct Target {
-    /// For each of [`Votes::items`], its id, and whether this replay made it.
+    /// The id of each of [`Votes::items`], and whether this replay created it.
     items: Vec<(i64, bool)>,
-    /// The poll that this replay made.
+    /// The poll that this replay created.
     poll: Option<i64>,
 }
 
 /// Casts the votes of the file and prints the report. Returns whether every line took effect, no
-/// line was bad, and the counts are those of the file where they can be compared with it.
+/// line was bad, and the counts are those of the file where they can be compared.
 ///
 /// # Errors
-/// When the options contradict each other, the file cannot be read, or the items or the poll
-/// cannot be found or made.
+/// When the options contradict each other, the file cannot be read, or the items or the poll cannot
+/// be found or created.
 pub async fn run(options: ReplayOptions) -> anyhow::Result<bool> {
     let mode = options.mode();
     if mode != Mode::FirstVotes && options.columns.voter == 0 {
@@ -167,7 +167,7 @@ fn read(options: &ReplayOptions) -> anyhow::Result<Votes> {
     Ok(votes)
 }
 
-/// The items of the file. An item is made if there is none of its name.
+/// Finds the items of the file, and creates those that do not exist.
 async fn find_items(votes: &Votes, clients: &[Client], connections: usize) -> anyhow::Result<Target> {
     let bar = progress(votes.items.len(), "items");
     let items = stream::iter(votes.items.iter().enumerate())
@@ -180,7 +180,7 @@ async fn find_items(votes: &Votes, clients: &[Client], connections: usize) -> an
     Ok(Target { items, poll: None })
 }
 
-/// Makes the poll, with the items of the file as its choices.
+/// Creates the poll, with the items of the file as its choices.
 async fn make_poll(options: &PollOptions, votes: &Votes, client: &Client) -> anyhow::Result<Target> {
     let title = options.title.as_str();
     let poll = client.create_poll(title, &votes.items, options.max_choices);
@@ -203,7 +203,7 @@ struct Replay {
     votes: Votes,
     clients: Vec<Client>,
     target: Target,
-    /// Unless only first votes count.
+    /// `None`: only first votes count.
     expected: Option<Expected>,
     turns: Turns,
     rate: Option<f64>,
@@ -256,7 +256,7 @@ impl Replay {
         }
     }
 
-    /// Whose lines keep their order: those of one voter and one item, or in a poll of one voter.
+    /// The key of lines that keep their order: one voter and one item, or in a poll one voter.
     fn key(&self, at: usize) -> Option<(&str, usize)> {
         let vote = self.votes.get(at)?;
         match self.mode {
@@ -289,7 +289,7 @@ impl Replay {
     }
 }
 
-/// A progress bar on standard error. There is none if that is no terminal.
+/// A progress bar on standard error, if that is a terminal.
 fn progress(total: usize, what: &'static str) -> ProgressBar {
     let template = format!("{{bar:40}} {{pos}} of {{len}} {what}, {{per_sec}}, {{eta}} left");
     let style = ProgressStyle::with_template(&template).unwrap_or_else(|_| ProgressStyle::default_bar());

@@ -27,7 +27,7 @@ pub struct Report {
     pub refused: u64,
     pub failed: u64,
     pub took: Duration,
-    /// Whether lines took effect in their order, so that votes could be changed.
+    /// Whether lines took effect in order, so that votes could be changed.
     in_order: bool,
     latencies_us: Histogram<u64>,
     reasons: BTreeMap<String, u64>,
@@ -58,7 +58,7 @@ impl Report {
         self.refused == 0 && self.failed == 0
     }
 
-    /// Notes one vote.
+    /// Adds one vote.
     pub fn add(&mut self, outcome: Outcome, latency: Duration) {
         self.latencies_us
             .saturating_record(u64::try_from(latency.as_micros()).unwrap_or(u64::MAX));

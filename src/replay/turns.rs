@@ -1,21 +1,21 @@
-//! Whose turn it is: which line is cast next, and which earlier line it waits for.
+//! Turns: which line is cast next, and which earlier line it waits for.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Mutex, PoisonError};
 
 use tokio::sync::oneshot;
 
-/// How many lines may be the last of their key. Lines of two keys that share a place wait for
-/// each other too, which is rare: there are fewer lines under way than places.
+/// How many places there are for the last line of a key. Lines of two keys that share a place wait
+/// for each other too, which is rare: fewer lines are under way than there are places.
 const PLACES: usize = 1 << 16;
 
-/// Gives lines out in their order. Each has a key, and waits until the line before it of the same
-/// key is done.
+/// Gives out lines in order. Each line has a key, and waits until the previous line with that key
+/// is done.
 pub struct Turns(Mutex<State>);
 
 struct State {
     next: usize,
-    /// By key: the end of the last line that was given out.
+    /// By the key's place: the end of the last line that was given out.
     last: Vec<Option<oneshot::Receiver<()>>>,
 }
 
@@ -36,7 +36,7 @@ impl Default for Turns {
 }
 
 impl Turns {
-    /// The next line. `key` says what its key is: `None` if it waits for no other one.
+    /// The next line. `key` returns its key; `None`: the line waits for no other one.
     pub fn next<K: Hash>(&self, key: impl FnOnce(usize) -> Option<K>) -> Turn {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let at = state.next;
@@ -61,11 +61,11 @@ impl Turns {
 }
 
 impl Turn {
-    /// Waits for the line before it. That one was given out earlier, so no two wait for each
-    /// other.
+    /// Waits for the previous line of its key. That line was given out earlier, so no two wait for
+    /// each other.
     pub async fn wait(&mut self) {
         if let Some(before) = self.before.take() {
-            // It ends by being dropped.
+            // The previous turn ends when it is dropped.
             let _ = before.await;
         }
     }

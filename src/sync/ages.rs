@@ -1,5 +1,5 @@
-//! For how long counts have been unsaved, by this process' own clock: Redis' clock may step, and
-//! a count's revision says when it changed last, not since when it is unsaved.
+//! How long counts have been unsaved, by this process' own clock. Redis' clock may step. A count's
+//! revision says when it changed last, and not since when it is unsaved.
 
 use std::collections::HashMap;
 
@@ -9,15 +9,14 @@ use tokio::time::Instant;
 use crate::domain::{ItemId, Revision};
 use crate::live::Counter;
 
-/// How many unsaved counts are remembered: some 10 MB. Where there are more, the ones that were
-/// found first are, and one of those is the oldest.
+/// How many unsaved counts are remembered: about 10 MB. If there are more, those found first are
+/// remembered, and one of them is the oldest.
 const AGES_LIMIT_ITEMS: usize = 100_000;
-/// How many counts that a scan has not met are read again after it, at the most: another worker
-/// has met and saved them, most likely.
+/// After a scan, at most this many counts that it did not meet are read again. Most likely, another
+/// worker met and saved them.
 pub(super) const UNMET_LIMIT_ITEMS: usize = 1000;
 
-/// Since when this worker knows of each count that it is unsaved. A worker that begins knows of
-/// none.
+/// Since when this worker knows that each count is unsaved. A new worker knows of none.
 #[derive(Debug, Default)]
 pub(super) struct UnsavedAges {
     unsaved: HashMap<ItemId, Unsaved>,
@@ -25,10 +24,10 @@ pub(super) struct UnsavedAges {
 
 #[derive(Clone, Copy, Debug)]
 struct Unsaved {
-    /// The revision that was saved last. When it changes, the count was saved meanwhile.
+    /// The last saved revision. When it changes, the count was saved meanwhile.
     saved: Option<Revision>,
     since: Instant,
-    /// When it was read last.
+    /// When the counter was last read.
     read: Instant,
 }
 
@@ -55,8 +54,8 @@ impl UnsavedAges {
         }
     }
 
-    /// Notes that a count was written to its item as it was read last. If it `is_marked`, there
-    /// was no change since; otherwise only the changes since then are unsaved.
+    /// Notes that a count was written to its item as it was last read. If it `is_marked`, there was
+    /// no change since. Otherwise, only the changes since then are unsaved.
     pub fn written(&mut self, item: ItemId, is_marked: bool) {
         if is_marked {
             self.unsaved.remove(&item);
@@ -65,13 +64,13 @@ impl UnsavedAges {
         }
     }
 
-    /// Counts that were not read since then, some of them if they are many.
+    /// Counts that were not read since then; only some of them if there are many.
     pub fn not_read_since(&self, then: Instant) -> Vec<ItemId> {
         let unmet = self.unsaved.iter().filter(|(_, known)| known.read < then);
         unmet.map(|(item, _)| *item).take(UNMET_LIMIT_ITEMS).collect()
     }
 
-    /// For how long the oldest has been unsaved; 0 if there is none.
+    /// How long the oldest count has been unsaved; 0 if there is none.
     pub fn oldest(&self, now: Instant) -> Duration {
         let ages = self.unsaved.values().map(|known| now.duration_since(known.since));
         ages.max().unwrap_or_default()

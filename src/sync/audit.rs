@@ -1,10 +1,9 @@
-//! Proving the counts against the ledger.
+//! The audit: proves the counts against the ledger.
 //!
-//! The audit first moves the watermark, then compares page by page: it reads the
-//! live counts, then the exact counts under one snapshot. Every vote in a live count was
-//! committed when the count was read. So the count may differ from the exact count only
-//! by votes in flight: stored, but not counted yet. A count outside what its votes in
-//! flight allow is wrong for certain.
+//! The audit first moves the watermark, then compares page by page. It reads the live counts, then
+//! the exact counts under one snapshot. Every vote in a live count was committed when the count was
+//! read. So the count may differ from the exact count only by votes in flight, which are stored but
+//! not counted yet. A count outside of what its votes in flight allow is certainly wrong.
 
 use std::fmt;
 use std::time::Duration;
@@ -18,8 +17,8 @@ use crate::domain::{ActKind, ActOutcome, ItemId, NewAct};
 use crate::ledger::{AuditRow, Job, JobLease, LedgerError, UnfitDatabase};
 use crate::telemetry::name;
 
-/// How often the audit looks again at counts that votes in flight may explain,
-/// and how long it waits in between. On a quiescent system they come right at once.
+/// How often the audit looks again at counts that votes in flight may explain. The audit waits in
+/// between. On a quiescent system the first look finds them right.
 const LOOKS_LIMIT: usize = 5;
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// How many wrong items the log names one by one.
@@ -28,9 +27,9 @@ const NAMED_LIMIT_ITEMS: usize = 20;
 /// What to do with what is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Repair {
-    /// Only report it.
+    /// Only reports it.
     No,
-    /// Invalidate it: the next scan rebuilds it.
+    /// Invalidates it: the next scan rebuilds it.
     Yes,
 }
 
@@ -41,18 +40,18 @@ pub struct AuditReport {
     pub items: usize,
     /// Votes in the ledger.
     pub votes: i64,
-    /// Items whose live and saved counts are exact, or will be once what is
-    /// unsaved is flushed and what is suspect rebuilt.
+    /// Items whose live and saved counts are right. They are exact, or will be once unsaved counts
+    /// are flushed and suspects rebuilt.
     pub right_items: usize,
     /// Items that differ by no more than their votes in flight.
     pub in_flight_items: usize,
-    /// Items that a rebuild is asked for already.
+    /// Items with a rebuild request already.
     pub rebuilding_items: usize,
     /// Items whose live or saved count is wrong.
     pub wrong_items: usize,
-    /// By how many votes they are wrong, without signs.
+    /// By how many votes the counts are wrong, without signs.
     pub wrong_votes: u64,
-    /// Items that were invalidated for it.
+    /// Wrong items that were invalidated.
     pub repaired_items: usize,
 }
 
@@ -80,12 +79,13 @@ impl fmt::Display for AuditReport {
 }
 
 impl Worker {
-    /// One full audit. One that repairs is a job of one worker at a time: it waits for another one's.
+    /// One full audit. An audit that repairs is a job of one worker at a time, and waits for
+    /// another worker's.
     ///
     /// # Errors
-    /// When a store is unavailable, Redis hides its identity, the keys are another Tally's, or another
-    /// worker's audit does not end within [`super::JOB_WAIT_LIMIT`]. The watermark keeps what it was
-    /// moved.
+    /// When a store is unavailable, Redis hides its identity, the keys are another Tally's, or
+    /// another worker's audit does not end within [`super::JOB_WAIT_LIMIT`]. The watermark stays
+    /// where it is by then.
     pub async fn audit(&self, repair: Repair) -> Result<AuditReport, SyncError> {
         match repair {
             Repair::No => self.audit_under(None).await,
@@ -96,7 +96,7 @@ impl Worker {
         }
     }
 
-    /// One full audit that repairs; `None`: another worker is at it.
+    /// One full audit that repairs; `None`: another worker is doing one.
     ///
     /// # Errors
     /// As [`Worker::audit`].
@@ -119,16 +119,16 @@ impl Worker {
         Ok((report, details))
     }
 
-    /// One full audit: with a lease it repairs, without one it only reports.
+    /// One full audit. With a lease it repairs; without one it only reports.
     async fn audit_under(&self, lease: Option<&JobLease>) -> Result<AuditReport, SyncError> {
         let started = Instant::now();
-        // Without Redis there is nothing to compare with. Neither is there in another Tally's,
-        // or in one that may have been replaced unseen.
+        // Without Redis there is nothing to compare with. The same holds for another Tally's Redis,
+        // and for one that may have been replaced unseen.
         self.counters.current_epoch().await?;
         self.check_owner().await?;
         self.recover_crashed_writers().await?;
         match self.roll_up().await {
-            // The comparison does not need the watermark where it would be.
+            // The comparison does not need the watermark to move.
             Err(SyncError::Ledger(error)) if error.is_lock_timeout() => {
                 tracing::warn!(%error, "votes were not rolled up: someone has locked what a roll-up writes");
             }
@@ -169,14 +169,14 @@ impl Worker {
         Ok(report)
     }
 
-    /// One full audit that has wrong counts rebuilt, and the rebuilds: an administrative act of the
-    /// program of this name.
+    /// One full audit that repairs, and the rebuilds. It is an administrative act of the program
+    /// with this name.
     ///
     /// # Errors
-    /// As [`Worker::audit`]; when the act cannot be noted, nothing is done.
+    /// As [`Worker::audit`]. When the act cannot be noted, nothing is done.
     pub async fn audit_and_note(&self, tool: &str) -> Result<AuditReport, SyncError> {
         let act = NewAct::with(ActKind::AuditRepair, tool);
-        // It takes many transactions, so its beginning is noted before the first of them.
+        // The audit takes many transactions, so its beginning is noted before the first of them.
         let begun = act.clone().outcome(ActOutcome::Begun, None);
         let begun_id = self.ledger.note_act(&begun).await?;
         let act = act.of(Some(begun_id));
@@ -239,8 +239,8 @@ impl Worker {
             tracing::error!(item = %row.item_id, by, exact = %row.exact_count, saved = %row.saved_count, "a count is wrong");
         }
         if let (Some(lease), false) = (lease, wrong.is_empty()) {
-            // Redis does not know the lease. What comes after this look does no harm: to invalidate is
-            // always safe.
+            // Redis does not know the lease. What comes after this check does no harm: invalidating
+            // is always safe.
             self.ledger.check_job(lease).await?;
             let items: Vec<ItemId> = wrong.iter().map(|(row, _)| row.item_id).collect();
             self.counters.invalidate(&items).await?;
@@ -254,12 +254,12 @@ impl Worker {
     async fn compare(&self, items: &[ItemId]) -> Result<Vec<(AuditRow, Verdict)>, SyncError> {
         let in_flight_after = self.in_flight_after().await?;
         let counters = self.counters.read(items).await?;
-        // Whoever has deleted the index: its items would wait for the slow scan.
+        // If someone deleted the index, its items would wait for the slow scan.
         let to_be_written = counters.iter().filter(|one| one.is_to_be_written());
         let to_be_written: Vec<ItemId> = to_be_written.map(|one| one.item_id).collect();
         self.counters.add_unsaved(&to_be_written).await?;
         let rows = self.ledger.audit_page(items, in_flight_after).await?;
-        // Both come in the order of ids; items are never deleted, so they pair up.
+        // Both come in the order of ids. Items are never deleted, so they pair up.
         Ok(rows
             .into_iter()
             .zip(&counters)

@@ -1,4 +1,4 @@
-//! Deleting what is old: idempotency keys, and hashes of client addresses.
+//! Deletes old idempotency keys and old hashes of client addresses.
 
 use std::time::Duration;
 
@@ -8,48 +8,49 @@ use tokio::time::{Instant, sleep};
 use super::{SyncError, Worker};
 use crate::ledger::Job;
 
-/// How often it is looked for what is old, about.
+/// About how often a worker looks for what is old.
 const DELETE_EVERY: Duration = Duration::from_secs(600);
-/// How many times as long as a statement took the worker rests after it: voters come first.
+/// After a statement, the worker rests this many times as long as it took: voters come first.
 const REST_TIMES: u32 = 3;
-/// How long it rests at the most.
+/// The longest rest.
 const REST_LIMIT: Duration = Duration::from_secs(1);
 
 /// What is deleted.
 #[derive(Clone, Copy)]
 enum Old {
     Keys,
-    /// Those that are older than this.
+    /// Hashes that are older than this.
     Addresses(Duration),
 }
 
 impl Worker {
-    /// Deletes what is old again and again, until the worker stops. `address_retention`: how long hashes
-    /// of client addresses are kept.
+    /// Deletes what is old again and again, until the worker stops. Hashes of client addresses are
+    /// kept for `address_retention`.
     pub(super) async fn keep_deleting(&self, address_retention: Duration) {
         while !self.is_stopping() {
-            // Both are tried, whatever becomes of one.
+            // Both are tried, even if one fails.
             let (keys, addresses) = (
                 self.delete_old_keys().await,
                 self.delete_old_addresses(address_retention).await,
             );
             if let Err(error) = keys.and(addresses) {
-                // What else needs Postgres says it louder.
+                // Other tasks that need Postgres report it more loudly.
                 tracing::debug!(%error, "what is old cannot be deleted; trying again");
             }
             sleep(DELETE_EVERY.mul_f64(rand::random_range(0.75..1.25))).await;
         }
     }
 
-    /// Deletes all idempotency keys that are old, unless another worker is at it.
+    /// Deletes all old idempotency keys, unless another worker is doing it.
     ///
     /// # Errors
-    /// When another worker has taken the job over, or Postgres is unavailable.
+    /// When another worker has taken the job over.
     pub async fn delete_old_keys(&self) -> Result<(), SyncError> {
         self.delete(Old::Keys).await
     }
 
-    /// Deletes all hashes of client addresses that are older than this, unless another worker is at it.
+    /// Deletes old hashes of client addresses, unless another worker is doing it. A hash is old
+    /// beyond `age`.
     ///
     /// # Errors
     /// As [`Worker::delete_old_keys`].
@@ -57,7 +58,7 @@ impl Worker {
         self.delete(Old::Addresses(age)).await
     }
 
-    /// Deletes chunk after chunk in one run of a job, which notes how many.
+    /// Deletes chunk after chunk in one run of a job. The run notes how many.
     async fn delete(&self, old: Old) -> Result<(), SyncError> {
         let (job, what) = match old {
             Old::Keys => (Job::DeleteKeys, "keys"),

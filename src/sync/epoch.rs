@@ -1,26 +1,26 @@
-//! Epochs. After Redis restarted, failed over or lost its data, no live count is certain.
-//! After Postgres crashed or failed over, no visibility snapshot in Redis is.
+//! Epochs. After Redis restarts, fails over or loses its data, no live count is certain. After
+//! Postgres crashes or fails over, no visibility snapshot in Redis is.
 
 use super::{SyncError, Worker};
 use crate::domain::{ItemId, VoteId};
 use crate::live::Scan;
 use crate::telemetry::name;
 
-/// Which keys and fields counters have. Another layout is another epoch: what an older
-/// version of Tally left in Redis is not read.
+/// The layout of counters: their keys and fields. Another layout is another epoch, so Tally does
+/// not read what an older version left in Redis.
 const COUNTER_LAYOUT: u32 = 4;
 
 impl Worker {
-    /// Compares the current epoch with the one that the counters belong to. In another
-    /// epoch it invalidates every counter that is there, since a replica may have missed
-    /// the last increments. It also requests a rebuild of every item whose counter is gone
-    /// and whose saved count is not exact, since an unsaved count was lost. Returns how
-    /// many counters and items that were; `None` in the same epoch, or when the worker is
-    /// stopping or Redis was wiped meanwhile. The next call then does all of it.
+    /// Compares the current epoch with the one that the counters belong to. In another epoch, it
+    /// invalidates every counter, since a replica may have missed the last increments. It also
+    /// requests a rebuild of every item without a counter whose saved count is not exact, since an
+    /// unsaved count was lost. Returns how many counters and items that were. Returns `None` in the
+    /// same epoch, and when the worker is stopping or Redis was wiped meanwhile: the next call then
+    /// does all of it.
     ///
     /// # Errors
-    /// When a store is unavailable, or the keys are another Tally's. The epoch is entered only at the very end, so the
-    /// next try does all of it again.
+    /// When a store is unavailable, or the keys are another Tally's. The epoch is entered only at
+    /// the very end, so the next try does all of it again.
     pub async fn enter_epoch(&self) -> Result<Option<usize>, SyncError> {
         self.check_owner().await?;
         let (redis, postgres) = (
@@ -32,9 +32,9 @@ impl Worker {
         if known.as_deref() == Some(current.as_str()) {
             return Ok(None);
         }
-        // Before the first counter is read: a wipe from here on removes this mark.
+        // Before the first counter is read: a wipe from now on removes this mark.
         let entering = self.counters.begin_epoch().await?;
-        // A worker may have stalled with counts from the epoch before: it writes them no more.
+        // A worker may have stalled with counts from the epoch before: it no longer writes them.
         self.ledger.begin_epoch().await?;
         let mut suspect = 0;
         let mut cursor = 0;
@@ -65,8 +65,8 @@ impl Worker {
                 .filter(|row| row.saved_count != row.exact_count)
                 .map(|row| row.item_id)
                 .collect();
-            // Those with a live count will be flushed. Invalidating the others is enough:
-            // it makes the request to rebuild them.
+            // Items with a live count will be flushed. The others are invalidated, which requests
+            // their rebuilds.
             let lost: Vec<ItemId> = self
                 .counters
                 .read(&behind)

@@ -1,4 +1,4 @@
-//! Eviction: counts that are saved and idle are dropped, those that are too old thrown out.
+//! Eviction: drops counts that are saved and idle, and evicts counts that are too old.
 
 use super::{FlushReport, SyncError, Worker};
 use crate::domain::{ItemId, Revision};
@@ -6,16 +6,16 @@ use crate::live::{Counter, ExpireReply};
 use crate::telemetry::name;
 
 impl Worker {
-    /// Whether a count is saved and has not changed for the retention.
+    /// Whether a count is saved and has been idle for the retention.
     pub(super) fn is_idle(&self, counter: &Counter) -> bool {
         self.idle_revision(counter).is_some()
     }
 
-    /// Whether a count was seeded as long ago as any may live, or longer.
+    /// Whether a count is as old as a count may get, since its seed.
     pub(super) fn is_old(&self, counter: &Counter) -> bool {
         self.options.max_age.is_some_and(|max_age| {
-            // Counts that were seeded at once, as after a restart of Redis, are not evicted at
-            // once: each item has its own share of the last eighth.
+            // Counts that were seeded at the same time, as after a restart of Redis, are not
+            // evicted at the same time: each item has its own share of the last eighth.
             let early = max_age / 8 / 256 * u32::from(counter.item_id.get() as u8);
             counter.is_older_than(max_age - early)
         })
@@ -39,7 +39,7 @@ impl Worker {
             let expired = self.counters.expire(&idle, retention).await?;
             report.expired += expired.iter().filter(|one| **one == ExpireReply::Expired).count();
         }
-        // Also what is not saved yet: its rebuild request has it written.
+        // Also counts that are not saved yet: the rebuild request has them written.
         let old: Vec<ItemId> = counters
             .iter()
             .filter(|one| self.is_old(one) && !self.is_idle(one))

@@ -1,7 +1,7 @@
-//! The flush: one scan over the index of unsaved counters, page by page. It writes unsaved
-//! counts to their items and marks them saved. Then it rebuilds counts on request, and evicts
-//! counts that are idle or old. What it costs depends on what has changed, not on how many
-//! counters there are: `slow_scan.rs` looks at those, slowly.
+//! The flush: one scan over the index of unsaved counters, page by page. It writes unsaved counts
+//! to their items and marks them saved. Then it rebuilds counts on request, and evicts counts that
+//! are idle or old. Its cost depends on what has changed, not on how many counters there are.
+//! `slow_scan.rs` looks at all counters, slowly.
 
 use std::time::Duration;
 
@@ -13,35 +13,33 @@ use crate::domain::{CountToSave, ItemId};
 use crate::ledger::{EpochNumber, SaveOutcome};
 use crate::live::{Counter, Scan, ScanPage};
 
-/// How many counters with work the flush collects before it writes them. Of a million
-/// items Postgres writes 1,000 at once in 8 µs each, 10,000 in 6 µs and 50,000 in 4 µs:
-/// more of them then share a page of the table, and Postgres prunes a page each time it
-/// comes to it.
+/// How many counters with work the flush collects before it writes them. Of a million items,
+/// Postgres writes 1,000 at once in 8 µs each, 10,000 in 6 µs and 50,000 in 4 µs: more of them then
+/// share a page of the table, and Postgres prunes a page each time it comes to it.
 pub(crate) const COLLECT_LIMIT_COUNTERS: usize = 50_000;
-/// How long the flush collects at the most. A count that changes between its reading and
-/// its mark stays unsaved, and saved counts should not wait for the end of a long scan.
+/// The longest time that the flush collects. A count that changes between its reading and its mark
+/// stays unsaved, and saved counts should not wait for the end of a long scan.
 pub(crate) const COLLECT_LIMIT: Duration = Duration::from_millis(250);
-/// How long a scheduled scan writes gently: most of the second after which the next scan
-/// usually begins. A burst of writes takes both cores from the voters. Then one voter in a
-/// hundred waited 13 ms instead of 6 (10,000 items changing all the time, half of what two
-/// cores can do).
+/// How long a scheduled scan writes gently. It is most of the second until the next scan usually
+/// begins. A burst of writes takes both cores from the voters: one voter in a hundred waited 13 ms
+/// instead of 6 (10,000 items changing all the time, at half of what two cores can do).
 pub(crate) const GENTLE_FOR: Duration = Duration::from_millis(750);
 /// How many counters a gentle scan writes at once. With 1,000, one voter in a hundred
 /// waited 10.6 ms, with 250 between 7.4 and 8.5, with 100 no less.
 pub(crate) const GENTLE_LIMIT_COUNTERS: usize = 250;
-/// How many times as long as a write took a gentle scan rests after it.
+/// After a write, a gentle scan rests this many times as long as it took.
 const REST_TIMES: u32 = 3;
-/// How many pages, or lots of collected counters, may wait for the next part of the scan.
-/// One is enough for the parts to work at the same time.
+/// How many pages, or lots of collected counters, may wait for the next part of the scan. With one,
+/// the parts already work at the same time.
 const WAITING_LIMIT: usize = 1;
 
 /// How a scan gets its pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ScanMode {
-    /// This worker takes all of them, as fast as it can.
+    /// This worker takes all pages, as fast as it can.
     Alone(Scan),
-    /// The unsaved ones, together with the other workers, at each tick; `begun` is the tick, and
-    /// the saves of an item are at least `spacing` apart.
+    /// The unsaved counters, together with the other workers, at each tick. `begun` is the tick.
+    /// The saves of an item are at least `spacing` apart.
     Shared { begun: Instant, spacing: Duration },
 }
 
@@ -72,8 +70,8 @@ impl ScanMode {
         }
     }
 
-    /// How many counters a page has, about, if `page` are asked for. Redis does nothing else while it reads
-    /// one, so a gentle scan reads no more at once than it writes.
+    /// About how many counters a page has, if `page` are asked for. Redis does nothing else while
+    /// it reads a page, so a gentle scan reads no more at once than it writes.
     fn page_counters(self, page: usize) -> usize {
         if self.is_gentle() {
             page.min(GENTLE_LIMIT_COUNTERS)
@@ -83,8 +81,8 @@ impl ScanMode {
     }
 }
 
-/// Passes all of them on, no more at once than the scan takes now. Returns false when
-/// nobody takes them: a later part has failed and reports it.
+/// Passes all counters on, no more at once than the scan takes now. Returns false when nobody takes
+/// them: a later part has failed and reports it.
 async fn pass_on(busy: &mut Vec<Counter>, scan: ScanMode, collected: &mpsc::Sender<Vec<Counter>>) -> bool {
     while !busy.is_empty() {
         let rest = busy.split_off(busy.len().min(scan.collect_limit_counters()));
@@ -95,25 +93,25 @@ async fn pass_on(busy: &mut Vec<Counter>, scan: ScanMode, collected: &mpsc::Send
     true
 }
 
-/// Counts that were written to their items and are not marked yet.
+/// Counts that were written to their items and not marked yet.
 struct Written {
     /// All counters that were collected.
     counters: Vec<Counter>,
-    /// Those of them that were unsaved.
+    /// The counts that were unsaved.
     counts: Vec<CountToSave>,
     saved: SaveOutcome,
 }
 
 impl Worker {
-    /// One scan over all counters, alone: also over those that are not in the index.
+    /// One scan over all counters by this worker alone, also over those outside of the index.
     ///
     /// # Errors
-    /// When a store is unavailable. What was not reached waits for the next scan.
+    /// When a store is unavailable. What the scan did not reach waits for the next one.
     pub async fn flush(&self) -> Result<FlushReport, SyncError> {
         self.scan(ScanMode::Alone(Scan::All)).await
     }
 
-    /// One scan over the unsaved counters, alone.
+    /// One scan over the unsaved counters by this worker alone.
     ///
     /// # Errors
     /// As [`Worker::flush`].
@@ -121,9 +119,8 @@ impl Worker {
         self.scan(ScanMode::Alone(Scan::Unsaved)).await
     }
 
-    /// One scan over the unsaved counters, shared with every worker that scans now: each page
-    /// goes to the worker that claims it first. Ends with the scan, whichever worker ends
-    /// the scan.
+    /// One scan over the unsaved counters, shared with every worker that scans now. Each page goes
+    /// to the worker that claims it first. Ends with the scan, whichever worker ends the scan.
     ///
     /// # Errors
     /// As [`Worker::flush`].
@@ -135,10 +132,10 @@ impl Worker {
         .await
     }
 
-    /// The parts of a scan work at the same time, each on what the part before it has
-    /// passed on: Redis is scanned and read while Postgres writes. A part that fails takes
-    /// nothing more. The parts before it then stop, and those behind it finish what they
-    /// have. So no count is cut off between its write and its mark.
+    /// Runs the parts of a scan at the same time. Each works on what the part before it passed on:
+    /// Redis is scanned and read while Postgres writes. A part that fails takes nothing more. The
+    /// parts before it then stop, and the parts behind it finish what they have. So no count is cut
+    /// off between its write and its mark.
     async fn scan(&self, scan: ScanMode) -> Result<FlushReport, SyncError> {
         let started = Instant::now();
         // Before the first counter is read.
@@ -167,7 +164,7 @@ impl Worker {
         Ok(report)
     }
 
-    /// The first part: finds pages, until the scan ends or this worker is to stop.
+    /// The first part: finds pages, until the scan ends or this worker stops.
     async fn find_pages(&self, scan: ScanMode, pages: mpsc::Sender<ScanPage>) -> Result<(), SyncError> {
         let mut cursor = 0;
         let mut behind = 0;
@@ -181,8 +178,8 @@ impl Worker {
                 {
                     Some(page) => page,
                     None => {
-                        // Another worker took the page. When that happens a few times in
-                        // a row, the others do well alone until the next tick.
+                        // Another worker took the page. When that happens a few times in a row, the
+                        // others do well alone until the next tick.
                         behind += 1;
                         if behind > CLAIM_LIMIT {
                             return Ok(());
@@ -195,15 +192,15 @@ impl Worker {
             cursor = page.next;
             let is_shared = matches!(scan, ScanMode::Shared { .. });
             let is_last = cursor == 0 || (is_shared && self.is_stopping());
-            // Nobody takes it when a later part has failed, which says so itself.
+            // Nobody takes the page when a later part has failed and reports it.
             if pages.send(page).await.is_err() || is_last {
                 return Ok(());
             }
         }
     }
 
-    /// The second part: reads the pages' counters and collects those with something to be
-    /// done. Returns how many were read.
+    /// The second part: reads the pages' counters and collects those with work. Returns how many
+    /// were read.
     async fn read_pages(
         &self,
         scan: ScanMode,
@@ -240,8 +237,8 @@ impl Worker {
         Ok(counters)
     }
 
-    /// Reads the counters that were unsaved before and that this scan has not met: another worker
-    /// had their pages, or they are gone.
+    /// Reads counters that were unsaved before and that this scan did not meet. Another worker had
+    /// their pages, or they are gone.
     async fn read_unmet(&self, begun: Instant) -> Result<(), SyncError> {
         let unmet = self.watch.ages(|ages| ages.not_read_since(begun));
         for counter in self.counters.read(&unmet).await? {
@@ -250,8 +247,8 @@ impl Worker {
         Ok(())
     }
 
-    /// Takes those out of the index that were in it for nothing. Mostly, another worker has
-    /// just saved them.
+    /// Removes counters from the index that are in it for nothing. Mostly, another worker has just
+    /// saved them.
     async fn remove_saved(&self, counters: &[Counter]) -> Result<(), SyncError> {
         let saved: Vec<ItemId> = counters
             .iter()
@@ -261,14 +258,13 @@ impl Worker {
         Ok(self.counters.remove_saved(&saved).await?)
     }
 
-    /// Whether there is anything to be done with a counter, if the saves of an item are this far
-    /// apart.
+    /// Whether a counter needs work, if an item's saves are `spacing` apart.
     pub(super) fn has_work(&self, counter: &Counter, spacing: Duration) -> bool {
         let is_to_be_written = counter.is_to_be_written() && counter.is_due(spacing);
         is_to_be_written || self.is_idle(counter) || self.is_old(counter)
     }
 
-    /// The third part: writes what is unsaved to its items.
+    /// The third part: writes unsaved counts to their items.
     async fn write_collected(
         &self,
         scan: ScanMode,
@@ -297,8 +293,8 @@ impl Worker {
         Ok(())
     }
 
-    /// The last part: marks what was written, then rebuilds, expires and ages, a page
-    /// at a time.
+    /// The last part: marks what was written, a page at a time. Then it rebuilds, expires and ages
+    /// counts.
     async fn finish_written(
         &self,
         epoch: EpochNumber,
@@ -327,7 +323,7 @@ impl Worker {
         Ok(())
     }
 
-    /// All that is to be done with the counters of one page, which were read in this epoch.
+    /// Does all work on the counters of one page, which were read in this epoch.
     pub(super) async fn work_on(
         &self,
         counters: Vec<Counter>,
@@ -358,12 +354,10 @@ fn counts_to_save(counters: &[Counter]) -> Vec<CountToSave> {
         .collect()
 }
 
-/// How many pages in a row another worker may take before this one leaves the
-/// scan to it.
+/// When other workers took this many pages in a row, this worker leaves the scan to them.
 const CLAIM_LIMIT: usize = 8;
 
-/// Sorts counters by their items. SCAN may return one twice: it is kept as it was
-/// read last.
+/// Sorts counters by their items. SCAN may return one twice: the later reading stays.
 fn keep_latest(counters: &mut Vec<Counter>) {
     counters.sort_by_key(|one| one.item_id);
     counters.dedup_by(|later, earlier| {

@@ -1,4 +1,5 @@
-//! Heartbeats: a worker says how it is, beside its passes, and hears whether an audit is asked for.
+//! Heartbeats: a worker says how it is, besides its passes. It also learns whether someone asks for
+//! an audit.
 
 use std::time::Duration;
 
@@ -7,14 +8,14 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 use super::Worker;
 use super::schedule::Audits;
 
-/// How often a worker says how it is. One small statement that waits for no disk.
+/// How often a worker says how it is: one small statement that waits for no disk.
 pub(crate) const BEAT_EVERY: Duration = Duration::from_secs(1);
-/// How long one heartbeat may take: beyond that the next one says it.
+/// How long one heartbeat may take. Then the next one takes over.
 const BEAT_LIMIT: Duration = Duration::from_secs(5);
 
 impl Worker {
-    /// Says how it is, again and again, and does the audits that are asked for. Never ends. What fails
-    /// is tried again at the next heartbeat, and concerns no pass.
+    /// Sends heartbeats again and again, and does the audits that are asked for. Never ends. The
+    /// next heartbeat retries what failed, and no pass depends on it.
     pub(super) async fn keep_beating(self, audits: Audits) {
         let mut ticks = interval(BEAT_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -26,14 +27,14 @@ impl Worker {
                     tokio::spawn(async move { audits.asked().await });
                 }
                 Ok(Ok(_)) => {}
-                // Whoever saves counts has logged it as well.
+                // The part that saves counts has logged it as well.
                 Ok(Err(error)) => tracing::debug!(%error, "a heartbeat was not noted"),
                 Err(_) => tracing::debug!(limit = ?BEAT_LIMIT, "a heartbeat was not noted in time"),
             }
         }
     }
 
-    /// Takes this worker off the list of those that run: it stops.
+    /// Takes this worker off the list, because it stops.
     pub(super) async fn stop_beating(&self) {
         match timeout(BEAT_LIMIT, self.ledger.forget_worker()).await {
             Ok(Ok(())) => {}

@@ -1,6 +1,6 @@
-//! Jobs: what one worker at a time does. A worker takes the job's lease, renews it while it works, and
-//! gives it back. What it writes looks at the lease's number, so one that stalls past its lease writes
-//! nothing any more.
+//! Jobs: what one worker at a time does. A worker takes the job's lease, renews it while it works,
+//! and gives it back. Each write checks the lease's number, so a worker that stalls past its lease
+//! no longer writes anything.
 
 use std::time::Duration;
 
@@ -13,13 +13,13 @@ use crate::domain::Moment;
 use crate::ledger::{Job, JobLease, LedgerError, Overtaken, RunOutcome};
 use crate::telemetry::name;
 
-/// How often a lease is renewed while its job goes on: two renewals in a row may fail.
+/// How often a lease is renewed while its job runs: two renewals in a row may fail.
 pub(crate) const RENEW_EVERY: Duration = Duration::from_millis(2500);
-/// How long a lease is renewed, at the most: a pass that hangs must not keep the job for ever.
+/// How long a lease is renewed at most: a pass that hangs must not keep the job for ever.
 pub(crate) const RENEW_LIMIT: Duration = Duration::from_secs(3600);
-/// How long a command waits for a worker that is at its job.
+/// How long a command waits for another worker to end its job.
 pub(crate) const JOB_WAIT_LIMIT: Duration = Duration::from_secs(60);
-/// How often it looks whether the job is free.
+/// How often a command looks whether the job is free.
 const JOB_LOOK_EVERY: Duration = Duration::from_millis(100);
 /// How long a worker that stops tries to give its leases back.
 const GIVE_BACK_LIMIT: Duration = Duration::from_secs(2);
@@ -32,10 +32,7 @@ pub(super) struct Run<'a> {
 }
 
 impl Worker {
-    /// Begins a run of a job; `None`: another worker is at it.
-    ///
-    /// # Errors
-    /// When Postgres is unavailable.
+    /// Begins a run of a job; `None`: another worker is doing it.
     pub(super) async fn begin_job(&self, job: Job) -> Result<Option<Run<'_>>, SyncError> {
         let taken = self.ledger.take_job(job).await?;
         show_success(job, taken.succeeded_at);
@@ -50,10 +47,10 @@ impl Worker {
         }))
     }
 
-    /// The same, for a command: waits for a worker that is at it.
+    /// The same for a command: waits for another worker to end the job.
     ///
     /// # Errors
-    /// When that one does not end within [`JOB_WAIT_LIMIT`], or Postgres is unavailable.
+    /// When the other worker does not end within [`JOB_WAIT_LIMIT`].
     pub(super) async fn begin_job_when_free(&self, job: Job) -> Result<Run<'_>, SyncError> {
         let free = async {
             loop {
@@ -69,7 +66,7 @@ impl Worker {
         }
     }
 
-    /// Gives the leases back that this worker still has: others need not wait for their end.
+    /// Gives back the leases that this worker still has, so that others need not wait.
     pub(super) async fn give_back_jobs(&self) {
         match timeout(GIVE_BACK_LIMIT, self.ledger.give_back_jobs()).await {
             Ok(Ok(())) => {}
@@ -80,16 +77,17 @@ impl Worker {
 }
 
 impl Run<'_> {
-    /// The lease, for what is written under it.
+    /// The lease, for writing under it.
     pub fn lease(&self) -> &JobLease {
         &self.lease
     }
 
-    /// Does the work of the run, renewing its lease meanwhile, and ends the run. The work says what it
-    /// did, in numbers. It is never cut off: what it writes after the lease is lost changes nothing.
+    /// Does the work of the run, renewing its lease meanwhile, and ends the run. The work returns
+    /// what it did, in numbers. It is never cut off: what it writes after the lease is lost changes
+    /// nothing.
     ///
     /// # Errors
-    /// Those of the work.
+    /// The errors of the work.
     pub async fn end_with<T>(
         &self,
         work: impl Future<Output = Result<(T, Value), SyncError>>,
@@ -143,14 +141,14 @@ impl Run<'_> {
             match self.worker.ledger.renew_job(&self.lease).await {
                 Ok(()) => {}
                 Err(LedgerError::Overtaken(Overtaken::LeaseLost(_))) => return,
-                // A write under it is under way, or Postgres is unavailable.
+                // A write under the lease is under way, or Postgres is unavailable.
                 Err(error) => tracing::debug!(%error, job = %self.lease.job(), "a lease was not renewed"),
             }
         }
     }
 }
 
-/// Shows when a run of the job last ended well, on whatever worker.
+/// Shows when a run of the job last ended well, on any worker.
 fn show_success(job: Job, succeeded_at: Option<Moment>) {
     if let Some(time) = succeeded_at {
         let seconds = Duration::from_micros(time.micros().unsigned_abs()).as_secs_f64();

@@ -1,8 +1,9 @@
-//! The sync worker: writes live counts behind to their items, drops counts that are saved
-//! and idle, rebuilds counts on request, and proves all counts against the ledger.
+//! The sync worker: keeps the saved counts behind the live counts. It writes live counts to their
+//! items, drops counts that are saved and idle, rebuilds counts on request, and proves all counts
+//! against the ledger.
 //!
-//! Each part is a step that a caller may take by itself; `schedule` takes each at its
-//! time. Several workers may run at once.
+//! A caller may take each step by itself; `schedule` takes each at its time. Several workers may
+//! run at once.
 
 mod ages;
 mod audit;
@@ -44,19 +45,19 @@ use crate::domain::Owner;
 use crate::ledger::{Job, LedgerError, WorkerLedger};
 use crate::live::{Counters, LiveError};
 
-/// Why a step did not end well. Every step may be taken again.
+/// Why a step failed. Every step may be retried.
 #[derive(Debug, thiserror::Error)]
 pub enum SyncError {
     #[error(transparent)]
     Ledger(#[from] LedgerError),
     #[error(transparent)]
     Live(#[from] LiveError),
-    #[error("another worker has been at the job {0} for over {1:?}; try again when it is done")]
+    #[error("another worker has been doing the job {0} for over {1:?}; try again when it is done")]
     JobTaken(Job, Duration),
 }
 
 impl SyncError {
-    /// Whether the stores answer, and Tally must not use them as they are.
+    /// Whether the stores answer but Tally must not use them.
     pub fn is_unfit(&self) -> bool {
         match self {
             Self::Ledger(error) => error.is_unfit(),
@@ -66,13 +67,13 @@ impl SyncError {
     }
 }
 
-/// What a worker works on, and how.
+/// A sync worker: its stores and its options. Every step fails when a store is unavailable.
 #[derive(Clone)]
 pub struct Worker {
     ledger: WorkerLedger,
     counters: Counters,
     options: SyncOptions,
-    /// Shared by its clones: a pass that sees it set ends with its page.
+    /// Shared by its clones. A pass that sees it set ends with its page.
     stopping: Arc<AtomicBool>,
     /// Shared by its clones.
     stalls: Arc<Mutex<recovery::Stalls>>,
@@ -86,24 +87,24 @@ pub struct Worker {
     left_ids: Arc<AtomicI64>,
 }
 
-/// What a worker's steps need to know.
+/// The options of a worker's steps.
 #[derive(Clone, Debug)]
 pub struct SyncOptions {
-    /// Counters on a page of the scan, about.
+    /// About how many counters a page of the scan has.
     pub flush_page: usize,
     /// How long a saved count stays after its last change; `None`: for ever.
     pub retention: Option<Duration>,
     /// How long any live count stays; `None`: for ever.
     pub max_age: Option<Duration>,
-    /// How long the roll-up and the audit wait for a batch writer that does not say that it
-    /// has counted its votes.
+    /// How long the roll-up and the audit wait for a stalled batch writer. Such a writer does not
+    /// note that its votes are counted.
     pub writer_stall_limit: Duration,
     /// Items on a page of the audit.
     pub audit_page: usize,
 }
 
 impl Worker {
-    /// A worker that does nothing until a step is called, or [`run`].
+    /// A worker that does nothing until a step or [`run`] is called.
     pub fn new(ledger: WorkerLedger, counters: Counters, options: SyncOptions) -> Self {
         Self {
             ledger,
@@ -118,10 +119,10 @@ impl Worker {
         }
     }
 
-    /// Looks whether the stores are fit for this Tally.
+    /// Checks that the stores are fit for this Tally.
     ///
     /// # Errors
-    /// When they are not ([`SyncError::is_unfit`]), or a store is unavailable.
+    /// When they are not ([`SyncError::is_unfit`]).
     pub async fn check(&self) -> Result<(), SyncError> {
         self.ledger.check().await?;
         self.counters.check().await?;
@@ -129,8 +130,8 @@ impl Worker {
         self.check_owner().await
     }
 
-    /// Looks whether the keys in Redis are this Tally's. Redis may have been wiped, and another
-    /// Tally may have claimed it since.
+    /// Checks that the keys in Redis are this Tally's. Redis may have been wiped, and another Tally
+    /// may have claimed it since.
     async fn check_owner(&self) -> Result<(), SyncError> {
         let owner = self.owner.get_or_try_init(|| self.ledger.owner()).await?;
         Ok(self.counters.claim(owner).await?)

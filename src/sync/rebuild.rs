@@ -1,4 +1,4 @@
-//! Rebuilding: an item's exact count from the ledger, written to the item.
+//! Rebuilding: writes an item's exact count from the ledger.
 
 use std::collections::HashMap;
 
@@ -8,9 +8,9 @@ use crate::ledger::{EpochNumber, RebuiltCount};
 use crate::live::{ClearRebuildReply, Counter};
 
 impl Worker {
-    /// Writes the exact counts of the items with a request, then clears their requests. An
-    /// item with a live count needs none: its count was seeded after the request, so to save
-    /// that count does the same.
+    /// Writes the exact counts of the items with a request, then clears their requests. An item
+    /// with a live count needs no rebuild: its count was seeded after the request, so saving that
+    /// count does the same.
     ///
     /// The steps, and why they come in this order:
     /// 1. The request was read with its counter. A later reason to invalidate makes another
@@ -53,7 +53,7 @@ impl Worker {
             })
             .collect();
         let written = self.ledger.save_rebuilt_counts(&counts, epoch).await?;
-        // An item that does not exist has nothing to be written.
+        // An item that does not exist has nothing to write.
         for one in exact.iter().filter(|one| !written.contains(&one.item_id)) {
             requests.remove(&one.item_id);
         }

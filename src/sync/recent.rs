@@ -1,4 +1,4 @@
-//! What votes changed lately: summed for top lists, behind everything else.
+//! Recent changes: summed for top lists, after everything else.
 
 use std::time::Duration;
 
@@ -8,29 +8,30 @@ use tokio::time::{Instant, sleep};
 use super::{SyncError, Worker};
 use crate::ledger::Job;
 
-/// How often it is summed, about: as often as the watermark moves.
+/// About how often recent changes are summed: as often as the watermark moves.
 const SUM_EVERY: Duration = Duration::from_secs(5);
-/// How many times as long as a statement took the worker rests after it: voters come first.
+/// After a statement, the worker rests this many times as long as it took: voters come first.
 const REST_TIMES: u32 = 4;
-/// How long it rests at the most.
+/// The longest rest.
 const REST_LIMIT: Duration = Duration::from_secs(1);
 
 impl Worker {
-    /// Sums again and again, until the worker stops.
+    /// Sums recent changes again and again, until the worker stops.
     pub(super) async fn keep_summing_recent(&self) {
         while !self.is_stopping() {
             sleep(SUM_EVERY.mul_f64(rand::random_range(0.75..1.25))).await;
             if let Err(error) = self.sum_recent().await {
-                // Top lists say how old they are; what else needs Postgres says it louder.
+                // Top lists say how old they are. Other tasks that need Postgres report it more
+                // loudly.
                 tracing::debug!(%error, "recent changes cannot be summed; trying again");
             }
         }
     }
 
-    /// Sums what was rolled up since, unless another worker is at it.
+    /// Sums what was rolled up since, unless another worker is doing it.
     ///
     /// # Errors
-    /// When another worker has taken the job over, or Postgres is unavailable.
+    /// When another worker has taken the job over.
     pub async fn sum_recent(&self) -> Result<(), SyncError> {
         let Some(run) = self.begin_job(Job::SumRecent).await? else {
             return Ok(());

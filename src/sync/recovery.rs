@@ -1,5 +1,5 @@
-//! Crashed-writer recovery. A server that dies between a batch's commit and its count
-//! leaves votes that nobody counts: the counts of their items are rebuilt.
+//! Crashed-writer recovery. A server that dies between a batch's commit and its count leaves votes
+//! that nobody counts. The worker rebuilds the counts of their items.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -12,17 +12,16 @@ use crate::ledger::{Progress, WriterProgress};
 use crate::telemetry::name;
 
 impl Worker {
-    /// Looks for batch writers whose connection to Postgres is gone. Their votes beyond the
-    /// last that they said to be counted may be committed and not counted, so this invalidates
-    /// the items of all votes since. Returns how many items that were; `None` when no
-    /// connection is gone.
+    /// Looks for batch writers whose connection to Postgres is gone. Votes after the last one that
+    /// they noted as counted may be committed but not counted. So this invalidates the items of all
+    /// votes since. Returns how many items; `None`: no connection is gone.
     ///
-    /// A server that stops in order, or only reconnects, is treated as a crashed one:
-    /// invalidating is always safe, so nothing has to tell the two apart.
+    /// A server that stops in order or only reconnects is treated like a crashed one. Invalidating
+    /// is always safe, so nothing has to tell them apart.
     ///
     /// # Errors
-    /// When a store is unavailable. The connections are forgotten only at the very end, so
-    /// the next try does all of it again.
+    /// When a store is unavailable. The connections are forgotten only at the very end, so the next
+    /// try does all of it again.
     pub async fn recover_crashed_writers(&self) -> Result<Option<usize>, SyncError> {
         let closed = self.ledger.closed_writers().await?;
         if closed.is_empty() {
@@ -48,14 +47,11 @@ impl Worker {
         Ok(Some(invalidated))
     }
 
-    /// The vote id beyond which votes may be in flight: stored, and not counted yet. An audit reads it
-    /// before what it is compared with; a roll-up after the safe id, beyond which all votes are of a batch
-    /// writer that has connected since. Leaves out batch writers that have not moved for
-    /// longer than the stall limit while votes went on: a count that misses their votes is
+    /// The vote id above which votes may be in flight: stored but not counted yet. An audit reads
+    /// it before what it compares. A roll-up reads it after the safe id, above which all votes are
+    /// of a batch writer that has connected since. Batch writers that have not moved for longer
+    /// than the stall limit, while votes went on, are left out. A count that misses their votes is
     /// rebuilt, and a server that wakes up adds none of them twice.
-    ///
-    /// # Errors
-    /// When Postgres is unavailable.
     pub(super) async fn in_flight_after(&self) -> Result<VoteId, SyncError> {
         let progress = self.ledger.progress().await?;
         let mut stalls = self.stalls.lock().await;
@@ -63,7 +59,8 @@ impl Worker {
     }
 }
 
-/// Since when each batch writer has not moved. By the process' own clock, which does not step.
+/// Since when each batch writer has not moved. The time is by the process' own clock, which does
+/// not step.
 #[derive(Debug, Default)]
 pub(super) struct Stalls {
     since: HashMap<String, (VoteId, Instant)>,
@@ -76,7 +73,7 @@ impl Stalls {
         let mut after = VoteId::LAST;
         for WriterProgress { name, counted } in writers {
             let started = match self.since.get(&name) {
-                // A batch writer that has counted all there is has nothing to move for.
+                // A batch writer that has counted all votes need not move.
                 Some((before, started)) if *before == counted && counted < drawn => *started,
                 _ => now,
             };

@@ -1,4 +1,4 @@
-//! What a flush has done.
+//! The report of a flush.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,19 +12,18 @@ pub struct FlushReport {
     pub counters: usize,
     /// Counts written behind and marked as saved.
     pub flushed: usize,
-    /// Counts that were still unsaved after their page: changed while they were
-    /// written, or turned away because the item is ahead.
+    /// Counts that were still unsaved after their page. They changed while they were written, or
+    /// the item refused them because it is ahead.
     pub unsaved: usize,
     /// Counts dropped because they were saved and idle.
     pub expired: usize,
-    /// Counts thrown away for their age.
+    /// Counts evicted because of their age.
     pub evicted: usize,
     /// Items whose exact count was written from the ledger.
     pub rebuilt: usize,
-    /// Items whose rebuild request is still there after their page.
+    /// Items that still have a rebuild request after their page.
     pub rebuilds_left: usize,
-    /// For how long the oldest count that is still unsaved has been so, as far as this worker has
-    /// met it.
+    /// How long the oldest count left has been unsaved, as far as this worker has met it.
     pub oldest_unsaved: Duration,
 }
 
@@ -40,7 +39,7 @@ impl FlushReport {
         self.oldest_unsaved = self.oldest_unsaved.max(page.oldest_unsaved);
     }
 
-    /// Whether the scan left anything to be written.
+    /// Whether the scan wrote nothing and left nothing to write.
     pub fn is_quiescent(&self) -> bool {
         self.flushed == 0
             && self.unsaved == 0
@@ -49,7 +48,7 @@ impl FlushReport {
             && self.rebuilds_left == 0
     }
 
-    /// Adds what was done to the metrics.
+    /// Adds the report of a page to the metrics.
     pub(super) fn count(&self) {
         metrics::counter!(name::FLUSHED).increment(self.flushed as u64);
         metrics::counter!(name::EXPIRED).increment(self.expired as u64);

@@ -10,46 +10,47 @@ use super::{SyncError, Worker};
 use crate::ledger::{Job, JobLease, Pacing, ROLL_UP_LIMIT_IDS};
 use crate::telemetry::name;
 
-/// How often votes are rolled up, about. What is beyond the watermark is read for each seed
-/// and each audit, so it has to stay short; to roll up more often would write hot items more
-/// often.
+/// About how often votes are rolled up. Each seed and each audit reads the votes above the
+/// watermark, so there should be few. Rolling up more often would write hot items more often.
 pub(super) const ROLL_UP_EVERY: Duration = Duration::from_secs(5);
-/// When so many vote ids more than after the last roll-up are beyond the watermark, the next one
-/// comes early, so that exact counts have few votes to read also where many come. To read 100,000 of one item
-/// takes Postgres about 25 ms, and several times that while voters use all of the machine.
+/// The next roll-up comes early when this many more vote ids wait. The number counts ids beyond the
+/// watermark that the last roll-up did not leave there. So exact counts have few votes to read even
+/// where many come. Reading 100,000 votes of one item takes Postgres about 25 ms, and several times
+/// that while voters use all of the machine.
 const ROLL_UP_EARLY_IDS: i64 = 50_000;
-/// How often a worker looks whether there are so many.
+/// How often a worker looks at how many ids are beyond the watermark.
 const LAG_LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// From how many vote ids a second on voters count as being at work. Each vote takes
-/// some 40 µs of CPU time from all parts together: below this both have time.
+/// At this many vote ids a second, voters count as being at work. Each vote takes about 40 µs of
+/// CPU time from all parts together, so below this rate both have time.
 const VOTING_LIMIT_IDS_PER_SECOND: f64 = 1000.0;
-/// How many vote ids a chunk has while voters are at work, and until it is known
-/// whether they are: in one statement it took about 0.05 s of CPU time.
+/// How many vote ids a chunk has while voters are at work. It also has as many until it is known
+/// whether they are. In one statement such a chunk took about 0.05 s of CPU time.
 pub(crate) const VOTING_CHUNK_IDS: i64 = 100_000;
-/// From how many vote ids beyond the watermark on a chunk is rolled up at once, also while voters are at
-/// work: spread over time, votes may come faster than they are rolled up, and exact counts get slow. While
-/// voters used all of the machine, up to 107,000 were beyond it (`long_tail` of the bench).
+/// This far behind, a chunk is rolled up at once, even while voters are at work. The limit is in
+/// vote ids beyond the watermark. Spread over time, votes may come faster than they are rolled up,
+/// and exact counts get slow. While voters used all of the machine, up to 107,000 ids were beyond
+/// the watermark (`long_tail` of the bench).
 const FAR_BEHIND_IDS: i64 = 250_000;
-/// How many times as long as such a chunk took the roll-up rests after it. On two cores voters kept two
-/// thirds of their rate while nothing rested. After a chunk that is spread over time it rests once as long:
-/// that one has rested for most of its time.
+/// After such a chunk, the roll-up rests this many times as long as the chunk took. On two cores,
+/// voters kept two thirds of their rate while nothing rested. After a chunk that is spread over
+/// time it rests once as long: that chunk has rested for most of its time.
 const FAR_BEHIND_REST_TIMES: u32 = 6;
-/// How long it rests at the most: what took long may have waited for a lock.
+/// The longest rest: a chunk that took long may have waited for a lock.
 const REST_LIMIT: Duration = Duration::from_secs(1);
 
 impl Worker {
-    /// Waits until votes are to be rolled up: so long, about, so that several workers do not come at
-    /// the same time, or until 50,000 more wait than after the last roll-up.
+    /// Waits until the next roll-up, about `every`, so that several workers do not come at once.
+    /// Waits less if 50,000 more vote ids are beyond the watermark than after the last roll-up.
     pub async fn until_roll_up(&self, every: Duration) {
         let due = Instant::now() + every.mul_f64(rand::random_range(0.75..1.25));
         while Instant::now() < due && !self.is_stopping() {
             let lag = {
-                // A look that hangs is a roll-up that hangs.
+                // A look that hangs counts as a roll-up that hangs.
                 let _pass = self.watch.begin("roll_up");
                 self.ledger.watermark_lag().await
             };
-            // Without Postgres it waits for its time: the roll-up says what fails.
+            // Without Postgres this waits for its time: the roll-up reports what fails.
             if let Ok(lag) = lag {
                 // Also while roll-ups fail.
                 metrics::gauge!(name::WATERMARK_LAG).set(lag as f64);
@@ -61,10 +62,10 @@ impl Worker {
         }
     }
 
-    /// Moves the watermark up to the votes that may still be in flight. Leaves most of
-    /// the time to voters that are at work.
+    /// Moves the watermark up to the votes that may still be in flight. Leaves most of the time to
+    /// voters at work.
     ///
-    /// One worker at a time: while another one is at it, this does nothing.
+    /// One worker at a time: while another one is doing it, this does nothing.
     pub(super) async fn roll_up(&self) -> Result<(), SyncError> {
         if let Some(run) = self.begin_job(Job::RollUp).await? {
             run.end_with(self.roll_up_under(run.lease())).await?;
@@ -79,8 +80,8 @@ impl Worker {
         let (mut votes, mut chunks) = (None, 0);
         let mut looked = Instant::now();
         let safe = self.ledger.safe_vote_id().await?;
-        // Votes in flight stay beyond the watermark. Read second: a batch writer that connects now has
-        // votes beyond the safe id only.
+        // Votes in flight stay beyond the watermark. Read after the safe id: a batch writer that
+        // connects now only has votes above the safe id.
         let safe = safe.up_to(self.in_flight_after().await?);
         let mut drawn = safe.vote_id;
         let (mut chunk_ids, mut pacing) = (VOTING_CHUNK_IDS, pacing_of(self.ledger.watermark_lag().await?));
@@ -113,10 +114,10 @@ impl Worker {
     }
 }
 
-/// Whether so many more ids are beyond the watermark than the last roll-up left there that the next
-/// one comes early. What a roll-up could not pass, such as the votes of a writer that stalls, does not
-/// bring it on again, and one that fails comes early again only when as many more wait. `left_ids` follows
-/// other workers' roll-ups.
+/// Whether the next roll-up comes early. It does if many more ids are beyond the watermark than the
+/// last roll-up left there. Ids that a roll-up could not pass, such as the votes of a writer that
+/// stalls, do not bring the next one on again. A roll-up that fails comes early again only when as
+/// many more ids wait. `left_ids` follows other workers' roll-ups.
 fn has_grown(lag_ids: i64, left_ids: &AtomicI64) -> bool {
     let left = left_ids.fetch_min(lag_ids, Ordering::Relaxed).min(lag_ids);
     let has_grown = lag_ids - left >= ROLL_UP_EARLY_IDS;
@@ -141,12 +142,12 @@ struct Pace {
     /// How many vote ids the next chunk has.
     chunk_ids: i64,
     pacing: Pacing,
-    /// How long to wait before it.
+    /// How long to wait before the next chunk.
     rest: Duration,
 }
 
-/// Pure: how to go on after a chunk that `took` so long, when voters have drawn
-/// `drawn_ids` vote ids in the time `over`.
+/// Pure: how to go on after a chunk. The chunk `took` this long, and voters drew `drawn_ids` vote
+/// ids in the time `over`.
 fn pace(lag_ids: i64, drawn_ids: i64, over: Duration, took: Duration) -> Pace {
     let is_voting = drawn_ids as f64 > VOTING_LIMIT_IDS_PER_SECOND * over.as_secs_f64();
     if is_voting {
@@ -180,7 +181,7 @@ mod tests {
         let looks = |lags: &[i64]| -> Vec<bool> { lags.iter().map(|lag| has_grown(*lag, &left)).collect() };
         assert_eq!(looks(&[80_000, 90_000, 129_999]), [false; 3]);
         assert_eq!(looks(&[130_000]), [true]);
-        // It failed, and is left to its time until as many more wait.
+        // The roll-up failed, and waits for its time until as many more wait.
         assert_eq!(looks(&[130_001, 179_999, 180_000]), [false, false, true]);
         // Another worker rolled up.
         assert_eq!(looks(&[10, 50_009, 50_010]), [false, false, true]);
@@ -198,7 +199,7 @@ mod tests {
             let idle = pace(near, drawn, over, took);
             assert_eq!((idle.rest, idle.chunk_ids), (Duration::ZERO, ROLL_UP_LIMIT_IDS));
         }
-        // A Postgres that went back to an older state.
+        // Postgres went back to an older state.
         assert_eq!(pace(near, -1, over, took).rest, Duration::ZERO);
         // Votes come faster than they are rolled up.
         assert_eq!(busy.pacing, Pacing::Spread);

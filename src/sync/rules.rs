@@ -1,4 +1,4 @@
-//! Proving what the rules keep against the ledger.
+//! Proves what the rules store against the ledger.
 
 use std::fmt;
 
@@ -11,9 +11,9 @@ const SHOWN_LIMIT_FAULTS: usize = 20;
 /// What a check of the rules found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RulesReport {
-    /// What is wrong, in words: the first of it.
+    /// The first faults, in words.
     pub shown: Vec<String>,
-    /// How much is wrong.
+    /// How many faults there are.
     pub faults: usize,
 }
 
@@ -42,12 +42,9 @@ impl RulesReport {
 }
 
 impl Worker {
-    /// Recomputes from all votes what the rules keep: places, numbers, choices, turnouts, ballots,
-    /// and that each change follows the row before it. Reads all votes under rules, so it is not
-    /// part of the audits that come every minute.
-    ///
-    /// # Errors
-    /// When Postgres is unavailable or too slow.
+    /// Recomputes what the rules store, from all votes. That is places, numbers, choices, turnouts
+    /// and ballots. Also checks that each change follows the row before it. Reads all votes under
+    /// rules, so the audits of each minute do not include it.
     pub async fn check_rules(&self) -> Result<RulesReport, SyncError> {
         let mut report = RulesReport::default();
         let mut after = Some(0);

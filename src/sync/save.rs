@@ -1,4 +1,4 @@
-//! Saving: counts into their items, and the marks that say so.
+//! Saving: writes counts to their items, and marks them as saved.
 
 use super::{SyncError, Worker};
 use crate::domain::{CountToSave, ItemId, Revision};
@@ -7,11 +7,11 @@ use crate::live::MarkReply;
 use crate::telemetry::name;
 
 impl Worker {
-    /// The first half of a flush: counts into their items. Public for the tests,
-    /// which stop a worker between its write and its mark.
+    /// The first half of a flush: writes counts to their items. Public for the tests, which stop a
+    /// worker between its write and its mark.
     ///
     /// # Errors
-    /// When Postgres is unavailable, or another epoch has begun.
+    /// When another epoch has begun.
     pub async fn write(&self, counts: &[CountToSave], epoch: EpochNumber) -> Result<SaveOutcome, SyncError> {
         if counts.is_empty() {
             return Ok(SaveOutcome::All);
@@ -19,15 +19,12 @@ impl Worker {
         Ok(self.ledger.save_counts(counts, epoch).await?)
     }
 
-    /// The second half: those that were written are marked, unless they have changed.
-    /// Returns how many were.
+    /// The second half of a flush: marks written counts, unless they have changed. Returns how many
+    /// were marked.
     ///
-    /// A count that was refused, because its item has a later revision, has mostly changed
-    /// since: another worker wrote it. If it has not changed, no write will ever take it. So
-    /// it is invalidated, and seeded again above the item's revision.
-    ///
-    /// # Errors
-    /// When Redis is unavailable.
+    /// An item with a later revision refuses its count. Mostly another worker wrote that revision,
+    /// and the count has changed since. If the count has not changed, no write will ever succeed.
+    /// So this invalidates it, and it is seeded again above the item's revision.
     pub async fn mark(&self, counts: &[CountToSave], written: &SaveOutcome) -> Result<usize, SyncError> {
         let which = |is_wanted: &dyn Fn(ItemId) -> bool| -> Vec<(ItemId, Revision)> {
             let wanted = counts.iter().filter(|one| is_wanted(one.item_id));

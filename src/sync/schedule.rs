@@ -12,11 +12,11 @@ use super::roll_up::ROLL_UP_EVERY;
 use super::{AuditReport, FlushReport, Repair, SyncError, Worker};
 use crate::telemetry::name;
 
-/// How many scans `--once` makes at the most until the system is quiescent: a rebuild in
-/// one scan may leave work for the next, and votes that keep coming leave work for ever.
+/// The most scans that `--once` makes until the system is quiescent. A rebuild in one scan may
+/// leave work for the next, and votes that keep coming leave work for ever.
 const ONCE_LIMIT_SCANS: usize = 10;
 
-/// How long an audit waits at the most, so that several workers do not begin at once.
+/// The longest wait of an audit, so that several workers do not begin at once.
 const AUDIT_SPREAD: Duration = Duration::from_secs(5);
 
 /// How long the scan over all counters waits after a failure.
@@ -27,7 +27,7 @@ const SCAN_RETRY: Duration = Duration::from_secs(1);
 pub struct Schedule {
     /// How often live counts are written behind.
     pub flush_every: Duration,
-    /// How long one scan over all counters takes, about.
+    /// About how long one scan over all counters takes.
     pub scan_every: Duration,
     /// When to audit: six cron fields, seconds first, UTC.
     pub audit_cron: String,
@@ -40,9 +40,9 @@ pub struct Schedule {
 /// Runs the worker until `stop` resolves, then flushes a last time.
 ///
 /// # Errors
-/// When the schedule cannot be set up. A store that is unavailable is waited for.
+/// When the schedule cannot be set up. The worker waits for a store that is unavailable.
 pub async fn run(worker: Worker, schedule: &Schedule, stop: impl Future<Output = ()>) -> anyhow::Result<()> {
-    // As the tables of jobs call it.
+    // The name by which the tables of jobs call it.
     tracing::info!(worker = worker.ledger.name(), "working");
     let mut scheduler = JobScheduler::new().await?;
     let audits = Audits::of(&worker);
@@ -50,13 +50,13 @@ pub async fn run(worker: Worker, schedule: &Schedule, stop: impl Future<Output =
     scheduler.start().await?;
 
     let mut stop = pin!(stop);
-    // Not the scheduler's: it polls its jobs twice a second at best.
+    // Not the scheduler's ticks: it polls its jobs twice a second at best.
     let mut ticks = interval(schedule.flush_every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let mut failing_since = None;
-    // Beside the passes, one of which may hang.
+    // Besides the passes, one of which may hang.
     let showing = tokio::spawn(worker.watch.clone().keep_showing());
-    // Beside the passes, too.
+    // Besides the passes, too.
     let beating = tokio::spawn(worker.clone().keep_beating(audits));
     // A task of its own: it waits for transactions that write votes.
     tokio::spawn({
@@ -85,9 +85,9 @@ pub async fn run(worker: Worker, schedule: &Schedule, stop: impl Future<Output =
         let passed = tokio::select! {
             passed = &mut passing => passed,
             () = &mut stop => {
-                // A pass is never cut off in a page: not between its write and its
-                // mark, and not in the making of a transaction, which would leave its
-                // connection in one (sqlx issue 4385) for the last flush.
+                // A pass is never cut off in a page. It might be between its write and its mark. Or
+                // it might be beginning a transaction, and would leave its connection in one (sqlx
+                // issue 4385) for the last flush.
                 worker.stop();
                 note(passing.await, &mut failing_since);
                 break;
@@ -111,13 +111,13 @@ pub async fn run(worker: Worker, schedule: &Schedule, stop: impl Future<Output =
             tracing::warn!(%error, "the last flush failed: another worker, or the next start, will do it")
         }
         Err(_) => {
-            tracing::warn!(limit = ?schedule.last_flush_limit, "the last flush took too long and was left")
+            tracing::warn!(limit = ?schedule.last_flush_limit, "the last flush took too long and was given up")
         }
     }
     worker.give_back_jobs().await;
     showing.abort();
     beating.abort();
-    // Behind the last heartbeat.
+    // After the last heartbeat.
     let _ = beating.await;
     worker.stop_beating().await;
     Ok(())
@@ -126,7 +126,7 @@ pub async fn run(worker: Worker, schedule: &Schedule, stop: impl Future<Output =
 /// What the worker does at each tick.
 async fn pass(worker: &Worker) -> Result<FlushReport, SyncError> {
     let _pass = worker.watch.begin("flush");
-    // First: in another epoch no live count is certain.
+    // First, since in another epoch no live count is certain.
     worker.enter_epoch().await?;
     // Neither waits for the other.
     let (recovered, flushed) = tokio::join!(worker.recover_crashed_writers(), worker.flush_shared());
@@ -134,8 +134,8 @@ async fn pass(worker: &Worker) -> Result<FlushReport, SyncError> {
     flushed
 }
 
-/// Rolls up again and again, until the worker stops. Never cancelled: a transaction that is
-/// cut off as it begins spoils its connection (sqlx issue 4385).
+/// Rolls up again and again, until the worker stops. Never cancelled: a transaction that is cut off
+/// as it begins spoils its connection (sqlx issue 4385).
 async fn keep_rolling_up(worker: &Worker) {
     let mut is_failing = false;
     while !worker.is_stopping() {
@@ -157,8 +157,8 @@ async fn keep_rolling_up(worker: &Worker) {
     }
 }
 
-/// Scans over all counters again and again, page by page, until the worker stops. At full
-/// speed, a million idle counters took most of a core.
+/// Scans over all counters again and again, page by page, until the worker stops. At full speed, a
+/// million idle counters took most of a core.
 async fn keep_scanning(worker: &Worker, scan_every: Duration) {
     let mut is_failing = false;
     while !worker.is_stopping() {
@@ -181,7 +181,7 @@ async fn keep_scanning(worker: &Worker, scan_every: Duration) {
     }
 }
 
-/// Logs a store's absence once, and its return once.
+/// Logs once that a store is gone, and once that it is back.
 fn note(passed: Result<FlushReport, SyncError>, failing_since: &mut Option<Instant>) {
     match (passed, *failing_since) {
         (Ok(_), None) => {}
@@ -211,7 +211,8 @@ fn audit_job(audits: Audits, schedule: &Schedule) -> anyhow::Result<Job> {
 #[derive(Clone)]
 pub(super) struct Audits {
     worker: Worker,
-    /// The scheduler lets a slow job overlap itself, and someone may ask meanwhile; this lock does not.
+    /// The scheduler lets a slow job overlap itself, and someone may ask for an audit meanwhile.
+    /// This lock prevents both.
     running: Arc<Mutex<()>>,
 }
 
@@ -223,17 +224,17 @@ impl Audits {
         }
     }
 
-    /// Audits as the schedule wants it.
+    /// Audits because the schedule says so.
     async fn in_its_time(&self) {
         let Ok(_guard) = self.running.try_lock() else {
-            tracing::warn!("the audit before is still running: this one is left out");
+            tracing::warn!("the last audit is still running: this one is skipped");
             return;
         };
         sleep(AUDIT_SPREAD.mul_f64(rand::random_range(0.0..1.0))).await;
         self.audit().await;
     }
 
-    /// Audits because someone asked for it; while one is under way, not yet.
+    /// Audits because someone asked. Does nothing while an audit is under way.
     pub async fn asked(&self) {
         if let Ok(_guard) = self.running.try_lock() {
             self.audit().await;
@@ -248,7 +249,7 @@ impl Audits {
             Ok(None) => {}
             Err(error) => {
                 metrics::counter!(name::JOB_FAILURES, "job" => "audit").increment(1);
-                tracing::warn!(%error, "the audit failed; it comes again in its time");
+                tracing::warn!(%error, "the audit failed; the next one comes as scheduled");
             }
         }
     }
@@ -263,14 +264,10 @@ fn log_audit(report: &AuditReport) {
 }
 
 impl Worker {
-    /// For cron and tests: flushes until nothing is left to flush, then audits,
-    /// repairing what is wrong.
-    ///
-    /// # Errors
-    /// When a store is unavailable.
+    /// For cron and tests: flushes until nothing is left, then audits and repairs.
     pub async fn once(&self) -> Result<(FlushReport, AuditReport), SyncError> {
         self.enter_epoch().await?;
-        // The audit would do it as well, and leave the rebuilds to a next scan.
+        // The audit would do it as well, but leave the rebuilds to a later scan.
         self.recover_crashed_writers().await?;
         let mut total = self.flush_until_quiescent().await?;
         let audit = self.audit(Repair::Yes).await?;
@@ -281,9 +278,6 @@ impl Worker {
     }
 
     /// Scans until a scan finds nothing to do.
-    ///
-    /// # Errors
-    /// When a store is unavailable.
     pub async fn flush_until_quiescent(&self) -> Result<FlushReport, SyncError> {
         let mut total = FlushReport::default();
         for _ in 0..ONCE_LIMIT_SCANS {

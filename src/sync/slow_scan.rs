@@ -1,5 +1,5 @@
-//! The slow scan over all counters. It drops counts that are idle or old. It also writes what
-//! is unsaved and not in the index, which only a fault from outside can cause.
+//! The slow scan over all counters. It drops counts that are idle or old. It also writes unsaved
+//! counts that are not in the index, which only a fault from outside can cause.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ impl Worker {
         // None: another worker has this page.
         if let Some(page) = page {
             let mut counters = self.counters.read(&page.items).await?;
-            // It comes to a counter so rarely that its saves need not be spaced.
+            // The scan comes to a counter so rarely that its saves need not be spaced.
             counters.retain(|one| self.has_work(one, Duration::ZERO));
             let mut report = FlushReport::default();
             self.work_on(counters, epoch, &mut report).await?;
@@ -30,11 +30,8 @@ impl Worker {
         Ok(())
     }
 
-    /// How long to wait from one page to the next, so that all take one worker `scan_every`.
-    /// Redis also goes through the keys of others, so they count.
-    ///
-    /// # Errors
-    /// When Redis is unavailable.
+    /// How long to wait between two pages, so that one worker takes `scan_every` for all. Redis
+    /// also goes through the keys of others, so they count.
     pub async fn scan_pause(&self, scan_every: Duration) -> Result<Duration, SyncError> {
         let keys = self.counters.keys_in_database().await?;
         let pages = keys.div_ceil(self.options.flush_page.max(1) as u64).max(1);

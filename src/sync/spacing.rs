@@ -1,9 +1,9 @@
-//! How far apart the saves of an item are while someone holds a snapshot of the database open.
+//! How far apart an item's saves are while someone holds a database snapshot open.
 //!
 //! Each save of an item leaves an old version of its row, and Postgres removes none that an open
-//! snapshot may still read. A report of an hour over items that change all the time would find
-//! 3,600 versions of each at a save a second. So the saves of one item are a twentieth of the
-//! report's age apart: then, by calculation, there are some 140.
+//! snapshot may still read. With a save a second, a report that takes an hour would leave 3,600
+//! versions of each item that changes all the time. So the saves of one item are a twentieth of the
+//! report's age apart: then, by calculation, there are about 140.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,18 +14,19 @@ use tokio::time::Instant;
 use super::{SyncError, Worker};
 use crate::telemetry::name;
 
-/// How much older than the time between two saves the oldest open transaction is.
+/// The oldest transaction's age in units of the time between two saves, at least.
 const AGE_TIMES: u32 = 20;
-/// How far apart two saves of an item are at the most, however old a transaction is.
+/// The longest time between two saves of an item, however old a transaction is.
 const SPACING_LIMIT: Duration = Duration::from_secs(60);
 
 /// The open transactions, and since when this worker knows of each. Cheap to clone; clones share
-/// it.
+/// the state.
 #[derive(Clone, Debug, Default)]
 pub(super) struct OpenTransactions(Arc<Mutex<HashMap<String, Instant>>>);
 
 impl OpenTransactions {
-    /// Takes those that are open now. Returns how far apart the saves of an item should be.
+    /// Takes the transactions that are open now. Returns how far apart the saves of an item should
+    /// be.
     fn spacing(&self, open: Vec<String>, now: Instant) -> Duration {
         // No panic leaves the map half changed, so the poison means nothing.
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -42,9 +43,6 @@ impl OpenTransactions {
 
 impl Worker {
     /// How far apart the saves of an item should be now.
-    ///
-    /// # Errors
-    /// When Postgres is unavailable.
     pub(super) async fn spacing(&self) -> Result<Duration, SyncError> {
         let open = self.ledger.open_transactions().await?;
         let spacing = self.open_transactions.spacing(open, Instant::now());

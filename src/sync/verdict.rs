@@ -1,4 +1,4 @@
-//! What the audit's comparison says of one item, and of one that it looks at again.
+//! What the audit says about an item, at one look and after several.
 
 use std::cmp::Ordering::{Equal, Greater, Less};
 use std::collections::HashMap;
@@ -7,14 +7,14 @@ use crate::domain::{Count, ItemId, Revision};
 use crate::ledger::AuditRow;
 use crate::live::Counter;
 
-/// What the comparison says of one item.
+/// What one comparison says about an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Right,
     InFlight,
     Rebuilding,
-    /// The item was written with a later revision than that of the count that is marked as
-    /// saved: since the read, unless the next look finds the same.
+    /// The item has a later revision than the count that is marked as saved. It was written since
+    /// the read, unless the next look finds the same.
     Ahead {
         of: Revision,
         by: u64,
@@ -24,10 +24,10 @@ pub(super) enum Verdict {
     },
 }
 
-/// Pure: what a row and a counter that was read before it say.
+/// Pure: compares a row with a counter that was read before it.
 pub(super) fn verdict(row: &AuditRow, counter: &Counter) -> Verdict {
     let exact = row.exact_count;
-    // What a count may be while its in-flight votes are on their way.
+    // The range of a count while its votes in flight are on their way.
     let least = exact + -row.in_flight_raised;
     let most = exact + row.in_flight_lowered;
     let is_plausible = |count: Count| {
@@ -45,18 +45,18 @@ pub(super) fn verdict(row: &AuditRow, counter: &Counter) -> Verdict {
         }
     };
     match counter.count {
-        // A rebuild will write the item; there is no count that could be wrong.
+        // A rebuild will write the item, and there is no count that could be wrong.
         None if counter.rebuild.is_some() => Verdict::Rebuilding,
-        // Without a live count the saved count is the count.
+        // Without a live count, readers get the saved count.
         None => judge(row.saved_count),
         Some((count, revision)) => match judge(count) {
-            // What is marked as saved must be what the item holds.
+            // The item must hold the count that is marked as saved.
             Verdict::Right if counter.saved == Some(revision) => {
                 let by = row.saved_count.distance(count);
                 match row.counted_at.cmp(&Some(revision)) {
                     Equal | Greater if by == 0 => Verdict::Right,
                     Greater => Verdict::Ahead { of: revision, by },
-                    // Or the item went back behind what was saved: Postgres was restored.
+                    // Or the item is older than what was saved: Postgres was restored.
                     Equal | Less => Verdict::Wrong { by },
                 }
             }
@@ -70,7 +70,7 @@ pub(super) fn verdict(row: &AuditRow, counter: &Counter) -> Verdict {
     }
 }
 
-/// What an audit makes of an item after a look at it.
+/// What the audit concludes about an item after a look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Finding {
     Right,
@@ -78,7 +78,7 @@ pub(super) enum Finding {
     Wrong {
         by: u64,
     },
-    /// Something may have been under way: the next look tells.
+    /// Not clear yet: something may have been under way. The next look tells.
     Open,
 }
 
@@ -90,15 +90,15 @@ pub(super) struct Looks {
 }
 
 impl Looks {
-    /// What this look at an item says, after those before.
+    /// What this look at an item says, given the looks before.
     pub fn finding(&mut self, item: ItemId, verdict: Verdict) -> Finding {
         match verdict {
             Verdict::Right => Finding::Right,
             Verdict::Rebuilding => Finding::Rebuilding,
             Verdict::InFlight => Finding::Open,
             Verdict::Wrong { by } => Finding::Wrong { by },
-            // Ahead of the same for the second time, nothing was under way: a worker's late write of
-            // a count from before a failover to a slower clock.
+            // The item is ahead of the same revision a second time, so nothing was under way. A
+            // worker wrote a count late, from before a failover to a slower clock.
             Verdict::Ahead { of, by } if self.ahead.insert(item, of) == Some(of) => Finding::Wrong { by },
             Verdict::Ahead { .. } => Finding::Open,
         }
@@ -162,7 +162,7 @@ mod tests {
         let saved = counter(Some((10, 20)), Some(20), false);
         assert_eq!(verdict(&row(10, 10, 20, (0, 0)), &saved), Verdict::Right);
         assert_eq!(verdict(&row(10, 7, 20, (0, 0)), &saved), Verdict::Wrong { by: 3 });
-        // The item went back behind what was saved: Postgres was restored, say.
+        // The item is older than what was saved: Postgres was restored, for example.
         assert_eq!(verdict(&row(10, 7, 19, (0, 0)), &saved), Verdict::Wrong { by: 3 });
         // The item was written since the read, or late.
         assert_eq!(

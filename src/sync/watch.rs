@@ -1,5 +1,5 @@
-//! What a worker says of itself while a pass goes on: a pass that hangs must not look like one
-//! that has nothing to do.
+//! What a worker shows while a pass runs. A pass that hangs must not look like one that has nothing
+//! to do.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,13 +12,13 @@ use super::ages::UnsavedAges;
 use crate::ledger::{EndedPass, Heartbeat};
 use crate::telemetry::name;
 
-/// After how long a pass over what has changed counts as hanging: what it has not read yet may be unsaved
-/// for as long. One that ends within a tick has nothing to say.
+/// A pass over what changed counts as hanging after this. What it has not read yet may have been
+/// unsaved for as long. A pass that ends within a tick has nothing to show.
 const HANGING_AFTER: Duration = Duration::from_secs(3);
-/// How often the ages are shown anew.
+/// How often the ages are updated in the metrics.
 const SHOW_EVERY: Duration = Duration::from_secs(1);
 
-/// What goes on in a worker. Cheap to clone; clones share it.
+/// What goes on in a worker. Cheap to clone; clones share the state.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Watch(Arc<Mutex<Inner>>);
 
@@ -26,14 +26,14 @@ pub(super) struct Watch(Arc<Mutex<Inner>>);
 struct Inner {
     began: Instant,
     ages: UnsavedAges,
-    /// Since when each job's pass has been running.
+    /// When each job's running pass began.
     running: HashMap<&'static str, Instant>,
     /// Since when no flush has ended well.
     failing: Option<Instant>,
     last_pass: Option<LastPass>,
-    /// Counts that the last pass that could tell left unsaved.
+    /// Counts that were left unsaved by the last pass that could tell.
     unsaved_counts: u64,
-    /// Counts that all passes have written to their items: flushed or rebuilt.
+    /// Counts that all passes wrote to their items: flushed or rebuilt.
     saved_counts: u64,
 }
 
@@ -52,8 +52,8 @@ impl Default for Inner {
 }
 
 impl Inner {
-    /// For how long the oldest unsaved count has been so. While no pass comes through, unsaved counts
-    /// may be as old as that.
+    /// How long the oldest unsaved count has been unsaved. While passes fail or hang, unsaved
+    /// counts may be as old as that.
     fn oldest_unsaved(&self, now: Instant) -> Duration {
         let failing = self.failing.map(|since| now.duration_since(since));
         let running = self.running.get("flush").map(|since| now.duration_since(*since));
@@ -65,7 +65,7 @@ impl Inner {
     }
 }
 
-/// A pass over what has changed that has ended.
+/// The last pass over what changed that has ended.
 #[derive(Debug)]
 struct LastPass {
     ended: Instant,
@@ -79,12 +79,12 @@ impl Watch {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Calls this with the ages of unsaved counts.
+    /// Runs `call` with the ages of unsaved counts.
     pub fn ages<Answer>(&self, call: impl FnOnce(&mut UnsavedAges) -> Answer) -> Answer {
         call(&mut self.lock().ages)
     }
 
-    /// A pass of this job begins; it ends when the guard is dropped.
+    /// Begins a pass of this job. It ends when the guard is dropped.
     pub fn begin(&self, job: &'static str) -> Pass {
         self.lock().running.insert(job, Instant::now());
         Pass {
@@ -93,12 +93,13 @@ impl Watch {
         }
     }
 
-    /// Says since when flushes fail; `None`: they do not.
+    /// Sets since when flushes fail; `None`: they do not.
     pub fn set_failing(&self, since: Option<Instant>) {
         self.lock().failing = since;
     }
 
-    /// A pass over what has changed, which began then, has ended so; `None`: a store did not answer.
+    /// Notes that a pass over what changed has ended. `report` says how; `None`: a store did not
+    /// answer.
     pub fn pass_ended(&self, began: Instant, report: Option<&FlushReport>) {
         let now = Instant::now();
         let mut inner = self.lock();
@@ -113,7 +114,7 @@ impl Watch {
         }
     }
 
-    /// How the worker is.
+    /// The worker's heartbeat, as of now.
     pub fn heartbeat(&self) -> Heartbeat {
         let now = Instant::now();
         let inner = self.lock();
@@ -141,7 +142,7 @@ impl Watch {
         }
     }
 
-    /// Shows them again and again. Never ends.
+    /// Shows the ages again and again. Never ends.
     pub async fn keep_showing(self) {
         let mut ticks = interval(SHOW_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);

@@ -13,12 +13,12 @@ pub enum LogFormat {
     Json,
 }
 
-/// What is logged when RUST_LOG is not set. actix_http logs each malformed request as an
+/// The filter of the log when RUST_LOG is not set. actix_http logs each malformed request as an
 /// error, so anyone could fill the log.
 const DEFAULT_FILTER: &str = "info,actix_server=warn,tokio_cron_scheduler=warn,actix_http::h1::dispatcher=off,sqlx::postgres::notice=warn";
 
-/// Starts the log, on standard error, filtered by RUST_LOG. Warns of each of
-/// `unknown_variables`: they look like settings and are none (`config::unknown_variables`).
+/// Starts the log on standard error, filtered by RUST_LOG. Warns of each of `unknown_variables`,
+/// which look like settings but are none (`config::unknown_variables`).
 ///
 /// # Errors
 /// When RUST_LOG is no filter.

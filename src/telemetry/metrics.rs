@@ -16,7 +16,7 @@ pub enum Program {
 }
 
 impl Program {
-    /// Both.
+    /// Both programs.
     pub const ALL: [Self; 2] = [Self::Server, Self::Worker];
 }
 
@@ -27,15 +27,15 @@ enum Kind {
     Histogram,
 }
 
-/// A label, and the values that it has. No values: they are known at run time only.
+/// A label and its values. Without values: they are only known at run time.
 #[derive(Clone, Copy, Debug)]
 struct Label {
     name: &'static str,
     values: &'static [&'static str],
 }
 
-/// One metric. Its samples are there from the start, with the value 0, unless the values
-/// of its labels are known at run time only.
+/// One metric. Its samples exist from the start, with the value 0, unless the values of its labels
+/// are only known at run time.
 #[derive(Clone, Copy, Debug)]
 struct Metric {
     name: &'static str,
@@ -73,7 +73,7 @@ macro_rules! metrics {
     };
 }
 
-/// What becomes of votes, as [`name::VOTES`] has it.
+/// The outcomes of votes in [`name::VOTES`].
 pub const VOTE_OUTCOMES: [&str; 8] = [
     "accepted",
     "repeated",
@@ -91,7 +91,7 @@ metrics! {
     /// `failed`: Postgres did not store or did not confirm them.
     VOTES = "tally_votes_total", Counter of "votes", Server,
         "outcome" in VOTE_OUTCOMES;
-    /// Attempts to vote that a throttle refused, by what it counts by.
+    /// Attempts to vote that a throttle refused, by what the throttle counts.
     THROTTLED = "tally_throttled_total", Counter of "attempts", Server,
         "by" in ["voter", "address", "item"];
     /// Votes in one batch.
@@ -113,17 +113,16 @@ metrics! {
     CONNECTIONS_REFUSED = "tally_connections_refused_total", Counter of "connections", Server;
     /// Open live streams.
     STREAMS = "tally_streams", Gauge of "streams", Server;
-    /// Live streams that were refused, by what there were too many of: streams of this server, or
-    /// of one address.
+    /// Live streams that were refused, by limit: that of this server, or that of one address.
     STREAMS_REFUSED = "tally_streams_refused_total", Counter of "streams", Server, "by" in ["server", "address"];
-    /// Events that live streams sent, heartbeats not among them.
+    /// Events that live streams sent, without heartbeats.
     STREAM_EVENTS = "tally_stream_events_total", Counter of "events", Server;
     /// Time from one read of what a thread's streams watch to the next; longer under load.
     STREAM_TICK_SECONDS = "tally_stream_tick_seconds", Histogram of "seconds", Server;
-    /// Administrative requests that were refused or failed, by whether the trail has them: it
-    /// has none without a valid credential, and so many a minute at the most.
+    /// Administrative requests that were refused or failed, by whether the trail notes them.
+    /// The trail notes none without a valid credential, and only a limited number a minute.
     REFUSED_ACTS = "tally_refused_acts_total", Counter of "requests", Server, "noted" in ["yes", "no"];
-    /// Live counts that were missing when a batch came to add to them.
+    /// Live counts that were missing when a batch wanted to add to them.
     MISSES = "tally_live_misses_total", Counter of "counts", Server;
     /// Live counts that were seeded from an exact count.
     SEEDS = "tally_live_seeds_total", Counter of "counts", Server;
@@ -133,7 +132,7 @@ metrics! {
     /// Live counts that were deleted because they may be wrong or old, by reason.
     INVALIDATIONS = "tally_live_invalidations_total", Counter of "counts", Server Worker,
         "why" in ["suspect", "age", "epoch", "crashed_writer", "refused", "audit"];
-    /// Items whose live count this server suspects and has not yet invalidated.
+    /// Items whose live count this server suspects and has not invalidated yet.
     SUSPECTS = "tally_suspect_items", Gauge of "items", Server;
     /// Suspects that were dropped because there were too many; crashed-writer recovery rebuilds
     /// their counts.
@@ -168,14 +167,14 @@ metrics! {
     /// How long the pass of this job that is under way has been running; 0 between passes.
     JOB_RUNNING_SECONDS = "tally_job_running_seconds", Gauge of "seconds", Worker,
         "job" in ["flush", "scan", "roll_up", "audit"];
-    /// Runs of jobs that one worker at a time does, as they ended on this worker; `lost`: it
-    /// stalled, and another worker took the job over.
+    /// Runs of jobs that ended on this worker, by outcome; `lost`: the worker stalled, and
+    /// another one took the job over.
     JOB_RUNS = "tally_job_runs_total", Counter of "runs", Worker,
         "job" in ["roll_up", "audit", "delete_keys", "delete_addresses", "sum_recent"], "outcome" in ["done", "failed", "lost"];
     /// Time of one run of a job, on this worker.
     JOB_SECONDS = "tally_job_seconds", Histogram of "seconds", Worker, "job" in ["roll_up", "audit", "delete_keys", "delete_addresses", "sum_recent"];
-    /// When a run of the job last ended well, on whatever worker, in seconds since 1970, as far
-    /// as this worker has seen; 0 before the first.
+    /// When a run of the job last ended well on any worker, in seconds since 1970, as far as
+    /// this worker knows; 0 before the first.
     JOB_SUCCESS = "tally_job_success_timestamp_seconds", Gauge of "seconds", Worker, "job" in ["roll_up", "audit", "delete_keys", "delete_addresses", "sum_recent"];
     /// How many vote ids lie beyond the watermark. Each seed and each audit reads its item's
     /// votes among them.
@@ -184,7 +183,7 @@ metrics! {
     AUDIT_SECONDS = "tally_audit_seconds", Histogram of "seconds", Worker;
     /// Items that audits found wrong since the start; 0 unless something failed.
     AUDIT_WRONG_ITEMS = "tally_audit_wrong_items_total", Counter of "items", Worker;
-    /// By how many votes they were wrong.
+    /// Votes by which audits found counts wrong since the start; 0 unless something failed.
     AUDIT_WRONG_VOTES = "tally_audit_wrong_votes_total", Counter of "votes", Worker;
     /// Items of the last audit, by verdict.
     AUDIT_ITEMS = "tally_audit_items", Gauge of "items", Worker,
@@ -195,8 +194,8 @@ metrics! {
     AUDIT_LAST = "tally_audit_last_timestamp_seconds", Gauge of "seconds", Worker;
 }
 
-/// Upper bounds of the histograms of durations, in seconds: from half a millisecond to the
-/// longest that a batch may take.
+/// Upper bounds of the histograms of durations, in seconds: from half a millisecond to the longest
+/// time that a batch may take.
 const SECONDS_BOUNDS: [f64; 14] = [
     0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0,
 ];
@@ -213,8 +212,8 @@ fn builder() -> Result<PrometheusBuilder, BuildError> {
         .set_buckets_for_metric(Matcher::Full(name::BATCH_VOTES.to_owned()), &BATCH_BOUNDS)
 }
 
-/// Starts to collect the metrics of these programs. The handle renders them for
-/// `GET /metrics`; see [`super::Upkeep`].
+/// Starts to collect the metrics of these programs. The handle renders them for `GET /metrics`; see
+/// [`super::Upkeep`].
 ///
 /// # Errors
 /// When metrics are collected already.
@@ -224,8 +223,8 @@ pub fn init_metrics(programs: &[Program]) -> anyhow::Result<PrometheusHandle> {
     Ok(handle)
 }
 
-/// Starts to collect the worker's metrics and serves them at `http://{listen}/metrics`: the
-/// worker has no other HTTP. Their upkeep is done as long as the runtime lives.
+/// Starts to collect the worker's metrics, and serves them at `http://{listen}/metrics`. The worker
+/// has no other HTTP. Their upkeep is done as long as the runtime lives.
 ///
 /// # Errors
 /// When metrics are collected already, or the address cannot be listened on.
@@ -239,8 +238,8 @@ pub fn serve_metrics(listen: SocketAddr) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Gives each metric of these programs its help text, and its samples: a rate then sees the
-/// first event too.
+/// Gives each metric of these programs its help text and its samples, so that a rate also sees the
+/// first event.
 fn describe(programs: &[Program]) {
     let of_programs = |metric: &&Metric| metric.programs.iter().any(|program| programs.contains(program));
     for metric in METRICS.iter().filter(of_programs) {
@@ -270,8 +269,8 @@ impl Metric {
         }
     }
 
-    /// The labels of each sample that is known in advance: each value with each of the others. None,
-    /// if there is a label whose values are not known.
+    /// The labels of each sample that is known in advance: each value with each of the others.
+    /// Empty if the values of a label are not known.
     fn known_labels(&self) -> Vec<Vec<(&'static str, &'static str)>> {
         let mut samples = vec![Vec::new()];
         for label in self.labels {
@@ -364,8 +363,8 @@ mod tests {
         }
     }
 
-    /// Each metric that the code touches: its constant, the macro's name, and what follows
-    /// the constant in the call.
+    /// Each metric that the code uses: its constant, the macro's name, and what follows the
+    /// constant in the call.
     fn uses() -> Vec<(String, String, String)> {
         let mut files = Vec::new();
         sources(&root().join("src"), &mut files);
@@ -407,7 +406,7 @@ mod tests {
                     "{constant}{labels}"
                 );
             }
-            // A value that stands in the code is one of the table's.
+            // A value in the code is one of the table's.
             if let ([label], [_, value]) = (metric.labels, given.as_slice())
                 && let Some(value) = value.trim().strip_prefix('"')
             {

@@ -1,4 +1,4 @@
-//! What a program says: to its log, to whoever scrapes its metrics, and on its terminal.
+//! What a program says: in its log, in its metrics, and on its terminal.
 
 mod logs;
 mod metrics;

@@ -1,7 +1,7 @@
 //! What a program prints, and its exit code.
 
-/// An error and its causes in one line. A cause that the line already holds is left out:
-/// some errors print their own cause.
+/// An error and its causes in one line. A cause that the line already holds is left out: some
+/// errors print their own cause.
 pub fn one_line(error: &anyhow::Error) -> String {
     let mut line = String::new();
     for cause in error.chain() {
@@ -15,8 +15,8 @@ pub fn one_line(error: &anyhow::Error) -> String {
     line
 }
 
-/// Runs a program to its end. The exit code is 0 if all was well. An error is one line on
-/// standard error.
+/// Runs a program to its end. The exit code is 0 if all was well. An error is one line on standard
+/// error.
 pub async fn exit_code(
     program: &str,
     run: impl Future<Output = anyhow::Result<bool>>,

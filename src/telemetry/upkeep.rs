@@ -1,4 +1,4 @@
-//! Upkeep: the samples of histograms are worked off, whether or not anyone scrapes.
+//! Upkeep: adds the samples of histograms to their buckets, even if nobody scrapes.
 
 use std::time::Duration;
 
@@ -7,8 +7,8 @@ use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::{MissedTickBehavior, interval};
 
 /// How often the samples of histograms are added to their buckets. Until then each takes eight
-/// bytes, and a vote makes two: at 60,000 votes/s a second's samples are 1 MB, and it takes
-/// some milliseconds to add them.
+/// bytes, and a vote makes two. At 60,000 votes per second, a second's samples take 1 MB and some
+/// milliseconds to add.
 pub(super) const UPKEEP_EVERY: Duration = Duration::from_secs(1);
 
 /// The task that does the upkeep of a program's metrics. It ends when this is dropped.
@@ -16,8 +16,8 @@ pub(super) const UPKEEP_EVERY: Duration = Duration::from_secs(1);
 pub struct Upkeep(JoinHandle<()>);
 
 impl Upkeep {
-    /// Starts it on the current runtime, on a thread for blocking work: no thread that serves
-    /// waits for it.
+    /// Starts the task on the current runtime. It runs on a thread for blocking work, so no thread
+    /// that serves requests waits for it.
     pub fn start(metrics: PrometheusHandle) -> Self {
         Self(tokio::spawn(async move {
             let mut ticks = interval(UPKEEP_EVERY);

@@ -1,6 +1,6 @@
-//! Items whose exact count could not be read in time: each is left without a live count for a
-//! while, and then read alone. So it holds up the votes on other items for one read at the most,
-//! now and then.
+//! Items whose exact count could not be read in time. Each stays without a live count for a while,
+//! and is then read alone. So it holds up the votes on other items only now and then, by one read
+//! at most.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,18 +10,18 @@ use tokio::time::Instant;
 
 use crate::domain::ItemId;
 
-/// How long an item waits after its exact count was not read in time: at first, and at the
-/// most. Each wait is twice the one before.
+/// How long an item waits after a read of its exact count was too slow. The first wait, and the
+/// longest: each wait is twice the one before.
 const WAIT_FIRST: Duration = Duration::from_secs(1);
 const WAIT_LAST: Duration = Duration::from_secs(30);
-/// Items that wait, at the most. A further one is tried again with each of its batches.
+/// The most items that wait. A further one is retried with each of its batches.
 pub(crate) const WAITING_LIMIT_ITEMS: usize = 10_000;
-/// Items that a batch reads alone, at the most. The others wait for a later batch.
+/// The most items that a batch reads alone. The others wait for a later batch.
 const ALONE_LIMIT_ITEMS: usize = 16;
 
-/// The items that wait, shared by all batch writers of a server. Cheap to clone. If each thread
-/// had its own, those in which an item still waits would make it suspect again and again, and
-/// take away the lease of the one that can read it by now.
+/// The items that wait, shared by all batch writers of a server. Cheap to clone. If each thread had
+/// its own, a thread in which an item still waits would make it suspect again and again, and take
+/// the lease from the thread that could read it by now.
 #[derive(Clone, Debug, Default)]
 pub struct SeedBackoff(Arc<Mutex<HashMap<ItemId, Wait>>>);
 
@@ -36,7 +36,7 @@ struct Wait {
 pub struct Due {
     /// Read their exact counts with one statement.
     together: Vec<ItemId>,
-    /// Read each with a statement of its own: it has failed before.
+    /// Read each with a statement of its own: the item has failed before.
     alone: Vec<ItemId>,
     /// Leave them for now.
     waiting: Vec<ItemId>,
@@ -57,8 +57,7 @@ impl Due {
 }
 
 impl SeedBackoff {
-    /// Which of these items to read now. An item that has waited long enough goes to one
-    /// caller.
+    /// Which of these items to read now. An item that has waited long enough goes to one caller.
     pub fn due(&self, missing: &[ItemId], now: Instant) -> Due {
         let mut waiting = self.lock();
         if waiting.is_empty() {
@@ -81,12 +80,12 @@ impl SeedBackoff {
         due
     }
 
-    /// The exact counts of these items were not read in time.
+    /// Notes that these items' exact counts were not read in time.
     pub fn failed(&self, items: &[ItemId], now: Instant) {
         let mut waiting = self.lock();
         for item in items {
             if waiting.len() >= WAITING_LIMIT_ITEMS {
-                // Those on which nobody has voted since.
+                // Forgets items on which nobody has voted since.
                 waiting.retain(|_, wait| wait.until + WAIT_LAST > now);
             }
             let is_full = waiting.len() >= WAITING_LIMIT_ITEMS;
@@ -107,7 +106,7 @@ impl SeedBackoff {
         }
     }
 
-    /// The exact counts of these items were read.
+    /// Notes that these items' exact counts were read.
     pub fn succeeded(&self, items: &[ItemId]) {
         let mut waiting = self.lock();
         if !waiting.is_empty() {
@@ -182,7 +181,7 @@ mod tests {
         let due = backoff.due(&items(&ids), now);
         assert_eq!(due.waiting().len(), WAITING_LIMIT_ITEMS);
         assert_eq!(reads(due).len(), 1);
-        // Nobody has voted on them for long.
+        // Nobody has voted on them for a long time.
         let later = now + WAIT_FIRST + WAIT_LAST;
         backoff.failed(
             &ids.last()

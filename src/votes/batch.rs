@@ -14,7 +14,7 @@ pub(super) struct BatchMetrics {
     pub live_seconds: metrics::Histogram,
     pub failed: metrics::Counter,
     vote_seconds: metrics::Histogram,
-    /// Of each outcome that [`outcome`] numbers.
+    /// A counter for each outcome that [`outcome`] numbers.
     outcomes: [metrics::Counter; OUTCOMES.len()],
 }
 
@@ -28,7 +28,7 @@ const OUTCOMES: [&str; 7] = [
     "failed",
 ];
 
-/// Which of [`OUTCOMES`] an answer is.
+/// The index of an answer in [`OUTCOMES`].
 fn outcome(answer: &Result<Cast, CastError>) -> usize {
     match answer {
         Ok(Cast::Accepted { .. } | Cast::Secret { .. }) => 0,
@@ -74,7 +74,7 @@ impl BatchMetrics {
 
 /// One vote, or another request, of a stored batch.
 pub(super) struct StoredBatchVote {
-    /// The item whose count the answer has; `None`: the answer has none.
+    /// The item whose count the answer shows; `None`: it shows none.
     pub item_id: Option<ItemId>,
     /// The answer, without its count.
     pub result: Result<Cast, CastError>,
@@ -85,7 +85,7 @@ pub(super) struct StoredBatchVote {
 
 /// A stored batch. It answers each of its votes once.
 pub(super) struct StoredBatch<'a> {
-    /// In the order of items.
+    /// The votes, in the order of items.
     votes: Vec<StoredBatchVote>,
     metrics: &'a BatchMetrics,
 }
@@ -97,8 +97,8 @@ impl<'a> StoredBatch<'a> {
         Self { votes, metrics }
     }
 
-    /// What the accepted votes add to each item. For an item with repeats only that is nothing:
-    /// its count is only read.
+    /// What the accepted votes add to each item. An item that has only repeats gets a delta of
+    /// nothing: its count is only read.
     pub fn deltas(&self) -> Vec<CountDelta> {
         self.votes
             .chunk_by(|one, other| one.item_id == other.item_id)
@@ -121,7 +121,7 @@ impl<'a> StoredBatch<'a> {
             .collect()
     }
 
-    /// The items whose counts the answers have: to read each.
+    /// Empty deltas for the items whose counts the answers show, to read each.
     pub fn reads(&self) -> impl Iterator<Item = CountDelta> {
         let with_count = |vote: &&StoredBatchVote| matches!(vote.result, Ok(cast) if cast.has_count());
         let items = self
@@ -169,7 +169,7 @@ impl StoredBatchVote {
         metrics
             .vote_seconds
             .record(self.queued_at.elapsed().as_secs_f64());
-        // A voter that no longer waits needs no answer. The vote counts all the same.
+        // A voter who no longer waits needs no answer. The vote still counts.
         let _ = answer.send(self.result.map(|cast| cast.with_count(count)));
     }
 }

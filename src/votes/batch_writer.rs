@@ -1,5 +1,4 @@
-//! The batch writer: stores each batch with one statement and counts it with one
-//! pipeline.
+//! The batch writer: stores each batch with one statement, and counts it with one pipeline.
 
 use std::sync::Arc;
 
@@ -17,8 +16,8 @@ use crate::domain::{AddressHash, NewVote, VoteOutcome, VoteRequest};
 use crate::ledger::{InsertError, InsertedBatch, VoteWriter};
 use crate::live::LiveCounts;
 
-/// Batch writers of one thread. They take turns at storing, so batches are as large as with
-/// one writer. While one counts and answers, the other stores.
+/// The batch writers of one thread. They take turns at storing, so batches are as large as with one
+/// writer. While one counts and answers, the other stores.
 pub const BATCH_WRITERS_PER_THREAD: usize = 2;
 /// The most votes in one batch.
 pub const BATCH_LIMIT_VOTES: usize = 1024;
@@ -29,10 +28,10 @@ pub(super) struct BatchWriter {
     live_counts: LiveCounts,
     backoff: SeedBackoff,
     metrics: BatchMetrics,
-    /// Where votes go that need a decision.
+    /// The way of votes that need a decision.
     to_decide: Entrance<QueuedRequest>,
-    /// Dropped when this batch writer ends. If it is cut off in mid-batch, the batch's items
-    /// are suspect by then.
+    /// Dropped when this batch writer ends. If it is cut off in the middle of a batch, the batch's
+    /// items are suspect by then.
     _alive: Option<mpsc::Sender<()>>,
 }
 
@@ -145,7 +144,7 @@ impl BatchWriter {
             answer,
         };
         if let Err((error, request)) = self.to_decide.hand_in(request) {
-            // A voter that no longer waits needs no answer.
+            // A voter who no longer waits needs no answer.
             let _ = request.answer.send(Err(error));
         }
     }

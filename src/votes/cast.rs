@@ -34,7 +34,7 @@ pub enum Cast {
         vote: StoredVote,
         count: Option<Count>,
     },
-    /// The voter's vote is taken back; this is the row that does it.
+    /// The voter's vote is taken back, by this row.
     TakenBack {
         vote: StoredVote,
         count: Option<Count>,
@@ -45,7 +45,7 @@ pub enum Cast {
     },
     /// The voter holds exactly these choices of the poll.
     Selected {
-        /// Whether the voter held others before.
+        /// Whether the voter held other choices before.
         is_changed: bool,
     },
     UnknownItem,
@@ -69,7 +69,7 @@ impl Cast {
         }
     }
 
-    /// Whether it comes with the item's count.
+    /// Whether it shows the item's count.
     pub(super) fn has_count(self) -> bool {
         match self {
             Self::Accepted { .. }
@@ -84,7 +84,7 @@ impl Cast {
     }
 }
 
-/// Why a vote has no answer, and so whether the vote is stored.
+/// Why a vote has no answer, and whether the vote is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CastError {
     /// The queue is full. The vote is not stored.
@@ -96,15 +96,15 @@ pub enum CastError {
     /// Postgres refused the batch. The vote is not stored.
     #[error("the ledger did not store the vote")]
     NotStored,
-    /// Postgres did not confirm the batch. The vote may be stored, now or a little later. If
-    /// it is, it counts, and the next try of the same voter is a repeat.
+    /// Postgres did not confirm the batch. The vote may be stored, now or a little later. If it is,
+    /// it counts, and the voter's next try is a repeat.
     #[error("the ledger did not confirm the vote")]
     Unconfirmed,
-    /// The voter has voted on this item before, so this vote is not stored. The vote that it
-    /// repeats could not be read.
+    /// The voter has voted on this item before, so this vote is not stored. The earlier vote could
+    /// not be read.
     #[error("the ledger did not say which vote this one repeats")]
     UnresolvedRepeat,
-    /// Other requests of this voter came first all the time. The vote is not stored.
+    /// Other requests of this voter kept coming first. The vote is not stored.
     #[error("other requests of this voter came first")]
     Busy,
 }
@@ -115,7 +115,7 @@ pub(super) type AnswerSender = oneshot::Sender<Result<Cast, CastError>>;
 /// A vote that waits for a batch.
 pub(super) struct QueuedVote {
     pub vote: NewVote,
-    /// What is to be kept of the client.
+    /// The hash of the client's address, if it is kept.
     pub address: Option<AddressHash>,
     pub queued_at: Instant,
     pub answer: AnswerSender,
@@ -124,7 +124,7 @@ pub(super) struct QueuedVote {
 /// A request that waits for a decision.
 pub(super) struct QueuedRequest {
     pub request: VoteRequest,
-    /// What is to be kept of the client.
+    /// The hash of the client's address, if it is kept.
     pub address: Option<AddressHash>,
     pub queued_at: Instant,
     pub answer: AnswerSender,

@@ -1,20 +1,20 @@
 //! How a stored batch gets into the live counts: count → miss → exact count → seed.
 //!
-//! This is the heart of Tally, and it does no I/O: [`Counting`] says which call comes
-//! next, its caller makes the call and hands the reply in. The server drives it over
-//! Redis and Postgres; the searches in `tests/it` drive it through every order of steps.
+//! This is the heart of Tally, and it does no I/O. [`Counting`] says which call comes next. Its
+//! caller makes the call and hands in the reply. The server drives it over Redis and Postgres; the
+//! searches in `tests/it` drive it through every order of steps.
 
 use std::collections::{BTreeMap, HashSet};
 
 use crate::domain::{Count, CountDelta, ExactCount, ItemId, TransactionId};
 use crate::live::{CountReply, Seed};
 
-/// How many rounds of count, exact count and seed a batch makes before it gives up. A further
-/// round is needed only when someone else has seeded or invalidated the count meanwhile.
+/// The most rounds of count, exact count and seed before a batch gives up. A further round is only
+/// needed when someone else has seeded or invalidated the count meanwhile.
 pub const SEED_LIMIT_ROUNDS: usize = 5;
 
-/// A committed batch on its way into the live counts of its items. It can be hashed: a search
-/// in `tests/it` keeps every state that it has seen.
+/// A committed batch on its way into the live counts of its items. It can be hashed: a search in
+/// `tests/it` keeps every state that it has seen.
 ///
 /// The rules (a search in `tests/it` breaks each of them on purpose):
 /// - An exact count is read only *after* the lease is taken. So a count that is saved and
@@ -25,7 +25,7 @@ pub const SEED_LIMIT_ROUNDS: usize = 5;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Counting {
     transaction: TransactionId,
-    /// The items without a count so far, in order.
+    /// The items that have no count yet, in order.
     open: Vec<CountDelta>,
     /// The leases of the counts that are missing in this round.
     leases: BTreeMap<ItemId, String>,
@@ -37,8 +37,8 @@ pub struct Counting {
 pub enum Step {
     /// Call `count` with these deltas, then [`Counting::counted`].
     Count(Vec<CountDelta>),
-    /// Read the exact counts of these items, then [`Counting::seeds`] and the call `seed`,
-    /// then [`Counting::seeded`].
+    /// Read the exact counts of these items, and seed them. First [`Counting::seeds`], then the
+    /// call `seed`, then [`Counting::seeded`].
     Seed(Vec<ItemId>),
     /// Every item has its count.
     Done,
@@ -47,8 +47,8 @@ pub enum Step {
 }
 
 impl Counting {
-    /// A batch that was stored in this committed transaction. Each item stands in `deltas`
-    /// once; a delta of 0 and no down-votes only reads the count.
+    /// A batch that this committed transaction stored. Each item stands in `deltas` once. A delta
+    /// of 0 without down-votes only reads the count.
     pub fn new(transaction: TransactionId, deltas: Vec<CountDelta>) -> Self {
         Self::with_rounds(transaction, deltas, SEED_LIMIT_ROUNDS)
     }
@@ -81,8 +81,8 @@ impl Counting {
         }
     }
 
-    /// Takes the replies of `count`, one for each delta of [`Step::Count`]. Returns the
-    /// counts that are known now, this batch in them.
+    /// Takes the replies of `count`, one for each delta of [`Step::Count`]. Returns the counts that
+    /// are known now, with this batch in them.
     pub fn counted(&mut self, replies: Vec<CountReply>) -> Vec<(ItemId, Count)> {
         self.rounds_left = self.rounds_left.saturating_sub(1);
         let mut counts = Vec::with_capacity(replies.len());
@@ -98,8 +98,7 @@ impl Counting {
         counts
     }
 
-    /// Takes the exact counts that were read for [`Step::Seed`]. Returns what to call
-    /// `seed` with.
+    /// Takes the exact counts that were read for [`Step::Seed`]. Returns the seeds for `seed`.
     pub fn seeds(&mut self, exact: Vec<ExactCount>) -> Vec<Seed> {
         let mut leases = std::mem::take(&mut self.leases);
         exact
@@ -108,8 +107,8 @@ impl Counting {
             .collect()
     }
 
-    /// Takes the replies of `seed`, one for each seed. Returns the counts that are known
-    /// now; where a seed came too late, the next round counts again.
+    /// Takes the replies of `seed`, one for each seed. Returns the counts that are known now. Where
+    /// a seed came too late, the next round counts again.
     pub fn seeded(&mut self, seeds: &[Seed], replies: &[bool]) -> Vec<(ItemId, Count)> {
         let counts: Vec<(ItemId, Count)> = seeds
             .iter()
@@ -122,8 +121,8 @@ impl Counting {
         counts
     }
 
-    /// Leaves these items without a count. Returns those among them whose live counts are
-    /// suspect, as [`Counting::give_up`].
+    /// Leaves these items without a count. Returns those whose live counts are suspect, like
+    /// [`Counting::give_up`].
     pub fn leave(&mut self, items: &[ItemId]) -> Vec<ItemId> {
         let left: HashSet<ItemId> = items.iter().copied().collect();
         self.leases.retain(|item, _| !left.contains(item));
@@ -138,7 +137,7 @@ impl Counting {
     }
 }
 
-/// Of items that are left without a count, those whose live counts are suspect.
+/// Of the items left without a count, those whose live counts are suspect.
 fn suspects(left: impl Iterator<Item = CountDelta>) -> impl Iterator<Item = ItemId> {
     left.filter(|one| one.delta != Count::ZERO).map(|one| one.item_id)
 }

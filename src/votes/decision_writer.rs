@@ -1,6 +1,6 @@
-//! The writer of what needs a decision: votes on items with a rule, changes, retractions and
-//! selections. It has a queue and a connection of its own, so what waits for a rule's lock holds
-//! up no other vote.
+//! The writer of what needs a decision. That is votes on items with a rule, changes, retractions
+//! and selections. It has its own queue and connection, so a request that waits for a rule's lock
+//! holds up no other vote.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use crate::live::LiveCounts;
 
 /// The most requests in one batch. The locks of its rules are held until the batch is stored.
 pub const DECIDE_LIMIT_REQUESTS: usize = 256;
-/// How long a request is asked again, while other requests of its voter come first.
+/// How long a request is retried while other requests of its voter come first.
 pub const AGAIN_LIMIT: Duration = Duration::from_secs(4);
 
 /// Takes batch after batch, until the queue is closed.
@@ -30,10 +30,10 @@ pub(super) struct DecisionWriter {
     live_counts: LiveCounts,
     backoff: SeedBackoff,
     metrics: BatchMetrics,
-    /// Requests to be asked again, in their order.
+    /// Requests to ask again, in their order.
     again: Vec<QueuedRequest>,
     full: FullItems,
-    /// As in the batch writer.
+    /// Like `_alive` of the batch writer.
     _alive: Option<mpsc::Sender<()>>,
 }
 
@@ -97,10 +97,10 @@ impl DecisionWriter {
         StoredBatch::new(refused.collect(), &self.metrics).answer_uncounted();
     }
 
-    /// Decides, stores, counts and answers a batch. What is to be asked again is kept.
+    /// Decides, stores, counts and answers a batch. Keeps what to ask again.
     async fn decide_batch(&mut self, batch: Vec<QueuedRequest>) {
         let Batch { requests, queued } = Batch::new(batch);
-        // Of equal requests, the first is stored.
+        // Of equal requests, the first one is stored.
         let first = |queued: &Vec<QueuedRequest>| queued.first().and_then(|one| one.address);
         let addresses: Vec<Option<AddressHash>> = queued.iter().map(first).collect();
         let items = requests.iter().flat_map(VoteRequest::items).copied();
@@ -194,9 +194,9 @@ struct Batch {
 }
 
 impl Batch {
-    /// Equal requests of one voter, one right behind the other, are decided once: those behind
-    /// the first repeat it. With another one of the voter in between they are not the same. A key
-    /// or a ballot says by itself which requests are the same.
+    /// Merges equal requests of one voter that directly follow each other. They are decided once,
+    /// and the later ones are repeats. With another request of the voter in between, they are not
+    /// the same. A key or a ballot itself says which requests are the same.
     fn new(batch: Vec<QueuedRequest>) -> Self {
         let mut requests: Vec<VoteRequest> = Vec::with_capacity(batch.len());
         let mut queued: Vec<Vec<QueuedRequest>> = Vec::with_capacity(batch.len());
@@ -218,8 +218,8 @@ impl Batch {
     }
 }
 
-/// The answer to a request; `None`: it is to be asked again. `is_repeat`: an equal request has
-/// just been answered with the same decision.
+/// The answer to a request; `None`: ask again. `is_repeat`: an equal request was just answered with
+/// the same decision.
 fn answer(request: &VoteRequest, decision: &Decision, is_repeat: bool) -> Option<Cast> {
     let (rows, is_new) = match decision {
         Decision::Again(_) => return None,
@@ -315,10 +315,10 @@ mod tests {
             (set("ada", up), 2),
             (set("bob", up), 1),
             (set("ada", none), 1),
-            // Another one came in between.
+            // Another request came in between.
             (set("ada", up), 2),
             (cast(Some("bob")), 2),
-            // Each is another voter's.
+            // Each is from another voter.
             (cast(None), 1),
             (cast(None), 1),
         ];

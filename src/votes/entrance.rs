@@ -14,7 +14,7 @@ pub(super) struct Entrance<Queued> {
 }
 
 impl<Queued> Entrance<Queued> {
-    /// Into a queue of this length. What takes from it lowers `depth`.
+    /// Makes a queue of this length. Its reader lowers `depth`.
     pub fn new(limit: usize, depth: metrics::Gauge) -> (Self, mpsc::Receiver<Queued>) {
         let (queue, queued) = mpsc::channel(limit);
         let entrance = Self {
@@ -25,12 +25,12 @@ impl<Queued> Entrance<Queued> {
         (entrance, queued)
     }
 
-    /// Hands one in.
+    /// Hands in one vote or request.
     ///
     /// # Errors
-    /// When the queue is full, or the server is shutting down; with what was not taken.
+    /// When the queue is full, or the server is shutting down. Gives back what was not taken.
     pub fn hand_in(&self, one: Queued) -> Result<(), (CastError, Queued)> {
-        // The gauge goes up first: a writer may take it at once and lower it.
+        // The gauge goes up first: a writer may take the vote at once and lower it.
         self.depth.increment(1.0);
         self.queue.try_send(one).map_err(|error| {
             self.depth.decrement(1.0);

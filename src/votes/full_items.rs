@@ -1,10 +1,10 @@
-//! Full items: a vote on one is refused by a read, without a lock and without a write.
+//! Full items: a read refuses votes on them, without a lock and without a write.
 //!
 //! A decision locks the rule of its item, so even a refusal costs a transaction and a sync of
-//! Postgres' log. A popular item gets most of its votes when it is full. So once Postgres has refused a
-//! vote because its item is full, its votes are looked at first: one statement says of all of them in a
-//! batch whether they are refused. Its snapshot is taken after they came in, so what it says was so at
-//! a moment between their calls and their answers. Redis and other servers have no part in it.
+//! Postgres' log. A popular item gets most of its votes when it is full. So after Postgres has
+//! refused a vote because its item is full, one statement first looks at all votes on the item in a
+//! batch, and says which are refused. Its snapshot is taken after they came in, so its answer was
+//! true at a moment between their requests and their answers. Redis and other servers play no part.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -15,25 +15,25 @@ use super::cast::QueuedRequest;
 use crate::domain::{ItemId, NewVote, Value, VoteRequest, VoterId};
 use crate::ledger::{Fullness, VoteWriter};
 
-/// How long after it was last seen full an item is looked at first.
+/// For this long after an item was last seen full, its votes are looked at first.
 const FULL_LIMIT: Duration = Duration::from_secs(60);
-/// Items that one writer looks at first, at the most.
+/// The most items that one writer looks at first.
 pub const FULL_LIMIT_ITEMS: usize = 100;
 
-/// The items that one writer looks at first, and when each was last seen full. That an item is here
-/// decides nothing.
+/// The items that one writer looks at first, and when each was last seen full. Being here decides
+/// nothing.
 #[derive(Default)]
 pub(super) struct FullItems(HashMap<ItemId, Instant>);
 
-/// A batch of which some is refused.
+/// A batch, split into refused votes and the rest.
 pub(super) struct SplitBatch {
     pub refused: Vec<QueuedRequest>,
-    /// In their order.
+    /// The requests to decide, in their order.
     pub to_decide: Vec<QueuedRequest>,
 }
 
 impl FullItems {
-    /// Notes an item on which Postgres has just refused a vote because it is full, or that a read found full.
+    /// Notes an item that Postgres refused a vote for as full, or that a read found full.
     pub fn note(&mut self, item: ItemId) {
         if self.0.len() >= FULL_LIMIT_ITEMS && !self.0.contains_key(&item) {
             let oldest = self.0.iter().min_by_key(|(_, seen)| **seen);
@@ -44,8 +44,8 @@ impl FullItems {
         self.0.insert(item, Instant::now());
     }
 
-    /// Takes the votes out of a batch that Postgres would refuse because their items are full. If
-    /// Postgres does not say so, all are to be decided.
+    /// Takes out of a batch the votes that Postgres would refuse because their items are full. If
+    /// Postgres does not say so, all are decided.
     pub async fn refuse(&mut self, writer: &mut VoteWriter, batch: Vec<QueuedRequest>) -> SplitBatch {
         self.0.retain(|_, seen| seen.elapsed() < FULL_LIMIT);
         let votes: Vec<&NewVote> = batch
@@ -75,8 +75,8 @@ impl FullItems {
                 is_looked_at && of_looked_at.next() == Some(&Fullness::Refuses)
             })
             .collect();
-        // A voter's requests take effect in their order: if one of them is to be decided, by when a
-        // place may have become free, so are those behind it.
+        // A voter's requests take effect in their order. If one of them is decided, a place may be
+        // free by then, so the ones after it are decided too.
         let decided = batch
             .iter()
             .zip(&is_refused)
@@ -104,8 +104,8 @@ impl FullItems {
         SplitBatch { refused, to_decide }
     }
 
-    /// The vote that is looked at before anything is decided. A down-vote is not: the item may take
-    /// none, and that is then what is wrong with it.
+    /// The vote of a request, if it is looked at first. A down-vote is not: the item may take none,
+    /// and then that is the reason for the refusal.
     fn looked_at<'r>(&self, request: &'r VoteRequest) -> Option<&'r NewVote> {
         match request {
             VoteRequest::Cast(vote) if vote.value == Value::UP && self.0.contains_key(&vote.item_id) => {

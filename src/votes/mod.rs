@@ -8,10 +8,10 @@
 //! - `counting`: how a stored batch gets into the live counts, missing ones included.
 //! - `backoff`: items whose counts cannot be read in time, and how long they wait.
 //! - `progress_notes`: notes how far the votes are counted.
-//! - `seeding`: the calls for that.
-//! - `full_items`: items that are full, on which votes are refused by a read.
+//! - `seeding`: the calls that `counting` asks for.
+//! - `full_items`: full items, whose votes a read refuses.
 //! - `decision_writer`: the writer of votes that need a decision.
-//! - `voiding`: takes votes back for an operator, chunk after chunk, until all is done.
+//! - `voiding`: takes votes back for an operator, chunk after chunk.
 //! - `batch`: a stored batch and the answers that it still owes.
 //!
 //! Each thread that serves requests has a queue and batch writers of its own. An answer then

@@ -1,5 +1,5 @@
-//! Notes how far this server's votes are counted, so that a sync worker knows what a server
-//! that dies may have left uncounted, and what the audit has to take for in flight.
+//! Notes how far this server's votes are counted. A sync worker then knows what a server that dies
+//! may have left uncounted, and what the audit must take as in flight.
 
 use std::time::Duration;
 
@@ -9,12 +9,12 @@ use crate::domain::VoteId;
 use crate::ledger::{LedgerError, ServerLedger};
 use crate::live::LiveCounts;
 
-/// How often the progress is noted, while votes come. A server that dies has the counts of
-/// about as many votes rebuilt.
+/// How often the progress is noted while votes come. If a server dies, the counts of about as many
+/// votes are rebuilt.
 pub const NOTE_EVERY: Duration = Duration::from_millis(250);
-/// How long a note waits for the batches that are under way. Then it is left to the next.
+/// How long a note waits for batches under way. Then the next note takes over.
 pub(crate) const BATCHES_LIMIT: Duration = Duration::from_secs(2);
-/// How often it looks whether they have ended.
+/// The time between two looks whether they have ended.
 const BATCHES_EVERY: Duration = Duration::from_millis(5);
 
 /// Notes how far one server's votes are counted.
@@ -22,12 +22,12 @@ pub struct ProgressNotes {
     ledger: ServerLedger,
     live_counts: LiveCounts,
     noted: VoteId,
-    /// Connections that are left to crashed-writer recovery and not ended yet.
+    /// Connections that are left to crashed-writer recovery and have not ended yet.
     abandoned: Vec<String>,
 }
 
 impl ProgressNotes {
-    /// Nothing is noted yet.
+    /// Without notes yet.
     pub fn new(ledger: ServerLedger, live_counts: LiveCounts) -> Self {
         Self {
             ledger,
@@ -42,7 +42,7 @@ impl ProgressNotes {
         loop {
             sleep(NOTE_EVERY).await;
             if let Err(error) = self.note().await {
-                // Whoever stores votes has logged it as well.
+                // The part that stores votes has logged it as well.
                 tracing::debug!(%error, "the progress of the batch writers was not noted");
             }
         }
@@ -50,12 +50,9 @@ impl ProgressNotes {
 
     /// Notes the progress once, if there is any.
     ///
-    /// The ids come first: a batch that begins later draws higher ones. A batch that is under
-    /// way may have lower ones, so it has to end. Then its votes are counted, or their items
-    /// are suspect; so there must be no suspect either.
-    ///
-    /// # Errors
-    /// When Postgres is unavailable.
+    /// The ids are read first: a batch that begins later draws higher ones. A batch under way may
+    /// have lower ids, so it has to end. Then its votes are counted, or their items are suspect, so
+    /// there must be no suspects either.
     pub async fn note(&mut self) -> Result<(), LedgerError> {
         let last = self.ledger.last_vote_id().await?;
         if last == self.noted {
@@ -64,15 +61,15 @@ impl ProgressNotes {
         if !self.batches_have_ended().await || self.live_counts.suspect_total() > 0 {
             return Ok(());
         }
-        // Asked only now, when no suspect is left: while Redis is unavailable there may be new
-        // ones all the time.
+        // Asked only now, when no suspect is left: while Redis is unavailable, new ones may come
+        // all the time.
         if self.live_counts.take_dropped() {
-            // Which counts are wrong is not known any more. Recovery rebuilds all of them.
+            // Nobody knows any more which counts are wrong. Recovery rebuilds all of them.
             self.abandoned.extend(self.ledger.abandon_writers());
         }
         if !self.abandoned.is_empty() {
-            // Batches that begin from here on have connections of their own. One whose writer
-            // has nothing to store would stay open.
+            // Batches that begin from here on have connections of their own. If a writer has
+            // nothing to store, its connection would stay open.
             if self.batches_have_ended().await {
                 self.ledger.end_connections(&self.abandoned).await?;
                 self.abandoned.clear();
@@ -84,8 +81,7 @@ impl ProgressNotes {
         Ok(())
     }
 
-    /// Waits until the batches that are under way now have ended. False when that takes too
-    /// long.
+    /// Waits until the batches under way have ended. Returns false when that takes too long.
     async fn batches_have_ended(&self) -> bool {
         let under_way = self.ledger.batches_under_way();
         let deadline = Instant::now() + BATCHES_LIMIT;

@@ -15,19 +15,20 @@ use crate::ledger::ServerLedger;
 use crate::live::LiveCounts;
 use crate::telemetry::name;
 
-/// The most votes that may wait for a batch, in all queues of a server together: four
-/// batches. Instead of waiting longer, a voter is refused at once. How it relates to the
-/// number of connections stands in `limits.rs`.
+/// The most votes that may wait for a batch: four batches. The limit is for all queues of a server
+/// together. Beyond that, a voter is refused at once and does not wait longer. `limits.rs` says how
+/// this relates to the number of connections.
 pub const QUEUE_LIMIT_VOTES: usize = 4 * BATCH_LIMIT_VOTES;
 
-/// The most requests that may wait for a decision, in all queues of a server together.
+/// The most requests that may wait for a decision, in all queues of a server.
 pub const DECISION_QUEUE_LIMIT_REQUESTS: usize = 4 * BATCH_LIMIT_VOTES;
 
-/// What one thread's queue takes at least, whatever its share is: all votes of one request.
+/// One thread's queue takes at least this many votes, whatever its share is. It takes all votes of
+/// one request.
 pub const QUEUE_LEAST_VOTES: usize = BATCH_LIMIT_VOTES;
 
-/// One thread's queue of votes. Cheap to clone. Its batch writers end with their runtime, or
-/// when all clones are gone and every vote is answered.
+/// One thread's queue of votes. Cheap to clone. Its batch writers end with their runtime, or when
+/// all clones are gone and every vote is answered.
 #[derive(Clone)]
 pub struct VoteQueue {
     votes: Entrance<QueuedVote>,
@@ -35,9 +36,9 @@ pub struct VoteQueue {
 }
 
 impl VoteQueue {
-    /// Starts one queue, with its batch writers on the current runtime. `queues` of them
-    /// share [`QUEUE_LIMIT_VOTES`], of which each has [`QUEUE_LEAST_VOTES`] at least, and `backoff`. `alive` is dropped when the last batch writer has
-    /// ended.
+    /// Starts one queue, with its batch writers on the current runtime. All `queues` share
+    /// `backoff` and [`QUEUE_LIMIT_VOTES`]; each takes at least [`QUEUE_LEAST_VOTES`]. `alive` is
+    /// dropped when the last batch writer has ended.
     ///
     /// A batch writer that ends with its runtime leaves the items of its batch suspect. Their
     /// counts are then rebuilt with whatever the batch has stored.
@@ -75,8 +76,8 @@ impl VoteQueue {
         Self { votes, requests }
     }
 
-    /// Hands a vote in, with what is kept of the client's address, and waits for its answer. A
-    /// caller that stops waiting does not take the vote back: the batch goes on.
+    /// Hands in a vote with the hash of the client's address, and waits for its answer. If the
+    /// caller stops waiting, the vote is not taken back: the batch goes on.
     ///
     /// # Errors
     /// When the queue is full, Postgres fails, or the server is shutting down. The error
@@ -91,7 +92,7 @@ impl VoteQueue {
         .await
     }
 
-    /// Hands in what needs a decision in any case, and waits for its answer.
+    /// Hands in what always needs a decision, and waits for its answer.
     ///
     /// # Errors
     /// As [`VoteQueue::cast`].
@@ -110,7 +111,7 @@ impl VoteQueue {
     }
 }
 
-/// Hands one in and waits for its answer.
+/// Hands in one vote or request, and waits for its answer.
 async fn handed_in<Queued>(
     entrance: &Entrance<Queued>,
     queued: impl FnOnce(Instant, AnswerSender) -> Queued,
@@ -119,7 +120,7 @@ async fn handed_in<Queued>(
     entrance
         .hand_in(queued(Instant::now(), answer))
         .map_err(|(error, _)| error)?;
-    // A batch writer drops an answer only when it is cut off. Whether the vote is stored is then
-    // unknown.
+    // A batch writer drops an answer only when it is cut off. Then nobody knows whether the vote is
+    // stored.
     answered.await.unwrap_or(Err(CastError::Unconfirmed))
 }

@@ -1,4 +1,4 @@
-//! The counting of one committed batch, with the calls that [`Counting`] asks for.
+//! Counts one committed batch, with the calls that [`Counting`] asks for.
 
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ use crate::ledger::{LedgerError, VoteWriter};
 use crate::live::LiveCounts;
 use crate::telemetry::name;
 
-/// How long a batch may take to seed its missing live counts, in all rounds together.
+/// How long a batch may take to seed its missing live counts, in all rounds.
 pub const SEED_LIMIT: Duration = Duration::from_secs(4);
-/// How long one read of exact counts may take. Then its items wait, without a count, and the
-/// batch writer goes on.
+/// How long one read of exact counts may take. Then its items wait without a count, and the batch
+/// writer goes on.
 pub const SEED_READ_LIMIT: Duration = Duration::from_secs(2);
 
 /// The counting of one committed batch.
@@ -89,8 +89,8 @@ impl<'a> Seeding<'a> {
         self.live_counts.suspect(counting.give_up());
     }
 
-    /// Reads the exact counts of the missing items and seeds them; items whose exact counts
-    /// cannot be read in time are left without. Returns the counts of those that this call
+    /// Reads the exact counts of the missing items and seeds them. Items whose exact counts cannot
+    /// be read in time stay without a live count. Returns the counts of those that this call
     /// seeded.
     async fn seed(
         &mut self,
@@ -103,7 +103,7 @@ impl<'a> Seeding<'a> {
         let mut is_slow = false;
         for items in due.reads() {
             let now = Instant::now();
-            // One slow read a batch: its items wait for no further one.
+            // One slow read is enough for a batch: its items wait for no further one.
             if is_slow || now >= self.deadline {
                 left.extend(items);
                 continue;
@@ -120,7 +120,7 @@ impl<'a> Seeding<'a> {
                         "exact counts were not read in time: their items wait"
                     );
                     metrics::counter!(name::SEED_TIMEOUTS).increment(1);
-                    // A read that had less time may not be a slow one.
+                    // A read that had less time may not be slow.
                     if whole <= self.deadline {
                         self.backoff.failed(&items, Instant::now());
                     }

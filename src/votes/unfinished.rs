@@ -7,12 +7,13 @@ use crate::domain::ItemId;
 use crate::ledger::{InsertError, SERVER_STATEMENT_LIMIT};
 use crate::live::LiveCounts;
 
-/// Makes a batch's items suspect, unless it is finished: its writer was cut off in mid-batch, or
-/// Postgres did not confirm it. It may be stored, now or a little later, and nobody would count
-/// it. Postgres ends a statement within its limit, so a seed is exact from then on.
+/// Makes a batch's items suspect, unless it is finished. Its writer was cut off in the middle of
+/// the batch, or Postgres did not confirm it. The batch may be stored, now or a little later, and
+/// nobody would count it. Postgres ends a statement within its limit, so a seed is exact from then
+/// on.
 ///
-/// What else a batch of decisions may have changed, choices of a poll that it takes back, is left
-/// to crashed-writer recovery: the connection of such a batch ends.
+/// A batch of decisions may also have taken back other choices of a poll. Crashed-writer recovery
+/// counts these, since the connection of such a batch ends.
 pub(super) struct UnfinishedBatch<Items: Iterator<Item = ItemId> + Clone> {
     live_counts: LiveCounts,
     items: Items,
@@ -28,7 +29,7 @@ impl<Items: Iterator<Item = ItemId> + Clone> UnfinishedBatch<Items> {
         }
     }
 
-    /// Its votes are counted, or it is certain that none is stored.
+    /// The batch is finished: its votes are counted, or certainly none is stored.
     pub fn finish(mut self) {
         self.is_finished = true;
     }
@@ -45,12 +46,12 @@ impl<Items: Iterator<Item = ItemId> + Clone> UnfinishedBatch<Items> {
             InsertError::Unknown(_) => CastError::Unconfirmed,
         };
         self.is_finished = refusal == CastError::NotStored;
-        // Its items are suspect before anyone hears of it.
+        // Its items become suspect before anyone hears of the failure.
         drop(self);
         let mut votes = 0;
         for answer in answers {
             votes += 1;
-            // A voter that no longer waits needs no answer.
+            // A voter who no longer waits needs no answer.
             let _ = answer.send(Err(refusal));
         }
         failed.increment(votes);

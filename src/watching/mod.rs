@@ -1,11 +1,12 @@
 //! Watching: what the streams of one thread show, read for all of them together.
 //!
-//! Nothing is written for a vote. At each tick the thread reads the live counts of all that its
-//! streams watch, in one pipeline, and wakes the streams whose items or polls now show something
-//! else. A tick costs by what is watched, not by votes; so do the seldom reads of Postgres.
+//! Nothing is written for a vote. At each tick, the thread reads the live counts of everything that
+//! its streams watch, in one pipeline. It wakes the streams whose items or polls now show something
+//! else. The cost of a tick depends on what is watched, and not on votes; so does that of the rare
+//! reads of Postgres.
 //!
-//! A stream shows the state, not a log: whoever reads slowly gets the newest, and nothing is
-//! queued for it.
+//! A stream shows the state, not a log. A slow reader gets the newest state, and nothing is queued
+//! for it.
 //!
 //! - `state`: what is watched, by which streams, and what each was shown. No I/O.
 //! - `reader`: the task that reads.
@@ -35,12 +36,12 @@ pub use reader::Reads;
 pub use state::{Changed, Event, Watched};
 use state::{Readiness, State, StreamId};
 
-/// How long a new stream waits until all that it watches is read.
+/// How long a new stream waits until everything that it watches is read.
 pub const OPEN_LIMIT: Duration = Duration::from_secs(5);
-/// Items that the streams of one thread may watch, choices of polls among them. A tick reads each
+/// The most items that one thread's streams may watch, choices of polls included. A tick reads each
 /// once: some 1.4 µs in Redis (seen: 0.8 to 1.4).
 pub const WATCHED_LIMIT_ITEMS_PER_THREAD: usize = 50_000;
-/// How often a stream without events gets a sign of life: proxies close what is silent, often
+/// How often a stream without events gets a heartbeat. Proxies close silent connections, often
 /// after 60 s, some after 30.
 pub const HEARTBEAT_EVERY: Duration = Duration::from_secs(15);
 
@@ -51,12 +52,12 @@ pub struct Rendering {
     pub poll: fn(&PollCount) -> PublicState,
 }
 
-/// Why a stream is not opened.
+/// Why a stream was not opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WatchError {
     #[error("there is no such item or poll")]
     Unknown(Watched),
-    #[error("the streams of this thread watch as much as they may")]
+    #[error("the streams of this thread watch as many items as they may")]
     TooMuchWatched,
     #[error("the ledger did not answer")]
     LedgerUnavailable,
@@ -64,21 +65,21 @@ pub enum WatchError {
     Closing,
 }
 
-/// One thread's streams. Cheap to clone. Its task ends when all clones and all streams are gone,
-/// or with its runtime.
+/// One thread's streams. Cheap to clone. The thread's task ends when all clones and all streams are
+/// gone, or with its runtime.
 #[derive(Clone)]
 pub struct Watching {
     shared: Arc<Shared>,
 }
 
-/// What the streams of a thread share with the task that reads for them.
+/// What a thread's streams share with the task that reads for them.
 struct Shared {
     state: Mutex<State>,
-    /// Something is to be read from Postgres.
+    /// Wakes the task: something is to be read from Postgres.
     wanted: Notify,
-    /// Postgres was asked.
+    /// Wakes those who wait for a read of Postgres.
     read: Notify,
-    /// There is a stream.
+    /// Wakes the task: there is a stream.
     opened: Notify,
 }
 
@@ -89,8 +90,8 @@ impl Shared {
 }
 
 impl Watching {
-    /// Starts the task of one thread on the current runtime. All threads share `reads`. All streams end when `closing`
-    /// becomes true.
+    /// Starts the task of one thread on the current runtime. All threads share `reads`. All streams
+    /// end when `closing` becomes true.
     pub fn start(
         ledger: &ServerLedger,
         live_counts: &LiveCounts,
@@ -109,8 +110,9 @@ impl Watching {
         Self { shared }
     }
 
-    /// Opens a stream of these items and polls, each given once. `seen` are the fingerprints that
-    /// its client has seen of them, in their order: what still has the same is not sent again.
+    /// Opens a stream of these items and polls, each given once. `seen` has the fingerprints that
+    /// the client has seen of them, in their order. A state with the same fingerprint is not sent
+    /// again.
     ///
     /// # Errors
     /// When one of them does not exist, too much is watched already, Postgres is needed and does
@@ -136,11 +138,11 @@ impl Watching {
         Ok(stream)
     }
 
-    /// Waits until all that a stream watches is read.
+    /// Waits until everything that a stream watches is read.
     async fn ready(&self, stream: StreamId, failures: u64) -> Result<(), WatchError> {
         loop {
             let mut read = std::pin::pin!(self.shared.read.notified());
-            // Before the look, so that what is read in between is not missed.
+            // Before the check, so that it misses no read in between.
             read.as_mut().enable();
             match self.shared.state().readiness(stream, failures) {
                 Readiness::Ready => return Ok(()),
@@ -152,19 +154,19 @@ impl Watching {
     }
 }
 
-/// What one client watches. What it watches alone is forgotten when this is dropped.
+/// What one client watches. Dropping it forgets what no other client watches.
 pub struct Stream {
     shared: Arc<Shared>,
     id: StreamId,
 }
 
 impl Stream {
-    /// What the client is to be sent next, as it stands now; `None` when the stream ends.
+    /// What to send the client next, as it stands now; `None`: the stream ends.
     pub fn poll_event(&mut self, context: &mut Context<'_>) -> Polled<Option<Event>> {
         self.shared.state().poll_event(self.id, context)
     }
 
-    /// Has the stream woken at the next change, and takes none: the client has not read the last
+    /// Has the stream woken at the next change, but takes none. The client has not read the last
     /// one yet. Ready when the stream ends.
     pub fn poll_end(&mut self, context: &mut Context<'_>) -> Polled<()> {
         self.shared.state().poll_end(self.id, context)

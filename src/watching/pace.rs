@@ -1,25 +1,25 @@
-//! How far ticks are apart: further, the more they cost.
+//! How far ticks are apart: the more they cost, the further.
 
 use std::time::Duration;
 
-/// From one tick to the next, at the least: a change is shown half of it later, about.
+/// The shortest time between two ticks. On average, a change is shown after half of it.
 pub const TICK_LEAST: Duration = Duration::from_millis(250);
-/// What an event costs: mostly writing it to its connection. Seen: 11 µs.
+/// The cost of an event: mostly writing it to its connection. Seen: 11 µs.
 const EVENT_COST: Duration = Duration::from_micros(11);
-/// What one watched item costs at a tick, in this process.
+/// The cost of one watched item at a tick, in this process.
 const ITEM_COST: Duration = Duration::from_micros(2);
-/// The part of a thread's time that streams may take, one in so many. With 2,500 streams on a
+/// The part of a thread's time that streams may take: one in this many. With 2,500 streams on a
 /// thread that all get an event, ticks are 330 ms apart.
 const SHARE: u32 = 12;
-/// A tick that waits long for its turn or for Redis shows that the thread, or Redis, has much to
-/// do: the next one begins so many times later.
+/// The next tick comes after this many times what the last one waited. A long wait for its turn or
+/// for Redis shows that the thread, or Redis, has much to do.
 const WAITED_SHARE: u32 = 4;
-/// But not later than this. A call that waited for a Redis that was gone says nothing of the one that
-/// is back.
+/// The longest delay for what a tick waited. A call that waited for a lost Redis says nothing about
+/// the one that is back.
 const WAITED_MOST: Duration = Duration::from_secs(1);
 
-/// From the beginning of a tick to that of the next one. `took` is how long it waited for Redis
-/// and until all streams were woken.
+/// The time from the beginning of a tick to that of the next one. `took` is how long the tick
+/// waited for Redis and until all streams were woken.
 pub fn until_next(items: usize, events: usize, took: Duration) -> Duration {
     let times = |cost: Duration, count: usize| cost * u32::try_from(count).unwrap_or(u32::MAX);
     let cost = times(EVENT_COST, events).saturating_add(times(ITEM_COST, items));

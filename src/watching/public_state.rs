@@ -1,4 +1,4 @@
-//! What is shown of an item or a poll, and its fingerprint.
+//! The public state of an item or a poll, and its fingerprint.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use sha2::{Digest as _, Sha256};
 
-/// What is shown of an item or a poll: JSON.
+/// The public state of an item or a poll, as JSON.
 #[derive(Clone, Debug)]
 pub struct PublicState {
     pub text: Arc<str>,
@@ -14,8 +14,8 @@ pub struct PublicState {
 }
 
 impl PublicState {
-    /// `compared` is the part of the text that is worth telling: two texts with the same are the
-    /// same to a client.
+    /// A state with this text. `compared` is the part of the text that matters to clients: two
+    /// texts with the same part count as equal.
     pub fn new(text: String, compared: &str) -> Self {
         Self {
             text: text.into(),
@@ -24,14 +24,14 @@ impl PublicState {
     }
 }
 
-/// Stands for a state that was shown. It depends on what is shown alone, so each server gives the
-/// same state the same one, and it tells nothing of what is hidden. Two states have the same by a
-/// chance of 1 in 2^48.
+/// Stands for a state that was shown. It depends only on what is shown, so each server gives the
+/// same state the same fingerprint, and a fingerprint tells nothing about what is hidden. Two
+/// states have the same one by a chance of 1 in 2^48.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Fingerprint([u8; 6]);
 
 impl Fingerprint {
-    /// Characters of one in text: six bits each.
+    /// Characters of a fingerprint in text: six bits each.
     pub const CHARACTERS: usize = 8;
 
     fn of(text: &str) -> Self {
@@ -40,12 +40,12 @@ impl Fingerprint {
         Self(first)
     }
 
-    /// Adds it to a text.
+    /// Appends the fingerprint to a text.
     pub fn write(self, text: &mut String) {
         URL_SAFE_NO_PAD.encode_string(self.0, text);
     }
 
-    /// Those in a text, if it is as many.
+    /// Reads the fingerprints in a text, if there are `total`.
     pub fn read(text: &[u8], total: usize) -> Option<Vec<Self>> {
         if text.len() != total * Self::CHARACTERS {
             return None;

@@ -1,4 +1,4 @@
-//! The task that reads for the streams of a thread: live counts at each tick, and now and then
+//! The task that reads for a thread's streams. It reads live counts at each tick, and now and then
 //! what only Postgres knows.
 
 use std::sync::Arc;
@@ -24,21 +24,23 @@ const PIPELINE_LIMIT_ITEMS: usize = 1000;
 const STATEMENT_LIMIT_ITEMS: usize = 1000;
 /// Polls in one statement.
 const STATEMENT_LIMIT_POLLS: usize = 100;
-/// Streams that are woken before others have their turn: half a millisecond, about.
+/// The most streams that are woken before other tasks have their turn. It takes about half a
+/// millisecond.
 const WAKE_LIMIT_STREAMS: usize = 48;
-/// Reads of Postgres for the streams of a server that are under way at once.
+/// How many reads of Postgres the streams of a server have under way at once.
 const READS_LIMIT: usize = 2;
-/// How long a thread waits for one answer of Postgres: one that is lost would hold up all that comes
-/// after it.
+/// How long a thread waits for one answer of Postgres. A lost answer would hold up everything after
+/// it.
 const READ_LIMIT: Duration = Duration::from_secs(2);
-/// How often silent streams are looked for.
+/// The time between two looks for silent streams.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
-/// Between two reads of Postgres, at the least; those who open a stream meanwhile share the next.
+/// The shortest rest between two reads of Postgres. Streams that open meanwhile share the next
+/// read.
 const REST_LEAST: Duration = Duration::from_millis(5);
-/// A thread rests so many times as long as it waited for Postgres.
+/// A thread rests this many times as long as it waited for Postgres.
 const REST_SHARE: u32 = 3;
-/// But not longer than this: after an outage the first read may have waited for a connection that was
-/// dead, and streams show the right counts only after the next one.
+/// The longest rest. After an outage, the first read may have waited for a dead connection, and
+/// streams show the right counts only after the next read.
 const REST_MOST: Duration = Duration::from_millis(500);
 
 pub fn start(
@@ -61,7 +63,7 @@ pub fn start(
             () = reader.tick() => {}
             () = reader.read() => {}
             () = reader.read_finals() => {}
-            // An error: whoever would say it is gone.
+            // An error means that the sender is gone.
             _ = closing.wait_for(|closing| *closing) => {}
         }
         let wakers = reader.shared.state().end_all();
@@ -70,8 +72,8 @@ pub fn start(
     });
 }
 
-/// The connections to Postgres that the streams of a server use at once, of those that all requests
-/// share.
+/// How many of the connections to Postgres the streams of a server may use at once. All requests
+/// share these connections.
 #[derive(Clone)]
 pub struct Reads(Arc<Semaphore>);
 
@@ -81,7 +83,7 @@ impl Default for Reads {
     }
 }
 
-/// How long a thread rests after it waited so long for Postgres.
+/// How long a thread rests after it waited this long for Postgres.
 fn rest_after(waited: Duration) -> Duration {
     waited.saturating_mul(REST_SHARE).clamp(REST_LEAST, REST_MOST)
 }
@@ -130,7 +132,7 @@ impl Reader {
         Some(reads)
     }
 
-    /// Wakes these streams, and lets others have their turn in between.
+    /// Wakes these streams, and lets other tasks have their turn in between.
     async fn wake(&self, streams: &[StreamId]) {
         for some in streams.chunks(WAKE_LIMIT_STREAMS) {
             let wakers = self.shared.state().wakers(some);
@@ -163,7 +165,7 @@ impl Reader {
 
     /// Reads from Postgres within the limits.
     async fn limited<T>(&self, read: impl Future<Output = Result<T, LedgerError>>) -> Result<T, LedgerError> {
-        // An error: the semaphore is never closed.
+        // An error cannot happen: the semaphore is never closed.
         let _turn = self.reads.0.acquire().await;
         timeout(READ_LIMIT, read)
             .await
@@ -213,8 +215,8 @@ impl Reader {
         ended
     }
 
-    /// Reads the final counts of polls that have closed. By itself: Postgres answers only when the
-    /// last votes are committed.
+    /// Reads the final counts of closed polls, in a read of their own. Postgres answers only when
+    /// the last votes are committed.
     async fn read_finals(&self) {
         loop {
             let due = self
@@ -223,13 +225,13 @@ impl Reader {
                 .due_finals(Instant::now(), STATEMENT_LIMIT_POLLS);
             for (poll, choices, is_known) in due {
                 let counts = self.counts.final_counts(poll, &choices, is_known);
-                // Errors show in the reads of all else.
+                // Errors show in the other reads.
                 let counts = self.limited(counts).await.unwrap_or_default();
                 let behind = self.shared.state().read_finals(poll, counts);
                 self.shared.read.notify_waiters();
                 self.wake(&behind).await;
             }
-            // Whoever opens a stream of a closed poll waits for this.
+            // A new stream of a closed poll waits for this.
             drop(timeout_at(Instant::now() + READ_AGAIN_EVERY, self.shared.read.notified()).await);
             sleep(REST_LEAST).await;
         }

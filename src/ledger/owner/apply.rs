@@ -8,14 +8,14 @@ use tokio::time::sleep;
 
 use super::OwnerLedger;
 
-/// Tries to run a text while others change the same, at the most.
+/// The most tries to run a text while others change the same.
 const APPLY_LIMIT_TRIES: u32 = 10;
 /// The wait between two tries.
 const APPLY_EVERY: Duration = Duration::from_millis(50);
 
 impl OwnerLedger {
-    /// Runs a text of several statements in one transaction. If others change the same at that time,
-    /// it runs the text again.
+    /// Runs a text of several statements in one transaction. If others change the same at that
+    /// time, the text runs again.
     pub(super) async fn apply(&self, text: &str) -> Result<(), sqlx::Error> {
         let mut tries = 1;
         loop {
@@ -32,8 +32,8 @@ impl OwnerLedger {
     }
 }
 
-/// Whether others changed the same at that time: "tuple concurrently updated", which is an
-/// internal error of Postgres, or a deadlock.
+/// Whether others changed the same at that time. Postgres then reports a deadlock, or the internal
+/// error "tuple concurrently updated".
 fn is_collision(error: &dyn DatabaseError) -> bool {
     matches!(error.code().as_deref(), Some("XX000" | "40P01"))
 }

@@ -1,5 +1,5 @@
-//! The functions in Postgres. Each is a file in `migrations/functions/`, which has the function as
-//! it is now. Every `tally migrate` applies all of them again.
+//! The functions in Postgres. Each has a file in `migrations/functions/` with its current text.
+//! Every `tally migrate` applies all of them again.
 
 use super::OwnerLedger;
 use crate::ledger::LedgerError;
@@ -11,9 +11,10 @@ macro_rules! functions {
     };
 }
 
-/// In the order in which they are applied. It matters only to a function whose body is no text
-/// (`return …`): Postgres looks up what it calls when it is created. Functions that only servers of
-/// the last release call stand at the end, under `Former` (migrations/README.md).
+/// The functions, in the order in which they are applied. The order matters only to a function
+/// whose body is no text (`return …`): when Postgres creates it, it looks up what the body calls.
+/// Functions that only servers of the last release call stand at the end, under `Former`
+/// (migrations/README.md).
 const FUNCTIONS: [(&str, &str); 23] = functions![
     "search_text",
     "search_query",
@@ -44,11 +45,11 @@ const FUNCTIONS: [(&str, &str); 23] = functions![
 const TAKE_A_TURN: &str = "select pg_advisory_xact_lock(7416153280);";
 
 impl OwnerLedger {
-    /// Creates the functions that do not exist, before the migrations run: the triggers and indexes of
-    /// a migration name some of them. Postgres does not look into their bodies, since the tables that
-    /// they use may not exist yet.
+    /// Creates the functions that do not exist, before the migrations run. Triggers and indexes of
+    /// a migration name some of them. Postgres does not look into their bodies, since the tables
+    /// that they use may not exist yet.
     ///
-    /// A function that exists stays as it is: its new text may use columns that are still to come.
+    /// A function that exists stays unchanged: its new text may use columns that are still to come.
     pub(super) async fn create_missing_functions(&self) -> Result<(), LedgerError> {
         let names: Vec<String> = FUNCTIONS.iter().map(|(name, _)| (*name).to_owned()).collect();
         let missing = sqlx::query_scalar!(
@@ -72,8 +73,8 @@ impl OwnerLedger {
         self.apply_functions(statements).await
     }
 
-    /// Makes every function what its file says, after the migrations have run. A running server calls
-    /// the old function or the new one: all of them change in one transaction.
+    /// Replaces every function by its file's text, after the migrations have run. A running server
+    /// calls the old function or the new one: all of them change in one transaction.
     pub(super) async fn replace_functions(&self) -> Result<(), LedgerError> {
         self.apply_functions(FUNCTIONS.iter().map(|(_, text)| *text))
             .await

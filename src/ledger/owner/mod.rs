@@ -1,5 +1,5 @@
-//! The statements of the login that owns the tables: migrations, functions and roles. A private
-//! Postgres gets its database and its logins here too.
+//! The statements of the login that owns the tables: migrations, functions and roles. Also creates
+//! the database and the logins of a private Postgres.
 
 mod apply;
 mod functions;
@@ -19,7 +19,8 @@ use crate::domain::{ActKind, NewAct};
 /// The tables: the numbered files of `migrations/`. Each runs once in a database.
 pub(super) static MIGRATIONS: Migrator = sqlx::migrate!();
 
-/// The ledger as the login that owns its tables may use it. Cheap to clone.
+/// The ledger as the login that owns its tables may use it. Cheap to clone. Every call fails when
+/// Postgres is unavailable.
 #[derive(Clone, Debug)]
 pub struct OwnerLedger {
     database: Database,
@@ -28,8 +29,8 @@ pub struct OwnerLedger {
 }
 
 impl OwnerLedger {
-    /// Describes the connection; none is made until one is needed. Postgres shows
-    /// `application_name` to its operator.
+    /// Describes the connection, and makes none yet. `application_name` is shown to Postgres'
+    /// operator.
     ///
     /// # Errors
     /// When `database_url` is no URL of a Postgres.
@@ -41,12 +42,12 @@ impl OwnerLedger {
         })
     }
 
-    /// Runs the migrations that have not run yet, replaces all functions, then grants the roles.
-    /// Several may do so at once. If the login may not create roles, the log says so.
+    /// Runs the missing migrations, replaces all functions, then grants the roles. Several programs
+    /// may do so at once. If the login may not create roles, the log says so.
     ///
     /// # Errors
-    /// When Postgres is unavailable or not fit for Tally, a migration was edited after it had run, or
-    /// a newer version of Tally has migrated.
+    /// When Postgres is not fit for Tally, a migration was edited after it had run, or a newer
+    /// version of Tally has migrated.
     pub async fn migrate(&self) -> Result<Roles, LedgerError> {
         self.database.check().await?;
         let done = self.versions().await?;
@@ -59,7 +60,8 @@ impl OwnerLedger {
         self.replace_functions().await?;
         let (before, after) = (done.last().copied(), self.versions().await?.last().copied());
         if after != before {
-            // After them, since one of them makes the trail. `_sqlx_migrations` has each with its time.
+            // After the migrations, since one of them creates the trail. `_sqlx_migrations` has
+            // each with its time.
             let act =
                 NewAct::with(ActKind::Migrate, &self.tool).details(json!({ "from": before, "to": after }));
             trail::note(&self.database.pool, &act, None).await?;

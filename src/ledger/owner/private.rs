@@ -6,15 +6,15 @@ use sqlx::{ConnectOptions, Connection, Executor};
 use super::Role;
 use crate::ledger::LedgerError;
 
-/// Whether a name can be part of a statement without quotes.
+/// Whether a name can stand in a statement without quotes.
 fn is_plain(name: &str) -> bool {
     name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
 }
 
-/// Creates a database unless it exists. `name` may have lowercase letters and underscores only.
+/// Creates a database unless it exists. `name` may only have lowercase letters and underscores.
 ///
 /// # Errors
-/// When Postgres is unavailable, or the name is not allowed.
+/// When the name is not allowed.
 pub async fn create_database(admin_url: &str, name: &str) -> Result<(), LedgerError> {
     if !is_plain(name) {
         return Err(sqlx::Error::Configuration(format!("{name:?} is no plain database name").into()).into());
@@ -34,13 +34,13 @@ pub async fn create_database(admin_url: &str, name: &str) -> Result<(), LedgerEr
     Ok(())
 }
 
-/// Creates a login for each of these: role, login's name, password. A login that exists gets
-/// the password. For private databases; a name may have lowercase letters and underscores only.
+/// Creates a login for each of these: role, login's name, password. An existing login gets the
+/// password. For private databases. A name may only have lowercase letters and underscores.
 ///
 /// # Errors
-/// When Postgres is unavailable, the roles do not exist, or a name is not allowed.
+/// When the roles do not exist, or a name is not allowed.
 pub async fn create_logins(admin_url: &str, logins: &[(Role, &str, &str)]) -> Result<(), LedgerError> {
-    // The passwords are part of the statements: neither sqlx nor Postgres may log them.
+    // The statements hold the passwords: neither sqlx nor Postgres may log them.
     let options: PgConnectOptions = admin_url.parse()?;
     let options = options.disable_statement_logging().options([
         ("log_statement", "none"),
@@ -52,7 +52,7 @@ pub async fn create_logins(admin_url: &str, logins: &[(Role, &str, &str)]) -> Re
         if !is_plain(login) {
             return Err(sqlx::Error::Configuration(format!("{login:?} is no plain login").into()).into());
         }
-        // Such a statement takes no parameters, so Postgres itself writes them into its text.
+        // `create role` takes no parameters, so Postgres itself quotes the values.
         let statement = sqlx::query_scalar!(
             r#"select case when exists (select from pg_roles where rolname = $1)
                       then format('alter role %I login password %L', $1::text, $2::text)

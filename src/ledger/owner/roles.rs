@@ -1,4 +1,4 @@
-//! The roles: what the logins of server, worker and reports may do.
+//! The roles: what each login may do.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use super::OwnerLedger;
 use crate::ledger::LedgerError;
 
 /// What a login may do. Each is a role in Postgres that cannot log in itself.
-/// `migrations/roles.sql` lists what each is granted.
+/// `migrations/roles.sql` says what each role is granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// `tally serve`.
@@ -34,13 +34,13 @@ impl Role {
     }
 }
 
-/// Whether the roles could be made and granted.
+/// Whether the roles could be created and granted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Roles {
     /// The roles exist, with exactly what they need.
     Granted,
-    /// The login that migrates may not create or grant them: Postgres' own words. Tally works
-    /// without the roles, with the login that owns the tables.
+    /// The login that migrates may not create or grant roles; with Postgres' own words. Tally then
+    /// works without the roles, with the login that owns the tables.
     Refused(String),
 }
 
@@ -64,11 +64,8 @@ impl fmt::Display for Roles {
 }
 
 impl OwnerLedger {
-    /// Creates the roles unless they exist, and grants each what it needs. Several may do so at
-    /// once, in one database or in several of a cluster.
-    ///
-    /// # Errors
-    /// When Postgres is unavailable.
+    /// Creates the roles unless they exist, and grants each what it needs. Several programs may do
+    /// so at once, in one database or in several of a cluster.
     pub async fn grant_roles(&self) -> Result<Roles, LedgerError> {
         match self.apply(include_str!("../../../migrations/roles.sql")).await {
             Ok(()) => Ok(Roles::Granted),

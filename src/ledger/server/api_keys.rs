@@ -1,4 +1,4 @@
-//! API keys: looked up, listed and revoked. `OperatorLedger` makes them.
+//! API keys: looked up, listed and revoked. `OperatorLedger` creates them.
 
 use std::time::Duration;
 
@@ -6,16 +6,16 @@ use super::ServerLedger;
 use crate::domain::{ActKind, Actor, ApiKeyHash, ApiKeyId, ApiKeyInfo, Moment, NewAct, Scope, Scopes};
 use crate::ledger::{LedgerError, trail};
 
-/// A key that allows something now.
+/// A key that is valid now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FoundApiKey {
     pub id: ApiKeyId,
     pub scopes: Scopes,
-    /// How long it still does; `None`: it does not expire.
+    /// How long it stays valid; `None`: it does not expire.
     pub left: Option<Duration>,
 }
 
-/// The scopes of these names. The table takes no others.
+/// The scopes with these names. The table allows no others.
 fn scopes(names: &[String]) -> Scopes {
     names
         .iter()
@@ -24,10 +24,7 @@ fn scopes(names: &[String]) -> Scopes {
 }
 
 impl ServerLedger {
-    /// The key with this hash, if it allows something now. Notes that it is used.
-    ///
-    /// # Errors
-    /// When Postgres is unavailable.
+    /// The key with this hash, if it is valid now. Notes that it was used.
     pub async fn use_api_key(&self, key: &ApiKeyHash) -> Result<Option<FoundApiKey>, LedgerError> {
         let found = sqlx::query!(
             "select scopes, left_micros, id from use_api_key($1)",
@@ -45,9 +42,6 @@ impl ServerLedger {
     }
 
     /// API keys, the newest first, up to `limit`.
-    ///
-    /// # Errors
-    /// When Postgres is unavailable.
     pub async fn api_keys(&self, limit: i64) -> Result<Vec<ApiKeyInfo>, LedgerError> {
         let rows = sqlx::query_file!("src/ledger/sql/api_keys.sql", limit)
             .fetch_all(&self.database.pool)
@@ -65,10 +59,7 @@ impl ServerLedger {
         Ok(keys.collect())
     }
 
-    /// What the key of this id allows, whether it is valid or not; `None`: there is none.
-    ///
-    /// # Errors
-    /// When Postgres is unavailable.
+    /// The scopes of this key, valid or not; `None`: there is no such key.
     pub async fn scopes_of_api_key(&self, id: ApiKeyId) -> Result<Option<Scopes>, LedgerError> {
         let names = sqlx::query_scalar!("select scopes from api_key where id = $1", id.0)
             .fetch_optional(&self.database.pool)
@@ -76,19 +67,14 @@ impl ServerLedger {
         Ok(names.map(|names| scopes(&names)))
     }
 
-    /// Revokes a key: an administrative act. Returns whether there is one.
-    ///
-    /// # Errors
-    /// When Postgres is unavailable.
+    /// Revokes an API key: an administrative act. Returns whether the key exists.
     pub async fn revoke_api_key(&self, actor: Actor, id: ApiKeyId) -> Result<bool, LedgerError> {
         self.revoke(&NewAct::over_http(actor, ActKind::ApiKeyRevoke), id)
             .await
     }
 
-    /// Revokes a key, and notes this act, unless it is revoked already. Returns whether there is one.
-    ///
-    /// # Errors
-    /// When Postgres is unavailable.
+    /// Revokes an API key and notes this act, unless it is revoked already. Returns whether the key
+    /// exists.
     pub(in crate::ledger) async fn revoke(&self, act: &NewAct, id: ApiKeyId) -> Result<bool, LedgerError> {
         let row = sqlx::query!(
             r#"select outcome as "outcome!",
@@ -103,9 +89,6 @@ impl ServerLedger {
     }
 
     /// Notes an administrative act that was refused or failed.
-    ///
-    /// # Errors
-    /// When Postgres is unavailable.
     pub async fn note_act(&self, act: &NewAct, target: Option<&str>) -> Result<(), LedgerError> {
         trail::note(&self.database.pool, act, target).await.map(|_| ())
     }

@@ -6,23 +6,20 @@ use super::ServerLedger;
 use crate::domain::{ActKind, Actor, BallotHash, Moment, NewAct, PollId, VotedOn};
 use crate::ledger::LedgerError;
 
-/// What became of ballots that were to be added.
+/// What became of adding ballots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AddedBallots {
     Added,
     /// There is no such item or poll.
     Unknown,
-    /// It takes votes without ballots.
+    /// Its votes need no ballots.
     Unwanted,
-    /// The item is a choice of this poll, whose votes take the poll's ballots.
+    /// The item is a choice of this poll, so its votes take the poll's ballots.
     OfPoll(PollId),
 }
 
 impl ServerLedger {
     /// Adds ballots for an item or a poll, all of them or none: an administrative act.
-    ///
-    /// # Errors
-    /// When Postgres is unavailable.
     pub async fn add_ballots(
         &self,
         actor: Actor,

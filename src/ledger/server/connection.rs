@@ -7,8 +7,8 @@ use sqlx::postgres::{PgConnectOptions, PgConnection};
 use crate::ledger::LedgerError;
 use crate::ledger::session::SessionCheck;
 
-/// A connection for reading. It is taken for each statement and kept only after a clean end:
-/// a connection whose state is uncertain is closed.
+/// A connection for reading. It is taken for each statement, and kept only after a clean end. A
+/// connection whose state is uncertain is closed.
 pub(super) struct DedicatedConnection {
     options: PgConnectOptions,
     session: SessionCheck,
@@ -26,11 +26,8 @@ impl DedicatedConnection {
         }
     }
 
-    /// The connection that was kept, or a fresh one; and whether it was kept: a kept one may
-    /// have failed since.
-    ///
-    /// # Errors
-    /// When Postgres is unavailable.
+    /// The kept connection, or a fresh one, and whether it was kept. A kept connection may have
+    /// failed meanwhile.
     pub async fn take(&mut self) -> Result<(PgConnection, bool), LedgerError> {
         if let Some(connection) = self.kept.take() {
             return Ok((connection, true));

@@ -1,4 +1,5 @@
-//! Storing votes that need a decision: on items with a rule, changes and retractions.
+//! Storing votes that need a decision. These are votes on items with a rule, changes and
+//! retractions.
 
 use tokio::time::timeout;
 
@@ -15,9 +16,9 @@ use crate::ledger::LedgerError;
 pub struct DecidedBatch {
     /// Its transaction, committed.
     pub transaction: TransactionId,
-    /// One for each request, in the order given.
+    /// One decision for each request, in the order given.
     pub decisions: Vec<Decision>,
-    /// The items among those of the requests whose counts only their poll shows.
+    /// The items of the requests whose counts only their poll shows.
     pub hidden: Vec<ItemId>,
 }
 
@@ -30,10 +31,9 @@ pub enum Decision {
     Secret(Vec<VoteRow>),
     /// This was stored before, with the same idempotency key.
     Replayed(Vec<VoteRow>),
-    /// There was nothing to be stored: the voter holds these votes, or none.
+    /// Nothing had to be stored: the voter already holds these votes, or none.
     Repeated(Vec<VoteRow>),
-    /// Someone else's request came first, or another one of this voter: ask again. What is
-    /// stored of it is in the rows.
+    /// Another request came first; ask again. These rows are stored already.
     Again(Vec<VoteRow>),
     UnknownItem,
     UnknownPoll,
@@ -46,7 +46,7 @@ pub struct VoteRow {
     pub id: VoteId,
     pub item_id: ItemId,
     pub value: i16,
-    /// Even: the row casts a vote. Odd: it takes back the one before.
+    /// Even: the row casts a vote. Odd: the row takes back the vote before it.
     pub change_number: i16,
     /// The vote's number, on an item that numbers its votes.
     pub number: Option<i64>,
@@ -103,7 +103,7 @@ struct Lines<'a> {
     bodies: Sparse<'a>,
 }
 
-/// An array that is null as a whole if no line has an entry: mostly.
+/// An array that is mostly null as a whole, since no line has an entry.
 #[derive(Default)]
 struct Sparse<'a>(Vec<Option<&'a [u8]>>);
 
@@ -115,7 +115,7 @@ impl<'a> Sparse<'a> {
         }
     }
 
-    /// The array for `lines` lines.
+    /// The array, with an entry for each of `lines` lines.
     fn array(mut self, lines: usize) -> Option<Vec<Option<&'a [u8]>>> {
         if self.0.is_empty() {
             return None;
@@ -223,12 +223,12 @@ impl<'a> Lines<'a> {
 }
 
 impl VoteWriter {
-    /// Decides requests one after the other and stores what is granted, all in one
-    /// autocommitted statement. A request stands in the list once. `addresses` has what is kept of the
-    /// client's address for each request, or is empty.
+    /// Decides requests one by one and stores what is granted. All of it is one autocommitted
+    /// statement. A request stands in the list once. `addresses` has the hash of the client's
+    /// address for each request, or is empty.
     ///
     /// # Errors
-    /// When nothing was stored, or possibly something: the error says which.
+    /// When nothing was stored, or maybe something: the error says which.
     pub async fn decide(
         &mut self,
         requests: &[VoteRequest],
@@ -236,16 +236,16 @@ impl VoteWriter {
     ) -> Result<DecidedBatch, InsertError> {
         let mut writer = self.begin().await?;
         let ended = timeout(self.answer_limit(), decide(&mut writer, requests, addresses)).await;
-        // Rows that this program cannot read are counted by nobody, unless the connection ends:
-        // then by crashed-writer recovery.
+        // If this program cannot read the rows, nobody counts them unless the connection ends. Then
+        // crashed-writer recovery does.
         let decided = self.batch_answer(ended)?.map_err(InsertError::Unknown)?;
         self.keep(writer);
         Ok(decided)
     }
 }
 
-/// Sends the statement. The inner error is an answer that this program cannot read: the
-/// statement was committed.
+/// Sends the statement. The inner error: the statement was committed, but this program cannot read
+/// the answer.
 async fn decide(
     writer: &mut WriterConnection,
     requests: &[VoteRequest],
@@ -305,15 +305,15 @@ async fn decide(
     }))
 }
 
-/// The words are those of the function's header.
+/// The words are those in the header of `migrations/functions/decide_votes.sql`.
 fn decision(outcome: &str, rows: Vec<VoteRow>) -> Result<Decision, LedgerError> {
     Ok(match outcome {
         "stored" => Decision::Stored(rows),
         "secret" => Decision::Secret(rows),
         "replayed" => Decision::Replayed(rows),
         "repeated" => Decision::Repeated(rows),
-        // Someone else took back what the voter held, at the same time. The vote is stored, behind
-        // that retraction: asked again, it might be stored once more, over what came meanwhile.
+        // At the same time, someone else took back what the voter held. The vote is stored behind
+        // that retraction. Asked again, it could be stored a second time, over what came meanwhile.
         "again" if rows.last().is_some_and(VoteRow::is_cast) => Decision::Stored(rows),
         "again" => Decision::Again(rows),
         "unknown_item" => Decision::UnknownItem,

@@ -12,7 +12,7 @@ fn micros(time: Option<Option<Moment>>) -> Option<i64> {
     time.flatten().map(Moment::micros)
 }
 
-/// The act of an edit: what is to change.
+/// The act of an edit, with what is to change.
 fn act(actor: Actor, what: ActKind, edit: &Edit) -> String {
     let mut details = Map::new();
     let mut add = |field: &str, value: Value| details.insert(field.to_owned(), value);
@@ -34,11 +34,11 @@ fn act(actor: Actor, what: ActKind, edit: &Edit) -> String {
 }
 
 impl ServerLedger {
-    /// Edits an item or a poll: an administrative act. This server's readers show it at once, those of
+    /// Edits an item or a poll: an administrative act. This server's readers show the edit at once,
     /// others within `ITEM_CACHE_LIMIT`.
     ///
     /// # Errors
-    /// When Postgres is unavailable. The inner error: the edit is refused.
+    /// The inner error says why the edit is refused.
     pub async fn edit(
         &self,
         actor: Actor,

@@ -8,27 +8,29 @@ use super::vote_writer::VoteWriter;
 use crate::domain::{NewVote, VoterId};
 use crate::ledger::LedgerError;
 
-/// What a read says of a vote on an item that may be full.
+/// What a read says about a vote on an item that may be full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fullness {
-    /// The item is not full, or something else than its places may decide.
+    /// The item has places, or something other than its places may decide.
     Undecided,
-    /// The item is full. That is not why this vote would be refused: its voter holds one, say.
+    /// The item is full, but this vote would not be refused for that. Its voter holds one, for
+    /// example.
     Full,
-    /// A decision at this moment would refuse the vote, since the item is full.
+    /// A decision now would refuse the vote, since the item is full.
     Refuses,
 }
 
-/// How long the read may take. Then its votes are decided, as all others.
+/// How long the read may take. After that its votes are decided like all others.
 pub(crate) const FULLNESS_LIMIT: Duration = Duration::from_millis(500);
 
 impl VoteWriter {
-    /// What becomes of these votes, each of value 1, if their items are full: in their order, all
-    /// under one snapshot, without a lock. Over the writer's own connection, between two batches;
-    /// `None` if it has none. A read needs no look whether Postgres has closed it.
+    /// Says what would become of these votes, each of value 1, if their items are full. Looks at
+    /// them in their order, all under one snapshot, without a lock. Uses the writer's own
+    /// connection, between two batches; `None` if there is none. A read needs no check whether
+    /// Postgres has closed the connection.
     ///
     /// # Errors
-    /// When Postgres is unavailable, or the read takes too long.
+    /// When the read takes too long.
     pub async fn fullness(&mut self, votes: &[&NewVote]) -> Result<Option<Vec<Fullness>>, LedgerError> {
         let Some(mut writer) = self.take_kept() else {
             return Ok(None);

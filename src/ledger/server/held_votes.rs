@@ -17,10 +17,7 @@ pub struct HeldVote {
 }
 
 impl ServerLedger {
-    /// The votes that this voter holds on these items and in these polls, in the order of the items.
-    ///
-    /// # Errors
-    /// When Postgres is unavailable or too slow.
+    /// The voter's votes on these items and in these polls, in the order of the items.
     pub async fn held_votes(
         &self,
         voter: &VoterId,

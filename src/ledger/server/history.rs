@@ -1,16 +1,13 @@
-//! How counts changed lately.
+//! Recent changes of counts.
 
 use super::ServerLedger;
 use crate::domain::{Count, History, HistoryOver, ItemId, Moment, Span};
 use crate::ledger::LedgerError;
 
 impl ServerLedger {
-    /// What votes changed lately on these items, each with its spans in the order of time.
-    ///
-    /// # Errors
-    /// When Postgres is unavailable or too slow.
+    /// The recent changes of these items' counts, each item's spans in the order of time.
     pub async fn history(&self, items: &[ItemId], over: HistoryOver) -> Result<History, LedgerError> {
-        // As top lists: it begins in full five minutes, or in full hours.
+        // Begins in full five minutes or full hours, as top lists do.
         let times = sqlx::query!(
             r#"select (extract(epoch from date_bin('5 minutes', now() - interval '1 hour', timestamptz 'epoch')) * 1000000)::bigint as "hour!",
                       (extract(epoch from date_bin('1 hour', now() - interval '1 day', timestamptz 'epoch')) * 1000000)::bigint as "day!",

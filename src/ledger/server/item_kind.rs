@@ -10,16 +10,16 @@ use crate::domain::{NewVote, Refusal, Value, VoteOutcome};
 /// How the votes on an item are stored. It never changes (migrations/0001_items.sql).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ItemKind {
-    /// By the statements of `plain_votes`.
+    /// The statements of `plain_votes` store its votes.
     Plain,
-    /// By those statements too, and it takes no down-votes.
+    /// The same, and the item takes no down-votes.
     UpOnly,
-    /// By those of `decisions`: it has a rule.
+    /// The item has a rule: the statements of `decisions` store its votes.
     Ruled,
 }
 
 impl ItemKind {
-    /// The outcome of a vote that the statements of `plain_votes` do not store.
+    /// The outcome of a vote that `plain_votes` does not store.
     pub fn refusal(self, vote: &NewVote) -> Option<VoteOutcome> {
         match self {
             Self::Ruled => Some(VoteOutcome::NeedsDecision),
@@ -29,9 +29,9 @@ impl ItemKind {
     }
 }
 
-/// By the item's id. Items are never deleted (migrations/0001_items.sql forbids it), so an item that was
-/// read once is there for as long as this is the same database. The end of the connection ends them
-/// all: after a failover or a restart of Postgres, another database may answer.
+/// By the item's id. Items are never deleted (migrations/0001_items.sql forbids it), so an item
+/// that was read once exists as long as this is the same database. The end of the connection ends
+/// all entries: after a failover or a restart of Postgres, another database may answer.
 impl Remembers for ItemKind {
     type Key = i64;
     type Value = Self;

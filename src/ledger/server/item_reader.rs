@@ -1,4 +1,4 @@
-//! Reads of items by many at once, over a connection of their own.
+//! Reads of many items at once, over a connection of their own.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,12 +15,12 @@ use crate::ledger::LedgerError;
 use crate::ledger::connect::{ANSWER_MARGIN, KEPT_PLANS};
 use crate::ledger::error::is_disconnect;
 
-/// Items in the cache of one reader, at the most: a few megabytes a reader, 40 MB if every
-/// name is as long as a name may be.
+/// The most items in one reader's cache. They take a few megabytes, or 40 MB if every name is as
+/// long as a name may be.
 pub(crate) const NAMES_LIMIT_ITEMS: usize = 50_000;
-/// How old what is remembered of items may get. An item may vanish, for example when a dump is restored
-/// under a running server: it takes votes for no longer than this. A renamed item keeps its old name
-/// for no longer.
+/// How old a cached item may get. An item may vanish, for example when a dump is restored under a
+/// running server: it takes votes for no longer than this. A renamed item keeps its old name for no
+/// longer.
 pub(super) const ITEM_CACHE_LIMIT: Duration = Duration::from_secs(60);
 
 impl ServerLedger {
@@ -40,18 +40,18 @@ impl ServerLedger {
     }
 }
 
-/// Reads items by their ids, many at once, over a connection of its own. Over a connection of
-/// the pool, each batch would be planned again, and the connection tested first.
+/// Reads items by their ids, many at once, over a connection of its own. Over the pool, Postgres
+/// would plan each batch again, and the connection would be tested first.
 pub struct ItemReader {
     connection: DedicatedConnection,
-    /// What was read over this connection of items, and does not change with their votes.
+    /// The facts that were read over this connection.
     facts: OwnCache<ItemFacts>,
     /// [`ServerLedger::edit`] counts them here.
     edits: Arc<AtomicU64>,
     edits_seen: u64,
 }
 
-/// What of an item does not change with its votes.
+/// What does not change with an item's votes.
 #[derive(Clone, Debug)]
 pub struct ItemFacts {
     pub name: Arc<str>,
@@ -60,8 +60,8 @@ pub struct ItemFacts {
     pub rules: Option<Arc<ItemRules>>,
 }
 
-/// By the item's id. An edit on this server ends them all, and so does the end of their connection:
-/// after a failover or a restart of Postgres, another database may answer.
+/// By the item's id. An edit on this server ends all entries, and so does the end of their
+/// connection: after a failover or a restart of Postgres, another database may answer.
 impl Remembers for ItemFacts {
     type Key = i64;
     type Value = Self;
@@ -82,9 +82,6 @@ impl ItemReader {
     }
 
     /// The items among these that exist, in no order. Each id may be given once.
-    ///
-    /// # Errors
-    /// When Postgres is unavailable or too slow.
     pub async fn read(&mut self, ids: &[ItemId]) -> Result<Vec<Item>, LedgerError> {
         if ids.is_empty() {
             return Ok(Vec::new());
@@ -105,7 +102,7 @@ impl ItemReader {
                     self.connection.keep(connection);
                     break items;
                 }
-                // Postgres was restarted, for example. To read again does no harm.
+                // Postgres was restarted, for example. Reading again does no harm.
                 Ok(Err(LedgerError::Postgres(error))) if was_kept && is_disconnect(&error) => {}
                 Ok(Err(error)) => return Err(error),
                 Err(_) => return Err(LedgerError::Timeout(limit)),

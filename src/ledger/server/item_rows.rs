@@ -17,7 +17,7 @@ pub(super) struct ItemRow {
     pub counted_at: Option<i64>,
     pub key: Option<String>,
     pub is_hidden: bool,
-    /// Whether its rules are not the default ones.
+    /// Whether the item has rules other than the default ones.
     pub has_rules: bool,
 }
 
@@ -83,7 +83,7 @@ pub(super) fn item_id(id: i64) -> Result<ItemId, sqlx::Error> {
     ItemId::new(id).ok_or_else(|| sqlx::Error::Decode(format!("item id {id} is not positive").into()))
 }
 
-/// Reads the rules of those items that have other than the default ones: mostly of none.
+/// Reads the rules of items that have any. Most have none.
 pub(super) async fn with_rules(
     executor: impl PgExecutor<'_>,
     rows: Vec<ItemRow>,
@@ -122,7 +122,7 @@ pub(super) async fn with_rules(
     Ok(items)
 }
 
-/// One row of arrays: with a row for each item, to decode would cost more than to read.
+/// One row of arrays. With a row for each item, decoding would cost more than reading.
 pub(super) async fn find(executor: impl PgExecutor<'_>, ids: &[i64]) -> Result<Columns, sqlx::Error> {
     sqlx::query_as!(
         Columns,

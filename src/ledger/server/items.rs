@@ -13,15 +13,15 @@ use crate::domain::{
 use crate::ledger::LedgerError;
 use crate::ledger::exact_counts::exact_counts;
 
-/// Which items a list has.
+/// Which items a list shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Listing<'a> {
     All,
-    /// Only those that are no choices of polls.
+    /// Only items that are no choices of polls.
     WithoutChoices,
-    /// Only those of this name.
+    /// Only items with this name.
     Named(&'a str),
-    /// Only those whose names have all words of this text, or words that begin with them.
+    /// Only items whose names have all words of this text, or words that begin with them.
     Search {
         text: &'a str,
         without_choices: bool,
@@ -29,17 +29,16 @@ pub enum Listing<'a> {
 }
 
 impl ServerLedger {
-    /// Creates an item. Its name need not be unique, its key must be.
+    /// Creates an item. Its key must be unique, its name need not be.
     ///
     /// # Errors
-    /// When Postgres is unavailable; when the item needs decisions and a server of a version
-    /// without them is connected ([`LedgerError::OlderServers`]); when there is one with its key
-    /// ([`LedgerError::KeyTaken`]).
+    /// When the item needs decisions and a server of a version without them is connected
+    /// ([`LedgerError::OlderServers`]). When another item has its key ([`LedgerError::KeyTaken`]).
     pub async fn create_item(&self, new: &NewItem) -> Result<Item, LedgerError> {
         self.make_item(new, None).await
     }
 
-    /// Creates an item, as [`ServerLedger::create_item`]: an administrative act.
+    /// The same as an administrative act.
     ///
     /// # Errors
     /// As [`ServerLedger::create_item`].
@@ -98,11 +97,8 @@ impl ServerLedger {
         })
     }
 
-    /// The vote that this voter holds on this item; its value is 0 if the voter has taken it
-    /// back, and there is none if the voter has never voted on the item.
-    ///
-    /// # Errors
-    /// When Postgres is unavailable.
+    /// The vote that this voter holds on this item. Its value is 0 if the voter has taken it back;
+    /// `None`: the voter has never voted on the item.
     pub async fn last_vote(&self, item: ItemId, voter: &VoterId) -> Result<Option<StoredVote>, LedgerError> {
         let row = sqlx::query!(
             "select id, value, change_number, number from vote
@@ -124,10 +120,7 @@ impl ServerLedger {
         }))
     }
 
-    /// Up to `limit` items with ids above `after` that are not hidden, in the order of their ids.
-    ///
-    /// # Errors
-    /// When Postgres is unavailable.
+    /// Up to `limit` items with ids above `after`, in the order of ids, without hidden ones.
     pub async fn items(
         &self,
         after: i64,
@@ -197,9 +190,6 @@ impl ServerLedger {
     }
 
     /// The items among these that exist, in no order. Each id may be given once.
-    ///
-    /// # Errors
-    /// When Postgres is unavailable or too slow.
     pub async fn items_by_id(&self, ids: &[ItemId]) -> Result<Vec<Item>, LedgerError> {
         if ids.is_empty() {
             return Ok(Vec::new());
@@ -209,11 +199,8 @@ impl ServerLedger {
         with_rules(&self.database.pool, rows).await
     }
 
-    /// The exact counts of these items, all under one snapshot. Each id may be given once;
-    /// unknown items are left out.
-    ///
-    /// # Errors
-    /// When Postgres is unavailable or too slow.
+    /// The exact counts of these items, under one snapshot. Each id may be given once. Unknown
+    /// items are left out.
     pub async fn exact_counts(&self, items: &[ItemId]) -> Result<Vec<ExactCount>, LedgerError> {
         exact_counts(&self.database.pool, items).await
     }

@@ -5,10 +5,7 @@ use crate::domain::{IdempotencyKey, ItemId, ItemKey, PollId};
 use crate::ledger::LedgerError;
 
 impl ServerLedger {
-    /// The item with this key. It has it for good.
-    ///
-    /// # Errors
-    /// When Postgres is unavailable.
+    /// The item with this key. An item keeps its key for good.
     pub async fn item_with_key(&self, key: &ItemKey) -> Result<Option<ItemId>, LedgerError> {
         let id = sqlx::query_scalar!("select id from item where key = $1", key.as_str())
             .fetch_optional(&self.database.pool)
@@ -17,9 +14,6 @@ impl ServerLedger {
     }
 
     /// The items with these keys, in no order, each with its key.
-    ///
-    /// # Errors
-    /// When Postgres is unavailable.
     pub async fn items_with_keys(&self, keys: &[ItemKey]) -> Result<Vec<(String, ItemId)>, LedgerError> {
         let keys: Vec<&str> = keys.iter().map(ItemKey::as_str).collect();
         let rows = sqlx::query!(
@@ -34,10 +28,7 @@ impl ServerLedger {
         Ok(items.collect())
     }
 
-    /// The poll with this key. It has it for good.
-    ///
-    /// # Errors
-    /// When Postgres is unavailable.
+    /// The poll with this key. A poll keeps its key for good.
     pub async fn poll_with_key(&self, key: &ItemKey) -> Result<Option<PollId>, LedgerError> {
         let id = sqlx::query_scalar!("select id from rule where key = $1", key.as_str())
             .fetch_optional(&self.database.pool)
@@ -45,11 +36,8 @@ impl ServerLedger {
         Ok(id.and_then(PollId::new))
     }
 
-    /// Notes the idempotency key of a batch. Returns whether the batch may go on: false if the key
-    /// was used with another body.
-    ///
-    /// # Errors
-    /// When Postgres is unavailable.
+    /// Notes the idempotency key of a batch. Returns false if the key was used with another body:
+    /// the batch may not go on.
     pub async fn claim_key(&self, key: &IdempotencyKey) -> Result<bool, LedgerError> {
         loop {
             let is_same = sqlx::query_scalar!(
@@ -68,7 +56,7 @@ impl ServerLedger {
             )
             .fetch_optional(&self.database.pool)
             .await?;
-            // None: another request has just noted it, after this statement's snapshot.
+            // None: another request noted the key just now, after this statement's snapshot.
             if let Some(is_same) = is_same {
                 return Ok(is_same);
             }

@@ -57,26 +57,27 @@ use crate::domain::Owner;
 /// Whether the database's migrations have run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Migrations {
-    /// All migrations of this program have run.
+    /// All of them have run.
     Done,
     /// Some have not run yet: `tally migrate` runs them.
     Pending,
 }
 
-/// The ledger as the role `tally_server` may use it. Cheap to clone.
+/// The ledger as the role `tally_server` may use it. Cheap to clone. Every call fails when Postgres
+/// is unavailable or too slow.
 #[derive(Clone, Debug)]
 pub struct ServerLedger {
     database: Database,
     /// Shared by its clones.
     writers: Writers,
-    /// How often items and polls were edited through this ledger and its clones: what its readers
-    /// remember of them may be old then.
+    /// How often items and polls were edited through this ledger and its clones. After an edit,
+    /// what its readers remember may be old.
     edits: Arc<AtomicU64>,
 }
 
 impl ServerLedger {
-    /// Describes the connection; none is made until one is needed. Postgres shows
-    /// `application_name` to its operator.
+    /// Describes the connection, and makes none yet. `application_name` is shown to Postgres'
+    /// operator.
     ///
     /// # Errors
     /// When `database_url` is no URL of a Postgres.
@@ -109,10 +110,7 @@ impl ServerLedger {
         VoteWriter::new(options, &self.database, self.writers.clone())
     }
 
-    /// Whether Postgres answers, and whether its migrations have run.
-    ///
-    /// # Errors
-    /// When Postgres is unavailable.
+    /// Whether all migrations of this program have run.
     pub async fn migrations(&self) -> Result<Migrations, LedgerError> {
         let mut connection = self.database.pool.acquire().await?;
         let applied = connection.call(async |connection| connection.list_applied_migrations().await);
@@ -132,17 +130,14 @@ impl ServerLedger {
     }
 
     /// Whether Postgres takes writes.
-    ///
-    /// # Errors
-    /// When Postgres is unavailable.
     pub async fn writes(&self) -> Result<Writes, LedgerError> {
         Ok(writes(&self.database.pool).await?)
     }
 
-    /// Looks whether this database is fit for Tally.
+    /// Checks that this database is fit for Tally.
     ///
     /// # Errors
-    /// When it is not ([`LedgerError::is_unfit`]), or Postgres is unavailable.
+    /// When it is not ([`LedgerError::is_unfit`]).
     pub async fn check(&self) -> Result<(), LedgerError> {
         self.database.check().await
     }
@@ -150,7 +145,7 @@ impl ServerLedger {
     /// Which Tally this is.
     ///
     /// # Errors
-    /// When Postgres is unavailable, or not migrated.
+    /// When the database is not migrated.
     pub async fn owner(&self) -> Result<Owner, LedgerError> {
         owner(&self.database.pool).await
     }

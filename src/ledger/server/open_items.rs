@@ -6,23 +6,20 @@ use super::ServerLedger;
 use crate::domain::{ActKind, Actor, ItemId, NewAct, OpenTo, PollId, VotedOn};
 use crate::ledger::LedgerError;
 
-/// What became of a change of who may vote.
+/// What became of setting who may vote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SetOpen {
-    /// It is as asked now.
+    /// It is set.
     Set,
-    /// The item is a choice, which is open to whom its poll is: to open it alone would let anyone move
-    /// votes away from the other choices.
+    /// The item is a choice, and its poll says who may vote. If a choice alone were open, anyone
+    /// could move votes away from the other choices.
     Choice,
     /// There is no such item or poll.
     Unknown,
 }
 
 impl ServerLedger {
-    /// To whom those of these items are open that are there, by their polls too.
-    ///
-    /// # Errors
-    /// When Postgres is unavailable.
+    /// Whom these items are open to, also through their polls. Unknown items are left out.
     pub async fn open_items(&self, items: &[ItemId]) -> Result<Vec<(ItemId, OpenTo)>, LedgerError> {
         let ids: Vec<i64> = items.iter().map(|item| item.get()).collect();
         let rows = sqlx::query_file!("src/ledger/sql/open_items.sql", &ids)
@@ -38,10 +35,7 @@ impl ServerLedger {
         Ok(open.collect())
     }
 
-    /// To whom a poll is open; `None`: there is no such poll.
-    ///
-    /// # Errors
-    /// When Postgres is unavailable.
+    /// Whom a poll is open to; `None`: there is no such poll.
     pub async fn open_poll(&self, poll: PollId) -> Result<Option<OpenTo>, LedgerError> {
         let voters = sqlx::query_scalar!(
             r#"select coalesce(open_poll.to_voters, false) as "to_voters!"
@@ -57,10 +51,7 @@ impl ServerLedger {
         }))
     }
 
-    /// To whom an item or a poll is open; `None`: there is no such one.
-    ///
-    /// # Errors
-    /// When Postgres is unavailable.
+    /// Whom an item or a poll is open to; `None`: it does not exist.
     pub async fn open_to(&self, of: VotedOn) -> Result<Option<OpenTo>, LedgerError> {
         match of {
             VotedOn::Item(item) => Ok(self.open_items(&[item]).await?.first().map(|(_, to)| *to)),
@@ -68,11 +59,8 @@ impl ServerLedger {
         }
     }
 
-    /// Sets to whom an item or a poll is open: an administrative act. A poll is open to voters or to
-    /// nobody.
-    ///
-    /// # Errors
-    /// When Postgres is unavailable.
+    /// Sets whom an item or a poll is open to: an administrative act. A poll is open to voters or
+    /// to nobody.
     pub async fn set_open(&self, actor: Actor, of: VotedOn, to: OpenTo) -> Result<SetOpen, LedgerError> {
         let act = |what| {
             let act = NewAct::over_http(actor, what).details(json!({ "open": to.names() }));

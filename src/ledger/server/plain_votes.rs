@@ -20,11 +20,11 @@ pub struct InsertedBatch {
 }
 
 impl VoteWriter {
-    /// Stores a batch, all of it or nothing, with one autocommitted statement. `addresses` has what
-    /// is kept of the client's address for each vote, or is empty.
+    /// Stores a batch, all of it or nothing, with one autocommitted statement. `addresses` has the
+    /// hash of the client's address for each vote, or is empty.
     ///
     /// # Errors
-    /// When the batch was not stored, or possibly not: the error says which.
+    /// When the batch was not stored, or maybe not: the error says which.
     pub async fn insert(
         &mut self,
         votes: &[NewVote],
@@ -52,7 +52,7 @@ impl VoteWriter {
         };
         match looked_up {
             Ok(()) => self.keep(writer),
-            Err(error) => tracing::error!(%error, "the votes that some repeats repeat could not be read"),
+            Err(error) => tracing::error!(%error, "the earlier votes of some repeats could not be read"),
         }
         let outcomes = outcomes
             .into_iter()
@@ -65,16 +65,16 @@ impl VoteWriter {
     }
 }
 
-/// A committed batch; an outcome is `None` for a repeat.
+/// A committed batch. A repeat has no outcome yet.
 struct Batch {
     transaction: TransactionId,
     outcomes: Vec<Option<VoteOutcome>>,
 }
 
-/// No transaction: a batch that stored nothing.
+/// A batch that stored nothing has no transaction.
 const NO_TRANSACTION: TransactionId = TransactionId(0);
 
-/// The array of a statement.
+/// The addresses as a statement takes them.
 pub(super) fn bytes_of(addresses: &[Option<AddressHash>]) -> Vec<Option<&[u8]>> {
     addresses
         .iter()
@@ -93,7 +93,7 @@ async fn insert(
 ) -> Result<Batch, sqlx::Error> {
     let kinds = writer.items.of(votes.iter().map(|vote| vote.item_id.get()));
     let refused = |at: usize| kinds[at].and_then(|kind| kind.refusal(&votes[at]));
-    // Mostly, all are to be sent.
+    // Mostly none is refused.
     let Some(first) = (0..votes.len()).find(|at| refused(*at).is_some()) else {
         let unknown = unknown_among(votes, &kinds);
         return insert_sent(writer, votes, addresses, &unknown).await;
@@ -122,7 +122,7 @@ async fn insert(
     Ok(Batch { outcomes, ..batch })
 }
 
-/// The items of these votes that are not cached, each once, in order.
+/// The items of these votes that are not cached, sorted, each once.
 fn unknown_among(votes: &[NewVote], kinds: &[Option<&ItemKind>]) -> Vec<i64> {
     let missing = votes.iter().zip(kinds).filter(|(_, kind)| kind.is_none());
     let mut unknown: Vec<i64> = missing.map(|(vote, _)| vote.item_id.get()).collect();
@@ -175,7 +175,7 @@ async fn insert_anonymous(
     let outcomes = votes
         .iter()
         .map(|vote| {
-            // There is an id for each other: as many rows were inserted.
+            // Each other vote has an id: as many rows were inserted.
             looked_up
                 .refusal(vote)
                 .or_else(|| ids.next().map(|id| accepted(id, vote.value.get())))
@@ -202,7 +202,7 @@ struct LookedUp<'a> {
 }
 
 impl<'a> LookedUp<'a> {
-    /// None of a kind comes as null.
+    /// A kind without items comes as null.
     fn new(
         unknown: &'a [i64],
         plain: Option<Vec<i64>>,
@@ -219,7 +219,7 @@ impl<'a> LookedUp<'a> {
         }
     }
 
-    /// What becomes of a vote whose item was looked up, if it was not stored for that.
+    /// Why a vote was not stored, if its item was looked up and is the reason.
     fn refusal(&self, vote: &NewVote) -> Option<VoteOutcome> {
         if self.unknown.is_empty() {
             return None;
@@ -234,7 +234,7 @@ impl<'a> LookedUp<'a> {
     }
 }
 
-/// Stores votes of which some have voters, or an address that is kept.
+/// Stores votes, some with voters or with an address that is kept.
 async fn insert_any(
     writer: &mut WriterConnection,
     votes: &[NewVote],
@@ -280,9 +280,9 @@ async fn insert_any(
     })
 }
 
-/// Finds the votes that the repeats repeat: the voters' last rows. These were committed before
-/// the batch or while it ran, or are part of it. A statement of its own, since the snapshot of
-/// the batch's statement does not see them all. A voter whose last row takes a vote back holds
+/// Finds the votes that the repeats repeat: the voters' last rows. These were committed before the
+/// batch or while it ran, or are part of it. It is a statement of its own, since the snapshot of
+/// the batch's statement does not see all of them. A voter whose last row takes a vote back holds
 /// none: that needs a decision.
 async fn find_last_votes(
     connection: &mut PgConnection,
@@ -315,7 +315,7 @@ async fn find_last_votes(
     Ok(())
 }
 
-/// An index, from a position in SQL, which counts from 1.
+/// The index of a position in SQL, which counts from 1.
 fn at(position: i64) -> Option<usize> {
     usize::try_from(position - 1).ok()
 }

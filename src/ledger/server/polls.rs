@@ -46,10 +46,7 @@ impl ServerLedger {
         })
     }
 
-    /// A poll; `None` if there is none with this id.
-    ///
-    /// # Errors
-    /// When Postgres is unavailable.
+    /// A poll; `None`: there is none with this id.
     pub async fn poll(&self, id: PollId) -> Result<Option<Poll>, LedgerError> {
         let mut polls = self.polls(&[id]).await?;
         Ok(polls.pop().map(|(poll, _)| poll))
@@ -57,9 +54,6 @@ impl ServerLedger {
 
     /// The polls among these that exist, in no order, each with its choices in their order. Each id
     /// may be given once.
-    ///
-    /// # Errors
-    /// When Postgres is unavailable.
     pub async fn polls(&self, ids: &[PollId]) -> Result<Vec<(Poll, Vec<ItemId>)>, LedgerError> {
         let ids: Vec<i64> = ids.iter().map(|id| id.get()).collect();
         let rows = sqlx::query!(
@@ -99,11 +93,8 @@ impl ServerLedger {
         Ok(polls.collect())
     }
 
-    /// The next `limit` polls with ids below `before` that are not hidden, newest first; if `search` is
-    /// given, only those whose titles have all its words, or words that begin with them.
-    ///
-    /// # Errors
-    /// When Postgres is unavailable.
+    /// The next `limit` polls with ids below `before`, newest first, without hidden ones. With
+    /// `search`, only polls whose titles have all its words, or words that begin with them.
     pub async fn list_polls(
         &self,
         before: i64,
@@ -126,9 +117,6 @@ impl ServerLedger {
     }
 
     /// A poll's choices, in their order.
-    ///
-    /// # Errors
-    /// When Postgres is unavailable.
     pub async fn choices(&self, poll: PollId) -> Result<Vec<Item>, LedgerError> {
         let ids = sqlx::query_scalar!("select id from item where rule_id = $1", poll.get())
             .fetch_all(&self.database.pool)
@@ -139,11 +127,8 @@ impl ServerLedger {
         Ok(items)
     }
 
-    /// Whether a poll has closed and all votes that were granted before are committed: exact
-    /// counts that are read after this never change. Waits for those votes.
-    ///
-    /// # Errors
-    /// When Postgres is unavailable.
+    /// Whether a poll has closed and all votes granted before are committed. Exact counts that are
+    /// read after this never change. Waits for those votes.
     pub async fn is_final(&self, poll: PollId) -> Result<bool, LedgerError> {
         Ok(
             sqlx::query_scalar!(r#"select poll_is_final($1) as "is_final!""#, poll.get())
@@ -153,9 +138,6 @@ impl ServerLedger {
     }
 
     /// The choices that this voter holds in a poll, in order.
-    ///
-    /// # Errors
-    /// When Postgres is unavailable.
     pub async fn selection(&self, poll: PollId, voter: &VoterId) -> Result<Vec<ItemId>, LedgerError> {
         let items = sqlx::query_scalar!(
             r#"select last.item_id from (

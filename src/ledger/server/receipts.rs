@@ -14,10 +14,7 @@ pub struct Receipt {
 }
 
 impl ServerLedger {
-    /// The receipt of this vote; `None` if there is none, or if its poll hides its results.
-    ///
-    /// # Errors
-    /// When Postgres is unavailable.
+    /// The receipt of this vote; `None`: there is none, or its poll hides its results.
     pub async fn receipt(&self, id: VoteId) -> Result<Option<Receipt>, LedgerError> {
         let row = sqlx::query_file!("src/ledger/sql/receipt.sql", id.get())
             .fetch_optional(&self.database.pool)

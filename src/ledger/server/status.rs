@@ -1,4 +1,4 @@
-//! What servers show of the workers and their jobs, and asking for an audit.
+//! The status of workers and jobs, and how to ask for an audit.
 
 use std::time::Duration;
 
@@ -8,18 +8,18 @@ use super::ServerLedger;
 use crate::domain::{ActKind, Actor, Moment, NewAct};
 use crate::ledger::LedgerError;
 
-/// How long a worker that is alive may be silent: it beats once a second.
+/// The longest silence of a worker that counts as alive. It beats once a second.
 pub const WORKER_ALIVE_LIMIT: Duration = Duration::from_secs(5);
-/// Workers that are read, at the most.
+/// The most workers that are read.
 const WORKERS_LIMIT: i64 = 100;
 
-/// A worker, as it said last.
+/// A worker, by its last heartbeat.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WorkerStatus {
     pub name: String,
     pub started_at: Moment,
     pub seen_at: Moment,
-    /// Whether it was heard of within [`WORKER_ALIVE_LIMIT`].
+    /// Whether its last heartbeat came within [`WORKER_ALIVE_LIMIT`].
     pub is_alive: bool,
     /// `None`: no pass has ended yet.
     pub pass: Option<PassStatus>,
@@ -28,7 +28,7 @@ pub struct WorkerStatus {
     pub saved_counts: i64,
 }
 
-/// A worker's last pass over what has changed.
+/// A worker's last pass over what changed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PassStatus {
     pub ended_at: Moment,
@@ -41,12 +41,12 @@ pub struct PassStatus {
 #[derive(Clone, Debug, PartialEq)]
 pub struct JobStatus {
     pub name: String,
-    /// The worker that is at it.
+    /// The worker that is doing it.
     pub holder: Option<String>,
     pub succeeded_at: Option<Moment>,
     /// When someone asked for a run that has not begun yet.
     pub asked_at: Option<Moment>,
-    /// Its last run that has ended.
+    /// Its last run that ended.
     pub last_run: Option<RunStatus>,
 }
 
@@ -55,11 +55,11 @@ pub struct JobStatus {
 pub struct RunStatus {
     pub worker: String,
     pub ended_at: Moment,
-    /// `None`: it was stopped.
+    /// `None`: the run was stopped.
     pub took: Option<Duration>,
     /// done, failed, lost or stopped.
     pub outcome: String,
-    /// What it did, in numbers.
+    /// What the run did, in numbers.
     pub details: Value,
 }
 
@@ -68,10 +68,7 @@ fn duration(micros: i64) -> Duration {
 }
 
 impl ServerLedger {
-    /// The workers that are known, the first that began first.
-    ///
-    /// # Errors
-    /// When Postgres is unavailable.
+    /// The known workers, the oldest first.
     pub async fn workers(&self) -> Result<Vec<WorkerStatus>, LedgerError> {
         let alive_micros = i64::try_from(WORKER_ALIVE_LIMIT.as_micros()).unwrap_or(i64::MAX);
         let rows = sqlx::query_file!("src/ledger/sql/workers.sql", alive_micros, WORKERS_LIMIT)
@@ -99,9 +96,6 @@ impl ServerLedger {
     }
 
     /// The jobs of the workers, by their names.
-    ///
-    /// # Errors
-    /// When Postgres is unavailable.
     pub async fn jobs(&self) -> Result<Vec<JobStatus>, LedgerError> {
         let rows = sqlx::query_file!("src/ledger/sql/jobs.sql")
             .fetch_all(&self.database.pool)
@@ -129,11 +123,8 @@ impl ServerLedger {
         Ok(jobs.collect())
     }
 
-    /// Asks the workers for an audit beside its times: an administrative act, unless someone has asked
-    /// already. Returns when it was asked for.
-    ///
-    /// # Errors
-    /// When Postgres is unavailable.
+    /// Asks the workers for an audit outside the schedule. It is an administrative act, unless
+    /// someone has asked already. Returns when the audit was asked for.
     pub async fn ask_audit(&self, actor: Actor) -> Result<Moment, LedgerError> {
         let act = NewAct::over_http(actor, ActKind::AuditAsk);
         let row = sqlx::query_file!("src/ledger/sql/ask_audit.sql", act.to_json())

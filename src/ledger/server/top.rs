@@ -6,12 +6,9 @@ use crate::ledger::LedgerError;
 
 impl ServerLedger {
     /// The first `limit` items; `None`: there is no such poll.
-    ///
-    /// # Errors
-    /// When Postgres is unavailable or too slow.
     pub async fn top_list(&self, kind: TopKind, limit: i64) -> Result<Option<TopList>, LedgerError> {
         let poll = kind.poll.map(PollId::get);
-        // The spans that are looked at begin here: in full five minutes, and in full hours.
+        // The spans begin here: in full five minutes, and in full hours.
         let times = sqlx::query!(
             r#"select (extract(epoch from now()) * 1000000)::bigint as "now!",
                       (extract(epoch from date_bin('5 minutes', now() - interval '1 hour', timestamptz 'epoch')) * 1000000)::bigint as "hour!",

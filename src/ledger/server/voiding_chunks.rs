@@ -1,4 +1,4 @@
-//! Storing what a voiding takes back, as a batch of votes is stored.
+//! Storing what a voiding takes back, as a batch is stored.
 
 use tokio::time::error::Elapsed;
 use tokio::time::timeout;
@@ -7,10 +7,9 @@ use super::vote_writer::{InsertError, VoteWriter, WriterConnection};
 use crate::domain::{Count, CountDelta, ItemId, TransactionId, VoidingId};
 use crate::ledger::LedgerError;
 
-/// Votes that one chunk of a voiding takes back, at the most. Who votes under the same rules
-/// waits for it.
+/// The most votes that one chunk takes back. Voters under the same rules wait for it.
 pub const VOID_LIMIT_VOTES: i32 = 1000;
-/// Vote ids that one chunk looks at, at the most.
+/// The most vote ids that one chunk looks at.
 pub const VOID_LIMIT_IDS: i64 = 50_000;
 
 /// A chunk that is stored.
@@ -26,7 +25,7 @@ pub struct VoidedChunk {
 }
 
 impl VoteWriter {
-    /// Takes the next votes of a voiding back.
+    /// Takes back the next votes of a voiding.
     ///
     /// # Errors
     /// As [`VoteWriter::decide`].
@@ -46,7 +45,7 @@ impl VoteWriter {
         self.stored_chunk(writer, row)
     }
 
-    /// Casts the next votes of a voiding again that can be; `votes` is how many.
+    /// Casts the next votes of a voiding again where that is possible. `votes` is how many.
     ///
     /// # Errors
     /// As [`VoteWriter::decide`].
@@ -65,8 +64,8 @@ impl VoteWriter {
         self.stored_chunk(writer, row)
     }
 
-    /// Rows that this program cannot read are counted by nobody, unless the connection ends: as in
-    /// [`VoteWriter::decide`].
+    /// Reads the rows of a stored chunk. If this program cannot read them, nobody counts them
+    /// unless the connection ends, as in [`VoteWriter::decide`].
     fn stored_chunk(
         &mut self,
         writer: WriterConnection,

@@ -1,4 +1,4 @@
-//! A writer of votes: its connection, and what holds for each batch that it stores.
+//! A writer of votes: its connection, and the rules for each batch.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -19,27 +19,27 @@ use crate::ledger::exact_counts::exact_counts;
 use crate::ledger::pool::Pool;
 use crate::ledger::session::{CONNECT_LIMIT, SessionCheck, check_name};
 
-/// Items in the cache of one batch writer's connection, at the most: a good megabyte.
+/// The most items in the cache of a batch writer's connection: about a megabyte.
 pub(crate) const ITEM_CACHE_LIMIT_ITEMS: usize = 100_000;
 
-/// How long a connection may be idle and still be used without a check. A Postgres that
-/// restarts closes its idle connections, and a statement that meets a closed one has an unknown
-/// outcome. No restart takes less, and a busy batch writer does not pause for as long.
+/// How long a connection may be idle and still be used without a check. A Postgres that restarts
+/// closes its idle connections, and a statement over a closed one has an unknown outcome. No
+/// restart is faster than this, and a busy batch writer does not pause for as long.
 const IDLE_LIMIT: Duration = Duration::from_millis(20);
 
 /// Why a batch has no outcome.
 #[derive(Debug, thiserror::Error)]
 pub enum InsertError {
-    /// Nothing was stored; this is certain.
+    /// It is certain that nothing was stored.
     #[error("{0}")]
     NotStored(#[source] LedgerError),
-    /// The batch may have been stored, or may be stored yet.
+    /// The batch may be stored, now or later.
     #[error("{0} (the batch may have been stored)")]
     Unknown(#[source] LedgerError),
 }
 
-/// Stores batches of votes, over a connection of its own. A connection whose state is
-/// uncertain is closed.
+/// Stores batches of votes, over a connection of its own. A connection whose state is uncertain is
+/// closed. Every call fails when Postgres is unavailable.
 pub struct VoteWriter {
     options: PgConnectOptions,
     /// Cancels a statement on this writer's connection.
@@ -54,7 +54,7 @@ pub struct VoteWriter {
 /// A batch writer's connection, and the items that were read over it.
 pub(super) struct WriterConnection {
     pub connection: PgConnection,
-    /// The process of Postgres that serves it.
+    /// The Postgres process that serves the connection.
     pid: i32,
     pub items: OwnCache<ItemKind>,
     name: WriterName,
@@ -85,9 +85,9 @@ impl VoteWriter {
         }
     }
 
-    /// Begins a batch: over the connection that was kept, or over a new one. The caller keeps
-    /// it again only after a clean end: a connection whose statement failed or was given up is
-    /// never used again.
+    /// Begins a batch, over the kept connection or a new one. The caller keeps the connection again
+    /// only after a clean end. A connection whose statement failed or was given up is never used
+    /// again.
     pub(super) async fn begin(&mut self) -> Result<WriterConnection, InsertError> {
         self.batches.begin();
         let kept = match self.kept.take() {
@@ -100,7 +100,7 @@ impl VoteWriter {
         }
     }
 
-    /// What the end of a statement says of its batch. When a statement has an answer, its
+    /// What the end of a statement says about its batch. When a statement has an answer, its
     /// transaction has ended: sqlx waits for ReadyForQuery, which Postgres sends after the commit.
     pub(super) fn batch_answer<Answer>(
         &self,
@@ -117,23 +117,22 @@ impl VoteWriter {
         }
     }
 
-    /// How long a statement may take until its answer.
+    /// How long to wait for a statement's answer.
     pub(super) fn answer_limit(&self) -> Duration {
         self.answer_limit
     }
 
-    /// Says that the batch which was inserted last has ended: its votes are counted, or their
-    /// items are suspect.
+    /// Says that the last batch has ended: its votes are counted, or their items are suspect.
     pub fn end_batch(&self) {
         self.batches.end();
     }
 
-    /// The exact counts of these items, all under one snapshot. Over the same connection,
-    /// which is free between two batches. Each id may be given once; unknown items are left
-    /// out. A read that goes on at `deadline` is cancelled, and the connection stays.
+    /// The exact counts of these items, under one snapshot. Reads over the same connection, which
+    /// is free between two batches. Each id may be given once. Unknown items are left out. A read
+    /// that is not done at `deadline` is cancelled, and the connection stays.
     ///
     /// # Errors
-    /// When Postgres is unavailable, or the read was cancelled ([`LedgerError::Cancelled`]).
+    /// When the read was cancelled ([`LedgerError::Cancelled`]).
     pub async fn exact_counts(
         &mut self,
         items: &[ItemId],
@@ -153,12 +152,12 @@ impl VoteWriter {
         counts
     }
 
-    /// The connection that was kept, if there is one. Postgres may have closed it.
+    /// The kept connection, if there is one. Postgres may have closed it.
     pub(super) fn take_kept(&mut self) -> Option<WriterConnection> {
         self.kept.take()
     }
 
-    /// Keeps a connection after a read that failed with this error, if it is still good.
+    /// Keeps the connection after a failed read, if it is still good.
     pub(super) fn keep_after(&mut self, error: &sqlx::Error, writer: WriterConnection) {
         if is_certain(error) {
             self.keep(writer);
@@ -175,8 +174,9 @@ impl VoteWriter {
         });
     }
 
-    /// This connection, unless it is abandoned or Postgres has closed it. Postgres is asked only after a pause, or after
-    /// another batch writer's connection has failed: in between, Postgres may have restarted.
+    /// This connection, unless it is abandoned or Postgres has closed it. Postgres is asked only
+    /// after a pause, or after another batch writer's connection has failed: in both cases Postgres
+    /// may have restarted.
     async fn if_open(&self, mut writer: WriterConnection) -> Option<WriterConnection> {
         if !writer.name.is_noted() {
             return None;
@@ -223,8 +223,8 @@ impl VoteWriter {
     }
 }
 
-/// Ended between two batches, nothing that was stored over the connection is uncertain. Ended while a
-/// stored batch is being counted, it is left to crashed-writer recovery.
+/// A writer that ends between two batches leaves nothing uncertain. One that ends while a stored
+/// batch is being counted leaves it to crashed-writer recovery.
 impl Drop for VoteWriter {
     fn drop(&mut self) {
         if let Some(kept) = &mut self.kept
@@ -242,7 +242,7 @@ fn fresh_name() -> String {
 }
 
 /// Adds this connection to the table `writer_connection`, before its first vote. Returns the
-/// process of Postgres that serves it.
+/// Postgres process that serves it.
 async fn announce(connection: &mut PgConnection, name: &str) -> Result<i32, sqlx::Error> {
     sqlx::query_scalar!(
         r#"insert into writer_connection (name, counted_vote_id, knows_rules)
@@ -254,7 +254,7 @@ async fn announce(connection: &mut PgConnection, name: &str) -> Result<i32, sqlx
     .await
 }
 
-/// Reads exact counts; cancels the read when it goes on at `deadline`.
+/// Reads exact counts, and cancels the read at `deadline`.
 async fn read_until(
     deadline: Instant,
     writer: &mut WriterConnection,
@@ -267,7 +267,7 @@ async fn read_until(
     }
     let cancelled = async {
         cancel(pool, writer.pid).await?;
-        // It may have just ended.
+        // The read may have just ended.
         reading.await
     };
     match timeout(CHECK_LIMIT, cancelled).await {
@@ -277,7 +277,7 @@ async fn read_until(
     }
 }
 
-/// Cancels the statement that this process of Postgres runs, if it runs one.
+/// Cancels what this Postgres process runs, if it runs a statement.
 async fn cancel(pool: &Pool, pid: i32) -> Result<(), LedgerError> {
     sqlx::query_scalar!("select pg_cancel_backend($1)", pid)
         .fetch_one(pool)

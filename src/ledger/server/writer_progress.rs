@@ -1,4 +1,4 @@
-//! How far the votes of this server are counted, noted where sync workers see it.
+//! Notes how far this server's votes are counted, for the sync workers to see.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,8 +8,8 @@ use super::ServerLedger;
 use crate::domain::VoteId;
 use crate::ledger::LedgerError;
 
-/// The batch writers of one server: the names of their connections, and which of them are
-/// in the middle of a batch. Cheap to clone.
+/// The batch writers of one server. Knows the names of their connections, and which writers are in
+/// the middle of a batch. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Writers(Arc<Shared>);
 
@@ -65,13 +65,13 @@ impl Writers {
         self.0.failures.load(Ordering::Relaxed)
     }
 
-    /// Says that a connection has failed: those of the others may have, too.
+    /// Notes that a connection has failed. The other ones may have failed, too.
     pub fn connection_failed(&self) {
         self.0.failures.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Adds a connection. Its progress is noted until the guard is dropped, and for good if
-    /// the guard is kept.
+    /// Adds a connection. Its progress is noted until the guard is dropped, or for good if the
+    /// guard is kept.
     pub fn connected(&self, name: String) -> WriterName {
         self.lock().names.insert(name.clone());
         WriterName {
@@ -82,8 +82,8 @@ impl Writers {
     }
 }
 
-/// One batch writer's batches: odd while one is under way. A writer that is dropped has none under
-/// way: others know of it by weak references.
+/// One batch writer's batches: the number is odd while one is under way. A dropped writer has none
+/// under way: others hold only weak references to it.
 #[derive(Debug)]
 pub(super) struct Batches(Arc<AtomicU64>);
 
@@ -93,7 +93,7 @@ impl Batches {
         self.0.fetch_or(1, Ordering::SeqCst);
     }
 
-    /// Whether one is.
+    /// Whether a batch is under way.
     pub fn is_under_way(&self) -> bool {
         self.0.load(Ordering::SeqCst) % 2 == 1
     }
@@ -106,7 +106,7 @@ impl Batches {
     }
 }
 
-/// A connection's name; it is taken off the list when it is dropped.
+/// A connection's name. Dropping it takes it off the list.
 #[derive(Debug)]
 pub(super) struct WriterName {
     writers: Writers,
@@ -115,8 +115,8 @@ pub(super) struct WriterName {
 }
 
 impl WriterName {
-    /// Leaves the name on the list for good: the connection ends between two batches, so its
-    /// last note is still to come.
+    /// Leaves the name on the list for good. The connection ends between two batches, and its last
+    /// note is still to come.
     pub fn keep(&mut self) {
         self.is_kept = true;
     }
@@ -152,11 +152,7 @@ impl BatchUnderWay {
 }
 
 impl ServerLedger {
-    /// The last vote id that any server has drawn. A statement that begins later draws higher
-    /// ids.
-    ///
-    /// # Errors
-    /// When Postgres is unavailable.
+    /// The last vote id that any server drew. A statement that begins later draws higher ids.
     pub async fn last_vote_id(&self) -> Result<VoteId, LedgerError> {
         let last = sqlx::query!("select last_value, is_called from vote_id_seq")
             .fetch_one(&self.database.pool)
@@ -173,17 +169,14 @@ impl ServerLedger {
         self.writers.batches_under_way()
     }
 
-    /// Notes no more progress of the connections that there are: each batch writer takes a new
-    /// one before its next batch. Crashed-writer recovery then has the counts rebuilt of all
-    /// votes since the last note. Returns the connections' names.
+    /// Stops noting the progress of all current connections. Each batch writer takes a new one
+    /// before its next batch. Crashed-writer recovery then rebuilds the counts of all votes since
+    /// the last note. Returns the connections' names.
     pub fn abandon_writers(&self) -> Vec<String> {
         self.writers.lock().names.drain().collect()
     }
 
     /// Ends connections of this server's login by their names.
-    ///
-    /// # Errors
-    /// When Postgres is unavailable.
     pub async fn end_connections(&self, names: &[String]) -> Result<(), LedgerError> {
         sqlx::query_scalar!(
             "select pg_terminate_backend(pid) from pg_stat_activity where application_name = any($1)",
@@ -194,11 +187,7 @@ impl ServerLedger {
         Ok(())
     }
 
-    /// Notes that each vote with an id up to this one is counted, if a batch writer of this
-    /// server has stored it.
-    ///
-    /// # Errors
-    /// When Postgres is unavailable.
+    /// Notes that this server's votes with ids up to this one are counted.
     pub async fn note_counted(&self, counted: VoteId) -> Result<(), LedgerError> {
         let names: Vec<String> = self.writers.lock().names.iter().cloned().collect();
         if names.is_empty() {
@@ -234,7 +223,7 @@ mod tests {
         drop(second);
         assert!(under_way.iter().all(BatchUnderWay::has_ended));
         assert!(writers.batches_under_way().is_empty());
-        // The end of no batch, and a batch that follows on one that did not say its end.
+        // An end without a batch, and a batch whose predecessor did not say its end.
         first.end();
         assert!(writers.batches_under_way().is_empty());
         first.begin();

@@ -1,4 +1,4 @@
-//! What the audit compares live counts and saved counts with.
+//! What the audit compares live and saved counts with.
 
 use super::WorkerLedger;
 use crate::domain::{Count, ItemId, Revision, VoteId};
@@ -12,18 +12,15 @@ pub struct AuditRow {
     /// The revision of the saved count; `None` if it was never saved.
     pub counted_at: Option<Revision>,
     pub exact_count: Count,
-    /// How much of the exact count the rows that may be in flight have raised.
+    /// By how much the rows that may be in flight raised the exact count.
     pub in_flight_raised: Count,
-    /// How much those rows have lowered it, without the sign.
+    /// By how much they lowered it, without the sign.
     pub in_flight_lowered: Count,
 }
 
 impl WorkerLedger {
-    /// How many votes the ledger has. Those up to the watermark were counted when it passed
-    /// them; only the rest is counted now.
-    ///
-    /// # Errors
-    /// When Postgres is unavailable or too slow.
+    /// How many votes the ledger has. The roll-up has counted those up to the watermark. Only the
+    /// rest is counted now.
     pub async fn vote_total(&self) -> Result<i64, LedgerError> {
         Ok(sqlx::query_scalar!(
             r#"select vote_total + (select count(*) from vote where id > watermark.vote_id) as "votes!"
@@ -33,11 +30,9 @@ impl WorkerLedger {
         .await?)
     }
 
-    /// The counts of these items. The audit must read their live counts *before* this call.
-    /// Votes with ids above `in_flight_after`, which must be known even before, may be in flight. Each id may be given once.
-    ///
-    /// # Errors
-    /// When Postgres is unavailable or too slow.
+    /// The counts of these items. The audit must read their live counts *before* this call. Votes
+    /// with ids above `in_flight_after`, which the audit must read even earlier, may be in flight.
+    /// Each id may be given once.
     pub async fn audit_page(
         &self,
         items: &[ItemId],

@@ -9,10 +9,10 @@ use crate::ledger::error::{is_deadlock, is_lock_timeout};
 use crate::ledger::exact_counts::exact_counts;
 use crate::ledger::{LedgerError, Overtaken};
 
-/// Tries of a statement over many items that ends in a deadlock, at the most.
+/// The most tries of a statement that ends in a deadlock.
 pub const DEADLOCK_LIMIT_TRIES: u32 = 5;
 
-/// What became of counts that were to be saved.
+/// What became of saving counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SaveOutcome {
     /// All were saved.
@@ -20,13 +20,13 @@ pub enum SaveOutcome {
     /// Some were not.
     Some {
         saved: HashSet<ItemId>,
-        /// Their items' rows are locked: try again later.
+        /// Others have locked these items' rows: try again later.
         locked: HashSet<ItemId>,
     },
 }
 
 impl SaveOutcome {
-    /// Whether this count, one of those given, was saved.
+    /// Whether the count of this item was saved. It must be one of those given.
     pub fn contains(&self, item: ItemId) -> bool {
         match self {
             Self::All => true,
@@ -34,7 +34,7 @@ impl SaveOutcome {
         }
     }
 
-    /// Whether the item has refused its count: it has a later one.
+    /// Whether the item refused its count because it has a later one.
     pub fn has_refused(&self, item: ItemId) -> bool {
         match self {
             Self::All => false,
@@ -43,7 +43,7 @@ impl SaveOutcome {
     }
 }
 
-/// The number of an epoch, as Postgres keeps it: a fencing token for the writes of counts.
+/// The number of an epoch in Postgres: a fencing token for writing counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EpochNumber(i64);
 
@@ -51,25 +51,19 @@ pub struct EpochNumber(i64);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RebuiltCount {
     pub exact: ExactCount,
-    /// Claimed for this write alone.
+    /// The revision that was claimed for this write alone.
     pub revision: Revision,
 }
 
 impl WorkerLedger {
-    /// The exact counts of these items, all under one snapshot. Each id may be given once;
-    /// unknown items are left out.
-    ///
-    /// # Errors
-    /// When Postgres is unavailable or too slow.
+    /// The exact counts of these items, under one snapshot. Each id may be given once. Unknown
+    /// items are left out.
     pub async fn exact_counts(&self, items: &[ItemId]) -> Result<Vec<ExactCount>, LedgerError> {
         exact_counts(&self.database.pool, items).await
     }
 
-    /// The number of the epoch that counts are written in now. Read it before the counters:
-    /// a count that was read in one epoch is not written in another.
-    ///
-    /// # Errors
-    /// When Postgres is unavailable.
+    /// The number of the current epoch. Read it before the counters: a count that was read in one
+    /// epoch is not written in another.
     pub async fn epoch_number(&self) -> Result<EpochNumber, LedgerError> {
         let number = sqlx::query_scalar!("select number from epoch")
             .fetch_one(&self.database.pool)
@@ -77,11 +71,8 @@ impl WorkerLedger {
         Ok(EpochNumber(number))
     }
 
-    /// Begins another epoch: counts that were read before are not written any more. Waits
-    /// until writes that are under way have ended.
-    ///
-    /// # Errors
-    /// When Postgres is unavailable.
+    /// Begins another epoch: counts that were read before are no longer written. Waits until writes
+    /// that are under way have ended.
     pub async fn begin_epoch(&self) -> Result<(), LedgerError> {
         sqlx::query!("update epoch set number = number + 1")
             .execute(&self.database.pool)
@@ -89,12 +80,12 @@ impl WorkerLedger {
         Ok(())
     }
 
-    /// Saves counts to their items, each only if its revision is not below the item's
+    /// Saves counts to their items. A count is saved only if its revision is not below the item's
     /// `counted_at`. Each item may be given once.
     ///
     /// # Errors
-    /// When Postgres is unavailable or too slow: each item then has its old or its new
-    /// count. When another epoch has begun: nothing is written.
+    /// When Postgres is unavailable or too slow: each item then has its old or its new count. When
+    /// another epoch has begun: then nothing is written.
     pub async fn save_counts(
         &self,
         counts: &[CountToSave],
@@ -121,8 +112,8 @@ impl WorkerLedger {
             .await;
             match saved {
                 Ok(saved) => break saved,
-                // Rows are locked in the order of their ids, so there is no deadlock as long as
-                // the plan keeps that order. A count may be written twice.
+                // Rows are locked in the order of their ids, so there is no deadlock as long as the
+                // plan keeps that order. Writing a count twice does no harm.
                 Err(error) if is_deadlock(&error) && tries < DEADLOCK_LIMIT_TRIES => {
                     tracing::debug!(tries, "a deadlock among workers: saving again");
                     tries += 1;
@@ -169,7 +160,7 @@ impl WorkerLedger {
         let unlocked = item_ids(saved.unlocked);
         let given = ids.iter().filter_map(|id| ItemId::new(*id));
         let locked: HashSet<ItemId> = given.filter(|item| !unlocked.contains(item)).collect();
-        // As long as there are some, all statements leave them out from the start.
+        // While there are locked rows, all statements leave them out from the start.
         self.has_locked_rows.store(!locked.is_empty(), Ordering::Relaxed);
         if !locked.is_empty() {
             tracing::warn!(
@@ -183,8 +174,8 @@ impl WorkerLedger {
         })
     }
 
-    /// Saves exact counts to their items, each only if the item's saved count is still the
-    /// one that was read with it. Each item may be given once. Returns the items that were
+    /// Saves exact counts to their items. A count is saved only if the item's saved count is still
+    /// the one that was read with it. Each item may be given once. Returns the items that were
     /// written.
     ///
     /// # Errors

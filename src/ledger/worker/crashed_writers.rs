@@ -1,17 +1,17 @@
-//! How far batch writers are, which of them are gone, and what those left uncounted.
+//! How far batch writers are, which are gone, and what they left uncounted.
 
 use super::WorkerLedger;
 use super::roll_up::{ROLL_UP_LIMIT_IDS, last_unused};
 use crate::domain::{ItemId, VoteId};
 use crate::ledger::LedgerError;
 
-/// Closed batch writers in one pass, at the most.
+/// The most closed batch writers in one pass.
 const CLOSED_LIMIT_WRITERS: i64 = 1000;
 
 /// How far all batch writers are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// Those that are gone included, until they are forgotten.
+    /// Also writers that are gone, until they are forgotten.
     pub writers: Vec<WriterProgress>,
     /// The last vote id that was drawn.
     pub drawn: VoteId,
@@ -22,15 +22,12 @@ pub struct Progress {
 pub struct WriterProgress {
     /// The name of its connection.
     pub name: String,
-    /// Each of its votes with an id up to this one is counted.
+    /// All its votes with ids up to this one are counted.
     pub counted: VoteId,
 }
 
 impl WorkerLedger {
     /// How far each batch writer is.
-    ///
-    /// # Errors
-    /// When Postgres is unavailable.
     pub async fn progress(&self) -> Result<Progress, LedgerError> {
         let rows = sqlx::query!(
             r#"select last_value as "drawn!", name as "name?", counted_vote_id as "counted?"
@@ -51,11 +48,8 @@ impl WorkerLedger {
         })
     }
 
-    /// The names of batch writers whose connection is gone. All their votes are decided, and
-    /// what they have not counted they never will.
-    ///
-    /// # Errors
-    /// When Postgres is unavailable.
+    /// The names of batch writers whose connection is gone. All their votes are decided, and they
+    /// will never count the rest.
     pub async fn closed_writers(&self) -> Result<Vec<String>, LedgerError> {
         // A batch writer's connection is in pg_stat_activity before its row is in
         // writer_connection, and the rows are read first.
@@ -70,9 +64,6 @@ impl WorkerLedger {
     }
 
     /// Removes closed batch writers, after everything that they left is counted.
-    ///
-    /// # Errors
-    /// When Postgres is unavailable.
     pub async fn forget_writers(&self, names: &[String]) -> Result<(), LedgerError> {
         sqlx::query!("delete from writer_connection where name = any($1)", names)
             .execute(&self.database.pool)
@@ -80,11 +71,8 @@ impl WorkerLedger {
         Ok(())
     }
 
-    /// The range of vote ids in which these closed batch writers may have left uncounted
-    /// votes: beyond the first id, up to the second.
-    ///
-    /// # Errors
-    /// When Postgres is unavailable.
+    /// The ids of votes that these closed batch writers may have left uncounted. The range is above
+    /// the first id, up to the second.
     pub async fn ids_left_by(&self, closed: &[String]) -> Result<(VoteId, VoteId), LedgerError> {
         let row = sqlx::query!(
             r#"select coalesce(min(counted_vote_id), 0) as "after!",
@@ -97,11 +85,8 @@ impl WorkerLedger {
         Ok((VoteId::new(row.after), VoteId::new(row.last)))
     }
 
-    /// The items of the next votes with ids above `after`, each once, and the id up to which
-    /// that is. Votes below the watermark are among them.
-    ///
-    /// # Errors
-    /// When Postgres is unavailable or too slow.
+    /// The items of the next votes with ids above `after`, each once. With them comes the last id
+    /// that was looked at. Votes below the watermark are among them.
     pub async fn items_voted_on(
         &self,
         after: VoteId,

@@ -1,4 +1,4 @@
-//! Heartbeats: what a worker says of itself, for people who look. Nothing is decided by it.
+//! Heartbeats: how a worker is, for people who look. Nothing depends on them.
 
 use std::time::Duration;
 
@@ -6,28 +6,28 @@ use super::WorkerLedger;
 use super::jobs::micros;
 use crate::ledger::LedgerError;
 
-/// How long a worker may be silent until another one forgets it: it was killed, or is cut off.
+/// After this silence, another worker forgets a worker: it was killed, or is cut off.
 pub const WORKER_LIMIT_SILENCE: Duration = Duration::from_secs(60);
 
 /// How a worker is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Heartbeat {
-    /// For how long it has run.
+    /// How long it has run.
     pub age: Duration,
-    /// Its last pass over what has changed; `None`: none has ended yet.
+    /// Its last pass over what changed; `None`: none has ended yet.
     pub pass: Option<EndedPass>,
     /// Counts that this pass left unsaved.
     pub unsaved_counts: u64,
-    /// For how long the oldest unsaved count has been so, as far as the worker knows.
+    /// How long the oldest unsaved count has been unsaved, as far as the worker knows.
     pub oldest_unsaved: Duration,
-    /// Counts that its passes have written to their items: flushed or rebuilt.
+    /// Counts that its passes wrote to their items: flushed or rebuilt.
     pub saved_counts: u64,
 }
 
 /// A pass that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EndedPass {
-    /// How long ago.
+    /// How long ago it ended.
     pub ended: Duration,
     pub took: Duration,
     /// Whether both stores answered.
@@ -39,11 +39,8 @@ fn number(count: u64) -> i64 {
 }
 
 impl WorkerLedger {
-    /// Notes how this worker is, and forgets others that have been silent for
+    /// Notes how this worker is, and forgets silent ones. Those have been silent for
     /// [`WORKER_LIMIT_SILENCE`]. Returns whether someone asked for an audit.
-    ///
-    /// # Errors
-    /// When Postgres is unavailable.
     pub async fn beat(&self, heartbeat: &Heartbeat) -> Result<bool, LedgerError> {
         let pass = heartbeat.pass;
         let is_asked = sqlx::query_file_scalar!(
@@ -63,10 +60,7 @@ impl WorkerLedger {
         Ok(is_asked)
     }
 
-    /// Forgets this worker: it stops.
-    ///
-    /// # Errors
-    /// When Postgres is unavailable; another worker then does it.
+    /// Forgets this worker, because it stops. If Postgres is unavailable, another worker does it.
     pub async fn forget_worker(&self) -> Result<(), LedgerError> {
         sqlx::query!("delete from worker where name = $1", &*self.name)
             .execute(&self.database.pool)

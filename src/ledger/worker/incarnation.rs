@@ -1,19 +1,18 @@
-//! The incarnation: a token of a Postgres that has not crashed or failed over.
+//! The incarnation: a token for a Postgres until it crashes or fails over.
 
 use super::WorkerLedger;
 use crate::ledger::LedgerError;
 
-/// Tries to read the token, at the most. A try that finds no valid token deletes the invalid
-/// one and draws a new one. Workers that do so at the same time agree on one token within two
-/// tries.
+/// The most tries to read the token. A try that finds no valid token deletes the invalid one and
+/// draws a new one. Workers that do so at the same time agree on one token within two tries.
 const INCARNATION_LIMIT_TRIES: u32 = 10;
 
 impl WorkerLedger {
-    /// A token that stays the same until Postgres crashes, fails over, or is restored from a
-    /// dump; see migrations/0003_counts.sql.
+    /// The token of this incarnation. It stays the same until Postgres crashes, fails over, or is
+    /// restored from a dump; see migrations/0003_counts.sql.
     ///
     /// # Errors
-    /// When Postgres is unavailable, or others keep replacing the token.
+    /// When others keep replacing the token.
     pub async fn incarnation(&self) -> Result<String, LedgerError> {
         let pool = &self.database.pool;
         for _ in 0..INCARNATION_LIMIT_TRIES {

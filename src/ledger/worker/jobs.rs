@@ -1,7 +1,7 @@
 //! Jobs: what one worker at a time does, under a lease with a fencing number.
 //!
-//! Each statement that writes for a job looks whether the lease is still the job's last one, and
-//! locks the job's row for that: nobody takes the job over until what it writes is committed.
+//! Each statement that writes for a job checks that the lease is still the job's last one. For that
+//! it locks the job's row, so nobody takes the job over before its write is committed.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,10 +14,10 @@ use super::WorkerLedger;
 use crate::domain::Moment;
 use crate::ledger::{LedgerError, Overtaken};
 
-/// How long a lease lives unless it is renewed. A worker that is killed, or stalls, keeps others from
-/// the job for so long.
+/// How long a lease lives unless it is renewed. A worker that is killed or stalls keeps the job
+/// from others for this long.
 pub const JOB_LEASE_LIFE: Duration = Duration::from_secs(10);
-/// Runs of each job that are kept.
+/// How many runs of each job are kept.
 const RUNS_KEPT: i64 = 100;
 
 /// A job of the workers.
@@ -25,13 +25,13 @@ const RUNS_KEPT: i64 = 100;
 pub enum Job {
     /// Moves the watermark.
     RollUp,
-    /// Compares all counts, and has wrong ones rebuilt.
+    /// Compares all counts, and requests rebuilds of wrong ones.
     Audit,
     /// Deletes old idempotency keys.
     DeleteKeys,
     /// Deletes old hashes of client addresses.
     DeleteAddresses,
-    /// Sums what votes changed lately, for top lists.
+    /// Sums recent changes, for top lists.
     SumRecent,
 }
 
@@ -54,11 +54,12 @@ impl fmt::Display for Job {
     }
 }
 
-/// A lease of a job: its holder may do the job, until it ends, is lost or given back.
+/// A lease of a job. Its holder may do the job until the lease ends, is lost or is given back.
 #[derive(Debug)]
 pub struct JobLease {
     job: Job,
-    /// Beside the number: after a failover to a Postgres that lagged, a number may be given twice.
+    /// The holder, besides the number. After a failover to a Postgres that lagged, a number may be
+    /// given twice.
     holder: String,
     number: i64,
     is_lost: AtomicBool,
@@ -70,7 +71,7 @@ impl JobLease {
         self.job
     }
 
-    /// Its number: each lease of a job has one of its own, greater than those before.
+    /// Its number: greater than that of each earlier lease of the job.
     pub fn number(&self) -> i64 {
         self.number
     }
@@ -80,10 +81,10 @@ impl JobLease {
         &self.holder
     }
 
-    /// Ends the work of a holder that is known to have lost the lease.
+    /// Fails if the lease is known to be lost, which ends the holder's work.
     ///
     /// # Errors
-    /// When it was lost.
+    /// When the lease was lost.
     pub fn check(&self) -> Result<(), LedgerError> {
         if self.is_lost.load(Ordering::Relaxed) {
             return Err(LedgerError::Overtaken(Overtaken::LeaseLost(self.job.name())));
@@ -91,19 +92,19 @@ impl JobLease {
         Ok(())
     }
 
-    /// That another worker has taken the job over.
+    /// The error that another worker has taken the job over.
     pub(super) fn lost(&self) -> LedgerError {
         self.is_lost.store(true, Ordering::Relaxed);
         LedgerError::Overtaken(Overtaken::LeaseLost(self.job.name()))
     }
 }
 
-/// What became of a worker that wants to do a job.
+/// What a worker gets that wants to do a job.
 #[derive(Debug)]
 pub struct JobAttempt {
-    /// `None`: another worker is at it.
+    /// `None`: another worker is doing it.
     pub lease: Option<JobLease>,
-    /// Who that is, as far as it is known.
+    /// Who is doing it, as far as is known.
     pub holder: Option<String>,
     /// When a run of the job last ended well, by Postgres' clock.
     pub succeeded_at: Option<Moment>,
@@ -134,11 +135,8 @@ pub(super) fn micros(duration: Duration) -> i64 {
 }
 
 impl WorkerLedger {
-    /// Takes the lease of a job if it is free: nobody has it, or it has run out. Notes that a run
+    /// Takes the lease of a job if it is free: nobody holds it, or it has run out. Notes that a run
     /// begins, and deletes runs beyond the last [`RUNS_KEPT`].
-    ///
-    /// # Errors
-    /// When Postgres is unavailable.
     pub async fn take_job(&self, job: Job) -> Result<JobAttempt, LedgerError> {
         let row = sqlx::query_file!(
             "src/ledger/sql/take_job.sql",
@@ -161,11 +159,11 @@ impl WorkerLedger {
         })
     }
 
-    /// Renews a lease from now on.
+    /// Renews a lease, from now on.
     ///
     /// # Errors
-    /// When the lease is lost ([`Overtaken::LeaseLost`]); when Postgres is unavailable, or a write
-    /// under the lease has been under way for too long: then nobody can take it over either.
+    /// When the lease is lost ([`Overtaken::LeaseLost`]). When a write under the lease is under way
+    /// for too long: then nobody can take the job over either.
     pub async fn renew_job(&self, lease: &JobLease) -> Result<(), LedgerError> {
         let renewed = sqlx::query!(
             "update job
@@ -185,19 +183,16 @@ impl WorkerLedger {
         Ok(())
     }
 
-    /// Looks whether a lease is still the job's last one, for what is no statement of Postgres.
+    /// Checks that a lease is still the job's last one, before work outside Postgres.
     ///
     /// # Errors
-    /// When the lease is lost, or Postgres is unavailable.
+    /// When the lease is lost.
     pub async fn check_job(&self, lease: &JobLease) -> Result<(), LedgerError> {
         hold(&self.database.pool, lease).await
     }
 
     /// Notes how a run ended, and gives its lease back. Returns how it ended: a lease that another
-    /// worker has taken over is lost, whatever the run says.
-    ///
-    /// # Errors
-    /// When Postgres is unavailable.
+    /// worker took over is lost, whatever the run says.
     pub async fn end_job(
         &self,
         lease: &JobLease,
@@ -219,10 +214,8 @@ impl WorkerLedger {
         Ok(if is_held { outcome } else { RunOutcome::Lost })
     }
 
-    /// Gives all leases of this worker back: it stops.
-    ///
-    /// # Errors
-    /// When Postgres is unavailable; they then run out by themselves.
+    /// Gives all leases of this worker back, because it stops. If Postgres is unavailable, they run
+    /// out by themselves.
     pub async fn give_back_jobs(&self) -> Result<(), LedgerError> {
         sqlx::query!(
             "with given_back as (
@@ -243,10 +236,10 @@ impl WorkerLedger {
     }
 }
 
-/// Keeps the job from being taken over until the transaction ends.
+/// Keeps others from taking the job over until the transaction ends.
 ///
 /// # Errors
-/// When the lease is lost, or Postgres is unavailable.
+/// When the lease is lost.
 pub(super) async fn hold(executor: impl PgExecutor<'_>, lease: &JobLease) -> Result<(), LedgerError> {
     let is_held = sqlx::query_scalar!(
         r#"select true as "is_held!" from job

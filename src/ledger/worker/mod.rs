@@ -35,20 +35,21 @@ use super::safe_vote_id::{self, SafeVoteId};
 use super::trail;
 use crate::domain::{ItemId, NewAct, Owner};
 
-/// The ledger as the role `tally_worker` may use it. Cheap to clone.
+/// The ledger as the role `tally_worker` may use it. Cheap to clone. Every call fails when Postgres
+/// is unavailable or too slow.
 #[derive(Clone, Debug)]
 pub struct WorkerLedger {
     database: Database,
     /// Whether someone else had locked rows of items a moment ago. Shared by its clones.
     has_locked_rows: Arc<AtomicBool>,
-    /// By which the others know this worker: what it is, and a part that no other has. Shared by its
+    /// The name by which other workers know this one: its program, and a unique part. Shared by its
     /// clones.
     name: Arc<str>,
 }
 
 impl WorkerLedger {
-    /// Describes the connection; none is made until one is needed. Postgres shows
-    /// `application_name` to its operator.
+    /// Describes the connection, and makes none yet. `application_name` is shown to Postgres'
+    /// operator.
     ///
     /// # Errors
     /// When `database_url` is no URL of a Postgres.
@@ -56,7 +57,7 @@ impl WorkerLedger {
         Self::with_statement_limit(database_url, application_name, WORKER_STATEMENT_LIMIT)
     }
 
-    /// The same with another limit of a statement's time.
+    /// The same with another statement timeout.
     ///
     /// # Errors
     /// As [`WorkerLedger::new`].
@@ -73,15 +74,12 @@ impl WorkerLedger {
         })
     }
 
-    /// By which the others know this worker, as a holder of jobs.
+    /// The name by which other workers know this one, as a holder of jobs.
     pub fn name(&self) -> &str {
         &self.name
     }
 
     /// Up to `limit` item ids above `after`, in order.
-    ///
-    /// # Errors
-    /// When Postgres is unavailable.
     pub async fn item_ids(&self, after: i64, limit: i64) -> Result<Vec<ItemId>, LedgerError> {
         let ids = sqlx::query_scalar!(
             "select id from item where id > $1 order by id limit $2",
@@ -93,12 +91,12 @@ impl WorkerLedger {
         Ok(ids.into_iter().filter_map(ItemId::new).collect())
     }
 
-    /// A vote id up to which every id is decided: committed, or never to be. Blocks nobody.
+    /// The safe vote id: every vote up to it is committed, or will never be. Blocks nobody.
     ///
     /// # Errors
-    /// When Postgres is unavailable, or a transaction that writes votes does not end in time.
+    /// When a transaction that writes votes does not end in time.
     pub async fn safe_vote_id(&self) -> Result<SafeVoteId, LedgerError> {
-        // Read first: what follows is of this incarnation, or of a later one, which knows less.
+        // Read first: the id is then of this incarnation, or of a later one, which knows less.
         let incarnation = self.incarnation().await?;
         Ok(SafeVoteId {
             vote_id: safe_vote_id::safe_vote_id(&self.database.pool).await?,
@@ -106,18 +104,15 @@ impl WorkerLedger {
         })
     }
 
-    /// Notes an administrative act of this program's login; returns the row's id.
-    ///
-    /// # Errors
-    /// When Postgres is unavailable.
+    /// Notes an administrative act of this program's login. Returns the row's id.
     pub async fn note_act(&self, act: &NewAct) -> Result<i64, LedgerError> {
         trail::note(&self.database.pool, act, None).await
     }
 
-    /// Looks whether this database is fit for Tally.
+    /// Checks that this database is fit for Tally.
     ///
     /// # Errors
-    /// When it is not ([`LedgerError::is_unfit`]), or Postgres is unavailable.
+    /// When it is not ([`LedgerError::is_unfit`]).
     pub async fn check(&self) -> Result<(), LedgerError> {
         self.database.check().await
     }
@@ -125,7 +120,7 @@ impl WorkerLedger {
     /// Which Tally this is.
     ///
     /// # Errors
-    /// When Postgres is unavailable, or not migrated.
+    /// When the database is not migrated.
     pub async fn owner(&self) -> Result<Owner, LedgerError> {
         owner(&self.database.pool).await
     }

@@ -1,24 +1,20 @@
-//! Which transactions of others are open in this database, as far as they may keep Postgres from
-//! removing old row versions.
+//! Open transactions of others that may keep Postgres from removing old row versions.
 
 use super::WorkerLedger;
 use crate::ledger::LedgerError;
 
-/// Open transactions that are looked at, at the most: one that is old is enough.
+/// The most open transactions that are read: one that is old is enough.
 const OPEN_LIMIT_TRANSACTIONS: i64 = 1000;
 
 impl WorkerLedger {
-    /// The names of the transactions that have read a table and have not ended, such as a
-    /// report's or that of `pg_dump`. No other transaction gets a name again.
+    /// The names of open transactions that have read a table. Examples are a report's and that of
+    /// `pg_dump`. No two transactions have the same name.
     ///
-    /// From `pg_locks`, which shows every login all of them; `pg_stat_activity` hides when the
-    /// transactions of others began. A vacuum is left out: it holds no old versions; so are
-    /// `analyze` and `create index concurrently`, which look alike and do. One that
-    /// has read in the isolation level "read committed" and is idle holds none either, and is
-    /// taken for one that does.
-    ///
-    /// # Errors
-    /// When Postgres is unavailable.
+    /// The names come from `pg_locks`, which shows all of them to every login. `pg_stat_activity`
+    /// hides when the transactions of others began. A vacuum is left out: it holds no old versions.
+    /// `analyze` and `create index concurrently` look alike and do hold some, but are left out too.
+    /// A transaction in "read committed" that has read and is idle holds none, but counts as one
+    /// that does.
     pub async fn open_transactions(&self) -> Result<Vec<String>, LedgerError> {
         Ok(sqlx::query_scalar!(
             r#"select virtualtransaction as "name!"

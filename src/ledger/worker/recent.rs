@@ -1,4 +1,4 @@
-//! What votes changed lately, summed by spans of time for top lists.
+//! Recent changes of counts, summed by spans of time for top lists.
 
 use std::collections::BTreeMap;
 
@@ -11,18 +11,18 @@ use super::spread::{Pacing, Statements};
 use crate::ledger::LedgerError;
 use crate::ledger::pool::InUse;
 
-/// Vote ids in one transaction, at the most.
+/// The most vote ids in one transaction.
 const SUM_LIMIT_IDS: i64 = 100_000;
-/// Rows that one statement takes away, at the most. Each hour all rows of the hour before the last are
-/// old at once, twelve of each item.
+/// The most rows that one statement deletes. Each hour, all rows of the hour before the last become
+/// old at once: twelve of each item.
 const SHRINK_LIMIT_ROWS: i64 = 2500;
 
 impl WorkerLedger {
-    /// Adds the next votes up to the watermark to the recent changes, under the lease of
-    /// [`super::Job::SumRecent`]. Returns how many ids it went on, and whether there are more.
+    /// Adds the next votes to the recent changes, up to the watermark. Works under the lease of
+    /// [`super::Job::SumRecent`]. Returns how many ids it covered, and whether there are more.
     ///
     /// # Errors
-    /// When the lease is lost ([`Overtaken::LeaseLost`](crate::ledger::Overtaken::LeaseLost)), or Postgres is unavailable or too slow.
+    /// When the lease is lost ([`Overtaken::LeaseLost`](crate::ledger::Overtaken::LeaseLost)).
     pub async fn sum_recent(&self, lease: &JobLease) -> Result<(i64, bool), LedgerError> {
         let mut transaction = self.database.pool.begin().await?;
         let summed = self.sum_next(&mut transaction, lease).await;
@@ -52,12 +52,12 @@ impl WorkerLedger {
              where vote_id = $1",
             from,
             end,
-            // All votes up to the watermark as it was when the transaction began, which is `now()`.
+            // Every vote up to the watermark at the begin of the transaction, which is `now()`.
             end >= last
         )
         .execute(&mut *connection)
         .await?;
-        // Otherwise another one has moved it, which only happens past the lease.
+        // Otherwise another worker has moved it, which only happens after the lease has run out.
         let mut ids = 0;
         if moved.rows_affected() > 0 {
             add_changes(connection, &changes).await?;
@@ -80,8 +80,8 @@ impl WorkerLedger {
         Ok(begun)
     }
 
-    /// Sums up what is older than an hour by hours, and deletes what is older than a day. Returns whether
-    /// there may be more.
+    /// Merges what is older than an hour into hours, and deletes what is older than a day. Returns
+    /// whether there may be more.
     ///
     /// # Errors
     /// As [`WorkerLedger::sum_recent`].
@@ -101,7 +101,7 @@ impl WorkerLedger {
     }
 }
 
-/// An item, and the number of five minutes since 1970.
+/// An item, and how many five-minute spans have passed since 1970.
 type ItemSpan = (i64, i64);
 
 /// What votes changed.
@@ -111,7 +111,7 @@ struct Change {
     downs: i64,
 }
 
-/// What the votes with ids beyond `after`, up to `last`, changed.
+/// What the votes with ids above `after`, up to `last`, changed.
 async fn recent_changes(
     connection: &mut InUse,
     after: i64,
@@ -137,7 +137,7 @@ async fn recent_changes(
     Ok(changes)
 }
 
-/// Adds changes to those that are there, in this transaction.
+/// Adds changes to the stored ones, in this transaction.
 async fn add_changes(
     connection: &mut InUse,
     changes: &BTreeMap<ItemSpan, Change>,

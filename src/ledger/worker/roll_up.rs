@@ -14,8 +14,8 @@ use crate::ledger::pool::InUse;
 use crate::ledger::safe_vote_id::SafeVoteId;
 use crate::ledger::{LedgerError, Overtaken, UnfitDatabase};
 
-/// Vote ids in one transaction of the roll-up, at the most. The worker has the sums of their items in
-/// memory, by calculation 50 MB of a million items.
+/// The most vote ids in one transaction of the roll-up. The worker has the sums of their items in
+/// memory: by calculation 50 MB for a million items.
 pub const ROLL_UP_LIMIT_IDS: i64 = 1_000_000;
 
 /// How far the roll-up is.
@@ -31,9 +31,6 @@ pub struct RollUpProgress {
 
 impl WorkerLedger {
     /// How many vote ids were drawn beyond the watermark.
-    ///
-    /// # Errors
-    /// When Postgres is unavailable.
     pub async fn watermark_lag(&self) -> Result<i64, LedgerError> {
         Ok(sqlx::query_scalar!(
             r#"select greatest(last_value - watermark.vote_id, 0) as "lag!" from vote_id_seq, watermark"#
@@ -42,14 +39,14 @@ impl WorkerLedger {
         .await?)
     }
 
-    /// Rolls up one chunk of the votes between the watermark and the safe id, up to
-    /// `limit_ids` ids, in one transaction, under the lease of [`super::Job::RollUp`]. Returns `None` when there
-    /// is nothing to roll up, or someone else has moved the watermark.
+    /// Rolls up one chunk of the votes between the watermark and the safe id. The chunk has up to
+    /// `limit_ids` ids. It is one transaction, under the lease of [`super::Job::RollUp`]. Returns
+    /// `None` when there is nothing to roll up, or someone else has moved the watermark.
     ///
     /// # Errors
-    /// When the lease is lost ([`Overtaken::LeaseLost`]); when this is another Postgres than the one that
-    /// said what is safe ([`Overtaken::OtherIncarnation`]); when someone else has locked the watermark or
-    /// an audited count; when Postgres is unavailable or too slow. The watermark then stays.
+    /// When the lease is lost ([`Overtaken::LeaseLost`]). When another Postgres said what is safe
+    /// ([`Overtaken::OtherIncarnation`]). When someone else has locked the watermark or an audited
+    /// count. The watermark then stays.
     pub async fn roll_up_votes(
         &self,
         lease: &JobLease,
@@ -59,17 +56,18 @@ impl WorkerLedger {
     ) -> Result<Option<RollUpProgress>, LedgerError> {
         let mut transaction = self.database.pool.begin().await?;
         let rolled_up = roll_up(&mut transaction, lease, safe, limit_ids, pacing).await;
-        // Its end is waited for: Postgres reports an error before it lets go of the watermark, and
-        // the next roll-up would take it for someone else's.
+        // Wait for its end: Postgres reports an error before it unlocks the watermark, and the next
+        // roll-up would take the lock for someone else's.
         transaction.end(rolled_up).await
     }
 }
 
 /// Rolls up in this transaction, as [`WorkerLedger::roll_up_votes`].
 ///
-/// It sums before it locks anything: none is added to the votes that are decided, and none changes.
-/// Until it writes, the transaction has no id, and holds back no vacuum. It is one all the same: Postgres
-/// ends it if the worker stalls, whose sums may be of a sequence that was set back since.
+/// It sums before it locks anything: decided votes never change, and no more are added to them.
+/// Until it writes, the transaction has no id, and holds back no vacuum. It must still be one
+/// transaction: Postgres ends it if the worker stalls, since the sequence may be set back meanwhile
+/// and the sums would be wrong.
 async fn roll_up(
     connection: &mut InUse,
     lease: &JobLease,
@@ -77,7 +75,7 @@ async fn roll_up(
     limit_ids: i64,
     pacing: Pacing,
 ) -> Result<Option<RollUpProgress>, LedgerError> {
-    // A failover may have come since the safe id was read. This transaction does not survive one.
+    // A failover may have come since the safe id was read. This transaction would not survive one.
     let incarnation = sqlx::query_scalar!("select token from incarnation where xmin = drawn_by::xid")
         .fetch_optional(&mut *connection)
         .await?;
@@ -99,7 +97,7 @@ async fn roll_up(
         .fetch_one(&mut *connection)
         .await?;
     if locked != watermark {
-        // Someone else has moved it.
+        // Someone else has moved the watermark.
         return Ok(None);
     }
     check_steps(&mut *connection).await?;
@@ -114,7 +112,7 @@ async fn roll_up(
     .fetch_one(&mut *connection)
     .await?;
     if moved.drawn < end {
-        // A batch with an id below may have been stored since the votes were summed.
+        // A batch with a lower id may have been stored since the votes were summed.
         return Err(LedgerError::Unfit(UnfitDatabase::Sequence(format!(
             "was set back to {} while votes up to {end} were rolled up",
             moved.drawn
@@ -127,7 +125,7 @@ async fn roll_up(
     }))
 }
 
-/// Of an item's votes in a chunk.
+/// The sum of an item's votes in a chunk.
 #[derive(Default)]
 struct Sum {
     net: i64,
@@ -135,7 +133,7 @@ struct Sum {
     votes: i64,
 }
 
-/// The sums of the votes with ids beyond `after`, up to `last`, by item.
+/// The sums of the votes with ids above `after`, up to `last`, by item.
 async fn sum_votes(
     connection: &mut InUse,
     after: i64,
@@ -184,9 +182,9 @@ async fn add_to_audited_counts(
     Ok(())
 }
 
-/// The last id before the next vote beyond `after`, and `last` at the most: in between, there
-/// are no votes, as long as all up to `last` are decided. A sequence may have been set far ahead,
-/// and to go through all its ids would take years.
+/// The last id before the next vote above `after`, at most `last`. In between there are no votes,
+/// as long as all ids up to `last` are decided. A sequence may have been set far ahead, and going
+/// through all its ids would take years.
 pub(super) async fn last_unused<'a>(
     connection: impl PgExecutor<'a>,
     after: i64,

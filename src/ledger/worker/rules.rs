@@ -1,27 +1,25 @@
-//! Whether what the rules keep beside the votes agrees with the votes.
+//! Whether what the rules store besides the votes agrees with the votes.
 
 use super::WorkerLedger;
 use crate::ledger::LedgerError;
 
-/// Rules that one statement looks at.
+/// The most rules that one statement looks at.
 const PAGE_RULES: i32 = 100;
-/// Changes and retractions that one statement looks at.
+/// The most changes and retractions that one statement looks at.
 const PAGE_CHANGES: i32 = 10_000;
 
-/// What was found wrong in a page, and where the next one begins.
+/// The faults found in a page, and where the next page begins.
 #[derive(Debug)]
 pub struct BrokenPage {
-    /// The last that was looked at; `None`: there were no more.
+    /// The last id that was looked at; `None`: there were no more.
     pub last: Option<i64>,
-    /// What is wrong, in words. Nobody is named.
+    /// What is wrong, in words. No voter is named.
     pub faults: Vec<String>,
 }
 
 impl WorkerLedger {
-    /// What is wrong with the next rules beyond `after`: places, numbers, choices, turnout, ballots.
-    ///
-    /// # Errors
-    /// When Postgres is unavailable or too slow.
+    /// What is wrong with the next rules after `after`. Looks at places, numbers, choices, turnout
+    /// and ballots.
     pub async fn broken_rules(&self, after: i64) -> Result<BrokenPage, LedgerError> {
         let page = sqlx::query!(
             r#"select last, faults as "faults!: Vec<String>" from broken_rules($1, $2)"#,
@@ -36,10 +34,7 @@ impl WorkerLedger {
         })
     }
 
-    /// What is wrong with the next changes and retractions beyond the vote `after`.
-    ///
-    /// # Errors
-    /// When Postgres is unavailable or too slow.
+    /// What is wrong with the next changes and retractions after the vote `after`.
     pub async fn broken_changes(&self, after: i64) -> Result<BrokenPage, LedgerError> {
         let page = sqlx::query!(
             r#"select last, faults as "faults!: Vec<String>" from broken_changes($1, $2)"#,

@@ -1,5 +1,5 @@
-//! Work on many rows, spread over time. At once it would take a core for a tenth of a second, in which
-//! every voter waits: one in a hundred of those on 10,000 items waited 27 to 37 ms.
+//! Work on many rows, spread over time. Done at once, it would take a core for a tenth of a second,
+//! and every voter would wait: one voter in a hundred on 10,000 items waited 27 to 37 ms.
 
 use std::time::Duration;
 
@@ -8,42 +8,42 @@ use tokio::time::sleep;
 /// How fast many rows are read and written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pacing {
-    /// A few at a time, with rests: voters are at work.
+    /// A few rows at a time, with rests: voters are at work.
     Spread,
     /// As fast as Postgres can.
     AtOnce,
 }
 
-/// Vote ids of a statement that sums, between rests, at the most. 10,000 took Postgres 15 to 25 ms beside
-/// voters.
+/// The most vote ids of a statement that sums, between rests. 10,000 took Postgres 15 to 25 ms
+/// beside voters.
 const SPREAD_LIMIT_IDS: u32 = 2500;
 /// The same without rests.
 const AT_ONCE_LIMIT_IDS: u32 = 100_000;
-/// Rows of a statement that writes, between rests, at the most: as many as a gentle flush writes at once.
+/// The most rows of a statement that writes, between rests. A gentle flush writes as many at once.
 const SPREAD_LIMIT_ROWS: u32 = 250;
 /// The same without rests.
 const AT_ONCE_LIMIT_ROWS: u32 = 10_000;
-/// How many times as long as a statement took the worker rests after it.
+/// After a statement, the worker rests this many times as long as it took.
 const REST_TIMES: u32 = 3;
-/// How long it rests while it sums, at the most.
+/// The longest rest of a worker that sums.
 pub(crate) const SUM_REST_LIMIT: Duration = Duration::from_secs(2);
-/// How long a transaction that writes rests in all, at the most: while it is open, Postgres removes no
+/// How long a transaction that writes rests in all, at most. While it is open, Postgres removes no
 /// newer row versions, and other sessions' visibility snapshots name it.
 pub(crate) const WRITE_REST_LIMIT: Duration = Duration::from_millis(500);
 
-/// Statements of the same kind, one after the other.
+/// A series of statements of the same kind.
 #[derive(Debug)]
 pub(super) struct Statements {
-    /// Ids or rows of each, at the most.
+    /// The most ids or rows of each.
     limit: u32,
-    /// How many have not run yet.
+    /// How many statements have not run yet.
     left: u32,
-    /// How long the worker rests after each, at the most.
+    /// The longest rest after each.
     rest_limit: Duration,
 }
 
 impl Statements {
-    /// Those that sum the votes with so many ids.
+    /// Statements that sum the votes with this many ids.
     pub fn that_sum(ids: u64, pacing: Pacing) -> Self {
         match pacing {
             Pacing::Spread => Self::of(ids, SPREAD_LIMIT_IDS, SUM_REST_LIMIT),
@@ -51,7 +51,7 @@ impl Statements {
         }
     }
 
-    /// Those that write so many rows.
+    /// Statements that write this many rows.
     pub fn that_write(rows: usize, pacing: Pacing) -> Self {
         let rows = u64::try_from(rows).unwrap_or(u64::MAX);
         match pacing {
@@ -69,17 +69,17 @@ impl Statements {
         }
     }
 
-    /// Vote ids of each, at the most.
+    /// The most vote ids of each.
     pub fn limit_ids(&self) -> i64 {
         i64::from(self.limit)
     }
 
-    /// Rows of each, at the most.
+    /// The most rows of each.
     pub fn limit_rows(&self) -> usize {
         usize::try_from(self.limit).unwrap_or(usize::MAX)
     }
 
-    /// Rests after one that took so long, unless it was the last one.
+    /// Rests after a statement that took this long, unless it was the last one.
     pub async fn rest_after(&mut self, took: Duration) {
         let rest = self.rest(took);
         if !rest.is_zero() {

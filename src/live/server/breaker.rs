@@ -5,23 +5,23 @@ use std::sync::{PoisonError, RwLock};
 use crate::live::LiveError;
 use crate::telemetry::name;
 
-/// The time from one closing of the circuit breaker to its next opening. A connection is used
-/// only in the generation that it was made in: a late answer over an earlier connection is
-/// never taken for a current one.
+/// The time from one closing of the circuit breaker to its next opening. A connection is used only
+/// in the generation that it was made in, so a late answer over an earlier connection never counts
+/// as a current one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Generation(u64);
 
 /// Closed while Redis answers. The first call that fails opens it for all threads.
 pub struct CircuitBreaker {
     inner: RwLock<Inner>,
-    /// Whether the metrics show it. A program shows one.
+    /// Whether the metrics show this circuit breaker. A program shows one.
     is_shown: bool,
 }
 
 #[derive(Clone, Copy, Default)]
 struct Inner {
     is_closed: bool,
-    /// How often it has been closed.
+    /// How often it was closed.
     closings: u64,
 }
 
@@ -32,7 +32,7 @@ impl Inner {
 }
 
 impl CircuitBreaker {
-    /// An open circuit breaker: nobody has called Redis yet.
+    /// An open circuit breaker, since nobody has called Redis yet.
     pub fn new(is_shown: bool) -> Self {
         Self {
             inner: RwLock::default(),
@@ -59,14 +59,14 @@ impl CircuitBreaker {
         let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
         inner.is_closed = true;
         inner.closings += 1;
-        // Under the lock: otherwise a later opening could set the gauge first.
+        // Under the lock, or a later opening could set the gauge first.
         self.show(1.0);
         drop(inner);
         tracing::info!("Redis answers: live counts are back");
     }
 
-    /// Ends the generation in which a call failed, unless it has ended already: a late failure
-    /// says nothing about the connections of a later generation.
+    /// Ends the generation in which a call failed, unless it has ended already. A late failure says
+    /// nothing about the connections of a later generation.
     pub fn open(&self, failed: Generation, error: &LiveError) {
         {
             let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);

@@ -1,8 +1,8 @@
-//! The server's Redis client: a connection for each thread, and a circuit breaker that opens
-//! for all threads when one call fails.
+//! The server's Redis client. It has a connection for each thread, and one circuit breaker for all
+//! threads, which opens when a call fails.
 //!
-//! Redis may have applied a call that failed. Such a call is never sent again: its items
-//! become suspects, and the repair task invalidates them before the circuit breaker closes.
+//! Redis may have applied a call that failed, so the client never sends it again. Its items become
+//! suspects, and the repair task invalidates them before the circuit breaker closes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,10 +21,10 @@ use crate::live::counter::{fields, read_fields};
 use crate::live::scripts::{self, fresh_token, text};
 use crate::live::{KeyPrefix, LEASE_LIMIT_MS, LiveError, Redis};
 
-/// How long a caller waits for the end of back-pressure, at the most. Then it goes on without
+/// The longest time that a caller waits for the end of back-pressure. Then it goes on without
 /// Redis.
 pub(crate) const BACK_PRESSURE_LIMIT: Duration = Duration::from_millis(250);
-/// How often [`LiveCounts::repaired`] looks.
+/// The time between two looks of [`LiveCounts::repaired`].
 const REPAIRED_EVERY: Duration = Duration::from_millis(20);
 
 /// What `lua/count.lua` answered.
@@ -32,7 +32,7 @@ const REPAIRED_EVERY: Duration = Duration::from_millis(20);
 pub enum CountReply {
     /// The live count, with the batch in it.
     Count(Count),
-    /// There is no live count. Whoever has this lease may seed one.
+    /// There is no live count. The holder of this lease may seed one.
     Miss { lease: String },
 }
 
@@ -48,8 +48,7 @@ pub struct Seed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LiveCount {
     pub count: Count,
-    /// The revision under which this very count is saved in its item; `None` if it is not
-    /// marked as saved.
+    /// The revision under which this count is saved in its item. `None`: it is not marked as saved.
     pub saved: Option<Revision>,
 }
 
@@ -65,33 +64,34 @@ pub enum LiveRead {
 
 /// A call without a reply.
 pub(super) struct FailedCall {
-    /// The generation in which it failed; `None`: the circuit breaker was open.
+    /// The generation in which the call failed; `None`: the circuit breaker was open.
     generation: Option<Generation>,
     error: LiveError,
 }
 
-/// A connection, and the generation of the circuit breaker that it was made in; `None`: there
-/// is none yet.
+/// A connection, and the circuit breaker's generation in which it was made. `None`: there is none
+/// yet.
 type KeptConnection = Option<(Generation, MultiplexedConnection)>;
 
-/// The live counts, for the server. Cheap to clone; clones share a connection.
+/// The live counts, for the server. Cheap to clone; clones share a connection. Every call fails
+/// when Redis is unavailable or answers with an error.
 #[derive(Clone)]
 pub struct LiveCounts {
     state: Arc<State>,
-    /// Shared by the tasks of one thread: what they write travels together, and none of them
-    /// wakes another thread.
+    /// Shared by the tasks of one thread. Their commands travel together, and no task wakes another
+    /// thread.
     kept: Arc<tokio::sync::Mutex<KeptConnection>>,
 }
 
 impl LiveCounts {
-    /// Starts the repair task, which ends with the last clone or the runtime. The circuit breaker is
-    /// open until the task has reached Redis, until `owner` says which Tally this is, and for as long
-    /// as the keys in Redis belong to another Tally.
+    /// Starts the repair task, which ends with the last clone or the runtime. The circuit breaker
+    /// stays open until the task has reached Redis and `owner` says which Tally this is, and as
+    /// long as the keys in Redis belong to another Tally.
     pub fn open(owner: watch::Receiver<Option<Owner>>, redis: Redis, suspects_limit_items: usize) -> Self {
         Self::start(owner, redis, suspects_limit_items, true)
     }
 
-    /// The same beside a server's own, with suspects of their own; the metrics do not show them.
+    /// The same beside a server's own, with its own suspects. The metrics do not show them.
     pub fn open_beside(owner: watch::Receiver<Option<Owner>>, redis: Redis) -> Self {
         Self::start(owner, redis, SUSPECTS_LIMIT_ITEMS, false)
     }
@@ -132,11 +132,11 @@ impl LiveCounts {
         self.state.breaker.generation().is_some()
     }
 
-    /// Adds a batch to the live counts of its items. Each item may be given once. Returns a
-    /// reply for each delta, in order.
+    /// Adds a batch to the live counts of its items. Each item may be given once. Returns a reply
+    /// for each delta, in order.
     ///
     /// # Errors
-    /// When Redis is unavailable or answers with an error. The items with a delta are then
+    /// When Redis is unavailable or answers with an error. The items with a delta then become
     /// suspects, and the circuit breaker opens.
     pub async fn count(
         &self,
@@ -171,18 +171,18 @@ impl LiveCounts {
             replies.await?.into_iter().map(counted).collect()
         });
         counted.await.map_err(|failed| {
-            // Before the circuit breaker opens, so that it does not close without them.
+            // Before the circuit breaker opens, so that it does not close again without them.
             self.state.suspects.add(items(), Instant::now());
             self.open_breaker(failed)
         })
     }
 
-    /// Seeds missing live counts under their leases. Returns for each whether it was seeded; if
+    /// Seeds missing live counts under their leases. Returns for each whether it was seeded. If
     /// not, call [`LiveCounts::count`] again.
     ///
     /// # Errors
-    /// When Redis is unavailable or answers with an error. This makes no item suspect: a seed
-    /// that is applied late still needs its lease.
+    /// When Redis is unavailable or answers with an error. No item becomes suspect: a seed that is
+    /// applied late still needs its lease.
     pub async fn seed(&self, seeds: &[Seed]) -> Result<Vec<bool>, LiveError> {
         let seeded = self.call(async |mut connection| {
             let replies = scripts::SEED.call(
@@ -206,9 +206,6 @@ impl LiveCounts {
     }
 
     /// What Redis knows of the counts of these items, in their order.
-    ///
-    /// # Errors
-    /// When Redis is unavailable or answers with an error.
     pub async fn read(&self, items: &[ItemId]) -> Result<Vec<LiveRead>, LiveError> {
         if items.is_empty() {
             return Ok(Vec::new());
@@ -227,7 +224,7 @@ impl LiveCounts {
         for (item, fields) in items.iter().zip(replies) {
             reads.push(match fields.and_then(live_read) {
                 Some(read) => read,
-                // Someone else has written it. It is invalidated; the others are well.
+                // Someone else has written this counter. It is invalidated; the others are well.
                 None => {
                     unreadable.push(*item);
                     LiveRead::Rebuilding
@@ -240,12 +237,12 @@ impl LiveCounts {
         Ok(reads)
     }
 
-    /// Makes these items suspect: they are invalidated as soon as Redis answers.
+    /// Makes these items suspect: they are invalidated once Redis answers.
     pub fn suspect(&self, items: impl IntoIterator<Item = ItemId>) {
         self.suspect_later(items, Instant::now());
     }
 
-    /// Makes these items suspect because of a change that may come until `due`: they are
+    /// Makes these items suspect because of a change that may come until `due`. They are
     /// invalidated then.
     pub fn suspect_later(&self, items: impl IntoIterator<Item = ItemId>, due: Instant) {
         self.state.suspects.add(items, due);
@@ -259,8 +256,8 @@ impl LiveCounts {
         }
     }
 
-    /// Whether suspects were dropped since this was last asked, because there were too many.
-    /// Their counts may be wrong, and this server does not know any more which they are.
+    /// Whether too many suspects came since the last call, and some were dropped. Their counts may
+    /// be wrong, and this server no longer knows which they are.
     pub fn take_dropped(&self) -> bool {
         self.state.suspects.take_dropped()
     }
@@ -287,16 +284,16 @@ impl LiveCounts {
         })
     }
 
-    /// This handle's connection and its generation. A new connection, if the circuit breaker
-    /// was open since the last one was made.
+    /// This handle's connection and its generation. The connection is new if the circuit breaker
+    /// opened since the last one was made.
     async fn connection(&self) -> Result<(Generation, MultiplexedConnection), FailedCall> {
         if self.state.breaker.generation().is_none() {
-            // If the circuit breaker is still open afterwards, that shows below.
+            // If the circuit breaker is still open afterwards, the code below sees it.
             let _ = timeout(BACK_PRESSURE_LIMIT, self.state.back_pressure.read()).await;
         }
-        // Held while this connects: who waits for the lock then uses the same connection. The
-        // generation is read under the lock, so that after a failure those who waited do not
-        // try it again one by one.
+        // Held while connecting, so that others who wait for the lock use the same connection. The
+        // generation is read under the lock, so that after a failure they do not try one by one
+        // again.
         let mut kept = self.kept.lock().await;
         let generation = self.state.breaker.generation();
         let unavailable = FailedCall {
@@ -309,7 +306,7 @@ impl LiveCounts {
         {
             return Ok((current, connection.clone()));
         }
-        // The old one is closed first: Redis may not accept one more (`maxclients`).
+        // The old connection is closed first: Redis may accept no more (`maxclients`).
         *kept = None;
         match self.state.redis.connect().await {
             Ok(connection) => {
@@ -351,7 +348,7 @@ fn counted(reply: Value) -> Result<CountReply, LiveError> {
     counted.ok_or_else(|| scripts::COUNT.unexpected(reply))
 }
 
-/// What a counter's fields say; `None` when they are no counter's.
+/// What a counter's fields say; `None`: they are no counter's.
 fn live_read(fields: Vec<Value>) -> Option<LiveRead> {
     type Fields = (Option<i64>, Option<i64>, Option<i64>, Option<String>, Option<i64>);
     let (net, revision, saved, rebuild, downs): Fields =

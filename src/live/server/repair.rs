@@ -1,5 +1,4 @@
-//! The repair task: invalidates suspects, and closes the circuit breaker when Redis answers
-//! again.
+//! The repair task invalidates suspects. It closes the circuit breaker when Redis answers again.
 
 use std::sync::Weak;
 use std::time::Duration;
@@ -15,12 +14,12 @@ use crate::live::probe::probe;
 use crate::live::scripts::invalidate;
 use crate::telemetry::{Program, name};
 
-/// How long the repair task waits between two tries of an unavailable Redis: at first, and at
-/// the most. Each wait is twice the one before.
+/// How long the repair task waits before it tries an unavailable Redis again. The first wait, and
+/// the longest: each wait is twice the one before.
 const RETRY_FIRST: Duration = Duration::from_millis(20);
 const RETRY_LAST: Duration = Duration::from_millis(1000);
-/// Passes over the suspects before the repair task holds callers back (back-pressure): threads
-/// that find the circuit breaker open may add more suspects in a pass than the pass clears.
+/// After this many passes over the suspects, the repair task holds callers back. Threads that find
+/// the circuit breaker open may add more suspects in a pass than it clears (back-pressure).
 const BACK_PRESSURE_AFTER_PASSES: usize = 10;
 
 /// Repairs again and again. Ends when the last [`LiveCounts`](super::LiveCounts) is gone.
@@ -34,7 +33,7 @@ pub(super) async fn run(shared: Weak<State>) {
         match repair(&state).await {
             Ok(next) => {
                 retry = RETRY_FIRST;
-                // Until it is woken or the next suspect is due; now and then also to see
+                // Waits until it is woken or the next suspect is due. Also looks now and then
                 // whether the last client is gone.
                 tokio::select! {
                     () = state.wake_repair.notified() => {}
@@ -64,8 +63,8 @@ pub(super) async fn run(shared: Weak<State>) {
 /// Returns when the next suspect is due.
 ///
 /// # Errors
-/// When Redis is unavailable; the suspects stay. When Redis has no memory for votes; the
-/// suspects that were due are gone.
+/// When Redis is unavailable: the suspects stay. When Redis has no memory for votes: the suspects
+/// that were due are gone.
 async fn repair(state: &State) -> Result<Option<Instant>, LiveError> {
     let is_open = || state.breaker.generation().is_none();
     let owner = state.owner().await?;
@@ -80,14 +79,14 @@ async fn repair(state: &State) -> Result<Option<Instant>, LiveError> {
         }
         return Ok(next);
     }
-    // A fresh connection each time: an old one may lead to a Redis that is no longer the
-    // one at this address.
+    // A fresh connection each time: an old one may lead to a Redis that is no longer at this
+    // address.
     let mut connection = state.redis.connect().await?;
     if is_open() {
         permissions::check(&mut connection, state.redis.keys(), Program::Server).await?;
     }
-    // A Redis without memory for votes takes no count, but it invalidates: a count that others
-    // may still read does not stay wrong.
+    // A Redis without memory for votes takes no counts, but it still invalidates: no count that
+    // others may read stays wrong.
     let probed = match probe(&mut connection, state.redis.keys()).await {
         Err(error) if !error.is_out_of_memory() => return Err(error),
         probed => probed,
@@ -104,7 +103,7 @@ async fn repair(state: &State) -> Result<Option<Instant>, LiveError> {
         if passes >= BACK_PRESSURE_AFTER_PASSES && back_pressure.is_none() && is_open() {
             back_pressure = Some(state.back_pressure.write().await);
         }
-        // Runs while no suspect can be added. A later suspect wakes this task again.
+        // Runs while no suspect can be added. A later suspect wakes the task again.
         let close = || {
             if probed.is_ok() && is_open() {
                 state.breaker.close();

@@ -12,8 +12,8 @@ pub(super) struct State {
     pub breaker: CircuitBreaker,
     pub suspects: Suspects,
     pub wake_repair: Notify,
-    /// The repair task holds this when suspects come faster than it clears them: until the
-    /// circuit breaker closes, a caller that finds it open waits here and adds no suspects.
+    /// The repair task holds this when suspects come faster than it clears them. Until the circuit
+    /// breaker closes, a caller that finds it open waits here and adds no suspects.
     pub back_pressure: tokio::sync::RwLock<()>,
     pub redis: Redis,
     /// Which Tally this is, once Postgres has said so.
@@ -21,11 +21,11 @@ pub(super) struct State {
 }
 
 impl State {
-    /// Which Tally this is; waits until Postgres has said so. Without Postgres there are no
-    /// votes to count.
+    /// Which Tally this is. Waits until Postgres says so: without Postgres there are no votes to
+    /// count.
     ///
     /// # Errors
-    /// When nobody will say so any more.
+    /// When the sender is gone: the server stops.
     pub async fn owner(&self) -> Result<Owner, LiveError> {
         let mut owner = self.owner.clone();
         let owner = owner.wait_for(Option::is_some).await.ok();

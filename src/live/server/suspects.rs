@@ -9,14 +9,14 @@ use tokio::time::Instant;
 use crate::domain::ItemId;
 use crate::telemetry::name;
 
-/// Suspects at the most. A further one is dropped, and then the votes of this server since its
-/// last note of progress are left to crashed-writer recovery.
+/// The most suspects. A further one is dropped. Crashed-writer recovery then rebuilds the counts of
+/// this server's votes since its last note of progress.
 pub const SUSPECTS_LIMIT_ITEMS: usize = 1_000_000;
-/// Suspects that the repair task invalidates with one pipeline, at the most.
+/// The most suspects that the repair task invalidates with one pipeline.
 pub(crate) const REPAIR_LIMIT_ITEMS: usize = 1000;
 
-/// Items whose live count may be wrong. Each has a due time: a seed before it could still be
-/// wrong, so to invalidate earlier would not help.
+/// Items whose live count may be wrong. Each has a due time: a seed before it could still be wrong,
+/// so invalidating earlier would not help.
 #[derive(Debug)]
 pub struct Suspects {
     due: Mutex<HashMap<ItemId, Instant>>,
@@ -27,14 +27,14 @@ pub struct Suspects {
 /// What can be repaired now.
 #[derive(Debug)]
 pub enum DueSuspects {
-    /// Items that are due, with their due times; some of them if there are many.
+    /// Items that are due, with their due times. Only some of them if there are many.
     Items(Vec<(ItemId, Instant)>),
-    /// None is due. `next`: when the next one will be.
+    /// None is due. `next`: when the next one is due.
     None { next: Option<Instant> },
 }
 
 impl Suspects {
-    /// None, and no more than this many later.
+    /// Without suspects, and for at most this many.
     pub fn new(limit_items: usize) -> Self {
         Self {
             due: Mutex::default(),
@@ -43,7 +43,7 @@ impl Suspects {
         }
     }
 
-    /// Adds these items, due at `from`. An item that is suspect already keeps the later time.
+    /// Adds these items, due at `from`. An item that is already suspect keeps the later time.
     pub fn add(&self, items: impl IntoIterator<Item = ItemId>, from: Instant) {
         let mut due = self.lock();
         for item in items {
@@ -62,7 +62,7 @@ impl Suspects {
         }
     }
 
-    /// What can be repaired now. If nothing, `or_else` runs while no suspect can be added.
+    /// What can be repaired now. If there is nothing, `or_else` runs while no suspect can be added.
     pub fn ready(&self, or_else: impl FnOnce()) -> DueSuspects {
         let due = self.lock();
         let now = Instant::now();
@@ -91,7 +91,7 @@ impl Suspects {
         }
     }
 
-    /// Whether a suspect was dropped since this was last asked.
+    /// Whether a suspect was dropped since the last call.
     pub fn take_dropped(&self) -> bool {
         self.has_dropped.swap(false, Ordering::SeqCst)
     }

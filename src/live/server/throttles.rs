@@ -10,19 +10,19 @@ use crate::domain::{Full, THROTTLES_LIMIT, Throttles, Window, Windows};
 use crate::live::LiveError;
 use crate::live::scripts;
 
-/// Attempts in one call, at the most: Redis serves nobody else meanwhile.
+/// The most attempts in one call: Redis serves nobody else meanwhile.
 pub const THROTTLE_CALL_LIMIT_ATTEMPTS: usize = 256;
 
 /// A plan names windows in two bytes, and Lua unpacks no more than some 8,000 values.
 const _: () = assert!(THROTTLE_CALL_LIMIT_ATTEMPTS * THROTTLES_LIMIT < 8000);
 
 impl LiveCounts {
-    /// Takes a place in each window of each of these attempts, in their order, up to
-    /// [`THROTTLE_CALL_LIMIT_ATTEMPTS`]. An attempt with a full window is refused and takes none.
+    /// Takes a place in each window of these attempts, in their order. Takes up to
+    /// [`THROTTLE_CALL_LIMIT_ATTEMPTS`] attempts. An attempt with a full window is refused and
+    /// takes no place.
     ///
     /// # Errors
-    /// When Redis is unavailable or answers with an error: each attempt may then have taken its
-    /// places.
+    /// When Redis is unavailable or answers with an error: each attempt may have taken its places.
     pub async fn throttle(
         &self,
         throttles: &Throttles,

@@ -1,4 +1,4 @@
-//! What the sync worker does with counters that it knows of.
+//! What the sync worker does with known counters.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::live::{LEASE_LIMIT_MS, LiveError};
 pub enum MarkReply {
     /// The live count is marked as saved.
     Saved,
-    /// It has changed since, or is gone.
+    /// The live count has changed since, or is gone.
     Changed,
 }
 
@@ -24,7 +24,7 @@ pub enum MarkReply {
 pub enum ExpireReply {
     /// The live count is gone.
     Expired,
-    /// It has changed since, is not saved, or is not idle for long enough.
+    /// The live count has changed since, is not saved, or was not idle for long enough.
     Kept,
 }
 
@@ -38,11 +38,8 @@ pub enum ClearRebuildReply {
 }
 
 impl Counters {
-    /// The counters of these items, in their order. Each hash is read at once, but the hashes
-    /// one after the other. Not with a script: that would take Redis four times as long.
-    ///
-    /// # Errors
-    /// When Redis is unavailable.
+    /// The counters of these items, in their order. Each hash is read at once, but one hash after
+    /// the other. A script would take Redis four times as long.
     pub async fn read(&self, items: &[ItemId]) -> Result<Vec<Counter>, LiveError> {
         if items.is_empty() {
             return Ok(Vec::new());
@@ -64,11 +61,11 @@ impl Counters {
             .collect()
     }
 
-    /// Marks live counts as saved, each only if its revision is still the given one. Returns a
-    /// reply for each, in order.
+    /// Marks live counts as saved. A count is marked only if its revision is still the given one.
+    /// Returns a reply for each, in order.
     ///
     /// # Errors
-    /// When Redis is unavailable; each of them may have been marked.
+    /// When Redis is unavailable. Each of them may have been marked.
     pub async fn mark_saved(&self, counts: &[(ItemId, Revision)]) -> Result<Vec<MarkReply>, LiveError> {
         self.call(
             &scripts::MARK_SAVED,
@@ -87,11 +84,11 @@ impl Counters {
         .await
     }
 
-    /// Drops live counts, each only if it is saved under the given revision and has not changed
+    /// Drops live counts. A count is dropped only if it is saved under the given revision and idle
     /// for `retention`. Returns a reply for each, in order.
     ///
     /// # Errors
-    /// When Redis is unavailable; each of them may have been dropped, which does no harm.
+    /// When Redis is unavailable. Each of them may have been dropped, which does no harm.
     pub async fn expire(
         &self,
         counts: &[(ItemId, Revision)],
@@ -117,19 +114,19 @@ impl Counters {
         .await
     }
 
-    /// Drops live counts and requests rebuilds. Always safe, also twice.
+    /// Drops live counts and requests rebuilds. Safe to retry.
     ///
     /// # Errors
-    /// When Redis is unavailable; each of them may have been invalidated.
+    /// When Redis is unavailable. Each of them may have been invalidated.
     pub async fn invalidate(&self, items: &[ItemId]) -> Result<(), LiveError> {
         let items: Vec<_> = items.iter().map(|item| (*item, None)).collect();
         self.invalidate_each(&items).await.map(drop)
     }
 
-    /// Invalidates counts that still have these revisions. Returns how many were.
+    /// Invalidates counts that still have these revisions. Returns how many.
     ///
     /// # Errors
-    /// When Redis is unavailable; each of them may have been invalidated.
+    /// When Redis is unavailable. Each of them may have been invalidated.
     pub async fn invalidate_unchanged(&self, counts: &[(ItemId, Revision)]) -> Result<usize, LiveError> {
         let items: Vec<_> = counts
             .iter()
@@ -147,11 +144,11 @@ impl Counters {
         scripts::invalidate(&mut *connection, self.redis.keys(), items).await
     }
 
-    /// Draws the revisions under which exact counts are written, each only if the request to
-    /// rebuild it is still the given one and there is no live count. `None` where it is not.
+    /// Draws revisions for writing exact counts. A revision is drawn only if the rebuild request is
+    /// still the given one and there is no live count; `None` otherwise.
     ///
     /// # Errors
-    /// When Redis is unavailable; revisions that were drawn are never drawn again.
+    /// When Redis is unavailable. Revisions that were drawn are never drawn again.
     pub async fn claim_rebuilds(
         &self,
         requests: &[(ItemId, String, Option<Revision>)],
@@ -169,11 +166,10 @@ impl Counters {
         .await
     }
 
-    /// Takes items out of the index of unsaved counters, each only if nothing of it is to be
-    /// written.
+    /// Takes items out of the index of unsaved counters, if nothing of them is to be written.
     ///
     /// # Errors
-    /// When Redis is unavailable; each of them may have been taken out.
+    /// When Redis is unavailable. Each of them may have been taken out.
     pub async fn remove_saved(&self, items: &[ItemId]) -> Result<(), LiveError> {
         self.call(
             &scripts::REMOVE_SAVED,
@@ -187,11 +183,11 @@ impl Counters {
         .map(drop)
     }
 
-    /// Clears rebuild requests, each only if its token is still the given one. Returns a reply
-    /// for each, in order.
+    /// Clears rebuild requests. A request is cleared only if its token is still the given one.
+    /// Returns a reply for each, in order.
     ///
     /// # Errors
-    /// When Redis is unavailable; each of them may have been cleared.
+    /// When Redis is unavailable. Each of them may have been cleared.
     pub async fn clear_rebuilds(
         &self,
         requests: &[(ItemId, String)],
@@ -215,8 +211,8 @@ impl Counters {
         .await
     }
 
-    /// Calls a script for the counters of these entries, as [`Script::call`] does, and reads a reply
-    /// for each, in order. `read` knows the replies that the script's header names.
+    /// Calls a script for the counters of these entries, like [`Script::call`]. Reads a reply for
+    /// each, in order. `read` knows the replies that the script's header names.
     async fn call<Entry, Reply>(
         &self,
         script: &Script,
@@ -238,15 +234,15 @@ impl Counters {
     }
 }
 
-/// The revision in a reply of `lua/claim_rebuild.lua`; `None` within: there is none to write under.
+/// The revision in a reply of `lua/claim_rebuild.lua`; an inner `None`: there is none.
 fn claimed(reply: &Value) -> Option<Option<Revision>> {
     let parts = match reply {
         Value::Array(parts) => (parts.first().and_then(text), parts.get(1).and_then(text)),
         _ => (text(reply), None),
     };
     match parts {
-        // A number that is none, or too large, comes from a counter that someone else has
-        // written. The item waits; the others do not.
+        // A revision that is no number, or too large, comes from a counter that someone else has
+        // written. That item waits; the others do not.
         (Some("CLAIMED"), Some(revision)) => Some(revision.parse().ok().map(Revision::from_micros)),
         (Some("LIVE" | "CHANGED"), None) => Some(None),
         _ => None,

@@ -9,12 +9,12 @@ use crate::live::LiveError;
 use crate::live::scripts::{self, fresh_token, text};
 
 impl Counters {
-    /// Which run of which Redis answers, `<run_id>:<master_replid>`. The first part changes when
+    /// Which run of which Redis answers: `<run_id>:<master_replid>`. The first part changes when
     /// Redis restarts, the second when it fails over.
     ///
     /// # Errors
-    /// When Redis is unavailable, or hides what tells its runs apart. There is no substitute:
-    /// nothing else changes with every restart and every failover.
+    /// When Redis is unavailable, or hides its identity. There is no substitute: nothing else
+    /// changes with every restart and every failover.
     pub async fn current_epoch(&self) -> Result<String, LiveError> {
         let mut connection = self.redis.pool.get().await?;
         let server: InfoDict = redis::cmd("INFO")
@@ -35,10 +35,7 @@ impl Counters {
         Ok(format!("{run_id}:{replication_id}"))
     }
 
-    /// The epoch that a worker entered last; `None` when Redis is new or has lost its data.
-    ///
-    /// # Errors
-    /// When Redis is unavailable.
+    /// The epoch that a worker entered last; `None`: Redis is new or has lost its data.
     pub async fn known_epoch(&self) -> Result<Option<String>, LiveError> {
         let mut connection = self.redis.pool.get().await?;
         let read: Result<Option<String>, RedisError> = redis::cmd("GET")
@@ -46,17 +43,14 @@ impl Counters {
             .query_async(&mut *connection)
             .await;
         match read {
-            // Someone has put another type there: no epoch. The next one replaces it.
+            // Someone has put another type there, which is no epoch. The next epoch replaces it.
             Err(error) if error.code() == Some("WRONGTYPE") => Ok(None),
             read => Ok(read?),
         }
     }
 
-    /// Sets a mark, before the worker looks at the first counter. If Redis loses its data, it
-    /// loses the mark too: see [`Counters::enter_epoch`].
-    ///
-    /// # Errors
-    /// When Redis is unavailable.
+    /// Sets a mark before the worker looks at the first counter. If Redis loses its data, it loses
+    /// the mark too: see [`Counters::enter_epoch`].
     pub async fn begin_epoch(&self) -> Result<EpochEntry, LiveError> {
         let mark = self.redis.keys().entering(&fresh_token());
         let mut connection = self.redis.pool.get().await?;
@@ -71,11 +65,8 @@ impl Counters {
     }
 
     /// Notes this epoch as the known one, after the worker went through every counter. Returns
-    /// `false`, and notes nothing, when Redis was wiped since [`Counters::begin_epoch`]: a wipe
-    /// changes neither `run_id` nor `master_replid`.
-    ///
-    /// # Errors
-    /// When Redis is unavailable.
+    /// `false` and notes nothing if Redis was wiped since [`Counters::begin_epoch`]. A wipe changes
+    /// neither `run_id` nor `master_replid`.
     pub async fn enter_epoch(&self, epoch: &str, entering: EpochEntry) -> Result<bool, LiveError> {
         let mut connection = self.redis.pool.get().await?;
         let reply = scripts::ENTER_EPOCH
@@ -99,6 +90,6 @@ pub struct EpochEntry {
     mark: String,
 }
 
-/// How long entering an epoch may take: then Redis removes the mark. For the marks of workers
+/// How long entering an epoch may take. Then Redis removes the mark, for example that of a worker
 /// that died.
 const ENTERING_LIMIT: Duration = Duration::from_secs(24 * 3600);

@@ -16,30 +16,25 @@ use super::{LiveError, Redis};
 use crate::domain::Owner;
 use crate::telemetry::Program;
 
-/// The counters of one Redis, for the sync worker. Cheap to clone.
+/// The counters of one Redis, for the sync worker. Cheap to clone. Every call fails when Redis is
+/// unavailable.
 #[derive(Clone)]
 pub struct Counters {
     redis: Redis,
 }
 
 impl Counters {
-    /// Over connections of this Redis' pool.
+    /// Uses the connections of this Redis' pool.
     pub fn new(redis: Redis) -> Self {
         Self { redis }
     }
 
-    /// As [`Redis::check`].
-    ///
-    /// # Errors
-    /// As [`Redis::check`].
+    /// See [`Redis::check`].
     pub async fn check(&self) -> Result<(), LiveError> {
         self.redis.check(Program::Worker).await
     }
 
-    /// As [`Redis::claim`].
-    ///
-    /// # Errors
-    /// As [`Redis::claim`].
+    /// See [`Redis::claim`].
     pub async fn claim(&self, owner: &Owner) -> Result<(), LiveError> {
         self.redis.claim(owner).await
     }

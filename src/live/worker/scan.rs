@@ -1,5 +1,5 @@
-//! Scans: over the index of unsaved counters, or over all counters; a worker's own, or one
-//! that several workers share.
+//! Scans over the index of unsaved counters, or over all counters. A worker scans alone, or shares
+//! a scan with others.
 
 use redis::RedisError;
 
@@ -8,19 +8,19 @@ use crate::domain::ItemId;
 use crate::live::LiveError;
 use crate::live::scripts::{self, text};
 
-/// What a scan goes through.
+/// What a scan covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scan {
-    /// The items in the index: with an unsaved live count or a rebuild request.
+    /// The items in the index: those with an unsaved live count or a rebuild request.
     Unsaved,
-    /// All items with a counter. Redis looks at every key of the database for it.
+    /// All items with a counter. Redis looks at every key of the database.
     All,
 }
 
 /// A page of a scan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScanPage {
-    /// In order, each once.
+    /// The items in order, each once.
     pub items: Vec<ItemId>,
     /// The cursor at which the next page begins; 0 when this was the last page.
     pub next: u64,
@@ -28,11 +28,8 @@ pub struct ScanPage {
 
 impl Counters {
     /// One page of about `size` items from `cursor` on. A scan begins and ends at 0. It returns
-    /// everything that is there from its begin to its end, some of it twice. A small index is
-    /// one page, whatever its size.
-    ///
-    /// # Errors
-    /// When Redis is unavailable.
+    /// everything that exists from its begin to its end, some of it twice. A small index is one
+    /// page, whatever its size.
     pub async fn scan(&self, scan: Scan, cursor: u64, size: usize) -> Result<ScanPage, LiveError> {
         let keys = self.redis.keys();
         let mut command = match scan {
@@ -58,12 +55,12 @@ impl Counters {
         Ok(ScanPage { items, next })
     }
 
-    /// The next page of the scan that all workers share. `None` when another worker was first
-    /// to claim it: ask again.
+    /// The next page of the scan that all workers share. `None`: another worker claimed it first,
+    /// so ask again.
     ///
     /// # Errors
-    /// When Redis is unavailable. The page may have been claimed; the next scan has its
-    /// counters again.
+    /// When Redis is unavailable. The page may have been claimed: its counters come again in the
+    /// next scan.
     pub async fn claim_page(&self, scan: Scan, size: usize) -> Result<Option<ScanPage>, LiveError> {
         let key = match scan {
             Scan::Unsaved => self.redis.keys().unsaved_scan(),
@@ -82,8 +79,8 @@ impl Counters {
         }
     }
 
-    /// Where a shared scan stands. What is no cursor, someone else has put there: it goes, and
-    /// the scan begins anew.
+    /// Where a shared scan stands. If someone else put something there that is no cursor, it is
+    /// deleted and the scan begins anew.
     async fn cursor(&self, key: &str) -> Result<u64, LiveError> {
         let mut connection = self.redis.pool.get().await?;
         let read: Result<Option<String>, RedisError> =
@@ -103,10 +100,7 @@ impl Counters {
         }
     }
 
-    /// Puts these items into the index, if something else has taken them out.
-    ///
-    /// # Errors
-    /// When Redis is unavailable.
+    /// Puts these items into the index, if something else has removed them.
     pub async fn add_unsaved(&self, items: &[ItemId]) -> Result<(), LiveError> {
         if items.is_empty() {
             return Ok(());
@@ -121,10 +115,7 @@ impl Counters {
         Ok(command.exec_async(&mut *connection).await?)
     }
 
-    /// How many keys the database has, also those of others.
-    ///
-    /// # Errors
-    /// When Redis is unavailable.
+    /// How many keys the database has, with those of others.
     pub async fn keys_in_database(&self) -> Result<u64, LiveError> {
         let mut connection = self.redis.pool.get().await?;
         Ok(redis::cmd("DBSIZE").query_async(&mut *connection).await?)

@@ -1,5 +1,5 @@
-//! Voiding: takes votes back for an operator, and casts them again, chunk after chunk. Each
-//! chunk is stored and counted as a batch of votes is.
+//! Voiding: takes votes back for an operator, or casts them again, chunk after chunk. Each chunk is
+//! stored and counted like a batch of votes.
 
 mod run;
 
@@ -20,12 +20,12 @@ use crate::telemetry::name;
 pub enum Direction {
     /// Votes are taken back.
     Void,
-    /// They are cast again.
+    /// Votes are cast again.
     Undo,
 }
 
 impl Direction {
-    /// The act of going so.
+    /// The administrative act of this direction.
     pub fn act(self) -> ActKind {
         match self {
             Self::Void => ActKind::VoidingRun,
@@ -43,7 +43,7 @@ pub struct Voider {
 }
 
 impl Voider {
-    /// It has a writer of its own.
+    /// A voider with a writer of its own.
     pub fn new(writer: VoteWriter, live_counts: LiveCounts) -> Self {
         Self {
             writer,
@@ -56,8 +56,8 @@ impl Voider {
     /// Stores and counts the next chunk of a voiding.
     ///
     /// # Errors
-    /// When Postgres did not store it, or did not confirm it. Then the writer's connection has
-    /// ended, and crashed-writer recovery rebuilds what was stored: to go on is safe.
+    /// When Postgres did not store the chunk, or did not confirm it. Then the writer's connection
+    /// has ended, and crashed-writer recovery rebuilds what was stored: going on is safe.
     pub async fn chunk(
         &mut self,
         voiding: VoidingId,

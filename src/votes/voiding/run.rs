@@ -1,5 +1,6 @@
-//! Runs a voiding to its end: chunk after chunk, until all is done or the program is asked to stop.
-//! `tally void` does it in its own program, a server beside the votes of its voters.
+//! Runs a voiding to its end, chunk after chunk. It ends when all is done or the program is asked
+//! to stop. `tally void` runs it in its own program; a server runs it beside the votes of its
+//! voters.
 
 use std::time::Duration;
 
@@ -14,21 +15,22 @@ use crate::live::{LiveCounts, LiveError, Redis};
 use crate::telemetry::Program;
 use crate::votes::ProgressNotes;
 
-/// How long it waits for Redis before it begins. Without Redis it goes on, and a sync worker rebuilds
-/// the counts.
+/// How long a voiding waits for Redis before it begins. Without Redis it goes on, and a sync worker
+/// rebuilds the counts.
 const REDIS_LIMIT: Duration = Duration::from_secs(5);
-/// How often it looks whether Redis answers.
+/// The time between two looks whether Redis answers.
 const REDIS_EVERY: Duration = Duration::from_millis(20);
-/// How often a chunk is tried again that Postgres did not store or confirm.
+/// The most tries of a chunk that Postgres did not store or confirm.
 const CHUNK_LIMIT_TRIES: u32 = 10;
-/// The wait before another try.
+/// The wait between two tries.
 const CHUNK_RETRY: Duration = Duration::from_millis(500);
-/// How long the end waits until what is counted is noted. What is not noted, a sync worker rebuilds.
+/// How long to wait at the end until the counted votes are noted. A sync worker rebuilds what is
+/// not noted.
 const LAST_NOTE_LIMIT: Duration = Duration::from_secs(5);
-/// How often it tries to note it.
+/// The time between two tries to note them.
 const NOTE_EVERY: Duration = Duration::from_millis(50);
 
-/// Why a voiding was not run to its end. What is done stays done, and the voiding can be resumed.
+/// Why a voiding did not run to its end. What is done stays done, and the voiding can be resumed.
 #[derive(Debug, thiserror::Error)]
 pub enum VoidingError {
     #[error("{0}")]
@@ -43,9 +45,9 @@ pub enum VoidingError {
     Stopped,
 }
 
-/// Voids or casts again what is left of a voiding, and notes its beginning and its outcome in the
-/// trail. `on_chunk` is called with the last vote that was looked at. When `stop` resolves, it ends
-/// with the chunk that is under way cut off: that is stored or not, and recovery counts it.
+/// Voids or casts again what is left of a voiding. Notes its beginning and its outcome in the
+/// trail. `on_chunk` is called with the last vote that was looked at. When `stop` resolves, the
+/// chunk under way is cut off: it is stored or not, and recovery counts it.
 ///
 /// # Errors
 /// When a store does not answer, or `stop` came first.
@@ -57,7 +59,7 @@ pub async fn run_voiding(
     stop: impl Future<Output = ()>,
     on_chunk: impl FnMut(i64),
 ) -> Result<Voiding, VoidingError> {
-    // It takes many transactions, so its beginning is noted before the first of them.
+    // A voiding takes many transactions, so its beginning is noted before the first of them.
     let what = direction.act();
     let begun = ledger.act(what).outcome(ActOutcome::Begun, None);
     let target = format!("voiding:{}", id.0);
@@ -138,7 +140,8 @@ async fn find(ledger: &OperatorLedger, id: VoidingId) -> Result<Voiding, Voiding
     ledger.voiding(id).await?.ok_or(VoidingError::Unknown(id))
 }
 
-/// Stores and counts the next chunk. Returns the last vote that it looked at; `None`: there is no more.
+/// Stores and counts the next chunk. Returns the last vote that it looked at; `None`: there are no
+/// more.
 async fn chunk(
     ledger: &OperatorLedger,
     voider: &mut Voider,
@@ -153,10 +156,10 @@ async fn chunk(
         }
         match voider.chunk(id, direction).await {
             Ok(chunk) => return Ok(Some(chunk.up_to)),
-            // Whether or not it is stored, the next try goes on behind it.
+            // Whether or not the chunk is stored, the next try goes on after it.
             Err(error) if tries < CHUNK_LIMIT_TRIES => {
                 tries += 1;
-                tracing::warn!(%error, "a chunk was not stored, or not for certain; trying again");
+                tracing::warn!(%error, "Postgres did not store a chunk, or did not confirm it; trying again");
                 sleep(CHUNK_RETRY).await;
             }
             Err(error) => return Err(VoidingError::Chunk(error)),

@@ -1,7 +1,7 @@
-//! What is watched, by which streams, and what each was shown. No I/O.
+//! The state: what is watched, by which streams, and what each was shown. No I/O.
 //!
 //! - `streams`: opened, asked for their next event, closed.
-//! - `reads`: what is to be read for them, and what was read.
+//! - `reads`: what to read for them, and what was read.
 
 mod reads;
 mod streams;
@@ -19,10 +19,9 @@ use crate::counts::{ChoiceRead, ItemCount, PollCount};
 use crate::domain::{Count, ItemId, Poll, PollId, PollState};
 use crate::live::LiveRead;
 
-/// How often an item or a poll is read from Postgres, where it may have been edited, have opened or
-/// have closed.
+/// How often an item or a poll is read from Postgres. It may have been edited, opened or closed.
 pub const FACTS_EVERY: Duration = Duration::from_millis(1500);
-/// How often an item is read from Postgres whose live count is missing or being rebuilt.
+/// How often an item is read from Postgres while its live count is missing or being rebuilt.
 pub const READ_AGAIN_EVERY: Duration = Duration::from_secs(1);
 
 /// An item or a poll.
@@ -36,11 +35,11 @@ pub enum Watched {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     Changed(Changed),
-    /// A sign of life.
+    /// A heartbeat, so that proxies keep the connection.
     Heartbeat,
 }
 
-/// What is shown otherwise than before, each as JSON, and the fingerprints of all that is watched.
+/// The states that changed, each as JSON. Also the fingerprints of everything that is watched.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Changed {
     pub items: Vec<Arc<str>>,
@@ -51,7 +50,7 @@ pub struct Changed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct StreamId(u64);
 
-/// Whether a new stream has all that it is to show.
+/// Whether a new stream has everything to show.
 pub enum Readiness {
     Ready,
     Later,
@@ -61,46 +60,46 @@ pub enum Readiness {
 /// One stream.
 struct OpenStream {
     watched: Vec<Watched>,
-    /// What it was shown last of each; `None`: nothing yet.
+    /// The last state that the stream was shown of each; `None`: nothing yet.
     seen: Vec<Option<Fingerprint>>,
-    /// Whether something may be shown otherwise than it was.
+    /// Whether something may have changed since.
     is_behind: bool,
-    /// When it was last sent something.
+    /// When the stream was last sent something.
     sent_at: Instant,
     waker: Option<Waker>,
 }
 
 struct WatchedItem {
     streams: HashSet<StreamId>,
-    /// The watched polls that it is a choice of.
+    /// The watched polls whose choice the item is.
     polls: HashSet<PollId>,
-    /// `None`: it has not been read.
+    /// `None`: the item has not been read.
     read: Option<ItemCount>,
     is_unknown: bool,
     /// Whether the last tick found no live count.
     is_missing: bool,
-    /// The tick that last found one.
+    /// The tick that last found a live count.
     counted_in: u64,
-    /// When it is to be read from Postgres.
+    /// When to read it from Postgres.
     due: Instant,
     shown: Option<PublicState>,
 }
 
 struct WatchedPoll {
     streams: HashSet<StreamId>,
-    /// The poll and its choices; `None`: it has not been read.
+    /// The poll and its choices; `None`: the poll has not been read.
     read: Option<(Poll, Vec<ItemId>)>,
     is_unknown: bool,
-    /// The counts that never change again, once it is final.
+    /// The final counts, once the poll is final.
     finals: Option<HashMap<ItemId, Count>>,
-    /// Whether it was asked, since it closed, if it is final.
+    /// Whether Postgres was asked, after the poll closed, if it is final.
     is_final_asked: bool,
     finals_due: Instant,
     due: Instant,
     shown: Option<PublicState>,
 }
 
-/// All of it, for one thread.
+/// Everything that one thread's streams watch.
 pub struct State {
     rendering: Rendering,
     items: HashMap<ItemId, WatchedItem>,
@@ -140,7 +139,7 @@ impl State {
         !self.streams.is_empty()
     }
 
-    /// Shows these items, and their polls, as they now are. Returns the streams to wake.
+    /// Shows these items and their polls as they are now. Returns the streams to wake.
     fn show_items(&mut self, items: &[ItemId]) -> Vec<StreamId> {
         let mut behind = Vec::new();
         let mut polls = HashSet::new();
@@ -158,7 +157,7 @@ impl State {
         [behind, self.show_polls(polls)].concat()
     }
 
-    /// Shows these polls as they now are. Returns the streams to wake.
+    /// Shows these polls as they are now. Returns the streams to wake.
     pub fn show_polls(&mut self, polls: impl IntoIterator<Item = PollId>) -> Vec<StreamId> {
         let mut behind = Vec::new();
         for id in polls {
@@ -178,13 +177,13 @@ impl State {
     fn note_behind(&mut self, mut streams: Vec<StreamId>) -> Vec<StreamId> {
         streams.retain(|id| {
             let stream = self.streams.get_mut(id);
-            // One that was behind before has been woken, or its client does not read.
+            // A stream that was behind before has been woken, or its client does not read.
             stream.is_some_and(|stream| !std::mem::replace(&mut stream.is_behind, true))
         });
         streams
     }
 
-    /// A poll as `GET` shows it; `None` until all of it is read.
+    /// A poll as `GET` shows it; `None`: not all of it is read yet.
     fn poll_count(&self, id: PollId) -> Option<PollCount> {
         let watched = self.polls.get(&id)?;
         let (poll, choices) = watched.read.as_ref()?;
@@ -206,7 +205,7 @@ impl State {
     }
 }
 
-/// Whether something else is shown now.
+/// Replaces what is shown. Returns whether it is different now.
 fn replace(shown: &mut Option<PublicState>, by: PublicState) -> bool {
     let is_same = shown
         .as_ref()
@@ -229,8 +228,8 @@ impl WatchedItem {
         }
     }
 
-    /// Takes in what a tick has read; `None`: Redis is unavailable. Returns whether the count is
-    /// another one.
+    /// Takes in what a tick has read; `None`: Redis is unavailable. Returns whether the count
+    /// changed.
     fn ticked(&mut self, live: Option<LiveRead>, tick: u64, now: Instant) -> bool {
         let Some(read) = &mut self.read else {
             return false;

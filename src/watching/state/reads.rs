@@ -1,4 +1,4 @@
-//! What is to be read for the streams, and what was read: at each tick, and from Postgres.
+//! What to read for the streams, and what was read: at each tick, and from Postgres.
 
 use std::collections::HashMap;
 
@@ -40,13 +40,13 @@ impl State {
         (self.show_items(&changed), is_due)
     }
 
-    /// Up to `limit` polls that are to be read from Postgres now.
+    /// Up to `limit` polls to read from Postgres now.
     pub fn due_polls(&self, now: Instant, limit: usize) -> Vec<PollId> {
         let polls = self.polls.iter().filter(|(_, poll)| poll.due <= now);
         polls.map(|(id, _)| *id).take(limit).collect()
     }
 
-    /// Up to `limit` items that are to be read from Postgres now; what was never read comes first.
+    /// Up to `limit` items to read from Postgres now. Items that were never read come first.
     pub fn due_items(&self, now: Instant, limit: usize) -> Vec<ItemId> {
         let due = || self.items.iter().filter(|(_, item)| item.due <= now);
         let new = due().filter(|(_, item)| item.read.is_none());
@@ -54,13 +54,13 @@ impl State {
         new.chain(known).map(|(id, _)| *id).take(limit).collect()
     }
 
-    /// When the next of all is to be read.
+    /// When the next read is due.
     pub fn next_due(&self) -> Option<Instant> {
         let items = self.items.values().map(|item| item.due);
         items.chain(self.polls.values().map(|poll| poll.due)).min()
     }
 
-    /// Takes in the polls that Postgres has of these. Returns the streams to wake.
+    /// Takes in those of the polls that Postgres has. Returns the streams to wake.
     pub fn read_polls(&mut self, asked: &[PollId], found: Vec<(Poll, Vec<ItemId>)>) -> Vec<StreamId> {
         let now = Instant::now();
         let ids: Vec<PollId> = found.iter().map(|(poll, _)| poll.id).collect();
@@ -85,8 +85,8 @@ impl State {
         self.show_polls(ids)
     }
 
-    /// Up to `limit` polls that have closed, each with its choices and whether it is known to be
-    /// final, whose final counts are to be read now.
+    /// Up to `limit` closed polls whose final counts to read now. Each comes with its choices, and
+    /// with whether it is known to be final.
     pub fn due_finals(&self, now: Instant, limit: usize) -> Vec<(PollId, Vec<ItemId>, bool)> {
         let due = self.polls.iter().filter(|(_, poll)| poll.finals_due <= now);
         let closed = due.filter_map(|(id, watched)| {
@@ -97,8 +97,8 @@ impl State {
         closed.take(limit).collect()
     }
 
-    /// Takes in the counts of this poll that never change again; `None`: it is not final yet, or
-    /// Postgres did not say. Returns the streams to wake.
+    /// Takes in the final counts of this poll. `None`: it is not final yet, or Postgres did not
+    /// say. Returns the streams to wake.
     pub fn read_finals(&mut self, poll: PollId, counts: Option<HashMap<ItemId, Count>>) -> Vec<StreamId> {
         let now = Instant::now();
         let Some(watched) = self.polls.get_mut(&poll) else {
@@ -113,8 +113,8 @@ impl State {
         self.show_polls([poll])
     }
 
-    /// Takes in the items that Postgres has of these, with their counts. `since` is the number of
-    /// ticks before they were read: a live count that a later one found is newer. Returns the
+    /// Takes in those of the items that Postgres has, with their counts. `since` is the number of
+    /// ticks before they were read: a live count that a later tick found is newer. Returns the
     /// streams to wake.
     pub fn read_items(&mut self, asked: &[ItemId], found: Vec<ItemCount>, since: u64) -> Vec<StreamId> {
         let now = Instant::now();
@@ -151,8 +151,8 @@ impl State {
         self.show_items(&changed)
     }
 
-    /// Notes that Postgres did not answer: these are asked for again later. What has no live count
-    /// either is not known to be current. Returns the streams to wake.
+    /// Notes that Postgres did not answer: these are read again later. If they have no live count
+    /// either, their counts are not known to be current. Returns the streams to wake.
     pub fn not_read(&mut self, items: &[ItemId], polls: &[PollId]) -> Vec<StreamId> {
         self.failures += 1;
         let due = Instant::now() + READ_AGAIN_EVERY;

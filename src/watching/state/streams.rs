@@ -21,7 +21,7 @@ impl State {
         if self.is_closed {
             return Err(WatchError::Closing);
         }
-        // How many choices a new poll has is not known yet.
+        // Nobody knows yet how many choices a new poll has.
         let more = watched.iter().map(|one| match one {
             Watched::Item(_) => 1,
             Watched::Poll(_) => CHOICES_LIMIT_ITEMS,
@@ -36,7 +36,7 @@ impl State {
             match one {
                 Watched::Item(item) => {
                     self.item(*item, now).streams.insert(id);
-                    // It may have been read for a poll alone.
+                    // The item may have been read only for a poll.
                     self.show_items(&[*item]);
                 }
                 Watched::Poll(poll) => {
@@ -154,7 +154,7 @@ impl State {
         }
     }
 
-    /// Forgets a stream, and what it watched alone.
+    /// Forgets a stream, and what no other stream watches.
     pub fn close(&mut self, id: StreamId) {
         let Some(stream) = self.streams.remove(&id) else {
             return;
@@ -199,7 +199,7 @@ impl State {
         }
     }
 
-    /// Ends all streams. Returns what wakes them.
+    /// Ends all streams. Returns their wakers.
     pub fn end_all(&mut self) -> Vec<Waker> {
         self.is_closed = true;
         let wakers = self.streams.values_mut().filter_map(|stream| stream.waker.take());
@@ -213,7 +213,7 @@ impl State {
         silent.map(|(id, _)| *id).collect()
     }
 
-    /// What wakes these streams, of those that wait.
+    /// The wakers of those of these streams that wait.
     pub fn wakers(&mut self, streams: &[StreamId]) -> Vec<Waker> {
         let wakers = streams
             .iter()
