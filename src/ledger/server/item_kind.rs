@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use super::item_reader::ITEM_CACHE_LIMIT;
-use super::vote_writer::ITEM_CACHE_LIMIT_ITEMS;
 use crate::cache::Remembers;
 use crate::domain::{NewVote, Refusal, Value, VoteOutcome};
+
+/// The most items in the cache of a batch writer's connection: about a megabyte.
+pub(crate) const ITEM_CACHE_LIMIT_ITEMS: usize = 100_000;
 
 /// How the votes on an item are stored. It never changes (migrations/0001_items.sql).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

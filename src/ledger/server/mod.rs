@@ -29,6 +29,7 @@ pub use decisions::{DecidedBatch, Decision, VoteRow};
 pub(crate) use full_items::FULLNESS_LIMIT;
 pub use full_items::Fullness;
 pub use held_votes::HeldVote;
+pub(crate) use item_kind::ITEM_CACHE_LIMIT_ITEMS;
 pub(crate) use item_reader::NAMES_LIMIT_ITEMS;
 pub use item_reader::{ItemFacts, ItemReader};
 pub use items::Listing;
@@ -37,7 +38,6 @@ pub use plain_votes::InsertedBatch;
 pub use receipts::Receipt;
 pub use status::{JobStatus, WORKER_ALIVE_LIMIT, WorkerStatus};
 pub use voiding_chunks::{VOID_LIMIT_IDS, VOID_LIMIT_VOTES, VoidedChunk};
-pub(crate) use vote_writer::ITEM_CACHE_LIMIT_ITEMS;
 pub use vote_writer::{InsertError, VoteWriter};
 pub use writer_progress::BatchUnderWay;
 

@@ -19,9 +19,6 @@ use crate::ledger::exact_counts::exact_counts;
 use crate::ledger::pool::Pool;
 use crate::ledger::session::{CONNECT_LIMIT, SessionCheck, check_name};
 
-/// The most items in the cache of a batch writer's connection: about a megabyte.
-pub(crate) const ITEM_CACHE_LIMIT_ITEMS: usize = 100_000;
-
 /// How long a connection may be idle and still be used without a check. A Postgres that restarts
 /// closes its idle connections, and a statement over a closed one has an unknown outcome. No
 /// restart is faster than this, and a busy batch writer does not pause for as long.
