@@ -1,4 +1,4 @@
-//! The bodies of the document, in words.
+//! The bodies of the document in words.
 
 use std::fmt::{self, Display, Write as _};
 
@@ -7,7 +7,7 @@ use utoipa::openapi::{OpenApi, RefOr, Schema};
 
 use crate::web::pages::html::{Code, Escaped, Paragraphs, Prose};
 
-/// A schema that the document has in one place.
+/// Where the document has its schemas.
 const SCHEMAS: &str = "#/components/schemas/";
 
 fn schema_id(name: &str) -> String {
@@ -138,7 +138,7 @@ fn joined(
     Ok(())
 }
 
-/// The properties of an object that has no name of its own.
+/// Writes the properties of an object that has no name of its own.
 fn properties(out: &mut fmt::Formatter<'_>, schema: &Value) -> fmt::Result {
     let properties = schema["properties"].as_object().into_iter().flatten();
     for (at, (name, property)) in properties.enumerate() {
@@ -150,7 +150,7 @@ fn properties(out: &mut fmt::Formatter<'_>, schema: &Value) -> fmt::Result {
     Ok(())
 }
 
-/// What a number, a text or an array is limited to.
+/// Writes the limits of a number, a text or an array.
 fn limits(out: &mut fmt::Formatter<'_>, schema: &Value) -> fmt::Result {
     for (least, greatest, what) in [
         ("minimum", "maximum", ""),
@@ -158,7 +158,7 @@ fn limits(out: &mut fmt::Formatter<'_>, schema: &Value) -> fmt::Result {
         ("minItems", "maxItems", " entries"),
     ] {
         match (schema[least].as_i64(), schema[greatest].as_i64()) {
-            // The limits of 64 bits say nothing more.
+            // The limits of 64 bits add no information.
             (Some(i64::MIN), _) | (None, None) => {}
             (Some(least), None | Some(i64::MAX)) => write!(out, ", at least {least}{what}")?,
             (None, Some(greatest)) => write!(out, ", at most {greatest}{what}")?,

@@ -1,4 +1,4 @@
-//! The page at `/docs`: the document as plain HTML, without script. All text is escaped.
+//! The page at `/docs`: the document as plain HTML, without script. It escapes all text.
 
 use std::fmt::{self, Write as _};
 
@@ -21,10 +21,10 @@ struct Described<'a> {
     operation: &'a Operation,
 }
 
-/// The page of this document.
+/// Writes the page of this document.
 pub(super) fn of(document: &OpenApi) -> String {
     let mut page = String::new();
-    // Writing to a String cannot fail.
+    // Writing to a String never fails.
     let _ = write_page(&mut page, document);
     page
 }
@@ -117,7 +117,7 @@ fn section_id(name: &str) -> String {
     format!("about-{}", name.to_lowercase().replace(' ', "-"))
 }
 
-/// All of them, in the order of the document.
+/// Returns all operations, in the order of the document.
 fn operations(document: &OpenApi) -> Vec<Described<'_>> {
     let mut all = Vec::new();
     for (path, item) in &document.paths.paths {
