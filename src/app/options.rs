@@ -1,4 +1,4 @@
-//! From settings to what each module takes.
+//! Makes each module's options from the settings.
 
 use super::StoreUrls;
 use crate::config;
@@ -39,14 +39,14 @@ impl From<&config::Server> for ServerOptions {
             address_keys: settings.address.keys.clone(),
             cookies: settings.cookie_keys.clone(),
             jwt: settings.jwt.options(),
-            // It takes a connection, which the caller describes.
+            // The login needs a connection of its own, so the caller adds it.
             operator: None,
         }
     }
 }
 
 impl config::Jwt {
-    /// `None`: voters have no tokens.
+    /// Returns the options of tokens. `None`: voters have no tokens.
     fn options(&self) -> Option<JwtOptions> {
         if self.secrets.is_none() && self.keys_file.is_none() {
             return None;
@@ -72,8 +72,7 @@ impl From<&config::Worker> for SyncOptions {
     }
 }
 
-/// For a caller that audits without a schedule: it expires nothing, and evicts nothing by
-/// age.
+/// For a caller that audits without a schedule. It expires nothing, and evicts nothing by age.
 impl From<&config::Audit> for SyncOptions {
     fn from(settings: &config::Audit) -> Self {
         Self {

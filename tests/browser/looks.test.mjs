@@ -67,7 +67,7 @@ test("axe finds no fault in any element on another origin's page, whatever the e
     await page.locator(`tally-poll[poll="${open.id}"]`).getByRole("button", { name: /^Salad/ }).click();
     await page.locator(`tally-poll[poll="${closed.id}"]`).getByRole("button", { name: /^Salad/ }).press("Enter");
     await page.locator(`tally-poll[poll="${ballots.id}"]`).getByRole("button", { name: /^Salad/ }).click();
-    for (const text of ["All places are taken.", "This poll is closed.", "This ballot is not good"]) await refused(page).filter({ hasText: text }).waitFor();
+    for (const text of ["All places are taken.", "This poll is closed.", "This ballot is not valid"]) await refused(page).filter({ hasText: text }).waitFor();
     await page.getByRole("img", { name: /^Over the last day/ }).waitFor();
     await page.getByRole("img", { name: /^Over the last hour/ }).waitFor();
     assert.deepEqual(await faults(page), [], colorScheme);
