@@ -1,12 +1,12 @@
-//! Who may do what, over HTTP.
+//! Who may do what over HTTP.
 //!
-//! - `caller`: who sent a request, by its credential.
-//! - `address`: where a request is from, also behind proxies.
-//! - `api_keys`: what API keys allow, remembered.
+//! - `caller`: who sent a request, according to its credential.
+//! - `address`: the client's address, also behind proxies.
+//! - `api_keys`: what API keys allow, remembered for a while.
 //! - `cookies`: voters' cookies, signed.
 //! - `jwt`: voters' tokens.
-//! - `open_items`: to whom single items and polls are open, remembered.
-//! - `operator`: the operator's login in Postgres.
+//! - `open_items`: to whom single items and polls are open, remembered for a while.
+//! - `operator`: the operator's Postgres login.
 //! - `origins`: pages of other origins.
 //! - `trail`: administrative acts that are refused.
 //! - `voting`: who may vote on what.
@@ -43,17 +43,17 @@ pub use origins::{Origins, guard, hsts};
 pub use trail::{Act, RefusedActs, note_refusals};
 pub use voting::Voting;
 
-/// What a server knows of who may do what. Cheap to clone. Each thread has it as app data.
+/// What a server needs to decide who may do what. Cheap to clone. It is app data of each thread.
 #[derive(Clone)]
 pub struct Access {
     pub open: Open,
     pub origins: Origins,
-    /// The header Strict-Transport-Security, if the server is to send it.
+    /// The Strict-Transport-Security header, if the server sends one.
     pub hsts: Option<HeaderValue>,
     pub api_keys: ApiKeys,
     pub refused_acts: RefusedActs,
     pub open_items: OpenItems,
-    /// Whose word is taken for who their client is.
+    /// The proxies that are trusted to name their client.
     pub proxies: Proxies,
     /// `None`: voters have no cookies.
     pub cookies: Option<VoterCookies>,
@@ -87,7 +87,7 @@ impl Open {
     };
 }
 
-/// Names, separated by commas; an empty text is nothing.
+/// Reads names, separated by commas. An empty text means nothing.
 impl FromStr for Open {
     type Err = String;
 

@@ -1,5 +1,5 @@
-//! Who may vote on what: as a caller's credential says, or as the item or poll is open. It also makes the
-//! items that votes on unknown keys may make.
+//! Who may vote on what, according to the caller's credential and to whom the item or poll is open. Also
+//! creates items for votes on unknown keys, where that is allowed.
 
 use actix_web::web;
 
@@ -12,24 +12,22 @@ use crate::web::access::{Caller, OpenItems};
 use crate::web::problem::Problem;
 use crate::web::references::References;
 
-/// Who may vote on what, on one thread.
+/// Decides who may vote on what, on one thread.
 pub struct Voting {
     pub references: web::Data<References>,
     pub open_items: OpenItems,
     pub admission: Admission,
     pub ledger: ServerLedger,
-    /// `None`: nothing is kept of where votes come from.
+    /// `None`: Tally keeps nothing about where votes come from.
     pub address_keys: Option<AddressKeys>,
-    /// Whether a vote on an unknown key makes its item.
+    /// Whether a vote on an unknown key creates its item.
     pub creates_items: bool,
 }
 
 impl Voting {
-    /// Checks that this caller may cast this vote on an item: as [`Caller::may_vote`], or as the item is
-    /// open. Returns whose vote it is.
+    /// Checks that this caller may cast this vote on an item, and returns the vote's voter.
     ///
-    /// # Errors
-    /// When the caller may not cast it, or Postgres is needed and does not answer.
+    /// The caller's credential may allow it ([`Caller::may_vote`]), or the item may be open.
     pub async fn authorize_cast(
         &self,
         reference: &Reference<ItemId>,
@@ -46,11 +44,9 @@ impl Voting {
         Ok(caller.voter(named, has_ballot))
     }
 
-    /// Checks that this caller may change and see what this voter holds on an item: as
-    /// [`Caller::may_act_for`], or as the item is open.
+    /// Checks that this caller may change and see this voter's vote on an item.
     ///
-    /// # Errors
-    /// When the caller may not, or Postgres is needed and does not answer.
+    /// The caller's credential may allow it ([`Caller::may_act_for`]), or the item may be open.
     pub async fn authorize_on_item(
         &self,
         reference: &Reference<ItemId>,
@@ -63,10 +59,7 @@ impl Voting {
         }
     }
 
-    /// The same in a poll.
-    ///
-    /// # Errors
-    /// As [`Voting::authorize_on_item`].
+    /// Checks the same for a poll, as [`Voting::authorize_on_item`].
     pub async fn authorize_in_poll(
         &self,
         reference: &Reference<PollId>,
@@ -77,17 +70,14 @@ impl Voting {
             Err(problem) if caller.may_be_anyone() => problem,
             may => return may,
         };
-        // Who may not vote does not learn which polls there are.
+        // A caller who may not vote must not learn which polls exist.
         let Ok(poll) = self.references.poll(reference).await else {
             return Err(problem);
         };
         caller.may_act_for(voter, self.open_items.of_poll(poll).await?)
     }
 
-    /// Checks that this caller may see what this voter holds on all of these.
-    ///
-    /// # Errors
-    /// As [`Voting::authorize_on_item`].
+    /// Checks that this caller may see this voter's votes on all of these items and polls.
     pub async fn authorize_on_all(
         &self,
         items: &[ItemId],
@@ -109,7 +99,7 @@ impl Voting {
         Ok(())
     }
 
-    /// To whom an item is open. One that is not there is open to nobody.
+    /// Returns to whom an item is open. An unknown item is open to nobody.
     async fn open_to(&self, reference: &Reference<ItemId>) -> Result<OpenTo, LedgerError> {
         let Some(item) = self.references.find_item(reference).await? else {
             return Ok(OpenTo::default());
@@ -118,10 +108,7 @@ impl Voting {
         Ok(open.first().copied().unwrap_or_default())
     }
 
-    /// Counts a request of this caller in the throttles.
-    ///
-    /// # Errors
-    /// When a throttle is full.
+    /// Counts a request of this caller in the throttles. Fails when a throttle is full.
     pub async fn throttle(
         &self,
         caller: &Caller,
@@ -136,12 +123,13 @@ impl Voting {
         Ok(self.admission.admit(attempt).await?)
     }
 
-    /// Counts a request of this caller, which votes as this voter, if as any, in the throttles. Returns
-    /// the item to vote on: if TALLY_CREATE_ITEMS or the caller's API key allows it, an item of an
-    /// unknown key is made, but not for a vote with a ballot.
+    /// Counts a request in the throttles, and finds the item to vote on.
+    ///
+    /// `voter` is the voter of the request, if there is one. If TALLY_CREATE_ITEMS or the caller's API key
+    /// allows it, the item of an unknown key is created, unless the vote has a ballot.
     ///
     /// # Errors
-    /// When a throttle is full, no item has this key, or Postgres is needed and does not answer.
+    /// Fails when a throttle is full, or no item has this key.
     pub async fn throttle_and_find_item(
         &self,
         reference: &Reference<ItemId>,
@@ -150,7 +138,7 @@ impl Voting {
         has_ballot: bool,
     ) -> Result<ItemId, Problem> {
         let found = self.references.find_item(reference).await?;
-        // Before an item is made.
+        // Throttles come before an item is created.
         self.throttle(caller, voter, found).await?;
         match found {
             Some(id) => Ok(id),
@@ -158,10 +146,9 @@ impl Voting {
         }
     }
 
-    /// The item of a key that was unknown a moment ago, made if it may be.
+    /// Returns the item of a key that was unknown a moment ago, and creates it if allowed.
     ///
-    /// # Errors
-    /// As [`Voting::throttle_and_find_item`].
+    /// Fails as [`Voting::throttle_and_find_item`] does.
     pub async fn create_item_for_vote(
         &self,
         reference: &Reference<ItemId>,
@@ -177,7 +164,7 @@ impl Voting {
         let (Reference::Key(key), true) = (reference, self.creates_items || caller.is_admin_by_key()) else {
             return Err(Problem::unknown_item(reference));
         };
-        // Whatever may be a key may be a name, once it is short enough and not blank.
+        // Any key can be a name, if it is short enough and not blank.
         let name: String = key.as_str().chars().take(ItemName::LIMIT_CHARACTERS).collect();
         let Ok(name) = ItemName::parse(name) else {
             return Err(Problem::unknown_item(reference));
@@ -186,7 +173,7 @@ impl Voting {
             key: Some(key.clone()),
             ..name.into()
         };
-        // Where all who vote may make items, making one is a part of voting; otherwise the caller's key
+        // If TALLY_CREATE_ITEMS is set, creating an item is a part of voting. Otherwise the caller's key
         // allows it as an administrative act.
         let asked = self.references.asking();
         let made = if self.creates_items {
@@ -199,13 +186,13 @@ impl Voting {
                 self.references.remember_item(key.clone(), item.id, asked);
                 Ok(item.id)
             }
-            // Another request has just made it.
+            // Another request has just created the item.
             Err(LedgerError::KeyTaken) => self.references.item(reference).await,
             Err(error) => Err(error.into()),
         }
     }
 
-    /// What is to be kept of the client that votes, if anything.
+    /// Returns the hash of the voting client's address, if hashes are kept.
     pub fn address_hash(&self, caller: &Caller) -> Option<AddressHash> {
         let keys = self.address_keys.as_ref()?;
         keys.hash(caller.voting_address()?)
