@@ -102,7 +102,7 @@ impl Proxies {
     }
 }
 
-/// Returns the parts of a text between separators outside quotes, with the last part first.
+/// Splits a text at separators outside quotes, and returns the last part first.
 ///
 /// The right end comes from the proxies, the left end from the client. Reading from the right, the client
 /// cannot open a quote that hides what a proxy has added.

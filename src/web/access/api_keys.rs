@@ -53,8 +53,8 @@ impl Remembers for Valid {
 
 impl Forgets for Valid {}
 
-/// Keys that allow nothing, until they do. Apart, so that whoever guesses keys makes nobody forget
-/// those that there are. A revocation on this server ends all of it.
+/// Keys that are not valid. They are kept apart, so that guessed keys push no valid key out of memory. A
+/// revocation on this server clears all of these.
 struct NotValid;
 
 impl Remembers for NotValid {

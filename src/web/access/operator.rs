@@ -19,7 +19,7 @@ impl OperatorLogin {
         self.0.is_some()
     }
 
-    /// Returns the ledger for this actor's request. Fails when the server has no operator's login.
+    /// Returns the ledger for this actor's request, if the server has the login.
     ///
     /// `command` does the same on the command line.
     pub fn ledger_of(&self, actor: Actor, command: &'static str) -> Result<OperatorLedger, Problem> {

@@ -25,7 +25,7 @@ pub struct Voting {
 }
 
 impl Voting {
-    /// Checks that this caller may cast this vote on an item, and returns the vote's voter.
+    /// Checks that this caller may cast this vote on an item. Returns its voter.
     ///
     /// The caller's credential may allow it ([`Caller::may_vote`]), or the item may be open.
     pub async fn authorize_cast(
@@ -146,7 +146,7 @@ impl Voting {
         }
     }
 
-    /// Returns the item of a key that was unknown a moment ago, and creates it if allowed.
+    /// Returns the item of a key that was just unknown, and creates it if allowed.
     ///
     /// Fails as [`Voting::throttle_and_find_item`] does.
     pub async fn create_item_for_vote(

@@ -3,27 +3,28 @@
 use crate::telemetry::VOTE_OUTCOMES;
 use crate::web::status::figures::Figures;
 
-/// The median of votes, at the most: at half load it is 5 to 12 ms (docs/benchmarks.md), and a server
-/// whose votes queue for one more batch has a few times that.
+/// The greatest normal median latency. At half load the median is 5 to 12 ms (docs/benchmarks.md). A server
+/// whose votes wait for one more batch has a few times that.
 const NORMAL_P50_SECONDS: f64 = 0.05;
-/// The 99th percentile, at the most: 30 to 45 ms at half load; five times that is a slow disk, a lock or a
-/// full queue.
+/// The greatest normal p99 latency. At half load it is 30 to 45 ms. Five times that is a slow disk, a lock or
+/// a full queue.
 const NORMAL_P99_SECONDS: f64 = 0.2;
-/// Votes that wait, at the most: a full batch (`votes::BATCH_LIMIT_VOTES`). More wait for a second one.
+/// The most votes that normally wait: a full batch (`votes::BATCH_LIMIT_VOTES`). More votes wait for a second
+/// batch.
 const NORMAL_QUEUE_VOTES: f64 = crate::votes::BATCH_LIMIT_VOTES as f64;
-/// The mean size of batches, at the most: three quarters of a full one. Beyond that votes come about as
-/// fast as they can be stored.
+/// The greatest normal mean size of batches: three quarters of a full batch. Above that, votes arrive almost
+/// as fast as they can be stored.
 const NORMAL_BATCH_VOTES: f64 = 0.75 * crate::votes::BATCH_LIMIT_VOTES as f64;
-/// The age of the oldest unsaved count, at the most: some flushes (`TALLY_FLUSH_EVERY`, 1 s unless it
-/// is set otherwise), each of which may leave a locked row to the next one.
+/// The greatest normal age of the oldest unsaved count: some flushes (`TALLY_FLUSH_EVERY`, which defaults to
+/// 1 s). Each flush may leave a locked row to the next.
 const NORMAL_UNSAVED_SECONDS: f64 = 10.0;
 
-/// What is normal for a curve; `None`: there is no bound.
+/// The normal range of a curve. `None`: no bound.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Normal {
     pub least: Option<f64>,
     pub most: Option<f64>,
-    /// Why, in a sentence.
+    /// The reason, in a sentence.
     pub why: &'static str,
 }
 
@@ -58,17 +59,17 @@ pub struct Surroundings {
     pub has_postgres: bool,
     pub has_redis: bool,
     pub suspects: f64,
-    /// `None`: Postgres did not say.
+    /// `None`: Postgres did not answer.
     pub workers: Option<Workers>,
 }
 
-/// What the workers say together.
+/// What all workers report together.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Workers {
     pub alive: f64,
     pub unsaved_counts: f64,
     pub oldest_unsaved_seconds: f64,
-    /// By how many votes the last audit found counts wrong; `None`: there was none.
+    /// How many votes the last audit found wrong. `None`: there was no audit.
     pub drift_votes: Option<f64>,
 }
 
@@ -81,9 +82,9 @@ pub struct Interval<'a> {
 }
 
 impl Interval<'_> {
-    /// How much of this there was in a second.
+    /// Returns how much of this there was per second.
     pub fn rate(&self, of: impl Fn(&Figures) -> f64) -> Option<f64> {
-        // Below 0: the program counts anew.
+        // Below 0: the program counts from 0 again.
         let rate = (of(self.now) - of(self.before)) / self.seconds;
         (rate.is_finite() && rate >= 0.0).then_some(rate)
     }
@@ -102,10 +103,10 @@ impl Interval<'_> {
 pub struct Curve {
     pub name: &'static str,
     pub unit: &'static str,
-    /// What it shows, for people.
+    /// The curve's title, for people.
     pub title: &'static str,
     pub normal: Normal,
-    /// Its value; `None`: there is none.
+    /// Returns the value. `None`: there is none.
     pub value: fn(&Interval) -> Option<f64>,
 }
 
@@ -113,7 +114,7 @@ fn one_or_zero(is_so: bool) -> Option<f64> {
     Some(if is_so { 1.0 } else { 0.0 })
 }
 
-/// All curves, in the order in which they are shown.
+/// All curves, in display order.
 pub static CURVES: [Curve; 24] = [
     Curve {
         name: "accepted",

@@ -170,8 +170,7 @@ impl Tokens {
         if seconds_since_1970().is_none() {
             return Err(TokenError::NotValid);
         }
-        // Remember the generation before the keys are read: a token that was checked with earlier keys is not
-        // remembered.
+        // `asking` comes before the keys are read: a token that was checked with earlier keys is not remembered.
         let asked = self.0.believed.asking();
         let keys = Arc::clone(&self.0.keys.read().unwrap_or_else(PoisonError::into_inner));
         let (voter_id, until) = check(token, &keys, &self.0.options)?;
