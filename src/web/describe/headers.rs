@@ -1,4 +1,4 @@
-//! The headers of answers, each described once.
+//! The headers of answers. Each is described once.
 
 use std::collections::BTreeMap;
 
@@ -6,12 +6,12 @@ use utoipa::openapi::header::HeaderBuilder;
 use utoipa::openapi::schema::Type;
 use utoipa::openapi::{Header, ObjectBuilder, Ref, RefOr};
 
-/// The id of the request: each answer has it.
+/// The id of the request, which each answer has.
 pub(in crate::web) const REQUEST_ID: &str = "X-Request-Id";
 /// A voter's cookie.
 pub(in crate::web) const SET_COOKIE: &str = "Set-Cookie";
 
-/// Each header's name, its type, and what it says.
+/// Each header's name, type and description.
 const ALL: &[(&str, Type, &str)] = &[
     (
         REQUEST_ID,

@@ -1,4 +1,4 @@
-//! Which problem an error of the votes, the counts or the ledger is to a client.
+//! The problems for errors of the votes, the counts and the ledger.
 
 use crate::admission::AdmissionRefusal;
 use crate::counts::ReadError;
@@ -17,7 +17,7 @@ impl From<AdmissionRefusal> for Problem {
 }
 
 impl Problem {
-    /// A vote that its item does not take. Nothing is stored.
+    /// Makes the problem of a vote that its item does not take. Nothing is stored.
     pub fn refused(refusal: Refusal) -> Self {
         let (kind, detail) = match refusal {
             Refusal::Full => (
@@ -77,14 +77,14 @@ impl Problem {
         Self::new(kind, detail)
     }
 
-    /// A ballot for what takes votes without one.
+    /// A ballot for an item or poll that takes votes without one.
     pub fn takes_no_ballots() -> Self {
         let detail =
             "ballot: this takes votes without ballots; by_ballot is set when an item or a poll is made.";
         Self::new(Kind::BallotNotTaken, detail).on_field("ballot")
     }
 
-    /// Ballots for a choice: they are made for its poll.
+    /// Ballots for a choice. They must be created for its poll.
     pub fn choice_has_no_ballots(poll: PollId) -> Self {
         let detail = format!(
             "The item is a choice of poll {poll}, which takes the ballots; POST /v1/polls/{poll}/ballots makes them."
@@ -92,18 +92,18 @@ impl Problem {
         Self::new(Kind::BallotNotTaken, detail).on_field("ballot")
     }
 
-    /// A key that another item or poll has.
+    /// The key belongs to another item or poll already.
     pub fn key_taken(detail: impl Into<String>) -> Self {
         Self::new(Kind::KeyTaken, detail).on_field("key")
     }
 
-    /// An edit of what never changes, and why it does not.
+    /// An edit of a field that never changes, with the reason.
     pub fn never_changes(field: &'static str, why: &str) -> Self {
         Self::new(Kind::NeverChanges, format!("{field} never changes: {why}.")).on_field(field)
     }
 
-    /// An edit that is refused. Nothing of it is stored. `times` is the field that was to set a time,
-    /// `unknown` what is answered when nothing is there to be edited.
+    /// An edit that is refused. Nothing of it is stored. `times` is the field that should set a time.
+    /// `unknown` makes the problem if the item or poll does not exist.
     pub fn not_edited(refusal: EditRefusal, times: &'static str, unknown: impl FnOnce() -> Self) -> Self {
         match refusal {
             EditRefusal::Unknown => unknown(),
@@ -129,7 +129,7 @@ impl Problem {
     }
 }
 
-/// Logs the cause: nobody has before.
+/// Logs the cause, because nobody has logged it before.
 impl From<LedgerError> for Problem {
     fn from(error: LedgerError) -> Self {
         if matches!(error, LedgerError::OlderServers) {
