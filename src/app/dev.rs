@@ -155,16 +155,16 @@ Tally is at {base}/{}
   curl -s {base}/v1/items/1
 
   {}      reports: select * from item;
-  Ctrl-C stops all of it{}.
+  Ctrl-C stops everything{}.
 ",
         if open == Open::ALL {
-            "\nIt is open to whoever reaches it: for trying it out."
+            "\nAnyone who can reach it may do everything: use it only to try Tally."
         } else {
             ""
         },
         logins.psql,
         if stores.private.is_some() {
-            format!("; the data stay in {}", stores.folder.display())
+            format!("; the data stays in {}", stores.folder.display())
         } else {
             String::new()
         }
@@ -202,7 +202,7 @@ impl DevStores {
             });
         }
         std::fs::create_dir_all(&settings.folder)
-            .with_context(|| format!("TALLY_DEV_FOLDER: cannot make {}", settings.folder.display()))?;
+            .with_context(|| format!("TALLY_DEV_FOLDER: cannot create {}", settings.folder.display()))?;
         let folder = usable_folder(&settings.folder.canonicalize()?)?;
         let lock = File::create(folder.join("lock"))?;
         if lock.try_lock().is_err() {

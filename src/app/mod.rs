@@ -47,7 +47,7 @@ pub fn server(
 /// Postgres shows `application_name` to its operator. Fails when the URL is wrong.
 pub fn operator(database_url: &str, application_name: &str) -> anyhow::Result<OperatorLedger> {
     OperatorLedger::beside_server(database_url, application_name)
-        .context("TALLY_OPERATOR_DATABASE_URL, which is read as DATABASE_URL is")
+        .context("TALLY_OPERATOR_DATABASE_URL, which has the form of DATABASE_URL")
 }
 
 /// Makes a worker. It does nothing until [`crate::sync::run`] or a step is called.

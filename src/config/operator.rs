@@ -67,7 +67,8 @@ pub struct Credential {
 
 /// Reads an API key. The error does not repeat the value.
 pub fn api_key(text: &str) -> Result<ApiKey, String> {
-    ApiKey::parse(text).ok_or_else(|| "it is no API key; one is tally_ and 64 hexadecimal digits".to_owned())
+    ApiKey::parse(text)
+        .ok_or_else(|| "it is not an API key; a key is tally_ and 64 hexadecimal digits".to_owned())
 }
 
 /// `tally item`.

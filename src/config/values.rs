@@ -33,7 +33,7 @@ impl FromStr for Cron {
             return Err(wrong(&format!("it has {fields} fields")));
         }
         // The scheduler's own parser decides what is valid.
-        tokio_cron_scheduler::Job::new(text, |_, _| {}).map_err(|_| wrong("it is no cron expression"))?;
+        tokio_cron_scheduler::Job::new(text, |_, _| {}).map_err(|_| wrong("it is not a cron expression"))?;
         Ok(Self(text.to_owned()))
     }
 }

@@ -112,7 +112,7 @@ impl Api {
     }
 
     fn none_of_tally(&self, status: StatusCode) -> String {
-        format!("{} answered {status}, and not as Tally does", self.address())
+        format!("{} answered {status}, but not like Tally", self.address())
     }
 
     /// Returns the address without user and password.

@@ -37,7 +37,7 @@ pub async fn ballots(command: Ballots) -> anyhow::Result<bool> {
         .create_new(true)
         .mode(0o600)
         .open(&command.out)
-        .with_context(|| format!("cannot make the file {}", command.out.display()))?;
+        .with_context(|| format!("cannot create the file {}", command.out.display()))?;
     let mut written = 0;
     while written < command.count {
         let chunk = make(&api, &mut file, kind, id, &command, command.count - written).await;

@@ -89,7 +89,7 @@ async fn read_and_make(import: &ItemImport) -> anyhow::Result<bool> {
         .filter(|(_, line)| !line.trim().is_empty())
         .collect();
     if lines.is_empty() {
-        bail!("{name} holds no line with a name");
+        bail!("{name} has no line with a name");
     }
     let api = Api::new(&import.remote)?;
     let bar = ProgressBar::new(lines.len() as u64).with_style(
@@ -115,7 +115,7 @@ async fn read_and_make(import: &ItemImport) -> anyhow::Result<bool> {
             // The following lines would fail as well.
             Err(error) if error.downcast_ref::<reqwest::Error>().is_some() => {
                 bar.abandon();
-                return Err(error.context(format!("stopped at line {number}; {made} items are made")));
+                return Err(error.context(format!("stopped at line {number}; {made} items were created")));
             }
             Err(error) => {
                 bad += 1;
@@ -129,7 +129,7 @@ async fn read_and_make(import: &ItemImport) -> anyhow::Result<bool> {
     bar.finish_and_clear();
     if !import.remote.json {
         telemetry::print(format_args!(
-            "{made} items made, {there} there already, {bad} lines refused\n"
+            "{made} items created, {there} exist already, {bad} lines refused\n"
         ));
     }
     Ok(bad == 0)

@@ -51,10 +51,7 @@ async fn run(command: &ApiKeyCommand, ledger: &OperatorLedger) -> anyhow::Result
         }
         ApiKeyCommand::Revoke(one) => {
             if !ledger.revoke_api_key(ApiKeyId(one.id)).await? {
-                let why = format!(
-                    "there is no key {}; tally key list shows those that there are",
-                    one.id
-                );
+                let why = format!("there is no key {}; tally key list shows the keys", one.id);
                 return Err(CommandRefusal::because("unknown-api-key", why));
             }
             show(&json!({ "id": one.id, "revoked": true }), one.database.json);
@@ -66,7 +63,7 @@ async fn run(command: &ApiKeyCommand, ledger: &OperatorLedger) -> anyhow::Result
                 .await?;
             let id = made.ok_or_else(|| {
                 let why = format!(
-                    "there is no valid key {}; tally key list shows those that there are",
+                    "there is no valid key {}; tally key list shows the keys",
                     rotate.id
                 );
                 CommandRefusal::because("unknown-api-key", why)

@@ -96,7 +96,7 @@ async fn wanted(command: &Void, ledger: &OperatorLedger) -> anyhow::Result<(Vote
     if let (Some(from), Some(until)) = (command.from, command.until)
         && from >= until
     {
-        let why = "--until is not after --from, so no vote is between them";
+        let why = "--until is not after --from, so no vote matches";
         return Err(CommandRefusal::because("invalid-value", why));
     }
     let reason = command.reason.clone().unwrap_or_default();
@@ -159,7 +159,7 @@ async fn dry_run(
         show(&json!({ "dry_run": true, "votes": votes, "sum": net }), true);
     } else {
         crate::telemetry::print(format_args!(
-            "{votes} votes would be voided, whose values add up to {net}; --apply does it\n"
+            "{votes} votes would be voided; their values add up to {net}; --apply voids them\n"
         ));
     }
     Ok(true)
@@ -203,7 +203,7 @@ async fn run_to_end(
                 VoidingError::Stopped => "stopped".to_owned(),
                 _ => format!("voiding {} is not done", id.0),
             };
-            let said = format!("{what}; tally void --resume {} goes on", id.0);
+            let said = format!("{what}; tally void --resume {} continues", id.0);
             return Err(anyhow::Error::from(error).context(said));
         }
     }

@@ -111,7 +111,7 @@ async fn read(
     loop {
         let piece = match answer.chunk().await {
             Ok(Some(piece)) => piece,
-            Ok(None) => return Ok("the server has ended the stream".to_owned()),
+            Ok(None) => return Ok("the server ended the stream".to_owned()),
             Err(error) => return Ok(telemetry::one_line(&error.into())),
         };
         for event in events.read(&piece)? {

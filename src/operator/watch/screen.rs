@@ -91,7 +91,7 @@ impl Screen {
         if event.kind != "counts" {
             return Ok(());
         }
-        let wrong = "the server sent an event that is none of Tally's";
+        let wrong = "the server sent an event that is not Tally's";
         if let Kind::Json = self.kind {
             // One line, whatever the event contains.
             let value: Value = serde_json::from_str(&event.data).context(wrong)?;

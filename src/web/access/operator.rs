@@ -42,8 +42,8 @@ impl Problem {
         if !error.refuses_login() {
             return error.into();
         }
-        tracing::error!(%error, "TALLY_OPERATOR_DATABASE_URL: Postgres refuses the login, or what it should do");
-        let detail = "Postgres refuses the login in TALLY_OPERATOR_DATABASE_URL, or what it should do; give it one \
+        tracing::error!(%error, "TALLY_OPERATOR_DATABASE_URL: Postgres refuses the login, or its statement");
+        let detail = "Postgres refuses the login in TALLY_OPERATOR_DATABASE_URL, or its statement; use a login \
                       in the role tally_operator. The server's log says more.";
         Self::new(Kind::OperatorLogin, detail)
     }

@@ -41,7 +41,7 @@ impl AccessBody {
     /// Returns to whom the item or poll shall be open.
     pub(in crate::web) fn into_open(self) -> Result<OpenTo, Problem> {
         OpenTo::of(&self.open).ok_or_else(|| {
-            let detail = "open has another name; it takes anonymous and voters, or nothing.";
+            let detail = "open has an unknown name; it takes anonymous and voters, or nothing.";
             Problem::invalid("open", detail)
         })
     }
@@ -176,7 +176,7 @@ pub async fn set_poll(
 ) -> Result<HttpResponse, Problem> {
     let to = body.0.into_open()?;
     if to.anonymous {
-        let detail = "open has anonymous; a poll takes votes of voters only, so it takes voters, or nothing.";
+        let detail = "open has anonymous; a poll takes only votes of voters, so it takes voters, or nothing.";
         return Err(Problem::invalid("open", detail));
     }
     set(&state, by.0, named::poll(&state, &id.0).await?, to).await

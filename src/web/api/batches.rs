@@ -85,7 +85,7 @@ impl BatchBody {
 fn vote(value: Value) -> Result<BatchEntry, Problem> {
     // serde reads an array as an object, with its values in the order of the fields.
     if !value.is_object() {
-        let detail = "votes: this one is no object; each takes an object.";
+        let detail = "votes: this one is not an object; each vote is an object.";
         return Err(Problem::malformed("votes", detail));
     }
     let Some(BatchVote {
@@ -174,7 +174,7 @@ fn digest_of_batch(texts: &[String], votes: &[Result<BatchEntry, Problem>]) -> D
                     },
                     {
                         "type": "/problems/unknown-item", "title": "Unknown item", "status": 404,
-                        "detail": "There is no item 999; GET /v1/items lists those that there are."
+                        "detail": "There is no item 999; GET /v1/items lists the items."
                     }
                 ]
             })),

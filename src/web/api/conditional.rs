@@ -88,7 +88,7 @@ pub struct Found {
     body: Vec<u8>,
     /// `None` if the answer must not be remembered, because its counts are not current.
     counts: Option<Vec<KnownCount>>,
-    /// The Link header.
+    /// The header Link.
     link: Option<String>,
 }
 

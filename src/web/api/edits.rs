@@ -29,7 +29,7 @@ fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(reader: D) -> Result<
 fn not_null<T>(field: &'static str, value: Edited<T>, takes: &str) -> Result<Option<T>, Problem> {
     match value {
         Some(None) => {
-            let detail = format!("{field} is null; it takes {takes}, and without it stays as it is.");
+            let detail = format!("{field} is null; it takes {takes}, or leave it out to keep it.");
             Err(Problem::invalid(field, detail))
         }
         Some(value) => Ok(value),
@@ -103,9 +103,9 @@ form! {
 }
 
 /// Why a key never changes.
-const KEY: &str = "servers remember what a key is of";
+const KEY: &str = "servers remember keys";
 /// Why a rule never changes.
-const RULE: &str = "votes were cast under it, and servers remember it; make another one";
+const RULE: &str = "votes were cast under it, and servers remember it; create another one";
 
 /// Refuses fields that never change.
 fn refuse(fields: &[(&'static str, &Edited<IgnoredAny>, &str)]) -> Result<(), Problem> {
@@ -180,7 +180,7 @@ impl PollEditBody {
             (
                 "choices",
                 &self.choices,
-                "voters have chosen among them; make another poll",
+                "voters have chosen among them; create another poll",
             ),
             ("max_choices", &self.max_choices, RULE),
             (

@@ -46,7 +46,7 @@ impl HeldQuery {
     /// Returns what the query asks for, if every parameter is allowed.
     pub(in crate::web) fn into_asked(self) -> Result<HeldAsked, Problem> {
         if self.items.is_none() && self.polls.is_none() {
-            let detail = "items: it is missing; this takes items, polls or both.";
+            let detail = "items: it is missing; give items, polls or both.";
             return Err(Problem::malformed("items", detail));
         }
         let voter_id = VoterId::parse(self.voter_id);

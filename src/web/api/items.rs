@@ -258,7 +258,7 @@ async fn existing(state: &AppState, new: &NewItem) -> Result<HttpResponse, Probl
     let rules = read.item.rules.as_deref().unwrap_or(&ItemRules::DEFAULT);
     if *read.item.name != *new.name.as_str() || *rules != new.rules {
         let detail = format!(
-            "Item {id} has this key, and another name or other rules; another item takes another key."
+            "Item {id} has this key, but another name or other rules; use another key for another item."
         );
         return Err(Problem::key_taken(detail));
     }

@@ -99,7 +99,7 @@ impl ListQuery {
             && self.search.is_none()
             && self.choices.is_none();
         if !is_alone {
-            let detail = "ids: it takes no other parameter beside it.";
+            let detail = "ids: give no other parameters with it.";
             return Err(Problem::malformed("ids", detail));
         }
         let limit = usize::try_from(PAGE_LIMIT_ITEMS).unwrap_or(usize::MAX);
@@ -110,7 +110,7 @@ impl ListQuery {
     fn into_page(self) -> Result<ListPage, Problem> {
         let limit = page::limit(self.limit, PAGE_DEFAULT_ITEMS, PAGE_LIMIT_ITEMS)?;
         if self.name.is_some() && (self.search.is_some() || self.choices == Some(false)) {
-            let detail = "name: it takes neither search nor choices beside it.";
+            let detail = "name: give neither search nor choices with it.";
             return Err(Problem::malformed("name", detail));
         }
         Ok(ListPage {

@@ -79,13 +79,13 @@ impl NewPollBody {
         let (opens_at, closes_at) = open_and_close(self.opens_at, self.closes_at)?;
         let shows_results = self.results_before_close.unwrap_or(true);
         if !shows_results && closes_at.is_none() {
-            let detail = "results_before_close is false; it takes a closes_at.";
+            let detail = "results_before_close is false; it needs a closes_at.";
             return Err(Problem::invalid("results_before_close", detail));
         }
         let by_ballot = self.by_ballot.unwrap_or(false);
         let is_secret = self.secret.unwrap_or(false);
         if is_secret && !by_ballot {
-            let detail = "secret is true; it takes by_ballot too.";
+            let detail = "secret is true; it needs by_ballot too.";
             return Err(Problem::invalid("secret", detail));
         }
         if by_ballot && max_choices != Some(1) {
@@ -256,7 +256,7 @@ async fn existing(state: &AppState, new: &NewPoll) -> Result<HttpResponse, Probl
         && (poll.shows_results, poll.by_ballot, poll.is_secret)
             == (new.shows_results, new.by_ballot, new.is_secret);
     if !is_same {
-        let detail = format!("Poll {id} has this key, and differs; another poll takes another key.");
+        let detail = format!("Poll {id} has this key, but differs; use another key for another poll.");
         return Err(Problem::key_taken(detail));
     }
     shown(state, id).await

@@ -39,7 +39,10 @@ impl SelectionBody {
         }
         let items: Option<Vec<ItemId>> = self.items.into_iter().map(ItemId::new).collect();
         let mut items = items.ok_or_else(|| {
-            Problem::invalid("items", "items has a number below 1; it takes ids of choices.")
+            Problem::invalid(
+                "items",
+                "items has a number below 1; it takes item_ids of choices.",
+            )
         })?;
         items.sort_unstable();
         items.dedup();

@@ -95,8 +95,8 @@ struct NormalBody {
             example = json!({
                 "every_seconds": 5, "limit": 720, "at": [1_896_112_800, 1_896_112_805],
                 "curves": [{
-                    "name": "latency_p99", "unit": "seconds", "title": "Time of a vote, 99th percentile",
-                    "normal": { "least": null, "most": 0.2, "why": "At half load it is 30 to 45 ms." },
+                    "name": "latency_p99", "unit": "seconds", "title": "Vote latency, p99",
+                    "normal": { "least": null, "most": 0.2, "why": "The p99 is 30 to 45 ms at half load. Five times that means a slow disk, a lock or a full queue." },
                     "values": [0.03, null]
                 }]
             })),

@@ -48,7 +48,7 @@ impl StreamQuery {
     /// Returns what the query asks for, if every parameter is allowed.
     pub(in crate::web) fn into_wanted(self) -> Result<Wanted, Problem> {
         if self.items.is_none() && self.polls.is_none() {
-            let detail = "items: it is missing; a stream takes items, polls or both.";
+            let detail = "items: it is missing; give items, polls or both.";
             return Err(Problem::malformed("items", detail));
         }
         Ok(Wanted {

@@ -149,7 +149,7 @@ problems!(ForgetProblems: WRITES, STORES; Malformed, NotFound, CredentialNotVali
 
 fn cookies(state: &AppState) -> Result<&VoterCookies, Problem> {
     state.access.cookies.as_ref().ok_or_else(|| {
-        let detail = "This server gives voters no cookies: TALLY_COOKIE_KEYS is not set.";
+        let detail = "This server gives no cookies to voters: TALLY_COOKIE_KEYS is not set.";
         Problem::new(Kind::NotFound, detail)
     })
 }

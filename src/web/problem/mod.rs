@@ -153,23 +153,22 @@ impl Problem {
     }
 
     pub fn unknown_item(id: impl std::fmt::Display) -> Self {
-        let detail = format!("There is no item {id}; GET /v1/items lists those that there are.");
+        let detail = format!("There is no item {id}; GET /v1/items lists the items.");
         Self::new(Kind::UnknownItem, detail)
     }
 
     pub fn unknown_poll(id: impl std::fmt::Display) -> Self {
-        let detail = format!("There is no poll {id}; the answer to POST /v1/polls has a poll's id.");
+        let detail = format!("There is no poll {id}; GET /v1/polls lists the polls.");
         Self::new(Kind::UnknownPoll, detail)
     }
 
     pub fn unknown_vote(id: impl std::fmt::Display) -> Self {
-        let detail =
-            format!("There is no receipt of a vote {id}; the answer to a vote has the vote_id of a receipt.");
+        let detail = format!("There is no receipt of vote {id}; the answer to a vote has its vote_id.");
         Self::new(Kind::UnknownVote, detail)
     }
 
     pub fn no_vote(item: impl std::fmt::Display) -> Self {
-        let detail = format!("This voter holds no vote on item {item}; PUT or POST casts one.");
+        let detail = format!("This voter holds no vote on item {item}; PUT or POST casts a vote.");
         Self::new(Kind::NoVote, detail)
     }
 
@@ -180,13 +179,13 @@ impl Problem {
     }
 
     pub fn unknown_api_key(id: impl std::fmt::Display) -> Self {
-        let detail = format!("There is no API key {id}; GET /v1/api-keys lists those that there are.");
+        let detail = format!("There is no API key {id}; GET /v1/api-keys lists the keys.");
         Self::new(Kind::UnknownApiKey, detail)
     }
 
     /// The key cannot be rotated.
     pub fn no_valid_api_key(id: impl std::fmt::Display) -> Self {
-        let detail = format!("There is no valid API key {id}; GET /v1/api-keys says which are.");
+        let detail = format!("There is no valid API key {id}; GET /v1/api-keys says which keys are valid.");
         Self::new(Kind::UnknownApiKey, detail)
     }
 
@@ -199,20 +198,20 @@ impl Problem {
     /// The batch has more ballots than a caller without a credential may send.
     pub fn too_many_ballots() -> Self {
         let detail = format!(
-            "Without an API key with the scope vote, one request takes {UNCREDENTIALED_LIMIT_BALLOTS} ballots; send the others in further ones."
+            "Without an API key with the scope vote, one request takes {UNCREDENTIALED_LIMIT_BALLOTS} ballots; send the others in more requests."
         );
         Self::new(Kind::CredentialMissing, detail).on_field("ballot")
     }
 
     /// Tally does not know the credential. The problem does not say why, because that would help a guesser.
     pub fn credential_not_valid() -> Self {
-        let detail = "Authorization: it is no valid API key or token: unknown, expired, revoked, or not for this server; it takes Bearer and one that is.";
+        let detail = "Authorization: the API key or token is unknown, expired, revoked, or not for this server; it takes Bearer and a valid one.";
         Self::new(Kind::CredentialNotValid, detail).on_field("Authorization")
     }
 
     /// The cookie is not valid on this server.
     pub fn cookie_not_valid() -> Self {
-        let detail = "Cookie: __Host-voter is not valid, or is there twice; POST /v1/voter without it gives a new one.";
+        let detail = "Cookie: __Host-voter is not valid, or is given twice; POST /v1/voter without it gives a new one.";
         Self::new(Kind::CredentialNotValid, detail).on_field("Cookie")
     }
 
@@ -224,14 +223,13 @@ impl Problem {
 
     /// The credential is a voter's own, and the vote is another voter's.
     pub fn not_your_vote() -> Self {
-        let detail =
-            "voter_id: the credential is another voter's; leave voter_id out, or give the credential's own.";
+        let detail = "voter_id: the credential belongs to another voter; leave voter_id out, or give the credential's voter.";
         Self::new(Kind::NotYourVote, detail).on_field("voter_id")
     }
 
     /// The credential is valid, but does not allow this.
     pub fn not_allowed(scope: Scope) -> Self {
-        let detail = format!("The API key does not allow this; it takes one with the scope {scope}.");
+        let detail = format!("The API key does not allow this; it needs the scope {scope}.");
         Self::new(Kind::NotAllowed, detail)
     }
 
@@ -260,7 +258,7 @@ impl Problem {
 
     /// A page of another origin tries to write.
     pub fn foreign_origin() -> Self {
-        let detail = "Pages of this origin may not write here; TALLY_ORIGINS lists those that may.";
+        let detail = "Pages of this origin may not write here; TALLY_ORIGINS lists the origins that may.";
         Self::new(Kind::ForeignOrigin, detail).on_field("Origin")
     }
 
@@ -288,7 +286,7 @@ impl Problem {
 
     /// There is no route for this path.
     pub fn not_found(path: &str) -> Self {
-        let detail = format!("There is nothing at {path}; /docs says what there is.");
+        let detail = format!("There is nothing at {path}; /docs lists the paths.");
         Self::new(Kind::NotFound, detail)
     }
 
@@ -303,9 +301,8 @@ impl Problem {
         match self.kind {
             Kind::Unavailable => Self {
                 kind: Kind::VoteNotStored,
-                detail:
-                    "The database does not answer at the moment. No vote of the request is stored; try again."
-                        .to_owned(),
+                detail: "The database is unavailable. No vote of the request is stored; try again."
+                    .to_owned(),
                 stored: Some(Stored::No),
                 ..self
             },

@@ -136,7 +136,7 @@ impl Tokens {
                 Ok(Err(error)) => {
                     let text = error.to_string();
                     if failed.as_ref() != Some(&text) {
-                        tracing::error!(%error, "the keys of JWTs cannot be read anew: the earlier ones hold on");
+                        tracing::error!(%error, "the keys of JWTs cannot be read again: the earlier keys stay valid");
                     }
                     failed = Some(text);
                 }

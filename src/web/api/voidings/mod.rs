@@ -299,7 +299,7 @@ pub async fn undo(by: Admin, state: web::Data<AppState>, id: PathVoiding) -> Res
             return Ok(Direction::Undo);
         }
         let detail = format!(
-            "Voiding {} is not done; POST /v1/voidings/{}/resume goes on with it.",
+            "Voiding {} is not done; POST /v1/voidings/{}/resume resumes it.",
             voiding.id.0, voiding.id.0
         );
         Err(Problem::new(Kind::VoidingNotDone, detail))
@@ -333,7 +333,7 @@ async fn go(
 
 impl Problem {
     fn unknown_voiding(id: i64) -> Self {
-        let detail = format!("There is no voiding {id}; GET /v1/voidings lists those that there are.");
+        let detail = format!("There is no voiding {id}; GET /v1/voidings lists the voidings.");
         Self::new(Kind::UnknownVoiding, detail)
     }
 }

@@ -70,13 +70,13 @@ impl NewVoidingBody {
         let until = moment("until", self.until)?;
         if voter_id.is_none() && item.is_none() && from.is_none() && until.is_none() {
             let detail =
-                "voter_id, item, from or until: one or more is needed, which says what votes are voided.";
+                "voter_id, item, from or until: at least one is needed to say which votes are voided.";
             return Err(Problem::invalid("voter_id", detail));
         }
         if let (Some(from), Some(until)) = (from, until)
             && from >= until
         {
-            let detail = "until is not after from, so no vote is between them.";
+            let detail = "until is not after from, so no vote matches.";
             return Err(Problem::invalid("until", detail));
         }
         let characters = self.reason.chars().count();
@@ -88,7 +88,7 @@ impl NewVoidingBody {
         }
         let after = match self.after {
             Some(_) if !self.dry_run => {
-                let detail = "after: only a dry run takes it; a voiding is about all its votes.";
+                let detail = "after: only a dry run takes it.";
                 return Err(Problem::invalid("after", detail));
             }
             Some(after) if after < 0 => {

@@ -87,8 +87,9 @@ impl VoidingRunner {
             Taken::ByNew => "Another voiding".to_owned(),
             Taken::By(id, _) => format!("Voiding {}", id.0),
         };
-        let detail =
-            format!("{other} is under way on this server, which works off one at a time; try again later.");
+        let detail = format!(
+            "{other} is under way on this server, which runs one voiding at a time; try again later."
+        );
         Err(Problem::new(Kind::VoidingUnderWay, detail))
     }
 
@@ -96,7 +97,7 @@ impl VoidingRunner {
     pub async fn stop(&self, limit: Duration) {
         self.0.stop.send_replace(true);
         if timeout(limit, self.0.idle.closed()).await.is_err() {
-            tracing::warn!("a voiding did not end in time: what it has not counted is left for recovery");
+            tracing::warn!("a voiding did not end in time: recovery counts the rest");
         }
     }
 }
@@ -113,12 +114,15 @@ impl VoidingPlace {
             let stop = async { drop(stopping.wait_for(|stop| *stop).await) };
             let ended = votes::run_voiding(&ledger, &inner.redis, id, direction, stop, |_| {}).await;
             match ended {
-                Ok(_) => tracing::info!(voiding = id.0, ?direction, "a voiding is worked off"),
+                Ok(_) => tracing::info!(voiding = id.0, ?direction, "a voiding is done"),
                 Err(VoidingError::Stopped) => {
-                    tracing::info!(voiding = id.0, "the server stops: the voiding can be resumed");
+                    tracing::info!(
+                        voiding = id.0,
+                        "the server is stopping: the voiding can be resumed"
+                    );
                 }
                 Err(error) => {
-                    tracing::error!(%error, voiding = id.0, "a voiding was not worked off: it can be resumed");
+                    tracing::error!(%error, voiding = id.0, "a voiding failed: it can be resumed");
                 }
             }
             drop(self);

@@ -17,7 +17,7 @@ fn schema_id(name: &str) -> String {
 pub(super) fn write_schemas(out: &mut String, document: &OpenApi) -> fmt::Result {
     out.push_str(
         "<section aria-labelledby=\"bodies\">\n<h2 id=\"bodies\">Bodies</h2>\n\
-         <p>What stands in bodies, by the names that the description has for it.</p>\n",
+         <p>The schemas of request and answer bodies, by name.</p>\n",
     );
     let schemas = document
         .components
@@ -62,7 +62,7 @@ fn write_schema(out: &mut String, schema: &RefOr<Schema>, value: &Value) -> fmt:
             if is_required {
                 "required"
             } else {
-                "may be left out"
+                "optional"
             },
             Words(property),
             Prose(property["description"].as_str().unwrap_or_default()),
@@ -70,7 +70,7 @@ fn write_schema(out: &mut String, schema: &RefOr<Schema>, value: &Value) -> fmt:
     }
     out.push_str("</dl>\n");
     if value["additionalProperties"] == Value::Bool(false) {
-        out.push_str("<p>It takes no other field.</p>\n");
+        out.push_str("<p>No other fields are allowed.</p>\n");
     }
     Ok(())
 }
