@@ -59,11 +59,7 @@ fn write_schema(out: &mut String, schema: &RefOr<Schema>, value: &Value) -> fmt:
             out,
             "<dt><code>{}</code></dt>\n<dd>{}: {}. {}</dd>\n",
             Escaped(name),
-            if is_required {
-                "required"
-            } else {
-                "optional"
-            },
+            if is_required { "required" } else { "optional" },
             Words(property),
             Prose(property["description"].as_str().unwrap_or_default()),
         )?;
