@@ -164,7 +164,7 @@ pub enum Command {
     Poll(operator::Poll),
     /// Show counts as they change, until Ctrl-C: a table in a terminal, otherwise a line for each change
     Watch(operator::Watch),
-    /// Create ballots, each of which buys one vote
+    /// Create ballots; each buys one vote
     Ballots(operator::Ballots),
     /// Void votes that should not have been cast, or undo a voiding
     Void(operator::Void),

@@ -220,7 +220,7 @@ impl Server {
                 .app_data(references)
                 .configure(routes::add);
         };
-        // In a task of its own: until this task listens to signals, they would end the program at once.
+        // In the background, because signals would end the program at once until this function listens to them.
         tokio::task::spawn_blocking(|| {
             pages::prepare();
             routes::prepare();

@@ -200,7 +200,7 @@ mod tests {
                 &["198.51.100.1"],
                 "198.51.100.1",
             ),
-            // Further left stands what the client made up.
+            // What the client made up is further left.
             (XForwardedFor, proxy, &["127.0.0.1, 198.51.100.1"], "198.51.100.1"),
             (
                 XForwardedFor,

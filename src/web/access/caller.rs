@@ -215,7 +215,7 @@ impl Caller {
 
     /// Checks that this caller may have a cookie of this voter.
     ///
-    /// Servers that are open to `voters` do not allow it: the cookie would stay valid after they close.
+    /// An open server (`voters`) does not allow it: the cookie would stay valid after the server is closed.
     pub fn may_become(&self, voter: &VoterId) -> Result<(), Problem> {
         match &self.credential {
             Credential::Voter(own) if own == voter => Ok(()),

@@ -124,8 +124,9 @@ pub fn hsts(age: Duration) -> HeaderValue {
     HeaderValue::from_bytes(&[MAX_AGE, digits.as_bytes()].concat()).unwrap_or(digits)
 }
 
-/// Refuses writes from pages of foreign origins, answers preflights, and adds to every answer what browsers
-/// need.
+/// Refuses writes from pages of foreign origins, and answers preflights.
+///
+/// Adds to every answer the headers that browsers need.
 pub async fn guard(
     request: ServiceRequest,
     next: Next<impl MessageBody + 'static>,

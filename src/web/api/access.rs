@@ -38,7 +38,7 @@ enum OpenToName {
 }
 
 impl AccessBody {
-    /// Returns to whom the item or poll shall be open.
+    /// Returns the access that the body asks for.
     pub(in crate::web) fn into_open(self) -> Result<OpenTo, Problem> {
         OpenTo::of(&self.open).ok_or_else(|| {
             let detail = "open has an unknown name; it takes anonymous and voters, or nothing.";

@@ -64,7 +64,7 @@ pub async fn show(state: web::Data<AppState>, id: PathVote) -> Result<HttpRespon
         return Err(Problem::unknown_vote(id.0));
     };
     let row = receipt.row;
-    // Read the live count after the ledger: it then contains everything that the ledger says was counted.
+    // The live count is read after the ledger, so it contains everything that the ledger says was counted.
     let is_saved = match receipt.is_counted {
         true => state.counts.is_saved(row.item_id).await?,
         false => None,

@@ -91,7 +91,7 @@ pub(in crate::web) fn components() -> BTreeMap<String, RefOr<Header>> {
         .collect()
 }
 
-/// What stands for a header in an answer; `None`: it is described where it is sent.
+/// Returns the reference to a header. `None`: the header is described where it is sent.
 pub(in crate::web) fn reference(name: &str) -> Option<RefOr<Header>> {
     let is_known = ALL.iter().any(|(known, ..)| *known == name);
     is_known.then(|| RefOr::Ref(Ref::new(format!("#/components/headers/{name}"))))

@@ -31,7 +31,7 @@ const CONTENT_TYPE: &str = "application/json";
         (name = "Items", description = "What people vote on, and the counts."),
         (name = "Votes", description = "Cast votes, change them, take them back, and see how far a vote has come."),
         (name = "Polls", description = "Several items, from which a voter chooses."),
-        (name = "Ballots", description = "One-time tokens, each of which buys one vote."),
+        (name = "Ballots", description = "One-time tokens. Each buys one vote."),
         (name = "Streams", description = "Counts as they change: server-sent events."),
         (name = "Access", description = "Who may vote on a single item or poll of a closed server."),
         (name = "Voters", description = "The voter of a browser."),

@@ -87,8 +87,8 @@ pub struct Connection {
     stream: TcpStream,
     activity: Rc<Activity>,
     limits: ClientLimits,
-    /// Wakes the connection at its deadline or earlier. It is set anew only when it would
-    /// ring too late, so a busy connection does not pay for a timer with each request.
+    /// Wakes the connection at its deadline or earlier. It is set again only when it would wake too late, so a
+    /// busy connection does not pay for a timer with each request.
     alarm: Pin<Box<Sleep>>,
     /// Since when the client has left written data unread.
     unread_since: Option<Instant>,
@@ -159,7 +159,7 @@ impl Connection {
             self.unread_since = None;
             self.unread_alarm = None;
             if self.activity.note_unread(false) && self.activity.is_stream() {
-                // The socket has refused new data.
+                // The stream held back what is new while the client did not read.
                 context.waker().wake_by_ref();
             }
             return Ok(());
@@ -222,8 +222,8 @@ impl AsyncRead for Connection {
                 self.activity.heard();
             } else if read.is_ok() && self.activity.is_stream() {
                 // A closed tab. Without this its stream would continue until a write fails, after two
-                // heartbeats, because the protocol lets a closing client still read. actix treats a reset
-                // that comes with the last bytes the same way.
+                // heartbeats, because the protocol lets a closing client still read. When a reset comes
+                // with the last bytes, actix takes the client for a closing one, too.
                 return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
             }
             // Bytes that arrive slowly are read, but do not move the deadline.
