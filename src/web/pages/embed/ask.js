@@ -37,7 +37,7 @@ export function configure(changes) {
 
 class Refused extends Error {
   constructor(status, problem) {
-    super(problem.detail || problem.title || `The server answers ${status}.`);
+    super(problem.detail || problem.title || `The server answered ${status}.`);
     this.status = status;
     this.problem = problem;
   }

@@ -115,7 +115,7 @@ const IN_WORDS = {
   "value-not-taken": "This takes no down-votes.",
   "ballot-missing": "This needs a ballot.",
   "ballot-not-valid": "This ballot is not valid, or it was used already.",
-  unavailable: "Votes cannot be taken right now. Try again in a moment.",
+  unavailable: "Votes cannot be stored right now. Try again in a moment.",
 };
 function inWords(error) {
   const slug = error.problem?.type?.split("/").pop();

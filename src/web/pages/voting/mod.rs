@@ -186,7 +186,7 @@ pub async fn home(request: HttpRequest, state: web::Data<AppState>) -> HttpRespo
         }
         Err(_) => (Has::Unknown, UNAVAILABLE.to_owned()),
     };
-    let lead = "Vote, change your mind, take it back. The counts are exact, and move as votes come.";
+    let lead = "Vote, change your vote, or take it back. The counts are exact and live.";
     let shown = Shown {
         has,
         view: "home",
@@ -251,7 +251,7 @@ async fn found(state: &AppState, asked: &Asked) -> Result<String, LedgerError> {
     };
     if polls.cards.is_empty() && items.cards.is_empty() {
         let none = match words {
-            _ if asked.after.is_some() || asked.before.is_some() => "There are no more.".to_owned(),
+            _ if asked.after.is_some() || asked.before.is_some() => "There are no more polls or items.".to_owned(),
             Some(words) => format!("Nothing has “{}” in its name.", Escaped(words)),
             None => "There is nothing to vote on yet.".to_owned(),
         };
@@ -295,7 +295,7 @@ pub async fn item(request: HttpRequest, state: web::Data<AppState>) -> HttpRespo
         view: "item",
         title: found.as_ref().map_or("An item", |read| &read.item.name),
         lead: "",
-        description: "Vote, and see the count move.",
+        description: "Vote and see the live count.",
         search: "",
         content: match read {
             Some(item) => Single::Item(item).to_string(),
@@ -342,7 +342,7 @@ pub async fn poll(request: HttpRequest, state: web::Data<AppState>) -> HttpRespo
         lead: "",
         description: description
             .as_deref()
-            .unwrap_or("Vote, and see the results move."),
+            .unwrap_or("Vote and see the live results."),
         search: "",
         content: match read {
             Some(poll) => Single::Poll(poll).to_string(),
