@@ -251,7 +251,9 @@ async fn found(state: &AppState, asked: &Asked) -> Result<String, LedgerError> {
     };
     if polls.cards.is_empty() && items.cards.is_empty() {
         let none = match words {
-            _ if asked.after.is_some() || asked.before.is_some() => "There are no more polls or items.".to_owned(),
+            _ if asked.after.is_some() || asked.before.is_some() => {
+                "There are no more polls or items.".to_owned()
+            }
             Some(words) => format!("Nothing has “{}” in its name.", Escaped(words)),
             None => "There is nothing to vote on yet.".to_owned(),
         };
@@ -340,9 +342,7 @@ pub async fn poll(request: HttpRequest, state: web::Data<AppState>) -> HttpRespo
         view: "poll",
         title: found.as_ref().map_or("A poll", |(poll, _)| &poll.poll.title),
         lead: "",
-        description: description
-            .as_deref()
-            .unwrap_or("Vote and see the live results."),
+        description: description.as_deref().unwrap_or("Vote and see the live results."),
         search: "",
         content: match read {
             Some(poll) => Single::Poll(poll).to_string(),
