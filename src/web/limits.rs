@@ -28,7 +28,7 @@ pub const STREAMS_LIMIT_QUARTERS: usize = 3;
 pub const STREAM_LIMIT_ITEMS: usize = 100;
 /// The most polls that one stream watches. Each has up to 100 choices.
 pub const STREAM_LIMIT_POLLS: usize = 10;
-/// The longest query of a stream. It has room for the most and the longest keys, percent-encoded.
+/// The longest query of a stream. It fits the most and the longest keys, percent-encoded.
 /// The `http` crate reads no address beyond 65,534 bytes.
 pub const STREAM_LIMIT_QUERY_BYTES: usize = 63_000;
 /// After how many ms a client that has lost its stream reconnects. Each client gets a random delay.

@@ -82,7 +82,7 @@ async fn set(state: &AppState, by: Actor, named: Named<'_>, to: OpenTo) -> Resul
     }
 }
 
-/// Retrieve an item's access
+/// Retrieve an item's access.
 #[utoipa::path(
     get,
     path = "/v1/items/{id}/access",
@@ -101,7 +101,7 @@ pub async fn of_item(state: web::Data<AppState>, id: PathItemReference) -> Resul
 
 problems!(OfItemProblems: ADDRESSES, STORES; UnknownItem);
 
-/// Update an item's access
+/// Update an item's access.
 ///
 /// A choice has the access of its poll and cannot have its own. Other servers follow within 10 s.
 #[utoipa::path(
@@ -131,7 +131,7 @@ pub async fn set_item(
 
 problems!(SetItemProblems: WRITES, ADDRESSES, BODIES, CALLERS, STORES; BodyTooLarge, UnknownItem);
 
-/// Retrieve a poll's access
+/// Retrieve a poll's access.
 #[utoipa::path(
     get,
     path = "/v1/polls/{id}/access",
@@ -150,7 +150,7 @@ pub async fn of_poll(state: web::Data<AppState>, id: PathPollReference) -> Resul
 
 problems!(OfPollProblems: ADDRESSES, STORES; UnknownPoll);
 
-/// Update a poll's access
+/// Update a poll's access.
 ///
 /// The access applies to all choices of the poll. Other servers follow within 10 s.
 #[utoipa::path(

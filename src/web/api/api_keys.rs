@@ -134,7 +134,7 @@ fn made(id: ApiKeyId, key: &ApiKey) -> HttpResponse {
         })
 }
 
-/// Create an API key
+/// Create an API key.
 ///
 /// The caller can give only scopes that it has itself, or that are open to anyone. The key is shown once.
 /// This needs a server with an operator's login (`TALLY_OPERATOR_DATABASE_URL`).
@@ -170,7 +170,7 @@ pub async fn create(
 
 problems!(CreateProblems: WRITES, BODIES, CALLERS, OPERATORS, STORES; BodyTooLarge);
 
-/// List API keys
+/// List API keys.
 ///
 /// The newest come first. Their secrets are not shown.
 #[utoipa::path(
@@ -227,7 +227,7 @@ impl RotationBody {
     }
 }
 
-/// Rotate an API key
+/// Rotate an API key.
 ///
 /// Creates a key with the name and the scopes of the old key. The caller must have these scopes. The old key
 /// expires after `grace_seconds`. This needs a server with an operator's login
@@ -271,7 +271,7 @@ pub async fn rotate(
 
 problems!(RotateProblems: WRITES, BODIES, CALLERS, OPERATORS, STORES; BodyTooLarge, UnknownApiKey);
 
-/// Revoke an API key
+/// Revoke an API key.
 ///
 /// This server refuses the key at once, other servers within a minute.
 #[utoipa::path(

@@ -20,7 +20,7 @@ struct AskedBody {
     asked_at: Moment,
 }
 
-/// Request an audit
+/// Request an audit.
 ///
 /// A worker runs the audit within seconds and has wrong counts rebuilt. `GET /v1/status` shows the job
 /// `audit`: the request, the worker that runs it, and the result.

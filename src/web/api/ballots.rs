@@ -56,7 +56,7 @@ struct BallotsAnswer<'a> {
     expires_at: Option<Moment>,
 }
 
-/// Create ballots for an item
+/// Create ballots for an item.
 ///
 /// Each ballot buys one vote on the item. The item must have been created with `by_ballot`.
 #[utoipa::path(
@@ -92,7 +92,7 @@ problems!(
     BodyTooLarge, UnknownItem, BallotNotTaken
 );
 
-/// Create ballots for a poll
+/// Create ballots for a poll.
 ///
 /// Each ballot buys one vote on one of the poll's choices. The poll must have been created with `by_ballot`.
 #[utoipa::path(

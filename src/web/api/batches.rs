@@ -147,7 +147,7 @@ fn digest_of_batch(texts: &[String], votes: &[Result<BatchEntry, Problem>]) -> D
     Digest::of(&parts)
 }
 
-/// Cast votes in a batch
+/// Cast votes in a batch.
 ///
 /// Each vote has its own result in `results`. A vote that is wrong, or that the caller may not cast, does not
 /// affect the others.

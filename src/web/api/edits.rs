@@ -216,7 +216,7 @@ async fn store(state: &AppState, by: Actor, named: Named<'_>, edit: &Edit) -> Re
     }
 }
 
-/// Update an item
+/// Update an item.
 ///
 /// Times can be changed only if the item was created with a rule, and only until it closes.
 #[utoipa::path(
@@ -248,7 +248,7 @@ problems!(
     BodyTooLarge, UnknownItem, Closed, NeverChanges, OlderServers
 );
 
-/// Update a poll
+/// Update a poll.
 ///
 /// Times can be changed until the poll closes.
 #[utoipa::path(

@@ -29,7 +29,7 @@ struct Live {
     status: &'static str,
 }
 
-/// Check that the process is alive
+/// Check that the process is alive.
 #[utoipa::path(
     get,
     path = "/health/live",
@@ -84,7 +84,7 @@ pub struct NotReady<'a> {
     migrations: &'static str,
 }
 
-/// Check that the server is ready
+/// Check that the server is ready.
 ///
 /// Says whether votes can be stored, and the state of Postgres, Redis and the migrations. Without Redis
 /// voting continues, so the answer is still 200, with the status `degraded`: a load balancer must not take
@@ -194,7 +194,7 @@ async fn redis_state(state: &AppState) -> (&'static str, Option<String>) {
     }
 }
 
-/// Retrieve the server's metrics
+/// Retrieve the server's metrics.
 ///
 /// In the text format of Prometheus.
 #[utoipa::path(

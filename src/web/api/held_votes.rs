@@ -88,7 +88,7 @@ struct VoteBody {
     number: Option<i64>,
 }
 
-/// List a voter's votes
+/// List a voter's votes.
 ///
 /// The votes that a voter holds on these items and in these polls. Items and polls that do not exist, and
 /// those without a vote of the voter, are left out.

@@ -103,7 +103,7 @@ fn over(query: HistoryQuery) -> Result<HistoryOver, Problem> {
     )
 }
 
-/// Retrieve an item's history
+/// Retrieve an item's history.
 ///
 /// A worker sums votes a few seconds after they were cast. `as_of` says up to when. The sum of the changes is
 /// not the item's count, because it leaves out older votes.
@@ -152,7 +152,7 @@ pub async fn of_item(
 
 problems!(ItemProblems: ADDRESSES, STORES; UnknownItem);
 
-/// Retrieve a poll's history
+/// Retrieve a poll's history.
 ///
 /// The history of each choice, as for an item.
 #[utoipa::path(

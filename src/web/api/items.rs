@@ -206,7 +206,7 @@ pub(in crate::web) fn body(item: &Item, count: Count, current: bool) -> ItemBody
     }
 }
 
-/// Create an item
+/// Create an item.
 ///
 /// If an equal item has the same key, the answer is that item.
 #[utoipa::path(
@@ -265,7 +265,7 @@ async fn existing(state: &AppState, new: &NewItem) -> Result<HttpResponse, Probl
     Ok(item_answer(&read))
 }
 
-/// Retrieve an item
+/// Retrieve an item.
 ///
 /// The counts are live. Without a live count they are the saved ones, or the exact ones from Postgres.
 /// `current` says whether they are current.

@@ -124,7 +124,7 @@ impl ListQuery {
     }
 }
 
-/// List items
+/// List items.
 ///
 /// A page of the items that are not hidden, in order of their ids. With `ids`, exactly those items, hidden or
 /// not. Items that do not exist are left out.

@@ -66,7 +66,7 @@ struct PollListBody {
     next_before: Option<PollId>,
 }
 
-/// List polls
+/// List polls.
 ///
 /// A page of the polls that are not hidden, with their results. The newest come first.
 #[utoipa::path(

@@ -191,7 +191,7 @@ impl ChoiceBody {
     }
 }
 
-/// Create a poll
+/// Create a poll.
 ///
 /// If an equal poll has the same key, the answer is that poll.
 #[utoipa::path(
@@ -262,7 +262,7 @@ async fn existing(state: &AppState, new: &NewPoll) -> Result<HttpResponse, Probl
     shown(state, id).await
 }
 
-/// Retrieve a poll
+/// Retrieve a poll.
 #[utoipa::path(
     get,
     path = "/v1/polls/{id}",

@@ -44,7 +44,7 @@ enum State {
     Saved,
 }
 
-/// Retrieve a vote's receipt
+/// Retrieve a vote's receipt.
 ///
 /// The receipt does not name the voter, because ids can be guessed.
 #[utoipa::path(

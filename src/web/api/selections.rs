@@ -66,7 +66,7 @@ struct SelectionAnswer<'a> {
     repeated: bool,
 }
 
-/// Change a voter's choices in a poll
+/// Change a voter's choices in a poll.
 ///
 /// Votes on other choices of the poll are taken back. The request is idempotent.
 #[utoipa::path(
@@ -104,7 +104,7 @@ problems!(
     BallotMissing
 );
 
-/// Take back a voter's choices in a poll
+/// Take back a voter's choices in a poll.
 ///
 /// The voter then holds no choice of the poll. The request is idempotent.
 #[utoipa::path(
@@ -164,7 +164,7 @@ async fn set(
     }
 }
 
-/// Retrieve a voter's choices in a poll
+/// Retrieve a voter's choices in a poll.
 #[utoipa::path(
     get,
     path = "/v1/polls/{id}/votes/{voter_id}",

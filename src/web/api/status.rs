@@ -257,7 +257,7 @@ fn outcomes(lately: &Lately) -> Vec<OutcomeBody> {
         .collect()
 }
 
-/// Retrieve the server's status
+/// Retrieve the server's status.
 ///
 /// The server's own figures, its view of the stores, the last heartbeats of the workers, and their jobs. It
 /// also answers while Postgres is unavailable. Each server has its own figures. Workers and jobs are the same

@@ -77,7 +77,7 @@ struct NormalBody {
     why: &'static str,
 }
 
-/// Retrieve the status of the last hour
+/// Retrieve the status of the last hour.
 ///
 /// The server takes a sample every five seconds, and keeps it in memory until it stops. Samples have rates,
 /// the latency of votes, queues, and what the workers and the stores reported. Each curve has its normal

@@ -58,7 +58,7 @@ impl StreamQuery {
     }
 }
 
-/// Stream the counts of items and polls
+/// Stream the counts of items and polls.
 ///
 /// Server-sent events (`text/event-stream`) without an end. The first events have everything that is watched.
 /// Later events have what changed. `data` has `items` and `polls`, as `GET` returns them. A client that
@@ -87,7 +87,7 @@ pub async fn some(
     open(&request, &state, query.0.into_wanted()?).await
 }
 
-/// Stream an item's counts
+/// Stream an item's counts.
 ///
 /// Server-sent events (`text/event-stream`) without an end. The first event has the item. Later events have
 /// its changes. `data` has `items` and `polls`, as `GET` returns them. A client that reconnects sends the
@@ -116,7 +116,7 @@ pub async fn of_item(
     open(&request, &state, wanted).await
 }
 
-/// Stream a poll's results
+/// Stream a poll's results.
 ///
 /// Server-sent events (`text/event-stream`) without an end. The first event has the poll. Later events have
 /// its changes. `data` has `items` and `polls`, as `GET` returns them. A client that reconnects sends the

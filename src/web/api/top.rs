@@ -196,7 +196,7 @@ const TOP_COLUMNS: [&str; 9] = [
     "change_down_count",
 ];
 
-/// List top items
+/// List top items.
 ///
 /// The counts are the saved ones. `as_of` says up to when votes are in the list.
 #[utoipa::path(

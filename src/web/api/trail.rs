@@ -152,7 +152,7 @@ struct TrailBody {
     next_before: Option<i64>,
 }
 
-/// List administrative acts
+/// List administrative acts.
 ///
 /// The trail says who did what. The newest act comes first. This needs a server with an operator's login
 /// (`TALLY_OPERATOR_DATABASE_URL`).

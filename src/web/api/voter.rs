@@ -39,7 +39,7 @@ fn answer(mut response: actix_web::HttpResponseBuilder, voter: &VoterId) -> Http
         })
 }
 
-/// Retrieve the caller's voter
+/// Retrieve the caller's voter.
 ///
 /// A voter's own cookie or token names the voter. An API key belongs to no voter.
 #[utoipa::path(
@@ -64,7 +64,7 @@ pub async fn show(caller: Caller) -> Result<HttpResponse, Problem> {
 
 problems!(ShowProblems: STORES; Malformed, CredentialNotValid, TokenExpired, NoVoter);
 
-/// Create a voter's cookie
+/// Create a voter's cookie.
 ///
 /// A backend with an API key names the voter. Without `voter_id` the cookie is for a new voter, if the server
 /// is open to `visitors`. A caller who is a voter already stays that voter. The answer is 404 if the server
@@ -123,7 +123,7 @@ problems!(
     BodyTooLarge, NotFound, NotYourVote, Throttled, VoteNotStored
 );
 
-/// Delete the caller's cookie
+/// Delete the caller's cookie.
 ///
 /// The cookie is deleted from the caller's browser. A copy of it stays valid.
 #[utoipa::path(

@@ -161,7 +161,7 @@ impl VoteBody {
     }
 }
 
-/// Cast a vote
+/// Cast a vote.
 ///
 /// An empty body is an anonymous vote of 1, unless a cookie or a token names the voter. A voter who votes
 /// again with the same value gets the vote that the voter holds, with 200 and `"repeated": true`. An
@@ -266,7 +266,7 @@ pub(super) fn digest(vote: &NewVote, ballot: Option<&BallotHash>) -> Digest {
     ])
 }
 
-/// Change a vote
+/// Change a vote.
 ///
 /// Sets the vote that a voter holds on an item. The request is idempotent. In a poll with one choice it moves
 /// the voter's vote to this item.
@@ -313,7 +313,7 @@ problems!(
     ValueNotTaken, BallotMissing
 );
 
-/// Take back a vote
+/// Take back a vote.
 ///
 /// The voter then holds no vote on the item. The request is idempotent.
 #[utoipa::path(
@@ -369,7 +369,7 @@ async fn set(
     Ok(vote_answer(item_id, Some(&voter_id), cast)?)
 }
 
-/// Retrieve a vote
+/// Retrieve a vote.
 #[utoipa::path(
     get,
     path = "/v1/items/{id}/votes/{voter_id}",

@@ -92,7 +92,7 @@ impl Description {
 #[derive(Clone, Copy)]
 pub(super) struct Served(pub &'static LazyLock<Description>);
 
-/// Retrieve this description
+/// Retrieve this description.
 ///
 /// OpenAPI 3.1, for programs that make clients, tests and pages from it.
 #[utoipa::path(

@@ -9,7 +9,7 @@ use crate::web::transport::POLICY_OF_DATA;
 
 const CONTENT_TYPE: &str = "text/markdown; charset=utf-8";
 
-/// List problem types
+/// List problem types.
 #[utoipa::path(
     get,
     path = "/problems",
@@ -38,7 +38,7 @@ fn file(text: &'static str) -> HttpResponse {
 
 problems!(PageProblems);
 
-/// Retrieve a problem type
+/// Retrieve a problem type.
 ///
 /// The `type` of each problem is this address.
 #[utoipa::path(

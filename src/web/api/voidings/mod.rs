@@ -169,7 +169,7 @@ struct VoidingsBody {
     next_before: Option<i64>,
 }
 
-/// List voidings
+/// List voidings.
 ///
 /// The newest come first. This needs a server with an operator's login (`TALLY_OPERATOR_DATABASE_URL`).
 #[utoipa::path(
@@ -213,7 +213,7 @@ pub async fn list(
 
 problems!(ListProblems: ADDRESSES, CALLERS, OPERATORS, STORES);
 
-/// Retrieve a voiding
+/// Retrieve a voiding.
 ///
 /// The answer says how far the voiding is. This needs a server with an operator's login
 /// (`TALLY_OPERATOR_DATABASE_URL`).
@@ -238,7 +238,7 @@ pub async fn show(by: Admin, state: web::Data<AppState>, id: PathVoiding) -> Res
 
 problems!(ShowProblems: CALLERS, OPERATORS, STORES; UnknownVoiding);
 
-/// Resume a voiding
+/// Resume a voiding.
 ///
 /// Resumes a voiding, or the undoing of one, that was interrupted. If nothing is left to do, nothing happens.
 /// This needs a server with an operator's login (`TALLY_OPERATOR_DATABASE_URL`).
@@ -271,7 +271,7 @@ pub async fn resume(by: Admin, state: web::Data<AppState>, id: PathVoiding) -> R
 
 problems!(ResumeProblems: WRITES, CALLERS, OPERATORS, STORES; UnknownVoiding, VoidingUnderWay);
 
-/// Undo a voiding
+/// Undo a voiding.
 ///
 /// The votes are cast again in the background. Some votes stay void: those that their voters have replaced,
 /// those on full items, and those that would be one choice too many. There is no dry run. This needs a server

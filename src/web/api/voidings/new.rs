@@ -130,7 +130,7 @@ struct DryRunBody {
     next_after: Option<i64>,
 }
 
-/// Void votes
+/// Void votes.
 ///
 /// A dry run changes nothing. It counts the votes that would be voided, as far as it gets in three seconds.
 /// Otherwise the server creates a voiding and voids the votes in the background, whether or not the client

@@ -35,7 +35,7 @@ pub(in crate::web) fn page_of(document: &OpenApi) -> Kept {
 #[derive(Clone, Copy)]
 pub(in crate::web) struct Served(pub &'static LazyLock<Kept>);
 
-/// Show this description as a page
+/// Show this description as a page.
 ///
 /// One page without script. It loads nothing from any other server.
 #[utoipa::path(

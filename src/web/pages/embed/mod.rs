@@ -27,7 +27,7 @@ pub(super) fn prepare() {
     LazyLock::force(&PAGE);
 }
 
-/// Show the page that makes snippets
+/// Show the page that makes snippets.
 ///
 /// For browsers. The page makes the two lines of HTML that put a vote on another page, and shows how the vote
 /// looks.

@@ -25,7 +25,7 @@ pub(super) fn prepare() {
     LazyLock::force(&PAGE);
 }
 
-/// Show the operator's page
+/// Show the operator's page.
 ///
 /// For browsers. The page shows the state of the server and its workers, and does what an operator does. The
 /// page itself has no data. It asks for an API key with the scope `admin`, unless administration is open.

@@ -156,7 +156,7 @@ impl Asked {
     }
 }
 
-/// Show the page of polls and items
+/// Show the page of polls and items.
 ///
 /// For browsers. The page lists polls and items with live counts, and has a search.
 #[utoipa::path(
@@ -262,7 +262,7 @@ async fn found(state: &AppState, asked: &Asked) -> Result<String, LedgerError> {
     Ok(format!("{polls}{items}"))
 }
 
-/// Show the page of an item
+/// Show the page of an item.
 ///
 /// For browsers. The page has the item's live count, a chart of the last day, and a button to share it. If
 /// there is no such item, the page says so.
@@ -309,7 +309,7 @@ pub async fn item(request: HttpRequest, state: web::Data<AppState>) -> HttpRespo
 
 problems!(ItemPageProblems);
 
-/// Show the page of a poll
+/// Show the page of a poll.
 ///
 /// For browsers, as the page of an item.
 #[utoipa::path(
