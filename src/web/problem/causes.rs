@@ -117,7 +117,7 @@ impl Problem {
             ),
             EditRefusal::Choice => Self::never_changes(
                 times,
-                "the item is a choice, and the times belong to its poll; edit the poll",
+                "the item is a choice, and its poll has the times; edit the poll",
             ),
             EditRefusal::HiddenResults => Self::invalid(
                 "closes_at",
