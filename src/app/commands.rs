@@ -8,9 +8,6 @@ use crate::web::ServerOptions;
 use crate::{client, operator, replay, shutdown, telemetry, web};
 
 /// Runs a command of `tally`. Returns whether all was well.
-///
-/// # Errors
-/// When it cannot be run.
 pub async fn run(command: Command) -> anyhow::Result<bool> {
     dispatch(command).await.map_err(database_setting::named)
 }
@@ -50,19 +47,21 @@ async fn serve(settings: config::Serve) -> anyhow::Result<()> {
         options.operator = Some(super::operator(url.as_str(), "tally serve operator")?);
     }
     let server = super::server(&stores, options, "tally serve", metrics)?;
-    // Before it says that it runs: who reads that may stop it at once.
+    // Before the server says that it runs: a reader of that line may stop it at once.
     let stop = shutdown::requested_or_deaf();
     tracing::info!(address = %server.address()?, "listening");
     server.run(stop).await
 }
 
-/// Has the system back this process with small pages. The allocator asks for huge ones, of which all is
-/// resident once a byte of it is touched; a connection touches half of its buffers. Seen with
-/// mimalloc's own setting for it: 11 KB a live stream instead of 20 (docs/decisions/connections/small-pages.md).
+/// Has the system back this process with small pages.
+///
+/// The allocator asks for huge pages. All of a huge page is resident once one byte of it is touched, but a
+/// connection touches only half of its buffers. With mimalloc's own setting for it, a live stream took 11 KB
+/// instead of 20 (docs/decisions/connections/small-pages.md).
 fn without_huge_pages() {
     #[cfg(target_os = "linux")]
     if let Err(error) = nix::sys::prctl::set_thp_disable(true) {
-        // Old kernels and some sandboxes: it only takes more memory.
+        // Old kernels and some sandboxes refuse. Then the process only takes more memory.
         tracing::debug!(%error, "huge pages stay allowed");
     }
 }
@@ -95,9 +94,6 @@ async fn audit(settings: &config::AuditCommand) -> anyhow::Result<bool> {
 }
 
 /// Runs `sync-worker`. Returns whether all was well.
-///
-/// # Errors
-/// When it cannot be run.
 pub async fn sync_worker(settings: config::SyncWorker) -> anyhow::Result<bool> {
     work(settings).await.map_err(database_setting::named)
 }
@@ -114,7 +110,7 @@ async fn work(settings: config::SyncWorker) -> anyhow::Result<bool> {
         telemetry::print(format_args!("{flushed}{audit}"));
         return Ok(audit.wrong_items == 0);
     }
-    // As a server.
+    // As for a server.
     let stop = shutdown::requested_or_deaf();
     warn_of_eviction(&stores).await?;
     tracing::info!(every = ?settings.worker.flush_every, audit = %settings.worker.audit_cron, "syncing");
@@ -122,7 +118,7 @@ async fn work(settings: config::SyncWorker) -> anyhow::Result<bool> {
     Ok(true)
 }
 
-/// Says so if this Redis evicts counts when its memory is full.
+/// Warns if this Redis evicts counts when its memory is full.
 async fn warn_of_eviction(stores: &StoreUrls) -> anyhow::Result<()> {
     let redis = Redis::new(&stores.redis_url, &stores.key_prefix, WORKER_ANSWER_LIMIT)?;
     if let Ok(Some(policy)) = redis.eviction_policy().await

@@ -1,4 +1,4 @@
-//! `tally dev`: all of Tally with one command, on a Postgres and a Redis of its own.
+//! `tally dev`: all of Tally with one command, on its own Postgres and Redis.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -17,7 +17,7 @@ use crate::web::ServerOptions;
 use crate::web::access::Open;
 use crate::{shutdown, telemetry};
 
-/// The items that a first start adds, so that there is something to vote on.
+/// The items that the first start adds, so that there is something to vote on.
 const DEMO_ITEMS: [&str; 4] = [
     "Tabs",
     "Spaces",
@@ -25,7 +25,7 @@ const DEMO_ITEMS: [&str; 4] = [
     "Whatever the formatter says",
 ];
 
-/// The poll that a first start adds, and its choices.
+/// The poll that the first start adds, with its choices.
 const DEMO_POLL: (&str, [&str; 3]) = (
     "Where shall we eat on Friday?",
     ["The noodle bar", "Pizza by the river", "Something new"],
@@ -35,13 +35,10 @@ const DEMO_POLL: (&str, [&str; 3]) = (
 const DATABASE: &str = "tally";
 
 /// Runs everything until Ctrl-C or SIGTERM, then stops everything.
-///
-/// # Errors
-/// When a part cannot be started.
 pub async fn run(settings: config::Dev) -> anyhow::Result<()> {
     let metrics = telemetry::init_metrics(&telemetry::Program::ALL)?;
-    // Heard from here on, not from when the task first runs: a Ctrl-C while the stores start
-    // finds someone who stops them.
+    // Listen for signals from here on, not from when the task first runs. Then a Ctrl-C while the stores
+    // start stops them too.
     let (requested, hung_up) = (shutdown::requested_or_deaf(), shutdown::hung_up()?);
     let (stop, mut stopped) = tokio::sync::watch::channel(false);
     tokio::spawn(async move {
@@ -55,16 +52,16 @@ pub async fn run(settings: config::Dev) -> anyhow::Result<()> {
         let mut stopped = stopped.clone();
         tokio::select! {
             stores = DevStores::start(&settings) => stores?,
-            // What has been started is killed as it is dropped.
+            // Dropping the stores kills what has been started.
             _ = stopped.wait_for(|stopped| *stopped) => return Ok(()),
         }
     };
     let started = serve(&settings, &stores, metrics, async {
-        // A sender that is gone means stop as well.
+        // A dropped sender means stop, too.
         let _ = stopped.wait_for(|stopped| *stopped).await;
     })
     .await;
-    // Whatever happened, no process is left behind.
+    // No process is left behind, whatever happened.
     stores.stop().await;
     started
 }
@@ -76,7 +73,7 @@ async fn serve(
     stop: impl Future<Output = ()>,
 ) -> anyhow::Result<()> {
     super::migrate(&stores.database_url, "tally dev migrate").await?;
-    // As in production: the server and the worker may do what each has to, and no more.
+    // As in production, the server and the worker have only the permissions that each needs.
     let logins = stores.log_in().await?;
     let urls = |role: Role, database_url: &str| StoreUrls {
         database_url: database_url.to_owned(),
@@ -103,13 +100,13 @@ async fn serve(
     let (stop_worker, worker_stopped) = tokio::sync::oneshot::channel::<()>();
     let schedule = Schedule::from(&settings.worker);
     let working = tokio::spawn(async move {
-        // A sender that is gone means stop as well.
+        // A dropped sender means stop, too.
         sync::run(worker, &schedule, async { drop(worker_stopped.await) }).await
     });
 
     greet(address, open, stores, &logins);
     let served = server.run(stop).await;
-    // The server first, so that the worker's last flush has all votes.
+    // The server stops first, so that the worker's last flush has all votes.
     drop(stop_worker);
     working.await??;
     served
@@ -158,16 +155,16 @@ Tally is at {base}/{}
   curl -s {base}/v1/items/1
 
   {}      reports: select * from item;
-  Ctrl-C stops all of it{}.
+  Ctrl-C stops everything{}.
 ",
         if open == Open::ALL {
-            "\nIt is open to whoever reaches it: for trying it out."
+            "\nAnyone who can reach it may do everything: use it only to try Tally."
         } else {
             ""
         },
         logins.psql,
         if stores.private.is_some() {
-            format!("; the data stay in {}", stores.folder.display())
+            format!("; the data stays in {}", stores.folder.display())
         } else {
             String::new()
         }
@@ -179,7 +176,7 @@ struct Logins {
     server_url: String,
     worker_url: String,
     operator_url: String,
-    /// A command for reports; it shows no password.
+    /// A psql command for reports. It shows no password.
     psql: String,
 }
 
@@ -189,7 +186,7 @@ struct DevStores {
     redis_url: String,
     folder: PathBuf,
     private: Option<(PrivatePostgres, PrivateRedis)>,
-    /// Held for as long as the folder is in use.
+    /// Held while the folder is in use.
     _lock: Option<File>,
 }
 
@@ -205,7 +202,7 @@ impl DevStores {
             });
         }
         std::fs::create_dir_all(&settings.folder)
-            .with_context(|| format!("TALLY_DEV_FOLDER: cannot make {}", settings.folder.display()))?;
+            .with_context(|| format!("TALLY_DEV_FOLDER: cannot create {}", settings.folder.display()))?;
         let folder = usable_folder(&settings.folder.canonicalize()?)?;
         let lock = File::create(folder.join("lock"))?;
         if lock.try_lock().is_err() {
@@ -230,8 +227,8 @@ impl DevStores {
         })
     }
 
-    /// In a private Postgres each part has a login of its own; one that was given
-    /// is used as it was given.
+    /// Returns the logins of all parts. In a private Postgres each part has its own login. A Postgres that
+    /// was given is used with the login that was given.
     async fn log_in(&self) -> anyhow::Result<Logins> {
         let Some((postgres, _)) = &self.private else {
             return Ok(Logins {
@@ -253,7 +250,7 @@ impl DevStores {
         })
     }
 
-    /// The same of Redis.
+    /// Returns the URL of Redis with the login of this role.
     fn redis_login_url(&self, role: Role) -> String {
         match &self.private {
             Some((_, redis)) => redis.login_url(role),
@@ -269,7 +266,7 @@ impl DevStores {
     }
 }
 
-/// The password of the private stores, drawn at the first start.
+/// Returns the password of the private stores. The first start draws it.
 fn secret(file: &Path) -> anyhow::Result<String> {
     if let Ok(secret) = std::fs::read_to_string(file) {
         return Ok(secret);

@@ -1,5 +1,5 @@
-//! Wiring: settings → ledger and Redis → server or worker → run → stop. The binaries,
-//! `tally dev`, the tests and the bench all put Tally together here.
+//! Wiring: settings → ledger and Redis → server or worker → run → stop. The binaries, `tally dev`, the tests
+//! and the bench all put Tally together here.
 
 mod commands;
 mod database_setting;
@@ -16,20 +16,21 @@ use crate::sync::{SyncError, SyncOptions, Worker};
 use crate::telemetry::Program;
 use crate::web::{Server, ServerOptions};
 
-/// Where the stores are, and what the keys in Redis begin with.
+/// The addresses of the stores, and the beginning of the keys in Redis.
 #[derive(Clone)]
 pub struct StoreUrls {
-    /// With the login for the program in question.
+    /// With the login of the program that uses it.
     pub database_url: String,
     pub redis_url: String,
     pub key_prefix: KeyPrefix,
 }
 
-/// A server that listens; [`Server::run`] makes it answer. Postgres shows
-/// `application_name` to its operator. Call it within a runtime of tokio.
+/// Makes a server that listens. [`Server::run`] makes it answer.
+///
+/// Postgres shows `application_name` to its operator. Must be called within a Tokio runtime.
 ///
 /// # Errors
-/// When a URL is wrong, or the address cannot be listened on.
+/// Fails when a URL is wrong, or the server cannot listen on the address.
 pub fn server(
     stores: &StoreUrls,
     options: ServerOptions,
@@ -41,30 +42,27 @@ pub fn server(
     Server::bind(options, ledger, redis, metrics)
 }
 
-/// The operator's login of a server, which makes no connection until an operator acts. Postgres shows
-/// `application_name` to its operator.
+/// Makes the operator's login of a server. It connects when an operator acts.
 ///
-/// # Errors
-/// When the URL is wrong.
+/// Postgres shows `application_name` to its operator. Fails when the URL is wrong.
 pub fn operator(database_url: &str, application_name: &str) -> anyhow::Result<OperatorLedger> {
     OperatorLedger::beside_server(database_url, application_name).map_err(database_setting::named_operator)
 }
 
-/// A worker that does nothing until a step is called, or [`crate::sync::run`]. Postgres
-/// shows `application_name` to its operator.
+/// Makes a worker. It does nothing until [`crate::sync::run`] or a step is called.
 ///
-/// # Errors
-/// When a URL is wrong.
+/// Postgres shows `application_name` to its operator. Fails when a URL is wrong.
 pub fn worker(stores: &StoreUrls, options: SyncOptions, application_name: &str) -> anyhow::Result<Worker> {
     let ledger = WorkerLedger::new(&stores.database_url, application_name)?;
     Ok(Worker::new(ledger, counters(stores)?, options))
 }
 
-/// Lets a server start, unless the stores say that it must not: a store that is unavailable is
-/// waited for.
+/// Checks whether the stores allow a server to start.
+///
+/// A store that is unavailable does not prevent the start, because it may return.
 ///
 /// # Errors
-/// When a store is not fit for this Tally, or a URL is wrong.
+/// Fails when a store is not fit for this Tally, or a URL is wrong.
 pub async fn check_for_server(stores: &StoreUrls, application_name: &str) -> anyhow::Result<()> {
     let ledger = ServerLedger::new(&stores.database_url, application_name)?;
     let redis = Redis::new(&stores.redis_url, &stores.key_prefix, SERVER_ANSWER_LIMIT)?;
@@ -79,10 +77,7 @@ pub async fn check_for_server(stores: &StoreUrls, application_name: &str) -> any
     unless_unfit(checked)
 }
 
-/// Lets a worker start, as [`check_for_server`].
-///
-/// # Errors
-/// When a store is not fit for this Tally.
+/// Checks whether the stores allow a worker to start, as [`check_for_server`] does.
 pub async fn check_for_worker(worker: &Worker) -> anyhow::Result<()> {
     unless_unfit(worker.check().await)
 }
@@ -98,20 +93,18 @@ fn unless_unfit(checked: Result<(), SyncError>) -> anyhow::Result<()> {
     }
 }
 
-/// The worker's handle on the counters.
-///
-/// # Errors
-/// When the URL is wrong.
+/// Makes the worker's handle on the counters. Fails when the URL is wrong.
 pub fn counters(stores: &StoreUrls) -> anyhow::Result<Counters> {
     let redis = Redis::new(&stores.redis_url, &stores.key_prefix, WORKER_ANSWER_LIMIT)?;
     Ok(Counters::new(redis))
 }
 
-/// Brings the database's tables up to date and grants the roles. The login must own the
-/// tables.
+/// Brings the database's tables up to date and grants the roles.
+///
+/// The login must own the tables.
 ///
 /// # Errors
-/// When the URL is wrong, Postgres is unavailable, or a migration that has run was changed.
+/// Fails when the URL is wrong, or a migration that has run was changed.
 pub async fn migrate(database_url: &str, application_name: &str) -> anyhow::Result<Roles> {
     let owner = OwnerLedger::new(database_url, application_name)?;
     let roles = owner.migrate().await?;

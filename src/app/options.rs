@@ -1,4 +1,4 @@
-//! From settings to what each module takes.
+//! Makes each module's options from the settings.
 
 use super::StoreUrls;
 use crate::config;
@@ -68,7 +68,7 @@ impl From<&config::Server> for VotingOptions {
 }
 
 impl config::Jwt {
-    /// `None`: voters have no tokens.
+    /// Returns the options of tokens. `None`: voters have no tokens.
     fn options(&self) -> Option<JwtOptions> {
         if self.secrets.is_none() && self.keys_file.is_none() {
             return None;
@@ -94,8 +94,7 @@ impl From<&config::Worker> for SyncOptions {
     }
 }
 
-/// For a caller that audits without a schedule: it expires nothing, and evicts nothing by
-/// age.
+/// For a caller that audits without a schedule. It expires nothing, and evicts nothing by age.
 impl From<&config::Audit> for SyncOptions {
     fn from(settings: &config::Audit) -> Self {
         Self {

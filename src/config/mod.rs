@@ -1,5 +1,4 @@
-//! Every setting: a flag, an environment variable, a default. `--help` prints the docstrings
-//! of this file.
+//! Every setting: a flag, an environment variable and a default. `--help` prints the docstrings of this file.
 
 pub mod operator;
 mod read;
@@ -29,19 +28,18 @@ use crate::domain::ItemName;
 use crate::live::KeyPrefix;
 use crate::telemetry::LogFormat;
 
-/// About how many counters a page of the scan holds, unless TALLY_FLUSH_PAGE says otherwise.
+/// The default of TALLY_FLUSH_PAGE.
 pub const FLUSH_PAGE_DEFAULT_COUNTERS: usize = 1000;
-/// How many items a page of the audit holds, unless TALLY_AUDIT_PAGE says otherwise.
+/// The default of TALLY_AUDIT_PAGE.
 pub const AUDIT_PAGE_DEFAULT_ITEMS: usize = 10_000;
-/// How often the live counts are scanned, unless TALLY_FLUSH_EVERY says otherwise.
+/// The default of TALLY_FLUSH_EVERY.
 pub const FLUSH_EVERY_DEFAULT: &str = "1s";
-/// How long a stalled batch writer is waited for, unless TALLY_WRITER_STALL_LIMIT says
-/// otherwise.
+/// The default of TALLY_WRITER_STALL_LIMIT.
 pub const WRITER_STALL_LIMIT_DEFAULT: &str = "60s";
-/// How many connections `tally replay` opens, unless --connections says otherwise.
+/// The default of `tally replay --connections`.
 pub const REPLAY_DEFAULT_CONNECTIONS: usize = 64;
 
-/// Ballots that `tally ballots` makes at once, at the most.
+/// The most ballots that one `tally ballots` creates.
 pub const BALLOTS_LIMIT: u64 = 10_000_000;
 
 /// Where the stores are.
@@ -59,10 +57,10 @@ pub struct Stores {
     pub keys: Keys,
 }
 
-/// What the keys in Redis are called.
+/// The keys in Redis.
 #[derive(Args, Clone, Debug)]
 pub struct Keys {
-    /// What every key in Redis begins with, the same for all programs of one Tally
+    /// The beginning of every key in Redis, the same for all programs of one Tally
     #[arg(long, env = "TALLY_KEY_PREFIX", default_value_t, value_name = "PREFIX")]
     pub key_prefix: KeyPrefix,
 }
@@ -70,11 +68,11 @@ pub struct Keys {
 /// Settings of the sync worker.
 #[derive(Args, Clone, Debug)]
 pub struct Worker {
-    /// How often the live counts are scanned and written behind
+    /// How often to save changed live counts to Postgres
     #[arg(long, env = "TALLY_FLUSH_EVERY", default_value = FLUSH_EVERY_DEFAULT, value_parser = duration, value_name = "DURATION")]
     pub flush_every: Duration,
 
-    /// How often every counter is looked at, about: then idle and old ones are dropped
+    /// About how often to look at every counter, to drop idle and old ones
     #[arg(long, env = "TALLY_SCAN_EVERY", default_value = "10m", value_parser = duration, value_name = "DURATION")]
     pub scan_every: Duration,
 
@@ -86,15 +84,15 @@ pub struct Worker {
     #[arg(long, env = "TALLY_RETENTION", default_value = "10m", value_parser = duration, value_name = "DURATION")]
     pub retention: Duration,
 
-    /// How old a live count may become, busy or not, before it is seeded again
+    /// The greatest age of a live count, busy or not, before it is seeded again
     #[arg(long, env = "TALLY_MAX_AGE", default_value = "1h", value_parser = duration, value_name = "DURATION")]
     pub max_age: Duration,
 
-    /// How long the hash of a vote's client address is kept
+    /// How long to keep the hash of a vote's client address
     #[arg(long, env = "TALLY_ADDRESS_RETENTION", default_value = "30d", value_parser = address_retention, value_name = "DURATION")]
     pub address_retention: Duration,
 
-    /// When to audit, as six cron fields, seconds first, in UTC
+    /// When to audit: six cron fields, seconds first, in UTC
     #[arg(
         long,
         env = "TALLY_AUDIT_CRON",
@@ -106,7 +104,7 @@ pub struct Worker {
     #[command(flatten)]
     pub audit: Audit,
 
-    /// How long the last flush may take, after SIGTERM or Ctrl-C
+    /// The longest time for the last flush, after SIGTERM or Ctrl-C
     #[arg(long, env = "TALLY_LAST_FLUSH_LIMIT", default_value = "20s", value_parser = duration, value_name = "DURATION")]
     pub last_flush_limit: Duration,
 }
@@ -114,8 +112,8 @@ pub struct Worker {
 /// Settings of the audit.
 #[derive(Args, Clone, Debug)]
 pub struct Audit {
-    /// How long the roll-up and the audit wait for a server that does not say that it has
-    /// counted its votes
+    /// How long the roll-up and the audit wait for a server that does not confirm that it has counted its
+    /// votes
     #[arg(long, env = "TALLY_WRITER_STALL_LIMIT", default_value = WRITER_STALL_LIMIT_DEFAULT, value_parser = writer_stall_limit, value_name = "DURATION")]
     pub writer_stall_limit: Duration,
 
@@ -127,7 +125,7 @@ pub struct Audit {
 /// How logs are written.
 #[derive(Args, Clone, Debug)]
 pub struct Logs {
-    /// How log lines are written; RUST_LOG says which lines
+    /// The format of log lines; RUST_LOG selects the lines
     #[arg(
         long,
         env = "TALLY_LOG_FORMAT",
@@ -139,7 +137,7 @@ pub struct Logs {
     pub log_format: LogFormat,
 }
 
-/// Counts votes exactly: every vote a row in Postgres, counted at once in Redis
+/// Counts votes exactly: each vote is a row in Postgres, and Redis counts it at once
 #[derive(Parser)]
 #[command(name = "tally", version, propagate_version = true)]
 pub struct Tally {
@@ -149,39 +147,39 @@ pub struct Tally {
     pub command: Command,
 }
 
-/// What `tally` can be asked to do.
+/// The subcommands of `tally`.
 #[derive(Subcommand)]
 pub enum Command {
     /// Run the server
     Serve(Serve),
-    /// Run all of Tally on this machine: private Postgres and Redis, server and worker
+    /// Run all of Tally on this machine, with a private Postgres and Redis
     Dev(Dev),
     /// Bring the database's tables up to date, and grant the roles
     Migrate(Migrate),
-    /// Make, show, edit and import items
+    /// Create, show, edit and import items
     #[command(subcommand)]
     Item(operator::Item),
-    /// Make, show and edit polls
+    /// Create, show and edit polls
     #[command(subcommand)]
     Poll(operator::Poll),
-    /// Show counts as they change: a table in a terminal, else a line a change; until Ctrl-C
+    /// Show counts as they change, until Ctrl-C: a table in a terminal, otherwise a line for each change
     Watch(operator::Watch),
-    /// Make ballots, each of which buys one vote
+    /// Create ballots; each buys one vote
     Ballots(operator::Ballots),
-    /// Take votes back that should not have been cast, or undo that
+    /// Void votes that should not have been cast, or undo a voiding
     Void(operator::Void),
-    /// Make, list, revoke and rotate API keys
+    /// Create, list, revoke and rotate API keys
     #[command(subcommand)]
     Key(operator::ApiKeyCommand),
-    /// Show who did what: the trail of administrative acts, the newest first
+    /// Show the trail of administrative acts, newest first
     Trail(operator::Trail),
     /// Cast a file of votes, ratings or choices over HTTP
     Replay(Replay),
-    /// Ask a server or worker whether it is well, for health checks; exit code 0 if it is
+    /// Check the health of a server or worker; exit code 0 if it is healthy
     Health(Health),
-    /// Compare all counts with the ledger; exit code 0 only when nothing is wrong
+    /// Compare all counts with the ledger; exit code 0 only if nothing is wrong
     Audit(AuditCommand),
-    /// Print the description of the HTTP interface: OpenAPI 3.1, as /openapi.json has it
+    /// Print the description of the HTTP API: OpenAPI 3.1, the same as /openapi.json
     Openapi,
 }
 
@@ -223,7 +221,7 @@ pub struct Dev {
     )]
     pub redis_url: Option<String>,
 
-    /// Where the private Postgres and Redis keep their data
+    /// The folder for the data of the private Postgres and Redis
     #[arg(
         long,
         env = "TALLY_DEV_FOLDER",
@@ -256,7 +254,7 @@ pub struct AuditCommand {
     #[command(flatten)]
     pub audit: Audit,
 
-    /// Throw wrong live counts away and rebuild them from the ledger
+    /// Delete wrong live counts and rebuild them from the ledger
     #[arg(long)]
     pub repair: bool,
 }
@@ -264,7 +262,7 @@ pub struct AuditCommand {
 /// `tally health`.
 #[derive(Args)]
 pub struct Health {
-    /// What to ask: a server's /health/ready, a worker's /metrics
+    /// The URL to check: a server's /health/ready or a worker's /metrics
     #[arg(
         long,
         default_value = "http://127.0.0.1:8080/health/ready",
@@ -279,11 +277,11 @@ pub struct Health {
 /// `tally replay`.
 #[derive(Args)]
 pub struct Replay {
-    /// The file of votes, one a line, with columns separated by white space or commas; lines
-    /// that begin with # are skipped; - reads standard input
+    /// The file of votes, one on each line, with columns separated by white space or commas; skips lines that
+    /// begin with #; - reads standard input
     pub file: PathBuf,
 
-    /// Where the server is; several servers, separated by commas, are used in turn
+    /// The URL of the server; several servers, separated by commas, are used in turn
     #[arg(
         long,
         env = "TALLY_URL",
@@ -294,46 +292,46 @@ pub struct Replay {
     )]
     pub url: Vec<reqwest::Url>,
 
-    /// Which column names the voter, counted from 1; 0: all votes are anonymous
+    /// The column of the voter, counted from 1; 0 makes all votes anonymous
     #[arg(long, default_value_t = 1, value_name = "COLUMN")]
     pub voter: usize,
 
-    /// Which column names the item, counted from 1
+    /// The column of the item, counted from 1
     #[arg(long, default_value_t = 2, value_parser = column, value_name = "COLUMN")]
     pub item: usize,
 
-    /// Which column holds the value, 1 or -1, counted from 1; 0: all are 1. The first vote of
-    /// a voter on an item counts, whatever comes later
+    /// The column of the value (1 or -1), counted from 1; 0 makes all values 1. The first vote of a voter on
+    /// an item counts; later ones are ignored
     #[arg(long, default_value_t = 0, value_name = "COLUMN", conflicts_with_all = ["rating", "poll"])]
     pub value: usize,
 
-    /// Which column holds a rating instead, any number: above --neutral it is a vote of 1,
-    /// below it one of -1, and equal to it, it takes the vote back. A later line of the same
-    /// voter and item changes the vote
+    /// The column of a rating, instead of a value. Any number: above --neutral it is a vote of 1, below it a
+    /// vote of -1, and equal to it takes the vote back. A later line with the same voter and item changes the
+    /// vote
     #[arg(long, value_parser = column, value_name = "COLUMN")]
     pub rating: Option<usize>,
 
-    /// The rating that is neither up nor down
+    /// The rating that is neither an up-vote nor a down-vote
     #[arg(long, default_value_t = 0.0, value_parser = rating, value_name = "RATING", requires = "rating", allow_negative_numbers = true)]
     pub neutral: f64,
 
-    /// Make a poll of this title, whose choices are the file's items, 100 at most; vote in it,
-    /// show its results, and compare them with the file. With --rating, one above --neutral
-    /// chooses the item, and any other takes that choice back
+    /// Create a poll with this title, and the file's items as its choices (at most 100); vote in it, show its
+    /// results, and compare them with the file. With --rating, a rating above --neutral chooses the item, and
+    /// any other takes the choice back
     #[arg(long, value_parser = title, value_name = "TITLE")]
     pub poll: Option<ItemName>,
 
-    /// How many choices of the poll a voter may hold; with 1, a later line of a voter moves
-    /// the vote; 0: any number
+    /// The most choices of the poll that a voter may hold; 0 means any number. With 1, a later line of a
+    /// voter moves the vote
     #[arg(long, default_value_t = 1, value_parser = choices, value_name = "CHOICES", requires = "poll")]
     pub max_choices: usize,
 
-    /// How many requests are under way at once
+    /// The number of requests under way at once
     #[arg(long, default_value_t = REPLAY_DEFAULT_CONNECTIONS, value_parser = connections, value_name = "NUMBER")]
     pub connections: usize,
 
-    /// Cast at this fixed rate, as far as --connections allow; a vote's latency counts from
-    /// when it was due, even if it was sent later (an open loop)
+    /// Cast at this fixed rate in votes per second, as far as --connections allow. Latency counts from the
+    /// time when a vote was due, even if it was sent later (an open loop)
     #[arg(long, value_parser = rate, value_name = "VOTES_PER_SECOND")]
     pub rate: Option<f64>,
 
@@ -341,7 +339,7 @@ pub struct Replay {
     pub credential: operator::Credential,
 }
 
-/// Writes live counts behind to their items, and audits them
+/// Saves live counts to their items, and audits them
 #[derive(Parser)]
 #[command(name = "sync-worker", version)]
 pub struct SyncWorker {
@@ -352,7 +350,7 @@ pub struct SyncWorker {
     #[command(flatten)]
     pub worker: Worker,
 
-    /// Make one full flush and audit, then exit; exit code 0 only when nothing was wrong
+    /// Do one full flush and audit, then exit; exit code 0 only if nothing was wrong
     #[arg(long)]
     pub once: bool,
 

@@ -1,4 +1,4 @@
-//! What an operator types: `tally item`, `poll`, `watch`, `ballots`, `void`, `key` and `trail`.
+//! Settings of an operator's commands: `tally item`, `poll`, `watch`, `ballots`, `void`, `key` and `trail`.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -8,9 +8,9 @@ use clap::{ArgGroup, Args, Subcommand};
 use super::{AddressSettings, Stores};
 use crate::domain::{ActKind, ApiKey, ItemId, Moment, Reference, Scope, VoteId};
 
-/// Acts that `tally trail` shows, unless --limit says otherwise.
+/// Acts that `tally trail` shows by default.
 const TRAIL_DEFAULT_ACTS: i64 = 100;
-/// Acts that it shows at once, at the most.
+/// The most acts that `tally trail` shows at once.
 const TRAIL_LIMIT_ACTS: i64 = 10_000;
 
 fn moment(text: &str) -> Result<Moment, String> {
@@ -22,7 +22,7 @@ fn vote_id(text: &str) -> Result<VoteId, String> {
         .map_err(|()| "it takes a vote's id: a positive number".to_owned())
 }
 
-/// A time to be set, or `none` to take it away. A type of its own: clap takes an option in an option
+/// A time to set, or `none` to remove it. It is a type of its own, because clap takes an option in an option
 /// for a flag whose value may be left out.
 #[derive(Clone, Copy, Debug)]
 pub struct TimeOrNone(pub Option<Moment>);
@@ -36,10 +36,10 @@ fn time_or_none(text: &str) -> Result<TimeOrNone, String> {
     }
 }
 
-/// Where the server is, and how to print.
+/// The server's address, and the output format.
 #[derive(Args, Clone, Debug)]
 pub struct Remote {
-    /// Where the server is
+    /// The URL of the server
     #[arg(
         long,
         env = "TALLY_URL",
@@ -52,36 +52,37 @@ pub struct Remote {
     #[command(flatten)]
     pub credential: Credential,
 
-    /// Print the server's answers as they are, a line of JSON each
+    /// Print the server's answers unchanged, each as a line of JSON
     #[arg(long)]
     pub json: bool,
 }
 
-/// What a client shows a server.
+/// The credential that a client sends.
 #[derive(Args, Clone, Debug)]
 pub struct Credential {
-    /// An API key, if the server asks for one
+    /// An API key, if the server needs one
     #[arg(long, env = "TALLY_API_KEY", hide_env_values = true, value_parser = api_key, value_name = "KEY")]
     pub api_key: Option<ApiKey>,
 }
 
-/// Reads an API key. What is wrong with one is said without it.
+/// Reads an API key. The error does not repeat the value.
 pub fn api_key(text: &str) -> Result<ApiKey, String> {
-    ApiKey::parse(text).ok_or_else(|| "it is no API key; one is tally_ and 64 hexadecimal digits".to_owned())
+    ApiKey::parse(text)
+        .ok_or_else(|| "it is not an API key; a key is tally_ and 64 hexadecimal digits".to_owned())
 }
 
 /// `tally item`.
 #[derive(Subcommand)]
 pub enum Item {
-    /// Make an item
+    /// Create an item
     Make(ItemMake),
     /// Show an item and its counts
     Show(Show),
-    /// Edit an item: its name, its times, whether lists show it
+    /// Edit an item: its name, its times, or whether lists show it
     Edit(ItemEdit),
-    /// Show to whom an item is open on a closed server, or set it
+    /// Show or set to whom an item is open on a closed server
     Access(Access),
-    /// Make an item of each line of a file
+    /// Create an item for each line of a file
     Import(ItemImport),
 }
 
@@ -91,15 +92,15 @@ pub struct ItemMake {
     /// The item's name
     pub name: String,
 
-    /// Your own key for it, by which /v1/items/key:… finds it
+    /// Your own key for the item; /v1/items/key:… then finds the item
     #[arg(long)]
     pub key: Option<String>,
 
-    /// Take up-votes only
+    /// Take only up-votes
     #[arg(long)]
     pub no_down_votes: bool,
 
-    /// Take this many votes at the most
+    /// Take at most this many votes
     #[arg(long, value_name = "VOTES")]
     pub max_votes: Option<i64>,
 
@@ -107,11 +108,11 @@ pub struct ItemMake {
     #[arg(long)]
     pub numbered: bool,
 
-    /// Take a vote with each ballot only
+    /// Take only votes with a ballot
     #[arg(long)]
     pub by_ballot: bool,
 
-    /// Take votes from this time on, like 2030-01-31T18:00:00Z
+    /// Take votes from this time on, such as 2030-01-31T18:00:00Z
     #[arg(long, value_parser = moment, value_name = "TIME")]
     pub opens_at: Option<Moment>,
 
@@ -126,7 +127,7 @@ pub struct ItemMake {
 /// `tally item show`, `tally poll show`.
 #[derive(Args)]
 pub struct Show {
-    /// Its id, or key: and its key
+    /// The item or poll: its id, or key: followed by your own key
     pub id: String,
 
     #[command(flatten)]
@@ -136,11 +137,11 @@ pub struct Show {
 /// `tally watch`.
 #[derive(Args)]
 pub struct Watch {
-    /// An item: its id, or key: and its key
+    /// An item: its id, or key: followed by your own key
     #[arg(value_name = "ITEM", required_unless_present = "polls")]
     pub items: Vec<String>,
 
-    /// A poll: its id, or key: and its key; give it again for each
+    /// A poll: its id, or key: followed by your own key; repeat the flag for each poll
     #[arg(long = "poll", value_name = "POLL")]
     pub polls: Vec<String>,
 
@@ -148,22 +149,22 @@ pub struct Watch {
     pub remote: Remote,
 }
 
-/// What `tally item edit` and `tally poll edit` change alike.
+/// The edits that `tally item edit` and `tally poll edit` share.
 #[derive(Args)]
 pub struct Edits {
-    /// Leave it out of lists; its votes and counts stay
+    /// Leave the item or poll out of lists; its votes and counts stay
     #[arg(long, conflicts_with = "unhide")]
     pub hide: bool,
 
-    /// Show it in lists again
+    /// Show the item or poll in lists again
     #[arg(long)]
     pub unhide: bool,
 
-    /// Take votes from this time on; none: at once
+    /// Take votes from this time on; none means at once
     #[arg(long, value_parser = time_or_none, value_name = "TIME")]
     pub opens_at: Option<TimeOrNone>,
 
-    /// Take votes until this time; none: for good; a time that has passed closes it now
+    /// Take votes until this time; none means without an end; a time in the past closes it now
     #[arg(long, value_parser = time_or_none, value_name = "TIME")]
     pub closes_at: Option<TimeOrNone>,
 }
@@ -171,7 +172,7 @@ pub struct Edits {
 /// `tally item edit`.
 #[derive(Args)]
 pub struct ItemEdit {
-    /// Its id, or key: and its key
+    /// The item: its id, or key: followed by your own key
     pub id: String,
 
     /// The new name
@@ -188,15 +189,15 @@ pub struct ItemEdit {
 /// `tally item access`, `tally poll access`.
 #[derive(Args)]
 pub struct Access {
-    /// Its id, or key: and its key
+    /// The item or poll: its id, or key: followed by your own key
     pub id: String,
 
-    /// Set what anyone may do: anonymous (vote without a voter; not in a poll), voters (vote as any
-    /// voter, and see what a voter holds); several, separated by commas
+    /// Set what anyone may do: anonymous (vote without a voter; not in a poll), voters (vote as any voter,
+    /// and see what a voter holds); separated by commas
     #[arg(long, value_delimiter = ',', value_name = "WHAT", conflicts_with = "closed")]
     pub open: Option<Vec<String>>,
 
-    /// Close it: what the server lets anyone do, and no more
+    /// Close it: anyone may do only what the server allows
     #[arg(long)]
     pub closed: bool,
 
@@ -207,8 +208,8 @@ pub struct Access {
 /// `tally item import`.
 #[derive(Args)]
 pub struct ItemImport {
-    /// A name a line, or a key, a tab and a name; - reads standard input. An item whose key is
-    /// there already is left as it is, and a line that gives it another name is refused
+    /// The file, with a name on each line, or a key, a tab and a name; - reads standard input. An item whose
+    /// key exists already stays as it is. A line that gives it another name is refused
     pub file: PathBuf,
 
     #[command(flatten)]
@@ -218,13 +219,13 @@ pub struct ItemImport {
 /// `tally poll`.
 #[derive(Subcommand)]
 pub enum Poll {
-    /// Make a poll
+    /// Create a poll
     Make(PollMake),
     /// Show a poll and its results
     Show(Show),
-    /// Edit a poll: its title, its times, whether lists show it
+    /// Edit a poll: its title, its times, or whether lists show it
     Edit(PollEdit),
-    /// Show to whom a poll is open on a closed server, or set it
+    /// Show or set to whom a poll is open on a closed server
     Access(Access),
 }
 
@@ -234,19 +235,19 @@ pub struct PollMake {
     /// The poll's title
     pub title: String,
 
-    /// A choice; give it again for each
+    /// A choice; repeat the flag for each choice
     #[arg(long = "choice", required = true, value_name = "NAME")]
     pub choices: Vec<String>,
 
-    /// Your own key for it, by which /v1/polls/key:… finds it
+    /// Your own key for the poll; /v1/polls/key:… then finds the poll
     #[arg(long)]
     pub key: Option<String>,
 
-    /// How many choices one voter may hold; 0: any number
+    /// The most choices that one voter may hold; 0 means any number
     #[arg(long, default_value_t = 1, value_name = "CHOICES")]
     pub max_choices: i64,
 
-    /// Take votes from this time on, like 2030-01-31T18:00:00Z
+    /// Take votes from this time on, such as 2030-01-31T18:00:00Z
     #[arg(long, value_parser = moment, value_name = "TIME")]
     pub opens_at: Option<Moment>,
 
@@ -258,11 +259,11 @@ pub struct PollMake {
     #[arg(long, requires = "closes_at")]
     pub hide_results: bool,
 
-    /// Take a vote with each ballot only
+    /// Take only votes with a ballot
     #[arg(long)]
     pub by_ballot: bool,
 
-    /// Keep nothing that says which ballot bought which vote
+    /// Keep no link between a ballot and its vote
     #[arg(long, requires = "by_ballot")]
     pub secret: bool,
 
@@ -273,7 +274,7 @@ pub struct PollMake {
 /// `tally poll edit`.
 #[derive(Args)]
 pub struct PollEdit {
-    /// Its id, or key: and its key
+    /// The poll: its id, or key: followed by your own key
     pub id: String,
 
     /// The new title
@@ -291,24 +292,24 @@ pub struct PollEdit {
 #[derive(Args)]
 #[command(group(ArgGroup::new("of").required(true).args(["item", "poll"])))]
 pub struct Ballots {
-    /// For this item: its id, or key: and its key
+    /// Create ballots for this item: its id, or key: followed by your own key
     #[arg(long, value_name = "ITEM")]
     pub item: Option<String>,
 
-    /// For this poll: its id, or key: and its key
+    /// Create ballots for this poll: its id, or key: followed by your own key
     #[arg(long, value_name = "POLL")]
     pub poll: Option<String>,
 
-    /// How many ballots
+    /// The number of ballots
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=super::BALLOTS_LIMIT), value_name = "BALLOTS")]
     pub count: u64,
 
-    /// Until when they buy votes
+    /// The time at which the ballots expire
     #[arg(long, value_parser = moment, value_name = "TIME")]
     pub expires_at: Option<Moment>,
 
-    /// The file that gets them, a line each: a new one, that only you may read. They are shown
-    /// nowhere else, and never again
+    /// The file for the ballots, one on each line: a new file that only you may read. The ballots are not
+    /// shown anywhere else, and never again
     #[arg(long, value_name = "FILE")]
     pub out: PathBuf,
 
@@ -325,7 +326,7 @@ pub struct Void {
     #[arg(long)]
     pub voter: Option<String>,
 
-    /// Void votes on this item: its id, or key: and its key
+    /// Void votes on this item: its id, or key: followed by your own key
     #[arg(long)]
     pub item: Option<Reference<ItemId>>,
 
@@ -337,26 +338,26 @@ pub struct Void {
     #[arg(long, value_parser = moment, value_name = "TIME")]
     pub until: Option<Moment>,
 
-    /// Void votes that came from this client: its address. Takes TALLY_ADDRESS_KEYS, as the servers have it
+    /// Void votes from this client address. Needs the servers' TALLY_ADDRESS_KEYS
     #[arg(long, requires = "address_keys")]
     pub address: Option<IpAddr>,
 
-    /// Void votes that came from the same client as this vote
+    /// Void votes from the same client as this vote
     #[arg(long, value_parser = vote_id, value_name = "VOTE", conflicts_with = "address")]
     pub address_of: Option<VoteId>,
 
     #[command(flatten)]
     pub address_settings: AddressSettings,
 
-    /// Why; kept with the voiding
+    /// The reason, which is stored with the voiding
     #[arg(long, required_unless_present_any = ["resume", "undo", "list"])]
     pub reason: Option<String>,
 
-    /// Do it; without this, only say what would be done
+    /// Void the votes; without this, only count them
     #[arg(long)]
     pub apply: bool,
 
-    /// Go on with a voiding, or the undoing of one, that was interrupted
+    /// Resume a voiding, or the undoing of one, that was interrupted
     #[arg(long, value_name = "VOIDING", conflicts_with_all = ["voter", "item", "from", "until", "address", "address_of", "reason", "apply", "undo", "list"])]
     pub resume: Option<i64>,
 
@@ -364,7 +365,7 @@ pub struct Void {
     #[arg(long, value_name = "VOIDING", conflicts_with_all = ["voter", "item", "from", "until", "address", "address_of", "reason", "apply", "list"])]
     pub undo: Option<i64>,
 
-    /// Show the voidings
+    /// List the voidings
     #[arg(long, conflicts_with_all = ["voter", "item", "from", "until", "address", "address_of", "reason", "apply"])]
     pub list: bool,
 
@@ -376,7 +377,7 @@ pub struct Void {
     pub stores: Stores,
 }
 
-/// Where Postgres is, and how to print.
+/// The database's address, and the output format.
 #[derive(Args, Clone)]
 pub struct Database {
     /// Postgres, with a login in the role tally_operator: postgres://user:password@host:port/database
@@ -391,18 +392,18 @@ pub struct Database {
 /// `tally key`.
 #[derive(Subcommand)]
 pub enum ApiKeyCommand {
-    /// Make an API key, and show it: once
+    /// Create an API key, and show it once
     Create(ApiKeyCreate),
-    /// Show the API keys: whose they are, not the keys
+    /// List API keys, without their secrets
     List(Database),
     /// Revoke an API key: servers refuse it within 60 s
     Revoke(ApiKeyRevoke),
-    /// Make an API key in place of one, which still works for a while
+    /// Create an API key that replaces another one, which still works for a while
     Rotate(ApiKeyRotate),
 }
 
 impl ApiKeyCommand {
-    /// Where Postgres is.
+    /// Returns the database's address and the output format.
     pub fn database(&self) -> &Database {
         match self {
             Self::Create(create) => &create.database,
@@ -416,14 +417,14 @@ impl ApiKeyCommand {
 /// `tally key create`.
 #[derive(Args)]
 pub struct ApiKeyCreate {
-    /// Whose it is, or where it is used
+    /// The key's owner, or where the key is used
     pub name: String,
 
-    /// What it allows: vote, admin or report; several, separated by commas
+    /// The scopes of the key: vote, admin or report; separated by commas
     #[arg(long, required = true, value_delimiter = ',', value_name = "SCOPE")]
     pub scope: Vec<Scope>,
 
-    /// Until when it works, like 2030-01-31T18:00:00Z
+    /// The time at which the key expires, such as 2030-01-31T18:00:00Z
     #[arg(long, value_parser = moment, value_name = "TIME")]
     pub expires_at: Option<Moment>,
 
@@ -434,7 +435,7 @@ pub struct ApiKeyCreate {
 /// `tally key revoke`.
 #[derive(Args)]
 pub struct ApiKeyRevoke {
-    /// Its id, as tally key list shows it
+    /// The key's id, as tally key list shows it
     pub id: i64,
 
     #[command(flatten)]
@@ -444,10 +445,10 @@ pub struct ApiKeyRevoke {
 /// `tally key rotate`.
 #[derive(Args)]
 pub struct ApiKeyRotate {
-    /// Its id, as tally key list shows it
+    /// The key's id, as tally key list shows it
     pub id: i64,
 
-    /// How long the old one still works
+    /// How long the old key still works
     #[arg(long, default_value = "1h", value_parser = super::duration, value_name = "DURATION")]
     pub grace: std::time::Duration,
 
@@ -458,27 +459,27 @@ pub struct ApiKeyRotate {
 /// `tally trail`.
 #[derive(Args)]
 pub struct Trail {
-    /// How many acts
+    /// The most acts to show
     #[arg(long, default_value_t = TRAIL_DEFAULT_ACTS, value_parser = clap::value_parser!(i64).range(1..=TRAIL_LIMIT_ACTS), value_name = "ACTS")]
     pub limit: i64,
 
-    /// Acts at this time or later, by Postgres' clock, like 2030-01-31T18:00:00Z
+    /// Only acts at this time or later, by Postgres' clock, such as 2030-01-31T18:00:00Z
     #[arg(long, value_parser = moment, value_name = "TIME")]
     pub since: Option<Moment>,
 
-    /// Acts before this time
+    /// Only acts before this time
     #[arg(long, value_parser = moment, value_name = "TIME")]
     pub until: Option<Moment>,
 
-    /// Acts that were noted before the one of this id: the next page
+    /// Only acts that were noted before the act with this id: the next page
     #[arg(long, value_name = "ID")]
     pub before: Option<i64>,
 
-    /// Acts of this one only, like api_key:3, login:ada or anyone
+    /// Only acts of this actor, such as api_key:3, login:ada or anyone
     #[arg(long, value_name = "WHO")]
     pub who: Option<String>,
 
-    /// Acts of this kind only, like item.create
+    /// Only acts of this kind, such as item.create
     #[arg(long, value_parser = act_kind, value_name = "WHAT")]
     pub what: Option<&'static str>,
 
@@ -486,7 +487,7 @@ pub struct Trail {
     pub database: Database,
 }
 
-/// The kind of act of this name.
+/// Finds the kind of act with this name.
 fn act_kind(text: &str) -> Result<&'static str, String> {
     let mut names = ActKind::ALL.iter().map(|kind| kind.name());
     names.find(|name| *name == text).ok_or_else(|| {

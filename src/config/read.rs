@@ -1,4 +1,4 @@
-//! Reads the settings, and says in one line what is wrong with one.
+//! Reads the settings. Says in one line what is wrong with a setting.
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser};
@@ -6,8 +6,9 @@ use clap::{CommandFactory, Parser};
 use super::{SyncWorker, Tally};
 use crate::domain::API_KEY_PREFIX;
 
-/// Reads the settings from the command line and the environment. A wrong setting ends the
-/// program with exit code 2 and one line that names it.
+/// Reads the settings from the command line and the environment.
+///
+/// A wrong setting ends the program with exit code 2 and one line that names the setting.
 pub fn read<P: Parser + CommandFactory>() -> P {
     match P::try_parse() {
         Ok(settings) => settings,
@@ -25,9 +26,9 @@ pub fn read<P: Parser + CommandFactory>() -> P {
     }
 }
 
-/// What must not be shown: the values of the settings that hide theirs; API keys and URLs with a user
-/// in them, wherever on the command line they stand by mistake. The longest comes first, so that no
-/// part of one is left.
+/// Returns the texts that must not be shown: the values of hidden settings, and API keys and URLs with a
+/// user, wherever they stand on the command line by mistake. The longest comes first, so that no part of a
+/// text remains.
 fn secrets(command: &clap::Command) -> Vec<String> {
     let hidden = || {
         std::iter::once(command)
@@ -56,8 +57,8 @@ fn secrets(command: &clap::Command) -> Vec<String> {
     secrets
 }
 
-/// clap's message in one line, with the name of the setting's environment variable if it has
-/// one, and without these secrets.
+/// Returns clap's message in one line, without these secrets. Adds the name of the setting's environment
+/// variable, if it has one.
 fn one_line(error: &clap::Error, command: &clap::Command, secrets: &[String]) -> String {
     let mut text = error.render().to_string();
     for secret in secrets {
@@ -76,7 +77,7 @@ fn one_line(error: &clap::Error, command: &clap::Command, secrets: &[String]) ->
     {
         line = format!("{line} {values}");
     }
-    // After a headline comes a list, for example of missing arguments.
+    // clap lists details after the headline, such as missing arguments.
     if line.ends_with(':') {
         let list: Vec<&str> = lines
             .take_while(|line| line.starts_with("--") || line.starts_with('<'))
@@ -100,10 +101,10 @@ fn one_line(error: &clap::Error, command: &clap::Command, secrets: &[String]) ->
     }
 }
 
-/// The environment variable of the argument that clap calls `flag`.
+/// Returns the environment variable of the argument that clap calls `flag`.
 fn variable_of(command: &clap::Command, flag: &str) -> Option<String> {
     let long = flag.trim_start_matches("--").split([' ', '=']).next()?;
-    // Two subcommands may have a flag of the same name. The one in use counts.
+    // Two subcommands may have a flag with the same name. The subcommand in use decides.
     let used = std::env::args()
         .nth(1)
         .and_then(|name| command.find_subcommand(name));
@@ -115,7 +116,7 @@ fn variable_of(command: &clap::Command, flag: &str) -> Option<String> {
         .map(|variable| variable.to_string_lossy().into_owned())
 }
 
-/// The variables that begin with TALLY_ and name no setting. Most likely they are misspelt.
+/// Returns the variables that begin with TALLY_ but name no setting. They are probably misspelt.
 pub fn unknown_variables() -> Vec<String> {
     let commands = [Tally::command(), SyncWorker::command()];
     let known: Vec<String> = commands

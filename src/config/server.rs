@@ -1,4 +1,4 @@
-//! Settings of the server: who may reach it, who may vote, how often, from where.
+//! Settings of the server: who may connect, who may vote, how often, and from where.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use crate::web::limits::{CONNECTIONS_LIMIT, STREAMS_LIMIT, STREAMS_LIMIT_BY_ADDR
 /// Settings of the server.
 #[derive(Args, Clone, Debug)]
 pub struct Server {
-    /// Address and port to listen on; port 0 takes a free one
+    /// The address and port to listen on; port 0 takes a free one
     #[arg(
         long,
         env = "TALLY_LISTEN",
@@ -24,36 +24,36 @@ pub struct Server {
     )]
     pub listen: SocketAddr,
 
-    /// How long a shutdown waits for requests under way (in whole seconds), then for batches of
-    /// votes, then for the repair of suspect counts
+    /// How long a shutdown waits for requests under way (in whole seconds), then again for batches of votes,
+    /// then again for the repair of suspect counts
     #[arg(long, env = "TALLY_SHUTDOWN_LIMIT", default_value = "10s", value_parser = duration, value_name = "DURATION")]
     pub shutdown_limit: Duration,
 
-    /// How many connections are served at once; a further one gets 503
+    /// The most connections at once; the server answers others with 503
     #[arg(long, env = "TALLY_CONNECTIONS_LIMIT", default_value_t = CONNECTIONS_LIMIT, value_parser = served, value_name = "CONNECTIONS")]
     pub connections_limit: usize,
 
-    /// How many live streams are open at once, of three quarters of all connections at the most; a
-    /// further one gets 503
+    /// The most live streams at once, up to three quarters of all connections; the server answers others with
+    /// 503
     #[arg(long, env = "TALLY_STREAMS_LIMIT", default_value_t = STREAMS_LIMIT, value_parser = served, value_name = "STREAMS")]
     pub streams_limit: usize,
 
-    /// How many of them are one client address'; a further one gets 429
+    /// The most live streams of one client address; the server answers others with 429
     #[arg(long, env = "TALLY_STREAMS_LIMIT_BY_ADDRESS", default_value_t = STREAMS_LIMIT_BY_ADDRESS, value_parser = served, value_name = "STREAMS")]
     pub streams_limit_by_address: usize,
 
-    /// Make the item of an unknown key with its first vote
+    /// Create the item of an unknown key with its first vote
     #[arg(long, env = "TALLY_CREATE_ITEMS", value_parser = clap::builder::BoolishValueParser::new())]
     pub create_items: bool,
 
-    /// What anyone may do without a credential: anonymous (vote without a voter), voters (vote as
-    /// any voter, and see what a voter holds), visitors (become a new voter, with a cookie), admin (make and edit items and polls, make ballots,
-    /// list and revoke API keys), report (read metrics); several, separated by commas
+    /// What anyone may do without a credential: anonymous (vote without a voter), voters (vote as any voter,
+    /// and see what a voter holds), visitors (become a new voter, with a cookie), admin (create and edit
+    /// items and polls, create ballots, list and revoke API keys), report (read metrics); separated by commas
     #[arg(long, env = "TALLY_OPEN", value_name = "WHAT")]
     pub open: Option<Open>,
 
-    /// Origins whose pages may write, beside the server's own, like https://example.org; several,
-    /// separated by commas
+    /// Origins whose pages may write, besides the server's own, such as https://example.org; separated by
+    /// commas
     #[arg(
         long,
         env = "TALLY_ORIGINS",
@@ -63,13 +63,12 @@ pub struct Server {
     )]
     pub origins: Origins,
 
-    /// Where TLS ends in front of the server: for how long browsers then use its host over https
-    /// alone (Strict-Transport-Security), like 1y
+    /// How long browsers use the server's host only over https (Strict-Transport-Security), such as 1y; for
+    /// servers behind a proxy that ends TLS
     #[arg(long, env = "TALLY_HSTS", value_parser = hsts, value_name = "DURATION")]
     pub hsts: Option<Duration>,
 
-    /// How often may be voted, by voter, client address or item, like voter:10/1m,address:100/1m;
-    /// several, separated by commas
+    /// Throttles by voter, client address or item, such as voter:10/1m,address:100/1m; separated by commas
     #[arg(
         long,
         env = "TALLY_THROTTLE",
@@ -79,8 +78,8 @@ pub struct Server {
     )]
     pub throttle: Throttles,
 
-    /// Networks of the proxies whose word is taken for their client's address, like 10.0.0.0/8;
-    /// several, separated by commas
+    /// Networks of the proxies that are trusted to name their client's address, such as 10.0.0.0/8; separated
+    /// by commas
     #[arg(
         long,
         env = "TALLY_PROXIES",
@@ -90,7 +89,7 @@ pub struct Server {
     )]
     pub proxies: Networks,
 
-    /// The header in which these proxies write it: x-forwarded-for or forwarded
+    /// The header in which these proxies name it: x-forwarded-for or forwarded
     #[arg(
         long,
         env = "TALLY_PROXY_HEADER",
@@ -102,16 +101,16 @@ pub struct Server {
     #[command(flatten)]
     pub address: AddressSettings,
 
-    /// Keys that sign voters' cookies: 64 hexadecimal digits each, separated by commas; the first
-    /// signs, all are believed. Without them voters have no cookies
+    /// Keys that sign voters' cookies, of 64 hexadecimal digits each, separated by commas. The first key
+    /// signs; cookies signed by any of the keys are valid. Without keys, voters have no cookies
     #[arg(long, env = "TALLY_COOKIE_KEYS", hide_env_values = true, value_name = "KEYS")]
     pub cookie_keys: Option<VoterCookies>,
 
     #[command(flatten)]
     pub jwt: Jwt,
 
-    /// Postgres with a login in the role tally_operator, like DATABASE_URL: then whoever may
-    /// administrate can void votes, make API keys and read the trail over HTTP, too
+    /// Postgres with a login in the role tally_operator, in the form of DATABASE_URL. Then callers with the
+    /// scope admin can void votes, create API keys and read the trail over HTTP too
     #[arg(
         long,
         env = "TALLY_OPERATOR_DATABASE_URL",
@@ -121,11 +120,11 @@ pub struct Server {
     pub operator_database_url: Option<SecretUrl>,
 }
 
-/// Whose JSON Web Tokens name a voter, by the claim `sub`.
+/// The issuer of the JSON Web Tokens that name a voter, by the claim `sub`.
 #[derive(Args, Clone, Debug)]
 pub struct Jwt {
-    /// The secret of voters' tokens that are signed with HS256: 32 bytes or more; several, separated
-    /// by commas, are all believed
+    /// The secret of voters' tokens signed with HS256: at least 32 bytes. Tokens of several secrets,
+    /// separated by commas, are valid
     #[arg(
         long = "jwt-secret",
         env = "TALLY_JWT_SECRET",
@@ -135,8 +134,8 @@ pub struct Jwt {
     )]
     pub secrets: Option<JwtSecrets>,
 
-    /// A file with the public keys of voters' tokens that are signed with RS256 or ES256: a JSON Web
-    /// Key Set, read anew when it changes
+    /// A file with the public keys of voters' tokens signed with RS256 or ES256: a JSON Web Key Set, read
+    /// again when it changes
     #[arg(
         long = "jwt-keys",
         env = "TALLY_JWT_KEYS",
@@ -145,7 +144,7 @@ pub struct Jwt {
     )]
     pub keys_file: Option<PathBuf>,
 
-    /// What the claim aud of voters' tokens must hold
+    /// What the claim aud of voters' tokens must contain
     #[arg(
         long = "jwt-audience",
         env = "TALLY_JWT_AUDIENCE",
@@ -164,12 +163,12 @@ pub struct Jwt {
     pub issuer: Option<String>,
 }
 
-/// Where votes came from.
+/// Settings for the addresses of votes.
 #[derive(Args, Clone, Debug)]
 pub struct AddressSettings {
-    /// Keys that hash the address of each vote's client, for `tally void --address`: 64 hexadecimal
-    /// digits each, separated by commas; the first hashes, votes are looked for by all. Without them
-    /// nothing is kept of addresses
+    /// Keys that hash the address of each vote's client, for `tally void --address`, of 64 hexadecimal digits
+    /// each, separated by commas. The first key hashes; a search uses all keys. Without keys, nothing is kept
+    /// of addresses
     #[arg(
         id = "address_keys",
         long = "address-keys",

@@ -1,4 +1,4 @@
-//! Holds the documents against the settings and commands that the programs have.
+//! Compares the documents with the settings and commands of the programs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -9,14 +9,14 @@ use clap::{Arg, ArgAction, Command, CommandFactory, Parser};
 
 use super::{SyncWorker, Tally};
 
-/// `RUST_LOG` is read by the log itself; no program has a flag for it.
+/// The logger itself reads `RUST_LOG`, so no program has a flag for it.
 const NOT_OF_CLAP: &str = "RUST_LOG";
-/// Flags that are shorter than their variable.
+/// Flags whose names differ from their variables' names.
 const SHORT_FLAGS: [(&str, &str); 2] = [
     ("TALLY_WORKER_METRICS_LISTEN", "metrics-listen"),
     ("TALLY_DEV_FOLDER", "folder"),
 ];
-/// What a documented command may leave out: its environment has it.
+/// Arguments that a documented command may leave out, because its environment has them.
 const FROM_ENVIRONMENT: [&str; 3] = ["--database-url", "--redis-url", "--address-keys"];
 
 fn root() -> &'static Path {
@@ -27,7 +27,7 @@ fn root() -> &'static Path {
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Setting {
     default: Option<String>,
-    /// The programs that take it, by the names of the table: `all`, `server`, `worker`, or a command.
+    /// The programs with this setting, by their names in the table: `all`, `server`, `worker`, or a command.
     of: BTreeSet<String>,
 }
 
@@ -40,7 +40,7 @@ fn documented() -> BTreeMap<String, Setting> {
     let lines = rest.lines().skip(1).take_while(|line| line.starts_with('|'));
     let rows = lines.map(|line| {
         let cells: Vec<&str> = line.split('|').map(str::trim).collect();
-        // A default that is a value stands in backticks; all else is prose.
+        // A default that is a value is in backticks. Anything else is prose.
         let default = cells[2].strip_prefix('`').and_then(|cell| cell.split('`').next());
         let setting = Setting {
             default: default.map(str::to_owned),
@@ -59,7 +59,7 @@ fn programs() -> Vec<(String, Vec<Arg>)> {
         own.cloned().chain(below).collect()
     }
     let tally = Tally::command();
-    // Those of `tally` itself are global.
+    // The arguments of `tally` itself are global.
     let global: Vec<&Arg> = tally
         .get_arguments()
         .filter(|one| one.get_env().is_some())
@@ -115,7 +115,7 @@ fn built() -> BTreeMap<String, Setting> {
         if setting.of == all {
             setting.of = BTreeSet::from(["all".to_owned()]);
         }
-        // `tally dev` takes what server and worker take.
+        // `tally dev` has the settings of the server and the worker.
         for (program, name) in [("serve", "server"), ("sync-worker", "worker")] {
             if setting.of.contains("dev") && setting.of.remove(program) {
                 setting.of.insert(name.to_owned());
@@ -140,7 +140,7 @@ fn the_table_of_settings_has_each_setting_with_its_default_and_its_programs_and_
     assert!(documented.is_empty(), "no program has {documented:?}");
 }
 
-/// All Markdown files in this folder and below.
+/// Returns all Markdown files in this folder and below.
 fn pages(folder: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).expect("a folder");
     let paths = entries.map(|entry| entry.expect("an entry").path());
@@ -150,7 +150,7 @@ fn pages(folder: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// The words of a line as a shell reads it, up to a comment, one list for each command of a pipe.
+/// Splits a line into words as a shell does, up to a comment: one list for each command of a pipe.
 fn commands_of(line: &str) -> Vec<Vec<String>> {
     let mut commands = vec![Vec::new()];
     let mut word: Option<String> = None;
@@ -177,7 +177,7 @@ fn commands_of(line: &str) -> Vec<Vec<String>> {
     commands
 }
 
-/// The command lines of `tally` and `sync-worker` in the blocks of a page, without variables before them.
+/// Returns the command lines of `tally` and `sync-worker` in a page's code blocks, without leading variables.
 fn documented_commands(page: &str) -> Vec<Vec<String>> {
     let mut found = Vec::new();
     let mut is_in_block = false;
@@ -186,7 +186,8 @@ fn documented_commands(page: &str) -> Vec<Vec<String>> {
             is_in_block = !is_in_block;
         } else if is_in_block {
             for command in commands_of(line) {
-                // A variable may hold a placeholder with spaces: TALLY_ADDRESS_KEYS=<as the servers have it>.
+                // A variable may contain a placeholder with spaces: TALLY_ADDRESS_KEYS=<as the servers have
+                // it>.
                 let program = command
                     .iter()
                     .position(|word| word == "tally" || word == "sync-worker");
@@ -202,7 +203,8 @@ fn documented_commands(page: &str) -> Vec<Vec<String>> {
     found
 }
 
-/// Why the programs do not take this command line; `None`: they do, or lack only what the environment has.
+/// Returns why the programs refuse this command line. `None`: they accept it, or lack only what the
+/// environment has.
 fn refusal(words: &[String]) -> Option<String> {
     let words = words.iter().map(OsString::from);
     let parsed = match words.clone().next() {

@@ -1,4 +1,4 @@
-//! Reads the values of settings, and limits them.
+//! Reads the values of settings and checks their limits.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,7 +11,7 @@ use crate::domain::{CHOICES_LIMIT_ITEMS, ItemName};
 pub struct Cron(String);
 
 impl Cron {
-    /// The six fields.
+    /// Returns the six fields.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -32,15 +32,15 @@ impl FromStr for Cron {
         if fields != 6 {
             return Err(wrong(&format!("it has {fields} fields")));
         }
-        // The scheduler's own parser decides.
-        tokio_cron_scheduler::Job::new(text, |_, _| {}).map_err(|_| wrong("it is no cron expression"))?;
+        // The scheduler's own parser decides what is valid.
+        tokio_cron_scheduler::Job::new(text, |_, _| {}).map_err(|_| wrong("it is not a cron expression"))?;
         Ok(Self(text.to_owned()))
     }
 }
 
-/// The URL of a store. A bare `/`, `?` or `#` in a password would end the URL's host part. The
-/// rest of the password would then be read as a database's name or a parameter, which logs
-/// and errors may show. So such a URL is refused at once.
+/// Checks the URL of a store. A bare `/`, `?` or `#` in a password would end the URL's host part. The rest of
+/// the password would then be read as a database's name or a parameter, and logs and errors could show it. So
+/// such a URL is refused.
 pub fn store_url(text: &str) -> Result<String, String> {
     let after_scheme = text.split_once("://").map_or("", |(_, rest)| rest);
     let after_host = after_scheme
@@ -55,12 +55,12 @@ pub fn store_url(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// The URL of a store. It may hold a password, so no debug output shows it.
+/// The URL of a store. It may contain a password, so debug output does not show it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SecretUrl(String);
 
 impl SecretUrl {
-    /// The URL.
+    /// Returns the URL.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -72,7 +72,7 @@ impl fmt::Debug for SecretUrl {
     }
 }
 
-/// As [`store_url`].
+/// Checks the URL as [`store_url`] does.
 impl FromStr for SecretUrl {
     type Err = String;
 
@@ -81,7 +81,7 @@ impl FromStr for SecretUrl {
     }
 }
 
-/// A duration above 0, like `500ms`, `10s`, `10m`.
+/// Reads a duration above 0, such as `500ms`, `10s`, `10m`.
 pub fn duration(text: &str) -> Result<Duration, String> {
     match humantime::parse_duration(text) {
         Ok(duration) if duration > DURATION_LIMIT => Err(format!(
@@ -96,12 +96,12 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// For how long browsers use https alone: whole seconds, since 0 would tell them to forget it.
+/// Reads how long browsers use only https: at least a second, since 0 would tell them to forget it.
 pub fn hsts(text: &str) -> Result<Duration, String> {
     a_second_or_longer(text, "1y")
 }
 
-/// How long hashes of client addresses are kept.
+/// Reads how long hashes of client addresses are kept.
 pub fn address_retention(text: &str) -> Result<Duration, String> {
     a_second_or_longer(text, "30d")
 }
@@ -114,11 +114,11 @@ fn a_second_or_longer(text: &str, example: &str) -> Result<Duration, String> {
     Ok(age)
 }
 
-/// How long a stalled batch writer is waited for, at the least: longer than the slowest batch
-/// takes (`src/limits.rs`). Otherwise an audit would take votes that are being counted for lost.
+/// The shortest wait for a stalled batch writer: longer than the slowest batch takes (`src/limits.rs`). With
+/// a shorter wait, an audit would take votes that are being counted for lost votes.
 pub const WRITER_STALL_LEAST: Duration = Duration::from_secs(30);
 
-/// How long a stalled batch writer is waited for.
+/// Reads how long to wait for a stalled batch writer.
 pub fn writer_stall_limit(text: &str) -> Result<Duration, String> {
     let limit = duration(text)?;
     if limit < WRITER_STALL_LEAST {
@@ -127,7 +127,7 @@ pub fn writer_stall_limit(text: &str) -> Result<Duration, String> {
     Ok(limit)
 }
 
-/// The longest duration of any setting. Postgres and Redis can calculate with it exactly.
+/// The longest duration of any setting. Postgres and Redis calculate exactly with it.
 pub const DURATION_LIMIT: Duration = Duration::from_secs(10 * 365 * 86_400);
 /// The largest page of the scan or the audit. A larger page gains nothing, and its rebuild
 /// would hold row locks for too long.
@@ -140,38 +140,38 @@ pub const SERVED_LIMIT_CONNECTIONS: usize = 1_000_000;
 /// The highest number of a column in a file of votes.
 pub const REPLAY_LIMIT_COLUMNS: usize = 1000;
 
-/// The size of a page.
+/// Reads the size of a page.
 pub fn page(text: &str) -> Result<usize, String> {
     whole(text, PAGE_LIMIT)
 }
 
-/// A number of connections.
+/// Reads a number of connections.
 pub fn connections(text: &str) -> Result<usize, String> {
     whole(text, REPLAY_LIMIT_CONNECTIONS)
 }
 
-/// How many connections are served at once.
+/// Reads the most connections of a server.
 pub fn served(text: &str) -> Result<usize, String> {
     whole(text, SERVED_LIMIT_CONNECTIONS)
 }
 
-/// A column of a file, counted from 1.
+/// Reads the number of a column, counted from 1.
 pub fn column(text: &str) -> Result<usize, String> {
     whole(text, REPLAY_LIMIT_COLUMNS)
 }
 
-/// A rating: any number.
+/// Reads a rating, which may be any number.
 pub fn rating(text: &str) -> Result<f64, String> {
     let number = text.parse().ok().filter(|rating: &f64| rating.is_finite());
     number.ok_or_else(|| "it takes a number".to_owned())
 }
 
-/// The title of a poll.
+/// Reads the title of a poll.
 pub fn title(text: &str) -> Result<ItemName, String> {
     ItemName::parse(text.to_owned()).map_err(|error| format!("it {error}"))
 }
 
-/// How many choices of a poll a voter may hold; 0: any number.
+/// Reads how many choices of a poll a voter may hold. 0 means any number.
 pub fn choices(text: &str) -> Result<usize, String> {
     if text == "0" {
         return Ok(0);
@@ -186,7 +186,7 @@ fn whole(text: &str, limit: usize) -> Result<usize, String> {
         .ok_or_else(|| format!("it takes a whole number from 1 to {limit}"))
 }
 
-/// A rate in votes a second.
+/// Reads a rate in votes per second.
 pub fn rate(text: &str) -> Result<f64, String> {
     text.parse()
         .ok()

@@ -1,4 +1,4 @@
-//! Asks a server, as any client does.
+//! A client of a server's HTTP API.
 
 use std::time::Duration;
 
@@ -12,22 +12,19 @@ use crate::config::operator::Remote;
 
 /// The content type of a stream.
 const EVENTS: &str = "text/event-stream";
-/// How long a stream may be silent: three of a server's heartbeats.
+/// How long a stream may be silent: three heartbeats of a server.
 const SILENCE_LIMIT: Duration = Duration::from_secs(45);
 
-/// A server's HTTP interface.
+/// The HTTP API of a server.
 pub struct Api {
     http: reqwest::Client,
-    /// For answers without an end.
+    /// The client for answers without an end.
     streams: reqwest::Client,
     base: Url,
 }
 
 impl Api {
-    /// Makes no connection yet.
-    ///
-    /// # Errors
-    /// When the URL is not an http:// URL.
+    /// Makes the client, but no connection yet. Fails when the URL is not an http:// URL.
     pub fn new(remote: &Remote) -> anyhow::Result<Self> {
         let base = &remote.url;
         if base.scheme() != "http" || base.cannot_be_a_base() {
@@ -48,11 +45,12 @@ impl Api {
         })
     }
 
-    /// Sends a request; `path` has the parts of the path, as they are before encoding. Returns the
-    /// status and the answer.
+    /// Sends a request, and returns the status and the answer.
+    ///
+    /// `path` has the parts of the path before encoding.
     ///
     /// # Errors
-    /// When the server does not answer, or refuses: in the server's own words.
+    /// Fails when the server does not answer, or refuses. The error then has the server's own words.
     pub async fn ask(
         &self,
         method: Method,
@@ -78,10 +76,10 @@ impl Api {
         }
     }
 
-    /// Opens a stream, after the event with this id.
+    /// Opens a stream after the event with this id. A refusal is returned as an answer.
     ///
     /// # Errors
-    /// When the server does not answer, or with something else than a stream. A refusal is an answer.
+    /// Fails when the server does not answer, or answers with something other than a stream.
     pub async fn stream(&self, query: &[(&str, String)], last_id: &str) -> anyhow::Result<Response> {
         let mut url = self.base.clone();
         url.set_path("/v1/stream");
@@ -98,7 +96,7 @@ impl Api {
         Ok(response)
     }
 
-    /// A refusal in the server's own words.
+    /// Returns a refusal in the server's own words.
     pub async fn refusal(&self, response: Response) -> String {
         let status = response.status();
         let Ok(Value::Object(problem)) = response.json().await else {
@@ -114,10 +112,10 @@ impl Api {
     }
 
     fn none_of_tally(&self, status: StatusCode) -> String {
-        format!("{} answered {status}, and not as Tally does", self.address())
+        format!("{} answered {status}, but not like Tally", self.address())
     }
 
-    /// Without user and password.
+    /// Returns the address without user and password.
     fn address(&self) -> String {
         let host = self.base.host_str().unwrap_or_default();
         let port = self.base.port_or_known_default().unwrap_or_default();

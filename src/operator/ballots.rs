@@ -19,11 +19,11 @@ struct Made {
     ballots: Vec<String>,
 }
 
-/// Runs `tally ballots`: makes ballots, and writes them to a new file.
+/// Runs `tally ballots`: creates ballots and writes them to a new file.
 ///
 /// # Errors
-/// When the file is there already or cannot be written, or the server does not answer, or refuses.
-/// The ballots that the file has by then are valid.
+/// Fails when the file exists or cannot be written, or the server does not answer, or refuses. The ballots in
+/// the file are valid even then.
 pub async fn ballots(command: Ballots) -> anyhow::Result<bool> {
     let (kind, id) = match (&command.item, &command.poll) {
         (Some(item), _) => ("items", item),
@@ -31,20 +31,20 @@ pub async fn ballots(command: Ballots) -> anyhow::Result<bool> {
         (None, None) => bail!("--item or --poll is missing"),
     };
     let api = Api::new(&command.remote)?;
-    // Before any ballot is made: none is lost because there is no place for it.
+    // Before any ballot is created, so that no ballot is lost for lack of a file.
     let mut file = OpenOptions::new()
         .write(true)
         .create_new(true)
         .mode(0o600)
         .open(&command.out)
-        .with_context(|| format!("cannot make the file {}", command.out.display()))?;
+        .with_context(|| format!("cannot create the file {}", command.out.display()))?;
     let mut written = 0;
     while written < command.count {
         let chunk = make(&api, &mut file, kind, id, &command, command.count - written).await;
         match chunk {
             Ok(ballots) => written += ballots,
             Err(error) if written == 0 => {
-                // Empty: nobody needs it.
+                // The file is empty, so nobody needs it.
                 let _ = std::fs::remove_file(&command.out);
                 return Err(error);
             }
@@ -61,7 +61,7 @@ pub async fn ballots(command: Ballots) -> anyhow::Result<bool> {
     Ok(true)
 }
 
-/// Makes the next ballots and writes them. Returns how many.
+/// Creates the next ballots and writes them. Returns how many.
 async fn make(
     api: &Api,
     file: &mut File,

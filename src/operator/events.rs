@@ -1,17 +1,17 @@
-//! Server-sent events, as the HTML standard says, from bytes that come in pieces.
+//! Reads server-sent events (HTML standard) from bytes that come in pieces.
 
 use std::time::Duration;
 
-/// The longest event that is read. Tally's are far shorter.
+/// The longest event that is read. Tally's events are far shorter.
 pub const EVENT_LIMIT_BYTES: usize = 8 * 1024 * 1024;
 
 /// An event with data.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Event {
-    /// `message` if the event does not say.
+    /// `message` if the event has no kind.
     pub kind: String,
     pub data: String,
-    /// The last id that was sent, in this event or before.
+    /// The last id that was sent, in this event or an earlier one.
     pub id: String,
 }
 
@@ -23,20 +23,17 @@ pub struct EventTooLong;
 /// Reads a stream from its beginning.
 #[derive(Default)]
 pub struct EventReader {
-    /// The bytes of a line that has not ended.
+    /// The bytes of an unfinished line.
     rest: Vec<u8>,
     kind: String,
     data: Option<String>,
     id: String,
-    /// In which time to come back when the stream is lost, if the server says so.
+    /// How long to wait before reconnecting, if the server says so.
     pub retry: Option<Duration>,
 }
 
 impl EventReader {
-    /// The events that end in this piece.
-    ///
-    /// # Errors
-    /// When an event is too long.
+    /// Returns the events that end in this piece. Fails when an event is too long.
     pub fn read(&mut self, piece: &[u8]) -> Result<Vec<Event>, EventTooLong> {
         let mut events = Vec::new();
         self.rest.extend_from_slice(piece);
@@ -47,7 +44,7 @@ impl EventReader {
             .position(|byte| matches!(byte, b'\r' | b'\n'))
         {
             let end = start + length;
-            // A CR at the very end may be half a line's end.
+            // A CR at the end may be the first half of a line break.
             if bytes[end] == b'\r' && end + 1 == bytes.len() {
                 break;
             }

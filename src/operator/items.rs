@@ -12,13 +12,10 @@ use super::{edit_body, show};
 use crate::config::operator::{Item, ItemImport, ItemMake};
 use crate::telemetry;
 
-/// How many bad lines of a file are shown. The rest are counted.
+/// The most bad lines of a file that are shown. The rest are counted.
 const SHOWN_LIMIT_LINES: usize = 20;
 
-/// Runs `tally item`. Returns whether all was well.
-///
-/// # Errors
-/// When the server does not answer, or refuses.
+/// Runs `tally item`. Returns whether all was well. Fails when the server does not answer, or refuses.
 pub async fn item(command: Item) -> anyhow::Result<bool> {
     match command {
         Item::Make(make) => {
@@ -67,7 +64,7 @@ fn new_item(make: &ItemMake) -> Value {
     })
 }
 
-/// What a line of a file is: a name, or a key, a tab and a name.
+/// Reads a line of a file: a name, or a key, a tab and a name.
 fn item_of_line(line: &str) -> Value {
     match line.split_once('\t') {
         Some((key, name)) => json!({ "key": key, "name": name }),
@@ -92,7 +89,7 @@ async fn read_and_make(import: &ItemImport) -> anyhow::Result<bool> {
         .filter(|(_, line)| !line.trim().is_empty())
         .collect();
     if lines.is_empty() {
-        bail!("{name} holds no line with a name");
+        bail!("{name} has no line with a name");
     }
     let api = Api::new(&import.remote)?;
     let bar = ProgressBar::new(lines.len() as u64).with_style(
@@ -115,10 +112,10 @@ async fn read_and_make(import: &ItemImport) -> anyhow::Result<bool> {
                     bar.suspend(|| telemetry::print(format_args!("{item}\n")));
                 }
             }
-            // What follows would fail as well.
+            // The following lines would fail as well.
             Err(error) if error.downcast_ref::<reqwest::Error>().is_some() => {
                 bar.abandon();
-                return Err(error.context(format!("stopped at line {number}; {made} items are made")));
+                return Err(error.context(format!("stopped at line {number}; {made} items were created")));
             }
             Err(error) => {
                 bad += 1;
@@ -132,7 +129,7 @@ async fn read_and_make(import: &ItemImport) -> anyhow::Result<bool> {
     bar.finish_and_clear();
     if !import.remote.json {
         telemetry::print(format_args!(
-            "{made} items made, {there} there already, {bad} lines refused\n"
+            "{made} items created, {there} exist already, {bad} lines refused\n"
         ));
     }
     Ok(bad == 0)

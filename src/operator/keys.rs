@@ -1,4 +1,4 @@
-//! `tally key`: with a login in Postgres, since the first API key is made before there is one.
+//! `tally key`. It uses a Postgres login, because the first API key is created before any exists.
 
 use serde_json::json;
 
@@ -9,10 +9,7 @@ use crate::domain::{ActKind, ApiKey, ApiKeyId, NewApiKey, check_api_key_name};
 use crate::ledger::OperatorLedger;
 use crate::web::{ApiKeyBody, LIST_LIMIT_API_KEYS};
 
-/// Runs `tally key`. Returns whether all was well.
-///
-/// # Errors
-/// When Postgres is unavailable, or what is asked for is not allowed.
+/// Runs `tally key`. Returns whether all was well. Fails when the request is not allowed.
 pub async fn key(command: ApiKeyCommand) -> anyhow::Result<bool> {
     let ledger = OperatorLedger::new(&command.database().database_url, "tally key")?;
     ledger.as_server().check().await?;
@@ -25,7 +22,7 @@ pub async fn key(command: ApiKeyCommand) -> anyhow::Result<bool> {
     ended.map(|()| true)
 }
 
-/// What a command does, and to which key. A list does nothing.
+/// Returns the act of a command, and the key's id. A list is not an act.
 fn act(command: &ApiKeyCommand) -> Option<(ActKind, Option<i64>)> {
     match command {
         ApiKeyCommand::Create(_) => Some((ActKind::ApiKeyCreate, None)),
@@ -54,10 +51,7 @@ async fn run(command: &ApiKeyCommand, ledger: &OperatorLedger) -> anyhow::Result
         }
         ApiKeyCommand::Revoke(one) => {
             if !ledger.revoke_api_key(ApiKeyId(one.id)).await? {
-                let why = format!(
-                    "there is no key {}; tally key list shows those that there are",
-                    one.id
-                );
+                let why = format!("there is no key {}; tally key list shows the keys", one.id);
                 return Err(CommandRefusal::because("unknown-api-key", why));
             }
             show(&json!({ "id": one.id, "revoked": true }), one.database.json);
@@ -69,7 +63,7 @@ async fn run(command: &ApiKeyCommand, ledger: &OperatorLedger) -> anyhow::Result
                 .await?;
             let id = made.ok_or_else(|| {
                 let why = format!(
-                    "there is no valid key {}; tally key list shows those that there are",
+                    "there is no valid key {}; tally key list shows the keys",
                     rotate.id
                 );
                 CommandRefusal::because("unknown-api-key", why)

@@ -1,11 +1,11 @@
-//! What an operator does from the command line.
+//! The commands of an operator.
 //!
-//! - `api`: asks a server, as any client does. `events`: what its streams send.
+//! - `api`: a client of the HTTP API; `events`: reads its streams.
 //! - `items`, `polls`, `ballots`: over HTTP.
-//! - `keys`: API keys, with a login in Postgres.
-//! - `trail`: who did what.
+//! - `keys`: API keys, with a Postgres login.
+//! - `trail`: administrative acts.
 //! - `watch`: live counts.
-//! - `voiding`: with a login of its own in Postgres, since whoever may void may take any vote back.
+//! - `voiding`: with its own Postgres login, because it can take back any vote.
 
 mod api;
 mod ballots;
@@ -32,7 +32,7 @@ use serde_json::{Map, Value, json};
 use crate::config::operator::{Access, Edits, TimeOrNone};
 use crate::telemetry;
 
-/// Prints an answer: as it is, or a line for each of its parts.
+/// Prints an answer unchanged, or with a line for each of its parts.
 fn show(answer: &Value, as_json: bool) {
     if as_json {
         telemetry::print(format_args!("{answer}\n"));
@@ -58,7 +58,7 @@ fn show(answer: &Value, as_json: bool) {
     telemetry::print(text);
 }
 
-/// A part of an answer in one line.
+/// Writes a part of an answer as one line.
 fn line(part: &Value) -> String {
     match part {
         Value::String(text) => text.clone(),
@@ -73,7 +73,7 @@ fn line(part: &Value) -> String {
     }
 }
 
-/// Shows to whom an item or a poll is open, or sets it first.
+/// Shows to whom an item or a poll is open, after setting it if asked.
 async fn ask_access(api: &Api, of: &str, access: &Access) -> anyhow::Result<Value> {
     let path = ["v1", of, &access.id, "access"];
     let wanted = match (&access.open, access.closed) {
@@ -89,7 +89,7 @@ async fn ask_access(api: &Api, of: &str, access: &Access) -> anyhow::Result<Valu
     Ok(api.ask(method, &path, wanted.as_ref()).await?.1)
 }
 
-/// The body of an edit, without what stays as it is.
+/// Makes the body of an edit. Fields that do not change are left out.
 fn edit_body(name: (&str, Option<&String>), edits: &Edits) -> Value {
     let mut body = Map::new();
     if let (field, Some(text)) = name {

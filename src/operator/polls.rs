@@ -7,10 +7,7 @@ use super::api::Api;
 use super::{edit_body, show};
 use crate::config::operator::Poll;
 
-/// Runs `tally poll`. Returns whether all was well.
-///
-/// # Errors
-/// When the server does not answer, or refuses.
+/// Runs `tally poll`. Returns whether all was well. Fails when the server does not answer, or refuses.
 pub async fn poll(command: Poll) -> anyhow::Result<bool> {
     let (remote, poll) = match command {
         Poll::Make(make) => {

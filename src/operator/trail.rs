@@ -1,4 +1,4 @@
-//! `tally trail`: who did what; and how the commands here note what they do.
+//! `tally trail`: shows administrative acts. Also notes what the other commands do.
 
 use crate::config::operator::Trail;
 use crate::domain::{Act, ActKind, ActOutcome, TrailFilter};
@@ -6,9 +6,6 @@ use crate::ledger::OperatorLedger;
 use crate::telemetry;
 
 /// Runs `tally trail`. Returns whether all was well.
-///
-/// # Errors
-/// When Postgres is unavailable.
 pub async fn trail(command: Trail) -> anyhow::Result<bool> {
     let ledger = OperatorLedger::new(&command.database.database_url, "tally trail")?;
     ledger.as_server().check().await?;
@@ -31,7 +28,7 @@ pub async fn trail(command: Trail) -> anyhow::Result<bool> {
     Ok(true)
 }
 
-/// An act in one line.
+/// Writes an act as one line.
 fn line(act: &Act) -> String {
     let mut line = format!("{}  {}  {}  {}", act.id, act.acted_at, act.who, act.what);
     let mut add = |part: &str| {
@@ -58,11 +55,11 @@ fn line(act: &Act) -> String {
     line
 }
 
-/// An operator's command that is not allowed or not possible: what was asked for is wrong, not a store.
+/// An operator's command that is not allowed or not possible. The request is wrong, not a store.
 #[derive(Debug, thiserror::Error)]
 #[error("{why}")]
 pub(super) struct CommandRefusal {
-    /// What the trail says of it.
+    /// The problem type for the trail.
     problem: &'static str,
     why: String,
 }
@@ -75,8 +72,8 @@ impl CommandRefusal {
     }
 }
 
-/// Notes an act that was refused, or failed. A trail that cannot be written is logged: the act has
-/// ended already.
+/// Notes an act that was refused or failed. If the trail cannot be written, that is only logged, because the
+/// act has ended.
 pub(super) async fn note_refusal(
     ledger: &OperatorLedger,
     what: ActKind,

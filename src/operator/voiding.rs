@@ -14,13 +14,11 @@ use crate::live::{Redis, SERVER_ANSWER_LIMIT};
 use crate::shutdown;
 use crate::votes::{self, Direction, VoidingError};
 
-/// How many voidings `--list` shows.
+/// The most voidings that `--list` shows.
 const LIST_LIMIT_VOIDINGS: i64 = 100;
 
-/// Runs `tally void`. Returns whether all was done.
-///
-/// # Errors
-/// When a store is unavailable, or what is asked for is not allowed.
+/// Runs `tally void`. Returns whether all was done. Fails when Redis is unavailable, or the request is not
+/// allowed.
 pub async fn void(command: Void) -> anyhow::Result<bool> {
     let ledger = OperatorLedger::new(&command.stores.database_url, "tally void")?;
     ledger.as_server().check().await?;
@@ -32,16 +30,16 @@ pub async fn void(command: Void) -> anyhow::Result<bool> {
     ended
 }
 
-/// Notes that a command that should void or undo something was refused, or failed before it began. All
-/// else is noted where it is done.
+/// Notes a command that was refused, or failed before it voided or undid anything. Anything else is noted
+/// where it is done.
 async fn note(command: &Void, ledger: &OperatorLedger, error: &anyhow::Error) {
     let (what, voiding) = match (command.undo, command.resume) {
-        // What was begun has its outcome.
+        // What has begun has its own outcome.
         _ if command.list || error.is::<VoidingError>() => return,
         (Some(id), _) => (ActKind::VoidingUndo, Some(id)),
         (None, Some(id)) => (ActKind::VoidingRun, Some(id)),
         (None, None) if command.apply => (ActKind::VoidingCreate, None),
-        // It was only asked what would be done.
+        // The command only asked what would be done.
         (None, None) => return,
     };
     let target = voiding.map(|id| format!("voiding:{id}"));
@@ -81,7 +79,7 @@ async fn run(command: &Void, ledger: &OperatorLedger) -> anyhow::Result<bool> {
     run_to_end(command, ledger, voiding, Direction::Void).await
 }
 
-/// What is to be voided, and why.
+/// Returns which votes to void, and why.
 async fn wanted(command: &Void, ledger: &OperatorLedger) -> anyhow::Result<(VoteFilter, String)> {
     let voter_id = command.voter.clone().map(VoterId::parse).transpose();
     let voter_id = voter_id.map_err(|error| CommandRefusal::because("invalid-value", error.to_string()))?;
@@ -98,7 +96,7 @@ async fn wanted(command: &Void, ledger: &OperatorLedger) -> anyhow::Result<(Vote
     if let (Some(from), Some(until)) = (command.from, command.until)
         && from >= until
     {
-        let why = "--until is not after --from, so no vote is between them";
+        let why = "--until is not after --from, so no vote matches";
         return Err(CommandRefusal::because("invalid-value", why));
     }
     let reason = command.reason.clone().unwrap_or_default();
@@ -117,7 +115,7 @@ async fn wanted(command: &Void, ledger: &OperatorLedger) -> anyhow::Result<(Vote
     Ok((filter, reason))
 }
 
-/// What may have been kept of the client whose votes are to be voided; `None`: it does not matter.
+/// Returns the address hashes of the client whose votes are voided. `None`: any client.
 async fn addresses(command: &Void, ledger: &OperatorLedger) -> anyhow::Result<Option<Vec<AddressHash>>> {
     if let Some(vote) = command.address_of {
         let found = ledger.address_of(vote).await?;
@@ -142,7 +140,7 @@ async fn find(ledger: &OperatorLedger, id: VoidingId) -> anyhow::Result<Voiding>
     found.ok_or_else(|| CommandRefusal::because("unknown-voiding", format!("there is no voiding {}", id.0)))
 }
 
-/// Says what would be done.
+/// Says which votes would be voided.
 async fn dry_run(
     command: &Void,
     ledger: &OperatorLedger,
@@ -161,7 +159,7 @@ async fn dry_run(
         show(&json!({ "dry_run": true, "votes": votes, "sum": net }), true);
     } else {
         crate::telemetry::print(format_args!(
-            "{votes} votes would be voided, whose values add up to {net}; --apply does it\n"
+            "{votes} votes would be voided; their values add up to {net}; --apply voids them\n"
         ));
     }
     Ok(true)
@@ -205,7 +203,7 @@ async fn run_to_end(
                 VoidingError::Stopped => "stopped".to_owned(),
                 _ => format!("voiding {} is not done", id.0),
             };
-            let said = format!("{what}; tally void --resume {} goes on", id.0);
+            let said = format!("{what}; tally void --resume {} continues", id.0);
             return Err(anyhow::Error::from(error).context(said));
         }
     }

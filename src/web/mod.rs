@@ -1,18 +1,18 @@
-//! The HTTP interface, in modules. Each imports only from those below it in this list.
+//! The HTTP API, in modules. Each imports only from those below it in this list.
 //!
 //! - `server`: puts a server together, and stops it in order.
 //! - `routes`: the one table of routes, and what is read from it.
-//! - `pages`: pages for people, each beside its script and its style.
+//! - `pages`: pages for people, each with its script and its style.
 //! - `openapi`: the description of all operations in one document.
-//! - `api`: the operations, by resource. They know no SQL and no Redis.
-//! - `status`: how the server is, and was in the last hour.
+//! - `api`: the operations, by resource. They use no SQL and no Redis commands.
+//! - `status`: the state of the server, now and in the last hour.
 //! - `access`: who may do what.
-//! - `references`: which items and polls requests name.
+//! - `references`: the items and polls that requests name.
 //! - `describe`: what the descriptions of operations share.
 //! - `request`: reads bodies, paths and queries, strictly.
 //! - `transport`: connections and their limits, what each request has, compression.
 //! - `problem`: every error, as problem+json, and the table of problem types.
-//! - `limits`: what a client may take of the server.
+//! - `limits`: the limits of clients.
 
 pub mod access;
 mod api;
@@ -39,13 +39,13 @@ pub use transport::client_limits::ClientLimits;
 pub(crate) use transport::connection::REFUSAL_LIMIT_BYTES;
 pub use transport::listen::threads;
 
-// For the bench: it answers the same requests with other ways of storing votes.
+// For the bench, which serves the same requests with other ways of storing votes.
 pub use api::items::item_answer;
 pub use api::selections::{SelectionBody, selection_answer};
 pub use api::votes::{ChangeBody, VoteBody, vote_answer};
 pub use problem::Problem;
 pub use request::{Json, PathItem, PathPoll, PathVoter};
-// For the tests: answers are held against it.
+// For the tests, which compare answers with it.
 pub use routes::{Route, all as routes, description};
-// For the tests: each of these is sent by some refusal, and has its section in docs/problems.md.
+// For the tests: each type is sent by some refusal, and has its section in docs/problems.md.
 pub use problem::Kind as ProblemKind;

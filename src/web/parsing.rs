@@ -1,4 +1,4 @@
-//! The parsers of requests alone, without HTTP, for `crate::properties`.
+//! The parsers of requests, without HTTP, for `crate::properties`.
 
 use std::net::IpAddr;
 
@@ -180,7 +180,7 @@ pub fn authorization(value: &[u8]) -> Option<&str> {
     access::bearer(value)
 }
 
-/// Whether a request with this Host and Origin may write, where pages of `allowed` may; `None`: no
+/// Returns whether a request with this Host and Origin may write, if pages of `allowed` may. `None`: no
 /// request can have these headers.
 pub fn may_write(allowed: &Origins, host: &[u8], origin: &[u8]) -> Option<bool> {
     let mut headers = HeaderMap::new();
@@ -194,7 +194,7 @@ pub fn idempotency_key(value: &[u8]) -> Result<String, Refusal> {
     Ok(idempotency::read(value)?)
 }
 
-/// The keys, secrets and names of the properties: nobody else has them.
+/// Keys, secrets and names that only the properties use.
 mod own {
     pub const COOKIE_KEY: &str = "5ec4e75ec4e75ec4e75ec4e75ec4e75ec4e75ec4e75ec4e75ec4e75ec4e70000";
     pub const SECRET: &str = "a secret of thirty-two bytes or more";
@@ -206,7 +206,7 @@ fn cookies() -> Option<VoterCookies> {
     own::COOKIE_KEY.parse().ok()
 }
 
-/// The voter of this header Cookie.
+/// Returns the voter of this Cookie header.
 pub fn voter_cookie(value: &[u8]) -> Option<String> {
     let mut headers = HeaderMap::new();
     headers.insert(header::COOKIE, HeaderValue::from_bytes(value).ok()?);
@@ -216,7 +216,7 @@ pub fn voter_cookie(value: &[u8]) -> Option<String> {
     }
 }
 
-/// The voter of a cookie that says this, and is signed.
+/// Returns the voter of a signed cookie with this text.
 pub fn signed_cookie(text: &str) -> Option<String> {
     let value = cookies()?.signed(text)?;
     voter_cookie(format!("__Host-voter={value}").as_bytes())
@@ -232,12 +232,12 @@ fn tokens() -> Option<Tokens> {
     .ok()
 }
 
-/// The voter of this token.
+/// Returns the voter of this token.
 pub fn voter_token(token: &str) -> Option<String> {
     Some(tokens()?.voter(token).ok()?.as_str().to_owned())
 }
 
-/// The voter of a token with this header and these claims that is signed.
+/// Returns the voter of a signed token with this header and these claims.
 pub fn signed_token(header: &str, claims: &str) -> Option<String> {
     let text = format!(
         "{}.{}",
@@ -249,7 +249,8 @@ pub fn signed_token(header: &str, claims: &str) -> Option<String> {
     voter_token(&format!("{text}.{signature}"))
 }
 
-/// The client of a request that a proxy has sent with this header; `None`: no request can have it.
+/// Returns the client of a request that a proxy has sent with this header. `None`: no request can have this
+/// header.
 pub fn client_behind_proxy(name: &'static str, value: &[u8]) -> Option<IpAddr> {
     let proxies = Proxies {
         networks: "10.0.0.0/8".parse().ok()?,

@@ -1,4 +1,4 @@
-//! Which items and polls requests name, by id or by the frontend's own key. Keys are looked up once and
+//! The items and polls that requests name, by id or by the frontend's own key. Each key is looked up once and
 //! remembered.
 
 use std::collections::HashMap;
@@ -9,10 +9,10 @@ use crate::domain::{ItemId, ItemKey, PollId, Reference};
 use crate::ledger::{LedgerError, ServerLedger};
 use crate::web::problem::Problem;
 
-/// Keys that one thread remembers, at the most: some 20 MB, if every key is as long as a key may be.
+/// The most keys that one thread remembers: some 20 MB, if every key has the greatest length.
 const KEYS_LIMIT: usize = 50_000;
-/// How long a key is remembered. It is never given to another item; but a dump may be restored
-/// under a running server.
+/// How long a key is remembered. A key never moves to another item, but a dump may be restored under a
+/// running server.
 const KEYS_LIMIT_AGE: Duration = Duration::from_secs(60);
 
 /// The items of keys.
@@ -35,7 +35,7 @@ impl Remembers for PollKeys {
     const LIMIT_AGE: Option<Duration> = Some(KEYS_LIMIT_AGE);
 }
 
-/// What references mean: what one thread knows of keys, and the ledger, which knows the others.
+/// Finds what references name: in what one thread remembers of keys, or in the ledger.
 pub struct References {
     ledger: ServerLedger,
     item_keys: Cache<ItemKeys>,
@@ -52,11 +52,7 @@ impl References {
         }
     }
 
-    /// The item that this stands for; `None`: no item has this key. Whether an id is of an item is
-    /// not asked.
-    ///
-    /// # Errors
-    /// When Postgres is needed and does not answer.
+    /// Finds the item of this reference. `None`: no item has this key. Does not check that an id exists.
     pub async fn find_item(&self, reference: &Reference<ItemId>) -> Result<Option<ItemId>, LedgerError> {
         let key = match reference {
             Reference::Id(id) => return Ok(Some(*id)),
@@ -73,29 +69,23 @@ impl References {
         Ok(found)
     }
 
-    /// The item that this stands for.
-    ///
-    /// # Errors
-    /// When no item has this key, or Postgres is needed and does not answer.
+    /// Returns the item of this reference. Fails when no item has this key.
     pub async fn item(&self, reference: &Reference<ItemId>) -> Result<ItemId, Problem> {
         let found = self.find_item(reference).await?;
         found.ok_or_else(|| Problem::unknown_item(reference))
     }
 
-    /// Notes that an item is about to be made: its key is remembered as of now.
+    /// Notes that an item is about to be created. Its key is remembered as of now.
     pub fn asking(&self) -> Asked {
         self.item_keys.asking()
     }
 
-    /// Remembers the key of an item that was just made.
+    /// Remembers the key of an item that was just created.
     pub fn remember_item(&self, key: ItemKey, id: ItemId, asked: Asked) {
         self.item_keys.add(key, id, asked);
     }
 
-    /// The items that these stand for, in their order, with one look-up for all unknown keys.
-    ///
-    /// # Errors
-    /// When Postgres is needed and does not answer.
+    /// Finds the items of these references, in their order, with one look-up for all unknown keys.
     pub async fn find_items(
         &self,
         references: &[Reference<ItemId>],
@@ -129,11 +119,7 @@ impl References {
         Ok(items.collect())
     }
 
-    /// The poll that this stands for; `None`: no poll has this key. Whether an id is of a poll is not
-    /// asked.
-    ///
-    /// # Errors
-    /// When Postgres is needed and does not answer.
+    /// Finds the poll of this reference. `None`: no poll has this key. Does not check that an id exists.
     pub async fn find_poll(&self, reference: &Reference<PollId>) -> Result<Option<PollId>, LedgerError> {
         let key = match reference {
             Reference::Id(id) => return Ok(Some(*id)),
@@ -150,10 +136,7 @@ impl References {
         Ok(found)
     }
 
-    /// The poll that this stands for.
-    ///
-    /// # Errors
-    /// When no poll has this key, or Postgres is needed and does not answer.
+    /// Returns the poll of this reference. Fails when no poll has this key.
     pub async fn poll(&self, reference: &Reference<PollId>) -> Result<PollId, Problem> {
         let found = self.find_poll(reference).await?;
         found.ok_or_else(|| Problem::unknown_poll(reference))

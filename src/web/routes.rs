@@ -1,8 +1,8 @@
 //! The one table of routes.
 //!
-//! A route is written at its handler, where `#[utoipa::path]` has its method and its path, and in one
-//! line here. The router, Allow, HEAD, the description, the words that logs may show, the label in the
-//! metrics, and the administrative acts are read from that.
+//! A route is written at its handler, where `#[utoipa::path]` has its method and its path, and in one line
+//! here. Everything else comes from this table: the router, Allow, HEAD, the description, the words that logs
+//! may show, the label in the metrics, and the administrative acts.
 
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
@@ -24,7 +24,7 @@ use crate::web::problem::{method_not_allowed, not_found};
 use crate::web::transport::kept::Kept;
 use crate::web::transport::observe;
 
-/// One method of one path, and what answers it.
+/// A method of a path, with its handler.
 pub struct Route {
     method: Method,
     path: String,
@@ -32,34 +32,34 @@ pub struct Route {
     operation_id: Option<String>,
     act: Option<ActKind>,
     handler: fn() -> actix_web::Route,
-    /// A description of this route alone.
+    /// Describes this route alone.
     document: Option<fn() -> utoipa::openapi::OpenApi>,
 }
 
 impl Route {
-    /// The method. HEAD has no route of its own: it is taken where GET is.
+    /// The method. HEAD has no route of its own: every GET route takes it.
     pub fn method(&self) -> &str {
         self.method.as_str()
     }
 
-    /// The path, with the names of its variable parts in braces.
+    /// The path, with its variables in braces.
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    /// The name of the operation in the description; `None`: the route is not described.
+    /// The name of the operation. `None`: the route is not described.
     pub fn operation_id(&self) -> Option<&str> {
         self.operation_id.as_deref()
     }
 
-    /// The administrative act that a request to this route is.
+    /// The administrative act of a request to this route.
     pub fn act(&self) -> Option<ActKind> {
         self.act
     }
 }
 
-/// A line is `handler`, with `act Kind` behind it if a request is an administrative act. What is not
-/// described has no attribute at its handler, and is written as `"path" METHOD => handler`.
+/// Each line is a `handler`, followed by `act Kind` if the request is an administrative act. A route without
+/// a description is written as `"path" METHOD => handler`.
 macro_rules! table {
     (@act) => { None };
     (@act $act:ident) => { Some(ActKind::$act) };
@@ -84,8 +84,8 @@ macro_rules! table {
     };
 }
 
-/// Every route, in the order of the page that shows the description. A call of each operation, one after
-/// the other, finds what the calls before it made.
+/// Every route, in the order of the page that shows the description. Calling the operations in this order
+/// works: each finds what the calls before it created.
 static ROUTES: LazyLock<Vec<Route>> = LazyLock::new(|| {
     let routes = table! {
         items::create, act ItemCreate;
@@ -163,8 +163,8 @@ static ROUTES: LazyLock<Vec<Route>> = LazyLock::new(|| {
     routes.into_iter().flatten().collect()
 });
 
-/// The busiest resources, in the order in which they are tried: the first that matches is taken. All
-/// others come after them.
+/// The busiest resources, in the order in which they are tried. The first match wins. All other resources
+/// come after them.
 const BUSIEST: [&str; 7] = [
     "/v1/items/{id}/votes",
     "/v1/items/{id}/votes/{voter_id}",
@@ -176,7 +176,7 @@ const BUSIEST: [&str; 7] = [
     "/v1/polls/{id}",
 ];
 
-/// The methods of a path, in the order of its routes and of the header Allow.
+/// The methods of a path, in the order of the Allow header.
 const METHODS: [Method; 6] = [
     Method::GET,
     Method::HEAD,
@@ -186,8 +186,8 @@ const METHODS: [Method; 6] = [
     Method::DELETE,
 ];
 
-/// The route of a handler that describes itself; `None`: its method is none of [`METHODS`], which a test
-/// of the table would say.
+/// Returns the route of a handler with a description. `None`: its method is not in [`METHODS`], which fails a
+/// test of the table.
 fn described(
     document: fn() -> utoipa::openapi::OpenApi,
     handler: fn() -> actix_web::Route,
@@ -216,12 +216,12 @@ fn described(
 /// A path and its routes.
 struct Resource {
     path: &'static str,
-    /// The header Allow.
+    /// The Allow header.
     allow: String,
     routes: Vec<&'static Route>,
 }
 
-/// Every path, in the order in which they are tried.
+/// Every path, in the order in which it is tried.
 static RESOURCES: LazyLock<Vec<Resource>> = LazyLock::new(|| {
     let mut resources: Vec<Resource> = Vec::new();
     for route in ROUTES.iter() {
@@ -243,7 +243,7 @@ static RESOURCES: LazyLock<Vec<Resource>> = LazyLock::new(|| {
     }
     resources.sort_by_key(|resource| {
         let rank = BUSIEST.iter().position(|path| *path == resource.path);
-        // A path without variable parts before one that has some: "top" is no id.
+        // A path without variables comes before a path with variables: "top" is not an id.
         (rank.unwrap_or(BUSIEST.len()), resource.path.matches('{').count())
     });
     resources
@@ -252,7 +252,7 @@ static RESOURCES: LazyLock<Vec<Resource>> = LazyLock::new(|| {
 /// The methods that a route takes.
 fn methods_of(route: &Route) -> &'static [Method] {
     let at = METHODS.iter().position(|method| *method == route.method);
-    // HEAD has the handler of GET: actix-web leaves the body out.
+    // HEAD uses the handler of GET: actix-web leaves the body out.
     match at {
         Some(0) => &METHODS[..2],
         Some(at) => &METHODS[at..=at],
@@ -260,7 +260,7 @@ fn methods_of(route: &Route) -> &'static [Method] {
     }
 }
 
-/// The parts of all paths that are not variable.
+/// The fixed parts of all paths.
 static WORDS: LazyLock<Vec<&'static str>> = LazyLock::new(|| {
     let parts = ROUTES.iter().flat_map(|route| route.path.split('/'));
     let words: BTreeSet<&str> = parts.filter(|part| !part.starts_with('{')).collect();
@@ -281,18 +281,18 @@ pub fn all() -> &'static [Route] {
     &ROUTES
 }
 
-/// The description of the HTTP interface: OpenAPI 3.1, as JSON.
+/// The description of the HTTP API: OpenAPI 3.1, as JSON.
 pub fn description() -> &'static str {
     DESCRIPTION.text()
 }
 
-/// Makes the description and its page, which takes some milliseconds, before a request waits for them.
+/// Makes the description and its page before the first request. This takes some milliseconds.
 pub(super) fn prepare() {
     LazyLock::force(&DESCRIPTION);
     LazyLock::force(&DOCS);
 }
 
-/// The requests that are administrative acts.
+/// Returns the requests that are administrative acts.
 pub(super) fn acts() -> Vec<Act> {
     let acts = ROUTES.iter().filter_map(|route| {
         Some(Act {

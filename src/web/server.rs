@@ -1,4 +1,4 @@
-//! The server: puts together what each thread serves, and stops in order.
+//! The server: puts together what each thread serves, and stops everything in order.
 
 use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
@@ -36,12 +36,12 @@ use crate::web::transport::listen::threads;
 use crate::web::transport::{listen, observe};
 use crate::web::{api, routes};
 
-/// How often a server asks Postgres which Tally this is, until it has an answer. Until then votes
-/// are not counted.
+/// How often a server asks Postgres which Tally this is, until it has an answer. Votes are not counted before
+/// that.
 const LEARN_EVERY: Duration = Duration::from_millis(200);
-/// How long a server that stops tries to note its last votes.
+/// How long a stopping server tries to note its last votes.
 const LAST_NOTE_LIMIT: Duration = Duration::from_secs(2);
-/// How long it waits between two tries.
+/// The pause between two tries.
 const NOTE_AGAIN_AFTER: Duration = Duration::from_millis(10);
 
 /// A server that listens; [`Server::run`] makes it answer.
@@ -54,26 +54,26 @@ pub struct Server {
     tokens: Option<Tokens>,
 }
 
-/// What each part of a server takes.
+/// The options of a server: its address, its limits, and who may do what.
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
     pub listen: SocketAddr,
-    /// How long a shutdown waits for the requests under way, then for the batches of votes,
-    /// then for the repair of suspects: up to three times as long in all.
+    /// How long a shutdown waits for requests under way, then again for batches of votes, then again for the
+    /// repair of suspects: up to three times this limit.
     pub shutdown_limit: Duration,
     pub clients: ClientLimits,
     pub access: AccessOptions,
     pub voting: VotingOptions,
-    /// The operator's login in Postgres. `None`: what takes one is not for requests.
+    /// The operator's Postgres login. `None`: requests that need it are refused.
     pub operator: Option<OperatorLedger>,
 }
 
 impl Server {
-    /// Takes the address. It must be called within a Tokio runtime.
+    /// Binds the address. Must be called within a Tokio runtime.
     ///
     /// # Errors
-    /// When another program has the address, this machine does not have it, or the keys of JWTs
-    /// cannot be read.
+    /// Fails when another program has the address, this machine does not have it, or the keys of JWTs cannot
+    /// be read.
     pub fn bind(
         options: ServerOptions,
         ledger: ServerLedger,
@@ -94,19 +94,15 @@ impl Server {
         })
     }
 
-    /// The address, with the port that was taken.
-    ///
-    /// # Errors
-    /// When the system does not say.
+    /// Returns the address, with the port that was taken.
     pub fn address(&self) -> std::io::Result<SocketAddr> {
         self.listener.local_addr()
     }
 
-    /// Answers requests until `stop` resolves. Then it accepts no more, answers the requests
-    /// under way, and returns.
+    /// Answers requests until `stop` resolves.
     ///
-    /// # Errors
-    /// When the server cannot be started.
+    /// Then it accepts no more requests, answers those under way, and returns. Fails when the server cannot
+    /// be started.
     pub async fn run(self, stop: impl Future<Output = ()>) -> anyhow::Result<()> {
         let ServerOptions {
             listen: _,
@@ -146,7 +142,7 @@ impl Server {
         let stream_places = StreamPlaces::new(clients.streams_beside_votes(), clients.streams_by_address);
         let stream_reads = Reads::default();
         let (close_streams, streams_closing) = watch::channel(false);
-        // Each batch writer holds a sender; when all senders are gone, so are the writers.
+        // Each batch writer holds a sender. When all senders are gone, all writers are gone.
         let (writers, mut writers_ended) = mpsc::channel::<()>(1);
         let of_writers = writers.downgrade();
         // Runs once on each thread that serves.
@@ -197,7 +193,7 @@ impl Server {
                 .app_data(references)
                 .configure(routes::add);
         };
-        // Beside: until this listens to signals, they would end the program at once.
+        // In the background, because signals would end the program at once until this function listens to them.
         tokio::task::spawn_blocking(|| {
             pages::prepare();
             routes::prepare();
@@ -211,18 +207,18 @@ impl Server {
             () = stop => {}
             () = progress.run() => {}
         }
-        // They would go on for as long as a shutdown waits.
+        // Streams would continue for as long as a shutdown waits.
         close_streams.send_replace(true);
         learning.abort();
         sampling.abort();
         if let Some(keeping) = keeping_keys {
             keeping.abort();
         }
-        // While the requests under way end, it ends with its chunk.
+        // A voiding ends with its chunk, while the requests under way end.
         tokio::join!(handle.stop(true), voidings.stop(shutdown_limit));
         running.await??;
-        // Each thread has answered the votes in its queue, unless that took too long. Its
-        // batch writers end with it; a batch that is cut off leaves its items suspect.
+        // Each thread has answered the votes in its queue, unless that took too long. Its batch writers end
+        // with it. A batch that is cut off leaves its items suspect.
         drop(writers);
         if timeout(shutdown_limit, writers_ended.recv()).await.is_err() {
             tracing::error!(limit = ?shutdown_limit, "some batches of votes did not end in time");
@@ -233,7 +229,7 @@ impl Server {
                 "suspect counts are left for crashed-writer recovery"
             );
         }
-        // With nothing in flight and nothing suspect, no count has to be rebuilt after a stop.
+        // With nothing in flight and nothing suspect, no count must be rebuilt after a stop.
         if timeout(LAST_NOTE_LIMIT, note_last(&mut progress)).await.is_err() {
             tracing::warn!("the last votes are left for crashed-writer recovery");
         }
@@ -241,8 +237,8 @@ impl Server {
     }
 }
 
-/// Notes the progress, until Postgres has it. A connection that a thread opened ended with the
-/// thread, and the pool learns it only when it is used.
+/// Notes the progress until Postgres has it. A connection that a thread opened ended with the thread, but the
+/// pool notices that only when it uses the connection.
 async fn note_last(progress: &mut ProgressNotes) {
     while let Err(error) = progress.note().await {
         tracing::debug!(%error, "the last votes are not noted yet");
@@ -250,7 +246,7 @@ async fn note_last(progress: &mut ProgressNotes) {
     }
 }
 
-/// Asks Postgres which Tally this is, until it says so.
+/// Asks Postgres which Tally this is, until Postgres answers.
 async fn learn_owner(ledger: ServerLedger, tell: watch::Sender<Option<Owner>>) {
     let mut is_failing = false;
     loop {
@@ -270,10 +266,8 @@ async fn learn_owner(ledger: ServerLedger, tell: watch::Sender<Option<Owner>>) {
     }
 }
 
-/// Starts a server for these routes, with Tally's limits and with what every request has around each.
-///
-/// # Errors
-/// When the address cannot be listened on.
+/// Starts a server for these routes, with Tally's limits and with what every request has. Fails when it
+/// cannot listen on the address.
 pub fn start(
     listener: TcpListener,
     limits: ClientLimits,

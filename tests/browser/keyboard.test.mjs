@@ -85,7 +85,7 @@ test("an author of another page chooses an element and copies its snippet", asyn
   await page.goto(`${tally.base}/embed`);
   await tabTo(page, page.getByLabel("Element"));
   await press(page, "ArrowDown");
-  await tabTo(page, page.getByLabel("Its id, or key: and your own key"));
+  await tabTo(page, page.getByLabel("The id, or key: followed by your own key"));
   await press(page, "Control+A");
   await page.keyboard.type(String(item));
   await tabTo(page, page.getByRole("button", { name: "Vote up: Snippet" }));
@@ -99,7 +99,7 @@ test("an author of another page chooses an element and copies its snippet", asyn
 // Answers a dialog's question with yes. The focus is at first on the button that changes nothing.
 async function agree(page, question) {
   await page.getByRole("dialog").filter({ hasText: question }).waitFor();
-  await page.getByRole("button", { name: "Leave it" }).and(page.locator(":focus")).waitFor();
+  await page.getByRole("button", { name: "Cancel" }).and(page.locator(":focus")).waitFor();
   await focusIsShown(page);
   await tabTo(page, page.locator("#ask-yes"));
   await press(page, "Enter");
@@ -121,7 +121,7 @@ test("an operator voids votes after a dry run, and undoes it", async () => {
   await press(page, "Enter");
   const form = page.locator("#new-voiding");
   await write(form, "Voter", "nobody");
-  await write(form, "Why; it is kept", "a bot");
+  await write(form, "Reason (stored with the voiding)", "a bot");
   await tabTo(page, form.getByRole("button", { name: "Dry run…" }));
   await press(page, "Enter");
   await shows(page, "The dry run found 0 votes.");
@@ -141,7 +141,7 @@ test("an operator voids votes after a dry run, and undoes it", async () => {
   await eventually(async () => (await voteCount()) === 0);
   await tabTo(page, page.locator("#voidings").getByRole("button", { name: /^Undo/ }));
   await press(page, "Enter");
-  await agree(page, "All that it voided, 1 vote, will be cast again.");
+  await agree(page, "1 vote will be cast again.");
   await eventually(async () => (await voteCount()) === 1);
   assert.deepEqual(page.errors, []);
 });
@@ -149,33 +149,33 @@ test("an operator voids votes after a dry run, and undoes it", async () => {
 test("an operator creates an item and a poll", async () => {
   const page = await person();
   await page.goto(`${tally.base}/ops`);
-  await tabTo(page, page.locator("summary", { hasText: "Make an item" }));
+  await tabTo(page, page.locator("summary", { hasText: "Create an item" }));
   await press(page, "Space");
   const [item, poll] = ["#new-item", "#new-poll"].map((id) => page.locator(id));
   await write(item, "Name", "Trumpets");
-  await write(item, "Your own key, if you like", "brass");
+  await write(item, "Your own key (optional)", "brass");
   await tabTo(page, item.getByLabel("Takes down-votes"));
   await press(page, "Space");
-  await tabTo(page, page.getByRole("button", { name: "Make the item…" }));
+  await tabTo(page, page.getByRole("button", { name: "Create the item…" }));
   await press(page, "Enter");
-  await agree(page, "The item “Trumpets” is made, with the key brass.");
-  await page.getByText(/^Item \d+, Trumpets, is made\.$/).waitFor();
+  await agree(page, "The item “Trumpets” will be created, with the key brass.");
+  await page.getByText(/^Item \d+, Trumpets, was created\.$/).waitFor();
   const made = await tally.call("GET", "/v1/items/key:brass");
   assert.deepEqual([made.name, made.down_votes], ["Trumpets", false]);
 
-  await tabTo(page, page.locator("summary", { hasText: "Make a poll" }));
+  await tabTo(page, page.locator("summary", { hasText: "Create a poll" }));
   await press(page, "Enter");
   await write(poll, "Title", "Which brass?");
-  await tabTo(page, poll.getByLabel("Choices, a line each"));
+  await tabTo(page, poll.getByLabel("Choices, one on each line"));
   await page.keyboard.type("Horn");
   await page.keyboard.press("Enter");
   await page.keyboard.type("Tuba");
-  await tabTo(page, poll.getByLabel("Choices that a voter may hold"));
+  await tabTo(page, poll.getByLabel("Most choices of one voter"));
   await press(page, "ArrowUp");
-  await tabTo(page, page.getByRole("button", { name: "Make the poll…" }));
+  await tabTo(page, page.getByRole("button", { name: "Create the poll…" }));
   await press(page, "Enter");
-  await agree(page, "The poll “Which brass?” is made, with 2 choices, of which a voter may hold 2:");
-  await page.getByText(/^Poll \d+, Which brass\?, is made\.$/).waitFor();
+  await agree(page, "The poll “Which brass?” will be created with 2 choices. A voter may hold 2:");
+  await page.getByText(/^Poll \d+, Which brass\?, was created\.$/).waitFor();
   const [{ title, max_choices, choices }] = (await tally.call("GET", "/v1/polls?search=brass")).polls;
   assert.deepEqual([title, max_choices, ...choices.map((one) => one.name)], ["Which brass?", 2, "Horn", "Tuba"]);
   assert.deepEqual(page.errors, []);

@@ -67,7 +67,7 @@ test("axe finds no fault in any element on another origin's page, whatever the e
     await page.locator(`tally-poll[poll="${open.id}"]`).getByRole("button", { name: /^Salad/ }).click();
     await page.locator(`tally-poll[poll="${closed.id}"]`).getByRole("button", { name: /^Salad/ }).press("Enter");
     await page.locator(`tally-poll[poll="${ballots.id}"]`).getByRole("button", { name: /^Salad/ }).click();
-    for (const text of ["All places are taken.", "This poll is closed.", "This ballot is not good"]) await refused(page).filter({ hasText: text }).waitFor();
+    for (const text of ["All places are taken.", "This poll is closed.", "This ballot is not valid"]) await refused(page).filter({ hasText: text }).waitFor();
     await page.getByRole("img", { name: /^Over the last day/ }).waitFor();
     await page.getByRole("img", { name: /^Over the last hour/ }).waitFor();
     assert.deepEqual(await faults(page), [], colorScheme);
@@ -123,19 +123,19 @@ test("a name of 200 wide characters, or with right-to-left marks, is text and wi
     await fits(page, "elements");
 
     await page.goto(`${tally.base}/ops`);
-    await page.locator("summary", { hasText: "Make an item" }).click();
+    await page.locator("summary", { hasText: "Create an item" }).click();
     await page.getByLabel("Name", { exact: true }).fill(name);
-    await page.getByRole("button", { name: "Make the item…" }).click();
+    await page.getByRole("button", { name: "Create the item…" }).click();
     await page.getByRole("dialog").filter({ hasText: name }).waitFor();
     await fits(page, "/ops, asking");
-    await page.getByRole("button", { name: "Make it" }).click();
+    await page.getByRole("button", { name: "Create it" }).click();
     await page.locator("#state").filter({ hasText: name }).waitFor();
-    await page.locator("summary", { hasText: "Make an API key" }).click();
-    await page.getByLabel("Whose it is, or where it is used").fill(name.slice(0, 100));
-    await page.getByLabel("report: metrics").check();
-    await page.getByRole("button", { name: "Make the key…" }).click();
-    await page.getByRole("button", { name: "Make it" }).click();
-    await page.getByRole("button", { name: "I have it" }).click();
+    await page.locator("summary", { hasText: "Create an API key" }).click();
+    await page.getByLabel("Owner, or where the key is used").fill(name.slice(0, 100));
+    await page.getByLabel("report: read metrics").check();
+    await page.getByRole("button", { name: "Create the key…" }).click();
+    await page.getByRole("button", { name: "Create it" }).click();
+    await page.getByRole("button", { name: "I copied it" }).click();
     await page.locator("#keys bdi").filter({ hasText: name.slice(0, 100) }).first().waitFor();
     await fits(page, "/ops");
     assert.deepEqual(page.errors, []);

@@ -15,13 +15,13 @@ use crate::{shutdown, telemetry};
 
 /// The longest pause before a lost stream is opened again.
 const PAUSE_LIMIT: Duration = Duration::from_secs(60);
-/// The shortest one after the first failure, if the server asks for none.
+/// The shortest pause after the first failure, if the server asks for none.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 
 /// Runs `tally watch` until it is interrupted. Returns whether all was well.
 ///
 /// # Errors
-/// When the server does not answer at first, or says that there is no such item or poll.
+/// Fails when the server does not answer at first, or says that the item or poll does not exist.
 pub async fn watch(command: Watch) -> anyhow::Result<bool> {
     let api = Api::new(&command.remote)?;
     let query = [("items", list(&command.items)?), ("polls", list(&command.polls)?)];
@@ -35,7 +35,7 @@ pub async fn watch(command: Watch) -> anyhow::Result<bool> {
     ended
 }
 
-/// Several in a query.
+/// Joins references for a query.
 fn list(references: &[String]) -> anyhow::Result<String> {
     if let Some(wrong) = references.iter().find(|reference| reference.contains(',')) {
         bail!("{wrong} has a comma; name it by its id");
@@ -73,9 +73,9 @@ async fn follow(api: &Api, query: &[(&str, String)], screen: &mut Screen) -> any
                 }
                 said
             }
-            // At first a wrong address is likelier than an outage.
+            // At first, a wrong address is likelier than an outage.
             Err(error) if !was_open => return Err(error),
-            // Not its causes: they repeat the address.
+            // The causes of the error are left out, because they repeat the address.
             Err(error) => error.to_string(),
         };
         failures += 1;
@@ -85,8 +85,8 @@ async fn follow(api: &Api, query: &[(&str, String)], screen: &mut Screen) -> any
     }
 }
 
-/// How long to wait after so many failures in a row: not less than the server asks for, and not all
-/// watchers at once. `drawn` is from 0 to 1.
+/// Returns how long to wait after this many failures in a row. At least as long as the server asks for, and
+/// not the same for all watchers. `drawn` is from 0 to 1.
 fn pause(failures: u32, retry: Duration, retry_after: Duration, drawn: f64) -> Duration {
     let doubled = retry.saturating_mul(2_u32.saturating_pow(failures));
     let span = doubled.min(PAUSE_LIMIT);
@@ -102,7 +102,7 @@ fn seconds_of(answer: &Response) -> Option<Duration> {
     seconds.parse().ok().map(Duration::from_secs)
 }
 
-/// Reads a stream to its end. Returns why it ended.
+/// Reads a stream to its end. Returns why the stream ended.
 async fn read(
     mut answer: Response,
     events: &mut EventReader,
@@ -111,7 +111,7 @@ async fn read(
     loop {
         let piece = match answer.chunk().await {
             Ok(Some(piece)) => piece,
-            Ok(None) => return Ok("the server has ended the stream".to_owned()),
+            Ok(None) => return Ok("the server ended the stream".to_owned()),
             Err(error) => return Ok(telemetry::one_line(&error.into())),
         };
         for event in events.read(&piece)? {

@@ -1,4 +1,4 @@
-//! What `tally watch` shows: lines, a table that is drawn again, or JSON.
+//! The display of `tally watch`: lines, a table that is drawn again, or JSON.
 
 use std::fmt::Write as _;
 use std::io::IsTerminal as _;
@@ -15,14 +15,14 @@ use crate::telemetry;
 /// How much of a name the table shows.
 const NAME_LIMIT_CHARACTERS: usize = 40;
 
-/// What an event has.
+/// The content of an event.
 #[derive(Debug, Default, Deserialize)]
 struct Counts {
     items: Vec<Item>,
     polls: Vec<Poll>,
 }
 
-/// An item, as far as it is shown. Counts are `None` while they are hidden.
+/// The displayed part of an item. Counts are `None` while they are hidden.
 #[derive(Clone, Debug, Deserialize)]
 struct Item {
     id: i64,
@@ -33,7 +33,7 @@ struct Item {
     current: bool,
 }
 
-/// A poll, as far as it is shown.
+/// The displayed part of a poll.
 #[derive(Clone, Debug, Deserialize)]
 struct Poll {
     id: i64,
@@ -49,16 +49,16 @@ struct Choice {
     vote_count: Option<i64>,
 }
 
-/// Where counts are shown.
+/// The display of counts.
 pub(super) struct Screen {
     kind: Kind,
-    /// All that was shown, in the order in which it came first.
+    /// Everything that was shown, in order of its first appearance.
     items: Vec<Item>,
     polls: Vec<Poll>,
 }
 
 enum Kind {
-    /// Each event as it came.
+    /// Each event, unchanged.
     Json,
     /// A line for each item and poll that changed.
     Lines,
@@ -86,14 +86,14 @@ impl Screen {
         }
     }
 
-    /// Shows an event. Others than `counts` are of a later version.
+    /// Shows an event. Events other than `counts` are of a later version, and are ignored.
     pub fn show(&mut self, event: &Event) -> anyhow::Result<()> {
         if event.kind != "counts" {
             return Ok(());
         }
-        let wrong = "the server sent an event that is none of Tally's";
+        let wrong = "the server sent an event that is not Tally's";
         if let Kind::Json = self.kind {
-            // One line, whatever is in it.
+            // One line, whatever the event contains.
             let value: Value = serde_json::from_str(&event.data).context(wrong)?;
             telemetry::print(format_args!("{value}\n"));
             return Ok(());
@@ -113,7 +113,7 @@ impl Screen {
         Ok(())
     }
 
-    /// Says that the stream is lost: what is shown may be old.
+    /// Says that the stream is lost and the counts may be old.
     pub fn lost(&mut self, why: &str, pause: Duration) {
         let seconds = pause.as_secs_f64();
         let note = format!("the stream is lost ({why}); opening it again in {seconds:.1} s");
@@ -129,7 +129,7 @@ impl Screen {
         }
     }
 
-    /// Leaves what was drawn last where it is.
+    /// Leaves the last drawing in place.
     pub fn leave(self) {
         if let Kind::Table(bar) = self.kind {
             bar.abandon();
@@ -137,7 +137,7 @@ impl Screen {
     }
 }
 
-/// Replaces what has the same id, or adds it.
+/// Replaces the entry with the same id, or adds it.
 fn put<T>(all: &mut Vec<T>, new: T, id: impl Fn(&T) -> i64) {
     match all.iter_mut().find(|one| id(one) == id(&new)) {
         Some(one) => *one = new,
@@ -145,7 +145,7 @@ fn put<T>(all: &mut Vec<T>, new: T, id: impl Fn(&T) -> i64) {
     }
 }
 
-/// A count, or that it is hidden.
+/// Writes a count, or that it is hidden.
 fn count(count: Option<i64>) -> String {
     count.map_or_else(|| "hidden".to_owned(), |count| count.to_string())
 }
@@ -154,7 +154,7 @@ fn state(current: bool) -> &'static str {
     if current { "current" } else { "not current" }
 }
 
-/// A name without what moves the cursor of a terminal.
+/// Removes from a name what would move a terminal's cursor.
 fn plain(name: &str) -> String {
     name.chars().filter(|character| !character.is_control()).collect()
 }
@@ -168,10 +168,10 @@ fn short(name: &str) -> String {
     format!("{kept}…")
 }
 
-/// A line for each item and each poll.
+/// Writes a line for each item and each poll.
 fn lines(counts: &Counts) -> String {
     let mut text = String::new();
-    // Writing to a text cannot fail.
+    // Writing to a text never fails.
     for item in &counts.items {
         let (net, ups, downs) = (
             count(item.vote_count),
@@ -202,7 +202,7 @@ fn lines(counts: &Counts) -> String {
     text
 }
 
-/// All that is watched, a line for each item and each choice.
+/// Writes everything that is watched, with a line for each item and each choice.
 fn table(items: &[Item], polls: &[Poll]) -> String {
     let names = items.iter().map(|item| short(&item.name));
     let titles = polls.iter().map(|poll| short(&poll.title));

@@ -1,4 +1,4 @@
-//! Where a request is from: its client's address, also behind proxies.
+//! The client's address of a request, also behind proxies.
 
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
@@ -10,10 +10,10 @@ use ipnet::IpNet;
 
 use crate::web::access::Access;
 
-/// Proxies of one request that are looked at, at the most.
+/// The most proxies of one request that are looked at.
 const HOPS_LIMIT: usize = 16;
 
-/// Where proxies write whom they pass on.
+/// The header in which proxies name their client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ProxyHeader {
     /// `X-Forwarded-For`: addresses, separated by commas.
@@ -35,7 +35,7 @@ impl FromStr for ProxyHeader {
     }
 }
 
-/// Networks, separated by commas; an empty text is none.
+/// Networks, separated by commas. An empty text means none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Networks(Arc<[IpNet]>);
 
@@ -59,17 +59,17 @@ impl Networks {
     }
 }
 
-/// The proxies whose word is taken for who their client is.
+/// The proxies that are trusted to name their client.
 #[derive(Clone, Debug, Default)]
 pub struct Proxies {
     pub networks: Networks,
-    /// The one header that they all write. Another one is a client's, whatever it says.
+    /// The one header that all of these proxies write. Any other header comes from the client and is ignored.
     pub header: ProxyHeader,
 }
 
 impl Proxies {
-    /// The client of a request that came from `peer`: the last address on its way that is no proxy
-    /// of these. What is further away may be made up.
+    /// Returns the client of a request that came from `peer`: the last address on the way that is not one of
+    /// these proxies. Addresses before it may be made up.
     pub fn client(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
         let mut client = peer.to_canonical();
         if !self.networks.contain(client) {
@@ -84,14 +84,14 @@ impl Proxies {
             .into_iter()
             .rev()
             .flat_map(|line| from_the_right(line, b',').map(<[u8]>::trim_ascii))
-            // An empty one is allowed in a list, and says nothing (RFC 9110, 5.6.1).
+            // A list may have empty elements, which say nothing (RFC 9110, 5.6.1).
             .filter(|hop| !hop.is_empty());
         for hop in hops.take(HOPS_LIMIT) {
             let address = match self.header {
                 ProxyHeader::XForwardedFor => std::str::from_utf8(hop).ok().and_then(node),
                 ProxyHeader::Forwarded => forwarded_for(hop),
             };
-            // A proxy that does not say is the last that is known.
+            // If a proxy does not name its client, the proxy is the last known address.
             let Some(address) = address else { break };
             client = address;
             if !self.networks.contain(client) {
@@ -102,9 +102,10 @@ impl Proxies {
     }
 }
 
-/// The parts of a text between these separators that stand in no quotes, the last one first. From
-/// the right: what stands further left is a client's, and must not be able to open a quote that
-/// hides what a proxy has added.
+/// Splits a text at separators outside quotes, and returns the last part first.
+///
+/// The right end comes from the proxies, the left end from the client. Reading from the right, the client
+/// cannot open a quote that hides what a proxy has added.
 fn from_the_right(text: &[u8], separator: u8) -> impl Iterator<Item = &[u8]> {
     let mut rest = Some(text);
     std::iter::from_fn(move || {
@@ -123,14 +124,14 @@ fn from_the_right(text: &[u8], separator: u8) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// The address in `for=` of an element of the header Forwarded.
+/// Returns the address in `for=` of an element of the Forwarded header.
 fn forwarded_for(element: &[u8]) -> Option<IpAddr> {
     let mut found = None;
     for pair in from_the_right(element, b';') {
         let pair = std::str::from_utf8(pair.trim_ascii()).ok()?;
         let (name, value) = pair.split_once('=')?;
         if name.eq_ignore_ascii_case("for") {
-            // Twice is not allowed (RFC 7239, 4).
+            // RFC 7239, 4 forbids a second `for`.
             if found.is_some() {
                 return None;
             }
@@ -141,7 +142,7 @@ fn forwarded_for(element: &[u8]) -> Option<IpAddr> {
     found
 }
 
-/// An address with or without a port; one of IPv6 may stand in brackets.
+/// Reads an address with or without a port. An IPv6 address may be in brackets.
 fn node(text: &str) -> Option<IpAddr> {
     let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
     let address = match bare {
@@ -152,7 +153,7 @@ fn node(text: &str) -> Option<IpAddr> {
     Some(address?.to_canonical())
 }
 
-/// The client of this request; `None`: the connection is closed.
+/// Returns the client of this request. `None`: the connection is closed.
 pub fn client_address(request: &HttpRequest) -> Option<IpAddr> {
     let access = request.app_data::<web::Data<Access>>()?;
     let peer = request.peer_addr()?.ip();
@@ -199,7 +200,7 @@ mod tests {
                 &["198.51.100.1"],
                 "198.51.100.1",
             ),
-            // Further left stands what the client made up.
+            // What the client made up is further left.
             (XForwardedFor, proxy, &["127.0.0.1, 198.51.100.1"], "198.51.100.1"),
             (
                 XForwardedFor,

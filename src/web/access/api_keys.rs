@@ -1,4 +1,4 @@
-//! What API keys allow: asked of the ledger, and remembered for a while.
+//! What API keys allow: looked up in the ledger, and remembered for a while.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,10 +10,10 @@ use crate::cache::{Cache, Forgets, Remembers};
 use crate::domain::{ApiKeyHash, ApiKeyId, Scopes};
 use crate::ledger::{LedgerError, ServerLedger};
 
-/// How long what a key allows is remembered, at the most: so long may one be used that was revoked
-/// elsewhere.
+/// The longest time that a key's scopes are remembered. A key that was revoked on another server may be used
+/// this long.
 pub const API_KEY_LIMIT_AGE: Duration = Duration::from_secs(60);
-/// Keys that are remembered, and as many that are not valid.
+/// The most keys that are remembered, and the most that are not valid.
 const API_KEYS_LIMIT: usize = 10_000;
 
 /// The API keys of a server. Cheap to clone: its threads share what is remembered.
@@ -25,14 +25,14 @@ pub struct ApiKeys {
     not_valid: Arc<Cache<NotValid>>,
 }
 
-/// A key that allows something.
+/// A key that is valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ValidApiKey {
     pub id: ApiKeyId,
     pub scopes: Scopes,
 }
 
-/// What is known of a key that allows something. A revocation on this server ends all of it.
+/// What is known of a valid key. A revocation on this server clears all of these.
 struct Valid {
     key: ValidApiKey,
     /// When the key expires.
@@ -53,8 +53,8 @@ impl Remembers for Valid {
 
 impl Forgets for Valid {}
 
-/// Keys that allow nothing, until they do. Apart, so that whoever guesses keys makes nobody forget
-/// those that there are. A revocation on this server ends all of it.
+/// Keys that are not valid. They are kept apart, so that guessed keys push no valid key out of memory. A
+/// revocation on this server clears all of these.
 struct NotValid;
 
 impl Remembers for NotValid {
@@ -69,20 +69,20 @@ impl Forgets for NotValid {}
 /// What is remembered of a key.
 enum Known {
     Valid(ValidApiKey),
-    /// The same, and it is time to ask again: one caller gets this.
+    /// The same, but it is time to look the key up again. Only one caller gets this.
     Stale(ValidApiKey),
     NotValid,
     Nothing,
 }
 
 impl ApiKeys {
-    /// Remembers for [`API_KEY_LIMIT_AGE`].
+    /// Remembers keys for [`API_KEY_LIMIT_AGE`].
     pub fn new(ledger: ServerLedger) -> Self {
         Self::with_limit(ledger, API_KEY_LIMIT_AGE)
     }
 
-    /// Remembers for so long. From half of it on the ledger is asked again, while what is remembered
-    /// still holds.
+    /// Remembers keys for this long. After half of it, one caller looks a key up again while others still use
+    /// what is remembered.
     pub fn with_limit(ledger: ServerLedger, limit_age: Duration) -> Self {
         Self {
             ledger,
@@ -92,10 +92,7 @@ impl ApiKeys {
         }
     }
 
-    /// The key with this hash, and what it allows; `None`: there is no such key, or it is expired or revoked.
-    ///
-    /// # Errors
-    /// When Postgres is needed and does not answer.
+    /// Finds the key with this hash, and what it allows. `None`: unknown, expired or revoked.
     pub async fn find(&self, key: &ApiKeyHash) -> Result<Option<ValidApiKey>, LedgerError> {
         match self.remembered(key) {
             Some(found) => Ok(found),
@@ -103,8 +100,8 @@ impl ApiKeys {
         }
     }
 
-    /// The same, if it is remembered; `None`: the ledger is to be asked. Mostly it is: then a request has
-    /// its caller without waiting.
+    /// Returns the key if it is remembered; otherwise `None`, and the ledger must be asked. Most keys are
+    /// remembered, so most requests know their caller without waiting.
     pub fn remembered(&self, key: &ApiKeyHash) -> Option<Option<ValidApiKey>> {
         match self.known(key) {
             Known::Valid(valid) => Some(Some(valid)),
@@ -122,7 +119,7 @@ impl ApiKeys {
         }
     }
 
-    /// Forgets all: a key was revoked here.
+    /// Forgets all keys, because a key was revoked here.
     pub fn forget(&self) {
         self.valid.forget();
         self.not_valid.forget();
@@ -130,7 +127,7 @@ impl ApiKeys {
 
     fn known(&self, key: &ApiKeyHash) -> Known {
         let valid = self.valid.look(key, |valid, age| {
-            // Of all that look from half of the limit on, one asks again.
+            // After half of the time, only one of the callers asks again.
             let is_asked = age < self.limit_age / 2 || valid.is_asked_again.swap(true, Ordering::Relaxed);
             if is_asked {
                 Known::Valid(valid.key)
@@ -146,8 +143,8 @@ impl ApiKeys {
     }
 
     async fn ask(&self, key: &ApiKeyHash) -> Result<Option<ValidApiKey>, LedgerError> {
-        // It holds from before the question on: a key that is revoked meanwhile is not remembered
-        // for longer than it may be.
+        // The age counts from before the question. A key that is revoked meanwhile is not remembered too
+        // long.
         let asked_at = Instant::now();
         let (asked, asked_not) = (self.valid.asking(), self.not_valid.asking());
         let Some(found) = self.ledger.use_api_key(key).await? else {

@@ -1,4 +1,4 @@
-//! Who sent a request, by its credential.
+//! Who sent a request, according to its credential.
 
 use std::net::IpAddr;
 
@@ -21,19 +21,19 @@ use crate::web::access::{Access, Open};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
     credential: Credential,
-    /// Where the request comes from.
+    /// The client's address.
     address: Option<IpAddr>,
-    /// What anyone may do.
+    /// What anyone may do without a credential.
     open: Open,
 }
 
-/// What a request says about who sent it.
+/// The credential of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Credential {
     /// Nothing.
     None,
     ApiKey(ValidApiKey),
-    /// A token or a cookie of this voter's own.
+    /// The voter's own token or cookie.
     Voter(VoterId),
 }
 
@@ -57,7 +57,7 @@ impl FromRequest for Caller {
 }
 
 impl Caller {
-    /// With `is_forgiven`, a cookie that is not valid is none.
+    /// Reads the caller. With `is_forgiven`, a cookie that is not valid counts as no cookie.
     pub(super) fn read(request: &HttpRequest, is_forgiven: bool) -> Read<Self> {
         let ready = |answer| Either::Left(future::ready(answer));
         let Some(access) = request.app_data::<web::Data<Access>>() else {
@@ -71,7 +71,7 @@ impl Caller {
         };
         let credential = match authorization(request.headers()) {
             Err(problem) => Err(problem),
-            // What a program says counts for more than what a browser adds by itself.
+            // A header that a program sets counts for more than a cookie that a browser adds by itself.
             Ok(None) => match of_cookie(request, access) {
                 Err(_) if is_forgiven => Ok(Credential::None),
                 credential => credential,
@@ -127,13 +127,11 @@ fn of_cookie(request: &HttpRequest, access: &Access) -> Result<Credential, Probl
     }
 }
 
-/// A cookie that the answer to this request brings.
+/// A new cookie for the answer to this request.
 pub(super) struct RenewedCookie(pub HeaderValue);
 
-/// The token of a request: `Authorization: Bearer …`.
-///
-/// # Errors
-/// When there is another credential, or more than one.
+/// Returns the token of a request: `Authorization: Bearer …`. Fails when there is another credential, or more
+/// than one.
 fn authorization(headers: &HeaderMap) -> Result<Option<&str>, Problem> {
     let mut values = headers.get_all(header::AUTHORIZATION);
     match (values.next(), values.next()) {
@@ -149,8 +147,7 @@ fn authorization(headers: &HeaderMap) -> Result<Option<&str>, Problem> {
     }
 }
 
-/// Reads the value of an Authorization header: `Bearer` in any case, spaces, and a token (RFC 6750,
-/// 2.1).
+/// Reads the value of an Authorization header: `Bearer` in any case, spaces, and a token (RFC 6750, 2.1).
 pub(in crate::web) fn bearer(value: &[u8]) -> Option<&str> {
     const SCHEME: &[u8] = b"bearer ";
     let (scheme, token) = value.split_at_checked(SCHEME.len())?;
@@ -177,17 +174,14 @@ impl Caller {
         })
     }
 
-    /// Whether it may help this caller that an item or a poll is open: not a voter, whose own credential
-    /// says all.
+    /// Returns whether an open item helps this caller. A voter's own credential already decides.
     pub fn may_be_anyone(&self) -> bool {
         !matches!(self.credential, Credential::Voter(_))
     }
 
-    /// Whether this caller may cast a vote of this voter, or one without a voter, on what is open to
-    /// these. A vote with a ballot needs no credential.
+    /// Checks that this caller may cast a vote of this voter, or an anonymous vote.
     ///
-    /// # Errors
-    /// When the caller may not.
+    /// `to` says to whom the item is open. A vote with a ballot needs no credential.
     pub fn may_vote(&self, named: Option<&VoterId>, has_ballot: bool, to: OpenTo) -> Result<(), Problem> {
         match (&self.credential, named) {
             (_, None) if has_ballot => Ok(()),
@@ -198,16 +192,14 @@ impl Caller {
         }
     }
 
-    /// Whose vote it is that this caller casts, having named this voter or none. A vote with a ballot
-    /// stays without a voter.
+    /// Returns the voter of a vote that names this voter or none. A vote with a ballot has no voter.
     pub fn voter(&self, named: Option<VoterId>, has_ballot: bool) -> Option<VoterId> {
         named.or_else(|| self.own_voter().filter(|_| !has_ballot).cloned())
     }
 
-    /// Whether this caller may change and see what this voter holds on what is open to these.
+    /// Checks that this caller may change and see this voter's vote.
     ///
-    /// # Errors
-    /// When the caller may not.
+    /// `to` says to whom the item is open.
     pub fn may_act_for(&self, voter: &VoterId, to: OpenTo) -> Result<(), Problem> {
         match &self.credential {
             Credential::Voter(own) if own == voter => Ok(()),
@@ -216,16 +208,14 @@ impl Caller {
         }
     }
 
-    /// Whether this caller may vote otherwise than with ballots and as the one voter that it is.
+    /// Returns whether this caller may vote without a ballot as more than its own voter.
     pub fn may_vote_for_some(&self) -> bool {
         self.has(Scope::Vote) || self.open.voters || self.open.anonymous
     }
 
-    /// Whether this caller may have a cookie of this voter. That servers are open to `voters` does not
-    /// allow it: the cookie would outlast that.
+    /// Checks that this caller may have a cookie of this voter.
     ///
-    /// # Errors
-    /// When the caller may not.
+    /// An open server (`voters`) does not allow it: the cookie would stay valid after the server is closed.
     pub fn may_become(&self, voter: &VoterId) -> Result<(), Problem> {
         match &self.credential {
             Credential::Voter(own) if own == voter => Ok(()),
@@ -234,7 +224,7 @@ impl Caller {
         }
     }
 
-    /// The voter that this caller is, by a credential of the voter's own.
+    /// Returns the voter of this caller's own cookie or token.
     pub fn own_voter(&self) -> Option<&VoterId> {
         match &self.credential {
             Credential::Voter(own) => Some(own),
@@ -242,15 +232,12 @@ impl Caller {
         }
     }
 
-    /// The address of the client who votes; `None`: it is a backend's, which votes for many.
+    /// Returns the address of the voting client. `None`: a backend votes for many voters.
     pub fn voting_address(&self) -> Option<IpAddr> {
         self.address.filter(|_| !self.has(Scope::Vote))
     }
 
-    /// Whether this caller may have a key with these scopes: each allows what the caller may do itself.
-    ///
-    /// # Errors
-    /// When the caller may not.
+    /// Checks that this caller may create a key with these scopes: it must have each of them.
     pub fn may_give(&self, scopes: Scopes) -> Result<(), Problem> {
         for scope in Scope::ALL.into_iter().filter(|scope| scopes.has(*scope)) {
             let is_open = match scope {
@@ -263,21 +250,18 @@ impl Caller {
         Ok(())
     }
 
-    /// Whether this caller may become a new voter.
-    ///
-    /// # Errors
-    /// When the caller may not.
+    /// Checks that this caller may become a new voter.
     pub fn may_visit(&self) -> Result<(), Problem> {
         self.may(Scope::Vote, self.open.visitors)
     }
 
-    /// Who this is, for the trail; `None`: it has no API key, and administration is not open.
+    /// Returns who this is, for the trail. `None`: it has no API key, and administration is not open.
     pub(super) fn known(&self) -> Option<Actor> {
         let is_known = self.open.admin || matches!(self.credential, Credential::ApiKey(_));
         is_known.then(|| self.actor())
     }
 
-    /// Who this is, for the trail.
+    /// Returns who this is, for the trail.
     pub fn actor(&self) -> Actor {
         Actor {
             who: match self.credential {
@@ -288,13 +272,13 @@ impl Caller {
         }
     }
 
-    /// Whether this caller's own key allows administration: not because it is open to all.
+    /// Returns whether the caller's own key allows administration, not just an open server.
     pub fn is_admin_by_key(&self) -> bool {
         self.has(Scope::Admin)
     }
 }
 
-/// Who asks for a cookie: one that is not valid is no obstacle to another.
+/// The caller of a request for a cookie. A cookie that is not valid does not prevent a new one.
 pub struct Visitor(pub Caller);
 
 impl FromRequest for Visitor {
@@ -309,7 +293,7 @@ impl FromRequest for Visitor {
     }
 }
 
-/// A request that the scope `admin` allows, and who sent it.
+/// The sender of a request that the scope `admin` allows.
 pub struct Admin(pub Actor);
 
 /// A request that the scope `report` allows.

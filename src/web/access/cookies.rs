@@ -1,8 +1,8 @@
-//! Voters' cookies: who the voter of a browser is, signed by the server.
+//! Voters' cookies: they name the voter of a browser, signed by the server.
 //!
-//! A cookie's value is `<issued at>.<voter id>.<signature>`: whole seconds since 1970, and two texts
-//! in base64 without padding, safe in URLs. The signature is HMAC-SHA-256 of [`CONTEXT`] and all
-//! that stands before its dot.
+//! A cookie's value is `<issued at>.<voter id>.<signature>`: whole seconds since 1970, then two texts in
+//! base64 without padding, safe in URLs. The signature is HMAC-SHA-256 of [`CONTEXT`] and everything before
+//! the signature's dot.
 
 use std::str::FromStr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -13,23 +13,23 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 use crate::domain::{SecretKeys, VoterId};
 
-/// The cookie's name. With `__Host-` a browser takes it only from this very host, over TLS and for
-/// all paths, so no neighbour under the same domain can set another one (RFC 6265bis, 4.1.3.2).
+/// The cookie's name. Because of `__Host-`, a browser takes it only from this host, over TLS and for all
+/// paths. A neighbour under the same domain cannot set another one (RFC 6265bis, 4.1.3.2).
 pub const VOTER_COOKIE: &str = "__Host-voter";
-/// How long a cookie is valid: as long as browsers keep one at the most (RFC 6265bis, 5.5).
+/// How long a cookie is valid: the longest that browsers keep one (RFC 6265bis, 5.5).
 pub const VOTER_COOKIE_LIMIT_AGE: Duration = Duration::from_secs(400 * 86_400);
-/// How far in the future a cookie may have been issued: by a server whose clock is ahead.
+/// How far in the future a cookie may have been issued, by a server whose clock is ahead.
 const CLOCK_LIMIT_SKEW: Duration = Duration::from_secs(300);
 /// Random bytes in the id of a visitor: 128 bits.
 const VISITOR_BYTES: usize = 16;
-/// What each signature begins with, so that one that was made for something else is none here.
+/// The beginning of each signed text. A signature made for another purpose is not valid here.
 const CONTEXT: &[u8] = b"tally voter cookie 1\n";
 
 /// The keys that sign voters' cookies. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct VoterCookies(SecretKeys);
 
-/// As [`SecretKeys`]. The first signs, all are believed.
+/// Reads keys as [`SecretKeys`] does. The first key signs, and cookies signed by any key are valid.
 impl FromStr for VoterCookies {
     type Err = String;
 
@@ -38,20 +38,20 @@ impl FromStr for VoterCookies {
     }
 }
 
-/// What a request's cookie says.
+/// The cookie of a request.
 #[derive(Debug, PartialEq, Eq)]
 pub enum FoundCookie {
-    /// There is none.
+    /// There is no cookie.
     None,
-    /// It is this voter's. With `is_renewed` the answer should bring a new one: another key signs by
-    /// now, or half of its time is over.
+    /// A valid cookie of this voter. With `is_renewed` the answer should have a new cookie, because another
+    /// key signs now, or half of the cookie's time is over.
     Voter { voter_id: VoterId, is_renewed: bool },
-    /// It is not signed by any of the keys, or too old, or there are several.
+    /// None of the keys has signed the cookie, it is too old, or there are several cookies.
     NotValid,
 }
 
 impl VoterCookies {
-    /// What the cookie among these headers says.
+    /// Reads the cookie among these headers.
     pub fn find(&self, headers: &HeaderMap) -> FoundCookie {
         self.find_at(headers, SystemTime::now())
     }
@@ -95,7 +95,7 @@ impl VoterCookies {
         })
     }
 
-    /// The value of a `Set-Cookie` header that makes a browser this voter's.
+    /// Returns the value of a `Set-Cookie` header that gives a browser this voter's cookie.
     pub fn issue(&self, voter_id: &VoterId) -> Option<HeaderValue> {
         let value = self.sign(voter_id, SystemTime::now())?;
         let text = format!(
@@ -107,12 +107,12 @@ impl VoterCookies {
         Some(value)
     }
 
-    /// The value of a `Set-Cookie` header that takes the cookie out of a browser.
+    /// Returns the value of a `Set-Cookie` header that deletes the cookie from a browser.
     pub fn removal() -> HeaderValue {
         HeaderValue::from_static("__Host-voter=; Path=/; Max-Age=0; HttpOnly; Secure; SameSite=Lax")
     }
 
-    /// `None`: the clock stands before 1970.
+    /// Signs a cookie. `None`: the clock is before 1970.
     fn sign(&self, voter_id: &VoterId, now: SystemTime) -> Option<String> {
         let issued_at = now.duration_since(UNIX_EPOCH).ok()?.as_secs();
         self.signed(&format!(
@@ -121,7 +121,7 @@ impl VoterCookies {
         ))
     }
 
-    /// This text, a dot, and its signature.
+    /// Returns this text, a dot and the text's signature.
     pub(in crate::web) fn signed(&self, signed: &str) -> Option<String> {
         let text = [CONTEXT, signed.as_bytes()].concat();
         let signature = self.0.sign(&text)?;
@@ -129,7 +129,7 @@ impl VoterCookies {
     }
 }
 
-/// A voter that nobody is yet.
+/// Draws the id of a new voter.
 pub fn new_visitor() -> VoterId {
     let bytes: [u8; VISITOR_BYTES] = rand::random();
     VoterId::visitor(&URL_SAFE_NO_PAD.encode(bytes))

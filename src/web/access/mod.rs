@@ -1,12 +1,12 @@
-//! Who may do what, over HTTP.
+//! Who may do what over HTTP.
 //!
-//! - `caller`: who sent a request, by its credential.
-//! - `address`: where a request is from, also behind proxies.
-//! - `api_keys`: what API keys allow, remembered.
+//! - `caller`: who sent a request, according to its credential.
+//! - `address`: the client's address, also behind proxies.
+//! - `api_keys`: what API keys allow, remembered for a while.
 //! - `cookies`: voters' cookies, signed.
 //! - `jwt`: voters' tokens.
-//! - `open_items`: to whom single items and polls are open, remembered.
-//! - `operator`: the operator's login in Postgres.
+//! - `open_items`: to whom single items and polls are open, remembered for a while.
+//! - `operator`: the operator's Postgres login.
 //! - `origins`: pages of other origins.
 //! - `trail`: administrative acts that are refused.
 //! - `voting`: who may vote on what.
@@ -43,31 +43,31 @@ pub use origins::{Origins, guard, hsts};
 pub use trail::{Act, RefusedActs, note_refusals};
 pub use voting::{Voting, VotingOptions};
 
-/// Who may do what, as it is set.
+/// The options of who may do what.
 #[derive(Clone, Debug, Default)]
 pub struct AccessOptions {
     /// What anyone may do without a credential.
     pub open: Open,
-    /// Whose pages may write, beside the server's own.
+    /// The origins whose pages may write, besides the server's own.
     pub origins: Origins,
-    /// The header Strict-Transport-Security ([`hsts`]). `None`: it is not for the server to say.
+    /// The Strict-Transport-Security header ([`hsts`]), if the server sends one.
     pub hsts: Option<HeaderValue>,
-    /// Whose word is taken for who their client is.
+    /// The proxies that are trusted to name their client.
     pub proxies: Proxies,
-    /// The keys of voters' cookies. `None`: voters have none.
+    /// The keys of voters' cookies. `None`: voters have no cookies.
     pub cookies: Option<VoterCookies>,
-    /// Whose tokens voters have. `None`: they have none.
+    /// The issuer of voters' tokens. `None`: voters have no tokens.
     pub jwt: Option<JwtOptions>,
 }
 
-/// What a server knows of who may do what. Each thread has it as app data.
+/// What a server needs to decide who may do what. It is app data of each thread.
 #[derive(Clone)]
 pub struct Access {
     pub options: AccessOptions,
     pub api_keys: ApiKeys,
     pub refused_acts: RefusedActs,
     pub open_items: OpenItems,
-    /// By the options' `jwt`. `None`: voters have no tokens.
+    /// Made from the option `jwt`. `None`: voters have no tokens.
     pub tokens: Option<Tokens>,
 }
 
@@ -97,7 +97,7 @@ impl Open {
     };
 }
 
-/// Names, separated by commas; an empty text is nothing.
+/// Reads names, separated by commas. An empty text means nothing.
 impl FromStr for Open {
     type Err = String;
 

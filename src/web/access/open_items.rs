@@ -1,5 +1,5 @@
-//! What voters without a credential may do on single items and in single polls, where the server is
-//! closed: asked of the ledger, and remembered for a while.
+//! What anyone may do on single items and in single polls of a closed server: looked up in the ledger, and
+//! remembered for a while.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,9 +9,9 @@ use crate::cache::{Cache, Forgets, Remembers};
 use crate::domain::{ItemId, OpenTo, PollId};
 use crate::ledger::{LedgerError, ServerLedger};
 
-/// How long it is remembered: so long may be voted on what was closed elsewhere.
+/// How long it is remembered. After an item was closed on another server, votes may be cast this long.
 pub const OPEN_LIMIT_AGE: Duration = Duration::from_secs(10);
-/// Items that are remembered, and as many polls: a few megabytes.
+/// The most items that are remembered, and the most polls: a few megabytes.
 const OPEN_LIMIT_ITEMS: usize = 50_000;
 
 /// The open items and polls of a server. Cheap to clone: its threads share what is remembered.
@@ -22,7 +22,7 @@ pub struct OpenItems {
     polls: Arc<Cache<OpenPoll>>,
 }
 
-/// To whom items are open. A change on this server ends all of it.
+/// To whom items are open. A change on this server clears all of these.
 struct OpenItem;
 
 impl Remembers for OpenItem {
@@ -56,10 +56,7 @@ impl OpenItems {
         }
     }
 
-    /// To whom these items are open, in their order. One that is not there is open to nobody.
-    ///
-    /// # Errors
-    /// When Postgres is needed and does not answer.
+    /// Returns to whom these items are open, in their order. An unknown item is open to nobody.
     pub async fn of_items(&self, items: &[ItemId]) -> Result<Vec<OpenTo>, LedgerError> {
         let known: Vec<Option<OpenTo>> = items.iter().map(|item| self.items.get(item)).collect();
         let unknown = items.iter().zip(&known).filter(|(_, known)| known.is_none());
@@ -81,10 +78,7 @@ impl OpenItems {
         Ok(items.iter().zip(known).map(of).collect())
     }
 
-    /// To whom a poll is open. One that is not there is open to nobody.
-    ///
-    /// # Errors
-    /// When Postgres is needed and does not answer.
+    /// Returns to whom a poll is open. An unknown poll is open to nobody.
     pub async fn of_poll(&self, poll: PollId) -> Result<OpenTo, LedgerError> {
         if let Some(to) = self.polls.get(&poll) {
             return Ok(to);
@@ -95,7 +89,7 @@ impl OpenItems {
         Ok(to)
     }
 
-    /// Forgets all: something was opened or closed here.
+    /// Forgets everything, because something was opened or closed here.
     pub fn forget(&self) {
         self.items.forget();
         self.polls.forget();

@@ -1,5 +1,5 @@
-//! The operator's login in Postgres: what voids votes, makes API keys and reads the trail. A server's own
-//! login may do none of it.
+//! The operator's Postgres login. It voids votes, creates API keys and reads the trail. A server's own login
+//! may do none of these.
 
 use crate::domain::Actor;
 use crate::ledger::{LedgerError, OperatorLedger};
@@ -14,15 +14,14 @@ impl OperatorLogin {
         Self(ledger)
     }
 
-    /// Whether there is one.
+    /// Returns whether the server has an operator's login.
     pub fn is_set(&self) -> bool {
         self.0.is_some()
     }
 
-    /// The ledger, for what this actor asks for.
+    /// Returns the ledger for this actor's request, if the server has the login.
     ///
-    /// # Errors
-    /// When the server has no such login. `command` does the same on the command line.
+    /// `command` does the same on the command line.
     pub fn ledger_of(&self, actor: Actor, command: &'static str) -> Result<OperatorLedger, Problem> {
         let ledger = self.0.as_ref().map(|ledger| ledger.acting_for(actor));
         ledger.ok_or_else(|| Problem::operator_login_missing(command))
@@ -38,13 +37,13 @@ impl Problem {
         Self::new(Kind::OperatorLogin, detail)
     }
 
-    /// What an error of an operator's statement is to a client. Logs the cause.
+    /// Makes the problem of an operator's statement that failed. Logs the cause.
     pub fn of_operator(error: LedgerError) -> Self {
         if !error.refuses_login() {
             return error.into();
         }
-        tracing::error!(%error, "TALLY_OPERATOR_DATABASE_URL: Postgres refuses the login, or what it should do");
-        let detail = "Postgres refuses the login in TALLY_OPERATOR_DATABASE_URL, or what it should do; give it one \
+        tracing::error!(%error, "TALLY_OPERATOR_DATABASE_URL: Postgres refuses the login, or its statement");
+        let detail = "Postgres refuses the login in TALLY_OPERATOR_DATABASE_URL, or its statement; use a login \
                       in the role tally_operator. The server's log says more.";
         Self::new(Kind::OperatorLogin, detail)
     }

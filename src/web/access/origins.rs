@@ -1,7 +1,7 @@
-//! Pages of other origins: which of them may write, and what answers say to browsers.
+//! Pages of other origins: which of them may write, and what answers tell browsers.
 //!
-//! A browser sends some writes of any page without asking first (a POST without a body needs no
-//! preflight), so a write is refused here before anything is done for it.
+//! A browser sends some writes of any page without asking first. For example, a POST without a body needs no
+//! preflight. So a write is refused here before anything else happens.
 
 use std::str::FromStr;
 use std::sync::Arc;
@@ -21,13 +21,13 @@ use crate::web::transport::POLICY_OF_DATA;
 
 /// How long a browser may remember the answer to a preflight.
 const PREFLIGHT_LIMIT_SECONDS: &str = "600";
-/// What pages of allowed origins may send.
+/// The methods that pages of allowed origins may use.
 const ALLOWED_METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE";
 const ALLOWED_HEADERS: &str = "authorization, content-type, idempotency-key, last-event-id";
-/// What their scripts may read of an answer.
+/// The headers of an answer that their scripts may read.
 const EXPOSED_HEADERS: &str = "retry-after, ratelimit, ratelimit-policy, x-request-id, link";
 
-/// An origin as browsers send it: a scheme, a host, and a port that is not the scheme's own.
+/// An origin as browsers send it: a scheme, a host, and a port unless it is the scheme's default.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Origin(String);
 
@@ -51,11 +51,11 @@ impl FromStr for Origin {
     }
 }
 
-/// The origins whose pages may write, beside the server's own. Cheap to clone.
+/// The origins whose pages may write, besides the server's own. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Origins(Arc<[Origin]>);
 
-/// Origins, separated by commas; an empty text is none.
+/// Reads origins, separated by commas. An empty text means none.
 impl FromStr for Origins {
     type Err = String;
 
@@ -65,17 +65,17 @@ impl FromStr for Origins {
     }
 }
 
-/// Where the page is from that sent a request.
+/// The origin of the page that sent a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum From {
-    /// No page that says so: a program, or a page of the server's own.
+    /// No other origin: the request comes from a program, or from a page of the server's own.
     Here,
     Allowed,
     Elsewhere,
 }
 
 impl Origins {
-    /// Whether a request with these headers may write.
+    /// Returns whether a request with these headers may write.
     #[cfg(any(test, fuzzing))]
     pub(in crate::web) fn may_write(&self, headers: &HeaderMap) -> bool {
         self.of(headers) != From::Elsewhere
@@ -91,8 +91,8 @@ impl Origins {
         if self.0.iter().any(|allowed| allowed.0.as_bytes() == origin) {
             return From::Allowed;
         }
-        // The server does not know whether a proxy in front of it speaks TLS, so the scheme is not
-        // compared.
+        // The scheme is not compared, because the server does not know whether a proxy in front of it speaks
+        // TLS.
         let mut hosts = headers.get_all(header::HOST);
         let host = match (hosts.next(), hosts.next()) {
             (Some(host), None) => host.as_bytes(),
@@ -115,17 +115,18 @@ static EXPOSED: HeaderValue = HeaderValue::from_static(EXPOSED_HEADERS);
 static NO_REFERRER: HeaderValue = HeaderValue::from_static("no-referrer");
 static NOTHING: HeaderValue = HeaderValue::from_static(POLICY_OF_DATA);
 
-/// The header Strict-Transport-Security of a server whose host browsers are to use over https alone for
-/// this long. Browsers ignore it in answers that came without TLS.
+/// Makes the Strict-Transport-Security header: browsers use the host only over https for this long. Browsers
+/// ignore the header in answers without TLS.
 pub fn hsts(age: Duration) -> HeaderValue {
     const MAX_AGE: &[u8] = b"max-age=";
     let digits = HeaderValue::from(age.as_secs());
-    // Digits after a fixed text are always a header's value.
+    // A fixed text and digits are always a valid header value.
     HeaderValue::from_bytes(&[MAX_AGE, digits.as_bytes()].concat()).unwrap_or(digits)
 }
 
-/// Refuses what pages of foreign origins write, answers preflights, and adds what browsers need to
-/// know to every answer.
+/// Refuses writes from pages of foreign origins, and answers preflights.
+///
+/// Adds to every answer the headers that browsers need.
 pub async fn guard(
     request: ServiceRequest,
     next: Next<impl MessageBody + 'static>,
@@ -151,13 +152,13 @@ pub async fn guard(
         _ => None,
     };
     let mut response = match early {
-        // Not `into_response`, which drops the problem: the trail notes its type.
+        // `into_response` would drop the problem, but the trail notes its type.
         Some(early) => ServiceResponse::new(request.into_parts().0, early).map_into_right_body(),
         None => next.call(request).await?.map_into_left_body(),
     };
     let renewed = response.request().extensions_mut().remove::<RenewedCookie>();
     let headers = response.headers_mut();
-    // Unless the handler has set one: of two, a browser keeps the last.
+    // Unless the handler has set a cookie: of two, a browser keeps the last.
     if let Some(RenewedCookie(cookie)) = renewed
         && !headers.contains_key(header::SET_COOKIE)
     {
@@ -176,7 +177,7 @@ pub async fn guard(
     }
     if let Some(origin) = origin {
         headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
-        // With the voter's cookie: an origin that is listed may act for whoever looks at its pages.
+        // Allows the voter's cookie: a listed origin may act for whoever looks at its pages.
         headers.insert(header::ACCESS_CONTROL_ALLOW_CREDENTIALS, TRUE.clone());
         headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, EXPOSED.clone());
     }

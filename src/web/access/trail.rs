@@ -1,5 +1,5 @@
-//! The trail over HTTP. What is done is noted by the statement that does it; here it is noted what
-//! was refused or failed.
+//! The trail over HTTP. The statement that does an act also notes it. This module notes acts that were
+//! refused or failed.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -20,10 +20,10 @@ use crate::web::problem::Problem;
 use crate::web::references::References;
 use crate::web::request::reference::path_reference;
 
-/// The time that [`REFUSED_ACTS_LIMIT_PER_MINUTE`] is for.
+/// The time for [`REFUSED_ACTS_LIMIT_PER_MINUTE`].
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// A request that is an administrative act. Reads are no acts.
+/// A request that is an administrative act. Reads are not acts.
 #[derive(Clone, Debug)]
 pub struct Act {
     pub method: Method,
@@ -33,12 +33,12 @@ pub struct Act {
 }
 
 impl Act {
-    /// What a request is about, as the trail names it: what the `{id}` of its path is of. A key that no
-    /// item has may be anything, a secret too, and is left out.
+    /// Returns the target of a request as the trail names it: what the `{id}` of its path names. An unknown
+    /// key is left out, because it may be anything, even a secret.
     async fn target(&self, request: &HttpRequest) -> Option<String> {
         let references = request.app_data::<web::Data<References>>()?;
         let (resource, _) = self.path.strip_prefix("/v1/")?.split_once("/{id}")?;
-        // The part of the path that the extractors read too.
+        // The part of the path that the extractors read, too.
         let part = request.uri().path().split('/').nth(3).unwrap_or_default();
         match resource {
             "items" => {
@@ -62,8 +62,8 @@ impl Act {
     }
 }
 
-/// The acts that a server notes when they are refused, and how many of them. Cheap to clone: its threads
-/// share the count.
+/// The acts that a server notes when they are refused, with a limit. Cheap to clone: its threads share the
+/// limit.
 #[derive(Clone)]
 pub struct RefusedActs {
     ledger: ServerLedger,
@@ -71,18 +71,18 @@ pub struct RefusedActs {
     noted: NotedActs,
 }
 
-/// How many refused acts were noted lately.
+/// The number of refused acts that were noted recently.
 #[derive(Clone, Default)]
 struct NotedActs(Arc<Mutex<Option<Noted>>>);
 
-/// How many were noted since when.
+/// How many acts were noted since this time.
 struct Noted {
     since: Instant,
     acts: u32,
 }
 
 impl RefusedActs {
-    /// Nothing is noted yet.
+    /// Has noted no act yet.
     pub fn new(ledger: ServerLedger, acts: Vec<Act>) -> Self {
         Self {
             ledger,
@@ -91,7 +91,7 @@ impl RefusedActs {
         }
     }
 
-    /// The act that a request with this method is, on the route with this path.
+    /// Finds the act of a request with this method on the route with this path.
     fn find(&self, method: &Method, path: &str) -> Option<&Act> {
         self.acts
             .iter()
@@ -100,7 +100,7 @@ impl RefusedActs {
 }
 
 impl NotedActs {
-    /// Whether one more may be noted.
+    /// Returns whether one more act may be noted.
     fn take(&self, now: Instant) -> bool {
         let mut noted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match &mut *noted {
@@ -132,7 +132,8 @@ pub async fn note_refusals<Body: MessageBody>(
         let problem = response.response().error();
         let problem = problem.and_then(|error| error.as_error::<Problem>());
         let problem = problem.map(|problem| problem.kind().slug());
-        // A page of a foreign origin is refused before the request has a route: it is matched here.
+        // A write from a foreign origin is refused before the request has a route, so its path is matched
+        // here.
         let pattern = response.request().match_pattern();
         let access = response.request().app_data::<web::Data<Access>>();
         if let Some((pattern, access)) = pattern.zip(access)
@@ -147,7 +148,7 @@ pub async fn note_refusals<Body: MessageBody>(
     Ok(response)
 }
 
-/// Returns whether it is noted.
+/// Returns whether the act was noted.
 async fn note(
     request: &HttpRequest,
     refused: &RefusedActs,
@@ -155,7 +156,7 @@ async fn note(
     outcome: ActOutcome,
     problem: Option<&'static str>,
 ) -> bool {
-    // Whoever has no valid credential is a stranger: noted, their requests would fill the table.
+    // A caller without a valid credential is a stranger. Notes of strangers would fill the table.
     let caller = Caller::read(request, false).await;
     let Some(actor) = caller.ok().and_then(|caller| caller.known()) else {
         return false;

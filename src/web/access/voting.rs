@@ -1,5 +1,5 @@
-//! Who may vote on what: as a caller's credential says, or as the item or poll is open. It also makes the
-//! items that votes on unknown keys may make.
+//! Who may vote on what, according to the caller's credential and to whom the item or poll is open. Also
+//! creates items for votes on unknown keys, where that is allowed.
 
 use actix_web::web;
 
@@ -12,18 +12,18 @@ use crate::web::access::{Caller, OpenItems};
 use crate::web::problem::Problem;
 use crate::web::references::References;
 
-/// How votes are taken, as it is set. Cheap to clone.
+/// The options of how votes are taken. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct VotingOptions {
-    /// Whether a vote on an unknown key makes its item.
+    /// Whether a vote on an unknown key creates its item.
     pub creates_items: bool,
-    /// How often may be voted.
+    /// How often one may vote.
     pub throttles: Throttles,
-    /// What hashes the client's address that is kept of each vote. `None`: none is kept.
+    /// The keys that hash the client's address of each vote. `None`: no address is kept.
     pub address_keys: Option<AddressKeys>,
 }
 
-/// Who may vote on what, on one thread.
+/// Decides who may vote on what, on one thread.
 pub struct Voting {
     pub options: VotingOptions,
     pub references: web::Data<References>,
@@ -33,11 +33,9 @@ pub struct Voting {
 }
 
 impl Voting {
-    /// Checks that this caller may cast this vote on an item: as [`Caller::may_vote`], or as the item is
-    /// open. Returns whose vote it is.
+    /// Checks that this caller may cast this vote on an item. Returns its voter.
     ///
-    /// # Errors
-    /// When the caller may not cast it, or Postgres is needed and does not answer.
+    /// The caller's credential may allow it ([`Caller::may_vote`]), or the item may be open.
     pub async fn authorize_cast(
         &self,
         reference: &Reference<ItemId>,
@@ -54,11 +52,9 @@ impl Voting {
         Ok(caller.voter(named, has_ballot))
     }
 
-    /// Checks that this caller may change and see what this voter holds on an item: as
-    /// [`Caller::may_act_for`], or as the item is open.
+    /// Checks that this caller may change and see this voter's vote on an item.
     ///
-    /// # Errors
-    /// When the caller may not, or Postgres is needed and does not answer.
+    /// The caller's credential may allow it ([`Caller::may_act_for`]), or the item may be open.
     pub async fn authorize_on_item(
         &self,
         reference: &Reference<ItemId>,
@@ -71,10 +67,7 @@ impl Voting {
         }
     }
 
-    /// The same in a poll.
-    ///
-    /// # Errors
-    /// As [`Voting::authorize_on_item`].
+    /// Checks the same for a poll, as [`Voting::authorize_on_item`].
     pub async fn authorize_in_poll(
         &self,
         reference: &Reference<PollId>,
@@ -85,17 +78,14 @@ impl Voting {
             Err(problem) if caller.may_be_anyone() => problem,
             may => return may,
         };
-        // Who may not vote does not learn which polls there are.
+        // A caller who may not vote must not learn which polls exist.
         let Ok(poll) = self.references.poll(reference).await else {
             return Err(problem);
         };
         caller.may_act_for(voter, self.open_items.of_poll(poll).await?)
     }
 
-    /// Checks that this caller may see what this voter holds on all of these.
-    ///
-    /// # Errors
-    /// As [`Voting::authorize_on_item`].
+    /// Checks that this caller may see this voter's votes on all of these items and polls.
     pub async fn authorize_on_all(
         &self,
         items: &[ItemId],
@@ -117,7 +107,7 @@ impl Voting {
         Ok(())
     }
 
-    /// To whom an item is open. One that is not there is open to nobody.
+    /// Returns to whom an item is open. An unknown item is open to nobody.
     async fn open_to(&self, reference: &Reference<ItemId>) -> Result<OpenTo, LedgerError> {
         let Some(item) = self.references.find_item(reference).await? else {
             return Ok(OpenTo::default());
@@ -126,10 +116,7 @@ impl Voting {
         Ok(open.first().copied().unwrap_or_default())
     }
 
-    /// Counts a request of this caller in the throttles.
-    ///
-    /// # Errors
-    /// When a throttle is full.
+    /// Counts a request of this caller in the throttles. Fails when a throttle is full.
     pub async fn throttle(
         &self,
         caller: &Caller,
@@ -144,12 +131,13 @@ impl Voting {
         Ok(self.admission.admit(attempt).await?)
     }
 
-    /// Counts a request of this caller, which votes as this voter, if as any, in the throttles. Returns
-    /// the item to vote on: if TALLY_CREATE_ITEMS or the caller's API key allows it, an item of an
-    /// unknown key is made, but not for a vote with a ballot.
+    /// Counts a request in the throttles, and finds the item to vote on.
+    ///
+    /// `voter` is the voter of the request, if there is one. If TALLY_CREATE_ITEMS or the caller's API key
+    /// allows it, the item of an unknown key is created, unless the vote has a ballot.
     ///
     /// # Errors
-    /// When a throttle is full, no item has this key, or Postgres is needed and does not answer.
+    /// Fails when a throttle is full, or no item has this key.
     pub async fn throttle_and_find_item(
         &self,
         reference: &Reference<ItemId>,
@@ -158,7 +146,7 @@ impl Voting {
         has_ballot: bool,
     ) -> Result<ItemId, Problem> {
         let found = self.references.find_item(reference).await?;
-        // Before an item is made.
+        // Throttles come before an item is created.
         self.throttle(caller, voter, found).await?;
         match found {
             Some(id) => Ok(id),
@@ -166,10 +154,9 @@ impl Voting {
         }
     }
 
-    /// The item of a key that was unknown a moment ago, made if it may be.
+    /// Returns the item of a key that was just unknown, and creates it if allowed.
     ///
-    /// # Errors
-    /// As [`Voting::throttle_and_find_item`].
+    /// Fails as [`Voting::throttle_and_find_item`] does.
     pub async fn create_item_for_vote(
         &self,
         reference: &Reference<ItemId>,
@@ -186,7 +173,7 @@ impl Voting {
         else {
             return Err(Problem::unknown_item(reference));
         };
-        // Whatever may be a key may be a name, once it is short enough and not blank.
+        // Any key can be a name, if it is short enough and not blank.
         let name: String = key.as_str().chars().take(ItemName::LIMIT_CHARACTERS).collect();
         let Ok(name) = ItemName::parse(name) else {
             return Err(Problem::unknown_item(reference));
@@ -195,7 +182,7 @@ impl Voting {
             key: Some(key.clone()),
             ..name.into()
         };
-        // Where all who vote may make items, making one is a part of voting; otherwise the caller's key
+        // If TALLY_CREATE_ITEMS is set, creating an item is a part of voting. Otherwise the caller's key
         // allows it as an administrative act.
         let asked = self.references.asking();
         let made = if self.options.creates_items {
@@ -208,13 +195,13 @@ impl Voting {
                 self.references.remember_item(key.clone(), item.id, asked);
                 Ok(item.id)
             }
-            // Another request has just made it.
+            // Another request has just created the item.
             Err(LedgerError::KeyTaken) => self.references.item(reference).await,
             Err(error) => Err(error.into()),
         }
     }
 
-    /// What is to be kept of the client that votes, if anything.
+    /// Returns the hash of the voting client's address, if hashes are kept.
     pub fn address_hash(&self, caller: &Caller) -> Option<AddressHash> {
         let keys = self.options.address_keys.as_ref()?;
         keys.hash(caller.voting_address()?)

@@ -1,4 +1,4 @@
-//! `/v1/items/{id}/access` and `/v1/polls/{id}/access`: to whom an item or a poll is open.
+//! `/v1/items/{id}/access`, `/v1/polls/{id}/access`: to whom items and polls are open.
 
 use actix_web::http::header;
 use actix_web::{HttpResponse, web};
@@ -20,7 +20,7 @@ form! {
     #[derive(ToSchema)]
     #[schema(as = AccessChange, examples(json!({ "open": ["voters"] })))]
     pub struct AccessBody {
-        /// What anyone may do, beside what the server allows; a poll takes `voters` alone.
+        /// What anyone may do here, besides what the server allows. A poll takes only `voters`.
         #[schema(value_type = Vec<OpenToName>)]
         open: Vec<String>,
     }
@@ -38,13 +38,10 @@ enum OpenToName {
 }
 
 impl AccessBody {
-    /// To whom it is to be open.
-    ///
-    /// # Errors
-    /// When there is another name.
+    /// Returns the access that the body asks for.
     pub(in crate::web) fn into_open(self) -> Result<OpenTo, Problem> {
         OpenTo::of(&self.open).ok_or_else(|| {
-            let detail = "open has another name; it takes anonymous and voters, or nothing.";
+            let detail = "open has an unknown name; it takes anonymous and voters, or nothing.";
             Problem::invalid("open", detail)
         })
     }
@@ -54,7 +51,7 @@ impl AccessBody {
 #[derive(Serialize, ToSchema)]
 #[schema(as = Access)]
 struct AccessAnswer {
-    /// What anyone may do, beside what the server allows.
+    /// What anyone may do here, besides what the server allows.
     #[schema(value_type = Vec<OpenToName>)]
     open: Vec<&'static str>,
 }
@@ -85,7 +82,7 @@ async fn set(state: &AppState, by: Actor, named: Named<'_>, to: OpenTo) -> Resul
     }
 }
 
-/// Shows to whom an item is open.
+/// Retrieve an item's access.
 #[utoipa::path(
     get,
     path = "/v1/items/{id}/access",
@@ -93,7 +90,7 @@ async fn set(state: &AppState, by: Actor, named: Named<'_>, to: OpenTo) -> Resul
     tag = "Access",
     params(("id" = values::ItemReference, Path, example = json!(1))),
     responses(
-        (status = 200, description = "To whom it is open.", body = AccessAnswer,
+        (status = 200, description = "To whom the item is open.", body = AccessAnswer,
             headers(("Cache-Control" = String)), example = json!(examples::open_to_voters())),
         OfItemProblems,
     )
@@ -104,9 +101,9 @@ pub async fn of_item(state: web::Data<AppState>, id: PathItemReference) -> Resul
 
 problems!(OfItemProblems: ADDRESSES, STORES; UnknownItem);
 
-/// Sets to whom an item is open.
+/// Update an item's access.
 ///
-/// Not of a choice, which is open to whom its poll is. Other servers follow within 10 s.
+/// A choice has the access of its poll and cannot have its own. Other servers follow within 10 s.
 #[utoipa::path(
     put,
     path = "/v1/items/{id}/access",
@@ -117,7 +114,7 @@ problems!(OfItemProblems: ADDRESSES, STORES; UnknownItem);
     security(("apiKey" = ["admin"]), ()),
     extensions(("x-open" = json!(["admin"]))),
     responses(
-        (status = 200, description = "To whom it is open now.", body = AccessAnswer,
+        (status = 200, description = "To whom the item is open now.", body = AccessAnswer,
             headers(("Cache-Control" = String)), example = json!(examples::open_to_voters())),
         SetItemProblems,
     )
@@ -134,7 +131,7 @@ pub async fn set_item(
 
 problems!(SetItemProblems: WRITES, ADDRESSES, BODIES, CALLERS, STORES; BodyTooLarge, UnknownItem);
 
-/// Shows to whom a poll is open.
+/// Retrieve a poll's access.
 #[utoipa::path(
     get,
     path = "/v1/polls/{id}/access",
@@ -142,7 +139,7 @@ problems!(SetItemProblems: WRITES, ADDRESSES, BODIES, CALLERS, STORES; BodyTooLa
     tag = "Access",
     params(("id" = values::PollReference, Path, example = json!(1))),
     responses(
-        (status = 200, description = "To whom it is open.", body = AccessAnswer,
+        (status = 200, description = "To whom the poll is open.", body = AccessAnswer,
             headers(("Cache-Control" = String)), example = json!(examples::open_to_voters())),
         OfPollProblems,
     )
@@ -153,9 +150,9 @@ pub async fn of_poll(state: web::Data<AppState>, id: PathPollReference) -> Resul
 
 problems!(OfPollProblems: ADDRESSES, STORES; UnknownPoll);
 
-/// Sets to whom a poll is open.
+/// Update a poll's access.
 ///
-/// It holds for all of its choices. Other servers follow within 10 s.
+/// The access applies to all choices of the poll. Other servers follow within 10 s.
 #[utoipa::path(
     put,
     path = "/v1/polls/{id}/access",
@@ -166,7 +163,7 @@ problems!(OfPollProblems: ADDRESSES, STORES; UnknownPoll);
     security(("apiKey" = ["admin"]), ()),
     extensions(("x-open" = json!(["admin"]))),
     responses(
-        (status = 200, description = "To whom it is open now.", body = AccessAnswer,
+        (status = 200, description = "To whom the poll is open now.", body = AccessAnswer,
             headers(("Cache-Control" = String)), example = json!(examples::open_to_voters())),
         SetPollProblems,
     )
@@ -179,7 +176,7 @@ pub async fn set_poll(
 ) -> Result<HttpResponse, Problem> {
     let to = body.0.into_open()?;
     if to.anonymous {
-        let detail = "open has anonymous; a poll takes votes of voters only, so it takes voters, or nothing.";
+        let detail = "open has anonymous; a poll takes only votes of voters, so it takes voters, or nothing.";
         return Err(Problem::invalid("open", detail));
     }
     set(&state, by.0, named::poll(&state, &id.0).await?, to).await

@@ -1,5 +1,5 @@
-//! `/v1/api-keys`: which API keys there are, making them, and revoking them. Only servers with an
-//! operator's login make any: on others, whoever steals a key cannot make another one with it.
+//! `/v1/api-keys`: lists, creates, rotates and revokes API keys. Only a server with an operator's login
+//! creates them. On any other server, a stolen key cannot be used to create more keys.
 
 use std::time::Duration;
 
@@ -16,22 +16,22 @@ use crate::web::describe::{problems, values};
 use crate::web::problem::Problem;
 use crate::web::request::{Json, PathApiKey, form};
 
-/// API keys that a list shows, the newest ones.
+/// The most API keys in a list. The newest come first.
 pub const LIST_LIMIT_API_KEYS: i64 = 1000;
-/// How long a key still allows something after another one was made in its place, at the most: 30
-/// days. Whoever needs longer makes a further key.
+/// The longest time that an old key stays valid after its rotation: 30 days. Whoever needs longer creates
+/// another key.
 pub const GRACE_LIMIT_SECONDS: i64 = 30 * 86_400;
-/// The same, unless `grace_seconds` says otherwise: as `tally key rotate` has it.
+/// How long an old key stays valid by default, the same as with `tally key rotate`.
 const GRACE_DEFAULT_SECONDS: i64 = 3600;
 
-/// An API key, without what its holder has.
+/// An API key, without its secret.
 #[derive(Serialize, ToSchema)]
 #[schema(as = ApiKey)]
 pub(crate) struct ApiKeyBody {
     #[schema(value_type = values::Id)]
     id: i64,
     name: String,
-    /// What it allows.
+    /// What the key allows.
     #[schema(value_type = Vec<ScopeName>)]
     scopes: Vec<&'static str>,
     #[schema(value_type = values::Time)]
@@ -42,7 +42,7 @@ pub(crate) struct ApiKeyBody {
     last_used_at: Option<Moment>,
     #[schema(required, value_type = Option<values::Time>)]
     revoked_at: Option<Moment>,
-    /// Whether it allows something now.
+    /// Whether the key is valid now.
     valid: bool,
 }
 
@@ -71,7 +71,7 @@ enum ScopeName {
     Report,
 }
 
-/// API keys, the newest first.
+/// API keys, with the newest first.
 #[derive(Serialize, ToSchema)]
 #[schema(as = ApiKeys)]
 struct ApiKeysBody {
@@ -84,20 +84,20 @@ form! {
     #[derive(ToSchema)]
     #[schema(as = NewApiKey, examples(json!({ "name": "backend of the website", "scopes": ["vote"] })))]
     pub struct NewApiKeyBody {
-        /// Whose it is, or where it is used.
+        /// The key's owner, or where the key is used.
         #[schema(value_type = values::ApiKeyName)]
         name: String,
-        /// What it allows: one or more, of those that the caller has itself.
+        /// What the key allows: one or more of the scopes that the caller has.
         #[schema(value_type = Vec<ScopeName>, min_items = 1)]
         scopes: Vec<String>,
-        /// RFC 3339: until when it allows something; without it, for good.
+        /// The time at which the key expires (RFC 3339). Without it the key never expires.
         #[schema(value_type = Option<values::Time>)]
         expires_at: Option<String>,
     }
 }
 
 impl NewApiKeyBody {
-    /// The key that is wanted.
+    /// Returns the key that the body asks for.
     pub(in crate::web) fn into_new(self) -> Result<NewApiKey, Problem> {
         check_api_key_name(&self.name).map_err(|error| Problem::invalid("name", format!("{error}.")))?;
         let scopes = self.scopes.iter().map(|name| name.parse::<Scope>());
@@ -115,13 +115,13 @@ impl NewApiKeyBody {
     }
 }
 
-/// An API key that was just made.
+/// An API key that was just created.
 #[derive(Serialize, ToSchema)]
 #[schema(as = MadeApiKey)]
 struct MadeBody<'a> {
     #[schema(value_type = values::Id)]
     id: i64,
-    /// What its holder sends. It is shown this once: Tally keeps a hash only.
+    /// The secret that the key's holder sends. It is shown once: Tally keeps only a hash.
     key: &'a str,
 }
 
@@ -134,10 +134,10 @@ fn made(id: ApiKeyId, key: &ApiKey) -> HttpResponse {
         })
 }
 
-/// Makes an API key.
+/// Create an API key.
 ///
-/// With scopes that the caller has itself, or that are open to all: nobody gets more than that by it. It
-/// takes a server with an operator's login (`TALLY_OPERATOR_DATABASE_URL`). The key is shown once.
+/// The caller can give only scopes that it has itself, or that are open to anyone. The key is shown once.
+/// This needs a server with an operator's login (`TALLY_OPERATOR_DATABASE_URL`).
 #[utoipa::path(
     post,
     path = "/v1/api-keys",
@@ -147,7 +147,7 @@ fn made(id: ApiKeyId, key: &ApiKey) -> HttpResponse {
     security(("apiKey" = ["admin"]), ()),
     extensions(("x-open" = json!(["admin"]))),
     responses(
-        (status = 201, description = "The key.", body = MadeBody, headers(("Cache-Control" = String)),
+        (status = 201, description = "The key was created.", body = MadeBody, headers(("Cache-Control" = String)),
             example = json!({
                 "id": 2, "key": "tally_0c7f8b62a9d14e5f8a3b6c7d9e0f1a2b5d1e2f3a4b5c6d7e8f9a0b1c2d3e4f5a"
             })),
@@ -170,9 +170,9 @@ pub async fn create(
 
 problems!(CreateProblems: WRITES, BODIES, CALLERS, OPERATORS, STORES; BodyTooLarge);
 
-/// Lists the API keys, the newest first.
+/// List API keys.
 ///
-/// Without what their holders have.
+/// The newest come first. Their secrets are not shown.
 #[utoipa::path(
     get,
     path = "/v1/api-keys",
@@ -205,18 +205,18 @@ pub async fn list(_: Admin, state: web::Data<AppState>) -> Result<HttpResponse, 
 problems!(ListProblems: CALLERS, STORES);
 
 form! {
-    /// The body of a request for a key in the place of another one.
+    /// The body of a request to rotate an API key.
     #[derive(ToSchema)]
     #[schema(as = Rotation, examples(json!({ "grace_seconds": 86400 })))]
     pub struct RotationBody {
-        /// For how long the old key still allows something; without it, an hour.
+        /// How long the old key stays valid. Defaults to an hour.
         #[schema(minimum = 0, maximum = 2592000)]
         grace_seconds: Option<i64>,
     }
 }
 
 impl RotationBody {
-    /// For how long the old key still allows something.
+    /// Returns how long the old key stays valid.
     pub(in crate::web) fn into_grace(self) -> Result<Duration, Problem> {
         let seconds = self.grace_seconds.unwrap_or(GRACE_DEFAULT_SECONDS);
         if !(0..=GRACE_LIMIT_SECONDS).contains(&seconds) {
@@ -227,10 +227,11 @@ impl RotationBody {
     }
 }
 
-/// Makes an API key in the place of another one.
+/// Rotate an API key.
 ///
-/// With its name and its scopes, which the caller must have itself. The old one ends after
-/// `grace_seconds`. It takes a server with an operator's login (`TALLY_OPERATOR_DATABASE_URL`).
+/// Creates a key with the name and the scopes of the old key. The caller must have these scopes. The old key
+/// expires after `grace_seconds`. This needs a server with an operator's login
+/// (`TALLY_OPERATOR_DATABASE_URL`).
 #[utoipa::path(
     post,
     path = "/v1/api-keys/{id}/rotate",
@@ -241,7 +242,7 @@ impl RotationBody {
     security(("apiKey" = ["admin"]), ()),
     extensions(("x-open" = json!(["admin"]))),
     responses(
-        (status = 201, description = "The new key.", body = MadeBody, headers(("Cache-Control" = String)),
+        (status = 201, description = "The new key was created.", body = MadeBody, headers(("Cache-Control" = String)),
             example = json!({
                 "id": 3, "key": "tally_5d1e2f3a4b5c6d7e8f9a0b1c2d3e4f5a0c7f8b62a9d14e5f8a3b6c7d9e0f1a2b"
             })),
@@ -263,16 +264,16 @@ pub async fn rotate(
     let key = ApiKey::fresh();
     let new = ledger.rotate_api_key(id.0, &key.hash(), grace).await;
     let new = new.map_err(Problem::of_operator)?.ok_or_else(unknown)?;
-    // What the old one allows ends at another time now.
+    // The old key now expires at another time.
     state.access.api_keys.forget();
     Ok(made(new, &key))
 }
 
 problems!(RotateProblems: WRITES, BODIES, CALLERS, OPERATORS, STORES; BodyTooLarge, UnknownApiKey);
 
-/// Revokes an API key.
+/// Revoke an API key.
 ///
-/// At once on this server, within a minute on others.
+/// This server refuses the key at once, other servers within a minute.
 #[utoipa::path(
     delete,
     path = "/v1/api-keys/{id}",
@@ -282,7 +283,7 @@ problems!(RotateProblems: WRITES, BODIES, CALLERS, OPERATORS, STORES; BodyTooLar
     security(("apiKey" = ["admin"]), ()),
     extensions(("x-open" = json!(["admin"]))),
     responses(
-        (status = 204, description = "It is revoked."),
+        (status = 204, description = "The key is revoked."),
         RevokeProblems,
     )
 )]

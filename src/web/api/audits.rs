@@ -1,4 +1,4 @@
-//! `/v1/audits`: audits that an operator asks for.
+//! `/v1/audits`: operators ask for an audit.
 
 use actix_web::http::header;
 use actix_web::{HttpResponse, web};
@@ -11,19 +11,19 @@ use crate::web::api::state::AppState;
 use crate::web::describe::{problems, values};
 use crate::web::problem::Problem;
 
-/// An audit that is asked for.
+/// A request for an audit.
 #[derive(Serialize, ToSchema)]
 #[schema(as = AskedAudit)]
 struct AskedBody {
-    /// When it was asked for, by the database's clock.
+    /// The time of the request, by the database's clock.
     #[schema(value_type = values::Time)]
     asked_at: Moment,
 }
 
-/// Asks for an audit now.
+/// Request an audit.
 ///
-/// A worker does it within seconds, and has wrong counts rebuilt. `GET /v1/status` shows the job `audit`:
-/// that it is asked for, who is at it, and what it found.
+/// A worker runs the audit within seconds and has wrong counts rebuilt. `GET /v1/status` shows the job
+/// `audit`: the request, the worker that runs it, and the result.
 #[utoipa::path(
     post,
     path = "/v1/audits",
@@ -32,7 +32,7 @@ struct AskedBody {
     security(("apiKey" = ["admin"]), ()),
     extensions(("x-open" = json!(["admin"]))),
     responses(
-        (status = 202, description = "It is asked for.", body = AskedBody, headers(("Cache-Control" = String)),
+        (status = 202, description = "The audit was requested.", body = AskedBody, headers(("Cache-Control" = String)),
             example = json!({ "asked_at": "2030-01-31T18:00:00.123456Z" })),
         AskProblems,
     )

@@ -1,4 +1,4 @@
-//! `/v1/items/{id}/ballots`, `/v1/polls/{id}/ballots`: making ballots.
+//! `/v1/items/{id}/ballots`, `/v1/polls/{id}/ballots`: creates ballots.
 
 use actix_web::http::header;
 use actix_web::{HttpResponse, web};
@@ -16,7 +16,7 @@ use crate::web::describe::{problems, values};
 use crate::web::problem::Problem;
 use crate::web::request::{Json, PathItemReference, PathPollReference, form};
 
-/// Ballots that are made at once, at the most.
+/// The most ballots in one request.
 pub const BALLOTS_LIMIT: i64 = 1000;
 
 form! {
@@ -24,17 +24,17 @@ form! {
     #[derive(ToSchema)]
     #[schema(as = NewBallots, examples(json!({ "count": 2 })))]
     pub struct BallotsBody {
-        /// How many.
+        /// The number of ballots.
         #[schema(minimum = 1, maximum = 1000)]
         count: i64,
-        /// RFC 3339: until when they buy votes; without it, for good.
+        /// The time at which the ballots expire (RFC 3339). Without it they never expire.
         #[schema(value_type = Option<values::Time>)]
         expires_at: Option<String>,
     }
 }
 
 impl BallotsBody {
-    /// Fresh ballots, and until when they buy votes.
+    /// Draws the ballots. Also returns when they expire.
     pub(in crate::web) fn into_ballots(self) -> Result<(Vec<Ballot>, Option<Moment>), Problem> {
         if !(1..=BALLOTS_LIMIT).contains(&self.count) {
             let detail = format!("count is {}; it takes 1 to {BALLOTS_LIMIT}.", self.count);
@@ -45,20 +45,20 @@ impl BallotsBody {
     }
 }
 
-/// Fresh ballots.
+/// New ballots.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Ballots)]
 struct BallotsAnswer<'a> {
-    /// Shown once: Tally keeps hashes only.
+    /// The ballots are shown once: Tally keeps only their hashes.
     ballots: Vec<&'a str>,
-    /// Until when they buy votes; null: for good.
+    /// The time at which the ballots expire. Null means never.
     #[schema(required, value_type = Option<values::Time>)]
     expires_at: Option<Moment>,
 }
 
-/// Makes ballots for an item.
+/// Create ballots for an item.
 ///
-/// Each buys one vote on it. The item takes ballots if it was made with `by_ballot`.
+/// Each ballot buys one vote on the item. The item must have been created with `by_ballot`.
 #[utoipa::path(
     post,
     path = "/v1/items/{id}/ballots",
@@ -69,7 +69,7 @@ struct BallotsAnswer<'a> {
     security(("apiKey" = ["admin"]), ()),
     extensions(("x-open" = json!(["admin"]))),
     responses(
-        (status = 201, description = "The ballots.", body = BallotsAnswer,
+        (status = 201, description = "The ballots were created.", body = BallotsAnswer,
             headers(("Cache-Control" = String)),
             example = json!({
                 "ballots": ["0c7f8b62a9d14e5f8a3b6c7d9e0f1a2b", "5d1e2f3a4b5c6d7e8f9a0b1c2d3e4f5a"],
@@ -92,9 +92,9 @@ problems!(
     BodyTooLarge, UnknownItem, BallotNotTaken
 );
 
-/// Makes ballots for a poll.
+/// Create ballots for a poll.
 ///
-/// Each buys one vote on one of its choices. The poll takes ballots if it was made with `by_ballot`.
+/// Each ballot buys one vote on one of the poll's choices. The poll must have been created with `by_ballot`.
 #[utoipa::path(
     post,
     path = "/v1/polls/{id}/ballots",
@@ -105,7 +105,7 @@ problems!(
     security(("apiKey" = ["admin"]), ()),
     extensions(("x-open" = json!(["admin"]))),
     responses(
-        (status = 201, description = "The ballots.", body = BallotsAnswer,
+        (status = 201, description = "The ballots were created.", body = BallotsAnswer,
             headers(("Cache-Control" = String)),
             example = json!({
                 "ballots": ["0c7f8b62a9d14e5f8a3b6c7d9e0f1a2b", "5d1e2f3a4b5c6d7e8f9a0b1c2d3e4f5a"],

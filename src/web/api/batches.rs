@@ -1,4 +1,4 @@
-//! `/v1/votes`: many votes in one request.
+//! `/v1/votes`: casts many votes in one request.
 
 use actix_web::{HttpResponse, web};
 use futures_util::future::join_all;
@@ -23,8 +23,8 @@ form! {
     #[derive(ToSchema)]
     #[schema(as = Batch, examples(json!({ "votes": [{ "item_id": 1, "voter_id": "bob" }] })))]
     pub struct BatchBody {
-        /// Each is read by itself: one that is wrong is answered with its problem, and does not harm the
-        /// others.
+        /// Each vote is read on its own. A vote that is wrong gets its problem as its result, and does not
+        /// affect the others.
         #[schema(value_type = Vec<BatchVote>, min_items = 1, max_items = 1000)]
         votes: Vec<Value>,
     }
@@ -47,10 +47,10 @@ form! {
     struct BatchVote {
         #[schema(value_type = values::ItemReference)]
         item_id: BodyItem,
-        /// Who votes. A vote without it is anonymous and always counts.
+        /// The voter. A vote without one is anonymous and always counts.
         #[schema(value_type = Option<values::VoterId>)]
         voter_id: Option<String>,
-        /// 1 or −1. Without it, 1.
+        /// 1 or −1. Defaults to 1.
         #[schema(value_type = Option<values::VoteValue>)]
         value: Option<i64>,
         /// The ballot that buys the vote.
@@ -58,17 +58,17 @@ form! {
     }
 }
 
-/// A vote of a batch that is allowed.
+/// One vote of a batch, after its checks.
 #[derive(Debug)]
 pub struct BatchEntry {
     pub item: Reference<ItemId>,
-    /// On [`ItemId::FIRST`], until its item is known.
+    /// The item is [`ItemId::FIRST`] until the vote's item is known.
     pub vote: NewVote,
     pub ballot: Option<BallotHash>,
 }
 
 impl BatchBody {
-    /// The votes, each if it is allowed.
+    /// Returns each vote, or what is wrong with it.
     pub(in crate::web) fn into_votes(self) -> Result<Vec<Result<BatchEntry, Problem>>, Problem> {
         let votes = self.votes.len();
         let detail = || format!("votes has {votes}; it takes 1 to {BATCH_LIMIT_VOTES}.");
@@ -83,9 +83,9 @@ impl BatchBody {
 }
 
 fn vote(value: Value) -> Result<BatchEntry, Problem> {
-    // An array would be read as an object, its values in the order of the fields.
+    // serde reads an array as an object, with its values in the order of the fields.
     if !value.is_object() {
-        let detail = "votes: this one is no object; each takes an object.";
+        let detail = "votes: this one is not an object; each vote is an object.";
         return Err(Problem::malformed("votes", detail));
     }
     let Some(BatchVote {
@@ -106,30 +106,31 @@ fn vote(value: Value) -> Result<BatchEntry, Problem> {
     })
 }
 
-/// What became of the votes of a batch.
+/// The result of each vote of a batch.
 #[derive(Serialize, ToSchema)]
 #[schema(as = BatchResults)]
 struct BatchAnswer<'a> {
-    /// One for each vote, in the order of the votes.
+    /// One result for each vote, in the order of the votes.
     results: Vec<BatchResult<'a>>,
 }
 
-/// What became of one vote of a batch: the vote, or a problem.
+/// The result of one vote of a batch: the vote, or a problem.
 #[derive(Serialize, ToSchema)]
 #[serde(untagged)]
 enum BatchResult<'a> {
     Vote {
-        /// What the status of the vote's own answer would be: 201 or 200.
+        /// The status that the vote would get on its own: 201 or 200.
         #[schema(minimum = 200, maximum = 201)]
         status: u16,
         #[serde(flatten)]
         answer: Answer<'a>,
     },
-    /// A problem has its status in it.
+    /// A problem contains its own status.
     Problem(problem::Body<'a>),
 }
 
-/// What an idempotency key goes with: what each vote asks, and of one that is wrong its text.
+/// Digests what each vote asks for, or the text of a vote that is wrong. An idempotency key belongs to this
+/// digest.
 fn digest_of_batch(texts: &[String], votes: &[Result<BatchEntry, Problem>]) -> Digest {
     let parts: Vec<Digest> = texts
         .iter()
@@ -146,10 +147,10 @@ fn digest_of_batch(texts: &[String], votes: &[Result<BatchEntry, Problem>]) -> D
     Digest::of(&parts)
 }
 
-/// Casts many votes.
+/// Cast votes in a batch.
 ///
-/// Each is answered by itself, in `results`: one that is wrong does not harm the others, and one that
-/// the caller may not cast is refused there.
+/// Each vote has its own result in `results`. A vote that is wrong, or that the caller may not cast, does not
+/// affect the others.
 #[utoipa::path(
     post,
     path = "/v1/votes",
@@ -157,14 +158,14 @@ fn digest_of_batch(texts: &[String], votes: &[Result<BatchEntry, Problem>]) -> D
     tag = "Votes",
     params(
         ("Idempotency-Key" = Option<values::IdempotencyKey>, Header,
-            description = "Under one key each vote of the batch is stored once. Not for secret polls."),
+            description = "Each vote of the batch is stored once for each key. Secret polls take no key."),
     ),
     request_body(content = BatchBody,
         example = json!({ "votes": [{ "item_id": 1, "voter_id": "bob" }, { "item_id": 999, "value": -1 }] })),
     security(("apiKey" = ["vote"]), ("voterToken" = []), ("voterCookie" = []), ()),
     extensions(("x-open" = json!(["all"]))),
     responses(
-        (status = 200, description = "What became of each vote.", body = BatchAnswer,
+        (status = 200, description = "The result of each vote.", body = BatchAnswer,
             example = json!({
                 "results": [
                     {
@@ -173,7 +174,7 @@ fn digest_of_batch(texts: &[String], votes: &[Result<BatchEntry, Problem>]) -> D
                     },
                     {
                         "type": "/problems/unknown-item", "title": "Unknown item", "status": 404,
-                        "detail": "There is no item 999; GET /v1/items lists those that there are."
+                        "detail": "There is no item 999; GET /v1/items lists the items."
                     }
                 ]
             })),
@@ -192,7 +193,7 @@ pub async fn cast(
         .map(|_| body.0.votes.iter().map(Value::to_string).collect());
     let mut votes = body.0.into_votes()?;
     let digest_of_body = texts.map(|texts| digest_of_batch(&texts, &votes));
-    // After the digest: with another credential it is the same batch.
+    // After the digest: the same votes with another credential are the same batch.
     let mut ballots = 0;
     let open = open_to(&state, &caller, &votes).await?;
     for (entry, to) in votes.iter_mut().zip(open) {
@@ -210,12 +211,12 @@ pub async fn cast(
     }
     let may_claim = caller.may_vote_for_some() || votes.iter().any(Result::is_ok);
     let key = match key.0.zip(digest_of_body) {
-        // Who may not vote claims no key.
+        // A caller who may not cast any of the votes claims no key.
         Some((key, body)) if may_claim => Some(claim(&state, &caller, key, body).await?),
         _ => None,
     };
     find_items(&state, &caller, &mut votes).await?;
-    // The queue takes them; the answers name their voters.
+    // The queue takes ownership of the votes, and the answers name their voters.
     let names: Vec<Option<(ItemId, Option<VoterId>)>> = votes
         .iter()
         .map(|entry| {
@@ -259,7 +260,7 @@ problems!(
     BatchTooLarge, CredentialNotValid, TokenExpired, IdempotencyKeyReused, VoteNotStored
 );
 
-/// To whom the item of each vote is open, if that may help this caller.
+/// Finds to whom the item of each vote is open, if that can help this caller.
 async fn open_to(
     state: &AppState,
     caller: &Caller,
@@ -290,8 +291,8 @@ async fn open_to(
     Ok(open)
 }
 
-/// Takes a place in the throttles for each vote, and finds its item. A vote whose key no item has becomes a problem, unless its item may
-/// be made.
+/// Takes a place in the throttles for each vote, and finds its item. A vote whose key belongs to no item
+/// becomes a problem, unless the caller may create the item.
 async fn find_items(
     state: &AppState,
     caller: &Caller,
@@ -302,7 +303,7 @@ async fn find_items(
         .filter_map(|entry| Some(entry.as_ref().ok()?.item.clone()))
         .collect();
     let items = state.references.find_items(&references).await?;
-    // All at once, in their order.
+    // All at once, in the order of the votes.
     let entries = votes.iter().filter_map(|entry| entry.as_ref().ok());
     let admitted = entries.zip(&items).map(async |(entry, item)| {
         state
@@ -316,7 +317,7 @@ async fn find_items(
         let Ok(known) = entry else { continue };
         let found = match ready.next() {
             Some((Ok(()), Some(item))) => Ok(item),
-            // One after the other: an item that the vote before has made is not made again.
+            // One after the other: an item that an earlier vote made must not be made again.
             Some((Ok(()), None)) => {
                 state
                     .voting
@@ -334,7 +335,7 @@ async fn find_items(
     Ok(())
 }
 
-/// Notes the key of a batch, so that it is not used with another one.
+/// Stores the key of a batch, so that it cannot be used for another batch.
 async fn claim(state: &AppState, caller: &Caller, key: String, body: Digest) -> Result<String, Problem> {
     let claimed = IdempotencyKey {
         key: key_of(caller, b"batch", &[key.as_bytes()]),

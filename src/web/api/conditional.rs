@@ -1,8 +1,8 @@
-//! Reads that are asked again: their entity tags, and answers of 304.
+//! Conditional reads: entity tags, and answers of 304.
 //!
-//! A client that has an answer sends its tag (`If-None-Match`). What was answered lately is
-//! remembered with the counts that are in it. While these have not changed in Redis, the client gets
-//! 304, and Postgres is not asked.
+//! A client sends the tag of the answer that it has (`If-None-Match`). Recent answers are remembered with the
+//! counts that they contain. While these counts have not changed in Redis, the client gets 304, and Postgres
+//! is not asked.
 
 use actix_web::http::StatusCode;
 use actix_web::http::header::{self, EntityTag, Quality};
@@ -18,29 +18,29 @@ use crate::web::api::state::AppState;
 use crate::web::problem::Problem;
 use crate::web::transport::tags::{asked, matches, tag_of};
 
-/// The content type of CSV, which has a line of names.
+/// The content type of CSV with a header line.
 pub const CSV: &str = "text/csv; charset=utf-8";
 
-/// The header of a read that is asked again.
+/// The header of a conditional read.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Header)]
 #[expect(dead_code, reason = "it only describes the header")]
 pub struct TagHeader {
-    /// An `ETag` of an earlier answer, or several.
+    /// The `ETag` of an earlier answer, or several of them.
     #[param(rename = "If-None-Match", example = "W/\"4f0e3bd1c2a59687\"")]
     if_none_match: Option<String>,
 }
 
-/// It is what the client has.
+/// The client's answer is still right.
 #[derive(IntoResponses)]
 #[response(
     status = 304,
-    description = "It is what the client has: counts have not changed.",
+    description = "Not modified: the counts are those that the client has.",
     headers(("ETag" = String), ("Cache-Control" = String))
 )]
 pub struct NotModified;
 
-/// How a route writes its answers.
+/// The formats that a route can answer in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Offered {
     Json,
@@ -48,13 +48,13 @@ pub enum Offered {
 }
 
 impl Format {
-    /// What the header Accept prefers: JSON, unless it is given less than CSV.
+    /// Returns the format that the Accept header prefers: JSON, unless it weighs JSON below CSV.
     pub fn wanted(request: &HttpRequest) -> Self {
         let Ok(accept) = <header::Accept as header::Header>::parse(request) else {
             return Self::Json;
         };
         let quality = |name: &str, subtype: &str| {
-            // What is more specific counts, wherever it stands (RFC 9110, 12.5.1).
+            // The more specific range counts, wherever it stands (RFC 9110, 12.5.1).
             let matching = accept.iter().filter_map(|one| {
                 let (of_type, of_subtype) = (one.item.type_().as_str(), one.item.subtype().as_str());
                 let specific = match (of_type, of_subtype) {
@@ -86,18 +86,18 @@ impl Format {
 /// What was read for an answer.
 pub struct Found {
     body: Vec<u8>,
-    /// `None`: it may not be remembered, since the counts are not current.
+    /// `None` if the answer must not be remembered, because its counts are not current.
     counts: Option<Vec<KnownCount>>,
     /// The header Link.
     link: Option<String>,
 }
 
 impl Found {
-    /// An answer with these counts in it.
+    /// Makes an answer that contains these counts.
     pub fn with_counts<'a>(body: Vec<u8>, counts: impl IntoIterator<Item = &'a ItemCount>) -> Self {
         let counts = counts.into_iter().map(|one| {
             let rules = one.item.rules.as_deref();
-            // Whether an answer of a hidden count is remembered must not depend on it.
+            // Whether an answer is remembered must not depend on a hidden count.
             let is_known = one.is_current && !rules.is_some_and(|rules| rules.hides_count);
             is_known.then_some((one.item.id, one.live_count))
         });
@@ -108,7 +108,7 @@ impl Found {
         }
     }
 
-    /// The same, where the next page is elsewhere.
+    /// Adds the address of the next page, if there is one.
     #[must_use]
     pub fn with_next(self, next: Option<String>) -> Self {
         Self {
@@ -118,10 +118,7 @@ impl Found {
     }
 }
 
-/// A body in JSON.
-///
-/// # Errors
-/// When it cannot be written as JSON: never, for the bodies of this server.
+/// Writes a body as JSON. The bodies of this server never fail here.
 pub fn json(body: &impl Serialize) -> Result<Vec<u8>, Problem> {
     serde_json::to_vec(body).map_err(|error| {
         tracing::error!(%error, "an answer could not be written");
@@ -129,10 +126,9 @@ pub fn json(body: &impl Serialize) -> Result<Vec<u8>, Problem> {
     })
 }
 
-/// Answers a read: with 304, if the client has what `make` would find.
+/// Answers a read: with 304 if the client has what `make` would find.
 ///
-/// # Errors
-/// Those of `make`.
+/// Fails as `make` does.
 pub async fn answer(
     request: &HttpRequest,
     state: &AppState,

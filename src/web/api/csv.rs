@@ -1,18 +1,15 @@
-//! Answers in CSV (RFC 4180): a line of names, then a line for each.
+//! Answers in CSV (RFC 4180): a header line, then a line for each entry.
 
 use std::fmt::Display;
 
 use crate::web::problem::Problem;
 
-/// A field that may be empty.
+/// Writes a field. `None` is an empty field.
 pub fn field(value: Option<impl Display>) -> String {
     value.map(|value| value.to_string()).unwrap_or_default()
 }
 
-/// These lines under these names.
-///
-/// # Errors
-/// When they cannot be written: never, into memory.
+/// Writes these lines under these column names. Writing into memory never fails.
 pub fn write<const N: usize>(
     columns: &[&str; N],
     rows: impl Iterator<Item = [String; N]>,

@@ -18,19 +18,18 @@ use crate::web::describe::{examples, problems, values};
 use crate::web::problem::Problem;
 use crate::web::request::{Json, PathItemReference, PathPollReference, form};
 
-/// A field of an edit: absent, so it stays as it is; or null, which takes a time away and is refused
-/// elsewhere; or its new value.
+/// A field of an edit. Absent means unchanged. Null removes a time, and is refused for other fields.
 type Edited<T> = Option<Option<T>>;
 
 fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(reader: D) -> Result<Edited<T>, D::Error> {
     Option::deserialize(reader).map(Some)
 }
 
-/// The new value of what can be changed, and not taken away.
+/// Returns the new value of a field that can be changed but not removed.
 fn not_null<T>(field: &'static str, value: Edited<T>, takes: &str) -> Result<Option<T>, Problem> {
     match value {
         Some(None) => {
-            let detail = format!("{field} is null; it takes {takes}, and without it stays as it is.");
+            let detail = format!("{field} is null; it takes {takes}, or leave it out to keep it.");
             Err(Problem::invalid(field, detail))
         }
         Some(value) => Ok(value),
@@ -42,7 +41,7 @@ fn time(field: &'static str, text: Edited<String>) -> Result<Option<Option<Momen
     text.map(|text| moment(field, text)).transpose()
 }
 
-/// What items and polls change alike; `name_field` is what a client calls the name.
+/// Reads the fields that items and polls share. `name_field` is what clients call the name.
 fn edit(
     name_field: &'static str,
     new_name: Edited<String>,
@@ -62,7 +61,7 @@ fn edit(
 }
 
 form! {
-    /// The body of an item's edit. What is left out stays as it is.
+    /// The body of an item's edit. Fields that are left out do not change.
     #[derive(ToSchema)]
     #[schema(as = ItemEdit, examples(json!({ "hidden": true })))]
     pub struct ItemEditBody {
@@ -73,15 +72,15 @@ form! {
         #[serde(default, deserialize_with = "present")]
         #[schema(value_type = bool, required = false)]
         hidden: Edited<bool>,
-        /// When votes are taken from; null takes the time away.
+        /// The time at which voting opens. Null removes it.
         #[serde(default, deserialize_with = "present")]
         #[schema(value_type = Option<values::Time>)]
         opens_at: Edited<String>,
-        /// Until when votes are taken; null takes the time away.
+        /// The time at which voting closes. Null removes it.
         #[serde(default, deserialize_with = "present")]
         #[schema(value_type = Option<values::Time>)]
         closes_at: Edited<String>,
-        // What never changes: taken, so that the refusal can say why.
+        // Fields that never change. They are read so that the refusal can say why.
         #[serde(default, deserialize_with = "present")]
         #[schema(ignore)]
         key: Edited<IgnoredAny>,
@@ -104,11 +103,11 @@ form! {
 }
 
 /// Why a key never changes.
-const KEY: &str = "servers remember what a key is of";
+const KEY: &str = "servers remember keys";
 /// Why a rule never changes.
-const RULE: &str = "votes were cast under it, and servers remember it; make another one";
+const RULE: &str = "votes were cast under it, and servers remember it; create another one";
 
-/// Refuses what never changes.
+/// Refuses fields that never change.
 fn refuse(fields: &[(&'static str, &Edited<IgnoredAny>, &str)]) -> Result<(), Problem> {
     match fields.iter().find(|(_, value, _)| value.is_some()) {
         Some((field, _, why)) => Err(Problem::never_changes(field, why)),
@@ -117,7 +116,7 @@ fn refuse(fields: &[(&'static str, &Edited<IgnoredAny>, &str)]) -> Result<(), Pr
 }
 
 impl ItemEditBody {
-    /// The edit, if all of it is allowed.
+    /// Returns the edit, if every field is allowed.
     pub(in crate::web) fn into_edit(self) -> Result<Edit, Problem> {
         refuse(&[
             ("key", &self.key, KEY),
@@ -132,7 +131,7 @@ impl ItemEditBody {
 }
 
 form! {
-    /// The body of a poll's edit. What is left out stays as it is.
+    /// The body of a poll's edit. Fields that are left out do not change.
     #[derive(ToSchema)]
     #[schema(as = PollEdit, examples(json!({ "title": "Dinner?" })))]
     pub struct PollEditBody {
@@ -143,15 +142,15 @@ form! {
         #[serde(default, deserialize_with = "present")]
         #[schema(value_type = bool, required = false)]
         hidden: Edited<bool>,
-        /// When votes are taken from; null takes the time away.
+        /// The time at which voting opens. Null removes it.
         #[serde(default, deserialize_with = "present")]
         #[schema(value_type = Option<values::Time>)]
         opens_at: Edited<String>,
-        /// Until when votes are taken; null takes the time away.
+        /// The time at which voting closes. Null removes it.
         #[serde(default, deserialize_with = "present")]
         #[schema(value_type = Option<values::Time>)]
         closes_at: Edited<String>,
-        // What never changes, as of an item.
+        // Fields that never change, as for an item.
         #[serde(default, deserialize_with = "present")]
         #[schema(ignore)]
         key: Edited<IgnoredAny>,
@@ -174,14 +173,14 @@ form! {
 }
 
 impl PollEditBody {
-    /// The edit, if all of it is allowed.
+    /// Returns the edit, if every field is allowed.
     pub(in crate::web) fn into_edit(self) -> Result<Edit, Problem> {
         refuse(&[
             ("key", &self.key, KEY),
             (
                 "choices",
                 &self.choices,
-                "voters have chosen among them; make another poll",
+                "voters have chosen among them; create another poll",
             ),
             ("max_choices", &self.max_choices, RULE),
             (
@@ -196,7 +195,7 @@ impl PollEditBody {
     }
 }
 
-/// The field that an edit of times is refused for.
+/// Returns the field that a refused edit of times names.
 fn times_field(times: &TimeEdits) -> &'static str {
     match times.opens_at {
         Some(_) => "opens_at",
@@ -204,7 +203,7 @@ fn times_field(times: &TimeEdits) -> &'static str {
     }
 }
 
-/// Stores an edit, and shows what was edited.
+/// Stores an edit, and answers with the item or poll.
 async fn store(state: &AppState, by: Actor, named: Named<'_>, edit: &Edit) -> Result<HttpResponse, Problem> {
     let edited = state.ledger.edit(by, named.of, edit).await?;
     edited.map_err(|refusal| Problem::not_edited(refusal, times_field(&edit.times), || named.unknown()))?;
@@ -217,9 +216,9 @@ async fn store(state: &AppState, by: Actor, named: Named<'_>, edit: &Edit) -> Re
     }
 }
 
-/// Edits an item, and shows it.
+/// Update an item.
 ///
-/// Times can be changed of an item that was made with a rule, until it has closed.
+/// Times can be changed only if the item was created with a rule, and only until it closes.
 #[utoipa::path(
     patch,
     path = "/v1/items/{id}",
@@ -249,9 +248,9 @@ problems!(
     BodyTooLarge, UnknownItem, Closed, NeverChanges, OlderServers
 );
 
-/// Edits a poll, and shows it.
+/// Update a poll.
 ///
-/// Times can be changed until it has closed.
+/// Times can be changed until the poll closes.
 #[utoipa::path(
     patch,
     path = "/v1/polls/{id}",

@@ -3,19 +3,19 @@
 use crate::domain::{ItemKey, ItemName, Moment};
 use crate::web::problem::Problem;
 
-/// The name in this field.
+/// Reads the name in this field.
 pub(in crate::web) fn name(field: &'static str, text: String) -> Result<ItemName, Problem> {
     ItemName::parse(text).map_err(|error| Problem::invalid(field, format!("{field} {error}.")))
 }
 
-/// The key of what is made, if it has one.
+/// Reads the key, if there is one.
 pub(in crate::web) fn key(text: Option<String>) -> Result<Option<ItemKey>, Problem> {
     text.map(ItemKey::parse)
         .transpose()
         .map_err(|error| Problem::invalid("key", format!("{error}.")))
 }
 
-/// The time in this field, if there is one.
+/// Reads the time in this field, if there is one.
 pub(in crate::web) fn moment(field: &'static str, text: Option<String>) -> Result<Option<Moment>, Problem> {
     let read = |text: String| {
         let moment = text.parse::<Moment>();
@@ -24,7 +24,7 @@ pub(in crate::web) fn moment(field: &'static str, text: Option<String>) -> Resul
     text.map(read).transpose()
 }
 
-/// The times in these fields, in their order.
+/// Reads the opening and closing times.
 pub(in crate::web) fn open_and_close(
     opens_at: Option<String>,
     closes_at: Option<String>,

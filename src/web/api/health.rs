@@ -19,7 +19,7 @@ use crate::web::describe::problems;
 use crate::web::problem;
 use crate::web::problem::{Kind, Problem};
 
-/// How long a probe waits for the stores; it asks both at once.
+/// The longest time that a probe waits for the stores. It asks both at once.
 pub(crate) const PROBE_LIMIT: Duration = Duration::from_secs(2);
 
 /// The process runs and answers.
@@ -29,14 +29,14 @@ struct Live {
     status: &'static str,
 }
 
-/// Says that the process runs and answers.
+/// Check that the process is alive.
 #[utoipa::path(
     get,
     path = "/health/live",
     operation_id = "showLive",
     tag = "Health",
     responses(
-        (status = 200, description = "It does.", body = Live, example = json!({ "status": "live" })),
+        (status = 200, description = "The process runs and answers.", body = Live, example = json!({ "status": "live" })),
         LiveProblems,
     )
 )]
@@ -46,20 +46,20 @@ pub async fn live() -> HttpResponse {
 
 problems!(LiveProblems);
 
-/// What a vote needs is there.
+/// Everything that a vote needs is available.
 #[derive(Serialize, ToSchema)]
 struct Ready {
-    /// `ready`, or `degraded`: votes are stored, live counts are unavailable.
+    /// `ready`, or `degraded`: votes are stored, but live counts are unavailable.
     #[schema(value_type = ReadyStatus)]
     status: &'static str,
-    /// `ready`; in a problem also `read-only`, `standby` or `unavailable`.
+    /// `ready`. In a problem also `read-only`, `standby` or `unavailable`.
     postgres: &'static str,
-    /// `ready`; `refused`, if the login may not do what a server does; or `unavailable`, also when it
-    /// takes no writes that need memory.
+    /// `ready`, `refused` if the login lacks a permission that a server needs, or `unavailable`, also if
+    /// Redis takes no writes that need memory.
     redis: &'static str,
-    /// `ready`; in a problem also `pending` or `unknown`.
+    /// `ready`. In a problem also `pending` or `unknown`.
     migrations: &'static str,
-    /// What is missing, if something is.
+    /// What is missing, if anything is.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     detail: Option<String>,
@@ -74,7 +74,7 @@ enum ReadyStatus {
     Degraded,
 }
 
-/// What a vote needs is missing. The body of a refusal, which has a `status` of its own: the number.
+/// Something that a vote needs is missing. In this body `status` is the number.
 #[derive(Serialize, ToSchema)]
 pub struct NotReady<'a> {
     #[serde(flatten)]
@@ -84,17 +84,18 @@ pub struct NotReady<'a> {
     migrations: &'static str,
 }
 
-/// Says whether votes can be stored, and the state of Postgres, Redis and the migrations.
+/// Check that the server is ready.
 ///
-/// It asks for what a vote needs: both stores have to take writes. Without Redis voting goes on, so the
-/// answer is still 200, with the status `degraded`: a load balancer must not take the server out for it.
+/// Says whether votes can be stored, and the state of Postgres, Redis and the migrations. Without Redis
+/// voting continues, so the answer is still 200, with the status `degraded`: a load balancer must not take
+/// the server out.
 #[utoipa::path(
     get,
     path = "/health/ready",
     operation_id = "showReady",
     tag = "Health",
     responses(
-        (status = 200, description = "They can.", body = Ready,
+        (status = 200, description = "Votes can be stored.", body = Ready,
             example = json!({
                 "status": "ready", "postgres": "ready", "redis": "ready", "migrations": "ready"
             })),
@@ -160,7 +161,7 @@ pub async fn ready(state: web::Data<AppState>) -> HttpResponse {
     problem.answer_with(serde_json::to_string(&body).unwrap_or_default())
 }
 
-/// The problems that the operation answers with: one of them says more than others do.
+/// The problems of this operation. One of them has more fields than others.
 struct ReadyProblems;
 
 impl IntoResponses for ReadyProblems {
@@ -181,8 +182,8 @@ impl IntoResponses for ReadyProblems {
     }
 }
 
-/// The state of Redis, and why it refuses this server's login, if it does. What is missing is no
-/// secret, and the log of a server that goes on without Redis says it once.
+/// Returns the state of Redis, and why Redis refuses this server's login, if it does. The reason is no
+/// secret, and the log of a server that runs without Redis says it only once.
 async fn redis_state(state: &AppState) -> (&'static str, Option<String>) {
     if state.redis.takes_writes().await.is_ok() && state.live_counts.answers() {
         return ("ready", None);
@@ -193,7 +194,7 @@ async fn redis_state(state: &AppState) -> (&'static str, Option<String>) {
     }
 }
 
-/// Shows the server's metrics.
+/// Retrieve the server's metrics.
 ///
 /// In the text format of Prometheus.
 #[utoipa::path(

@@ -1,4 +1,4 @@
-//! `GET /v1/votes`: what a voter holds on many items.
+//! `GET /v1/votes`: lists the votes of a voter on many items.
 
 use actix_web::http::header;
 use actix_web::{HttpResponse, web};
@@ -12,23 +12,23 @@ use crate::web::describe::{problems, values};
 use crate::web::problem::Problem;
 use crate::web::request::{Query, form, reference};
 
-/// The most items in one request, beside the polls.
+/// The most items in one request. Polls have their own limit.
 pub const HELD_LIMIT_ITEMS: usize = 1000;
-/// The most polls in one request: each has up to 100 choices.
+/// The most polls in one request. Each has up to 100 choices.
 pub const HELD_LIMIT_POLLS: usize = 100;
 
 form! {
-    /// Whose votes, and on what: at least one of both lists.
+    /// The voter, and the items and polls. At least one of both lists is needed.
     #[derive(IntoParams)]
     #[into_params(parameter_in = Query)]
     pub struct HeldQuery {
         /// The voter.
         #[param(value_type = values::VoterId, example = json!("ada"))]
         voter_id: String,
-        /// Ids of items, or `key:` and a key, separated by commas; at most 1,000.
+        /// Ids of items, or `key:` followed by your own key, separated by commas. At most 1,000.
         #[param(min_length = 1, example = "1")]
         items: Option<String>,
-        /// Ids of polls, or `key:` and a key, separated by commas; at most 100.
+        /// Ids of polls, or `key:` followed by your own key, separated by commas. At most 100.
         #[param(min_length = 1)]
         polls: Option<String>,
     }
@@ -43,10 +43,10 @@ pub struct HeldAsked {
 }
 
 impl HeldQuery {
-    /// What is asked for, if all of it is allowed.
+    /// Returns what the query asks for, if every parameter is allowed.
     pub(in crate::web) fn into_asked(self) -> Result<HeldAsked, Problem> {
         if self.items.is_none() && self.polls.is_none() {
-            let detail = "items: it is missing; this takes items, polls or both.";
+            let detail = "items: it is missing; give items, polls or both.";
             return Err(Problem::malformed("items", detail));
         }
         let voter_id = VoterId::parse(self.voter_id);
@@ -58,17 +58,17 @@ impl HeldQuery {
     }
 }
 
-/// What a voter holds.
+/// The votes that a voter holds.
 #[derive(Serialize, ToSchema)]
 #[schema(as = HeldVotes)]
 struct HeldBody<'a> {
     #[schema(value_type = values::VoterId)]
     voter_id: &'a str,
-    /// In the order of the items.
+    /// The votes, in the order of the items.
     votes: Vec<VoteBody>,
 }
 
-/// A vote that is held.
+/// A vote that a voter holds.
 #[derive(Serialize, ToSchema)]
 #[schema(as = VoteHeld)]
 struct VoteBody {
@@ -76,21 +76,22 @@ struct VoteBody {
     vote_id: VoteId,
     #[schema(value_type = values::Id)]
     item_id: ItemId,
-    /// The poll that the item is a choice of; otherwise left out.
+    /// The poll that has the item as a choice. Left out for other items.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = values::Id)]
     poll_id: Option<PollId>,
     #[schema(value_type = values::VoteValue)]
     value: i16,
-    /// Its number, where votes have one.
+    /// The vote's number, on an item that numbers its votes.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = values::Id)]
     number: Option<i64>,
 }
 
-/// Shows what a voter holds on many items.
+/// List a voter's votes.
 ///
-/// On these items and in these polls. What is not there, and what the voter does not hold, is left out.
+/// The votes that a voter holds on these items and in these polls. Items and polls that do not exist, and
+/// those without a vote of the voter, are left out.
 #[utoipa::path(
     get,
     path = "/v1/votes",

@@ -1,4 +1,4 @@
-//! `/v1/items/{id}/history`, `/v1/polls/{id}/history`: how counts changed lately.
+//! `/v1/items/{id}/history`, `/v1/polls/{id}/history`: recent changes of counts.
 
 use actix_web::{HttpRequest, HttpResponse, web};
 use serde::Serialize;
@@ -17,14 +17,14 @@ form! {
     #[derive(IntoParams)]
     #[into_params(parameter_in = Query)]
     pub struct HistoryQuery {
-        /// `hour`: the last hour, in spans of five minutes; `day`: the last day, what is older than an hour in
-        /// spans of an hour. Without it, `day`.
+        /// `hour`: the last hour, in spans of five minutes. `day`: the last day, with spans of an hour where
+        /// older than an hour. Defaults to `day`.
         #[param(value_type = Option<values::HistoryOver>)]
         over: Option<String>,
     }
 }
 
-/// How the counts of an item changed lately.
+/// Recent changes of an item's counts.
 #[derive(Serialize, ToSchema)]
 #[schema(as = ItemHistory)]
 struct ItemHistoryBody {
@@ -32,19 +32,19 @@ struct ItemHistoryBody {
     item_id: ItemId,
     #[schema(value_type = values::HistoryOver)]
     over: &'static str,
-    /// From when on votes are in it.
+    /// The history has votes from this time on.
     #[schema(value_type = values::Time)]
     since: Moment,
-    /// Up to when they are, about; null: no worker has summed any yet.
+    /// The history has votes up to about this time. Null if no worker has summed any yet.
     #[schema(required, value_type = Option<values::Time>)]
     as_of: Option<Moment>,
-    /// Those in which something changed, in the order of time. Null for a choice of a poll whose results are
+    /// The spans in which something changed, in order of time. Null for a choice of a poll whose results are
     /// hidden.
     #[schema(required)]
     spans: Option<Vec<SpanBody>>,
 }
 
-/// How the counts of a poll's choices changed lately.
+/// Recent changes of the counts of a poll's choices.
 #[derive(Serialize, ToSchema)]
 #[schema(as = PollHistory)]
 struct PollHistoryBody {
@@ -52,10 +52,10 @@ struct PollHistoryBody {
     poll_id: PollId,
     #[schema(value_type = values::HistoryOver)]
     over: &'static str,
-    /// From when on votes are in it.
+    /// The history has votes from this time on.
     #[schema(value_type = values::Time)]
     since: Moment,
-    /// Up to when they are, about; null: no worker has summed any yet.
+    /// The history has votes up to about this time. Null if no worker has summed any yet.
     #[schema(required, value_type = Option<values::Time>)]
     as_of: Option<Moment>,
     /// Null while the results are hidden.
@@ -63,23 +63,23 @@ struct PollHistoryBody {
     choices: Option<Vec<ChoiceHistoryBody>>,
 }
 
-/// How the count of a choice changed lately.
+/// Recent changes of a choice's count.
 #[derive(Serialize, ToSchema)]
 #[schema(as = ChoiceHistory)]
 struct ChoiceHistoryBody {
     #[schema(value_type = values::Id)]
     item_id: ItemId,
-    /// Those in which something changed, in the order of time.
+    /// The spans in which something changed, in order of time.
     spans: Vec<SpanBody>,
 }
 
-/// What votes changed in a span of time.
+/// How votes changed the counts in a span of time.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Span)]
 struct SpanBody {
     #[schema(value_type = values::Time)]
     starts_at: Moment,
-    /// How long it is.
+    /// The length of the span.
     #[schema(minimum = 5, maximum = 60)]
     minutes: i16,
     change: ChangeBody,
@@ -103,10 +103,10 @@ fn over(query: HistoryQuery) -> Result<HistoryOver, Problem> {
     )
 }
 
-/// Shows how an item changed lately.
+/// Retrieve an item's history.
 ///
-/// A worker sums votes a few seconds after they were cast; `as_of` says up to when. The sum of the changes is
-/// no count: it has the votes of the time alone.
+/// A worker sums votes a few seconds after they were cast. `as_of` says up to when. The sum of the changes is
+/// not the item's count, because it leaves out older votes.
 #[utoipa::path(
     get,
     path = "/v1/items/{id}/history",
@@ -152,9 +152,9 @@ pub async fn of_item(
 
 problems!(ItemProblems: ADDRESSES, STORES; UnknownItem);
 
-/// Shows how a poll's results changed lately.
+/// Retrieve a poll's history.
 ///
-/// As the history of an item, for each choice.
+/// The history of each choice, as for an item.
 #[utoipa::path(
     get,
     path = "/v1/polls/{id}/history",

@@ -1,4 +1,4 @@
-//! `/v1/items`: making items, and reading their counts.
+//! `/v1/items`: creates items and reads their counts.
 
 use actix_web::http::header;
 use actix_web::{HttpRequest, HttpResponse, web};
@@ -26,28 +26,28 @@ form! {
     pub struct NewItemBody {
         #[schema(value_type = values::Name)]
         name: String,
-        /// What the frontend calls it: unique, and never changed.
+        /// Your own key. It is unique and never changes.
         #[schema(value_type = Option<values::Key>)]
         key: Option<String>,
-        /// Whether it takes votes of −1; without it, it does.
+        /// Whether the item takes votes of −1. Defaults to true.
         down_votes: Option<bool>,
-        /// How many votes may be held on it at once; without it, any number.
+        /// The most votes that may be held on the item at once. Defaults to any number.
         #[schema(value_type = Option<values::Id>)]
         max_votes: Option<i64>,
-        /// Whether votes get the numbers 1, 2, 3 and so on; without it, they do not.
+        /// Whether votes get the numbers 1, 2, 3 and so on. Defaults to false.
         numbered: Option<bool>,
-        /// RFC 3339: when votes are taken from.
+        /// The time at which voting opens (RFC 3339).
         #[schema(value_type = Option<values::Time>)]
         opens_at: Option<String>,
-        /// RFC 3339: until when votes are taken. After `opens_at`.
+        /// The time at which voting closes (RFC 3339). It must be after `opens_at`.
         #[schema(value_type = Option<values::Time>)]
         closes_at: Option<String>,
-        /// Whether each vote takes a ballot; without it, none does.
+        /// Whether each vote needs a ballot. Defaults to false.
         by_ballot: Option<bool>,
     }
 }
 
-/// An item, and its counts.
+/// An item and its counts.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Item)]
 pub(in crate::web) struct ItemBody<'a> {
@@ -59,52 +59,52 @@ pub(in crate::web) struct ItemBody<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = values::Key)]
     key: Option<&'a str>,
-    /// True if lists leave the item out; otherwise left out.
+    /// True if lists leave the item out. Left out otherwise.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     hidden: bool,
-    /// The current count, up-votes less down-votes; the saved one while Redis is unavailable.
-    /// Null for a choice of a poll whose results are hidden: the poll shows them once it closes.
+    /// The current count: up-votes less down-votes. While Redis is unavailable, the saved count. Null for a
+    /// choice of a poll whose results are hidden until the poll closes.
     #[schema(required, value_type = Option<values::NetCount>)]
     pub(in crate::web) vote_count: Option<i64>,
     #[schema(required, value_type = Option<values::UpOrDownCount>)]
     up_count: Option<i64>,
     #[schema(required, value_type = Option<values::UpOrDownCount>)]
     down_count: Option<i64>,
-    /// Whether the count is current; if not, it is as of `saved.counted_at`.
+    /// Whether the count is current. If not, it is as of `saved.counted_at`.
     current: bool,
     saved: SavedBody,
-    // The rules, where they are not the default ones.
-    /// False if the item takes no down-votes; otherwise left out.
+    // Rules appear only where they differ from the default.
+    /// False if the item takes no down-votes. Left out otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     down_votes: Option<bool>,
-    /// How many votes may be held on it at once; left out: any number.
+    /// The most votes that may be held on the item at once. Left out if there is no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = values::Id)]
     max_votes: Option<i64>,
-    /// True if votes get numbers; otherwise left out.
+    /// True if votes get numbers. Left out otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     numbered: Option<bool>,
-    /// When votes are taken from.
+    /// The time at which voting opens.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = values::Time)]
     opens_at: Option<Moment>,
-    /// Until when votes are taken.
+    /// The time at which voting closes.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = values::Time)]
     closes_at: Option<Moment>,
-    /// True if each vote takes a ballot; otherwise left out.
+    /// True if each vote needs a ballot. Left out otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     by_ballot: Option<bool>,
-    /// The poll that the item is a choice of.
+    /// The poll that has this item as a choice.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = values::Id)]
     poll_id: Option<PollId>,
 }
 
-/// The counts that are saved in Postgres, about a second old. Null where the current ones are.
+/// The counts that are saved in Postgres, about a second old. Null where the current ones are hidden.
 #[derive(Default, Serialize, ToSchema)]
 #[schema(as = SavedCounts)]
 struct SavedBody {
@@ -114,13 +114,13 @@ struct SavedBody {
     up_count: Option<i64>,
     #[schema(required, value_type = Option<values::UpOrDownCount>)]
     down_count: Option<i64>,
-    /// RFC 3339; null when the item was never saved.
+    /// RFC 3339. Null if the item was never saved.
     #[schema(required, value_type = Option<values::Time>)]
     counted_at: Option<String>,
 }
 
 impl NewItemBody {
-    /// The item, if all of it is allowed.
+    /// Returns the item that the body asks for, if every field is allowed.
     pub(in crate::web) fn into_item(self) -> Result<NewItem, Problem> {
         let name = name("name", self.name)?;
         let key = key(self.key)?;
@@ -160,7 +160,7 @@ pub(in crate::web) const ITEM_COLUMNS: [&str; 8] = [
 ];
 
 impl ItemBody<'_> {
-    /// What stands in [`ITEM_COLUMNS`]; nothing, where it is null.
+    /// Returns the fields for [`ITEM_COLUMNS`]. A field that is null is empty.
     pub(in crate::web) fn row(&self) -> [String; ITEM_COLUMNS.len()] {
         [
             self.id.to_string(),
@@ -187,13 +187,13 @@ pub(in crate::web) fn body(item: &Item, count: Count, current: bool) -> ItemBody
         vote_count: count.map(|count| count.net),
         up_count: count.map(Count::ups),
         down_count: count.map(|count| count.downs),
-        // Of a hidden count it would tell whether there is a live one.
+        // For a hidden count, `current` would tell whether there is a live count.
         current: current || rules.hides_count,
         saved: SavedBody {
             vote_count: saved.map(|count| count.net),
             up_count: saved.map(Count::ups),
             down_count: saved.map(|count| count.downs),
-            // It moves with the count, and so tells of it.
+            // `counted_at` moves with the count, so it would tell of a hidden count.
             counted_at: saved.and(item.counted_at).map(|revision| revision.to_string()),
         },
         down_votes: (!rules.takes_down_votes).then_some(false),
@@ -206,9 +206,9 @@ pub(in crate::web) fn body(item: &Item, count: Count, current: bool) -> ItemBody
     }
 }
 
-/// Makes an item.
+/// Create an item.
 ///
-/// With a key that an equal item has, that one is the answer.
+/// If an equal item has the same key, the answer is that item.
 #[utoipa::path(
     post,
     path = "/v1/items",
@@ -218,13 +218,13 @@ pub(in crate::web) fn body(item: &Item, count: Count, current: bool) -> ItemBody
     security(("apiKey" = ["admin"]), ()),
     extensions(("x-open" = json!(["admin"]))),
     responses(
-        (status = 201, description = "The new item.", body = ItemBody, headers(("Location" = String)),
+        (status = 201, description = "The item was created.", body = ItemBody, headers(("Location" = String)),
             example = json!({
                 "id": 1, "name": "A post", "key": "post-42",
                 "vote_count": 0, "up_count": 0, "down_count": 0, "current": true,
                 "saved": { "vote_count": 0, "up_count": 0, "down_count": 0, "counted_at": null }
             })),
-        (status = 200, description = "The item that your key has already.", body = ItemBody,
+        (status = 200, description = "An equal item has your key already.", body = ItemBody,
             example = json!(examples::item())),
         CreateProblems,
     )
@@ -247,7 +247,7 @@ pub async fn create(
 
 problems!(CreateProblems: WRITES, BODIES, CALLERS, STORES; BodyTooLarge, KeyTaken, UnknownItem, OlderServers);
 
-/// The item that has the key of a new one: 200 if it is as the new one would be, and 409 if not.
+/// Returns the item that has the new item's key: 200 if both are equal, 409 if not.
 async fn existing(state: &AppState, new: &NewItem) -> Result<HttpResponse, Problem> {
     let Some(key) = new.key.clone() else {
         return Err(Problem::internal());
@@ -258,17 +258,17 @@ async fn existing(state: &AppState, new: &NewItem) -> Result<HttpResponse, Probl
     let rules = read.item.rules.as_deref().unwrap_or(&ItemRules::DEFAULT);
     if *read.item.name != *new.name.as_str() || *rules != new.rules {
         let detail = format!(
-            "Item {id} has this key, and another name or other rules; another item takes another key."
+            "Item {id} has this key, but another name or other rules; use another key for another item."
         );
         return Err(Problem::key_taken(detail));
     }
     Ok(item_answer(&read))
 }
 
-/// Shows an item with its counts.
+/// Retrieve an item.
 ///
-/// The counts are live. Without a live count they are the saved ones, or the exact ones from Postgres;
-/// `current` says which.
+/// The counts are live. Without a live count they are the saved ones, or the exact ones from Postgres.
+/// `current` says whether they are current.
 #[utoipa::path(
     get,
     path = "/v1/items/{id}",
@@ -299,13 +299,13 @@ pub async fn show(
 
 problems!(ShowProblems: ADDRESSES, STORES; UnknownItem);
 
-/// The answer to a read of one item.
+/// Returns the answer to a read of one item.
 pub fn item_answer(read: &ItemCount) -> HttpResponse {
     HttpResponse::Ok().json(body(&read.item, read.count(), read.is_current))
 }
 
-/// What a stream shows of an item: what `GET` answers. A current count may be saved a moment later,
-/// which alone is not worth telling.
+/// Returns what a stream shows of an item: the same as `GET`. A stream does not report that a current count
+/// was saved.
 pub(in crate::web) fn shown(read: &ItemCount) -> PublicState {
     let mut body = body(&read.item, read.count(), read.is_current);
     let text = serde_json::to_string(&body).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What was answered lately to reads: their tags, and the counts that are in them.
+//! Recent answers to reads: their tags and the counts that they contain.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use crate::cache::{Cache, Remembers};
 use crate::domain::{Count, ItemId};
 use crate::web::transport::tags::matches;
 
-/// How long an answer is remembered. What does not change with votes (a name, whether a poll is open)
-/// may be as old in an answer of 304.
+/// How long an answer is remembered. An answer of 304 may be this old in what does not change with votes,
+/// such as a name or whether a poll is open.
 const KNOWN_LIMIT_AGE: Duration = Duration::from_millis(500);
-/// Counts in the answers that one thread remembers, at the most: a few megabytes.
+/// The most counts in the answers that one thread remembers: a few megabytes.
 const KNOWN_LIMIT_COUNTS: usize = 50_000;
 
 /// How an answer is written.
@@ -21,16 +21,16 @@ pub enum Format {
     Csv,
 }
 
-/// A part of an answer that may change with each vote: an item's live count, as far as it has one.
+/// A part of an answer that may change with each vote: an item's live count, if it has one.
 pub type KnownCount = (ItemId, Option<Count>);
 
-/// What a thread remembers of an answer, by its path, query and format.
+/// An answer that a thread remembers, by its path, query and format.
 pub struct KnownAnswer {
     pub tag: EntityTag,
     pub counts: Vec<KnownCount>,
 }
 
-/// It weighs as many counts as are in it, and one for itself.
+/// An answer weighs one for itself, and one for each count in it.
 impl Remembers for KnownAnswer {
     type Key = (String, Format);
     type Value = Self;
@@ -42,7 +42,7 @@ impl Remembers for KnownAnswer {
     }
 }
 
-/// The counts of an answer that one of these tags is of.
+/// Returns the counts of an answer that has one of these tags.
 pub fn find(
     answers: &Cache<KnownAnswer>,
     key: &(String, Format),

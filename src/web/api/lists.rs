@@ -1,4 +1,4 @@
-//! `GET /v1/items`: many items with their counts.
+//! `GET /v1/items`: lists items with their counts.
 
 use actix_web::{HttpRequest, HttpResponse, web};
 use serde::Serialize;
@@ -16,9 +16,9 @@ use crate::web::describe::{examples, problems, values};
 use crate::web::problem::Problem;
 use crate::web::request::{Query, form, page, reference};
 
-/// Items on a page of the list, unless `limit` says otherwise.
+/// Items on a page by default.
 pub const PAGE_DEFAULT_ITEMS: i64 = 100;
-/// The most items on a page of the list.
+/// The most items on a page.
 pub const PAGE_LIMIT_ITEMS: i64 = 1000;
 
 form! {
@@ -27,18 +27,19 @@ form! {
     pub struct ListQuery {
         /// Only items with ids above this one.
         after: Option<i64>,
-        /// How many items a page has; without it, 100.
+        /// The most items on the page. Defaults to 100.
         #[param(minimum = 1, maximum = 1000)]
         limit: Option<i64>,
-        /// Only items of this name.
+        /// Only items with this name.
         name: Option<String>,
-        /// Only items whose names have all of these words, or words that begin with them. Not beside `name`.
+        /// Only items whose name has all of these words, or words that begin with them. Not together with
+        /// `name`.
         #[param(max_length = 200)]
         search: Option<String>,
-        /// False: without the choices of polls; without it, with them.
+        /// False leaves out the choices of polls. Defaults to true.
         choices: Option<bool>,
-        /// These items and no others, in this order: ids, or `key:` and a key, separated by commas; at
-        /// most 1,000. No other parameter beside it.
+        /// Only these items, in this order: ids, or `key:` followed by your own key, separated by commas. At
+        /// most 1,000. Not together with other parameters.
         #[param(min_length = 1)]
         ids: Option<String>,
     }
@@ -49,12 +50,12 @@ form! {
 #[schema(as = Items)]
 struct ListBody<'a> {
     items: Vec<ItemBody<'a>>,
-    /// The `after` of the next page; null on the last page.
+    /// The `after` of the next page. Null on the last page.
     #[schema(required, value_type = Option<values::Id>)]
     next_after: Option<ItemId>,
 }
 
-/// Which page of the list a query asks for.
+/// The page of the list that a query asks for.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ListPage {
     pub after: i64,
@@ -78,16 +79,16 @@ impl ListPage {
     }
 }
 
-/// Which items a query asks for.
+/// The items that a query asks for.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Listed {
     Page(ListPage),
-    /// These, up to [`PAGE_LIMIT_ITEMS`].
+    /// These items, at most [`PAGE_LIMIT_ITEMS`].
     Items(Vec<Reference<ItemId>>),
 }
 
 impl ListQuery {
-    /// What is asked for, if all of it is allowed.
+    /// Returns what the query asks for, if every parameter is allowed.
     pub(in crate::web) fn into_listed(self) -> Result<Listed, Problem> {
         let Some(ids) = &self.ids else {
             return self.into_page().map(Listed::Page);
@@ -98,24 +99,24 @@ impl ListQuery {
             && self.search.is_none()
             && self.choices.is_none();
         if !is_alone {
-            let detail = "ids: it takes no other parameter beside it.";
+            let detail = "ids: give no other parameters with it.";
             return Err(Problem::malformed("ids", detail));
         }
         let limit = usize::try_from(PAGE_LIMIT_ITEMS).unwrap_or(usize::MAX);
         Ok(Listed::Items(reference::list("ids", Some(ids), limit)?))
     }
 
-    /// The page, if its limit is allowed.
+    /// Returns the page, if its limit is allowed.
     fn into_page(self) -> Result<ListPage, Problem> {
         let limit = page::limit(self.limit, PAGE_DEFAULT_ITEMS, PAGE_LIMIT_ITEMS)?;
         if self.name.is_some() && (self.search.is_some() || self.choices == Some(false)) {
-            let detail = "name: it takes neither search nor choices beside it.";
+            let detail = "name: give neither search nor choices with it.";
             return Err(Problem::malformed("name", detail));
         }
         Ok(ListPage {
             after: self.after.unwrap_or(0),
             limit,
-            // No text in Postgres holds a NUL, so no item has such a name.
+            // Text in Postgres cannot contain NUL, so no item has such a name.
             name: self.name.map(|name| name.replace('\0', "\u{fffd}")),
             search: self.search.map(|text| search("search", text)).transpose()?,
             without_choices: self.choices == Some(false),
@@ -123,10 +124,10 @@ impl ListQuery {
     }
 }
 
-/// Lists items.
+/// List items.
 ///
-/// A page of those that are not hidden, by their ids; or those that `ids` asks for, hidden or not,
-/// without those that are not there.
+/// A page of the items that are not hidden, in order of their ids. With `ids`, exactly those items, hidden or
+/// not. Items that do not exist are left out.
 #[utoipa::path(
     get,
     path = "/v1/items",
@@ -134,7 +135,7 @@ impl ListQuery {
     tag = "Items",
     params(ListQuery, TagHeader),
     responses(
-        (status = 200, description = "The items; in CSV, if the header Accept prefers it.",
+        (status = 200, description = "The items. As CSV, if the Accept header prefers CSV.",
             headers(("ETag" = String), ("Cache-Control" = String), ("Link" = String)),
             content(
                 (ListBody = "application/json", example = json!({ "items": [examples::item()], "next_after": null })),
@@ -175,10 +176,9 @@ pub async fn list(
     .await
 }
 
-/// The items of a page with their counts, and the `after` of the next page; `None`: this is the last one.
+/// Reads the items of a page with their counts.
 ///
-/// # Errors
-/// When Postgres does not answer.
+/// Also returns the `after` of the next page, or `None` on the last page.
 pub(in crate::web) async fn read(
     state: &AppState,
     page: &ListPage,
@@ -189,10 +189,7 @@ pub(in crate::web) async fn read(
     Ok((counts, next_after))
 }
 
-/// A text that is searched for.
-///
-/// # Errors
-/// When it is longer than any name.
+/// Returns a text to search for. Fails when it is longer than any name.
 pub(in crate::web) fn search(field: &'static str, text: String) -> Result<String, Problem> {
     let (characters, limit) = (text.chars().count(), ItemName::LIMIT_CHARACTERS);
     if characters > limit {

@@ -1,8 +1,8 @@
-//! The handlers, a file a resource. They know no SQL and no Redis.
+//! The handlers, one file for each resource. They use no SQL and no Redis commands.
 
 use crate::watching::Rendering;
 
-/// How streams show items and polls: as `GET` does.
+/// Streams show items and polls as `GET` does.
 pub(in crate::web) const RENDERING: Rendering = Rendering {
     item: items::shown,
     poll: polls::shown_count,

@@ -1,4 +1,4 @@
-//! The item or the poll that a path names: what both do alike starts from it.
+//! The item or the poll that a path names. Handlers for both start from it.
 
 use std::fmt::Display;
 
@@ -6,16 +6,16 @@ use crate::domain::{ItemId, PollId, Reference, VotedOn};
 use crate::web::api::state::AppState;
 use crate::web::problem::Problem;
 
-/// An item or a poll, and what a client calls it.
+/// An item or a poll, and how the client named it.
 #[derive(Clone, Copy)]
 pub struct Named<'a> {
     pub of: VotedOn,
-    /// Its id, or its key.
+    /// The id or the key.
     reference: &'a (dyn Display + Sync),
 }
 
 impl Named<'_> {
-    /// The refusal when it is not there.
+    /// Returns the problem for an item or poll that does not exist.
     pub fn unknown(&self) -> Problem {
         match self.of {
             VotedOn::Item(_) => Problem::unknown_item(self.reference),
@@ -24,19 +24,16 @@ impl Named<'_> {
     }
 }
 
-/// The item of this reference. Whether an id is of an item is not asked.
+/// Returns the item of this reference. Does not check that an id exists.
 ///
 /// # Errors
-/// When no item has this key, or Postgres is needed and does not answer.
+/// Fails when no item has this key.
 pub async fn item<'a>(state: &AppState, reference: &'a Reference<ItemId>) -> Result<Named<'a>, Problem> {
     let of = VotedOn::Item(state.references.item(reference).await?);
     Ok(Named { of, reference })
 }
 
-/// The poll of this reference, as [`item`].
-///
-/// # Errors
-/// As [`item`].
+/// Returns the poll of this reference, as [`item`] does.
 pub async fn poll<'a>(state: &AppState, reference: &'a Reference<PollId>) -> Result<Named<'a>, Problem> {
     let of = VotedOn::Poll(state.references.poll(reference).await?);
     Ok(Named { of, reference })

@@ -1,4 +1,4 @@
-//! `GET /v1/polls`: many polls with their results.
+//! `GET /v1/polls`: lists polls with their results.
 
 use actix_web::{HttpRequest, HttpResponse, web};
 use serde::Serialize;
@@ -16,9 +16,9 @@ use crate::web::describe::{examples, problems, values};
 use crate::web::problem::Problem;
 use crate::web::request::{Query, form, page};
 
-/// Polls on a page of the list, unless `limit` says otherwise.
+/// Polls on a page by default.
 pub const PAGE_DEFAULT_POLLS: i64 = 10;
-/// The most polls on a page of the list: each has up to 100 choices.
+/// The most polls on a page. Each has up to 100 choices.
 pub const PAGE_LIMIT_POLLS: i64 = 100;
 
 form! {
@@ -27,16 +27,16 @@ form! {
     pub struct PollListQuery {
         /// Only polls with ids below this one.
         before: Option<i64>,
-        /// How many polls a page has; without it, 10.
+        /// The most polls on the page. Defaults to 10.
         #[param(minimum = 1, maximum = 100)]
         limit: Option<i64>,
-        /// Only polls whose titles have all of these words, or words that begin with them.
+        /// Only polls whose title has all of these words, or words that begin with them.
         #[param(max_length = 200)]
         search: Option<String>,
     }
 }
 
-/// Which polls a query asks for.
+/// The polls that a query asks for.
 #[derive(Debug, PartialEq, Eq)]
 pub struct PollPage {
     pub before: i64,
@@ -45,7 +45,7 @@ pub struct PollPage {
 }
 
 impl PollListQuery {
-    /// What is asked for, if all of it is allowed.
+    /// Returns the page, if every parameter is allowed.
     pub(in crate::web) fn into_page(self) -> Result<PollPage, Problem> {
         let limit = page::limit(self.limit, PAGE_DEFAULT_POLLS, PAGE_LIMIT_POLLS)?;
         Ok(PollPage {
@@ -61,14 +61,14 @@ impl PollListQuery {
 #[schema(as = Polls)]
 struct PollListBody {
     polls: Vec<PollBody>,
-    /// The `before` of the next page; null on the last page.
+    /// The `before` of the next page. Null on the last page.
     #[schema(required, value_type = Option<values::Id>)]
     next_before: Option<PollId>,
 }
 
-/// Lists polls.
+/// List polls.
 ///
-/// Those that are not hidden, the newest first, each with its results.
+/// A page of the polls that are not hidden, with their results. The newest come first.
 #[utoipa::path(
     get,
     path = "/v1/polls",
@@ -102,11 +102,10 @@ pub async fn list(
     .await
 }
 
-/// The polls of a page with their results, what was read of live counts for them, and the `before` of the next
-/// page; `None`: this is the last one.
+/// Reads the polls of a page with their results.
 ///
-/// # Errors
-/// When Postgres does not answer.
+/// Also returns the live counts that it read for them, and the `before` of the next page, or `None` on the
+/// last page.
 pub(in crate::web) async fn read(
     state: &AppState,
     page: &PollPage,

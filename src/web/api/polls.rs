@@ -1,4 +1,4 @@
-//! `/v1/polls`: polls, their results, and what a voter holds in them.
+//! `/v1/polls`: creates polls and reads their results.
 
 use actix_web::http::header;
 use actix_web::{HttpRequest, HttpResponse, web};
@@ -26,33 +26,33 @@ form! {
     pub struct NewPollBody {
         #[schema(value_type = values::Name)]
         title: String,
-        /// What the frontend calls it: unique, and never changed.
+        /// Your own key. It is unique and never changes.
         #[schema(value_type = Option<values::Key>)]
         key: Option<String>,
-        /// The choices' names.
+        /// The names of the choices.
         #[schema(value_type = Vec<values::Name>, min_items = 1, max_items = 100)]
         choices: Vec<String>,
-        /// How many choices one voter may hold. Without it, 1; 0: any number. 1 with `by_ballot`.
+        /// The most choices that one voter may hold. Defaults to 1. 0 means any number. With `by_ballot` it
+        /// must be 1.
         #[schema(minimum = 0, maximum = 100)]
         max_choices: Option<i64>,
-        /// RFC 3339: when votes are taken from.
+        /// The time at which voting opens (RFC 3339).
         #[schema(value_type = Option<values::Time>)]
         opens_at: Option<String>,
-        /// RFC 3339: until when votes are taken. After `opens_at`.
+        /// The time at which voting closes (RFC 3339). It must be after `opens_at`.
         #[schema(value_type = Option<values::Time>)]
         closes_at: Option<String>,
-        /// Whether the counts are shown before the poll closes; without it, they are. False takes a
-        /// `closes_at`.
+        /// Whether the counts are shown before the poll closes. Defaults to true. False needs a `closes_at`.
         results_before_close: Option<bool>,
-        /// Whether each vote takes a ballot; without it, none does.
+        /// Whether each vote needs a ballot. Defaults to false.
         by_ballot: Option<bool>,
-        /// Whether nothing that is kept says which ballot bought which vote. It takes `by_ballot`.
+        /// Whether Tally keeps no link between a ballot and its vote. True needs `by_ballot`.
         secret: Option<bool>,
     }
 }
 
 impl NewPollBody {
-    /// The poll, if all of it is allowed.
+    /// Returns the poll that the body asks for, if every field is allowed.
     pub(in crate::web) fn into_poll(self) -> Result<NewPoll, Problem> {
         let title = name("title", self.title)?;
         let key = key(self.key)?;
@@ -79,13 +79,13 @@ impl NewPollBody {
         let (opens_at, closes_at) = open_and_close(self.opens_at, self.closes_at)?;
         let shows_results = self.results_before_close.unwrap_or(true);
         if !shows_results && closes_at.is_none() {
-            let detail = "results_before_close is false; it takes a closes_at.";
+            let detail = "results_before_close is false; it needs a closes_at.";
             return Err(Problem::invalid("results_before_close", detail));
         }
         let by_ballot = self.by_ballot.unwrap_or(false);
         let is_secret = self.secret.unwrap_or(false);
         if is_secret && !by_ballot {
-            let detail = "secret is true; it takes by_ballot too.";
+            let detail = "secret is true; it needs by_ballot too.";
             return Err(Problem::invalid("secret", detail));
         }
         if by_ballot && max_choices != Some(1) {
@@ -106,7 +106,7 @@ impl NewPollBody {
     }
 }
 
-/// A poll, and its results.
+/// A poll and its results.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Poll)]
 pub(in crate::web) struct PollBody {
@@ -118,35 +118,35 @@ pub(in crate::web) struct PollBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = values::Key)]
     key: Option<String>,
-    /// True if lists leave the poll out; otherwise left out.
+    /// True if lists leave the poll out. Left out otherwise.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     hidden: bool,
-    /// True if each vote takes a ballot; otherwise left out.
+    /// True if each vote needs a ballot. Left out otherwise.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     by_ballot: bool,
-    /// True if nothing that is kept says which ballot bought which vote; otherwise left out.
+    /// True if Tally keeps no link between a ballot and its vote. Left out otherwise.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     secret: bool,
-    /// How many choices one voter may hold. Null: any number.
+    /// The most choices that one voter may hold. Null means any number.
     #[schema(required, minimum = 1, maximum = 100)]
     max_choices: Option<i16>,
-    /// When votes are taken from.
+    /// The time at which voting opens.
     #[schema(required, value_type = Option<values::Time>)]
     pub(in crate::web) opens_at: Option<Moment>,
-    /// Until when votes are taken.
+    /// The time at which voting closes.
     #[schema(required, value_type = Option<values::Time>)]
     pub(in crate::web) closes_at: Option<Moment>,
     #[schema(value_type = State)]
     pub(in crate::web) state: &'static str,
     /// Whether the counts are shown before the poll closes.
     results_before_close: bool,
-    /// How many voters hold a choice; null while the counts are hidden, of which it tells.
+    /// The number of voters who hold a choice. Null while the counts are hidden.
     #[schema(required, value_type = Option<values::Total>)]
     pub(in crate::web) voter_count: Option<i64>,
     pub(in crate::web) choices: Vec<ChoiceBody>,
-    /// Whether all counts are current; if not, Redis is unavailable, and some are the saved ones.
+    /// Whether all counts are current. If not, Redis is unavailable and some counts are saved ones.
     current: bool,
-    /// Whether the poll has closed and the counts never change again.
+    /// Whether the poll has closed and its counts never change again.
     r#final: bool,
 }
 
@@ -160,7 +160,7 @@ enum State {
     Closed,
 }
 
-/// A choice of a poll, and its count.
+/// A choice of a poll and its count.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Choice)]
 pub(in crate::web) struct ChoiceBody {
@@ -171,7 +171,7 @@ pub(in crate::web) struct ChoiceBody {
     /// Null until the poll closes, if its results are hidden.
     #[schema(required, value_type = Option<values::NetCount>)]
     pub(in crate::web) vote_count: Option<i64>,
-    /// The part of all votes in the poll, 0 to 1; null without a vote.
+    /// The choice's part of all votes in the poll, from 0 to 1. Null if there are no votes.
     #[schema(required)]
     pub(in crate::web) share: Option<f64>,
 }
@@ -180,7 +180,7 @@ pub(in crate::web) struct ChoiceBody {
 const CHOICE_COLUMNS: [&str; 4] = ["item_id", "name", "vote_count", "share"];
 
 impl ChoiceBody {
-    /// What stands in [`CHOICE_COLUMNS`]; nothing, where it is null.
+    /// Returns the fields for [`CHOICE_COLUMNS`]. A field that is null is empty.
     fn row(&self) -> [String; CHOICE_COLUMNS.len()] {
         [
             self.item_id.to_string(),
@@ -191,9 +191,9 @@ impl ChoiceBody {
     }
 }
 
-/// Makes a poll.
+/// Create a poll.
 ///
-/// With a key that an equal poll has, that one is the answer.
+/// If an equal poll has the same key, the answer is that poll.
 #[utoipa::path(
     post,
     path = "/v1/polls",
@@ -203,7 +203,7 @@ impl ChoiceBody {
     security(("apiKey" = ["admin"]), ()),
     extensions(("x-open" = json!(["admin"]))),
     responses(
-        (status = 201, description = "The new poll.", body = PollBody, headers(("Location" = String)),
+        (status = 201, description = "The poll was created.", body = PollBody, headers(("Location" = String)),
             example = json!({
                 "id": 1, "title": "Lunch?", "max_choices": 1, "opens_at": null, "closes_at": null,
                 "state": "open", "results_before_close": true, "voter_count": 0,
@@ -213,7 +213,7 @@ impl ChoiceBody {
                 ],
                 "current": true, "final": false
             })),
-        (status = 200, description = "The poll that your key has already.", body = PollBody,
+        (status = 200, description = "An equal poll has your key already.", body = PollBody,
             example = json!(examples::poll())),
         CreateProblems,
     )
@@ -237,7 +237,7 @@ pub async fn create(
 
 problems!(CreateProblems: WRITES, BODIES, CALLERS, STORES; BodyTooLarge, KeyTaken, UnknownPoll, OlderServers);
 
-/// The poll that has the key of a new one: 200 if it is as the new one would be, and 409 if not.
+/// Returns the poll that has the new poll's key: 200 if both are equal, 409 if not.
 async fn existing(state: &AppState, new: &NewPoll) -> Result<HttpResponse, Problem> {
     let Some(key) = new.key.clone() else {
         return Err(Problem::internal());
@@ -256,13 +256,13 @@ async fn existing(state: &AppState, new: &NewPoll) -> Result<HttpResponse, Probl
         && (poll.shows_results, poll.by_ballot, poll.is_secret)
             == (new.shows_results, new.by_ballot, new.is_secret);
     if !is_same {
-        let detail = format!("Poll {id} has this key, and differs; another poll takes another key.");
+        let detail = format!("Poll {id} has this key, but differs; use another key for another poll.");
         return Err(Problem::key_taken(detail));
     }
     shown(state, id).await
 }
 
-/// Shows a poll and its results.
+/// Retrieve a poll.
 #[utoipa::path(
     get,
     path = "/v1/polls/{id}",
@@ -270,7 +270,7 @@ async fn existing(state: &AppState, new: &NewPoll) -> Result<HttpResponse, Probl
     tag = "Polls",
     params(("id" = values::PollReference, Path, example = json!(1)), TagHeader),
     responses(
-        (status = 200, description = "The poll; its results in CSV, if the header Accept prefers it.",
+        (status = 200, description = "The poll. Its results as CSV, if the Accept header prefers CSV.",
             headers(("ETag" = String), ("Cache-Control" = String)),
             content(
                 (PollBody = "application/json", example = json!(examples::poll())),
@@ -299,7 +299,7 @@ pub async fn show(
 
 problems!(ShowProblems: ADDRESSES, STORES; UnknownPoll);
 
-/// A poll and its results.
+/// Answers with a poll and its results.
 pub(in crate::web) async fn shown(state: &AppState, id: PollId) -> Result<HttpResponse, Problem> {
     Ok(HttpResponse::Ok().json(read(state, id).await?))
 }
@@ -308,7 +308,7 @@ async fn read(state: &AppState, id: PollId) -> Result<PollBody, Problem> {
     Ok(read_with_counts(state, id).await?.0)
 }
 
-/// A poll and its results, and the counts that were read for them.
+/// Reads a poll and its results. Also returns the counts that it read for them.
 async fn read_with_counts(state: &AppState, id: PollId) -> Result<(PollBody, Vec<ItemCount>), Problem> {
     let found = state.counts.poll(id).await?;
     let (poll, read) = found.ok_or_else(|| Problem::unknown_poll(id))?;
@@ -356,7 +356,7 @@ pub(in crate::web) fn body(
     }
 }
 
-/// What a stream shows of a poll: what `GET` answers.
+/// Returns what a stream shows of a poll: the same as `GET`.
 pub(in crate::web) fn shown_count(poll: &PollCount) -> PublicState {
     let text = serde_json::to_string(&body(poll)).unwrap_or_default();
     let compared = text.clone();

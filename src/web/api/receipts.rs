@@ -1,4 +1,4 @@
-//! `/v1/votes/{id}`: what became of a vote.
+//! `/v1/votes/{id}`: how far a vote has come.
 
 use actix_web::{HttpResponse, web};
 use serde::Serialize;
@@ -10,7 +10,7 @@ use crate::web::describe::{problems, values};
 use crate::web::problem::Problem;
 use crate::web::request::PathVote;
 
-/// What became of a vote.
+/// How far a vote has come.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Receipt)]
 struct ReceiptBody {
@@ -25,11 +25,11 @@ struct ReceiptBody {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = values::Id)]
     number: Option<i64>,
-    /// True if the row takes the voter's vote back; otherwise left out.
+    /// True if the row takes the voter's vote back. Left out otherwise.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     retraction: bool,
-    /// `stored`: it is a committed row. `counted`: it is in the live count. `saved`: it is in the
-    /// saved count too. It may say less than is so, and never more.
+    /// `stored`: the vote is a committed row. `counted`: it is also in the live count. `saved`: it is also in
+    /// the saved count. The state may lag behind, but is never ahead.
     #[schema(value_type = State)]
     state: &'static str,
 }
@@ -44,9 +44,9 @@ enum State {
     Saved,
 }
 
-/// Shows a vote's receipt.
+/// Retrieve a vote's receipt.
 ///
-/// Who voted is not in it: ids can be guessed.
+/// The receipt does not name the voter, because ids can be guessed.
 #[utoipa::path(
     get,
     path = "/v1/votes/{id}",
@@ -64,7 +64,7 @@ pub async fn show(state: web::Data<AppState>, id: PathVote) -> Result<HttpRespon
         return Err(Problem::unknown_vote(id.0));
     };
     let row = receipt.row;
-    // After the ledger was read: what was counted then is in the live count that is read now.
+    // The live count is read after the ledger, so it contains everything that the ledger says was counted.
     let is_saved = match receipt.is_counted {
         true => state.counts.is_saved(row.item_id).await?,
         false => None,

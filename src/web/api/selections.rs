@@ -1,4 +1,4 @@
-//! `/v1/polls/{id}/votes`: what a voter holds in a poll.
+//! `/v1/polls/{id}/votes`: the choices that a voter holds in a poll.
 
 use actix_web::http::header;
 use actix_web::{HttpResponse, web};
@@ -18,17 +18,17 @@ form! {
     #[derive(ToSchema)]
     #[schema(as = SelectionChange, examples(json!({ "items": [2] })))]
     pub struct SelectionBody {
-        /// The `item_id`s of the choices that the voter wants to hold, and no others.
+        /// The `item_id`s of all choices that the voter shall hold.
         #[schema(value_type = Vec<values::Id>, max_items = 100)]
         items: Vec<i64>,
     }
 }
 
 impl SelectionBody {
-    /// The items, each once.
+    /// Returns the items, each once.
     ///
     /// # Errors
-    /// When they are too many, or one is no id.
+    /// Fails when there are too many, or one is not an id.
     pub fn into_items(self) -> Result<Vec<ItemId>, Problem> {
         if self.items.len() > CHOICES_LIMIT_ITEMS {
             let detail = format!(
@@ -39,7 +39,10 @@ impl SelectionBody {
         }
         let items: Option<Vec<ItemId>> = self.items.into_iter().map(ItemId::new).collect();
         let mut items = items.ok_or_else(|| {
-            Problem::invalid("items", "items has a number below 1; it takes ids of choices.")
+            Problem::invalid(
+                "items",
+                "items has a number below 1; it takes item_ids of choices.",
+            )
         })?;
         items.sort_unstable();
         items.dedup();
@@ -47,7 +50,7 @@ impl SelectionBody {
     }
 }
 
-/// What a voter holds in a poll.
+/// The choices that a voter holds in a poll.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Selection)]
 struct SelectionAnswer<'a> {
@@ -58,14 +61,14 @@ struct SelectionAnswer<'a> {
     /// The `item_id`s of the choices.
     #[schema(value_type = Vec<values::Id>)]
     items: Vec<ItemId>,
-    /// True if nothing was stored, since it was so already; otherwise left out.
+    /// True if the voter held this already and nothing was stored. Left out otherwise.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     repeated: bool,
 }
 
-/// Sets the whole selection of a voter.
+/// Change a voter's choices in a poll.
 ///
-/// Votes on other choices of the poll are taken back. Sent again, it changes nothing more.
+/// Votes on other choices of the poll are taken back. The request is idempotent.
 #[utoipa::path(
     put,
     path = "/v1/polls/{id}/votes/{voter_id}",
@@ -76,7 +79,7 @@ struct SelectionAnswer<'a> {
     security(("apiKey" = ["vote"]), ("voterToken" = []), ("voterCookie" = []), ()),
     extensions(("x-open" = json!(["voters"]))),
     responses(
-        (status = 200, description = "What the voter holds now.", body = SelectionAnswer,
+        (status = 200, description = "The choices that the voter holds now.", body = SelectionAnswer,
             headers(("Cache-Control" = String)), example = json!(examples::selection())),
         SelectProblems,
     )
@@ -101,9 +104,9 @@ problems!(
     BallotMissing
 );
 
-/// Takes back all that a voter holds in a poll.
+/// Take back a voter's choices in a poll.
 ///
-/// Sent again, it changes nothing more.
+/// The voter then holds no choice of the poll. The request is idempotent.
 #[utoipa::path(
     delete,
     path = "/v1/polls/{id}/votes/{voter_id}",
@@ -113,7 +116,7 @@ problems!(
     security(("apiKey" = ["vote"]), ("voterToken" = []), ("voterCookie" = []), ()),
     extensions(("x-open" = json!(["voters"]))),
     responses(
-        (status = 200, description = "The voter holds nothing in the poll.", body = SelectionAnswer,
+        (status = 200, description = "The voter holds no choice of the poll.", body = SelectionAnswer,
             headers(("Cache-Control" = String)),
             example = json!({ "poll_id": 1, "voter_id": "ada", "items": [] })),
         TakeBackProblems,
@@ -161,7 +164,7 @@ async fn set(
     }
 }
 
-/// Shows what a voter holds in a poll.
+/// Retrieve a voter's choices in a poll.
 #[utoipa::path(
     get,
     path = "/v1/polls/{id}/votes/{voter_id}",
@@ -171,7 +174,7 @@ async fn set(
     security(("apiKey" = ["vote"]), ("voterToken" = []), ("voterCookie" = []), ()),
     extensions(("x-open" = json!(["voters"]))),
     responses(
-        (status = 200, description = "What the voter holds.", body = SelectionAnswer,
+        (status = 200, description = "The choices that the voter holds.", body = SelectionAnswer,
             headers(("Cache-Control" = String)), example = json!(examples::selection())),
         SelectedProblems,
     )
@@ -193,7 +196,7 @@ pub async fn selected(
 
 problems!(SelectedProblems: ADDRESSES, CALLERS, STORES; NotYourVote, UnknownPoll);
 
-/// The answer to a selection. `repeated`: nothing was stored, since it was so already.
+/// Answers with a selection. `repeated`: the voter held it already and nothing was stored.
 pub fn selection_answer(
     poll_id: PollId,
     voter_id: &VoterId,

@@ -1,4 +1,4 @@
-//! What the handlers of a thread share.
+//! The state that the handlers of a thread share.
 
 use actix_web::web;
 use metrics_exporter_prometheus::PrometheusHandle;
@@ -16,13 +16,13 @@ use crate::web::api::voidings::runner::VoidingRunner;
 use crate::web::references::References;
 use crate::web::status::Status;
 
-/// What the handlers of a thread share.
+/// The state that the handlers of a thread share.
 pub(crate) struct AppState {
     pub votes: VoteQueue,
     pub counts: CountReader,
     pub top_lists: TopLists,
     pub watching: Watching,
-    /// Of all threads.
+    /// Shared by all threads.
     pub stream_places: StreamPlaces,
     /// For new items and for `/health/ready`.
     pub ledger: ServerLedger,
@@ -31,14 +31,14 @@ pub(crate) struct AppState {
     /// For `/health/ready`.
     pub redis: Redis,
     pub metrics: PrometheusHandle,
-    /// Which items and polls requests name.
+    /// Finds the items and polls that requests name.
     pub references: web::Data<References>,
-    /// Who may vote on what.
+    /// Decides who may vote on what.
     pub voting: Voting,
-    /// What was answered lately to reads.
+    /// Recent answers to reads.
     pub known_answers: Cache<KnownAnswer>,
     pub access: web::Data<Access>,
-    /// For what the server's own login in Postgres may not do.
+    /// For what the server's own Postgres login may not do.
     pub operator: OperatorLogin,
     pub voidings: VoidingRunner,
     pub status: Status,

@@ -1,4 +1,4 @@
-//! `/v1/status`: how the server is, and how its workers are.
+//! `/v1/status`: the state of the server and its workers.
 
 use std::time::Duration;
 
@@ -17,35 +17,35 @@ use crate::web::describe::{problems, values};
 use crate::web::status;
 use crate::web::status::{Figures, Histogram, Lately, workers_and_jobs};
 
-/// How a server and its workers are.
+/// The state of a server and its workers.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Status)]
 struct StatusBody {
-    /// By this server's clock, as `started_at`.
+    /// By this server's clock, as is `started_at`.
     #[schema(value_type = values::Time)]
     at: Moment,
     #[schema(value_type = values::Time)]
     started_at: Moment,
-    /// Whether it has an operator's login, which voidings, new API keys and the trail take.
+    /// Whether the server has an operator's login. Voidings, new API keys and the trail need one.
     operator_login: bool,
     stores: StoresBody,
     votes: Vec<OutcomeBody>,
     latency: LatencyBody,
     /// Votes that wait for a batch.
     queue_votes: f64,
-    /// How many votes a batch had in the mean, in the last minute; null: there was none.
+    /// The mean number of votes in a batch, in the last minute. Null if there was no batch.
     #[schema(required)]
     batch_votes: Option<f64>,
-    /// Attempts to vote that a throttle refused, since the start.
+    /// Votes that a throttle refused since the start.
     throttled_total: f64,
     streams: ClientsBody,
     connections: ClientsBody,
     /// Items whose live count is suspect.
     suspect_items: usize,
-    /// The workers that are known; null: Postgres did not say.
+    /// The known workers. Null if Postgres does not answer.
     #[schema(required)]
     workers: Option<Vec<WorkerBody>>,
-    /// Their jobs; null: Postgres did not say.
+    /// The jobs of the workers. Null if Postgres does not answer.
     #[schema(required)]
     jobs: Option<Vec<JobBody>>,
 }
@@ -73,12 +73,12 @@ fn store(answers: bool) -> &'static str {
     if answers { "ready" } else { "unavailable" }
 }
 
-/// Votes that had one outcome.
+/// The votes that had one outcome.
 #[derive(Serialize, ToSchema)]
 #[schema(as = VoteOutcomeStatus)]
 struct OutcomeBody {
-    /// `declined`: a rule did not take them; `refused`: the queue was full; `failed`: Postgres did not store
-    /// or did not confirm them.
+    /// `declined`: a rule did not allow them. `refused`: the queue was full. `failed`: Postgres did not store
+    /// them, or did not confirm that it did.
     #[schema(value_type = VoteOutcomeName)]
     outcome: &'static str,
     /// Since the start.
@@ -87,7 +87,7 @@ struct OutcomeBody {
     per_second: f64,
 }
 
-/// What becomes of votes: the names in its schema.
+/// The outcomes of votes: the names in the schema.
 #[derive(ToSchema)]
 #[schema(as = VoteOutcome, rename_all = "snake_case")]
 #[expect(dead_code, reason = "it is here for its schema")]
@@ -102,8 +102,8 @@ enum VoteOutcomeName {
     Failed,
 }
 
-/// How long votes took in the last minute, from the queue to the answer, as far as the bounds of the
-/// metrics tell. Null: there was no vote.
+/// The latency of votes in the last minute, from the queue to the answer, to the precision of the metrics'
+/// buckets. Null if there was no vote.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Latency)]
 struct LatencyBody {
@@ -115,7 +115,7 @@ struct LatencyBody {
     p99_seconds: Option<f64>,
 }
 
-/// Live streams, or connections.
+/// The live streams, or the connections.
 #[derive(Serialize, ToSchema)]
 #[schema(as = ClientsStatus)]
 struct ClientsBody {
@@ -124,26 +124,26 @@ struct ClientsBody {
     refused_total: f64,
 }
 
-/// A worker, as it said last.
+/// The last heartbeat of a worker.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Worker)]
 struct WorkerBody {
     name: String,
     #[schema(value_type = values::Time)]
     started_at: Moment,
-    /// When it was heard of last; it says something every second.
+    /// The time of the last heartbeat. A worker sends one every second.
     #[schema(value_type = values::Time)]
     seen_at: Moment,
-    /// Whether that was within 5 s. One that is silent for a minute is forgotten.
+    /// Whether that was within 5 s. A worker that is silent for a minute is forgotten.
     alive: bool,
-    /// Its last pass over what has changed; null: none has ended yet.
+    /// The worker's last pass over what has changed. Null if none has ended yet.
     #[schema(required)]
     last_pass: Option<PassBody>,
-    /// Counts that this pass left unsaved.
+    /// Counts that this pass did not save.
     #[schema(value_type = values::Total)]
     unsaved_counts: i64,
     oldest_unsaved_seconds: f64,
-    /// Counts that its passes have saved since its start.
+    /// Counts that the worker has saved since its start.
     #[schema(value_type = values::Total)]
     saved_counts: i64,
 }
@@ -155,7 +155,7 @@ struct PassBody {
     #[schema(value_type = values::Time)]
     ended_at: Moment,
     took_seconds: f64,
-    /// `done`; `failed`: a store did not answer.
+    /// `done`, or `failed` if a store did not answer.
     outcome: String,
 }
 
@@ -178,25 +178,25 @@ impl From<WorkerStatus> for WorkerBody {
     }
 }
 
-/// What one worker at a time does.
+/// A job that one worker at a time does.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Job)]
 struct JobBody {
     name: String,
-    /// The worker that is at it; null: none is.
+    /// The worker that does the job now. Null if none does.
     #[schema(required)]
     holder: Option<String>,
-    /// When a run last ended well.
+    /// The time at which a run last succeeded.
     #[schema(required, value_type = Option<values::Time>)]
     succeeded_at: Option<Moment>,
-    /// When someone asked for a run that has not begun yet.
+    /// The time at which someone requested a run that has not begun yet.
     #[schema(required, value_type = Option<values::Time>)]
     asked_at: Option<Moment>,
     #[schema(required)]
     last_run: Option<RunBody>,
 }
 
-/// A run of a job that has ended.
+/// A run that has ended.
 #[derive(Serialize, ToSchema)]
 #[schema(as = JobRun)]
 struct RunBody {
@@ -205,9 +205,9 @@ struct RunBody {
     ended_at: Moment,
     #[schema(required)]
     took_seconds: Option<f64>,
-    /// `done`; `failed`; `lost`: another worker had taken the job over; `stopped`.
+    /// `done`, `failed`, `lost` (another worker took the job over) or `stopped`.
     outcome: String,
-    /// What it did, in numbers: of an audit `items`, `wrong_items` and `wrong_votes`, its drift.
+    /// What the run did, in numbers. An audit has `items`, `wrong_items` and `wrong_votes`, its drift.
     #[schema(required, value_type = Option<Object>)]
     details: Value,
 }
@@ -230,7 +230,7 @@ impl From<JobStatus> for JobBody {
     }
 }
 
-/// What came in the last minute, of a histogram.
+/// Returns what a histogram got in the last minute.
 fn recent(lately: &Lately, of: impl Fn(&Figures) -> &Histogram) -> Histogram {
     let now = of(&lately.now);
     match &lately.before {
@@ -251,17 +251,17 @@ fn outcomes(lately: &Lately) -> Vec<OutcomeBody> {
         .map(|(outcome, (total, before))| OutcomeBody {
             outcome,
             total,
-            // A moment after the start there is no second to divide by.
+            // Just after the start there is no second to divide by.
             per_second: (total - before).max(0.0) / lately.seconds.max(1.0),
         })
         .collect()
 }
 
-/// Shows how the server and its workers are.
+/// Retrieve the server's status.
 ///
-/// Its own figures, the stores as it sees them, the workers' last heartbeats, and their jobs. It also
-/// answers while Postgres does not. Several servers have figures of their own; workers and jobs are the
-/// same at each.
+/// The server's own figures, its view of the stores, the last heartbeats of the workers, and their jobs. It
+/// also answers while Postgres is unavailable. Each server has its own figures. Workers and jobs are the same
+/// on every server.
 #[utoipa::path(
     get,
     path = "/v1/status",
@@ -270,7 +270,7 @@ fn outcomes(lately: &Lately) -> Vec<OutcomeBody> {
     security(("apiKey" = ["admin"]), ()),
     extensions(("x-open" = json!(["admin"]))),
     responses(
-        (status = 200, description = "How they are.", body = StatusBody, headers(("Cache-Control" = String)),
+        (status = 200, description = "The status.", body = StatusBody, headers(("Cache-Control" = String)),
             example = json!({
                 "at": "2030-01-31T18:00:00.123456Z", "started_at": "2030-01-31T12:00:00.123456Z",
                 "operator_login": true, "stores": { "postgres": "ready", "redis": "ready" },

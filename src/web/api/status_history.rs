@@ -1,4 +1,4 @@
-//! `/v1/status/history`: how the server was in the last hour.
+//! `/v1/status/history`: the server's figures of the last hour.
 
 use actix_web::http::header;
 use actix_web::{HttpResponse, web};
@@ -16,14 +16,14 @@ form! {
     #[derive(IntoParams)]
     #[into_params(parameter_in = Query)]
     pub struct HistoryQuery {
-        /// Only samples after this time, in seconds since 1970: the last one that the client has.
+        /// Only samples after this time, in seconds since 1970. Usually the time of the client's last sample.
         #[param(minimum = 0, maximum = 4294967295i64)]
         after: Option<i64>,
     }
 }
 
 impl HistoryQuery {
-    /// After which time, in seconds since 1970.
+    /// Returns the time after which samples are wanted, in seconds since 1970.
     pub(in crate::web) fn into_after(self) -> Result<u32, Problem> {
         let after = self.after.unwrap_or(0);
         u32::try_from(after).map_err(|_| {
@@ -40,13 +40,13 @@ impl HistoryQuery {
 #[derive(Serialize, ToSchema)]
 #[schema(as = History)]
 struct HistoryBody {
-    /// How far samples are apart, unless the server was held up.
+    /// The time between two samples, unless the server was held up.
     #[schema(minimum = 1)]
     every_seconds: u32,
-    /// How many samples are kept.
+    /// The most samples that are kept.
     #[schema(minimum = 1)]
     limit: usize,
-    /// When each sample was taken, in seconds since 1970; the oldest first.
+    /// The time of each sample, in seconds since 1970. The oldest comes first.
     #[schema(value_type = Vec<i64>)]
     at: Vec<u32>,
     curves: Vec<CurveBody>,
@@ -58,14 +58,14 @@ struct HistoryBody {
 struct CurveBody {
     name: &'static str,
     unit: &'static str,
-    /// What it shows, for people.
+    /// The curve's title, for people.
     title: &'static str,
     normal: NormalBody,
-    /// One value a sample; null: there was none, as for the time of votes when nobody voted.
+    /// One value for each sample. Null if there was none, such as the latency of votes when nobody voted.
     values: Vec<Option<f32>>,
 }
 
-/// What is normal for a curve; without bounds everything is.
+/// The normal range of a curve. Without bounds, everything is normal.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Normal)]
 struct NormalBody {
@@ -73,14 +73,15 @@ struct NormalBody {
     least: Option<f64>,
     #[schema(required)]
     most: Option<f64>,
-    /// Why.
+    /// Why this is normal.
     why: &'static str,
 }
 
-/// Shows how the server was in the last hour.
+/// Retrieve the status of the last hour.
 ///
-/// A sample every five seconds, kept in memory since the server's start: what came in a second, how long
-/// votes took, what waited, and what the workers and the stores said. Each curve says what is normal.
+/// The server takes a sample every five seconds, and keeps it in memory until it stops. Samples have rates,
+/// the latency of votes, queues, and what the workers and the stores reported. Each curve has its normal
+/// range.
 #[utoipa::path(
     get,
     path = "/v1/status/history",
@@ -94,8 +95,8 @@ struct NormalBody {
             example = json!({
                 "every_seconds": 5, "limit": 720, "at": [1_896_112_800, 1_896_112_805],
                 "curves": [{
-                    "name": "latency_p99", "unit": "seconds", "title": "Time of a vote, 99th percentile",
-                    "normal": { "least": null, "most": 0.2, "why": "At half load it is 30 to 45 ms." },
+                    "name": "latency_p99", "unit": "seconds", "title": "Vote latency, p99",
+                    "normal": { "least": null, "most": 0.2, "why": "The p99 is 30 to 45 ms at half load. Five times that means a slow disk, a lock or a full queue." },
                     "values": [0.03, null]
                 }]
             })),

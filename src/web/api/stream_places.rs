@@ -1,8 +1,8 @@
-//! Live streams: how many there may be, and how they are written (server-sent events).
+//! Live streams: their limits, and how they are written (server-sent events).
 //!
-//! A stream is written only when its client has read what was written before. So nothing is queued
-//! for a client that reads slowly: it gets the newest state. One that reads nothing at all is
-//! closed like everyone who does not read an answer (`connection`).
+//! A stream writes only after its client has read what was written before. So nothing queues up for a slow
+//! client: it gets the newest state. A client that reads nothing at all is closed like every client that does
+//! not read an answer (`connection`).
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -22,12 +22,12 @@ use crate::web::limits::RECONNECT_MS;
 use crate::web::problem::{Kind, Problem};
 use crate::web::transport::activity::StreamUnderWay;
 
-/// The name of an event that tells counts.
+/// The name of an event that contains counts.
 const EVENT: &str = "counts";
-/// A comment: clients ignore it.
+/// A comment, which clients ignore.
 const HEARTBEAT: &[u8] = b":\n\n";
 
-/// How many streams there are on a server, and how many there may be. Cheap to clone.
+/// Counts the streams of a server against their limits. Cheap to clone.
 #[derive(Clone)]
 pub struct StreamPlaces(Arc<Places>);
 
@@ -43,10 +43,10 @@ struct Taken {
     by_address: HashMap<Ipv6Addr, usize>,
 }
 
-/// The place of one stream. It is free again when this is dropped.
+/// The place of one stream. Dropping it frees the place.
 pub struct StreamPlace {
     places: StreamPlaces,
-    /// `None`: the connection was closed before it said where it is from.
+    /// `None`: the connection closed before its address was known.
     network: Option<Ipv6Addr>,
 }
 
@@ -62,7 +62,7 @@ impl StreamPlaces {
     /// Takes a place for a client at this address.
     ///
     /// # Errors
-    /// When there are too many streams, in all or of this address.
+    /// Fails when the server, or this address, has too many streams.
     pub fn take(&self, address: Option<IpAddr>) -> Result<StreamPlace, Problem> {
         let Places {
             limit,
@@ -110,14 +110,14 @@ impl Drop for StreamPlace {
 }
 
 impl Problem {
-    /// The server has as many streams as it takes.
+    /// The server has as many streams as it may have.
     pub fn too_many_streams() -> Self {
         let detail = "This server has as many live streams as it takes; open another one later, or read the counts \
                       with GET.";
         Self::new(Kind::TooManyStreams, detail)
     }
 
-    /// One address has as many as it may have.
+    /// One address has as many streams as it may have.
     fn too_many_streams_of_address(limit: usize) -> Self {
         let detail = format!(
             "One client address may have {limit} live streams; one stream can watch many items: items=1,2,3."
@@ -129,7 +129,7 @@ impl Problem {
 /// The body of a stream's answer.
 pub struct StreamBody {
     stream: Stream,
-    /// Gone, where nobody listens any more.
+    /// `None` once nobody listens any more.
     under_way: Option<StreamUnderWay>,
     has_begun: bool,
     _place: StreamPlace,
@@ -159,13 +159,13 @@ impl MessageBody for StreamBody {
     ) -> Poll<Option<Result<Bytes, Infallible>>> {
         if !self.has_begun {
             self.has_begun = true;
-            // At once, so that the client knows that the stream is open, whatever comes. Drawn, so that
-            // not all clients come back in the same moment.
+            // Written at once, so that the client knows that the stream is open. The delay is random, so that
+            // clients do not all reconnect at the same moment.
             let retry = rand::random_range(RECONNECT_MS);
             return Poll::Ready(Some(Ok(format!("retry: {retry}\n\n").into())));
         }
         if self.under_way.as_ref().is_some_and(StreamUnderWay::is_unread) {
-            // The connection has this polled again when all is read.
+            // The connection polls again once the client has read everything.
             return self.stream.poll_end(context).map(|()| None);
         }
         let event = self.stream.poll_event(context);
@@ -178,8 +178,9 @@ impl MessageBody for StreamBody {
     }
 }
 
-/// An event as it is sent: its fingerprints as `id`, which comes back as Last-Event-ID, and one JSON
-/// object.
+/// Writes an event: its fingerprints as `id`, and one JSON object.
+///
+/// A client that reconnects sends the `id` back as Last-Event-ID.
 fn frame(changed: &Changed) -> String {
     let Changed {
         items,
@@ -191,12 +192,12 @@ fn frame(changed: &Changed) -> String {
     let mut frame = String::with_capacity(64 + ids + texts.sum::<usize>());
     frame.push_str("id: ");
     fingerprints.iter().for_each(|one| one.write(&mut frame));
-    // A String takes all that is written.
+    // Writing into a String never fails.
     let _ = write!(frame, "\nevent: {EVENT}\ndata: {{\"items\":[");
     push_all(&mut frame, items);
     frame.push_str("],\"polls\":[");
     push_all(&mut frame, polls);
-    // JSON as serde_json writes it has no line breaks.
+    // serde_json writes JSON without line breaks.
     frame.push_str("]}\n\n");
     frame
 }

@@ -19,19 +19,19 @@ use crate::web::request::{PathItemReference, PathPollReference, Query, form, ref
 use crate::web::transport::activity::Activity;
 
 static LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
-/// nginx would otherwise keep events until it has some kilobytes of them.
+/// Without this header, nginx would hold events back until it has some kilobytes.
 static X_ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 static NO: HeaderValue = HeaderValue::from_static("no");
 
 form! {
-    /// The query of a stream: at least one of both.
+    /// The query of a stream. At least one of both lists is needed.
     #[derive(IntoParams)]
     #[into_params(parameter_in = Query)]
     pub struct StreamQuery {
-        /// Ids of items, or `key:` and a key, separated by commas; at most 100.
+        /// Ids of items, or `key:` followed by your own key, separated by commas. At most 100.
         #[param(min_length = 1, example = "1")]
         items: Option<String>,
-        /// Ids of polls, or `key:` and a key, separated by commas; at most 10.
+        /// Ids of polls, or `key:` followed by your own key, separated by commas. At most 10.
         #[param(min_length = 1)]
         polls: Option<String>,
     }
@@ -45,10 +45,10 @@ pub struct Wanted {
 }
 
 impl StreamQuery {
-    /// What is asked for, if all of it is allowed.
+    /// Returns what the query asks for, if every parameter is allowed.
     pub(in crate::web) fn into_wanted(self) -> Result<Wanted, Problem> {
         if self.items.is_none() && self.polls.is_none() {
-            let detail = "items: it is missing; a stream takes items, polls or both.";
+            let detail = "items: it is missing; give items, polls or both.";
             return Err(Problem::malformed("items", detail));
         }
         Ok(Wanted {
@@ -58,11 +58,11 @@ impl StreamQuery {
     }
 }
 
-/// Streams the counts of several items and polls.
+/// Stream the counts of items and polls.
 ///
-/// Server-sent events (`text/event-stream`) without an end. First all that is watched, then what
-/// changed, in the shapes of `GET`: `data` has `items` and `polls`. A client that comes back sends the last `id` as `Last-Event-ID`,
-/// and gets what differs from it.
+/// Server-sent events (`text/event-stream`) without an end. The first events have everything that is watched.
+/// Later events have what changed. `data` has `items` and `polls`, as `GET` returns them. A client that
+/// reconnects sends the last `id` as `Last-Event-ID`, and gets only what has changed since.
 #[utoipa::path(
     get,
     path = "/v1/stream",
@@ -87,11 +87,11 @@ pub async fn some(
     open(&request, &state, query.0.into_wanted()?).await
 }
 
-/// Streams the counts of an item.
+/// Stream an item's counts.
 ///
-/// Server-sent events (`text/event-stream`) without an end. First all that is watched, then what
-/// changed, in the shapes of `GET`: `data` has `items` and `polls`. A client that comes back sends the last `id` as `Last-Event-ID`,
-/// and gets what differs from it.
+/// Server-sent events (`text/event-stream`) without an end. The first event has the item. Later events have
+/// its changes. `data` has `items` and `polls`, as `GET` returns them. A client that reconnects sends the
+/// last `id` as `Last-Event-ID`, and gets only what has changed since.
 #[utoipa::path(
     get,
     path = "/v1/items/{id}/stream",
@@ -116,11 +116,11 @@ pub async fn of_item(
     open(&request, &state, wanted).await
 }
 
-/// Streams a poll and its results.
+/// Stream a poll's results.
 ///
-/// Server-sent events (`text/event-stream`) without an end. First all that is watched, then what
-/// changed, in the shapes of `GET`: `data` has `items` and `polls`. A client that comes back sends the last `id` as `Last-Event-ID`,
-/// and gets what differs from it.
+/// Server-sent events (`text/event-stream`) without an end. The first event has the poll. Later events have
+/// its changes. `data` has `items` and `polls`, as `GET` returns them. A client that reconnects sends the
+/// last `id` as `Last-Event-ID`, and gets only what has changed since.
 #[utoipa::path(
     get,
     path = "/v1/polls/{id}/stream",
@@ -149,18 +149,18 @@ problems!(SomeProblems: ADDRESSES, STORES; UnknownItem, UnknownPoll, TooManyStre
 problems!(ItemProblems: ADDRESSES, STORES; UnknownItem, TooManyStreams, TooManyStreamsOfAddress);
 problems!(PollProblems: ADDRESSES, STORES; UnknownPoll, TooManyStreams, TooManyStreamsOfAddress);
 
-/// The header of a client that comes back.
+/// The header of a client that reconnects.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Header)]
 #[expect(dead_code, reason = "it only describes the header")]
 struct LastEventId {
-    /// The `id` of the last event; on whatever server it came.
+    /// The `id` of the last event, from any server.
     #[param(rename = "Last-Event-ID", example = "0a1b2c3d4e5f")]
     last_event_id: Option<String>,
 }
 
 async fn open(request: &HttpRequest, state: &AppState, wanted: Wanted) -> Result<HttpResponse, Problem> {
-    // Before anything is read.
+    // Check the limits before anything is read.
     let place = state.stream_places.take(client_address(request))?;
     let mut watched: Vec<Watched> = Vec::with_capacity(wanted.items.len() + wanted.polls.len());
     let mut add = |one: Watched| {
@@ -188,13 +188,13 @@ async fn open(request: &HttpRequest, state: &AppState, wanted: Wanted) -> Result
     if request.method() == Method::HEAD {
         return Ok(answer.finish());
     }
-    // Until the stream ends, its connection may be silent.
+    // The connection may stay silent until the stream ends.
     let under_way = request.conn_data::<Rc<Activity>>().map(Activity::begin_stream);
     let mut answer = answer
         .body(StreamBody::new(stream, under_way, place))
         .map_into_boxed_body();
     if request.version() < Version::HTTP_11 {
-        // It has no chunks: the end of the connection is the end of the stream.
+        // This client's HTTP has no chunks: the stream ends when the connection ends.
         answer.head_mut().no_chunking(true);
         answer.head_mut().set_connection_type(ConnectionType::Close);
     }
@@ -207,7 +207,7 @@ impl From<WatchError> for Problem {
             WatchError::Unknown(Watched::Item(item)) => Self::unknown_item(item),
             WatchError::Unknown(Watched::Poll(poll)) => Self::unknown_poll(poll),
             WatchError::TooMuchWatched => Self::too_many_streams(),
-            // The reader has logged the cause, once for all streams.
+            // The reader has logged the cause once for all streams.
             WatchError::LedgerUnavailable => crate::counts::ReadError::LedgerUnavailable.into(),
             WatchError::Closing => crate::counts::ReadError::Closing.into(),
         }

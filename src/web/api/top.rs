@@ -1,4 +1,4 @@
-//! `/v1/items/top`: the items that come first.
+//! `/v1/items/top`: top lists.
 
 use actix_web::{HttpRequest, HttpResponse, web};
 use serde::Serialize;
@@ -14,25 +14,24 @@ use crate::web::describe::{examples, problems, values};
 use crate::web::problem::Problem;
 use crate::web::request::{Query, form, reference};
 
-/// Items in the answer, unless `limit` says otherwise.
+/// Items in a top list by default.
 const TOP_DEFAULT_ITEMS: usize = 10;
 
 form! {
     #[derive(IntoParams)]
     #[into_params(parameter_in = Query)]
     pub struct TopQuery {
-        /// What items are ordered by: `net`, up-votes less down-votes; `up`, up-votes; `movement`, both
-        /// together. Without it, `net`.
+        /// What items are ordered by. `net`: up-votes less down-votes. `up`: up-votes. `movement`: up-votes
+        /// and down-votes together. Defaults to `net`.
         #[param(value_type = Option<values::TopBy>)]
         by: Option<String>,
-        /// `all`: what the items have; `hour` or `day`: what changed in the last hour or day. Without it,
-        /// `all`.
+        /// `all`: all votes. `hour` or `day`: what changed in the last hour or day. Defaults to `all`.
         #[param(value_type = Option<values::TopOver>)]
         over: Option<String>,
         /// Only the choices of this poll.
         #[param(value_type = Option<values::PollReference>)]
         poll: Option<String>,
-        /// How many items; without it, 10.
+        /// The most items in the list. Defaults to 10.
         #[param(minimum = 1, maximum = 100)]
         limit: Option<i64>,
     }
@@ -70,7 +69,7 @@ impl TopQuery {
     }
 }
 
-/// The one of these that is named so; without a name, the default.
+/// Returns the variant with this name, or the default without a name.
 pub(super) fn named<T: Copy + Default>(
     field: &'static str,
     text: Option<&str>,
@@ -93,14 +92,14 @@ struct TopBody<'a> {
     by: &'static str,
     #[schema(value_type = values::TopOver)]
     over: &'static str,
-    /// Left out: the list is of all items.
+    /// Left out if the list is of all items.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = values::Id)]
     poll_id: Option<PollId>,
-    /// From when on votes are in it; null: from the first.
+    /// The list has votes from this time on. Null means from the first vote.
     #[schema(required, value_type = Option<values::Time>)]
     since: Option<Moment>,
-    /// Up to when they are, about; null: no worker has summed any yet.
+    /// The list has votes up to about this time. Null if no worker has summed any yet.
     #[schema(required, value_type = Option<values::Time>)]
     as_of: Option<Moment>,
     items: Vec<TopItemBody<'a>>,
@@ -125,13 +124,13 @@ struct TopItemBody<'a> {
     up_count: i64,
     #[schema(value_type = values::UpOrDownCount)]
     down_count: i64,
-    /// What changed in the time that the list is over; left out over all time.
+    /// What changed in the time of the list. Left out for a list of all time.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     change: Option<ChangeBody>,
 }
 
-/// How an item's counts changed. What was taken back counts against what was cast.
+/// How an item's counts changed. Votes that were taken back are subtracted.
 #[derive(Serialize, ToSchema)]
 #[schema(as = CountChange)]
 pub(super) struct ChangeBody {
@@ -167,7 +166,7 @@ impl<'a> TopItemBody<'a> {
         }
     }
 
-    /// What stands in [`TOP_COLUMNS`].
+    /// Returns the fields for [`TOP_COLUMNS`].
     fn row(&self) -> [String; TOP_COLUMNS.len()] {
         let change = self.change.as_ref();
         [
@@ -197,7 +196,7 @@ const TOP_COLUMNS: [&str; 9] = [
     "change_down_count",
 ];
 
-/// Shows a top list.
+/// List top items.
 ///
 /// The counts are the saved ones. `as_of` says up to when votes are in the list.
 #[utoipa::path(
@@ -207,7 +206,7 @@ const TOP_COLUMNS: [&str; 9] = [
     tag = "Items",
     params(TopQuery, TagHeader),
     responses(
-        (status = 200, description = "The first items; in CSV, if the header Accept prefers it.",
+        (status = 200, description = "The top items. As CSV, if the Accept header prefers CSV.",
             headers(("ETag" = String), ("Cache-Control" = String)),
             content(
                 (TopBody = "application/json", example = json!(examples::top_list())),

@@ -1,4 +1,4 @@
-//! `/v1/trail`: who did what.
+//! `/v1/trail`: administrative acts.
 
 use actix_web::http::header;
 use actix_web::{HttpResponse, web};
@@ -14,40 +14,40 @@ use crate::web::describe::{problems, values};
 use crate::web::problem::Problem;
 use crate::web::request::{Query, form, page};
 
-/// Acts on a page of the trail, unless `limit` says otherwise.
+/// Acts on a page by default.
 const TRAIL_DEFAULT_ACTS: i64 = 100;
-/// The most acts on a page of the trail.
+/// The most acts on a page.
 pub const TRAIL_LIMIT_ACTS: i64 = 1000;
-/// The longest `who`: the trail has none that is longer (migrations/0004_access.sql).
+/// The longest `who`. The trail has none that is longer (migrations/0004_access.sql).
 const WHO_LIMIT_CHARACTERS: usize = 100;
 
 form! {
     #[derive(IntoParams)]
     #[into_params(parameter_in = Query)]
     pub struct TrailQuery {
-        /// RFC 3339: only acts at this time or later, by the database's clock.
+        /// Only acts at this time or later (RFC 3339), by the database's clock.
         #[param(value_type = Option<values::Time>)]
         since: Option<String>,
-        /// RFC 3339: only acts before this time.
+        /// Only acts before this time (RFC 3339).
         #[param(value_type = Option<values::Time>)]
         until: Option<String>,
-        /// Only acts that were noted before the one of this id: the `next_before` of a page.
+        /// Only acts that were noted before the act with this id: the `next_before` of a page.
         #[param(value_type = Option<values::Id>)]
         before: Option<i64>,
-        /// Only acts of this one, like `api_key:3`, `login:ada` or `anyone`.
+        /// Only acts of this actor, such as `api_key:3`, `login:ada` or `anyone`.
         #[param(min_length = 1, max_length = 100)]
         who: Option<String>,
-        /// Only acts of this kind, like `item.create`.
+        /// Only acts of this kind, such as `item.create`.
         #[param(value_type = Option<values::ActKind>, example = json!("item.create"))]
         what: Option<String>,
-        /// How many acts a page has; without it, 100.
+        /// The most acts on the page. Defaults to 100.
         #[param(minimum = 1, maximum = 1000)]
         limit: Option<i64>,
     }
 }
 
 impl TrailQuery {
-    /// What is asked for, and how many acts of it.
+    /// Returns the filter of the query, and how many acts the page has.
     pub(in crate::web) fn into_filter(self) -> Result<(TrailFilter, i64), Problem> {
         let limit = page::limit(self.limit, TRAIL_DEFAULT_ACTS, TRAIL_LIMIT_ACTS)?;
         let before = page::before(self.before)?;
@@ -84,34 +84,34 @@ struct ActBody {
     id: i64,
     #[schema(value_type = values::Time)]
     acted_at: Moment,
-    /// `api_key:3`; `login:ada`, on the command line; `anyone`, where administration is open to all.
+    /// `api_key:3`, `login:ada` on the command line, or `anyone` where administration is open to anyone.
     who: String,
-    /// Programs of another version may note other kinds.
+    /// The kind of act. Programs of other versions may note other kinds.
     what: String,
-    /// On what: `item:5`; null: it is not known, or there is none.
+    /// What the act was on, such as `item:5`. Null if it is not known, or there is nothing.
     #[schema(required)]
     target: Option<String>,
     #[schema(value_type = ActOutcomeName)]
     outcome: String,
-    /// The problem type that says why it was refused or failed.
+    /// The type of the problem that says why the act was refused or failed.
     #[schema(required)]
     problem: Option<String>,
     /// `http`, or a program of the command line.
     tool: String,
-    /// From where.
+    /// The client's address.
     #[schema(required)]
     address: Option<String>,
-    /// The login in Postgres that noted it.
+    /// The Postgres login that noted the act.
     login: String,
-    /// The act that notes its beginning, if it took long.
+    /// The id of the act that notes the beginning, if the act took long.
     #[schema(required, value_type = Option<values::Id>)]
     begun_id: Option<i64>,
-    /// What else says what was done.
+    /// Further details of the act.
     #[schema(required, value_type = Option<Object>)]
     details: Value,
 }
 
-/// What became of an act: the names in its schema.
+/// The outcome of an act: the names in its schema.
 #[derive(ToSchema)]
 #[schema(as = ActOutcome, rename_all = "lowercase")]
 #[expect(dead_code, reason = "it is here for its schema")]
@@ -145,16 +145,16 @@ impl From<Act> for ActBody {
 #[derive(Serialize, ToSchema)]
 #[schema(as = Trail)]
 struct TrailBody {
-    /// The newest first.
+    /// The acts, with the newest first.
     acts: Vec<ActBody>,
-    /// The `before` of the next page; null on the last page.
+    /// The `before` of the next page. Null on the last page.
     #[schema(required, value_type = Option<values::Id>)]
     next_before: Option<i64>,
 }
 
-/// Shows who did what.
+/// List administrative acts.
 ///
-/// The trail of administrative acts, the newest first. It takes a server with an operator's login
+/// The trail says who did what. The newest act comes first. This needs a server with an operator's login
 /// (`TALLY_OPERATOR_DATABASE_URL`).
 #[utoipa::path(
     get,

@@ -1,4 +1,4 @@
-//! `/v1/voter`: who the caller is as a voter, and the cookie that says so.
+//! `/v1/voter`: which voter the caller is, and the cookie that says so.
 
 use actix_web::http::header;
 use actix_web::{HttpResponse, web};
@@ -17,13 +17,13 @@ form! {
     #[derive(ToSchema)]
     #[schema(as = NewVoter, examples(json!({ "voter_id": "ada" })))]
     pub struct VoterBody {
-        /// Whose cookie it is to be. Without it, that of a new voter.
+        /// The voter of the cookie. Without it, a new voter.
         #[schema(value_type = Option<values::VoterId>)]
         voter_id: Option<String>,
     }
 }
 
-/// Who the caller is as a voter.
+/// The voter that the caller is.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Voter)]
 struct VoterAnswer<'a> {
@@ -39,9 +39,9 @@ fn answer(mut response: actix_web::HttpResponseBuilder, voter: &VoterId) -> Http
         })
 }
 
-/// Shows which voter the caller is.
+/// Retrieve the caller's voter.
 ///
-/// By a voter's own cookie or token; an API key is of no voter.
+/// A voter's own cookie or token names the voter. An API key belongs to no voter.
 #[utoipa::path(
     get,
     path = "/v1/voter",
@@ -64,11 +64,11 @@ pub async fn show(caller: Caller) -> Result<HttpResponse, Problem> {
 
 problems!(ShowProblems: STORES; Malformed, CredentialNotValid, TokenExpired, NoVoter);
 
-/// Gives a voter's cookie.
+/// Create a voter's cookie.
 ///
-/// Of the voter whom a backend names, with an API key; without `voter_id`, of a new voter, where the
-/// server is open to `visitors`. Whoever is a voter already stays one. Where the server has no keys for
-/// cookies it is 404.
+/// A backend with an API key names the voter. Without `voter_id` the cookie is for a new voter, if the server
+/// is open to `visitors`. A caller who is a voter already stays that voter. The answer is 404 if the server
+/// has no keys for cookies.
 #[utoipa::path(
     post,
     path = "/v1/voter",
@@ -78,10 +78,10 @@ problems!(ShowProblems: STORES; Malformed, CredentialNotValid, TokenExpired, NoV
     security(("apiKey" = ["vote"]), ("voterToken" = []), ("voterCookie" = []), ()),
     extensions(("x-open" = json!(["visitors"]))),
     responses(
-        (status = 201, description = "The voter of the new cookie.", body = VoterAnswer,
+        (status = 201, description = "The cookie was created for this voter.", body = VoterAnswer,
             headers(("Cache-Control" = String)),
             example = json!({ "voter_id": "visitor-0123456789abcdefghijkl" })),
-        (status = 200, description = "The voter that the caller is already.", body = VoterAnswer,
+        (status = 200, description = "The caller is this voter already.", body = VoterAnswer,
             headers(("Cache-Control" = String)), example = json!({ "voter_id": "ada" })),
         CreateProblems,
     )
@@ -100,7 +100,7 @@ pub async fn create(
         .transpose()
         .map_err(|error| Problem::invalid("voter_id", format!("{error}.")))?;
     let voter = match (named, caller.own_voter()) {
-        // Whoever is a voter stays one.
+        // A caller who is a voter stays that voter.
         (None, Some(own)) => return Ok(answer(HttpResponse::Ok(), own)),
         (None, None) => {
             caller.may_visit()?;
@@ -123,9 +123,9 @@ problems!(
     BodyTooLarge, NotFound, NotYourVote, Throttled, VoteNotStored
 );
 
-/// Takes the cookie out of the caller's browser.
+/// Delete the caller's cookie.
 ///
-/// It stays valid for whoever has a copy.
+/// The cookie is deleted from the caller's browser. A copy of it stays valid.
 #[utoipa::path(
     delete,
     path = "/v1/voter",
@@ -134,7 +134,7 @@ problems!(
     security((), ("voterToken" = []), ("voterCookie" = []), ("apiKey" = ["vote"])),
     extensions(("x-open" = json!(["all"]))),
     responses(
-        (status = 204, description = "The browser has no cookie any more."),
+        (status = 204, description = "The browser's cookie is deleted."),
         ForgetProblems,
     )
 )]
@@ -149,7 +149,7 @@ problems!(ForgetProblems: WRITES, STORES; Malformed, NotFound, CredentialNotVali
 
 fn cookies(state: &AppState) -> Result<&VoterCookies, Problem> {
     state.access.options.cookies.as_ref().ok_or_else(|| {
-        let detail = "This server gives voters no cookies: TALLY_COOKIE_KEYS is not set.";
+        let detail = "This server gives no cookies to voters: TALLY_COOKIE_KEYS is not set.";
         Problem::new(Kind::NotFound, detail)
     })
 }

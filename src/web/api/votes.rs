@@ -1,4 +1,4 @@
-//! `/v1/items/{id}/votes`: voting, changing a vote and taking it back.
+//! `/v1/items/{id}/votes`: casts votes, changes them and takes them back.
 
 use actix_web::http::{StatusCode, header};
 use actix_web::{HttpResponse, web};
@@ -21,10 +21,10 @@ form! {
     #[derive(ToSchema)]
     #[schema(as = NewVote, examples(json!({ "voter_id": "ada", "value": 1 })))]
     pub struct VoteBody {
-        /// Who votes. A vote without it is anonymous and always counts.
+        /// The voter. A vote without one is anonymous and always counts.
         #[schema(value_type = Option<values::VoterId>)]
         voter_id: Option<String>,
-        /// 1 or −1. Without it, 1.
+        /// 1 or −1. Defaults to 1.
         #[schema(value_type = Option<values::VoteValue>)]
         value: Option<i64>,
         /// The ballot that buys the vote.
@@ -44,10 +44,7 @@ form! {
 }
 
 impl ChangeBody {
-    /// What the voter wants to hold.
-    ///
-    /// # Errors
-    /// When it is not allowed.
+    /// Returns the value that the body asks for.
     pub fn into_value(self) -> Result<Value, Problem> {
         Value::parse(self.value).map_err(|error| {
             let hint = if self.value == 0 {
@@ -64,12 +61,12 @@ impl ChangeBody {
 #[derive(Clone, Copy, Serialize, ToSchema)]
 #[schema(as = Vote)]
 pub(super) struct Answer<'a> {
-    /// Null if the voter has never voted on the item, and if the vote is secret.
+    /// Null if the voter has never voted on the item, or if the vote is secret.
     #[schema(required, value_type = Option<values::Id>)]
     vote_id: Option<VoteId>,
     #[schema(value_type = values::Id)]
     item_id: ItemId,
-    /// Null of an anonymous vote.
+    /// Null for an anonymous vote.
     #[schema(required, value_type = Option<values::VoterId>)]
     voter_id: Option<&'a str>,
     /// 0 after a retraction.
@@ -79,14 +76,14 @@ pub(super) struct Answer<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = values::Id)]
     number: Option<i64>,
-    /// The live count, this vote in it; null while Redis is unavailable.
+    /// The live count, with this vote in it. Null while Redis is unavailable.
     #[schema(required, value_type = Option<values::NetCount>)]
     vote_count: Option<i64>,
     #[schema(required, value_type = Option<values::UpOrDownCount>)]
     up_count: Option<i64>,
     #[schema(required, value_type = Option<values::UpOrDownCount>)]
     down_count: Option<i64>,
-    /// True if nothing was stored, since it was so already; otherwise left out.
+    /// True if the voter held this already and nothing was stored. Left out otherwise.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     repeated: bool,
 }
@@ -131,7 +128,7 @@ struct HeldVote<'a> {
 }
 
 impl VoteBody {
-    /// A body with these fields.
+    /// Makes a body with these fields.
     pub(super) fn new(voter_id: Option<String>, value: Option<i64>, ballot: Option<String>) -> Self {
         Self {
             voter_id,
@@ -140,15 +137,12 @@ impl VoteBody {
         }
     }
 
-    /// What is known of its ballot, if it has one.
+    /// Returns the hash of the body's ballot, if it has one.
     pub(super) fn ballot(&self) -> Option<BallotHash> {
         self.ballot.as_deref().map(BallotHash::of)
     }
 
-    /// The vote on this item.
-    ///
-    /// # Errors
-    /// When a value is not allowed.
+    /// Returns the vote that the body asks for on this item.
     pub fn into_vote(self, item_id: ItemId) -> Result<NewVote, Problem> {
         let voter_id = self
             .voter_id
@@ -167,11 +161,11 @@ impl VoteBody {
     }
 }
 
-/// Casts a vote.
+/// Cast a vote.
 ///
-/// An empty body is an anonymous vote of 1, unless a cookie or a token says who votes. The same voter
-/// again gets the vote that the voter holds, with 200 and `"repeated": true`. With an Idempotency-Key
-/// an anonymous vote, too, is safe to try again. A vote with a ballot takes no other credential.
+/// An empty body is an anonymous vote of 1, unless a cookie or a token names the voter. A voter who votes
+/// again with the same value gets the vote that the voter holds, with 200 and `"repeated": true`. An
+/// Idempotency-Key makes an anonymous vote safe to retry too. A vote with a ballot takes no other credential.
 #[utoipa::path(
     post,
     path = "/v1/items/{id}/votes",
@@ -180,14 +174,14 @@ impl VoteBody {
     params(
         ("id" = values::ItemReference, Path, example = json!(1)),
         ("Idempotency-Key" = Option<values::IdempotencyKey>, Header,
-            description = "Under one key a vote is stored once. Not for secret polls."),
+            description = "A vote is stored once for each key. Secret polls take no key."),
     ),
     request_body(content = VoteBody, example = json!({ "voter_id": "ada", "value": 1 })),
     security(("apiKey" = ["vote"]), ("voterToken" = []), ("voterCookie" = []), ()),
     extensions(("x-open" = json!(["anonymous", "voters"]))),
     responses(
-        (status = 201, description = "A new vote.", body = Answer, example = json!(examples::vote())),
-        (status = 200, description = "The vote that the voter holds already.", body = Answer,
+        (status = 201, description = "The vote was stored.", body = Answer, example = json!(examples::vote())),
+        (status = 200, description = "The voter holds this vote already.", body = Answer,
             example = json!({
                 "vote_id": 1, "item_id": 1, "voter_id": "ada", "value": 1,
                 "vote_count": 8, "up_count": 9, "down_count": 1, "repeated": true
@@ -203,7 +197,7 @@ pub async fn cast(
     body: Json<VoteBody>,
 ) -> Result<HttpResponse, VoteProblem> {
     let ballot = body.0.ballot();
-    // What is wrong with it is said before an item is made for it.
+    // A vote that is not allowed must fail before an item is made for it.
     let mut vote = body.0.into_vote(ItemId::FIRST)?;
     vote.voter_id = state
         .voting
@@ -218,7 +212,7 @@ pub async fn cast(
         key: key_of(&caller, b"vote", &[&item_id.get().to_be_bytes(), key.as_bytes()]),
         body: digest(&vote, ballot.as_ref()),
     });
-    // The batch takes the vote; the answer names its voter.
+    // The batch takes ownership of the vote, and the answer names its voter.
     let voter_id = vote.voter_id.clone();
     let address = state.voting.address_hash(&caller);
     let cast = cast_one(&state.votes, vote, ballot, key, address).await?;
@@ -231,7 +225,7 @@ problems!(
     ValueNotTaken, VoterMissing, BallotMissing, BallotNotTaken, BallotNotValid, IdempotencyKeyReused
 );
 
-/// Casts one vote: to be decided, if it has a ballot or a key.
+/// Casts one vote. A vote with a ballot or a key goes through the decisions.
 pub(super) async fn cast_one(
     votes: &VoteQueue,
     vote: NewVote,
@@ -246,8 +240,8 @@ pub(super) async fn cast_one(
     votes.decide(request, address).await
 }
 
-/// What is kept of an idempotency key. A voter's own keys are apart from everyone else's: nobody
-/// learns of them, or uses one up.
+/// Returns what is kept of an idempotency key. The keys of each voter are separate, so that nobody can learn
+/// of another voter's keys or use them up.
 pub(super) fn key_of(caller: &Caller, use_: &[u8], parts: &[&[u8]]) -> Digest {
     let own = caller.own_voter();
     let parts = [&[use_], parts].concat();
@@ -257,7 +251,7 @@ pub(super) fn key_of(caller: &Caller, use_: &[u8], parts: &[&[u8]]) -> Digest {
     }
 }
 
-/// What an idempotency key goes with: all that is asked.
+/// Digests everything that a vote asks for. An idempotency key belongs to this digest.
 pub(super) fn digest(vote: &NewVote, ballot: Option<&BallotHash>) -> Digest {
     let (voter, is_voter) = match &vote.voter_id {
         Some(voter) => (voter.as_str().as_bytes(), 1),
@@ -272,9 +266,10 @@ pub(super) fn digest(vote: &NewVote, ballot: Option<&BallotHash>) -> Digest {
     ])
 }
 
-/// Sets what a voter holds on an item.
+/// Change a vote.
 ///
-/// Sent again, it changes nothing more. In a poll with one choice it moves the vote.
+/// Sets the vote that a voter holds on an item. The request is idempotent. In a poll with one choice it moves
+/// the voter's vote to this item.
 #[utoipa::path(
     put,
     path = "/v1/items/{id}/votes/{voter_id}",
@@ -285,9 +280,9 @@ pub(super) fn digest(vote: &NewVote, ballot: Option<&BallotHash>) -> Digest {
     security(("apiKey" = ["vote"]), ("voterToken" = []), ("voterCookie" = []), ()),
     extensions(("x-open" = json!(["voters"]))),
     responses(
-        (status = 201, description = "A new vote, also one that is moved here from another choice.",
+        (status = 201, description = "The vote was stored, or moved here from another choice.",
             body = Answer, example = json!(examples::vote())),
-        (status = 200, description = "A changed vote, or the one that the voter holds already.",
+        (status = 200, description = "The vote was changed, or the voter holds this vote already.",
             body = Answer,
             example = json!({
                 "vote_id": 3, "item_id": 1, "voter_id": "ada", "value": -1,
@@ -318,9 +313,9 @@ problems!(
     ValueNotTaken, BallotMissing
 );
 
-/// Takes back what a voter holds on an item.
+/// Take back a vote.
 ///
-/// Sent again, it changes nothing more.
+/// The voter then holds no vote on the item. The request is idempotent.
 #[utoipa::path(
     delete,
     path = "/v1/items/{id}/votes/{voter_id}",
@@ -330,7 +325,7 @@ problems!(
     security(("apiKey" = ["vote"]), ("voterToken" = []), ("voterCookie" = []), ()),
     extensions(("x-open" = json!(["voters"]))),
     responses(
-        (status = 200, description = "The voter holds nothing on the item.", body = Answer,
+        (status = 200, description = "The voter holds no vote on the item.", body = Answer,
             example = json!({
                 "vote_id": 4, "item_id": 1, "voter_id": "ada", "value": 0,
                 "vote_count": 7, "up_count": 8, "down_count": 1
@@ -374,7 +369,7 @@ async fn set(
     Ok(vote_answer(item_id, Some(&voter_id), cast)?)
 }
 
-/// Shows what a voter holds on an item.
+/// Retrieve a vote.
 #[utoipa::path(
     get,
     path = "/v1/items/{id}/votes/{voter_id}",
@@ -417,19 +412,16 @@ pub async fn held(
 
 problems!(HeldProblems: ADDRESSES, CALLERS, STORES; NotYourVote, UnknownItem, NoVote);
 
-/// The answer to a vote: 201 to a new one, 200 to a repeat, a change and a retraction.
+/// Returns the answer to a vote: 201 if it is new, 200 otherwise.
 ///
 /// # Errors
-/// When there is no such item, or it does not take the vote.
+/// Fails when there is no such item, or the item does not take the vote.
 pub fn vote_answer(item_id: ItemId, voter_id: Option<&VoterId>, cast: Cast) -> Result<HttpResponse, Problem> {
     let (status, answer) = answer(item_id, voter_id, cast)?;
     Ok(HttpResponse::build(status).json(answer))
 }
 
-/// The status and the body of the answer to a vote.
-///
-/// # Errors
-/// As [`vote_answer`].
+/// Returns the status and the body of the answer to a vote. Fails as [`vote_answer`] does.
 pub(super) fn answer(
     item_id: ItemId,
     voter_id: Option<&VoterId>,

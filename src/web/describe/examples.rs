@@ -1,4 +1,4 @@
-//! Answers that several routes give, as examples.
+//! Example answers that several operations share.
 
 use serde_json::{Value, json};
 
@@ -43,7 +43,7 @@ pub(in crate::web) fn top_list() -> Value {
     })
 }
 
-/// The same in CSV.
+/// The same list in CSV.
 pub(in crate::web) const TOP_LIST_CSV: &str = "id,name,key,vote_count,up_count,down_count,change_vote_count,\
     change_up_count,change_down_count\r\n1,A post,post-42,7,8,1,2,3,1\r\n";
 

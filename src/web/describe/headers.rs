@@ -1,4 +1,4 @@
-//! The headers of answers, each described once.
+//! The headers of answers. Each is described once.
 
 use std::collections::BTreeMap;
 
@@ -6,28 +6,28 @@ use utoipa::openapi::header::HeaderBuilder;
 use utoipa::openapi::schema::Type;
 use utoipa::openapi::{Header, ObjectBuilder, Ref, RefOr};
 
-/// The id of the request: each answer has it.
+/// The id of the request, which each answer has.
 pub(in crate::web) const REQUEST_ID: &str = "X-Request-Id";
 /// A voter's cookie.
 pub(in crate::web) const SET_COOKIE: &str = "Set-Cookie";
 
-/// Each header's name, its type, and what it says.
+/// Each header's name, type and description.
 const ALL: &[(&str, Type, &str)] = &[
     (
         REQUEST_ID,
         Type::String,
-        "The id of the request; each of its log lines has it.",
+        "The id of the request. Its log lines have the same id.",
     ),
-    ("Location", Type::String, "The path of what was made."),
+    ("Location", Type::String, "The path of what was created."),
     (
         "Cache-Control",
         Type::String,
-        "`no-store`: nobody keeps the answer. `no-cache`: it is asked for again before it is used.",
+        "`no-store`: nobody keeps the answer. `no-cache`: a client asks again before it uses the answer.",
     ),
     (
         "ETag",
         Type::String,
-        "Names this version. Sent back in If-None-Match, it saves the body: the answer is 304.",
+        "The version of the answer. With this tag in If-None-Match, an unchanged answer is 304 without a body.",
     ),
     (
         "Link",
@@ -37,29 +37,29 @@ const ALL: &[(&str, Type, &str)] = &[
     (
         "X-Accel-Buffering",
         Type::String,
-        "`no`: a proxy passes each event on at once.",
+        "`no`: a proxy must pass on each event at once.",
     ),
     ("Content-Security-Policy", Type::String, "What the page may load."),
     (
         SET_COOKIE,
         Type::String,
-        "The voter's cookie, `__Host-voter`: a new one, one that is renewed after half its time, or one that \
-         takes it out of the browser.",
+        "The voter's cookie, `__Host-voter`: a new cookie, a cookie renewed after half of its time, or one \
+         that deletes it from the browser.",
     ),
     (
         "WWW-Authenticate",
         Type::String,
-        "`Bearer realm=\"tally\"`: an API key or a voter's token, in the header Authorization.",
+        "`Bearer realm=\"tally\"`: send an API key or a voter's token in the header Authorization.",
     ),
     (
         "Allow",
         Type::String,
-        "The methods that there are at this path, separated by commas.",
+        "The methods of this path, separated by commas.",
     ),
     (
         "Retry-After",
         Type::Integer,
-        "In how many seconds another try makes sense.",
+        "The number of seconds after which a retry makes sense.",
     ),
     (
         "RateLimit-Policy",
@@ -69,7 +69,7 @@ const ALL: &[(&str, Type, &str)] = &[
     (
         "RateLimit",
         Type::String,
-        "What is left of the throttle: `r` attempts, for `t` seconds more.",
+        "The rest of the throttle: `r` attempts in the next `t` seconds.",
     ),
 ];
 
@@ -91,7 +91,7 @@ pub(in crate::web) fn components() -> BTreeMap<String, RefOr<Header>> {
         .collect()
 }
 
-/// What stands for a header in an answer; `None`: it is described where it is sent.
+/// Returns the reference to a header. `None`: the header is described where it is sent.
 pub(in crate::web) fn reference(name: &str) -> Option<RefOr<Header>> {
     let is_known = ALL.iter().any(|(known, ..)| *known == name);
     is_known.then(|| RefOr::Ref(Ref::new(format!("#/components/headers/{name}"))))

@@ -1,11 +1,11 @@
-//! What descriptions of routes share. Each handler is described beside it, by `#[utoipa::path]`, and
-//! each body by its schema; `openapi` makes one document of them.
+//! What the descriptions of operations share. `#[utoipa::path]` describes each handler where it stands, and a
+//! schema describes each body. `openapi` joins them into one document.
 //!
 //! - `values`: the schemas of numbers and texts, with their limits.
 //! - `problems`: the answers that are problems.
 //! - `headers`: the headers of answers.
 //! - `pages`: the answers that are pages.
-//! - `examples`: the answers that several routes give.
+//! - `examples`: the answers that several operations share.
 
 pub(super) mod examples;
 pub(super) mod headers;

@@ -2,7 +2,7 @@
 
 use utoipa::IntoResponses;
 
-/// A page that does not change, or that has all that was asked for.
+/// A page that does not change, or that has everything that was requested.
 #[derive(IntoResponses)]
 #[expect(dead_code, reason = "it only describes answers")]
 pub(in crate::web) enum Page {
@@ -16,17 +16,17 @@ pub(in crate::web) enum Page {
     Sent(String),
     #[response(
         status = 304,
-        description = "It is the one that the client has.",
+        description = "Not modified: the client has this page.",
         headers(("ETag" = String), ("Cache-Control" = String), ("Content-Security-Policy" = String))
     )]
     Known,
 }
 
-/// A page of what may not be there.
+/// A page about something that may not exist.
 #[derive(IntoResponses)]
 #[response(
     status = 404,
-    description = "A page that says that there is none.",
+    description = "A page that says that it does not exist.",
     content_type = "text/html; charset=utf-8",
     headers(("ETag" = String), ("Cache-Control" = String), ("Content-Security-Policy" = String)),
     example = json!("<!doctype html>…")
@@ -34,7 +34,7 @@ pub(in crate::web) enum Page {
 #[expect(dead_code, reason = "it only describes an answer")]
 pub(in crate::web) struct NothingThere(String);
 
-/// A page with counts, while Postgres does not answer.
+/// A page with counts, while Postgres is unavailable.
 #[derive(IntoResponses)]
 #[response(
     status = 503,

@@ -1,4 +1,4 @@
-//! The answers that are problems: which types an operation can answer with.
+//! The problem types that each operation can answer with.
 
 use std::collections::BTreeMap;
 
@@ -16,20 +16,20 @@ use crate::web::problem::{Body, Kind, example};
 
 pub(in crate::web) const CONTENT_TYPE: &str = "application/problem+json";
 
-/// Of every operation. A method that a path does not take is answered there too.
+/// For every operation. A method that a path does not take is answered there too.
 const ANY: &[Kind] = &[Kind::MethodNotAllowed, Kind::TooManyConnections, Kind::Internal];
-/// Of what writes: pages of foreign origins may not.
+/// For writes: pages of foreign origins may not write.
 pub(in crate::web) const WRITES: &[Kind] = &[Kind::ForeignOrigin];
-/// Of what has an id, a voter or a parameter in its path or query.
+/// For an id, a voter or a parameter in a path or query.
 pub(in crate::web) const ADDRESSES: &[Kind] = &[Kind::Malformed, Kind::InvalidValue];
-/// Of what has a body.
+/// For a body.
 pub(in crate::web) const BODIES: &[Kind] = &[
     Kind::Malformed,
     Kind::InvalidValue,
     Kind::BodyTooSlow,
     Kind::UnsupportedContentType,
 ];
-/// Of what looks at credentials.
+/// For operations that look at credentials.
 pub(in crate::web) const CALLERS: &[Kind] = &[
     Kind::Malformed,
     Kind::CredentialMissing,
@@ -37,17 +37,17 @@ pub(in crate::web) const CALLERS: &[Kind] = &[
     Kind::TokenExpired,
     Kind::NotAllowed,
 ];
-/// Of what takes an operator's login in Postgres.
+/// For operations that need the operator's Postgres login.
 pub(in crate::web) const OPERATORS: &[Kind] = &[Kind::OperatorLogin];
-/// Of what reads or writes Postgres, and stores no vote.
+/// For operations that use Postgres and store no vote.
 pub(in crate::web) const STORES: &[Kind] = &[Kind::Unavailable];
-/// Of what stores votes.
+/// For operations that store votes.
 pub(in crate::web) const VOTES: &[Kind] = &[Kind::Throttled, Kind::VoteNotStored, Kind::VoteUnconfirmed];
 
-/// Declares the problems of an operation: those of some sets, and those of its own.
+/// Declares the problems of an operation: some of the sets above, and its own.
 macro_rules! problems {
     ($name:ident $(: $($set:ident),+)? $(; $($kind:ident),+)?) => {
-        /// The problems that the operation answers with.
+        /// The problems that the operation can answer with.
         struct $name;
 
         impl utoipa::IntoResponses for $name {
@@ -65,8 +65,8 @@ macro_rules! problems {
 }
 pub(in crate::web) use problems;
 
-/// The answers with problems of these types, and of those that every operation answers with: one for
-/// each status, by its number.
+/// Returns the answers with these problem types, and with those of every operation. Each status has one
+/// answer.
 pub(in crate::web) fn responses(sets: &[&[Kind]]) -> BTreeMap<String, RefOr<Response>> {
     let is_sent = |kind: &&Kind| ANY.contains(kind) || sets.iter().any(|set| set.contains(kind));
     // In the order of the table of problem types.
@@ -110,7 +110,7 @@ fn response(status: StatusCode, kinds: &[Kind]) -> Response {
     response
 }
 
-/// A problem of one of these types.
+/// Returns the schema of a problem of one of these types.
 fn schema(status: StatusCode, kinds: &[Kind]) -> Schema {
     let types = ObjectBuilder::new()
         .schema_type(Type::String)

@@ -1,7 +1,7 @@
 //! The schemas of numbers and texts on the wire. Their limits are the ones that the parsers have.
 //!
-//! JSON Schema counts characters, and Tally's keys and voters are limited in bytes; a schema has the
-//! same number, and so allows a little more than the server.
+//! JSON Schema counts characters, but Tally limits keys and voters in bytes. A schema has the same number,
+//! and so allows a little more than the server.
 
 use serde_json::{Value as Json, json};
 use utoipa::openapi::schema::{KnownFormat, SchemaFormat, SchemaType, Type};
@@ -15,12 +15,12 @@ use crate::web::request::IDEMPOTENCY_KEY_LIMIT_BYTES;
 
 /// No control characters.
 const PRINTABLE: &str = r"^[^\u0000-\u001f\u007f-\u009f]+$";
-/// The same, and not all of it blank.
+/// No control characters, and not only blanks.
 const NOT_BLANK: &str =
     r"^[^\u0000-\u001f\u007f-\u009f]*[^\s\u0000-\u001f\u007f-\u009f][^\u0000-\u001f\u007f-\u009f]*$";
 /// `key:` and a key.
 const KEY_REFERENCE: &str = r"^key:[^\u0000-\u001f\u007f-\u009f]+$";
-/// How many characters `key:` has.
+/// The number of characters of `key:`.
 const KEY_PREFIX_CHARACTERS: usize = 4;
 
 fn integer(least: i64, greatest: i64) -> ObjectBuilder {
@@ -45,16 +45,18 @@ fn one_of<const N: usize>(kind: Type, values: [Json; N]) -> ObjectBuilder {
         .enum_values(Some(values))
 }
 
-/// What stands for an item or a poll: an id, or `key:` and a key.
+/// A reference to an item or a poll: an id, or `key:` and a key.
 fn reference(what: &str) -> OneOfBuilder {
     let key = text(KEY_PREFIX_CHARACTERS + ItemKey::LIMIT_BYTES, KEY_REFERENCE);
     OneOfBuilder::new()
         .item(integer(1, i64::MAX))
         .item(key)
-        .description(Some(format!("{what}: its id, or `key:` and your own key.")))
+        .description(Some(format!(
+            "{what}: its id, or `key:` followed by your own key."
+        )))
 }
 
-/// One line a value: its name in the description, and its schema.
+/// One line for each value: its name in the description, and its schema.
 macro_rules! values {
     ($($(#[$doc:meta])* $name:ident = $schema:expr;)+) => {
         $(
@@ -74,18 +76,18 @@ macro_rules! values {
 
 values! {
     /// An id of an item, a poll, a vote or an API key.
-    Id = integer(1, i64::MAX).description(Some("A positive number that Tally gives."));
-    /// What stands for an item in a path or a body.
+    Id = integer(1, i64::MAX).description(Some("A positive number, chosen by Tally."));
+    /// A reference to an item in a path or a body.
     ItemReference = reference("An item");
-    /// What stands for a poll in a path.
+    /// A reference to a poll in a path.
     PollReference = reference("A poll");
     /// A count of an item.
     NetCount = integer(i64::MIN, i64::MAX).description(Some("Up-votes less down-votes."));
     /// Up-votes or down-votes of an item.
     UpOrDownCount = integer(i64::MIN, i64::MAX).description(Some(
-        "How many. Below 0 for a moment, if a retraction is counted before the vote that it takes back."));
+        "The number of votes. It is below 0 for a moment if a retraction is counted before the vote that it takes back."));
     /// A number of votes or voters.
-    Total = integer(0, i64::MAX).description(Some("How many."));
+    Total = integer(0, i64::MAX).description(Some("The number of votes or voters."));
     /// What a vote is.
     VoteValue = one_of(Type::Integer, [json!(1), json!(-1)]).description(Some("1, an up-vote, or -1, a down-vote."));
     /// What a voter holds.
@@ -119,15 +121,15 @@ values! {
         .schema_type(Type::String)
         .enum_values(Some(domain::ActKind::ALL.iter().map(|kind| kind.name())))
         .description(Some("What was done."));
-    /// What a top list is ordered by.
+    /// The order of a top list.
     TopBy = one_of(Type::String, domain::TopBy::ALL.map(|by| json!(by.name())))
-        .description(Some("What items are ordered by, the most first."));
+        .description(Some("The order of the items, with the greatest first."));
     /// Over which time a top list is.
     TopOver = one_of(Type::String, domain::TopOver::ALL.map(|over| json!(over.name())))
-        .description(Some("Over which time."));
-    /// Over which time a history is.
+        .description(Some("The time of the list."));
+    /// The time of a history.
     HistoryOver = one_of(Type::String, domain::HistoryOver::ALL.map(|over| json!(over.name())))
-        .description(Some("Over which time."));
+        .description(Some("The time of the history."));
     /// The last part of a problem's `type`.
     ProblemSlug = ObjectBuilder::new()
         .schema_type(Type::String)

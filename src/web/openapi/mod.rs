@@ -1,7 +1,7 @@
-//! The description of the HTTP interface, in OpenAPI 3.1: one document of what stands beside the
-//! handlers, at `/openapi.json`.
+//! The description of the HTTP API (OpenAPI 3.1) at `/openapi.json`. It is joined from what is written at
+//! each handler.
 //!
-//! - `shared`: what each operation has alike: headers, credentials, who may ask.
+//! - `shared`: what operations have in common: headers, credentials, who may call.
 
 pub(in crate::web) mod shared;
 
@@ -25,23 +25,23 @@ const CONTENT_TYPE: &str = "application/json";
 /// The document without its operations.
 #[derive(OpenApi)]
 #[openapi(
-    // The version of the interface, as in its paths. No answer names the program's own.
+    // The version of the API, as in its paths. No answer tells the program's version.
     info(title = "Tally", version = "1", description = include_str!("about.md")),
     tags(
-        (name = "Items", description = "What is voted on, with its counts."),
-        (name = "Votes", description = "Casting a vote, changing it, taking it back, and what became of it."),
-        (name = "Polls", description = "Several items of which a voter chooses some."),
-        (name = "Ballots", description = "One-time tokens, each of which buys one vote."),
+        (name = "Items", description = "What people vote on, and the counts."),
+        (name = "Votes", description = "Cast votes, change them, take them back, and see how far a vote has come."),
+        (name = "Polls", description = "Several items, from which a voter chooses."),
+        (name = "Ballots", description = "One-time tokens. Each buys one vote."),
         (name = "Streams", description = "Counts as they change: server-sent events."),
-        (name = "Access", description = "To whom a single item or poll is open on a closed server."),
-        (name = "Voters", description = "Who a browser is as a voter."),
-        (name = "API keys", description = "Which there are, making them, and revoking them."),
-        (name = "Operating", description = "What an operator does and sees."),
-        (name = "Problems", description = "What each error means."),
+        (name = "Access", description = "Who may vote on a single item or poll of a closed server."),
+        (name = "Voters", description = "The voter of a browser."),
+        (name = "API keys", description = "List, create, rotate and revoke API keys."),
+        (name = "Operating", description = "For operators."),
+        (name = "Problems", description = "The meaning of each error."),
         (name = "Health", description = "Whether a server is well, and its metrics."),
         (name = "Pages", description = "Pages for people, and this description."),
     ),
-    // utoipa finds what bodies name, and not what parameters and problems name.
+    // utoipa finds the schemas that bodies name, but not those that parameters and problems name.
     components(schemas(
         values::Id, values::ItemReference, values::PollReference, values::VoterId, values::IdempotencyKey,
         values::ProblemSlug, values::ActKind, values::TopBy, values::TopOver, values::HistoryOver, problem::Body<'static>,
@@ -50,10 +50,10 @@ const CONTENT_TYPE: &str = "application/json";
 )]
 struct Frame;
 
-/// What a browser may load that shows the document as a page.
+/// What a browser may load when it shows the document as a page.
 const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'none'; frame-ancestors 'none'; base-uri 'none'";
 
-/// The document of these operations, each in a document of its own.
+/// Joins the operations, each of which is a document of its own, into one document.
 pub(super) fn joined(operations: impl Iterator<Item = utoipa::openapi::OpenApi>) -> utoipa::openapi::OpenApi {
     let mut all = Frame::openapi();
     for one in operations {
@@ -87,14 +87,14 @@ impl Description {
     }
 }
 
-/// The description that a server serves: app data, since the table of routes, which it is made of, has
-/// this module's route in it.
+/// The description that a server serves. It is app data, because it is made from the table of routes, which
+/// contains this module's route.
 #[derive(Clone, Copy)]
 pub(super) struct Served(pub &'static LazyLock<Description>);
 
-/// Shows this description.
+/// Retrieve this description.
 ///
-/// OpenAPI 3.1, for programs that make clients, tests and pages of it.
+/// OpenAPI 3.1, for programs that make clients, tests and pages from it.
 #[utoipa::path(
     get,
     path = "/openapi.json",
@@ -105,7 +105,7 @@ pub(super) struct Served(pub &'static LazyLock<Description>);
         (status = 200, description = "The description.", body = Object, content_type = "application/json",
             headers(("ETag" = String), ("Cache-Control" = String), ("Content-Security-Policy" = String)),
             example = json!({ "openapi": "3.1.0", "info": { "title": "Tally", "version": "1" }, "paths": {} })),
-        (status = 304, description = "It is the one that the client has.",
+        (status = 304, description = "Not modified: the client has this description.",
             headers(("ETag" = String), ("Cache-Control" = String), ("Content-Security-Policy" = String))),
         DocumentProblems,
     )

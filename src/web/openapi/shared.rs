@@ -1,4 +1,4 @@
-//! What operations have alike, added to the document once: headers, credentials, who may ask.
+//! What operations have in common, added to the document once: headers, credentials, who may call.
 
 use utoipa::Modify;
 use utoipa::openapi::path::Operation;
@@ -11,7 +11,7 @@ use utoipa::openapi::{Components, OpenApi, RefOr, Required, Schema};
 use crate::web::access::VOTER_COOKIE;
 use crate::web::describe::headers;
 
-/// The credentials, by the names that operations have for them.
+/// The credentials, by their names in the document.
 const API_KEY: &str = "apiKey";
 const VOTER_TOKEN: &str = "voterToken";
 const VOTER_COOKIE_SCHEME: &str = "voterCookie";
@@ -23,7 +23,7 @@ pub(in crate::web) enum Credential {
 }
 
 impl Credential {
-    /// The variable that holds it, in samples.
+    /// Returns the variable that holds the credential in samples.
     pub(in crate::web) fn variable(self) -> &'static str {
         match self {
             Self::ApiKey => "TALLY_API_KEY",
@@ -32,15 +32,15 @@ impl Credential {
     }
 }
 
-/// What must be in TALLY_OPEN for an operation to be open to anyone; `all`: nothing.
+/// TALLY_OPEN must contain one of these to open the operation to anyone. `all`: it is always open.
 const OPEN: &str = "x-open";
 
-/// Adds what operations have alike.
+/// Adds what operations have in common.
 pub(super) struct Shared;
 
 impl Modify for Shared {
     fn modify(&self, document: &mut OpenApi) {
-        // utoipa makes an empty licence where Cargo.toml has none.
+        // utoipa makes an empty licence if Cargo.toml has none.
         document.info.license = None;
         let components = document.components.get_or_insert_with(Components::new);
         components.headers = headers::components();
@@ -80,7 +80,7 @@ impl Modify for Shared {
     }
 }
 
-/// The schema of a parameter without null, which utoipa adds to a header that may be left out.
+/// Removes null from a parameter's schema. utoipa adds it to headers that may be left out.
 fn without_null(schema: RefOr<Schema>) -> RefOr<Schema> {
     let is_null = |one: &RefOr<Schema>| matches!(one, RefOr::T(Schema::Object(object)) if object.schema_type == SchemaType::Type(Type::Null));
     match schema {
@@ -104,7 +104,7 @@ fn without_null(schema: RefOr<Schema>) -> RefOr<Schema> {
     }
 }
 
-/// The addresses of the bodies that need no field. An empty body reads as `{}`, so it may be left out.
+/// Returns the bodies that have no required field. An empty body reads as `{}`, so it may be left out.
 fn optional_bodies(components: &Components) -> Vec<String> {
     let schemas = components.schemas.iter();
     schemas
@@ -124,7 +124,7 @@ fn credentials() -> [(&'static str, SecurityScheme); 3] {
     };
     let cookie = ApiKeyValue::with_description(
         VOTER_COOKIE,
-        "The cookie of a voter's browser, which `POST /v1/voter` gives. It fixes the voter.",
+        "The cookie of a voter's browser, from `POST /v1/voter`. It names the voter.",
     );
     [
         (
@@ -139,7 +139,7 @@ fn credentials() -> [(&'static str, SecurityScheme); 3] {
             VOTER_TOKEN,
             bearer(
                 "JWT",
-                "A voter's token of your login service. Its claim `sub` is the voter, which it fixes.",
+                "A voter's token of your login service. Its claim `sub` names the voter.",
             ),
         ),
         (
@@ -149,13 +149,13 @@ fn credentials() -> [(&'static str, SecurityScheme); 3] {
     ]
 }
 
-/// Whether a requirement is met by this credential, and its scopes.
+/// Returns the scopes if this credential meets a requirement.
 fn scopes_of<'a>(requirement: &'a serde_json::Value, credential: &str) -> Option<Vec<&'a str>> {
     let scopes = requirement.get(credential)?.as_array()?;
     Some(scopes.iter().filter_map(serde_json::Value::as_str).collect())
 }
 
-/// The requirements of an operation, as they stand in the document.
+/// Returns the requirements of an operation, as the document has them.
 fn requirements(operation: &Operation) -> Vec<serde_json::Value> {
     let all: &[SecurityRequirement] = operation.security.as_deref().unwrap_or_default();
     all.iter()
@@ -163,7 +163,7 @@ fn requirements(operation: &Operation) -> Vec<serde_json::Value> {
         .collect()
 }
 
-/// The credential that a program sends with an operation: the one that stands first.
+/// Returns the credential that a program sends with an operation: the first one.
 pub(in crate::web) fn first_credential(operation: &Operation) -> Option<Credential> {
     let requirements = requirements(operation);
     let first = requirements.first()?;
@@ -175,7 +175,7 @@ pub(in crate::web) fn first_credential(operation: &Operation) -> Option<Credenti
     }
 }
 
-/// Whether a voter's cookie may come with an operation.
+/// Returns whether an operation takes a voter's cookie.
 pub(in crate::web) fn takes_cookie(operation: &Operation) -> bool {
     requirements(operation)
         .iter()
@@ -191,7 +191,7 @@ fn add_headers(operation: &mut Operation) {
                 *header = shared;
             }
         }
-        // A cookie that is due is renewed with whatever its voter is answered.
+        // A cookie that is due is renewed with any answer to its voter.
         let more = [
             Some(headers::REQUEST_ID),
             (has_cookie && status.starts_with('2')).then_some(headers::SET_COOKIE),
@@ -204,7 +204,7 @@ fn add_headers(operation: &mut Operation) {
     }
 }
 
-/// Says who may ask: the same as `security`, in words.
+/// Says who may call an operation: the same as `security`, in words.
 fn add_who_may_ask(operation: &mut Operation) {
     let requirements = requirements(operation);
     let scopes = requirements.iter().find_map(|one| scopes_of(one, API_KEY));
@@ -220,9 +220,9 @@ fn add_who_may_ask(operation: &mut Operation) {
         })
         .unwrap_or_default();
     let words = match scopes.as_deref().and_then(<[_]>::first) {
-        None => "No credential is looked at.".to_owned(),
+        None => "No credential is needed.".to_owned(),
         Some(_) if open.iter().any(|name| name == "`all`") => {
-            "No credential is needed; one that is sent must be valid.".to_owned()
+            "No credential is needed. If you send one, it must be valid.".to_owned()
         }
         Some(scope) => {
             let own = if is_own {
@@ -232,7 +232,7 @@ fn add_who_may_ask(operation: &mut Operation) {
             };
             let open = open.join(" or ");
             format!(
-                "It takes an API key with the scope `{scope}`{own}. `TALLY_OPEN` with {open} opens it to anyone."
+                "Needs an API key with the scope `{scope}`{own}. `TALLY_OPEN` with {open} opens it to anyone."
             )
         }
     };

@@ -1,8 +1,8 @@
-//! What pages load, embedded in the binary: `/assets/{name}`, where the name has a hash of the content. A
-//! browser keeps it for ever, and a new version of Tally has other names.
+//! The files that pages load, embedded in the binary. Each is at `/assets/{name}`, and the name has a hash of
+//! the content. A browser keeps a file for ever, because a new version of Tally has other names.
 //!
-//! While two versions run behind one address, a page of the one may ask the other for what it loads. It
-//! gets what there is under that name, to be asked for again the next time.
+//! While two versions run behind one address, a page of one version may ask the other version for a file. It
+//! gets that version's file, and must ask again the next time.
 
 use std::sync::LazyLock;
 
@@ -14,15 +14,15 @@ use crate::web::problem::Problem;
 use crate::web::transport::POLICY_OF_DATA;
 use crate::web::transport::kept::{Fresh, Kept};
 
-/// Where all of them are.
+/// The folder of all assets.
 const FOLDER: &str = "/assets/";
-/// Of a hash in a name, in hexadecimal: 40 bits, against one other version at a time.
+/// The hexadecimal digits of the hash in a name: 40 bits, to tell apart two versions at a time.
 const HASH_LENGTH: usize = 10;
 
 const CSS: &str = "text/css; charset=utf-8";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 
-/// Every asset: its name, what it is, and its parts one after the other. One names only those before it.
+/// Every asset: its name, its type, and its parts in order. An asset names only assets before it.
 const FILES: [(&str, &str, &[&[u8]]); 9] = [
     (
         "page.css",
@@ -87,12 +87,12 @@ static ASSETS: LazyLock<Vec<Asset>> = LazyLock::new(|| {
     assets
 });
 
-/// Makes all of them, before a request waits for it.
+/// Makes all assets, before the first request.
 pub(in crate::web) fn prepare() {
     LazyLock::force(&ASSETS);
 }
 
-/// A text that names assets as `/assets/page.css`, with the addresses at which they are.
+/// Replaces names such as `/assets/page.css` in a text by the addresses of the assets.
 pub(in crate::web) fn addressed(text: &str) -> String {
     with_hashes(text, &ASSETS)
 }
@@ -106,7 +106,7 @@ fn with_hashes(text: &str, assets: &[Asset]) -> String {
     text
 }
 
-/// The asset of this name, with any hash.
+/// Finds the asset with this name, with any hash.
 pub(in crate::web) fn find(name: &str) -> Option<(&'static Kept, Fresh)> {
     ASSETS.iter().find_map(|asset| {
         if asset.hashed_name == name {
@@ -120,10 +120,10 @@ pub(in crate::web) fn find(name: &str) -> Option<(&'static Kept, Fresh)> {
     })
 }
 
-/// The elements' script, for pages of any origin, at an address that stays.
+/// Answers with the elements' script, at an address that never changes.
 ///
 /// # Errors
-/// 404: it is not there.
+/// 404 if there is no such file.
 pub(in crate::web) fn elements(request: &HttpRequest) -> Result<HttpResponse, Problem> {
     let asset = ASSETS.iter().find(|asset| asset.name == "embed.js");
     let asset = asset.ok_or_else(|| Problem::not_found(request.path()))?;
@@ -133,7 +133,7 @@ pub(in crate::web) fn elements(request: &HttpRequest) -> Result<HttpResponse, Pr
 /// `/assets/{name}`.
 ///
 /// # Errors
-/// 404: there is none of this name.
+/// 404 if no asset has this name.
 pub(in crate::web) async fn show(request: HttpRequest) -> Result<HttpResponse, Problem> {
     let found = find(request.match_info().query("name"));
     let (kept, fresh) = found.ok_or_else(|| Problem::not_found(request.path()))?;

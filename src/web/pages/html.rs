@@ -24,7 +24,7 @@ impl Display for Escaped<'_> {
     }
 }
 
-/// Text with `code` in back quotes, as descriptions have it.
+/// Text with `code` in back quotes, as in descriptions.
 pub(in crate::web) struct Prose<'a>(pub(in crate::web) &'a str);
 
 impl Display for Prose<'_> {
@@ -63,7 +63,8 @@ impl Display for Code {
     }
 }
 
-/// A template with the HTML that `value` gives for each `{{name}}` in it. What it gives is not looked at again.
+/// Fills a template: replaces each `{{name}}` by the HTML that `value` returns. This HTML is not searched for
+/// names again.
 pub(in crate::web) fn fill(template: &str, value: impl Fn(&str) -> String) -> String {
     let mut filled = String::with_capacity(template.len());
     let mut rest = template;
@@ -77,7 +78,7 @@ pub(in crate::web) fn fill(template: &str, value: impl Fn(&str) -> String) -> St
     filled + rest
 }
 
-/// Markdown without its links' addresses.
+/// Removes the addresses of links from Markdown.
 pub(in crate::web) fn without_links(text: &str) -> String {
     let mut plain = String::new();
     let mut rest = text;

@@ -1,4 +1,4 @@
-//! `/problems`: what each problem type means. docs/problems.md, embedded in the binary.
+//! `/problems`: what each problem type means. Serves docs/problems.md, which is embedded in the binary.
 
 use actix_web::http::header;
 use actix_web::{HttpRequest, HttpResponse};
@@ -9,7 +9,7 @@ use crate::web::transport::POLICY_OF_DATA;
 
 const CONTENT_TYPE: &str = "text/markdown; charset=utf-8";
 
-/// Shows what all problem types mean.
+/// List problem types.
 #[utoipa::path(
     get,
     path = "/problems",
@@ -27,7 +27,7 @@ pub async fn list() -> HttpResponse {
     file(DOCUMENT)
 }
 
-/// A text that is embedded in the binary.
+/// Makes an answer of a text that is embedded in the binary.
 fn file(text: &'static str) -> HttpResponse {
     HttpResponse::Ok()
         .insert_header((header::CONTENT_TYPE, CONTENT_TYPE))
@@ -38,7 +38,7 @@ fn file(text: &'static str) -> HttpResponse {
 
 problems!(PageProblems);
 
-/// Shows what one problem type means.
+/// Retrieve a problem type.
 ///
 /// The `type` of each problem is this address.
 #[utoipa::path(

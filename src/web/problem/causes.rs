@@ -1,4 +1,4 @@
-//! Which problem an error of the votes, the counts or the ledger is to a client.
+//! The problems for errors of the votes, the counts and the ledger.
 
 use crate::admission::AdmissionRefusal;
 use crate::counts::ReadError;
@@ -17,32 +17,32 @@ impl From<AdmissionRefusal> for Problem {
 }
 
 impl Problem {
-    /// A vote that its item does not take. Nothing is stored.
+    /// Makes the problem of a vote that its item does not take. Nothing is stored.
     pub fn refused(refusal: Refusal) -> Self {
         let (kind, detail) = match refusal {
             Refusal::Full => (
                 Kind::Full,
-                "The item has as many votes as it takes; it takes another one when one is taken back.",
+                "The item is full; it takes another vote when one is taken back.",
             ),
-            Refusal::NotOpenYet => (Kind::NotOpenYet, "Votes are taken from opens_at on."),
-            Refusal::Closed => (
-                Kind::Closed,
-                "Votes were taken until closes_at, and none after it.",
+            Refusal::NotOpenYet => (
+                Kind::NotOpenYet,
+                "Voting has not opened yet; it opens at opens_at.",
             ),
+            Refusal::Closed => (Kind::Closed, "Voting closed at closes_at."),
             Refusal::TooManyChoices => (
                 Kind::TooManyChoices,
                 "The voter would hold more choices than the poll's max_choices; take one back first.",
             ),
             Refusal::TooManyChanges => (
                 Kind::TooManyChanges,
-                "The voter has changed this vote as often as a vote may be changed; it can still be taken back.",
+                "This vote has been changed as often as a vote may be; it can still be taken back.",
             ),
             Refusal::BallotNotValid => (
                 Kind::BallotNotValid,
-                "The ballot is unknown, spent or expired, or of another item or poll; another vote takes another one.",
+                "The ballot is unknown, spent or expired, or is for another item or poll; send another ballot.",
             ),
             Refusal::NoBallot => {
-                let detail = "ballot is missing; this takes votes with a ballot, by POST, which are not changed or \
+                let detail = "ballot is missing; each vote here needs a ballot, by POST, and cannot be changed or \
                               taken back.";
                 return Self::new(Kind::BallotMissing, detail).on_field("ballot");
             }
@@ -52,12 +52,12 @@ impl Problem {
             }
             Refusal::KeyReused => {
                 let detail =
-                    "Idempotency-Key was used with another body; each request takes a key of its own.";
+                    "Idempotency-Key was used with another body; send another key with each request.";
                 return Self::new(Kind::IdempotencyKeyReused, detail).on_field("Idempotency-Key");
             }
             Refusal::KeyUnwanted => {
-                let detail = "Idempotency-Key is given; a secret vote takes none, since it would be kept beside the \
-                              vote.";
+                let detail = "Idempotency-Key is given; a secret vote takes none, because the key would be stored with \
+                              the vote.";
                 return Self::invalid("Idempotency-Key", detail);
             }
             Refusal::NoDownVotes => {
@@ -69,53 +69,51 @@ impl Problem {
                 return Self::new(Kind::VoterMissing, detail).on_field("voter_id");
             }
             Refusal::NotInPoll => {
-                let detail =
-                    "items has one that is no choice of this poll; it takes item_ids of the poll's choices.";
+                let detail = "items has an id that is not a choice of this poll; it takes item_ids of the poll's choices.";
                 return Self::new(Kind::NotInPoll, detail).on_field("items");
             }
         };
         Self::new(kind, detail)
     }
 
-    /// A ballot for what takes votes without one.
+    /// A ballot for an item or poll that takes votes without one.
     pub fn takes_no_ballots() -> Self {
-        let detail =
-            "ballot: this takes votes without ballots; by_ballot is set when an item or a poll is made.";
+        let detail = "ballot: votes here take no ballot; by_ballot is set when an item or a poll is created.";
         Self::new(Kind::BallotNotTaken, detail).on_field("ballot")
     }
 
-    /// Ballots for a choice: they are made for its poll.
+    /// Ballots for a choice. They must be created for its poll.
     pub fn choice_has_no_ballots(poll: PollId) -> Self {
         let detail = format!(
-            "The item is a choice of poll {poll}, which takes the ballots; POST /v1/polls/{poll}/ballots makes them."
+            "The item is a choice of poll {poll}; POST /v1/polls/{poll}/ballots creates ballots for the poll."
         );
         Self::new(Kind::BallotNotTaken, detail).on_field("ballot")
     }
 
-    /// A key that another item or poll has.
+    /// The key belongs to another item or poll already.
     pub fn key_taken(detail: impl Into<String>) -> Self {
         Self::new(Kind::KeyTaken, detail).on_field("key")
     }
 
-    /// An edit of what never changes, and why it does not.
+    /// An edit of a field that never changes, with the reason.
     pub fn never_changes(field: &'static str, why: &str) -> Self {
         Self::new(Kind::NeverChanges, format!("{field} never changes: {why}.")).on_field(field)
     }
 
-    /// An edit that is refused. Nothing of it is stored. `times` is the field that was to set a time,
-    /// `unknown` what is answered when nothing is there to be edited.
+    /// An edit that is refused. Nothing of it is stored. `times` is the field that should set a time.
+    /// `unknown` makes the problem if the item or poll does not exist.
     pub fn not_edited(refusal: EditRefusal, times: &'static str, unknown: impl FnOnce() -> Self) -> Self {
         match refusal {
             EditRefusal::Unknown => unknown(),
             EditRefusal::Closed => Self::new(
                 Kind::Closed,
-                "It has closed, and its counts are final; what has closed stays closed.",
+                "Voting has closed and the counts are final; it cannot be opened again.",
             ),
             EditRefusal::Order => Self::invalid(times, "closes_at would not be after opens_at."),
             EditRefusal::Plain => Self::never_changes(
                 times,
-                "the item was made without a rule, and servers remember that its votes need no decision; make \
-                 one with opens_at or closes_at",
+                "the item was created without a rule, and servers remember that its votes need no decision; \
+                 create one with opens_at or closes_at",
             ),
             EditRefusal::Choice => Self::never_changes(
                 times,
@@ -123,21 +121,21 @@ impl Problem {
             ),
             EditRefusal::HiddenResults => Self::invalid(
                 "closes_at",
-                "closes_at is null; a poll that hides its results until it closes takes a time.",
+                "closes_at is null; it takes a time, because the poll hides its results until it closes.",
             ),
         }
     }
 }
 
-/// Logs the cause: nobody has before.
+/// Logs the cause, because nobody has logged it before.
 impl From<LedgerError> for Problem {
     fn from(error: LedgerError) -> Self {
         if matches!(error, LedgerError::OlderServers) {
-            let detail = "Servers of a version without rules are connected: stop them, and try again.";
+            let detail = "Servers of a version without rules are connected; stop them and try again.";
             return Self::new(Kind::OlderServers, detail);
         }
         tracing::error!(%error, "the ledger did not answer a request");
-        Self::unavailable("The database does not answer at the moment; try again.")
+        Self::unavailable("The database is unavailable; try again.")
     }
 }
 
@@ -155,11 +153,11 @@ impl From<CastError> for Problem {
             ),
             CastError::NotStored => (
                 Stored::No,
-                "The database did not take the vote. The vote is not stored; try again.",
+                "The database refused the vote. The vote is not stored; try again.",
             ),
             CastError::Busy => (
                 Stored::No,
-                "Other requests of this voter came first all the time. The vote is not stored; try again.",
+                "Other requests of this voter kept coming first. The vote is not stored; try again.",
             ),
             CastError::UnresolvedRepeat => (
                 Stored::No,
@@ -168,8 +166,8 @@ impl From<CastError> for Problem {
             ),
             CastError::Unconfirmed => (
                 Stored::Unknown,
-                "The database did not confirm the vote, which may be stored or not. With a voter_id it \
-                 is safe to try again: the vote counts once. Without one, the vote may count twice.",
+                "The database did not confirm the vote, which may be stored or not. With a voter_id a \
+                 retry is safe: the vote counts once. Without one, the vote may count twice.",
             ),
         };
         let kind = match stored {
@@ -185,7 +183,7 @@ impl From<ReadError> for Problem {
     fn from(error: ReadError) -> Self {
         Self::unavailable(match error {
             ReadError::QueueFull => "Too many reads are waiting; try again.",
-            ReadError::LedgerUnavailable => "The database does not answer at the moment; try again.",
+            ReadError::LedgerUnavailable => "The database is unavailable; try again.",
             ReadError::Closing => "The server is shutting down; try again.",
         })
     }

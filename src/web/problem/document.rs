@@ -4,14 +4,14 @@ use serde_json::{Value, json};
 
 use crate::web::problem::Kind;
 
-/// The whole document, in Markdown.
+/// The whole document in Markdown.
 pub(in crate::web) const DOCUMENT: &str = include_str!("../../../docs/problems.md");
-/// What begins a section; a slug follows.
+/// The beginning of a section's heading. The slug follows.
 const HEADING: &str = "## ";
-/// What begins the paragraph that says what would be right.
+/// The beginning of the paragraph that says what would be right.
 const RIGHT: &str = "Right: ";
 
-/// Each section: its slug, and its text from the heading on.
+/// Returns each section: its slug, and its text with the heading.
 pub(in crate::web) fn sections() -> impl Iterator<Item = (&'static str, &'static str)> {
     let starts = || {
         DOCUMENT
@@ -27,18 +27,18 @@ pub(in crate::web) fn sections() -> impl Iterator<Item = (&'static str, &'static
     })
 }
 
-/// The paragraphs of the section of a problem type.
+/// Returns the paragraphs of a problem type's section.
 fn paragraphs(kind: Kind) -> impl Iterator<Item = &'static str> {
     let section = sections().find(|(slug, _)| *slug == kind.slug());
     section.map_or("", |(_, text)| text).split("\n\n")
 }
 
-/// What a problem type means: the first paragraph of its section behind its status.
+/// Returns the meaning of a problem type: the first paragraph after its status.
 pub(in crate::web) fn meaning(kind: Kind) -> &'static str {
     paragraphs(kind).nth(2).unwrap_or_default()
 }
 
-/// An answer of a problem type: the example of its section, or one with what its section says is right.
+/// Returns an example of a problem type: the one in its section, or one made from its section's "Right".
 pub(in crate::web) fn example(kind: Kind) -> Value {
     let lines = paragraphs(kind).flat_map(str::lines);
     let example = lines

@@ -1,22 +1,22 @@
-//! The table of problem types. docs/problems.md has a section for each, under its slug.
+//! The table of problem types. docs/problems.md has a section for each slug.
 
 use actix_web::http::StatusCode;
 
-/// One line a problem type: its name here, its status, its slug, its title.
+/// One line for each problem type: its name here, its status, its slug, its title.
 macro_rules! kinds {
     ($($name:ident = $status:ident, $slug:literal, $title:literal;)+) => {
-        /// A problem type (RFC 9457): what went wrong, for a program to compare. Its address is
-        /// the `type` of an answer, and docs/problems.md says what each means.
+        /// A problem type (RFC 9457): what went wrong, for programs to compare. Its address is the `type` of
+        /// an answer. docs/problems.md explains each type.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Kind {
             $($name,)+
         }
 
         impl Kind {
-            /// All of them.
+            /// All problem types.
             pub const ALL: &'static [Self] = &[$(Self::$name,)+];
 
-            /// Its name in addresses, and the heading of its section in docs/problems.md.
+            /// The type's name in addresses, and the heading of its section in docs/problems.md.
             pub fn slug(self) -> &'static str {
                 match self {
                     $(Self::$name => $slug,)+
@@ -30,7 +30,7 @@ macro_rules! kinds {
                 }
             }
 
-            /// The same in each answer of the type.
+            /// The title, which is the same in each answer of the type.
             pub fn title(self) -> &'static str {
                 match self {
                     $(Self::$name => $title,)+
@@ -57,7 +57,7 @@ kinds! {
     BatchTooLarge = PAYLOAD_TOO_LARGE, "batch-too-large", "Batch too large";
     UnsupportedContentType = UNSUPPORTED_MEDIA_TYPE, "unsupported-content-type", "Unsupported content type";
     InvalidValue = UNPROCESSABLE_ENTITY, "invalid-value", "Invalid value";
-    // Who sends it.
+    // Who sends the request.
     CredentialMissing = UNAUTHORIZED, "credential-missing", "Credential missing";
     CredentialNotValid = UNAUTHORIZED, "credential-not-valid", "Credential not valid";
     TokenExpired = UNAUTHORIZED, "token-expired", "Token expired";
@@ -67,7 +67,7 @@ kinds! {
     ForeignOrigin = FORBIDDEN, "foreign-origin", "Foreign origin";
     Throttled = TOO_MANY_REQUESTS, "throttled", "Throttled";
     TooManyStreamsOfAddress = TOO_MANY_REQUESTS, "too-many-streams-of-address", "Too many streams of one address";
-    // What it names.
+    // What the request names.
     UnknownItem = NOT_FOUND, "unknown-item", "Unknown item";
     UnknownPoll = NOT_FOUND, "unknown-poll", "Unknown poll";
     UnknownApiKey = NOT_FOUND, "unknown-api-key", "Unknown API key";

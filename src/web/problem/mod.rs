@@ -1,9 +1,9 @@
 //! Errors as `application/problem+json` (RFC 9457).
 //!
 //! - `kinds`: the table of problem types.
-//! - `causes`: which problem an error of other modules is.
+//! - `causes`: the problems for errors of other modules.
 //! - `votes`: problems of requests that vote.
-//! - `document`: docs/problems.md, which says what each means.
+//! - `document`: docs/problems.md, which explains each type.
 
 mod causes;
 mod document;
@@ -29,19 +29,21 @@ pub use crate::web::problem::votes::VoteProblem;
 static RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
 static RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 
-/// Whether a vote that got no acknowledgement is stored. It tells an anonymous voter whether
-/// it is safe to try again. A 4xx answer does not say it: such a vote is never stored.
+/// Whether a vote without an acknowledgement is stored. It tells an anonymous voter whether a retry is safe.
+/// A 4xx answer does not have it: such a vote is never stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Stored {
-    /// It is not stored and will not be: after another try it counts once.
+    /// The vote is not stored and will not be. A retry counts once.
     No,
-    /// It may be stored: after another try without a `voter_id` it may count twice.
+    /// The vote may be stored. A retry without a `voter_id` may count twice.
     Unknown,
 }
 
-/// A problem as a client sees it: what is wrong, and what would be right. The cause of a
-/// 5xx is logged and never shown to a client.
+/// An error as a client sees it: what is wrong, and what would be right.
+///
+/// The cause of a 5xx is logged and never shown to a client. A function that asks Postgres returns
+/// `unavailable` when Postgres does not answer; its docstring does not repeat that.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {detail}", kind.title())]
 pub struct Problem {
@@ -49,17 +51,17 @@ pub struct Problem {
     detail: String,
     /// The part of the request that is wrong.
     field: Option<String>,
-    /// Of a vote that got no acknowledgement.
+    /// Only for a vote without an acknowledgement.
     stored: Option<Stored>,
     allow: Option<&'static str>,
     throttled: Option<Throttled>,
 }
 
-/// A throttle that is full, for the fields of draft-ietf-httpapi-ratelimit-headers-10.
+/// A throttle that is full, for the headers of draft-ietf-httpapi-ratelimit-headers-10.
 #[derive(Clone, Copy, Debug)]
 struct Throttled {
     throttle: Throttle,
-    /// When its window ends, rounded up: whoever comes then is not too early.
+    /// The seconds until its window ends, rounded up, so that a client that waits so long is not too early.
     retry_after_seconds: u64,
 }
 
@@ -67,31 +69,31 @@ struct Throttled {
 #[derive(Serialize, ToSchema)]
 #[schema(as = Problem)]
 pub struct Body<'a> {
-    /// The problem type: the address of what explains it, on the server that answers.
+    /// The problem type: an address on the answering server that explains it.
     #[schema(value_type = ProblemType)]
     r#type: &'static str,
-    /// The same in each answer of a type.
+    /// The title, which is the same in each answer of a type.
     title: &'static str,
-    /// The status of the answer.
+    /// The HTTP status of the answer.
     #[schema(minimum = 400, maximum = 599)]
     status: u16,
-    /// What is wrong this time, and what would be right. Its words may change.
+    /// What is wrong this time, and what would be right. The wording may change.
     detail: &'a str,
-    /// The part of the request that is wrong: a field, a parameter or a header; `body`, `query`.
+    /// The part of the request that is wrong: a field, a parameter, a header, `body` or `query`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     field: Option<&'a str>,
-    /// Of a vote that got 503: whether it is stored.
+    /// Only for a vote that got 503: whether it is stored.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Stored)]
     stored: Option<Stored>,
-    /// After how many seconds another try makes sense.
+    /// The number of seconds after which a retry makes sense.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, minimum = 1)]
     retry_after_seconds: Option<u64>,
 }
 
-/// The `type` of a problem, for its schema.
+/// The `type` of a problem, for the schema.
 pub(in crate::web) struct ProblemType;
 
 impl PartialSchema for ProblemType {
@@ -107,7 +109,7 @@ impl PartialSchema for ProblemType {
 impl ToSchema for ProblemType {}
 
 impl Problem {
-    /// A problem of this type. `detail` says what would be right.
+    /// Makes a problem of this type. `detail` says what would be right.
     pub(in crate::web) fn new(kind: Kind, detail: impl Into<String>) -> Self {
         Self {
             kind,
@@ -132,7 +134,7 @@ impl Problem {
         }
     }
 
-    /// Says whether the request's vote is stored.
+    /// Says whether the vote of the request is stored.
     fn of_vote(self, stored: Stored) -> Self {
         Self {
             stored: Some(stored),
@@ -140,7 +142,7 @@ impl Problem {
         }
     }
 
-    /// The request does not have the form that the resource takes.
+    /// The request does not have the form that the resource needs.
     pub fn malformed(field: impl Into<String>, detail: impl Into<String>) -> Self {
         Self::new(Kind::Malformed, detail).on_field(field)
     }
@@ -151,23 +153,22 @@ impl Problem {
     }
 
     pub fn unknown_item(id: impl std::fmt::Display) -> Self {
-        let detail = format!("There is no item {id}; GET /v1/items lists those that there are.");
+        let detail = format!("There is no item {id}; GET /v1/items lists the items.");
         Self::new(Kind::UnknownItem, detail)
     }
 
     pub fn unknown_poll(id: impl std::fmt::Display) -> Self {
-        let detail = format!("There is no poll {id}; the answer to POST /v1/polls has a poll's id.");
+        let detail = format!("There is no poll {id}; GET /v1/polls lists the polls.");
         Self::new(Kind::UnknownPoll, detail)
     }
 
     pub fn unknown_vote(id: impl std::fmt::Display) -> Self {
-        let detail =
-            format!("There is no receipt of a vote {id}; the answer to a vote has the vote_id of a receipt.");
+        let detail = format!("There is no receipt of vote {id}; the answer to a vote has its vote_id.");
         Self::new(Kind::UnknownVote, detail)
     }
 
     pub fn no_vote(item: impl std::fmt::Display) -> Self {
-        let detail = format!("This voter holds no vote on item {item}; PUT or POST casts one.");
+        let detail = format!("This voter holds no vote on item {item}; PUT or POST casts a vote.");
         Self::new(Kind::NoVote, detail)
     }
 
@@ -178,62 +179,61 @@ impl Problem {
     }
 
     pub fn unknown_api_key(id: impl std::fmt::Display) -> Self {
-        let detail = format!("There is no API key {id}; GET /v1/api-keys lists those that there are.");
+        let detail = format!("There is no API key {id}; GET /v1/api-keys lists the keys.");
         Self::new(Kind::UnknownApiKey, detail)
     }
 
-    /// A key that cannot be rotated.
+    /// The key cannot be rotated.
     pub fn no_valid_api_key(id: impl std::fmt::Display) -> Self {
-        let detail = format!("There is no valid API key {id}; GET /v1/api-keys says which are.");
+        let detail = format!("There is no valid API key {id}; GET /v1/api-keys says which keys are valid.");
         Self::new(Kind::UnknownApiKey, detail)
     }
 
-    /// There is no credential, and not everyone may do this.
+    /// The request has no credential, and not everyone may do this.
     pub fn credential_missing(scope: Scope) -> Self {
         let detail = format!("This takes an API key with the scope {scope}: Authorization: Bearer tally_….");
         Self::new(Kind::CredentialMissing, detail)
     }
 
-    /// More ballots in one batch than who has no credential may send.
+    /// The batch has more ballots than a caller without a credential may send.
     pub fn too_many_ballots() -> Self {
         let detail = format!(
-            "Without an API key with the scope vote, one request takes {UNCREDENTIALED_LIMIT_BALLOTS} ballots; send the others in further ones."
+            "Without an API key with the scope vote, one request takes {UNCREDENTIALED_LIMIT_BALLOTS} ballots; send the others in more requests."
         );
         Self::new(Kind::CredentialMissing, detail).on_field("ballot")
     }
 
-    /// It is no credential that Tally knows. It does not say why: that would help who guesses.
+    /// Tally does not know the credential. The problem does not say why, because that would help a guesser.
     pub fn credential_not_valid() -> Self {
-        let detail = "Authorization: it is no valid API key or token: unknown, expired, revoked, or not for this server; it takes Bearer and one that is.";
+        let detail = "Authorization: the API key or token is unknown, expired, revoked, or not for this server; it takes Bearer and a valid one.";
         Self::new(Kind::CredentialNotValid, detail).on_field("Authorization")
     }
 
-    /// The cookie is not one that this server believes.
+    /// The cookie is not valid on this server.
     pub fn cookie_not_valid() -> Self {
-        let detail = "Cookie: __Host-voter is not valid, or is there twice; POST /v1/voter without it gives a new one.";
+        let detail = "Cookie: __Host-voter is not valid, or is given twice; POST /v1/voter without it gives a new one.";
         Self::new(Kind::CredentialNotValid, detail).on_field("Cookie")
     }
 
-    /// The token was right in all else.
+    /// The token has expired, and is right otherwise.
     pub fn token_expired() -> Self {
         let detail = "Authorization: the token has expired; ask its issuer for a new one.";
         Self::new(Kind::TokenExpired, detail).on_field("Authorization")
     }
 
-    /// A voter's own credential, and another voter's vote.
+    /// The credential is a voter's own, and the vote is another voter's.
     pub fn not_your_vote() -> Self {
-        let detail =
-            "voter_id: the credential is another voter's; leave voter_id out, or give the credential's own.";
+        let detail = "voter_id: the credential belongs to another voter; leave voter_id out, or give the credential's voter.";
         Self::new(Kind::NotYourVote, detail).on_field("voter_id")
     }
 
-    /// The credential is valid, and does not allow this.
+    /// The credential is valid, but does not allow this.
     pub fn not_allowed(scope: Scope) -> Self {
-        let detail = format!("The API key does not allow this; it takes one with the scope {scope}.");
+        let detail = format!("The API key does not allow this; it needs the scope {scope}.");
         Self::new(Kind::NotAllowed, detail)
     }
 
-    /// There were as many attempts as this throttle takes. Nothing was done for this one.
+    /// There were as many attempts as this throttle allows. Nothing was done for this one.
     pub fn throttled(throttle: Throttle, left: Duration) -> Self {
         let retry_after_seconds = left.as_secs() + u64::from(left.subsec_nanos() > 0);
         let Throttle { by, limit, interval } = throttle;
@@ -256,9 +256,9 @@ impl Problem {
         }
     }
 
-    /// A page of another origin writes.
+    /// A page of another origin tries to write.
     pub fn foreign_origin() -> Self {
-        let detail = "Pages of this origin may not write here; TALLY_ORIGINS lists those that may.";
+        let detail = "Pages of this origin may not write here; TALLY_ORIGINS lists the origins that may.";
         Self::new(Kind::ForeignOrigin, detail).on_field("Origin")
     }
 
@@ -277,33 +277,32 @@ impl Problem {
         Self::new(Kind::UnsupportedContentType, detail)
     }
 
-    /// To a connection beyond the limit. Nothing is read of it, so if its request is a
-    /// vote, the vote is not stored.
+    /// The connection is beyond the limit. Nothing of it is read, so if its request is a vote, the vote is
+    /// not stored.
     pub fn no_free_connection() -> Self {
         let detail = "Too many connections are open. Nothing of the request was read or stored; try again.";
         Self::new(Kind::TooManyConnections, detail).of_vote(Stored::No)
     }
 
-    /// There is nothing at this path.
+    /// There is no route for this path.
     pub fn not_found(path: &str) -> Self {
-        let detail = format!("There is nothing at {path}; /docs says what there is.");
+        let detail = format!("There is nothing at {path}; /docs lists the paths.");
         Self::new(Kind::NotFound, detail)
     }
 
-    /// A defect of Tally's own.
+    /// Tally has a defect.
     pub fn internal() -> Self {
         tracing::error!("an answer does not belong to its request");
         Self::new(Kind::Internal, "The server has a defect; its log says more.")
     }
 
-    /// The same, of a request whose votes were not sent to be stored: so it can say that none is.
+    /// Adds to a request's problem that none of its votes is stored, because none was sent to be stored.
     pub(in crate::web) fn without_vote(self) -> Self {
         match self.kind {
             Kind::Unavailable => Self {
                 kind: Kind::VoteNotStored,
-                detail:
-                    "The database does not answer at the moment. No vote of the request is stored; try again."
-                        .to_owned(),
+                detail: "The database is unavailable. No vote of the request is stored; try again."
+                    .to_owned(),
                 stored: Some(Stored::No),
                 ..self
             },
@@ -311,12 +310,12 @@ impl Problem {
         }
     }
 
-    /// The client may try again after [`RETRY_AFTER_SECONDS`].
+    /// The client may retry after [`RETRY_AFTER_SECONDS`].
     pub(in crate::web) fn unavailable(detail: &str) -> Self {
         Self::new(Kind::Unavailable, detail)
     }
 
-    /// The body of the answer, in JSON.
+    /// Returns the body of the answer as JSON.
     pub fn body(&self) -> String {
         serde_json::to_string(&self.to_body()).unwrap_or_default()
     }
@@ -334,7 +333,7 @@ impl Problem {
         }
     }
 
-    /// The answer with this body: [`Problem::body`], or one with further members.
+    /// Returns the answer with this body: [`Problem::body`], or a body with more members.
     pub(in crate::web) fn answer_with(&self, body: String) -> HttpResponse {
         let status = self.kind.status();
         let mut response = HttpResponse::build(status);
@@ -380,7 +379,7 @@ impl ResponseError for Problem {
     }
 }
 
-/// Answers for a path that is not in the route table.
+/// Answers for a path that is not in the table of routes.
 pub async fn not_found(request: actix_web::HttpRequest) -> Result<HttpResponse, Problem> {
     Err(Problem::not_found(request.path()))
 }

@@ -3,8 +3,8 @@
 use crate::votes::CastError;
 use crate::web::problem::Problem;
 
-/// A problem of a request that votes. A vote that was sent to be stored says itself whether it is; what
-/// else goes wrong goes wrong before that, so no vote of the request is stored, and the problem says so.
+/// A problem of a request that votes. A vote that was sent to be stored says whether it is stored. Anything
+/// else goes wrong before that, so no vote of the request is stored, and the problem says so.
 #[derive(Debug)]
 pub struct VoteProblem(Problem);
 

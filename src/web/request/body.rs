@@ -52,7 +52,7 @@ impl<T: Form + 'static> FromRequest for Json<T> {
     }
 }
 
-/// What is wrong with a body, or a part of one, that is no form with these fields.
+/// Says what is wrong with a body, or a part of one, that is not a form with these fields.
 pub(in crate::web) fn wrong(bytes: &[u8], fields: &[Field]) -> Problem {
     wrong_body(bytes, fields)
 }
@@ -65,7 +65,7 @@ async fn read<T: Form>(mut payload: Payload, expected: usize) -> Result<Bytes, P
     let mut body = Vec::with_capacity(expected);
     while let Some(chunk) = payload.next().await {
         let chunk = chunk.map_err(|_| Problem::malformed("body", "The body did not arrive whole."))?;
-        // A body nearly always comes in one piece. It needs no copy.
+        // A body nearly always comes in one piece, which needs no copy.
         if body.is_empty() && chunk.len() == expected {
             return Ok(chunk);
         }
@@ -77,13 +77,10 @@ async fn read<T: Form>(mut payload: Payload, expected: usize) -> Result<Bytes, P
     Ok(body.into())
 }
 
-/// Reads a JSON object. An empty body reads as `{}`.
-///
-/// # Errors
-/// What is wrong, and with which field.
+/// Reads a JSON object. An empty body reads as `{}`. The problem names the wrong field.
 pub(in crate::web) fn parse<T: Form>(bytes: &[u8]) -> Result<T, Problem> {
     let bytes = if bytes.is_empty() { b"{}" } else { bytes };
-    // serde would take an array for an object, its values in the order of the fields.
+    // serde would read an array as an object, with its values in the order of the fields.
     let is_array = bytes.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[');
     let read = if is_array {
         None

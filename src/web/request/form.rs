@@ -1,8 +1,7 @@
-//! What is wrong with input that could not be read, in the words of JSON and HTTP.
+//! Says what is wrong with input that could not be read, in the words of JSON and HTTP.
 //!
-//! serde reads the input. Its errors name Rust's types, so none of them reaches a client:
-//! input that serde turns away is read once more here, field by field, and compared with
-//! the fields that are declared.
+//! serde reads the input. Its errors name Rust's types, so clients never see them. Input that serde rejects
+//! is read again here, field by field, and compared with the declared fields.
 
 use std::fmt;
 
@@ -12,9 +11,9 @@ use crate::web::limits::BODY_LIMIT_BYTES;
 use crate::web::problem::Problem;
 use crate::web::request::reference::BodyItem;
 
-/// Input with these fields: a JSON object, or a query's parameters. [`form!`] declares it.
+/// Input with fields: a JSON object, or a query's parameters. [`form!`] declares it.
 pub trait Form: DeserializeOwned {
-    /// The fields that serde takes, as a client knows them.
+    /// The fields that serde accepts, under the names that clients know.
     const FIELDS: &'static [Field];
     /// The largest body.
     const LIMIT_BYTES: usize = BODY_LIMIT_BYTES;
@@ -25,16 +24,16 @@ pub trait Form: DeserializeOwned {
     }
 }
 
-/// Declares a struct as input. It is the one place of its fields: what serde takes, what refusals
-/// say of them ([`Form::FIELDS`]) and what utoipa describes are the same.
+/// Declares a struct as input. Its fields are written only here: what serde accepts, what refusals name
+/// ([`Form::FIELDS`]) and what utoipa describes are the same.
 ///
-/// The struct refuses fields that it does not have. `limits { … }` behind it overrides
-/// [`Form::LIMIT_BYTES`] and [`Form::too_large`].
+/// The struct refuses unknown fields. `limits { … }` after it overrides [`Form::LIMIT_BYTES`] and
+/// [`Form::too_large`].
 macro_rules! form {
     (
         $(#[$meta:meta])*
         $visibility:vis struct $name:ident {
-            // The parts of a type one by one: utoipa looks for `Option`, and a whole type hides it.
+            // The parts of a type one by one: utoipa looks for `Option`, and a whole type would hide it.
             $($(#[$of_field:meta])* $field:ident: $outer:ident $(<$inner:ident>)?,)+
         }
         $(limits { $($limits:tt)* })?
@@ -56,10 +55,10 @@ macro_rules! form {
 }
 pub(in crate::web) use form;
 
-/// A type of fields.
+/// The type of a field.
 pub trait Input {
     const TAKES: Takes;
-    /// A field that may be left out may be null in JSON as well.
+    /// A field that may be left out may also be null in JSON.
     const IS_REQUIRED: bool = true;
 }
 
@@ -104,18 +103,18 @@ pub enum Takes {
     /// A whole number or a string: an id, or `key:` and a key.
     Reference,
     Boolean,
-    /// Whatever it is, it is refused later, with a reason.
+    /// Any value. It is refused later, with a reason.
     Anything,
     /// An array of strings.
     Texts,
     /// An array of whole numbers.
     Numbers,
-    /// An array of objects, each read by itself.
+    /// An array of objects. Each is read on its own.
     Objects,
 }
 
 impl Field {
-    /// A field of this type.
+    /// Makes a field of this type.
     pub const fn of<T: Input>(name: &'static str) -> Self {
         Self {
             name,
@@ -124,7 +123,7 @@ impl Field {
         }
     }
 
-    /// Says it of this field.
+    /// Makes the problem of this field.
     fn problem(&self, what: &str) -> Problem {
         Problem::malformed(self.name, format!("{}: {what}.", self.name))
     }
@@ -160,7 +159,7 @@ impl Field {
         })
     }
 
-    /// What is wrong with this value, if anything is.
+    /// Says what is wrong with this value, if anything is.
     fn wrong(&self, shape: Shape) -> Option<Problem> {
         match (self.takes, shape) {
             (_, Shape::Null) if !self.is_required => None,
@@ -169,7 +168,7 @@ impl Field {
             | (Takes::Boolean, Shape::Boolean(_))
             | (Takes::Reference, Shape::Number | Shape::Text)
             | (Takes::Anything, _) => None,
-            // Whether its entries are right is asked last.
+            // The entries are checked last.
             (Takes::Texts | Takes::Numbers | Takes::Objects, Shape::Array) => None,
             (Takes::Number | Takes::Reference, Shape::LargeNumber) => Some(self.out_of_range()),
             _ => Some(self.problem(&format!("it is {shape}; it takes {}", self.takes))),
@@ -193,7 +192,7 @@ impl fmt::Display for Takes {
     }
 }
 
-/// A name that no field has.
+/// Makes the problem of a name that no field has.
 fn unknown(name: &str, fields: &[Field], what: &str) -> Problem {
     let names: Vec<&str> = fields.iter().map(|field| field.name).collect();
     let takes = match names.as_slice() {
@@ -208,7 +207,7 @@ fn body(what: impl fmt::Display) -> Problem {
     Problem::malformed("body", format!("body: {what}."))
 }
 
-/// What is wrong with a body that is no [`Form`] with these fields.
+/// Says what is wrong with a body that is not a [`Form`] with these fields.
 pub fn wrong_body(bytes: &[u8], fields: &[Field]) -> Problem {
     let Ok(text) = std::str::from_utf8(bytes) else {
         return body("it is not UTF-8; it takes JSON in UTF-8");
@@ -233,7 +232,7 @@ pub fn wrong_body(bytes: &[u8], fields: &[Field]) -> Problem {
         }
         let wrong = match (shape, &ended) {
             (Some(shape), _) => field.wrong(*shape),
-            // Reading it has failed although it is JSON.
+            // The body is JSON, but reading it has failed.
             (None, Err(error)) if error.to_string().starts_with("number out of range") => {
                 Some(field.out_of_range())
             }
@@ -266,12 +265,12 @@ fn not_json(error: &serde_json::Error) -> Problem {
     }
 }
 
-/// Where the reader stopped; both are counted from 1, the column in bytes.
+/// Returns where the reader stopped. Lines and columns count from 1, columns in bytes.
 fn place(error: &serde_json::Error) -> String {
     format!("line {}, column {}", error.line(), error.column())
 }
 
-/// What is wrong with a query's parameters that are no [`Form`] with these fields.
+/// Says what is wrong with a query that is not a [`Form`] with these fields.
 pub fn wrong_query(parameters: &[(String, String)], fields: &[Field]) -> Problem {
     for (at, (name, value)) in parameters.iter().enumerate() {
         let Some(field) = fields.iter().find(|field| field.name == name) else {
@@ -301,7 +300,7 @@ pub fn wrong_query(parameters: &[(String, String)], fields: &[Field]) -> Problem
     }
 }
 
-/// A query that is not even a list of parameters.
+/// Makes the problem of a query that is not a list of parameters.
 pub fn unreadable_query() -> Problem {
     Problem::malformed(
         "query",
@@ -309,7 +308,7 @@ pub fn unreadable_query() -> Problem {
     )
 }
 
-/// What is wrong with a query beside a body: its parameters would be lost in silence.
+/// Makes the problem of a query beside a body. Its parameters would be ignored silently.
 pub fn unexpected_query(fields: &[Field]) -> Problem {
     let names: Vec<&str> = fields.iter().map(|field| field.name).collect();
     Problem::malformed(
@@ -322,7 +321,7 @@ pub fn unexpected_query(fields: &[Field]) -> Problem {
     )
 }
 
-/// What a JSON value is, in JSON's own words.
+/// The kind of a JSON value, in JSON's own words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shape {
     Null,
@@ -353,7 +352,7 @@ impl fmt::Display for Shape {
     }
 }
 
-/// Reads a value's shape, and of an array or an object no more than that it is JSON.
+/// Reads a value's shape. For an array or an object, checks only that it is JSON.
 struct ShapeOf;
 
 impl<'de> DeserializeSeed<'de> for ShapeOf {
@@ -392,7 +391,7 @@ impl<'de> Visitor<'de> for ShapeOf {
     }
 
     fn visit_f64<E>(self, value: f64) -> Result<Shape, E> {
-        // serde_json reads a whole number beyond 64 bits as this.
+        // serde_json reads a whole number beyond 64 bits as a float.
         Ok(if value.abs() >= i64::MAX as f64 {
             Shape::LargeNumber
         } else {

@@ -1,4 +1,4 @@
-//! Reads the header Idempotency-Key (IETF draft-ietf-httpapi-idempotency-key-header).
+//! Reads the Idempotency-Key header (IETF draft-ietf-httpapi-idempotency-key-header).
 
 use actix_web::dev::Payload;
 use actix_web::{FromRequest, HttpRequest};
@@ -10,8 +10,8 @@ const NAME: &str = "Idempotency-Key";
 /// The longest key.
 pub const IDEMPOTENCY_KEY_LIMIT_BYTES: usize = 255;
 
-/// The text of the header, if there is one; without the quotation marks, which the draft asks for
-/// and many clients leave out.
+/// The key in the header, if there is one, without quotation marks. The draft requires the marks, but many
+/// clients leave them out.
 pub struct KeyHeader(pub Option<String>);
 
 impl FromRequest for KeyHeader {
@@ -34,10 +34,7 @@ fn malformed(what: &str) -> Problem {
     Problem::malformed(NAME, detail)
 }
 
-/// Reads a key.
-///
-/// # Errors
-/// When it is empty, too long, or has other characters.
+/// Reads a key. Fails when it is empty, too long, or has other characters.
 pub(in crate::web) fn read(value: &[u8]) -> Result<String, Problem> {
     let inner = value
         .strip_prefix(b"\"")

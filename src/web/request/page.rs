@@ -1,13 +1,12 @@
-//! Pages of lists: how long they are, and where the next one is.
+//! Pages of lists: their length, and the address of the next page.
 
 use std::fmt::Display;
 
 use crate::web::problem::Problem;
 
-/// How many things a page has: `default`, unless the parameter `limit` says otherwise.
+/// Returns the length of a page: the parameter `limit`, or `default` without it.
 ///
-/// # Errors
-/// When it is not from 1 to `most`.
+/// Fails when the parameter is not from 1 to `most`.
 pub(in crate::web) fn limit(asked: Option<i64>, default: i64, most: i64) -> Result<i64, Problem> {
     let limit = asked.unwrap_or(default);
     if (1..=most).contains(&limit) {
@@ -17,10 +16,7 @@ pub(in crate::web) fn limit(asked: Option<i64>, default: i64, most: i64) -> Resu
     Err(Problem::invalid("limit", detail))
 }
 
-/// The id in the parameter `before`.
-///
-/// # Errors
-/// When it is none.
+/// Reads the id in the parameter `before`. Fails when it is not an id.
 pub(in crate::web) fn before(asked: Option<i64>) -> Result<Option<i64>, Problem> {
     match asked {
         Some(before) if before < 1 => {
@@ -31,7 +27,7 @@ pub(in crate::web) fn before(asked: Option<i64>) -> Result<Option<i64>, Problem>
     }
 }
 
-/// The path of the page where the parameter `name` is `at`, with the other parameters of this query.
+/// Returns the path of the page where the parameter `name` is `at`, with the query's other parameters.
 pub(in crate::web) fn next(path: &str, query: &str, name: &str, at: impl Display) -> String {
     let parts = query.split('&').filter(|part| !part.is_empty());
     let is_other = |part: &&str| part.split_once('=').map_or(*part, |(of, _)| of) != name;

@@ -46,7 +46,7 @@ impl FromRequest for PathVoter {
             let detail = "query: this takes no parameters.";
             return future::ready(Err(Problem::malformed("query", detail)));
         }
-        // As it was sent: actix has decoded a part of it.
+        // As it was sent: actix would have decoded a part of it.
         let path = request.uri().path();
         let last = path.rsplit_once('/').map_or(path, |(_, last)| last);
         future::ready(voter(last).map(Self))
@@ -54,18 +54,12 @@ impl FromRequest for PathVoter {
 }
 
 /// Reads a percent-encoded voter.
-///
-/// # Errors
-/// When it is not encoded so, not UTF-8, or no voter's id.
 pub(in crate::web) fn voter(text: &str) -> Result<VoterId, Problem> {
     VoterId::parse(decoded("voter_id", text)?)
         .map_err(|error| Problem::invalid("voter_id", format!("{error}.")))
 }
 
-/// Reads what is percent-encoded in a path.
-///
-/// # Errors
-/// When it is not encoded so, or not UTF-8.
+/// Decodes a percent-encoded part of a path. Fails when the encoding is wrong, or it is not UTF-8.
 pub(super) fn decoded(field: &'static str, text: &str) -> Result<String, Problem> {
     let malformed = |what: &str| {
         let detail = format!("{field}: it {what}; it takes UTF-8, percent-encoded.");

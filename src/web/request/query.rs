@@ -7,7 +7,7 @@ use futures_util::future;
 use crate::web::problem::Problem;
 use crate::web::request::form::{Form, unreadable_query, wrong_query};
 
-/// A query's parameters. An unknown or malformed one is a 400 that names it.
+/// The parameters of a query. An unknown or malformed parameter is a 400 that names it.
 pub struct Query<T>(pub T);
 
 impl<T: Form> FromRequest for Query<T> {
@@ -19,10 +19,7 @@ impl<T: Form> FromRequest for Query<T> {
     }
 }
 
-/// Reads a query.
-///
-/// # Errors
-/// What is wrong, and with which parameter.
+/// Reads a query. The problem names the wrong parameter.
 pub(in crate::web) fn parse<T: Form>(query: &str) -> Result<T, Problem> {
     if let Ok(read) = web::Query::<T>::from_query(query) {
         return Ok(read.into_inner());

@@ -1,4 +1,4 @@
-//! Reads what stands for an item or a poll: its id, or `key:` and its key.
+//! Reads references to items and polls: an id, or `key:` and a key.
 
 use std::str::FromStr;
 
@@ -11,10 +11,9 @@ use crate::domain::{InvalidReference, ItemId, PollId, Reference};
 use crate::web::problem::Problem;
 use crate::web::request::path::decoded;
 
-/// Reads what stands for an item or a poll. `field` is what a client calls it.
+/// Reads a reference to an item or a poll. `field` is the client's name for it.
 ///
-/// # Errors
-/// When it is neither an id nor `key:` with a key.
+/// Fails when it is neither an id nor `key:` with a key.
 pub(in crate::web) fn parse<Id: FromStr>(field: &'static str, text: &str) -> Result<Reference<Id>, Problem> {
     text.parse().map_err(|error| match error {
         InvalidReference::Key(error) => Problem::invalid(field, format!("{error}.")),
@@ -22,10 +21,9 @@ pub(in crate::web) fn parse<Id: FromStr>(field: &'static str, text: &str) -> Res
     })
 }
 
-/// The references in a parameter, separated by commas; without it, none.
+/// Reads the references in a parameter, separated by commas, if it is given.
 ///
-/// # Errors
-/// As [`parse`], or when they are more than `limit`.
+/// Fails as [`parse`] does, or when there are more than `limit`.
 pub(in crate::web) fn list<Id: FromStr>(
     field: &'static str,
     text: Option<&str>,
@@ -48,7 +46,7 @@ pub struct PathReference<Id>(pub Reference<Id>);
 pub type PathItemReference = PathReference<ItemId>;
 pub type PathPollReference = PathReference<PollId>;
 
-/// Where it stands in a path: `/v1/items/{id}`.
+/// The reference's place in a path: `/v1/items/{id}`.
 const PART: usize = 3;
 
 impl<Id: FromStr> FromRequest for PathReference<Id> {
@@ -56,16 +54,13 @@ impl<Id: FromStr> FromRequest for PathReference<Id> {
     type Future = future::Ready<Result<Self, Problem>>;
 
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
-        // As it was sent: actix has decoded a part of it.
+        // As it was sent: actix would have decoded a part of it.
         let part = request.uri().path().split('/').nth(PART).unwrap_or_default();
         future::ready(path_reference(part).map(Self))
     }
 }
 
-/// Reads a part of a path. An id is taken as it stands.
-///
-/// # Errors
-/// As [`parse`].
+/// Reads a part of a path. Fails as [`parse`] does.
 pub(in crate::web) fn path_reference<Id: FromStr>(part: &str) -> Result<Reference<Id>, Problem> {
     if part.bytes().all(|byte| byte.is_ascii_digit()) {
         return parse("id", part);
@@ -82,10 +77,7 @@ pub enum BodyItem {
 }
 
 impl BodyItem {
-    /// The item, if it can be one.
-    ///
-    /// # Errors
-    /// As [`parse`].
+    /// Returns the reference to the item. Fails as [`parse`] does.
     pub fn into_reference(self, field: &'static str) -> Result<Reference<ItemId>, Problem> {
         match self {
             Self::Id(id) => ItemId::new(id).map(Reference::Id).ok_or_else(|| {

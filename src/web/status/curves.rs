@@ -3,27 +3,28 @@
 use crate::telemetry::VOTE_OUTCOMES;
 use crate::web::status::figures::Figures;
 
-/// The median of votes, at the most: at half load it is 5 to 12 ms (docs/benchmarks.md), and a server
-/// whose votes queue for one more batch has a few times that.
+/// The greatest normal median latency. At half load the median is 5 to 12 ms (docs/benchmarks.md). A server
+/// whose votes wait for one more batch has a few times that.
 const NORMAL_P50_SECONDS: f64 = 0.05;
-/// The 99th percentile, at the most: 30 to 45 ms at half load; five times that is a slow disk, a lock or a
-/// full queue.
+/// The greatest normal p99 latency. At half load it is 30 to 45 ms. Five times that is a slow disk, a lock or
+/// a full queue.
 const NORMAL_P99_SECONDS: f64 = 0.2;
-/// Votes that wait, at the most: a full batch (`votes::BATCH_LIMIT_VOTES`). More wait for a second one.
+/// The most votes that normally wait: a full batch (`votes::BATCH_LIMIT_VOTES`). More votes wait for a second
+/// batch.
 const NORMAL_QUEUE_VOTES: f64 = crate::votes::BATCH_LIMIT_VOTES as f64;
-/// The mean size of batches, at the most: three quarters of a full one. Beyond that votes come about as
-/// fast as they can be stored.
+/// The greatest normal mean size of batches: three quarters of a full batch. Above that, votes arrive almost
+/// as fast as they can be stored.
 const NORMAL_BATCH_VOTES: f64 = 0.75 * crate::votes::BATCH_LIMIT_VOTES as f64;
-/// The age of the oldest unsaved count, at the most: some flushes (`TALLY_FLUSH_EVERY`, 1 s unless it
-/// is set otherwise), each of which may leave a locked row to the next one.
+/// The greatest normal age of the oldest unsaved count: some flushes (`TALLY_FLUSH_EVERY`, which defaults to
+/// 1 s). Each flush may leave a locked row to the next.
 const NORMAL_UNSAVED_SECONDS: f64 = 10.0;
 
-/// What is normal for a curve; `None`: there is no bound.
+/// The normal range of a curve. `None`: no bound.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Normal {
     pub least: Option<f64>,
     pub most: Option<f64>,
-    /// Why, in a sentence.
+    /// The reason, in a sentence.
     pub why: &'static str,
 }
 
@@ -58,17 +59,17 @@ pub struct Surroundings {
     pub has_postgres: bool,
     pub has_redis: bool,
     pub suspects: f64,
-    /// `None`: Postgres did not say.
+    /// `None`: Postgres did not answer.
     pub workers: Option<Workers>,
 }
 
-/// What the workers say together.
+/// What all workers report together.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Workers {
     pub alive: f64,
     pub unsaved_counts: f64,
     pub oldest_unsaved_seconds: f64,
-    /// By how many votes the last audit found counts wrong; `None`: there was none.
+    /// How many votes the last audit found wrong. `None`: there was no audit.
     pub drift_votes: Option<f64>,
 }
 
@@ -81,9 +82,9 @@ pub struct Interval<'a> {
 }
 
 impl Interval<'_> {
-    /// How much of this there was in a second.
+    /// Returns how much of this there was per second.
     pub fn rate(&self, of: impl Fn(&Figures) -> f64) -> Option<f64> {
-        // Below 0: the program counts anew.
+        // Below 0: the program counts from 0 again.
         let rate = (of(self.now) - of(self.before)) / self.seconds;
         (rate.is_finite() && rate >= 0.0).then_some(rate)
     }
@@ -102,10 +103,10 @@ impl Interval<'_> {
 pub struct Curve {
     pub name: &'static str,
     pub unit: &'static str,
-    /// What it shows, for people.
+    /// The curve's title, for people.
     pub title: &'static str,
     pub normal: Normal,
-    /// Its value; `None`: there is none.
+    /// Returns the value. `None`: there is none.
     pub value: fn(&Interval) -> Option<f64>,
 }
 
@@ -113,7 +114,7 @@ fn one_or_zero(is_so: bool) -> Option<f64> {
     Some(if is_so { 1.0 } else { 0.0 })
 }
 
-/// All curves, in the order in which they are shown.
+/// All curves, in display order.
 pub static CURVES: [Curve; 24] = [
     Curve {
         name: "accepted",
@@ -126,7 +127,7 @@ pub static CURVES: [Curve; 24] = [
         name: "repeated",
         unit: "votes/s",
         title: "Votes repeated",
-        normal: any("Clients that try again, and voters who vote the same again."),
+        normal: any("Clients that retry, and voters who repeat their vote."),
         value: |at| at.outcome("repeated"),
     },
     Curve {
@@ -147,14 +148,14 @@ pub static CURVES: [Curve; 24] = [
         name: "unknown_item",
         unit: "votes/s",
         title: "Votes on unknown items",
-        normal: any("None, where frontends name items that there are."),
+        normal: any("None, if frontends name only items that exist."),
         value: |at| at.outcome("unknown_item"),
     },
     Curve {
         name: "declined",
         unit: "votes/s",
         title: "Votes declined by a rule",
-        normal: any("As many as come to what is full or closed."),
+        normal: any("As many as voters cast on items that are full or closed."),
         value: |at| at.outcome("declined"),
     },
     Curve {
@@ -163,7 +164,7 @@ pub static CURVES: [Curve; 24] = [
         title: "Votes refused: the queue was full",
         normal: at_most(
             0.0,
-            "The queue takes four batches; it is full when the stores cannot keep up.",
+            "The queue holds four batches. It is full when the stores cannot keep up.",
         ),
         value: |at| at.outcome("refused"),
     },
@@ -178,23 +179,23 @@ pub static CURVES: [Curve; 24] = [
         name: "throttled",
         unit: "attempts/s",
         title: "Attempts that a throttle refused",
-        normal: any("Few: those who try too often."),
+        normal: any("Few: only clients that try too often."),
         value: |at| at.rate(|figures| figures.throttled),
     },
     Curve {
         name: "latency_p50",
         unit: "seconds",
-        title: "Time of a vote, median",
-        normal: at_most(NORMAL_P50_SECONDS, "At half load it is 5 to 12 ms."),
+        title: "Vote latency, median",
+        normal: at_most(NORMAL_P50_SECONDS, "The median is 5 to 12 ms at half load."),
         value: |at| at.now.vote_seconds.since(&at.before.vote_seconds).quantile(0.5),
     },
     Curve {
         name: "latency_p99",
         unit: "seconds",
-        title: "Time of a vote, 99th percentile",
+        title: "Vote latency, p99",
         normal: at_most(
             NORMAL_P99_SECONDS,
-            "At half load it is 30 to 45 ms; five times that is a slow disk, a lock or a full queue.",
+            "The p99 is 30 to 45 ms at half load. Five times that means a slow disk, a lock or a full queue.",
         ),
         value: |at| at.now.vote_seconds.since(&at.before.vote_seconds).quantile(0.99),
     },
@@ -202,16 +203,19 @@ pub static CURVES: [Curve; 24] = [
         name: "queue",
         unit: "votes",
         title: "Votes that wait for a batch",
-        normal: at_most(NORMAL_QUEUE_VOTES, "A full batch; more wait for a second one."),
+        normal: at_most(
+            NORMAL_QUEUE_VOTES,
+            "One full batch. More votes wait for a second batch.",
+        ),
         value: |at| Some(at.now.queue_votes),
     },
     Curve {
         name: "batch",
         unit: "votes",
-        title: "Votes in a batch, mean",
+        title: "Mean votes in a batch",
         normal: at_most(
             NORMAL_BATCH_VOTES,
-            "Fuller batches mean that votes come about as fast as they can be stored.",
+            "Fuller batches mean that votes arrive almost as fast as they can be stored.",
         ),
         value: |at| at.now.batch_votes.since(&at.before.batch_votes).mean(),
     },
@@ -219,7 +223,7 @@ pub static CURVES: [Curve; 24] = [
         name: "unsaved",
         unit: "counts",
         title: "Counts that are not saved yet",
-        normal: any("As many as change between two flushes; their age says whether workers keep up."),
+        normal: any("As many as change between two flushes. Their age says whether the workers keep up."),
         value: |at| at.workers(|workers| Some(workers.unsaved_counts)),
     },
     Curve {
@@ -228,7 +232,7 @@ pub static CURVES: [Curve; 24] = [
         title: "Age of the oldest unsaved count",
         normal: at_most(
             NORMAL_UNSAVED_SECONDS,
-            "Some flushes, one a second unless it is set otherwise.",
+            "The time of a few flushes. By default there is one each second.",
         ),
         value: |at| at.workers(|workers| Some(workers.oldest_unsaved_seconds)),
     },
@@ -236,13 +240,13 @@ pub static CURVES: [Curve; 24] = [
         name: "workers",
         unit: "workers",
         title: "Workers alive",
-        normal: at_least(1.0, "Without a worker no count is saved, and nothing is audited."),
+        normal: at_least(1.0, "Without a worker, counts are not saved or audited."),
         value: |at| at.workers(|workers| Some(workers.alive)),
     },
     Curve {
         name: "drift",
         unit: "votes",
-        title: "Drift: by how many votes the last audit found counts wrong",
+        title: "Drift: votes that the last audit found wrong",
         normal: at_most(
             0.0,
             "Counts are exact unless something failed in a way that only the audit finds.",
@@ -260,7 +264,7 @@ pub static CURVES: [Curve; 24] = [
         name: "streams",
         unit: "streams",
         title: "Live streams",
-        normal: any("As many as pages are open."),
+        normal: any("As many as there are open pages."),
         value: |at| Some(at.now.streams),
     },
     Curve {
@@ -269,7 +273,7 @@ pub static CURVES: [Curve; 24] = [
         title: "Live streams refused",
         normal: at_most(
             0.0,
-            "Beyond TALLY_STREAMS_LIMIT, or too many of one address: name your proxies.",
+            "More than TALLY_STREAMS_LIMIT, or too many from one address: name your proxies.",
         ),
         value: |at| at.rate(|figures| figures.streams_refused),
     },
@@ -284,21 +288,21 @@ pub static CURVES: [Curve; 24] = [
         name: "connections_refused",
         unit: "connections/s",
         title: "Connections refused",
-        normal: at_most(0.0, "Beyond TALLY_CONNECTIONS_LIMIT: use more servers."),
+        normal: at_most(0.0, "More than TALLY_CONNECTIONS_LIMIT: use more servers."),
         value: |at| at.rate(|figures| figures.connections_refused),
     },
     Curve {
         name: "postgres",
         unit: "1 or 0",
         title: "Postgres answers",
-        normal: at_least(1.0, "Without Postgres no vote is taken."),
+        normal: at_least(1.0, "Without Postgres, no votes are stored."),
         value: |at| one_or_zero(at.around.has_postgres),
     },
     Curve {
         name: "redis",
         unit: "1 or 0",
         title: "Redis answers",
-        normal: at_least(1.0, "Without Redis votes are stored, and counted later."),
+        normal: at_least(1.0, "Without Redis, votes are stored, but counted later."),
         value: |at| one_or_zero(at.around.has_redis),
     },
 ];

@@ -1,12 +1,12 @@
-//! What the server's metrics say at one moment, read from the text that Prometheus reads: so there is one
-//! place where each figure is counted.
+//! The server's metrics at one moment, read from the text that Prometheus reads. So each figure is counted in
+//! one place.
 
 use crate::telemetry::{VOTE_OUTCOMES, name};
 
-/// What the metrics say at one moment. Totals are since the program's start.
+/// The metrics at one moment. Totals are since the program's start.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Figures {
-    /// Of each of [`VOTE_OUTCOMES`].
+    /// The votes of each of [`VOTE_OUTCOMES`].
     pub votes: [f64; VOTE_OUTCOMES.len()],
     pub throttled: f64,
     pub vote_seconds: Histogram,
@@ -19,17 +19,17 @@ pub struct Figures {
     pub stream_events: f64,
 }
 
-/// A histogram, as Prometheus has it.
+/// A histogram in Prometheus' form.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Histogram {
-    /// Upper bounds, and how many values are not above each; without the infinite one.
+    /// Upper bounds, each with the number of values up to it. Without the infinite bound.
     buckets: Vec<(f64, f64)>,
     sum: f64,
     count: f64,
 }
 
 impl Figures {
-    /// Reads the text of `GET /metrics`. What is not in it stays 0.
+    /// Reads the text of `GET /metrics`. Figures that are missing stay 0.
     pub fn read(text: &str) -> Self {
         let mut figures = Self::default();
         for line in text.lines().filter(|line| !line.starts_with('#')) {
@@ -70,7 +70,8 @@ impl Figures {
     }
 }
 
-/// The value of a label among `a="b",c="d"}`. None that is read here has a quote in it.
+/// Returns the value of a label among `a="b",c="d"}`. The labels that are read here have no quotes in their
+/// values.
 fn label<'a>(labels: &'a str, name: &str) -> Option<&'a str> {
     let mut labels = labels.trim_end_matches('}').split(',');
     labels.find_map(|label| {
@@ -94,7 +95,7 @@ impl Histogram {
         }
     }
 
-    /// What has come to it since it was so.
+    /// Returns what was added since this earlier state.
     pub fn since(&self, before: &Self) -> Self {
         let earlier = |at: usize| before.buckets.get(at).map_or(0.0, |(_, count)| *count);
         let buckets = self.buckets.iter().enumerate();
@@ -107,13 +108,14 @@ impl Histogram {
         }
     }
 
-    /// The mean of its values; `None`: it has none.
+    /// Returns the mean of its values. `None`: it has no values.
     pub fn mean(&self) -> Option<f64> {
         (self.count > 0.0).then(|| self.sum / self.count)
     }
 
-    /// The value that this share of its values does not exceed, as far as the bounds say: in between it
-    /// is taken to grow evenly, and above the last bound it is that. `None`: it has no values.
+    /// Returns the value that this share of its values does not exceed, to the precision of the buckets.
+    /// Within a bucket, values count as evenly spread. Above the last bound, it is the last bound. `None`: it
+    /// has no values.
     pub fn quantile(&self, share: f64) -> Option<f64> {
         if self.count <= 0.0 {
             return None;
@@ -161,7 +163,7 @@ mod tests {
         let seconds = Figures::read(TEXT).vote_seconds;
         assert_eq!(seconds.quantile(0.25), Some(0.001));
         assert_eq!(seconds.quantile(0.5), Some(0.0015));
-        // Beyond the last bound nobody knows how far.
+        // Beyond the last bound nothing more is known.
         assert_eq!(seconds.quantile(0.99), Some(0.002));
         let nothing = seconds.since(&seconds);
         assert_eq!((nothing.quantile(0.5), nothing.mean()), (None, None));

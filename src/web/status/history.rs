@@ -5,11 +5,11 @@ use std::collections::VecDeque;
 use crate::web::status::curves::{CURVES, Interval, Surroundings};
 use crate::web::status::figures::Figures;
 
-/// How often a sample is taken.
+/// The time between two samples.
 pub const SAMPLE_EVERY_SECONDS: u32 = 5;
-/// Samples that are kept: an hour's. Each takes 4 bytes a curve.
+/// The most samples that are kept: an hour. Each takes 4 bytes for each curve.
 pub const SAMPLES_LIMIT: usize = 720;
-/// Samples that are looked back for what was lately: a minute's.
+/// The samples of the last minute.
 const LATELY_SAMPLES: usize = 12;
 
 /// One value of each curve.
@@ -17,27 +17,27 @@ const LATELY_SAMPLES: usize = 12;
 pub struct Sample {
     /// Seconds since 1970.
     pub at: u32,
-    /// In the order of [`CURVES`]; not a number: there is none.
+    /// In the order of [`CURVES`]. NaN means no value.
     values: [f32; CURVES.len()],
 }
 
 impl Sample {
-    /// The value of a curve, by its place among [`CURVES`].
+    /// Returns the value of a curve, by its place in [`CURVES`].
     pub fn value(&self, curve: usize) -> Option<f32> {
         self.values.get(curve).copied().filter(|value| value.is_finite())
     }
 }
 
-/// The last hour.
+/// The samples of the last hour.
 #[derive(Default)]
 pub struct History {
     samples: VecDeque<Sample>,
-    /// What the metrics said at the last samples, and when, in seconds of a clock that does not step.
+    /// The metrics at the last samples, with their times in seconds of a monotonic clock.
     lately: VecDeque<(f64, Figures)>,
 }
 
 impl History {
-    /// Takes a sample. The first has nothing before it, so it only begins.
+    /// Adds a sample. The first one only begins, because a rate needs two.
     pub fn add(&mut self, at: u32, clock_seconds: f64, figures: Figures, around: &Surroundings) {
         if let Some((before_at, before)) = self.lately.back() {
             let interval = Interval {
@@ -60,7 +60,7 @@ impl History {
         self.lately.push_back((clock_seconds, figures));
     }
 
-    /// The samples after this time (seconds since 1970), the oldest first.
+    /// Returns the samples after this time (seconds since 1970), oldest first.
     pub fn after(&self, at: u32) -> Vec<Sample> {
         self.samples
             .iter()
@@ -69,7 +69,7 @@ impl History {
             .collect()
     }
 
-    /// What the metrics said a minute ago, or at the first sample since the start, and when.
+    /// Returns the metrics of a minute ago, or of the first sample, with their time.
     pub fn lately(&self) -> Option<&(f64, Figures)> {
         self.lately.front()
     }
@@ -107,7 +107,7 @@ mod tests {
         let (clock, figures) = history.lately().expect("figures");
         assert_eq!(f64::from(last.at) - clock, 60.0);
         assert_eq!(figures.votes[0], (1999.0 - 12.0) * 50.0);
-        // Nobody has voted, so no time of a vote is known.
+        // Nobody has voted, so there is no latency.
         let p50 = CURVES
             .iter()
             .position(|curve| curve.name == "latency_p50")

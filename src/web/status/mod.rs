@@ -1,7 +1,7 @@
-//! How the server is, and how it was in the last hour: for people who look.
+//! The state of the server, now and in the last hour, for people.
 //!
-//! - `figures`: what the metrics say at one moment.
-//! - `curves`: what is shown of them over time, and what is normal.
+//! - `figures`: the metrics at one moment.
+//! - `curves`: the curves over time, and what is normal.
 //! - `history`: the samples of the last hour.
 
 mod curves;
@@ -24,10 +24,10 @@ use crate::domain::Moment;
 use crate::ledger::{JobStatus, LedgerError, ServerLedger, WorkerStatus};
 use crate::live::LiveCounts;
 
-/// How long is waited for what Postgres says of the workers.
+/// The longest wait for what Postgres knows of the workers.
 pub const ASK_LIMIT: Duration = Duration::from_secs(2);
 
-/// How a server is and was. Cheap to clone: its threads share it.
+/// The state of a server, now and in the last hour. Cheap to clone: its threads share it.
 #[derive(Clone)]
 pub struct Status(Arc<Inner>);
 
@@ -38,7 +38,7 @@ struct Inner {
     history: Mutex<history::History>,
 }
 
-/// What has come since a minute ago, or since the start.
+/// What has been added in the last minute, or since the start.
 pub struct Lately {
     pub now: Figures,
     /// `None`: no sample has been taken yet.
@@ -46,18 +46,18 @@ pub struct Lately {
     pub seconds: f64,
 }
 
-/// Seconds since 1970 by the system's clock.
+/// Returns the seconds since 1970, by the system's clock.
 fn unix_time() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// The time now, by this machine's clock.
+/// Returns the time now, by this machine's clock.
 pub fn now() -> Moment {
     Moment::from_micros(i64::try_from(unix_time().as_micros()).unwrap_or(i64::MAX))
 }
 
 impl Status {
-    /// Of a server that starts now and has these metrics.
+    /// Makes the status of a server that starts now and has these metrics.
     pub fn new(metrics: PrometheusHandle) -> Self {
         Self(Arc::new(Inner {
             started_at: now(),
@@ -71,17 +71,17 @@ impl Status {
         self.0.history.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// When the server started, by this machine's clock.
+    /// Returns when the server started, by this machine's clock.
     pub fn started_at(&self) -> Moment {
         self.0.started_at
     }
 
-    /// The samples after this time (seconds since 1970), the oldest first.
+    /// Returns the samples after this time (seconds since 1970), oldest first.
     pub fn samples_after(&self, at: u32) -> Vec<Sample> {
         self.lock().after(at)
     }
 
-    /// What the metrics say now, and what they said a minute ago.
+    /// Returns the metrics now, and those of a minute ago.
     pub fn lately(&self) -> Lately {
         let now = Figures::read(&self.0.metrics.render());
         let clock = self.0.began.elapsed().as_secs_f64();
@@ -111,7 +111,7 @@ impl Status {
     }
 }
 
-/// What the ledger says of the workers and their jobs; `None`: it does not answer in time.
+/// Returns what the ledger knows of the workers and their jobs. `None`: it does not answer in time.
 pub async fn workers_and_jobs(ledger: &ServerLedger) -> Option<(Vec<WorkerStatus>, Vec<JobStatus>)> {
     let asked = async { Ok::<_, LedgerError>((ledger.workers().await?, ledger.jobs().await?)) };
     match timeout(ASK_LIMIT, asked).await {
@@ -134,7 +134,7 @@ async fn surroundings(ledger: &ServerLedger, live_counts: &LiveCounts) -> Surrou
     }
 }
 
-/// What the workers say together.
+/// Combines what the workers report.
 fn together(workers: &[WorkerStatus], jobs: &[JobStatus]) -> Workers {
     let alive = || workers.iter().filter(|worker| worker.is_alive);
     let ages = alive().map(|worker| worker.oldest_unsaved);
@@ -146,7 +146,7 @@ fn together(workers: &[WorkerStatus], jobs: &[JobStatus]) -> Workers {
     }
 }
 
-/// By how many votes the last audit found counts wrong; `None`: no audit has said so.
+/// Returns how many votes the last audit found wrong. `None`: no audit has reported.
 pub fn drift(jobs: &[JobStatus]) -> Option<f64> {
     let audit = jobs.iter().find(|job| job.name == "audit")?;
     audit.last_run.as_ref()?.details["wrong_votes"].as_f64()

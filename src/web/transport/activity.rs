@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use crate::web::transport::client_limits::ClientLimits;
 
-/// What a connection waits for.
+/// What a connection is waiting for.
 #[derive(Clone, Copy, Debug)]
 enum Waiting {
     /// For a request to begin, since this time.
@@ -16,27 +16,27 @@ enum Waiting {
     Head(Instant),
 }
 
-/// What a connection is doing. Requests note here when they begin and end: to the
-/// connection alone, a request that is being answered looks like one still being sent.
+/// What a connection is doing. Requests note here when they begin and end. The connection alone cannot tell a
+/// request that is being answered from one that is still being sent.
 #[derive(Debug)]
 pub struct Activity {
     requests: Cell<usize>,
     waiting: Cell<Waiting>,
-    /// Whether the answer is a stream, which ends only with the connection.
+    /// Whether the answer is a stream. A stream ends only with its connection.
     is_stream: Cell<bool>,
-    /// Whether the client has not read all that was written.
+    /// Whether the client has not yet read everything that was written.
     is_unread: Cell<bool>,
 }
 
-/// A request that is being answered, until it is dropped.
+/// A request that is being answered. Dropping it notes the end.
 pub struct UnderWay(Rc<Activity>);
 
-/// A stream that is being sent, until it is dropped.
+/// A stream that is being sent. Dropping it notes the end.
 pub struct StreamUnderWay(UnderWay);
 
 impl StreamUnderWay {
-    /// Whether the client has not read all that was sent to it. The connection polls the stream
-    /// again when it has.
+    /// Returns whether the client has not yet read everything that was sent. The connection polls the stream
+    /// again once it has.
     pub fn is_unread(&self) -> bool {
         self.0.0.is_unread.get()
     }
@@ -73,24 +73,23 @@ impl Activity {
         }
     }
 
-    /// Whether the connection waits for the rest of a request's head.
+    /// Returns whether the connection waits for the rest of a request's head.
     pub(super) fn is_in_head(&self) -> bool {
         matches!(self.waiting.get(), Waiting::Head(_))
     }
 
-    /// Whether the answer is a stream.
+    /// Returns whether the answer is a stream.
     pub(super) fn is_stream(&self) -> bool {
         self.is_stream.get()
     }
 
-    /// Notes whether the client has left something unread that was written. Returns what was noted
-    /// before.
+    /// Notes whether the client has left written data unread. Returns what was noted before.
     pub(super) fn note_unread(&self, is_unread: bool) -> bool {
         self.is_unread.replace(is_unread)
     }
 
-    /// Until when the client must send what the connection waits for. `None` while a request
-    /// is answered: bodies and stores have limits of their own.
+    /// Returns when the client must have sent what the connection waits for. `None` while a request is
+    /// answered: bodies and stores have their own limits.
     pub(super) fn deadline(&self, limits: &ClientLimits) -> Option<Instant> {
         if self.requests.get() > 0 {
             return None;

@@ -1,4 +1,4 @@
-//! What clients may take of the server, as it is set.
+//! The limits of clients, as the settings have them.
 
 use std::time::Duration;
 
@@ -7,25 +7,25 @@ use crate::web::limits::{
     STREAMS_LIMIT_BY_ADDRESS, STREAMS_LIMIT_QUARTERS,
 };
 
-/// Open files that are not connections of clients: logs, the stores, the runtime's own.
+/// Open files that are not connections of clients: logs, the stores, the runtime.
 const FILES_RESERVED: u64 = 128;
 
-/// What clients may take of the server. `web::limits` explains each.
+/// The limits of clients. `web::limits` explains each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientLimits {
     pub head: Duration,
     pub keep_alive: Duration,
     pub answer: Duration,
-    /// Connections that are served at once.
+    /// The most connections that are served at once.
     pub connections: usize,
-    /// Live streams at once.
+    /// The most live streams at once.
     pub streams: usize,
-    /// Those of one client address.
+    /// The most live streams of one client address.
     pub streams_by_address: usize,
 }
 
 impl ClientLimits {
-    /// The limits of `web::limits`, and this many connections.
+    /// Returns the limits of `web::limits` with this many connections.
     pub fn with_connections(connections: usize) -> Self {
         Self {
             head: HEAD_LIMIT,
@@ -37,15 +37,15 @@ impl ClientLimits {
         }
     }
 
-    /// How many live streams there may be: never so many that nobody could vote.
+    /// Returns the most live streams, which always leave connections for votes.
     pub fn streams_beside_votes(&self) -> usize {
         let share = (self.connections / 4).saturating_mul(STREAMS_LIMIT_QUARTERS);
         self.streams.min(share.max(1))
     }
 
-    /// Raises the process' limit on open files as far as the system lets it, then lowers the
-    /// number of connections to what that allows. A server without a free file could not
-    /// even tell a client that there is no free connection.
+    /// Raises the process' limit on open files as far as the system allows. Then lowers the number of
+    /// connections to what that limit allows. A server without a free file could not even tell a client that
+    /// there is no free connection.
     pub fn within_open_files(mut self, threads: usize) -> Self {
         use nix::sys::resource::{Resource, getrlimit, setrlimit};
         let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else {

@@ -1,4 +1,4 @@
-//! One client's connection: what a slow client may hold of the server, and for how long.
+//! A client's connection: what a slow client may hold of the server, and for how long.
 //!
 //! actix-http limits the first request's head and the idle time between requests. This
 //! module lies beneath actix-http and limits the rest: the head of every further request, a
@@ -22,10 +22,9 @@ use crate::web::transport::POLICY_OF_DATA;
 use crate::web::transport::activity::Activity;
 use crate::web::transport::client_limits::ClientLimits;
 
-/// How much is read of a request that is refused for lack of a free connection.
+/// How much is read of a request that is refused because no connection is free.
 pub(crate) const REFUSAL_LIMIT_BYTES: usize = 64 * 1024;
-/// The answer for lack of a free connection. actix-web has no part in it: no request has
-/// been read.
+/// The answer when no connection is free. actix-web is not involved, because no request has been read.
 static NO_FREE_CONNECTION: LazyLock<String> = LazyLock::new(|| {
     let body = Problem::no_free_connection().body();
     format!(
@@ -40,18 +39,18 @@ static NO_FREE_CONNECTION: LazyLock<String> = LazyLock::new(|| {
         body.len()
     )
 });
-/// The answer to a further request whose head does not arrive. It has no body, like
-/// actix-http's answer to a first request.
+/// The answer to a further request whose head does not arrive. Like actix-http's answer to a first request,
+/// it has no body.
 const TOO_SLOW: &str = "HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
 
-/// How many connections are served now, and how many may be.
+/// The number of connections that are served now, and its limit.
 #[derive(Clone, Debug)]
 pub struct Places {
     taken: Arc<AtomicUsize>,
     limit: usize,
 }
 
-/// The place of one connection. It is free again when this is dropped.
+/// The place of one connection. Dropping it frees the place.
 #[derive(Debug)]
 struct Place {
     taken: Arc<AtomicUsize>,
@@ -70,7 +69,7 @@ impl Places {
         let place = Place {
             taken: Arc::clone(&self.taken),
         };
-        // Beyond the limit, the drop gives the place back.
+        // Beyond the limit, the drop frees the place.
         (self.taken.fetch_add(1, Ordering::Relaxed) < self.limit).then_some(place)
     }
 }
@@ -88,25 +87,25 @@ pub struct Connection {
     stream: TcpStream,
     activity: Rc<Activity>,
     limits: ClientLimits,
-    /// Wakes the connection at its deadline or earlier. It is set anew only when it would
-    /// ring too late, so a busy connection does not pay for a timer with each request.
+    /// Wakes the connection at its deadline or earlier. It is set again only when it would wake too late, so a
+    /// busy connection does not pay for a timer with each request.
     alarm: Pin<Box<Sleep>>,
-    /// Since when the client has not read what was written.
+    /// Since when the client has left written data unread.
     unread_since: Option<Instant>,
     unread_alarm: Option<Pin<Box<Sleep>>>,
-    /// Nothing more is read from the client.
+    /// Whether nothing more is read from the client.
     is_given_up: bool,
-    /// Whether the socket is set for a stream.
+    /// Whether the socket is set up for a stream.
     is_set_for_stream: bool,
     _place: Place,
 }
 
 impl Connection {
-    /// Takes a new connection in. `None` if there are too many: the client has been answered.
+    /// Admits a new connection. `None`: there are too many, and the client has been answered.
     pub async fn admit(stream: TcpStream, places: &Places, limits: ClientLimits) -> Option<Self> {
         let Some(place) = places.take() else {
             metrics::counter!(name::CONNECTIONS_REFUSED).increment(1);
-            // Nobody waits for the outcome, and it must end soon.
+            // Nobody waits for the outcome, so it must end soon.
             let _ = timeout(DISCONNECT_LIMIT, refuse(stream)).await;
             return None;
         };
@@ -123,7 +122,7 @@ impl Connection {
         })
     }
 
-    /// What the connection's requests note in.
+    /// Returns the activity that the connection's requests note.
     pub fn activity(&self) -> Rc<Activity> {
         Rc::clone(&self.activity)
     }
@@ -136,7 +135,7 @@ impl Connection {
             if deadline.is_some_and(|deadline| deadline <= now) {
                 return Poll::Ready(());
             }
-            // While a request is answered, look again later.
+            // Look again later while a request is answered.
             let next = deadline.unwrap_or_else(|| now + self.limits.head);
             if self.alarm.is_elapsed() || self.alarm.deadline() > next {
                 self.alarm.as_mut().reset(next);
@@ -145,7 +144,7 @@ impl Connection {
         }
     }
 
-    /// Tells the client why, if that can be done at once.
+    /// Tells the client why, if that is possible at once.
     fn give_up(&mut self) {
         if self.activity.is_in_head() && self.unread_since.is_none() {
             let _ = self.stream.try_write(TOO_SLOW.as_bytes());
@@ -153,16 +152,14 @@ impl Connection {
         self.is_given_up = true;
     }
 
-    /// Notes whether the client took all of a write.
-    ///
-    /// # Errors
-    /// When the client has not read its answer for too long.
+    /// Notes whether the client took all of a write. Fails when the client has not read its answer for too
+    /// long.
     fn note_write(&mut self, context: &mut Context<'_>, is_all: bool) -> Result<(), io::Error> {
         if is_all {
             self.unread_since = None;
             self.unread_alarm = None;
             if self.activity.note_unread(false) && self.activity.is_stream() {
-                // It has held back what is new.
+                // The stream held back what is new while the client did not read.
                 context.waker().wake_by_ref();
             }
             return Ok(());
@@ -184,8 +181,8 @@ impl Connection {
 }
 
 impl Connection {
-    /// Sets the socket for a stream: the system holds little that is unread, and notices a client
-    /// that is gone without a word, who does not confirm the next heartbeat.
+    /// Sets up the socket for a stream. The system then buffers little unread data, and notices a client that
+    /// has vanished, because it does not confirm the next heartbeat.
     fn set_for_stream(&mut self) {
         if !self.activity.is_stream() || std::mem::replace(&mut self.is_set_for_stream, true) {
             return;
@@ -200,9 +197,8 @@ impl Connection {
     }
 }
 
-/// Tells a client that there is no free connection, and reads what it has sent before the
-/// connection is closed. Closing with unread bytes would reset the connection, and the client
-/// would lose the answer.
+/// Tells a client that no connection is free, and reads what the client has sent before closing. Closing with
+/// unread bytes would reset the connection, and the client would lose the answer.
 async fn refuse(mut stream: TcpStream) -> io::Result<()> {
     stream.write_all(NO_FREE_CONNECTION.as_bytes()).await?;
     stream.shutdown().await?;
@@ -225,12 +221,12 @@ impl AsyncRead for Connection {
             if buffer.filled().len() > before {
                 self.activity.heard();
             } else if read.is_ok() && self.activity.is_stream() {
-                // A tab that is closed. Otherwise its stream would go on until a write fails, after
-                // two heartbeats: to the protocol, a client that closes may still read.
-                // actix takes a reset that comes with the last bytes for such a client, too.
+                // A closed tab. Without this its stream would continue until a write fails, after two
+                // heartbeats, because the protocol lets a closing client still read. When a reset comes
+                // with the last bytes, actix takes the client for a closing one, too.
                 return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
             }
-            // Bytes that drip in are read, but do not move the deadline.
+            // Bytes that arrive slowly are read, but do not move the deadline.
             if read.is_err() || self.poll_overdue(context).is_pending() {
                 return Poll::Ready(read);
             }

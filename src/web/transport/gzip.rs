@@ -1,4 +1,4 @@
-//! Compressed answers: pages and what they load. What programs ask for is small, and is sent as it is.
+//! Compresses pages and what they load. Answers to programs are small, and are not compressed.
 
 use std::io::Write as _;
 
@@ -8,29 +8,29 @@ use actix_web::web::Bytes;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-/// How hard to try.
+/// How much effort to spend.
 #[derive(Clone, Copy)]
 pub(in crate::web) enum Effort {
     /// For an answer that is made for one request.
     Least,
-    /// For one that is made once.
+    /// For an answer that is made once.
     Most,
 }
 
-/// This body in gzip; `None` where that is no smaller.
+/// Compresses this body with gzip. `None` if the result is not smaller.
 pub(in crate::web) fn compress(body: &[u8], effort: Effort) -> Option<Bytes> {
     let level = match effort {
         Effort::Least => Compression::fast(),
         Effort::Most => Compression::best(),
     };
     let mut encoder = GzEncoder::new(Vec::new(), level);
-    // Writing to memory does not fail.
+    // Writing to memory never fails.
     encoder.write_all(body).ok()?;
     let compressed = encoder.finish().ok()?;
     (compressed.len() < body.len()).then(|| compressed.into())
 }
 
-/// Whether the client takes gzip and does not prefer what is not compressed.
+/// Returns whether the client accepts gzip and does not prefer an uncompressed answer.
 pub(in crate::web) fn is_accepted(request: &HttpRequest) -> bool {
     let gzip = Encoding::gzip();
     AcceptEncoding::parse(request).is_ok_and(|accepted| {

@@ -1,5 +1,5 @@
-//! Answers that are the same as long as the program runs: a browser keeps them, and asks whether they
-//! are still the same, or need not ask. They are compressed once.
+//! Answers that never change while the program runs. Browsers keep them, with or without asking whether they
+//! are current. They are compressed once.
 
 use actix_web::body::BoxBody;
 use actix_web::http::StatusCode;
@@ -9,29 +9,29 @@ use actix_web::{HttpRequest, HttpResponse, HttpResponseBuilder};
 
 use crate::web::transport::{gzip, tags};
 
-/// For as long as anything is kept: a year, the longest that RFC 9111 (then RFC 2616) thinks of.
+/// Keep for ever: a year, the longest that RFC 2616 (now RFC 9111) suggested.
 const FOR_EVER: &str = "public, max-age=31536000, immutable";
 
-/// For how long a browser uses what it has without asking.
+/// How long a browser uses its copy without asking.
 #[derive(Clone, Copy)]
 pub(in crate::web) enum Fresh {
-    /// It asks each time.
+    /// The browser asks each time.
     IfAsked,
-    /// The address names the content.
+    /// For ever, because the address names the content.
     ForEver,
 }
 
-/// What is said of an answer that a browser may have already.
+/// The headers of an answer that a browser may have already.
 pub(in crate::web) struct Head {
     pub content_type: &'static str,
-    /// What a page of it may load.
+    /// The Content-Security-Policy: what a page of the answer may load.
     pub policy: &'static str,
     pub tag: EntityTag,
 }
 
 impl Head {
-    /// Ends an answer: without a body for a client that has it, and in gzip for who takes that. `compressed`
-    /// gives the body in gzip, or nothing where it is no smaller.
+    /// Finishes an answer: without a body if the client has it, or in gzip if the client accepts that.
+    /// `compressed` returns the body in gzip, or nothing if that is not smaller.
     pub(in crate::web) fn finish(
         &self,
         request: &HttpRequest,
@@ -66,16 +66,16 @@ impl Head {
     }
 }
 
-/// An answer that does not change.
+/// An answer that never changes.
 pub(in crate::web) struct Kept {
     head: Head,
     body: Bytes,
-    /// Not there where it would be no smaller.
+    /// `None` if it would not be smaller.
     compressed: Option<Bytes>,
 }
 
 impl Kept {
-    /// An answer of this body, for as long as the program runs.
+    /// Makes an answer of this body, for as long as the program runs.
     pub(in crate::web) fn new(
         content_type: &'static str,
         policy: &'static str,
@@ -94,7 +94,7 @@ impl Kept {
         }
     }
 
-    /// The answer: 304 if the client has it.
+    /// Returns the answer: 304 if the client has it.
     pub(in crate::web) fn answer(&self, request: &HttpRequest, fresh: Fresh) -> HttpResponse {
         let response = match tags::has(request, &self.head.tag) {
             true => HttpResponse::NotModified(),

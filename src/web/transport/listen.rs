@@ -1,4 +1,4 @@
-//! Listening: the address, the threads that serve, and the connections that they take.
+//! Listens: the address, the threads that serve, and their connections.
 
 use std::fmt;
 use std::net::{SocketAddr, TcpListener};
@@ -18,14 +18,14 @@ use crate::web::limits::{
 use crate::web::transport::client_limits::ClientLimits;
 use crate::web::transport::connection::{Connection, Places};
 
-/// How many threads serve requests. Each has its own queues, batch writers and connections.
+/// Returns how many threads serve requests. Each has its own queues, batch writers and connections.
 pub fn threads() -> usize {
     std::thread::available_parallelism()
         .map_or(2, usize::from)
         .min(THREADS_LIMIT)
 }
 
-/// Takes an address. More connections may wait to be accepted than with std.
+/// Binds an address. More connections may wait to be accepted than with std.
 pub(in crate::web) fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
     let socket = match address {
         SocketAddr::V4(_) => TcpSocket::new_v4()?,
@@ -36,11 +36,10 @@ pub(in crate::web) fn bind(address: SocketAddr) -> std::io::Result<TcpListener> 
     socket.listen(BACKLOG_LIMIT_CONNECTIONS)?.into_std()
 }
 
-/// Serves an app, made once on each thread. It does what actix-web's HttpServer does, over connections
-/// of Tally's own kind.
+/// Serves an app, which is made once on each thread.
 ///
-/// # Errors
-/// When the address cannot be listened on.
+/// Does what actix-web's HttpServer does, but with Tally's own connections. Fails when it cannot listen on
+/// the address.
 pub(in crate::web) fn serve<Made, App, Body>(
     listener: TcpListener,
     limits: ClientLimits,

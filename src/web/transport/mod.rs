@@ -3,8 +3,8 @@
 //! - `listen`: the address, and the threads that serve.
 //! - `connection`: connections that limit slow and greedy clients.
 //! - `activity`: what a connection is doing.
-//! - `client_limits`: what clients may take of the server, as it is set.
-//! - `observe`: the id, log line and time of every request.
+//! - `client_limits`: the limits of clients, as the settings have them.
+//! - `observe`: the id, log line and latency of every request.
 //! - `kept`: answers that never change.
 //! - `tags`: whether a client has an answer already.
 //! - `gzip`: compressed answers.
@@ -18,5 +18,5 @@ pub(in crate::web) mod listen;
 pub(in crate::web) mod observe;
 pub(in crate::web) mod tags;
 
-/// The Content-Security-Policy of what is no page.
+/// The Content-Security-Policy of answers that are not pages.
 pub(in crate::web) const POLICY_OF_DATA: &str = "default-src 'none'; frame-ancestors 'none'";

@@ -1,4 +1,4 @@
-//! What every request has, whatever its handler: an id, a log line, a time.
+//! What every request has, whatever its handler: an id, a log line, a latency.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -17,19 +17,19 @@ use tracing_actix_web::{RequestId, RootSpanBuilder};
 use crate::telemetry::name;
 use crate::web::transport::activity::Activity;
 
-/// The digits of the longest id.
+/// The most digits of an id.
 const ID_LIMIT_DIGITS: usize = 19;
 
-/// The request's id: in its answer and in each of its log lines.
+/// The header with the request's id. The request's log lines have the same id.
 static REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// Adds the request's id to its answer, and measures how long the answer took.
+/// Adds the request's id to its answer, and measures the latency.
 pub async fn observe(
     request: ServiceRequest,
     next: Next<impl MessageBody>,
 ) -> Result<ServiceResponse<impl MessageBody>, Error> {
     let started = Instant::now();
-    // Until the request is answered, its connection may be silent.
+    // The connection may be silent until the request is answered.
     let _under_way = request.conn_data::<Rc<Activity>>().map(Activity::begin);
     let id = request.extensions().get::<RequestId>().copied();
     let mut response = next.call(request).await?;
@@ -41,7 +41,7 @@ pub async fn observe(
     }
     let status = response.status();
     if status.is_server_error() {
-        // The cause is logged where it arose, for a batch only once.
+        // The cause was logged where it arose, only once for a batch.
         let request = response.request();
         let (method, path) = (
             request.method(),
@@ -56,15 +56,15 @@ pub async fn observe(
     Ok(response)
 }
 
-/// The parts of the paths of the route table: app data. Whatever else stands in a path may name a voter
-/// or be a secret, however it is encoded.
+/// The fixed parts of the paths in the route table, as app data. Any other part of a path may name a voter or
+/// be a secret, in any encoding.
 #[derive(Clone, Copy)]
 pub struct Words(pub &'static [&'static str]);
 
-/// What browsers and crawlers ask of any server, and logs may show too.
+/// Paths that browsers and crawlers request from any server. Logs may show them too.
 const OF_ANY_SERVER: [&str; 4] = [".", "..", "favicon.ico", "robots.txt"];
 
-/// A path as logs may show it: words of the route table and ids; anything else is left out.
+/// Returns a path as logs may show it: words of the route table and ids. Everything else is left out.
 fn loggable(path: &str, words: Option<&Words>) -> String {
     let words = words.map_or(&[][..], |words| words.0);
     let mut is_shown = true;
@@ -72,7 +72,7 @@ fn loggable(path: &str, words: Option<&Words>) -> String {
         let is_id = part.len() <= ID_LIMIT_DIGITS && part.bytes().all(|byte| byte.is_ascii_digit());
         is_shown &= is_id || words.contains(&part) || OF_ANY_SERVER.contains(&part);
         let shown = if is_shown { part } else { "…" };
-        // What stands behind this is a voter, or a vote's id.
+        // What follows is a voter, or a vote's id.
         is_shown &= part != "votes";
         shown
     });
@@ -80,15 +80,15 @@ fn loggable(path: &str, words: Option<&Words>) -> String {
     parts.join("/")
 }
 
-/// A route's histograms, one a status, each looked up once. The label is the route's
-/// pattern, not the path: labels must not grow with the items.
+/// A route's histograms, one for each status, each looked up once. The label is the route's pattern, not the
+/// path, so that labels do not grow with the items.
 pub struct RouteTimes {
     pattern: &'static str,
     seconds: RefCell<Vec<(StatusCode, metrics::Histogram)>>,
 }
 
 impl RouteTimes {
-    /// The route's usual status is in the metrics from the start.
+    /// Registers the route's usual status, so that it is in the metrics from the start.
     pub fn new(pattern: &'static str, usual: StatusCode) -> Self {
         Self {
             pattern,
@@ -113,8 +113,8 @@ fn histogram(pattern: &'static str, status: StatusCode) -> metrics::Histogram {
     metrics::histogram!(name::HTTP_SECONDS, "route" => pattern, "status" => status.as_u16().to_string())
 }
 
-/// The span around a request's log lines. It is at `debug`: a vote costs no span unless
-/// someone wants to see it.
+/// The span around a request's log lines. It is at `debug`, so a vote costs a span only if someone wants to
+/// see it.
 pub struct RequestSpan;
 
 impl RootSpanBuilder for RequestSpan {

@@ -72,7 +72,7 @@ async fn items_are_made_shown_edited_and_imported() {
     let (done, said) = tally_does(&tally, &["item", "import", file]).await;
     assert!(!done, "a key was used twice: {said}");
     assert!(
-        said.contains("2 items made, 1 there already, 1 lines refused"),
+        said.contains("2 items created, 1 exist already, 1 lines refused"),
         "{said}"
     );
     assert!(said.contains("line 5: 409"), "{said}");
@@ -153,7 +153,7 @@ async fn polls_are_made_and_edited_and_ballots_go_to_a_new_file_that_others_cann
 
     // An existing file is never overwritten.
     let (done, said) = tally_does(&tally, &arguments).await;
-    assert!(!done && said.contains("cannot make the file"), "{said}");
+    assert!(!done && said.contains("cannot create the file"), "{said}");
     assert_eq!(std::fs::read_to_string(&file).expect("the file"), lines);
     let other = tally.stores.folder().join("other");
     let path = other.to_str().expect("a path");

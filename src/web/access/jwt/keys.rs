@@ -1,5 +1,5 @@
-//! The keys that JWTs are checked with. Each is for one algorithm: a token cannot choose another,
-//! so a public key is never taken for the secret of HS256 (RFC 8725, 2.1).
+//! The keys that JWTs are checked with. Each is for one algorithm, which the token cannot choose. So a public
+//! key is never used as the secret of HS256 (RFC 8725, 2.1).
 
 use std::fmt;
 use std::fs::File;
@@ -17,28 +17,28 @@ use crate::domain::Digest;
 const SECRET_LEAST_BYTES: usize = 32;
 /// The largest file of keys.
 const FILE_LIMIT_BYTES: u64 = 1024 * 1024;
-/// Keys of one file that can be used: a token that names none of them is tried with each.
+/// The most usable keys in a file. A token that names no key is tried with each of them.
 const KEYS_LIMIT: usize = 32;
-/// The smallest and the largest RSA modulus: 2,048 bits (RFC 7518, 3.3) and what ring takes.
+/// The smallest and the largest RSA modulus: 2,048 bits (RFC 7518, 3.3), and the most that ring takes.
 const RSA_BYTES: std::ops::RangeInclusive<usize> = 256..=1024;
 /// A point of P-256: a byte and two coordinates.
 const P256_BYTES: usize = 65;
 
-/// Secrets at the most: the one that is used, and earlier ones.
+/// The most secrets: the one in use, and earlier ones.
 const SECRETS_LIMIT: usize = 8;
 
-/// The secrets of HS256, each the bytes of its text.
+/// The secrets of HS256. Each secret is the bytes of its text.
 #[derive(Clone)]
 pub struct JwtSecrets(Vec<String>);
 
-/// Separated by commas, so that there can be two while one is replaced.
+/// Separated by commas, so that there can be two while one is being replaced.
 impl FromStr for JwtSecrets {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         let secrets: Vec<String> = text.split(',').map(str::to_owned).collect();
         if secrets.len() > SECRETS_LIMIT || secrets.iter().any(|one| one.len() < SECRET_LEAST_BYTES) {
-            // It does not repeat what was given.
+            // The error does not repeat the value.
             return Err(format!(
                 "it takes up to {SECRETS_LIMIT} secrets, separated by commas, of at least {SECRET_LEAST_BYTES} bytes \
                  each, for example 64 digits that `openssl rand -hex 32` makes"
@@ -54,7 +54,7 @@ impl fmt::Debug for JwtSecrets {
     }
 }
 
-/// Why a file of keys cannot be used.
+/// Why a file of keys is not usable.
 #[derive(Debug, thiserror::Error)]
 pub enum KeysError {
     #[error("TALLY_JWT_KEYS: {} cannot be read: {cause}", path.display())]
@@ -70,33 +70,32 @@ pub enum KeysError {
     NoKeys { path: PathBuf, usable: usize },
 }
 
-/// A key, and what it is for.
+/// A key and its use.
 struct Key {
     algorithm: Algorithm,
-    /// What a token calls it.
+    /// The key's name in tokens.
     id: Option<String>,
     key: DecodingKey,
 }
 
-/// The keys that there are.
+/// All keys.
 pub(super) struct Keys {
     keys: Vec<Key>,
-    /// Of the file that they are from.
+    /// The digest of the file that has the keys.
     pub digest: Digest,
 }
 
-/// A set, each of its keys still to be read: one that is not understood is left out, as RFC 7517, 5
-/// asks for.
+/// A key set whose keys are not yet read. A key that is not understood is ignored, as RFC 7517, 5 requires.
 #[derive(Deserialize)]
 struct KeySet {
     keys: Vec<serde_json::Value>,
 }
 
 impl Keys {
-    /// The secrets and the keys of this file, as far as there are any.
+    /// Reads the secrets and the keys of this file, if given.
     ///
     /// # Errors
-    /// When the file cannot be read, or has no key that can be used.
+    /// Fails when the file cannot be read, or has no usable key.
     pub fn read(secrets: Option<&JwtSecrets>, file: Option<&Path>) -> Result<Self, KeysError> {
         let mut keys: Vec<Key> = secrets
             .iter()
@@ -140,7 +139,7 @@ impl Keys {
         })
     }
 
-    /// The keys that may have signed a token of this algorithm and key id.
+    /// Returns the keys that may have signed a token with this algorithm and key id.
     pub fn candidates<'a>(
         &'a self,
         algorithm: Algorithm,
@@ -162,7 +161,7 @@ fn read_set(bytes: &[u8]) -> Option<Vec<Key>> {
     Some(set.keys.into_iter().filter_map(read_key).collect())
 }
 
-/// A key that can be used: for signatures, of RSA or P-256. A symmetric one is not: who may read a
+/// Reads a usable key: for signatures, of RSA or P-256. A symmetric key is not usable, because a reader of a
 /// file of public keys could sign with it.
 fn read_key(value: serde_json::Value) -> Option<Key> {
     let jwk: Jwk = serde_json::from_value(value).ok()?;

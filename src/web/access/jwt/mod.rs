@@ -22,25 +22,25 @@ pub use crate::web::access::jwt::keys::{JwtSecrets, KeysError};
 
 /// The longest token.
 const TOKEN_LIMIT_BYTES: usize = 8 * 1024;
-/// Tokens that are remembered: some 2 MB.
+/// The most tokens that are remembered: some 2 MB.
 const TOKENS_LIMIT: usize = 10_000;
-/// How far the issuer's clock and this one may be apart.
+/// The largest difference between the issuer's clock and this server's.
 const CLOCK_LIMIT_SKEW: Duration = Duration::from_secs(30);
-/// How often the file of keys is looked at.
+/// How often the file of keys is checked for changes.
 const KEYS_EVERY: Duration = Duration::from_secs(5);
-/// What a token may call its type. Other types are made for other uses (RFC 8725, 3.11).
+/// The types of tokens that are accepted. Other types have other uses (RFC 8725, 3.11).
 const TYPES: [&str; 2] = ["JWT", "at+jwt"];
 
-/// Whose tokens are believed.
+/// The issuer whose tokens are valid.
 #[derive(Clone, Debug)]
 pub struct JwtOptions {
-    /// For HS256: each is believed.
+    /// The secrets for HS256. Tokens of each are valid.
     pub secrets: Option<JwtSecrets>,
     /// A file with a JSON Web Key Set (RFC 7517), for RS256 and ES256.
     pub keys_file: Option<PathBuf>,
-    /// What `aud` must hold.
+    /// The value that `aud` must contain.
     pub audience: String,
-    /// What `iss` must be.
+    /// The value that `iss` must have.
     pub issuer: String,
 }
 
@@ -54,7 +54,7 @@ struct Inner {
     believed: Cache<Believed>,
 }
 
-/// A token that was checked, by its digest. A change of the keys ends all of them.
+/// A token that was valid, by its digest. A change of the keys clears all of these.
 #[derive(Clone)]
 struct Believed {
     voter_id: VoterId,
@@ -81,22 +81,22 @@ fn seconds_since_1970() -> Option<u64> {
     Some(now.as_secs())
 }
 
-/// Why a token is not believed.
+/// Why a token is not valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenError {
-    /// It was, until it expired.
+    /// The token was valid until it expired.
     Expired,
     NotValid,
 }
 
-/// The claims that matter here, beside those that the library checks.
+/// The claims that are needed here, besides those that the library checks.
 #[derive(Deserialize)]
 struct Claims {
     sub: String,
-    /// One issuer: the library would also take a list that holds the right one.
+    /// A text, not a list: the library would also accept a list that contains the right issuer.
     #[serde(rename = "iss")]
     _issuer: String,
-    /// Seconds since 1970; not always whole.
+    /// Seconds since 1970, not always a whole number.
     exp: f64,
 }
 
@@ -104,7 +104,7 @@ impl Tokens {
     /// Reads the keys.
     ///
     /// # Errors
-    /// When the file cannot be read or holds no key that can be used.
+    /// Fails when the file cannot be read or has no usable key.
     pub fn open(options: JwtOptions) -> Result<Self, KeysError> {
         ring::install();
         let keys = Keys::read(options.secrets.as_ref(), options.keys_file.as_deref())?;
@@ -115,8 +115,8 @@ impl Tokens {
         })))
     }
 
-    /// Reads the file of keys again whenever it has changed, for ever. Keys that cannot be used
-    /// leave those that there are.
+    /// Reads the file of keys again whenever it has changed. Never ends. If the new keys are not usable, the
+    /// earlier keys stay.
     pub async fn keep_keys(&self) {
         let Some(path) = self.0.options.keys_file.clone() else {
             return std::future::pending().await;
@@ -136,7 +136,7 @@ impl Tokens {
                 Ok(Err(error)) => {
                     let text = error.to_string();
                     if failed.as_ref() != Some(&text) {
-                        tracing::error!(%error, "the keys of JWTs cannot be read anew: the earlier ones hold on");
+                        tracing::error!(%error, "the keys of JWTs cannot be read again: the earlier keys stay valid");
                     }
                     failed = Some(text);
                 }
@@ -145,7 +145,7 @@ impl Tokens {
         }
     }
 
-    /// Takes these keys, and forgets what was checked with others. Returns whether they are new.
+    /// Replaces the keys, and forgets the tokens that were checked with others. Returns whether they are new.
     fn set_keys(&self, keys: Keys) -> bool {
         {
             let mut current = self.0.keys.write().unwrap_or_else(PoisonError::into_inner);
@@ -158,10 +158,7 @@ impl Tokens {
         true
     }
 
-    /// The voter whom this token names.
-    ///
-    /// # Errors
-    /// When it is not to be believed.
+    /// Returns the voter of this token, if the token is valid.
     pub fn voter(&self, token: &str) -> Result<VoterId, TokenError> {
         if token.len() > TOKEN_LIMIT_BYTES {
             return Err(TokenError::NotValid);
@@ -173,7 +170,7 @@ impl Tokens {
         if seconds_since_1970().is_none() {
             return Err(TokenError::NotValid);
         }
-        // Before the keys are looked at: what is checked with earlier ones is not remembered.
+        // `asking` comes before the keys are read: a token that was checked with earlier keys is not remembered.
         let asked = self.0.believed.asking();
         let keys = Arc::clone(&self.0.keys.read().unwrap_or_else(PoisonError::into_inner));
         let (voter_id, until) = check(token, &keys, &self.0.options)?;
@@ -186,14 +183,14 @@ impl Tokens {
     }
 }
 
-/// Checks a token. Returns its voter, and the last second of its validity.
+/// Checks a token. Returns its voter, and the last second in which it is valid.
 fn check(token: &str, keys: &Keys, options: &JwtOptions) -> Result<(VoterId, u64), TokenError> {
     let header = decode_header(token).map_err(|_| TokenError::NotValid)?;
     let is_of_type = header
         .typ
         .as_ref()
         .is_none_or(|typ| TYPES.iter().any(|known| typ.eq_ignore_ascii_case(known)));
-    // What is critical must be understood, and nothing of it is (RFC 7515, 4.1.11).
+    // Critical header parameters must be understood, and this server knows none (RFC 7515, 4.1.11).
     if !is_of_type || header.crit.is_some() {
         return Err(TokenError::NotValid);
     }
@@ -203,7 +200,7 @@ fn check(token: &str, keys: &Keys, options: &JwtOptions) -> Result<(VoterId, u64
         match decode::<Claims>(token, key, &validation) {
             Ok(decoded) => {
                 let voter_id = VoterId::parse(decoded.claims.sub).map_err(|_| TokenError::NotValid)?;
-                // As the library rounds it. A float's cast to an integer saturates.
+                // Rounded as the library does. Casting a float to an integer saturates.
                 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
                 let expires_at = decoded.claims.exp.round() as u64;
                 return Ok((voter_id, expires_at.saturating_add(CLOCK_LIMIT_SKEW.as_secs())));
@@ -215,14 +212,14 @@ fn check(token: &str, keys: &Keys, options: &JwtOptions) -> Result<(VoterId, u64
     Err(error)
 }
 
-/// What is asked of a token, beside its signature.
+/// Returns what a token must have besides its signature.
 fn validation(algorithm: Algorithm, options: &JwtOptions) -> Validation {
     let mut validation = Validation::new(algorithm);
     validation.leeway = CLOCK_LIMIT_SKEW.as_secs();
     validation.validate_nbf = true;
     validation.set_audience(&[&options.audience]);
     validation.set_issuer(&[&options.issuer]);
-    // A claim that is only checked if it is there would be left out by who forges.
+    // These claims are required. A forger would leave out a claim that is only checked if present.
     validation.set_required_spec_claims(&["exp", "sub", "aud", "iss"]);
     validation
 }

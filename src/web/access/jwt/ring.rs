@@ -1,4 +1,4 @@
-//! Signatures of JWTs, checked by ring: HS256, RS256 and ES256, and no others.
+//! Checks signatures of JWTs with ring: HS256, RS256 and ES256, and no others.
 
 use jsonwebtoken::crypto::{CryptoProvider, JwtVerifier, KeyUtils};
 use jsonwebtoken::errors::{ErrorKind, Result};
@@ -10,16 +10,16 @@ use ring::signature::{
 };
 
 static PROVIDER: CryptoProvider = CryptoProvider {
-    // Nothing is signed here.
+    // Tally signs no tokens.
     signer_factory: |_, _| Err(ErrorKind::UnsupportedAlgorithm.into()),
     verifier_factory: verifier,
-    // Only for keys that are written.
+    // Needed only to write keys.
     key_utils: KeyUtils::new_unimplemented(),
 };
 
-/// Lets `jsonwebtoken` check signatures in this way. To do it again does no harm.
+/// Lets `jsonwebtoken` check signatures with ring. Safe to call again.
 pub(super) fn install() {
-    // An error means that it is installed.
+    // An error means that it is installed already.
     let _ = PROVIDER.install_default();
 }
 

@@ -14,7 +14,7 @@ fn now() -> u64 {
     now.expect("a clock after 1970").as_secs()
 }
 
-/// Claims that are right.
+/// Valid claims.
 fn claims() -> Value {
     json!({ "sub": "ada", "aud": "votes", "iss": "https://id.example", "exp": now() + 600 })
 }
@@ -321,7 +321,7 @@ fn a_token_is_remembered_until_it_expires_and_not_beyond_a_change_of_keys() {
     };
     let until = believed.get(&digest()).expect("it is remembered").until;
     assert_eq!(until, expires_at + CLOCK_LIMIT_SKEW.as_secs());
-    // What is remembered is believed: so the second look-up does not check the signature.
+    // A remembered token is valid, so the second look-up does not check the signature.
     remember(until);
     assert_eq!(tokens.voter(&token), voter("remembered"));
     remember(now() - 1);

@@ -1,9 +1,9 @@
-//! `/v1/voidings`: taking votes back that should not have been cast, and undoing that.
+//! `/v1/voidings`: voids votes that should not have been cast, and undoes voidings.
 //!
 //! - `new`: a new voiding, or its dry run.
-//! - `runner`: runs one voiding at a time, beside the votes.
+//! - `runner`: runs one voiding at a time, alongside the votes.
 //!
-//! `crate::votes` has the voiding of the votes itself, which `tally void` runs too.
+//! `crate::votes` voids the votes. `tally void` uses it too.
 
 pub mod new;
 pub(in crate::web) mod runner;
@@ -22,14 +22,14 @@ use crate::web::describe::{problems, values};
 use crate::web::problem::{Kind, Problem};
 use crate::web::request::{PathVoiding, Query, form, page};
 
-/// Voidings on a page, unless `limit` says otherwise.
+/// Voidings on a page by default.
 const PAGE_DEFAULT_VOIDINGS: i64 = 20;
-/// The most voidings on a page: of each, all its votes are counted.
+/// The most voidings on a page. Each is read with the number of its votes.
 pub const PAGE_LIMIT_VOIDINGS: i64 = 100;
-/// What does the same on the command line.
+/// The command that does the same.
 const COMMAND: &str = "tally void";
 
-/// A voiding, and how far it is.
+/// A voiding and its progress.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Voiding)]
 struct VoidingBody {
@@ -37,12 +37,12 @@ struct VoidingBody {
     id: i64,
     #[schema(value_type = VoidingState)]
     state: &'static str,
-    /// Whether this server is at it. Another server or `tally void` may be.
+    /// Whether this server works on the voiding. Another server or `tally void` may also work on it.
     under_way: bool,
     #[schema(value_type = values::Time)]
     created_at: Moment,
     reason: String,
-    /// What is voided: votes to which all of these apply. Null: it does not matter.
+    /// The filter: the voiding voids votes that match all of these fields. Null matches every vote.
     #[schema(required, value_type = Option<values::VoterId>)]
     voter_id: Option<String>,
     #[schema(required, value_type = Option<values::Id>)]
@@ -51,24 +51,24 @@ struct VoidingBody {
     from: Option<Moment>,
     #[schema(required, value_type = Option<values::Time>)]
     until: Option<Moment>,
-    /// Whether only votes from certain clients.
+    /// Whether the voiding is limited to votes from certain addresses.
     by_address: bool,
-    /// Up to which vote it has looked, of those up to `until_vote_id`.
+    /// The voiding has looked at votes up to this id. It ends at `until_vote_id`.
     #[schema(value_type = values::Total)]
     done_vote_id: i64,
     #[schema(value_type = values::Total)]
     until_vote_id: i64,
     #[schema(value_type = values::Total)]
     voided_votes: i64,
-    /// Votes that undoing it has cast again.
+    /// Votes that undoing the voiding has cast again.
     #[schema(value_type = values::Total)]
     restored_votes: i64,
-    /// Votes that undoing it had to leave void.
+    /// Votes that undoing the voiding had to leave void.
     #[schema(value_type = values::Total)]
     left_votes: i64,
 }
 
-/// How far a voiding is: the names in its schema.
+/// The state of a voiding: the names in its schema.
 #[derive(ToSchema)]
 #[schema(rename_all = "lowercase")]
 #[expect(dead_code, reason = "it is here for its schema")]
@@ -121,7 +121,7 @@ async fn find(ledger: &OperatorLedger, id: VoidingId) -> Result<Voiding, Problem
     found.ok_or_else(|| Problem::unknown_voiding(id.0))
 }
 
-/// A voiding that is under way.
+/// Answers with a voiding that has just started.
 fn accepted(voiding: Voiding, state: &AppState) -> HttpResponse {
     HttpResponse::Accepted()
         .insert_header((header::CACHE_CONTROL, "no-store"))
@@ -129,7 +129,7 @@ fn accepted(voiding: Voiding, state: &AppState) -> HttpResponse {
         .json(VoidingBody::new(voiding, state))
 }
 
-/// A voiding as it is.
+/// Answers with a voiding as it is now.
 fn shown(voiding: Voiding, state: &AppState) -> HttpResponse {
     HttpResponse::Ok()
         .insert_header((header::CACHE_CONTROL, "no-store"))
@@ -140,17 +140,17 @@ form! {
     #[derive(IntoParams)]
     #[into_params(parameter_in = Query)]
     pub struct VoidingsQuery {
-        /// Only voidings that were made before the one of this id: the `next_before` of a page.
+        /// Only voidings that were created before the voiding with this id: the `next_before` of a page.
         #[param(value_type = Option<values::Id>)]
         before: Option<i64>,
-        /// How many voidings a page has; without it, 20.
+        /// The most voidings on the page. Defaults to 20.
         #[param(minimum = 1, maximum = 100)]
         limit: Option<i64>,
     }
 }
 
 impl VoidingsQuery {
-    /// Before which voiding, and how many.
+    /// Returns the voiding that the page ends before, and how many voidings the page has.
     pub(in crate::web) fn into_page(self) -> Result<(Option<VoidingId>, i64), Problem> {
         let limit = page::limit(self.limit, PAGE_DEFAULT_VOIDINGS, PAGE_LIMIT_VOIDINGS)?;
         let before = page::before(self.before)?;
@@ -162,16 +162,16 @@ impl VoidingsQuery {
 #[derive(Serialize, ToSchema)]
 #[schema(as = Voidings)]
 struct VoidingsBody {
-    /// The newest first.
+    /// The voidings, with the newest first.
     voidings: Vec<VoidingBody>,
-    /// The `before` of the next page; null on the last page.
+    /// The `before` of the next page. Null on the last page.
     #[schema(required, value_type = Option<values::Id>)]
     next_before: Option<i64>,
 }
 
-/// Lists voidings, the newest first.
+/// List voidings.
 ///
-/// It takes a server with an operator's login (`TALLY_OPERATOR_DATABASE_URL`).
+/// The newest come first. This needs a server with an operator's login (`TALLY_OPERATOR_DATABASE_URL`).
 #[utoipa::path(
     get,
     path = "/v1/voidings",
@@ -213,9 +213,10 @@ pub async fn list(
 
 problems!(ListProblems: ADDRESSES, CALLERS, OPERATORS, STORES);
 
-/// Shows a voiding, and how far it is.
+/// Retrieve a voiding.
 ///
-/// It takes a server with an operator's login (`TALLY_OPERATOR_DATABASE_URL`).
+/// The answer says how far the voiding is. This needs a server with an operator's login
+/// (`TALLY_OPERATOR_DATABASE_URL`).
 #[utoipa::path(
     get,
     path = "/v1/voidings/{id}",
@@ -237,10 +238,10 @@ pub async fn show(by: Admin, state: web::Data<AppState>, id: PathVoiding) -> Res
 
 problems!(ShowProblems: CALLERS, OPERATORS, STORES; UnknownVoiding);
 
-/// Goes on with a voiding that was interrupted.
+/// Resume a voiding.
 ///
-/// Or with the undoing of one. With nothing left to do, nothing is done. It takes a server with an
-/// operator's login (`TALLY_OPERATOR_DATABASE_URL`).
+/// Resumes a voiding, or the undoing of one, that was interrupted. If nothing is left to do, nothing happens.
+/// This needs a server with an operator's login (`TALLY_OPERATOR_DATABASE_URL`).
 #[utoipa::path(
     post,
     path = "/v1/voidings/{id}/resume",
@@ -252,7 +253,7 @@ problems!(ShowProblems: CALLERS, OPERATORS, STORES; UnknownVoiding);
     responses(
         (status = 200, description = "Nothing was left to do.", body = VoidingBody,
             headers(("Cache-Control" = String)), example = json!(example("voided", false))),
-        (status = 202, description = "It is under way now.", body = VoidingBody,
+        (status = 202, description = "The voiding is under way now.", body = VoidingBody,
             headers(("Cache-Control" = String), ("Location" = String)),
             example = json!(example("voiding", true))),
         ResumeProblems,
@@ -270,11 +271,11 @@ pub async fn resume(by: Admin, state: web::Data<AppState>, id: PathVoiding) -> R
 
 problems!(ResumeProblems: WRITES, CALLERS, OPERATORS, STORES; UnknownVoiding, VoidingUnderWay);
 
-/// Undoes a voiding.
+/// Undo a voiding.
 ///
-/// Its votes are cast again, in the background. What cannot be stays void: votes that their voters have
-/// replaced, on full items, or one choice too many. There is no dry run. It takes a server with an
-/// operator's login (`TALLY_OPERATOR_DATABASE_URL`).
+/// The votes are cast again in the background. Some votes stay void: those that their voters have replaced,
+/// those on full items, and those that would be one choice too many. There is no dry run. This needs a server
+/// with an operator's login (`TALLY_OPERATOR_DATABASE_URL`).
 #[utoipa::path(
     post,
     path = "/v1/voidings/{id}/undo",
@@ -284,9 +285,9 @@ problems!(ResumeProblems: WRITES, CALLERS, OPERATORS, STORES; UnknownVoiding, Vo
     security(("apiKey" = ["admin"]), ()),
     extensions(("x-open" = json!(["admin"]))),
     responses(
-        (status = 200, description = "It was undone before.", body = VoidingBody,
+        (status = 200, description = "The voiding was undone before.", body = VoidingBody,
             headers(("Cache-Control" = String)), example = json!(example("undone", false))),
-        (status = 202, description = "Its undoing is under way now.", body = VoidingBody,
+        (status = 202, description = "The undoing is under way now.", body = VoidingBody,
             headers(("Cache-Control" = String), ("Location" = String)),
             example = json!(example("undoing", true))),
         UndoProblems,
@@ -298,7 +299,7 @@ pub async fn undo(by: Admin, state: web::Data<AppState>, id: PathVoiding) -> Res
             return Ok(Direction::Undo);
         }
         let detail = format!(
-            "Voiding {} is not done; POST /v1/voidings/{}/resume goes on with it.",
+            "Voiding {} is not done; POST /v1/voidings/{}/resume resumes it.",
             voiding.id.0, voiding.id.0
         );
         Err(Problem::new(Kind::VoidingNotDone, detail))
@@ -311,7 +312,7 @@ problems!(
     UnknownVoiding, VoidingNotDone, VoidingUnderWay
 );
 
-/// Goes on with a voiding in the direction that this says, unless it is under way or done.
+/// Continues a voiding in this direction, unless it is under way or done.
 async fn go(
     by: Actor,
     state: &AppState,
@@ -332,7 +333,7 @@ async fn go(
 
 impl Problem {
     fn unknown_voiding(id: i64) -> Self {
-        let detail = format!("There is no voiding {id}; GET /v1/voidings lists those that there are.");
+        let detail = format!("There is no voiding {id}; GET /v1/voidings lists the voidings.");
         Self::new(Kind::UnknownVoiding, detail)
     }
 }

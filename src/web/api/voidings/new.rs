@@ -1,4 +1,4 @@
-//! Making a voiding, and the dry run of one.
+//! Creates a voiding, or does a dry run of one.
 
 use std::time::Duration;
 
@@ -19,11 +19,11 @@ use crate::web::describe::{problems, values};
 use crate::web::problem::Problem;
 use crate::web::request::{BodyItem, Json, form};
 
-/// How long a dry run looks for votes. Then it says how far it has come.
+/// The longest time that a dry run looks for votes. Its answer says how far it got.
 const DRY_RUN_LIMIT: Duration = Duration::from_secs(3);
 
 form! {
-    /// The body of a request for a voiding.
+    /// The body of a request to void votes.
     #[derive(ToSchema)]
     #[schema(as = NewVoiding, examples(json!({ "voter_id": "bot-7", "reason": "a bot", "dry_run": true })))]
     pub struct NewVoidingBody {
@@ -33,24 +33,24 @@ form! {
         /// Only votes on this item.
         #[schema(value_type = Option<values::ItemReference>)]
         item: Option<BodyItem>,
-        /// RFC 3339: only votes that were cast at this time or later, by the database's clock.
+        /// Only votes that were cast at this time or later (RFC 3339), by the database's clock.
         #[schema(value_type = Option<values::Time>)]
         from: Option<String>,
-        /// RFC 3339: only votes that were cast before this time.
+        /// Only votes that were cast before this time (RFC 3339).
         #[schema(value_type = Option<values::Time>)]
         until: Option<String>,
-        /// Why; it is kept with the voiding.
+        /// The reason, which is stored with the voiding.
         #[schema(value_type = values::Reason)]
         reason: String,
-        /// Whether only to say what would be voided.
+        /// Whether to count the votes without voiding them.
         dry_run: bool,
-        /// The `next_after` of a dry run that was cut off: another one then goes on there.
+        /// The `next_after` of a dry run that ran out of time. This dry run continues there.
         #[schema(minimum = 0)]
         after: Option<i64>,
     }
 }
 
-/// What a body asks for. Its item may not be there.
+/// What a body asks for. Its item may not exist.
 #[derive(Debug)]
 pub struct WantedVoiding {
     pub filter: VoteFilter,
@@ -61,7 +61,7 @@ pub struct WantedVoiding {
 }
 
 impl NewVoidingBody {
-    /// What is asked for, if it may be.
+    /// Returns what the body asks for, if every field is allowed.
     pub(in crate::web) fn into_wanted(self) -> Result<WantedVoiding, Problem> {
         let voter_id = self.voter_id.map(VoterId::parse).transpose();
         let voter_id = voter_id.map_err(|error| Problem::invalid("voter_id", format!("{error}.")))?;
@@ -70,13 +70,13 @@ impl NewVoidingBody {
         let until = moment("until", self.until)?;
         if voter_id.is_none() && item.is_none() && from.is_none() && until.is_none() {
             let detail =
-                "voter_id, item, from or until: one or more is needed, which says what votes are voided.";
+                "voter_id, item, from or until: at least one is needed to say which votes are voided.";
             return Err(Problem::invalid("voter_id", detail));
         }
         if let (Some(from), Some(until)) = (from, until)
             && from >= until
         {
-            let detail = "until is not after from, so no vote is between them.";
+            let detail = "until is not after from, so no vote matches.";
             return Err(Problem::invalid("until", detail));
         }
         let characters = self.reason.chars().count();
@@ -88,7 +88,7 @@ impl NewVoidingBody {
         }
         let after = match self.after {
             Some(_) if !self.dry_run => {
-                let detail = "after: only a dry run takes it; a voiding is about all its votes.";
+                let detail = "after: only a dry run takes it.";
                 return Err(Problem::invalid("after", detail));
             }
             Some(after) if after < 0 => {
@@ -113,29 +113,30 @@ impl NewVoidingBody {
     }
 }
 
-/// What a voiding would take back now.
+/// The votes that a voiding would void now.
 #[derive(Serialize, ToSchema)]
 #[schema(as = DryRun)]
 struct DryRunBody {
-    /// Votes that were found.
+    /// The number of votes that were found.
     #[schema(value_type = values::Total)]
     votes: i64,
-    /// What their values add up to: the counts together would sink by it.
+    /// The sum of the values of these votes. A voiding would lower the counts by this sum in all.
     #[schema(value_type = values::NetCount)]
     sum: i64,
-    /// Whether these are all. If not, looking for them took too long.
+    /// Whether these are all the votes. If not, the dry run ran out of time.
     complete: bool,
-    /// The `after` of a dry run that goes on; null: these are all.
+    /// The `after` for a dry run that continues. Null if these are all the votes.
     #[schema(required, value_type = Option<values::Id>)]
     next_after: Option<i64>,
 }
 
-/// Voids votes, or says which would be.
+/// Void votes.
 ///
-/// A dry run changes nothing: it says how many votes would be voided, as far as it comes in three seconds.
-/// Otherwise the voiding is made, and worked off in the background, whether or not the client waits:
-/// `GET /v1/voidings/{id}` says how far it is. Votes that are cast later are left alone. A server works off
-/// one voiding at a time. It takes a server with an operator's login (`TALLY_OPERATOR_DATABASE_URL`).
+/// A dry run changes nothing. It counts the votes that would be voided, as far as it gets in three seconds.
+/// Otherwise the server creates a voiding and voids the votes in the background, whether or not the client
+/// waits. `GET /v1/voidings/{id}` says how far it is. Votes that are cast later are not voided. A server
+/// works on one voiding at a time. This needs a server with an operator's login
+/// (`TALLY_OPERATOR_DATABASE_URL`).
 #[utoipa::path(
     post,
     path = "/v1/voidings",
@@ -148,10 +149,10 @@ struct DryRunBody {
     security(("apiKey" = ["admin"]), ()),
     extensions(("x-open" = json!(["admin"]))),
     responses(
-        (status = 200, description = "A dry run: what would be voided.", body = DryRunBody,
+        (status = 200, description = "The result of a dry run.", body = DryRunBody,
             headers(("Cache-Control" = String)),
             example = json!({ "votes": 3, "sum": 1, "complete": true, "next_after": null })),
-        (status = 202, description = "The voiding, which is under way now.", body = VoidingBody,
+        (status = 202, description = "The voiding was created and is under way now.", body = VoidingBody,
             headers(("Cache-Control" = String), ("Location" = String)),
             example = json!(example("voiding", true))),
         CreateProblems,
@@ -177,7 +178,7 @@ pub async fn create(
     let made = ledger.create_voiding(&filter, &wanted.reason, until).await;
     let id = made.map_err(Problem::of_operator)?;
     let voiding = find(&ledger, id).await;
-    // Made it is, whatever became of reading it.
+    // The voiding exists now, even if reading it fails.
     place.start(ledger, id, Direction::Void);
     Ok(accepted(voiding?, &state))
 }
@@ -187,7 +188,7 @@ problems!(
     BodyTooLarge, UnknownItem, VoidingUnderWay
 );
 
-/// Says what would be voided, for as long as it may take.
+/// Counts the votes that would be voided, until the time is up.
 async fn dry_run(ledger: &OperatorLedger, filter: &VoteFilter, after: i64) -> Result<HttpResponse, Problem> {
     let started = Instant::now();
     let until = ledger.last_vote().await.map_err(Problem::of_operator)?;

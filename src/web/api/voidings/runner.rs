@@ -1,4 +1,4 @@
-//! Runs the voidings of a server: one at a time, beside the votes, whether or not the client waits.
+//! Runs the voidings of a server: one at a time, alongside the votes, whether or not the client waits.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -14,17 +14,17 @@ use crate::votes;
 use crate::votes::{Direction, VoidingError};
 use crate::web::problem::{Kind, Problem};
 
-/// Runs voidings. Cheap to clone: a server's threads share it.
+/// Runs voidings. Cheap to clone: all threads of a server share it.
 #[derive(Clone)]
 pub struct VoidingRunner(Arc<Inner>);
 
 struct Inner {
     redis: Redis,
-    /// The work goes on when a thread that serves has ended.
+    /// The work continues here after the thread that took the request has ended.
     runtime: Handle,
     place: Mutex<Taken>,
     stop: watch::Sender<bool>,
-    /// Held by the work: gone, when it has ended.
+    /// The work holds a receiver. Once all receivers are gone, the work has ended.
     idle: watch::Sender<()>,
 }
 
@@ -32,19 +32,19 @@ struct Inner {
 enum Taken {
     #[default]
     No,
-    /// By a voiding that has no id yet.
+    /// A voiding that has no id yet holds the place.
     ByNew,
     By(VoidingId, Direction),
 }
 
-/// The one place. It is free again when this is dropped.
+/// The only place. Dropping it frees the place.
 pub struct VoidingPlace {
     runner: VoidingRunner,
     _busy: watch::Receiver<()>,
 }
 
 impl VoidingRunner {
-    /// It must be called within a Tokio runtime, on which voidings are worked off.
+    /// Must be called within a Tokio runtime. Voidings run on this runtime.
     pub fn new(redis: Redis) -> Self {
         Self(Arc::new(Inner {
             redis,
@@ -59,7 +59,7 @@ impl VoidingRunner {
         self.0.place.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is under way on this server.
+    /// Returns the voiding that is under way on this server.
     pub fn under_way(&self) -> Option<(VoidingId, Direction)> {
         match *self.lock() {
             Taken::By(id, direction) => Some((id, direction)),
@@ -67,10 +67,10 @@ impl VoidingRunner {
         }
     }
 
-    /// Takes the place, for a voiding that is to be made or gone on with.
+    /// Takes the place for a voiding that will be created or resumed.
     ///
     /// # Errors
-    /// When another one is under way, or the server stops.
+    /// Fails when another voiding is under way, or the server is stopping.
     pub fn take(&self) -> Result<VoidingPlace, Problem> {
         if *self.0.stop.borrow() {
             return Err(Problem::unavailable("The server is shutting down; try again."));
@@ -87,39 +87,42 @@ impl VoidingRunner {
             Taken::ByNew => "Another voiding".to_owned(),
             Taken::By(id, _) => format!("Voiding {}", id.0),
         };
-        let detail =
-            format!("{other} is under way on this server, which works off one at a time; try again later.");
+        let detail = format!(
+            "{other} is under way on this server, which runs one voiding at a time; try again later."
+        );
         Err(Problem::new(Kind::VoidingUnderWay, detail))
     }
 
-    /// Ends what is under way, and waits until it has ended, for so long. What is left can be gone on
-    /// with.
+    /// Stops what is under way, and waits this long for it to end. The rest of the work can be resumed.
     pub async fn stop(&self, limit: Duration) {
         self.0.stop.send_replace(true);
         if timeout(limit, self.0.idle.closed()).await.is_err() {
-            tracing::warn!("a voiding did not end in time: what it has not counted is left for recovery");
+            tracing::warn!("a voiding did not end in time: recovery counts the rest");
         }
     }
 }
 
 impl VoidingPlace {
-    /// Works this voiding off, in the background.
+    /// Runs this voiding in the background.
     pub fn start(self, ledger: OperatorLedger, id: VoidingId, direction: Direction) {
         *self.runner.lock() = Taken::By(id, direction);
         let runtime = self.runner.0.runtime.clone();
         runtime.spawn(async move {
             let inner = Arc::clone(&self.runner.0);
             let mut stopping = inner.stop.subscribe();
-            // A sender that is gone means stop as well.
+            // A dropped sender means stop, too.
             let stop = async { drop(stopping.wait_for(|stop| *stop).await) };
             let ended = votes::run_voiding(&ledger, &inner.redis, id, direction, stop, |_| {}).await;
             match ended {
-                Ok(_) => tracing::info!(voiding = id.0, ?direction, "a voiding is worked off"),
+                Ok(_) => tracing::info!(voiding = id.0, ?direction, "a voiding is done"),
                 Err(VoidingError::Stopped) => {
-                    tracing::info!(voiding = id.0, "the server stops: the voiding can be resumed");
+                    tracing::info!(
+                        voiding = id.0,
+                        "the server is stopping: the voiding can be resumed"
+                    );
                 }
                 Err(error) => {
-                    tracing::error!(%error, voiding = id.0, "a voiding was not worked off: it can be resumed");
+                    tracing::error!(%error, voiding = id.0, "a voiding failed: it can be resumed");
                 }
             }
             drop(self);

@@ -1,7 +1,8 @@
-//! `/docs`: the description of the HTTP interface, for people.
+//! `/docs`: the description of the HTTP API, for people.
 //!
-//! - `viewer`: the page; `schemas`: the bodies in words; `samples`: a call of each operation, with curl
-//!   and in JavaScript.
+//! - `viewer`: the page.
+//! - `schemas`: the bodies in words.
+//! - `samples`: a call of each operation, with curl and in JavaScript.
 
 mod samples;
 mod schemas;
@@ -20,23 +21,23 @@ use crate::web::pages::html::HTML;
 use crate::web::problem::Problem;
 use crate::web::transport::kept::{Fresh, Kept};
 
-/// What the page may load: its own style sheet and icon.
+/// The page may load its own style sheet and icon.
 const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'none'; frame-ancestors 'none'; base-uri 'none'";
 
-/// The page of this document, as it is sent.
+/// Makes the page of this document.
 pub(in crate::web) fn page_of(document: &OpenApi) -> Kept {
     let page = viewer::of(document);
     Kept::new(HTML, CONTENT_SECURITY_POLICY, assets::addressed(&page))
 }
 
-/// The page that a server serves: app data, since the table of routes, which it is made of, has this
-/// module's route in it.
+/// The page that a server serves. It is app data, because it is made from the table of routes, which contains
+/// this module's route.
 #[derive(Clone, Copy)]
 pub(in crate::web) struct Served(pub &'static LazyLock<Kept>);
 
-/// Shows this description to people.
+/// Show this description as a page.
 ///
-/// One page, without script, that loads nothing from anywhere else.
+/// One page without script. It loads nothing from any other server.
 #[utoipa::path(
     get,
     path = "/docs",

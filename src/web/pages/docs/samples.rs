@@ -9,19 +9,19 @@ use utoipa::openapi::request_body::RequestBody;
 use crate::web::openapi::shared;
 use crate::web::openapi::shared::Credential;
 
-/// Where `make run` listens.
+/// The address of a server started by `make run`.
 const SERVER: &str = "http://127.0.0.1:8080";
 
-/// What a call of an operation is made of.
+/// The parts of a call of an operation.
 pub(super) struct Call {
     method: &'static str,
     path: String,
     body: Option<Value>,
-    /// What a program sends.
+    /// The credential that a program sends.
     credential: Option<Credential>,
-    /// Whether a page calls it, with the voter's cookie.
+    /// Whether a page calls the operation, with the voter's cookie.
     is_for_pages: bool,
-    /// How the answer is read.
+    /// How the program reads the answer.
     answer: Answer,
 }
 
@@ -29,13 +29,13 @@ pub(super) struct Call {
 enum Answer {
     Json,
     Text,
-    /// One after the other, without an end.
+    /// Events, one after the other, without an end.
     Events,
     Nothing,
 }
 
 impl Call {
-    /// The call of an operation with the values of its examples.
+    /// Makes the call of an operation with the values of its examples.
     pub(super) fn of(method: &'static str, path: &str, operation: &Operation) -> Self {
         let mut path = path.to_owned();
         for parameter in operation.parameters.iter().flatten() {
@@ -44,7 +44,7 @@ impl Call {
                 (ParameterIn::Path, example) => {
                     path = path.replace(&format!("{{{}}}", parameter.name), &plain(&example));
                 }
-                // Without those with an example the operation has nothing to do.
+                // Without the parameters that have an example, the operation has nothing to do.
                 (ParameterIn::Query, example) if !example.is_null() => {
                     let joint = if path.contains('?') { '&' } else { '?' };
                     path = format!("{path}{joint}{}={}", parameter.name, plain(&example));
@@ -62,9 +62,9 @@ impl Call {
         }
     }
 
-    /// For a shell.
+    /// Writes the call for a shell.
     pub(super) fn curl(&self) -> String {
-        // What curl does by itself.
+        // curl adds these headers by itself.
         let method = match (self.method, &self.body) {
             ("GET", None) | ("POST", Some(_)) => String::new(),
             (other, _) => format!("-X {other} "),
@@ -73,7 +73,7 @@ impl Call {
             Answer::Events => "-N ",
             _ => "",
         };
-        // What a shell would read otherwise.
+        // Quotes what a shell would interpret.
         let quote = if self.path.contains('?') { "'" } else { "" };
         let mut lines = vec![format!(
             "curl -s {unbuffered}{method}{quote}{SERVER}{}{quote}",
@@ -89,7 +89,7 @@ impl Call {
         lines.join(" \\\n  ")
     }
 
-    /// For a page of the server's own origin, or for a program where a page has nothing to ask.
+    /// Writes the call for a page of the server's own origin, or for a program if pages have no use for it.
     pub(super) fn javascript(&self) -> String {
         let server = if self.is_program() { SERVER } else { "" };
         let url = Value::from(format!("{server}{}", self.path));
@@ -133,18 +133,18 @@ impl Call {
         format!("const answer = await fetch({url}{options});\nconsole.log(answer.status{read});")
     }
 
-    /// Whether a program calls it, and no page: no page has an API key.
+    /// Whether a program calls the operation, because no page has an API key.
     fn is_program(&self) -> bool {
         self.credential.is_some() && !self.is_for_pages
     }
 }
 
-/// A value as it stands in a path.
+/// Writes a value as part of a path.
 fn plain(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// The example of a parameter, or the first of the values that it takes.
+/// Returns the example of a parameter, or the first of its allowed values.
 fn example_of_parameter(parameter: &Parameter) -> Value {
     let parameter = serde_json::to_value(parameter).unwrap_or_default();
     match &parameter["example"] {

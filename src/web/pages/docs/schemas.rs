@@ -1,4 +1,4 @@
-//! The bodies of the document, in words.
+//! The bodies of the document in words.
 
 use std::fmt::{self, Display, Write as _};
 
@@ -7,7 +7,7 @@ use utoipa::openapi::{OpenApi, RefOr, Schema};
 
 use crate::web::pages::html::{Code, Escaped, Paragraphs, Prose};
 
-/// A schema that the document has in one place.
+/// Where the document has its schemas.
 const SCHEMAS: &str = "#/components/schemas/";
 
 fn schema_id(name: &str) -> String {
@@ -17,7 +17,7 @@ fn schema_id(name: &str) -> String {
 pub(super) fn write_schemas(out: &mut String, document: &OpenApi) -> fmt::Result {
     out.push_str(
         "<section aria-labelledby=\"bodies\">\n<h2 id=\"bodies\">Bodies</h2>\n\
-         <p>What stands in bodies, by the names that the description has for it.</p>\n",
+         <p>The schemas of request and answer bodies, by name.</p>\n",
     );
     let schemas = document
         .components
@@ -59,18 +59,14 @@ fn write_schema(out: &mut String, schema: &RefOr<Schema>, value: &Value) -> fmt:
             out,
             "<dt><code>{}</code></dt>\n<dd>{}: {}. {}</dd>\n",
             Escaped(name),
-            if is_required {
-                "required"
-            } else {
-                "may be left out"
-            },
+            if is_required { "required" } else { "optional" },
             Words(property),
             Prose(property["description"].as_str().unwrap_or_default()),
         )?;
     }
     out.push_str("</dl>\n");
     if value["additionalProperties"] == Value::Bool(false) {
-        out.push_str("<p>It takes no other field.</p>\n");
+        out.push_str("<p>No other fields are allowed.</p>\n");
     }
     Ok(())
 }
@@ -138,7 +134,7 @@ fn joined(
     Ok(())
 }
 
-/// The properties of an object that has no name of its own.
+/// Writes the properties of an object that has no name of its own.
 fn properties(out: &mut fmt::Formatter<'_>, schema: &Value) -> fmt::Result {
     let properties = schema["properties"].as_object().into_iter().flatten();
     for (at, (name, property)) in properties.enumerate() {
@@ -150,7 +146,7 @@ fn properties(out: &mut fmt::Formatter<'_>, schema: &Value) -> fmt::Result {
     Ok(())
 }
 
-/// What a number, a text or an array is limited to.
+/// Writes the limits of a number, a text or an array.
 fn limits(out: &mut fmt::Formatter<'_>, schema: &Value) -> fmt::Result {
     for (least, greatest, what) in [
         ("minimum", "maximum", ""),
@@ -158,7 +154,7 @@ fn limits(out: &mut fmt::Formatter<'_>, schema: &Value) -> fmt::Result {
         ("minItems", "maxItems", " entries"),
     ] {
         match (schema[least].as_i64(), schema[greatest].as_i64()) {
-            // The limits of 64 bits say nothing more.
+            // The limits of 64 bits add no information.
             (Some(i64::MIN), _) | (None, None) => {}
             (Some(least), None | Some(i64::MAX)) => write!(out, ", at least {least}{what}")?,
             (None, Some(greatest)) => write!(out, ", at most {greatest}{what}")?,

@@ -1,4 +1,4 @@
-//! The page at `/docs`: the document as plain HTML, without script. All text is escaped.
+//! The page at `/docs`: the document as plain HTML, without script. It escapes all text.
 
 use std::fmt::{self, Write as _};
 
@@ -21,10 +21,10 @@ struct Described<'a> {
     operation: &'a Operation,
 }
 
-/// The page of this document.
+/// Writes the page of this document.
 pub(super) fn of(document: &OpenApi) -> String {
     let mut page = String::new();
-    // Writing to a String cannot fail.
+    // Writing to a String never fails.
     let _ = write_page(&mut page, document);
     page
 }
@@ -50,10 +50,10 @@ fn write_page(out: &mut String, document: &OpenApi) -> fmt::Result {
         out,
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <title>{0}: HTTP interface</title>\n<link rel=\"icon\" href=\"/assets/icon.svg\">\n\
+         <title>{0}: HTTP API</title>\n<link rel=\"icon\" href=\"/assets/icon.svg\">\n\
          <link rel=\"stylesheet\" href=\"/assets/docs.css\">\n</head>\n<body>\n\
-         <a class=\"skip\" href=\"#main\">Skip to the content</a>\n<header>\n<h1>{0}: HTTP interface</h1>\n\
-         <p>The same <a href=\"/openapi.json\">for programs</a>, in OpenAPI {1}.</p>\n</header>\n",
+         <a class=\"skip\" href=\"#main\">Skip to the content</a>\n<header>\n<h1>{0}: HTTP API</h1>\n\
+         <p><a href=\"/openapi.json\">For programs</a>: OpenAPI {1}.</p>\n</header>\n",
         Escaped(title),
         Escaped(
             serde_json::to_value(&document.openapi)
@@ -83,17 +83,16 @@ fn write_page(out: &mut String, document: &OpenApi) -> fmt::Result {
     out.push_str(
         "<li><a href=\"#bodies\">Bodies</a></li>\n</ul>\n</nav>\n<main id=\"main\" tabindex=\"-1\">\n",
     );
-    out.push_str("<section aria-labelledby=\"about\">\n<h2 id=\"about\">In short</h2>\n");
+    out.push_str("<section aria-labelledby=\"about\">\n<h2 id=\"about\">Overview</h2>\n");
     write!(
         out,
         "{}",
         Paragraphs(document.info.description.as_deref().unwrap_or_default())
     )?;
     out.push_str(
-        "<p>The calls below are for a closed server on this machine. <code>$TALLY_API_KEY</code> is an API key, \
-         <code>$VOTER_TOKEN</code> a voter's token; on an open server (<code>make run</code>) leave the header \
-         Authorization out. In a page of the server's own origin the browser adds the voter's cookie by \
-         itself.</p>\n</section>\n",
+        "<p>The example calls are for a closed server on this machine. <code>$TALLY_API_KEY</code> is an API key, \
+         <code>$VOTER_TOKEN</code> a voter's token. For an open server (<code>make run</code>) leave out the header \
+         Authorization. In a page of the server's own origin, the browser adds the voter's cookie.</p>\n</section>\n",
     );
     for (name, text, operations) in &sections {
         let id = section_id(name);
@@ -117,7 +116,7 @@ fn section_id(name: &str) -> String {
     format!("about-{}", name.to_lowercase().replace(' ', "-"))
 }
 
-/// All of them, in the order of the document.
+/// Returns all operations, in the order of the document.
 fn operations(document: &OpenApi) -> Vec<Described<'_>> {
     let mut all = Vec::new();
     for (path, item) in &document.paths.paths {
@@ -181,7 +180,7 @@ fn write_operation(out: &mut String, one: &Described<'_>) -> fmt::Result {
     if let Some(RefOr::T(body)) = &operation.request_body {
         out.push_str("<h4>Body</h4>\n");
         if !matches!(body.required, Some(Required::True)) {
-            out.push_str("<p>It may be left out.</p>\n");
+            out.push_str("<p>Optional.</p>\n");
         }
         for (kind, content) in &body.content {
             write_content(out, kind, content)?;

@@ -1,20 +1,20 @@
 // The elements <tally-count>, <tally-vote>, <tally-poll> and <tally-history>, for any page of an allowed origin.
 // One stream serves all elements of a page; it is closed while the page is hidden. docs/embed.md says how to use them.
 
-// Where this script came from: a host, and a path such as /tally that a proxy takes off.
+// Where this script came from: a host, and a path such as /tally that a proxy removes.
 const SERVER = import.meta.url.replace(/\/(assets\/)?embed[^/]*$/, "");
-const STREAM_LIMIT_ITEMS = 100; // as the server's
+const STREAM_LIMIT_ITEMS = 100; // the server's limit
 const STREAM_LIMIT_POLLS = 10;
-const DELAY_MS = 30; // elements of a page that come at once are asked for at once
+const DELAY_MS = 30; // elements that are added together share one request
 const ANSWER_LIMIT_MS = 10_000;
 const RETRY_LEAST_MS = 1000;
 const RETRY_MOST_MS = 30_000;
-const OTHERS_EVERY_MS = 10_000; // what is beyond the limits of a stream
+const OTHERS_EVERY_MS = 10_000; // for what is beyond the limits of a stream
 const HISTORY_EVERY_MS = 60_000;
-const HISTORY_SOON_MS = 5000; // while there is none yet
+const HISTORY_SOON_MS = 5000; // while there is no history yet
 const MESSAGE_MS = 8000;
-const ABSENT_EVERY_MS = 30_000; // what is not there may be made
-const HELD_LIMIT_ITEMS = 1000; // of one question, as the server's
+const ABSENT_EVERY_MS = 30_000; // what does not exist may be created
+const HELD_LIMIT_ITEMS = 1000; // in one request, the server's limit
 const HELD_LIMIT_POLLS = 100;
 const STORED_WITHIN_MS = 250; // until other tabs see what one has stored
 const KEY_LIMIT_BYTES = 200;
@@ -22,22 +22,22 @@ const LARGEST_ID = 2n ** 63n - 1n;
 const BEFORE_SHARE = 0.1; // of a count, from before its history
 const LINES_LIMIT = 5; // choices in a history
 const STORED_VOTER = "tally-voter";
-const STORED_CHANGE = "tally-vote-changed-at"; // so that other tabs hear of it
+const STORED_CHANGE = "tally-vote-changed-at"; // tells other tabs
 
-// What a host page may set: `token`, a function that gives a voter's token (docs/operating/voters.md).
+// What a host page may set. `token` is a function that returns a voter's token (docs/operating/voters.md).
 const settings = { token: null };
 export function configure(changes) {
   Object.assign(settings, changes);
-  voter.known = null; // what is stored is of this browser without a token
-  watch.changes += 1; // answers under way are of who voted before
+  voter.known = null; // the stored voter is this browser's without a token
+  watch.changes += 1; // answers under way belong to the earlier voter
   watch.hold([]);
   watch.votes = null;
-  watch.soon(); // what this voter holds
+  watch.soon(); // the votes of the new voter
 }
 
 class Refused extends Error {
   constructor(status, problem) {
-    super(problem.detail || problem.title || `The server answers ${status}.`);
+    super(problem.detail || problem.title || `The server answered ${status}.`);
     this.status = status;
     this.problem = problem;
   }
@@ -63,15 +63,15 @@ export async function ask(method, path, body) {
   return answer;
 }
 
-// A browser does not say whether a server is unavailable or does not let this page read its answers.
+// A browser does not say whether the server is unavailable or forbids this page to read its answers.
 async function whyNoAnswer() {
   if (new URL(SERVER).origin !== location.origin) {
     try {
-      // Any page may read this one.
+      // Any page may read this answer.
       const { ok } = await fetch(`${SERVER}/embed.js`, { method: "HEAD", signal: AbortSignal.timeout(ANSWER_LIMIT_MS) });
       if (ok) return "This page may not use these votes: its origin is not allowed.";
     } catch {
-      // It is unavailable.
+      // The server is unavailable.
     }
   }
   return "The server does not answer.";

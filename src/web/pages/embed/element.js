@@ -2,15 +2,15 @@ class Watching extends HTMLElement {
   #watched = null;
   #before = document.createElement("slot");
   #isShown = false;
-  #shownAs = null; // the reference of what is shown or said
-  // What the voter holds on it is shown.
+  #shownAs = null; // the reference that is shown
+  // Whether the voter's own vote is shown.
   wantsHeld = false;
   constructor() {
     super();
     this.root = this.attachShadow({ mode: "open" });
     this.root.adoptedStyleSheets = [sheet];
     this.build();
-    // What the page has between the tags stands here until there is something to show.
+    // The page's own content between the tags is shown until there is something to show.
     this.root.prepend(this.#before);
   }
   #begin() {
@@ -33,7 +33,7 @@ class Watching extends HTMLElement {
     if (reference === this.#watched) return;
     const kind = this.constructor.kind;
     if (this.#watched) watch.remove(`${kind}s`, this.#watched, this);
-    // Moved within the page it stays as it is; with another reference it is another vote.
+    // An element that is moved stays as it is. With another reference it shows another vote.
     if (this.isConnected && this.#shownAs !== null && this.reference !== this.#shownAs) this.#clear();
     this.#watched = null;
     if (!reference) return;
@@ -49,7 +49,7 @@ class Watching extends HTMLElement {
     this.clear();
     this.say("");
   }
-  // Shows an item or a poll, as the server answers it.
+  // Shows an item or a poll as the server returns it.
   show(one) {
     const isFirst = !this.#isShown;
     if (isFirst) {
@@ -71,13 +71,13 @@ class Watching extends HTMLElement {
     this.say(text, true);
     this.emit("tally-error", { message: text, problem: null });
   }
-  // There is nothing to show yet, for this reason.
+  // Says why there is nothing to show yet.
   unavailable(text) {
     if (!this.#isShown && this.#before.parentNode === null) this.say(text, true);
   }
 }
 
-// What votes: it says what became of it, and does one thing at a time.
+// An element that votes. It says what happened to a vote, and does one thing at a time.
 class Voting extends Watching {
   wantsHeld = true;
   #busy = false;
@@ -88,7 +88,7 @@ class Voting extends Watching {
     this.message.classList.toggle("bad", isBad);
     if (text && !isBad) this.#fading = setTimeout(() => this.say(""), MESSAGE_MS);
   }
-  // What comes of it is said only while the element is still of the same vote.
+  // The outcome is shown only while the element still shows the same vote.
   async once(work) {
     if (this.#busy) return;
     this.#busy = true;
@@ -104,7 +104,7 @@ class Voting extends Watching {
   }
 }
 
-// What is wrong, for who votes; what is not here is said as the server says it.
+// Problems in words for voters. For any other problem the server's own words are shown.
 const IN_WORDS = {
   "credential-missing": "Votes are only taken from voters who are known here.",
   throttled: "That was too often. Wait a little.",
@@ -112,13 +112,13 @@ const IN_WORDS = {
   closed: "This is closed.",
   "not-open-yet": "This is not open yet.",
   "too-many-choices": "That is one choice too many: take one back first.",
-  "value-not-taken": "This takes no votes down.",
-  "ballot-missing": "This takes a ballot.",
-  "ballot-not-valid": "This ballot is not good, or it is spent.",
-  unavailable: "Votes cannot be taken right now. Try again in a moment.",
+  "value-not-taken": "This takes no down-votes.",
+  "ballot-missing": "This needs a ballot.",
+  "ballot-not-valid": "This ballot is not valid, or it was used already.",
+  unavailable: "Votes cannot be stored right now. Try again in a moment.",
 };
 function inWords(error) {
   const slug = error.problem?.type?.split("/").pop();
-  if (error.problem?.stored === "unknown") return "Whether your vote counts is not known. Vote again to be sure: it counts once.";
+  if (error.problem?.stored === "unknown") return "Your vote may or may not be stored. Vote again to be sure: it counts once.";
   return IN_WORDS[slug] ?? error.message;
 }

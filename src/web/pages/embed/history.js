@@ -1,4 +1,4 @@
-// A line of how counts moved in the last hour or day.
+// A chart of the counts in the last hour or day.
 class History extends HTMLElement {
   static observedAttributes = ["item", "poll", "over"];
   #timer = 0;
@@ -37,20 +37,20 @@ class History extends HTMLElement {
       });
       this.draw(lines.filter((line) => line.spans && line.count !== null), history, over);
     } catch {
-      // The next one may come.
+      // The next request may succeed.
     }
   }
   draw(all, history, over) {
     const lines = all.sort((a, b) => b.count - a.count).slice(0, LINES_LIMIT);
     if (lines.length === 0 || history.as_of === null) return this.#again(HISTORY_SOON_MS);
-    // What has nearly all of its votes in this time begins with the first of them.
+    // If nearly all votes are in this time, the chart begins with the first vote.
     const until = Date.parse(history.as_of);
     const changes = lines.map((line) => line.spans.reduce((sum, span) => sum + span.change.vote_count, 0));
     const isNew = lines.every((line, at) => line.count - changes[at] <= line.count * BEFORE_SHARE);
     const first = Math.min(...lines.flatMap((line) => line.spans.map((span) => Date.parse(span.starts_at))));
     const from = isNew && first < until ? Math.max(first, Date.parse(history.since)) : Date.parse(history.since);
     for (const line of lines) {
-      // From what it is now, back over what changed.
+      // From the count now, back over the changes.
       const points = [[until, line.count]];
       let count = line.count;
       for (const span of [...line.spans].reverse()) {

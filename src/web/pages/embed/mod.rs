@@ -1,4 +1,4 @@
-//! `/embed`: the page that makes snippets, and `/embed.js`: the elements that snippets name.
+//! `/embed`: the page that makes snippets. `/embed.js`: the elements of the snippets.
 
 use std::sync::LazyLock;
 
@@ -22,14 +22,15 @@ static PAGE: LazyLock<Kept> = LazyLock::new(|| {
     Kept::new(HTML, CONTENT_SECURITY_POLICY, page)
 });
 
-/// Makes the page, before a request waits for it.
+/// Makes the page before the first request.
 pub(super) fn prepare() {
     LazyLock::force(&PAGE);
 }
 
-/// Shows the page that makes snippets.
+/// Show the page that makes snippets.
 ///
-/// In a browser: it makes the two lines of HTML that put a vote on another page, and shows them working.
+/// For browsers. The page makes the two lines of HTML that put a vote on another page, and shows how the vote
+/// looks.
 #[utoipa::path(
     get,
     path = "/embed",
@@ -44,7 +45,8 @@ pub async fn page(request: HttpRequest) -> HttpResponse {
 
 problems!(EmbedPageProblems);
 
-/// The elements. A page of any origin may load them; what they ask is another matter.
+/// Answers with the elements' script. A page of any origin may load it. `access` decides what the elements
+/// may ask.
 pub async fn elements(request: HttpRequest) -> Result<HttpResponse, Problem> {
     let mut answer = assets::elements(&request)?;
     let any = HeaderValue::from_static("*");

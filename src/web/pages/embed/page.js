@@ -1,4 +1,4 @@
-// The page that makes a snippet, and shows it working.
+// The page that makes a snippet, and shows how it looks.
 import "/assets/embed.js";
 
 const by = (id) => document.getElementById(id);
@@ -13,7 +13,7 @@ function make() {
   by("shown").replaceChildren(shown);
   const text = document.createElement("i");
   text.setAttribute("x", reference);
-  const quoted = /^<i x=(".*")><\/i>$/s.exec(text.outerHTML)[1]; // as HTML writes it in quotes
+  const quoted = /^<i x=(".*")><\/i>$/s.exec(text.outerHTML)[1]; // quoted as HTML needs it
   const style = accent === ACCENT ? "" : ` style="--tally-accent: ${accent}"`;
   by("snippet").textContent = `<script type="module" src="${location.origin}/embed.js"></script>\n<${tag} ${kind}=${quoted}${style}></${tag}>`;
 }

@@ -89,7 +89,7 @@ class Poll extends Voting {
       const answer = await asVoter((id) => {
         const voter = encodeURIComponent(id);
         if (poll.max_choices === 1) return ask("PUT", `/v1/polls/${poll.id}/votes/${voter}`, { items: isTakenBack ? [] : [item] });
-        // This choice alone: what else the voter holds may not be known here.
+        // Only this choice: this page may not know the voter's other choices.
         const path = `/v1/items/${item}/votes/${voter}`;
         return isTakenBack ? ask("DELETE", path) : ask("PUT", path, { value: 1 });
       });

@@ -81,7 +81,7 @@ class Vote extends Voting {
           const own = `${path}/${encodeURIComponent(id)}`;
           return value === 0 ? ask("DELETE", own) : ask("PUT", own, { value });
         }).catch((error) => {
-          // Where votes are taken from nobody in particular, each is a further one.
+          // The server may take anonymous votes. Then each is a vote of its own.
           if (![401, 403].includes(error.status) || value !== 1) throw error;
           return ask("POST", path, {});
         });
@@ -91,7 +91,7 @@ class Vote extends Voting {
       if (item.poll_id) watch.held();
       this.emit("tally-vote", answer);
       if (!isSame()) return;
-      // What a stream has shown meanwhile is newer.
+      // A stream may have shown something newer meanwhile.
       if (answer.vote_count !== null && this.item === item) this.counts(answer);
       const number = answer.number ? ` It is number ${answer.number.toLocaleString()}.` : "";
       this.say(answer.value === 0 ? "Your vote is taken back." : `Your vote counts.${number}`);

@@ -1,5 +1,5 @@
-// Who votes in this browser: a voter's cookie or token where the server gives one, else a name of this
-// browser's own, else nobody in particular.
+// Who votes in this browser: the voter of a cookie or token if the server gives one. Otherwise a name that
+// the browser chooses. Otherwise the votes are anonymous.
 const voter = {
   known: null,
   asked: null,
@@ -18,13 +18,13 @@ const voter = {
     }
     return this.known;
   },
-  // Asked once for a page, and for all tabs: two answers would be two voters, and two votes.
+  // Asks once for a page, and for all tabs: two answers would be two voters, and two votes.
   async identify() {
     if (this.remembered()) return this.known;
     this.asked ??= oneTabAtATime(() => this.make()).finally(() => (this.asked = null));
     return this.asked;
   },
-  // A token names its voter, also where the server gives no cookies.
+  // A token names its voter, even if the server gives no cookies.
   async given() {
     if (settings.token) {
       try {
@@ -47,15 +47,15 @@ const voter = {
       const bytes = crypto.getRandomValues(new Uint8Array(12));
       known = { id: "page-" + Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join(""), own: false };
     }
-    if (settings.token !== token) return this.make(); // another voter by now
+    if (settings.token !== token) return this.make(); // the voter has changed meanwhile
     this.known = known;
     if (!token) keep(known);
     return known;
   },
 };
 
-// Where the browser can, which takes https. The next tab has its turn once it is sure to see what was stored: a
-// browser may tell it a little later.
+// Takes turns between tabs, if the browser can; that needs https. The next tab waits until it is sure to see
+// what was stored, because a browser may show it a little later.
 function oneTabAtATime(work) {
   return new Promise((resolve, reject) => {
     const mine = async () => {
@@ -63,7 +63,7 @@ function oneTabAtATime(work) {
       await new Promise((resume) => setTimeout(resume, STORED_WITHIN_MS));
     };
     if (!navigator.locks) return work().then(resolve, reject);
-    // It may refuse, as it does without storage; after its turn this does nothing.
+    // The browser may refuse, as it does without storage. After the turn this does nothing.
     navigator.locks.request(STORED_VOTER, mine).catch(() => work().then(resolve, reject));
   });
 }
@@ -73,11 +73,11 @@ function keep(known) {
     if (known) localStorage.setItem(STORED_VOTER, JSON.stringify(known));
     else localStorage.removeItem(STORED_VOTER);
   } catch {
-    // Without storage, one voter a visit.
+    // Without storage, each visit has its own voter.
   }
 }
 
-// Does something as the voter of this browser. A credential that is not good any more is replaced, once.
+// Does something as this browser's voter. Replaces a credential that is no longer valid, once.
 async function asVoter(work) {
   const known = await voter.identify();
   try {

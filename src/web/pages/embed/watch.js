@@ -1,4 +1,4 @@
-// What the elements of this page show, and the one stream that keeps it current.
+// What the elements of this page show, and the stream that keeps it current.
 const watch = {
   items: new Map(),
   polls: new Map(),
@@ -6,11 +6,11 @@ const watch = {
   timer: 0,
   failures: 0,
   connected: null,
-  // What this voter is known to hold; null: not known.
+  // The votes that this voter holds. Null: not known.
   votes: null,
   // How many votes this page has cast.
   changes: 0,
-  // What was asked for and is not there.
+  // References to what does not exist.
   absent: { items: new Set(), polls: new Set() },
   absentTimer: 0,
 
@@ -19,7 +19,7 @@ const watch = {
     if (!all.has(reference)) all.set(reference, new Set());
     all.get(reference).add(element);
     element.toggleAttribute("stale", this.connected === false);
-    this.absent[kind].delete(reference); // it is looked for anew
+    this.absent[kind].delete(reference); // look for it again
     this.soon();
   },
   remove(kind, reference, element) {
@@ -31,10 +31,10 @@ const watch = {
     }
     this.soon();
   },
-  // What is asked for and may be there: those that a stream or a list can name, and the others.
+  // References to what may exist: those that a stream or a list can name, and the others.
   wanted(kind) {
     const all = [...this[kind].keys()].filter((reference) => !this.absent[kind].has(reference));
-    // A list separates by commas.
+    // Commas separate the entries of a list.
     return { listed: all.filter((one) => !one.includes(",")), single: all.filter((one) => one.includes(",")) };
   },
   elements() {
@@ -71,16 +71,16 @@ const watch = {
       this.say(true);
       this.deliver(JSON.parse(event.data));
     });
-    // A stream that comes back shows only what changed meanwhile, which may be nothing.
+    // A stream that reconnects shows only what changed meanwhile, which may be nothing.
     stream.addEventListener("open", () => this.say(true));
     stream.addEventListener("error", () => {
       if (this.stream !== stream) return;
-      // The browser tries again by itself, unless the server refused.
+      // The browser reconnects by itself, unless the server refused.
       if (stream.readyState !== EventSource.CLOSED) return this.say(false, "Connection lost. Trying again …");
       this.refused();
     });
   },
-  // Without a stream, what it would show is asked for. That also tells what is not there.
+  // Without a stream, ask for what it would show. The answers also say what does not exist.
   async refused() {
     this.close();
     const wait = Math.min(RETRY_MOST_MS, RETRY_LEAST_MS * 2 ** this.failures++);
@@ -137,14 +137,14 @@ const watch = {
     const isThere = (reference, one) => reference === String(one.id) || reference === `key:${one.key}`;
     for (const [kind, name, asked] of [["items", "item", items], ["polls", "poll", polls]]) {
       for (const reference of asked) {
-        if (!this[kind].has(reference)) continue; // it has gone meanwhile
+        if (!this[kind].has(reference)) continue; // the element is gone meanwhile
         const isAbsent = !found[kind].some((one) => isThere(reference, one));
         if (isAbsent && this.absent[kind].has(reference)) continue;
         if (!isAbsent) {
           this.absent[kind].delete(reference);
           continue;
         }
-        // A stream that asks for it would be refused.
+        // The server would refuse a stream with this reference.
         for (const element of this[kind].get(reference) ?? []) element.missing(`There is no ${name} ${reference}.`);
         this.absent[kind].add(reference);
       }
@@ -159,14 +159,14 @@ const watch = {
       }
     }
   },
-  // What the voter of this browser holds, in one request for the whole page.
+  // Asks for the votes of this browser's voter, in one request for the whole page.
   async held() {
     const known = voter.remembered();
     const of = (kind) => this.wanted(kind).listed.filter((reference) => [...this[kind].get(reference)].some((one) => one.wantsHeld));
     const [items, polls] = [of("items").slice(0, HELD_LIMIT_ITEMS), of("polls").slice(0, HELD_LIMIT_POLLS)];
     if (items.length === 0 && polls.length === 0) return;
     try {
-      // Who has not voted yet holds nothing; a token may be of who has.
+      // A voter who has not voted yet holds nothing. With a token, the voter may have voted.
       if (!known && !(await settings.token?.())) return;
       const query = new URLSearchParams({ voter_id: (known ?? (await voter.identify())).id });
       if (items.length) query.set("items", items.join(","));
@@ -174,11 +174,11 @@ const watch = {
       const [asked, question] = [this.changes, (this.question = Symbol("held"))];
       const { votes } = await ask("GET", `/v1/votes?${query}`);
       if (question !== this.question) return; // a later one is newer
-      // A vote that was cast meanwhile is newer than this answer.
+      // A vote that this page cast meanwhile is newer than this answer.
       if (asked === this.changes) this.hold(votes);
       else this.held();
     } catch (error) {
-      // A name of this browser's own stays: some of what is shown may be open to it.
+      // The browser keeps its own name: some of the items may be open to it.
       if (known?.own && !settings.token && [401, 403].includes(error.status)) voter.forget();
     }
   },
@@ -186,8 +186,8 @@ const watch = {
     this.votes = votes;
     for (const element of this.elements()) element.hold?.(votes);
   },
-  // What a vote of this page has changed: the value of each of these items, 0 for none. Other elements and
-  // tabs show it as well.
+  // A vote of this page changed these items to these values; 0 is no vote. Other elements and tabs show it
+  // too.
   changed(values) {
     this.changes += 1;
     const kept = (this.votes ?? []).filter((vote) => !values.has(vote.item_id));
@@ -205,12 +205,12 @@ const watch = {
   },
 };
 
-// Other tabs of this origin have the same voter.
+// All tabs of this origin have the same voter.
 function tellTabs() {
   try {
     localStorage.setItem(STORED_CHANGE, String(Date.now()));
   } catch {
-    // Without storage, a voter for each.
+    // Without storage, each tab has its own voter.
   }
 }
 addEventListener("storage", ({ key }) => {
@@ -218,7 +218,7 @@ addEventListener("storage", ({ key }) => {
   if (key === STORED_CHANGE) watch.held();
 });
 
-// Why this stands for no item and no poll; null: it may.
+// Says why this is no reference to an item or a poll. Null: it may be one.
 function whyNoReference(kind, text) {
   const key = text.startsWith("key:") ? text.slice(4) : null;
   const isId = /^[1-9][0-9]{0,18}$/.test(text) && BigInt(text) <= LARGEST_ID;

@@ -11,7 +11,7 @@ use crate::web::pages::assets;
 use crate::web::pages::html::HTML;
 use crate::web::transport::kept::{Fresh, Kept};
 
-/// The page loads nothing from any other server, and makes no markup of any text.
+/// The page loads nothing from any other server, and turns no text into markup.
 const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self'; \
      form-action 'none'; frame-ancestors 'none'; base-uri 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
 
@@ -20,15 +20,15 @@ static PAGE: LazyLock<Kept> = LazyLock::new(|| {
     Kept::new(HTML, CONTENT_SECURITY_POLICY, page)
 });
 
-/// Makes the page, before a request waits for it.
+/// Makes the page before the first request.
 pub(super) fn prepare() {
     LazyLock::force(&PAGE);
 }
 
-/// Shows the operator's page.
+/// Show the operator's page.
 ///
-/// In a browser: how the server and its workers are and were, and what an operator does. The page itself
-/// holds no data; it asks for an API key with the scope `admin`, unless administration is open.
+/// For browsers. The page shows the state of the server and its workers, and does what an operator does. The
+/// page itself has no data. It asks for an API key with the scope `admin`, unless administration is open.
 #[utoipa::path(
     get,
     path = "/ops",

@@ -1,5 +1,5 @@
-// Shows how the server and its workers are and were, and does what an operator does. What comes from the
-// server goes into the page as text, never as markup.
+// Shows the state of the server and its workers, now and in the last hour, and does what an operator does.
+// Everything from the server goes into the page as text, never as markup.
 const STATUS_MS = 2000;
 const HISTORY_MS = 5000;
 const ANSWER_LIMIT_MS = 35_000; // a voiding waits up to 30 s for votes that are being stored
@@ -24,7 +24,7 @@ const drawn = (tag, attributes) => {
 const say = (text) => { if (by("state").textContent !== text) by("state").textContent = text; };
 
 let key = null;
-try { key = sessionStorage.getItem(KEY); } catch { /* a browser without storage keeps it in this page */ }
+try { key = sessionStorage.getItem(KEY); } catch { /* without storage, the key stays in this page */ }
 function keep(value) {
   key = value;
   try {
@@ -71,7 +71,7 @@ function time(text) {
 }
 const text = (value) => value === null || value === undefined || value === "" ? "–" : make("bdi", { textContent: String(value) });
 
-// A table's head and rows; its caption stays. Rows that are the same are left as they are, with the focus.
+// Fills a table's head and rows. Rows that did not change stay, so that they keep the focus.
 function fill(table, heads, rows) {
   if (!table.tHead) {
     const row = table.createTHead().insertRow();
@@ -89,7 +89,7 @@ function fill(table, heads, rows) {
   });
 }
 
-// A button does one thing at a time; it is not `disabled`, which would take the focus from it.
+// A button does one thing at a time. It is never `disabled`, because it would lose the focus.
 async function once(button, work) {
   if (button.hasAttribute("aria-disabled")) return;
   button.setAttribute("aria-disabled", "true");
@@ -112,7 +112,7 @@ function failed(error) {
   }
 }
 
-// Asks before an act; says what it will do. True: do it.
+// Asks before an act, and says what it will do. Returns whether to do it.
 function confirmed(title, what, yes) {
   by("ask-title").textContent = title;
   by("ask-text").textContent = what;
@@ -120,7 +120,7 @@ function confirmed(title, what, yes) {
   const dialog = by("ask");
   dialog.returnValue = "";
   dialog.showModal();
-  by("ask-no").focus(); // what changes nothing comes first
+  by("ask-no").focus(); // the harmless button has the focus
   return new Promise((resolve) => dialog.addEventListener("close", () => resolve(dialog.returnValue === "yes"), { once: true }));
 }
 by("ask-yes").addEventListener("click", () => by("ask").close("yes"));
@@ -132,7 +132,7 @@ function showOnce(title, secret) {
   by("shown").showModal();
   by("shown-text").select();
 }
-by("shown").addEventListener("cancel", (event) => event.preventDefault()); // Escape would lose what is shown once
+by("shown").addEventListener("cancel", (event) => event.preventDefault()); // Escape would lose the only copy
 by("shown-done").addEventListener("click", () => by("shown").close());
 by("shown").addEventListener("close", () => { by("shown-text").value = ""; });
 
@@ -143,7 +143,7 @@ function act(label, name, work) {
   return button;
 }
 
-// How all is.
+// The state now.
 function showStatus(status) {
   const { stores, latency, streams, connections } = status;
   const figures = [
@@ -151,8 +151,8 @@ function showStatus(status) {
     ["Redis", stores.redis, stores.redis !== "ready"],
     ["Votes waiting", number(status.queue_votes)],
     ["Votes in a batch", number(status.batch_votes)],
-    ["Time of a vote, median", seconds(latency.p50_seconds)],
-    ["Time of a vote, 99%", seconds(latency.p99_seconds)],
+    ["Vote latency, median", seconds(latency.p50_seconds)],
+    ["Vote latency, p99", seconds(latency.p99_seconds)],
     ["Throttled attempts", number(status.throttled_total)],
     ["Live streams", `${number(streams.open)}, ${number(streams.refused_total)} refused`],
     ["Connections", `${number(connections.open)}, ${number(connections.refused_total)} refused`],
@@ -163,22 +163,22 @@ function showStatus(status) {
   figures.forEach(([name, value, isWrong], at) => {
     let part = list.children[at];
     if (!part) list.append((part = make("div", {}, make("dt", { textContent: name }), make("dd"))));
-    const shown = isWrong ? `${value} (look here)` : value;
+    const shown = isWrong ? `${value} (check this)` : value;
     if (part.lastChild.textContent !== shown) part.lastChild.textContent = shown;
     part.lastChild.classList.toggle("wrong", Boolean(isWrong));
   });
-  fill(by("votes"), ["Outcome", "In a second, the last minute", "Since the start"],
+  fill(by("votes"), ["Outcome", "Votes per second, last minute", "Votes since the start"],
     status.votes.map((one) => [one.outcome, number(one.per_second), number(one.total)]));
   const workers = status.workers ?? [];
-  fill(by("workers"), ["Worker", "State", "Last pass", "Took", "Unsaved counts", "Oldest", "Saved since its start", "Started"],
+  fill(by("workers"), ["Worker", "State", "Last pass", "Duration", "Unsaved counts", "Age of the oldest", "Saved since its start", "Started"],
     workers.map((one) => [
       text(one.name), one.alive ? "alive" : "silent", time(one.last_pass?.ended_at),
       one.last_pass ? `${seconds(one.last_pass.took_seconds)}, ${one.last_pass.outcome}` : "–",
       number(one.unsaved_counts), seconds(one.oldest_unsaved_seconds), number(one.saved_counts), time(one.started_at),
     ]));
-  fill(by("jobs"), ["Job", "State", "Last done", "Last run", "What it did"],
+  fill(by("jobs"), ["Job", "State", "Last success", "Last run", "Result"],
     (status.jobs ?? []).map((one) => [
-      one.name, one.holder ? "under way" : one.asked_at ? "asked for" : "–", time(one.succeeded_at),
+      one.name, one.holder ? "under way" : one.asked_at ? "requested" : "–", time(one.succeeded_at),
       one.last_run ? `${one.last_run.outcome}, ${seconds(one.last_run.took_seconds)}` : "–",
       one.last_run?.details ? Object.entries(one.last_run.details).map(([name, value]) => `${name.replaceAll("_", " ")} ${typeof value === "number" ? number(value) : value}`).join(", ") : "–",
     ]));
@@ -186,13 +186,13 @@ function showStatus(status) {
   for (const element of document.querySelectorAll(".operator")) element.hidden = !status.operator_login;
   const alive = workers.filter((one) => one.alive).length;
   const wrong = [];
-  if (stores.postgres !== "ready") wrong.push("Postgres is unavailable: no vote is taken");
+  if (stores.postgres !== "ready") wrong.push("Postgres is unavailable: no votes are stored");
   else if (alive === 0) wrong.push("no worker is alive: counts are not saved");
-  if (stores.redis !== "ready") wrong.push("Redis is unavailable: votes are stored, and counted later");
-  return wrong.length ? `Look here: ${wrong.join("; ")}.` : "";
+  if (stores.redis !== "ready") wrong.push("Redis is unavailable: votes are stored, but counted later");
+  return wrong.length ? `Check this: ${wrong.join("; ")}.` : "";
 }
 
-// The last hour.
+// Last hour.
 const hour = { at: [], curves: new Map() };
 function showHistory(history) {
   hour.at.push(...history.at);
@@ -227,7 +227,7 @@ function draw(curve) {
   const { values, normal, unit } = curve;
   const known = values.filter((value) => value !== null);
   const top = Math.max(...known, normal.least ?? 0, 1e-9) * 1.1;
-  // A bound far above all values would press the curve flat: the band then fills the picture.
+  // A bound far above all values would flatten the curve. Then the band fills the picture.
   const y = (value) => HEIGHT - (Math.min(value, top) / top) * HEIGHT;
   const end = hour.at.at(-1) ?? 0;
   const x = (at) => WIDTH * (1 - (end - at) / HOUR_SECONDS);
@@ -248,27 +248,27 @@ function draw(curve) {
   const off = isOff(normal, last);
   const was = values.filter((value) => isOff(normal, value)).length;
   curve.figure.classList.toggle("off", off);
-  curve.value.textContent = inUnit(last, unit) + (off ? ": not normal" : was > 0 ? "; was not normal in this hour" : "");
+  curve.value.textContent = inUnit(last, unit) + (off ? ": not normal" : was > 0 ? "; was not normal in the last hour" : "");
   const spread = known.length ? `between ${inUnit(Math.min(...known), unit)} and ${inUnit(Math.max(...known), unit)}` : "without a value";
-  curve.svg.setAttribute("aria-label", `${curve.title}, the last hour: ${spread}, now ${inUnit(last, unit)}.`);
+  curve.svg.setAttribute("aria-label", `${curve.title}, last hour: ${spread}, now ${inUnit(last, unit)}.`);
 }
 
 // Lists.
 async function showKeys() {
   const { api_keys: keys } = await ask("/v1/api-keys");
-  fill(by("keys"), ["Id", "Name", "Scopes", "State", "Last used", "Expires", "Acts"], keys.map((one) => {
+  fill(by("keys"), ["Id", "Name", "Scopes", "State", "Last used", "Expires", "Actions"], keys.map((one) => {
     const name = `API key ${one.id}, ${one.name}`;
     const acts = make("div", { className: "bar" });
     if (one.valid) {
       acts.append(
         act("Revoke…", `Revoke ${name}`, async () => {
-          if (!await confirmed("Revoke a key", `${name}, ends at once on this server, and within a minute on others. Whoever uses it is refused. That cannot be undone.`, "Revoke it")) return;
+          if (!await confirmed("Revoke a key", `${name}, stops working at once on this server, and within a minute on others. This cannot be undone.`, "Revoke it")) return;
           await ask(`/v1/api-keys/${one.id}`, { method: "DELETE" });
-          say(`${name}, is revoked.`);
+          say(`${name}, was revoked.`);
           await showKeys();
         }));
       const rotate = act("Rotate…", `Rotate ${name}`, async () => {
-        if (!await confirmed("Rotate a key", `A new key with the same name and scopes is made and shown once. ${name}, ends in an hour.`, "Rotate it")) return;
+        if (!await confirmed("Rotate a key", `A new key with the same name and scopes is created and shown once. ${name}, stops working in an hour.`, "Rotate it")) return;
         const made = await ask(`/v1/api-keys/${one.id}/rotate`, { method: "POST", body: {} });
         showOnce(`API key ${made.id}`, made.key);
         await showKeys();
@@ -282,7 +282,7 @@ async function showKeys() {
 
 async function showVoidings() {
   const { voidings } = await ask("/v1/voidings?limit=20");
-  fill(by("voidings"), ["Id", "State", "Of", "Why", "Voided", "Cast again", "Left void", "Acts"], voidings.map((one) => {
+  fill(by("voidings"), ["Id", "State", "Filter", "Reason", "Voided", "Cast again", "Left void", "Actions"], voidings.map((one) => {
     const name = `voiding ${one.id}`;
     const of = [one.voter_id && `voter ${one.voter_id}`, one.item_id && `item ${one.item_id}`, one.from && `from ${one.from}`, one.until && `until ${one.until}`, one.by_address && "certain clients"].filter(Boolean).join(", ");
     const acts = make("div", { className: "bar" });
@@ -293,9 +293,9 @@ async function showVoidings() {
       await showVoidings();
     });
     if (!one.under_way && (one.state === "voiding" || one.state === "undoing"))
-      acts.append(go("Resume…", `Resume ${name}`, `It was interrupted, and goes on from vote ${one.state === "voiding" ? one.done_vote_id : "where it stopped"}. It may be under way on another server: then both take turns, and nothing is done twice.`, "resume"));
+      acts.append(go("Resume…", `Resume ${name}`, `The voiding was interrupted. It continues from vote ${one.state === "voiding" ? one.done_vote_id : "where it stopped"}. If it is also under way on another server, both take turns, and nothing is done twice.`, "resume"));
     if (one.state === "voided" && one.voided_votes > 0)
-      acts.append(go("Undo…", `Undo ${name}`, `All that it voided, ${votesOf(one.voided_votes)}, will be cast again. What cannot be stays void: votes that their voters have replaced since, votes on items that are full, and one choice too many. Votes that are cast again have no number. There is no dry run.`, "undo"));
+      acts.append(go("Undo…", `Undo ${name}`, `${votesOf(one.voided_votes)} will be cast again. Some may stay void: votes that their voters have replaced since, votes on full items, and choices beyond the poll's limit. Votes that are cast again have no number. There is no dry run.`, "undo"));
     const share = one.until_vote_id > 0 ? Math.floor((100 * Math.min(one.done_vote_id, one.until_vote_id)) / one.until_vote_id) : 100;
     const state = one.state === "voiding" ? `voiding, ${share}%${one.under_way ? "" : ", not under way here"}` : one.state;
     return [String(one.id), state, text(of), text(one.reason), number(one.voided_votes), number(one.restored_votes), number(one.left_votes), acts];
@@ -311,7 +311,7 @@ async function showTrail(isOlder) {
   const page = await ask(`/v1/trail?${query}`);
   trail.acts = isOlder ? trail.acts.concat(page.acts) : page.acts;
   trail.before = page.next_before;
-  fill(by("trail"), ["Id", "When", "Who", "What", "On", "Outcome", "From", "Details"], trail.acts.map((one) => [
+  fill(by("trail"), ["Id", "Time", "Who", "What", "Target", "Outcome", "From", "Details"], trail.acts.map((one) => [
     String(one.id), time(one.acted_at), text(one.who), one.what, text(one.target),
     one.problem ? `${one.outcome}: ${one.problem}` : one.outcome, text([one.tool, one.address].filter(Boolean).join(" ")),
     text(one.details && Object.keys(one.details).length ? JSON.stringify(one.details) : ""),
@@ -331,7 +331,7 @@ const reference = (written) => /^[1-9][0-9]*$/.test(written ?? "") ? Number(writ
 const moment = (id) => by(id).value ? new Date(by(id).value).toISOString() : undefined;
 
 by("key").addEventListener("input", ({ target }) => {
-  if (target.value !== target.value.trim()) target.value = target.value.trim(); // as it was copied
+  if (target.value !== target.value.trim()) target.value = target.value.trim(); // a copied key may have spaces around it
 });
 form("login", async () => {
   keep(by("key").value.trim());
@@ -341,34 +341,34 @@ form("login", async () => {
 by("leave").addEventListener("click", () => { keep(null); location.reload(); });
 
 by("audit").addEventListener("click", () => once(by("audit"), async () => {
-  if (!await confirmed("Audit now", "A worker compares all counts with the ledger within some seconds, and has wrong ones rebuilt. It reads every item; voters wait for nothing.", "Audit now")) return;
+  if (!await confirmed("Audit now", "A worker compares all counts with the ledger within seconds, and has wrong counts rebuilt. It reads every item. Voting continues meanwhile.", "Audit now")) return;
   await ask("/v1/audits", { method: "POST" });
-  say("The audit is asked for.");
+  say("The audit was requested.");
 }));
 
 form("new-item", async (target) => {
   const body = { name: by("item-name").value, key: value("item-key"), max_votes: value("item-max") && Number(value("item-max")) };
   if (!by("item-down").checked) body.down_votes = false;
   if (by("item-ballot").checked) body.by_ballot = true;
-  if (!await confirmed("Make an item", `The item “${body.name}” is made${body.key ? `, with the key ${body.key}` : ""}. Items cannot be deleted, only hidden.`, "Make it")) return;
+  if (!await confirmed("Create an item", `The item “${body.name}” will be created${body.key ? `, with the key ${body.key}` : ""}. Items cannot be deleted, only hidden.`, "Create it")) return;
   const item = await ask("/v1/items", { method: "POST", body });
   target.reset();
-  say(`Item ${item.id}, ${item.name}, is made.`);
+  say(`Item ${item.id}, ${item.name}, was created.`);
 });
 
 form("new-poll", async (target) => {
   const choices = by("poll-choices").value.split("\n").map((line) => line.trim()).filter(Boolean);
   const body = { title: by("poll-title").value, choices, key: value("poll-key"), max_choices: Number(by("poll-max").value) };
   if (by("poll-ballot").checked) body.by_ballot = true;
-  if (!await confirmed("Make a poll", `The poll “${body.title}” is made, with ${choices.length} choices, of which a voter may hold ${body.max_choices}:\n${choices.join("\n")}\nIts choices cannot be changed later.`, "Make it")) return;
+  if (!await confirmed("Create a poll", `The poll “${body.title}” will be created with ${choices.length} choices. A voter may hold ${body.max_choices}:\n${choices.join("\n")}\nThe choices cannot be changed later.`, "Create it")) return;
   const poll = await ask("/v1/polls", { method: "POST", body });
   target.reset();
-  say(`Poll ${poll.id}, ${poll.title}, is made.`);
+  say(`Poll ${poll.id}, ${poll.title}, was created.`);
 });
 
 form("new-ballots", async (target) => {
   const [of, id, count] = [by("ballots-of").value, value("ballots-id"), Number(by("ballots-count").value)];
-  if (!await confirmed("Make ballots", `${count} ballots are made for ${of === "polls" ? "poll" : "item"} ${id}, and shown once. Each buys one vote, and cannot be revoked.`, "Make them")) return;
+  if (!await confirmed("Create ballots", `${count} ballots will be created for ${of === "polls" ? "poll" : "item"} ${id}, and shown once. Each buys one vote and cannot be revoked.`, "Create them")) return;
   const made = await ask(`/v1/${of}/${encodeURIComponent(id).replaceAll("%3A", ":")}/ballots`, { method: "POST", body: { count } });
   target.reset();
   showOnce(`${made.ballots.length} ballots`, made.ballots.join("\n"));
@@ -380,11 +380,11 @@ form("new-voiding", async (target) => {
   do {
     dry = await ask("/v1/voidings", { method: "POST", body: { ...body, dry_run: true, after } });
     [votes, sum, after] = [votes + dry.votes, sum + dry.sum, dry.next_after ?? undefined];
-    if (!dry.complete) say(`Looking: ${votesOf(votes)} up to vote ${after}…`);
+    if (!dry.complete) say(`Counting: ${votesOf(votes)} up to vote ${after}…`);
   } while (!dry.complete);
   say(`The dry run found ${votesOf(votes)}.`);
   if (votes === 0) return;
-  if (!await confirmed("Void votes", `${votesOf(votes)} will be taken back, with values that add up to ${sum.toLocaleString()}: the counts together change by ${(-sum).toLocaleString()}. Each gets a row that takes it back. Votes that are cast from now on are left alone. It goes on in the server when you close this page, and can be undone.`, `Void ${votesOf(votes)}`)) return;
+  if (!await confirmed("Void votes", `${votesOf(votes)} will be taken back, with values that add up to ${sum.toLocaleString()}: the counts together change by ${(-sum).toLocaleString()}. Each gets a row that takes it back. Votes that are cast from now on are not voided. The voiding continues if you close this page, and can be undone.`, `Void ${votesOf(votes)}`)) return;
   const voiding = await ask("/v1/voidings", { method: "POST", body: { ...body, dry_run: false } });
   target.reset();
   say(`Voiding ${voiding.id} is under way.`);
@@ -393,9 +393,9 @@ form("new-voiding", async (target) => {
 
 form("new-key", async (target) => {
   const scopes = [...target.querySelectorAll("[name=scope]:checked")].map((box) => box.value);
-  if (scopes.length === 0) { say("Choose what the key allows."); return; }
+  if (scopes.length === 0) { say("Choose at least one scope."); return; }
   const name = by("key-name").value;
-  if (!await confirmed("Make an API key", `A key “${name}” is made that allows ${scopes.join(", ")}. It is shown once. Whoever has it may do so until it is revoked.`, "Make it")) return;
+  if (!await confirmed("Create an API key", `The key “${name}” will be created with the scopes ${scopes.join(", ")}, and shown once. It works until it is revoked.`, "Create it")) return;
   const made = await ask("/v1/api-keys", { method: "POST", body: { name, scopes } });
   target.reset();
   showOnce(`API key ${made.id}`, made.key);
@@ -405,7 +405,7 @@ form("new-key", async (target) => {
 form("trail-filter", () => showTrail(false));
 by("older").addEventListener("click", () => once(by("older"), () => showTrail(true)));
 
-// The page: closed until a key is right, or none is needed.
+// The page stays closed until a key is valid, or no key is needed.
 let isOpen = false;
 let alarm = "";
 function login(why) {
@@ -424,7 +424,7 @@ async function refresh() {
   return status;
 }
 
-// What changes slowly is read when the page opens, after acts, and now and then.
+// What changes slowly is read when the page opens and after acts.
 async function lists(status) {
   await showKeys();
   if (!status.operator_login) return;
@@ -469,7 +469,7 @@ function every(ms, work) {
 every(STATUS_MS, refresh);
 every(HISTORY_MS, async () => {
   await showHistoryNow();
-  // A voiding that is under way moves.
+  // A voiding that is under way makes progress.
   if (!document.querySelector(".operator").hidden) await showVoidings();
 });
 open();

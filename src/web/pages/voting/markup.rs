@@ -1,5 +1,5 @@
-//! Polls and items as HTML, for who reads a page before its script runs, or without it. The elements of
-//! embed.js stand around it, and take its place once they have the counts. No text of a name is markup.
+//! Polls and items as HTML, for readers without script and until the script runs. The elements of embed.js
+//! stand around this HTML, and replace it once they have the counts. Names are always text, never markup.
 
 use std::fmt::{self, Display};
 
@@ -8,11 +8,11 @@ use crate::web::api::items::ItemBody;
 use crate::web::api::polls::PollBody;
 use crate::web::pages::html::Escaped;
 
-/// A list of cards, and where the next ones are.
+/// A list of cards, and the address of the next page.
 pub(in crate::web) struct Section<'a, T> {
     pub heading: &'static str,
     pub cards: Vec<T>,
-    /// The parameter that the next page takes, and its value.
+    /// The query parameter of the next page, and its value.
     pub next: Option<(&'static str, i64)>,
     pub search: Option<&'a str>,
 }
@@ -46,7 +46,7 @@ impl<T: Display> Display for Section<'_, T> {
     }
 }
 
-/// A poll in a list, from the inside of its `<li` on.
+/// A poll in a list: the content of its `<li>`.
 pub(in crate::web) struct PollCard(pub PollBody);
 
 impl Display for PollCard {
@@ -78,7 +78,7 @@ impl Display for ItemRow<'_> {
     }
 }
 
-/// What the page of one poll or item shows under its heading.
+/// The content of the page of one poll or item, below its heading.
 pub(in crate::web) enum Single<'a> {
     Poll(PollBody),
     Item(ItemBody<'a>),
@@ -105,7 +105,7 @@ impl Display for Single<'_> {
     }
 }
 
-/// What previews say of a poll: its results, where they are shown.
+/// A poll in a preview: its results, unless they are hidden.
 pub(in crate::web) struct Summary<'a>(pub &'a PollBody);
 
 impl Display for Summary<'_> {
@@ -125,7 +125,7 @@ impl Display for Summary<'_> {
     }
 }
 
-/// The choices of a poll with their bars, and what there is to know of it.
+/// The choices of a poll with their bars, and notes about the poll.
 struct Results<'a>(&'a PollBody);
 
 impl Display for Results<'_> {
@@ -136,7 +136,7 @@ impl Display for Results<'_> {
         for choice in &poll.choices {
             out.write_str("<li>")?;
             if let Some(share) = choice.share {
-                // An attribute, not a style: the page's policy allows no style within it.
+                // An attribute, because the page's policy allows no inline style.
                 write!(
                     out,
                     "<svg class=\"bar\" aria-hidden=\"true\"><rect width=\"{:.1}%\" height=\"100%\"/></svg>",
@@ -172,7 +172,7 @@ impl Display for Results<'_> {
     }
 }
 
-/// The count of an item; `None`: its poll hides it.
+/// The count of an item. `None`: its poll hides the count.
 struct Held(Option<i64>);
 
 impl Display for Held {
@@ -189,7 +189,7 @@ impl Display for Held {
     }
 }
 
-/// A number with a comma at every third digit.
+/// A number with a comma after every third digit.
 struct Grouped(i64);
 
 impl Display for Grouped {
@@ -217,7 +217,7 @@ impl Display for Plural {
     }
 }
 
-/// A share of 0 to 1, in whole percent.
+/// A share from 0 to 1, as a whole percentage.
 struct Percent(f64);
 
 impl Display for Percent {
@@ -226,7 +226,7 @@ impl Display for Percent {
     }
 }
 
-/// To the minute.
+/// A time in UTC, to the minute.
 struct Utc(Moment);
 
 impl Display for Utc {

@@ -1,5 +1,5 @@
-//! The pages to vote on: all polls and items, one poll, one item. They are readable without script: the
-//! counts are in them as of when they were asked for.
+//! The pages to vote on: all polls and items, one poll, one item. They are readable without script, because
+//! they contain the counts at the time of the request.
 
 mod markup;
 
@@ -33,11 +33,12 @@ use crate::web::transport::gzip;
 use crate::web::transport::kept::{Fresh, Head};
 use crate::web::transport::tags;
 
-/// How long a page waits for the counts in it. Without them it says so, and its script asks for it again.
+/// The longest time that a page waits for its counts. Without them the page says so, and its script tries
+/// again.
 const READ_LIMIT: Duration = Duration::from_secs(1);
-/// When to ask again for a page that has no counts.
+/// When a client should retry a page that has no counts.
 const RETRY_AFTER_SECONDS: &str = "5";
-/// What a page says that has no counts. Its script asks for the page again.
+/// The text of a page that has no counts. Its script requests the page again.
 const UNAVAILABLE: &str =
     "<p class=\"note\">The counts cannot be shown right now. Try again in a moment.</p>";
 
@@ -47,18 +48,18 @@ const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; style-src 'self'; scr
 
 static TEMPLATE: LazyLock<String> = LazyLock::new(|| assets::addressed(include_str!("page.html")));
 
-/// How much of what was asked for is in a page.
+/// How much of the request is in the page.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Has {
     All,
-    /// There is none.
+    /// The item or the poll does not exist.
     Nothing,
     /// Postgres did not answer in time.
     Unknown,
 }
 
 impl Has {
-    /// What the page's script calls it.
+    /// Returns the name that the page's script uses.
     fn name(self) -> &'static str {
         match self {
             Self::All => "all",
@@ -68,7 +69,7 @@ impl Has {
     }
 }
 
-/// What stands in the page before its script runs.
+/// The content of the page before its script runs.
 struct Shown<'a> {
     has: Has,
     view: &'static str,
@@ -81,7 +82,7 @@ struct Shown<'a> {
 }
 
 fn page(request: &HttpRequest, state: &AppState, shown: &Shown<'_>) -> HttpResponse {
-    // Previews take no relative address. Who ends TLS in front of the server says so by TALLY_HSTS.
+    // Previews need an absolute address. TALLY_HSTS says that TLS ends in front of the server.
     let scheme = match state.access.options.hsts {
         Some(_) => "https",
         None => "http",
@@ -90,7 +91,7 @@ fn page(request: &HttpRequest, state: &AppState, shown: &Shown<'_>) -> HttpRespo
         .headers()
         .get(header::HOST)
         .and_then(|host| host.to_str().ok());
-    // A relative address is better than one that names no host.
+    // Without a host, a relative address is the best.
     let host = host.and_then(|host| host.parse::<Authority>().ok());
     let host = host.filter(|host| !host.host().is_empty() && !host.as_str().contains('@'));
     let origin = host.map(|host| format!("{scheme}://{host}")).unwrap_or_default();
@@ -125,7 +126,7 @@ fn page(request: &HttpRequest, state: &AppState, shown: &Shown<'_>) -> HttpRespo
     head.finish(request, response, Fresh::IfAsked, body.clone(), compressed)
 }
 
-/// What the address of the first page asks for. What else it has is of others, and what cannot be read is not asked.
+/// The query of the first page. Unknown parameters and unreadable values are ignored.
 #[derive(Default)]
 struct Asked {
     search: String,
@@ -141,7 +142,7 @@ impl Asked {
         let pairs = web::Query::<Vec<(String, String)>>::from_query(query);
         for (name, value) in pairs.map(web::Query::into_inner).unwrap_or_default() {
             match name.as_str() {
-                // As long as a name may be; no text in Postgres holds a NUL.
+                // At most as long as a name. Text in Postgres cannot contain NUL.
                 "search" => {
                     let text = value.replace('\0', " ");
                     asked.search = text.trim().chars().take(ItemName::LIMIT_CHARACTERS).collect();
@@ -155,18 +156,18 @@ impl Asked {
     }
 }
 
-/// Shows the page to vote on.
+/// Show the page of polls and items.
 ///
-/// In a browser: polls and items, their counts as they change, and a search.
+/// For browsers. The page lists polls and items with live counts, and has a search.
 #[utoipa::path(
     get,
     path = "/",
     operation_id = "showPage",
     tag = "Pages",
     params(
-        ("search" = Option<String>, Query, description = "Only what has these words in its name."),
-        ("after" = Option<String>, Query, description = "Only items with ids above this one, and no polls. What is no number is not looked at."),
-        ("before" = Option<String>, Query, description = "Only polls with ids below this one, and no items. As `after`."),
+        ("search" = Option<String>, Query, description = "Only polls and items with these words in their name."),
+        ("after" = Option<String>, Query, description = "Only items with ids above this one, and no polls. A value that is not a number is ignored."),
+        ("before" = Option<String>, Query, description = "Only polls with ids below this one, and no items. A value that is not a number is ignored."),
         TagHeader,
     ),
     responses(
@@ -185,7 +186,7 @@ pub async fn home(request: HttpRequest, state: web::Data<AppState>) -> HttpRespo
         }
         Err(_) => (Has::Unknown, UNAVAILABLE.to_owned()),
     };
-    let lead = "Vote, change your mind, take it back. The counts are exact, and move as votes come.";
+    let lead = "Vote, change your vote, or take it back. The counts are exact and live.";
     let shown = Shown {
         has,
         view: "home",
@@ -200,7 +201,7 @@ pub async fn home(request: HttpRequest, state: web::Data<AppState>) -> HttpRespo
 
 problems!(PageProblems);
 
-/// The polls and the items, as HTML.
+/// Returns the polls and the items as HTML.
 async fn found(state: &AppState, asked: &Asked) -> Result<String, LedgerError> {
     let words = Some(asked.search.as_str()).filter(|words| !words.is_empty());
     let polls = async {
@@ -250,7 +251,9 @@ async fn found(state: &AppState, asked: &Asked) -> Result<String, LedgerError> {
     };
     if polls.cards.is_empty() && items.cards.is_empty() {
         let none = match words {
-            _ if asked.after.is_some() || asked.before.is_some() => "There are no more.".to_owned(),
+            _ if asked.after.is_some() || asked.before.is_some() => {
+                "There are no more polls or items.".to_owned()
+            }
             Some(words) => format!("Nothing has “{}” in its name.", Escaped(words)),
             None => "There is nothing to vote on yet.".to_owned(),
         };
@@ -259,17 +262,17 @@ async fn found(state: &AppState, asked: &Asked) -> Result<String, LedgerError> {
     Ok(format!("{polls}{items}"))
 }
 
-/// Shows the page of one item.
+/// Show the page of an item.
 ///
-/// In a browser: its counts as they change, how they moved in the last day, and an address to share. A page that says
-/// so stands where there is no such item.
+/// For browsers. The page has the item's live count, a chart of the last day, and a button to share it. If
+/// there is no such item, the page says so.
 #[utoipa::path(
     get,
     path = "/items/{id}",
     operation_id = "showItemPage",
     tag = "Pages",
     params(
-        ("id" = String, Path, description = "An id, or `key:` and a key; the page is there whatever stands here.", example = json!("1")),
+        ("id" = String, Path, description = "An id, or `key:` followed by your own key. The page also answers for any other text.", example = json!("1")),
         TagHeader,
     ),
     responses(
@@ -294,7 +297,7 @@ pub async fn item(request: HttpRequest, state: web::Data<AppState>) -> HttpRespo
         view: "item",
         title: found.as_ref().map_or("An item", |read| &read.item.name),
         lead: "",
-        description: "Vote, and see the count move.",
+        description: "Vote and see the live count.",
         search: "",
         content: match read {
             Some(item) => Single::Item(item).to_string(),
@@ -306,16 +309,16 @@ pub async fn item(request: HttpRequest, state: web::Data<AppState>) -> HttpRespo
 
 problems!(ItemPageProblems);
 
-/// Shows the page of one poll.
+/// Show the page of a poll.
 ///
-/// As the page of one item.
+/// For browsers, as the page of an item.
 #[utoipa::path(
     get,
     path = "/polls/{id}",
     operation_id = "showPollPage",
     tag = "Pages",
     params(
-        ("id" = String, Path, description = "An id, or `key:` and a key; the page is there whatever stands here.", example = json!("1")),
+        ("id" = String, Path, description = "An id, or `key:` followed by your own key. The page also answers for any other text.", example = json!("1")),
         TagHeader,
     ),
     responses(
@@ -339,9 +342,7 @@ pub async fn poll(request: HttpRequest, state: web::Data<AppState>) -> HttpRespo
         view: "poll",
         title: found.as_ref().map_or("A poll", |(poll, _)| &poll.poll.title),
         lead: "",
-        description: description
-            .as_deref()
-            .unwrap_or("Vote, and see the results move."),
+        description: description.as_deref().unwrap_or("Vote and see the live results."),
         search: "",
         content: match read {
             Some(poll) => Single::Poll(poll).to_string(),
@@ -353,12 +354,12 @@ pub async fn poll(request: HttpRequest, state: web::Data<AppState>) -> HttpRespo
 
 problems!(PollPageProblems);
 
-/// What stands for the item or the poll in the path: its second part, as it was sent.
+/// Reads the item or poll from the path's second part, as it was sent.
 fn reference_in<Id: FromStr>(request: &HttpRequest) -> Result<Reference<Id>, Problem> {
     reference::path_reference(request.uri().path().split('/').nth(2).unwrap_or_default())
 }
 
-/// What was found in time, and how much that is.
+/// Returns what was found in time, and how much of the request that is.
 fn outcome<T>(found: Option<Result<T, Problem>>) -> (Has, Option<T>) {
     match found {
         Some(Ok(found)) => (Has::All, Some(found)),

@@ -1,8 +1,8 @@
-// The page of voters: lists and searches items and polls, and shows one of them by itself. What votes are the
-// elements of embed.js.
+// The page for voters: lists and searches items and polls, or shows one of them. The elements of embed.js do the
+// voting.
 import { ask } from "/assets/embed.js";
 
-const TYPING_MS = 250; // a search waits until the typing rests
+const TYPING_MS = 250; // a search waits until the typing pauses
 const BACK_AGAIN_MS = 4000;
 
 const by = (id) => document.getElementById(id);
@@ -17,8 +17,7 @@ const element = (name, attributes) => {
   return one;
 };
 
-// One list: its cards, and a link to the next ones, which adds them here. The server has sent it already, or it
-// is found by a search.
+// A list of cards, with a link that adds the next cards. The list comes from the server's HTML or from a search.
 class List {
   constructor(title, path, parameter, card, section = null) {
     Object.assign(this, { path, parameter, card });
@@ -110,7 +109,7 @@ function share() {
   return make("form", { className: "more" }, button, said);
 }
 
-// The element is there; here is what comes with it.
+// The element is in the page already. This adds what belongs to it.
 function single(vote) {
   const kind = vote.hasAttribute("poll") ? "poll" : "item";
   let isThere = false;
@@ -119,7 +118,7 @@ function single(vote) {
     if (isThere) return;
     isThere = true;
     const history = element("tally-history", { [kind]: detail.id });
-    by("view").append(make("h2", { textContent: "The last day" }), history, share());
+    by("view").append(make("h2", { textContent: "Last day" }), history, share());
   });
 }
 
@@ -130,19 +129,19 @@ document.addEventListener("tally-connection", ({ detail }) => {
   if (detail.connected) clearing = setTimeout(() => (by("connection").textContent = ""), BACK_AGAIN_MS);
 });
 
-// The server could not show the counts: until it can.
+// The server could not show the counts. Tries until it can.
 async function again() {
   try {
     const { status } = await fetch(location.href, { method: "HEAD", cache: "no-store" });
     if (status < 500) return location.reload();
   } catch {
-    // It does not answer yet.
+    // The server does not answer yet.
   }
   setTimeout(again, BACK_AGAIN_MS);
 }
 
 const { view, has } = by("main").dataset;
-const asked = by("words").defaultValue.trim(); // what the server searched
+const asked = by("words").defaultValue.trim(); // what the server has searched for
 let typing;
 function find() {
   clearTimeout(typing);
@@ -163,4 +162,4 @@ by("words").addEventListener("input", () => {
 if (has === "unknown") setTimeout(again, BACK_AGAIN_MS);
 else if (view === "home") lists(asked, [...by("view").querySelectorAll("section")]);
 else if (has === "all") single(by("view").querySelector("tally-poll, tally-vote"));
-if (has !== "unknown" && by("words").value.trim() !== asked) find(); // it was typed before this ran
+if (has !== "unknown" && by("words").value.trim() !== asked) find(); // someone typed before this script ran
