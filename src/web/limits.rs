@@ -22,7 +22,7 @@ pub const STREAMS_LIMIT: usize = 6000;
 /// The default of TALLY_STREAMS_LIMIT_BY_ADDRESS: live streams of one client address. Many people may share
 /// one.
 pub const STREAMS_LIMIT_BY_ADDRESS: usize = 100;
-/// The quarters of a server's connections that live streams may use, whatever TALLY_STREAMS_LIMIT says.
+/// The quarters of a server's connections that live streams may use at most.
 pub const STREAMS_LIMIT_QUARTERS: usize = 3;
 /// The most items that one stream watches by their ids.
 pub const STREAM_LIMIT_ITEMS: usize = 100;
@@ -52,8 +52,9 @@ pub const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 pub const DISCONNECT_LIMIT: Duration = Duration::from_secs(1);
 /// How many connections may wait in the system to be accepted.
 pub const BACKLOG_LIMIT_CONNECTIONS: u32 = 1024;
-/// How many connections a thread may hold besides those that it serves, to answer that no connection is free.
-/// More connections wait in the system.
+/// How many connections a thread may hold besides those that it serves.
+///
+/// The thread answers each of them that no connection is free. More connections wait in the system.
 pub const REFUSAL_LIMIT_CONNECTIONS_PER_THREAD: usize = 64;
 /// The most ballot votes in one batch from a caller without a credential.
 ///

@@ -68,8 +68,10 @@ pub struct Proxies {
 }
 
 impl Proxies {
-    /// Returns the client of a request that came from `peer`: the last address on the way that is not one of
-    /// these proxies. Addresses before it may be made up.
+    /// Returns the client of a request that came from `peer`.
+    ///
+    /// The client is the last address on the way that is not one of these proxies. Addresses before it may be
+    /// made up.
     pub fn client(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
         let mut client = peer.to_canonical();
         if !self.networks.contain(client) {

@@ -147,7 +147,9 @@ fn authorization(headers: &HeaderMap) -> Result<Option<&str>, Problem> {
     }
 }
 
-/// Reads the value of an Authorization header: `Bearer` in any case, spaces, and a token (RFC 6750, 2.1).
+/// Reads the value of an Authorization header (RFC 6750, 2.1).
+///
+/// The value is `Bearer` in any case, spaces, and a token.
 pub(in crate::web) fn bearer(value: &[u8]) -> Option<&str> {
     const SCHEME: &[u8] = b"bearer ";
     let (scheme, token) = value.split_at_checked(SCHEME.len())?;
@@ -237,7 +239,7 @@ impl Caller {
         self.address.filter(|_| !self.has(Scope::Vote))
     }
 
-    /// Checks that this caller may create a key with these scopes: it must have each of them.
+    /// Checks that this caller may create a key with these scopes. It must have each of them.
     pub fn may_give(&self, scopes: Scopes) -> Result<(), Problem> {
         for scope in Scope::ALL.into_iter().filter(|scope| scopes.has(*scope)) {
             let is_open = match scope {

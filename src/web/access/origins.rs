@@ -115,8 +115,9 @@ static EXPOSED: HeaderValue = HeaderValue::from_static(EXPOSED_HEADERS);
 static NO_REFERRER: HeaderValue = HeaderValue::from_static("no-referrer");
 static NOTHING: HeaderValue = HeaderValue::from_static(POLICY_OF_DATA);
 
-/// Makes the Strict-Transport-Security header: browsers use the host only over https for this long. Browsers
-/// ignore the header in answers without TLS.
+/// Makes the Strict-Transport-Security header.
+///
+/// Browsers then use the host only over https for this long. They ignore the header in answers without TLS.
 pub fn hsts(age: Duration) -> HeaderValue {
     const MAX_AGE: &[u8] = b"max-age=";
     let digits = HeaderValue::from(age.as_secs());

@@ -48,7 +48,7 @@ pub enum Offered {
 }
 
 impl Format {
-    /// Returns the format that the Accept header prefers: JSON, unless it weighs JSON below CSV.
+    /// Returns the format that Accept prefers: JSON, unless it weighs JSON below CSV.
     pub fn wanted(request: &HttpRequest) -> Self {
         let Ok(accept) = <header::Accept as header::Header>::parse(request) else {
             return Self::Json;

@@ -38,7 +38,7 @@ pub(in crate::web) fn meaning(kind: Kind) -> &'static str {
     paragraphs(kind).nth(2).unwrap_or_default()
 }
 
-/// Returns an example of a problem type: the one in its section, or one made from its section's "Right".
+/// Returns an example of a problem type, from its section or made from the section's "Right".
 pub(in crate::web) fn example(kind: Kind) -> Value {
     let lines = paragraphs(kind).flat_map(str::lines);
     let example = lines

@@ -296,7 +296,7 @@ impl Problem {
         Self::new(Kind::Internal, "The server has a defect; its log says more.")
     }
 
-    /// Adds to a request's problem that none of its votes is stored, because none was sent to be stored.
+    /// Adds that no vote of the request is stored, because none was sent to be stored.
     pub(in crate::web) fn without_vote(self) -> Self {
         match self.kind {
             Kind::Unavailable => Self {

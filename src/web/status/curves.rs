@@ -15,8 +15,9 @@ const NORMAL_QUEUE_VOTES: f64 = crate::votes::BATCH_LIMIT_VOTES as f64;
 /// The greatest normal mean size of batches: three quarters of a full batch. Above that, votes arrive almost
 /// as fast as they can be stored.
 const NORMAL_BATCH_VOTES: f64 = 0.75 * crate::votes::BATCH_LIMIT_VOTES as f64;
-/// The greatest normal age of the oldest unsaved count: some flushes (`TALLY_FLUSH_EVERY`, which defaults to
-/// 1 s). Each flush may leave a locked row to the next.
+/// The greatest normal age of the oldest unsaved count: some flushes.
+///
+/// A flush comes every `TALLY_FLUSH_EVERY`, which defaults to 1 s. Each may leave a locked row to the next.
 const NORMAL_UNSAVED_SECONDS: f64 = 10.0;
 
 /// The normal range of a curve. `None`: no bound.

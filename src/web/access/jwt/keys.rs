@@ -19,7 +19,7 @@ const SECRET_LEAST_BYTES: usize = 32;
 const FILE_LIMIT_BYTES: u64 = 1024 * 1024;
 /// The most usable keys in a file. A token that names no key is tried with each of them.
 const KEYS_LIMIT: usize = 32;
-/// The smallest and the largest RSA modulus: 2,048 bits (RFC 7518, 3.3), and the most that ring takes.
+/// The sizes of an RSA modulus: 2,048 bits (RFC 7518, 3.3) to the most that ring takes.
 const RSA_BYTES: std::ops::RangeInclusive<usize> = 256..=1024;
 /// A point of P-256: a byte and two coordinates.
 const P256_BYTES: usize = 65;

@@ -89,7 +89,7 @@ impl Call {
         lines.join(" \\\n  ")
     }
 
-    /// Writes the call for a page of the server's own origin, or for a program if pages have no use for it.
+    /// Writes the call in JavaScript: for a page, or for a program if pages have no use for it.
     pub(super) fn javascript(&self) -> String {
         let server = if self.is_program() { SERVER } else { "" };
         let url = Value::from(format!("{server}{}", self.path));
