@@ -27,7 +27,6 @@
 //! where places and numbers do not connect voters.
 
 pub mod items;
-mod places;
 pub mod polls;
 pub mod rows;
 

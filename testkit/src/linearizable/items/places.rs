@@ -3,8 +3,8 @@
 
 use std::collections::HashMap;
 
-use super::Violation;
-use super::items::{Answer, Effect, Request, Stored, Vote, Wants};
+use super::requests::{Answer, Effect, Request, Stored, Vote, Wants};
+use crate::linearizable::Violation;
 
 /// What is held at each place.
 pub(super) struct Places {
