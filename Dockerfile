@@ -20,6 +20,7 @@ COPY lua lua
 COPY docs/problems.md docs/
 COPY migrations migrations
 COPY scripts/redis-users scripts/
+COPY scripts/rustc-for-tests scripts/
 COPY src src
 RUN touch src/lib.rs src/main.rs src/bin/sync-worker.rs \
  && cargo build --release --locked --bins

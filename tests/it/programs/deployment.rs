@@ -39,14 +39,34 @@ fn sources(folder: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-#[test]
-fn the_image_is_built_with_every_file_that_the_programs_embed() {
-    let dockerfile = file("Dockerfile");
-    let copied: Vec<&str> = dockerfile
+/// What the build of the image copies.
+fn copied(dockerfile: &str) -> Vec<&str> {
+    dockerfile
         .lines()
         .filter_map(|line| line.strip_prefix("COPY "))
         .filter_map(|line| line.split_whitespace().next())
-        .collect();
+        .collect()
+}
+
+#[test]
+fn the_image_is_built_with_the_compiler_that_cargos_configuration_names() {
+    let (dockerfile, configuration) = (file("Dockerfile"), file(".cargo/config.toml"));
+    let copied = copied(&dockerfile);
+    let wrappers = configuration
+        .lines()
+        .filter_map(|line| line.strip_prefix("rustc-workspace-wrapper = "));
+    let wrappers: Vec<&str> = wrappers.map(|path| path.trim_matches('"')).collect();
+    assert_eq!(wrappers.len(), 1);
+    assert!(
+        copied.contains(&".cargo") && copied.contains(&wrappers[0]),
+        "{copied:?}"
+    );
+}
+
+#[test]
+fn the_image_is_built_with_every_file_that_the_programs_embed() {
+    let dockerfile = file("Dockerfile");
+    let copied = copied(&dockerfile);
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut embedded = 0;
     for source in sources(&root.join("src")) {
