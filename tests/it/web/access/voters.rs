@@ -323,7 +323,7 @@ async fn a_file_of_keys_is_read_anew_when_it_changes_and_a_broken_one_leaves_the
     // Another key under the right one's name: the signature decides, not the name.
     assert_eq!(who(&rs256(&other, "one", "ada")).await, StatusCode::UNAUTHORIZED);
     write("{ \"keys\": [");
-    program.wait_for_line("the earlier ones hold on").await;
+    program.wait_for_line("the earlier keys stay valid").await;
     assert_eq!(who(&by_one).await, StatusCode::OK);
     write(&json!({ "keys": [jwk_of_one, jwk_of_other] }).to_string());
     eventually("the new key is believed", async || {
