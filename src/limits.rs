@@ -85,7 +85,7 @@ const _: () = assert!(QUEUE_LIMIT_VOTES < CONNECTIONS_LIMIT && READ_QUEUE_LIMIT_
 const _: () =
     assert!(QUEUE_LIMIT_VOTES >= BATCH_LIMIT_VOTES && READ_QUEUE_LIMIT_READS >= READ_BATCH_LIMIT_ITEMS);
 // Each thread's queue takes all votes of one request.
-const _: () = assert!(QUEUE_LEAST_VOTES >= crate::web::limits::BATCH_LIMIT_VOTES);
+const _: () = assert!(QUEUE_LEAST_VOTES >= crate::web::limits::REQUEST_LIMIT_VOTES);
 // Every thread's share of the queues is at least one request.
 const _: () = assert!(QUEUE_LIMIT_VOTES >= THREADS_LIMIT && READ_QUEUE_LIMIT_READS >= THREADS_LIMIT);
 // A batch with a new item in each vote fits into the cache, as does a batch of reads.

@@ -11,7 +11,7 @@
 //! | `web::access`: `Valid` | a server | 10,000 API keys | 60 s | the key's expiry; a revocation on this server |
 //! | `web::access`: `NotValid` | a server | 10,000 hashes | 60 s | a revocation on this server; the key becoming valid |
 //! | `web::access::jwt`: `Believed` | a server | 10,000 tokens | — | the token's expiry; new keys of JWTs |
-//! | `counts`: `Shown` | a server | 1,000 top lists | — | a newer list; how long one is shown depends on its cost |
+//! | `counts`: `CachedList` | a server | 1,000 top lists | — | a newer list; how long one is shown depends on its cost |
 //! | `ledger`: `ItemFacts` | a reader's connection | 50,000 items | 60 s | an edit on this server; the connection's end |
 //! | `ledger`: `ItemKind` | a writer's connection | 100,000 items | 60 s | the connection's end |
 //!

@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::domain::{ActKind, CHOICES_LIMIT_ITEMS, Edit, ItemId, ItemKey, ItemName, NewItem, VoterId};
 use crate::watching::Fingerprint;
 use crate::web::ProblemKind;
-use crate::web::limits::{BATCH_LIMIT_VOTES, STREAM_LIMIT_ITEMS, STREAM_LIMIT_POLLS};
+use crate::web::limits::{REQUEST_LIMIT_VOTES, STREAM_LIMIT_ITEMS, STREAM_LIMIT_POLLS};
 use crate::web::parsing::{
     self, BALLOTS_LIMIT, GRACE_LIMIT_SECONDS, HELD_LIMIT_ITEMS, HELD_LIMIT_POLLS, Listed, PAGE_LIMIT_ITEMS,
     PAGE_LIMIT_POLLS, PAGE_LIMIT_VOIDINGS, Refusal, TRAIL_LIMIT_ACTS,
@@ -130,7 +130,7 @@ pub fn batch_body(bytes: &[u8]) {
         Ok(votes) => votes,
         Err(refusal) => return is_proper(&refusal),
     };
-    assert!((1..=BATCH_LIMIT_VOTES).contains(&votes.len()));
+    assert!((1..=REQUEST_LIMIT_VOTES).contains(&votes.len()));
     for vote in votes {
         match vote {
             Ok(entry) => {

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 /// The largest body of a request.
 pub const BODY_LIMIT_BYTES: usize = 16 * 1024;
-/// The largest body of a batch of votes: 131 bytes for each of [`BATCH_LIMIT_VOTES`].
+/// The largest body of a batch of votes: 131 bytes for each of [`REQUEST_LIMIT_VOTES`].
 pub const BATCH_BODY_LIMIT_BYTES: usize = 128 * 1024;
 /// The most votes in one request.
-pub const BATCH_LIMIT_VOTES: usize = 1000;
+pub const REQUEST_LIMIT_VOTES: usize = 1000;
 /// How long a client may take to send a request's body.
 pub const BODY_LIMIT: Duration = Duration::from_secs(5);
 /// The most headers of a request. This limit is actix-http's own and cannot be set. A request with more

@@ -13,7 +13,7 @@ use crate::web::access::Caller;
 use crate::web::api::state::AppState;
 use crate::web::api::votes::{Answer, VoteBody, answer, cast_one, digest, key_of};
 use crate::web::describe::{problems, values};
-use crate::web::limits::{BATCH_BODY_LIMIT_BYTES, BATCH_LIMIT_VOTES, UNCREDENTIALED_LIMIT_BALLOTS};
+use crate::web::limits::{BATCH_BODY_LIMIT_BYTES, REQUEST_LIMIT_VOTES, UNCREDENTIALED_LIMIT_BALLOTS};
 use crate::web::problem;
 use crate::web::problem::{Kind, Problem, VoteProblem};
 use crate::web::request::{BodyItem, Form, Json, KeyHeader, body, form};
@@ -71,8 +71,8 @@ impl BatchBody {
     /// Returns each vote, or what is wrong with it.
     pub(in crate::web) fn into_votes(self) -> Result<Vec<Result<BatchEntry, Problem>>, Problem> {
         let votes = self.votes.len();
-        let detail = || format!("votes has {votes}; it takes 1 to {BATCH_LIMIT_VOTES}.");
-        if votes > BATCH_LIMIT_VOTES {
+        let detail = || format!("votes has {votes}; it takes 1 to {REQUEST_LIMIT_VOTES}.");
+        if votes > REQUEST_LIMIT_VOTES {
             return Err(Problem::new(Kind::BatchTooLarge, detail()).on_field("votes"));
         }
         if votes == 0 {
