@@ -153,7 +153,7 @@ impl From<CastError> for Problem {
             ),
             CastError::NotStored => (
                 Stored::No,
-                "The database refused the vote. The vote is not stored; try again.",
+                "The database did not take the vote. The vote is not stored; try again.",
             ),
             CastError::Busy => (
                 Stored::No,
