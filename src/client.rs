@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::domain::{ApiKey, Value};
 
 /// How long one request may take. The server takes less for a vote whose batch is stored at once
-/// (`limits.rs`), so its answer comes first.
+/// (`limit_relations.rs`), so its answer comes first.
 pub(crate) const REQUEST_LIMIT: Duration = Duration::from_secs(30);
 
 /// What became of a vote, as the client sees it.

@@ -5,7 +5,7 @@
 
 /// How the limits of all modules relate, checked at compile time. It imports from every module, and
 /// no module imports from it.
-mod limits;
+mod limit_relations;
 
 /// Wiring: settings → ledger and Redis → server or worker → run → stop.
 pub mod app;

@@ -225,7 +225,7 @@ begin
             limit 1
         ) as found on true
         -- Secret votes: in no order, so that the rows of a batch do not say whose they are.
-        -- Without a rule: in the order in which insert_votes.sql takes the entries of vote_once.
+        -- Without a rule: in the order in which insert_plain_votes.sql takes the entries of vote_once.
         order by given.rule_id,
                  case when given.rule_id is null then given.items[1] end,
                  case when given.rule_id is null then given.voter end,

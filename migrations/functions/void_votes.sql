@@ -54,7 +54,7 @@ begin
         overriding system value
         select by_id, item_id, voter_id, -value, change_number + 1, poll_id
         from target
-        -- In the order in which insert_votes.sql takes the entries of vote_once.
+        -- In the order in which insert_plain_votes.sql takes the entries of vote_once.
         order by item_id, voter_id
         -- The voter was first to take it back, on an item without a rule.
         on conflict (item_id, voter_id, change_number) where voter_id is not null do nothing

@@ -114,7 +114,7 @@ fn a_second_or_longer(text: &str, example: &str) -> Result<Duration, String> {
     Ok(age)
 }
 
-/// The shortest wait for a stalled batch writer: longer than the slowest batch takes (`src/limits.rs`). With
+/// The shortest wait for a stalled batch writer: longer than the slowest batch takes (`src/limit_relations.rs`). With
 /// a shorter wait, an audit would take votes that are being counted for lost votes.
 pub const WRITER_STALL_LEAST: Duration = Duration::from_secs(30);
 

@@ -7,15 +7,15 @@
 
 mod ages;
 mod audit;
-mod deletion;
+mod crashed_writers;
 mod epoch;
-mod evict;
+mod evict_counts;
 mod flush;
 mod heartbeat;
 mod jobs;
+mod old_rows;
 mod rebuild;
 mod recent;
-mod recovery;
 mod report;
 mod roll_up;
 mod rules;
@@ -76,7 +76,7 @@ pub struct Worker {
     /// Shared by its clones. A pass that sees it set ends with its page.
     stopping: Arc<AtomicBool>,
     /// Shared by its clones.
-    stalls: Arc<Mutex<recovery::Stalls>>,
+    stalls: Arc<Mutex<crashed_writers::Stalls>>,
     /// Which Tally this is, once Postgres has said so. Shared by its clones.
     owner: Arc<OnceCell<Owner>>,
     /// Shared by its clones.

@@ -7,9 +7,9 @@ use tokio::time::Instant;
 
 use super::backoff::SeedBackoff;
 use super::batch::{BatchMetrics, StoredBatch, StoredBatchVote};
+use super::batch_counting::BatchCounting;
 use super::cast::{AnswerSender, Cast, CastError, QueuedRequest, QueuedVote};
 use super::entrance::Entrance;
-use super::seeding::Seeding;
 use super::unfinished::UnfinishedBatch;
 use crate::batching::take;
 use crate::domain::{AddressHash, NewVote, VoteOutcome, VoteRequest};
@@ -125,7 +125,7 @@ impl BatchWriter {
         }
         let batch = StoredBatch::new(stored, &self.metrics);
         let deltas = batch.deltas();
-        let seeding = Seeding::new(&self.live_counts, &mut self.writer, &self.backoff, started);
+        let seeding = BatchCounting::new(&self.live_counts, &mut self.writer, &self.backoff, started);
         seeding.finish(inserted.transaction, deltas, batch).await;
     }
 

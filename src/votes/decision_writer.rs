@@ -10,9 +10,9 @@ use tokio::time::Instant;
 
 use super::backoff::SeedBackoff;
 use super::batch::{BatchMetrics, StoredBatch, StoredBatchVote};
+use super::batch_counting::BatchCounting;
 use super::cast::{Cast, CastError, QueuedRequest};
 use super::full_items::{FullItems, SplitBatch};
-use super::seeding::Seeding;
 use super::unfinished::UnfinishedBatch;
 use crate::batching::take;
 use crate::domain::{AddressHash, CountDelta, ItemId, Refusal, StoredVote, VoteRequest, VoterId};
@@ -156,7 +156,7 @@ impl DecisionWriter {
         let mut deltas = decided.deltas();
         deltas.extend(batch.reads());
         CountDelta::merge(&mut deltas);
-        let seeding = Seeding::new(&self.live_counts, &mut self.writer, &self.backoff, started);
+        let seeding = BatchCounting::new(&self.live_counts, &mut self.writer, &self.backoff, started);
         seeding.finish(decided.transaction, deltas, batch).await;
     }
 }

@@ -20,26 +20,26 @@
 
 mod backoff;
 mod batch;
+mod batch_counting;
 mod batch_writer;
 mod cast;
-mod counting;
+mod counting_steps;
 mod decision_writer;
 mod entrance;
 mod full_items;
 mod progress_notes;
 mod queue;
-mod seeding;
 mod unfinished;
 mod voiding;
 
 pub use backoff::SeedBackoff;
+pub use batch_counting::{SEED_LIMIT, SEED_READ_LIMIT};
 pub use batch_writer::{BATCH_LIMIT_VOTES, BATCH_WRITERS_PER_THREAD};
 pub use cast::{Cast, CastError};
-pub use counting::{Counting, SEED_LIMIT_ROUNDS, Step};
+pub use counting_steps::{Counting, SEED_LIMIT_ROUNDS, Step};
 pub use decision_writer::{AGAIN_LIMIT, DECIDE_LIMIT_REQUESTS};
 pub use full_items::FULL_LIMIT_ITEMS;
 pub(crate) use progress_notes::BATCHES_LIMIT;
 pub use progress_notes::{NOTE_EVERY, ProgressNotes};
 pub use queue::{DECISION_QUEUE_LIMIT_REQUESTS, QUEUE_LEAST_VOTES, QUEUE_LIMIT_VOTES, VoteQueue};
-pub use seeding::{SEED_LIMIT, SEED_READ_LIMIT};
 pub use voiding::{Direction, Voider, VoidingError, run_voiding};

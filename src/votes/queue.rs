@@ -16,7 +16,7 @@ use crate::live::LiveCounts;
 use crate::telemetry::name;
 
 /// The most votes that may wait for a batch: four batches. The limit is for all queues of a server
-/// together. Beyond that, a voter is refused at once and does not wait longer. `limits.rs` says how
+/// together. Beyond that, a voter is refused at once and does not wait longer. `limit_relations.rs` says how
 /// this relates to the number of connections.
 pub const QUEUE_LIMIT_VOTES: usize = 4 * BATCH_LIMIT_VOTES;
 

@@ -35,8 +35,8 @@ pub(crate) use api::ballots::BALLOTS_LIMIT;
 pub(crate) use api::health::PROBE_LIMIT;
 pub(crate) use api::lists::{PAGE_DEFAULT_ITEMS, PAGE_LIMIT_ITEMS};
 pub use server::{Server, ServerOptions, start};
-pub use transport::client_limits::ClientLimits;
 pub(crate) use transport::connection::REFUSAL_LIMIT_BYTES;
+pub use transport::connection_limits::ClientLimits;
 pub use transport::listen::threads;
 
 // For the bench, which serves the same requests with other ways of storing votes.

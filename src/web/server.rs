@@ -31,7 +31,7 @@ use crate::web::api::voidings::runner::VoidingRunner;
 use crate::web::pages;
 use crate::web::references::References;
 use crate::web::status::Status;
-use crate::web::transport::client_limits::ClientLimits;
+use crate::web::transport::connection_limits::ClientLimits;
 use crate::web::transport::listen::threads;
 use crate::web::transport::{listen, observe};
 use crate::web::{api, routes};

@@ -245,7 +245,7 @@ async fn insert_any(
     let (item_ids, voter_ids): (Vec<i64>, Vec<Option<&str>>) = votes.iter().map(item_and_voter).unzip();
     let values: Vec<i16> = votes.iter().map(|vote| vote.value.get()).collect();
     let batch = sqlx::query_file!(
-        "src/ledger/sql/insert_votes.sql",
+        "src/ledger/sql/insert_plain_votes.sql",
         &item_ids,
         &voter_ids as &[Option<&str>],
         &values,

@@ -2,7 +2,7 @@
 -- them without a decision.
 -- $1 item ids and $2 values, an array entry for each vote; $3 the items of $1 that the
 -- caller's item cache lacks, each once: mostly none.
--- insert_votes.sql can do the same and more, but takes half as long again for each vote.
+-- insert_plain_votes.sql can do the same and more, but takes half as long again for each vote.
 with found as materialized (
     -- Arrays: then the votes below are read in one pass and joined to nothing, even if
     -- this was planned while the tables were empty.
@@ -27,6 +27,6 @@ select pg_current_xact_id()::text::bigint    as "xid!",
        (select plain from found)             as "plain",
        (select up_only from found)           as "up_only",
        (select ruled from found)             as "ruled",
-       -- As in insert_votes.sql.
+       -- As in insert_plain_votes.sql.
        case when vote_ids_are_new((select min(id) from inserted))
             then array(select id from inserted) end as "inserted!: Vec<i64>"

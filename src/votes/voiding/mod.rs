@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::backoff::SeedBackoff;
 use super::batch::{BatchMetrics, StoredBatch};
-use super::seeding::Seeding;
+use super::batch_counting::BatchCounting;
 use crate::domain::{ActKind, VoidingId};
 use crate::ledger::{InsertError, VoidedChunk, VoteWriter};
 use crate::live::LiveCounts;
@@ -71,7 +71,7 @@ impl Voider {
             let started = Instant::now();
             let deltas = chunk.deltas.clone();
             let nobody_waits = StoredBatch::new(Vec::new(), &self.metrics);
-            Seeding::new(&self.live_counts, &mut self.writer, &self.backoff, started)
+            BatchCounting::new(&self.live_counts, &mut self.writer, &self.backoff, started)
                 .finish(chunk.transaction, deltas, nobody_waits)
                 .await;
         }

@@ -3,10 +3,10 @@
 //! - `kinds`: the table of problem types.
 //! - `causes`: the problems for errors of other modules.
 //! - `votes`: problems of requests that vote.
-//! - `document`: docs/problems.md, which explains each type.
+//! - `explanations`: docs/problems.md, which explains each type.
 
 mod causes;
-mod document;
+mod explanations;
 mod kinds;
 mod votes;
 
@@ -22,7 +22,7 @@ use utoipa::{PartialSchema, ToSchema};
 
 use crate::domain::{Scope, Throttle, ThrottledBy};
 use crate::web::limits::{RETRY_AFTER_SECONDS, UNCREDENTIALED_LIMIT_BALLOTS};
-pub(in crate::web) use crate::web::problem::document::{DOCUMENT, example, meaning, sections};
+pub(in crate::web) use crate::web::problem::explanations::{DOCUMENT, example, meaning, sections};
 pub use crate::web::problem::kinds::Kind;
 pub use crate::web::problem::votes::VoteProblem;
 

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use tokio::time::Instant;
 
-use crate::web::transport::client_limits::ClientLimits;
+use crate::web::transport::connection_limits::ClientLimits;
 
 /// What a connection is waiting for.
 #[derive(Clone, Copy, Debug)]

@@ -20,7 +20,7 @@ use crate::web::limits::{DISCONNECT_LIMIT, RETRY_AFTER_SECONDS, STREAM_UNREAD_LI
 use crate::web::problem::Problem;
 use crate::web::transport::POLICY_OF_DATA;
 use crate::web::transport::activity::Activity;
-use crate::web::transport::client_limits::ClientLimits;
+use crate::web::transport::connection_limits::ClientLimits;
 
 /// How much is read of a request that is refused because no connection is free.
 pub(crate) const REFUSAL_LIMIT_BYTES: usize = 64 * 1024;

@@ -15,8 +15,8 @@ use tokio::net::{TcpSocket, TcpStream};
 use crate::web::limits::{
     BACKLOG_LIMIT_CONNECTIONS, DISCONNECT_LIMIT, REFUSAL_LIMIT_CONNECTIONS_PER_THREAD, THREADS_LIMIT,
 };
-use crate::web::transport::client_limits::ClientLimits;
 use crate::web::transport::connection::{Connection, Places};
+use crate::web::transport::connection_limits::ClientLimits;
 
 /// Returns how many threads serve requests. Each has its own queues, batch writers and connections.
 pub fn threads() -> usize {

@@ -3,15 +3,15 @@
 //! - `listen`: the address, and the threads that serve.
 //! - `connection`: connections that limit slow and greedy clients.
 //! - `activity`: what a connection is doing.
-//! - `client_limits`: the limits of clients, as the settings have them.
+//! - `connection_limits`: the limits of clients, as the settings have them.
 //! - `observe`: the id, log line and latency of every request.
 //! - `kept`: answers that never change.
 //! - `tags`: whether a client has an answer already.
 //! - `gzip`: compressed answers.
 
 pub(in crate::web) mod activity;
-pub(in crate::web) mod client_limits;
 pub(in crate::web) mod connection;
+pub(in crate::web) mod connection_limits;
 pub(in crate::web) mod gzip;
 pub(in crate::web) mod kept;
 pub(in crate::web) mod listen;

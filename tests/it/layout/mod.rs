@@ -126,8 +126,8 @@ fn only_wiring_and_operators_commands_read_settings() {
                 .any(|folder| file.starts_with(folder))
         })
         .collect();
-    // limits.rs compares the limits of all modules, and those of settings.
-    assert_eq!(others, ["limits.rs"]);
+    // limit_relations.rs compares the limits of all modules, and those of settings.
+    assert_eq!(others, ["limit_relations.rs"]);
 }
 
 mod the_check_itself {

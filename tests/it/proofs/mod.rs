@@ -1,7 +1,7 @@
 //! The protocol: searches through its orders, and what each piece is for.
 
 mod answered_counts;
+mod drawn_orders;
+mod every_order;
 mod exactness;
-mod interleavings;
-mod model;
 mod one_vote_batch;

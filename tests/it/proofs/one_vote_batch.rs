@@ -1,6 +1,6 @@
-//! A batch of one vote, step by step, for `interleavings/` and `model/`.
+//! A batch of one vote, step by step, for `drawn_orders/` and `model/`.
 //!
-//! `tally::votes::Counting` orders its steps, which the server drives in `votes/seeding.rs`. A
+//! `tally::votes::Counting` orders its steps, which the server drives in `votes/batch_counting.rs`. A
 //! search makes each call, on the real stores or on a model of them, and passes the reply on. Some
 //! mutants break a rule of `Counting` here.
 
@@ -60,7 +60,7 @@ pub struct Batch {
 enum State {
     Uncommitted,
     Counting(Counting),
-    Seeding(Counting, Vec<Seed>),
+    BatchCounting(Counting, Vec<Seed>),
     /// The batch gave up: the repair task must invalidate these items.
     GivenUp(Vec<ItemId>),
     Done,
@@ -127,7 +127,7 @@ impl Batch {
                 Step::Seed(missing) => Some(Call::ReadExactCounts(missing)),
                 Step::Done | Step::GiveUp => unreachable!("another state stands for it"),
             },
-            State::Seeding(_, seeds) => Some(Call::Seed(seeds.clone())),
+            State::BatchCounting(_, seeds) => Some(Call::Seed(seeds.clone())),
             State::GivenUp(items) => Some(Call::Invalidate(items.clone())),
             State::Done => None,
         }
@@ -155,9 +155,9 @@ impl Batch {
                     next.kept = Some(exact.clone());
                 }
                 let seeds = counting.seeds(exact);
-                State::Seeding(counting, seeds)
+                State::BatchCounting(counting, seeds)
             }
-            (State::Seeding(mut counting, seeds), Reply::Seeded(replies)) => {
+            (State::BatchCounting(mut counting, seeds), Reply::Seeded(replies)) => {
                 counting.seeded(&seeds, &replies);
                 self.state_of(counting)
             }
@@ -175,7 +175,7 @@ impl Batch {
         match (counting.step(), &self.kept) {
             (Step::Seed(_), Some(kept)) => {
                 let seeds = counting.seeds(kept.clone());
-                State::Seeding(counting, seeds)
+                State::BatchCounting(counting, seeds)
             }
             (Step::Count(_) | Step::Seed(_), _) => State::Counting(counting),
             (Step::Done, _) => self.last_state(),

@@ -1,11 +1,11 @@
 //! The sync worker: each step by itself, and in races.
 
 mod audits;
+mod crashed_writers;
 mod damage;
 mod epochs;
 mod flush;
 mod jobs;
-mod recovery;
 mod roll_ups;
 mod scan;
 mod takeovers;

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use super::backoff::SeedBackoff;
 use super::batch::StoredBatch;
-use super::counting::{Counting, Step};
+use super::counting_steps::{Counting, Step};
 use crate::domain::{Count, CountDelta, ItemId, TransactionId};
 use crate::ledger::{LedgerError, VoteWriter};
 use crate::live::LiveCounts;
@@ -19,7 +19,7 @@ pub const SEED_LIMIT: Duration = Duration::from_secs(4);
 pub const SEED_READ_LIMIT: Duration = Duration::from_secs(2);
 
 /// The counting of one committed batch.
-pub(super) struct Seeding<'a> {
+pub(super) struct BatchCounting<'a> {
     live_counts: &'a LiveCounts,
     writer: &'a mut VoteWriter,
     backoff: &'a SeedBackoff,
@@ -28,7 +28,7 @@ pub(super) struct Seeding<'a> {
     deadline: Instant,
 }
 
-impl<'a> Seeding<'a> {
+impl<'a> BatchCounting<'a> {
     pub fn new(
         live_counts: &'a LiveCounts,
         writer: &'a mut VoteWriter,

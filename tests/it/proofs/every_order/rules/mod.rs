@@ -12,8 +12,8 @@
 //!
 //! Tally's own code here: `tally::votes::Counting`, `tally::domain::{Count, Snapshot}`, and
 //! `tally::ledger::DecidedBatch::deltas`, what a batch of decisions adds to each item.
-//! `cast_votes`, `insert_votes.sql` and the scripts are written a second time, because they are
-//! SQL, Lua or I/O. `interleavings/decisions` has the real ones.
+//! `cast_votes`, `insert_plain_votes.sql` and the scripts are written a second time, because they are
+//! SQL, Lua or I/O. `drawn_orders/decisions` has the real ones.
 //!
 //! The model has no saved counts (the model of the protocol has them), no times, and not the
 //! database's own checks of places and numbers: the lock must be enough without them.

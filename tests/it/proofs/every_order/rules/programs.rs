@@ -190,7 +190,7 @@ pub(super) fn plain() -> Program {
     Program::new("no rule", Kind::Plain, 0, batches)
 }
 
-/// First votes by `insert_votes.sql`, beside decisions on the same items.
+/// First votes by `insert_plain_votes.sql`, beside decisions on the same items.
 pub(super) fn first_votes() -> Program {
     let batches = [
         vec![

@@ -1,6 +1,6 @@
 //! Pieces that can be taken away, each with what happens without it.
 
-use crate::proofs::interleavings::pieces::cut;
+use crate::proofs::drawn_orders::pieces::cut;
 
 /// A piece of how decisions are stored and counted.
 /// Without any one of them the search must find a violation, and with all of them none.

@@ -266,7 +266,7 @@ fn taken_by(rows: &[Row]) -> i8 {
     rows.iter().map(|row| row.taken()).sum()
 }
 
-/// What the voters of `insert_votes.sql` get: a first vote on each item.
+/// What the voters of `insert_plain_votes.sql` get: a first vote on each item.
 pub(super) fn first_votes(requests: &[Request], order: Vec<usize>) -> Decided {
     let rows = order.into_iter().filter_map(|at| {
         let Request { voter, wants } = requests[at];

@@ -42,7 +42,7 @@ impl Item {
     pub(super) async fn commit(&self, delta: Count) -> TransactionId {
         let values = (0..delta.ups()).map(|_| 1).chain((0..delta.downs).map(|_| -1));
         let values: Vec<i16> = values.collect();
-        let row = sqlx::query(self.pieces.insert_votes)
+        let row = sqlx::query(self.pieces.insert_anonymous_votes)
             .bind(vec![self.id.get(); values.len()])
             .bind(values)
             .bind(vec![self.id.get()])

@@ -8,7 +8,7 @@
 //!
 //! Tally's own code here: `tally::votes::Counting`, which orders the steps of a batch, and
 //! `tally::domain::Snapshot`. What the scripts and statements do, and the worker's order of steps,
-//! are written a second time, because they are Lua, SQL or I/O. `interleavings/` has the real
+//! are written a second time, because they are Lua, SQL or I/O. `drawn_orders/` has the real
 //! scripts and statements.
 //!
 //! `rules/` is a model of its own: of statements that decide votes.

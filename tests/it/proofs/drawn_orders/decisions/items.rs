@@ -12,10 +12,10 @@ use tally::live::{CountReply, Seed};
 use super::answers::Answers;
 use super::drawn::Batch;
 use super::pieces::Without;
-use crate::proofs::interleavings::LEASE_LIMIT_MS;
-use crate::proofs::interleavings::calls::{counted, delta_argument};
-use crate::proofs::interleavings::item::Item;
-use crate::proofs::interleavings::pieces::{INDEX, Pieces};
+use crate::proofs::drawn_orders::LEASE_LIMIT_MS;
+use crate::proofs::drawn_orders::calls::{counted, delta_argument};
+use crate::proofs::drawn_orders::item::Item;
+use crate::proofs::drawn_orders::pieces::{INDEX, Pieces};
 
 /// How often a busy Postgres is tried again.
 const TRIES_LIMIT: u32 = 30;

@@ -84,7 +84,7 @@ pub(super) enum Wants {
 pub(super) enum Batch {
     /// `cast_votes`
     Decide(Vec<Request>),
-    /// `insert_votes.sql`: first votes on items without a rule.
+    /// `insert_plain_votes.sql`: first votes on items without a rule.
     Insert(Vec<Request>),
 }
 
@@ -158,7 +158,7 @@ pub(super) enum Doing {
         decided: Decided,
         stored: u16,
     },
-    /// It reads what the voters hold whose votes `insert_votes.sql` did not store.
+    /// It reads what the voters hold whose votes `insert_plain_votes.sql` did not store.
     Resolve {
         repeats: Vec<Request>,
         transaction: TransactionId,

@@ -13,9 +13,9 @@ use tokio::sync::RwLock;
 use super::items::Items;
 use super::pieces::Without;
 use super::writer::{Crashed, Writer};
-use crate::proofs::interleavings::BEGIN_US;
-use crate::proofs::interleavings::item::{Entry, Worker};
-use crate::proofs::interleavings::pieces::Clock;
+use crate::proofs::drawn_orders::BEGIN_US;
+use crate::proofs::drawn_orders::item::{Entry, Worker};
+use crate::proofs::drawn_orders::pieces::Clock;
 
 /// The most reads of one worker in an interleaving.
 const READS_LIMIT: usize = 3;
