@@ -157,7 +157,7 @@ impl Report {
         text
     }
 
-    /// The same table as docs/measured.md has it.
+    /// The report as Markdown: a line for each fault, then their sum.
     pub fn markdown(&self) -> String {
         let mut text = "| fault | injected | acknowledged meanwhile | lost | counted twice | exact again, median s | worst s |\n|---|--:|--:|--:|--:|--:|--:|\n".to_owned();
         for row in self.rows() {
