@@ -39,7 +39,7 @@ create table worker (
 -- the same page (HOT).
 with (fillfactor = 50);
 
--- Jobs: what one worker at a time does, under a lease with a limited life and a fencing number.
+-- Jobs: what one worker at a time does, under a lease with a limited life and a fencing token.
 -- Postgres only takes writes under the newest number. The lease's time only decides when another
 -- worker may take the job over.
 create table job (

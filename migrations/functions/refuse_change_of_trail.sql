@@ -1,5 +1,5 @@
 -- The trigger of `act`: refuses to change or delete a row, and to truncate the table.
--- docs/operating.md says how an operator removes old rows.
+-- docs/operating/trail.md says how an operator removes old rows.
 create or replace function refuse_change_of_trail() returns trigger
 language plpgsql as $$
 begin

@@ -1,4 +1,4 @@
-//! Jobs: what one worker at a time does, under a lease with a fencing number.
+//! Jobs: what one worker at a time does, under a lease with a fencing token.
 //!
 //! Each statement that writes for a job checks that the lease is still the job's last one. For that
 //! it locks the job's row, so nobody takes the job over before its write is committed.
