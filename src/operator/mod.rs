@@ -2,24 +2,24 @@
 //!
 //! - `api`: a client of the HTTP API; `events`: reads its streams.
 //! - `items`, `polls`, `ballots`: over HTTP.
-//! - `keys`: API keys, with a Postgres login.
+//! - `api_keys`: API keys, with a Postgres login.
 //! - `trail`: administrative acts.
 //! - `watch`: live counts.
 //! - `voiding`: with its own Postgres login, because it can take back any vote.
 
 mod api;
+mod api_keys;
 mod ballots;
 pub(crate) mod events;
 mod items;
-mod keys;
 mod polls;
 mod trail;
 mod voiding;
 mod watch;
 
+pub use api_keys::key;
 pub use ballots::ballots;
 pub use items::item;
-pub use keys::key;
 pub use polls::poll;
 pub use trail::trail;
 pub use voiding::void;

@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use super::verdict::{Finding, Looks, Verdict, verdict};
+use super::audit_verdict::{Finding, Looks, Verdict, verdict};
 use super::{SyncError, Worker};
 use crate::domain::{ActKind, ActOutcome, ItemId, NewAct};
 use crate::ledger::{AuditRow, Job, JobLease, LedgerError, UnfitDatabase};

@@ -7,24 +7,24 @@
 
 mod ages;
 mod audit;
+mod audit_verdict;
 mod crashed_writers;
+mod delete_old_rows;
 mod epoch;
-mod evict_counts;
+mod expire_counts;
 mod flush;
 mod heartbeat;
 mod jobs;
-mod old_rows;
 mod rebuild;
 mod recent;
 mod report;
 mod roll_up;
 mod rules;
-mod save;
+mod save_counts;
 mod schedule;
+mod shown_state;
 mod slow_scan;
 mod spacing;
-mod verdict;
-mod watch;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -80,7 +80,7 @@ pub struct Worker {
     /// Which Tally this is, once Postgres has said so. Shared by its clones.
     owner: Arc<OnceCell<Owner>>,
     /// Shared by its clones.
-    watch: watch::Watch,
+    watch: shown_state::Watch,
     /// Shared by its clones.
     open_transactions: spacing::OpenTransactions,
     /// How many vote ids the last roll-up left beyond the watermark. Shared by its clones.
@@ -113,7 +113,7 @@ impl Worker {
             stopping: Arc::default(),
             stalls: Arc::default(),
             owner: Arc::default(),
-            watch: watch::Watch::default(),
+            watch: shown_state::Watch::default(),
             open_transactions: spacing::OpenTransactions::default(),
             left_ids: Arc::default(),
         }

@@ -1,9 +1,8 @@
 //! The statements of the sync worker and of `tally audit`: the role `tally_worker`.
 
 mod audit;
-mod counts;
 mod crashed_writers;
-mod deletion;
+mod delete_old_rows;
 mod heartbeat;
 mod incarnation;
 mod jobs;
@@ -11,16 +10,17 @@ mod open_transactions;
 mod recent;
 mod roll_up;
 mod rules;
+mod save_counts;
 mod spread;
 
 pub use audit::AuditRow;
-pub use counts::{DEADLOCK_LIMIT_TRIES, EpochNumber, RebuiltCount, SaveOutcome};
 pub use crashed_writers::{Progress, WriterProgress};
-pub use deletion::IDEMPOTENCY_KEY_AGE;
+pub use delete_old_rows::IDEMPOTENCY_KEY_AGE;
 pub use heartbeat::{EndedPass, Heartbeat, WORKER_LIMIT_SILENCE};
 pub use jobs::{JOB_LEASE_LIFE, Job, JobAttempt, JobLease, RunOutcome};
 pub use roll_up::{ROLL_UP_LIMIT_IDS, RollUpProgress};
 pub use rules::BrokenPage;
+pub use save_counts::{DEADLOCK_LIMIT_TRIES, EpochNumber, RebuiltCount, SaveOutcome};
 pub use spread::Pacing;
 pub(crate) use spread::{SUM_REST_LIMIT, WRITE_REST_LIMIT};
 

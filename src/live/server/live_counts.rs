@@ -13,7 +13,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::breaker::{CircuitBreaker, Generation};
-use super::repair;
+use super::repair_suspects;
 use super::state::State;
 use super::suspects::{SUSPECTS_LIMIT_ITEMS, Suspects};
 use crate::domain::{Count, CountDelta, ExactCount, ItemId, Owner, Revision, TransactionId};
@@ -110,7 +110,7 @@ impl LiveCounts {
             redis,
             owner,
         });
-        tokio::spawn(repair::run(Arc::downgrade(&state)));
+        tokio::spawn(repair_suspects::run(Arc::downgrade(&state)));
         Self {
             state,
             kept: Arc::default(),

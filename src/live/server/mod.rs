@@ -4,11 +4,11 @@
 //! - `breaker`: the circuit breaker, which all threads share.
 //! - `suspects`: the items whose live count may be wrong.
 //! - `throttles`: places in the windows of throttles.
-//! - `repair`: the task that invalidates suspects and closes the circuit breaker.
+//! - `repair_suspects`: the task that invalidates suspects and closes the circuit breaker.
 
 mod breaker;
 mod live_counts;
-mod repair;
+mod repair_suspects;
 mod state;
 mod suspects;
 mod throttles;

@@ -9,18 +9,18 @@
 //! - `operator`: the operator's Postgres login.
 //! - `origins`: pages of other origins.
 //! - `trail`: administrative acts that are refused.
-//! - `voting`: who may vote on what.
+//! - `may_vote`: who may vote on what.
 
 mod address;
 mod api_keys;
 mod caller;
 mod cookies;
 mod jwt;
+mod may_vote;
 mod open_items;
 mod operator;
 mod origins;
 mod trail;
-mod voting;
 
 use std::str::FromStr;
 
@@ -37,11 +37,11 @@ pub(in crate::web) use cookies::FoundCookie;
 pub(in crate::web) use cookies::VOTER_COOKIE;
 pub use cookies::{VoterCookies, new_visitor};
 pub use jwt::{JwtOptions, JwtSecrets, KeysError, Tokens};
+pub use may_vote::{Voting, VotingOptions};
 pub use open_items::{OPEN_LIMIT_AGE, OpenItems};
 pub use operator::OperatorLogin;
 pub use origins::{Origins, guard, hsts};
 pub use trail::{Act, RefusedActs, note_refusals};
-pub use voting::{Voting, VotingOptions};
 
 /// The options of who may do what.
 #[derive(Clone, Debug, Default)]

@@ -1,4 +1,4 @@
-//! A batch of one vote, step by step, for `drawn_orders/` and `model/`.
+//! A batch of one vote, step by step, for `drawn_orders/` and `every_order/`.
 //!
 //! `tally::votes::Counting` orders its steps, which the server drives in `votes/batch_counting.rs`. A
 //! search makes each call, on the real stores or on a model of them, and passes the reply on. Some

@@ -9,7 +9,7 @@
 //! The search must find a violation when a piece of the protocol is taken away, in a copy of its
 //! script or statement, in the worker's steps or in `one_vote_batch.rs`. A search that cannot fail
 //! shows nothing. (Floors of revisions, claims, compare-and-set and the epoch's number are taken
-//! away in `model/` only: they need an order of steps that is rarely drawn.)
+//! away in `every_order/` only: they need an order of steps that is rarely drawn.)
 //!
 //! Tally's own code here: the scripts, the SQL, and `tally::votes::Counting`, which orders the
 //! steps of a batch. Only the clock differs: the copies of the scripts read the time from a key

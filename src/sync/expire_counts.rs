@@ -1,4 +1,4 @@
-//! Eviction: drops counts that are saved and idle, and evicts counts that are too old.
+//! Expires counts that are saved and idle for the retention, and evicts counts that are too old.
 
 use super::{FlushReport, SyncError, Worker};
 use crate::domain::{ItemId, Revision};
