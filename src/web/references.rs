@@ -98,33 +98,47 @@ impl References {
         &self,
         references: &[Reference<ItemId>],
     ) -> Result<Vec<Option<Found<ItemId>>>, LedgerError> {
-        let unknown: Vec<ItemKey> = references
-            .iter()
-            .filter_map(|reference| match reference {
-                Reference::Key(key) if self.item_keys.get(key).is_none() => Some(key.clone()),
-                _ => None,
-            })
-            .collect();
-        let mut found = HashMap::new();
-        if !unknown.is_empty() {
-            let asked = self.item_keys.asking();
-            for (key, item) in self.ledger.items_with_keys(&unknown).await? {
-                found.insert(key, item);
-            }
-            for key in unknown {
-                if let Some(item) = found.get(key.as_str()) {
-                    self.item_keys.add(key, *item, asked);
+        let look_up = async |unknown: &[ItemKey]| self.ledger.items_with_keys(unknown).await;
+        self.find_items_by(references, look_up).await
+    }
+
+    async fn find_items_by(
+        &self,
+        references: &[Reference<ItemId>],
+        look_up: impl AsyncFnOnce(&[ItemKey]) -> Result<Vec<(String, Found<ItemId>)>, LedgerError>,
+    ) -> Result<Vec<Option<Found<ItemId>>>, LedgerError> {
+        // What is remembered is taken along at once: its entry may have ended by the time of the answer.
+        let mut items: Vec<Option<Found<ItemId>>> = Vec::with_capacity(references.len());
+        let mut unknown = Vec::new();
+        for reference in references {
+            items.push(match reference {
+                Reference::Id(id) => Some(named(*id)),
+                Reference::Key(key) => {
+                    let known = self.item_keys.get(key);
+                    if known.is_none() {
+                        unknown.push(key.clone());
+                    }
+                    known
                 }
+            });
+        }
+        if unknown.is_empty() {
+            return Ok(items);
+        }
+        let asked = self.item_keys.asking();
+        let found = look_up(&unknown).await?;
+        let found: HashMap<String, Found<ItemId>> = found.into_iter().collect();
+        for key in unknown {
+            if let Some(item) = found.get(key.as_str()) {
+                self.item_keys.add(key, *item, asked);
             }
         }
-        let items = references.iter().map(|reference| match reference {
-            Reference::Id(id) => Some(named(*id)),
-            Reference::Key(key) => found
-                .get(key.as_str())
-                .copied()
-                .or_else(|| self.item_keys.get(key)),
-        });
-        Ok(items.collect())
+        for (item, reference) in items.iter_mut().zip(references) {
+            if let (None, Reference::Key(key)) = (&item, reference) {
+                *item = found.get(key.as_str()).copied();
+            }
+        }
+        Ok(items)
     }
 
     /// Finds the poll of this reference. `None`: no poll has this key. Does not check that an id exists.
@@ -151,5 +165,41 @@ impl References {
     pub async fn poll(&self, reference: &Reference<PollId>) -> Result<Found<PollId>, Problem> {
         let found = self.find_poll(reference).await?;
         found.ok_or_else(|| Problem::unknown_poll(reference))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::PostgresRun;
+
+    fn key(text: &str) -> ItemKey {
+        ItemKey::parse(text.to_owned()).expect("a key")
+    }
+
+    fn item(id: i64) -> Found<ItemId> {
+        Found {
+            id: ItemId::new(id).expect("positive"),
+            run: Some(PostgresRun::new(1)),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_key_that_is_forgotten_while_others_are_looked_up_is_found_all_the_same() {
+        // It connects only when it is asked.
+        let ledger = ServerLedger::new("postgres://nobody@127.0.0.1:1/none", "test").expect("a URL");
+        let references = References::new(ledger);
+        references.remember_item(key("a"), item(1), references.asking());
+        let asked = ["a", "b", "c"].map(|text| Reference::Key(key(text)));
+        let found = references
+            .find_items_by(&asked, async |unknown| {
+                assert_eq!(unknown, [key("b"), key("c")]);
+                references.item_keys.end(&key("a"));
+                Ok(vec![("b".to_owned(), item(2))])
+            })
+            .await
+            .expect("it is found");
+        assert_eq!(found, [Some(item(1)), Some(item(2)), None]);
+        assert_eq!(references.item_keys.get(&key("b")), Some(item(2)));
     }
 }
