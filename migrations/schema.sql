@@ -328,6 +328,7 @@ alter table voided add constraint voided_voiding_id_fkey FOREIGN KEY (voiding_id
 -- item_is_permanent() returns trigger: plpgsql, volatile
 -- note_act(p_act text, p_target text DEFAULT NULL::text) returns bigint: plpgsql, volatile, security definer, with search_path=public, pg_temp, not for everyone
 -- poll_is_final(p_poll bigint) returns boolean: plpgsql, volatile, security definer, with search_path=public, pg_temp, not for everyone
+-- postgres_run() returns bigint: sql, stable, parallel safe
 -- refuse_change_of_trail() returns trigger: plpgsql, volatile
 -- rule_is_known_to_writers() returns trigger: plpgsql, volatile
 -- search_query(text text) returns tsquery: sql, immutable, strict, parallel safe

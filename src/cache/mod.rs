@@ -3,27 +3,44 @@
 //! Each cache has a type that implements [`Remembers`], which says its size, its age, and what else
 //! ends an entry. A full cache drops what is asked for least (quick_cache).
 //!
+//! What Postgres said ends with the run of Postgres ([`PostgresRun`](crate::domain::PostgresRun)):
+//! another run may give the same ids to other items. Each new connection learns its run. When that
+//! is another one, [`Ends`] ends all such caches, and connections to the run before are not used any
+//! more. A remembered key also carries the run in which it was looked up. So a batch writer, whose
+//! connection knows its own run, stores no vote under an id of another run.
+//!
 //! | Cache | Of | Entries at most | Age | What else ends an entry |
 //! |---|---|---|---|---|
-//! | `web`: `ItemKeys`, `PollKeys` | a thread | 50,000 each | 60 s | nothing: a key is never given away |
-//! | `web::api`: `KnownAnswer` | a thread | 50,000 counts | 500 ms | nothing: its counts are asked of Redis |
-//! | `web::access`: `OpenItem`, `OpenPoll` | a server | 50,000 each | 10 s | a change of access on this server |
-//! | `web::access`: `Valid` | a server | 10,000 API keys | 60 s | the key's expiry; a revocation on this server |
-//! | `web::access`: `NotValid` | a server | 10,000 hashes | 60 s | a revocation on this server; the key becoming valid |
+//! | `web`: `ItemKeys`, `PollKeys` | a thread | 50,000 each | 60 s | another run |
+//! | `web::api`: `KnownAnswer` | a thread | 50,000 counts | 500 ms | another run; its counts are asked of Redis |
+//! | `web::access`: `OpenItem`, `OpenPoll` | a server | 50,000 each | 10 s | another run; a change of access on this server |
+//! | `web::access`: `Valid` | a server | 10,000 API keys | 60 s | another run; the key's expiry; a revocation on this server |
+//! | `web::access`: `NotValid` | a server | 10,000 hashes | 60 s | another run; a revocation on this server; the key becoming valid |
 //! | `web::access::jwt`: `Believed` | a server | 10,000 tokens | — | the token's expiry; new keys of JWTs |
-//! | `counts`: `CachedList` | a server | 1,000 top lists | — | a newer list; how long one is shown depends on its cost |
-//! | `ledger`: `ItemFacts` | a reader's connection | 50,000 items | 60 s | an edit on this server; the connection's end |
-//! | `ledger`: `ItemKind` | a writer's connection | 100,000 items | 60 s | the connection's end |
+//! | `counts`: `CachedList` | a server | 1,000 top lists | — | another run; a newer list; how long one is shown depends on its cost |
+//! | `ledger`: `ItemFacts` | a reader's connection | 50,000 items | 60 s | another run; an edit on this server; the connection's end |
+//! | `ledger`: `ItemKind` | a writer's connection | 100,000 items | 60 s | another run; the connection's end |
+//!
+//! What else outlives a request, and is about items or polls:
+//!
+//! - `watching`: what streams watch, and what they were shown of it. Another run ends the streams whose
+//!   ids were looked up (by a key, or as a poll's choices), and has the rest read again.
+//! - `votes::full_items`: on which items votes are looked at first. It decides nothing. The read that
+//!   decides goes over the writer's connection, and only for ids of that connection's run.
+//! - `votes::backoff`, `live::server::suspects`: items whose counts are read later, or rebuilt. Under
+//!   another run this is at most one read too many.
 //!
 //! - [`Cache`]: shared, behind one lock; each entry has its own age.
 //! - [`OwnCache`]: of one owner, without a lock, for what each vote reads.
 
+mod ends;
 mod own;
 mod shared;
 
 use std::hash::Hash;
 use std::time::Duration;
 
+pub use ends::Ends;
 pub use own::OwnCache;
 pub use shared::{Asked, Cache};
 

@@ -10,12 +10,14 @@ use quick_cache::unsync::{Cache as Entries, DefaultLifecycle};
 use quick_cache::{Equivalent, Weighter};
 use tokio::time::Instant;
 
-use super::{Forgets, Remembers};
+use super::{Ends, Forgets, Remembers};
 
 /// A shared cache of one kind. Reading takes a lock that readers share.
 pub struct Cache<R: Remembers> {
     state: RwLock<State<R>>,
     limit_age: Option<Duration>,
+    /// What ends all entries from outside.
+    ends: Ends,
 }
 
 struct State<R: Remembers> {
@@ -23,6 +25,8 @@ struct State<R: Remembers> {
     entries: Entries<R::Key, Entry<R::Value>, Weights<R>, RandomState>,
     /// How often everything was forgotten.
     forgotten: u64,
+    /// [`Ends::count`] when the entries were asked for.
+    ended: u64,
 }
 
 struct Entry<Value> {
@@ -36,6 +40,7 @@ struct Entry<Value> {
 pub struct Asked {
     at: Instant,
     forgotten: u64,
+    ended: u64,
 }
 
 struct Weights<R>(PhantomData<fn() -> R>);
@@ -47,8 +52,15 @@ impl<R: Remembers> Weighter<R::Key, Entry<R::Value>> for Weights<R> {
 }
 
 impl<R: Remembers> Default for Cache<R> {
-    /// An empty cache.
+    /// An empty cache of what nothing ends from outside.
     fn default() -> Self {
+        Self::ended_by(Ends::default())
+    }
+}
+
+impl<R: Remembers> Cache<R> {
+    /// An empty cache whose entries end, all together, when `ends` says so.
+    pub fn ended_by(ends: Ends) -> Self {
         Self {
             state: RwLock::new(State {
                 entries: Entries::with(
@@ -59,18 +71,19 @@ impl<R: Remembers> Default for Cache<R> {
                     DefaultLifecycle::default(),
                 ),
                 forgotten: 0,
+                ended: ends.count(),
             }),
             limit_age: R::LIMIT_AGE,
+            ends,
         }
     }
-}
 
-impl<R: Remembers> Cache<R> {
-    /// An empty cache with another limit of age.
-    pub fn with_limit_age(limit_age: Duration) -> Self {
+    /// The same with another limit of age.
+    #[must_use]
+    pub fn with_limit_age(self, limit_age: Duration) -> Self {
         Self {
             limit_age: Some(limit_age),
-            ..Self::default()
+            ..self
         }
     }
 
@@ -89,6 +102,9 @@ impl<R: Remembers> Cache<R> {
         Q: Hash + Equivalent<R::Key> + ?Sized,
     {
         let state = self.read();
+        if state.ended != self.ends.count() {
+            return None;
+        }
         let entry = state.entries.get(key)?;
         let age = entry.asked_at.elapsed();
         let is_over = self.limit_age.is_some_and(|limit| age >= limit) || R::is_over(&entry.value);
@@ -100,13 +116,19 @@ impl<R: Remembers> Cache<R> {
         Asked {
             at: Instant::now(),
             forgotten: self.read().forgotten,
+            ended: self.ends.count(),
         }
     }
 
-    /// Remembers an answer, unless everything was forgotten since its question.
+    /// Remembers an answer, unless everything was forgotten, or ended, since its question.
     pub fn add(&self, key: R::Key, value: R::Value, asked: Asked) {
         let mut state = self.write();
-        if state.forgotten == asked.forgotten {
+        let ended = self.ends.count();
+        if state.ended != ended {
+            state.entries.clear();
+            state.ended = ended;
+        }
+        if state.forgotten == asked.forgotten && ended == asked.ended {
             let asked_at = asked.at;
             state.entries.insert(key, Entry { value, asked_at });
         }
@@ -182,6 +204,7 @@ mod tests {
         let asked = |age: Duration| Asked {
             at: Instant::now().checked_sub(age).expect("an uptime"),
             forgotten: 0,
+            ended: 0,
         };
         cache.add(1, vec![2], asked(LIMIT_AGE));
         assert_eq!(cache.get(&1), None);
@@ -200,6 +223,21 @@ mod tests {
         assert_eq!(cache.get(&1), None);
         cache.add(1, vec![3], cache.asking());
         assert_eq!(cache.get(&1), Some(vec![3]));
+    }
+
+    #[test]
+    fn all_entries_end_from_outside_and_so_do_answers_to_questions_from_before() {
+        let ends = Ends::default();
+        let cache = Cache::<Numbers>::ended_by(ends.clone());
+        cache.add(1, vec![2], cache.asking());
+        let asked = cache.asking();
+        ends.end_all();
+        assert_eq!(cache.get(&1), None);
+        cache.add(2, vec![2], asked);
+        assert_eq!(cache.get(&2), None);
+        cache.add(3, vec![3], cache.asking());
+        assert_eq!(cache.get(&3), Some(vec![3]));
+        assert_eq!(cache.get(&1), None, "an entry from before does not come back");
     }
 
     #[test]

@@ -29,7 +29,7 @@ pub struct TopLists {
 }
 
 /// A list, and until when it is shown without being read again. An older list is still shown while
-/// another caller reads.
+/// another caller reads. Another run of Postgres ends all entries.
 #[derive(Clone)]
 struct CachedList {
     list: Arc<TopList>,
@@ -47,8 +47,8 @@ impl TopLists {
     /// Without any list yet.
     pub fn new(ledger: ServerLedger) -> Self {
         Self {
+            shown: Arc::new(Cache::ended_by(ledger.ends())),
             ledger,
-            shown: Arc::default(),
             reading: Arc::default(),
         }
     }

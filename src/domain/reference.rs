@@ -15,6 +15,13 @@ pub enum Reference<Id> {
     Key(ItemKey),
 }
 
+impl<Id> Reference<Id> {
+    /// Whether it is a key, so that the id must be looked up.
+    pub fn is_key(&self) -> bool {
+        matches!(self, Self::Key(_))
+    }
+}
+
 /// Why a text is no reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidReference {

@@ -6,6 +6,7 @@ use sqlx::postgres::{PgConnectOptions, PgConnection, PgPoolOptions};
 use sqlx::{Connection, PgExecutor};
 
 use super::pool::Pool;
+use super::runs::Runs;
 use super::session::{CONNECT_LIMIT, SessionCheck};
 use super::{InvalidDatabaseUrl, LedgerError};
 use crate::tls;
@@ -127,22 +128,36 @@ impl Database {
             .options(session.options());
         let of_many = PgPoolOptions::new().max_connections(POOL_LIMIT_CONNECTIONS);
         Ok(Self {
-            pool: pool(of_many, &options, &session, statement_limit),
+            pool: pool(of_many, &options, &session, None, statement_limit),
             options,
             statement_limit,
             session,
         })
     }
 
+    /// The same for a program that remembers what Postgres said. New connections note their run of
+    /// Postgres here, and the pool uses none from before the last change.
+    pub fn noting(self, runs: &Runs) -> Self {
+        let of_many = PgPoolOptions::new().max_connections(POOL_LIMIT_CONNECTIONS);
+        Self {
+            pool: self.pool_of(of_many, Some(runs)),
+            ..self
+        }
+    }
+
     /// The same with the small pool of an operator's login.
-    pub fn with_operator_pool(self) -> Self {
+    pub fn with_operator_pool(self, runs: &Runs) -> Self {
         let of_few = PgPoolOptions::new()
             .max_connections(OPERATOR_POOL_LIMIT_CONNECTIONS)
             .idle_timeout(OPERATOR_IDLE_LIMIT);
         Self {
-            pool: pool(of_few, &self.options, &self.session, self.statement_limit),
+            pool: self.pool_of(of_few, Some(runs)),
             ..self
         }
+    }
+
+    fn pool_of(&self, of: PgPoolOptions, runs: Option<&Runs>) -> Pool {
+        pool(of, &self.options, &self.session, runs, self.statement_limit)
     }
 }
 
@@ -150,14 +165,16 @@ fn pool(
     of: PgPoolOptions,
     options: &PgConnectOptions,
     session: &SessionCheck,
+    runs: Option<&Runs>,
     statement_limit: Duration,
 ) -> Pool {
     let options = options.clone().options([POOL_PLANS]);
     let (checked, session) = (options.clone(), session.clone());
+    let (noting, looking) = (runs.cloned(), runs.cloned());
     let connections = of
         .acquire_timeout(ACQUIRE_LIMIT)
         .after_connect(move |connection, _| {
-            let (options, session) = (checked.clone(), session.clone());
+            let (options, session, runs) = (checked.clone(), session.clone(), noting.clone());
             Box::pin(async move {
                 session
                     .check(connection, &options)
@@ -165,8 +182,16 @@ fn pool(
                     .map_err(|error| match error {
                         LedgerError::Postgres(error) => error,
                         unfit => sqlx::Error::Configuration(unfit.into()),
-                    })
+                    })?;
+                match runs {
+                    Some(runs) => runs.learn(connection).await,
+                    None => Ok(()),
+                }
             })
+        })
+        .before_acquire(move |_, meta| {
+            let is_used = looking.as_ref().is_none_or(|runs| runs.are_since(meta.age));
+            Box::pin(async move { Ok(is_used) })
         })
         .connect_lazy_with(options);
     Pool::new(connections, statement_limit + ANSWER_MARGIN)

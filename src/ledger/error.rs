@@ -39,6 +39,8 @@ pub enum LedgerError {
     Undecided(Duration),
     #[error("{0} tries to read Postgres' incarnation failed: others keep replacing its token")]
     Incarnation(u32),
+    #[error(transparent)]
+    OtherRun(#[from] OtherRun),
     /// From a worker's statement.
     #[error(transparent)]
     Overtaken(#[from] Overtaken),
@@ -91,6 +93,11 @@ pub enum UnfitDatabase {
     #[error("vote ids must only go up, one by one, and vote_id_seq in Postgres {0}")]
     Sequence(String),
 }
+
+/// An id was looked up in one run of Postgres, and another run would have got it.
+#[derive(Debug, thiserror::Error)]
+#[error("an id was looked up before Postgres failed over or was started again, and is looked up again")]
+pub struct OtherRun;
 
 /// What overtook a worker's statement, which then did nothing.
 #[derive(Debug, thiserror::Error)]
@@ -171,6 +178,13 @@ impl LedgerError {
     pub fn is_lock_timeout(&self) -> bool {
         matches!(self, Self::Postgres(error) if is_lock_timeout(error))
     }
+}
+
+/// Whether a function or a table is missing: `tally migrate` has not made it yet.
+pub(super) fn is_not_migrated(error: &sqlx::Error) -> bool {
+    const UNDEFINED_FUNCTION: &str = "42883";
+    const UNDEFINED_TABLE: &str = "42P01";
+    has_code(error, UNDEFINED_FUNCTION) || has_code(error, UNDEFINED_TABLE)
 }
 
 /// Whether Postgres itself reported this error.

@@ -14,6 +14,7 @@ mod identity;
 mod operator;
 mod owner;
 mod pool;
+mod runs;
 mod safe_vote_id;
 mod server;
 mod session;
@@ -25,14 +26,14 @@ pub use connect::{
     SERVER_STATEMENT_LIMIT, WORKER_STATEMENT_LIMIT, Writes, answers,
 };
 pub(crate) use connect::{IDLE_TRANSACTION_LIMIT, WRITER_KEEPALIVE};
-pub use error::{InvalidDatabaseUrl, LedgerError, Overtaken, UnfitDatabase};
+pub use error::{InvalidDatabaseUrl, LedgerError, OtherRun, Overtaken, UnfitDatabase};
 pub use operator::{OperatorLedger, VotesToVoid};
 pub use owner::{OwnerLedger, Role, Roles, create_database, create_logins};
 pub use safe_vote_id::{DECIDE_LIMIT, SafeVoteId};
 pub use server::{
     AddedBallots, BatchUnderWay, DecidedBatch, Decision, FoundApiKey, Fullness, HeldVote, InsertError,
-    InsertedBatch, ItemFacts, ItemReader, JobStatus, Listing, Migrations, Receipt, ServerLedger, SetOpen,
-    VoidedChunk, VoteRow, VoteWriter, WORKER_ALIVE_LIMIT, WorkerStatus,
+    InsertedBatch, ItemFacts, ItemReader, JobStatus, Listing, Migrations, ReadyWriter, Receipt, ServerLedger,
+    SetOpen, VoidedChunk, VoteRow, VoteWriter, WORKER_ALIVE_LIMIT, WorkerStatus,
 };
 pub(crate) use server::{FULLNESS_LIMIT, ITEM_CACHE_LIMIT_ITEMS, NAMES_LIMIT_ITEMS};
 pub use session::CONNECT_LIMIT;

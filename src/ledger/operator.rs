@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::LedgerError;
+use super::runs::run_of;
 use super::safe_vote_id::safe_vote_id;
 use super::server::{ServerLedger, VOID_LIMIT_IDS, VOID_LIMIT_VOTES};
 use super::trail;
@@ -96,8 +97,19 @@ impl OperatorLedger {
                     .await?;
                 Ok(found.and_then(ItemId::new))
             }
-            Reference::Key(key) => self.server.item_with_key(key).await,
+            Reference::Key(key) => Ok(self.server.item_with_key(key).await?.map(|found| found.id)),
         }
+    }
+
+    /// The same ledger for several calls that belong together, such as one that finds an item and
+    /// one that uses its id. A call fails if Postgres has failed over, or was started again, since
+    /// this one.
+    pub async fn only_in_this_run(&self) -> Result<Self, LedgerError> {
+        let run = run_of(self.server.pool()).await?;
+        Ok(Self {
+            server: self.server.only_in(Some(run)),
+            by: self.by.clone(),
+        })
     }
 
     /// A new act of whoever acts through this handle.

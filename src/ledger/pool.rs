@@ -20,6 +20,10 @@ use tokio::runtime::Handle;
 use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 
+use super::error::OtherRun;
+use super::runs::run_of;
+use crate::domain::PostgresRun;
+
 /// A connection without an answer is closed after this many statement timeouts. Nobody waits for it
 /// any more. But a Postgres that is only slow, for example in a commit that waits for a standby, is
 /// still busy with it, and must not get a new connection for each slow statement.
@@ -37,6 +41,8 @@ pub(in crate::ledger) struct Pool {
     connections: PgPool,
     /// How long a statement may take until its answer.
     answer_limit: Duration,
+    /// Only connections to this run of Postgres are used. `None`: to any.
+    only_in: Option<PostgresRun>,
 }
 
 impl Pool {
@@ -45,6 +51,16 @@ impl Pool {
         Self {
             connections,
             answer_limit,
+            only_in: None,
+        }
+    }
+
+    /// The same connections, but a statement fails ([`OtherRun`]) if it would reach another run of
+    /// Postgres. Each statement then costs another one.
+    pub fn only_in(&self, run: PostgresRun) -> Self {
+        Self {
+            only_in: Some(run),
+            ..self.clone()
         }
     }
 
@@ -58,11 +74,17 @@ impl Pool {
     /// # Errors
     /// When all are in use for too long.
     pub async fn acquire(&self) -> Result<InUse, sqlx::Error> {
-        Ok(InUse {
+        let mut using = InUse {
             connection: Some(self.connections.acquire().await?),
             answer_limit: self.answer_limit,
             last: None,
-        })
+        };
+        if let Some(wanted) = self.only_in
+            && run_of(&mut using).await? != wanted
+        {
+            return Err(sqlx::Error::Configuration(OtherRun.into()));
+        }
+        Ok(using)
     }
 
     /// Begins a transaction.

@@ -69,12 +69,14 @@ async fn run(command: &Void, ledger: &OperatorLedger) -> anyhow::Result<bool> {
         }
         return run_to_end(command, ledger, voiding, Direction::Undo).await;
     }
-    let (filter, reason) = wanted(command, ledger).await?;
-    let until = ledger.last_vote().await?;
+    // What is found here must not be used after a failover, which gives some ids out again.
+    let ledger_of_run = ledger.only_in_this_run().await?;
+    let (filter, reason) = wanted(command, &ledger_of_run).await?;
+    let until = ledger_of_run.last_vote().await?;
     if !command.apply {
-        return dry_run(command, ledger, &filter, until).await;
+        return dry_run(command, &ledger_of_run, &filter, until).await;
     }
-    let id = ledger.create_voiding(&filter, &reason, until).await?;
+    let id = ledger_of_run.create_voiding(&filter, &reason, until).await?;
     let voiding = find(ledger, id).await?;
     run_to_end(command, ledger, voiding, Direction::Void).await
 }

@@ -8,12 +8,12 @@ use tokio::time::Instant;
 use super::backoff::SeedBackoff;
 use super::batch::{BatchMetrics, StoredBatch, StoredBatchVote};
 use super::batch_counting::BatchCounting;
-use super::cast::{AnswerSender, Cast, CastError, QueuedRequest, QueuedVote};
+use super::cast::{AnswerSender, Cast, CastError, QueuedRequest, QueuedVote, refuse_other_runs};
 use super::entrance::Entrance;
 use super::unfinished::UnfinishedBatch;
 use crate::batching::take;
-use crate::domain::{AddressHash, NewVote, VoteOutcome, VoteRequest};
-use crate::ledger::{InsertError, InsertedBatch, VoteWriter};
+use crate::domain::{AddressHash, NewVote, PostgresRun, VoteOutcome, VoteRequest};
+use crate::ledger::{InsertedBatch, VoteWriter};
 use crate::live::LiveCounts;
 
 /// The batch writers of one thread. They take turns at storing, so batches are as large as with one
@@ -65,40 +65,43 @@ impl BatchWriter {
             }
             self.metrics.depth.decrement(taken as f64);
             self.metrics.batch_votes.record(taken as f64);
+            let started = Instant::now();
+            let ready = self.writer.ready().await;
+            if let Ok(ready) = &ready {
+                refuse_other_runs(&mut queued, ready.run(), &self.metrics.failed);
+            }
             let addresses: Vec<Option<AddressHash>> = queued.iter().map(|one| one.address).collect();
             let (votes, answers): (Vec<NewVote>, Vec<_>) = queued
                 .drain(..)
-                .map(|one| (one.vote, (one.queued_at, one.answer)))
+                .map(|one| (one.vote, (one.run, one.queued_at, one.answer)))
                 .unzip();
             let items = votes.iter().map(|vote| vote.item_id);
             let unfinished = UnfinishedBatch::new(&self.live_counts, items);
-            let inserted = self.store(&votes, &addresses).await;
+            let inserted = match ready {
+                Ok(ready) if votes.is_empty() => {
+                    ready.keep();
+                    None
+                }
+                Ok(ready) => Some(ready.insert(&votes, &addresses).await),
+                Err(error) => Some(Err(error)),
+            };
+            self.metrics
+                .ledger_seconds
+                .record(started.elapsed().as_secs_f64());
             drop(turn);
             match inserted {
-                Ok(inserted) => {
+                None => unfinished.finish(),
+                Some(Ok(inserted)) => {
                     self.finalize(&votes, &addresses, inserted, answers).await;
                     unfinished.finish();
                 }
-                Err(error) => {
-                    let answers = answers.into_iter().map(|(_, answer)| answer);
+                Some(Err(error)) => {
+                    let answers = answers.into_iter().map(|(.., answer)| answer);
                     unfinished.fail(&error, answers, &self.metrics.failed);
                 }
             }
             self.writer.end_batch();
         }
-    }
-
-    async fn store(
-        &mut self,
-        votes: &[NewVote],
-        addresses: &[Option<AddressHash>],
-    ) -> Result<InsertedBatch, InsertError> {
-        let started = Instant::now();
-        let inserted = self.writer.insert(votes, addresses).await;
-        self.metrics
-            .ledger_seconds
-            .record(started.elapsed().as_secs_f64());
-        inserted
     }
 
     /// Counts a stored batch, and answers every vote in it.
@@ -107,12 +110,14 @@ impl BatchWriter {
         votes: &[NewVote],
         addresses: &[Option<AddressHash>],
         inserted: InsertedBatch,
-        answers: Vec<(Instant, AnswerSender)>,
+        answers: Vec<(Option<PostgresRun>, Instant, AnswerSender)>,
     ) {
         let started = Instant::now();
         let mut stored = Vec::with_capacity(votes.len());
         let asked = votes.iter().zip(addresses);
-        for (((vote, address), outcome), (queued_at, answer)) in asked.zip(inserted.outcomes).zip(answers) {
+        for (((vote, address), outcome), (run, queued_at, answer)) in
+            asked.zip(inserted.outcomes).zip(answers)
+        {
             match result_of(outcome) {
                 Some(result) => stored.push(StoredBatchVote {
                     item_id: Some(vote.item_id),
@@ -120,7 +125,13 @@ impl BatchWriter {
                     queued_at,
                     answer: Some(answer),
                 }),
-                None => self.pass_on(vote, *address, queued_at, answer),
+                None => self.pass_on(QueuedRequest {
+                    request: VoteRequest::Cast(vote.clone()),
+                    run,
+                    address: *address,
+                    queued_at,
+                    answer,
+                }),
             }
         }
         let batch = StoredBatch::new(stored, &self.metrics);
@@ -130,19 +141,7 @@ impl BatchWriter {
     }
 
     /// Hands a vote to the writer that decides. Nothing is stored for it yet.
-    fn pass_on(
-        &self,
-        vote: &NewVote,
-        address: Option<AddressHash>,
-        queued_at: Instant,
-        answer: AnswerSender,
-    ) {
-        let request = QueuedRequest {
-            request: VoteRequest::Cast(vote.clone()),
-            address,
-            queued_at,
-            answer,
-        };
+    fn pass_on(&self, request: QueuedRequest) {
         if let Err((error, request)) = self.to_decide.hand_in(request) {
             // A voter who no longer waits needs no answer.
             let _ = request.answer.send(Err(error));

@@ -3,7 +3,7 @@
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use crate::domain::{AddressHash, Count, NewVote, Refusal, StoredVote, Value, VoteRequest};
+use crate::domain::{AddressHash, Count, NewVote, PostgresRun, Refusal, StoredVote, Value, VoteRequest};
 
 /// The answer to a vote, or to another request of a voter. `count` is the item's live count, if
 /// there is one.
@@ -96,6 +96,10 @@ pub enum CastError {
     /// Postgres refused the batch. The vote is not stored.
     #[error("the ledger did not store the vote")]
     NotStored,
+    /// The item or the poll was looked up in another run of Postgres than the one that would have
+    /// got the vote: its id may be another one's there. The vote is not stored.
+    #[error("the item was looked up before Postgres failed over or was started again")]
+    OtherRun,
     /// Postgres did not confirm the batch. The vote may be stored, now or a little later. If it is,
     /// it counts, and the voter's next try is a repeat.
     #[error("the ledger did not confirm the vote")]
@@ -115,6 +119,8 @@ pub(super) type AnswerSender = oneshot::Sender<Result<Cast, CastError>>;
 /// A vote that waits for a batch.
 pub(super) struct QueuedVote {
     pub vote: NewVote,
+    /// The run in which its item was looked up. `None`: the client named the id.
+    pub run: Option<PostgresRun>,
     /// The hash of the client's address, if it is kept.
     pub address: Option<AddressHash>,
     pub queued_at: Instant,
@@ -124,8 +130,96 @@ pub(super) struct QueuedVote {
 /// A request that waits for a decision.
 pub(super) struct QueuedRequest {
     pub request: VoteRequest,
+    /// As [`QueuedVote::run`].
+    pub run: Option<PostgresRun>,
     /// The hash of the client's address, if it is kept.
     pub address: Option<AddressHash>,
     pub queued_at: Instant,
     pub answer: AnswerSender,
+}
+
+/// What waits in a queue.
+pub(super) trait Queued {
+    /// The run in which its ids were looked up. `None`: the client named them.
+    fn run(&self) -> Option<PostgresRun>;
+    fn into_answer(self) -> AnswerSender;
+}
+
+impl Queued for QueuedVote {
+    fn run(&self) -> Option<PostgresRun> {
+        self.run
+    }
+
+    fn into_answer(self) -> AnswerSender {
+        self.answer
+    }
+}
+
+impl Queued for QueuedRequest {
+    fn run(&self) -> Option<PostgresRun> {
+        self.run
+    }
+
+    fn into_answer(self) -> AnswerSender {
+        self.answer
+    }
+}
+
+/// Refuses what names ids of another run of Postgres than this one, and takes it out of a batch.
+/// Mostly there is none, and this only compares numbers.
+pub(super) fn refuse_other_runs<One: Queued>(
+    batch: &mut Vec<One>,
+    run: PostgresRun,
+    failed: &metrics::Counter,
+) {
+    let is_other = |one: &One| one.run().is_some_and(|of| of != run);
+    if !batch.iter().any(is_other) {
+        return;
+    }
+    let mut refused = 0;
+    for one in batch.extract_if(.., |one| is_other(one)) {
+        refused += 1;
+        // A voter who no longer waits needs no answer.
+        let _ = one.into_answer().send(Err(CastError::OtherRun));
+    }
+    failed.increment(refused);
+    tracing::warn!(
+        votes = refused,
+        "the items of some votes were looked up in another run of Postgres: these votes are not stored"
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::ItemId;
+
+    #[test]
+    fn only_what_names_ids_of_another_run_is_refused() {
+        let [one, other] = [1, 2].map(PostgresRun::new);
+        let (mut batch, mut answers) = (Vec::new(), Vec::new());
+        for run in [None, Some(one), Some(other), None, Some(other)] {
+            let (answer, answered) = oneshot::channel();
+            answers.push(answered);
+            batch.push(QueuedVote {
+                vote: NewVote {
+                    item_id: ItemId::FIRST,
+                    voter_id: None,
+                    value: Value::UP,
+                },
+                run,
+                address: None,
+                queued_at: Instant::now(),
+                answer,
+            });
+        }
+        refuse_other_runs(&mut batch, one, &metrics::Counter::noop());
+        let left: Vec<_> = batch.iter().map(|one| one.run).collect();
+        assert_eq!(left, [None, Some(one), None]);
+        let refused = answers.iter_mut().map(|answered| answered.try_recv().ok());
+        let refused: Vec<_> = refused
+            .map(|answer| answer == Some(Err(CastError::OtherRun)))
+            .collect();
+        assert_eq!(refused, [false, false, true, false, true]);
+    }
 }

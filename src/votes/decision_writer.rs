@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::backoff::SeedBackoff;
 use super::batch::{BatchMetrics, StoredBatch, StoredBatchVote};
 use super::batch_counting::BatchCounting;
-use super::cast::{Cast, CastError, QueuedRequest};
+use super::cast::{Cast, CastError, QueuedRequest, refuse_other_runs};
 use super::full_items::{FullItems, SplitBatch};
 use super::unfinished::UnfinishedBatch;
 use crate::batching::take;
@@ -98,15 +98,28 @@ impl DecisionWriter {
     }
 
     /// Decides, stores, counts and answers a batch. Keeps what to ask again.
-    async fn decide_batch(&mut self, batch: Vec<QueuedRequest>) {
+    async fn decide_batch(&mut self, mut batch: Vec<QueuedRequest>) {
+        let started = Instant::now();
+        let ready = self.writer.ready().await;
+        if let Ok(ready) = &ready {
+            refuse_other_runs(&mut batch, ready.run(), &self.metrics.failed);
+        }
         let Batch { requests, queued } = Batch::new(batch);
         // Of equal requests, the first one is stored.
         let first = |queued: &Vec<QueuedRequest>| queued.first().and_then(|one| one.address);
         let addresses: Vec<Option<AddressHash>> = queued.iter().map(first).collect();
         let items = requests.iter().flat_map(VoteRequest::items).copied();
         let unfinished = UnfinishedBatch::new(&self.live_counts, items);
-        let started = Instant::now();
-        let decided = self.writer.decide(&requests, &addresses).await;
+        let decided = match ready {
+            Ok(ready) if requests.is_empty() => {
+                ready.keep();
+                unfinished.finish();
+                self.writer.end_batch();
+                return;
+            }
+            Ok(ready) => ready.decide(&requests, &addresses).await,
+            Err(error) => Err(error),
+        };
         self.metrics
             .ledger_seconds
             .record(started.elapsed().as_secs_f64());
@@ -306,6 +319,7 @@ mod tests {
         ];
         let queued = asked.map(|request| QueuedRequest {
             request,
+            run: None,
             address: None,
             queued_at: Instant::now(),
             answer: tokio::sync::oneshot::channel().0,

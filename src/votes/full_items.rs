@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::cast::QueuedRequest;
-use crate::domain::{ItemId, NewVote, Value, VoteRequest, VoterId};
+use crate::domain::{ItemId, NewVote, PostgresRun, Value, VoteRequest, VoterId};
 use crate::ledger::{Fullness, VoteWriter};
 
 /// For this long after an item was last seen full, its votes are looked at first.
@@ -48,10 +48,10 @@ impl FullItems {
     /// Postgres does not say so, all are decided.
     pub async fn refuse(&mut self, writer: &mut VoteWriter, batch: Vec<QueuedRequest>) -> SplitBatch {
         self.0.retain(|_, seen| seen.elapsed() < FULL_LIMIT);
-        let votes: Vec<&NewVote> = batch
-            .iter()
-            .filter_map(|one| self.looked_at(&one.request))
-            .collect();
+        // The read goes over the kept connection. A vote whose item was looked up in another run of
+        // Postgres is not looked at: there, its id may be another item's.
+        let run = writer.kept_run();
+        let votes: Vec<&NewVote> = batch.iter().filter_map(|one| self.looked_at(one, run)).collect();
         let fullness = if votes.is_empty() {
             None
         } else {
@@ -71,7 +71,7 @@ impl FullItems {
         let is_refused: Vec<bool> = batch
             .iter()
             .map(|one| {
-                let is_looked_at = self.looked_at(&one.request).is_some();
+                let is_looked_at = self.looked_at(one, run).is_some();
                 is_looked_at && of_looked_at.next() == Some(&Fullness::Refuses)
             })
             .collect();
@@ -106,8 +106,9 @@ impl FullItems {
 
     /// The vote of a request, if it is looked at first. A down-vote is not: the item may take none,
     /// and then that is the reason for the refusal.
-    fn looked_at<'r>(&self, request: &'r VoteRequest) -> Option<&'r NewVote> {
-        match request {
+    fn looked_at<'r>(&self, one: &'r QueuedRequest, run: Option<PostgresRun>) -> Option<&'r NewVote> {
+        match &one.request {
+            _ if one.run.is_some() && one.run != run => None,
             VoteRequest::Cast(vote) if vote.value == Value::UP && self.0.contains_key(&vote.item_id) => {
                 Some(vote)
             }

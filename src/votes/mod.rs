@@ -41,5 +41,5 @@ pub use decision_writer::{AGAIN_LIMIT, DECIDE_LIMIT_REQUESTS};
 pub use full_items::FULL_LIMIT_ITEMS;
 pub(crate) use progress_notes::BATCHES_LIMIT;
 pub use progress_notes::{NOTE_EVERY, ProgressNotes};
-pub use queue::{DECISION_QUEUE_LIMIT_REQUESTS, QUEUE_LEAST_VOTES, QUEUE_LIMIT_VOTES, VoteQueue};
+pub use queue::{DECISION_QUEUE_LIMIT_REQUESTS, QUEUE_LEAST_VOTES, QUEUE_LIMIT_VOTES, QueueOfRun, VoteQueue};
 pub use voiding::{Direction, Voider, VoidingError, run_voiding};

@@ -10,7 +10,7 @@ use super::batch_writer::{BATCH_LIMIT_VOTES, BATCH_WRITERS_PER_THREAD, BatchWrit
 use super::cast::{AnswerSender, Cast, CastError, QueuedRequest, QueuedVote};
 use super::decision_writer::DecisionWriter;
 use super::entrance::Entrance;
-use crate::domain::{AddressHash, NewVote, VoteRequest};
+use crate::domain::{AddressHash, NewVote, PostgresRun, VoteRequest};
 use crate::ledger::ServerLedger;
 use crate::live::LiveCounts;
 use crate::telemetry::name;
@@ -83,13 +83,13 @@ impl VoteQueue {
     /// When the queue is full, Postgres fails, or the server is shutting down. The error
     /// says whether the vote is stored.
     pub async fn cast(&self, vote: NewVote, address: Option<AddressHash>) -> Result<Cast, CastError> {
-        handed_in(&self.votes, |queued_at, answer| QueuedVote {
-            vote,
-            address,
-            queued_at,
-            answer,
-        })
-        .await
+        self.only_in(None).cast(vote, address).await
+    }
+
+    /// The queue for what names ids of this run of Postgres: nothing of it is stored in another run.
+    /// `None`: the client named the ids.
+    pub fn only_in(&self, run: Option<PostgresRun>) -> QueueOfRun<'_> {
+        QueueOfRun { queue: self, run }
     }
 
     /// Hands in what always needs a decision, and waits for its answer.
@@ -101,8 +101,45 @@ impl VoteQueue {
         request: VoteRequest,
         address: Option<AddressHash>,
     ) -> Result<Cast, CastError> {
-        handed_in(&self.requests, |queued_at, answer| QueuedRequest {
+        self.only_in(None).decide(request, address).await
+    }
+}
+
+/// A queue for what names ids of one run of Postgres.
+#[derive(Clone, Copy)]
+pub struct QueueOfRun<'q> {
+    queue: &'q VoteQueue,
+    run: Option<PostgresRun>,
+}
+
+impl QueueOfRun<'_> {
+    /// As [`VoteQueue::cast`].
+    ///
+    /// # Errors
+    /// As [`VoteQueue::cast`]. Also when the vote would reach another run ([`CastError::OtherRun`]).
+    pub async fn cast(&self, vote: NewVote, address: Option<AddressHash>) -> Result<Cast, CastError> {
+        handed_in(&self.queue.votes, |queued_at, answer| QueuedVote {
+            vote,
+            run: self.run,
+            address,
+            queued_at,
+            answer,
+        })
+        .await
+    }
+
+    /// As [`VoteQueue::decide`].
+    ///
+    /// # Errors
+    /// As [`QueueOfRun::cast`].
+    pub async fn decide(
+        &self,
+        request: VoteRequest,
+        address: Option<AddressHash>,
+    ) -> Result<Cast, CastError> {
+        handed_in(&self.queue.requests, |queued_at, answer| QueuedRequest {
             request,
+            run: self.run,
             address,
             queued_at,
             answer,

@@ -5,6 +5,10 @@
 //! else. The cost of a tick depends on what is watched, and not on votes; so does that of the rare
 //! reads of Postgres.
 //!
+//! When Postgres fails over or is started again, the streams end whose ids were looked up: those that
+//! name a key, or watch a poll, whose choices were looked up. In another database these ids may be
+//! other items'. The clients open their streams again.
+//!
 //! A stream shows the state, not a log. A slow reader gets the newest state, and nothing is queued
 //! for it.
 //!
@@ -101,7 +105,7 @@ impl Watching {
         closing: watch::Receiver<bool>,
     ) -> Self {
         let shared = Arc::new(Shared {
-            state: Mutex::new(State::new(rendering)),
+            state: Mutex::new(State::new(rendering, ledger.ends())),
             wanted: Notify::new(),
             read: Notify::new(),
             opened: Notify::new(),
@@ -112,7 +116,8 @@ impl Watching {
 
     /// Opens a stream of these items and polls, each given once. `seen` has the fingerprints that
     /// the client has seen of them, in their order. A state with the same fingerprint is not sent
-    /// again.
+    /// again. With `is_by_key`, a key named one of them: then the stream ends when Postgres fails
+    /// over or is started again.
     ///
     /// # Errors
     /// When one of them does not exist, too much is watched already, Postgres is needed and does
@@ -121,10 +126,11 @@ impl Watching {
         &self,
         watched: Vec<Watched>,
         seen: Option<Vec<Fingerprint>>,
+        is_by_key: bool,
     ) -> Result<Stream, WatchError> {
         let (stream, failures) = {
             let mut state = self.shared.state();
-            let id = state.open(watched, seen)?;
+            let id = state.open(watched, seen, is_by_key)?;
             let stream = Stream {
                 shared: Arc::clone(&self.shared),
                 id,

@@ -14,7 +14,7 @@ use super::pace::until_next;
 use super::state::{READ_AGAIN_EVERY, StreamId};
 use crate::counts::CountReader;
 use crate::domain::ItemId;
-use crate::ledger::{LedgerError, ServerLedger};
+use crate::ledger::{LedgerError, OtherRun, ServerLedger};
 use crate::live::{LiveCounts, LiveRead};
 use crate::telemetry::name;
 
@@ -105,7 +105,11 @@ impl Reader {
                 self.shared.opened.notified().await;
             }
             let began = Instant::now();
-            let items = self.shared.state().ticking();
+            let items = {
+                let mut state = self.shared.state();
+                state.follow();
+                state.ticking()
+            };
             let reads = self.live_reads(&items).await;
             let (behind, is_due) = self.shared.state().ticked(&items, reads);
             if is_due {
@@ -163,22 +167,35 @@ impl Reader {
         }
     }
 
-    /// Reads from Postgres within the limits.
-    async fn limited<T>(&self, read: impl Future<Output = Result<T, LedgerError>>) -> Result<T, LedgerError> {
+    /// Reads from Postgres within the limits. `ended` is from [`State::follow`], before it was known
+    /// what to read.
+    async fn limited<T>(
+        &self,
+        ended: u64,
+        read: impl Future<Output = Result<T, LedgerError>>,
+    ) -> Result<T, LedgerError> {
         // An error cannot happen: the semaphore is never closed.
         let _turn = self.reads.0.acquire().await;
-        timeout(READ_LIMIT, read)
+        let read = timeout(READ_LIMIT, read)
             .await
-            .unwrap_or(Err(LedgerError::Timeout(READ_LIMIT)))
+            .unwrap_or(Err(LedgerError::Timeout(READ_LIMIT)))?;
+        if self.ledger.changes() == ended {
+            Ok(read)
+        } else {
+            Err(OtherRun.into())
+        }
     }
 
     async fn read_due(&self) -> Result<(), LedgerError> {
         let now = Instant::now();
-        let polls = self.shared.state().due_polls(now, STATEMENT_LIMIT_POLLS);
+        let (ended_before, polls) = {
+            let mut state = self.shared.state();
+            (state.follow(), state.due_polls(now, STATEMENT_LIMIT_POLLS))
+        };
         let mut ended = Ok(());
         let mut behind = Vec::new();
         if !polls.is_empty() {
-            let found = self.limited(self.ledger.polls(&polls)).await;
+            let found = self.limited(ended_before, self.ledger.polls(&polls)).await;
             let mut state = self.shared.state();
             behind.extend(match found {
                 Ok(found) => state.read_polls(&polls, found),
@@ -200,7 +217,7 @@ impl Reader {
                     .with_counts(self.ledger.items_by_id(&items).await?)
                     .await
             };
-            let found = self.limited(found).await;
+            let found = self.limited(ended_before, found).await;
             let mut state = self.shared.state();
             behind.extend(match found {
                 Ok(found) => state.read_items(&items, found, since),
@@ -219,14 +236,17 @@ impl Reader {
     /// the last votes are committed.
     async fn read_finals(&self) {
         loop {
-            let due = self
-                .shared
-                .state()
-                .due_finals(Instant::now(), STATEMENT_LIMIT_POLLS);
+            let (ended, due) = {
+                let mut state = self.shared.state();
+                (
+                    state.follow(),
+                    state.due_finals(Instant::now(), STATEMENT_LIMIT_POLLS),
+                )
+            };
             for (poll, choices, is_known) in due {
                 let counts = self.counts.final_counts(poll, &choices, is_known);
                 // Errors show in the other reads.
-                let counts = self.limited(counts).await.unwrap_or_default();
+                let counts = self.limited(ended, counts).await.unwrap_or_default();
                 let behind = self.shared.state().read_finals(poll, counts);
                 self.shared.read.notify_waiters();
                 self.wake(&behind).await;

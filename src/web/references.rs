@@ -5,34 +5,39 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use crate::cache::{Asked, Cache, Remembers};
-use crate::domain::{ItemId, ItemKey, PollId, Reference};
+use crate::domain::{Found, ItemId, ItemKey, PollId, Reference};
 use crate::ledger::{LedgerError, ServerLedger};
 use crate::web::problem::Problem;
 
 /// The most keys that one thread remembers: some 20 MB, if every key has the greatest length.
 const KEYS_LIMIT: usize = 50_000;
-/// How long a key is remembered. A key never moves to another item, but a dump may be restored under a
-/// running server.
+/// How long a key is remembered. A key never moves to another item in one run of Postgres. But a dump may be
+/// restored into tables that connections have open.
 const KEYS_LIMIT_AGE: Duration = Duration::from_secs(60);
 
-/// The items of keys.
+/// The items of keys. Another run of Postgres ends all entries.
 struct ItemKeys;
 
 impl Remembers for ItemKeys {
     type Key = ItemKey;
-    type Value = ItemId;
+    type Value = Found<ItemId>;
     const LIMIT: usize = KEYS_LIMIT;
     const LIMIT_AGE: Option<Duration> = Some(KEYS_LIMIT_AGE);
 }
 
-/// The polls of keys.
+/// The polls of keys, as [`ItemKeys`].
 struct PollKeys;
 
 impl Remembers for PollKeys {
     type Key = ItemKey;
-    type Value = PollId;
+    type Value = Found<PollId>;
     const LIMIT: usize = KEYS_LIMIT;
     const LIMIT_AGE: Option<Duration> = Some(KEYS_LIMIT_AGE);
+}
+
+/// What the client itself named: no run of Postgres vouches for it.
+fn named<Id>(id: Id) -> Found<Id> {
+    Found { id, run: None }
 }
 
 /// Finds what references name: in what one thread remembers of keys, or in the ledger.
@@ -46,31 +51,34 @@ impl References {
     /// Remembers nothing yet.
     pub fn new(ledger: ServerLedger) -> Self {
         Self {
+            item_keys: Cache::ended_by(ledger.ends()),
+            poll_keys: Cache::ended_by(ledger.ends()),
             ledger,
-            item_keys: Cache::default(),
-            poll_keys: Cache::default(),
         }
     }
 
     /// Finds the item of this reference. `None`: no item has this key. Does not check that an id exists.
-    pub async fn find_item(&self, reference: &Reference<ItemId>) -> Result<Option<ItemId>, LedgerError> {
+    pub async fn find_item(
+        &self,
+        reference: &Reference<ItemId>,
+    ) -> Result<Option<Found<ItemId>>, LedgerError> {
         let key = match reference {
-            Reference::Id(id) => return Ok(Some(*id)),
+            Reference::Id(id) => return Ok(Some(named(*id))),
             Reference::Key(key) => key,
         };
-        if let Some(id) = self.item_keys.get(key) {
-            return Ok(Some(id));
+        if let Some(item) = self.item_keys.get(key) {
+            return Ok(Some(item));
         }
         let asked = self.item_keys.asking();
         let found = self.ledger.item_with_key(key).await?;
-        if let Some(id) = found {
-            self.item_keys.add(key.clone(), id, asked);
+        if let Some(item) = found {
+            self.item_keys.add(key.clone(), item, asked);
         }
         Ok(found)
     }
 
     /// Returns the item of this reference. Fails when no item has this key.
-    pub async fn item(&self, reference: &Reference<ItemId>) -> Result<ItemId, Problem> {
+    pub async fn item(&self, reference: &Reference<ItemId>) -> Result<Found<ItemId>, Problem> {
         let found = self.find_item(reference).await?;
         found.ok_or_else(|| Problem::unknown_item(reference))
     }
@@ -81,64 +89,117 @@ impl References {
     }
 
     /// Remembers the key of an item that was just created.
-    pub fn remember_item(&self, key: ItemKey, id: ItemId, asked: Asked) {
-        self.item_keys.add(key, id, asked);
+    pub fn remember_item(&self, key: ItemKey, item: Found<ItemId>, asked: Asked) {
+        self.item_keys.add(key, item, asked);
     }
 
     /// Finds the items of these references, in their order, with one look-up for all unknown keys.
     pub async fn find_items(
         &self,
         references: &[Reference<ItemId>],
-    ) -> Result<Vec<Option<ItemId>>, LedgerError> {
-        let unknown: Vec<ItemKey> = references
-            .iter()
-            .filter_map(|reference| match reference {
-                Reference::Key(key) if self.item_keys.get(key).is_none() => Some(key.clone()),
-                _ => None,
-            })
-            .collect();
-        let mut found = HashMap::new();
-        if !unknown.is_empty() {
-            let asked = self.item_keys.asking();
-            for (key, id) in self.ledger.items_with_keys(&unknown).await? {
-                found.insert(key, id);
-            }
-            for key in unknown {
-                if let Some(id) = found.get(key.as_str()) {
-                    self.item_keys.add(key, *id, asked);
+    ) -> Result<Vec<Option<Found<ItemId>>>, LedgerError> {
+        let look_up = async |unknown: &[ItemKey]| self.ledger.items_with_keys(unknown).await;
+        self.find_items_by(references, look_up).await
+    }
+
+    async fn find_items_by(
+        &self,
+        references: &[Reference<ItemId>],
+        look_up: impl AsyncFnOnce(&[ItemKey]) -> Result<Vec<(String, Found<ItemId>)>, LedgerError>,
+    ) -> Result<Vec<Option<Found<ItemId>>>, LedgerError> {
+        // What is remembered is taken along at once: its entry may have ended by the time of the answer.
+        let mut items: Vec<Option<Found<ItemId>>> = Vec::with_capacity(references.len());
+        let mut unknown = Vec::new();
+        for reference in references {
+            items.push(match reference {
+                Reference::Id(id) => Some(named(*id)),
+                Reference::Key(key) => {
+                    let known = self.item_keys.get(key);
+                    if known.is_none() {
+                        unknown.push(key.clone());
+                    }
+                    known
                 }
+            });
+        }
+        if unknown.is_empty() {
+            return Ok(items);
+        }
+        let asked = self.item_keys.asking();
+        let found = look_up(&unknown).await?;
+        let found: HashMap<String, Found<ItemId>> = found.into_iter().collect();
+        for key in unknown {
+            if let Some(item) = found.get(key.as_str()) {
+                self.item_keys.add(key, *item, asked);
             }
         }
-        let items = references.iter().map(|reference| match reference {
-            Reference::Id(id) => Some(*id),
-            Reference::Key(key) => found
-                .get(key.as_str())
-                .copied()
-                .or_else(|| self.item_keys.get(key)),
-        });
-        Ok(items.collect())
+        for (item, reference) in items.iter_mut().zip(references) {
+            if let (None, Reference::Key(key)) = (&item, reference) {
+                *item = found.get(key.as_str()).copied();
+            }
+        }
+        Ok(items)
     }
 
     /// Finds the poll of this reference. `None`: no poll has this key. Does not check that an id exists.
-    pub async fn find_poll(&self, reference: &Reference<PollId>) -> Result<Option<PollId>, LedgerError> {
+    pub async fn find_poll(
+        &self,
+        reference: &Reference<PollId>,
+    ) -> Result<Option<Found<PollId>>, LedgerError> {
         let key = match reference {
-            Reference::Id(id) => return Ok(Some(*id)),
+            Reference::Id(id) => return Ok(Some(named(*id))),
             Reference::Key(key) => key,
         };
-        if let Some(id) = self.poll_keys.get(key) {
-            return Ok(Some(id));
+        if let Some(poll) = self.poll_keys.get(key) {
+            return Ok(Some(poll));
         }
         let asked = self.poll_keys.asking();
         let found = self.ledger.poll_with_key(key).await?;
-        if let Some(id) = found {
-            self.poll_keys.add(key.clone(), id, asked);
+        if let Some(poll) = found {
+            self.poll_keys.add(key.clone(), poll, asked);
         }
         Ok(found)
     }
 
     /// Returns the poll of this reference. Fails when no poll has this key.
-    pub async fn poll(&self, reference: &Reference<PollId>) -> Result<PollId, Problem> {
+    pub async fn poll(&self, reference: &Reference<PollId>) -> Result<Found<PollId>, Problem> {
         let found = self.find_poll(reference).await?;
         found.ok_or_else(|| Problem::unknown_poll(reference))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::PostgresRun;
+
+    fn key(text: &str) -> ItemKey {
+        ItemKey::parse(text.to_owned()).expect("a key")
+    }
+
+    fn item(id: i64) -> Found<ItemId> {
+        Found {
+            id: ItemId::new(id).expect("positive"),
+            run: Some(PostgresRun::new(1)),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_key_that_is_forgotten_while_others_are_looked_up_is_found_all_the_same() {
+        // It connects only when it is asked.
+        let ledger = ServerLedger::new("postgres://nobody@127.0.0.1:1/none", "test").expect("a URL");
+        let references = References::new(ledger);
+        references.remember_item(key("a"), item(1), references.asking());
+        let asked = ["a", "b", "c"].map(|text| Reference::Key(key(text)));
+        let found = references
+            .find_items_by(&asked, async |unknown| {
+                assert_eq!(unknown, [key("b"), key("c")]);
+                references.item_keys.end(&key("a"));
+                Ok(vec![("b".to_owned(), item(2))])
+            })
+            .await
+            .expect("it is found");
+        assert_eq!(found, [Some(item(1)), Some(item(2)), None]);
+        assert_eq!(references.item_keys.get(&key("b")), Some(item(2)));
     }
 }

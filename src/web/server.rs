@@ -182,7 +182,7 @@ impl Server {
                 live_counts,
                 redis: self.redis.clone(),
                 metrics: self.metrics.clone(),
-                known_answers: Cache::default(),
+                known_answers: Cache::ended_by(self.ledger.ends()),
                 access: access.clone(),
                 operator: operator.clone(),
                 voidings: shared_voidings.clone(),

@@ -27,6 +27,8 @@ impl ServerLedger {
         ballots: &[BallotHash],
         expires_at: Option<Moment>,
     ) -> Result<AddedBallots, LedgerError> {
+        // Over one connection: after a failover, the rule's id may be another rule's.
+        let mut connection = self.database.pool.acquire().await?;
         let rule = match of {
             VotedOn::Item(item) => {
                 let found = sqlx::query!(
@@ -34,7 +36,7 @@ impl ServerLedger {
                        from item left join rule on rule.id = item.rule_id where item.id = $1"#,
                     item.get()
                 )
-                .fetch_optional(&self.database.pool)
+                .fetch_optional(&mut connection)
                 .await?;
                 if let Some(found) = &found
                     && let (true, Some(poll)) = (found.is_of_poll, found.id.and_then(PollId::new))
@@ -48,7 +50,7 @@ impl ServerLedger {
                     r#"select id as "id?" from rule where id = $1 and title is not null"#,
                     poll.get()
                 )
-                .fetch_optional(&self.database.pool)
+                .fetch_optional(&mut connection)
                 .await?
             }
         };
@@ -71,7 +73,7 @@ impl ServerLedger {
             act.to_json(),
             of.to_string()
         )
-        .fetch_one(&self.database.pool)
+        .fetch_one(&mut connection)
         .await?;
         Ok(if row.added {
             AddedBallots::Added

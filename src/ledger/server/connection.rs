@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use sqlx::postgres::{PgConnectOptions, PgConnection};
+use tokio::time::timeout;
 
 use crate::ledger::LedgerError;
+use crate::ledger::runs::{Runs, run_of};
 use crate::ledger::session::SessionCheck;
 
 /// A connection for reading. It is taken for each statement, and kept only after a clean end. A
@@ -13,26 +15,40 @@ pub(super) struct DedicatedConnection {
     options: PgConnectOptions,
     session: SessionCheck,
     pub answer_limit: Duration,
+    runs: Runs,
+    /// [`Runs::changes`] when the last connection was made.
+    changes: u64,
     kept: Option<PgConnection>,
 }
 
 impl DedicatedConnection {
-    pub fn new(options: PgConnectOptions, session: SessionCheck, answer_limit: Duration) -> Self {
+    pub fn new(options: PgConnectOptions, session: SessionCheck, answer_limit: Duration, runs: Runs) -> Self {
         Self {
             options,
             session,
             answer_limit,
+            runs,
+            changes: 0,
             kept: None,
         }
+    }
+
+    /// Whether no connection has reached another run of Postgres since the last one was made.
+    pub fn is_of_last_run(&self) -> bool {
+        self.changes == self.runs.changes()
     }
 
     /// The kept connection, or a fresh one, and whether it was kept. A kept connection may have
     /// failed meanwhile.
     pub async fn take(&mut self) -> Result<(PgConnection, bool), LedgerError> {
-        if let Some(connection) = self.kept.take() {
+        if let Some(connection) = self.kept.take().filter(|_| self.is_of_last_run()) {
             return Ok((connection, true));
         }
-        Ok((self.session.connect(&self.options).await?, false))
+        let mut connection = self.session.connect(&self.options).await?;
+        let limit = self.answer_limit;
+        let run = timeout(limit, run_of(&mut connection)).await;
+        self.changes = self.runs.note(run.map_err(|_| LedgerError::Timeout(limit))??);
+        Ok((connection, false))
     }
 
     /// Keeps a connection after a clean end, for the next statement.

@@ -4,7 +4,7 @@
 use tokio::time::timeout;
 
 use super::plain_votes::bytes_of;
-use super::vote_writer::{InsertError, VoteWriter, WriterConnection};
+use super::vote_writer::{InsertError, ReadyWriter, VoteWriter, WriterConnection};
 use crate::domain::{
     AddressHash, BallotHash, Count, CountDelta, IdempotencyKey, ItemId, NewVote, Refusal, TransactionId,
     Value, VoteId, VoteRequest, VoterId,
@@ -234,12 +234,29 @@ impl VoteWriter {
         requests: &[VoteRequest],
         addresses: &[Option<AddressHash>],
     ) -> Result<DecidedBatch, InsertError> {
-        let mut writer = self.begin().await?;
-        let ended = timeout(self.answer_limit(), decide(&mut writer, requests, addresses)).await;
+        self.ready().await?.decide(requests, addresses).await
+    }
+}
+
+impl ReadyWriter<'_> {
+    /// As [`VoteWriter::decide`].
+    ///
+    /// # Errors
+    /// As [`VoteWriter::decide`].
+    pub async fn decide(
+        self,
+        requests: &[VoteRequest],
+        addresses: &[Option<AddressHash>],
+    ) -> Result<DecidedBatch, InsertError> {
+        let Self {
+            writer: of,
+            connection: mut writer,
+        } = self;
+        let ended = timeout(of.answer_limit(), decide(&mut writer, requests, addresses)).await;
         // If this program cannot read the rows, nobody counts them unless the connection ends. Then
         // crashed-writer recovery does.
-        let decided = self.batch_answer(ended)?.map_err(InsertError::Unknown)?;
-        self.keep(writer);
+        let decided = of.batch_answer(ended)?.map_err(InsertError::Unknown)?;
+        of.keep(writer);
         Ok(decided)
     }
 }

@@ -33,7 +33,8 @@ impl ItemKind {
 
 /// By the item's id. Items are never deleted (migrations/0001_items.sql forbids it), so an item
 /// that was read once exists as long as this is the same database. The end of the connection ends
-/// all entries: after a failover or a restart of Postgres, another database may answer.
+/// all entries: after a failover or a restart of Postgres, another database may answer. A connection
+/// also ends when any other one has reached another run of Postgres.
 impl Remembers for ItemKind {
     type Key = i64;
     type Value = Self;

@@ -32,6 +32,7 @@ impl ServerLedger {
                 options,
                 self.database.session.clone(),
                 self.database.statement_limit + ANSWER_MARGIN,
+                self.runs.clone(),
             ),
             facts: OwnCache::default(),
             edits: Arc::clone(&self.edits),
@@ -61,7 +62,8 @@ pub struct ItemFacts {
 }
 
 /// By the item's id. An edit on this server ends all entries, and so does the end of their
-/// connection: after a failover or a restart of Postgres, another database may answer.
+/// connection, or another run of Postgres that any connection has reached: another database may
+/// answer.
 impl Remembers for ItemFacts {
     type Key = i64;
     type Value = Self;
@@ -73,7 +75,7 @@ impl ItemReader {
     /// The facts of these items, in their order; `None` for an item that is not in the cache.
     pub fn cached_facts(&mut self, ids: &[ItemId]) -> Vec<Option<ItemFacts>> {
         let edits = self.edits.load(Ordering::Relaxed);
-        if edits != self.edits_seen {
+        if edits != self.edits_seen || !self.connection.is_of_last_run() {
             self.edits_seen = edits;
             self.facts.clear();
         }

@@ -7,8 +7,8 @@ use serde_json::json;
 use super::ServerLedger;
 use super::item_rows::{ItemRow, find, item_id, with_rules};
 use crate::domain::{
-    ActKind, Actor, Count, ExactCount, Item, ItemId, ItemKey, ItemRules, Moment, NewAct, NewItem, StoredVote,
-    VoteId, VoterId,
+    ActKind, Actor, Count, ExactCount, Found, Item, ItemId, ItemKey, ItemRules, Moment, NewAct, NewItem,
+    StoredVote, VoteId, VoterId,
 };
 use crate::ledger::LedgerError;
 use crate::ledger::exact_counts::exact_counts;
@@ -35,7 +35,7 @@ impl ServerLedger {
     /// When the item needs decisions and a server of a version without them is connected
     /// ([`LedgerError::OlderServers`]). When another item has its key ([`LedgerError::KeyTaken`]).
     pub async fn create_item(&self, new: &NewItem) -> Result<Item, LedgerError> {
-        self.make_item(new, None).await
+        Ok(self.make_item(new, None).await?.0)
     }
 
     /// The same as an administrative act.
@@ -43,18 +43,34 @@ impl ServerLedger {
     /// # Errors
     /// As [`ServerLedger::create_item`].
     pub async fn create_item_by(&self, actor: Actor, new: &NewItem) -> Result<Item, LedgerError> {
-        let key = new.key.as_ref().map(ItemKey::as_str);
-        let act = NewAct::over_http(actor, ActKind::ItemCreate)
-            .details(json!({ "name": new.name.as_str(), "key": key }));
-        self.make_item(new, Some(act)).await
+        Ok(self.make_item(new, Some(actor)).await?.0)
     }
 
-    async fn make_item(&self, new: &NewItem, act: Option<NewAct>) -> Result<Item, LedgerError> {
-        let act = act.as_ref().map(NewAct::to_json);
+    /// The same for a vote that is about to be cast on it. With an actor, an administrative act.
+    ///
+    /// # Errors
+    /// As [`ServerLedger::create_item`].
+    pub async fn create_item_to_vote(
+        &self,
+        actor: Option<Actor>,
+        new: &NewItem,
+    ) -> Result<Found<ItemId>, LedgerError> {
+        let (item, run) = self.make_item(new, actor).await?;
+        Ok(self.found(item.id, run))
+    }
+
+    /// Creates an item, in this run of Postgres.
+    async fn make_item(&self, new: &NewItem, actor: Option<Actor>) -> Result<(Item, i64), LedgerError> {
+        let act = actor.map(|actor| {
+            let key = new.key.as_ref().map(ItemKey::as_str);
+            let details = json!({ "name": new.name.as_str(), "key": key });
+            let act = NewAct::over_http(actor, ActKind::ItemCreate).details(details);
+            act.to_json()
+        });
         let NewItem { name, key, rules } = new;
         let key = key.as_ref().map(ItemKey::as_str);
-        let id = if rules.need_decisions() {
-            sqlx::query_file!(
+        let (id, run) = if rules.need_decisions() {
+            let made = sqlx::query_file!(
                 "src/ledger/sql/create_item_with_rule.sql",
                 name.as_str(),
                 rules.takes_down_votes,
@@ -68,14 +84,14 @@ impl ServerLedger {
             )
             .fetch_one(&self.database.pool)
             .await
-            .map_err(LedgerError::of_rule)?
-            .id
+            .map_err(LedgerError::of_rule)?;
+            (made.id, made.run)
         } else {
-            sqlx::query!(
-                "with made as (
+            let made = sqlx::query!(
+                r#"with made as (
                      insert into item (name, key, takes_down_votes) values ($1, $2, $3) returning id
                  )
-                 select id, note_act($4, 'item:' || id) as act_id from made",
+                 select id, postgres_run() as "run!", note_act($4, 'item:' || id) as act_id from made"#,
                 name.as_str(),
                 key,
                 rules.takes_down_votes,
@@ -83,10 +99,10 @@ impl ServerLedger {
             )
             .fetch_one(&self.database.pool)
             .await
-            .map_err(LedgerError::of_rule)?
-            .id
+            .map_err(LedgerError::of_rule)?;
+            (made.id, made.run)
         };
-        Ok(Item {
+        let item = Item {
             id: item_id(id)?,
             name: name.as_str().into(),
             key: key.map(Into::into),
@@ -94,7 +110,8 @@ impl ServerLedger {
             rules: (*rules != ItemRules::default()).then(|| Arc::new(rules.clone())),
             saved_count: Count::ZERO,
             counted_at: None,
-        })
+        };
+        Ok((item, run))
     }
 
     /// The vote that this voter holds on this item. Its value is 0 if the voter has taken it back;

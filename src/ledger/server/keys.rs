@@ -1,39 +1,56 @@
 //! The frontend's own keys, and the idempotency keys of batches.
 
 use super::ServerLedger;
-use crate::domain::{IdempotencyKey, ItemId, ItemKey, PollId};
+use crate::domain::{Found, IdempotencyKey, ItemId, ItemKey, PollId, PostgresRun};
 use crate::ledger::LedgerError;
 
 impl ServerLedger {
-    /// The item with this key. An item keeps its key for good.
-    pub async fn item_with_key(&self, key: &ItemKey) -> Result<Option<ItemId>, LedgerError> {
-        let id = sqlx::query_scalar!("select id from item where key = $1", key.as_str())
-            .fetch_optional(&self.database.pool)
-            .await?;
-        Ok(id.and_then(ItemId::new))
+    /// The item with this key. An item keeps its key for good, in one run of Postgres.
+    pub async fn item_with_key(&self, key: &ItemKey) -> Result<Option<Found<ItemId>>, LedgerError> {
+        let row = sqlx::query!(
+            r#"select id, postgres_run() as "run!" from item where key = $1"#,
+            key.as_str()
+        )
+        .fetch_optional(&self.database.pool)
+        .await?;
+        Ok(row.and_then(|row| Some(self.found(ItemId::new(row.id)?, row.run))))
+    }
+
+    /// What was found in this run of Postgres, which the answer itself names.
+    pub(super) fn found<Id>(&self, id: Id, run: i64) -> Found<Id> {
+        let run = PostgresRun::new(run);
+        self.runs.note(run);
+        let run = Some(run);
+        Found { id, run }
     }
 
     /// The items with these keys, in no order, each with its key.
-    pub async fn items_with_keys(&self, keys: &[ItemKey]) -> Result<Vec<(String, ItemId)>, LedgerError> {
+    pub async fn items_with_keys(
+        &self,
+        keys: &[ItemKey],
+    ) -> Result<Vec<(String, Found<ItemId>)>, LedgerError> {
         let keys: Vec<&str> = keys.iter().map(ItemKey::as_str).collect();
         let rows = sqlx::query!(
-            r#"select key as "key!", id from item where key = any($1::text[])"#,
+            r#"select key as "key!", id, (select postgres_run()) as "run!" from item where key = any($1::text[])"#,
             &keys as &[&str]
         )
         .fetch_all(&self.database.pool)
         .await?;
         let items = rows
             .into_iter()
-            .filter_map(|row| Some((row.key, ItemId::new(row.id)?)));
+            .filter_map(|row| Some((row.key, self.found(ItemId::new(row.id)?, row.run))));
         Ok(items.collect())
     }
 
-    /// The poll with this key. A poll keeps its key for good.
-    pub async fn poll_with_key(&self, key: &ItemKey) -> Result<Option<PollId>, LedgerError> {
-        let id = sqlx::query_scalar!("select id from rule where key = $1", key.as_str())
-            .fetch_optional(&self.database.pool)
-            .await?;
-        Ok(id.and_then(PollId::new))
+    /// The poll with this key. A poll keeps its key for good, in one run of Postgres.
+    pub async fn poll_with_key(&self, key: &ItemKey) -> Result<Option<Found<PollId>>, LedgerError> {
+        let row = sqlx::query!(
+            r#"select id, postgres_run() as "run!" from rule where key = $1"#,
+            key.as_str()
+        )
+        .fetch_optional(&self.database.pool)
+        .await?;
+        Ok(row.and_then(|row| Some(self.found(PollId::new(row.id)?, row.run))))
     }
 
     /// Notes the idempotency key of a batch. Returns false if the key was used with another body:

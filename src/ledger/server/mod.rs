@@ -38,7 +38,7 @@ pub use plain_votes::InsertedBatch;
 pub use receipts::Receipt;
 pub use status::{JobStatus, WORKER_ALIVE_LIMIT, WorkerStatus};
 pub use voiding_chunks::{VOID_LIMIT_IDS, VOID_LIMIT_VOTES, VoidedChunk};
-pub use vote_writer::{InsertError, VoteWriter};
+pub use vote_writer::{InsertError, ReadyWriter, VoteWriter};
 pub use writer_progress::BatchUnderWay;
 
 use std::sync::Arc;
@@ -47,12 +47,14 @@ use std::sync::atomic::AtomicU64;
 use sqlx::migrate::{Migrate, MigrateError};
 use writer_progress::Writers;
 
-use super::LedgerError;
 use super::connect::{Database, KEPT_PLANS, SERVER_STATEMENT_LIMIT, WRITER_KEEPALIVE, Writes, writes};
 use super::identity::owner;
 use super::owner::MIGRATIONS;
 use super::pool::Pool;
-use crate::domain::Owner;
+use super::runs::Runs;
+use super::{LedgerError, OtherRun};
+use crate::cache::Ends;
+use crate::domain::{Owner, PostgresRun};
 
 /// Whether the database's migrations have run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +75,8 @@ pub struct ServerLedger {
     /// How often items and polls were edited through this ledger and its clones. After an edit,
     /// what its readers remember may be old.
     edits: Arc<AtomicU64>,
+    /// Shared by its clones.
+    runs: Runs,
 }
 
 impl ServerLedger {
@@ -83,17 +87,62 @@ impl ServerLedger {
     /// When `database_url` is no URL of a Postgres.
     pub fn new(database_url: &str, application_name: &str) -> Result<Self, LedgerError> {
         let database = Database::new(database_url, application_name, SERVER_STATEMENT_LIMIT, None)?;
+        let runs = Runs::default();
         Ok(Self {
-            database,
+            database: database.noting(&runs),
             writers: Writers::default(),
             edits: Arc::default(),
+            runs,
         })
+    }
+
+    /// Ends what is remembered of this ledger's answers, when Postgres fails over or is started
+    /// again. It ends with the first connection that shows it.
+    pub fn ends(&self) -> Ends {
+        self.runs.ends()
+    }
+
+    /// How often Postgres failed over or was started again, as far as this program has seen.
+    /// Whoever holds what was read earlier compares it with the number from before the read.
+    pub fn changes(&self) -> u64 {
+        self.runs.changes()
+    }
+
+    /// Reads what belongs together: the id of a key, and then what has this id. Without a key
+    /// (`is_by_key`), the client named the id.
+    ///
+    /// # Errors
+    /// The errors of the read. Also when Postgres failed over or was started again meanwhile
+    /// ([`OtherRun`]): the id of the key may be another one's by then.
+    pub async fn in_one_run<Read, Error: From<LedgerError>>(
+        &self,
+        is_by_key: bool,
+        read: impl Future<Output = Result<Read, Error>>,
+    ) -> Result<Read, Error> {
+        let before = self.changes();
+        let read = read.await?;
+        if !is_by_key || self.changes() == before {
+            Ok(read)
+        } else {
+            Err(LedgerError::from(OtherRun).into())
+        }
+    }
+
+    /// The same ledger for what names ids of this run of Postgres: a call fails if it would reach
+    /// another run. `None`: the client named the ids.
+    #[must_use]
+    pub fn only_in(&self, run: Option<PostgresRun>) -> Self {
+        let mut ledger = self.clone();
+        if let Some(run) = run {
+            ledger.database.pool = self.database.pool.only_in(run);
+        }
+        ledger
     }
 
     /// The same with the small pool of an operator's login.
     pub(super) fn with_operator_pool(self) -> Self {
         Self {
-            database: self.database.with_operator_pool(),
+            database: self.database.with_operator_pool(&self.runs),
             ..self
         }
     }
@@ -107,7 +156,7 @@ impl ServerLedger {
     pub fn writer(&self) -> VoteWriter {
         let options = self.database.options.clone();
         let options = options.options([KEPT_PLANS]).options(WRITER_KEEPALIVE);
-        VoteWriter::new(options, &self.database, self.writers.clone())
+        VoteWriter::new(options, &self.database, self.writers.clone(), self.runs.clone())
     }
 
     /// Whether all migrations of this program have run.

@@ -6,7 +6,7 @@ use sqlx::postgres::PgConnection;
 use tokio::time::timeout;
 
 use super::item_kind::ItemKind;
-use super::vote_writer::{InsertError, VoteWriter, WriterConnection};
+use super::vote_writer::{InsertError, ReadyWriter, VoteWriter, WriterConnection};
 use crate::domain::{AddressHash, NewVote, StoredVote, TransactionId, VoteId, VoteOutcome, VoterId};
 use crate::ledger::LedgerError;
 
@@ -30,28 +30,46 @@ impl VoteWriter {
         votes: &[NewVote],
         addresses: &[Option<AddressHash>],
     ) -> Result<InsertedBatch, InsertError> {
-        let mut writer = self.begin().await?;
-        let ended = timeout(self.answer_limit(), insert(&mut writer, votes, addresses)).await;
+        self.ready().await?.insert(votes, addresses).await
+    }
+}
+
+impl ReadyWriter<'_> {
+    /// As [`VoteWriter::insert`].
+    ///
+    /// # Errors
+    /// As [`VoteWriter::insert`].
+    pub async fn insert(
+        self,
+        votes: &[NewVote],
+        addresses: &[Option<AddressHash>],
+    ) -> Result<InsertedBatch, InsertError> {
+        let Self {
+            writer: of,
+            connection: mut writer,
+        } = self;
+        let limit = of.answer_limit();
+        let ended = timeout(limit, insert(&mut writer, votes, addresses)).await;
         let Batch {
             transaction,
             mut outcomes,
-        } = self.batch_answer(ended)?;
+        } = of.batch_answer(ended)?;
         // From here on the batch is committed: it must be counted, whatever fails.
         let looked_up = if outcomes.contains(&None) {
             match timeout(
-                self.answer_limit(),
+                limit,
                 find_last_votes(&mut writer.connection, votes, &mut outcomes),
             )
             .await
             {
                 Ok(looked_up) => looked_up.map_err(LedgerError::from),
-                Err(_) => Err(LedgerError::Timeout(self.answer_limit())),
+                Err(_) => Err(LedgerError::Timeout(limit)),
             }
         } else {
             Ok(())
         };
         match looked_up {
-            Ok(()) => self.keep(writer),
+            Ok(()) => of.keep(writer),
             Err(error) => tracing::error!(%error, "the earlier votes of some repeats could not be read"),
         }
         let outcomes = outcomes

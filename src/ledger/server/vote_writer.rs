@@ -11,12 +11,13 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::item_kind::ItemKind;
 use super::writer_progress::{Batches, WriterName, Writers};
 use crate::cache::OwnCache;
-use crate::domain::{ExactCount, ItemId};
+use crate::domain::{ExactCount, ItemId, PostgresRun};
 use crate::ledger::LedgerError;
 use crate::ledger::connect::{ANSWER_MARGIN, CHECK_LIMIT, Database};
 use crate::ledger::error::is_certain;
 use crate::ledger::exact_counts::exact_counts;
 use crate::ledger::pool::Pool;
+use crate::ledger::runs::Runs;
 use crate::ledger::session::{CONNECT_LIMIT, SessionCheck, check_name};
 
 /// How long a connection may be idle and still be used without a check. A Postgres that restarts
@@ -45,7 +46,14 @@ pub struct VoteWriter {
     answer_limit: Duration,
     writers: Writers,
     batches: Batches,
+    runs: Runs,
     kept: Option<WriterConnection>,
+}
+
+/// A vote writer with its connection, ready for one batch.
+pub struct ReadyWriter<'w> {
+    pub(super) writer: &'w mut VoteWriter,
+    pub(super) connection: WriterConnection,
 }
 
 /// A batch writer's connection, and the items that were read over it.
@@ -58,6 +66,10 @@ pub(super) struct WriterConnection {
     used_at: Instant,
     /// [`Writers::failures`] when it was known to be open.
     failures: u64,
+    /// The run of Postgres that it reaches.
+    run: PostgresRun,
+    /// [`Runs::changes`] when it was made.
+    changes: u64,
 }
 
 /// sqlx's options would show their password.
@@ -70,7 +82,7 @@ impl std::fmt::Debug for VoteWriter {
 }
 
 impl VoteWriter {
-    pub(super) fn new(options: PgConnectOptions, database: &Database, writers: Writers) -> Self {
+    pub(super) fn new(options: PgConnectOptions, database: &Database, writers: Writers, runs: Runs) -> Self {
         Self {
             options,
             pool: database.pool.clone(),
@@ -78,8 +90,22 @@ impl VoteWriter {
             answer_limit: database.statement_limit + ANSWER_MARGIN,
             batches: writers.add(),
             writers,
+            runs,
             kept: None,
         }
+    }
+
+    /// Gets ready for a batch: over the kept connection or a new one. The caller can then leave out
+    /// of the batch what belongs to another run of Postgres.
+    ///
+    /// # Errors
+    /// When there is no connection. Nothing was stored.
+    pub async fn ready(&mut self) -> Result<ReadyWriter<'_>, InsertError> {
+        let connection = self.begin().await?;
+        Ok(ReadyWriter {
+            writer: self,
+            connection,
+        })
     }
 
     /// Begins a batch, over the kept connection or a new one. The caller keeps the connection again
@@ -171,11 +197,17 @@ impl VoteWriter {
         });
     }
 
-    /// This connection, unless it is abandoned or Postgres has closed it. Postgres is asked only
+    /// The run of Postgres that the kept connection reaches.
+    pub fn kept_run(&self) -> Option<PostgresRun> {
+        self.kept.as_ref().map(|kept| kept.run)
+    }
+
+    /// This connection, unless it is abandoned, Postgres has closed it, or another connection has
+    /// reached another run of Postgres since. Postgres is asked only
     /// after a pause, or after another batch writer's connection has failed: in both cases Postgres
     /// may have restarted.
     async fn if_open(&self, mut writer: WriterConnection) -> Option<WriterConnection> {
-        if !writer.name.is_noted() {
+        if !writer.name.is_noted() || writer.changes != self.runs.changes() {
             return None;
         }
         let failures = self.writers.failures();
@@ -203,10 +235,14 @@ impl VoteWriter {
             let options = self.options.clone().application_name(&name);
             let mut connection = self.session.connect(&options).await?;
             check_name(&mut connection, &name).await?;
-            let pid = announce(&mut connection, &name).await?;
+            let Announced { pid, run } = announce(&mut connection, &name).await?;
+            let run = PostgresRun::new(run);
+            let changes = self.runs.note(run);
             Ok(WriterConnection {
                 connection,
                 pid,
+                run,
+                changes,
                 items: OwnCache::default(),
                 name: self.writers.connected(name),
                 used_at: Instant::now(),
@@ -217,6 +253,18 @@ impl VoteWriter {
             Ok(connected) => connected,
             Err(_) => Err(LedgerError::Timeout(CONNECT_LIMIT)),
         }
+    }
+}
+
+impl ReadyWriter<'_> {
+    /// The run of Postgres that the batch will reach.
+    pub fn run(&self) -> PostgresRun {
+        self.connection.run
+    }
+
+    /// Keeps the connection: there is no batch.
+    pub fn keep(self) {
+        self.writer.keep(self.connection);
     }
 }
 
@@ -238,13 +286,21 @@ fn fresh_name() -> String {
     format!("tally writer {:032x}", rand::random::<u128>())
 }
 
-/// Adds this connection to the table `writer_connection`, before its first vote. Returns the
-/// Postgres process that serves it.
-async fn announce(connection: &mut PgConnection, name: &str) -> Result<i32, sqlx::Error> {
-    sqlx::query_scalar!(
+/// What Postgres says of a new connection.
+struct Announced {
+    /// The Postgres process that serves it.
+    pid: i32,
+    /// The run of Postgres.
+    run: i64,
+}
+
+/// Adds this connection to the table `writer_connection`, before its first vote.
+async fn announce(connection: &mut PgConnection, name: &str) -> Result<Announced, sqlx::Error> {
+    sqlx::query_as!(
+        Announced,
         r#"insert into writer_connection (name, counted_vote_id, knows_rules)
            select $1, case when is_called then last_value else last_value - 1 end, true from vote_id_seq
-           returning pg_backend_pid() as "pid!""#,
+           returning pg_backend_pid() as "pid!", postgres_run() as "run!""#,
         name
     )
     .fetch_one(connection)

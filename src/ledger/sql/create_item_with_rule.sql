@@ -1,4 +1,4 @@
--- Creates an item with a rule of its own; returns its id.
+-- Creates an item with a rule of its own; returns its id, and the run of Postgres that gave it out.
 -- $1 name, $2 whether it takes down-votes, $3 opens_at and $4 closes_at (µs since 1970), $5 max_votes, $6 whether its
 -- votes are numbered, $7 whether each vote needs a ballot, $8 its key, $9 the act to note (null: none).
 with made_rule as (
@@ -18,4 +18,4 @@ with made_rule as (
     select id, $5::bigint, $6::boolean from made_item
     where $5::bigint is not null or $6::boolean
 )
-select id, note_act($9, 'item:' || id) as act_id from made_item
+select id, postgres_run() as "run!", note_act($9, 'item:' || id) as act_id from made_item

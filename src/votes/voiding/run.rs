@@ -88,6 +88,7 @@ async fn chunks(
     stop: impl Future<Output = ()>,
     mut on_chunk: impl FnMut(i64),
 ) -> Result<Voiding, VoidingError> {
+    let begun = find(ledger, id).await?;
     let server = ledger.as_server();
     let owner = server.owner().await?;
     if let Err(error) = redis.check(Program::Server).await
@@ -110,7 +111,7 @@ async fn chunks(
     let ended = {
         let noting = progress.run();
         let chunks = async {
-            while let Some(up_to) = chunk(ledger, &mut voider, id, direction).await? {
+            while let Some(up_to) = chunk(ledger, &mut voider, &begun, direction).await? {
                 on_chunk(up_to);
             }
             Ok(())
@@ -145,12 +146,17 @@ async fn find(ledger: &OperatorLedger, id: VoidingId) -> Result<Voiding, Voiding
 async fn chunk(
     ledger: &OperatorLedger,
     voider: &mut Voider,
-    id: VoidingId,
+    begun: &Voiding,
     direction: Direction,
 ) -> Result<Option<i64>, VoidingError> {
+    let id = begun.id;
     let mut tries = 1;
     loop {
         let voiding = find(ledger, id).await?;
+        // A standby that lagged and took over may have given the id to another voiding.
+        if (voiding.created_at, &voiding.reason) != (begun.created_at, &begun.reason) {
+            return Err(VoidingError::Unknown(id));
+        }
         if voiding.is_finished(direction == Direction::Undo) {
             return Ok(None);
         }

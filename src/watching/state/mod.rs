@@ -15,6 +15,7 @@ use tokio::time::Instant;
 
 use super::public_state::{Fingerprint, PublicState};
 use super::{Rendering, WatchError};
+use crate::cache::Ends;
 use crate::counts::{ChoiceRead, ItemCount, PollCount};
 use crate::domain::{Count, ItemId, Poll, PollId, PollState};
 use crate::live::LiveRead;
@@ -60,6 +61,8 @@ pub enum Readiness {
 /// One stream.
 struct OpenStream {
     watched: Vec<Watched>,
+    /// Whether ids that it shows were looked up in Postgres: by a key, or as a poll's choices.
+    is_looked_up: bool,
     /// The last state that the stream was shown of each; `None`: nothing yet.
     seen: Vec<Option<Fingerprint>>,
     /// Whether something may have changed since.
@@ -111,11 +114,17 @@ pub struct State {
     /// Reads of Postgres that failed.
     failures: u64,
     is_closed: bool,
+    ends: Ends,
+    /// [`Ends::count`] when all of this was looked up.
+    ended: u64,
 }
 
 impl State {
-    pub fn new(rendering: Rendering) -> Self {
+    /// What was looked up in Postgres ends when `ends` says so.
+    pub fn new(rendering: Rendering, ends: Ends) -> Self {
         Self {
+            ended: ends.count(),
+            ends,
             rendering,
             items: HashMap::new(),
             polls: HashMap::new(),
@@ -125,6 +134,26 @@ impl State {
             failures: 0,
             is_closed: false,
         }
+    }
+
+    /// If another run of Postgres was seen since, ends the streams whose ids were looked up, and has
+    /// what others watch read again. Returns how often another run was seen.
+    pub fn follow(&mut self) -> u64 {
+        let ended = self.ends.count();
+        if self.ended != ended {
+            self.ended = ended;
+            let streams = self.streams.iter();
+            let looked_up = streams.filter(|(_, stream)| stream.is_looked_up);
+            let looked_up: Vec<StreamId> = looked_up.map(|(id, _)| *id).collect();
+            for waker in self.wakers(&looked_up) {
+                // This only schedules the stream's task.
+                waker.wake();
+            }
+            looked_up.into_iter().for_each(|id| self.close(id));
+            let now = Instant::now();
+            self.items.values_mut().for_each(|item| item.due = now);
+        }
+        ended
     }
 
     pub fn failures(&self) -> u64 {

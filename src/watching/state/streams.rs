@@ -17,10 +17,12 @@ impl State {
         &mut self,
         watched: Vec<Watched>,
         seen: Option<Vec<Fingerprint>>,
+        is_by_key: bool,
     ) -> Result<StreamId, WatchError> {
         if self.is_closed {
             return Err(WatchError::Closing);
         }
+        self.follow();
         // Nobody knows yet how many choices a new poll has.
         let more = watched.iter().map(|one| match one {
             Watched::Item(_) => 1,
@@ -51,6 +53,7 @@ impl State {
             None => vec![None; watched.len()],
         };
         let stream = OpenStream {
+            is_looked_up: is_by_key || watched.iter().any(|one| matches!(one, Watched::Poll(_))),
             watched,
             seen,
             is_behind: true,

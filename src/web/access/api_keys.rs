@@ -32,7 +32,7 @@ pub struct ValidApiKey {
     pub scopes: Scopes,
 }
 
-/// What is known of a valid key. A revocation on this server clears all of these.
+/// What is known of a valid key. A revocation on this server, or another run of Postgres, ends all entries.
 struct Valid {
     key: ValidApiKey,
     /// When the key expires.
@@ -54,7 +54,7 @@ impl Remembers for Valid {
 impl Forgets for Valid {}
 
 /// Keys that are not valid. They are kept apart, so that guessed keys push no valid key out of memory. A
-/// revocation on this server clears all of these.
+/// revocation on this server, or another run of Postgres, ends all entries.
 struct NotValid;
 
 impl Remembers for NotValid {
@@ -85,10 +85,10 @@ impl ApiKeys {
     /// what is remembered.
     pub fn with_limit(ledger: ServerLedger, limit_age: Duration) -> Self {
         Self {
+            valid: Arc::new(Cache::ended_by(ledger.ends()).with_limit_age(limit_age)),
+            not_valid: Arc::new(Cache::ended_by(ledger.ends()).with_limit_age(limit_age)),
             ledger,
             limit_age,
-            valid: Arc::new(Cache::with_limit_age(limit_age)),
-            not_valid: Arc::new(Cache::with_limit_age(limit_age)),
         }
     }
 

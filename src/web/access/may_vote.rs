@@ -5,7 +5,7 @@ use actix_web::web;
 
 use crate::admission::{Admission, Attempt};
 use crate::domain::{
-    AddressHash, AddressKeys, ItemId, ItemName, NewItem, OpenTo, PollId, Reference, Throttles, VoterId,
+    AddressHash, AddressKeys, Found, ItemId, ItemName, NewItem, OpenTo, PollId, Reference, Throttles, VoterId,
 };
 use crate::ledger::{LedgerError, ServerLedger};
 use crate::web::access::{Caller, OpenItems};
@@ -78,11 +78,14 @@ impl Voting {
             Err(problem) if caller.may_be_anyone() => problem,
             may => return may,
         };
-        // A caller who may not vote must not learn which polls exist.
-        let Ok(poll) = self.references.poll(reference).await else {
-            return Err(problem);
+        let open = async {
+            // A caller who may not vote must not learn which polls exist.
+            let Ok(poll) = self.references.poll(reference).await else {
+                return Err(problem);
+            };
+            Ok(self.open_items.of_poll(poll.id).await?)
         };
-        caller.may_act_for(voter, self.open_items.of_poll(poll).await?)
+        caller.may_act_for(voter, self.ledger.in_one_run(reference.is_key(), open).await?)
     }
 
     /// Checks that this caller may see this voter's votes on all of these items and polls.
@@ -109,11 +112,14 @@ impl Voting {
 
     /// Returns to whom an item is open. An unknown item is open to nobody.
     async fn open_to(&self, reference: &Reference<ItemId>) -> Result<OpenTo, LedgerError> {
-        let Some(item) = self.references.find_item(reference).await? else {
-            return Ok(OpenTo::default());
+        let open = async {
+            let Some(item) = self.references.find_item(reference).await? else {
+                return Ok(OpenTo::default());
+            };
+            let open = self.open_items.of_items(&[item.id]).await?;
+            Ok(open.first().copied().unwrap_or_default())
         };
-        let open = self.open_items.of_items(&[item]).await?;
-        Ok(open.first().copied().unwrap_or_default())
+        self.ledger.in_one_run(reference.is_key(), open).await
     }
 
     /// Counts a request of this caller in the throttles. Fails when a throttle is full.
@@ -144,12 +150,12 @@ impl Voting {
         caller: &Caller,
         voter: Option<&VoterId>,
         has_ballot: bool,
-    ) -> Result<ItemId, Problem> {
+    ) -> Result<Found<ItemId>, Problem> {
         let found = self.references.find_item(reference).await?;
         // Throttles come before an item is created.
-        self.throttle(caller, voter, found).await?;
+        self.throttle(caller, voter, found.map(|item| item.id)).await?;
         match found {
-            Some(id) => Ok(id),
+            Some(item) => Ok(item),
             None => self.create_item_for_vote(reference, caller, has_ballot).await,
         }
     }
@@ -162,9 +168,9 @@ impl Voting {
         reference: &Reference<ItemId>,
         caller: &Caller,
         has_ballot: bool,
-    ) -> Result<ItemId, Problem> {
-        if let Some(id) = self.references.find_item(reference).await? {
-            return Ok(id);
+    ) -> Result<Found<ItemId>, Problem> {
+        if let Some(item) = self.references.find_item(reference).await? {
+            return Ok(item);
         }
         if has_ballot {
             return Err(Problem::unknown_item(reference));
@@ -185,15 +191,11 @@ impl Voting {
         // If TALLY_CREATE_ITEMS is set, creating an item is a part of voting. Otherwise the caller's key
         // allows it as an administrative act.
         let asked = self.references.asking();
-        let made = if self.options.creates_items {
-            self.ledger.create_item(&new).await
-        } else {
-            self.ledger.create_item_by(caller.actor(), &new).await
-        };
-        match made {
+        let actor = (!self.options.creates_items).then(|| caller.actor());
+        match self.ledger.create_item_to_vote(actor, &new).await {
             Ok(item) => {
-                self.references.remember_item(key.clone(), item.id, asked);
-                Ok(item.id)
+                self.references.remember_item(key.clone(), item, asked);
+                Ok(item)
             }
             // Another request has just created the item.
             Err(LedgerError::KeyTaken) => self.references.item(reference).await,

@@ -22,7 +22,7 @@ pub struct OpenItems {
     polls: Arc<Cache<OpenPoll>>,
 }
 
-/// To whom items are open. A change on this server clears all of these.
+/// To whom items are open. A change on this server, or another run of Postgres, ends all entries.
 struct OpenItem;
 
 impl Remembers for OpenItem {
@@ -50,9 +50,9 @@ impl OpenItems {
     /// Remembers nothing yet.
     pub fn new(ledger: ServerLedger) -> Self {
         Self {
+            items: Arc::new(Cache::ended_by(ledger.ends())),
+            polls: Arc::new(Cache::ended_by(ledger.ends())),
             ledger,
-            items: Arc::default(),
-            polls: Arc::default(),
         }
     }
 

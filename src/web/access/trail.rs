@@ -42,12 +42,12 @@ impl Act {
         let part = request.uri().path().split('/').nth(3).unwrap_or_default();
         match resource {
             "items" => {
-                let id = references.find_item(&path_reference(part).ok()?).await.ok()??;
-                Some(format!("item:{id}"))
+                let item = references.find_item(&path_reference(part).ok()?).await.ok()??;
+                Some(format!("item:{}", item.id))
             }
             "polls" => {
-                let id = references.poll(&path_reference(part).ok()?).await.ok()?;
-                Some(format!("poll:{id}"))
+                let poll = references.poll(&path_reference(part).ok()?).await.ok()?;
+                Some(format!("poll:{}", poll.id))
             }
             "api-keys" => part
                 .parse::<ApiKeyId>()

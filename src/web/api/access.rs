@@ -62,13 +62,13 @@ fn answer(to: OpenTo) -> HttpResponse {
         .json(AccessAnswer { open: to.names() })
 }
 
-async fn show(state: &AppState, named: Named<'_>) -> Result<HttpResponse, Problem> {
-    let open = state.ledger.open_to(named.of).await?;
+async fn show(named: Named<'_>) -> Result<HttpResponse, Problem> {
+    let open = named.ledger.open_to(named.of).await?;
     open.map(answer).ok_or_else(|| named.unknown())
 }
 
 async fn set(state: &AppState, by: Actor, named: Named<'_>, to: OpenTo) -> Result<HttpResponse, Problem> {
-    match state.ledger.set_open(by, named.of, to).await? {
+    match named.ledger.set_open(by, named.of, to).await? {
         SetOpen::Set => {
             state.access.open_items.forget();
             Ok(answer(to))
@@ -96,7 +96,7 @@ async fn set(state: &AppState, by: Actor, named: Named<'_>, to: OpenTo) -> Resul
     )
 )]
 pub async fn of_item(state: web::Data<AppState>, id: PathItemReference) -> Result<HttpResponse, Problem> {
-    show(&state, named::item(&state, &id.0).await?).await
+    show(named::item(&state, &id.0).await?).await
 }
 
 problems!(OfItemProblems: ADDRESSES, STORES; UnknownItem);
@@ -145,7 +145,7 @@ problems!(SetItemProblems: WRITES, ADDRESSES, BODIES, CALLERS, STORES; BodyTooLa
     )
 )]
 pub async fn of_poll(state: web::Data<AppState>, id: PathPollReference) -> Result<HttpResponse, Problem> {
-    show(&state, named::poll(&state, &id.0).await?).await
+    show(named::poll(&state, &id.0).await?).await
 }
 
 problems!(OfPollProblems: ADDRESSES, STORES; UnknownPoll);

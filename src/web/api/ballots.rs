@@ -84,7 +84,7 @@ pub async fn of_item(
     id: PathItemReference,
     body: Json<BallotsBody>,
 ) -> Result<HttpResponse, Problem> {
-    make(&state, by.0, named::item(&state, &id.0).await?, body.0).await
+    make(by.0, named::item(&state, &id.0).await?, body.0).await
 }
 
 problems!(
@@ -120,7 +120,7 @@ pub async fn of_poll(
     id: PathPollReference,
     body: Json<BallotsBody>,
 ) -> Result<HttpResponse, Problem> {
-    make(&state, by.0, named::poll(&state, &id.0).await?, body.0).await
+    make(by.0, named::poll(&state, &id.0).await?, body.0).await
 }
 
 problems!(
@@ -128,15 +128,10 @@ problems!(
     BodyTooLarge, UnknownPoll, BallotNotTaken
 );
 
-async fn make(
-    state: &AppState,
-    by: Actor,
-    named: Named<'_>,
-    body: BallotsBody,
-) -> Result<HttpResponse, Problem> {
+async fn make(by: Actor, named: Named<'_>, body: BallotsBody) -> Result<HttpResponse, Problem> {
     let (ballots, expires_at) = body.into_ballots()?;
     let hashes: Vec<BallotHash> = ballots.iter().map(Ballot::hash).collect();
-    match state
+    match named
         .ledger
         .add_ballots(by, named.of, &hashes, expires_at)
         .await?

@@ -7,8 +7,9 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use crate::domain::{
-    BallotHash, Digest, IdempotencyKey, ItemId, NewVote, OpenTo, Reference, Refusal, VoterId,
+    BallotHash, Digest, IdempotencyKey, ItemId, NewVote, OpenTo, PostgresRun, Reference, Refusal, VoterId,
 };
+use crate::ledger::LedgerError;
 use crate::web::access::Caller;
 use crate::web::api::state::AppState;
 use crate::web::api::votes::{Answer, VoteBody, answer, cast_one, digest, key_of};
@@ -64,6 +65,8 @@ pub struct BatchEntry {
     pub item: Reference<ItemId>,
     /// The item is [`ItemId::FIRST`] until the vote's item is known.
     pub vote: NewVote,
+    /// The run of Postgres in which the item was looked up. `None`: it is not known yet, or its id was named.
+    run: Option<PostgresRun>,
     pub ballot: Option<BallotHash>,
 }
 
@@ -101,6 +104,7 @@ fn vote(value: Value) -> Result<BatchEntry, Problem> {
     let body = VoteBody::new(voter_id, value, ballot);
     Ok(BatchEntry {
         item,
+        run: None,
         ballot: body.ballot(),
         vote: body.into_vote(ItemId::FIRST)?,
     })
@@ -226,12 +230,14 @@ pub async fn cast(
         .collect();
     let address = state.voting.address_hash(&caller);
     let casts = votes.into_iter().enumerate().map(async |(at, entry)| {
-        let BatchEntry { vote, ballot, .. } = entry?;
+        let BatchEntry {
+            vote, run, ballot, ..
+        } = entry?;
         let key = key.as_deref().map(|key| IdempotencyKey {
             key: key_of(&caller, b"vote of batch", &[key.as_bytes(), &at.to_be_bytes()]),
             body: digest(&vote, ballot.as_ref()),
         });
-        Ok(cast_one(&state.votes, vote, ballot, key, address).await?)
+        Ok(cast_one(state.votes.only_in(run), vote, ballot, key, address).await?)
     });
     let casts: Vec<Result<_, Problem>> = join_all(casts).await;
     let ended: Vec<Result<_, Problem>> = names
@@ -281,11 +287,16 @@ async fn open_to(
         .enumerate()
         .filter_map(|(at, entry)| Some((at, entry.as_ref().ok()?.item.clone())));
     let (places, references): (Vec<usize>, Vec<_>) = items.unzip();
-    let found = state.references.find_items(&references).await?;
-    let known = places.into_iter().zip(found);
-    let (places, items): (Vec<usize>, Vec<ItemId>) = known.filter_map(|(at, item)| Some((at, item?))).unzip();
-    let known = state.access.open_items.of_items(&items).await?;
-    for (at, to) in places.into_iter().zip(known) {
+    let known = async {
+        let found = state.references.find_items(&references).await?;
+        let known = places.into_iter().zip(found);
+        let known = known.filter_map(|(at, item)| Some((at, item?.id)));
+        let (places, items): (Vec<usize>, Vec<ItemId>) = known.unzip();
+        let to = state.access.open_items.of_items(&items).await?;
+        Ok::<_, LedgerError>(places.into_iter().zip(to))
+    };
+    let is_by_key = references.iter().any(Reference::is_key);
+    for (at, to) in state.ledger.in_one_run(is_by_key, known).await? {
         open[at] = to;
     }
     Ok(open)
@@ -308,7 +319,7 @@ async fn find_items(
     let admitted = entries.zip(&items).map(async |(entry, item)| {
         state
             .voting
-            .throttle(caller, entry.vote.voter_id.as_ref(), *item)
+            .throttle(caller, entry.vote.voter_id.as_ref(), item.map(|item| item.id))
             .await
     });
     let admitted: Vec<Result<(), Problem>> = join_all(admitted).await;
@@ -328,7 +339,10 @@ async fn find_items(
             None => Err(Problem::internal()),
         };
         match found {
-            Ok(item) => known.vote.item_id = item,
+            Ok(item) => {
+                known.vote.item_id = item.id;
+                known.run = item.run;
+            }
             Err(problem) => *entry = Err(problem.without_vote()),
         }
     }

@@ -150,6 +150,7 @@ pub async fn answer(
     {
         return Ok(not_modified(tag));
     }
+    let asked = state.known_answers.asking();
     let found = make(format).await?;
     let tag = tag_of(&found.body);
     if let Some(tags) = tags {
@@ -158,8 +159,7 @@ pub async fn answer(
                 tag: tag.clone(),
                 counts,
             };
-            let answers = &state.known_answers;
-            answers.add(key(), answer, answers.asking());
+            state.known_answers.add(key(), answer, asked);
         }
         if matches(&tags, &tag) {
             return Ok(not_modified(tag));

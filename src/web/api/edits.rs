@@ -205,15 +205,19 @@ fn times_field(times: &TimeEdits) -> &'static str {
 
 /// Stores an edit, and answers with the item or poll.
 async fn store(state: &AppState, by: Actor, named: Named<'_>, edit: &Edit) -> Result<HttpResponse, Problem> {
-    let edited = state.ledger.edit(by, named.of, edit).await?;
-    edited.map_err(|refusal| Problem::not_edited(refusal, times_field(&edit.times), || named.unknown()))?;
-    match named.of {
-        VotedOn::Item(item) => {
-            let read = state.counts.one(item).await?;
-            Ok(item_answer(&read.ok_or_else(|| named.unknown())?))
+    let edited = async {
+        let edited = named.ledger.edit(by, named.of, edit).await?;
+        edited
+            .map_err(|refusal| Problem::not_edited(refusal, times_field(&edit.times), || named.unknown()))?;
+        match named.of {
+            VotedOn::Item(item) => {
+                let read = state.counts.one(item).await?;
+                Ok(item_answer(&read.ok_or_else(|| named.unknown())?))
+            }
+            VotedOn::Poll(poll) => polls::shown(state, poll).await,
         }
-        VotedOn::Poll(poll) => polls::shown(state, poll).await,
-    }
+    };
+    state.ledger.in_one_run(named.is_by_key, edited).await
 }
 
 /// Update an item.

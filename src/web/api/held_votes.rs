@@ -112,15 +112,23 @@ pub async fn list(
     query: Query<HeldQuery>,
 ) -> Result<HttpResponse, Problem> {
     let asked = query.0.into_asked()?;
+    let is_by_key = asked.items.iter().any(Reference::is_key) || asked.polls.iter().any(Reference::is_key);
+    state
+        .ledger
+        .in_one_run(is_by_key, read(&caller, &state, &asked))
+        .await
+}
+
+async fn read(caller: &Caller, state: &AppState, asked: &HeldAsked) -> Result<HttpResponse, Problem> {
     let items = state.references.find_items(&asked.items).await?;
-    let items: Vec<ItemId> = items.into_iter().flatten().collect();
+    let items: Vec<ItemId> = items.into_iter().flatten().map(|item| item.id).collect();
     let mut polls: Vec<PollId> = Vec::with_capacity(asked.polls.len());
     for poll in &asked.polls {
-        polls.extend(state.references.find_poll(poll).await?);
+        polls.extend(state.references.find_poll(poll).await?.map(|poll| poll.id));
     }
     state
         .voting
-        .authorize_on_all(&items, &polls, &caller, &asked.voter_id)
+        .authorize_on_all(&items, &polls, caller, &asked.voter_id)
         .await?;
     let votes = state.ledger.held_votes(&asked.voter_id, &items, &polls).await?;
     let votes = votes.into_iter().map(|vote| VoteBody {

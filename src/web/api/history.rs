@@ -128,24 +128,27 @@ pub async fn of_item(
 ) -> Result<HttpResponse, Problem> {
     let over = over(query.0)?;
     conditional::answer(&request, &state, Offered::Json, async |_| {
-        let item = state.references.item(&id.0).await?;
-        let read = state.counts.one(item).await?;
-        let read = read.ok_or_else(|| Problem::unknown_item(&id.0))?;
-        let is_hidden = read.item.rules.as_deref().is_some_and(|rules| rules.hides_count);
-        let History {
-            since,
-            as_of,
-            of_items,
-        } = state.ledger.history(&[item], over).await?;
-        let changes = of_items.into_iter().next().unwrap_or_default();
-        let body = conditional::json(&ItemHistoryBody {
-            item_id: item,
-            over: over.name(),
-            since,
-            as_of,
-            spans: (!is_hidden).then(|| spans(changes)),
-        })?;
-        Ok(Found::with_counts(body, []))
+        let read = async {
+            let item = state.references.item(&id.0).await?.id;
+            let read = state.counts.one(item).await?;
+            let read = read.ok_or_else(|| Problem::unknown_item(&id.0))?;
+            let is_hidden = read.item.rules.as_deref().is_some_and(|rules| rules.hides_count);
+            let History {
+                since,
+                as_of,
+                of_items,
+            } = state.ledger.history(&[item], over).await?;
+            let changes = of_items.into_iter().next().unwrap_or_default();
+            let body = conditional::json(&ItemHistoryBody {
+                item_id: item,
+                over: over.name(),
+                since,
+                as_of,
+                spans: (!is_hidden).then(|| spans(changes)),
+            })?;
+            Ok(Found::with_counts(body, []))
+        };
+        state.ledger.in_one_run(id.0.is_key(), read).await
     })
     .await
 }
@@ -176,33 +179,36 @@ pub async fn of_poll(
 ) -> Result<HttpResponse, Problem> {
     let over = over(query.0)?;
     conditional::answer(&request, &state, Offered::Json, async |_| {
-        let id = state.references.poll(&id.0).await?;
-        let (poll, choices) = state
-            .ledger
-            .polls(&[id])
-            .await?
-            .pop()
-            .ok_or_else(|| Problem::unknown_poll(id))?;
-        let History {
-            since,
-            as_of,
-            of_items,
-        } = state.ledger.history(&choices, over).await?;
-        let changes = choices
-            .iter()
-            .zip(of_items)
-            .map(|(item, changes)| ChoiceHistoryBody {
-                item_id: *item,
-                spans: spans(changes),
-            });
-        let body = conditional::json(&PollHistoryBody {
-            poll_id: id,
-            over: over.name(),
-            since,
-            as_of,
-            choices: poll.shows_counts().then(|| changes.collect()),
-        })?;
-        Ok(Found::with_counts(body, []))
+        let read = async {
+            let id = state.references.poll(&id.0).await?.id;
+            let (poll, choices) = state
+                .ledger
+                .polls(&[id])
+                .await?
+                .pop()
+                .ok_or_else(|| Problem::unknown_poll(id))?;
+            let History {
+                since,
+                as_of,
+                of_items,
+            } = state.ledger.history(&choices, over).await?;
+            let changes = choices
+                .iter()
+                .zip(of_items)
+                .map(|(item, changes)| ChoiceHistoryBody {
+                    item_id: *item,
+                    spans: spans(changes),
+                });
+            let body = conditional::json(&PollHistoryBody {
+                poll_id: id,
+                over: over.name(),
+                since,
+                as_of,
+                choices: poll.shows_counts().then(|| changes.collect()),
+            })?;
+            Ok(Found::with_counts(body, []))
+        };
+        state.ledger.in_one_run(id.0.is_key(), read).await
     })
     .await
 }

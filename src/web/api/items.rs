@@ -237,7 +237,7 @@ pub async fn create(
     let new = new.0.into_item()?;
     let item = match state.ledger.create_item_by(by.0, &new).await {
         Ok(item) => item,
-        Err(LedgerError::KeyTaken) => return existing(&state, &new).await,
+        Err(LedgerError::KeyTaken) => return state.ledger.in_one_run(true, existing(&state, &new)).await,
         Err(error) => return Err(error.into()),
     };
     Ok(HttpResponse::Created()
@@ -252,7 +252,7 @@ async fn existing(state: &AppState, new: &NewItem) -> Result<HttpResponse, Probl
     let Some(key) = new.key.clone() else {
         return Err(Problem::internal());
     };
-    let id = state.references.item(&Reference::Key(key)).await?;
+    let id = state.references.item(&Reference::Key(key)).await?.id;
     let read = state.counts.one(id).await?;
     let read = read.ok_or_else(|| Problem::unknown_item(id))?;
     let rules = read.item.rules.as_deref().unwrap_or(&ItemRules::DEFAULT);
@@ -288,11 +288,14 @@ pub async fn show(
     id: PathItemReference,
 ) -> Result<HttpResponse, Problem> {
     conditional::answer(&request, &state, Offered::Json, async |_| {
-        let item = state.references.item(&id.0).await?;
-        let read = state.counts.one(item).await?;
-        let read = read.ok_or_else(|| Problem::unknown_item(&id.0))?;
-        let body = conditional::json(&body(&read.item, read.count(), read.is_current))?;
-        Ok(Found::with_counts(body, [&read]))
+        let read = async {
+            let item = state.references.item(&id.0).await?.id;
+            let read = state.counts.one(item).await?;
+            let read = read.ok_or_else(|| Problem::unknown_item(&id.0))?;
+            let body = conditional::json(&body(&read.item, read.count(), read.is_current))?;
+            Ok(Found::with_counts(body, [&read]))
+        };
+        state.ledger.in_one_run(id.0.is_key(), read).await
     })
     .await
 }

@@ -155,9 +155,13 @@ pub async fn list(
         let (counts, next_after) = match &listed {
             Listed::Page(page) => read(&state, page).await?,
             Listed::Items(references) => {
-                let ids = state.references.find_items(references).await?;
-                let ids: Vec<ItemId> = ids.into_iter().flatten().collect();
-                (state.counts.some(&ids).await?, None)
+                let read = async {
+                    let ids = state.references.find_items(references).await?;
+                    let ids: Vec<ItemId> = ids.into_iter().flatten().map(|item| item.id).collect();
+                    state.counts.some(&ids).await
+                };
+                let is_by_key = references.iter().any(Reference::is_key);
+                (state.ledger.in_one_run(is_by_key, read).await?, None)
             }
         };
         let items = counts

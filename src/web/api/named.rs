@@ -2,14 +2,17 @@
 
 use std::fmt::Display;
 
-use crate::domain::{ItemId, PollId, Reference, VotedOn};
+use crate::domain::{Found, ItemId, PollId, Reference, VotedOn};
+use crate::ledger::ServerLedger;
 use crate::web::api::state::AppState;
 use crate::web::problem::Problem;
 
 /// An item or a poll, and how the client named it.
-#[derive(Clone, Copy)]
 pub struct Named<'a> {
     pub of: VotedOn,
+    /// For statements that use the id: they fail if Postgres has failed over since the key was looked up.
+    pub ledger: ServerLedger,
+    pub is_by_key: bool,
     /// The id or the key.
     reference: &'a (dyn Display + Sync),
 }
@@ -29,12 +32,24 @@ impl Named<'_> {
 /// # Errors
 /// Fails when no item has this key.
 pub async fn item<'a>(state: &AppState, reference: &'a Reference<ItemId>) -> Result<Named<'a>, Problem> {
-    let of = VotedOn::Item(state.references.item(reference).await?);
-    Ok(Named { of, reference })
+    let Found { id, run } = state.references.item(reference).await?;
+    let (of, ledger) = (VotedOn::Item(id), state.ledger.only_in(run));
+    Ok(Named {
+        of,
+        ledger,
+        is_by_key: reference.is_key(),
+        reference,
+    })
 }
 
 /// Returns the poll of this reference, as [`item`] does.
 pub async fn poll<'a>(state: &AppState, reference: &'a Reference<PollId>) -> Result<Named<'a>, Problem> {
-    let of = VotedOn::Poll(state.references.poll(reference).await?);
-    Ok(Named { of, reference })
+    let Found { id, run } = state.references.poll(reference).await?;
+    let (of, ledger) = (VotedOn::Poll(id), state.ledger.only_in(run));
+    Ok(Named {
+        of,
+        ledger,
+        is_by_key: reference.is_key(),
+        reference,
+    })
 }

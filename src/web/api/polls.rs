@@ -224,15 +224,18 @@ pub async fn create(
     new: Json<NewPollBody>,
 ) -> Result<HttpResponse, Problem> {
     let new = new.0.into_poll()?;
-    let id = match state.ledger.create_poll(by.0, &new).await {
-        Ok(id) => id,
-        Err(LedgerError::KeyTaken) => return existing(&state, &new).await,
-        Err(error) => return Err(error.into()),
+    let made = async {
+        let id = match state.ledger.create_poll(by.0, &new).await {
+            Ok(id) => id,
+            Err(LedgerError::KeyTaken) => return existing(&state, &new).await,
+            Err(error) => return Err(error.into()),
+        };
+        let poll = read(&state, id).await?;
+        Ok(HttpResponse::Created()
+            .insert_header((header::LOCATION, format!("/v1/polls/{id}")))
+            .json(poll))
     };
-    let poll = read(&state, id).await?;
-    Ok(HttpResponse::Created()
-        .insert_header((header::LOCATION, format!("/v1/polls/{id}")))
-        .json(poll))
+    state.ledger.in_one_run(true, made).await
 }
 
 problems!(CreateProblems: WRITES, BODIES, CALLERS, STORES; BodyTooLarge, KeyTaken, UnknownPoll, OlderServers);
@@ -242,7 +245,7 @@ async fn existing(state: &AppState, new: &NewPoll) -> Result<HttpResponse, Probl
     let Some(key) = new.key.clone() else {
         return Err(Problem::internal());
     };
-    let id = state.references.poll(&Reference::Key(key)).await?;
+    let id = state.references.poll(&Reference::Key(key)).await?.id;
     let poll = state.ledger.poll(id).await?;
     let poll = poll.ok_or_else(|| Problem::unknown_poll(id))?;
     let choices = state.ledger.choices(id).await?;
@@ -286,13 +289,16 @@ pub async fn show(
     id: PathPollReference,
 ) -> Result<HttpResponse, Problem> {
     conditional::answer(&request, &state, Offered::JsonOrCsv, async |format| {
-        let id = state.references.poll(&id.0).await?;
-        let (poll, read) = read_with_counts(&state, id).await?;
-        let body = match format {
-            Format::Json => conditional::json(&poll)?,
-            Format::Csv => csv::write(&CHOICE_COLUMNS, poll.choices.iter().map(ChoiceBody::row))?,
+        let read = async {
+            let id = state.references.poll(&id.0).await?.id;
+            let (poll, read) = read_with_counts(&state, id).await?;
+            let body = match format {
+                Format::Json => conditional::json(&poll)?,
+                Format::Csv => csv::write(&CHOICE_COLUMNS, poll.choices.iter().map(ChoiceBody::row))?,
+            };
+            Ok(Found::with_counts(body, &read))
         };
-        Ok(Found::with_counts(body, &read))
+        state.ledger.in_one_run(id.0.is_key(), read).await
     })
     .await
 }

@@ -5,7 +5,7 @@ use actix_web::{HttpResponse, web};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::domain::{CHOICES_LIMIT_ITEMS, ItemId, PollId, Refusal, VoteRequest, VoterId};
+use crate::domain::{CHOICES_LIMIT_ITEMS, Found, ItemId, PollId, Refusal, VoteRequest, VoterId};
 use crate::votes::Cast;
 use crate::web::access::Caller;
 use crate::web::api::state::AppState;
@@ -142,7 +142,7 @@ problems!(
 async fn set(
     state: &AppState,
     caller: &Caller,
-    poll_id: PollId,
+    Found { id: poll_id, run }: Found<PollId>,
     voter_id: VoterId,
     items: Vec<ItemId>,
 ) -> Result<HttpResponse, VoteProblem> {
@@ -153,6 +153,7 @@ async fn set(
     };
     match state
         .votes
+        .only_in(run)
         .decide(request, state.voting.address_hash(caller))
         .await?
     {
@@ -186,11 +187,14 @@ pub async fn selected(
     voter: PathVoter,
 ) -> Result<HttpResponse, Problem> {
     state.voting.authorize_in_poll(&id.0, &caller, &voter.0).await?;
-    let poll = state.references.poll(&id.0).await?;
-    if state.ledger.poll(poll).await?.is_none() {
-        return Err(Problem::unknown_poll(poll));
-    }
-    let items = state.ledger.selection(poll, &voter.0).await?;
+    let read = async {
+        let poll = state.references.poll(&id.0).await?.id;
+        if state.ledger.poll(poll).await?.is_none() {
+            return Err(Problem::unknown_poll(poll));
+        }
+        Ok((poll, state.ledger.selection(poll, &voter.0).await?))
+    };
+    let (poll, items) = state.ledger.in_one_run(id.0.is_key(), read).await?;
     Ok(selection_answer(poll, &voter.0, items, false))
 }
 

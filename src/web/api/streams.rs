@@ -8,7 +8,7 @@ use actix_web::{HttpRequest, HttpResponse, web};
 use utoipa::IntoParams;
 
 use crate::domain::{ItemId, PollId, Reference};
-use crate::watching::{Fingerprint, WatchError, Watched};
+use crate::watching::{Fingerprint, Stream, WatchError, Watched};
 use crate::web::access::client_address;
 use crate::web::api::state::AppState;
 use crate::web::api::stream_places::StreamBody;
@@ -162,24 +162,9 @@ struct LastEventId {
 async fn open(request: &HttpRequest, state: &AppState, wanted: Wanted) -> Result<HttpResponse, Problem> {
     // Check the limits before anything is read.
     let place = state.stream_places.take(client_address(request))?;
-    let mut watched: Vec<Watched> = Vec::with_capacity(wanted.items.len() + wanted.polls.len());
-    let mut add = |one: Watched| {
-        if !watched.contains(&one) {
-            watched.push(one);
-        }
-    };
-    let items = state.references.find_items(&wanted.items).await?;
-    for (item, reference) in items.into_iter().zip(&wanted.items) {
-        add(item.ok_or_else(|| Problem::unknown_item(reference))?.into());
-    }
-    for reference in &wanted.polls {
-        add(state.references.poll(reference).await?.into());
-    }
-    let seen = request
-        .headers()
-        .get(&LAST_EVENT_ID)
-        .and_then(|id| Fingerprint::read(id.as_bytes(), watched.len()));
-    let stream = state.watching.open(watched, seen).await?;
+    let is_by_key = wanted.items.iter().any(Reference::is_key) || wanted.polls.iter().any(Reference::is_key);
+    let watching = watch(request, state, &wanted, is_by_key);
+    let stream = state.ledger.in_one_run(is_by_key, watching).await?;
     let mut answer = HttpResponse::Ok();
     answer
         .insert_header((header::CONTENT_TYPE, "text/event-stream"))
@@ -199,6 +184,33 @@ async fn open(request: &HttpRequest, state: &AppState, wanted: Wanted) -> Result
         answer.head_mut().set_connection_type(ConnectionType::Close);
     }
     Ok(answer)
+}
+
+/// Opens a stream of what the client names.
+async fn watch(
+    request: &HttpRequest,
+    state: &AppState,
+    wanted: &Wanted,
+    is_by_key: bool,
+) -> Result<Stream, Problem> {
+    let mut watched: Vec<Watched> = Vec::with_capacity(wanted.items.len() + wanted.polls.len());
+    let mut add = |one: Watched| {
+        if !watched.contains(&one) {
+            watched.push(one);
+        }
+    };
+    let items = state.references.find_items(&wanted.items).await?;
+    for (item, reference) in items.into_iter().zip(&wanted.items) {
+        add(item.ok_or_else(|| Problem::unknown_item(reference))?.id.into());
+    }
+    for reference in &wanted.polls {
+        add(state.references.poll(reference).await?.id.into());
+    }
+    let seen = request
+        .headers()
+        .get(&LAST_EVENT_ID)
+        .and_then(|id| Fingerprint::read(id.as_bytes(), watched.len()));
+    Ok(state.watching.open(watched, seen, is_by_key).await?)
 }
 
 impl From<WatchError> for Problem {

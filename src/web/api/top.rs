@@ -223,33 +223,39 @@ pub async fn show(
 ) -> Result<HttpResponse, Problem> {
     let asked = query.0.into_asked()?;
     conditional::answer(&request, &state, Offered::JsonOrCsv, async |format| {
-        let poll = match &asked.poll {
-            None => None,
-            Some(poll) => Some(state.references.poll(poll).await?),
+        let read = async {
+            let poll = match &asked.poll {
+                None => None,
+                Some(poll) => Some(state.references.poll(poll).await?.id),
+            };
+            let kind = TopKind {
+                by: asked.by,
+                over: asked.over,
+                poll,
+            };
+            let list = match (state.top_lists.get(kind).await?, poll) {
+                (Some(list), _) => list,
+                (None, Some(poll)) => return Err(Problem::unknown_poll(poll)),
+                (None, None) => return Err(Problem::internal()),
+            };
+            let items = list.items.iter().take(asked.limit).map(TopItemBody::new);
+            let body = match format {
+                Format::Json => conditional::json(&TopBody {
+                    by: kind.by.name(),
+                    over: kind.over.name(),
+                    poll_id: poll,
+                    since: list.since,
+                    as_of: list.as_of,
+                    items: items.collect(),
+                })?,
+                Format::Csv => csv::write(&TOP_COLUMNS, items.map(|item| item.row()))?,
+            };
+            Ok(Found::with_counts(body, []))
         };
-        let kind = TopKind {
-            by: asked.by,
-            over: asked.over,
-            poll,
-        };
-        let list = match (state.top_lists.get(kind).await?, poll) {
-            (Some(list), _) => list,
-            (None, Some(poll)) => return Err(Problem::unknown_poll(poll)),
-            (None, None) => return Err(Problem::internal()),
-        };
-        let items = list.items.iter().take(asked.limit).map(TopItemBody::new);
-        let body = match format {
-            Format::Json => conditional::json(&TopBody {
-                by: kind.by.name(),
-                over: kind.over.name(),
-                poll_id: poll,
-                since: list.since,
-                as_of: list.as_of,
-                items: items.collect(),
-            })?,
-            Format::Csv => csv::write(&TOP_COLUMNS, items.map(|item| item.row()))?,
-        };
-        Ok(Found::with_counts(body, []))
+        state
+            .ledger
+            .in_one_run(asked.poll.as_ref().is_some_and(Reference::is_key), read)
+            .await
     })
     .await
 }

@@ -6,10 +6,10 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::domain::{
-    AddressHash, BallotHash, Count, Digest, IdempotencyKey, ItemId, NewVote, StoredVote, Value, VoteId,
-    VoteRequest, VoterId,
+    AddressHash, BallotHash, Count, Digest, Found, IdempotencyKey, ItemId, NewVote, StoredVote, Value,
+    VoteId, VoteRequest, VoterId,
 };
-use crate::votes::{Cast, CastError, VoteQueue};
+use crate::votes::{Cast, CastError, QueueOfRun};
 use crate::web::access::Caller;
 use crate::web::api::state::AppState;
 use crate::web::describe::{examples, problems, values};
@@ -203,7 +203,7 @@ pub async fn cast(
         .voting
         .authorize_cast(&id.0, &caller, vote.voter_id, ballot.is_some())
         .await?;
-    let item_id = state
+    let Found { id: item_id, run } = state
         .voting
         .throttle_and_find_item(&id.0, &caller, vote.voter_id.as_ref(), ballot.is_some())
         .await?;
@@ -215,7 +215,7 @@ pub async fn cast(
     // The batch takes ownership of the vote, and the answer names its voter.
     let voter_id = vote.voter_id.clone();
     let address = state.voting.address_hash(&caller);
-    let cast = cast_one(&state.votes, vote, ballot, key, address).await?;
+    let cast = cast_one(state.votes.only_in(run), vote, ballot, key, address).await?;
     Ok(vote_answer(item_id, voter_id.as_ref(), cast)?)
 }
 
@@ -227,7 +227,7 @@ problems!(
 
 /// Casts one vote. A vote with a ballot or a key goes through the decisions.
 pub(super) async fn cast_one(
-    votes: &VoteQueue,
+    votes: QueueOfRun<'_>,
     vote: NewVote,
     ballot: Option<BallotHash>,
     key: Option<IdempotencyKey>,
@@ -341,7 +341,10 @@ pub async fn take_back(
 ) -> Result<HttpResponse, VoteProblem> {
     state.voting.authorize_on_item(&id.0, &caller, &voter.0).await?;
     let item = state.references.item(&id.0).await?;
-    state.voting.throttle(&caller, Some(&voter.0), Some(item)).await?;
+    state
+        .voting
+        .throttle(&caller, Some(&voter.0), Some(item.id))
+        .await?;
     set(&state, &caller, item, voter.0, None).await
 }
 
@@ -353,7 +356,7 @@ problems!(
 async fn set(
     state: &AppState,
     caller: &Caller,
-    item_id: ItemId,
+    Found { id: item_id, run }: Found<ItemId>,
     voter_id: VoterId,
     value: Option<Value>,
 ) -> Result<HttpResponse, VoteProblem> {
@@ -364,6 +367,7 @@ async fn set(
     };
     let cast = state
         .votes
+        .only_in(run)
         .decide(request, state.voting.address_hash(caller))
         .await?;
     Ok(vote_answer(item_id, Some(&voter_id), cast)?)
@@ -391,14 +395,18 @@ pub async fn held(
     voter: PathVoter,
 ) -> Result<HttpResponse, Problem> {
     state.voting.authorize_on_item(&id.0, &caller, &voter.0).await?;
-    let item = state.references.item(&id.0).await?;
-    let vote = state.ledger.last_vote(item, &voter.0).await?;
-    let Some(vote) = vote.filter(|vote| vote.value != 0) else {
-        return Err(match state.counts.one(item).await? {
-            Some(_) => Problem::no_vote(item),
-            None => Problem::unknown_item(item),
-        });
+    let read = async {
+        let item = state.references.item(&id.0).await?.id;
+        let vote = state.ledger.last_vote(item, &voter.0).await?;
+        match vote.filter(|vote| vote.value != 0) {
+            Some(vote) => Ok((item, vote)),
+            None => Err(match state.counts.one(item).await? {
+                Some(_) => Problem::no_vote(item),
+                None => Problem::unknown_item(item),
+            }),
+        }
     };
+    let (item, vote) = state.ledger.in_one_run(id.0.is_key(), read).await?;
     Ok(HttpResponse::Ok()
         .insert_header((header::CACHE_CONTROL, "no-store"))
         .json(HeldVote {

@@ -155,6 +155,11 @@ impl From<CastError> for Problem {
                 Stored::No,
                 "The database did not take the vote. The vote is not stored; try again.",
             ),
+            CastError::OtherRun => (
+                Stored::No,
+                "The database failed over or was started again while the vote was on its way. The vote \
+                 is not stored; try again.",
+            ),
             CastError::Busy => (
                 Stored::No,
                 "Other requests of this voter kept coming first. The vote is not stored; try again.",
@@ -203,6 +208,7 @@ mod tests {
             (CastError::QueueFull, Kind::VoteNotStored, "no"),
             (CastError::Closing, Kind::VoteNotStored, "no"),
             (CastError::NotStored, Kind::VoteNotStored, "no"),
+            (CastError::OtherRun, Kind::VoteNotStored, "no"),
             (CastError::Busy, Kind::VoteNotStored, "no"),
             (CastError::UnresolvedRepeat, Kind::VoteNotStored, "no"),
             (CastError::Unconfirmed, Kind::VoteUnconfirmed, "unknown"),

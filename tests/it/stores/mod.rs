@@ -1,5 +1,6 @@
 //! Stores that are down, slow, unfit, or reached over TLS.
 
+mod failovers;
 mod outages;
 mod readiness;
 mod redis_connections;

@@ -165,17 +165,22 @@ pub async fn create(
 ) -> Result<HttpResponse, Problem> {
     let wanted = body.0.into_wanted()?;
     let ledger = state.operator.ledger_of(by.0, COMMAND)?;
+    // What is found here must not be used after a failover, which gives some ids out again.
+    let ledger_of_run = ledger.only_in_this_run().await.map_err(Problem::of_operator)?;
     let mut filter = wanted.filter;
     if let Some(item) = &wanted.item {
-        let found = ledger.find_item(item).await.map_err(Problem::of_operator)?;
+        let found = ledger_of_run
+            .find_item(item)
+            .await
+            .map_err(Problem::of_operator)?;
         filter.item_id = Some(found.ok_or_else(|| Problem::unknown_item(item))?);
     }
     if wanted.dry_run {
-        return dry_run(&ledger, &filter, wanted.after).await;
+        return dry_run(&ledger_of_run, &filter, wanted.after).await;
     }
     let place = state.voidings.take()?;
-    let until = ledger.last_vote().await.map_err(Problem::of_operator)?;
-    let made = ledger.create_voiding(&filter, &wanted.reason, until).await;
+    let until = ledger_of_run.last_vote().await.map_err(Problem::of_operator)?;
+    let made = ledger_of_run.create_voiding(&filter, &wanted.reason, until).await;
     let id = made.map_err(Problem::of_operator)?;
     let voiding = find(&ledger, id).await;
     // The voiding exists now, even if reading it fails.

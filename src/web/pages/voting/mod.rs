@@ -284,9 +284,13 @@ async fn found(state: &AppState, asked: &Asked) -> Result<String, LedgerError> {
 )]
 pub async fn item(request: HttpRequest, state: web::Data<AppState>) -> HttpResponse {
     let found = async {
-        let id = state.references.item(&reference_in(&request)?).await?;
-        let read = state.counts.one(id).await?;
-        read.ok_or_else(|| Problem::unknown_item(id))
+        let reference = reference_in(&request)?;
+        let read = async {
+            let id = state.references.item(&reference).await?.id;
+            let read = state.counts.one(id).await?;
+            read.ok_or_else(|| Problem::unknown_item(id))
+        };
+        state.ledger.in_one_run(reference.is_key(), read).await
     };
     let (has, found) = outcome(timeout(READ_LIMIT, found).await.ok());
     let read = found
@@ -330,9 +334,13 @@ problems!(ItemPageProblems);
 )]
 pub async fn poll(request: HttpRequest, state: web::Data<AppState>) -> HttpResponse {
     let found = async {
-        let id = state.references.poll(&reference_in(&request)?).await?;
-        let read = state.counts.poll(id).await?;
-        read.ok_or_else(|| Problem::unknown_poll(id))
+        let reference = reference_in(&request)?;
+        let read = async {
+            let id = state.references.poll(&reference).await?.id;
+            let read = state.counts.poll(id).await?;
+            read.ok_or_else(|| Problem::unknown_poll(id))
+        };
+        state.ledger.in_one_run(reference.is_key(), read).await
     };
     let (has, found) = outcome(timeout(READ_LIMIT, found).await.ok());
     let read = found.as_ref().map(|(poll, _)| polls::body(poll));

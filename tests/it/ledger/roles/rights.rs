@@ -9,6 +9,7 @@ use crate::helpers::stores::Stores;
 /// `everyone` is any login. A table without column names means all its columns, also later ones.
 const RIGHTS: &str = "\
 everyone item_is_permanent: execute
+everyone postgres_run: execute
 everyone refuse_change_of_trail: execute
 everyone rule_is_known_to_writers: execute
 everyone search_query: execute
