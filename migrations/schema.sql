@@ -4,7 +4,7 @@
 create table act (
     id bigint not null generated always as identity (sequence name act_id_seq start 1 increment 1 cache 1),
     acted_at timestamp with time zone not null default clock_timestamp(),
-    who text not null,
+    who text collate "C" not null,
     login text not null default SESSION_USER,
     tool text not null,
     address inet,
@@ -97,7 +97,7 @@ create unlogged table incarnation (
 
 create table item (
     id bigint not null generated always as identity (sequence name item_id_seq start 1 increment 1 cache 1),
-    name text not null,
+    name text collate "C" not null,
     vote_count bigint not null default 0,
     counted_at timestamp with time zone,
     created_at timestamp with time zone not null default now(),
@@ -117,7 +117,7 @@ CREATE INDEX item_words ON item USING gin (to_tsvector('simple'::regconfig, sear
 CREATE TRIGGER item_is_permanent BEFORE DELETE OR UPDATE OF id, key, rule_id, takes_down_votes OR TRUNCATE ON item FOR EACH STATEMENT EXECUTE FUNCTION item_is_permanent();
 
 create table job (
-    name text not null,
+    name text collate "C" not null,
     fencing_number bigint not null default 0,
     holder text,
     lease_until timestamp with time zone,
@@ -128,7 +128,7 @@ create table job (
 );
 
 create table job_run (
-    job text not null,
+    job text collate "C" not null,
     fencing_number bigint not null,
     worker text not null,
     started_at timestamp with time zone not null default clock_timestamp(),
@@ -282,7 +282,7 @@ create table watermark (
 );
 
 create table worker (
-    name text not null,
+    name text collate "C" not null,
     started_at timestamp with time zone not null,
     seen_at timestamp with time zone not null,
     pass_ended_at timestamp with time zone,
@@ -297,7 +297,7 @@ create table worker (
 ) with (fillfactor=50);
 
 create unlogged table writer_connection (
-    name text not null,
+    name text collate "C" not null,
     connected_at timestamp with time zone not null default now(),
     counted_vote_id bigint not null default 0,
     knows_rules boolean not null default false,
