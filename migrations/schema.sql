@@ -326,6 +326,7 @@ alter table voided add constraint voided_voiding_id_fkey FOREIGN KEY (voiding_id
 -- edit_times(p_rule bigint, p_sets_opens_at boolean, p_opens_at timestamp with time zone, p_sets_closes_at boolean, p_closes_at timestamp with time zone) returns text: plpgsql, volatile, not for everyone
 -- end_api_key(p_id bigint) returns text: plpgsql, volatile, security definer, with search_path=public, pg_temp, not for everyone
 -- item_is_permanent() returns trigger: plpgsql, volatile
+-- late_sequences(OUT sequence text, OUT last bigint, OUT newest bigint) returns SETOF record: plpgsql, volatile, security definer, with search_path=public, pg_temp and enable_seqscan=off, not for everyone
 -- note_act(p_act text, p_target text DEFAULT NULL::text) returns bigint: plpgsql, volatile, security definer, with search_path=public, pg_temp, not for everyone
 -- poll_is_final(p_poll bigint) returns boolean: plpgsql, volatile, security definer, with search_path=public, pg_temp, not for everyone
 -- refuse_change_of_trail() returns trigger: plpgsql, volatile

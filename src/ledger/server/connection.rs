@@ -5,19 +5,19 @@ use std::time::Duration;
 use sqlx::postgres::{PgConnectOptions, PgConnection};
 
 use crate::ledger::LedgerError;
-use crate::ledger::session::SessionCheck;
+use crate::ledger::session::SessionSetup;
 
 /// A connection for reading. It is taken for each statement, and kept only after a clean end. A
 /// connection whose state is uncertain is closed.
 pub(super) struct DedicatedConnection {
     options: PgConnectOptions,
-    session: SessionCheck,
+    session: SessionSetup,
     pub answer_limit: Duration,
     kept: Option<PgConnection>,
 }
 
 impl DedicatedConnection {
-    pub fn new(options: PgConnectOptions, session: SessionCheck, answer_limit: Duration) -> Self {
+    pub fn new(options: PgConnectOptions, session: SessionSetup, answer_limit: Duration) -> Self {
         Self {
             options,
             session,

@@ -48,10 +48,11 @@ use sqlx::migrate::{Migrate, MigrateError};
 use writer_progress::Writers;
 
 use super::LedgerError;
-use super::connect::{Database, KEPT_PLANS, SERVER_STATEMENT_LIMIT, WRITER_KEEPALIVE, Writes, writes};
+use super::connect::{Database, SERVER_STATEMENT_LIMIT, Writes, writes};
 use super::identity::owner;
 use super::owner::MIGRATIONS;
 use super::pool::Pool;
+use super::settings::{KEPT_PLANS, WRITER_KEEPALIVE};
 use crate::domain::Owner;
 
 /// Whether the database's migrations have run.
@@ -106,8 +107,9 @@ impl ServerLedger {
     /// A writer of votes, with a connection of its own.
     pub fn writer(&self) -> VoteWriter {
         let options = self.database.options.clone();
-        let options = options.options([KEPT_PLANS]).options(WRITER_KEEPALIVE);
-        VoteWriter::new(options, &self.database, self.writers.clone())
+        let options = options.options(KEPT_PLANS).options(WRITER_KEEPALIVE);
+        let session = self.database.session.with(&KEPT_PLANS).with(&WRITER_KEEPALIVE);
+        VoteWriter::new(options, session, &self.database, self.writers.clone())
     }
 
     /// Whether all migrations of this program have run.

@@ -17,7 +17,7 @@ use crate::ledger::connect::{ANSWER_MARGIN, CHECK_LIMIT, Database};
 use crate::ledger::error::is_certain;
 use crate::ledger::exact_counts::exact_counts;
 use crate::ledger::pool::Pool;
-use crate::ledger::session::{CONNECT_LIMIT, SessionCheck, check_name};
+use crate::ledger::session::{CONNECT_LIMIT, SessionSetup, check_name};
 
 /// How long a connection may be idle and still be used without a check. A Postgres that restarts
 /// closes its idle connections, and a statement over a closed one has an unknown outcome. No
@@ -41,7 +41,7 @@ pub struct VoteWriter {
     options: PgConnectOptions,
     /// Cancels a statement on this writer's connection.
     pool: Pool,
-    session: SessionCheck,
+    session: SessionSetup,
     answer_limit: Duration,
     writers: Writers,
     batches: Batches,
@@ -70,11 +70,16 @@ impl std::fmt::Debug for VoteWriter {
 }
 
 impl VoteWriter {
-    pub(super) fn new(options: PgConnectOptions, database: &Database, writers: Writers) -> Self {
+    pub(super) fn new(
+        options: PgConnectOptions,
+        session: SessionSetup,
+        database: &Database,
+        writers: Writers,
+    ) -> Self {
         Self {
             options,
             pool: database.pool.clone(),
-            session: database.session.clone(),
+            session,
             answer_limit: database.statement_limit + ANSWER_MARGIN,
             batches: writers.add(),
             writers,
