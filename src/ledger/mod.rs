@@ -14,6 +14,7 @@ mod identity;
 mod operator;
 mod owner;
 mod pool;
+mod safe_commit;
 mod safe_vote_id;
 mod server;
 mod session;

@@ -20,6 +20,8 @@ use tokio::runtime::Handle;
 use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 
+use super::safe_commit::{listening, until_safe};
+
 /// A connection without an answer is closed after this many statement timeouts. Nobody waits for it
 /// any more. But a Postgres that is only slow, for example in a commit that waits for a standby, is
 /// still busy with it, and must not get a new connection for each slow statement.
@@ -88,7 +90,7 @@ pub(in crate::ledger) struct InUse {
     /// `None`: the connection gave no answer, and was let go.
     connection: Option<PoolConnection<Postgres>>,
     answer_limit: Duration,
-    /// The last statement before the connection is given back.
+    /// The last statement before the connection is given back. `None`: each statement commits by itself.
     last: Option<&'static str>,
 }
 
@@ -104,6 +106,18 @@ impl InUse {
         let limit = self.answer_limit;
         let ended = timeout(limit, call(self.connection()?)).await;
         self.unless_late(ended)
+    }
+
+    /// Ends a transaction.
+    async fn end(&mut self, how: &'static str) -> Result<(), sqlx::Error> {
+        let limit = self.answer_limit;
+        let connection = self.connection()?;
+        let ending = async {
+            let (ended, has_warned) = listening(connection.execute(how)).await;
+            until_safe(connection, ended, has_warned).await
+        };
+        let ended = timeout(limit, ending).await;
+        self.unless_late(ended).map(drop)
     }
 
     fn connection(&mut self) -> Result<&mut PgConnection, sqlx::Error> {
@@ -164,7 +178,7 @@ impl Transaction {
         done: Result<Answer, Error>,
     ) -> Result<Answer, Error> {
         let how = if done.is_ok() { "commit" } else { "rollback" };
-        match ((&mut self.0).execute(how).await, done) {
+        match (self.0.end(how).await, done) {
             (Ok(_), done) => {
                 self.0.last = None;
                 done
@@ -226,9 +240,14 @@ impl<'c> Executor<'c> for &'c mut InUse {
         E: 'q + Execute<'q, Postgres>,
     {
         stream(async move {
-            let limit = self.answer_limit;
-            let rows = self.connection()?.fetch_many(query).try_collect::<Rows>();
-            let ended = timeout(limit, rows).await;
+            let (limit, is_commit) = (self.answer_limit, self.last.is_none());
+            let connection = self.connection()?;
+            let fetching = async {
+                let rows = connection.fetch_many(query).try_collect::<Rows>();
+                let (rows, has_warned) = listening(rows).await;
+                until_safe(connection, rows, has_warned && is_commit).await
+            };
+            let ended = timeout(limit, fetching).await;
             self.unless_late(ended)
         })
     }
@@ -239,8 +258,13 @@ impl<'c> Executor<'c> for &'c mut InUse {
         E: 'q + Execute<'q, Postgres>,
     {
         async move {
-            let limit = self.answer_limit;
-            let ended = timeout(limit, self.connection()?.fetch_optional(query)).await;
+            let (limit, is_commit) = (self.answer_limit, self.last.is_none());
+            let connection = self.connection()?;
+            let fetching = async {
+                let (row, has_warned) = listening(connection.fetch_optional(query)).await;
+                until_safe(connection, row, has_warned && is_commit).await
+            };
+            let ended = timeout(limit, fetching).await;
             self.unless_late(ended)
         }
         .boxed()

@@ -10,6 +10,7 @@ use crate::domain::{
     Value, VoteId, VoteRequest, VoterId,
 };
 use crate::ledger::LedgerError;
+use crate::ledger::safe_commit::{listening, until_safe};
 
 /// What became of requests that one statement decided.
 #[derive(Debug)]
@@ -235,11 +236,18 @@ impl VoteWriter {
         addresses: &[Option<AddressHash>],
     ) -> Result<DecidedBatch, InsertError> {
         let mut writer = self.begin().await?;
-        let ended = timeout(self.answer_limit(), decide(&mut writer, requests, addresses)).await;
+        let deciding = async {
+            let (decided, has_warned) = listening(decide(&mut writer, requests, addresses)).await;
+            until_safe(&mut writer.connection, decided, has_warned).await
+        };
+        let ended = timeout(self.answer_limit(), deciding).await;
         // If this program cannot read the rows, nobody counts them unless the connection ends. Then
         // crashed-writer recovery does.
         let decided = self.batch_answer(ended)?.map_err(InsertError::Unknown)?;
         self.keep(writer);
+        if decided.decisions.iter().any(|one| !one.stored().is_empty()) {
+            self.note_stored();
+        }
         Ok(decided)
     }
 }

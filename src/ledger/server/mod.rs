@@ -18,6 +18,7 @@ mod plain_votes;
 mod polls;
 mod receipts;
 mod status;
+mod storing;
 mod top;
 mod voiding_chunks;
 mod vote_writer;
@@ -45,6 +46,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use sqlx::migrate::{Migrate, MigrateError};
+use storing::Trials;
 use writer_progress::Writers;
 
 use super::LedgerError;
@@ -74,6 +76,8 @@ pub struct ServerLedger {
     /// How often items and polls were edited through this ledger and its clones. After an edit,
     /// what its readers remember may be old.
     edits: Arc<AtomicU64>,
+    /// Shared by its clones.
+    trials: Trials,
 }
 
 impl ServerLedger {
@@ -88,6 +92,7 @@ impl ServerLedger {
             database,
             writers: Writers::default(),
             edits: Arc::default(),
+            trials: Trials::default(),
         })
     }
 

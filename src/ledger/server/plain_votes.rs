@@ -9,6 +9,7 @@ use super::item_kind::ItemKind;
 use super::vote_writer::{InsertError, VoteWriter, WriterConnection};
 use crate::domain::{AddressHash, NewVote, StoredVote, TransactionId, VoteId, VoteOutcome, VoterId};
 use crate::ledger::LedgerError;
+use crate::ledger::safe_commit::{listening, until_safe};
 
 /// What became of a batch.
 #[derive(Debug)]
@@ -30,20 +31,38 @@ impl VoteWriter {
         votes: &[NewVote],
         addresses: &[Option<AddressHash>],
     ) -> Result<InsertedBatch, InsertError> {
+        let inserted = self.insert_batch(votes, addresses).await;
+        match &inserted {
+            Ok(batch) if batch.outcomes.iter().any(is_accepted) => self.note_stored(),
+            Ok(_) => {}
+            Err(_) => self.note_failed(),
+        }
+        inserted
+    }
+
+    async fn insert_batch(
+        &mut self,
+        votes: &[NewVote],
+        addresses: &[Option<AddressHash>],
+    ) -> Result<InsertedBatch, InsertError> {
         let mut writer = self.begin().await?;
-        let ended = timeout(self.answer_limit(), insert(&mut writer, votes, addresses)).await;
+        let inserting = async {
+            let (batch, has_warned) = listening(insert(&mut writer, votes, addresses)).await;
+            until_safe(&mut writer.connection, batch, has_warned).await
+        };
+        let ended = timeout(self.answer_limit(), inserting).await;
         let Batch {
             transaction,
             mut outcomes,
         } = self.batch_answer(ended)?;
         // From here on the batch is committed: it must be counted, whatever fails.
         let looked_up = if outcomes.contains(&None) {
-            match timeout(
-                self.answer_limit(),
-                find_last_votes(&mut writer.connection, votes, &mut outcomes),
-            )
-            .await
-            {
+            let looking = async {
+                let looking = find_last_votes(&mut writer.connection, votes, &mut outcomes);
+                let (looked_up, has_warned) = listening(looking).await;
+                until_safe(&mut writer.connection, looked_up, has_warned).await
+            };
+            match timeout(self.answer_limit(), looking).await {
                 Ok(looked_up) => looked_up.map_err(LedgerError::from),
                 Err(_) => Err(LedgerError::Timeout(self.answer_limit())),
             }
@@ -52,7 +71,14 @@ impl VoteWriter {
         };
         match looked_up {
             Ok(()) => self.keep(writer),
-            Err(error) => tracing::error!(%error, "the earlier votes of some repeats could not be read"),
+            Err(error) => {
+                tracing::error!(%error, "the earlier votes of some repeats could not be read");
+                // They may be on one disk only.
+                let repeats = outcomes.iter_mut();
+                repeats
+                    .filter(|one| matches!(one, Some(VoteOutcome::Repeated(_))))
+                    .for_each(|one| *one = None);
+            }
         }
         let outcomes = outcomes
             .into_iter()
@@ -63,6 +89,10 @@ impl VoteWriter {
             outcomes,
         })
     }
+}
+
+fn is_accepted(outcome: &VoteOutcome) -> bool {
+    matches!(outcome, VoteOutcome::Accepted(_))
 }
 
 /// A committed batch. A repeat has no outcome yet.

@@ -119,6 +119,16 @@ impl VoteWriter {
         }
     }
 
+    /// Notes that votes were stored.
+    pub(super) fn note_stored(&self) {
+        self.writers.outcomes().note_stored();
+    }
+
+    /// Notes that a batch of plain votes failed.
+    pub(super) fn note_failed(&self) {
+        self.writers.outcomes().note_failed();
+    }
+
     /// How long to wait for a statement's answer.
     pub(super) fn answer_limit(&self) -> Duration {
         self.answer_limit

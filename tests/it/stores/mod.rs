@@ -5,5 +5,6 @@ mod prepared;
 mod readiness;
 mod redis_connections;
 mod settings;
+mod standby;
 mod starts;
 mod tls;
