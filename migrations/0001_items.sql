@@ -58,7 +58,7 @@ create trigger rule_is_known_to_writers
 create table item (
     id               bigint generated always as identity primary key,
     -- What people see. Not unique: two polls may share a choice's name.
-    name             text not null
+    name             text collate "C" not null
                      constraint item_name_length check (char_length(name) between 1 and 200),
     -- The saved count: up-votes less down-votes. Only workers write it, and only forward in
     -- counted_at. Reports read it.

@@ -86,7 +86,7 @@ create unlogged table incarnation (
 -- crash of Postgres all counts are rebuilt anyway.
 create unlogged table writer_connection (
     -- The connection's application_name, unlike any other.
-    name            text primary key,
+    name            text collate "C" primary key,
     -- When it was made. For a human reader: no statement uses it.
     connected_at    timestamptz not null default now(),
     -- Each vote that this connection stored with an id up to this one is counted. Later ones may be in

@@ -45,7 +45,7 @@ create table act (
     acted_at   timestamptz not null default clock_timestamp(),
     -- Who did it: `api_key:3`; `login:ada`, a login in Postgres, for a command; or `anyone`, where
     -- TALLY_OPEN opens administration.
-    who        text not null
+    who        text collate "C" not null
                constraint act_who_length check (char_length(who) between 1 and 100),
     -- The login that wrote the row. A server writes for others: `who` is then what that server said.
     login      text not null default session_user,

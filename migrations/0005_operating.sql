@@ -12,7 +12,7 @@ insert into identity default values;
 -- One row per `sync-worker` that runs, for people who look. Nothing depends on it.
 create table worker (
     -- Its program's name and a part that it drew at its start, as `job.holder` has it.
-    name                  text primary key,
+    name                  text collate "C" primary key,
     -- By Postgres' clock.
     started_at            timestamptz not null,
     -- The last heartbeat, by Postgres' clock. A worker beats once a second beside its passes, so a
@@ -46,7 +46,7 @@ create table job (
     -- roll_up moves the watermark; audit compares all counts and has wrong ones rebuilt; delete_keys
     -- deletes old idempotency keys, and delete_addresses old hashes of addresses; sum_recent sums what
     -- changed lately.
-    name           text primary key,
+    name           text collate "C" primary key,
     -- The number of the last lease. It only grows: each lease has a number of its own.
     fencing_number bigint not null default 0,
     -- Which worker has the lease: its program's name and a part that it drew at its start. Null: the
@@ -65,7 +65,7 @@ insert into job (name) values ('roll_up'), ('audit'), ('delete_keys'), ('delete_
 
 -- The last runs of each job.
 create table job_run (
-    job            text not null references job,
+    job            text collate "C" not null references job,
     -- The number of the lease under which it ran.
     fencing_number bigint not null,
     worker         text not null,

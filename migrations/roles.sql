@@ -59,6 +59,8 @@ grant execute on function use_api_key, end_api_key to tally_server;
 grant select (id, name, scopes, created_at, expires_at, last_used_at, revoked_at) on api_key to tally_server;
 -- Each program adds to the trail; `tally trail` reads it.
 grant execute on function note_act to tally_server, tally_worker, tally_operator;
+-- Each program looks at the sequences when it starts.
+grant execute on function late_sequences to tally_server, tally_worker, tally_operator;
 grant select on act to tally_operator;
 -- The key of a batch of votes.
 grant select (key_hash, body_hash), insert (key_hash, body_hash) on idempotency_key to tally_server;

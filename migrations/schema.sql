@@ -4,7 +4,7 @@
 create table act (
     id bigint not null generated always as identity (sequence name act_id_seq start 1 increment 1 cache 1),
     acted_at timestamp with time zone not null default clock_timestamp(),
-    who text not null,
+    who text collate "C" not null,
     login text not null default SESSION_USER,
     tool text not null,
     address inet,
@@ -97,7 +97,7 @@ create unlogged table incarnation (
 
 create table item (
     id bigint not null generated always as identity (sequence name item_id_seq start 1 increment 1 cache 1),
-    name text not null,
+    name text collate "C" not null,
     vote_count bigint not null default 0,
     counted_at timestamp with time zone,
     created_at timestamp with time zone not null default now(),
@@ -117,7 +117,7 @@ CREATE INDEX item_words ON item USING gin (to_tsvector('simple'::regconfig, sear
 CREATE TRIGGER item_is_permanent BEFORE DELETE OR UPDATE OF id, key, rule_id, takes_down_votes OR TRUNCATE ON item FOR EACH STATEMENT EXECUTE FUNCTION item_is_permanent();
 
 create table job (
-    name text not null,
+    name text collate "C" not null,
     fencing_number bigint not null default 0,
     holder text,
     lease_until timestamp with time zone,
@@ -128,7 +128,7 @@ create table job (
 );
 
 create table job_run (
-    job text not null,
+    job text collate "C" not null,
     fencing_number bigint not null,
     worker text not null,
     started_at timestamp with time zone not null default clock_timestamp(),
@@ -282,7 +282,7 @@ create table watermark (
 );
 
 create table worker (
-    name text not null,
+    name text collate "C" not null,
     started_at timestamp with time zone not null,
     seen_at timestamp with time zone not null,
     pass_ended_at timestamp with time zone,
@@ -297,7 +297,7 @@ create table worker (
 ) with (fillfactor=50);
 
 create unlogged table writer_connection (
-    name text not null,
+    name text collate "C" not null,
     connected_at timestamp with time zone not null default now(),
     counted_vote_id bigint not null default 0,
     knows_rules boolean not null default false,
@@ -326,6 +326,7 @@ alter table voided add constraint voided_voiding_id_fkey FOREIGN KEY (voiding_id
 -- edit_times(p_rule bigint, p_sets_opens_at boolean, p_opens_at timestamp with time zone, p_sets_closes_at boolean, p_closes_at timestamp with time zone) returns text: plpgsql, volatile, not for everyone
 -- end_api_key(p_id bigint) returns text: plpgsql, volatile, security definer, with search_path=public, pg_temp, not for everyone
 -- item_is_permanent() returns trigger: plpgsql, volatile
+-- late_sequences(OUT sequence text, OUT last bigint, OUT newest bigint) returns SETOF record: plpgsql, volatile, security definer, with search_path=public, pg_temp and enable_seqscan=off, not for everyone
 -- note_act(p_act text, p_target text DEFAULT NULL::text) returns bigint: plpgsql, volatile, security definer, with search_path=public, pg_temp, not for everyone
 -- poll_is_final(p_poll bigint) returns boolean: plpgsql, volatile, security definer, with search_path=public, pg_temp, not for everyone
 -- postgres_run() returns bigint: sql, stable, parallel safe

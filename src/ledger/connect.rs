@@ -7,7 +7,8 @@ use sqlx::{Connection, PgExecutor};
 
 use super::pool::Pool;
 use super::runs::Runs;
-use super::session::{CONNECT_LIMIT, SessionCheck};
+use super::session::{CONNECT_LIMIT, SessionSetup};
+use super::settings::{POOL_PLANS, shown};
 use super::{InvalidDatabaseUrl, LedgerError};
 use crate::tls;
 
@@ -36,40 +37,6 @@ const OPERATOR_IDLE_LIMIT: Duration = Duration::from_secs(30);
 /// the watermark, and its worker may be stopped or cut off.
 pub(crate) const IDLE_TRANSACTION_LIMIT: Duration = Duration::from_secs(5);
 
-/// Settings of each of Tally's connections.
-/// - `enable_seqscan`: no statement here should read a whole table. The planner would, since it cannot
-///   know how few votes lie beyond the watermark.
-/// - `enable_bitmapscan`: an item's newest votes are a few rows, and the index alone answers. A bitmap
-///   took more than twice as long (300 items with 20 votes each: 5.6 ms instead of 2.4 ms).
-/// - `default_transaction_isolation`: each statement sees what was committed before it. Postgres does
-///   so by default, unless someone has changed it. `vote_ids_are_new` relies on it.
-/// - `jit`: Postgres would compile because of the huge cost that `enable_seqscan` pretends.
-const SESSION_OPTIONS: [(&str, &str); 4] = [
-    // A space in an option of the connection is written with a backslash.
-    ("default_transaction_isolation", "read\\ committed"),
-    ("enable_seqscan", "off"),
-    ("enable_bitmapscan", "off"),
-    ("jit", "off"),
-];
-
-/// Postgres plans the pool's statements each time. The tables grow from nothing to millions of
-/// rows. A plan kept from the first minute made a replay of repeats eight times slower than one of
-/// new votes.
-const POOL_PLANS: (&str, &str) = ("plan_cache_mode", "force_custom_plan");
-/// A dedicated connection's statements are planned once. Each has one good plan, whatever the
-/// tables hold, and planning takes as long as running.
-pub(super) const KEPT_PLANS: (&str, &str) = ("plan_cache_mode", "force_generic_plan");
-/// How Postgres notices that a server's machine is lost. It sends probes, and gives up after 5 s +
-/// 3 × 2 s. It then closes the connections of the server's batch writers, which a sync worker sees.
-/// While an answer is on its way, the system sends no probes. It repeats the answer for a quarter
-/// of an hour, so `tcp_user_timeout` (ms) ends that too, after 11 s.
-pub(crate) const WRITER_KEEPALIVE: [(&str, &str); 4] = [
-    ("tcp_keepalives_idle", "5"),
-    ("tcp_keepalives_interval", "2"),
-    ("tcp_keepalives_count", "3"),
-    ("tcp_user_timeout", "11000"),
-];
-
 /// How long a worker's statement waits for a lock. Then the worker leaves the locked rows for
 /// later. Flushes hold row locks for less. A roll-up may hold its job and the watermark for longer.
 pub const LOCK_LIMIT: Duration = Duration::from_millis(500);
@@ -80,8 +47,8 @@ pub(super) struct Database {
     pub pool: Pool,
     pub options: PgConnectOptions,
     pub statement_limit: Duration,
-    /// Checks connections outside the pool. The pool checks its own.
-    pub session: SessionCheck,
+    /// Sets up connections outside the pool. The pool sets up its own.
+    pub session: SessionSetup,
 }
 
 /// sqlx's options would show their password.
@@ -116,15 +83,16 @@ impl Database {
         warn_of_unknown_parameters(database_url, application_name);
         check_certificates(database_url)?;
         let options: PgConnectOptions = database_url.parse().map_err(InvalidDatabaseUrl::Url)?;
-        let mut limits = vec![
-            ("statement_timeout", statement_limit),
-            ("idle_in_transaction_session_timeout", IDLE_TRANSACTION_LIMIT),
-        ];
-        limits.extend(lock_limit.map(|limit| ("lock_timeout", limit)));
-        let session = SessionCheck::new(limits);
+        let session = SessionSetup::new(vec![
+            ("statement_timeout", shown(Some(statement_limit))),
+            (
+                "idle_in_transaction_session_timeout",
+                shown(Some(IDLE_TRANSACTION_LIMIT)),
+            ),
+            ("lock_timeout", shown(lock_limit)),
+        ]);
         let options = options
             .application_name(application_name)
-            .options(SESSION_OPTIONS)
             .options(session.options());
         let of_many = PgPoolOptions::new().max_connections(POOL_LIMIT_CONNECTIONS);
         Ok(Self {
@@ -164,12 +132,12 @@ impl Database {
 fn pool(
     of: PgPoolOptions,
     options: &PgConnectOptions,
-    session: &SessionCheck,
+    session: &SessionSetup,
     runs: Option<&Runs>,
     statement_limit: Duration,
 ) -> Pool {
-    let options = options.clone().options([POOL_PLANS]);
-    let (checked, session) = (options.clone(), session.clone());
+    let options = options.clone().options(POOL_PLANS);
+    let (checked, session) = (options.clone(), session.with(&POOL_PLANS));
     let (noting, looking) = (runs.cloned(), runs.cloned());
     let connections = of
         .acquire_timeout(ACQUIRE_LIMIT)
@@ -177,7 +145,7 @@ fn pool(
             let (options, session, runs) = (checked.clone(), session.clone(), noting.clone());
             Box::pin(async move {
                 session
-                    .check(connection, &options)
+                    .set_up(connection, &options)
                     .await
                     .map_err(|error| match error {
                         LedgerError::Postgres(error) => error,

@@ -60,11 +60,24 @@ pub enum InvalidDatabaseUrl {
 #[derive(Debug, thiserror::Error)]
 pub enum UnfitDatabase {
     #[error(
-        "this session of Postgres has {0}: something in between, perhaps a pooler, has \
-         dropped the settings that Tally asks for when it connects; let it pass the parameter options \
-         on, or set them for the login (alter role … set …)"
+        "this session of Postgres has {0}, and Tally cannot change that; reset it for the login and for \
+         the database (alter role … reset …, alter database … reset …)"
     )]
     Settings(String),
+    /// With Postgres' or the pooler's own words.
+    #[error(
+        "what Tally asks for when it connects is refused ({0}); if a pooler or a proxy is in between, \
+         let it pass the parameter options on, or ignore it (pgbouncer: ignore_startup_parameters = \
+         extra_float_digits, options), since Tally then sets the settings itself; if the URL has options, \
+         look at them"
+    )]
+    Startup(String),
+    /// With the database's encoding.
+    #[error(
+        "this database has the encoding {0}, and Tally's names and keys are UTF-8; give Tally a database \
+         with that (create database tally encoding 'UTF8' template template0)"
+    )]
+    Encoding(String),
     #[error(
         "this session of Postgres has the application_name {0:?}: something in \
          between, perhaps a pooler, has changed the name that Tally gave it; workers see by the name \
@@ -90,8 +103,31 @@ pub enum UnfitDatabase {
          give Tally a new database, or keep this one's votes as migrations/README.md says"
     )]
     UnreleasedSchema,
+    /// Every program of this version refuses it.
+    #[error(
+        "a newer version of Tally has migrated this database: its migration {migration} is not known \
+         here, where the last one is {known}; install that version, or give this one another database"
+    )]
+    NewerSchema { migration: i64, known: i64 },
+    #[error(
+        "another version of Tally has made this database: its migration {0} is not the one of this \
+         version; install that version, or give this one another database"
+    )]
+    OtherSchema(i64),
     #[error("vote ids must only go up, one by one, and vote_id_seq in Postgres {0}")]
     Sequence(String),
+    /// With the statement that mends it.
+    #[error(
+        "new rows would get ids that are taken, as after a dump or a replication that leaves sequences \
+         out: in Postgres {0}"
+    )]
+    LateSequences(String),
+    /// With the primary key's name.
+    #[error(
+        "a new row got an id that is taken ({0}): its sequence is behind its table, as after a dump or a \
+         replication that leaves sequences out; a program that starts says the statement that mends it"
+    )]
+    TakenId(String),
 }
 
 /// An id was looked up in one run of Postgres, and another run would have got it.
@@ -124,16 +160,33 @@ impl From<sqlx::Error> for LedgerError {
 }
 
 impl LedgerError {
+    /// The error of a connection that could not be made.
+    pub(super) fn of_connecting(error: sqlx::Error) -> Self {
+        // What a proxy, a pooler or Postgres says to a parameter that it does not take:
+        // feature_not_supported, protocol_violation, undefined_object, invalid_parameter_value,
+        // cant_change_runtime_param, syntax_error.
+        const CODES: [&str; 6] = ["0A000", "08P01", "42704", "22023", "55P02", "42601"];
+        match error.as_database_error() {
+            Some(refusal) if CODES.iter().any(|code| has_code(&error, code)) => {
+                Self::Unfit(UnfitDatabase::Startup(refusal.message().to_owned()))
+            }
+            _ => error.into(),
+        }
+    }
+
     /// The error of a statement that creates an item or a rule.
     pub(super) fn of_rule(error: sqlx::Error) -> Self {
         // object_in_use: the trigger rule_is_known_to_writers.
         if has_code(&error, "55006") {
-            Self::OlderServers
-        // unique_violation: item_key or rule_key. Postgres draws all other unique values.
-        } else if has_code(&error, "23505") {
-            Self::KeyTaken
-        } else {
-            Self::Postgres(error)
+            return Self::OlderServers;
+        }
+        // unique_violation.
+        let violated = error.as_database_error().and_then(|one| one.constraint());
+        match violated.filter(|_| has_code(&error, "23505")) {
+            Some("item_key" | "rule_key") => Self::KeyTaken,
+            // Postgres draws all other unique values.
+            Some(other) => Self::Unfit(UnfitDatabase::TakenId(other.to_owned())),
+            None => Self::Postgres(error),
         }
     }
 

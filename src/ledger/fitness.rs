@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sqlx::migrate::{Migrate, MigrateError};
+use sqlx::migrate::{AppliedMigration, Migrate, MigrateError};
 use sqlx::postgres::PgConnection;
 use sqlx::{Connection, PgExecutor};
 use tokio::time::timeout;
@@ -37,46 +37,51 @@ async fn look_at(mut connection: PgConnection) -> Result<(), LedgerError> {
     }
     let tables = sqlx::query!(
         r#"select to_regclass('item') is not null or to_regclass('vote') is not null as "any!",
-                      to_regclass('vote') is not null and to_regclass('vote_id_seq') is not null
-                      and to_regclass('watermark') is not null as "draw_ids!""#
+                  to_regclass('vote') is not null and to_regclass('vote_id_seq') is not null
+                  and to_regclass('watermark') is not null as "draw_ids!",
+                  to_regprocedure('late_sequences()') is not null as "have_check!""#
     )
     .fetch_one(&mut connection)
     .await?;
     if tables.any {
-        match origin(&mut connection).await? {
-            Origin::Tally => {}
-            Origin::Unreleased => return Err(LedgerError::Unfit(UnfitDatabase::UnreleasedSchema)),
-            Origin::Foreign => return Err(LedgerError::Unfit(UnfitDatabase::ForeignTables)),
+        let origin = origin(&mut connection).await?;
+        if let Some(unfit) = origin.unfit() {
+            return Err(LedgerError::Unfit(unfit));
         }
     }
     // Not while another migration is making them.
     if tables.draw_ids {
-        check_sequence(&mut connection).await?;
+        check_steps(&mut connection).await?;
+        if tables.have_check {
+            check_sequences(&mut connection).await?;
+        }
     }
     Ok(connection.close().await?)
 }
 
-/// Checks that the sequence of vote ids draws one by one, and is not behind the votes.
-async fn check_sequence(connection: &mut PgConnection) -> Result<(), LedgerError> {
-    check_steps(&mut *connection).await?;
-    // The votes are read first: no vote has an id that was not drawn before.
-    let ids = sqlx::query!(
-        r#"with vote_ids as materialized (
-               select greatest((select max(id) from vote), (select vote_id from watermark)) as newest
-           )
-           select coalesce(newest, 0) as "newest!",
-                  case when is_called then last_value else last_value - 1 end as "last!"
-           from vote_ids, vote_id_seq"#
+/// Checks that no sequence is behind the rows that got their ids from it.
+async fn check_sequences(connection: &mut PgConnection) -> Result<(), LedgerError> {
+    let late = sqlx::query!(
+        r#"select sequence as "sequence!", last as "last!", newest as "newest!" from late_sequences()"#
     )
-    .fetch_one(connection)
+    .fetch_all(connection)
     .await?;
-    if ids.newest > ids.last {
-        return Err(LedgerError::Unfit(UnfitDatabase::Sequence(format!(
-            "is at {}, behind the votes: say select setval('vote_id_seq', {})",
-            ids.last, ids.newest
-        ))));
+    if late.is_empty() {
+        return Ok(());
     }
-    Ok(())
+    let found: Vec<String> = late
+        .iter()
+        .map(|one| format!("{} is at {}", one.sequence, one.last))
+        .collect();
+    let mending: Vec<String> = late
+        .iter()
+        .map(|one| format!("setval('{}', {})", one.sequence, one.newest))
+        .collect();
+    Err(LedgerError::Unfit(UnfitDatabase::LateSequences(format!(
+        "{}; say select {}",
+        found.join(", "),
+        mending.join(", ")
+    ))))
 }
 
 /// Checks that the sequence of vote ids draws them one by one. A session with a block of ids could
@@ -101,50 +106,69 @@ pub(super) async fn check_steps<'a>(connection: impl PgExecutor<'a>) -> Result<(
     ))))
 }
 
-/// Who made the tables of a database.
+/// Which Tally made the tables of a database.
 enum Origin {
-    Tally,
+    /// This version, or one before it.
+    Known,
+    /// A version after this one, with this migration.
+    Newer(i64),
+    /// A version with another migration of this number.
+    Other(i64),
     /// Tally from before the first release, by migrations that are gone.
     Unreleased,
     /// Another application.
     Foreign,
 }
 
-/// Tells by the first migration that ran here. Another application's may have the same number, but
-/// not the same checksum.
+impl Origin {
+    /// Why this program cannot work with such a database; `None`: it can.
+    fn unfit(&self) -> Option<UnfitDatabase> {
+        match self {
+            Self::Known => None,
+            Self::Newer(migration) => Some(UnfitDatabase::NewerSchema {
+                migration: *migration,
+                known: MIGRATIONS.iter().map(|one| one.version).max().unwrap_or_default(),
+            }),
+            Self::Other(migration) => Some(UnfitDatabase::OtherSchema(*migration)),
+            Self::Unreleased => Some(UnfitDatabase::UnreleasedSchema),
+            Self::Foreign => Some(UnfitDatabase::ForeignTables),
+        }
+    }
+}
+
+/// Tells by the migrations that ran here. Another application's may have the same numbers, but not
+/// the same checksums.
 async fn origin(connection: &mut PgConnection) -> Result<Origin, LedgerError> {
-    /// The checksum of the first migration before the first release begins with this.
-    const UNRELEASED: [u8; 8] = [0x7f, 0xfd, 0xc0, 0xc3, 0xb8, 0x20, 0x1d, 0x94];
     const UNDEFINED_TABLE: &str = "42P01";
     match connection.list_applied_migrations().await {
-        Ok(applied) => {
-            let begins_with = |version: i64, checksum: &[u8]| {
-                applied
-                    .iter()
-                    .any(|one| one.version == version && one.checksum.starts_with(checksum))
-            };
-            Ok(
-                if MIGRATIONS
-                    .iter()
-                    .take(1)
-                    .all(|first| begins_with(first.version, &first.checksum))
-                {
-                    Origin::Tally
-                } else if begins_with(1, &UNRELEASED) {
-                    Origin::Unreleased
-                } else {
-                    Origin::Foreign
-                },
-            )
-        }
+        Ok(applied) => Ok(origin_of(&applied)),
         // A login that may not read the table cannot tell.
         Err(MigrateError::Execute(sqlx::Error::Database(error))) => {
             Ok(if error.code().as_deref() == Some(UNDEFINED_TABLE) {
                 Origin::Foreign
             } else {
-                Origin::Tally
+                Origin::Known
             })
         }
         Err(error) => Err(error.into()),
+    }
+}
+
+fn origin_of(applied: &[AppliedMigration]) -> Origin {
+    /// The checksum of the first migration before the first release begins with this.
+    const UNRELEASED: [u8; 8] = [0x7f, 0xfd, 0xc0, 0xc3, 0xb8, 0x20, 0x1d, 0x94];
+    let known = |version| MIGRATIONS.iter().find(|one| one.version == version);
+    let is_ours =
+        |one: &AppliedMigration| known(one.version).is_some_and(|ours| ours.checksum == one.checksum);
+    let first = MIGRATIONS.iter().map(|one| one.version).min();
+    match applied.iter().find(|one| Some(one.version) == first) {
+        Some(one) if one.checksum.starts_with(&UNRELEASED) => return Origin::Unreleased,
+        Some(one) if is_ours(one) => {}
+        _ => return Origin::Foreign,
+    }
+    match applied.iter().find(|one| !is_ours(one)) {
+        None => Origin::Known,
+        Some(one) if known(one.version).is_some() => Origin::Other(one.version),
+        Some(one) => Origin::Newer(one.version),
     }
 }

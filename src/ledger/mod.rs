@@ -15,17 +15,19 @@ mod operator;
 mod owner;
 mod pool;
 mod runs;
+mod safe_commit;
 mod safe_vote_id;
 mod server;
 mod session;
+mod settings;
 mod trail;
 mod worker;
 
+pub(crate) use connect::IDLE_TRANSACTION_LIMIT;
 pub use connect::{
     ACQUIRE_LIMIT, ANSWER_MARGIN, CHECK_LIMIT, OPERATOR_POOL_LIMIT_CONNECTIONS, POOL_LIMIT_CONNECTIONS,
     SERVER_STATEMENT_LIMIT, WORKER_STATEMENT_LIMIT, Writes, answers,
 };
-pub(crate) use connect::{IDLE_TRANSACTION_LIMIT, WRITER_KEEPALIVE};
 pub use error::{InvalidDatabaseUrl, LedgerError, OtherRun, Overtaken, UnfitDatabase};
 pub use operator::{OperatorLedger, VotesToVoid};
 pub use owner::{OwnerLedger, Role, Roles, create_database, create_logins};
@@ -37,6 +39,7 @@ pub use server::{
 };
 pub(crate) use server::{FULLNESS_LIMIT, ITEM_CACHE_LIMIT_ITEMS, NAMES_LIMIT_ITEMS};
 pub use session::CONNECT_LIMIT;
+pub(crate) use settings::WRITER_KEEPALIVE;
 pub use worker::{
     AuditRow, BrokenPage, DEADLOCK_LIMIT_TRIES, EndedPass, EpochNumber, Heartbeat, IDEMPOTENCY_KEY_AGE,
     JOB_LEASE_LIFE, Job, JobAttempt, JobLease, Pacing, Progress, ROLL_UP_LIMIT_IDS, RebuiltCount,

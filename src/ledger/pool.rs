@@ -22,6 +22,7 @@ use tokio::time::timeout;
 
 use super::error::OtherRun;
 use super::runs::run_of;
+use super::safe_commit::{listening, until_safe};
 use crate::domain::PostgresRun;
 
 /// A connection without an answer is closed after this many statement timeouts. Nobody waits for it
@@ -110,7 +111,7 @@ pub(in crate::ledger) struct InUse {
     /// `None`: the connection gave no answer, and was let go.
     connection: Option<PoolConnection<Postgres>>,
     answer_limit: Duration,
-    /// The last statement before the connection is given back.
+    /// The last statement before the connection is given back. `None`: each statement commits by itself.
     last: Option<&'static str>,
 }
 
@@ -126,6 +127,18 @@ impl InUse {
         let limit = self.answer_limit;
         let ended = timeout(limit, call(self.connection()?)).await;
         self.unless_late(ended)
+    }
+
+    /// Ends a transaction.
+    async fn end(&mut self, how: &'static str) -> Result<(), sqlx::Error> {
+        let limit = self.answer_limit;
+        let connection = self.connection()?;
+        let ending = async {
+            let (ended, has_warned) = listening(connection.execute(how)).await;
+            until_safe(connection, ended, has_warned).await
+        };
+        let ended = timeout(limit, ending).await;
+        self.unless_late(ended).map(drop)
     }
 
     fn connection(&mut self) -> Result<&mut PgConnection, sqlx::Error> {
@@ -186,7 +199,7 @@ impl Transaction {
         done: Result<Answer, Error>,
     ) -> Result<Answer, Error> {
         let how = if done.is_ok() { "commit" } else { "rollback" };
-        match ((&mut self.0).execute(how).await, done) {
+        match (self.0.end(how).await, done) {
             (Ok(_), done) => {
                 self.0.last = None;
                 done
@@ -248,9 +261,14 @@ impl<'c> Executor<'c> for &'c mut InUse {
         E: 'q + Execute<'q, Postgres>,
     {
         stream(async move {
-            let limit = self.answer_limit;
-            let rows = self.connection()?.fetch_many(query).try_collect::<Rows>();
-            let ended = timeout(limit, rows).await;
+            let (limit, is_commit) = (self.answer_limit, self.last.is_none());
+            let connection = self.connection()?;
+            let fetching = async {
+                let rows = connection.fetch_many(query).try_collect::<Rows>();
+                let (rows, has_warned) = listening(rows).await;
+                until_safe(connection, rows, has_warned && is_commit).await
+            };
+            let ended = timeout(limit, fetching).await;
             self.unless_late(ended)
         })
     }
@@ -261,8 +279,13 @@ impl<'c> Executor<'c> for &'c mut InUse {
         E: 'q + Execute<'q, Postgres>,
     {
         async move {
-            let limit = self.answer_limit;
-            let ended = timeout(limit, self.connection()?.fetch_optional(query)).await;
+            let (limit, is_commit) = (self.answer_limit, self.last.is_none());
+            let connection = self.connection()?;
+            let fetching = async {
+                let (row, has_warned) = listening(connection.fetch_optional(query)).await;
+                until_safe(connection, row, has_warned && is_commit).await
+            };
+            let ended = timeout(limit, fetching).await;
             self.unless_late(ended)
         }
         .boxed()

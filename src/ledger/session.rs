@@ -1,6 +1,9 @@
-//! What Tally requires of a connection to Postgres. It must be a session of its own, with the
-//! limits that Tally set when it connected. A pooler in between may drop the limits silently, or
-//! give each transaction another session.
+//! Sessions of Postgres as Tally needs them. A session must be Tally's own, and have the settings that
+//! Tally's statements rely on.
+//!
+//! A program asks for the most urgent settings when it connects. A pooler in between may drop them
+//! silently, or give each transaction another session. And a login or a database may have settings
+//! of its own. So each new session is looked at, and set up by one statement.
 //!
 //! These statements use the simple protocol: a prepared statement would already need what is
 //! checked here.
@@ -13,38 +16,54 @@ use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{Connection, Executor, Row};
 use tokio::time::timeout;
 
+use super::settings::{EXACT, PLANS};
 use super::{LedgerError, UnfitDatabase};
 
 /// How long a new connection may take.
 pub const CONNECT_LIMIT: Duration = Duration::from_secs(2);
 
-/// Checks new connections. Cheap to clone.
+/// Makes new sessions what Tally needs. Cheap to clone.
 #[derive(Clone, Debug)]
-pub(super) struct SessionCheck {
-    /// Settings of Postgres that are durations.
-    limits: Vec<(&'static str, Duration)>,
+pub(super) struct SessionSetup {
+    /// The time limits of Postgres: a setting's name, and its value as Postgres shows it.
+    limits: Vec<(&'static str, String)>,
+    /// Settings that only make Tally faster, or notice earlier what is lost.
+    hints: Vec<(&'static str, &'static str)>,
     /// Whether a connection was found to be a session of its own. Shared by clones: a pooler treats
     /// all connections alike.
     is_own: Arc<AtomicBool>,
 }
 
-impl SessionCheck {
-    pub fn new(limits: Vec<(&'static str, Duration)>) -> Self {
+impl SessionSetup {
+    /// Settings with these time limits.
+    pub fn new(limits: Vec<(&'static str, String)>) -> Self {
         Self {
             limits,
+            hints: PLANS.to_vec(),
             is_own: Arc::default(),
         }
     }
 
-    /// The limits, as Postgres takes them at connect.
-    pub fn options(&self) -> impl Iterator<Item = (&'static str, String)> {
-        self.limits.iter().map(|(name, limit)| (*name, written(*limit)))
+    /// The same with more hints.
+    pub fn with(&self, hints: &[(&'static str, &'static str)]) -> Self {
+        let mut more = self.clone();
+        more.hints.extend(hints);
+        more
     }
 
-    /// Makes a connection and checks it.
+    /// What Tally asks for at connect, as the parameter `options` has it. Without the limits, a login
+    /// with a tiny `statement_timeout` could not even set up its session.
+    pub fn options(&self) -> impl Iterator<Item = (&'static str, String)> {
+        let limits = self.limits.iter().map(|(name, limit)| (*name, limit.clone()));
+        // A space in an option is written with a backslash.
+        let hints = self.hints.iter();
+        limits.chain(hints.map(|(name, value)| (*name, value.replace(' ', "\\ "))))
+    }
+
+    /// Makes a connection and sets it up.
     ///
     /// # Errors
-    /// When the session does not suit Tally.
+    /// When the session or the database does not suit Tally.
     pub async fn connect(&self, options: &PgConnectOptions) -> Result<PgConnection, LedgerError> {
         self.connect_within(CONNECT_LIMIT, options).await
     }
@@ -52,15 +71,16 @@ impl SessionCheck {
     /// The same with another time limit.
     ///
     /// # Errors
-    /// As [`SessionCheck::connect`].
+    /// As [`SessionSetup::connect`].
     pub async fn connect_within(
         &self,
         limit: Duration,
         options: &PgConnectOptions,
     ) -> Result<PgConnection, LedgerError> {
         let connecting = async {
-            let mut connection = PgConnection::connect_with(options).await?;
-            self.check(&mut connection, options).await?;
+            let connected = PgConnection::connect_with(options).await;
+            let mut connection = connected.map_err(LedgerError::of_connecting)?;
+            self.set_up(&mut connection, options).await?;
             Ok(connection)
         };
         timeout(limit, connecting)
@@ -68,47 +88,92 @@ impl SessionCheck {
             .unwrap_or(Err(LedgerError::Timeout(limit)))
     }
 
-    /// Checks a connection that was made with these options.
+    /// Sets up a connection that was made with these options.
     ///
     /// # Errors
-    /// When the session does not suit Tally.
-    pub async fn check(
+    /// When the session or the database does not suit Tally.
+    pub async fn set_up(
         &self,
         connection: &mut PgConnection,
         options: &PgConnectOptions,
     ) -> Result<(), LedgerError> {
+        // First: what is set in another client's session would stay there.
         if !self.is_own.load(Ordering::Relaxed) {
             if !is_own_session(connection, options).await? {
                 return Err(LedgerError::Unfit(UnfitDatabase::SharedSession));
             }
             self.is_own.store(true, Ordering::Relaxed);
         }
-        let wanted: Vec<String> = self
-            .options()
-            .map(|(name, limit)| format!("('{name}', '{limit}')"))
-            .collect();
-        // Postgres shows 5000ms as 5s.
-        let differing = format!(
-            "select name, current_setting(name), wanted from (values {}) as one (name, wanted) \
-             where current_setting(name)::interval <> wanted::interval",
-            wanted.join(", ")
-        );
-        let rows = connection.fetch_all(differing.as_str()).await?;
-        let differing = rows.iter().map(|row| {
-            let [name, is, wanted] = [row.try_get(0)?, row.try_get(1)?, row.try_get::<String, _>(2)?];
-            Ok(format!("{name} = {is} and not {wanted}"))
-        });
-        let differing: Vec<String> = differing.collect::<Result<_, sqlx::Error>>()?;
-        if differing.is_empty() {
-            Ok(())
-        } else {
-            Err(LedgerError::Unfit(UnfitDatabase::Settings(differing.join(", "))))
+        let row = connection.fetch_one(self.statement().as_str()).await?;
+        let [encoding, role, differing] = [row.try_get::<String, _>(0)?, row.try_get(1)?, row.try_get(2)?];
+        if encoding != ENCODING {
+            return Err(LedgerError::Unfit(UnfitDatabase::Encoding(encoding)));
         }
+        // With `replica`, no trigger guards the ledger. Only a superuser may change that.
+        let mut wrong = differing;
+        if !["origin", "local"].contains(&role.as_str()) {
+            wrong = format!("session_replication_role = {role} and not origin; {wrong}");
+        }
+        match wrong.trim_end_matches("; ") {
+            "" => Ok(()),
+            wrong => Err(LedgerError::Unfit(UnfitDatabase::Settings(wrong.to_owned()))),
+        }
+    }
+
+    /// The statement that sets up a session. It returns the database's encoding, how the session's
+    /// writes are replicated, and which settings are still wrong.
+    fn statement(&self) -> String {
+        let needed = EXACT.iter().map(|(name, value)| line(name, value, true));
+        let limits = self.limits.iter().map(|(name, value)| line(name, value, true));
+        let hints = self.hints.iter().map(|(name, value)| line(name, value, false));
+        let lines: Vec<String> = needed.chain(limits).chain(hints).collect();
+        format!(
+            "with wanted (name, value, is_needed) as (values {}), given as materialized (
+                 select name, value, is_needed, set_config(name, value, false) as found
+                 from wanted
+                 -- Older versions of Postgres know fewer settings.
+                 where current_setting(name, true) is not null
+             ), home as materialized ({HOME}), path as materialized ({PATH}), led as materialized (
+                 select set_config('search_path', coalesce(path.names, current_setting('search_path')), false)
+                 from path
+             )
+             select current_setting('server_encoding'), current_setting('session_replication_role'),
+                    coalesce(string_agg(name || ' = ' || found || ' and not ' || value, '; ')
+                             filter (where is_needed and found <> value), ''),
+                    (select count(*) from led)
+             from given",
+            lines.join(", ")
+        )
     }
 }
 
-fn written(limit: Duration) -> String {
-    format!("{}ms", limit.as_millis())
+/// The encoding of names, keys and voters.
+const ENCODING: &str = "UTF8";
+
+/// The schema of Tally's tables: the first one in the search path. If the path leads to no schema at
+/// all: the only one that has such tables.
+const HOME: &str = "
+    select coalesce(
+        (select relnamespace::regnamespace::text from pg_class where oid = to_regclass('writer_connection')),
+        (select case when count(*) = 1 then min(one.relnamespace::regnamespace::text) end
+         from pg_class as one
+         join pg_class as other on other.relnamespace = one.relnamespace and other.relname = 'watermark'
+         where one.relname = 'writer_connection' and current_schema() is null)) as name";
+/// A search path in which Tally's schema is the first, and nobody's temporary table hides one of
+/// Tally's. Null: there is no schema.
+const PATH: &str = "
+    select string_agg(name, ', ' order by position) || ', pg_temp' as names
+    from (
+        select home.name, 0 as position from home where home.name is not null
+        union all
+        select quote_ident(other.name), other.position
+        from unnest(current_schemas(false)) with ordinality as other (name, position), home
+        where not starts_with(other.name, 'pg_') and quote_ident(other.name) is distinct from home.name
+    ) as one";
+
+/// A setting in a list of values.
+fn line(name: &str, value: &str, is_needed: bool) -> String {
+    format!("('{name}', '{value}', {is_needed})")
 }
 
 /// Whether the session keeps its settings while another connection uses Postgres. A connection that

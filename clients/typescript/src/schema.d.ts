@@ -1647,7 +1647,10 @@ export interface components {
         Ready: {
             /** @description `ready`, or `degraded`: votes are stored, but live counts are unavailable. */
             status: components["schemas"]["ReadyStatus"];
-            /** @description `ready`. In a problem also `read-only`, `standby` or `unavailable`. */
+            /**
+             * @description `ready`. In a problem also `read-only`, `standby`, `unavailable`, or `not-storing`: it answers, but
+             *     stores no vote.
+             */
             postgres: string;
             /**
              * @description `ready`, `refused` if the login lacks a permission that a server needs, or `unavailable`, also if

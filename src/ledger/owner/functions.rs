@@ -15,7 +15,7 @@ macro_rules! functions {
 /// whose body is no text (`return …`): when Postgres creates it, it looks up what the body calls.
 /// Functions that only servers of the last release call stand at the end, under `Former`
 /// (migrations/README.md).
-const FUNCTIONS: [(&str, &str); 24] = functions![
+const FUNCTIONS: [(&str, &str); 25] = functions![
     "search_text",
     "search_query",
     "postgres_run",
@@ -40,6 +40,7 @@ const FUNCTIONS: [(&str, &str); 24] = functions![
     "use_api_key",
     "end_api_key",
     "note_act",
+    "late_sequences",
 ];
 
 /// Programs that migrate one database take turns here, as in `roles.sql`.

@@ -7,13 +7,13 @@ use tokio::time::timeout;
 
 use crate::ledger::LedgerError;
 use crate::ledger::runs::{Runs, run_of};
-use crate::ledger::session::SessionCheck;
+use crate::ledger::session::SessionSetup;
 
 /// A connection for reading. It is taken for each statement, and kept only after a clean end. A
 /// connection whose state is uncertain is closed.
 pub(super) struct DedicatedConnection {
     options: PgConnectOptions,
-    session: SessionCheck,
+    session: SessionSetup,
     pub answer_limit: Duration,
     runs: Runs,
     /// [`Runs::changes`] when the last connection was made.
@@ -22,7 +22,7 @@ pub(super) struct DedicatedConnection {
 }
 
 impl DedicatedConnection {
-    pub fn new(options: PgConnectOptions, session: SessionCheck, answer_limit: Duration, runs: Runs) -> Self {
+    pub fn new(options: PgConnectOptions, session: SessionSetup, answer_limit: Duration, runs: Runs) -> Self {
         Self {
             options,
             session,

@@ -10,6 +10,7 @@ use crate::domain::{
     Value, VoteId, VoteRequest, VoterId,
 };
 use crate::ledger::LedgerError;
+use crate::ledger::safe_commit::{listening, until_safe};
 
 /// What became of requests that one statement decided.
 #[derive(Debug)]
@@ -252,11 +253,18 @@ impl ReadyWriter<'_> {
             writer: of,
             connection: mut writer,
         } = self;
-        let ended = timeout(of.answer_limit(), decide(&mut writer, requests, addresses)).await;
+        let deciding = async {
+            let (decided, has_warned) = listening(decide(&mut writer, requests, addresses)).await;
+            until_safe(&mut writer.connection, decided, has_warned).await
+        };
+        let ended = timeout(of.answer_limit(), deciding).await;
         // If this program cannot read the rows, nobody counts them unless the connection ends. Then
         // crashed-writer recovery does.
         let decided = of.batch_answer(ended)?.map_err(InsertError::Unknown)?;
         of.keep(writer);
+        if decided.decisions.iter().any(|one| !one.stored().is_empty()) {
+            of.note_stored();
+        }
         Ok(decided)
     }
 }

@@ -12,8 +12,9 @@ use super::item_rows::{find, with_rules};
 use crate::cache::{OwnCache, Remembers};
 use crate::domain::{Item, ItemId, ItemRules};
 use crate::ledger::LedgerError;
-use crate::ledger::connect::{ANSWER_MARGIN, KEPT_PLANS};
+use crate::ledger::connect::ANSWER_MARGIN;
 use crate::ledger::error::is_disconnect;
+use crate::ledger::settings::KEPT_PLANS;
 
 /// The most items in one reader's cache. They take a few megabytes, or 40 MB if every name is as
 /// long as a name may be.
@@ -26,11 +27,11 @@ pub(super) const ITEM_CACHE_LIMIT: Duration = Duration::from_secs(60);
 impl ServerLedger {
     /// A reader of items, with a connection of its own.
     pub fn item_reader(&self) -> ItemReader {
-        let options = self.database.options.clone().options([KEPT_PLANS]);
+        let options = self.database.options.clone().options(KEPT_PLANS);
         ItemReader {
             connection: DedicatedConnection::new(
                 options,
-                self.database.session.clone(),
+                self.database.session.with(&KEPT_PLANS),
                 self.database.statement_limit + ANSWER_MARGIN,
                 self.runs.clone(),
             ),

@@ -18,6 +18,7 @@ mod plain_votes;
 mod polls;
 mod receipts;
 mod status;
+mod storing;
 mod top;
 mod voiding_chunks;
 mod vote_writer;
@@ -45,13 +46,15 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use sqlx::migrate::{Migrate, MigrateError};
+use storing::Trials;
 use writer_progress::Writers;
 
-use super::connect::{Database, KEPT_PLANS, SERVER_STATEMENT_LIMIT, WRITER_KEEPALIVE, Writes, writes};
+use super::connect::{Database, SERVER_STATEMENT_LIMIT, Writes, writes};
 use super::identity::owner;
 use super::owner::MIGRATIONS;
 use super::pool::Pool;
 use super::runs::Runs;
+use super::settings::{KEPT_PLANS, WRITER_KEEPALIVE};
 use super::{LedgerError, OtherRun};
 use crate::cache::Ends;
 use crate::domain::{Owner, PostgresRun};
@@ -77,6 +80,8 @@ pub struct ServerLedger {
     edits: Arc<AtomicU64>,
     /// Shared by its clones.
     runs: Runs,
+    /// Shared by its clones.
+    trials: Trials,
 }
 
 impl ServerLedger {
@@ -93,6 +98,7 @@ impl ServerLedger {
             writers: Writers::default(),
             edits: Arc::default(),
             runs,
+            trials: Trials::default(),
         })
     }
 
@@ -155,8 +161,15 @@ impl ServerLedger {
     /// A writer of votes, with a connection of its own.
     pub fn writer(&self) -> VoteWriter {
         let options = self.database.options.clone();
-        let options = options.options([KEPT_PLANS]).options(WRITER_KEEPALIVE);
-        VoteWriter::new(options, &self.database, self.writers.clone(), self.runs.clone())
+        let options = options.options(KEPT_PLANS).options(WRITER_KEEPALIVE);
+        let session = self.database.session.with(&KEPT_PLANS).with(&WRITER_KEEPALIVE);
+        VoteWriter::new(
+            options,
+            session,
+            &self.database,
+            self.writers.clone(),
+            self.runs.clone(),
+        )
     }
 
     /// Whether all migrations of this program have run.

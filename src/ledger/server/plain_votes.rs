@@ -9,6 +9,7 @@ use super::item_kind::ItemKind;
 use super::vote_writer::{InsertError, ReadyWriter, VoteWriter, WriterConnection};
 use crate::domain::{AddressHash, NewVote, StoredVote, TransactionId, VoteId, VoteOutcome, VoterId};
 use crate::ledger::LedgerError;
+use crate::ledger::safe_commit::{listening, until_safe};
 
 /// What became of a batch.
 #[derive(Debug)]
@@ -46,22 +47,43 @@ impl ReadyWriter<'_> {
     ) -> Result<InsertedBatch, InsertError> {
         let Self {
             writer: of,
-            connection: mut writer,
+            connection,
         } = self;
-        let limit = of.answer_limit();
-        let ended = timeout(limit, insert(&mut writer, votes, addresses)).await;
+        let inserted = of.insert_over(connection, votes, addresses).await;
+        match &inserted {
+            Ok(batch) if batch.outcomes.iter().any(is_accepted) => of.note_stored(),
+            Ok(_) => {}
+            Err(_) => of.note_failed(),
+        }
+        inserted
+    }
+}
+
+impl VoteWriter {
+    async fn insert_over(
+        &mut self,
+        mut writer: WriterConnection,
+        votes: &[NewVote],
+        addresses: &[Option<AddressHash>],
+    ) -> Result<InsertedBatch, InsertError> {
+        let limit = self.answer_limit();
+        let inserting = async {
+            let (batch, has_warned) = listening(insert(&mut writer, votes, addresses)).await;
+            until_safe(&mut writer.connection, batch, has_warned).await
+        };
+        let ended = timeout(limit, inserting).await;
         let Batch {
             transaction,
             mut outcomes,
-        } = of.batch_answer(ended)?;
+        } = self.batch_answer(ended)?;
         // From here on the batch is committed: it must be counted, whatever fails.
         let looked_up = if outcomes.contains(&None) {
-            match timeout(
-                limit,
-                find_last_votes(&mut writer.connection, votes, &mut outcomes),
-            )
-            .await
-            {
+            let looking = async {
+                let looking = find_last_votes(&mut writer.connection, votes, &mut outcomes);
+                let (looked_up, has_warned) = listening(looking).await;
+                until_safe(&mut writer.connection, looked_up, has_warned).await
+            };
+            match timeout(limit, looking).await {
                 Ok(looked_up) => looked_up.map_err(LedgerError::from),
                 Err(_) => Err(LedgerError::Timeout(limit)),
             }
@@ -69,8 +91,15 @@ impl ReadyWriter<'_> {
             Ok(())
         };
         match looked_up {
-            Ok(()) => of.keep(writer),
-            Err(error) => tracing::error!(%error, "the earlier votes of some repeats could not be read"),
+            Ok(()) => self.keep(writer),
+            Err(error) => {
+                tracing::error!(%error, "the earlier votes of some repeats could not be read");
+                // They may be on one disk only.
+                let repeats = outcomes.iter_mut();
+                repeats
+                    .filter(|one| matches!(one, Some(VoteOutcome::Repeated(_))))
+                    .for_each(|one| *one = None);
+            }
         }
         let outcomes = outcomes
             .into_iter()
@@ -81,6 +110,10 @@ impl ReadyWriter<'_> {
             outcomes,
         })
     }
+}
+
+fn is_accepted(outcome: &VoteOutcome) -> bool {
+    matches!(outcome, VoteOutcome::Accepted(_))
 }
 
 /// A committed batch. A repeat has no outcome yet.

@@ -6,6 +6,7 @@ use tokio::time::timeout;
 use super::vote_writer::{InsertError, VoteWriter, WriterConnection};
 use crate::domain::{Count, CountDelta, ItemId, TransactionId, VoidingId};
 use crate::ledger::LedgerError;
+use crate::ledger::safe_commit::{listening, until_safe};
 
 /// The most votes that one chunk takes back. Voters under the same rules wait for it.
 pub const VOID_LIMIT_VOTES: i32 = 1000;
@@ -31,7 +32,7 @@ impl VoteWriter {
     /// As [`VoteWriter::decide`].
     pub async fn void(&mut self, voiding: VoidingId) -> Result<VoidedChunk, InsertError> {
         let mut writer = self.begin().await?;
-        let row = sqlx::query_as!(
+        let chunk = sqlx::query_as!(
             ChunkRow,
             r#"select xid as "xid!", up_to as "up_to!", voided_votes as "voided_votes!",
                       items as "items!: Vec<i64>", nets as "nets!: Vec<i64>", downs as "downs!: Vec<i64>"
@@ -39,9 +40,12 @@ impl VoteWriter {
             voiding.0,
             VOID_LIMIT_VOTES,
             VOID_LIMIT_IDS
-        )
-        .fetch_one(&mut writer.connection);
-        let row = timeout(self.answer_limit(), row).await;
+        );
+        let storing = async {
+            let (row, has_warned) = listening(chunk.fetch_one(&mut writer.connection)).await;
+            until_safe(&mut writer.connection, row, has_warned).await
+        };
+        let row = timeout(self.answer_limit(), storing).await;
         self.stored_chunk(writer, row)
     }
 
@@ -51,16 +55,19 @@ impl VoteWriter {
     /// As [`VoteWriter::decide`].
     pub async fn undo(&mut self, voiding: VoidingId) -> Result<VoidedChunk, InsertError> {
         let mut writer = self.begin().await?;
-        let row = sqlx::query_as!(
+        let chunk = sqlx::query_as!(
             ChunkRow,
             r#"select xid as "xid!", up_to as "up_to!", voided_votes as "voided_votes!",
                       items as "items!: Vec<i64>", nets as "nets!: Vec<i64>", downs as "downs!: Vec<i64>"
                from undo_votes($1, $2)"#,
             voiding.0,
             VOID_LIMIT_VOTES
-        )
-        .fetch_one(&mut writer.connection);
-        let row = timeout(self.answer_limit(), row).await;
+        );
+        let storing = async {
+            let (row, has_warned) = listening(chunk.fetch_one(&mut writer.connection)).await;
+            until_safe(&mut writer.connection, row, has_warned).await
+        };
+        let row = timeout(self.answer_limit(), storing).await;
         self.stored_chunk(writer, row)
     }
 

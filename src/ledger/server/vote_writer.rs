@@ -18,7 +18,7 @@ use crate::ledger::error::is_certain;
 use crate::ledger::exact_counts::exact_counts;
 use crate::ledger::pool::Pool;
 use crate::ledger::runs::Runs;
-use crate::ledger::session::{CONNECT_LIMIT, SessionCheck, check_name};
+use crate::ledger::session::{CONNECT_LIMIT, SessionSetup, check_name};
 
 /// How long a connection may be idle and still be used without a check. A Postgres that restarts
 /// closes its idle connections, and a statement over a closed one has an unknown outcome. No
@@ -42,7 +42,7 @@ pub struct VoteWriter {
     options: PgConnectOptions,
     /// Cancels a statement on this writer's connection.
     pool: Pool,
-    session: SessionCheck,
+    session: SessionSetup,
     answer_limit: Duration,
     writers: Writers,
     batches: Batches,
@@ -82,11 +82,17 @@ impl std::fmt::Debug for VoteWriter {
 }
 
 impl VoteWriter {
-    pub(super) fn new(options: PgConnectOptions, database: &Database, writers: Writers, runs: Runs) -> Self {
+    pub(super) fn new(
+        options: PgConnectOptions,
+        session: SessionSetup,
+        database: &Database,
+        writers: Writers,
+        runs: Runs,
+    ) -> Self {
         Self {
             options,
             pool: database.pool.clone(),
-            session: database.session.clone(),
+            session,
             answer_limit: database.statement_limit + ANSWER_MARGIN,
             batches: writers.add(),
             writers,
@@ -101,7 +107,10 @@ impl VoteWriter {
     /// # Errors
     /// When there is no connection. Nothing was stored.
     pub async fn ready(&mut self) -> Result<ReadyWriter<'_>, InsertError> {
-        let connection = self.begin().await?;
+        let connection = self
+            .begin()
+            .await
+            .inspect_err(|_| self.writers.outcomes().note_failed())?;
         Ok(ReadyWriter {
             writer: self,
             connection,
@@ -138,6 +147,16 @@ impl VoteWriter {
             }
             Err(_) => Err(InsertError::Unknown(LedgerError::Timeout(self.answer_limit))),
         }
+    }
+
+    /// Notes that votes were stored.
+    pub(super) fn note_stored(&self) {
+        self.writers.outcomes().note_stored();
+    }
+
+    /// Notes that a batch of plain votes failed.
+    pub(super) fn note_failed(&self) {
+        self.writers.outcomes().note_failed();
     }
 
     /// How long to wait for a statement's answer.

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::ServerLedger;
+use super::storing::Outcomes;
 use crate::domain::VoteId;
 use crate::ledger::LedgerError;
 
@@ -18,6 +19,7 @@ struct Shared {
     inner: Mutex<Inner>,
     /// How often a connection was found to have failed.
     failures: AtomicU64,
+    outcomes: Outcomes,
 }
 
 #[derive(Debug, Default)]
@@ -53,6 +55,11 @@ impl Writers {
             })
         });
         batches.collect()
+    }
+
+    /// What became of the last batches.
+    pub fn outcomes(&self) -> &Outcomes {
+        &self.0.outcomes
     }
 
     /// Whether this connection's progress is noted.

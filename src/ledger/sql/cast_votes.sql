@@ -14,6 +14,11 @@ with decided as materialized (
       and stored.is_new and stored.id is not null
       -- A retraction is no vote. Nothing says where a secret vote came from.
       and stored.change_number % 2 = 0 and outcomes[stored.request] <> 'secret'
+), awaited as materialized (
+    -- As in last_votes.sql.
+    select pg_logical_emit_message(true, 'tally', '') as note
+    from decided
+    where current_setting('synchronous_standby_names') <> '' and outcomes && array['repeated', 'replayed']
 )
 select xid                 as "xid!",
        outcomes            as "outcomes!: Vec<String>",
@@ -26,3 +31,4 @@ select xid                 as "xid!",
        row_is_new          as "row_is_new!: Vec<bool>",
        hidden_items        as "hidden_items?: Vec<i64>"
 from decided
+where (select count(note) from awaited) >= 0

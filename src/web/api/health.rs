@@ -19,7 +19,7 @@ use crate::web::describe::problems;
 use crate::web::problem;
 use crate::web::problem::{Kind, Problem};
 
-/// The longest time that a probe waits for the stores. It asks both at once.
+/// The longest time that a probe waits for the stores. It asks all at once.
 pub(crate) const PROBE_LIMIT: Duration = Duration::from_secs(2);
 
 /// The process runs and answers.
@@ -52,7 +52,8 @@ struct Ready {
     /// `ready`, or `degraded`: votes are stored, but live counts are unavailable.
     #[schema(value_type = ReadyStatus)]
     status: &'static str,
-    /// `ready`. In a problem also `read-only`, `standby` or `unavailable`.
+    /// `ready`. In a problem also `read-only`, `standby`, `unavailable`, or `not-storing`: it answers, but
+    /// stores no vote.
     postgres: &'static str,
     /// `ready`, `refused` if the login lacks a permission that a server needs, or `unavailable`, also if
     /// Redis takes no writes that need memory.
@@ -105,13 +106,17 @@ pub struct NotReady<'a> {
 pub async fn ready(state: web::Data<AppState>) -> HttpResponse {
     let ledger =
         async { Ok::<_, LedgerError>((state.ledger.writes().await?, state.ledger.migrations().await?)) };
-    let (ledger, redis) = tokio::join!(
+    let (ledger, stores_votes, redis) = tokio::join!(
         timeout(PROBE_LIMIT, ledger),
+        timeout(PROBE_LIMIT, state.ledger.stores_votes()),
         timeout(PROBE_LIMIT, redis_state(&state))
     );
+    let stores_votes = matches!(stores_votes, Ok(true));
     let (postgres, migrations) = match ledger {
         Ok(Ok((writes, migrations))) => (
             match writes {
+                // There may be no table to lock yet.
+                Writes::Taken if migrations == Migrations::Done && !stores_votes => "not-storing",
                 Writes::Taken => "ready",
                 Writes::Standby => "standby",
                 Writes::ReadOnly => "read-only",

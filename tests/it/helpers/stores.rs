@@ -71,6 +71,29 @@ pub async fn refuse_no_more(pool: &PgPool) {
     execute(pool, "drop function refuse cascade").await;
 }
 
+/// Makes each read of this table look at this condition, which may wait or fail: a view takes the
+/// table's place. A policy would not do: Tally's sessions refuse to be filtered by one.
+pub async fn read_under(pool: &PgPool, table: &str, condition: &str) {
+    execute(
+        pool,
+        &format!(
+            "alter table {table} rename to {table}_behind_a_view;
+             create view {table} as select * from {table}_behind_a_view where {condition};
+             grant select on {table} to tally_server, tally_worker"
+        ),
+    )
+    .await;
+}
+
+/// Ends [`read_under`].
+pub async fn read_plainly(pool: &PgPool, table: &str) {
+    execute(
+        pool,
+        &format!("drop view {table}; alter table {table}_behind_a_view rename to {table}"),
+    )
+    .await;
+}
+
 /// Makes the watermark pass the next id, as if someone had set the sequence back.
 pub async fn pass_next_vote_id(pool: &PgPool) {
     execute(

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::{item, vote};
 use crate::helpers::eventually;
-use crate::helpers::stores::Stores;
+use crate::helpers::stores::{Stores, read_plainly, read_under};
 use crate::helpers::tally::{roll_up_lease, server_ledger};
 
 /// A ledger whose statements may take this long, with a proxy before its Postgres.
@@ -308,21 +308,16 @@ async fn a_cancelled_read_that_ends_with_another_error_fails_and_gives_up_its_co
              return true;
          exception when query_canceled then
              raise exception 'x';
-         end $$;
-         create policy stumble on watermark using (stumble());
-         alter table watermark enable row level security";
+         end $$";
     sqlx::raw_sql(statements)
         .execute(&pool)
         .await
         .expect("the owner may");
+    read_under(&pool, "watermark", "stumble()").await;
     let deadline = Instant::now() + Duration::from_millis(100);
     let failed = writer.exact_counts(&[x], deadline).await;
     assert!(matches!(failed, Err(LedgerError::Postgres(_))), "{failed:?}");
-    let statement = "alter table watermark disable row level security";
-    sqlx::raw_sql(statement)
-        .execute(&pool)
-        .await
-        .expect("the owner may");
+    read_plainly(&pool, "watermark").await;
     writer.insert(&[vote(x, None)], &[]).await.expect("an insert");
     // The other statement takes a moment to end.
     eventually("the batch is stored over another connection", async || {

@@ -5,7 +5,7 @@ use tally::domain::{CountToSave, Revision};
 use tally::ledger::{DEADLOCK_LIMIT_TRIES, LedgerError, Pacing, Role};
 
 use super::{item, vote};
-use crate::helpers::stores::Stores;
+use crate::helpers::stores::{Stores, read_under};
 use crate::helpers::tally::{ledger, roll_up_lease, server_ledger};
 
 const DEADLOCK: &str = "40P01";
@@ -128,13 +128,12 @@ async fn a_read_of_items_that_fails_over_a_connection_that_lives_is_not_tried_ag
          begin
              perform nextval('reads');
              raise exception 'x';
-         end $$;
-         create policy fail on item using (fail_to_read());
-         alter table item enable row level security";
+         end $$";
     sqlx::raw_sql(statements)
         .execute(&pool)
         .await
         .expect("the owner may");
+    read_under(&pool, "item", "fail_to_read()").await;
     assert!(matches!(reader.read(&[x]).await, Err(LedgerError::Postgres(_))));
     let reads: i64 = sqlx::query_scalar("select last_value from reads")
         .fetch_one(&pool)

@@ -2,7 +2,10 @@
 
 mod failovers;
 mod outages;
+mod prepared;
 mod readiness;
 mod redis_connections;
+mod settings;
+mod standby;
 mod starts;
 mod tls;

@@ -13,19 +13,25 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::helpers::eventually;
 use crate::helpers::pooler::Pooler;
-use crate::helpers::programs::{SYNC_WORKER, TALLY, command, command_as, run, start, text};
+use crate::helpers::programs::{SYNC_WORKER, TALLY, command, run, start_server_with, start_worker, text};
 use crate::helpers::stores::Stores;
 use crate::helpers::tally::{Tally, options};
 
 /// Checks that the server, the worker and the migration refuse this database.
-async fn assert_each_refuses(urls: [&str; 3], redis_url: &str, words: &[&str]) {
+pub(super) async fn assert_each_refuses(urls: [&str; 3], redis_url: &str, words: &[&str]) {
     let programs = [(TALLY, &["serve"][..]), (SYNC_WORKER, &[]), (TALLY, &["migrate"])];
     for ((program, arguments), url) in programs.into_iter().zip(urls) {
         assert_refuses(program, arguments, url, redis_url, words).await;
     }
 }
 
-async fn assert_refuses(program: &str, arguments: &[&str], url: &str, redis_url: &str, words: &[&str]) {
+pub(super) async fn assert_refuses(
+    program: &str,
+    arguments: &[&str],
+    url: &str,
+    redis_url: &str,
+    words: &[&str],
+) {
     let mut command = command(program, None);
     command
         .args(arguments)
@@ -50,7 +56,7 @@ async fn assert_refuses(program: &str, arguments: &[&str], url: &str, redis_url:
     }
 }
 
-fn logins(stores: &Stores) -> [String; 3] {
+pub(super) fn logins(stores: &Stores) -> [String; 3] {
     [
         stores.login_url(Role::Server),
         stores.login_url(Role::Worker),
@@ -174,58 +180,68 @@ async fn no_program_starts_where_vote_ids_do_not_go_up_one_by_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_program_starts_over_a_pooler_that_drops_its_limits() {
+async fn each_program_sets_its_limits_itself_over_a_pooler_that_drops_them() {
     let stores = Stores::start().await;
     let pooler = Pooler::start(&stores, "session").await;
-    let urls = logins(&stores).map(|url| pooler.url(&stores, &url));
-    let words = ["statement_timeout = 0", "options", "alter role"];
-    assert_each_refuses(urls.each_ref().map(String::as_str), &stores.redis_url(), &words).await;
-    let words = ["lock_timeout = 0 and not 500ms"];
-    assert_refuses(SYNC_WORKER, &[], &urls[1], &stores.redis_url(), &words).await;
-
-    // With limits that the role has, it starts.
     let pool = stores.pool();
-    for statement in [
-        "alter role server set statement_timeout = '5s'",
-        "alter role server set idle_in_transaction_session_timeout = '5s'",
-    ] {
-        pool.execute(statement).await.expect("a statement");
-    }
-    // This pooler still has sessions from before.
-    let pooler = Pooler::start(&stores, "session").await;
-    let url = pooler.url(&stores, &stores.login_url(Role::Server));
-    let mut serve = command_as(TALLY, Some((&stores, Role::Server)));
-    serve
-        .arg("serve")
-        .env("DATABASE_URL", url)
-        .env("TALLY_LISTEN", "127.0.0.1:0");
-    let server = start(serve, &stores, "server");
-    let line = server.wait_for_line("address=").await;
-    let base = format!(
-        "http://{}",
-        line.split("address=").nth(1).expect("an address").trim()
-    );
+    pool.execute(
+        "create table seen (login text, statement text, lock text, idle text, plans text);
+         create function note_limits() returns trigger language plpgsql security definer as $$
+         begin
+             insert into public.seen
+             values (session_user, current_setting('statement_timeout'), current_setting('lock_timeout'),
+                     current_setting('idle_in_transaction_session_timeout'), current_setting('plan_cache_mode'));
+             return null;
+         end $$;
+         create trigger note_limits after insert on vote
+             for each statement execute function note_limits();
+         create trigger note_limits after insert on worker
+             for each statement execute function note_limits()",
+    )
+    .await
+    .expect("the owner may");
+    let [server_url, worker_url, owner_url] = logins(&stores).map(|url| pooler.url(&stores, &url));
+    let mut migrate = command(TALLY, None);
+    migrate.arg("migrate").env("DATABASE_URL", owner_url);
+    let output = run(migrate).await;
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let (_server, base) = start_server_with(&stores, "server", &[("DATABASE_URL", &server_url)]).await;
+    let _worker = start_worker(&stores, "worker", &[("DATABASE_URL", &worker_url)]);
     let client = reqwest::Client::builder().no_proxy().build().expect("a client");
-    // Until it has a connection over the pooler, it answers 503.
-    eventually("an item is made", async || {
-        let item = client
-            .post(format!("{base}/v1/items"))
-            .json(&json!({ "name": "x" }))
-            .send()
-            .await
-            .ok()?;
-        (item.status() == StatusCode::CREATED).then_some(())
-    })
-    .await;
-    eventually("a vote is stored", async || {
-        let vote = client
-            .post(format!("{base}/v1/items/1/votes"))
-            .send()
-            .await
-            .ok()?;
-        (vote.status() == StatusCode::CREATED).then_some(())
-    })
-    .await;
+    let item = client
+        .post(format!("{base}/v1/items"))
+        .json(&json!({ "name": "x" }))
+        .send()
+        .await
+        .expect("an answer");
+    assert_eq!(item.status(), StatusCode::CREATED);
+    let vote = client
+        .post(format!("{base}/v1/items/1/votes"))
+        .send()
+        .await
+        .expect("an answer");
+    assert_eq!(vote.status(), StatusCode::CREATED);
+    // The pool has other plans than a batch writer.
+    let of = async |login: &str| -> Option<(String, String, String, String)> {
+        sqlx::query_as(
+            "select statement, lock, idle, plans from seen where login = $1 order by plans desc limit 1",
+        )
+        .bind(login)
+        .fetch_optional(&pool)
+        .await
+        .expect("Postgres answers")
+    };
+    let seen = |statement: &str, lock: &str, plans: &str| {
+        Some((
+            statement.to_owned(),
+            lock.to_owned(),
+            "5s".to_owned(),
+            plans.to_owned(),
+        ))
+    };
+    assert_eq!(of("server").await, seen("5s", "0", "force_generic_plan"));
+    let worker = eventually("a heartbeat", async || of("worker").await).await;
+    assert_eq!(Some(worker), seen("2min", "500ms", "force_custom_plan"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

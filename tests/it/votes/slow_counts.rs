@@ -9,7 +9,7 @@ use tally::votes::{SeedBackoff, VoteQueue};
 use tokio::time::Instant;
 
 use crate::helpers::eventually;
-use crate::helpers::stores::{LOCK_VOTES, blocker, until_blocked};
+use crate::helpers::stores::{LOCK_VOTES, blocker, read_plainly, read_under, until_blocked};
 use crate::helpers::tally::{Tally, connected, live_counts, metric, server_ledger, vote};
 use crate::telemetry::passes_alone;
 
@@ -54,12 +54,11 @@ async fn an_item_whose_exact_count_cannot_be_read_in_time_holds_up_no_vote_on_ot
              begin
                  if current_query() like '%exact counts%' then perform pg_sleep(600); end if;
                  return true;
-             end $$;
-             create policy slow on watermark using (is_read());
-             alter table watermark enable row level security",
+             end $$",
         )
         .await
         .expect("the owner may");
+    read_under(&tally.pool, "watermark", "is_read()").await;
     let timeouts = metric("tally_seed_timeouts_total");
     let begun = Instant::now();
     assert_eq!(cast(missing).await, None, "its exact count is not read in time");
@@ -75,11 +74,7 @@ async fn an_item_whose_exact_count_cannot_be_read_in_time_holds_up_no_vote_on_ot
         before.iter().all(|pid| after.contains(pid)),
         "no connection was given up"
     );
-    tally
-        .pool
-        .execute("alter table watermark disable row level security")
-        .await
-        .expect("the owner may");
+    read_plainly(&tally.pool, "watermark").await;
     eventually("the item is counted again", async || cast(missing).await).await;
     tally.assert_exact_when_quiescent(missing).await;
     tally.assert_exact_when_quiescent(counted).await;
@@ -106,13 +101,12 @@ async fn what_a_batch_would_read_behind_a_slow_read_of_exact_counts_is_left_to_b
          begin
              if item = {slow} and current_query() like '%exact counts%' then perform pg_sleep(600); end if;
              return true;
-         end $$;
-         create policy slow on item using (is_read(id));
-         alter table item enable row level security"
+         end $$"
     ))
     .execute(&tally.pool)
     .await
     .expect("the owner may");
+    read_under(&tally.pool, "item", "is_read(id)").await;
     let blocker = blocker(&tally.pool, LOCK_VOTES).await;
     let under_way = tokio::spawn({
         let queue = queue.clone();
@@ -143,11 +137,7 @@ async fn what_a_batch_would_read_behind_a_slow_read_of_exact_counts_is_left_to_b
         counters.iter().all(|one| one.rebuild.is_some()).then_some(())
     })
     .await;
-    tally
-        .pool
-        .execute("alter table item disable row level security")
-        .await
-        .expect("the owner may");
+    read_plainly(&tally.pool, "item").await;
     for item in items {
         tally.assert_exact_when_quiescent(item).await;
     }

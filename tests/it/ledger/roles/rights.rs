@@ -30,6 +30,7 @@ tally_server identity: select (id)
 tally_server item: insert (name, rule_id, takes_down_votes, key), select (id, name, vote_count, counted_at, down_count, rule_id, takes_down_votes, key, is_hidden)
 tally_server job: select, update (asked_at)
 tally_server job_run: select
+tally_server late_sequences: execute
 tally_server note_act: execute
 tally_server open_item: insert, select, update (to_anonymous, to_voters)
 tally_server open_poll: insert, select, update (to_voters)
@@ -57,6 +58,7 @@ tally_worker incarnation: delete, insert (one), select
 tally_worker item: select (id, vote_count, counted_at, down_count), update (vote_count, counted_at, down_count)
 tally_worker job: select (name, fencing_number, holder, lease_until, succeeded_at, asked_at), update (fencing_number, holder, lease_until, succeeded_at, asked_at)
 tally_worker job_run: delete, insert (job, fencing_number, worker), select, update (ended_at, took_micros, outcome, details)
+tally_worker late_sequences: execute
 tally_worker note_act: execute
 tally_worker recent_change: delete, insert, select, update (ups, downs)
 tally_worker recent_progress: select, update (vote_id, at)
@@ -74,6 +76,7 @@ tally_operator audited_count: select
 tally_operator end_api_key: execute
 tally_operator identity: select (id)
 tally_operator item: select (id, vote_count, counted_at, down_count, key)
+tally_operator late_sequences: execute
 tally_operator note_act: execute
 tally_operator undo_votes: execute
 tally_operator void_votes: execute

@@ -1,0 +1,151 @@
+//! A synchronous standby that is gone: commits wait for it, and someone may cancel the wait.
+
+use reqwest::StatusCode;
+use serde_json::json;
+use sqlx::Executor;
+use tally::domain::ItemId;
+
+use crate::helpers::eventually;
+use crate::helpers::stores::{LOCK_VOTES, blocker, refuse, refuse_no_more};
+use crate::helpers::tally::Tally;
+
+async fn execute(tally: &Tally, statement: &str) {
+    tally.pool.execute(statement).await.expect("a statement");
+}
+
+/// From now on, commits wait for a standby that does not exist.
+async fn lose_standby(tally: &Tally) {
+    execute(tally, "alter system set synchronous_standby_names = 'gone'").await;
+    execute(tally, "select pg_reload_conf()").await;
+    eventually("the setting is in force", async || {
+        let names: String = sqlx::query_scalar("show synchronous_standby_names")
+            .fetch_one(&tally.pool)
+            .await
+            .ok()?;
+        (names == "gone").then_some(())
+    })
+    .await;
+}
+
+/// Postgres goes on without the standby.
+async fn give_up_standby(tally: &Tally) {
+    execute(tally, "alter system reset synchronous_standby_names").await;
+    execute(tally, "select pg_reload_conf()").await;
+}
+
+/// Cancels each wait for the standby, once at least.
+async fn cancel_waits(tally: &Tally) {
+    eventually("a commit waits", async || {
+        let cancelled: Vec<bool> = sqlx::query_scalar(
+            "select pg_cancel_backend(pid) from pg_stat_activity where wait_event = 'SyncRep'",
+        )
+        .fetch_all(&tally.pool)
+        .await
+        .ok()?;
+        (!cancelled.is_empty()).then_some(())
+    })
+    .await;
+}
+
+/// What a vote is answered while someone cancels its first wait.
+async fn vote_with_a_cancelled_wait(tally: &Tally, item: ItemId) -> (StatusCode, serde_json::Value) {
+    let (answer, ()) = tokio::join!(tally.vote(item, "ada"), cancel_waits(tally));
+    answer
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_vote_whose_wait_for_the_standby_was_cancelled_is_not_acknowledged_and_neither_is_its_repeat() {
+    let tally = Tally::start().await;
+    let items = [
+        tally.item("x").await,
+        tally.item_with(json!({ "max_votes": 5 })).await,
+    ];
+    for item in items {
+        tally.vote(item, "bob").await;
+        lose_standby(&tally).await;
+        let (status, answer) = vote_with_a_cancelled_wait(&tally, item).await;
+        assert_eq!(
+            (status, &answer["stored"]),
+            (StatusCode::SERVICE_UNAVAILABLE, &json!("unknown"))
+        );
+        assert_eq!(tally.ledger_sum(item).await, 2, "it is stored all the same");
+        let (status, answer) = tally.vote(item, "ada").await;
+        assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "a repeat: {answer}");
+        give_up_standby(&tally).await;
+        let repeated = eventually("the repeat is answered", async || {
+            let (status, answer) = tally.vote(item, "ada").await;
+            (status == StatusCode::OK).then_some(answer)
+        })
+        .await;
+        assert_eq!(repeated["repeated"], true);
+        tally.assert_exact_when_quiescent(item).await;
+        assert_eq!(tally.ledger_sum(item).await, 2);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_vote_whose_wait_was_cancelled_is_acknowledged_once_the_standby_has_it() {
+    let tally = Tally::start().await;
+    let item = tally.item("x").await;
+    tally.vote(item, "bob").await;
+    lose_standby(&tally).await;
+    let cancelled = async {
+        cancel_waits(&tally).await;
+        give_up_standby(&tally).await;
+    };
+    let ((status, answer), ()) = tokio::join!(tally.vote(item, "ada"), cancelled);
+    assert_eq!(status, StatusCode::CREATED, "{answer}");
+    tally.assert_exact_when_quiescent(item).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_item_whose_wait_for_the_standby_was_cancelled_is_not_said_to_be_made() {
+    let tally = Tally::start().await;
+    lose_standby(&tally).await;
+    let new = json!({ "name": "y", "key": "new" });
+    let ((status, answer), ()) = tokio::join!(tally.post("/v1/items", &new), cancel_waits(&tally));
+    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{answer}");
+    give_up_standby(&tally).await;
+    let (status, answer) = tally.post("/v1/items", &new).await;
+    assert_eq!(status, StatusCode::OK, "an equal item is there: {answer}");
+}
+
+/// Waits until ready says that Postgres stores no vote.
+async fn until_not_storing(tally: &Tally) {
+    eventually("ready says that no vote is stored", async || {
+        let (status, answer) = tally.get("/health/ready").await;
+        (status == StatusCode::SERVICE_UNAVAILABLE && answer["postgres"] == "not-storing").then_some(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ready_is_refused_while_commits_wait_for_a_standby_though_nobody_votes() {
+    let tally = Tally::start().await;
+    lose_standby(&tally).await;
+    until_not_storing(&tally).await;
+    give_up_standby(&tally).await;
+    tally.wait_until_ready("ready").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ready_is_refused_while_the_ledger_is_locked() {
+    let tally = Tally::start().await;
+    let blocker = blocker(&tally.pool, LOCK_VOTES).await;
+    until_not_storing(&tally).await;
+    blocker.rollback().await.expect("Postgres answers");
+    tally.wait_until_ready("ready").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ready_is_refused_after_votes_that_were_not_stored_until_one_is() {
+    let tally = Tally::start().await;
+    let item = tally.item("x").await;
+    refuse(&tally.pool, "insert on vote").await;
+    assert_eq!(tally.vote(item, "ada").await.0, StatusCode::SERVICE_UNAVAILABLE);
+    until_not_storing(&tally).await;
+    refuse_no_more(&tally.pool).await;
+    assert_eq!(tally.vote(item, "ada").await.0, StatusCode::CREATED);
+    let (status, answer) = tally.get("/health/ready").await;
+    assert_eq!(status, StatusCode::OK, "{answer}");
+}
