@@ -29,7 +29,8 @@ form! {
         /// Your own key. It is unique and never changes.
         #[schema(value_type = Option<values::Key>)]
         key: Option<String>,
-        /// The names of the choices.
+        /// The names of the choices. No two of them may look the same: blanks around a name and between its
+        /// words, and characters that nobody can see, make no difference. Case does.
         #[schema(value_type = Vec<values::Name>, min_items = 1, max_items = 100)]
         choices: Vec<String>,
         /// The most choices that one voter may hold. Defaults to 1. 0 means any number. With `by_ballot` it
@@ -67,6 +68,13 @@ impl NewPollBody {
         let choices: Vec<ItemName> = choices
             .collect::<Result<_, _>>()
             .map_err(|error| Problem::invalid("choices", format!("one of choices {error}.")))?;
+        if let Some(repeat) = ItemName::first_repeat(&choices) {
+            let detail = format!(
+                "choices has {:?} twice; each choice takes a name of its own.",
+                repeat.as_str()
+            );
+            return Err(Problem::invalid("choices", detail));
+        }
         let limit = CHOICES_LIMIT_ITEMS as i64;
         let max_choices = match self.max_choices.unwrap_or(1) {
             0 => None,
