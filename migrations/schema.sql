@@ -113,7 +113,7 @@ create table item (
 CREATE UNIQUE INDEX item_key ON item USING btree (key) WHERE key IS NOT NULL;
 CREATE INDEX item_name ON item USING btree (name, id);
 CREATE INDEX item_of_rule ON item USING btree (rule_id, id) WHERE rule_id IS NOT NULL;
-CREATE INDEX item_words ON item USING gin (to_tsvector('simple'::regconfig, search_text(name)));
+CREATE INDEX item_words ON item USING gin (search_vector(search_text(name)));
 CREATE TRIGGER item_is_permanent BEFORE DELETE OR UPDATE OF id, key, rule_id, takes_down_votes OR TRUNCATE ON item FOR EACH STATEMENT EXECUTE FUNCTION item_is_permanent();
 
 create table job (
@@ -210,7 +210,7 @@ create table rule (
 );
 CREATE UNIQUE INDEX rule_key ON rule USING btree (key) WHERE key IS NOT NULL;
 CREATE INDEX rule_listed ON rule USING btree (id DESC) WHERE title IS NOT NULL AND NOT is_hidden;
-CREATE INDEX rule_words ON rule USING gin (to_tsvector('simple'::regconfig, search_text(title))) WHERE title IS NOT NULL;
+CREATE INDEX rule_words ON rule USING gin (search_vector(search_text(title))) WHERE title IS NOT NULL;
 CREATE TRIGGER rule_is_known_to_writers BEFORE INSERT ON rule FOR EACH STATEMENT EXECUTE FUNCTION rule_is_known_to_writers();
 
 create table voided (
