@@ -5,6 +5,7 @@ use clap::{CommandFactory, Parser};
 
 use super::{SyncWorker, Tally};
 use crate::domain::API_KEY_PREFIX;
+use crate::telemetry;
 
 /// Reads the settings from the command line and the environment.
 ///
@@ -19,7 +20,7 @@ pub fn read<P: Parser + CommandFactory>() -> P {
             _ => {
                 let command = P::command();
                 let line = one_line(&error, &command, &secrets(&command));
-                eprintln!("{}: {line}", command.get_name());
+                telemetry::complain(format_args!("{}: {line}", command.get_name()));
                 std::process::exit(2);
             }
         },
