@@ -135,7 +135,7 @@ impl ListQuery {
     tag = "Items",
     params(ListQuery, TagHeader),
     responses(
-        (status = 200, description = "The items. As CSV, if the Accept header prefers CSV.",
+        (status = 200, description = "The items. As CSV for spreadsheets, if the Accept header prefers CSV: it begins with a byte-order mark, and a text that would be a formula begins with an apostrophe.",
             headers(("ETag" = String), ("Cache-Control" = String), ("Link" = String)),
             content(
                 (ListBody = "application/json", example = json!({ "items": [examples::item()], "next_after": null })),

@@ -192,7 +192,7 @@ impl ChoiceBody {
     fn row(&self) -> [String; CHOICE_COLUMNS.len()] {
         [
             self.item_id.to_string(),
-            self.name.clone(),
+            csv::text(&self.name),
             csv::field(self.vote_count),
             csv::field(self.share),
         ]
@@ -278,7 +278,7 @@ async fn existing(state: &AppState, new: &NewPoll) -> Result<HttpResponse, Probl
     tag = "Polls",
     params(("id" = values::PollReference, Path, example = json!(1)), TagHeader),
     responses(
-        (status = 200, description = "The poll. Its results as CSV, if the Accept header prefers CSV.",
+        (status = 200, description = "The poll. Its results as CSV for spreadsheets, if the Accept header prefers CSV: it begins with a byte-order mark, and a text that would be a formula begins with an apostrophe.",
             headers(("ETag" = String), ("Cache-Control" = String)),
             content(
                 (PollBody = "application/json", example = json!(examples::poll())),
