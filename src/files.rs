@@ -4,7 +4,7 @@
 //! a device, a folder, a disk full of one line.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
@@ -87,6 +87,23 @@ pub fn read(path: &Path, limit_bytes: u64) -> Result<Vec<u8>, FileError> {
         bytes.drain(..BYTE_ORDER_MARK.len());
     }
     Ok(bytes)
+}
+
+/// Writes a new file that only this user can read, in place of the one that is there.
+///
+/// # Errors
+/// When the old file cannot be removed, or the new one written.
+pub fn write_secret(path: &Path, text: &str) -> io::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut made = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)?;
+    made.write_all(text.as_bytes())
 }
 
 /// A line that cannot be used, in words.
