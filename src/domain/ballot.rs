@@ -27,6 +27,12 @@ impl Ballot {
         ))
     }
 
+    /// Takes a text that has the form of a ballot.
+    pub fn parse(text: String) -> Option<Self> {
+        let is_one = text.len() == 2 * BALLOT_BYTES && is_plain(&text);
+        is_one.then_some(Self(text))
+    }
+
     /// The text, for its holder.
     pub fn as_str(&self) -> &str {
         &self.0
@@ -53,8 +59,7 @@ impl BallotHash {
     /// same by that.
     pub fn of(text: &str) -> Self {
         // What a program sends is digested as it is, without a copy.
-        let is_plain = text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
-        if is_plain {
+        if is_plain(text) {
             return Self(Sha256::digest(text).into());
         }
         let digits: String = text::typed(text).chars().map(as_digit).collect();
@@ -65,6 +70,11 @@ impl BallotHash {
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
+}
+
+/// Whether a text has only lowercase hexadecimal digits.
+fn is_plain(text: &str) -> bool {
+    text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
 /// The digit that someone means who types this character.
@@ -84,7 +94,10 @@ mod tests {
     fn a_ballot_has_32_hexadecimal_digits_and_is_never_the_same() {
         let (one, other) = (Ballot::fresh(), Ballot::fresh());
         assert_eq!(one.as_str().len(), 2 * BALLOT_BYTES);
-        assert!(one.as_str().bytes().all(|byte| byte.is_ascii_hexdigit()));
+        assert!(Ballot::parse(one.as_str().to_owned()).is_some());
+        for other in ["", "ab", &"A".repeat(32), &format!("{}\n", "a".repeat(31))] {
+            assert!(Ballot::parse(other.to_owned()).is_none(), "{other:?}");
+        }
         assert_ne!(one, other);
         assert_ne!(one.hash(), other.hash());
         assert!(!format!("{one:?}").contains(one.as_str()));

@@ -66,6 +66,8 @@ fn write_field(out: &mut Writer<'_>, field: &Field, value: &dyn Debug) -> fmt::R
     let value = Plain(format_args!("{value:?}"));
     match field.name() {
         "message" => write!(out, "{value}"),
+        // Where a line of another logging crate is from, which the line begins with.
+        name if name.starts_with("log.") => Ok(()),
         name => write!(out, "{name}={value}"),
     }
 }

@@ -16,6 +16,10 @@ use crate::telemetry::Plain;
 /// How much of a name the table shows.
 const NAME_LIMIT_CHARACTERS: usize = 40;
 
+/// The most items, and the most polls, in the table. A server that is none of Tally's may send more than anyone
+/// watches.
+const SHOWN_LIMIT_ENTRIES: usize = 1000;
+
 /// The content of an event.
 #[derive(Debug, Default, Deserialize)]
 struct Counts {
@@ -141,11 +145,13 @@ impl Screen {
     }
 }
 
-/// Replaces the entry with the same id, or adds it.
+/// Replaces the entry with the same id, or adds it below the limit.
 fn put<T>(all: &mut Vec<T>, new: T, id: impl Fn(&T) -> i64) {
+    let is_below_limit = all.len() < SHOWN_LIMIT_ENTRIES;
     match all.iter_mut().find(|one| id(one) == id(&new)) {
         Some(one) => *one = new,
-        None => all.push(new),
+        None if is_below_limit => all.push(new),
+        None => {}
     }
 }
 
