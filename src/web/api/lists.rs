@@ -32,8 +32,9 @@ form! {
         limit: Option<i64>,
         /// Only items with this name.
         name: Option<String>,
-        /// Only items whose name has all of these words, or words that begin with them. Not together with
-        /// `name`.
+        /// Only items whose name has all of these words, or words that begin with them. Case and accents make no
+        /// difference. What is written without spaces, such as Chinese, Thai or emoji, is found by any part. Not
+        /// together with `name`.
         #[param(max_length = 200)]
         search: Option<String>,
         /// False leaves out the choices of polls. Defaults to true.
