@@ -15,7 +15,8 @@ help: ## Say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
 
 run: prepare ## Run all of Tally here, on a private Postgres and Redis; Ctrl-C stops it
-	@$(CARGO) build --quiet --locked --bins
+	@echo "Building Tally. The first build compiles all it needs, which takes about five minutes on two cores."
+	@$(CARGO) build --locked --bins
 	@exec "$${CARGO_TARGET_DIR:-target}/debug/tally" dev
 
 test: prepare-tests ## Run all tests, each on a Postgres and a Redis of its own

@@ -46,7 +46,7 @@ create unique index rule_key on rule (key) where key is not null;
 -- Lists of polls, newest first. Most rules belong to single items.
 create index rule_listed on rule (id desc) where title is not null and not is_hidden;
 -- Searches for polls by the words in their titles.
-create index rule_words on rule using gin (to_tsvector('simple', search_text(title))) where title is not null;
+create index rule_words on rule using gin (search_vector(search_text(title))) where title is not null;
 
 create trigger rule_is_known_to_writers
     before insert on rule
@@ -94,7 +94,7 @@ create index item_of_rule on item (rule_id, id) where rule_id is not null;
 create unique index item_key on item (key) where key is not null;
 -- Searches for items by the words in their names. Votes do not change names, so saving counts does
 -- not write to this index.
-create index item_words on item using gin (to_tsvector('simple', search_text(name)));
+create index item_words on item using gin (search_vector(search_text(name)));
 
 create trigger item_is_permanent
     before delete or truncate or update of id, key, rule_id, takes_down_votes on item

@@ -113,7 +113,7 @@ create table item (
 CREATE UNIQUE INDEX item_key ON item USING btree (key) WHERE key IS NOT NULL;
 CREATE INDEX item_name ON item USING btree (name, id);
 CREATE INDEX item_of_rule ON item USING btree (rule_id, id) WHERE rule_id IS NOT NULL;
-CREATE INDEX item_words ON item USING gin (to_tsvector('simple'::regconfig, search_text(name)));
+CREATE INDEX item_words ON item USING gin (search_vector(search_text(name)));
 CREATE TRIGGER item_is_permanent BEFORE DELETE OR UPDATE OF id, key, rule_id, takes_down_votes OR TRUNCATE ON item FOR EACH STATEMENT EXECUTE FUNCTION item_is_permanent();
 
 create table job (
@@ -210,7 +210,7 @@ create table rule (
 );
 CREATE UNIQUE INDEX rule_key ON rule USING btree (key) WHERE key IS NOT NULL;
 CREATE INDEX rule_listed ON rule USING btree (id DESC) WHERE title IS NOT NULL AND NOT is_hidden;
-CREATE INDEX rule_words ON rule USING gin (to_tsvector('simple'::regconfig, search_text(title))) WHERE title IS NOT NULL;
+CREATE INDEX rule_words ON rule USING gin (search_vector(search_text(title))) WHERE title IS NOT NULL;
 CREATE TRIGGER rule_is_known_to_writers BEFORE INSERT ON rule FOR EACH STATEMENT EXECUTE FUNCTION rule_is_known_to_writers();
 
 create table voided (
@@ -325,6 +325,8 @@ alter table voided add constraint voided_voiding_id_fkey FOREIGN KEY (voiding_id
 -- edit_poll(p_poll bigint, p_title text, p_is_hidden boolean, p_sets_opens_at boolean, p_opens_at timestamp with time zone, p_sets_closes_at boolean, p_closes_at timestamp with time zone) returns text: plpgsql, volatile, security definer, with search_path=public, pg_temp, not for everyone
 -- edit_times(p_rule bigint, p_sets_opens_at boolean, p_opens_at timestamp with time zone, p_sets_closes_at boolean, p_closes_at timestamp with time zone) returns text: plpgsql, volatile, not for everyone
 -- end_api_key(p_id bigint) returns text: plpgsql, volatile, security definer, with search_path=public, pg_temp, not for everyone
+-- found_items(p_text text, p_after bigint, p_limit bigint, p_without_choices boolean) returns SETOF bigint: plpgsql, stable, with enable_bitmapscan=on and enable_seqscan=off and jit=off and plan_cache_mode=force_custom_plan
+-- found_polls(p_text text, p_before bigint, p_limit bigint) returns SETOF bigint: plpgsql, stable, with enable_bitmapscan=on and enable_seqscan=off and jit=off and plan_cache_mode=force_custom_plan
 -- item_is_permanent() returns trigger: plpgsql, volatile
 -- late_sequences(OUT sequence text, OUT last bigint, OUT newest bigint) returns SETOF record: plpgsql, volatile, security definer, with search_path=public, pg_temp and enable_seqscan=off, not for everyone
 -- note_act(p_act text, p_target text DEFAULT NULL::text) returns bigint: plpgsql, volatile, security definer, with search_path=public, pg_temp, not for everyone
@@ -333,7 +335,9 @@ alter table voided add constraint voided_voiding_id_fkey FOREIGN KEY (voiding_id
 -- refuse_change_of_trail() returns trigger: plpgsql, volatile
 -- rule_is_known_to_writers() returns trigger: plpgsql, volatile
 -- search_query(text text) returns tsquery: sql, immutable, strict, parallel safe
--- search_text(name text) returns text: sql, immutable, strict, parallel safe
+-- search_text(name text) returns text: sql, immutable, parallel safe
+-- search_vector(words text) returns tsvector: plpgsql, immutable, strict, parallel safe
+-- shown_name(name text) returns text: sql, immutable, parallel safe
 -- undo_votes(p_voiding bigint, p_limit_votes integer, OUT xid bigint, OUT up_to bigint, OUT voided_votes integer, OUT items bigint[], OUT nets bigint[], OUT downs bigint[]) returns record: plpgsql, volatile, security definer, with search_path=public, pg_temp and enable_seqscan=off, not for everyone
 -- use_api_key(p_hash bytea, OUT scopes text[], OUT left_micros bigint, OUT id bigint) returns record: plpgsql, volatile, security definer, with search_path=public, pg_temp, not for everyone
 -- void_votes(p_voiding bigint, p_limit_votes integer, p_limit_ids bigint, OUT xid bigint, OUT up_to bigint, OUT voided_votes integer, OUT items bigint[], OUT nets bigint[], OUT downs bigint[]) returns record: plpgsql, volatile, security definer, with search_path=public, pg_temp and enable_seqscan=off, not for everyone

@@ -14,6 +14,38 @@ use crate::domain::{ApiKey, Value};
 /// (`limit_relations.rs`), so its answer comes first.
 pub(crate) const REQUEST_LIMIT: Duration = Duration::from_secs(30);
 
+/// The longest answer that is read into memory. Tally's longest is a page of 1,000 items, some 1.5 MB.
+pub(crate) const ANSWER_LIMIT_BYTES: usize = 8 * 1024 * 1024;
+
+/// Why an answer could not be read.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum AnswerError {
+    #[error("the answer did not arrive whole")]
+    Lost(#[source] reqwest::Error),
+    #[error("the answer has more than {ANSWER_LIMIT_BYTES} bytes")]
+    TooLong,
+    #[error("the answer is not Tally's")]
+    NotTally(#[source] serde_json::Error),
+}
+
+/// Reads an answer to its end, up to [`ANSWER_LIMIT_BYTES`]. Whoever answers may not be Tally.
+pub(crate) async fn read_answer(mut response: reqwest::Response) -> Result<Vec<u8>, AnswerError> {
+    let mut bytes = Vec::new();
+    while let Some(piece) = response.chunk().await.map_err(AnswerError::Lost)? {
+        if bytes.len() + piece.len() > ANSWER_LIMIT_BYTES {
+            return Err(AnswerError::TooLong);
+        }
+        bytes.extend_from_slice(&piece);
+    }
+    Ok(bytes)
+}
+
+/// Reads an answer in JSON, as [`read_answer`] does.
+pub(crate) async fn read_json<T: DeserializeOwned>(response: reqwest::Response) -> Result<T, AnswerError> {
+    let bytes = read_answer(response).await?;
+    serde_json::from_slice(&bytes).map_err(AnswerError::NotTally)
+}
+
 /// What became of a vote, as the client sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
@@ -48,7 +80,7 @@ pub(crate) fn credentials(api_key: Option<&ApiKey>) -> HeaderMap {
 /// Asks a URL once. Returns whether the answer is a success, and its body.
 ///
 /// # Errors
-/// When there is no answer.
+/// When there is no answer, or one that is too long.
 pub async fn ask(url: &Url, api_key: Option<&ApiKey>) -> anyhow::Result<(bool, String)> {
     let client = reqwest::Client::builder()
         .default_headers(credentials(api_key))
@@ -60,7 +92,11 @@ pub async fn ask(url: &Url, api_key: Option<&ApiKey>) -> anyhow::Result<(bool, S
         .send()
         .await
         .with_context(|| format!("no answer from {}", public(url)))?;
-    Ok((response.status().is_success(), response.text().await?))
+    let is_success = response.status().is_success();
+    let answer = read_answer(response)
+        .await
+        .with_context(|| public(url).to_string())?;
+    Ok((is_success, String::from_utf8_lossy(&answer).into_owned()))
 }
 
 /// A client of one server.
@@ -223,7 +259,10 @@ impl Client {
     ) -> anyhow::Result<T> {
         let unavailable = || format!("no answer from {}; is Tally running there?", public(&self.base));
         let response = request.send().await.with_context(unavailable)?;
-        Ok(expect(response, status).await?.json().await?)
+        let response = expect(response, status).await?;
+        read_json(response)
+            .await
+            .with_context(|| public(&self.base).to_string())
     }
 
     /// Casts one vote, once.
@@ -259,11 +298,11 @@ impl Client {
         match request.send().await {
             Ok(response) => match response.status() {
                 StatusCode::CREATED => read(response, Outcome::Accepted).await,
-                StatusCode::OK => match response.json().await {
+                StatusCode::OK => match read_json(response).await {
                     Ok(Change { repeated: true }) => Outcome::Repeated,
                     Ok(_) if value.is_none() => Outcome::TakenBack,
                     Ok(_) => Outcome::Changed,
-                    Err(error) => Outcome::Failed(root(&error)),
+                    Err(error) => Outcome::Failed(error.to_string()),
                 },
                 _ => Outcome::Refused(problem(response).await),
             },
@@ -284,9 +323,9 @@ impl Client {
 }
 
 async fn read(response: reqwest::Response, outcome: Outcome) -> Outcome {
-    match response.bytes().await {
+    match read_answer(response).await {
         Ok(_) => outcome,
-        Err(error) => Outcome::Failed(root(&error)),
+        Err(error) => Outcome::Failed(error.to_string()),
     }
 }
 
@@ -301,8 +340,9 @@ async fn expect(response: reqwest::Response, status: StatusCode) -> anyhow::Resu
 /// The status of a refusal, and its reason if it is a problem+json.
 async fn problem(response: reqwest::Response) -> String {
     let status = response.status();
-    match response.json::<Problem>().await {
+    match read_json::<Problem>(response).await {
         Ok(Problem { title, detail }) => format!("{} {}", status.as_u16(), detail.unwrap_or(title)),
+        Err(AnswerError::TooLong) => format!("{status}: {}", AnswerError::TooLong),
         Err(_) => status.to_string(),
     }
 }

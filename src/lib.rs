@@ -56,6 +56,9 @@ pub mod live;
 /// TLS to the stores: why a store is refused.
 pub mod tls;
 
+/// Files that settings and commands name: read in bounded memory and time, or refused.
+pub mod files;
+
 /// Caches: what is remembered, and what ends each entry.
 pub mod cache;
 

@@ -3,11 +3,17 @@
 
 use std::error::Error;
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{CertificateError, InvalidMessage};
+
+use crate::files;
+
+/// The largest file of certificates or keys. A system's bundle of authorities has a quarter of a megabyte.
+const FILE_LIMIT_BYTES: u64 = 4 * 1024 * 1024;
 
 /// Reads the certificate file that a URL names in this parameter. Checks that it holds some.
 /// Without this check, a store would be refused for its certificate, since no authority is trusted.
@@ -28,9 +34,9 @@ pub fn certificates(parameter: &str, path: &str) -> Result<Vec<u8>, String> {
 /// Reads a file that a URL names in this parameter.
 ///
 /// # Errors
-/// When it cannot be read.
+/// When it cannot be read, or is no file of text.
 pub fn file(parameter: &str, path: &str) -> Result<Vec<u8>, String> {
-    std::fs::read(path).map_err(|error| format!("{parameter}: cannot read {path}: {error}"))
+    files::read(Path::new(path), FILE_LIMIT_BYTES).map_err(|error| format!("{parameter}: {error}"))
 }
 
 /// What is wrong with a store that should speak TLS. Waiting does not help.

@@ -4,6 +4,7 @@ use super::{StoreUrls, database_setting, dev};
 use crate::config::{self, Command};
 use crate::live::{Redis, WORKER_ANSWER_LIMIT};
 use crate::sync::{self, Repair};
+use crate::telemetry::Plain;
 use crate::web::ServerOptions;
 use crate::{client, operator, replay, shutdown, telemetry, web};
 
@@ -74,7 +75,7 @@ async fn health(settings: &config::Health) -> anyhow::Result<bool> {
 
 async fn migrate(settings: &config::Migrate) -> anyhow::Result<()> {
     let roles = super::migrate(&settings.database_url, "tally migrate").await?;
-    telemetry::print(format_args!("the database is up to date; {roles}\n"));
+    telemetry::print(format_args!("the database is up to date; {}\n", Plain(roles)));
     Ok(())
 }
 

@@ -1,13 +1,12 @@
 //! `tally dev`: all of Tally with one command, on its own Postgres and Redis.
 
-use std::fs::{File, OpenOptions};
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 
 use super::StoreUrls;
+use super::greeting::{self, Greeting};
 use crate::config::{self, SecretUrl};
 use crate::dev::{Durability, PrivatePostgres, PrivateRedis, usable_folder};
 use crate::domain::{Actor, ItemName, NewPoll, Who};
@@ -15,7 +14,7 @@ use crate::ledger::{Listing, Role, ServerLedger};
 use crate::sync::{self, Schedule};
 use crate::web::ServerOptions;
 use crate::web::access::Open;
-use crate::{shutdown, telemetry};
+use crate::{files, shutdown, telemetry};
 
 /// The items that the first start adds, so that there is something to vote on.
 const DEMO_ITEMS: [&str; 4] = [
@@ -30,6 +29,9 @@ const DEMO_POLL: (&str, [&str; 3]) = (
     "Where shall we eat on Friday?",
     ["The noodle bar", "Pizza by the river", "Something new"],
 );
+
+/// The largest file of the private stores' password.
+const SECRET_LIMIT_BYTES: u64 = 1024;
 
 /// The database in the private Postgres.
 const DATABASE: &str = "tally";
@@ -93,7 +95,14 @@ async fn serve(
     let open = options.access.open;
     let operator_url = settings.server.operator_database_url.as_ref();
     let operator_url = operator_url.map_or(logins.operator_url.as_str(), SecretUrl::as_str);
-    options.operator = Some(super::operator(operator_url, "tally dev operator")?);
+    let operator = super::operator(operator_url, "tally dev operator")?;
+    let key = if open == Open::ALL {
+        None
+    } else {
+        let file = stores.private.as_ref().map(|_| stores.folder.join("api-key"));
+        Some(greeting::api_key(&operator, &logins.server_url, file.as_deref()).await?)
+    };
+    options.operator = Some(operator);
     let server = super::server(&of_server, options, "tally dev server", metrics)?;
     let address = server.address()?;
     let worker = super::worker(&of_worker, (&settings.worker).into(), "tally dev worker")?;
@@ -104,7 +113,14 @@ async fn serve(
         sync::run(worker, &schedule, async { drop(worker_stopped.await) }).await
     });
 
-    greet(address, open, stores, &logins);
+    let greeting = Greeting {
+        address,
+        open,
+        key,
+        psql: &logins.psql,
+        folder: stores.private.as_ref().map(|_| stores.folder.as_path()),
+    };
+    greeting.print();
     let served = server.run(stop).await;
     // The server stops first, so that the worker's last flush has all votes.
     drop(stop_worker);
@@ -142,33 +158,6 @@ async fn add_demo(server_url: &str) -> anyhow::Result<()> {
     }
     ledger.close().await;
     Ok(())
-}
-
-fn greet(address: std::net::SocketAddr, open: Open, stores: &DevStores, logins: &Logins) {
-    let base = format!("http://{address}");
-    telemetry::print(format_args!(
-        "
-Tally is at {base}/{}
-
-  curl -s {base}/v1/items
-  curl -s {base}/v1/items/1/votes -H 'content-type: application/json' -d '{{\"voter_id\":\"ada\"}}'
-  curl -s {base}/v1/items/1
-
-  {}      reports: select * from item;
-  Ctrl-C stops everything{}.
-",
-        if open == Open::ALL {
-            "\nAnyone who can reach it may do everything: use it only to try Tally."
-        } else {
-            ""
-        },
-        logins.psql,
-        if stores.private.is_some() {
-            format!("; the data stays in {}", stores.folder.display())
-        } else {
-            String::new()
-        }
-    ));
 }
 
 /// How each part logs in to Postgres.
@@ -241,7 +230,7 @@ impl DevStores {
         postgres.create_logins().await?;
         let (psql, password) = postgres.psql(Role::Report, DATABASE);
         let file = self.folder.join("pgpass");
-        write_secret(&file, &password)?;
+        files::write_secret(&file, &password)?;
         Ok(Logins {
             server_url: postgres.login_url(Role::Server, DATABASE),
             worker_url: postgres.login_url(Role::Worker, DATABASE),
@@ -268,24 +257,11 @@ impl DevStores {
 
 /// Returns the password of the private stores. The first start draws it.
 fn secret(file: &Path) -> anyhow::Result<String> {
-    if let Ok(secret) = std::fs::read_to_string(file) {
-        return Ok(secret);
+    let read = files::read(file, SECRET_LIMIT_BYTES).ok();
+    if let Some(secret) = read.and_then(|bytes| String::from_utf8(bytes).ok()) {
+        return Ok(secret.trim().to_owned());
     }
     let secret = format!("{:032x}", rand::random::<u128>());
-    write_secret(file, &secret)?;
+    files::write_secret(file, &secret)?;
     Ok(secret)
-}
-
-/// Writes a file that only we can read.
-fn write_secret(file: &Path, text: &str) -> anyhow::Result<()> {
-    match std::fs::remove_file(file) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
-        _ => {}
-    }
-    let mut made = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(file)?;
-    Ok(made.write_all(text.as_bytes())?)
 }

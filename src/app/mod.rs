@@ -4,6 +4,7 @@
 mod commands;
 mod database_setting;
 mod dev;
+mod greeting;
 mod options;
 
 use metrics_exporter_prometheus::PrometheusHandle;

@@ -20,7 +20,7 @@ pub use values::{
     SERVED_LIMIT_CONNECTIONS, SecretUrl, WRITER_STALL_LEAST,
 };
 use values::{
-    address_retention, choices, column, connections, duration, page, rate, rating, store_url, title,
+    address_retention, choices, column, connections, duration, page, path, rate, rating, store_url, title,
     writer_stall_limit,
 };
 
@@ -226,6 +226,7 @@ pub struct Dev {
         long,
         env = "TALLY_DEV_FOLDER",
         default_value = ".tally",
+        value_parser = path,
         value_name = "FOLDER"
     )]
     pub folder: PathBuf,

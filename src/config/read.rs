@@ -4,7 +4,8 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser};
 
 use super::{SyncWorker, Tally};
-use crate::domain::API_KEY_PREFIX;
+use crate::domain::{API_KEY_PREFIX, wrapping};
+use crate::telemetry;
 
 /// Reads the settings from the command line and the environment.
 ///
@@ -19,7 +20,7 @@ pub fn read<P: Parser + CommandFactory>() -> P {
             _ => {
                 let command = P::command();
                 let line = one_line(&error, &command, &secrets(&command));
-                eprintln!("{}: {line}", command.get_name());
+                telemetry::complain(format_args!("{}: {line}", command.get_name()));
                 std::process::exit(2);
             }
         },
@@ -95,10 +96,18 @@ fn one_line(error: &clap::Error, command: &clap::Command, secrets: &[String]) ->
         .filter_map(|flag| variable_of(command, flag))
         .collect();
     if variables.is_empty() {
-        line
-    } else {
-        format!("{line} (environment: {})", variables.join(", "))
+        return line;
     }
+    let values = variables
+        .iter()
+        .filter_map(|variable| std::env::var(variable).ok());
+    format!("{line} (environment: {}{})", variables.join(", "), hint(values))
+}
+
+/// Says what stands around a value of the environment, where an env file has put it. Shows nothing of the value.
+fn hint(mut values: impl Iterator<Item = String>) -> String {
+    let found = values.find_map(|value| wrapping(&value));
+    found.map_or(String::new(), |wrapping| format!("; the value {wrapping}"))
 }
 
 /// Returns the environment variable of the argument that clap calls `flag`.
@@ -150,6 +159,21 @@ mod tests {
             Err(error) => error,
         };
         one_line(&error, &SyncWorker::command(), &[])
+    }
+
+    #[test]
+    fn what_an_env_file_puts_around_a_value_is_named_and_the_value_is_not() {
+        for (value, said) in [
+            ("secret\r", "; the value ends with a line break"),
+            (
+                "\"secret\"",
+                "; the value stands in quotes, which an env file keeps",
+            ),
+            ("\u{feff}secret", "; the value begins with a byte-order mark"),
+            ("secret", ""),
+        ] {
+            assert_eq!(hint([value.to_owned()].into_iter()), said);
+        }
     }
 
     #[test]

@@ -5,9 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use clap::builder::NonEmptyStringValueParser;
 
-use super::values::{SecretUrl, duration, hsts, served};
+use super::values::{SecretUrl, claim, duration, hsts, path, served};
 use crate::domain::{AddressKeys, Throttles};
 use crate::web::access::{JwtSecrets, Networks, Open, Origins, ProxyHeader, VoterCookies};
 use crate::web::limits::{CONNECTIONS_LIMIT, STREAMS_LIMIT, STREAMS_LIMIT_BY_ADDRESS};
@@ -139,6 +138,7 @@ pub struct Jwt {
     #[arg(
         long = "jwt-keys",
         env = "TALLY_JWT_KEYS",
+        value_parser = path,
         requires_all = ["audience", "issuer"],
         value_name = "FILE"
     )]
@@ -148,7 +148,7 @@ pub struct Jwt {
     #[arg(
         long = "jwt-audience",
         env = "TALLY_JWT_AUDIENCE",
-        value_parser = NonEmptyStringValueParser::new(),
+        value_parser = claim,
         value_name = "AUDIENCE"
     )]
     pub audience: Option<String>,
@@ -157,7 +157,7 @@ pub struct Jwt {
     #[arg(
         long = "jwt-issuer",
         env = "TALLY_JWT_ISSUER",
-        value_parser = NonEmptyStringValueParser::new(),
+        value_parser = claim,
         value_name = "ISSUER"
     )]
     pub issuer: Option<String>,

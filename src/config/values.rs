@@ -1,10 +1,11 @@
 //! Reads the values of settings and checks their limits.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::domain::{CHOICES_LIMIT_ITEMS, ItemName};
+use crate::domain::{CHOICES_LIMIT_ITEMS, ItemName, without_wrapping, wrapping};
 
 /// A cron expression of six fields, seconds first.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,8 +41,9 @@ impl FromStr for Cron {
 
 /// Checks the URL of a store. A bare `/`, `?` or `#` in a password would end the URL's host part. The rest of
 /// the password would then be read as a database's name or a parameter, and logs and errors could show it. So
-/// such a URL is refused.
+/// such a URL is refused. What files and env files put around a URL is left out.
 pub fn store_url(text: &str) -> Result<String, String> {
+    let text = without_wrapping(text);
     let after_scheme = text.split_once("://").map_or("", |(_, rest)| rest);
     let after_host = after_scheme
         .find(['/', '?', '#'])
@@ -53,6 +55,23 @@ pub fn store_url(text: &str) -> Result<String, String> {
         );
     }
     Ok(text.to_owned())
+}
+
+/// Reads the value of a claim. Each character counts, so a value with something around it is refused: no token
+/// would have it.
+pub fn claim(text: &str) -> Result<String, String> {
+    if text.is_empty() {
+        return Err("it is empty".to_owned());
+    }
+    match wrapping(text) {
+        Some(wrapping) => Err(format!("it {wrapping}")),
+        None => Ok(text.to_owned()),
+    }
+}
+
+/// Reads a path. What an env file puts around it would be a part of its name.
+pub fn path(text: &str) -> Result<PathBuf, String> {
+    claim(text).map(PathBuf::from)
 }
 
 /// The URL of a store. It may contain a password, so debug output does not show it.

@@ -10,6 +10,8 @@ pub use postgres::{Durability, PrivatePostgres};
 pub use process::{Process, free_port};
 pub use redis::{PrivateRedis, redis_login_url};
 
+use crate::telemetry;
+
 /// The folder itself, or one that Postgres can reach. Postgres refuses to run as root, and its user
 /// may have no way into root's folders.
 ///
@@ -26,10 +28,10 @@ pub fn usable_folder(folder: &Path) -> anyhow::Result<PathBuf> {
         .collect();
     let other = Path::new("/var/tmp").join(format!("tally{name}"));
     std::fs::create_dir_all(&other)?;
-    eprintln!(
+    telemetry::complain(format_args!(
         "Postgres, which does not run as root, cannot reach {}; its data are in {}",
         folder.display(),
         other.display()
-    );
+    ));
     Ok(other)
 }

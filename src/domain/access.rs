@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use sha2::{Digest as _, Sha256};
 
-use super::{Moment, id};
+use super::{Moment, id, is_invisible, without_wrapping};
 
 /// Random bytes in an API key: 256 bits.
 const API_KEY_BYTES: usize = 32;
@@ -120,8 +120,9 @@ impl ApiKey {
         Self(format!("{API_KEY_PREFIX}{:032x}{:032x}", halves[0], halves[1]))
     }
 
-    /// Takes a text that has the form of a key.
+    /// Takes a text that has the form of a key, without what files and shells put around it.
     pub fn parse(text: &str) -> Option<Self> {
+        let text = without_wrapping(text);
         has_form(text).then(|| Self(text.to_owned()))
     }
 
@@ -191,6 +192,8 @@ pub enum InvalidApiKeyName {
     Length(usize),
     #[error("the name has a control character; it takes printable characters")]
     Control,
+    #[error("the name has only characters that nobody can see; it takes a visible one")]
+    Invisible,
 }
 
 /// Checks that an API key may have this name.
@@ -204,6 +207,9 @@ pub fn check_api_key_name(name: &str) -> Result<(), InvalidApiKeyName> {
     }
     if name.chars().any(char::is_control) {
         return Err(InvalidApiKeyName::Control);
+    }
+    if is_invisible(name) {
+        return Err(InvalidApiKeyName::Invisible);
     }
     Ok(())
 }

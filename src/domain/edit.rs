@@ -33,4 +33,6 @@ pub enum EditRefusal {
     Choice,
     /// A poll whose results are hidden until it closes has to close.
     HiddenResults,
+    /// The item is a choice, and another choice of its poll has this name.
+    SameChoice,
 }

@@ -20,6 +20,7 @@ mod revision;
 mod rule;
 mod secret_keys;
 mod snapshot;
+mod text;
 mod throttle;
 mod top;
 mod voiding;
@@ -49,11 +50,12 @@ pub use revision::{RedisTime, Revision};
 pub use rule::{ItemRules, Refusal};
 pub use secret_keys::SecretKeys;
 pub use snapshot::{InvalidSnapshot, RUNNING_LIMIT_TRANSACTIONS, Snapshot, TransactionId};
+pub use text::{is_invisible, without_wrapping, wrapping};
 pub use throttle::{
     Full, INTERVAL_LIMIT, THROTTLES_LIMIT, Throttle, ThrottledBy, Throttles, Window, Windows,
 };
 pub use top::{TopBy, TopItem, TopKind, TopList, TopOver};
-pub use voiding::{REASON_LIMIT_CHARACTERS, Voiding, VoidingId, VoteFilter};
+pub use voiding::{InvalidReason, REASON_LIMIT_CHARACTERS, Voiding, VoidingId, VoteFilter, check_reason};
 pub use vote::{
     InvalidValue, InvalidVoterId, NewVote, StoredVote, Value, VoteId, VoteOutcome, VoteRequest, VoterId,
 };

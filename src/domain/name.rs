@@ -1,8 +1,12 @@
 //! Names and keys: what people and frontends call items and polls.
 
+use std::collections::HashSet;
+
 use serde::Serialize;
 
-/// An item's name: 1 to 200 characters, not all of them blank, no control characters.
+use super::text;
+
+/// An item's name: 1 to 200 characters, at least one of which a reader sees, no control characters.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub struct ItemName(String);
@@ -16,6 +20,8 @@ pub enum InvalidItemName {
     TooLong(usize),
     #[error("has a control character; it takes printable characters")]
     Control,
+    #[error("has only characters that nobody can see; it takes a visible one")]
+    Invisible,
 }
 
 impl ItemName {
@@ -25,7 +31,7 @@ impl ItemName {
     /// Checks a name.
     ///
     /// # Errors
-    /// When the text is blank, too long, or has a control character.
+    /// When the text is too long, has a control character, or has nothing that a reader sees.
     pub fn parse(text: String) -> Result<Self, InvalidItemName> {
         if text.trim().is_empty() {
             return Err(InvalidItemName::Empty);
@@ -37,12 +43,22 @@ impl ItemName {
         if text.chars().any(char::is_control) {
             return Err(InvalidItemName::Control);
         }
+        if text::is_invisible(&text) {
+            return Err(InvalidItemName::Invisible);
+        }
         Ok(Self(text))
     }
 
     /// The text.
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// The first of these names that looks like an earlier one: the same but for Unicode's form, blanks, and
+    /// characters that show nothing. `None`: all of them differ.
+    pub fn first_repeat(names: &[Self]) -> Option<&Self> {
+        let mut seen = HashSet::new();
+        names.iter().find(|name| !seen.insert(text::shown(&name.0)))
     }
 }
 
@@ -112,5 +128,23 @@ mod tests {
         assert_eq!(ItemName::parse(String::new()), Err(InvalidItemName::Empty));
         assert_eq!(ItemName::parse("  ".into()), Err(InvalidItemName::Empty));
         assert_eq!(ItemName::parse("a\0b".into()), Err(InvalidItemName::Control));
+        for unseen in ["\u{200b}", "\u{202e} \u{feff}", "\u{3164}"] {
+            assert_eq!(ItemName::parse(unseen.into()), Err(InvalidItemName::Invisible));
+        }
+    }
+
+    #[test]
+    fn a_name_that_looks_like_an_earlier_one_is_found() {
+        let names = |texts: &[&str]| -> Vec<ItemName> {
+            let names = texts.iter().map(|text| ItemName::parse((*text).to_owned()));
+            names.map(|name| name.expect("a name")).collect()
+        };
+        let repeat = |texts: &[&str]| ItemName::first_repeat(&names(texts)).map(|name| name.0.clone());
+        assert_eq!(repeat(&["Soup", "soup", "Salad"]), None);
+        assert_eq!(repeat(&["Soup", "Salad", "Soup"]), Some("Soup".to_owned()));
+        assert_eq!(
+            repeat(&["Café", "x", "Cafe\u{301} "]),
+            Some("Cafe\u{301} ".to_owned())
+        );
     }
 }

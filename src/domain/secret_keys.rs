@@ -20,7 +20,12 @@ impl FromStr for SecretKeys {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let keys: Option<Vec<hmac::Key>> = text.split(',').map(|key| read(key.trim())).collect();
+        // What files, shells and env files put around a key, or around all of them.
+        let is_wrapping = |one: char| one.is_whitespace() || matches!(one, '"' | '\'' | '\u{feff}');
+        let keys: Option<Vec<hmac::Key>> = text
+            .split(',')
+            .map(|key| read(key.trim_matches(is_wrapping)))
+            .collect();
         match keys {
             Some(keys) if keys.len() <= SECRET_KEYS_LIMIT => Ok(Self(keys.into())),
             // The message does not repeat the input: that is a secret.
@@ -87,6 +92,14 @@ mod tests {
             assert!(wrong.is_empty() || !error.contains(wrong), "{error}");
         }
         assert!(nine[..8 * 65 - 1].parse::<SecretKeys>().is_ok(), "eight");
+        let one = "ab".repeat(32);
+        for wrapped in [
+            format!("\u{feff}{one}\r\n"),
+            format!("\"{one},{one}\""),
+            format!("'{one}', '{one}'"),
+        ] {
+            assert!(wrapped.parse::<SecretKeys>().is_ok(), "{wrapped:?}");
+        }
         let keys: SecretKeys = "a".repeat(64).parse().expect("a key");
         assert!(!format!("{keys:?}").contains("aaaa"));
     }

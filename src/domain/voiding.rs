@@ -2,10 +2,34 @@
 
 use std::str::FromStr;
 
-use super::{AddressHash, ItemId, Moment, VoterId, id};
+use super::{AddressHash, ItemId, Moment, VoterId, id, is_invisible};
 
 /// The longest reason. migrations/0002_votes.sql has the same limit.
 pub const REASON_LIMIT_CHARACTERS: usize = 500;
+
+/// Why a text is no reason. The message fits whatever has the reason.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidReason {
+    #[error("has {0} characters; it takes 1 to {REASON_LIMIT_CHARACTERS}, and no NUL")]
+    Text(usize),
+    #[error("has only characters that nobody can see; it takes a visible one")]
+    Invisible,
+}
+
+/// Checks that a voiding may have this reason.
+///
+/// # Errors
+/// When the text is empty, too long, has a NUL, or has nothing that a reader sees.
+pub fn check_reason(text: &str) -> Result<(), InvalidReason> {
+    let characters = text.chars().count();
+    if !(1..=REASON_LIMIT_CHARACTERS).contains(&characters) || text.contains('\0') {
+        return Err(InvalidReason::Text(characters));
+    }
+    if is_invisible(text) {
+        return Err(InvalidReason::Invisible);
+    }
+    Ok(())
+}
 
 /// Selects votes that match all of these; `None`: it does not matter. At least one is set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

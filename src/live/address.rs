@@ -135,6 +135,10 @@ mod tests {
             ),
             (
                 "rediss://localhost/?sslrootcert=/dev/null",
+                "it is a device, not a file",
+            ),
+            (
+                "rediss://localhost/?sslrootcert=Cargo.toml",
                 "takes certificates in PEM",
             ),
             ("rediss://localhost/?sslcert=/dev/null", "go together"),

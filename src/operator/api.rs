@@ -7,7 +7,7 @@ use reqwest::header::{ACCEPT, CONTENT_TYPE};
 use reqwest::{Method, Response, StatusCode, Url};
 use serde_json::Value;
 
-use crate::client::{REQUEST_LIMIT, credentials};
+use crate::client::{AnswerError, REQUEST_LIMIT, credentials, read_json};
 use crate::config::operator::Remote;
 
 /// The content type of a stream.
@@ -70,9 +70,10 @@ impl Api {
         if !status.is_success() {
             bail!(self.refusal(response).await);
         }
-        match response.json().await {
+        match read_json(response).await {
             Ok(answer) => Ok((status, answer)),
-            Err(_) => bail!(self.none_of_tally(status)),
+            Err(AnswerError::NotTally(_)) => bail!(self.none_of_tally(status)),
+            Err(error) => Err(anyhow::Error::from(error).context(self.address())),
         }
     }
 
@@ -99,8 +100,10 @@ impl Api {
     /// Returns a refusal in the server's own words.
     pub async fn refusal(&self, response: Response) -> String {
         let status = response.status();
-        let Ok(Value::Object(problem)) = response.json().await else {
-            return self.none_of_tally(status);
+        let problem = match read_json(response).await {
+            Ok(Value::Object(problem)) => problem,
+            Ok(_) | Err(AnswerError::NotTally(_)) => return self.none_of_tally(status),
+            Err(error) => return format!("{}: {error}", self.address()),
         };
         let said = problem.get("detail").or_else(|| problem.get("title"));
         let said = said.and_then(Value::as_str).unwrap_or("no reason is given");

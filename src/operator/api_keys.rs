@@ -7,6 +7,7 @@ use super::trail::{CommandRefusal, note_refusal};
 use crate::config::operator::{ApiKeyCommand, ApiKeyCreate};
 use crate::domain::{ActKind, ApiKey, ApiKeyId, NewApiKey, check_api_key_name};
 use crate::ledger::OperatorLedger;
+use crate::telemetry;
 use crate::web::{ApiKeyBody, LIST_LIMIT_API_KEYS};
 
 /// Runs `tally key`. Returns whether all was well. Fails when the request is not allowed.
@@ -45,7 +46,7 @@ async fn run(command: &ApiKeyCommand, ledger: &OperatorLedger) -> anyhow::Result
                 if list.json {
                     show(&line, true);
                 } else {
-                    crate::telemetry::print(format_args!("{}\n", super::line(&line)));
+                    telemetry::print(format_args!("{}\n", super::line(&line)));
                 }
             }
         }

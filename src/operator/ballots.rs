@@ -12,6 +12,7 @@ use serde_json::json;
 use super::api::Api;
 use super::show;
 use crate::config::operator::Ballots;
+use crate::domain::Ballot;
 use crate::web::BALLOTS_LIMIT;
 
 #[derive(Deserialize)]
@@ -76,9 +77,18 @@ async fn make(
         .ask(Method::POST, &["v1", kind, id, "ballots"], Some(&body))
         .await?;
     let made: Made = serde_json::from_value(made)?;
-    let lines: String = made.ballots.iter().map(|ballot| format!("{ballot}\n")).collect();
+    let ballots: Option<Vec<Ballot>> = made.ballots.into_iter().map(Ballot::parse).collect();
+    // What is no ballot must not get into the file: it could add lines.
+    let ballots = ballots.filter(|ballots| ballots.len() as u64 == count);
+    let Some(ballots) = ballots else {
+        bail!("the server's answer is not the ballots that were asked for");
+    };
+    let lines: String = ballots
+        .iter()
+        .map(|ballot| format!("{}\n", ballot.as_str()))
+        .collect();
     file.write_all(lines.as_bytes())
         .and_then(|()| file.sync_all())
         .with_context(|| format!("cannot write {}", command.out.display()))?;
-    Ok(made.ballots.len() as u64)
+    Ok(count)
 }

@@ -1,19 +1,22 @@
 //! `tally item`.
 
-use std::io::{BufRead, BufReader};
-
-use anyhow::{Context, bail};
+use anyhow::bail;
 use indicatif::{ProgressBar, ProgressStyle};
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use super::api::Api;
 use super::{edit_body, show};
+use crate::client::AnswerError;
 use crate::config::operator::{Item, ItemImport, ItemMake};
+use crate::files::{self, FileError};
 use crate::telemetry;
+use crate::telemetry::Plain;
 
 /// The most bad lines of a file that are shown. The rest are counted.
 const SHOWN_LIMIT_LINES: usize = 20;
+/// The most lines of a file: each is a request, and all are in memory.
+const IMPORT_LIMIT_LINES: usize = 1_000_000;
 
 /// Runs `tally item`. Returns whether all was well. Fails when the server does not answer, or refuses.
 pub async fn item(command: Item) -> anyhow::Result<bool> {
@@ -64,32 +67,31 @@ fn new_item(make: &ItemMake) -> Value {
     })
 }
 
-/// Reads a line of a file: a name, or a key, a tab and a name.
+/// Reads a line of a file: a name, or a key, a tab and a name. Blanks around them are left out.
 fn item_of_line(line: &str) -> Value {
     match line.split_once('\t') {
-        Some((key, name)) => json!({ "key": key, "name": name }),
-        None => json!({ "name": line }),
+        Some((key, name)) => json!({ "key": key.trim(), "name": name.trim() }),
+        None => json!({ "name": line.trim() }),
     }
 }
 
+/// Reads the lines of a file that are not blank, each with its number.
+fn read(import: &ItemImport) -> Result<Vec<(usize, Result<Value, &'static str>)>, FileError> {
+    let mut lines = files::lines(&import.file, IMPORT_LIMIT_LINES)?;
+    let mut all = Vec::new();
+    while let Some((number, line)) = lines.next()? {
+        if line.is_ok_and(|line| line.trim().is_empty()) {
+            continue;
+        }
+        all.push((number, line.map(item_of_line)));
+    }
+    Ok(all)
+}
+
 async fn read_and_make(import: &ItemImport) -> anyhow::Result<bool> {
-    let name = import.file.display();
-    let input: Box<dyn BufRead> = if import.file.as_os_str() == "-" {
-        Box::new(std::io::stdin().lock())
-    } else {
-        let file = std::fs::File::open(&import.file).with_context(|| format!("cannot open {name}"))?;
-        Box::new(BufReader::new(file))
-    };
-    let lines: Vec<String> = input
-        .lines()
-        .collect::<Result<_, _>>()
-        .with_context(|| format!("cannot read {name}"))?;
-    let lines: Vec<(usize, &String)> = (1..)
-        .zip(&lines)
-        .filter(|(_, line)| !line.trim().is_empty())
-        .collect();
+    let lines = read(import)?;
     if lines.is_empty() {
-        bail!("{name} has no line with a name");
+        bail!("{} has no line with a name", import.file.display());
     }
     let api = Api::new(&import.remote)?;
     let bar = ProgressBar::new(lines.len() as u64).with_style(
@@ -98,10 +100,11 @@ async fn read_and_make(import: &ItemImport) -> anyhow::Result<bool> {
     );
     let (mut made, mut there, mut bad) = (0, 0, 0);
     for (number, line) in lines {
-        match api
-            .ask(Method::POST, &["v1", "items"], Some(&item_of_line(line)))
-            .await
-        {
+        let asked = match line {
+            Ok(item) => api.ask(Method::POST, &["v1", "items"], Some(&item)).await,
+            Err(why) => Err(anyhow::anyhow!(why)),
+        };
+        match asked {
             Ok((status, item)) => {
                 if status == StatusCode::CREATED {
                     made += 1;
@@ -109,18 +112,18 @@ async fn read_and_make(import: &ItemImport) -> anyhow::Result<bool> {
                     there += 1;
                 }
                 if import.remote.json {
-                    bar.suspend(|| telemetry::print(format_args!("{item}\n")));
+                    bar.suspend(|| telemetry::print(format_args!("{}\n", Plain(&item))));
                 }
             }
             // The following lines would fail as well.
-            Err(error) if error.downcast_ref::<reqwest::Error>().is_some() => {
+            Err(error) if error.is::<reqwest::Error>() || error.is::<AnswerError>() => {
                 bar.abandon();
                 return Err(error.context(format!("stopped at line {number}; {made} items were created")));
             }
             Err(error) => {
                 bad += 1;
                 if bad <= SHOWN_LIMIT_LINES {
-                    bar.suspend(|| eprintln!("line {number}: {error}"));
+                    bar.suspend(|| telemetry::complain(format_args!("line {number}: {error}")));
                 }
             }
         }
@@ -147,5 +150,7 @@ mod tests {
             json!({ "key": "post-1", "name": "Tea" })
         );
         assert_eq!(item_of_line("a\tb\tc"), json!({ "key": "a", "name": "b\tc" }));
+        assert_eq!(item_of_line(" a \t b  "), json!({ "key": "a", "name": "b" }));
+        assert_eq!(item_of_line("\tb"), json!({ "key": "", "name": "b" }));
     }
 }

@@ -31,28 +31,28 @@ use serde_json::{Map, Value, json};
 
 use crate::config::operator::{Access, Edits, TimeOrNone};
 use crate::telemetry;
+use crate::telemetry::Plain;
 
-/// Prints an answer unchanged, or with a line for each of its parts.
+/// Prints an answer as a line of JSON, or with a line for each of its parts.
 fn show(answer: &Value, as_json: bool) {
-    if as_json {
-        telemetry::print(format_args!("{answer}\n"));
-        return;
-    }
-    let Value::Object(parts) = answer else {
-        telemetry::print(format_args!("{answer}\n"));
-        return;
+    let parts = match answer {
+        Value::Object(parts) if !as_json => parts,
+        _ => {
+            telemetry::print(format_args!("{}\n", Plain(answer)));
+            return;
+        }
     };
     let mut text = String::new();
     for (name, part) in parts {
         match part {
             Value::Null => {}
             Value::Array(entries) => {
-                text += &format!("{name}\n");
+                text += &format!("{}\n", Plain(name));
                 for entry in entries {
                     text += &format!("  {}\n", line(entry));
                 }
             }
-            part => text += &format!("{name:<14} {}\n", line(part)),
+            part => text += &format!("{:<14} {}\n", Plain(name).to_string(), line(part)),
         }
     }
     telemetry::print(text);
@@ -61,11 +61,11 @@ fn show(answer: &Value, as_json: bool) {
 /// Writes a part of an answer as one line.
 fn line(part: &Value) -> String {
     match part {
-        Value::String(text) => text.clone(),
+        Value::String(text) => Plain(text).to_string(),
         Value::Object(parts) => parts
             .iter()
             .filter(|(_, part)| !part.is_null())
-            .map(|(name, part)| format!("{name} {}", line(part)))
+            .map(|(name, part)| format!("{} {}", Plain(name), line(part)))
             .collect::<Vec<_>>()
             .join("  "),
         Value::Array(entries) => entries.iter().map(line).collect::<Vec<_>>().join(","),

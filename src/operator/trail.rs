@@ -4,6 +4,7 @@ use crate::config::operator::Trail;
 use crate::domain::{Act, ActKind, ActOutcome, TrailFilter};
 use crate::ledger::OperatorLedger;
 use crate::telemetry;
+use crate::telemetry::Plain;
 
 /// Runs `tally trail`. Returns whether all was well.
 pub async fn trail(command: Trail) -> anyhow::Result<bool> {
@@ -20,9 +21,9 @@ pub async fn trail(command: Trail) -> anyhow::Result<bool> {
     ledger.as_server().close().await;
     for act in acts? {
         if command.database.json {
-            telemetry::print(format_args!("{}\n", serde_json::to_string(&act)?));
+            telemetry::print(format_args!("{}\n", Plain(serde_json::to_string(&act)?)));
         } else {
-            telemetry::print(format_args!("{}\n", line(&act)));
+            telemetry::print(format_args!("{}\n", Plain(line(&act))));
         }
     }
     Ok(true)

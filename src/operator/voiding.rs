@@ -6,9 +6,7 @@ use serde_json::json;
 use super::show;
 use super::trail::{CommandRefusal, note_refusal};
 use crate::config::operator::Void;
-use crate::domain::{
-    ActKind, AddressHash, REASON_LIMIT_CHARACTERS, Voiding, VoidingId, VoteFilter, VoteId, VoterId,
-};
+use crate::domain::{ActKind, AddressHash, Voiding, VoidingId, VoteFilter, VoteId, VoterId, check_reason};
 use crate::ledger::OperatorLedger;
 use crate::live::{Redis, SERVER_ANSWER_LIMIT};
 use crate::shutdown;
@@ -102,11 +100,8 @@ async fn wanted(command: &Void, ledger: &OperatorLedger) -> anyhow::Result<(Vote
         return Err(CommandRefusal::because("invalid-value", why));
     }
     let reason = command.reason.clone().unwrap_or_default();
-    let characters = reason.chars().count();
-    if !(1..=REASON_LIMIT_CHARACTERS).contains(&characters) {
-        let why = format!("--reason has {characters} characters; it takes 1 to {REASON_LIMIT_CHARACTERS}");
-        return Err(CommandRefusal::because("invalid-value", why));
-    }
+    check_reason(&reason)
+        .map_err(|error| CommandRefusal::because("invalid-value", format!("--reason {error}")))?;
     let filter = VoteFilter {
         voter_id,
         item_id,

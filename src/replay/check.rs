@@ -10,6 +10,7 @@ use super::Target;
 use super::expected::{Expected, Held};
 use crate::client::{Client, Poll};
 use crate::telemetry;
+use crate::telemetry::Plain;
 
 /// How long to wait until the counts are those of the file. A vote whose answer had no count, as
 /// while Redis is unavailable, is counted later.
@@ -68,11 +69,11 @@ impl Results {
 
 impl fmt::Display for Results {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(out, "\npoll {}: {}", self.poll.id, self.poll.title)?;
+        writeln!(out, "\npoll {}: {}", self.poll.id, Plain(&self.poll.title))?;
         let mut line = |name: &str, shown: Option<i64>, share: Option<f64>, of_file: i64| {
             let share = share.map_or(String::new(), |share| format!("{:.1}%", share * 100.0));
             let shown_text = shown.map_or("?".to_owned(), |votes| votes.to_string());
-            write!(out, "  {shown_text:>10} {share:>6}  {name}")?;
+            write!(out, "  {shown_text:>10} {share:>6}  {}", Plain(name))?;
             if shown != Some(of_file) {
                 write!(out, " (by the file: {of_file})")?;
             }

@@ -78,6 +78,7 @@ impl Expected {
 mod tests {
     use super::super::file::{self, Columns, Values};
     use super::*;
+    use crate::files::Lines;
 
     fn expected(file: &str, max_choices: Option<usize>) -> (Vec<(i64, i64)>, i64, Vec<usize>) {
         let columns = Columns {
@@ -88,7 +89,11 @@ mod tests {
                 neutral: 0.0,
             },
         };
-        let votes = file::read(file.as_bytes(), columns, |line, why| panic!("{line}: {why}"));
+        let votes = file::read(
+            Lines::new("votes".as_ref(), file.as_bytes(), 1000),
+            columns,
+            |line, why| panic!("{line}: {why}"),
+        );
         let votes = votes.expect("memory reads");
         let expected = Expected::of(&votes, max_choices);
         let items = expected.items.iter().map(|held| (held.ups, held.downs));

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::io::BufRead;
 
 use crate::domain::{ItemName, Value, VoterId};
+use crate::files::{FileError, Lines};
 
 /// Which columns hold what, counted from 1.
 #[derive(Clone, Copy, Debug)]
@@ -70,24 +71,19 @@ impl Votes {
 /// skipped too, and reported to `complain` with its number, counted from 1.
 ///
 /// # Errors
-/// When the input cannot be read.
+/// When the input cannot be read, or is no file of lines.
 pub fn read(
-    mut input: impl BufRead,
+    mut lines: Lines<impl BufRead>,
     columns: Columns,
     mut complain: impl FnMut(usize, &str),
-) -> std::io::Result<Votes> {
+) -> Result<Votes, FileError> {
     let mut votes = Votes::default();
     let mut known: HashMap<String, u32> = HashMap::new();
-    let mut bytes = Vec::new();
-    for number in 1.. {
-        bytes.clear();
-        if input.read_until(b'\n', &mut bytes)? == 0 {
-            break;
-        }
-        let parsed = match std::str::from_utf8(&bytes) {
+    while let Some((number, line)) = lines.next()? {
+        let parsed = match line {
             Ok(text) if text.trim().is_empty() || text.starts_with('#') => continue,
             Ok(text) => parse(text, columns),
-            Err(_) => Err("it is not UTF-8".to_owned()),
+            Err(why) => Err(why.to_owned()),
         };
         match parsed {
             Ok((item, voter, value)) => {
@@ -165,7 +161,8 @@ mod tests {
     fn read_text(text: &[u8], voter: usize, item: usize, values: Values) -> (Votes, Vec<(usize, String)>) {
         let mut bad = Vec::new();
         let columns = Columns { voter, item, values };
-        let votes = read(text, columns, |line, why| bad.push((line, why.to_owned()))).expect("memory reads");
+        let lines = Lines::new("votes".as_ref(), text, 1000);
+        let votes = read(lines, columns, |line, why| bad.push((line, why.to_owned()))).expect("memory reads");
         (votes, bad)
     }
 
@@ -192,6 +189,15 @@ mod tests {
                 (Some("ada"), 1)
             ]
         );
+    }
+
+    #[test]
+    fn a_voter_is_the_same_with_and_without_a_byte_order_mark() {
+        let file = "\u{feff}ada,x\r\nada,y\r\n\u{feff}# a comment\r\n";
+        let (votes, bad) = read_text(file.as_bytes(), 1, 2, Values::Up);
+        assert_eq!((bad, votes.len()), (vec![], 2));
+        let voters: Vec<_> = (0..2).filter_map(|at| votes.get(at)?.voter).collect();
+        assert_eq!(voters, ["ada", "ada"]);
     }
 
     #[test]

@@ -8,7 +8,6 @@ pub(crate) mod file;
 mod report;
 mod turns;
 
-use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +20,7 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::client::{Client, Outcome};
 use crate::domain::{ApiKey, CHOICES_LIMIT_ITEMS, ItemName, Value};
-use crate::telemetry;
+use crate::{files, telemetry};
 use expected::Expected;
 use file::{Vote, Votes};
 use turns::Turns;
@@ -32,6 +31,8 @@ pub use report::Report;
 
 /// How many bad lines are shown. The rest are counted.
 const SHOWN_LIMIT_LINES: usize = 20;
+/// The most lines of a file. All its votes are in memory, ten million in a gigabyte.
+const FILE_LIMIT_LINES: usize = 100_000_000;
 
 /// What to cast, and where.
 #[derive(Clone, Debug)]
@@ -146,23 +147,16 @@ pub async fn run(options: ReplayOptions) -> anyhow::Result<bool> {
 }
 
 fn read(options: &ReplayOptions) -> anyhow::Result<Votes> {
-    let input: Box<dyn BufRead> = if options.file.as_os_str() == "-" {
-        Box::new(std::io::stdin().lock())
-    } else {
-        let file = std::fs::File::open(&options.file)
-            .with_context(|| format!("cannot open {}", options.file.display()))?;
-        Box::new(BufReader::new(file))
-    };
+    let lines = files::lines(&options.file, FILE_LIMIT_LINES)?;
     let mut shown = 0;
-    let votes = file::read(input, options.columns, |line, why| {
+    let votes = file::read(lines, options.columns, |line, why| {
         shown += 1;
         if shown <= SHOWN_LIMIT_LINES {
-            eprintln!("line {line}: {why}");
+            telemetry::complain(format_args!("line {line}: {why}"));
         }
-    })
-    .with_context(|| format!("cannot read {}", options.file.display()))?;
+    })?;
     if shown > SHOWN_LIMIT_LINES {
-        eprintln!("… and {} more bad lines", shown - SHOWN_LIMIT_LINES);
+        telemetry::complain(format_args!("… and {} more bad lines", shown - SHOWN_LIMIT_LINES));
     }
     Ok(votes)
 }

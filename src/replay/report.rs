@@ -7,6 +7,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 
 use crate::client::Outcome;
+use crate::telemetry::Plain;
 
 /// How many digits of a latency are kept.
 const LATENCY_DIGITS: u8 = 3;
@@ -121,7 +122,7 @@ impl fmt::Display for Report {
             writeln!(out, "{name:<10} {votes:>10}")?;
         }
         for (reason, times) in &self.reasons {
-            writeln!(out, "  {times} × {reason}")?;
+            writeln!(out, "  {times} × {}", Plain(reason))?;
         }
         let seconds = self.took.as_secs_f64();
         writeln!(

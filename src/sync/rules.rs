@@ -4,6 +4,7 @@ use std::fmt;
 
 use super::{SyncError, Worker};
 use crate::ledger::BrokenPage;
+use crate::telemetry::Plain;
 
 /// How many faults are shown. The rest are counted.
 const SHOWN_LIMIT_FAULTS: usize = 20;
@@ -25,7 +26,7 @@ impl fmt::Display for RulesReport {
             self.faults
         )?;
         for fault in &self.shown {
-            writeln!(out, "  {fault}")?;
+            writeln!(out, "  {}", Plain(fault))?;
         }
         Ok(())
     }

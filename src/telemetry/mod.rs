@@ -3,10 +3,12 @@
 mod logs;
 mod metrics;
 mod output;
+mod plain;
 mod upkeep;
 
 pub use logs::{LogFormat, start};
 pub(crate) use metrics::{LARGEST_BATCH_BOUND, LARGEST_SECONDS_BOUND};
 pub use metrics::{Program, VOTE_OUTCOMES, init_metrics, name, serve_metrics};
-pub use output::{exit_code, one_line, print};
+pub use output::{complain, exit_code, one_line, print};
+pub use plain::Plain;
 pub use upkeep::Upkeep;

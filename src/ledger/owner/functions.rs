@@ -15,10 +15,14 @@ macro_rules! functions {
 /// whose body is no text (`return …`): when Postgres creates it, it looks up what the body calls.
 /// Functions that only servers of the last release call stand at the end, under `Former`
 /// (migrations/README.md).
-const FUNCTIONS: [(&str, &str); 25] = functions![
+const FUNCTIONS: [(&str, &str); 29] = functions![
     "search_text",
+    "search_vector",
     "search_query",
     "postgres_run",
+    "shown_name",
+    "found_items",
+    "found_polls",
     "item_is_permanent",
     "vote_is_append_only",
     "rule_is_known_to_writers",

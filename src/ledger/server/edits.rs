@@ -81,7 +81,7 @@ impl ServerLedger {
                 .outcome
             }
         };
-        // The words are those of migrations/functions/edit_times.sql.
+        // The words are those of migrations/functions/edit_item.sql, edit_poll.sql and edit_times.sql.
         Ok(Err(match outcome.as_str() {
             "edited" => {
                 self.edits.fetch_add(1, Ordering::Relaxed);
@@ -93,6 +93,7 @@ impl ServerLedger {
             "plain" => EditRefusal::Plain,
             "choice" => EditRefusal::Choice,
             "hidden_results" => EditRefusal::HiddenResults,
+            "same_choice" => EditRefusal::SameChoice,
             other => return Err(LedgerError::Decision(other.to_owned())),
         }))
     }

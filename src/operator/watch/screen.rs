@@ -11,9 +11,14 @@ use serde_json::Value;
 
 use crate::operator::events::Event;
 use crate::telemetry;
+use crate::telemetry::Plain;
 
 /// How much of a name the table shows.
 const NAME_LIMIT_CHARACTERS: usize = 40;
+
+/// The most items, and the most polls, in the table. A server that is none of Tally's may send more than anyone
+/// watches.
+const SHOWN_LIMIT_ENTRIES: usize = 1000;
 
 /// The content of an event.
 #[derive(Debug, Default, Deserialize)]
@@ -95,7 +100,7 @@ impl Screen {
         if let Kind::Json = self.kind {
             // One line, whatever the event contains.
             let value: Value = serde_json::from_str(&event.data).context(wrong)?;
-            telemetry::print(format_args!("{value}\n"));
+            telemetry::print(format_args!("{}\n", Plain(&value)));
             return Ok(());
         }
         let counts: Counts = serde_json::from_str(&event.data).context(wrong)?;
@@ -116,10 +121,13 @@ impl Screen {
     /// Says that the stream is lost and the counts may be old.
     pub fn lost(&mut self, why: &str, pause: Duration) {
         let seconds = pause.as_secs_f64();
-        let note = format!("the stream is lost ({why}); opening it again in {seconds:.1} s");
+        let note = format!(
+            "the stream is lost ({}); opening it again in {seconds:.1} s",
+            Plain(why)
+        );
         match self.kind {
             Kind::Table(_) => self.draw(&note),
-            _ => eprintln!("{note}"),
+            _ => telemetry::complain(note),
         }
     }
 
@@ -137,11 +145,13 @@ impl Screen {
     }
 }
 
-/// Replaces the entry with the same id, or adds it.
+/// Replaces the entry with the same id, or adds it below the limit.
 fn put<T>(all: &mut Vec<T>, new: T, id: impl Fn(&T) -> i64) {
+    let is_below_limit = all.len() < SHOWN_LIMIT_ENTRIES;
     match all.iter_mut().find(|one| id(one) == id(&new)) {
         Some(one) => *one = new,
-        None => all.push(new),
+        None if is_below_limit => all.push(new),
+        None => {}
     }
 }
 
@@ -154,13 +164,8 @@ fn state(current: bool) -> &'static str {
     if current { "current" } else { "not current" }
 }
 
-/// Removes from a name what would move a terminal's cursor.
-fn plain(name: &str) -> String {
-    name.chars().filter(|character| !character.is_control()).collect()
-}
-
 fn short(name: &str) -> String {
-    let name = plain(name);
+    let name = Plain(name).to_string();
     if name.chars().count() <= NAME_LIMIT_CHARACTERS {
         return name;
     }
@@ -178,7 +183,7 @@ fn lines(counts: &Counts) -> String {
             count(item.up_count),
             count(item.down_count),
         );
-        let (name, state) = (plain(&item.name), state(item.current));
+        let (name, state) = (Plain(&item.name), state(item.current));
         let _ = writeln!(
             text,
             "item {}  {name}  {net}  up {ups}  down {downs}  {state}",
@@ -189,9 +194,9 @@ fn lines(counts: &Counts) -> String {
         let choices: Vec<String> = poll
             .choices
             .iter()
-            .map(|choice| format!("{} {}", plain(&choice.name), count(choice.vote_count)))
+            .map(|choice| format!("{} {}", Plain(&choice.name), count(choice.vote_count)))
             .collect();
-        let (title, voters, state) = (plain(&poll.title), count(poll.voter_count), state(poll.current));
+        let (title, voters, state) = (Plain(&poll.title), count(poll.voter_count), state(poll.current));
         let choices = choices.join(", ");
         let _ = writeln!(
             text,
@@ -266,7 +271,7 @@ mod tests {
         let counts = shown();
         let lines = lines(&counts);
         assert!(
-            lines.starts_with("item 7  A[2J post  3  up 4  down 1  current\n"),
+            lines.starts_with("item 7  A\\u001b[2J post  3  up 4  down 1  current\n"),
             "{lines}"
         );
         assert!(

@@ -239,15 +239,17 @@ impl Caller {
         self.address.filter(|_| !self.has(Scope::Vote))
     }
 
-    /// Checks that this caller may create a key with these scopes. It must have each of them.
+    /// Checks that this caller may create a key with these scopes. It must have each of them, or the server must
+    /// be open for what they allow.
     pub fn may_give(&self, scopes: Scopes) -> Result<(), Problem> {
         for scope in Scope::ALL.into_iter().filter(|scope| scopes.has(*scope)) {
-            let is_open = match scope {
-                Scope::Vote => self.open.voters,
-                Scope::Admin => self.open.admin,
-                Scope::Report => self.open.report,
+            let (is_open, opened_by) = match scope {
+                Scope::Vote => (self.open.voters, "voters"),
+                Scope::Admin => (self.open.admin, "admin"),
+                Scope::Report => (self.open.report, "report"),
             };
-            self.may(scope, is_open)?;
+            self.may(scope, is_open)
+                .map_err(|problem| problem.of_scope_to_give(scope, opened_by))?;
         }
         Ok(())
     }

@@ -95,6 +95,20 @@ impl Open {
         admin: true,
         report: true,
     };
+
+    /// The names of what is open, as the setting has them.
+    pub fn names(self) -> Vec<&'static str> {
+        let all = [
+            (self.anonymous, "anonymous"),
+            (self.voters, "voters"),
+            (self.visitors, "visitors"),
+            (self.admin, "admin"),
+            (self.report, "report"),
+        ];
+        all.into_iter()
+            .filter_map(|(is_open, name)| is_open.then_some(name))
+            .collect()
+    }
 }
 
 /// Reads names, separated by commas. An empty text means nothing.
@@ -136,6 +150,8 @@ mod tests {
             ..Open::default()
         };
         assert_eq!("voters".parse(), Ok(one));
+        assert_eq!(Open::ALL.names().join(",").parse(), Ok(Open::ALL));
+        assert_eq!((one.names(), Open::default().names()), (vec!["voters"], vec![]));
         for wrong in ["all", "voters,", ",", "Voters", "voters admin"] {
             assert!(wrong.parse::<Open>().is_err(), "{wrong}");
         }

@@ -164,8 +164,8 @@ impl ItemBody<'_> {
     pub(in crate::web) fn row(&self) -> [String; ITEM_COLUMNS.len()] {
         [
             self.id.to_string(),
-            self.name.to_owned(),
-            self.key.unwrap_or_default().to_owned(),
+            csv::text(self.name),
+            csv::text(self.key.unwrap_or_default()),
             csv::field(self.vote_count),
             csv::field(self.up_count),
             csv::field(self.down_count),

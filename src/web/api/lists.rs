@@ -32,8 +32,9 @@ form! {
         limit: Option<i64>,
         /// Only items with this name.
         name: Option<String>,
-        /// Only items whose name has all of these words, or words that begin with them. Not together with
-        /// `name`.
+        /// Only items whose name has all of these words, or words that begin with them. Case and accents make no
+        /// difference. What is written without spaces, such as Chinese, Thai or emoji, is found by any part. Not
+        /// together with `name`.
         #[param(max_length = 200)]
         search: Option<String>,
         /// False leaves out the choices of polls. Defaults to true.
@@ -135,7 +136,7 @@ impl ListQuery {
     tag = "Items",
     params(ListQuery, TagHeader),
     responses(
-        (status = 200, description = "The items. As CSV, if the Accept header prefers CSV.",
+        (status = 200, description = "The items. As CSV for spreadsheets, if the Accept header prefers CSV: it begins with a byte-order mark, and a text that would be a formula begins with an apostrophe.",
             headers(("ETag" = String), ("Cache-Control" = String), ("Link" = String)),
             content(
                 (ListBody = "application/json", example = json!({ "items": [examples::item()], "next_after": null })),

@@ -30,7 +30,7 @@ form! {
         /// The most polls on the page. Defaults to 10.
         #[param(minimum = 1, maximum = 100)]
         limit: Option<i64>,
-        /// Only polls whose title has all of these words, or words that begin with them.
+        /// Only polls whose title has all of these words, or words that begin with them, as in a search of items.
         #[param(max_length = 200)]
         search: Option<String>,
     }

@@ -29,7 +29,8 @@ form! {
         /// Your own key. It is unique and never changes.
         #[schema(value_type = Option<values::Key>)]
         key: Option<String>,
-        /// The names of the choices.
+        /// The names of the choices. No two of them may look the same: blanks around a name and between its
+        /// words, and characters that nobody can see, make no difference. Case does.
         #[schema(value_type = Vec<values::Name>, min_items = 1, max_items = 100)]
         choices: Vec<String>,
         /// The most choices that one voter may hold. Defaults to 1. 0 means any number. With `by_ballot` it
@@ -67,6 +68,13 @@ impl NewPollBody {
         let choices: Vec<ItemName> = choices
             .collect::<Result<_, _>>()
             .map_err(|error| Problem::invalid("choices", format!("one of choices {error}.")))?;
+        if let Some(repeat) = ItemName::first_repeat(&choices) {
+            let detail = format!(
+                "choices has {:?} twice; each choice takes a name of its own.",
+                repeat.as_str()
+            );
+            return Err(Problem::invalid("choices", detail));
+        }
         let limit = CHOICES_LIMIT_ITEMS as i64;
         let max_choices = match self.max_choices.unwrap_or(1) {
             0 => None,
@@ -184,7 +192,7 @@ impl ChoiceBody {
     fn row(&self) -> [String; CHOICE_COLUMNS.len()] {
         [
             self.item_id.to_string(),
-            self.name.clone(),
+            csv::text(&self.name),
             csv::field(self.vote_count),
             csv::field(self.share),
         ]
@@ -273,7 +281,7 @@ async fn existing(state: &AppState, new: &NewPoll) -> Result<HttpResponse, Probl
     tag = "Polls",
     params(("id" = values::PollReference, Path, example = json!(1)), TagHeader),
     responses(
-        (status = 200, description = "The poll. Its results as CSV, if the Accept header prefers CSV.",
+        (status = 200, description = "The poll. Its results as CSV for spreadsheets, if the Accept header prefers CSV: it begins with a byte-order mark, and a text that would be a formula begins with an apostrophe.",
             headers(("ETag" = String), ("Cache-Control" = String)),
             content(
                 (PollBody = "application/json", example = json!(examples::poll())),

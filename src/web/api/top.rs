@@ -171,8 +171,8 @@ impl<'a> TopItemBody<'a> {
         let change = self.change.as_ref();
         [
             self.id.to_string(),
-            self.name.to_owned(),
-            self.key.unwrap_or_default().to_owned(),
+            csv::text(self.name),
+            csv::text(self.key.unwrap_or_default()),
             self.vote_count.to_string(),
             self.up_count.to_string(),
             self.down_count.to_string(),
@@ -206,7 +206,7 @@ const TOP_COLUMNS: [&str; 9] = [
     tag = "Items",
     params(TopQuery, TagHeader),
     responses(
-        (status = 200, description = "The top items. As CSV, if the Accept header prefers CSV.",
+        (status = 200, description = "The top items. As CSV for spreadsheets, if the Accept header prefers CSV: it begins with a byte-order mark, and a text that would be a formula begins with an apostrophe.",
             headers(("ETag" = String), ("Cache-Control" = String)),
             content(
                 (TopBody = "application/json", example = json!(examples::top_list())),

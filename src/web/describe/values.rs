@@ -15,9 +15,21 @@ use crate::web::request::IDEMPOTENCY_KEY_LIMIT_BYTES;
 
 /// No control characters.
 const PRINTABLE: &str = r"^[^\u0000-\u001f\u007f-\u009f]+$";
-/// No control characters, and not only blanks.
-const NOT_BLANK: &str =
-    r"^[^\u0000-\u001f\u007f-\u009f]*[^\s\u0000-\u001f\u007f-\u009f][^\u0000-\u001f\u007f-\u009f]*$";
+/// No control characters, and not only blanks and characters that nobody can see: those of
+/// `src/domain/text.rs`, as far as a pattern can name them with four digits.
+const VISIBLE: &str = concat!(
+    r"^[^\u0000-\u001f\u007f-\u009f]*",
+    r"[^\s\u0000-\u001f\u007f-\u009f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f",
+    r"\u2028-\u202e\u2060-\u206f\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb]",
+    r"[^\u0000-\u001f\u007f-\u009f]*$",
+);
+/// Not only blanks and characters that nobody can see. It may have line breaks.
+const VISIBLE_LINES: &str = concat!(
+    r"^[^\u0000]*",
+    r"[^\s\u0000-\u001f\u007f-\u009f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f",
+    r"\u2028-\u202e\u2060-\u206f\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb]",
+    r"[^\u0000]*$",
+);
 /// `key:` and a key.
 const KEY_REFERENCE: &str = r"^key:[^\u0000-\u001f\u007f-\u009f]+$";
 /// The number of characters of `key:`.
@@ -94,8 +106,8 @@ values! {
     HeldValue = one_of(Type::Integer, [json!(1), json!(0), json!(-1)])
         .description(Some("1, an up-vote; -1, a down-vote; 0, none."));
     /// A name of an item, or the title of a poll.
-    Name = text(ItemName::LIMIT_CHARACTERS, NOT_BLANK)
-        .description(Some("1 to 200 characters, not all of them blank, no control characters."));
+    Name = text(ItemName::LIMIT_CHARACTERS, VISIBLE)
+        .description(Some("1 to 200 characters, at least one of them visible, no control characters."));
     /// The frontend's own key of an item or a poll.
     Key = text(ItemKey::LIMIT_BYTES, PRINTABLE)
         .description(Some("1 to 200 bytes of UTF-8 without control characters. Unique, and never changed."));
@@ -112,10 +124,11 @@ values! {
     IdempotencyKey = text(IDEMPOTENCY_KEY_LIMIT_BYTES, r"^[!-~]+$")
         .description(Some("1 to 255 visible ASCII characters."));
     /// The name of an API key.
-    ApiKeyName = text(domain::API_KEY_NAME_LIMIT_CHARACTERS, PRINTABLE)
-        .description(Some("1 to 100 characters, no control characters."));
+    ApiKeyName = text(domain::API_KEY_NAME_LIMIT_CHARACTERS, VISIBLE)
+        .description(Some("1 to 100 characters, at least one of them visible, no control characters."));
     /// Why votes are voided.
-    Reason = text(domain::REASON_LIMIT_CHARACTERS, r"^[^\u0000]+$").description(Some("1 to 500 characters."));
+    Reason = text(domain::REASON_LIMIT_CHARACTERS, VISIBLE_LINES)
+        .description(Some("1 to 500 characters, at least one of them visible."));
     /// A kind of administrative act.
     ActKind = ObjectBuilder::new()
         .schema_type(Type::String)

@@ -119,6 +119,10 @@ impl Problem {
                 times,
                 "the item is a choice, and its poll has the times; edit the poll",
             ),
+            EditRefusal::SameChoice => Self::invalid(
+                "name",
+                "name is that of another choice of the poll; it takes another name.",
+            ),
             EditRefusal::HiddenResults => Self::invalid(
                 "closes_at",
                 "closes_at is null; it takes a time, because the poll hides its results until it closes.",

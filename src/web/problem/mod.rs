@@ -233,6 +233,16 @@ impl Problem {
         Self::new(Kind::NotAllowed, detail)
     }
 
+    /// The same for a scope that the caller wants to give to a new API key. `opened_by` is what TALLY_OPEN would
+    /// need.
+    pub fn of_scope_to_give(self, scope: Scope, opened_by: &str) -> Self {
+        let detail = format!(
+            "scopes has {scope}; a caller gives only scopes that its own API key has, or that are open to anyone, and \
+             {opened_by} is missing in this server's TALLY_OPEN."
+        );
+        Self { detail, ..self }.on_field("scopes")
+    }
+
     /// There were as many attempts as this throttle allows. Nothing was done for this one.
     pub fn throttled(throttle: Throttle, left: Duration) -> Self {
         let retry_after_seconds = left.as_secs() + u64::from(left.subsec_nanos() > 0);

@@ -77,8 +77,13 @@ async fn read<T: Form>(mut payload: Payload, expected: usize) -> Result<Bytes, P
     Ok(body.into())
 }
 
-/// Reads a JSON object. An empty body reads as `{}`. The problem names the wrong field.
+/// The byte-order mark of UTF-8, which some editors put before a text.
+const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
+
+/// Reads a JSON object, after a byte-order mark if there is one (RFC 8259, 8.1, allows it). An empty body reads as
+/// `{}`. The problem names the wrong field.
 pub(in crate::web) fn parse<T: Form>(bytes: &[u8]) -> Result<T, Problem> {
+    let bytes = bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes);
     let bytes = if bytes.is_empty() { b"{}" } else { bytes };
     // serde would read an array as an object, with its values in the order of the fields.
     let is_array = bytes.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[');

@@ -224,3 +224,41 @@ mod the_check_itself {
         assert_eq!(naming(&source, "redis", &["two"]), [""; 0]);
     }
 }
+
+/// Text from elsewhere is escaped there.
+#[test]
+fn only_telemetry_writes_to_standard_output_and_standard_error() {
+    let source = tally();
+    let writes = |file: &&File| {
+        ["println!", "print!(", "stdout().lock", "stderr().lock"]
+            .iter()
+            .any(|one| file.text.contains(one))
+    };
+    let files = source.files.iter().filter(writes).map(|file| file.path.as_str());
+    let others: Vec<&str> = files.filter(|path| !path.starts_with("telemetry/")).collect();
+    assert_eq!(others, [""; 0]);
+}
+
+/// What stands in a file's place is looked at there. `dev` reads what its own stores write.
+#[test]
+fn only_files_reads_files() {
+    let source = tally();
+    let reads = |file: &&File| {
+        [
+            &["std", "fs", "read"][..],
+            &["std", "fs", "read_to_string"],
+            &["std", "fs", "File", "open"],
+            &["tokio", "fs", "read"],
+            &["tokio", "fs", "read_to_string"],
+            &["tokio", "fs", "File", "open"],
+        ]
+        .iter()
+        .any(|path| file.names(path))
+    };
+    let files = source.files.iter().filter(reads).map(|file| file.path.as_str());
+    let others: Vec<&str> = files
+        .filter(|path| *path != "files.rs" && !path.starts_with("dev/"))
+        .collect();
+    assert_eq!(others, [""; 0]);
+    assert!(source.file("files.rs").names(&["std", "fs", "File", "open"]));
+}

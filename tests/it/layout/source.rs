@@ -127,6 +127,11 @@ impl Source {
 }
 
 impl File {
+    /// Whether the file names this path, such as `["std", "fs", "read"]`.
+    pub fn names(&self, path: &[&str]) -> bool {
+        self.paths.iter().any(|one| one == path)
+    }
+
     pub fn names_crate(&self, source: &Source, krate: &str) -> bool {
         let is_module = |one: &File| one.module.split_last() == Some((&krate.to_owned(), &self.module[..]));
         !source.files.iter().any(is_module) && self.paths.iter().any(|path| path[0] == krate)

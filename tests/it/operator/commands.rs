@@ -84,7 +84,10 @@ async fn items_are_made_shown_edited_and_imported() {
             vec!["item", "edit", "key:post/1", "--closes-at", "soon"],
             "RFC 3339",
         ),
-        (vec!["item", "import", "/no/such/file"], "cannot open"),
+        (
+            vec!["item", "import", "/no/such/file"],
+            "cannot read /no/such/file",
+        ),
         (
             vec!["item", "show", "1", "--url", "http://127.0.0.1:1"],
             "is Tally running there?",

@@ -2,5 +2,6 @@
 
 mod acts_over_http;
 mod commands;
+mod hostile;
 mod state_over_http;
 mod watch;

@@ -149,3 +149,48 @@ async fn dev_with_one_store_given_asks_for_the_other() {
     );
     assert_eq!(errors.trim().lines().count(), 1, "{errors}");
 }
+
+/// The command lines that the greeting prints.
+fn calls(program: &Program) -> Vec<String> {
+    let output = program.output();
+    let lines = output.lines().map(str::trim);
+    lines
+        .filter(|line| line.starts_with("curl "))
+        .map(str::to_owned)
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_closed_dev_says_so_and_prints_a_key_with_which_its_calls_work_also_after_a_restart() {
+    let folder = temporary_folder("dev-").expect("a folder");
+    let mut keys = Vec::new();
+    for (name, open, said) in [
+        ("closed", "", "It is closed"),
+        ("again", "", "It is closed"),
+        ("admin", "admin", "what TALLY_OPEN has: admin."),
+    ] {
+        let mut dev = dev(folder.path());
+        dev.env("TALLY_OPEN", open);
+        let program = Program::start(dev, folder.path(), name).expect("the program starts");
+        program.wait_for_line("Ctrl-C stops everything").await;
+        let output = program.output();
+        assert!(output.contains(said), "{output}");
+        let key = output
+            .split_once("This API key may do everything else: ")
+            .and_then(|(_, rest)| rest.lines().next());
+        keys.push(key.expect("a key").to_owned());
+        let calls = calls(&program);
+        assert_eq!(calls.len(), 3, "{output}");
+        for call in calls {
+            let answer = std::process::Command::new("sh")
+                .args(["-c", &format!("{call} --fail-with-body")])
+                .output()
+                .expect("curl runs");
+            assert!(answer.status.success(), "{call}: {}", text(&answer.stdout));
+        }
+        stop(program, Signal::SIGINT).await;
+    }
+    // The key is kept, so that whoever has set it may go on.
+    assert_eq!(keys[0], keys[1]);
+    assert_eq!(keys[0], keys[2]);
+}

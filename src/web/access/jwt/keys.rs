@@ -2,8 +2,6 @@
 //! key is never used as the secret of HS256 (RFC 8725, 2.1).
 
 use std::fmt;
-use std::fs::File;
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -11,7 +9,8 @@ use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, KeyAlgorithm, K
 use jsonwebtoken::{Algorithm, DecodingKey, DecodingKeyKind};
 use serde::Deserialize;
 
-use crate::domain::Digest;
+use crate::domain::{Digest, wrapping};
+use crate::files::{self, FileError};
 
 /// The shortest secret: as long as the hash (RFC 7518, 3.2).
 const SECRET_LEAST_BYTES: usize = 32;
@@ -37,6 +36,12 @@ impl FromStr for JwtSecrets {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let secrets: Vec<String> = text.split(',').map(str::to_owned).collect();
+        // Each byte counts. So Tally guesses nothing: the issuer may read the same file otherwise.
+        if let Some(wrapping) = secrets.iter().find_map(|one| wrapping(one)) {
+            return Err(format!(
+                "a secret {wrapping}; it takes the secret alone, which the issuer uses too"
+            ));
+        }
         if secrets.len() > SECRETS_LIMIT || secrets.iter().any(|one| one.len() < SECRET_LEAST_BYTES) {
             // The error does not repeat the value.
             return Err(format!(
@@ -57,10 +62,8 @@ impl fmt::Debug for JwtSecrets {
 /// Why a file of keys is not usable.
 #[derive(Debug, thiserror::Error)]
 pub enum KeysError {
-    #[error("TALLY_JWT_KEYS: {} cannot be read: {cause}", path.display())]
-    Unreadable { path: PathBuf, cause: std::io::Error },
-    #[error("TALLY_JWT_KEYS: {} is larger than {FILE_LIMIT_BYTES} bytes", path.display())]
-    TooLarge { path: PathBuf },
+    #[error("TALLY_JWT_KEYS: {0}")]
+    File(FileError),
     #[error("TALLY_JWT_KEYS: {} is no JSON Web Key Set: it takes {{\"keys\": […]}}", path.display())]
     NoKeySet { path: PathBuf },
     #[error(
@@ -83,6 +86,18 @@ pub(super) struct Keys {
     keys: Vec<Key>,
     /// The digest of the file that has the keys.
     pub digest: Digest,
+    /// How many of them the file has.
+    pub in_file: usize,
+}
+
+/// What a file without a usable key means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum WithoutKeys {
+    /// A mistake, unless the file's list of keys is empty: then the issuer has revoked all of them.
+    Refused,
+    /// No token of the file's keys is valid any more. The issuer has taken its usable keys back, and RFC 7517
+    /// allows an empty list. To keep the earlier keys would keep revoked ones.
+    Allowed,
 }
 
 /// A key set whose keys are not yet read. A key that is not understood is ignored, as RFC 7517, 5 requires.
@@ -95,8 +110,12 @@ impl Keys {
     /// Reads the secrets and the keys of this file, if given.
     ///
     /// # Errors
-    /// Fails when the file cannot be read, or has no usable key.
-    pub fn read(secrets: Option<&JwtSecrets>, file: Option<&Path>) -> Result<Self, KeysError> {
+    /// Fails when the file cannot be read or has too many keys, or no usable key and that is not allowed.
+    pub fn read(
+        secrets: Option<&JwtSecrets>,
+        file: Option<&Path>,
+        without_keys: WithoutKeys,
+    ) -> Result<Self, KeysError> {
         let mut keys: Vec<Key> = secrets
             .iter()
             .flat_map(|secrets| &secrets.0)
@@ -107,28 +126,19 @@ impl Keys {
             })
             .collect();
         let mut bytes = Vec::new();
+        let mut in_file = 0;
         if let Some(path) = file {
-            let unreadable = |cause| KeysError::Unreadable {
-                path: path.to_owned(),
-                cause,
-            };
-            let opened = File::open(path).map_err(unreadable)?;
-            opened
-                .take(FILE_LIMIT_BYTES + 1)
-                .read_to_end(&mut bytes)
-                .map_err(unreadable)?;
-            if bytes.len() as u64 > FILE_LIMIT_BYTES {
-                return Err(KeysError::TooLarge {
-                    path: path.to_owned(),
-                });
-            }
-            let of_file = read_set(&bytes).ok_or_else(|| KeysError::NoKeySet {
+            bytes = files::read(path, FILE_LIMIT_BYTES).map_err(KeysError::File)?;
+            let set: KeySet = serde_json::from_slice(&bytes).map_err(|_| KeysError::NoKeySet {
                 path: path.to_owned(),
             })?;
-            if !(1..=KEYS_LIMIT).contains(&of_file.len()) {
+            let may_be_none = set.keys.is_empty() || without_keys == WithoutKeys::Allowed;
+            let of_file: Vec<Key> = set.keys.into_iter().filter_map(read_key).collect();
+            in_file = of_file.len();
+            if in_file > KEYS_LIMIT || (in_file == 0 && !may_be_none) {
                 return Err(KeysError::NoKeys {
                     path: path.to_owned(),
-                    usable: of_file.len(),
+                    usable: in_file,
                 });
             }
             keys.extend(of_file);
@@ -136,6 +146,7 @@ impl Keys {
         Ok(Self {
             keys,
             digest: Digest::of(&[&bytes]),
+            in_file,
         })
     }
 
@@ -154,11 +165,6 @@ impl Keys {
         };
         self.keys.iter().filter(may_be).map(|key| &key.key)
     }
-}
-
-fn read_set(bytes: &[u8]) -> Option<Vec<Key>> {
-    let set: KeySet = serde_json::from_slice(bytes).ok()?;
-    Some(set.keys.into_iter().filter_map(read_key).collect())
 }
 
 /// Reads a usable key: for signatures, of RSA or P-256. A symmetric key is not usable, because a reader of a

@@ -13,12 +13,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use jsonwebtoken::errors::ErrorKind;
 use jsonwebtoken::{Algorithm, Validation, decode, decode_header};
 use serde::Deserialize;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use crate::cache::{Cache, Forgets, Remembers};
 use crate::domain::{Digest, VoterId};
-use crate::web::access::jwt::keys::Keys;
 pub use crate::web::access::jwt::keys::{JwtSecrets, KeysError};
+use crate::web::access::jwt::keys::{Keys, WithoutKeys};
 
 /// The longest token.
 const TOKEN_LIMIT_BYTES: usize = 8 * 1024;
@@ -28,6 +28,8 @@ const TOKENS_LIMIT: usize = 10_000;
 const CLOCK_LIMIT_SKEW: Duration = Duration::from_secs(30);
 /// How often the file of keys is checked for changes.
 const KEYS_EVERY: Duration = Duration::from_secs(5);
+/// How long a read of this file may take before the log says that it hangs, as on a file server that is gone.
+const KEYS_LIMIT_READ: Duration = Duration::from_secs(10);
 /// The types of tokens that are accepted. Other types have other uses (RFC 8725, 3.11).
 const TYPES: [&str; 2] = ["JWT", "at+jwt"];
 
@@ -104,10 +106,14 @@ impl Tokens {
     /// Reads the keys.
     ///
     /// # Errors
-    /// Fails when the file cannot be read or has no usable key.
+    /// Fails when the file cannot be read, or has keys but no usable one.
     pub fn open(options: JwtOptions) -> Result<Self, KeysError> {
         ring::install();
-        let keys = Keys::read(options.secrets.as_ref(), options.keys_file.as_deref())?;
+        let file = options.keys_file.as_deref();
+        let keys = Keys::read(options.secrets.as_ref(), file, WithoutKeys::Refused)?;
+        if file.is_some() && keys.in_file == 0 {
+            say_none();
+        }
         Ok(Self(Arc::new(Inner {
             options,
             keys: RwLock::new(Arc::new(keys)),
@@ -115,8 +121,9 @@ impl Tokens {
         })))
     }
 
-    /// Reads the file of keys again whenever it has changed. Never ends. If the new keys are not usable, the
-    /// earlier keys stay.
+    /// Reads the file of keys again whenever it has changed. Never ends. If the file cannot be read or is no key
+    /// set, the earlier keys stay valid, and the log says so. If it has no usable key, no key is valid: the
+    /// issuer has revoked them.
     pub async fn keep_keys(&self) {
         let Some(path) = self.0.options.keys_file.clone() else {
             return std::future::pending().await;
@@ -125,12 +132,27 @@ impl Tokens {
         loop {
             sleep(KEYS_EVERY).await;
             let (secrets, path) = (self.0.options.secrets.clone(), path.clone());
-            let read = tokio::task::spawn_blocking(move || Keys::read(secrets.as_ref(), Some(&path))).await;
-            match read {
+            let mut read = tokio::task::spawn_blocking(move || {
+                Keys::read(secrets.as_ref(), Some(&path), WithoutKeys::Allowed)
+            });
+            let ended = match timeout(KEYS_LIMIT_READ, &mut read).await {
+                Ok(ended) => ended,
+                Err(_) => {
+                    tracing::error!(
+                        "the file of the keys of JWTs does not answer: the earlier keys stay valid until it does"
+                    );
+                    // One read at a time, however long it hangs.
+                    read.await
+                }
+            };
+            match ended {
                 Ok(Ok(keys)) => {
                     failed = None;
-                    if self.set_keys(keys) {
-                        tracing::info!("the keys of JWTs have changed");
+                    let has_keys = keys.in_file > 0;
+                    match (self.set_keys(keys), has_keys) {
+                        (true, true) => tracing::info!("the keys of JWTs have changed"),
+                        (true, false) => say_none(),
+                        (false, _) => {}
                     }
                 }
                 Ok(Err(error)) => {
@@ -181,6 +203,11 @@ impl Tokens {
         self.0.believed.add(digest, believed, asked);
         Ok(voter_id)
     }
+}
+
+/// Logs that the file has no usable key.
+fn say_none() {
+    tracing::error!("TALLY_JWT_KEYS has no usable key: no token signed with RS256 or ES256 is valid");
 }
 
 /// Checks a token. Returns its voter, and the last second in which it is valid.

@@ -327,6 +327,78 @@ fn a_token_is_remembered_until_it_expires_and_not_beyond_a_change_of_keys() {
     remember(now() - 1);
     assert_eq!(tokens.voter(&token), voter("ada"));
     let file_of_other = file(&[other.jwk("one")]);
-    assert!(tokens.set_keys(Keys::read(None, Some(file_of_other.path())).expect("keys")));
+    assert!(tokens.set_keys(again(&file_of_other)));
     assert_eq!(tokens.voter(&token), NOT_VALID);
+}
+
+/// What a server reads when a file has changed.
+fn again(file: &tempfile::NamedTempFile) -> Keys {
+    Keys::read(None, Some(file.path()), WithoutKeys::Allowed).expect("keys")
+}
+
+#[test]
+fn a_file_whose_keys_were_all_taken_back_leaves_no_token_valid() {
+    let key = P256::new();
+    let keys = file(&[key.jwk("one")]);
+    let token = key.token(&json!({ "alg": "ES256" }), &claims());
+    let for_encryption = with(key.jwk("one"), "use", json!("enc"));
+    for taken_back in [file(&[]), file(&[for_encryption])] {
+        let tokens = Tokens::open(options(Some(SECRET), Some(&keys))).expect("tokens");
+        assert_eq!(tokens.voter(&token), voter("ada"));
+        assert!(tokens.set_keys(again(&taken_back)));
+        assert_eq!(tokens.voter(&token), NOT_VALID);
+        // And one that comes back counts again.
+        assert!(tokens.set_keys(again(&keys)));
+        assert_eq!(tokens.voter(&token), voter("ada"));
+    }
+    // A server also starts with an empty list: voting goes on for all others.
+    let tokens = Tokens::open(options(Some(SECRET), Some(&file(&[])))).expect("tokens");
+    assert_eq!(tokens.voter(&token), NOT_VALID);
+    assert_eq!(tokens.voter(&hs256(&claims())), voter("ada"));
+}
+
+#[test]
+fn a_file_of_keys_is_read_with_a_byte_order_mark_and_what_is_no_file_is_refused_at_once() {
+    let key = P256::new();
+    let text = json!({ "keys": [key.jwk("one")] }).to_string();
+    let marked = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(marked.path(), format!("\u{feff}{text}\r\n")).expect("written");
+    let tokens = Tokens::open(options(None, Some(&marked))).expect("tokens");
+    let token = key.token(&json!({ "alg": "ES256" }), &claims());
+    assert_eq!(tokens.voter(&token), voter("ada"));
+
+    let folder = tempfile::tempdir().expect("a folder");
+    let fifo = folder.path().join("fifo");
+    let made = std::process::Command::new("mkfifo").arg(&fifo).status();
+    assert!(made.expect("mkfifo runs").success());
+    for (path, words) in [
+        (fifo.as_path(), "it is a FIFO"),
+        (folder.path(), "it is a folder"),
+        (std::path::Path::new("/dev/zero"), "it is a device"),
+    ] {
+        let said = Keys::read(None, Some(path), WithoutKeys::Allowed).err();
+        let said = said.expect("it is refused").to_string();
+        assert!(
+            said.starts_with("TALLY_JWT_KEYS: ") && said.contains(words),
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn a_secret_with_what_a_file_or_a_shell_put_around_it_is_refused_without_repeating_it() {
+    for wrapped in [
+        format!("{SECRET}\n"),
+        format!("{SECRET}\r\n"),
+        format!("\u{feff}{SECRET}"),
+        format!("\"{SECRET}\""),
+        format!("{SECRET}, {SECRET}"),
+    ] {
+        let error = wrapped.parse::<JwtSecrets>().expect_err("it is refused");
+        assert!(
+            error.starts_with("a secret ") && !error.contains(SECRET),
+            "{error}"
+        );
+    }
+    assert!(format!("{SECRET},{SECRET}").parse::<JwtSecrets>().is_ok());
 }

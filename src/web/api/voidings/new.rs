@@ -8,7 +8,7 @@ use serde::Serialize;
 use tokio::time::Instant;
 use utoipa::ToSchema;
 
-use crate::domain::{ItemId, REASON_LIMIT_CHARACTERS, Reference, VoteFilter, VoterId};
+use crate::domain::{ItemId, Reference, VoteFilter, VoterId, check_reason};
 use crate::ledger::OperatorLedger;
 use crate::votes::Direction;
 use crate::web::access::Admin;
@@ -79,13 +79,7 @@ impl NewVoidingBody {
             let detail = "until is not after from, so no vote matches.";
             return Err(Problem::invalid("until", detail));
         }
-        let characters = self.reason.chars().count();
-        if !(1..=REASON_LIMIT_CHARACTERS).contains(&characters) || self.reason.contains('\0') {
-            let detail = format!(
-                "reason has {characters} characters; it takes 1 to {REASON_LIMIT_CHARACTERS}, and no NUL."
-            );
-            return Err(Problem::invalid("reason", detail));
-        }
+        check_reason(&self.reason).map_err(|error| Problem::invalid("reason", format!("reason {error}.")))?;
         let after = match self.after {
             Some(_) if !self.dry_run => {
                 let detail = "after: only a dry run takes it.";

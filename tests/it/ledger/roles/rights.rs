@@ -8,12 +8,16 @@ use crate::helpers::stores::Stores;
 /// What each role may do, a line for each table, sequence and function.
 /// `everyone` is any login. A table without column names means all its columns, also later ones.
 const RIGHTS: &str = "\
+everyone found_items: execute
+everyone found_polls: execute
 everyone item_is_permanent: execute
 everyone postgres_run: execute
 everyone refuse_change_of_trail: execute
 everyone rule_is_known_to_writers: execute
 everyone search_query: execute
 everyone search_text: execute
+everyone search_vector: execute
+everyone shown_name: execute
 everyone vote_ids_are_new: execute
 everyone vote_is_append_only: execute
 everyone writer_connection_knows_rules: execute

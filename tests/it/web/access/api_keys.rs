@@ -478,3 +478,25 @@ async fn the_commands_that_ask_a_server_send_their_key() {
         .expect("Postgres answers");
     assert_eq!(votes, 2);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_that_would_do_more_than_its_maker_is_refused_and_the_refusal_says_what_is_missing() {
+    let tally = Tally::start_with(|options| options.access.open = "admin".parse().expect("names")).await;
+    for (scopes, missing) in [
+        (json!(["vote"]), "voters"),
+        (json!(["admin", "report"]), "report"),
+    ] {
+        let body = json!({ "name": "x", "scopes": scopes });
+        let (status, problem) = tally.post("/v1/api-keys", &body).await;
+        assert_eq!(
+            (status, &problem["field"]),
+            (StatusCode::UNAUTHORIZED, &json!("scopes")),
+            "{problem}"
+        );
+        let detail = problem["detail"].as_str().unwrap_or_default();
+        assert!(
+            detail.contains(&format!("{missing} is missing in this server's TALLY_OPEN")),
+            "{detail}"
+        );
+    }
+}

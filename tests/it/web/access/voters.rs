@@ -336,6 +336,19 @@ async fn a_file_of_keys_is_read_anew_when_it_changes_and_a_broken_one_leaves_the
         (who(&by_one).await == StatusCode::UNAUTHORIZED).then_some(())
     })
     .await;
+    // A FIFO without a writer stops nothing: the log says what is there.
+    std::fs::remove_file(&file).expect("removed");
+    let made = std::process::Command::new("mkfifo").arg(&file).status();
+    assert!(made.expect("mkfifo runs").success());
+    program.wait_for_line("it is a FIFO, not a file").await;
+    assert_eq!(who(&by_other).await, StatusCode::OK);
+    // No key: the issuer has taken all of them back.
+    write(&json!({ "keys": [] }).to_string());
+    eventually("no key is believed", async || {
+        (who(&by_other).await == StatusCode::UNAUTHORIZED).then_some(())
+    })
+    .await;
+    program.wait_for_line("no usable key").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -352,6 +365,23 @@ async fn settings_of_voters_that_are_wrong_end_the_server_at_its_start_in_one_li
             "32 bytes",
         ),
         (vec![missing, audience, issuer], "/nowhere/keys.json"),
+        (
+            vec![("TALLY_JWT_KEYS", "/dev/zero"), audience, issuer],
+            "a device",
+        ),
+        (
+            vec![
+                ("TALLY_JWT_SECRET", "\"a secret of thirty-two bytes or more\""),
+                audience,
+                issuer,
+            ],
+            "stands in quotes",
+        ),
+        (
+            vec![secret, ("TALLY_JWT_AUDIENCE", "votes\r"), issuer],
+            "ends with a line break",
+        ),
+        (vec![("TALLY_THROTTLE", "x:1/1s\r")], "ends with a line break"),
         (vec![secret, ("TALLY_JWT_AUDIENCE", ""), issuer], "--jwt-audience"),
         (vec![secret, audience, ("TALLY_JWT_ISSUER", "")], "--jwt-issuer"),
         (vec![("TALLY_COOKIE_KEYS", "5ec4e7")], "64 hexadecimal digits"),

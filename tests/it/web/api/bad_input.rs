@@ -366,3 +366,12 @@ async fn assert_says(response: reqwest::Response, field: &str, detail: &str) {
     assert_eq!(problem["field"], field);
     assert_eq!(problem["detail"], format!("{field}: {detail}"));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_is_read_with_a_byte_order_mark_as_without() {
+    let tally = Tally::start().await;
+    for body in ["\u{feff}{\"name\":\"x\"}", "\u{feff} {\"name\":\"x\"}\r\n"] {
+        let response = tally.post_raw("/v1/items", "application/json", body).await;
+        assert_eq!(response.status(), StatusCode::CREATED, "{body:?}");
+    }
+}

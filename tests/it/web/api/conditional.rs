@@ -208,7 +208,7 @@ async fn lists_and_results_come_as_csv_to_who_asks_for_it() {
     assert!(list.header("content-type").starts_with("text/csv"));
     assert_eq!(
         list.body,
-        "id,name,key,vote_count,up_count,down_count,current,poll_id\r\n1,\"a, \"\"b\"\" é\",k,1,2,1,true,\r\n"
+        "\u{feff}id,name,key,vote_count,up_count,down_count,current,poll_id\r\n1,\"a, \"\"b\"\" é\",k,1,2,1,true,\r\n"
     );
     // A single item has no CSV.
     let one = read(&tally, &tally.base, &format!("/v1/items/{}", item["id"]), &csv).await;
@@ -225,12 +225,25 @@ async fn lists_and_results_come_as_csv_to_who_asks_for_it() {
     let results = read(&tally, &tally.base, &poll, &csv).await;
     assert_eq!(
         results.body,
-        format!("item_id,name,vote_count,share\r\n{first},a,3,0.75\r\n{second},b,1,0.25\r\n")
+        format!("\u{feff}item_id,name,vote_count,share\r\n{first},a,3,0.75\r\n{second},b,1,0.25\r\n")
     );
     let tag = results.tag();
     let again = [csv[0], ("if-none-match", &tag)];
     let again = read(&tally, &tally.base, &poll, &again).await;
     assert_eq!(again.status, StatusCode::NOT_MODIFIED);
+    // No name or key is a formula, and each number is a number.
+    tally
+        .post(
+            "/v1/items",
+            &json!({ "name": "=HYPERLINK(\"//x\")", "key": "-k" }),
+        )
+        .await;
+    let list = read(&tally, &tally.base, "/v1/items?search=hyperlink", &csv).await;
+    let line = list.body.lines().last().unwrap_or_default();
+    assert!(
+        line.contains(",\"'=HYPERLINK(\"\"//x\"\")\",'-k,0,0,0,true,"),
+        "{line}"
+    );
     // Hidden counts are left out.
     let hidden = json!({ "title": "x", "choices": ["a"], "results_before_close": false,
         "closes_at": "2999-01-01T00:00:00Z" });
