@@ -147,11 +147,16 @@ const _: () = assert!(ms(live::ACQUIRE_LIMIT) > ms(live::CONNECT_LIMIT));
 // gives to logins like theirs. Each thread has its batch writers, a writer of decisions, and a
 // reader.
 const _: () = assert!(
-    2 * (THREADS_LIMIT * (BATCH_WRITERS_PER_THREAD + 2)) + 4 * ledger::POOL_LIMIT_CONNECTIONS as usize <= 97
+    2 * (THREADS_LIMIT * (BATCH_WRITERS_PER_THREAD + 2)
+        + (ledger::SERVER_POOL_LIMIT_CONNECTIONS
+            + ledger::PUBLIC_POOL_LIMIT_CONNECTIONS
+            + ledger::PROBE_POOL_LIMIT_CONNECTIONS) as usize)
+        + 2 * ledger::POOL_LIMIT_CONNECTIONS as usize
+        <= 97
 );
 // An operator's requests to servers, and `tally void`, come on top while they last. They use few
 // connections.
-const _: () = assert!(ledger::OPERATOR_POOL_LIMIT_CONNECTIONS < ledger::POOL_LIMIT_CONNECTIONS);
+const _: () = assert!(ledger::OPERATOR_POOL_LIMIT_CONNECTIONS < ledger::SERVER_POOL_LIMIT_CONNECTIONS);
 // The system ends an unanswered connection when the probes of an idle one would end it.
 const _: () = assert!(number(WRITER_KEEPALIVE[3].1) == KEEPALIVE_MS);
 // The worker.

@@ -29,9 +29,20 @@ pub const POOL_LIMIT_CONNECTIONS: u32 = 8;
 /// Connections in the pool of a server's operator login. One is for a voiding that runs, and one
 /// for whoever asks meanwhile.
 pub const OPERATOR_POOL_LIMIT_CONNECTIONS: u32 = 2;
+/// Connections of a server for what votes and their voters need: keys, API keys, receipts.
+pub const SERVER_POOL_LIMIT_CONNECTIONS: u32 = 4;
+/// Connections of a server for public reads: lists, searches, histories. Whoever fills them delays
+/// other readers, and no vote.
+pub const PUBLIC_POOL_LIMIT_CONNECTIONS: u32 = 2;
+/// How long a statement of a public read may run.
+pub const PUBLIC_STATEMENT_LIMIT: Duration = Duration::from_secs(2);
+/// Connections of a server for what load balancers ask. A commit that is tried may hang in one.
+pub const PROBE_POOL_LIMIT_CONNECTIONS: u32 = 2;
 /// An operator's connection is closed when it was idle for this long. An operator acts now and
 /// then, and Postgres' connections are for votes.
 const OPERATOR_IDLE_LIMIT: Duration = Duration::from_secs(30);
+/// A connection of a server's pools is closed when it was idle for this long.
+const IDLE_LIMIT: Duration = Duration::from_secs(60);
 
 /// Postgres ends a transaction that is idle for longer. A roll-up's transaction holds the job and
 /// the watermark, and its worker may be stopped or cut off.
@@ -103,14 +114,16 @@ impl Database {
         })
     }
 
-    /// The same for a program that remembers what Postgres said. New connections note their run of
-    /// Postgres here, and the pool uses none from before the last change.
-    pub fn noting(self, runs: &Runs) -> Self {
-        let of_many = PgPoolOptions::new().max_connections(POOL_LIMIT_CONNECTIONS);
-        Self {
-            pool: self.pool_of(of_many, Some(runs)),
-            ..self
-        }
+    /// A pool of a program that remembers what Postgres said, for one purpose. What fills it takes no
+    /// connection from anything else. New connections note their run of Postgres in `runs`, and the pool
+    /// uses none from before the last change.
+    pub fn pool_for(&self, limit_connections: u32, statement_limit: Duration, runs: &Runs) -> Pool {
+        let session = self.session.with_statement_limit(statement_limit);
+        let options = self.options.clone().options(session.options());
+        let of_few = PgPoolOptions::new()
+            .max_connections(limit_connections)
+            .idle_timeout(IDLE_LIMIT);
+        pool(of_few, &options, &session, Some(runs), statement_limit)
     }
 
     /// The same with the small pool of an operator's login.

@@ -16,7 +16,7 @@ use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{Connection, Executor, Row};
 use tokio::time::timeout;
 
-use super::settings::{EXACT, PLANS};
+use super::settings::{EXACT, PLANS, shown};
 use super::{LedgerError, UnfitDatabase};
 
 /// How long a new connection may take.
@@ -49,6 +49,17 @@ impl SessionSetup {
         let mut more = self.clone();
         more.hints.extend(hints);
         more
+    }
+
+    /// The same with another `statement_timeout`.
+    pub fn with_statement_limit(&self, limit: Duration) -> Self {
+        let mut other = self.clone();
+        for (name, value) in &mut other.limits {
+            if *name == "statement_timeout" {
+                *value = shown(Some(limit));
+            }
+        }
+        other
     }
 
     /// What Tally asks for at connect, as the parameter `options` has it. Without the limits, a login

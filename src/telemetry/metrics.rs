@@ -115,6 +115,8 @@ metrics! {
     STREAMS = "tally_streams", Gauge of "streams", Server;
     /// Live streams that were refused, by limit: that of this server, or that of one address.
     STREAMS_REFUSED = "tally_streams_refused_total", Counter of "streams", Server, "by" in ["server", "address"];
+    /// Lists, searches and histories that were refused, by limit: that of this server, or that of one address.
+    LISTS_REFUSED = "tally_lists_refused_total", Counter of "requests", Server, "by" in ["server", "address"];
     /// Events that live streams sent, without heartbeats.
     STREAM_EVENTS = "tally_stream_events_total", Counter of "events", Server;
     /// Time from one read of what a thread's streams watch to the next; longer under load.

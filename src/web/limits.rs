@@ -22,6 +22,11 @@ pub const STREAMS_LIMIT: usize = 6000;
 /// The default of TALLY_STREAMS_LIMIT_BY_ADDRESS: live streams of one client address. Many people may share
 /// one.
 pub const STREAMS_LIMIT_BY_ADDRESS: usize = 100;
+/// The most lists, searches and histories that a server reads at once. Few of them reach Postgres at the same
+/// time; the others wait.
+pub const LISTS_LIMIT: usize = 64;
+/// The most of them for one client address. Many people may share one.
+pub const LISTS_LIMIT_BY_ADDRESS: usize = 16;
 /// The quarters of a server's connections that live streams may use at most.
 pub const STREAMS_LIMIT_QUARTERS: usize = 3;
 /// The most items that one stream watches by their ids.

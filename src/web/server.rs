@@ -25,6 +25,7 @@ use crate::web::access;
 use crate::web::access::{
     Access, AccessOptions, ApiKeys, OpenItems, OperatorLogin, RefusedActs, Tokens, Voting, VotingOptions,
 };
+use crate::web::api::list_places::ListPlaces;
 use crate::web::api::state::AppState;
 use crate::web::api::stream_places::StreamPlaces;
 use crate::web::api::voidings::runner::VoidingRunner;
@@ -140,6 +141,7 @@ impl Server {
         let voidings = VoidingRunner::new(self.redis.clone());
         let shared_voidings = voidings.clone();
         let stream_places = StreamPlaces::new(clients.streams_beside_votes(), clients.streams_by_address);
+        let list_places = ListPlaces::default();
         let stream_reads = Reads::default();
         let (close_streams, streams_closing) = watch::channel(false);
         // Each batch writer holds a sender. When all senders are gone, all writers are gone.
@@ -161,6 +163,7 @@ impl Server {
                     streams_closing.clone(),
                 ),
                 stream_places: stream_places.clone(),
+                list_places: list_places.clone(),
                 votes: VoteQueue::start(
                     &self.ledger,
                     &live_counts,

@@ -13,7 +13,7 @@ impl ServerLedger {
                       (extract(epoch from date_bin('1 hour', now() - interval '1 day', timestamptz 'epoch')) * 1000000)::bigint as "day!",
                       (select (extract(epoch from at) * 1000000)::bigint from recent_progress) as "summed_at""#
         )
-        .fetch_one(&self.database.pool)
+        .fetch_one(&self.public)
         .await?;
         let since = match over {
             HistoryOver::Hour => times.hour,
@@ -21,7 +21,7 @@ impl ServerLedger {
         };
         let ids: Vec<i64> = items.iter().map(|id| id.get()).collect();
         let rows = sqlx::query_file!("src/ledger/sql/changes_of_items.sql", &ids, since)
-            .fetch_all(&self.database.pool)
+            .fetch_all(&self.public)
             .await?;
         let mut of_items: Vec<Vec<Span>> = items.iter().map(|_| Vec::new()).collect();
         for row in rows {

@@ -157,7 +157,7 @@ impl ServerLedger {
                     after,
                     limit
                 )
-                .fetch_all(&self.database.pool)
+                .fetch_all(&self.public)
                 .await?
             }
             Listing::Named(name) => {
@@ -171,26 +171,18 @@ impl ServerLedger {
                     limit,
                     name
                 )
-                .fetch_all(&self.database.pool)
+                .fetch_all(&self.public)
                 .await?
             }
             Listing::WithoutChoices => {
-                sqlx::query_as!(
-                    ItemRow,
-                    r#"select id, name, key, is_hidden, vote_count, down_count,
-                              rule_id is not null or not takes_down_votes as "has_rules!",
-                              (extract(epoch from counted_at) * 1000000)::bigint as counted_at
-                       from item
-                       where id > $1 and not is_hidden
-                         and not exists (select from rule where rule.id = item.rule_id and rule.title is not null)
-                       order by id limit $2"#,
-                    after,
-                    limit
-                )
-                .fetch_all(&self.database.pool)
-                .await?
+                sqlx::query_file_as!(ItemRow, "src/ledger/sql/items_without_choices.sql", after, limit)
+                    .fetch_all(&self.public)
+                    .await?
             }
-            Listing::Search { text, without_choices } => {
+            Listing::Search {
+                text,
+                without_choices,
+            } => {
                 sqlx::query_file_as!(
                     ItemRow,
                     "src/ledger/sql/search_items.sql",
@@ -199,11 +191,11 @@ impl ServerLedger {
                     text,
                     without_choices
                 )
-                .fetch_all(&self.database.pool)
+                .fetch_all(&self.public)
                 .await?
             }
         };
-        with_rules(&self.database.pool, rows).await
+        with_rules(&self.public, rows).await
     }
 
     /// The items among these that exist, in no order. Each id may be given once.

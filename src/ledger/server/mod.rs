@@ -49,7 +49,10 @@ use sqlx::migrate::{Migrate, MigrateError};
 use storing::Trials;
 use writer_progress::Writers;
 
-use super::connect::{Database, SERVER_STATEMENT_LIMIT, Writes, writes};
+use super::connect::{
+    Database, PROBE_POOL_LIMIT_CONNECTIONS, PUBLIC_POOL_LIMIT_CONNECTIONS, PUBLIC_STATEMENT_LIMIT,
+    SERVER_POOL_LIMIT_CONNECTIONS, SERVER_STATEMENT_LIMIT, Writes, writes,
+};
 use super::identity::owner;
 use super::owner::MIGRATIONS;
 use super::pool::Pool;
@@ -73,6 +76,10 @@ pub enum Migrations {
 #[derive(Clone, Debug)]
 pub struct ServerLedger {
     database: Database,
+    /// For reads that anyone may ask for, and that look at many rows.
+    public: Pool,
+    /// For what load balancers ask.
+    probes: Pool,
     /// Shared by its clones.
     writers: Writers,
     /// How often items and polls were edited through this ledger and its clones. After an edit,
@@ -91,10 +98,16 @@ impl ServerLedger {
     /// # Errors
     /// When `database_url` is no URL of a Postgres.
     pub fn new(database_url: &str, application_name: &str) -> Result<Self, LedgerError> {
-        let database = Database::new(database_url, application_name, SERVER_STATEMENT_LIMIT, None)?;
+        let mut database = Database::new(database_url, application_name, SERVER_STATEMENT_LIMIT, None)?;
         let runs = Runs::default();
+        let pool = |connections, limit| database.pool_for(connections, limit, &runs);
+        let public = pool(PUBLIC_POOL_LIMIT_CONNECTIONS, PUBLIC_STATEMENT_LIMIT);
+        let probes = pool(PROBE_POOL_LIMIT_CONNECTIONS, SERVER_STATEMENT_LIMIT);
+        database.pool = pool(SERVER_POOL_LIMIT_CONNECTIONS, SERVER_STATEMENT_LIMIT);
         Ok(Self {
-            database: database.noting(&runs),
+            database,
+            public,
+            probes,
             writers: Writers::default(),
             edits: Arc::default(),
             runs,
@@ -174,7 +187,7 @@ impl ServerLedger {
 
     /// Whether all migrations of this program have run.
     pub async fn migrations(&self) -> Result<Migrations, LedgerError> {
-        let mut connection = self.database.pool.acquire().await?;
+        let mut connection = self.probes.acquire().await?;
         let applied = connection.call(async |connection| connection.list_applied_migrations().await);
         let done = match applied.await {
             Ok(applied) => MIGRATIONS
@@ -193,7 +206,7 @@ impl ServerLedger {
 
     /// Whether Postgres takes writes.
     pub async fn writes(&self) -> Result<Writes, LedgerError> {
-        Ok(writes(&self.database.pool).await?)
+        Ok(writes(&self.probes).await?)
     }
 
     /// Checks that this database is fit for Tally.
@@ -212,8 +225,12 @@ impl ServerLedger {
         owner(&self.database.pool).await
     }
 
-    /// Closes all connections of the pool.
+    /// Closes all connections of the pools.
     pub async fn close(&self) {
-        self.database.pool.close().await;
+        tokio::join!(
+            self.database.pool.close(),
+            self.public.close(),
+            self.probes.close()
+        );
     }
 }

@@ -104,12 +104,12 @@ impl ServerLedger {
         let ids: Vec<i64> = match search {
             None => {
                 sqlx::query_file_scalar!("src/ledger/sql/list_polls.sql", before, limit)
-                    .fetch_all(&self.database.pool)
+                    .fetch_all(&self.public)
                     .await?
             }
             Some(text) => {
                 sqlx::query_file_scalar!("src/ledger/sql/search_polls.sql", before, limit, text)
-                    .fetch_all(&self.database.pool)
+                    .fetch_all(&self.public)
                     .await?
             }
         };

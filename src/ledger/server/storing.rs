@@ -148,7 +148,7 @@ impl ServerLedger {
         if let Some(are_stored) = self.writers.outcomes().are_stored() {
             return are_stored;
         }
-        let mut trial = self.trials.current(self.database.pool.unlimited());
+        let mut trial = self.trials.current(self.probes.unlimited());
         let ended = trial.wait_for(Option::is_some).await;
         ended.is_ok_and(|ended| ended.is_some_and(|(_, is_stored)| is_stored))
     }

@@ -17,7 +17,7 @@ impl ServerLedger {
                       $1::bigint is null or exists (select from rule where id = $1 and title is not null) as "is_there!""#,
             poll
         )
-        .fetch_one(&self.database.pool)
+        .fetch_one(&self.public)
         .await?;
         if !times.is_there {
             return Ok(None);
@@ -30,7 +30,7 @@ impl ServerLedger {
         let items = match since {
             None => {
                 let rows = sqlx::query_file!("src/ledger/sql/top_items.sql", kind.by.name(), poll, limit)
-                    .fetch_all(&self.database.pool)
+                    .fetch_all(&self.public)
                     .await?;
                 let items = rows.into_iter().filter_map(|row| {
                     let saved = Count {
@@ -49,7 +49,7 @@ impl ServerLedger {
                     limit,
                     since
                 )
-                .fetch_all(&self.database.pool)
+                .fetch_all(&self.public)
                 .await?;
                 let items = rows.into_iter().filter_map(|row| {
                     let saved = Count {

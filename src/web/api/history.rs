@@ -7,6 +7,7 @@ use utoipa::{IntoParams, ToSchema};
 use crate::domain::{History, HistoryOver, ItemId, Moment, PollId, Span};
 use crate::web::api::conditional;
 use crate::web::api::conditional::{Found, NotModified, Offered, TagHeader};
+use crate::web::api::list_places::ListPlace;
 use crate::web::api::state::AppState;
 use crate::web::api::top::{ChangeBody, named};
 use crate::web::describe::{examples, problems, values};
@@ -125,6 +126,7 @@ pub async fn of_item(
     state: web::Data<AppState>,
     id: PathItemReference,
     query: Query<HistoryQuery>,
+    _place: ListPlace,
 ) -> Result<HttpResponse, Problem> {
     let over = over(query.0)?;
     conditional::answer(&request, &state, Offered::Json, async |_| {
@@ -153,7 +155,7 @@ pub async fn of_item(
     .await
 }
 
-problems!(ItemProblems: ADDRESSES, STORES; UnknownItem);
+problems!(ItemProblems: ADDRESSES, STORES; UnknownItem, TooManyLists, TooManyListsOfAddress);
 
 /// Retrieve a poll's history.
 ///
@@ -176,6 +178,7 @@ pub async fn of_poll(
     state: web::Data<AppState>,
     id: PathPollReference,
     query: Query<HistoryQuery>,
+    _place: ListPlace,
 ) -> Result<HttpResponse, Problem> {
     let over = over(query.0)?;
     conditional::answer(&request, &state, Offered::Json, async |_| {
@@ -213,4 +216,4 @@ pub async fn of_poll(
     .await
 }
 
-problems!(PollProblems: ADDRESSES, STORES; UnknownPoll);
+problems!(PollProblems: ADDRESSES, STORES; UnknownPoll, TooManyLists, TooManyListsOfAddress);

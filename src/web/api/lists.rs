@@ -11,6 +11,7 @@ use crate::web::api::conditional;
 use crate::web::api::conditional::{Format, Found, NotModified, Offered, TagHeader};
 use crate::web::api::csv;
 use crate::web::api::items::{ITEM_COLUMNS, ItemBody, body};
+use crate::web::api::list_places::ListPlace;
 use crate::web::api::state::AppState;
 use crate::web::describe::{examples, problems, values};
 use crate::web::problem::Problem;
@@ -150,6 +151,7 @@ pub async fn list(
     request: HttpRequest,
     state: web::Data<AppState>,
     query: Query<ListQuery>,
+    _place: ListPlace,
 ) -> Result<HttpResponse, Problem> {
     let listed = query.0.into_listed()?;
     conditional::answer(&request, &state, Offered::JsonOrCsv, async |format| {
@@ -204,4 +206,4 @@ pub(in crate::web) fn search(field: &'static str, text: String) -> Result<String
     Ok(text.replace('\0', " "))
 }
 
-problems!(ListProblems: ADDRESSES, STORES);
+problems!(ListProblems: ADDRESSES, STORES; TooManyLists, TooManyListsOfAddress);

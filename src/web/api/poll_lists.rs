@@ -9,6 +9,7 @@ use crate::domain::PollId;
 use crate::ledger::LedgerError;
 use crate::web::api::conditional;
 use crate::web::api::conditional::{Found, NotModified, Offered, TagHeader};
+use crate::web::api::list_places::ListPlace;
 use crate::web::api::lists::search;
 use crate::web::api::polls::{PollBody, body};
 use crate::web::api::state::AppState;
@@ -87,6 +88,7 @@ pub async fn list(
     request: HttpRequest,
     state: web::Data<AppState>,
     query: Query<PollListQuery>,
+    _place: ListPlace,
 ) -> Result<HttpResponse, Problem> {
     let page = query.0.into_page()?;
     conditional::answer(&request, &state, Offered::Json, async |_| {
@@ -120,4 +122,4 @@ pub(in crate::web) async fn read(
     Ok((polls, read, next_before))
 }
 
-problems!(ListProblems: ADDRESSES, STORES);
+problems!(ListProblems: ADDRESSES, STORES; TooManyLists, TooManyListsOfAddress);

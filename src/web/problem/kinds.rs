@@ -67,6 +67,7 @@ kinds! {
     ForeignOrigin = FORBIDDEN, "foreign-origin", "Foreign origin";
     Throttled = TOO_MANY_REQUESTS, "throttled", "Throttled";
     TooManyStreamsOfAddress = TOO_MANY_REQUESTS, "too-many-streams-of-address", "Too many streams of one address";
+    TooManyListsOfAddress = TOO_MANY_REQUESTS, "too-many-lists-of-address", "Too many lists of one address";
     // What the request names.
     UnknownItem = NOT_FOUND, "unknown-item", "Unknown item";
     UnknownPoll = NOT_FOUND, "unknown-poll", "Unknown poll";
@@ -100,6 +101,7 @@ kinds! {
     Unavailable = SERVICE_UNAVAILABLE, "unavailable", "Unavailable";
     TooManyConnections = SERVICE_UNAVAILABLE, "too-many-connections", "Too many connections";
     TooManyStreams = SERVICE_UNAVAILABLE, "too-many-streams", "Too many streams";
+    TooManyLists = SERVICE_UNAVAILABLE, "too-many-lists", "Too many lists";
     OlderServers = SERVICE_UNAVAILABLE, "older-servers", "Older servers";
     NotReady = SERVICE_UNAVAILABLE, "not-ready", "Not ready";
     Internal = INTERNAL_SERVER_ERROR, "internal", "Internal error";

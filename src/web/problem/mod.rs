@@ -347,7 +347,8 @@ impl Problem {
     pub(in crate::web) fn answer_with(&self, body: String) -> HttpResponse {
         let status = self.kind.status();
         let mut response = HttpResponse::build(status);
-        if status == StatusCode::SERVICE_UNAVAILABLE || self.kind == Kind::TooManyStreamsOfAddress {
+        let waits = [Kind::TooManyStreamsOfAddress, Kind::TooManyListsOfAddress];
+        if status == StatusCode::SERVICE_UNAVAILABLE || waits.contains(&self.kind) {
             response.insert_header((header::RETRY_AFTER, RETRY_AFTER_SECONDS));
         }
         if status == StatusCode::UNAUTHORIZED {

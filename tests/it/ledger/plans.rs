@@ -32,6 +32,11 @@ fn decide(lines: &str) -> String {
     )
 }
 
+/// The statistics of a transaction have no index entries.
+const INDEX_READS: &str = "create view pg_stat_xact_user_indexes_read as
+     select coalesce(sum(pg_stat_get_xact_tuples_returned(indexrelid)), 0) as idx_tup_read from pg_index
+     join pg_class on pg_class.oid = indrelid where relnamespace = current_schema()::regnamespace";
+
 /// The rows that this statement reads in all tables.
 /// Its transaction is rolled back.
 async fn reads(connection: &mut PgConnection, statement: &str) -> i64 {
@@ -65,12 +70,12 @@ async fn what_a_statement_reads_grows_with_its_lines_alone() {
     let mut connection = PgConnection::connect(&stores.database_url)
         .await
         .expect("Postgres");
-    // The statistics of a transaction have no index entries.
+    sqlx::raw_sql(INDEX_READS)
+        .execute(&mut connection)
+        .await
+        .expect("a view");
     sqlx::raw_sql(
-        "create view pg_stat_xact_user_indexes_read as
-         select coalesce(sum(pg_stat_get_xact_tuples_returned(indexrelid)), 0) as idx_tup_read from pg_index
-         join pg_class on pg_class.oid = indrelid where relnamespace = current_schema()::regnamespace;
-         alter table vote set (autovacuum_enabled = off);
+        "alter table vote set (autovacuum_enabled = off);
          alter table item set (autovacuum_enabled = off);
          alter table rule set (autovacuum_enabled = off);
          alter table place set (autovacuum_enabled = off);
@@ -83,7 +88,7 @@ async fn what_a_statement_reads_grows_with_its_lines_alone() {
     )
     .execute(&mut connection)
     .await
-    .expect("a view");
+    .expect("tables and functions");
     let prepared = format!("prepare fullness as {FULLNESS}");
     sqlx::raw_sql(&prepared)
         .execute(&mut connection)
@@ -170,6 +175,49 @@ async fn what_a_statement_reads_grows_with_its_lines_alone() {
             read <= READS_PER_LINE * LINES,
             "{what}: {} rows a line",
             read / LINES
+        );
+    }
+}
+
+/// A page of the items that are no choices of polls.
+const WITHOUT_CHOICES: &str = include_str!("../../../src/ledger/sql/items_without_choices.sql");
+/// Items of a page.
+const PAGE: i64 = 100;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_page_of_items_reads_does_not_grow_with_the_polls() {
+    let stores = Stores::start().await;
+    let mut connection = PgConnection::connect(&stores.database_url)
+        .await
+        .expect("Postgres");
+    sqlx::raw_sql(INDEX_READS)
+        .execute(&mut connection)
+        .await
+        .expect("a view");
+    // Items with rules stand among the others: a page looks at them, too.
+    sqlx::raw_sql(&format!(
+        "insert into rule (title) select 'poll ' || number from generate_series(1, {ROWS}) as number;
+         insert into rule (opens_at) select '2001-01-01' from generate_series(1, {ROWS});
+         insert into item (name, rule_id)
+         select 'x', case number % 2 when 0 then {ROWS} + number end from generate_series(1, {ROWS}) as number;
+         analyze item, rule"
+    ))
+    .execute(&mut connection)
+    .await
+    .expect("rows");
+    let page = WITHOUT_CHOICES
+        .replace("$1", "0")
+        .replace("$2", &PAGE.to_string())
+        .replace('!', "");
+    // A server's settings, and Postgres' own.
+    for settings in [
+        "set local enable_seqscan = off; set local enable_bitmapscan = off",
+        "select 1",
+    ] {
+        let read = reads(&mut connection, &format!("{settings}; {page}")).await;
+        assert!(
+            (PAGE..=READS_PER_LINE * PAGE).contains(&read),
+            "{settings}: {read} rows"
         );
     }
 }

@@ -6,6 +6,7 @@ mod keys_and_edits;
 mod lists;
 mod names;
 pub mod problems;
+mod public_reads;
 mod refusals;
 mod search;
 mod top_lists;

@@ -16,11 +16,13 @@ use crate::web::access::{Credential, api_key};
 
 /// Types that `bad_input`, `refusals`, `transport` and `streams` send and follow.
 /// No test can have a server send `Internal`.
-const ELSEWHERE: [ProblemKind; 6] = [
+const ELSEWHERE: [ProblemKind; 8] = [
     ProblemKind::BodyTooSlow,
     ProblemKind::VoteUnconfirmed,
     ProblemKind::TooManyConnections,
     ProblemKind::TooManyStreams,
+    ProblemKind::TooManyLists,
+    ProblemKind::TooManyListsOfAddress,
     ProblemKind::TooManyStreamsOfAddress,
     ProblemKind::Internal,
 ];

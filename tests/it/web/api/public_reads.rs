@@ -1,0 +1,103 @@
+//! Lists, searches and histories that anyone may ask for, and what they must leave alone: votes, and the
+//! probes of load balancers.
+
+use reqwest::StatusCode;
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+
+use crate::helpers::stores::{blocker, until_blocked};
+use crate::helpers::tally::Tally;
+use crate::web::api::problems::assert_leads_to_its_section;
+use tally::web::ProblemKind;
+
+/// Keeps histories waiting, and nothing else.
+const LOCK_CHANGES: &str = "lock table recent_change in access exclusive mode";
+/// The statement of a history.
+const HISTORY: &str = "-- The changes";
+
+/// Asks for histories again and again, over more connections than any pool has.
+fn fill_public_reads(tally: &Tally, item: impl std::fmt::Display) -> JoinSet<()> {
+    let mut readers = JoinSet::new();
+    for _ in 0..12 {
+        let (http, url) = (
+            tally.http.clone(),
+            format!("{}/v1/items/{item}/history", tally.base),
+        );
+        readers.spawn(async move {
+            loop {
+                let _ = http.get(&url).send().await;
+            }
+        });
+    }
+    readers
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn readers_who_take_all_connections_of_public_reads_delay_no_vote_and_no_probe() {
+    let tally = Tally::start().await;
+    for at in 0..20 {
+        let fields = json!({ "name": format!("item {at}"), "key": format!("item-{at}") });
+        tally.item_with(fields).await;
+    }
+    let watched = tally.item("watched").await;
+    let pool = tally.stores.pool();
+    let lock = blocker(&pool, LOCK_CHANGES).await;
+    let readers = fill_public_reads(&tally, watched);
+    until_blocked(&pool, HISTORY).await;
+    // A server that has looked up no key yet.
+    let other = tally.another_server().await;
+    for at in 0..20 {
+        for base in [&tally.base, &other] {
+            let vote = json!({ "voter_id": format!("voter at {base}") });
+            let path = format!("/v1/items/key:item-{at}/votes");
+            let (status, answer) = tally
+                .send_to(base, reqwest::Method::POST, &path, Some(&vote))
+                .await;
+            assert_eq!(status, StatusCode::CREATED, "{answer}");
+        }
+        let (status, answer) = tally.get("/health/ready").await;
+        assert_eq!(status, StatusCode::OK, "{answer}");
+    }
+    until_blocked(&pool, HISTORY).await;
+    drop(readers);
+    lock.rollback().await.expect("a rollback");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_address_that_asks_for_many_lists_at_once_is_told_to_wait() {
+    let tally = Tally::start().await;
+    let item = tally.item("x").await;
+    let pool = tally.stores.pool();
+    let lock = blocker(&pool, LOCK_CHANGES).await;
+    let mut asked = JoinSet::new();
+    for _ in 0..40 {
+        let get = tally.http.get(format!("{}/v1/items/{item}/history", tally.base));
+        asked.spawn(async move {
+            let answer = get.send().await.expect("an answer");
+            let retry_after = answer.headers().get("retry-after").cloned();
+            (
+                answer.status(),
+                retry_after,
+                answer.json::<Value>().await.expect("JSON"),
+            )
+        });
+    }
+    // Those beyond the limit are answered while the others wait.
+    let mut refused = 0;
+    while refused < 24 {
+        let (status, retry_after, problem) = asked.join_next().await.expect("answers").expect("no panic");
+        if status == StatusCode::TOO_MANY_REQUESTS {
+            assert_eq!(retry_after.expect("a header"), "1");
+            let kind = assert_leads_to_its_section(&tally, &problem).await;
+            assert_eq!(kind, ProblemKind::TooManyListsOfAddress);
+            refused += 1;
+        } else {
+            // It waited for Postgres for too long.
+            assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{problem}");
+        }
+    }
+    lock.rollback().await.expect("a rollback");
+    asked.join_all().await;
+    let (status, answer) = tally.get(&format!("/v1/items/{item}/history")).await;
+    assert_eq!(status, StatusCode::OK, "{answer}");
+}
