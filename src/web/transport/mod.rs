@@ -3,6 +3,7 @@
 //! - `listen`: the address, and the threads that serve.
 //! - `connection`: connections that limit slow and greedy clients.
 //! - `activity`: what a connection is doing.
+//! - `upgrades`: offers to speak another protocol, which are ignored.
 //! - `client_limits`: the limits of clients, as the settings have them.
 //! - `observe`: the id, log line and latency of every request.
 //! - `kept`: answers that never change.
@@ -17,6 +18,7 @@ pub(in crate::web) mod kept;
 pub(in crate::web) mod listen;
 pub(in crate::web) mod observe;
 pub(in crate::web) mod tags;
+mod upgrades;
 
 /// The Content-Security-Policy of answers that are not pages.
 pub(in crate::web) const POLICY_OF_DATA: &str = "default-src 'none'; frame-ancestors 'none'";
