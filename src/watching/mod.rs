@@ -112,11 +112,11 @@ impl Watching {
 
     /// Opens a stream of these items and polls, each given once. `seen` has the fingerprints that
     /// the client has seen of them, in their order. A state with the same fingerprint is not sent
-    /// again.
+    /// again. What does not exist is left out until it exists.
     ///
     /// # Errors
-    /// When one of them does not exist, too much is watched already, Postgres is needed and does
-    /// not answer, or the server is shutting down.
+    /// When none of them exists, too much is watched already, Postgres is needed and does not
+    /// answer, or the server is shutting down.
     pub async fn open(
         &self,
         watched: Vec<Watched>,
