@@ -286,7 +286,15 @@ impl Problem {
 
     /// There is no route for this path.
     pub fn not_found(path: &str) -> Self {
-        let detail = format!("There is nothing at {path}; /docs lists the paths.");
+        // A key or a voter with a slash, which a proxy has decoded.
+        let is_decoded = path.starts_with("/v1/") && (path.contains("/key:") || path.contains("/votes/"));
+        let hint = match is_decoded {
+            true => {
+                " If a proxy decodes %2F, give the key as ?key= behind key:, and the voter as ?voter_id= behind votes."
+            }
+            false => "",
+        };
+        let detail = format!("There is nothing at {path}; /docs lists the paths.{hint}");
         Self::new(Kind::NotFound, detail)
     }
 
