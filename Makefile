@@ -9,7 +9,7 @@ export PATH := $(HOME)/.cargo/bin:$(PATH)
 SECONDS ?= 10
 RUNS ?= 10
 EXAMPLES ?= 30
-.PHONY: help run test repeat nightly test-browser prepare-browser test-proxies prepare-proxies lint fuzz bench bench-tables soak chaos mutants schemathesis client client-types queries schema image prepare prepare-tests prepare-client
+.PHONY: help run test repeat nightly test-browser prepare-browser test-proxies prepare-proxies test-generators lint fuzz bench bench-tables soak chaos mutants schemathesis client client-types queries schema image prepare prepare-tests prepare-client
 
 help: ## Say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -56,6 +56,9 @@ client: prepare-client ## Build the TypeScript client, compare its types with th
 
 test-proxies: prepare-proxies ## Make the documented calls through nginx, Apache, HAProxy, Varnish and Caddy: ONLY=varnish
 	scripts/proxies
+
+test-generators: prepare-client ## Make clients with four public generators, and have each make ten calls to a real server
+	scripts/generators
 
 repeat: prepare-tests ## Run all tests again and again, with both runners, and list what failed how often: RUNS=100
 	tools/repeat-tests $(RUNS)

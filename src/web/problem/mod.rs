@@ -98,10 +98,13 @@ pub(in crate::web) struct ProblemType;
 
 impl PartialSchema for ProblemType {
     fn schema() -> RefOr<Schema> {
+        // No enumeration: a generated client would then fail at a type that a later Tally adds.
         ObjectBuilder::new()
             .schema_type(Type::String)
-            .enum_values(Some(Kind::ALL.iter().map(|kind| kind.address())))
-            .description(Some("The address of what explains a problem type."))
+            .examples(Kind::ALL.iter().map(|kind| kind.address()))
+            .description(Some(
+                "The address of what explains a problem type. More types may follow.",
+            ))
             .into()
     }
 }
