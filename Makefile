@@ -9,7 +9,7 @@ export PATH := $(HOME)/.cargo/bin:$(PATH)
 SECONDS ?= 10
 RUNS ?= 10
 EXAMPLES ?= 30
-.PHONY: help run test repeat nightly test-browser prepare-browser lint fuzz bench bench-tables soak chaos mutants schemathesis client client-types queries schema image prepare prepare-tests prepare-client
+.PHONY: help run test repeat nightly test-browser prepare-browser test-proxies prepare-proxies test-generators lint fuzz bench bench-tables soak chaos mutants schemathesis client client-types queries schema image prepare prepare-tests prepare-client
 
 help: ## Say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -55,6 +55,12 @@ schemathesis: prepare-tests ## Send every operation good and bad requests, and c
 client: prepare-client ## Build the TypeScript client, compare its types with the description, and test it on real servers
 	scripts/client
 
+test-proxies: prepare-proxies ## Make the documented calls through nginx, Apache, HAProxy, Varnish and Caddy: ONLY=varnish
+	scripts/proxies
+
+test-generators: prepare-client ## Make clients with four public generators, and have each make ten calls to a real server
+	scripts/generators
+
 repeat: prepare-tests ## Run all tests again and again, with both runners, and list what failed how often: RUNS=100
 	tools/repeat-tests $(RUNS)
 
@@ -84,6 +90,9 @@ prepare-tests:
 
 prepare-browser:
 	@scripts/prepare tests client browser
+
+prepare-proxies:
+	@scripts/prepare tests client proxies
 
 prepare-client:
 	@scripts/prepare tests client

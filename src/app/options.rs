@@ -50,6 +50,7 @@ impl From<&config::Server> for AccessOptions {
             proxies: Proxies {
                 networks: settings.proxies.clone(),
                 header: settings.proxy_header,
+                hops: settings.proxy_hops,
             },
             cookies: settings.cookie_keys.clone(),
             jwt: settings.jwt.options(),

@@ -8,7 +8,7 @@ use clap::Args;
 
 use super::values::{SecretUrl, claim, duration, hsts, path, served};
 use crate::domain::{AddressKeys, Throttles};
-use crate::web::access::{JwtSecrets, Networks, Open, Origins, ProxyHeader, VoterCookies};
+use crate::web::access::{HOPS_LIMIT, JwtSecrets, Networks, Open, Origins, ProxyHeader, VoterCookies};
 use crate::web::limits::{CONNECTIONS_LIMIT, STREAMS_LIMIT, STREAMS_LIMIT_BY_ADDRESS};
 
 /// Settings of the server.
@@ -96,6 +96,16 @@ pub struct Server {
         value_name = "HEADER"
     )]
     pub proxy_header: ProxyHeader,
+
+    /// How many addresses these proxies add to it for each request. The client is the first of them. Without
+    /// this setting, it is the last address that is not of these proxies
+    #[arg(
+        long,
+        env = "TALLY_PROXY_HOPS",
+        value_parser = clap::value_parser!(u8).range(1..=HOPS_LIMIT as i64),
+        value_name = "ADDRESSES"
+    )]
+    pub proxy_hops: Option<u8>,
 
     #[command(flatten)]
     pub address: AddressSettings,

@@ -116,12 +116,12 @@ impl Watching {
 
     /// Opens a stream of these items and polls, each given once. `seen` has the fingerprints that
     /// the client has seen of them, in their order. A state with the same fingerprint is not sent
-    /// again. With `is_by_key`, a key named one of them: then the stream ends when Postgres fails
-    /// over or is started again.
+    /// again. What does not exist is left out until it exists. With `is_by_key`, a key named one of
+    /// them: then the stream ends when Postgres fails over or is started again.
     ///
     /// # Errors
-    /// When one of them does not exist, too much is watched already, Postgres is needed and does
-    /// not answer, or the server is shutting down.
+    /// When none of them exists, too much is watched already, Postgres is needed and does not
+    /// answer, or the server is shutting down.
     pub async fn open(
         &self,
         watched: Vec<Watched>,

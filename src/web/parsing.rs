@@ -255,6 +255,7 @@ pub fn client_behind_proxy(name: &'static str, value: &[u8]) -> Option<IpAddr> {
     let proxies = Proxies {
         networks: "10.0.0.0/8".parse().ok()?,
         header: name.parse().ok()?,
+        hops: None,
     };
     let mut headers = HeaderMap::new();
     headers.insert(

@@ -8,7 +8,7 @@
  */
 import type { components } from "./schema.js";
 import type { Problem } from "./problem.js";
-import { type Reference, list, part } from "./references.js";
+import { type Reference, list, place } from "./references.js";
 import { type CallOptions, type Options, Requests } from "./requests.js";
 import { Turns } from "./turns.js";
 import { type Counts, type Watched, type WatchOptions, watch } from "./watch.js";
@@ -112,7 +112,7 @@ export class Tally {
         return this.#turns.take(voters([vote]), () =>
             this.#requests.ask({
                 method: "POST",
-                path: `/v1/items/${part(item)}/votes`,
+                ...place("items", item, "/votes"),
                 body: vote,
                 idempotencyKey: options.idempotencyKey,
                 isSafe: isSafe(vote) || options.idempotencyKey !== undefined,
@@ -137,10 +137,10 @@ export class Tally {
     }
 
     #ofVoter<T>(method: "GET" | "PUT" | "DELETE", item: Reference, voter: string, options: CallOptions, body?: unknown) {
-        const path = `/v1/items/${part(item)}/votes/${part(voter)}`;
+        const at = place("items", item, "/votes", voter);
         // A read waits too: it must show the voter's earlier writes.
         return this.#turns.take([voter], () =>
-            this.#requests.ask<T>({ method, path, body, isSafe: true, ...signalOf(options) }),
+            this.#requests.ask<T>({ method, ...at, body, isSafe: true, ...signalOf(options) }),
         );
     }
 
@@ -161,7 +161,7 @@ export class Tally {
 
     /** Retrieves the receipt of a vote: what became of it. */
     receipt(vote: number, options: CallOptions = {}): Promise<Receipt> {
-        return this.#requests.ask({ method: "GET", path: `/v1/votes/${part(vote)}`, isSafe: true, ...signalOf(options) });
+        return this.#requests.ask({ method: "GET", path: `/v1/votes/${vote}`, isSafe: true, ...signalOf(options) });
     }
 
     /**
@@ -188,7 +188,7 @@ class ItemCalls {
     }
 
     get(item: Reference, options: CallOptions = {}): Promise<Item> {
-        return this.#requests.ask({ method: "GET", path: `/v1/items/${part(item)}`, isSafe: true, ...signalOf(options) });
+        return this.#requests.ask({ method: "GET", ...place("items", item), isSafe: true, ...signalOf(options) });
     }
 
     /** Lists items, a page at a time. `next_after` is the next page's `after`. */
@@ -221,7 +221,7 @@ class PollCalls {
 
     /** Retrieves a poll and its results. */
     get(poll: Reference, options: CallOptions = {}): Promise<Poll> {
-        return this.#requests.ask({ method: "GET", path: `/v1/polls/${part(poll)}`, isSafe: true, ...signalOf(options) });
+        return this.#requests.ask({ method: "GET", ...place("polls", poll), isSafe: true, ...signalOf(options) });
     }
 
     /** Sets a voter's choices to these `item_id`s, and no others. */
@@ -240,9 +240,9 @@ class PollCalls {
     }
 
     #ofVoter(method: "GET" | "PUT" | "DELETE", poll: Reference, voter: string, options: CallOptions, body?: unknown) {
-        const path = `/v1/polls/${part(poll)}/votes/${part(voter)}`;
+        const at = place("polls", poll, "/votes", voter);
         return this.#turns.take([voter], () =>
-            this.#requests.ask<Selection>({ method, path, body, isSafe: true, ...signalOf(options) }),
+            this.#requests.ask<Selection>({ method, ...at, body, isSafe: true, ...signalOf(options) }),
         );
     }
 }

@@ -1,11 +1,37 @@
 /** An item or a poll: its id, or `key:` and your own key. */
 export type Reference = number | string;
 
-/** A part of a path. Throws a RangeError if no URL can name it: `.` and `..` mean something else there. */
-export function part(value: Reference): string {
-    const text = String(value);
-    if (text === "" || text === "." || text === "..") throw new RangeError(`no URL can name ${JSON.stringify(text)}`);
-    return encodeURIComponent(text);
+/** What names something: a path, and a query for what a path cannot carry through every proxy. */
+export interface Place {
+    path: string;
+    query?: Record<string, string>;
+}
+
+/** Names that every proxy leaves as they are in a path. It may decode or refuse `%2F`. */
+const PLAIN = /^[A-Za-z0-9_~-][A-Za-z0-9._~-]*$/;
+
+/**
+ * The place of an item or a poll, of what belongs to it, and of a voter's vote there. Throws a RangeError if a
+ * name is empty.
+ */
+export function place(of: "items" | "polls", reference: Reference, rest = "", voter?: string): Place {
+    const query: Record<string, string> = {};
+    let name = text(reference);
+    if (name.startsWith("key:") && !PLAIN.test(name.slice("key:".length))) {
+        query["key"] = text(name.slice("key:".length));
+        name = "key:";
+    } else if (!name.startsWith("key:")) {
+        name = encodeURIComponent(name);
+    }
+    let path = `/v1/${of}/${name}${rest}`;
+    if (voter !== undefined && PLAIN.test(voter)) path += `/${voter}`;
+    else if (voter !== undefined) query["voter_id"] = text(voter);
+    return Object.keys(query).length === 0 ? { path } : { path, query };
+}
+
+function text(name: Reference): string {
+    if (name === "") throw new RangeError("a name is empty");
+    return String(name);
 }
 
 /** Joins references with commas, for a query; undefined if there are none. */

@@ -2,7 +2,7 @@ import type { components } from "./schema.js";
 import { EventReader, type ServerSentEvent } from "./events.js";
 import { Deadline, pause, pauseMs } from "./pauses.js";
 import { NoAnswer, Problem } from "./problem.js";
-import { type Reference, list, part } from "./references.js";
+import { type Reference, list, place } from "./references.js";
 import type { CallOptions, Query, Requests } from "./requests.js";
 
 /** How long a stream may be silent, in ms: three of Tally's heartbeats. */
@@ -85,22 +85,22 @@ export function againMs(
 }
 
 /** Where the stream is. A single item or poll has a path of its own, where its key may have a comma. */
-function address(watched: Watched): { path: string; query: Query } {
+function address(watched: Watched): { path: string; query?: Query } {
     const { items = [], polls = [] } = watched;
     const [item] = items;
     const [poll] = polls;
     if (item !== undefined && items.length === 1 && polls.length === 0) {
-        return { path: `/v1/items/${part(item)}/stream`, query: {} };
+        return place("items", item, "/stream");
     }
     if (poll !== undefined && polls.length === 1 && items.length === 0) {
-        return { path: `/v1/polls/${part(poll)}/stream`, query: {} };
+        return place("polls", poll, "/stream");
     }
     return { path: "/v1/stream", query: { items: list(items), polls: list(polls) } };
 }
 
 async function open(
     requests: Requests,
-    stream: { path: string; query: Query },
+    stream: { path: string; query?: Query },
     lastId: string,
     deadline: Deadline,
     tries: number,

@@ -139,12 +139,17 @@ test("a voter's next write waits for the retried one, and another voter's write 
     assert.deepEqual(asked.map(({ url }) => url.slice(-3)), ["tes", "bob", "tes", "ada"]);
 });
 
-test("a name is one part of the path, and a name that no URL can have is refused", async () => {
+test("a name that a proxy might change in a path is in the query, and an empty name is refused", async () => {
     const { asked, tally } = answering(json(200, {}));
     await tally.setVote("key:a/b", "ä?c", 1);
-    assert.equal(asked[0]?.url, "http://x/v1/items/key%3Aa%2Fb/votes/%C3%A4%3Fc");
+    assert.equal(asked[0]?.url, "http://x/v1/items/key:/votes?key=a%2Fb&voter_id=%C3%A4%3Fc");
     assert.equal(asked[0]?.headers.get("authorization"), "Bearer t");
-    for (const name of [".", "..", ""]) assert.throws(() => tally.held(1, name), RangeError);
+    await tally.held("key:post-42", "..");
+    assert.equal(asked[1]?.url, "http://x/v1/items/key:post-42/votes?voter_id=..");
+    await tally.polls.get("key:a b");
+    assert.equal(asked[2]?.url, "http://x/v1/polls/key:?key=a+b");
+    assert.throws(() => tally.held(1, ""), RangeError);
+    assert.throws(() => tally.items.get("key:"), RangeError);
     await assert.rejects(tally.watch({ items: ["key:a,b", 2] }, () => undefined), RangeError);
     assert.throws(() => tally.items.list({ ids: ["key:a,b"] }), RangeError);
 });

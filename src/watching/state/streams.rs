@@ -74,11 +74,18 @@ impl State {
         }
         let watched = self.streams.get(&stream).map(|stream| &stream.watched);
         let mut is_ready = true;
+        let mut unknown = None;
+        let mut has_others = false;
         for one in watched.into_iter().flatten() {
             if self.is_unknown(*one) {
-                return Readiness::Never(WatchError::Unknown(*one));
+                unknown = unknown.or(Some(*one));
+                continue;
             }
+            has_others = true;
             is_ready &= self.shown(*one).is_some();
+        }
+        if let Some(unknown) = unknown.filter(|_| !has_others) {
+            return Readiness::Never(WatchError::Unknown(unknown));
         }
         match is_ready {
             true => Readiness::Ready,

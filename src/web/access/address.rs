@@ -11,7 +11,7 @@ use ipnet::IpNet;
 use crate::web::access::Access;
 
 /// The most proxies of one request that are looked at.
-const HOPS_LIMIT: usize = 16;
+pub const HOPS_LIMIT: u8 = 16;
 
 /// The header in which proxies name their client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -65,13 +65,16 @@ pub struct Proxies {
     pub networks: Networks,
     /// The one header that all of these proxies write. Any other header comes from the client and is ignored.
     pub header: ProxyHeader,
+    /// How many addresses these proxies add for each request, the client's first. `None`: as many as are in
+    /// `networks`, and one more.
+    pub hops: Option<u8>,
 }
 
 impl Proxies {
     /// Returns the client of a request that came from `peer`.
     ///
-    /// The client is the last address on the way that is not one of these proxies. Addresses before it may be
-    /// made up.
+    /// The client is the last address on the way that is not one of these proxies, or the first that these
+    /// proxies have added if their number is known. Addresses before it may be made up.
     pub fn client(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
         let mut client = peer.to_canonical();
         if !self.networks.contain(client) {
@@ -88,13 +91,19 @@ impl Proxies {
             .flat_map(|line| from_the_right(line, b',').map(<[u8]>::trim_ascii))
             // A list may have empty elements, which say nothing (RFC 9110, 5.6.1).
             .filter(|hop| !hop.is_empty());
-        for hop in hops.take(HOPS_LIMIT) {
-            let address = match self.header {
-                ProxyHeader::XForwardedFor => std::str::from_utf8(hop).ok().and_then(node),
-                ProxyHeader::Forwarded => forwarded_for(hop),
-            };
+        let address_of = |hop| match self.header {
+            ProxyHeader::XForwardedFor => std::str::from_utf8(hop).ok().and_then(node),
+            ProxyHeader::Forwarded => forwarded_for(hop),
+        };
+        let mut hops = hops.take(usize::from(HOPS_LIMIT));
+        if let Some(added) = self.hops {
+            // With fewer addresses, the request came another way, and only the peer is known.
+            let first = hops.nth(usize::from(added).saturating_sub(1));
+            return first.and_then(address_of).unwrap_or(client);
+        }
+        for hop in hops {
             // If a proxy does not name its client, the proxy is the last known address.
-            let Some(address) = address else { break };
+            let Some(address) = address_of(hop) else { break };
             client = address;
             if !self.networks.contain(client) {
                 break;
@@ -168,9 +177,14 @@ mod tests {
     use actix_web::http::header::{HeaderName, HeaderValue};
 
     fn client(header: ProxyHeader, peer: &str, lines: &[&str]) -> String {
+        client_behind(None, header, peer, lines)
+    }
+
+    fn client_behind(hops: Option<u8>, header: ProxyHeader, peer: &str, lines: &[&str]) -> String {
         let proxies = Proxies {
             networks: "10.0.0.0/8, 2001:db8:ffff::/48".parse().expect("networks"),
             header,
+            hops,
         };
         let mut headers = HeaderMap::new();
         let name = match header {
@@ -263,8 +277,61 @@ mod tests {
     }
 
     #[test]
+    fn where_proxies_add_a_known_number_of_addresses_the_first_of_them_is_the_client() {
+        use ProxyHeader::{Forwarded, XForwardedFor};
+        let proxy = "10.0.0.1";
+        for (hops, header, peer, lines, expected) in [
+            // A load balancer that adds its client and its own public address.
+            (
+                2,
+                XForwardedFor,
+                proxy,
+                &["8.8.8.8, 198.51.100.1, 203.0.113.7"][..],
+                "198.51.100.1",
+            ),
+            (
+                2,
+                XForwardedFor,
+                proxy,
+                &["8.8.8.8", "198.51.100.1", "203.0.113.7"],
+                "198.51.100.1",
+            ),
+            (1, XForwardedFor, proxy, &["8.8.8.8, 10.0.0.9"], "10.0.0.9"),
+            (
+                3,
+                XForwardedFor,
+                proxy,
+                &["198.51.100.1, junk, 10.1.1.1"],
+                "198.51.100.1",
+            ),
+            (
+                2,
+                Forwarded,
+                proxy,
+                &["for=198.51.100.1, for=203.0.113.7"],
+                "198.51.100.1",
+            ),
+            // Too few addresses, or one that is none: the peer is known.
+            (2, XForwardedFor, proxy, &["8.8.8.8"], proxy),
+            (2, XForwardedFor, proxy, &["junk, 203.0.113.7"], proxy),
+            (2, XForwardedFor, proxy, &[], proxy),
+            // Nobody else's word is taken.
+            (
+                2,
+                XForwardedFor,
+                "192.0.2.9",
+                &["198.51.100.1, 203.0.113.7"],
+                "192.0.2.9",
+            ),
+        ] {
+            let client = client_behind(Some(hops), header, peer, lines);
+            assert_eq!(client, expected, "{hops} {lines:?}");
+        }
+    }
+
+    #[test]
     fn a_long_way_is_looked_at_as_far_as_the_limit() {
-        let hops = vec!["10.1.1.1"; HOPS_LIMIT].join(", ");
+        let hops = vec!["10.1.1.1"; usize::from(HOPS_LIMIT)].join(", ");
         let line = format!("198.51.100.1, {hops}");
         assert_eq!(
             client(ProxyHeader::XForwardedFor, "10.0.0.1", &[&line]),

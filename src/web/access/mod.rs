@@ -27,7 +27,7 @@ use std::str::FromStr;
 use actix_web::http::header::HeaderValue;
 
 pub(in crate::web) use address::client_address;
-pub use address::{Networks, Proxies, ProxyHeader};
+pub use address::{HOPS_LIMIT, Networks, Proxies, ProxyHeader};
 pub use api_keys::{ApiKeys, ValidApiKey};
 #[cfg(any(test, fuzzing))]
 pub(in crate::web) use caller::bearer;

@@ -122,15 +122,19 @@ struct BatchAnswer<'a> {
 #[derive(Serialize, ToSchema)]
 #[serde(untagged)]
 enum BatchResult<'a> {
-    Vote {
-        /// The status that the vote would get on its own: 201 or 200.
-        #[schema(minimum = 200, maximum = 201)]
-        status: u16,
-        #[serde(flatten)]
-        answer: Answer<'a>,
-    },
+    Vote(TakenVote<'a>),
     /// A problem contains its own status.
     Problem(problem::Body<'a>),
+}
+
+/// A vote of a batch that was not refused.
+#[derive(Serialize, ToSchema)]
+struct TakenVote<'a> {
+    /// The status that the vote would get on its own: 201 or 200.
+    #[schema(minimum = 200, maximum = 201)]
+    status: u16,
+    #[serde(flatten)]
+    answer: Answer<'a>,
 }
 
 /// Digests what each vote asks for, or the text of a vote that is wrong. An idempotency key belongs to this
@@ -250,10 +254,10 @@ pub async fn cast(
         })
         .collect();
     let results = ended.iter().map(|ended| match ended {
-        Ok((status, answer)) => BatchResult::Vote {
+        Ok((status, answer)) => BatchResult::Vote(TakenVote {
             status: status.as_u16(),
             answer: *answer,
-        },
+        }),
         Err(problem) => BatchResult::Problem(problem.to_body()),
     });
     Ok(HttpResponse::Ok().json(BatchAnswer {

@@ -167,6 +167,8 @@ pub async fn ready(state: web::Data<AppState>) -> HttpResponse {
 }
 
 /// The problems of this operation. One of them has more fields than others.
+///
+/// `anyOf`, because that one is a problem of the usual form, too.
 struct ReadyProblems;
 
 impl IntoResponses for ReadyProblems {

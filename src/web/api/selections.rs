@@ -74,7 +74,7 @@ struct SelectionAnswer<'a> {
     path = "/v1/polls/{id}/votes/{voter_id}",
     operation_id = "setSelection",
     tag = "Polls",
-    params(("id" = values::PollReference, Path, example = json!(1)), ("voter_id" = values::VoterId, Path, description = "The voter, percent-encoded.", example = json!("ada"))),
+    params(("id" = values::PollReference, Path, example = json!(1)), ("voter_id" = values::VoterId, Path, description = "The voter, percent-encoded. Instead, the query may have it: `votes?voter_id=`.", example = json!("ada"))),
     request_body(content = SelectionBody, example = json!({ "items": [2] })),
     security(("apiKey" = ["vote"]), ("voterToken" = []), ("voterCookie" = []), ()),
     extensions(("x-open" = json!(["voters"]))),
@@ -112,7 +112,7 @@ problems!(
     path = "/v1/polls/{id}/votes/{voter_id}",
     operation_id = "takeBackSelection",
     tag = "Polls",
-    params(("id" = values::PollReference, Path, example = json!(1)), ("voter_id" = values::VoterId, Path, description = "The voter, percent-encoded.", example = json!("ada"))),
+    params(("id" = values::PollReference, Path, example = json!(1)), ("voter_id" = values::VoterId, Path, description = "The voter, percent-encoded. Instead, the query may have it: `votes?voter_id=`.", example = json!("ada"))),
     security(("apiKey" = ["vote"]), ("voterToken" = []), ("voterCookie" = []), ()),
     extensions(("x-open" = json!(["voters"]))),
     responses(
@@ -171,7 +171,7 @@ async fn set(
     path = "/v1/polls/{id}/votes/{voter_id}",
     operation_id = "showSelection",
     tag = "Polls",
-    params(("id" = values::PollReference, Path, example = json!(1)), ("voter_id" = values::VoterId, Path, description = "The voter, percent-encoded.", example = json!("ada"))),
+    params(("id" = values::PollReference, Path, example = json!(1)), ("voter_id" = values::VoterId, Path, description = "The voter, percent-encoded. Instead, the query may have it: `votes?voter_id=`.", example = json!("ada"))),
     security(("apiKey" = ["vote"]), ("voterToken" = []), ("voterCookie" = []), ()),
     extensions(("x-open" = json!(["voters"]))),
     responses(

@@ -44,6 +44,17 @@ pub struct Wanted {
     pub polls: Vec<Reference<PollId>>,
 }
 
+impl Wanted {
+    /// Nothing of it exists.
+    fn unknown(&self) -> Problem {
+        match (self.items.first(), self.polls.first()) {
+            (Some(item), _) => Problem::unknown_item(item),
+            (None, Some(poll)) => Problem::unknown_poll(poll),
+            (None, None) => Problem::internal(),
+        }
+    }
+}
+
 impl StreamQuery {
     /// Returns what the query asks for, if every parameter is allowed.
     pub(in crate::web) fn into_wanted(self) -> Result<Wanted, Problem> {
@@ -61,8 +72,9 @@ impl StreamQuery {
 /// Stream the counts of items and polls.
 ///
 /// Server-sent events (`text/event-stream`) without an end. The first events have everything that is watched.
-/// Later events have what changed. `data` has `items` and `polls`, as `GET` returns them. A client that
-/// reconnects sends the last `id` as `Last-Event-ID`, and gets only what has changed since.
+/// Later events have what changed. `data` has `items` and `polls`, as `GET` returns them. Items and polls that
+/// do not exist are left out; if none exists, the answer is a problem. A client that reconnects sends the last
+/// `id` as `Last-Event-ID`, and gets only what has changed since.
 #[utoipa::path(
     get,
     path = "/v1/stream",
@@ -168,7 +180,8 @@ async fn open(request: &HttpRequest, state: &AppState, wanted: Wanted) -> Result
     let mut answer = HttpResponse::Ok();
     answer
         .insert_header((header::CONTENT_TYPE, "text/event-stream"))
-        .insert_header((header::CACHE_CONTROL, "no-store"))
+        // A proxy that compresses would hold events back, too.
+        .insert_header((header::CACHE_CONTROL, "no-store, no-transform"))
         .insert_header((X_ACCEL_BUFFERING.clone(), NO.clone()));
     if request.method() == Method::HEAD {
         return Ok(answer.finish());
@@ -200,11 +213,14 @@ async fn watch(
         }
     };
     let items = state.references.find_items(&wanted.items).await?;
-    for (item, reference) in items.into_iter().zip(&wanted.items) {
-        add(item.ok_or_else(|| Problem::unknown_item(reference))?.id.into());
-    }
+    items.into_iter().flatten().for_each(|item| add(item.id.into()));
     for reference in &wanted.polls {
-        add(state.references.poll(reference).await?.id.into());
+        let poll = state.references.find_poll(reference).await?;
+        poll.into_iter().for_each(|poll| add(poll.id.into()));
+    }
+    // As in a list, what does not exist is left out. A stream of nothing would never send an event.
+    if watched.is_empty() {
+        return Err(wanted.unknown());
     }
     let seen = request
         .headers()

@@ -275,7 +275,7 @@ pub(super) fn digest(vote: &NewVote, ballot: Option<&BallotHash>) -> Digest {
     path = "/v1/items/{id}/votes/{voter_id}",
     operation_id = "setVote",
     tag = "Votes",
-    params(("id" = values::ItemReference, Path, example = json!(1)), ("voter_id" = values::VoterId, Path, description = "The voter, percent-encoded.", example = json!("ada"))),
+    params(("id" = values::ItemReference, Path, example = json!(1)), ("voter_id" = values::VoterId, Path, description = "The voter, percent-encoded. Instead, the query may have it: `votes?voter_id=`.", example = json!("ada"))),
     request_body(content = ChangeBody, example = json!({ "value": -1 })),
     security(("apiKey" = ["vote"]), ("voterToken" = []), ("voterCookie" = []), ()),
     extensions(("x-open" = json!(["voters"]))),
@@ -321,7 +321,7 @@ problems!(
     path = "/v1/items/{id}/votes/{voter_id}",
     operation_id = "takeBackVote",
     tag = "Votes",
-    params(("id" = values::ItemReference, Path, example = json!(1)), ("voter_id" = values::VoterId, Path, description = "The voter, percent-encoded.", example = json!("ada"))),
+    params(("id" = values::ItemReference, Path, example = json!(1)), ("voter_id" = values::VoterId, Path, description = "The voter, percent-encoded. Instead, the query may have it: `votes?voter_id=`.", example = json!("ada"))),
     security(("apiKey" = ["vote"]), ("voterToken" = []), ("voterCookie" = []), ()),
     extensions(("x-open" = json!(["voters"]))),
     responses(
@@ -379,7 +379,7 @@ async fn set(
     path = "/v1/items/{id}/votes/{voter_id}",
     operation_id = "showVote",
     tag = "Votes",
-    params(("id" = values::ItemReference, Path, example = json!(1)), ("voter_id" = values::VoterId, Path, description = "The voter, percent-encoded.", example = json!("ada"))),
+    params(("id" = values::ItemReference, Path, example = json!(1)), ("voter_id" = values::VoterId, Path, description = "The voter, percent-encoded. Instead, the query may have it: `votes?voter_id=`.", example = json!("ada"))),
     security(("apiKey" = ["vote"]), ("voterToken" = []), ("voterCookie" = []), ()),
     extensions(("x-open" = json!(["voters"]))),
     responses(

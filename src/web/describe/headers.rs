@@ -8,6 +8,8 @@ use utoipa::openapi::{Header, ObjectBuilder, Ref, RefOr};
 
 /// The id of the request, which each answer has.
 pub(in crate::web) const REQUEST_ID: &str = "X-Request-Id";
+/// How the answer may be kept, which each answer says.
+pub(in crate::web) const CACHE_CONTROL: &str = "Cache-Control";
 /// A voter's cookie.
 pub(in crate::web) const SET_COOKIE: &str = "Set-Cookie";
 
@@ -20,9 +22,9 @@ const ALL: &[(&str, Type, &str)] = &[
     ),
     ("Location", Type::String, "The path of what was created."),
     (
-        "Cache-Control",
+        CACHE_CONTROL,
         Type::String,
-        "`no-store`: nobody keeps the answer. `no-cache`: a client asks again before it uses the answer.",
+        "`no-store`: nobody keeps the answer. `no-cache`: whoever keeps the answer asks again before using it.",
     ),
     (
         "ETag",

@@ -3,13 +3,11 @@
 use std::collections::BTreeMap;
 
 use actix_web::http::StatusCode;
-use serde_json::json;
 use utoipa::ToSchema;
 use utoipa::openapi::content::ContentBuilder;
 use utoipa::openapi::example::ExampleBuilder;
 use utoipa::openapi::response::ResponseBuilder;
-use utoipa::openapi::schema::Type;
-use utoipa::openapi::{AllOfBuilder, ObjectBuilder, Ref, RefOr, Response, Schema};
+use utoipa::openapi::{Ref, RefOr, Response};
 
 use crate::web::describe::headers;
 use crate::web::problem::{Body, Kind, example};
@@ -81,7 +79,9 @@ pub(in crate::web) fn responses(sets: &[&[Kind]]) -> BTreeMap<String, RefOr<Resp
 }
 
 fn response(status: StatusCode, kinds: &[Kind]) -> Response {
-    let content = ContentBuilder::new().schema(Some(schema(status, kinds)));
+    // Every refusal has the one schema, from which generators make one type. The names of the examples say
+    // which types this answer can have.
+    let content = ContentBuilder::new().schema(Some(Ref::from_schema_name(Body::name())));
     let content = content.examples_from_iter(kinds.iter().map(|kind| {
         let example = ExampleBuilder::new()
             .summary(kind.title())
@@ -108,23 +108,4 @@ fn response(status: StatusCode, kinds: &[Kind]) -> Response {
         .filter_map(|name| Some(((*name).to_owned(), headers::reference(name)?)));
     response.headers = named.collect();
     response
-}
-
-/// Returns the schema of a problem of one of these types.
-fn schema(status: StatusCode, kinds: &[Kind]) -> Schema {
-    let types = ObjectBuilder::new()
-        .schema_type(Type::String)
-        .enum_values(Some(kinds.iter().map(|kind| kind.address())));
-    let status = ObjectBuilder::new()
-        .schema_type(Type::Integer)
-        .enum_values(Some([json!(status.as_u16())]));
-    let narrowed = ObjectBuilder::new()
-        .property("type", types)
-        .required("type")
-        .property("status", status)
-        .required("status");
-    AllOfBuilder::new()
-        .item(Ref::from_schema_name(Body::name()))
-        .item(narrowed)
-        .into()
 }

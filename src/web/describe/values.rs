@@ -64,7 +64,8 @@ fn reference(what: &str) -> OneOfBuilder {
         .item(integer(1, i64::MAX))
         .item(key)
         .description(Some(format!(
-            "{what}: its id, or `key:` followed by your own key."
+            "{what}: its id, or `key:` followed by your own key. In a path, `key:` alone takes the key from the \
+             query, as `?key=`."
         )))
 }
 
@@ -103,8 +104,7 @@ values! {
     /// What a vote is.
     VoteValue = one_of(Type::Integer, [json!(1), json!(-1)]).description(Some("1, an up-vote, or -1, a down-vote."));
     /// What a voter holds.
-    HeldValue = one_of(Type::Integer, [json!(1), json!(0), json!(-1)])
-        .description(Some("1, an up-vote; -1, a down-vote; 0, none."));
+    HeldValue = integer(-1, 1).description(Some("1, an up-vote; -1, a down-vote; 0, none."));
     /// A name of an item, or the title of a poll.
     Name = text(ItemName::LIMIT_CHARACTERS, VISIBLE)
         .description(Some("1 to 200 characters, at least one of them visible, no control characters."));

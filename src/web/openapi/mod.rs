@@ -2,7 +2,9 @@
 //! each handler.
 //!
 //! - `shared`: what operations have in common: headers, credentials, who may call.
+//! - `inline`: numbers and texts, which have no names in the document.
 
+mod inline;
 pub(in crate::web) mod shared;
 
 use std::sync::LazyLock;
@@ -62,6 +64,7 @@ pub(super) fn joined(operations: impl Iterator<Item = utoipa::openapi::OpenApi>)
         let components = all.components.get_or_insert_default();
         components.schemas.extend(schemas.unwrap_or_default());
     }
+    inline::values(&mut all);
     Shared.modify(&mut all);
     all
 }

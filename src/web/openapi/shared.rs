@@ -194,6 +194,7 @@ fn add_headers(operation: &mut Operation) {
         // A cookie that is due is renewed with any answer to its voter.
         let more = [
             Some(headers::REQUEST_ID),
+            Some(headers::CACHE_CONTROL),
             (has_cookie && status.starts_with('2')).then_some(headers::SET_COOKIE),
         ];
         for name in more.into_iter().flatten() {

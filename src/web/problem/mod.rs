@@ -98,10 +98,13 @@ pub(in crate::web) struct ProblemType;
 
 impl PartialSchema for ProblemType {
     fn schema() -> RefOr<Schema> {
+        // No enumeration: a generated client would then fail at a type that a later Tally adds.
         ObjectBuilder::new()
             .schema_type(Type::String)
-            .enum_values(Some(Kind::ALL.iter().map(|kind| kind.address())))
-            .description(Some("The address of what explains a problem type."))
+            .examples(Kind::ALL.iter().map(|kind| kind.address()))
+            .description(Some(
+                "The address of what explains a problem type. More types may follow.",
+            ))
             .into()
     }
 }
@@ -296,7 +299,15 @@ impl Problem {
 
     /// There is no route for this path.
     pub fn not_found(path: &str) -> Self {
-        let detail = format!("There is nothing at {path}; /docs lists the paths.");
+        // A key or a voter with a slash, which a proxy has decoded.
+        let is_decoded = path.starts_with("/v1/") && (path.contains("/key:") || path.contains("/votes/"));
+        let hint = match is_decoded {
+            true => {
+                " If a proxy decodes %2F, give the key as ?key= behind key:, and the voter as ?voter_id= behind votes."
+            }
+            false => "",
+        };
+        let detail = format!("There is nothing at {path}; /docs lists the paths.{hint}");
         Self::new(Kind::NotFound, detail)
     }
 

@@ -3,6 +3,7 @@
 pub(super) mod body;
 mod form;
 pub(super) mod idempotency;
+pub(super) mod named;
 pub(super) mod page;
 pub(super) mod path;
 pub(super) mod query;

@@ -21,6 +21,7 @@ use crate::web::problem::Problem;
 use crate::web::transport::POLICY_OF_DATA;
 use crate::web::transport::activity::Activity;
 use crate::web::transport::connection_limits::ClientLimits;
+use crate::web::transport::upgrades::Upgrades;
 
 /// How much is read of a request that is refused because no connection is free.
 pub(crate) const REFUSAL_LIMIT_BYTES: usize = 64 * 1024;
@@ -33,6 +34,7 @@ static NO_FREE_CONNECTION: LazyLock<String> = LazyLock::new(|| {
          x-content-type-options: nosniff\r\n\
          referrer-policy: no-referrer\r\n\
          content-security-policy: {POLICY_OF_DATA}\r\n\
+         cache-control: no-store\r\n\
          retry-after: {RETRY_AFTER_SECONDS}\r\n\
          connection: close\r\n\
          content-length: {}\r\n\r\n{body}",
@@ -41,7 +43,8 @@ static NO_FREE_CONNECTION: LazyLock<String> = LazyLock::new(|| {
 });
 /// The answer to a further request whose head does not arrive. Like actix-http's answer to a first request,
 /// it has no body.
-const TOO_SLOW: &str = "HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+const TOO_SLOW: &str = "HTTP/1.1 408 Request Timeout\r\n\
+    cache-control: no-store\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
 
 /// The number of connections that are served now, and its limit.
 #[derive(Clone, Debug)]
@@ -87,6 +90,7 @@ pub struct Connection {
     stream: TcpStream,
     activity: Rc<Activity>,
     limits: ClientLimits,
+    upgrades: Upgrades,
     /// Wakes the connection at its deadline or earlier. It is set again only when it would wake too late, so a
     /// busy connection does not pay for a timer with each request.
     alarm: Pin<Box<Sleep>>,
@@ -113,6 +117,7 @@ impl Connection {
             stream,
             activity: Rc::new(Activity::new()),
             limits,
+            upgrades: Upgrades::default(),
             alarm: Box::pin(sleep_until(Instant::now() + limits.head)),
             unread_since: None,
             unread_alarm: None,
@@ -228,6 +233,7 @@ impl AsyncRead for Connection {
             }
             // Bytes that arrive slowly are read, but do not move the deadline.
             if read.is_err() || self.poll_overdue(context).is_pending() {
+                self.upgrades.ignore(&mut buffer.filled_mut()[before..]);
                 return Poll::Ready(read);
             }
             buffer.set_filled(before);

@@ -4,6 +4,7 @@
 //! - `connection`: connections that limit slow and greedy clients.
 //! - `activity`: what a connection is doing.
 //! - `connection_limits`: the limits of clients, as the settings have them.
+//! - `upgrades`: offers to speak another protocol, which are ignored.
 //! - `observe`: the id, log line and latency of every request.
 //! - `kept`: answers that never change.
 //! - `tags`: whether a client has an answer already.
@@ -17,6 +18,7 @@ pub(in crate::web) mod kept;
 pub(in crate::web) mod listen;
 pub(in crate::web) mod observe;
 pub(in crate::web) mod tags;
+mod upgrades;
 
 /// The Content-Security-Policy of answers that are not pages.
 pub(in crate::web) const POLICY_OF_DATA: &str = "default-src 'none'; frame-ancestors 'none'";

@@ -8,6 +8,7 @@ use jsonschema::Validator;
 use reqwest::header::HeaderMap;
 use reqwest::{Method, StatusCode};
 use serde_json::{Map, Value, json};
+use tally::web::ProblemKind;
 
 /// Paths of pages, which are no part of the interface.
 pub const NOT_DESCRIBED: [&str; 2] = ["/assets/{name}", "/embed.js"];
@@ -131,6 +132,12 @@ pub fn check(method: &Method, path: &str, status: StatusCode, headers: &HeaderMa
         "HEAD" => "get".to_owned(),
         other => other.to_lowercase(),
     };
+    // A voter in the query stands for the last part of the path.
+    let of_voter = path
+        .split_once("/votes?")
+        .filter(|(before, query)| *before != "/v1" && query.contains("voter_id=") && *method != Method::POST)
+        .map(|(before, _)| format!("{before}/votes/x"));
+    let path = of_voter.as_deref().unwrap_or(path);
     let Some((pattern, item)) = path_of(path) else {
         // The server refuses a foreign page's write before it looks for the path.
         assert!(
@@ -173,6 +180,7 @@ pub fn check(method: &Method, path: &str, status: StatusCode, headers: &HeaderMa
             "RateLimit",
             "Location",
             "ETag",
+            "Cache-Control",
         ];
         // The server refuses a connection too many before it reads the request.
         let is_refusal = name == "X-Request-Id" && status == StatusCode::SERVICE_UNAVAILABLE;
@@ -200,9 +208,42 @@ pub fn check(method: &Method, path: &str, status: StatusCode, headers: &HeaderMa
         return;
     }
     let value: Value = serde_json::from_slice(body).unwrap_or_else(|error| panic!("{error}: {}", said()));
+    if kind == "application/problem+json" {
+        // All refusals have one schema. The names of the examples are the types of this answer.
+        let slug = value["type"]
+            .as_str()
+            .and_then(|of| of.strip_prefix("/problems/"));
+        let is_described = slug.is_some_and(|slug| described["examples"].get(slug).is_some());
+        assert!(is_described, "the problem type is not described: {}", said());
+        assert_eq!(value["status"], status.as_u16(), "{}", said());
+    }
+    assert_problem_types_are_known(&value, &said());
     let validator = kept(&format!("{name} {pattern} {status} {kind}"), &described["schema"]);
     let wrong = wrong(&validator, &value);
     assert!(wrong.is_empty(), "{wrong:#?}\n{}", said());
+}
+
+/// Every problem in a body, also as the result of one vote, is of a type that the table has.
+fn assert_problem_types_are_known(value: &Value, said: &str) {
+    let is_known = |address: &str| ProblemKind::ALL.iter().any(|kind| kind.address() == address);
+    match value {
+        Value::Array(all) => all
+            .iter()
+            .for_each(|one| assert_problem_types_are_known(one, said)),
+        Value::Object(members) => {
+            let is_problem = members.contains_key("title") && members.contains_key("detail");
+            // In a schema, the members are schemas.
+            if let Some(of) = members.get("type").and_then(Value::as_str)
+                && is_problem
+            {
+                assert!(is_known(of), "{of} is in no table: {said}");
+            }
+            members
+                .values()
+                .for_each(|one| assert_problem_types_are_known(one, said));
+        }
+        _ => {}
+    }
 }
 
 /// The validator of a schema, made once.

@@ -4,6 +4,7 @@ pub mod access;
 pub mod api;
 mod openapi;
 mod pages;
+mod proxies;
 mod streams;
 mod transport;
 mod typescript_client;

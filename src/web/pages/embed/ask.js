@@ -43,6 +43,19 @@ class Refused extends Error {
   }
 }
 
+// Names that every proxy leaves as they are in a path. It may decode or refuse %2F; other names go into the query.
+const isPlain = (name) => /^[\w~-][\w.~-]*$/.test(name);
+
+// The path of an item or a poll, and of what belongs to it.
+function pathOf(kind, reference, rest = "", query = {}) {
+  const key = reference.startsWith("key:") ? reference.slice(4) : null;
+  const all = new URLSearchParams(key === null || isPlain(key) ? query : { key, ...query });
+  return `/v1/${kind}/${all.has("key") ? "key:" : reference}${rest}${all.size ? `?${all}` : ""}`;
+}
+
+// The path of a voter's vote, below the path of the votes.
+const ofVoter = (path, id) => (isPlain(id) ? `${path}/${id}` : `${path}?${new URLSearchParams({ voter_id: id })}`);
+
 export async function ask(method, path, body) {
   const headers = {};
   if (body !== undefined) headers["content-type"] = "application/json";

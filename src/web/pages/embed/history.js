@@ -25,11 +25,10 @@ class History extends HTMLElement {
     this.#again(HISTORY_EVERY_MS);
     const [kind, reference] = this.hasAttribute("poll") ? ["polls", this.getAttribute("poll")] : ["items", this.getAttribute("item")];
     if (document.hidden || !reference || whyNoReference(kind, reference)) return;
-    const path = `/v1/${kind}/${encodeURIComponent(reference)}`;
     const over = this.getAttribute("over") === "hour" ? "hour" : "day";
     const asked = (this.asked = Symbol("read"));
     try {
-      const [now, history] = await Promise.all([ask("GET", path), ask("GET", `${path}/history?over=${over}`)]);
+      const [now, history] = await Promise.all([ask("GET", pathOf(kind, reference)), ask("GET", pathOf(kind, reference, "/history", { over }))]);
       if (asked !== this.asked || !this.isConnected) return;
       const lines = kind === "items" ? [{ name: now.name, count: now.vote_count, spans: history.spans }] : (history.choices ?? []).map((choice) => {
         const { name, vote_count } = now.choices.find((one) => one.item_id === choice.item_id);

@@ -87,10 +87,9 @@ class Poll extends Voting {
       }
       const isTakenBack = this.held.has(item);
       const answer = await asVoter((id) => {
-        const voter = encodeURIComponent(id);
-        if (poll.max_choices === 1) return ask("PUT", `/v1/polls/${poll.id}/votes/${voter}`, { items: isTakenBack ? [] : [item] });
+        if (poll.max_choices === 1) return ask("PUT", ofVoter(`/v1/polls/${poll.id}/votes`, id), { items: isTakenBack ? [] : [item] });
         // Only this choice: this page may not know the voter's other choices.
-        const path = `/v1/items/${item}/votes/${voter}`;
+        const path = ofVoter(`/v1/items/${item}/votes`, id);
         return isTakenBack ? ask("DELETE", path) : ask("PUT", path, { value: 1 });
       });
       const held = (choice) => (answer.items ? Number(answer.items.includes(choice)) : answer.value);

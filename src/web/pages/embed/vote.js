@@ -78,7 +78,7 @@ class Vote extends Voting {
         this.ballot.input.value = "";
       } else {
         answer = await asVoter((id) => {
-          const own = `${path}/${encodeURIComponent(id)}`;
+          const own = ofVoter(path, id);
           return value === 0 ? ask("DELETE", own) : ask("PUT", own, { value });
         }).catch((error) => {
           // The server may take anonymous votes. Then each is a vote of its own.

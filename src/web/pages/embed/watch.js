@@ -60,12 +60,14 @@ const watch = {
     );
     this.held();
     this.lookForAbsent();
+    const asked = { items: items.listed.slice(0, STREAM_LIMIT_ITEMS), polls: polls.listed.slice(0, STREAM_LIMIT_POLLS) };
     const query = new URLSearchParams();
-    if (items.listed.length) query.set("items", items.listed.slice(0, STREAM_LIMIT_ITEMS).join(","));
-    if (polls.listed.length) query.set("polls", polls.listed.slice(0, STREAM_LIMIT_POLLS).join(","));
-    if (items.listed.length + polls.listed.length === 0) return;
+    for (const kind of ["items", "polls"]) if (asked[kind].length) query.set(kind, asked[kind].join(","));
+    if (query.size === 0) return;
     const stream = new EventSource(`${SERVER}/v1/stream?${query}`);
     this.stream = stream;
+    // The first event has all that exists.
+    stream.addEventListener("counts", ({ data }) => this.leftOut(asked, JSON.parse(data)), { once: true });
     stream.addEventListener("counts", (event) => {
       this.failures = 0;
       this.say(true);
@@ -79,6 +81,13 @@ const watch = {
       if (stream.readyState !== EventSource.CLOSED) return this.say(false, "Connection lost. Trying again …");
       this.refused();
     });
+  },
+  // Looks for what a stream has left out. It may not exist.
+  async leftOut(asked, shown) {
+    const [items, polls] = ["items", "polls"].map((kind) => asked[kind].filter((reference) => !shown[kind].some((one) => isThere(reference, one))));
+    if (items.length + polls.length === 0) return;
+    await this.read(items, polls).catch(() => {});
+    this.lookForAbsent();
   },
   // Without a stream, ask for what it would show. The answers also say what does not exist.
   async refused() {
@@ -121,7 +130,7 @@ const watch = {
     const found = { items: [], polls: [] };
     const one = async (kind, reference) => {
       try {
-        found[kind].push(await ask("GET", `/v1/${kind}/${encodeURIComponent(reference)}`));
+        found[kind].push(await ask("GET", pathOf(kind, reference)));
       } catch (error) {
         if (error.status !== 404) throw error;
       }
@@ -134,7 +143,6 @@ const watch = {
     for (const reference of items.filter((reference) => reference.includes(","))) await one("items", reference);
     for (const reference of polls) await one("polls", reference);
     this.deliver(found);
-    const isThere = (reference, one) => reference === String(one.id) || reference === `key:${one.key}`;
     for (const [kind, name, asked] of [["items", "item", items], ["polls", "poll", polls]]) {
       for (const reference of asked) {
         if (!this[kind].has(reference)) continue; // the element is gone meanwhile
@@ -144,7 +152,7 @@ const watch = {
           this.absent[kind].delete(reference);
           continue;
         }
-        // The server would refuse a stream with this reference.
+        // Streams leave this reference out from now on.
         for (const element of this[kind].get(reference) ?? []) element.missing(`There is no ${name} ${reference}.`);
         this.absent[kind].add(reference);
       }
@@ -204,6 +212,8 @@ const watch = {
     for (const element of this.elements()) element.toggleAttribute("stale", !connected);
   },
 };
+
+const isThere = (reference, one) => reference === String(one.id) || reference === `key:${one.key}`;
 
 // All tabs of this origin have the same voter.
 function tellTabs() {

@@ -369,7 +369,9 @@ form("new-poll", async (target) => {
 form("new-ballots", async (target) => {
   const [of, id, count] = [by("ballots-of").value, value("ballots-id"), Number(by("ballots-count").value)];
   if (!await confirmed("Create ballots", `${count} ballots will be created for ${of === "polls" ? "poll" : "item"} ${id}, and shown once. Each buys one vote and cannot be revoked.`, "Create them")) return;
-  const made = await ask(`/v1/${of}/${encodeURIComponent(id).replaceAll("%3A", ":")}/ballots`, { method: "POST", body: { count } });
+  // A proxy may decode %2F in a path, but not in a query.
+  const path = id.startsWith("key:") ? `key:/ballots?${new URLSearchParams({ key: id.slice(4) })}` : `${encodeURIComponent(id)}/ballots`;
+  const made = await ask(`/v1/${of}/${path}`, { method: "POST", body: { count } });
   target.reset();
   showOnce(`${made.ballots.length} ballots`, made.ballots.join("\n"));
 });

@@ -8,7 +8,7 @@ mod headers;
 mod matrix;
 mod open_items;
 mod origins;
-mod raw;
+pub mod raw;
 mod trail;
 mod voters;
 

@@ -3,6 +3,7 @@
 use reqwest::{Method, Response, StatusCode};
 use serde_json::json;
 
+use crate::helpers::answers::DESCRIPTION;
 use crate::helpers::tally::Tally;
 
 const ALLOWED: &str = "https://news.example.org";
@@ -108,6 +109,87 @@ async fn a_preflight_is_answered_for_allowed_origins_only_and_votes_nothing() {
     assert_eq!(answer.status(), StatusCode::FORBIDDEN);
     assert!(answer.headers().get("access-control-allow-methods").is_none());
     assert_eq!(tally.ledger_sum(item).await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_page_of_an_allowed_origin_may_send_tracing_headers_and_read_every_header_that_is_described() {
+    let tally = tally().await;
+    let item = tally.item("x").await;
+    let address = format!("{}/v1/items/{item}", tally.base);
+    let asked = "baggage,if-none-match,sentry-trace,traceparent,tracestate,x-request-id";
+    let preflight = tally
+        .http
+        .request(Method::OPTIONS, &address)
+        .header("origin", ALLOWED)
+        .header("access-control-request-method", "GET")
+        .header("access-control-request-headers", asked);
+    let preflight = preflight.send().await.expect("an answer");
+    assert_eq!(preflight.status(), StatusCode::NO_CONTENT);
+    let allowed = preflight.headers()["access-control-allow-headers"].to_str();
+    assert!(
+        allowed.expect("text").ends_with(asked),
+        "{:?}",
+        preflight.headers()
+    );
+    let answer = from(&tally, Method::GET, &format!("/v1/items/{item}"), ALLOWED).await;
+    let exposed = answer.headers()["access-control-expose-headers"]
+        .to_str()
+        .expect("text");
+    let exposed: Vec<&str> = exposed.split(',').map(str::trim).collect();
+    let described = DESCRIPTION["components"]["headers"].as_object().expect("headers");
+    for name in described.keys().map(|name| name.to_lowercase()) {
+        // Those that every script may read, those that none may, and those for browsers and proxies.
+        let is_of_others = [
+            "cache-control",
+            "set-cookie",
+            "content-security-policy",
+            "x-accel-buffering",
+        ]
+        .contains(&name.as_str());
+        assert!(
+            is_of_others || exposed.contains(&name.as_str()),
+            "{name}: {exposed:?}"
+        );
+    }
+    let tag = answer.headers()["etag"].to_str().expect("text");
+    let again = tally
+        .http
+        .get(&address)
+        .header("origin", ALLOWED)
+        .header("if-none-match", tag);
+    let again = again.send().await.expect("an answer");
+    assert_eq!(again.status(), StatusCode::NOT_MODIFIED);
+    assert_eq!(again.headers()["access-control-allow-origin"], ALLOWED);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_servers_own_page_writes_through_a_proxy_that_adds_a_default_port_or_sends_another_host() {
+    let tally = tally().await;
+    let item = tally.item("x").await;
+    let vote = async |host: &str, headers: &[(&str, &str)]| {
+        let mut request = tally.http.post(format!("{}/v1/items/{item}/votes", tally.base));
+        request = request
+            .header("host", host)
+            .header("origin", "https://votes.example.org");
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        request.send().await.expect("an answer").status().as_u16()
+    };
+    assert_eq!(vote("votes.example.org:443", &[]).await, 201);
+    assert_eq!(vote("votes.example.org:80", &[]).await, 201);
+    assert_eq!(vote("tally", &[("sec-fetch-site", "same-origin")]).await, 201);
+    assert_eq!(vote("tally", &[]).await, 403);
+    assert_eq!(
+        vote("tally", &[("x-forwarded-host", "votes.example.org")]).await,
+        403
+    );
+    assert_eq!(vote("votes.example.org:8443", &[]).await, 403);
+    assert_eq!(
+        vote("votes.example.org", &[("sec-fetch-site", "cross-site")]).await,
+        403
+    );
+    assert_eq!(tally.ledger_sum(item).await, 3);
 }
 
 #[tokio::test(flavor = "multi_thread")]

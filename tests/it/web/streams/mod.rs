@@ -42,7 +42,7 @@ impl Reader {
         let answer = request.send().await.expect("an answer");
         assert_eq!(answer.status(), StatusCode::OK, "{path}");
         assert_eq!(answer.headers()["content-type"], "text/event-stream");
-        assert_eq!(answer.headers()["cache-control"], "no-store");
+        assert_eq!(answer.headers()["cache-control"], "no-store, no-transform");
         assert_eq!(answer.headers()["x-accel-buffering"], "no");
         Self {
             answer,
