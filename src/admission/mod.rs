@@ -103,7 +103,7 @@ impl Admission {
         let Some(queue) = &self.queue else { return Ok(()) };
         let shared = &self.shared.0;
         let windows = shared.windows(attempt);
-        if windows.iter().all(Option::is_none) {
+        if windows == Windows::default() {
             return Ok(());
         }
         let full = match shared.full.find(&windows, Instant::now()) {
@@ -132,20 +132,16 @@ impl Shared {
     fn windows(&self, attempt: Attempt<'_>) -> Windows {
         let owner = self.owner.borrow();
         let salt = owner.as_ref().map_or("", |owner| owner.id.as_str());
-        let mut windows = Windows::default();
-        for (window, throttle) in windows.iter_mut().zip(self.throttles.all()) {
-            *window = match throttle.by {
-                ThrottledBy::Voter => attempt
-                    .voter
-                    .map(|voter| hash(salt, throttle.by, voter.as_str().as_bytes())),
-                ThrottledBy::Address => attempt
-                    .address
-                    .map(|address| hash(salt, throttle.by, &client_network(address).octets())),
-                // Item ids are positive.
-                ThrottledBy::Item => attempt.item.map(|item| item.get().unsigned_abs().into()),
-            };
-        }
-        windows
+        self.throttles.windows(|throttle| match throttle.by {
+            ThrottledBy::Voter => attempt
+                .voter
+                .map(|voter| hash(salt, throttle.by, voter.as_str().as_bytes())),
+            ThrottledBy::Address => attempt
+                .address
+                .map(|address| hash(salt, throttle.by, &client_network(address).octets())),
+            // Item ids are positive.
+            ThrottledBy::Item => attempt.item.map(|item| item.get().unsigned_abs().into()),
+        })
     }
 }
 

@@ -2,3 +2,4 @@
 
 mod slow_counts;
 mod throttles;
+mod throttles_without_redis;
