@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use self::windows::{FullWindows, OwnWindows};
 use crate::batching::take;
 use crate::domain::{
-    Digest, Full, ItemId, Owner, Throttle, ThrottledBy, Throttles, VoterId, Windows, client_network,
+    Digest, Full, ItemId, ItemKey, Owner, Throttle, ThrottledBy, Throttles, VoterId, Windows, client_network,
 };
 use crate::live::{LiveCounts, THROTTLE_CALL_LIMIT_ATTEMPTS};
 use crate::telemetry::name;
@@ -30,7 +30,17 @@ pub struct Attempt<'a> {
     pub voter: Option<&'a VoterId>,
     /// The client's address; `None`: ignore it.
     pub address: Option<IpAddr>,
-    pub item: Option<ItemId>,
+    pub item: Option<AttemptedItem<'a>>,
+}
+
+/// The item that someone tries to vote on.
+#[derive(Clone, Copy, Debug)]
+pub enum AttemptedItem<'a> {
+    Known(ItemId),
+    /// No item has this key yet, and the vote may make one. All servers count such attempts in the
+    /// windows of the key. An attempt that makes the item, or finds it made, then takes a place in
+    /// the windows of the item too.
+    New(&'a ItemKey),
 }
 
 /// Why an attempt is not admitted.
@@ -139,8 +149,11 @@ impl Shared {
             ThrottledBy::Address => attempt
                 .address
                 .map(|address| hash(salt, throttle.by, &client_network(address).octets())),
-            // Item ids are positive.
-            ThrottledBy::Item => attempt.item.map(|item| item.get().unsigned_abs().into()),
+            ThrottledBy::Item => attempt.item.map(|item| match item {
+                // Item ids are positive.
+                AttemptedItem::Known(id) => id.get().unsigned_abs().into(),
+                AttemptedItem::New(key) => hash(salt, throttle.by, key.as_str().as_bytes()),
+            }),
         })
     }
 }

@@ -62,6 +62,8 @@ form! {
 #[derive(Debug)]
 pub struct BatchEntry {
     pub item: Reference<ItemId>,
+    /// `None`: the item was not looked for yet, or it does not exist.
+    found: Option<ItemId>,
     /// The item is [`ItemId::FIRST`] until the vote's item is known.
     pub vote: NewVote,
     pub ballot: Option<BallotHash>,
@@ -101,6 +103,7 @@ fn vote(value: Value) -> Result<BatchEntry, Problem> {
     let body = VoteBody::new(voter_id, value, ballot);
     Ok(BatchEntry {
         item,
+        found: None,
         ballot: body.ballot(),
         vote: body.into_vote(ItemId::FIRST)?,
     })
@@ -215,7 +218,8 @@ pub async fn cast(
         Some((key, body)) if may_claim => Some(claim(&state, &caller, key, body).await?),
         _ => None,
     };
-    find_items(&state, &caller, &mut votes).await?;
+    throttle_and_find_items(&state, &caller, &mut votes).await?;
+    make_items(&state, &caller, &mut votes).await;
     // The queue takes ownership of the votes, and the answers name their voters.
     let names: Vec<Option<(ItemId, Option<VoterId>)>> = votes
         .iter()
@@ -291,48 +295,55 @@ async fn open_to(
     Ok(open)
 }
 
-/// Takes a place in the throttles for each vote, and finds its item. A vote whose key belongs to no item
-/// becomes a problem, unless the caller may create the item.
-async fn find_items(
+/// Takes a place in the throttles for each vote, and finds its item, if it exists. A vote that a throttle
+/// refuses becomes a problem.
+async fn throttle_and_find_items(
     state: &AppState,
     caller: &Caller,
     votes: &mut [Result<BatchEntry, Problem>],
 ) -> Result<(), Problem> {
-    let references: Vec<Reference<ItemId>> = votes
-        .iter()
-        .filter_map(|entry| Some(entry.as_ref().ok()?.item.clone()))
-        .collect();
-    let items = state.references.find_items(&references).await?;
+    let references: Vec<Reference<ItemId>> = votes.iter().flatten().map(|entry| entry.item.clone()).collect();
+    let found = state.references.find_items(&references).await?;
+    for (entry, found) in votes.iter_mut().flatten().zip(found) {
+        entry.found = found;
+    }
     // All at once, in the order of the votes.
-    let entries = votes.iter().filter_map(|entry| entry.as_ref().ok());
-    let admitted = entries.zip(&items).map(async |(entry, item)| {
-        state
-            .voting
-            .throttle(caller, entry.vote.voter_id.as_ref(), *item)
-            .await
+    let admitted = votes.iter().map(async |entry| {
+        let Ok(entry) = entry else { return Ok(()) };
+        let voting = &state.voting;
+        let attempted = voting.attempted(&entry.item, entry.found, caller, entry.ballot.is_some());
+        let voter = entry.vote.voter_id.as_ref();
+        voting.throttle(caller, voter, attempted).await
     });
     let admitted: Vec<Result<(), Problem>> = join_all(admitted).await;
-    let mut ready = admitted.into_iter().zip(items);
+    for (entry, admitted) in votes.iter_mut().zip(admitted) {
+        if let Err(problem) = admitted {
+            *entry = Err(problem.without_vote());
+        }
+    }
+    Ok(())
+}
+
+/// Creates the items that do not exist, if the caller may. A vote whose item stays unknown becomes a problem.
+async fn make_items(state: &AppState, caller: &Caller, votes: &mut [Result<BatchEntry, Problem>]) {
     for entry in votes {
         let Ok(known) = entry else { continue };
-        let found = match ready.next() {
-            Some((Ok(()), Some(item))) => Ok(item),
+        let item = match known.found {
+            Some(item) => Ok(item),
             // One after the other: an item that an earlier vote made must not be made again.
-            Some((Ok(()), None)) => {
+            None => {
+                let has_ballot = known.ballot.is_some();
                 state
                     .voting
-                    .create_item_for_vote(&known.item, caller, known.ballot.is_some())
+                    .find_or_make_item(&known.item, caller, has_ballot)
                     .await
             }
-            Some((Err(problem), _)) => Err(problem),
-            None => Err(Problem::internal()),
         };
-        match found {
+        match item {
             Ok(item) => known.vote.item_id = item,
             Err(problem) => *entry = Err(problem.without_vote()),
         }
     }
-    Ok(())
 }
 
 /// Stores the key of a batch, so that it cannot be used for another batch.

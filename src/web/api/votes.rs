@@ -5,6 +5,7 @@ use actix_web::{HttpResponse, web};
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use crate::admission::AttemptedItem;
 use crate::domain::{
     AddressHash, BallotHash, Count, Digest, IdempotencyKey, ItemId, NewVote, StoredVote, Value, VoteId,
     VoteRequest, VoterId,
@@ -341,7 +342,11 @@ pub async fn take_back(
 ) -> Result<HttpResponse, VoteProblem> {
     state.voting.authorize_on_item(&id.0, &caller, &voter.0).await?;
     let item = state.references.item(&id.0).await?;
-    state.voting.throttle(&caller, Some(&voter.0), Some(item)).await?;
+    let attempted = AttemptedItem::Known(item);
+    state
+        .voting
+        .throttle(&caller, Some(&voter.0), Some(attempted))
+        .await?;
     set(&state, &caller, item, voter.0, None).await
 }
 
