@@ -6,12 +6,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use crate::domain::{
-    BallotHash, Digest, IdempotencyKey, ItemId, NewVote, OpenTo, Reference, Refusal, VoterId,
-};
+use crate::domain::{BallotHash, ItemId, NewVote, OpenTo, Reference, VoterId};
 use crate::web::access::Caller;
+use crate::web::api::idempotency::BatchKey;
 use crate::web::api::state::AppState;
-use crate::web::api::votes::{Answer, VoteBody, answer, cast_one, digest, key_of};
+use crate::web::api::votes::{Answer, VoteBody, answer, cast_one};
 use crate::web::describe::{problems, values};
 use crate::web::limits::{BATCH_BODY_LIMIT_BYTES, REQUEST_LIMIT_VOTES, UNCREDENTIALED_LIMIT_BALLOTS};
 use crate::web::problem;
@@ -67,6 +66,9 @@ pub struct BatchEntry {
     /// The item is [`ItemId::FIRST`] until the vote's item is known.
     pub vote: NewVote,
     pub ballot: Option<BallotHash>,
+    /// Whether the caller may cast the vote whatever its ballot is worth. Whether a ballot buys a vote is
+    /// known only when the vote is decided.
+    has_right: bool,
 }
 
 impl BatchBody {
@@ -106,6 +108,7 @@ fn vote(value: Value) -> Result<BatchEntry, Problem> {
         found: None,
         ballot: body.ballot(),
         vote: body.into_vote(ItemId::FIRST)?,
+        has_right: false,
     })
 }
 
@@ -130,24 +133,6 @@ enum BatchResult<'a> {
     },
     /// A problem contains its own status.
     Problem(problem::Body<'a>),
-}
-
-/// Digests what each vote asks for, or the text of a vote that is wrong. An idempotency key belongs to this
-/// digest.
-fn digest_of_batch(texts: &[String], votes: &[Result<BatchEntry, Problem>]) -> Digest {
-    let parts: Vec<Digest> = texts
-        .iter()
-        .zip(votes)
-        .map(|(text, entry)| match entry {
-            Ok(entry) => Digest::of(&[
-                entry.item.to_string().as_bytes(),
-                digest(&entry.vote, entry.ballot.as_ref()).as_bytes(),
-            ]),
-            Err(_) => Digest::of(&[text.as_bytes()]),
-        })
-        .collect();
-    let parts: Vec<&[u8]> = parts.iter().map(Digest::as_bytes).collect();
-    Digest::of(&parts)
 }
 
 /// Cast votes in a batch.
@@ -195,30 +180,17 @@ pub async fn cast(
         .as_ref()
         .map(|_| body.0.votes.iter().map(Value::to_string).collect());
     let mut votes = body.0.into_votes()?;
-    let digest_of_body = texts.map(|texts| digest_of_batch(&texts, &votes));
-    // After the digest: the same votes with another credential are the same batch.
-    let mut ballots = 0;
-    let open = open_to(&state, &caller, &votes).await?;
-    for (entry, to) in votes.iter_mut().zip(open) {
-        let Ok(one) = entry else { continue };
-        ballots += usize::from(one.ballot.is_some());
-        let may = if ballots > UNCREDENTIALED_LIMIT_BALLOTS && !caller.may_vote_for_some() {
-            Err(Problem::too_many_ballots())
-        } else {
-            caller.may_vote(one.vote.voter_id.as_ref(), one.ballot.is_some(), to)
-        };
-        match may {
-            Ok(()) => one.vote.voter_id = caller.voter(one.vote.voter_id.take(), one.ballot.is_some()),
-            Err(problem) => *entry = Err(problem),
-        }
-    }
-    let may_claim = caller.may_vote_for_some() || votes.iter().any(Result::is_ok);
-    let key = match key.0.zip(digest_of_body) {
-        // A caller who may not cast any of the votes claims no key.
-        Some((key, body)) if may_claim => Some(claim(&state, &caller, key, body).await?),
-        _ => None,
-    };
+    let key = key.0.zip(texts);
+    let key = key.map(|(key, texts)| BatchKey::new(key, &texts, &votes));
+    authorize(&state, &caller, &mut votes).await?;
     throttle_and_find_items(&state, &caller, &mut votes).await?;
+    // Nothing was written until here. The key is claimed before items are made, so that a batch with a used
+    // key makes none.
+    if let Some(key) = &key
+        && votes.iter().flatten().any(|entry| entry.has_right)
+    {
+        key.claim(&state, &caller).await?;
+    }
     make_items(&state, &caller, &mut votes).await;
     // The queue takes ownership of the votes, and the answers name their voters.
     let names: Vec<Option<(ItemId, Option<VoterId>)>> = votes
@@ -231,10 +203,8 @@ pub async fn cast(
     let address = state.voting.address_hash(&caller);
     let casts = votes.into_iter().enumerate().map(async |(at, entry)| {
         let BatchEntry { vote, ballot, .. } = entry?;
-        let key = key.as_deref().map(|key| IdempotencyKey {
-            key: key_of(&caller, b"vote of batch", &[key.as_bytes(), &at.to_be_bytes()]),
-            body: digest(&vote, ballot.as_ref()),
-        });
+        let key = key.as_ref();
+        let key = key.map(|key| key.of_vote(&caller, at, &vote, ballot.as_ref()));
         Ok(cast_one(&state.votes, vote, ballot, key, address).await?)
     });
     let casts: Vec<Result<_, Problem>> = join_all(casts).await;
@@ -263,6 +233,33 @@ problems!(
     BatchProblems: WRITES, BODIES;
     BatchTooLarge, CredentialNotValid, TokenExpired, IdempotencyKeyReused, VoteNotStored
 );
+
+/// Checks that the caller may cast each vote, and finds its voter. A vote that the caller may not cast becomes
+/// a problem.
+async fn authorize(
+    state: &AppState,
+    caller: &Caller,
+    votes: &mut [Result<BatchEntry, Problem>],
+) -> Result<(), Problem> {
+    let mut ballots = 0;
+    let open = open_to(state, caller, votes).await?;
+    for (entry, to) in votes.iter_mut().zip(open) {
+        let Ok(one) = entry else { continue };
+        let (voter, has_ballot) = (one.vote.voter_id.as_ref(), one.ballot.is_some());
+        ballots += usize::from(has_ballot);
+        one.has_right = caller.may_vote(voter, false, to).is_ok();
+        let may = if ballots > UNCREDENTIALED_LIMIT_BALLOTS && !caller.may_vote_for_some() {
+            Err(Problem::too_many_ballots())
+        } else {
+            caller.may_vote(voter, has_ballot, to)
+        };
+        match may {
+            Ok(()) => one.vote.voter_id = caller.voter(one.vote.voter_id.take(), has_ballot),
+            Err(problem) => *entry = Err(problem),
+        }
+    }
+    Ok(())
+}
 
 /// Finds to whom the item of each vote is open, if that can help this caller.
 async fn open_to(
@@ -343,18 +340,5 @@ async fn make_items(state: &AppState, caller: &Caller, votes: &mut [Result<Batch
             Ok(item) => known.vote.item_id = item,
             Err(problem) => *entry = Err(problem.without_vote()),
         }
-    }
-}
-
-/// Stores the key of a batch, so that it cannot be used for another batch.
-async fn claim(state: &AppState, caller: &Caller, key: String, body: Digest) -> Result<String, Problem> {
-    let claimed = IdempotencyKey {
-        key: key_of(caller, b"batch", &[key.as_bytes()]),
-        body,
-    };
-    if state.ledger.claim_key(&claimed).await? {
-        Ok(key)
-    } else {
-        Err(Problem::refused(Refusal::KeyReused))
     }
 }
