@@ -181,7 +181,7 @@ pub async fn cast(
         .map(|_| body.0.votes.iter().map(Value::to_string).collect());
     let mut votes = body.0.into_votes()?;
     let key = key.0.zip(texts);
-    let key = key.map(|(key, texts)| BatchKey::new(key, &texts, &votes));
+    let key = key.map(|(key, texts)| BatchKey::new(&caller, key, &texts, &votes));
     authorize(&state, &caller, &mut votes).await?;
     throttle_and_find_items(&state, &caller, &mut votes).await?;
     // Nothing was written until here. The key is claimed before items are made, so that a batch with a used

@@ -1,6 +1,7 @@
 //! Idempotency keys: whose a key is, and which requests ask for the same.
 
-use crate::domain::{BallotHash, Digest, IdempotencyKey, NewVote, Refusal};
+use crate::domain::{BallotHash, Digest, IdempotencyKey, ItemId, NewVote, Reference, Refusal};
+use crate::ledger::{LedgerError, ServerLedger};
 use crate::web::access::{Caller, Sender};
 use crate::web::api::batches::BatchEntry;
 use crate::web::api::state::AppState;
@@ -24,20 +25,38 @@ pub(super) fn of_vote(
 pub(super) struct BatchKey {
     key: String,
     /// For each vote of the batch, in order.
-    asked: Vec<Digest>,
+    asked: Vec<AskedVote>,
+}
+
+/// What a vote of a batch asks for.
+enum AskedVote {
+    /// The item, and the digest of everything else.
+    Vote(Reference<ItemId>, Digest),
+    /// The digest of the text of a vote that is wrong.
+    Wrong(Digest),
 }
 
 impl BatchKey {
     /// Returns the key of a batch with these votes, before anyone has looked at what the caller may.
     ///
     /// `texts` are the votes as they were sent.
-    pub fn new(key: String, texts: &[String], votes: &[Result<BatchEntry, Problem>]) -> Self {
+    pub fn new(
+        caller: &Caller,
+        key: String,
+        texts: &[String],
+        votes: &[Result<BatchEntry, Problem>],
+    ) -> Self {
         let asked = texts.iter().zip(votes).map(|(text, entry)| match entry {
-            Ok(entry) => Digest::of(&[
-                entry.item.to_string().as_bytes(),
-                asked(&entry.vote, entry.ballot.as_ref()).as_bytes(),
-            ]),
-            Err(_) => Digest::of(&[text.as_bytes()]),
+            Ok(entry) => {
+                let ballot = entry.ballot.as_ref();
+                let vote = NewVote {
+                    // A voter's own credential names the voter, whether the vote does or not.
+                    voter_id: caller.voter(entry.vote.voter_id.clone(), ballot.is_some()),
+                    ..entry.vote
+                };
+                AskedVote::Vote(entry.item.clone(), asked(&vote, ballot))
+            }
+            Err(_) => AskedVote::Wrong(Digest::of(&[text.as_bytes()])),
         });
         Self {
             key,
@@ -52,16 +71,45 @@ impl BatchKey {
     /// # Errors
     /// Fails when the key was used for another batch.
     pub async fn claim(&self, state: &AppState, caller: &Caller) -> Result<(), Problem> {
-        let asked: Vec<&[u8]> = self.asked.iter().map(Digest::as_bytes).collect();
         let claimed = IdempotencyKey {
             key: of_sender(caller, b"batch", &[self.key.as_bytes()]),
-            body: Digest::of(&asked),
+            body: self.digest(&state.ledger).await?,
         };
         if state.ledger.claim_key(&claimed).await? {
             Ok(())
         } else {
             Err(Problem::refused(Refusal::KeyReused))
         }
+    }
+
+    /// Digests what the batch asks for.
+    ///
+    /// An item with an own key goes in by that key, also where the batch names it by its id. An id would
+    /// not do: the first try of a batch may come before its item is made, and must not make it before the
+    /// key is claimed.
+    async fn digest(&self, ledger: &ServerLedger) -> Result<Digest, LedgerError> {
+        let by_id = |asked: &AskedVote| match asked {
+            AskedVote::Vote(Reference::Id(id), _) => Some(*id),
+            _ => None,
+        };
+        let ids: Vec<ItemId> = self.asked.iter().filter_map(by_id).collect();
+        let keys = ledger.keys_of_items(&ids).await?;
+        let parts = self.asked.iter().map(|asked| match asked {
+            AskedVote::Vote(item, rest) => {
+                let key = match item {
+                    Reference::Id(id) => keys.get(id).map(String::as_str),
+                    Reference::Key(key) => Some(key.as_str()),
+                };
+                match (key, item) {
+                    (Some(key), _) => Digest::of(&[b"key", key.as_bytes(), rest.as_bytes()]),
+                    (None, item) => Digest::of(&[b"id", item.to_string().as_bytes(), rest.as_bytes()]),
+                }
+            }
+            AskedVote::Wrong(text) => *text,
+        });
+        let parts: Vec<Digest> = parts.collect();
+        let parts: Vec<&[u8]> = parts.iter().map(Digest::as_bytes).collect();
+        Ok(Digest::of(&parts))
     }
 
     /// Returns the key of the vote at this place of the batch.
