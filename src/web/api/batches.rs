@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 
 use crate::domain::{BallotHash, ItemId, NewVote, OpenTo, Reference, VoterId};
 use crate::web::access::Caller;
-use crate::web::api::idempotency::BatchKey;
+use crate::web::api::idempotency::{AskedVote, BatchKey};
 use crate::web::api::state::AppState;
 use crate::web::api::votes::{Answer, VoteBody, answer, cast_one};
 use crate::web::describe::{problems, values};
@@ -180,8 +180,14 @@ pub async fn cast(
         .as_ref()
         .map(|_| body.0.votes.iter().map(Value::to_string).collect());
     let mut votes = body.0.into_votes()?;
-    let key = key.0.zip(texts);
-    let key = key.map(|(key, texts)| BatchKey::new(&caller, key, &texts, &votes));
+    // Before anyone looks at what the caller may: that can change until the batch is sent again.
+    let key = key.0.zip(texts).map(|(key, texts)| {
+        let asked = texts.iter().zip(&votes).map(|(text, entry)| match entry {
+            Ok(entry) => AskedVote::new(&caller, entry.item.clone(), &entry.vote, entry.ballot.as_ref()),
+            Err(_) => AskedVote::wrong(text),
+        });
+        BatchKey::new(key, asked.collect())
+    });
     authorize(&state, &caller, &mut votes).await?;
     throttle_and_find_items(&state, &caller, &mut votes).await?;
     // Nothing was written until here. The key is claimed before items are made, so that a batch with a used
@@ -189,7 +195,7 @@ pub async fn cast(
     if let Some(key) = &key
         && votes.iter().flatten().any(|entry| entry.has_right)
     {
-        key.claim(&state, &caller).await?;
+        key.claim(&state.ledger, &caller).await?;
     }
     make_items(&state, &caller, &mut votes).await;
     // The queue takes ownership of the votes, and the answers name their voters.

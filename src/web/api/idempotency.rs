@@ -3,8 +3,6 @@
 use crate::domain::{BallotHash, Digest, IdempotencyKey, ItemId, NewVote, Reference, Refusal};
 use crate::ledger::{LedgerError, ServerLedger};
 use crate::web::access::{Caller, Sender};
-use crate::web::api::batches::BatchEntry;
-use crate::web::api::state::AppState;
 use crate::web::problem::Problem;
 
 /// Returns the key of a vote on an item.
@@ -29,39 +27,39 @@ pub(super) struct BatchKey {
 }
 
 /// What a vote of a batch asks for.
-enum AskedVote {
+pub(super) enum AskedVote {
     /// The item, and the digest of everything else.
     Vote(Reference<ItemId>, Digest),
     /// The digest of the text of a vote that is wrong.
     Wrong(Digest),
 }
 
-impl BatchKey {
-    /// Returns the key of a batch with these votes, before anyone has looked at what the caller may.
-    ///
-    /// `texts` are the votes as they were sent.
+impl AskedVote {
+    /// Returns what a vote on this item asks for. Its own `item_id` does not matter.
     pub fn new(
         caller: &Caller,
-        key: String,
-        texts: &[String],
-        votes: &[Result<BatchEntry, Problem>],
+        item: Reference<ItemId>,
+        vote: &NewVote,
+        ballot: Option<&BallotHash>,
     ) -> Self {
-        let asked = texts.iter().zip(votes).map(|(text, entry)| match entry {
-            Ok(entry) => {
-                let ballot = entry.ballot.as_ref();
-                let vote = NewVote {
-                    // A voter's own credential names the voter, whether the vote does or not.
-                    voter_id: caller.voter(entry.vote.voter_id.clone(), ballot.is_some()),
-                    ..entry.vote
-                };
-                AskedVote::Vote(entry.item.clone(), asked(&vote, ballot))
-            }
-            Err(_) => AskedVote::Wrong(Digest::of(&[text.as_bytes()])),
-        });
-        Self {
-            key,
-            asked: asked.collect(),
-        }
+        let vote = NewVote {
+            // A voter's own credential names the voter, whether the vote does or not.
+            voter_id: caller.voter(vote.voter_id.clone(), ballot.is_some()),
+            ..*vote
+        };
+        Self::Vote(item, asked(&vote, ballot))
+    }
+
+    /// Returns what a vote that is wrong asks for: its text.
+    pub fn wrong(text: &str) -> Self {
+        Self::Wrong(Digest::of(&[text.as_bytes()]))
+    }
+}
+
+impl BatchKey {
+    /// Returns the key of a batch that asks for these votes.
+    pub fn new(key: String, asked: Vec<AskedVote>) -> Self {
+        Self { key, asked }
     }
 
     /// Stores the key, so that it cannot be used for another batch.
@@ -70,12 +68,12 @@ impl BatchKey {
     ///
     /// # Errors
     /// Fails when the key was used for another batch.
-    pub async fn claim(&self, state: &AppState, caller: &Caller) -> Result<(), Problem> {
+    pub async fn claim(&self, ledger: &ServerLedger, caller: &Caller) -> Result<(), Problem> {
         let claimed = IdempotencyKey {
             key: of_sender(caller, b"batch", &[self.key.as_bytes()]),
-            body: self.digest(&state.ledger).await?,
+            body: self.digest(ledger).await?,
         };
-        if state.ledger.claim_key(&claimed).await? {
+        if ledger.claim_key(&claimed).await? {
             Ok(())
         } else {
             Err(Problem::refused(Refusal::KeyReused))
