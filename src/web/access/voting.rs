@@ -166,7 +166,8 @@ impl Voting {
         has_ballot: bool,
     ) -> Option<AttemptedItem<'a>> {
         match (found, reference) {
-            (Some(id), _) | (None, Reference::Id(id)) => Some(AttemptedItem::Known(id)),
+            (Some(id), _) => Some(AttemptedItem::Known(id)),
+            (None, Reference::Id(id)) => Some(AttemptedItem::Known(*id)),
             (None, Reference::Key(key)) => {
                 let made = self.item_to_make(reference, caller, has_ballot);
                 made.is_some().then_some(AttemptedItem::New(key))

@@ -7,8 +7,8 @@ use utoipa::ToSchema;
 
 use crate::admission::AttemptedItem;
 use crate::domain::{
-    AddressHash, BallotHash, Count, IdempotencyKey, ItemId, NewVote, StoredVote, Value, VoteId,
-    VoteRequest, VoterId,
+    AddressHash, BallotHash, Count, IdempotencyKey, ItemId, NewVote, StoredVote, Value, VoteId, VoteRequest,
+    VoterId,
 };
 use crate::votes::{Cast, CastError, VoteQueue};
 use crate::web::access::Caller;

@@ -177,7 +177,11 @@ async fn a_request_that_names_the_same_item_by_its_id_or_its_own_key_is_the_same
             }
         }
         let (status, _) = post(&tally, &tally.base, "/v1/votes", &key, &batch(&json!(plain))).await;
-        assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY, "another item is another batch");
+        assert_eq!(
+            status,
+            StatusCode::UNPROCESSABLE_ENTITY,
+            "another item is another batch"
+        );
         // A single vote, the same way.
         let single = async |of: &str| {
             let path = format!("/v1/items/{of}/votes");
@@ -207,7 +211,10 @@ async fn a_batch_that_names_the_voter_of_its_cookie_is_the_same_as_one_that_does
     let first = send(json!({ "item_id": item })).await;
     let again = send(json!({ "item_id": item, "voter_id": "ada" })).await;
     assert_eq!(first["results"][0]["status"], 201, "{first}");
-    assert_eq!(first["results"][0]["vote_id"], again["results"][0]["vote_id"], "{again}");
+    assert_eq!(
+        first["results"][0]["vote_id"], again["results"][0]["vote_id"],
+        "{again}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -51,7 +51,8 @@ async fn a_batch_of_made_up_ballots_on_a_closed_server_stores_no_key_and_uses_up
     let tally = Tally::start_with(|options| options.access.open = Open::default()).await;
     let item = tally.item("x").await;
     let backend = bearer(&tally, &[Scope::Vote]).await;
-    let made_up = json!({ "votes": [{ "item_id": item, "ballot": "none" }, { "item_id": 999, "ballot": "b" }] });
+    let made_up =
+        json!({ "votes": [{ "item_id": item, "ballot": "none" }, { "item_id": 999, "ballot": "b" }] });
     for key in 0..20 {
         let key = format!("k{key}");
         let (status, answer) = post(&tally, "/v1/votes", &Credential::None, Some(&key), &made_up).await;
@@ -96,9 +97,23 @@ async fn a_batch_that_throttles_refuse_or_that_is_wrong_stores_no_key() {
 async fn a_batch_with_a_used_key_makes_no_item() {
     let tally = Tally::start_creating_items().await;
     let batch = |key: &str| json!({ "votes": [{ "item_id": key }] });
-    let (_, answer) = post(&tally, "/v1/votes", &Credential::None, Some("k"), &batch("key:one")).await;
+    let (_, answer) = post(
+        &tally,
+        "/v1/votes",
+        &Credential::None,
+        Some("k"),
+        &batch("key:one"),
+    )
+    .await;
     assert_eq!(statuses(&answer), [201], "{answer}");
-    let (status, _) = post(&tally, "/v1/votes", &Credential::None, Some("k"), &batch("key:two")).await;
+    let (status, _) = post(
+        &tally,
+        "/v1/votes",
+        &Credential::None,
+        Some("k"),
+        &batch("key:two"),
+    )
+    .await;
     assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY);
     let (status, _) = tally.get("/v1/items/key:two").await;
     assert_eq!(status, StatusCode::NOT_FOUND);

@@ -72,7 +72,8 @@ async fn votes_that_make_their_item_take_the_places_of_its_throttle_on_two_serve
     for round in 0..4 {
         let key = format!("post-{round}");
         let reference = format!("key:{key}");
-        let clients = (0..16).map(|client| three_votes(&tally, &bases[client % 2], &reference, round, client));
+        let clients =
+            (0..16).map(|client| three_votes(&tally, &bases[client % 2], &reference, round, client));
         let mut statuses = join_all(clients).await.concat();
         // The item is there by now: votes by its id have the same windows.
         let (_, item) = tally.get(&format!("/v1/items/{reference}")).await;

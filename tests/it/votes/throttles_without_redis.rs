@@ -76,7 +76,9 @@ async fn ten(
 ) -> Vec<Option<String>> {
     let mut ended = Vec::new();
     for at in 0..10 {
-        let mut request = tally.http.post(format!("{}/v1/items/{}/votes", tally.base, item(at)));
+        let mut request = tally
+            .http
+            .post(format!("{}/v1/items/{}/votes", tally.base, item(at)));
         if let Some(key) = key {
             request = request.bearer_auth(key);
         }

@@ -57,12 +57,7 @@ impl Draw {
         }
     }
 
-    fn play_batch(
-        &mut self,
-        votes: &[Vote],
-        key: Option<&str>,
-        to_other: bool,
-    ) -> Result<Expected, Refused> {
+    fn play_batch(&mut self, votes: &[Vote], key: Option<&str>, to_other: bool) -> Result<Expected, Refused> {
         // A batch in which each vote is wrong uses up no key.
         if let Some(key) = key
             && votes.iter().any(|vote| vote.check().is_ok())
