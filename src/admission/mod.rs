@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use self::windows::{FullWindows, OwnWindows};
 use crate::batching::take;
 use crate::domain::{
-    Digest, Full, ItemId, Owner, Throttle, ThrottledBy, Throttles, VoterId, Windows, client_network,
+    Digest, Full, ItemId, ItemKey, Owner, Throttle, ThrottledBy, Throttles, VoterId, Windows, client_network,
 };
 use crate::live::{LiveCounts, THROTTLE_CALL_LIMIT_ATTEMPTS};
 use crate::telemetry::name;
@@ -30,7 +30,17 @@ pub struct Attempt<'a> {
     pub voter: Option<&'a VoterId>,
     /// The client's address; `None`: ignore it.
     pub address: Option<IpAddr>,
-    pub item: Option<ItemId>,
+    pub item: Option<AttemptedItem<'a>>,
+}
+
+/// The item that someone tries to vote on.
+#[derive(Clone, Copy, Debug)]
+pub enum AttemptedItem<'a> {
+    Known(ItemId),
+    /// No item has this key yet, and the vote may make one. All servers count such attempts in the
+    /// windows of the key. An attempt that makes the item, or finds it made, then takes a place in
+    /// the windows of the item too.
+    New(&'a ItemKey),
 }
 
 /// Why an attempt is not admitted.
@@ -103,7 +113,7 @@ impl Admission {
         let Some(queue) = &self.queue else { return Ok(()) };
         let shared = &self.shared.0;
         let windows = shared.windows(attempt);
-        if windows.iter().all(Option::is_none) {
+        if windows == Windows::default() {
             return Ok(());
         }
         let full = match shared.full.find(&windows, Instant::now()) {
@@ -132,20 +142,19 @@ impl Shared {
     fn windows(&self, attempt: Attempt<'_>) -> Windows {
         let owner = self.owner.borrow();
         let salt = owner.as_ref().map_or("", |owner| owner.id.as_str());
-        let mut windows = Windows::default();
-        for (window, throttle) in windows.iter_mut().zip(self.throttles.all()) {
-            *window = match throttle.by {
-                ThrottledBy::Voter => attempt
-                    .voter
-                    .map(|voter| hash(salt, throttle.by, voter.as_str().as_bytes())),
-                ThrottledBy::Address => attempt
-                    .address
-                    .map(|address| hash(salt, throttle.by, &client_network(address).octets())),
+        self.throttles.windows(|throttle| match throttle.by {
+            ThrottledBy::Voter => attempt
+                .voter
+                .map(|voter| hash(salt, throttle.by, voter.as_str().as_bytes())),
+            ThrottledBy::Address => attempt
+                .address
+                .map(|address| hash(salt, throttle.by, &client_network(address).octets())),
+            ThrottledBy::Item => attempt.item.map(|item| match item {
                 // Item ids are positive.
-                ThrottledBy::Item => attempt.item.map(|item| item.get().unsigned_abs().into()),
-            };
-        }
-        windows
+                AttemptedItem::Known(id) => id.get().unsigned_abs().into(),
+                AttemptedItem::New(key) => hash(salt, throttle.by, key.as_str().as_bytes()),
+            }),
+        })
     }
 }
 

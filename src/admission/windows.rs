@@ -41,8 +41,8 @@ fn take_one(
     attempt: &Windows,
     now: Instant,
 ) -> Option<Full> {
-    let looking = || windows_of(attempt).zip(throttles.all());
-    let full = looking()
+    let full = throttles
+        .looking_at(attempt)
         .filter_map(|(window, throttle)| {
             let own = windows.get(&window).filter(|own| own.ends_at > now)?;
             (own.taken >= throttle.limit.get()).then(|| Full {
@@ -54,7 +54,7 @@ fn take_one(
     if full.is_some() {
         return full;
     }
-    for (window, throttle) in looking() {
+    for (window, throttle) in throttles.looking_at(attempt) {
         let begun = Own {
             taken: 1,
             ends_at: now + throttle.interval,
@@ -75,14 +75,6 @@ fn take_one(
     None
 }
 
-/// The windows of an attempt.
-fn windows_of(attempt: &Windows) -> impl Iterator<Item = Window> {
-    attempt
-        .iter()
-        .enumerate()
-        .filter_map(|(throttle, of)| of.map(|of| Window { throttle, of }))
-}
-
 /// The windows that are full, and until when.
 #[derive(Default)]
 pub(super) struct FullWindows {
@@ -98,7 +90,8 @@ impl FullWindows {
             return None;
         }
         let until = self.until.read().unwrap_or_else(PoisonError::into_inner);
-        windows_of(attempt)
+        attempt
+            .iter()
             .filter_map(|window| {
                 let left = until.get(&window)?.checked_duration_since(now)?;
                 (!left.is_zero()).then_some(Full {
@@ -111,7 +104,7 @@ impl FullWindows {
 
     /// Notes the window that refused this attempt.
     pub fn note(&self, attempt: &Windows, full: Full, now: Instant) {
-        let Some(of) = attempt.get(full.throttle).copied().flatten() else {
+        let Some(window) = attempt.of(full.throttle) else {
             return;
         };
         let mut until = self.until.write().unwrap_or_else(PoisonError::into_inner);
@@ -119,10 +112,6 @@ impl FullWindows {
             until.retain(|_, until| *until > now);
         }
         if until.len() < FULL_LIMIT_WINDOWS {
-            let window = Window {
-                throttle: full.throttle,
-                of,
-            };
             until.insert(window, now + full.left);
         }
         self.noted.store(until.len(), Ordering::Relaxed);
@@ -134,30 +123,32 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::domain::Throttle;
 
     fn throttles(text: &str) -> Throttles {
         text.parse().expect("throttles")
     }
 
-    fn attempt(of: &[Option<u128>]) -> Windows {
-        let mut windows = Windows::default();
-        windows[..of.len()].copy_from_slice(of);
-        windows
+    /// An attempt with these windows, in the order of the throttles.
+    fn attempt(throttles: &Throttles, of: &[Option<u128>]) -> Windows {
+        let at = |throttle: &Throttle| throttles.all().iter().position(|one| one == throttle);
+        throttles.windows(|throttle| *of.get(at(throttle)?)?)
+    }
+
+    fn full(throttle: usize, seconds: u64) -> Option<Full> {
+        Some(Full {
+            throttle,
+            left: Duration::from_secs(seconds),
+        })
     }
 
     #[test]
     fn a_window_takes_its_limit_and_a_refused_attempt_takes_nothing_of_any() {
         let throttles = throttles("voter:2/10s,item:3/60s");
         let (own, now) = (OwnWindows::default(), Instant::now());
-        let ada = attempt(&[Some(1), Some(9)]);
-        let eve = attempt(&[Some(2), Some(9)]);
+        let ada = attempt(&throttles, &[Some(1), Some(9)]);
+        let eve = attempt(&throttles, &[Some(2), Some(9)]);
         let verdicts = own.take(&throttles, &[ada, ada, ada, eve, eve], now);
-        let full = |throttle, seconds| {
-            Some(Full {
-                throttle,
-                left: Duration::from_secs(seconds),
-            })
-        };
         assert_eq!(verdicts, [None, None, full(0, 10), None, full(1, 60)]);
         // Both windows are full for Ada: she gets the one that takes longer.
         assert_eq!(own.take(&throttles, &[ada], now), [full(1, 60)]);
@@ -166,11 +157,29 @@ mod tests {
     }
 
     #[test]
+    fn throttles_that_do_not_look_at_an_attempt_leave_the_others_their_limits_and_intervals() {
+        let throttles = throttles("voter:5/10s,address:3/60s,item:4/3600s");
+        for gaps in 0_u8..8 {
+            let looks = |throttle: &usize| gaps & (1 << throttle) == 0;
+            let of: Vec<Option<u128>> = (0..3).map(|at| looks(&at).then_some(7)).collect();
+            let ada = attempt(&throttles, &of);
+            let (own, now) = (OwnWindows::default(), Instant::now());
+            let verdicts = own.take(&throttles, &[ada; 6], now);
+            let tightest = (0..3).filter(looks).min_by_key(|at| throttles.all()[*at].limit);
+            let expected = (0..6).map(|taken| {
+                let throttle = tightest.filter(|at| taken >= throttles.all()[*at].limit.get())?;
+                full(throttle, throttles.all()[throttle].interval.as_secs())
+            });
+            assert_eq!(verdicts, expected.collect::<Vec<_>>(), "gaps {gaps:03b}");
+        }
+    }
+
+    #[test]
     fn windows_beyond_the_limit_are_not_counted_and_push_none_out() {
         let throttles = throttles("voter:1/10s");
         let (own, now) = (OwnWindows::default(), Instant::now());
         let all: Vec<Windows> = (0..=OWN_LIMIT_WINDOWS as u128)
-            .map(|voter| attempt(&[Some(voter)]))
+            .map(|voter| attempt(&throttles, &[Some(voter)]))
             .collect();
         assert!(own.take(&throttles, &all, now).iter().all(Option::is_none));
         assert!(own.take(&throttles, &all[..1], now)[0].is_some());
@@ -186,8 +195,9 @@ mod tests {
 
     #[test]
     fn a_full_window_is_known_until_it_ends() {
+        let throttles = throttles("voter:1/5s,item:1/5s");
         let (full, now) = (FullWindows::default(), Instant::now());
-        let ada = attempt(&[None, Some(1)]);
+        let ada = attempt(&throttles, &[None, Some(1)]);
         assert_eq!(full.find(&ada, now), None);
         let refusal = Full {
             throttle: 1,
@@ -195,7 +205,7 @@ mod tests {
         };
         full.note(&ada, refusal, now);
         assert_eq!(full.find(&ada, now), Some(refusal));
-        assert_eq!(full.find(&attempt(&[Some(1)]), now), None);
+        assert_eq!(full.find(&attempt(&throttles, &[Some(1)]), now), None);
         assert_eq!(full.find(&ada, now + Duration::from_secs(5)), None);
     }
 }

@@ -311,7 +311,7 @@ impl BatchReader {
             }
         }
         let wanted = sorted(waiting.iter().map(|(item, _)| *item));
-        let reads = reads.is_some().then(|| wanted.iter().filter_map(live).collect());
+        let reads: Option<Vec<LiveRead>> = wanted.iter().map(live).collect();
         let mut counts: Vec<Option<ItemCount>> = vec![None; wanted.len()];
         let ended = self.read(&wanted, reads, &mut counts).await;
         if let Err(error) = &ended {

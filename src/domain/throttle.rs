@@ -83,6 +83,22 @@ impl Throttles {
     pub fn all(&self) -> &[Throttle] {
         &self.0
     }
+
+    /// The windows of an attempt: `of` says whose window of a throttle it is. `None`: the throttle
+    /// does not look at the attempt.
+    pub fn windows(&self, of: impl Fn(&Throttle) -> Option<u128>) -> Windows {
+        let mut windows = Windows::default();
+        for (window, throttle) in windows.0.iter_mut().zip(self.all()) {
+            *window = of(throttle);
+        }
+        windows
+    }
+
+    /// The throttles that look at an attempt, each with the attempt's window of it.
+    pub fn looking_at<'a>(&'a self, windows: &'a Windows) -> impl Iterator<Item = (Window, &'a Throttle)> {
+        let numbered = self.all().iter().enumerate();
+        numbered.filter_map(|(number, throttle)| Some((windows.of(number)?, throttle)))
+    }
 }
 
 /// Reads throttles, separated by commas. An empty text means no throttles.
@@ -115,8 +131,25 @@ pub struct Window {
     pub of: u128,
 }
 
-/// The windows of an attempt to vote: one for each throttle that applies.
-pub type Windows = [Option<u128>; THROTTLES_LIMIT];
+/// The windows of an attempt to vote, from [`Throttles::windows`].
+///
+/// The list has a gap for each throttle that does not look at the attempt. Its fields are private, so
+/// that nobody closes the gaps and then pairs a window with another throttle.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Windows([Option<u128>; THROTTLES_LIMIT]);
+
+impl Windows {
+    /// The window of the throttle with this index. `None`: the throttle does not look at the attempt.
+    pub fn of(&self, throttle: usize) -> Option<Window> {
+        let of = self.0.get(throttle).copied().flatten()?;
+        Some(Window { throttle, of })
+    }
+
+    /// Each window. It knows its throttle.
+    pub fn iter(&self) -> impl Iterator<Item = Window> {
+        (0..THROTTLES_LIMIT).filter_map(|throttle| self.of(throttle))
+    }
+}
 
 /// A refusal because a window is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -190,7 +190,16 @@ pub(super) async fn send(
     }
     // The connection's own method: `query_async` would return only the first error, and not which
     // calls Redis refused.
-    Ok(connection.req_packed_commands(&pipeline, 0, count).await?)
+    let replies = connection.req_packed_commands(&pipeline, 0, count).await?;
+    if replies.len() == count {
+        Ok(replies)
+    } else {
+        // Each caller pairs its commands with their replies.
+        Err(LiveError::Reply {
+            name: "the pipeline",
+            reply: Value::Array(replies),
+        })
+    }
 }
 
 fn is_unknown_script(reply: &Value) -> bool {

@@ -5,6 +5,7 @@
 //! read. So the count may differ from the exact count only by votes in flight, which are stored but
 //! not counted yet. A count outside of what its votes in flight allow is certainly wrong.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use super::audit_verdict::{Finding, Looks, Verdict, verdict};
 use super::{SyncError, Worker};
 use crate::domain::{ActKind, ActOutcome, ItemId, NewAct};
 use crate::ledger::{AuditRow, Job, JobLease, LedgerError, UnfitDatabase};
+use crate::live::Counter;
 use crate::telemetry::name;
 
 /// How often the audit looks again at counts that votes in flight may explain. The audit waits in
@@ -259,11 +261,12 @@ impl Worker {
         let to_be_written: Vec<ItemId> = to_be_written.map(|one| one.item_id).collect();
         self.counters.add_unsaved(&to_be_written).await?;
         let rows = self.ledger.audit_page(items, in_flight_after).await?;
-        // Both come in the order of ids. Items are never deleted, so they pair up.
-        Ok(rows
-            .into_iter()
-            .zip(&counters)
-            .map(|(row, counter)| (row, verdict(&row, counter)))
-            .collect())
+        // By their ids: Postgres may lack one of the items, after a failover to an older standby.
+        let counters: HashMap<ItemId, Counter> = counters.into_iter().map(|one| (one.item_id, one)).collect();
+        let compared = rows.into_iter().filter_map(|row| {
+            let counter = counters.get(&row.item_id)?;
+            Some((row, verdict(&row, counter)))
+        });
+        Ok(compared.collect())
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::{FlushReport, SyncError, Worker};
-use crate::domain::ItemId;
+use crate::domain::{ExactCount, ItemId};
 use crate::ledger::{EpochNumber, RebuiltCount};
 use crate::live::{ClearRebuildReply, Counter};
 
@@ -37,10 +37,15 @@ impl Worker {
         }
         let items: Vec<ItemId> = requests.keys().copied().collect();
         let exact = self.ledger.exact_counts(&items).await?;
-        let to_claim: Vec<_> = exact
-            .iter()
-            .filter_map(|one| Some((one.item_id, requests.get(&one.item_id)?.clone(), one.counted_at)))
-            .collect();
+        // One list of both, so that each reply meets the exact count that was read for its request.
+        let (exact, to_claim): (Vec<ExactCount>, Vec<_>) = exact
+            .into_iter()
+            .filter_map(|one| {
+                let request = requests.get(&one.item_id)?.clone();
+                let claim = (one.item_id, request, one.counted_at);
+                Some((one, claim))
+            })
+            .unzip();
         let claimed = self.counters.claim_rebuilds(&to_claim).await?;
         let counts: Vec<RebuiltCount> = exact
             .iter()

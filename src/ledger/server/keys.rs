@@ -1,5 +1,7 @@
 //! The frontend's own keys, and the idempotency keys of batches.
 
+use std::collections::HashMap;
+
 use super::ServerLedger;
 use crate::domain::{Found, IdempotencyKey, ItemId, ItemKey, PollId, PostgresRun};
 use crate::ledger::LedgerError;
@@ -40,6 +42,24 @@ impl ServerLedger {
             .into_iter()
             .filter_map(|row| Some((row.key, self.found(ItemId::new(row.id)?, row.run))));
         Ok(items.collect())
+    }
+
+    /// The keys of those of these items that have one.
+    pub async fn keys_of_items(&self, items: &[ItemId]) -> Result<HashMap<ItemId, String>, LedgerError> {
+        if items.is_empty() {
+            return Ok(HashMap::new());
+        }
+        let ids: Vec<i64> = items.iter().map(|item| item.get()).collect();
+        let rows = sqlx::query!(
+            r#"select id, key as "key!" from item where id = any($1::bigint[]) and key is not null"#,
+            &ids
+        )
+        .fetch_all(&self.database.pool)
+        .await?;
+        let keys = rows
+            .into_iter()
+            .filter_map(|row| Some((ItemId::new(row.id)?, row.key)));
+        Ok(keys.collect())
     }
 
     /// The poll with this key. A poll keeps its key for good, in one run of Postgres.

@@ -219,23 +219,38 @@ async fn insert_anonymous(
     writer
         .items
         .add(looked_up.found.iter().map(|(id, kind)| (*id, *kind)));
-    let mut inserted = batch.inserted;
+    Ok(Batch {
+        transaction: TransactionId(batch.xid),
+        outcomes: in_order(votes, &looked_up, batch.inserted)?,
+    })
+}
+
+/// Gives the inserted ids to the votes that were not refused, in their order.
+///
+/// # Errors
+/// When there are more ids than such votes, or fewer. Then nobody knows which vote has which id.
+fn in_order(
+    votes: &[NewVote],
+    looked_up: &LookedUp<'_>,
+    mut inserted: Vec<i64>,
+) -> Result<Vec<Option<VoteOutcome>>, sqlx::Error> {
     // They should be in order already.
     inserted.sort_unstable();
+    let rows = inserted.len();
     let mut ids = inserted.into_iter();
-    let outcomes = votes
+    let outcomes: Vec<Option<VoteOutcome>> = votes
         .iter()
         .map(|vote| {
-            // Each other vote has an id: as many rows were inserted.
             looked_up
                 .refusal(vote)
                 .or_else(|| ids.next().map(|id| accepted(id, vote.value.get())))
         })
         .collect();
-    Ok(Batch {
-        transaction: TransactionId(batch.xid),
-        outcomes,
-    })
+    if ids.next().is_some() || outcomes.contains(&None) {
+        let why = format!("{rows} rows were inserted, and not one for each vote that was not refused");
+        return Err(sqlx::Error::Decode(why.into()));
+    }
+    Ok(outcomes)
 }
 
 fn accepted(id: i64, value: i16) -> VoteOutcome {
@@ -369,4 +384,35 @@ async fn find_last_votes(
 /// The index of a position in SQL, which counts from 1.
 fn at(position: i64) -> Option<usize> {
     usize::try_from(position - 1).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::{ItemId, Value};
+
+    #[test]
+    fn each_vote_that_is_not_refused_gets_one_id_and_another_number_of_ids_is_an_error() {
+        let vote = |item, value| NewVote {
+            item_id: ItemId::new(item).expect("positive"),
+            voter_id: None,
+            value,
+        };
+        let votes = [
+            vote(1, Value::UP),
+            vote(2, Value::DOWN),
+            vote(3, Value::UP),
+            vote(4, Value::DOWN),
+        ];
+        let unknown = [2, 3, 4];
+        let looked_up = LookedUp::new(&unknown, Some(vec![4]), Some(vec![2]), None);
+        let outcomes = in_order(&votes, &looked_up, vec![8, 7]).expect("as many ids as votes");
+        assert_eq!(outcomes[0], Some(accepted(7, 1)));
+        assert!(matches!(outcomes[1], Some(VoteOutcome::Refused(_))));
+        assert_eq!(outcomes[2], Some(VoteOutcome::UnknownItem));
+        assert_eq!(outcomes[3], Some(accepted(8, -1)));
+        for wrong in [vec![], vec![7], vec![7, 8, 9]] {
+            assert!(in_order(&votes, &looked_up, wrong).is_err());
+        }
+    }
 }

@@ -33,9 +33,8 @@ impl LiveCounts {
         let mut windows: Vec<Window> = Vec::new();
         let mut plan: Vec<u8> = Vec::with_capacity(attempts.len() * all.len() * 2);
         for attempt in attempts {
-            for (throttle, of) in attempt.iter().take(all.len()).enumerate() {
-                let number = of.map_or(0, |of| {
-                    let window = Window { throttle, of };
+            for throttle in 0..all.len() {
+                let number = attempt.of(throttle).map_or(0, |window| {
                     *numbers.entry(window).or_insert_with(|| {
                         windows.push(window);
                         // Below 8,000: see above.

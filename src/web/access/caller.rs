@@ -37,6 +37,17 @@ enum Credential {
     Voter(VoterId),
 }
 
+/// Whose idempotency keys a caller uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sender<'a> {
+    /// The voter of the caller's own token or cookie.
+    Voter(&'a VoterId),
+    /// Whoever has an API key with the scope `vote`.
+    Backend,
+    /// Everyone else.
+    Anyone,
+}
+
 type Read<T> = Either<future::Ready<Result<T, Problem>>, LocalBoxFuture<'static, Result<T, Problem>>>;
 
 impl FromRequest for Caller {
@@ -231,6 +242,15 @@ impl Caller {
         match &self.credential {
             Credential::Voter(own) => Some(own),
             _ => None,
+        }
+    }
+
+    /// Returns whose idempotency keys this caller uses.
+    pub fn sender(&self) -> Sender<'_> {
+        match &self.credential {
+            Credential::Voter(own) => Sender::Voter(own),
+            _ if self.has(Scope::Vote) => Sender::Backend,
+            _ => Sender::Anyone,
         }
     }
 

@@ -3,7 +3,7 @@
 
 use actix_web::web;
 
-use crate::admission::{Admission, Attempt};
+use crate::admission::{Admission, Attempt, AttemptedItem};
 use crate::domain::{
     AddressHash, AddressKeys, Found, ItemId, ItemName, NewItem, OpenTo, PollId, Reference, Throttles, VoterId,
 };
@@ -127,7 +127,7 @@ impl Voting {
         &self,
         caller: &Caller,
         voter: Option<&VoterId>,
-        item: Option<ItemId>,
+        item: Option<AttemptedItem<'_>>,
     ) -> Result<(), Problem> {
         let attempt = Attempt {
             voter,
@@ -152,54 +152,102 @@ impl Voting {
         has_ballot: bool,
     ) -> Result<Found<ItemId>, Problem> {
         let found = self.references.find_item(reference).await?;
+        let attempted = self.attempted(reference, found, caller, has_ballot);
         // Throttles come before an item is created.
-        self.throttle(caller, voter, found.map(|item| item.id)).await?;
+        self.throttle(caller, voter, attempted).await?;
         match found {
             Some(item) => Ok(item),
-            None => self.create_item_for_vote(reference, caller, has_ballot).await,
+            None => self.find_or_make_item(reference, caller, has_ballot).await,
         }
     }
 
-    /// Returns the item of a key that was just unknown, and creates it if allowed.
+    /// Returns the item of a vote as its throttles see it. `found` is the item of the reference.
     ///
-    /// Fails as [`Voting::throttle_and_find_item`] does.
-    pub async fn create_item_for_vote(
+    /// `None`: there is none, and the vote makes none.
+    pub fn attempted<'a>(
+        &self,
+        reference: &'a Reference<ItemId>,
+        found: Option<Found<ItemId>>,
+        caller: &Caller,
+        has_ballot: bool,
+    ) -> Option<AttemptedItem<'a>> {
+        match (found, reference) {
+            (Some(item), _) => Some(AttemptedItem::Known(item.id)),
+            (None, Reference::Id(id)) => Some(AttemptedItem::Known(*id)),
+            (None, Reference::Key(key)) => {
+                let made = self.item_to_make(reference, caller, has_ballot);
+                made.is_some().then_some(AttemptedItem::New(key))
+            }
+        }
+    }
+
+    /// Returns the item of a key that was unknown when the vote passed its throttles. Creates it if allowed.
+    ///
+    /// # Errors
+    /// Fails when no item has this key, or a throttle of the item is full: other votes have found the item
+    /// meanwhile.
+    pub async fn find_or_make_item(
         &self,
         reference: &Reference<ItemId>,
         caller: &Caller,
         has_ballot: bool,
     ) -> Result<Found<ItemId>, Problem> {
-        if let Some(item) = self.references.find_item(reference).await? {
-            return Ok(item);
-        }
-        if has_ballot {
-            return Err(Problem::unknown_item(reference));
-        }
-        let (Reference::Key(key), true) = (reference, self.options.creates_items || caller.is_admin_by_key())
-        else {
-            return Err(Problem::unknown_item(reference));
+        let item = match self.references.find_item(reference).await? {
+            Some(item) => item,
+            None => self.make_item(reference, caller, has_ballot).await?,
+        };
+        // The item's own windows have not seen this vote yet.
+        let attempt = Attempt {
+            item: Some(AttemptedItem::Known(item.id)),
+            ..Attempt::default()
+        };
+        self.admission.admit(attempt).await?;
+        Ok(item)
+    }
+
+    /// Returns the item that a vote on this reference may create, if no item has its key.
+    fn item_to_make(
+        &self,
+        reference: &Reference<ItemId>,
+        caller: &Caller,
+        has_ballot: bool,
+    ) -> Option<NewItem> {
+        let may = !has_ballot && (self.options.creates_items || caller.is_admin_by_key());
+        let (Reference::Key(key), true) = (reference, may) else {
+            return None;
         };
         // Any key can be a name, if it is short enough and not blank.
         let name: String = key.as_str().chars().take(ItemName::LIMIT_CHARACTERS).collect();
-        let Ok(name) = ItemName::parse(name) else {
-            return Err(Problem::unknown_item(reference));
-        };
-        let new = NewItem {
+        let name = ItemName::parse(name).ok()?;
+        Some(NewItem {
             key: Some(key.clone()),
             ..name.into()
+        })
+    }
+
+    /// Creates the item of a key that was just unknown.
+    async fn make_item(
+        &self,
+        reference: &Reference<ItemId>,
+        caller: &Caller,
+        has_ballot: bool,
+    ) -> Result<Found<ItemId>, Problem> {
+        let Some(new) = self.item_to_make(reference, caller, has_ballot) else {
+            return Err(Problem::unknown_item(reference));
         };
         // If TALLY_CREATE_ITEMS is set, creating an item is a part of voting. Otherwise the caller's key
         // allows it as an administrative act.
         let asked = self.references.asking();
         let actor = (!self.options.creates_items).then(|| caller.actor());
-        match self.ledger.create_item_to_vote(actor, &new).await {
-            Ok(item) => {
-                self.references.remember_item(key.clone(), item, asked);
+        match (self.ledger.create_item_to_vote(actor, &new).await, new.key) {
+            (Ok(item), Some(key)) => {
+                self.references.remember_item(key, item, asked);
                 Ok(item)
             }
+            (Ok(item), None) => Ok(item),
             // Another request has just created the item.
-            Err(LedgerError::KeyTaken) => self.references.item(reference).await,
-            Err(error) => Err(error.into()),
+            (Err(LedgerError::KeyTaken), _) => self.references.item(reference).await,
+            (Err(error), _) => Err(error.into()),
         }
     }
 

@@ -6,13 +6,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use crate::domain::{
-    BallotHash, Digest, IdempotencyKey, ItemId, NewVote, OpenTo, PostgresRun, Reference, Refusal, VoterId,
-};
+use crate::domain::{BallotHash, Found, ItemId, NewVote, OpenTo, PostgresRun, Reference, VoterId};
 use crate::ledger::LedgerError;
 use crate::web::access::Caller;
+use crate::web::api::idempotency::{AskedVote, BatchKey};
 use crate::web::api::state::AppState;
-use crate::web::api::votes::{Answer, VoteBody, answer, cast_one, digest, key_of};
+use crate::web::api::votes::{Answer, VoteBody, answer, cast_one};
 use crate::web::describe::{problems, values};
 use crate::web::limits::{BATCH_BODY_LIMIT_BYTES, REQUEST_LIMIT_VOTES, UNCREDENTIALED_LIMIT_BALLOTS};
 use crate::web::problem;
@@ -63,11 +62,16 @@ form! {
 #[derive(Debug)]
 pub struct BatchEntry {
     pub item: Reference<ItemId>,
+    /// `None`: the item was not looked for yet, or it does not exist.
+    found: Option<Found<ItemId>>,
     /// The item is [`ItemId::FIRST`] until the vote's item is known.
     pub vote: NewVote,
     /// The run of Postgres in which the item was looked up. `None`: it is not known yet, or its id was named.
     run: Option<PostgresRun>,
     pub ballot: Option<BallotHash>,
+    /// Whether the caller may cast the vote whatever its ballot is worth. Whether a ballot buys a vote is
+    /// known only when the vote is decided.
+    has_right: bool,
 }
 
 impl BatchBody {
@@ -104,9 +108,11 @@ fn vote(value: Value) -> Result<BatchEntry, Problem> {
     let body = VoteBody::new(voter_id, value, ballot);
     Ok(BatchEntry {
         item,
+        found: None,
         run: None,
         ballot: body.ballot(),
         vote: body.into_vote(ItemId::FIRST)?,
+        has_right: false,
     })
 }
 
@@ -135,24 +141,6 @@ struct TakenVote<'a> {
     status: u16,
     #[serde(flatten)]
     answer: Answer<'a>,
-}
-
-/// Digests what each vote asks for, or the text of a vote that is wrong. An idempotency key belongs to this
-/// digest.
-fn digest_of_batch(texts: &[String], votes: &[Result<BatchEntry, Problem>]) -> Digest {
-    let parts: Vec<Digest> = texts
-        .iter()
-        .zip(votes)
-        .map(|(text, entry)| match entry {
-            Ok(entry) => Digest::of(&[
-                entry.item.to_string().as_bytes(),
-                digest(&entry.vote, entry.ballot.as_ref()).as_bytes(),
-            ]),
-            Err(_) => Digest::of(&[text.as_bytes()]),
-        })
-        .collect();
-    let parts: Vec<&[u8]> = parts.iter().map(Digest::as_bytes).collect();
-    Digest::of(&parts)
 }
 
 /// Cast votes in a batch.
@@ -200,30 +188,24 @@ pub async fn cast(
         .as_ref()
         .map(|_| body.0.votes.iter().map(Value::to_string).collect());
     let mut votes = body.0.into_votes()?;
-    let digest_of_body = texts.map(|texts| digest_of_batch(&texts, &votes));
-    // After the digest: the same votes with another credential are the same batch.
-    let mut ballots = 0;
-    let open = open_to(&state, &caller, &votes).await?;
-    for (entry, to) in votes.iter_mut().zip(open) {
-        let Ok(one) = entry else { continue };
-        ballots += usize::from(one.ballot.is_some());
-        let may = if ballots > UNCREDENTIALED_LIMIT_BALLOTS && !caller.may_vote_for_some() {
-            Err(Problem::too_many_ballots())
-        } else {
-            caller.may_vote(one.vote.voter_id.as_ref(), one.ballot.is_some(), to)
-        };
-        match may {
-            Ok(()) => one.vote.voter_id = caller.voter(one.vote.voter_id.take(), one.ballot.is_some()),
-            Err(problem) => *entry = Err(problem),
-        }
+    // Before anyone looks at what the caller may: that can change until the batch is sent again.
+    let key = key.0.zip(texts).map(|(key, texts)| {
+        let asked = texts.iter().zip(&votes).map(|(text, entry)| match entry {
+            Ok(entry) => AskedVote::new(&caller, entry.item.clone(), &entry.vote, entry.ballot.as_ref()),
+            Err(_) => AskedVote::wrong(text),
+        });
+        BatchKey::new(key, asked.collect())
+    });
+    authorize(&state, &caller, &mut votes).await?;
+    throttle_and_find_items(&state, &caller, &mut votes).await?;
+    // Nothing was written until here. The key is claimed before items are made, so that a batch with a used
+    // key makes none.
+    if let Some(key) = &key
+        && votes.iter().flatten().any(|entry| entry.has_right)
+    {
+        key.claim(&state.ledger, &caller).await?;
     }
-    let may_claim = caller.may_vote_for_some() || votes.iter().any(Result::is_ok);
-    let key = match key.0.zip(digest_of_body) {
-        // A caller who may not cast any of the votes claims no key.
-        Some((key, body)) if may_claim => Some(claim(&state, &caller, key, body).await?),
-        _ => None,
-    };
-    find_items(&state, &caller, &mut votes).await?;
+    make_items(&state, &caller, &mut votes).await;
     // The queue takes ownership of the votes, and the answers name their voters.
     let names: Vec<Option<(ItemId, Option<VoterId>)>> = votes
         .iter()
@@ -237,10 +219,8 @@ pub async fn cast(
         let BatchEntry {
             vote, run, ballot, ..
         } = entry?;
-        let key = key.as_deref().map(|key| IdempotencyKey {
-            key: key_of(&caller, b"vote of batch", &[key.as_bytes(), &at.to_be_bytes()]),
-            body: digest(&vote, ballot.as_ref()),
-        });
+        let key = key.as_ref();
+        let key = key.map(|key| key.of_vote(&caller, at, &vote, ballot.as_ref()));
         Ok(cast_one(state.votes.only_in(run), vote, ballot, key, address).await?)
     });
     let casts: Vec<Result<_, Problem>> = join_all(casts).await;
@@ -269,6 +249,33 @@ problems!(
     BatchProblems: WRITES, BODIES;
     BatchTooLarge, CredentialNotValid, TokenExpired, IdempotencyKeyReused, VoteNotStored
 );
+
+/// Checks that the caller may cast each vote, and finds its voter. A vote that the caller may not cast becomes
+/// a problem.
+async fn authorize(
+    state: &AppState,
+    caller: &Caller,
+    votes: &mut [Result<BatchEntry, Problem>],
+) -> Result<(), Problem> {
+    let mut ballots = 0;
+    let open = open_to(state, caller, votes).await?;
+    for (entry, to) in votes.iter_mut().zip(open) {
+        let Ok(one) = entry else { continue };
+        let (voter, has_ballot) = (one.vote.voter_id.as_ref(), one.ballot.is_some());
+        ballots += usize::from(has_ballot);
+        one.has_right = caller.may_vote(voter, false, to).is_ok();
+        let may = if ballots > UNCREDENTIALED_LIMIT_BALLOTS && !caller.may_vote_for_some() {
+            Err(Problem::too_many_ballots())
+        } else {
+            caller.may_vote(voter, has_ballot, to)
+        };
+        match may {
+            Ok(()) => one.vote.voter_id = caller.voter(one.vote.voter_id.take(), has_ballot),
+            Err(problem) => *entry = Err(problem),
+        }
+    }
+    Ok(())
+}
 
 /// Finds to whom the item of each vote is open, if that can help this caller.
 async fn open_to(
@@ -306,62 +313,56 @@ async fn open_to(
     Ok(open)
 }
 
-/// Takes a place in the throttles for each vote, and finds its item. A vote whose key belongs to no item
-/// becomes a problem, unless the caller may create the item.
-async fn find_items(
+/// Takes a place in the throttles for each vote, and finds its item, if it exists. A vote that a throttle
+/// refuses becomes a problem.
+async fn throttle_and_find_items(
     state: &AppState,
     caller: &Caller,
     votes: &mut [Result<BatchEntry, Problem>],
 ) -> Result<(), Problem> {
-    let references: Vec<Reference<ItemId>> = votes
-        .iter()
-        .filter_map(|entry| Some(entry.as_ref().ok()?.item.clone()))
-        .collect();
-    let items = state.references.find_items(&references).await?;
+    let references: Vec<Reference<ItemId>> = votes.iter().flatten().map(|entry| entry.item.clone()).collect();
+    let found = state.references.find_items(&references).await?;
+    for (entry, found) in votes.iter_mut().flatten().zip(found) {
+        entry.found = found;
+    }
     // All at once, in the order of the votes.
-    let entries = votes.iter().filter_map(|entry| entry.as_ref().ok());
-    let admitted = entries.zip(&items).map(async |(entry, item)| {
-        state
-            .voting
-            .throttle(caller, entry.vote.voter_id.as_ref(), item.map(|item| item.id))
-            .await
+    let admitted = votes.iter().map(async |entry| {
+        let Ok(entry) = entry else { return Ok(()) };
+        let voting = &state.voting;
+        let attempted = voting.attempted(&entry.item, entry.found, caller, entry.ballot.is_some());
+        let voter = entry.vote.voter_id.as_ref();
+        voting.throttle(caller, voter, attempted).await
     });
     let admitted: Vec<Result<(), Problem>> = join_all(admitted).await;
-    let mut ready = admitted.into_iter().zip(items);
+    for (entry, admitted) in votes.iter_mut().zip(admitted) {
+        if let Err(problem) = admitted {
+            *entry = Err(problem.without_vote());
+        }
+    }
+    Ok(())
+}
+
+/// Creates the items that do not exist, if the caller may. A vote whose item stays unknown becomes a problem.
+async fn make_items(state: &AppState, caller: &Caller, votes: &mut [Result<BatchEntry, Problem>]) {
     for entry in votes {
         let Ok(known) = entry else { continue };
-        let found = match ready.next() {
-            Some((Ok(()), Some(item))) => Ok(item),
+        let item = match known.found {
+            Some(item) => Ok(item),
             // One after the other: an item that an earlier vote made must not be made again.
-            Some((Ok(()), None)) => {
+            None => {
+                let has_ballot = known.ballot.is_some();
                 state
                     .voting
-                    .create_item_for_vote(&known.item, caller, known.ballot.is_some())
+                    .find_or_make_item(&known.item, caller, has_ballot)
                     .await
             }
-            Some((Err(problem), _)) => Err(problem),
-            None => Err(Problem::internal()),
         };
-        match found {
+        match item {
             Ok(item) => {
                 known.vote.item_id = item.id;
                 known.run = item.run;
             }
             Err(problem) => *entry = Err(problem.without_vote()),
         }
-    }
-    Ok(())
-}
-
-/// Stores the key of a batch, so that it cannot be used for another batch.
-async fn claim(state: &AppState, caller: &Caller, key: String, body: Digest) -> Result<String, Problem> {
-    let claimed = IdempotencyKey {
-        key: key_of(caller, b"batch", &[key.as_bytes()]),
-        body,
-    };
-    if state.ledger.claim_key(&claimed).await? {
-        Ok(key)
-    } else {
-        Err(Problem::refused(Refusal::KeyReused))
     }
 }

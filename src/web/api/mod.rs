@@ -20,6 +20,7 @@ mod fields;
 pub(in crate::web) mod health;
 pub(in crate::web) mod held_votes;
 pub(in crate::web) mod history;
+mod idempotency;
 pub(in crate::web) mod items;
 pub(in crate::web) mod known_answers;
 pub(in crate::web) mod list_places;

@@ -5,12 +5,14 @@ use actix_web::{HttpResponse, web};
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use crate::admission::AttemptedItem;
 use crate::domain::{
-    AddressHash, BallotHash, Count, Digest, Found, IdempotencyKey, ItemId, NewVote, StoredVote, Value,
-    VoteId, VoteRequest, VoterId,
+    AddressHash, BallotHash, Count, Found, IdempotencyKey, ItemId, NewVote, StoredVote, Value, VoteId,
+    VoteRequest, VoterId,
 };
 use crate::votes::{Cast, CastError, QueueOfRun};
 use crate::web::access::Caller;
+use crate::web::api::idempotency;
 use crate::web::api::state::AppState;
 use crate::web::describe::{examples, problems, values};
 use crate::web::problem::{Problem, VoteProblem};
@@ -208,10 +210,9 @@ pub async fn cast(
         .throttle_and_find_item(&id.0, &caller, vote.voter_id.as_ref(), ballot.is_some())
         .await?;
     let vote = NewVote { item_id, ..vote };
-    let key = key.0.map(|key| IdempotencyKey {
-        key: key_of(&caller, b"vote", &[&item_id.get().to_be_bytes(), key.as_bytes()]),
-        body: digest(&vote, ballot.as_ref()),
-    });
+    let key = key
+        .0
+        .map(|key| idempotency::of_vote(&caller, &key, &vote, ballot.as_ref()));
     // The batch takes ownership of the vote, and the answer names its voter.
     let voter_id = vote.voter_id.clone();
     let address = state.voting.address_hash(&caller);
@@ -238,32 +239,6 @@ pub(super) async fn cast_one(
     }
     let request = VoteRequest::CastOnce { vote, ballot, key };
     votes.decide(request, address).await
-}
-
-/// Returns what is kept of an idempotency key. The keys of each voter are separate, so that nobody can learn
-/// of another voter's keys or use them up.
-pub(super) fn key_of(caller: &Caller, use_: &[u8], parts: &[&[u8]]) -> Digest {
-    let own = caller.own_voter();
-    let parts = [&[use_], parts].concat();
-    match own {
-        Some(voter) => Digest::of(&[&[b"voter", voter.as_str().as_bytes()], parts.as_slice()].concat()),
-        None => Digest::of(&parts),
-    }
-}
-
-/// Digests everything that a vote asks for. An idempotency key belongs to this digest.
-pub(super) fn digest(vote: &NewVote, ballot: Option<&BallotHash>) -> Digest {
-    let (voter, is_voter) = match &vote.voter_id {
-        Some(voter) => (voter.as_str().as_bytes(), 1),
-        None => (&[][..], 0),
-    };
-    Digest::of(&[
-        &vote.item_id.get().to_be_bytes(),
-        &[is_voter],
-        voter,
-        &vote.value.get().to_be_bytes(),
-        ballot.map_or(&[], BallotHash::as_bytes),
-    ])
 }
 
 /// Change a vote.
@@ -341,9 +316,10 @@ pub async fn take_back(
 ) -> Result<HttpResponse, VoteProblem> {
     state.voting.authorize_on_item(&id.0, &caller, &voter.0).await?;
     let item = state.references.item(&id.0).await?;
+    let attempted = AttemptedItem::Known(item.id);
     state
         .voting
-        .throttle(&caller, Some(&voter.0), Some(item.id))
+        .throttle(&caller, Some(&voter.0), Some(attempted))
         .await?;
     set(&state, &caller, item, voter.0, None).await
 }

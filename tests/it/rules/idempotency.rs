@@ -7,6 +7,8 @@ use tokio::task::JoinSet;
 
 use super::assert_rules_hold;
 use crate::helpers::tally::Tally;
+use crate::web::access::Credential;
+use crate::web::access::credentials::{cookie, knows_voters};
 
 async fn post(tally: &Tally, base: &str, path: &str, key: &str, body: &Value) -> (StatusCode, Value) {
     let response = tally
@@ -147,6 +149,72 @@ async fn a_batch_with_a_key_may_be_sent_again_whole_and_stores_each_vote_once() 
     assert_eq!(tally.ledger_sum(item).await, 4);
     assert_eq!(tally.ledger_sum(limited).await, 2);
     assert_rules_hold(&tally.pool).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_names_the_same_item_by_its_id_or_its_own_key_is_the_same() {
+    let tally = Tally::start_creating_items().await;
+    let plain = tally.item("x").await;
+    let batch = |of: &Value| json!({ "votes": [{ "item_id": of, "value": -1 }, { "item_id": plain }] });
+    // In the second round, the first try makes the item.
+    for (round, is_made) in [(0, true), (1, false)] {
+        let key = format!("post/{round}");
+        if is_made {
+            let new = json!({ "name": "y", "key": key });
+            assert_eq!(tally.post("/v1/items", &new).await.0, StatusCode::CREATED);
+        }
+        let by_key = json!(format!("key:{key}"));
+        let (status, first) = post(&tally, &tally.base, "/v1/votes", &key, &batch(&by_key)).await;
+        assert_eq!(status, StatusCode::OK, "{first}");
+        let id = first["results"][0]["item_id"].clone();
+        for same in [&id, &json!(id.to_string()), &by_key] {
+            let (status, again) = post(&tally, &tally.base, "/v1/votes", &key, &batch(same)).await;
+            assert_eq!(status, StatusCode::OK, "{same}: {again}");
+            for at in [0, 1] {
+                let vote_id = |answer: &Value| answer["results"][at]["vote_id"].clone();
+                assert_eq!(vote_id(&first), vote_id(&again), "{same}: {again}");
+                assert_eq!(again["results"][at]["repeated"], true);
+            }
+        }
+        let (status, _) = post(&tally, &tally.base, "/v1/votes", &key, &batch(&json!(plain))).await;
+        assert_eq!(
+            status,
+            StatusCode::UNPROCESSABLE_ENTITY,
+            "another item is another batch"
+        );
+        // A single vote, the same way.
+        let single = async |of: &str| {
+            let path = format!("/v1/items/{of}/votes");
+            post(&tally, &tally.base, &path, &key, &json!({})).await.1
+        };
+        let first = single(&format!("key:post%2F{round}")).await;
+        let again = single(&id.to_string()).await;
+        assert_eq!(first["vote_id"], again["vote_id"], "{again}");
+        assert_eq!(again["repeated"], true);
+    }
+    assert_rules_hold(&tally.pool).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_that_names_the_voter_of_its_cookie_is_the_same_as_one_that_does_not() {
+    let tally = Tally::start_with(knows_voters).await;
+    let item = tally.item("x").await;
+    let Credential::Cookie(cookie) = cookie("ada") else {
+        panic!("no cookie");
+    };
+    let send = async |vote: Value| {
+        let request = tally.http.post(format!("{}/v1/votes", tally.base));
+        let request = request.header("cookie", &cookie).header("Idempotency-Key", "k");
+        let sent = request.json(&json!({ "votes": [vote] })).send().await;
+        sent.expect("an answer").json::<Value>().await.expect("JSON")
+    };
+    let first = send(json!({ "item_id": item })).await;
+    let again = send(json!({ "item_id": item, "voter_id": "ada" })).await;
+    assert_eq!(first["results"][0]["status"], 201, "{first}");
+    assert_eq!(
+        first["results"][0]["vote_id"], again["results"][0]["vote_id"],
+        "{again}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -8,6 +8,7 @@ mod decisions;
 mod first_votes;
 mod full;
 mod idempotency;
+mod idempotency_owners;
 mod limits;
 mod polls;
 mod races;

@@ -1,4 +1,4 @@
-//! Throttles: how often voters may vote, over several servers, also without Redis.
+//! Throttles: how often voters may vote, over several servers.
 
 use std::net::SocketAddr;
 
@@ -13,11 +13,11 @@ use crate::helpers::tally::{Tally, metric};
 use crate::telemetry::passes_alone;
 use crate::web::access::api_key;
 
-async fn start(throttles: &str) -> Tally {
+pub(super) async fn start(throttles: &str) -> Tally {
     Tally::start_with(|options| options.voting.throttles = throttles.parse().expect("throttles")).await
 }
 
-async fn with_another(throttles: &str) -> (Tally, [String; 2]) {
+pub(super) async fn with_another(throttles: &str) -> (Tally, [String; 2]) {
     let tally = start(throttles).await;
     let other = tally
         .another_server_with(|options| options.voting.throttles = throttles.parse().expect("throttles"))
@@ -26,13 +26,13 @@ async fn with_another(throttles: &str) -> (Tally, [String; 2]) {
     (tally, bases)
 }
 
-async fn vote(tally: &Tally, base: &str, item: ItemId, voter: Option<&str>) -> Response {
+pub(super) async fn vote(tally: &Tally, base: &str, item: ItemId, voter: Option<&str>) -> Response {
     let request = tally.http.post(format!("{base}/v1/items/{item}/votes"));
     let body = json!({ "voter_id": voter });
     request.json(&body).send().await.expect("an answer")
 }
 
-async fn statuses(answers: impl IntoIterator<Item = Response>) -> (usize, usize) {
+pub(super) async fn statuses(answers: impl IntoIterator<Item = Response>) -> (usize, usize) {
     let mut totals = (0, 0);
     for answer in answers {
         match answer.status() {
@@ -231,52 +231,6 @@ async fn a_throttled_vote_makes_no_item() {
         .await
         .expect("Postgres answers");
     assert_eq!(items, 1);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn without_redis_each_server_counts_for_itself() {
-    let (mut tally, bases) = with_another("voter:3/1h").await;
-    let item = tally.item("x").await;
-    let first = vote(&tally, &bases[0], item, Some("ada")).await;
-    assert_eq!(first.status(), StatusCode::CREATED);
-    tally.stores.redis.crash().await;
-    for base in &bases {
-        let votes = (0..20).map(|_| vote(&tally, base, item, Some("ada")));
-        assert_eq!(statuses(join_all(votes).await).await, (3, 17), "{base}");
-    }
-    tally.stores.redis.start().await.expect("Redis starts");
-    // Each server remembers its own full window until it ends, even when Redis has lost it.
-    tally.wait_until_ready("ready").await;
-    let votes = (0..20).map(|client| vote(&tally, &bases[client % 2], item, Some("ada")));
-    assert_eq!(statuses(join_all(votes).await).await, (0, 20));
-    assert_eq!(tally.ledger_sum(item).await, 1, "one voter holds one vote");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn with_redis_killed_in_the_middle_no_more_are_admitted_than_redis_and_each_server_take() {
-    const LIMIT: usize = 30;
-    let (mut tally, bases) = with_another(&format!("item:{LIMIT}/1h")).await;
-    let item = tally.item("x").await;
-    let before = (0..20).map(|client| vote(&tally, &bases[client % 2], item, None));
-    assert_eq!(statuses(join_all(before).await).await, (20, 0));
-    let voting = (0..200).map(|client| {
-        let request = tally
-            .http
-            .post(format!("{}/v1/items/{item}/votes", bases[client % 2]));
-        tokio::spawn(async move { request.send().await.expect("an answer") })
-    });
-    let voting: Vec<_> = voting.collect();
-    tally.stores.redis.crash().await;
-    let answers = join_all(voting).await;
-    let (admitted, refused) = statuses(answers.into_iter().map(|answer| answer.expect("an answer"))).await;
-    assert_eq!(admitted + refused, 200);
-    assert!((10..=10 + 2 * LIMIT).contains(&admitted), "{admitted}");
-    let held = i64::try_from(20 + admitted).expect("a number");
-    assert_eq!(
-        tally.ledger_sum(item).await,
-        held,
-        "what is admitted is stored, and nothing else"
-    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use redis::{AsyncCommands, Value};
-use tally::domain::{CountDelta, ExactCount, ItemId, Snapshot, Throttles, TransactionId, Windows};
+use tally::domain::{CountDelta, ExactCount, ItemId, Snapshot, Throttles, TransactionId};
 use tally::live::{COUNTER_FIELDS, CountReply, Scan, Seed};
 
 use super::documented::{Pairs, documented, name_of, named_replies, rows, scripts};
@@ -404,8 +404,7 @@ async fn the_server_and_the_worker_use_the_keys_of_the_table_of_keys_and_no_othe
         .await
         .expect("a reply");
     let throttles: Throttles = "item:1/1m".parse().expect("throttles");
-    let mut windows = Windows::default();
-    windows[0] = Some(5);
+    let windows = throttles.windows(|_| Some(5));
     let verdicts = live_counts.throttle(&throttles, &[windows]).await;
     assert_eq!(verdicts.expect("a reply"), [None]);
     live_counts.suspect([item_id]);

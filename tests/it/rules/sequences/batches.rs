@@ -39,7 +39,7 @@ impl Draw {
     pub fn batch_of(&mut self, votes: Vec<Vote>, key: Option<String>) -> Request {
         let to_other = self.one_in(2);
         let body = Value::Array(votes.iter().map(Vote::in_batch).collect());
-        let expected = self.play_batch(&votes, &body, key.as_deref(), to_other);
+        let expected = self.play_batch(&votes, key.as_deref(), to_other);
         let path = "/v1/votes".to_owned();
         if let Some(key) = &key {
             self.sent.push(Sent::Batch(votes, key.clone()));
@@ -57,20 +57,18 @@ impl Draw {
         }
     }
 
-    fn play_batch(
-        &mut self,
-        votes: &[Vote],
-        body: &Value,
-        key: Option<&str>,
-        to_other: bool,
-    ) -> Result<Expected, Refused> {
-        if let Some(key) = key {
+    fn play_batch(&mut self, votes: &[Vote], key: Option<&str>, to_other: bool) -> Result<Expected, Refused> {
+        // A batch in which each vote is wrong uses up no key.
+        if let Some(key) = key
+            && votes.iter().any(|vote| vote.check().is_ok())
+        {
+            let asked: Value = votes.iter().map(|vote| self.asked_in_batch(vote)).collect();
             let kept = self
                 .model
                 .batches
                 .entry(key.to_owned())
-                .or_insert_with(|| body.clone());
-            if kept != body {
+                .or_insert_with(|| asked.clone());
+            if *kept != asked {
                 return Err(refused("key-reused").on("Idempotency-Key"));
             }
         }
@@ -103,6 +101,22 @@ impl Draw {
             200,
             json!({ "results": results.collect::<Vec<_>>() }),
         ))
+    }
+
+    /// What a vote asks for, however it names its item. A vote that is wrong stays as it was sent.
+    fn asked_in_batch(&self, vote: &Vote) -> Value {
+        let mut asked = vote.in_batch();
+        if vote.check().is_ok() {
+            let at = self.found(&vote.item).ok();
+            let key = at.and_then(|at| self.model.items[at].key.clone());
+            asked["item_id"] = match (key.or_else(|| vote.item.key.clone()), at) {
+                (Some(key), _) => json!({ "key": key }),
+                (None, Some(at)) => json!({ "at": at }),
+                (None, None) => vote.item.json.clone(),
+            };
+            asked["value"] = json!(vote.value.unwrap_or(1));
+        }
+        asked
     }
 
     /// An answer in a batch may have counts from before, between or after its votes.

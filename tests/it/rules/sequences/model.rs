@@ -164,7 +164,7 @@ pub struct Model {
     pub held: BTreeSet<RowAt>,
     pub ballots: Vec<Ballot>,
     pub keys: BTreeMap<KeyOf, Kept>,
-    /// The keys of batches, with each batch's votes.
+    /// The keys of batches, with what each batch asks for.
     pub batches: BTreeMap<String, Value>,
     pub voidings: Vec<super::voidings::Voiding>,
 }

@@ -240,6 +240,7 @@ impl Draw {
         let differs = self.one_in(4);
         match sent {
             Sent::Vote(mut vote, key) => {
+                self.name_otherwise(&mut vote);
                 if differs {
                     match self.random.random_range(0..3) {
                         0 => vote.voter = Some(self.voter()),
@@ -250,12 +251,20 @@ impl Draw {
                 self.post_of(vote, Some(key))
             }
             Sent::Batch(mut votes, key) => {
+                votes.iter_mut().for_each(|vote| self.name_otherwise(vote));
                 if differs {
                     let at = self.random.random_range(0..votes.len());
                     votes[at].value = Some(-votes[at].value.unwrap_or(1));
                 }
                 self.batch_of(votes, Some(key))
             }
+        }
+    }
+
+    /// Names the item of a vote by its id or its own key, whichever comes.
+    fn name_otherwise(&mut self, vote: &mut Vote) {
+        if let Ok(item) = self.found(&vote.item) {
+            vote.item = self.reference(item);
         }
     }
 
