@@ -109,6 +109,9 @@ pub fn write_secret(path: &Path, text: &str) -> io::Result<()> {
 /// A line that cannot be used, in words.
 pub const NOT_UTF8: &str = "it is not UTF-8";
 
+/// A line with its number, counted from 1. The line is [`NOT_UTF8`] if it is no UTF-8.
+pub type Line<T> = (usize, Result<T, &'static str>);
+
 /// The lines of a file, one after the other, in bounded memory.
 pub struct Lines<R> {
     path: PathBuf,
@@ -154,13 +157,12 @@ impl<R: BufRead> Lines<R> {
         }
     }
 
-    /// The next line with its number, counted from 1, without its end and without a byte-order mark. It is
-    /// [`NOT_UTF8`] if it is no UTF-8. `None`: there are no more.
+    /// The next line, without its end and without a byte-order mark. `None`: there are no more.
     ///
     /// # Errors
     /// When the input cannot be read, is in UTF-16, or is too long.
     #[allow(clippy::should_implement_trait, reason = "a line is borrowed")]
-    pub fn next(&mut self) -> Result<Option<(usize, Result<&str, &'static str>)>, FileError> {
+    pub fn next(&mut self) -> Result<Option<Line<&str>>, FileError> {
         let path = || self.path.clone();
         self.line.clear();
         let limit = LINE_LIMIT_BYTES as u64 + 1;

@@ -9,7 +9,7 @@ use super::api::Api;
 use super::{edit_body, show};
 use crate::client::AnswerError;
 use crate::config::operator::{Item, ItemImport, ItemMake};
-use crate::files::{self, FileError};
+use crate::files::{self, FileError, Line};
 use crate::telemetry;
 use crate::telemetry::Plain;
 
@@ -76,7 +76,7 @@ fn item_of_line(line: &str) -> Value {
 }
 
 /// Reads the lines of a file that are not blank, each with its number.
-fn read(import: &ItemImport) -> Result<Vec<(usize, Result<Value, &'static str>)>, FileError> {
+fn read(import: &ItemImport) -> Result<Vec<Line<Value>>, FileError> {
     let mut lines = files::lines(&import.file, IMPORT_LIMIT_LINES)?;
     let mut all = Vec::new();
     while let Some((number, line)) = lines.next()? {
