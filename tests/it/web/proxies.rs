@@ -143,7 +143,7 @@ async fn a_name_in_the_query_without_its_place_in_the_path_is_refused() {
             "{method} {path}: {problem}"
         );
     }
-    // A proxy that has decoded a slash is told apart from a wrong path.
+    // If a proxy has decoded a slash, the answer says what to send.
     let (status, problem) = tally.get("/v1/items/key:a/b").await;
     let detail = problem["detail"].as_str().expect("a detail");
     assert!(
