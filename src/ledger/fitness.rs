@@ -45,8 +45,17 @@ async fn look_at(mut connection: PgConnection) -> Result<(), LedgerError> {
     .await?;
     if tables.any {
         let origin = origin(&mut connection).await?;
-        if let Some(unfit) = origin.unfit() {
-            return Err(LedgerError::Unfit(unfit));
+        match origin.unfit() {
+            Some(UnfitDatabase::NewerSchema { migration, known })
+                if runs_beside(&mut connection, known).await? =>
+            {
+                tracing::warn!(
+                    "a newer version of Tally has migrated this database (its migration {migration}), and says that \
+                     this version may run beside it: install that version soon"
+                );
+            }
+            Some(unfit) => return Err(LedgerError::Unfit(unfit)),
+            None => {}
         }
     }
     // Not while another migration is making them.
@@ -57,6 +66,15 @@ async fn look_at(mut connection: PgConnection) -> Result<(), LedgerError> {
         }
     }
     Ok(connection.close().await?)
+}
+
+/// Whether the newer version that made this schema lets programs run beside it whose last migration is
+/// `known`. An upgrade takes a while, and an old server may be started again meanwhile.
+async fn runs_beside(connection: &mut PgConnection, known: i64) -> Result<bool, LedgerError> {
+    let oldest = sqlx::query_scalar!(r#"select oldest_program() as "oldest!""#)
+        .fetch_one(connection)
+        .await?;
+    Ok(known >= oldest)
 }
 
 /// Checks that no sequence is behind the rows that got their ids from it.

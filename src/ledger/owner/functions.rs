@@ -15,7 +15,7 @@ macro_rules! functions {
 /// whose body is no text (`return …`): when Postgres creates it, it looks up what the body calls.
 /// Functions that only servers of the last release call stand at the end, under `Former`
 /// (migrations/README.md).
-const FUNCTIONS: [(&str, &str); 29] = functions![
+const FUNCTIONS: [(&str, &str); 30] = functions![
     "search_text",
     "search_vector",
     "search_query",
@@ -45,6 +45,7 @@ const FUNCTIONS: [(&str, &str); 29] = functions![
     "end_api_key",
     "note_act",
     "late_sequences",
+    "oldest_program",
 ];
 
 /// Programs that migrate one database take turns here, as in `roles.sql`.

@@ -207,12 +207,32 @@ async fn no_program_starts_on_a_database_in_another_encoding_or_makes_anything_t
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_program_starts_on_a_database_that_a_newer_version_has_migrated() {
+async fn no_program_starts_on_a_database_of_a_newer_version_that_it_may_not_run_beside() {
     let stores = Stores::start().await;
     let pool = stores.pool();
     execute(
         &pool,
         "insert into _sqlx_migrations values (9999, 'of a newer version', now(), true, '\\x00', 0)",
+    )
+    .await;
+    // As it is, this version may run beside the newer one, and says that there is one.
+    let once = tokio::process::Command::new(SYNC_WORKER)
+        .arg("--once")
+        .env("DATABASE_URL", stores.login_url(Role::Worker))
+        .env("REDIS_URL", stores.redis_url())
+        .output()
+        .await
+        .expect("a program");
+    let said = String::from_utf8_lossy(&once.stderr).into_owned();
+    assert!(once.status.success(), "{said}");
+    assert!(
+        said.contains("migration 9999") && said.contains("may run beside it"),
+        "{said}"
+    );
+    execute(
+        &pool,
+        "create or replace function oldest_program() returns bigint language sql immutable parallel safe
+         as 'select 9999::bigint'",
     )
     .await;
     let urls = logins(&stores);
