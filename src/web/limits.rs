@@ -27,6 +27,8 @@ pub const STREAMS_LIMIT_BY_ADDRESS: usize = 100;
 pub const LISTS_LIMIT: usize = 64;
 /// The most of them for one client address. Many people may share one.
 pub const LISTS_LIMIT_BY_ADDRESS: usize = 16;
+/// How many more requests of one address may wait for a place. A backend has as many connections.
+pub const LISTS_LIMIT_WAITING_BY_ADDRESS: usize = 256;
 /// The quarters of a server's connections that live streams may use at most.
 pub const STREAMS_LIMIT_QUARTERS: usize = 3;
 /// The most items that one stream watches by their ids.

@@ -163,7 +163,6 @@ impl Server {
                     streams_closing.clone(),
                 ),
                 stream_places: stream_places.clone(),
-                list_places: list_places.clone(),
                 votes: VoteQueue::start(
                     &self.ledger,
                     &live_counts,
@@ -193,6 +192,7 @@ impl Server {
             };
             app.app_data(web::Data::new(state))
                 .app_data(access)
+                .app_data(web::Data::new(list_places.clone()))
                 .app_data(references)
                 .configure(routes::add);
         };

@@ -1,61 +1,207 @@
 //! Places for public reads that look at many rows: lists, searches, histories, the page of all items and polls.
 //!
-//! Such a read costs the server and Postgres more than a vote. Whoever asks for many at once is told to wait,
-//! before the server does anything for them.
+//! Such a read costs the server and Postgres more than a vote. Few are done at once; the others wait for a
+//! place, each client address for its own.
 
-use std::future::{Ready, ready};
+use std::collections::HashMap;
+use std::net::Ipv6Addr;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use actix_web::dev::Payload;
 use actix_web::{FromRequest, HttpRequest, web};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
 
+use crate::domain::client_network;
 use crate::telemetry::name;
 use crate::web::access::client_address;
-use crate::web::api::places::{NoPlace, Place, Places};
-use crate::web::api::state::AppState;
-use crate::web::limits::{LISTS_LIMIT, LISTS_LIMIT_BY_ADDRESS};
+use crate::web::limits::{LISTS_LIMIT, LISTS_LIMIT_BY_ADDRESS, LISTS_LIMIT_WAITING_BY_ADDRESS};
 use crate::web::problem::{Kind, Problem};
 
-/// Counts the lists that a server reads at once. Cheap to clone.
-#[derive(Clone)]
-pub struct ListPlaces(Places);
+/// How long a request waits for a place.
+const PLACE_LIMIT: Duration = Duration::from_secs(1);
 
-impl Default for ListPlaces {
-    fn default() -> Self {
-        Self(Places::new(LISTS_LIMIT, LISTS_LIMIT_BY_ADDRESS))
-    }
+/// The places of a server. Cheap to clone.
+#[derive(Clone)]
+pub struct ListPlaces {
+    all: Arc<Semaphore>,
+    by_address: Arc<Mutex<HashMap<Ipv6Addr, Client>>>,
+}
+
+/// The requests of one client address.
+struct Client {
+    places: Arc<Semaphore>,
+    /// With those that wait.
+    requests: usize,
 }
 
 /// The place of a request that reads a list. It is free again when the request is answered.
-pub struct ListPlace(#[expect(dead_code, reason = "it is dropped with the request")] Place);
+pub struct ListPlace {
+    _of_all: OwnedSemaphorePermit,
+    _of_address: Option<(OwnedSemaphorePermit, Counted)>,
+}
 
-impl FromRequest for ListPlace {
-    type Error = Problem;
-    type Future = Ready<Result<Self, Problem>>;
+/// A request that is counted for its client address.
+struct Counted {
+    places: ListPlaces,
+    network: Ipv6Addr,
+}
 
-    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
-        ready(take(request))
+impl Default for ListPlaces {
+    fn default() -> Self {
+        Self {
+            all: Arc::new(Semaphore::new(LISTS_LIMIT)),
+            by_address: Arc::default(),
+        }
     }
 }
 
-fn take(request: &HttpRequest) -> Result<ListPlace, Problem> {
-    let Some(state) = request.app_data::<web::Data<AppState>>() else {
-        return Err(Problem::internal());
-    };
-    let taken = state.list_places.0.take(client_address(request));
-    taken.map(ListPlace).map_err(|full| {
-        metrics::counter!(name::LISTS_REFUSED, "by" => full.name()).increment(1);
-        match full {
-            NoPlace::Server => {
-                let detail = "This server reads as many lists at once as it takes; ask again later.";
-                Problem::new(Kind::TooManyLists, detail)
-            }
-            NoPlace::Address => {
-                let detail = format!(
-                    "One client address may ask for {LISTS_LIMIT_BY_ADDRESS} lists, searches and histories at \
-                     once; wait for an answer before you ask again."
-                );
-                Problem::new(Kind::TooManyListsOfAddress, detail)
+impl ListPlaces {
+    /// Takes a place for this client network, or waits for one. `None`: the connection closed before its
+    /// address was known.
+    async fn take(&self, network: Option<Ipv6Addr>) -> Result<ListPlace, Problem> {
+        let of_address = match network {
+            Some(network) => Some(self.take_of_address(network).await?),
+            None => None,
+        };
+        let waiting = timeout(PLACE_LIMIT, Arc::clone(&self.all).acquire_owned());
+        let Ok(Ok(of_all)) = waiting.await else {
+            return Err(refused(
+                "server",
+                Kind::TooManyLists,
+                "This server reads as many lists as it can; ask later.",
+            ));
+        };
+        Ok(ListPlace {
+            _of_all: of_all,
+            _of_address: of_address,
+        })
+    }
+
+    async fn take_of_address(&self, network: Ipv6Addr) -> Result<(OwnedSemaphorePermit, Counted), Problem> {
+        let too_many = || {
+            let detail = format!(
+                "One client address may ask for {LISTS_LIMIT_BY_ADDRESS} lists, searches and histories at once; wait \
+                 for an answer before you ask again."
+            );
+            refused("address", Kind::TooManyListsOfAddress, &detail)
+        };
+        let (places, counted) = self.count(network).ok_or_else(too_many)?;
+        match timeout(PLACE_LIMIT, places.acquire_owned()).await {
+            Ok(Ok(place)) => Ok((place, counted)),
+            _ => Err(too_many()),
+        }
+    }
+
+    /// Counts a request of this network. `None`: too many of its requests wait already.
+    fn count(&self, network: Ipv6Addr) -> Option<(Arc<Semaphore>, Counted)> {
+        let mut by_address = self.by_address.lock().unwrap_or_else(PoisonError::into_inner);
+        let client = by_address.entry(network).or_insert_with(|| Client {
+            places: Arc::new(Semaphore::new(LISTS_LIMIT_BY_ADDRESS)),
+            requests: 0,
+        });
+        if client.requests >= LISTS_LIMIT_BY_ADDRESS + LISTS_LIMIT_WAITING_BY_ADDRESS {
+            return None;
+        }
+        client.requests += 1;
+        let counted = Counted {
+            places: self.clone(),
+            network,
+        };
+        Some((Arc::clone(&client.places), counted))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        let by_address = &self.places.by_address;
+        let mut by_address = by_address.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(client) = by_address.get_mut(&self.network) {
+            client.requests -= 1;
+            if client.requests == 0 {
+                by_address.remove(&self.network);
             }
         }
-    })
+    }
+}
+
+impl FromRequest for ListPlace {
+    type Error = Problem;
+    type Future = Pin<Box<dyn Future<Output = Result<Self, Problem>>>>;
+
+    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
+        let places = request.app_data::<web::Data<ListPlaces>>().cloned();
+        let network = client_address(request).map(client_network);
+        Box::pin(async move { places.ok_or_else(Problem::internal)?.take(network).await })
+    }
+}
+
+fn refused(by: &'static str, kind: Kind, detail: &str) -> Problem {
+    metrics::counter!(name::LISTS_REFUSED, "by" => by).increment(1);
+    Problem::new(kind, detail)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kind(place: &Result<ListPlace, Problem>) -> Option<Kind> {
+        place.as_ref().err().map(Problem::kind)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_address_waits_for_its_own_places_and_leaves_the_others_places_free() {
+        let places = ListPlaces::default();
+        let [here, there] = [Some(Ipv6Addr::LOCALHOST), Some(Ipv6Addr::UNSPECIFIED)];
+        let mut held = Vec::new();
+        for _ in 0..LISTS_LIMIT_BY_ADDRESS {
+            held.push(
+                places
+                    .take(here)
+                    .await
+                    .map_err(|problem| problem.kind())
+                    .expect("a place"),
+            );
+        }
+        assert_eq!(kind(&places.take(here).await), Some(Kind::TooManyListsOfAddress));
+        assert_eq!(kind(&places.take(there).await), None);
+        // A place that is given back goes to the one that waits.
+        let (waiting, ()) = tokio::join!(places.take(here), async { drop(held.pop()) });
+        assert_eq!(kind(&waiting), None);
+        drop((waiting, held));
+        assert!(places.by_address.lock().expect("no panic").is_empty());
+        assert_eq!(places.all.available_permits(), LISTS_LIMIT);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_without_a_free_place_says_so() {
+        let places = ListPlaces::default();
+        let mut held = Vec::new();
+        for at in 0..LISTS_LIMIT {
+            let network = Ipv6Addr::from_bits(u128::try_from(at).expect("a number"));
+            held.push(
+                places
+                    .take(Some(network))
+                    .await
+                    .map_err(|problem| problem.kind())
+                    .expect("a place"),
+            );
+        }
+        assert_eq!(kind(&places.take(None).await), Some(Kind::TooManyLists));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn beyond_those_that_wait_an_address_is_refused_at_once() {
+        let places = ListPlaces::default();
+        let network = Ipv6Addr::LOCALHOST;
+        let all = LISTS_LIMIT_BY_ADDRESS + LISTS_LIMIT_WAITING_BY_ADDRESS;
+        let waiting: Vec<_> = (0..all)
+            .map(|_| places.count(network).expect("a count"))
+            .collect();
+        assert!(places.count(network).is_none());
+        drop(waiting);
+        assert!(places.count(network).is_some());
+    }
 }

@@ -26,7 +26,6 @@ pub(in crate::web) mod known_answers;
 pub(in crate::web) mod list_places;
 pub(in crate::web) mod lists;
 mod named;
-mod places;
 pub(in crate::web) mod poll_lists;
 pub(in crate::web) mod polls;
 pub(in crate::web) mod receipts;

@@ -11,7 +11,6 @@ use crate::votes::VoteQueue;
 use crate::watching::Watching;
 use crate::web::access::{Access, OperatorLogin, Voting};
 use crate::web::api::known_answers::KnownAnswer;
-use crate::web::api::list_places::ListPlaces;
 use crate::web::api::stream_places::StreamPlaces;
 use crate::web::api::voidings::runner::VoidingRunner;
 use crate::web::references::References;
@@ -25,7 +24,6 @@ pub(crate) struct AppState {
     pub watching: Watching,
     /// Shared by all threads.
     pub stream_places: StreamPlaces,
-    pub list_places: ListPlaces,
     /// For new items and for `/health/ready`.
     pub ledger: ServerLedger,
     /// For `/health/ready` and `/metrics`.

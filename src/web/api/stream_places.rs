@@ -4,19 +4,20 @@
 //! client: it gets the newest state. A client that reads nothing at all is closed like every client that does
 //! not read an answer (`connection`).
 
+use std::collections::HashMap;
 use std::convert::Infallible;
 use std::fmt::Write as _;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
 use actix_web::body::{BodySize, MessageBody};
 use actix_web::web::Bytes;
 
+use crate::domain::client_network;
 use crate::telemetry::name;
 use crate::watching::{Changed, Event, Stream};
-use crate::web::api::places::{NoPlace, Place, Places};
 use crate::web::limits::RECONNECT_MS;
 use crate::web::problem::{Kind, Problem};
 use crate::web::transport::activity::StreamUnderWay;
@@ -28,14 +29,34 @@ const HEARTBEAT: &[u8] = b":\n\n";
 
 /// Counts the streams of a server against their limits. Cheap to clone.
 #[derive(Clone)]
-pub struct StreamPlaces(Places);
+pub struct StreamPlaces(Arc<Places>);
+
+struct Places {
+    limit: usize,
+    limit_by_address: usize,
+    taken: Mutex<Taken>,
+}
+
+#[derive(Default)]
+struct Taken {
+    total: usize,
+    by_address: HashMap<Ipv6Addr, usize>,
+}
 
 /// The place of one stream. Dropping it frees the place.
-pub struct StreamPlace(#[expect(dead_code, reason = "it is dropped with the stream")] Place);
+pub struct StreamPlace {
+    places: StreamPlaces,
+    /// `None`: the connection closed before its address was known.
+    network: Option<Ipv6Addr>,
+}
 
 impl StreamPlaces {
     pub fn new(limit: usize, limit_by_address: usize) -> Self {
-        Self(Places::new(limit, limit_by_address))
+        Self(Arc::new(Places {
+            limit,
+            limit_by_address,
+            taken: Mutex::default(),
+        }))
     }
 
     /// Takes a place for a client at this address.
@@ -43,21 +64,48 @@ impl StreamPlaces {
     /// # Errors
     /// Fails when the server, or this address, has too many streams.
     pub fn take(&self, address: Option<IpAddr>) -> Result<StreamPlace, Problem> {
-        let place = self.0.take(address).map_err(|full| {
-            metrics::counter!(name::STREAMS_REFUSED, "by" => full.name()).increment(1);
-            match full {
-                NoPlace::Server => Problem::too_many_streams(),
-                NoPlace::Address => Problem::too_many_streams_of_address(self.0.limit_by_address()),
+        let Places {
+            limit,
+            limit_by_address,
+            taken,
+        } = &*self.0;
+        let mut taken = taken.lock().unwrap_or_else(PoisonError::into_inner);
+        if taken.total >= *limit {
+            metrics::counter!(name::STREAMS_REFUSED, "by" => "server").increment(1);
+            return Err(Problem::too_many_streams());
+        }
+        let network = address.map(client_network);
+        if let Some(network) = network {
+            let of_address = taken.by_address.entry(network).or_default();
+            if *of_address >= *limit_by_address {
+                metrics::counter!(name::STREAMS_REFUSED, "by" => "address").increment(1);
+                return Err(Problem::too_many_streams_of_address(*limit_by_address));
             }
-        })?;
+            *of_address += 1;
+        }
+        taken.total += 1;
         metrics::gauge!(name::STREAMS).increment(1);
-        Ok(StreamPlace(place))
+        Ok(StreamPlace {
+            places: self.clone(),
+            network,
+        })
     }
 }
 
 impl Drop for StreamPlace {
     fn drop(&mut self) {
         metrics::gauge!(name::STREAMS).decrement(1);
+        let taken = &self.places.0.taken;
+        let mut taken = taken.lock().unwrap_or_else(PoisonError::into_inner);
+        taken.total -= 1;
+        if let Some(network) = self.network
+            && let Some(of_address) = taken.by_address.get_mut(&network)
+        {
+            *of_address -= 1;
+            if *of_address == 0 {
+                taken.by_address.remove(&network);
+            }
+        }
     }
 }
 
@@ -166,6 +214,33 @@ fn push_all(frame: &mut String, texts: &[Arc<str>]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_place_is_free_again_when_its_stream_ends() {
+        let places = StreamPlaces::new(3, 2);
+        let here: Option<IpAddr> = Some("192.0.2.1".parse().expect("an address"));
+        let there: Option<IpAddr> = Some("2001:db8::1".parse().expect("an address"));
+        let kind = |place: Result<StreamPlace, Problem>| place.err().map(|problem| problem.kind());
+        let first = places.take(here).expect("a place");
+        let _second = places.take(here).expect("a place");
+        assert_eq!(kind(places.take(here)), Some(Kind::TooManyStreamsOfAddress));
+        let _third = places.take(there).expect("a place");
+        assert_eq!(kind(places.take(there)), Some(Kind::TooManyStreams));
+        drop(first);
+        let _again = places.take(here).expect("a place");
+        drop((_second, _third, _again));
+        let taken = places.0.taken.lock().expect("no panic");
+        assert_eq!((taken.total, taken.by_address.len()), (0, 0));
+    }
+
+    #[test]
+    fn a_network_of_64_bits_is_one_client() {
+        let places = StreamPlaces::new(3, 1);
+        let of = |text: &str| places.take(Some(text.parse().expect("an address")));
+        let _one = of("2001:db8::1").expect("a place");
+        assert!(of("2001:db8::ffff:2").is_err());
+        assert!(of("2001:db8:0:1::1").is_ok());
+    }
 
     #[test]
     fn an_event_is_one_frame_of_lines() {
