@@ -59,14 +59,14 @@ impl Default for ListPlaces {
 }
 
 impl ListPlaces {
-    /// Takes a place for this client network, or waits for one. `None`: the connection closed before its
+    /// Takes a place for this client network, or waits for one for so long. `None`: the connection closed before its
     /// address was known.
-    async fn take(&self, network: Option<Ipv6Addr>) -> Result<ListPlace, Problem> {
+    async fn take(&self, network: Option<Ipv6Addr>, wait: Duration) -> Result<ListPlace, Problem> {
         let of_address = match network {
-            Some(network) => Some(self.take_of_address(network).await?),
+            Some(network) => Some(self.take_of_address(network, wait).await?),
             None => None,
         };
-        let waiting = timeout(PLACE_LIMIT, Arc::clone(&self.all).acquire_owned());
+        let waiting = timeout(wait, Arc::clone(&self.all).acquire_owned());
         let Ok(Ok(of_all)) = waiting.await else {
             return Err(refused(
                 "server",
@@ -80,7 +80,11 @@ impl ListPlaces {
         })
     }
 
-    async fn take_of_address(&self, network: Ipv6Addr) -> Result<(OwnedSemaphorePermit, Counted), Problem> {
+    async fn take_of_address(
+        &self,
+        network: Ipv6Addr,
+        wait: Duration,
+    ) -> Result<(OwnedSemaphorePermit, Counted), Problem> {
         let too_many = || {
             let detail = format!(
                 "One client address may ask for {LISTS_LIMIT_BY_ADDRESS} lists, searches and histories at once; wait \
@@ -89,7 +93,7 @@ impl ListPlaces {
             refused("address", Kind::TooManyListsOfAddress, &detail)
         };
         let (places, counted) = self.count(network).ok_or_else(too_many)?;
-        match timeout(PLACE_LIMIT, places.acquire_owned()).await {
+        match timeout(wait, places.acquire_owned()).await {
             Ok(Ok(place)) => Ok((place, counted)),
             _ => Err(too_many()),
         }
@@ -134,7 +138,12 @@ impl FromRequest for ListPlace {
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
         let places = request.app_data::<web::Data<ListPlaces>>().cloned();
         let network = client_address(request).map(client_network);
-        Box::pin(async move { places.ok_or_else(Problem::internal)?.take(network).await })
+        Box::pin(async move {
+            places
+                .ok_or_else(Problem::internal)?
+                .take(network, PLACE_LIMIT)
+                .await
+        })
     }
 }
 
@@ -151,7 +160,7 @@ mod tests {
         place.as_ref().err().map(Problem::kind)
     }
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn an_address_waits_for_its_own_places_and_leaves_the_others_places_free() {
         let places = ListPlaces::default();
         let [here, there] = [Some(Ipv6Addr::LOCALHOST), Some(Ipv6Addr::UNSPECIFIED)];
@@ -165,17 +174,20 @@ mod tests {
                     .expect("a place"),
             );
         }
-        assert_eq!(kind(&places.take(here).await), Some(Kind::TooManyListsOfAddress));
-        assert_eq!(kind(&places.take(there).await), None);
+        assert_eq!(
+            kind(&places.take(here, Duration::ZERO).await),
+            Some(Kind::TooManyListsOfAddress)
+        );
+        assert_eq!(kind(&places.take(there, Duration::ZERO).await), None);
         // A place that is given back goes to the one that waits.
-        let (waiting, ()) = tokio::join!(places.take(here), async { drop(held.pop()) });
+        let (waiting, ()) = tokio::join!(places.take(here, PLACE_LIMIT), async { drop(held.pop()) });
         assert_eq!(kind(&waiting), None);
         drop((waiting, held));
         assert!(places.by_address.lock().expect("no panic").is_empty());
         assert_eq!(places.all.available_permits(), LISTS_LIMIT);
     }
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn a_server_without_a_free_place_says_so() {
         let places = ListPlaces::default();
         let mut held = Vec::new();
@@ -189,10 +201,13 @@ mod tests {
                     .expect("a place"),
             );
         }
-        assert_eq!(kind(&places.take(None).await), Some(Kind::TooManyLists));
+        assert_eq!(
+            kind(&places.take(None, Duration::ZERO).await),
+            Some(Kind::TooManyLists)
+        );
     }
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn beyond_those_that_wait_an_address_is_refused_at_once() {
         let places = ListPlaces::default();
         let network = Ipv6Addr::LOCALHOST;
