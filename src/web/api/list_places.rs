@@ -168,7 +168,7 @@ mod tests {
         for _ in 0..LISTS_LIMIT_BY_ADDRESS {
             held.push(
                 places
-                    .take(here)
+                    .take(here, Duration::ZERO)
                     .await
                     .map_err(|problem| problem.kind())
                     .expect("a place"),
@@ -195,7 +195,7 @@ mod tests {
             let network = Ipv6Addr::from_bits(u128::try_from(at).expect("a number"));
             held.push(
                 places
-                    .take(Some(network))
+                    .take(Some(network), Duration::ZERO)
                     .await
                     .map_err(|problem| problem.kind())
                     .expect("a place"),
