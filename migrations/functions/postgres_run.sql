@@ -8,6 +8,7 @@ language sql stable parallel safe as $$
         -- Two machines do not start Postgres in the same microsecond.
         (extract(epoch from pg_postmaster_start_time()) * 1000000)::bigint,
         hashint8extended(
-            pg_relation_filenode('item'::regclass)::bigint,
+            -- A view or a table in partitions has no file.
+            coalesce(pg_relation_filenode('item'::regclass), 'item'::regclass::oid)::bigint,
             (select oid::bigint from pg_database where datname = current_database())))
 $$;

@@ -13,7 +13,7 @@ use tally::web::ProblemKind;
 /// Keeps histories waiting, and nothing else.
 const LOCK_CHANGES: &str = "lock table recent_change in access exclusive mode";
 /// The statement of a history.
-const HISTORY: &str = "-- The changes";
+const HISTORY: &str = "-- What votes changed";
 
 /// Asks for histories again and again, over more connections than any pool has.
 fn fill_public_reads(tally: &Tally, item: impl std::fmt::Display) -> JoinSet<()> {
