@@ -330,6 +330,7 @@ alter table voided add constraint voided_voiding_id_fkey FOREIGN KEY (voiding_id
 -- item_is_permanent() returns trigger: plpgsql, volatile
 -- late_sequences(OUT sequence text, OUT last bigint, OUT newest bigint) returns SETOF record: plpgsql, volatile, security definer, with search_path=public, pg_temp and enable_seqscan=off, not for everyone
 -- note_act(p_act text, p_target text DEFAULT NULL::text) returns bigint: plpgsql, volatile, security definer, with search_path=public, pg_temp, not for everyone
+-- oldest_program() returns bigint: sql, immutable, parallel safe
 -- poll_is_final(p_poll bigint) returns boolean: plpgsql, volatile, security definer, with search_path=public, pg_temp, not for everyone
 -- postgres_run() returns bigint: sql, stable, parallel safe
 -- refuse_change_of_trail() returns trigger: plpgsql, volatile
