@@ -64,7 +64,7 @@ async fn readers_who_take_all_connections_of_public_reads_delay_no_vote_and_no_p
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_address_that_asks_for_many_lists_at_once_is_told_to_wait() {
+async fn an_address_that_asks_for_many_lists_at_once_gets_429() {
     let tally = Tally::start().await;
     let item = tally.item("x").await;
     let pool = tally.stores.pool();
