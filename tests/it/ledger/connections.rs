@@ -58,8 +58,10 @@ async fn a_caller_that_gives_up_a_statement_without_an_answer_does_not_keep_its_
     let (proxy, ledger) = behind_a_proxy(&stores, Duration::from_millis(200)).await;
     for _ in 0..POOL_LIMIT_CONNECTIONS {
         tokio::select! {
-            ended = ledger.vote_total() => panic!("{ended:?}"),
+            // The trap is set first.
+            biased;
             () = proxy.trap(VOTE_TOTAL, false) => {}
+            ended = ledger.vote_total() => panic!("{ended:?}"),
         }
     }
     eventually("a new connection", async || ledger.safe_vote_id().await.ok()).await;
@@ -111,8 +113,10 @@ async fn a_transaction_whose_caller_goes_away_is_undone_and_its_connection_is_ke
     let safe = ledger.safe_vote_id().await.expect("a safe id");
     let roll_up = async || ledger.roll_up_votes(&lease, &safe, 100, Pacing::Spread).await;
     tokio::select! {
-        ended = roll_up() => panic!("{ended:?}"),
+        // The trap is set first.
+        biased;
         () = proxy.trap("-- Adds sums of votes", false) => {}
+        ended = roll_up() => panic!("{ended:?}"),
     }
     let in_transaction = "select pid from pg_stat_activity
         where application_name like 'behind a proxy%' and state = 'idle in transaction'";
@@ -146,9 +150,11 @@ async fn transactions_that_cannot_be_undone_in_time_do_not_keep_their_connection
     let roll_up = async || ledger.roll_up_votes(&lease, &safe, 100, Pacing::Spread).await;
     for _ in 0..POOL_LIMIT_CONNECTIONS {
         tokio::select! {
-            ended = roll_up() => panic!("{ended:?}"),
+            // The trap is set first.
+            biased;
             // After its limit, Postgres would end the idle transaction and its connection.
             () = proxy.trap("begin", false) => {}
+            ended = roll_up() => panic!("{ended:?}"),
         }
     }
     eventually("a new connection", async || ledger.safe_vote_id().await.ok()).await;

@@ -11,6 +11,7 @@ const RIGHTS: &str = "\
 everyone found_items: execute
 everyone found_polls: execute
 everyone item_is_permanent: execute
+everyone oldest_program: execute
 everyone postgres_run: execute
 everyone refuse_change_of_trail: execute
 everyone rule_is_known_to_writers: execute
