@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::Worker;
-use super::schedule::Audits;
+use super::timetable::Audits;
 
 /// How often a worker says how it is: one small statement that waits for no disk.
 pub(crate) const BEAT_EVERY: Duration = Duration::from_secs(1);

@@ -1,23 +1,19 @@
 //! The schedule: when the worker takes which step.
 
 use std::pin::pin;
-use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{Mutex, oneshot};
+use tokio::sync::oneshot;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 
 use super::roll_up::ROLL_UP_EVERY;
-use super::timetable::Timetable;
+use super::timetable::{Audits, Timetable};
 use super::{AuditReport, FlushReport, Repair, SyncError, Worker};
 use crate::telemetry::name;
 
 /// The most scans that `--once` makes until the system is quiescent. A rebuild in one scan may
 /// leave work for the next, and votes that keep coming leave work for ever.
 const ONCE_LIMIT_SCANS: usize = 10;
-
-/// The longest wait of an audit, so that several workers do not begin at once.
-const AUDIT_SPREAD: Duration = Duration::from_secs(5);
 
 /// How long the scan over all counters waits after a failure.
 const SCAN_RETRY: Duration = Duration::from_secs(1);
@@ -198,62 +194,6 @@ fn note(passed: Result<FlushReport, SyncError>, failing_since: &mut Option<Insta
             });
             *failing_since = Some(since);
         }
-    }
-}
-
-/// The audits of a worker, one at a time. Cheap to clone.
-#[derive(Clone)]
-pub(super) struct Audits {
-    worker: Worker,
-    /// The scheduler lets a slow job overlap itself, and someone may ask for an audit meanwhile.
-    /// This lock prevents both.
-    running: Arc<Mutex<()>>,
-}
-
-impl Audits {
-    fn of(worker: &Worker) -> Self {
-        Self {
-            worker: worker.clone(),
-            running: Arc::default(),
-        }
-    }
-
-    /// Audits because the schedule says so.
-    pub async fn in_its_time(&self) {
-        let Ok(_guard) = self.running.try_lock() else {
-            tracing::warn!("the last audit is still running: this one is skipped");
-            return;
-        };
-        sleep(AUDIT_SPREAD.mul_f64(rand::random_range(0.0..1.0))).await;
-        self.audit().await;
-    }
-
-    /// Audits because someone asked. Does nothing while an audit is under way.
-    pub async fn asked(&self) {
-        if let Ok(_guard) = self.running.try_lock() {
-            self.audit().await;
-        }
-    }
-
-    async fn audit(&self) {
-        let _pass = self.worker.watch.begin("audit");
-        match self.worker.audit_unless_taken().await {
-            Ok(Some(report)) => log_audit(&report),
-            // Another worker is at it.
-            Ok(None) => {}
-            Err(error) => {
-                metrics::counter!(name::JOB_FAILURES, "job" => "audit").increment(1);
-                tracing::warn!(%error, "the audit failed; the next one comes as scheduled");
-            }
-        }
-    }
-}
-
-fn log_audit(report: &AuditReport) {
-    if report.wrong_items == 0 {
-        tracing::debug!(?report, "audited");
-    } else {
-        tracing::error!(?report, "the audit found wrong counts, and had them rebuilt");
     }
 }
 

@@ -1,19 +1,81 @@
-//! The times of audits, as a cron expression says: right also after the clock stepped.
+//! The audits of a worker, and their times, as a cron expression says: right also after the clock stepped.
 //!
 //! The scheduler (tokio-cron-scheduler 0.15) computes a job's next time once, when the last one has come. If
 //! the clock is then an hour ahead and is set right, the job waits for more than an hour. So each second the
 //! next time is computed anew. If it is earlier than the scheduler's, the job is scheduled again.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::Mutex;
 use tokio::time::sleep;
 use tokio_cron_scheduler::{Job, JobScheduler, JobSchedulerError};
 use uuid::Uuid;
 
-use super::schedule::Audits;
+use super::{AuditReport, Worker};
+use crate::telemetry::name;
 
 /// How long after a step of the clock the next audit may have its old time.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
+
+/// The longest wait of an audit, so that several workers do not begin at once.
+const AUDIT_SPREAD: Duration = Duration::from_secs(5);
+
+/// The audits of a worker, one at a time. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct Audits {
+    worker: Worker,
+    /// The scheduler lets a slow job overlap itself, and someone may ask for an audit meanwhile.
+    /// This lock prevents both.
+    running: Arc<Mutex<()>>,
+}
+
+impl Audits {
+    pub fn of(worker: &Worker) -> Self {
+        Self {
+            worker: worker.clone(),
+            running: Arc::default(),
+        }
+    }
+
+    /// Audits because the schedule says so.
+    pub async fn in_its_time(&self) {
+        let Ok(_guard) = self.running.try_lock() else {
+            tracing::warn!("the last audit is still running: this one is skipped");
+            return;
+        };
+        sleep(AUDIT_SPREAD.mul_f64(rand::random_range(0.0..1.0))).await;
+        self.audit().await;
+    }
+
+    /// Audits because someone asked. Does nothing while an audit is under way.
+    pub async fn asked(&self) {
+        if let Ok(_guard) = self.running.try_lock() {
+            self.audit().await;
+        }
+    }
+
+    async fn audit(&self) {
+        let _pass = self.worker.watch.begin("audit");
+        match self.worker.audit_unless_taken().await {
+            Ok(Some(report)) => log_audit(&report),
+            // Another worker is at it.
+            Ok(None) => {}
+            Err(error) => {
+                metrics::counter!(name::JOB_FAILURES, "job" => "audit").increment(1);
+                tracing::warn!(%error, "the audit failed; the next one comes as scheduled");
+            }
+        }
+    }
+}
+
+fn log_audit(report: &AuditReport) {
+    if report.wrong_items == 0 {
+        tracing::debug!(?report, "audited");
+    } else {
+        tracing::error!(?report, "the audit found wrong counts, and had them rebuilt");
+    }
+}
 
 /// The audits of a worker, each in its time.
 pub(super) struct Timetable {
