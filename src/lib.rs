@@ -10,7 +10,7 @@ mod limit_relations;
 /// Wiring: settings → ledger and Redis → server or worker → run → stop.
 pub mod app;
 
-/// What an operator does from the command line: items, polls, ballots, voiding.
+/// What an operator does from the command line: items, polls, ballots, API keys, voiding, the trail.
 pub mod operator;
 
 /// Every setting, as a flag and as an environment variable. Only `app`, `operator` and the

@@ -86,7 +86,7 @@ async fn read(base: String, reader: usize, addresses: Addresses, stopped: watch:
         .expect("a client");
     let address = addresses.of(reader);
     let mut draw = StdRng::seed_from_u64(reader as u64);
-    // Pages are walked to their ends, as a crawler does.
+    // Pages are read to their ends, as a crawler does.
     let mut page: Option<String> = None;
     let mut read = Read::default();
     while !*stopped.borrow() {

@@ -1,4 +1,4 @@
-//! Every setting: a flag, an environment variable and a default. `--help` prints the docstrings of this file.
+//! Every setting: a flag, an environment variable and a default. `--help` prints their docstrings.
 
 pub mod operator;
 mod read;

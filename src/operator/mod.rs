@@ -1,6 +1,7 @@
 //! The commands of an operator.
 //!
-//! - `api`: a client of the HTTP API; `events`: reads its streams.
+//! - `api`: a client of the HTTP API.
+//! - `events`: reads its streams.
 //! - `items`, `polls`, `ballots`: over HTTP.
 //! - `api_keys`: API keys, with a Postgres login.
 //! - `trail`: administrative acts.

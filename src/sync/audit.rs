@@ -68,7 +68,7 @@ impl fmt::Display for AuditReport {
         )?;
         writeln!(
             out,
-            "suspect   {:>10} items: a sync worker will rebuild them",
+            "rebuilding{:>10} items: a sync worker rebuilds their counts",
             self.rebuilding_items
         )?;
         writeln!(

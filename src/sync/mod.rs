@@ -4,6 +4,28 @@
 //!
 //! A caller may take each step by itself; `schedule` takes each at its time. Several workers may
 //! run at once.
+//!
+//! - `schedule`: when each step is taken.
+//! - `timetable`: the audits of a worker, and when they are due.
+//! - `heartbeat`: says how the worker is.
+//! - `shown_state`: what it shows while a pass runs.
+//! - `flush`: one scan over the index of unsaved counters.
+//! - `save_counts`: writes counts to their items, and marks them as saved.
+//! - `rebuild`: writes exact counts from the ledger.
+//! - `expire_counts`: drops counts that are idle or old.
+//! - `slow_scan`: one scan over all counters.
+//! - `spacing`: how far apart an item's saves are while someone holds a snapshot.
+//! - `ages`: how long counts have been unsaved.
+//! - `report`: what a flush did.
+//! - `epoch`: whether the live counts are of this epoch.
+//! - `crashed_writers`: the votes that a dead server did not count.
+//! - `jobs`: what one worker at a time does.
+//! - `roll_up`: moves the watermark.
+//! - `recent`: sums recent changes for top lists.
+//! - `audit`: proves counts against the ledger.
+//! - `audit_verdict`: what the audit says about an item.
+//! - `rules`: proves what rules store against the ledger.
+//! - `delete_old_rows`: old idempotency keys and hashes of addresses.
 
 mod ages;
 mod audit;

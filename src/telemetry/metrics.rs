@@ -447,7 +447,7 @@ mod tests {
             let text = handle.render();
             let mut of_program: Vec<&str> = METRICS
                 .iter()
-                // The server's routes have it: see `web::observe::Route`.
+                // The server's routes have it: see `web::transport::observe::RouteTimes`.
                 .filter(|one| one.name != name::HTTP_SECONDS && one.programs.contains(&program))
                 .map(|one| one.name)
                 .collect();

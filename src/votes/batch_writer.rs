@@ -136,8 +136,8 @@ impl BatchWriter {
         }
         let batch = StoredBatch::new(stored, &self.metrics);
         let deltas = batch.deltas();
-        let seeding = BatchCounting::new(&self.live_counts, &mut self.writer, &self.backoff, started);
-        seeding.finish(inserted.transaction, deltas, batch).await;
+        let counting = BatchCounting::new(&self.live_counts, &mut self.writer, &self.backoff, started);
+        counting.finish(inserted.transaction, deltas, batch).await;
     }
 
     /// Hands a vote to the writer that decides. Nothing is stored for it yet.

@@ -169,8 +169,8 @@ impl DecisionWriter {
         let mut deltas = decided.deltas();
         deltas.extend(batch.reads());
         CountDelta::merge(&mut deltas);
-        let seeding = BatchCounting::new(&self.live_counts, &mut self.writer, &self.backoff, started);
-        seeding.finish(decided.transaction, deltas, batch).await;
+        let counting = BatchCounting::new(&self.live_counts, &mut self.writer, &self.backoff, started);
+        counting.finish(decided.transaction, deltas, batch).await;
     }
 }
 

@@ -5,10 +5,10 @@
 //! - `entrance`: the way into a queue.
 //! - `unfinished`: a batch on its way to Postgres, whose items become suspect if it is cut off.
 //! - `batch_writer`: the task that stores and counts one batch after the other.
-//! - `counting`: how a stored batch gets into the live counts, missing ones included.
+//! - `counting_steps`: how a stored batch gets into the live counts, missing ones included.
 //! - `backoff`: items whose counts cannot be read in time, and how long they wait.
 //! - `progress_notes`: notes how far the votes are counted.
-//! - `seeding`: the calls that `counting` asks for.
+//! - `batch_counting`: the calls that `counting_steps` asks for.
 //! - `full_items`: full items, whose votes a read refuses.
 //! - `decision_writer`: the writer of votes that need a decision.
 //! - `voiding`: takes votes back for an operator, chunk after chunk.

@@ -1,4 +1,19 @@
 //! The server's statements: the role `tally_server`.
+//!
+//! - `vote_writer`: a writer's connection, and what holds for each batch.
+//! - `plain_votes`, `decisions`, `voiding_chunks`: the batches that it stores.
+//! - `item_kind`: which of these ways an item's votes take.
+//! - `writer_progress`: how far the votes are counted.
+//! - `storing`: whether Postgres stores votes.
+//! - `connection`: a connection that belongs to one task, for reading.
+//! - `item_reader`: many items at once, over such a connection.
+//! - `full_items`: full items, and the votes that they refuse.
+//! - `items`, `item_rows`, `polls`: what is voted on.
+//! - `keys`: own keys, and the idempotency keys of batches.
+//! - `edits`, `open_items`, `ballots`, `api_keys`: administrative acts.
+//! - `held_votes`, `receipts`: what became of votes.
+//! - `history`, `top`: recent changes, and the items that come first.
+//! - `status`: workers and jobs.
 
 mod api_keys;
 mod ballots;

@@ -4,6 +4,7 @@
 //! - `breaker`: the circuit breaker, which all threads share.
 //! - `suspects`: the items whose live count may be wrong.
 //! - `throttles`: places in the windows of throttles.
+//! - `state`: what the calls and the repair task share.
 //! - `repair_suspects`: the task that invalidates suspects and closes the circuit breaker.
 
 mod breaker;

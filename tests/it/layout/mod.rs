@@ -2,6 +2,7 @@
 //! The order of the modules is that of `src/lib.rs`, and inside of the web that of
 //! `src/web/mod.rs`.
 
+mod comments;
 mod source;
 
 use std::collections::{BTreeMap, BTreeSet};
