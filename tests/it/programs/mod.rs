@@ -2,6 +2,7 @@
 
 mod deployment;
 mod dev;
+mod prepare;
 mod processes;
 mod replay;
 mod secrets;
