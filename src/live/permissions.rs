@@ -78,10 +78,10 @@ pub(super) async fn check(
     let replies = scripts::send(connection, commands.into_iter()).await?;
     let mut missing = Missing::default();
     for (name, reply) in names.into_iter().zip(replies) {
-        if let Value::ServerError(error) = reply {
-            if let Some(refusal) = Refusal::of(&RedisError::from(error)) {
-                missing.note(name, &refusal);
-            }
+        if let Value::ServerError(error) = reply
+            && let Some(refusal) = Refusal::of(&RedisError::from(error))
+        {
+            missing.note(name, &refusal);
         }
     }
     let tried: Vec<&str> = in_scripts(program).collect();
